@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The messages of an established connection: a header, a body of fixed size
+//! for each kind, and for Data and SrcAvail bytes of the stream behind it.
+
+use super::{
+    bsdh::{
+        Bsdh,
+        Class,
+        Mid,
+        BSDH_LEN,
+        BSDH_LEN_U32, //
+    },
+    credits::Stamp,
+    hello::{
+        RCV_SIZE_MAX,
+        RCV_SIZE_MIN, //
+    },
+    violation::Violation,
+    wire, //
+};
+
+/// Bytes of the longest body (SinkAvail).
+pub const MAX_BODY: usize = 20;
+
+/// IBTA's flow control modes.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum FlowMode {
+    /// Data by copy only.
+    Buffered = 0,
+    /// One source advert at a time.
+    Combined = 1,
+    /// Many adverts at a time.
+    Pipelined = 2,
+}
+
+/// The body of ModeChange: the upper four bits of its first byte say whose
+/// mode (8 for the sender's) and which; the other bits are zero.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Mode {
+    /// The mode from now on.
+    pub flow: FlowMode,
+    /// Whether it is that of the half that the message's sender sends on;
+    /// else that of the half on which it receives.
+    pub sending: bool,
+}
+
+impl Mode {
+    const SENDING: u8 = 0x80;
+
+    fn encode(self) -> [u8; 4] {
+        let whose = if self.sending { Self::SENDING } else { 0 };
+        [whose | ((self.flow as u8) << 4), 0, 0, 0]
+    }
+
+    fn decode(from: [u8; 4]) -> Option<Self> {
+        let [first, 0, 0, 0] = from else { return None };
+        let flow = match first & !Self::SENDING {
+            0x00 => FlowMode::Buffered,
+            0x10 => FlowMode::Combined,
+            0x20 => FlowMode::Pipelined,
+            _ => return None,
+        };
+        let sending = first & Self::SENDING != 0;
+        Some(Self { flow, sending })
+    }
+}
+
+/// What a message says beyond its header. Payload is not part of it.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Body {
+    /// Payload follows; without any, a pure credit update.
+    Data,
+    /// Half close.
+    DisConn,
+    /// Reset.
+    AbortConn,
+    /// Answers SrcAvailCancel.
+    SendSm,
+    /// Answers SinkAvail.
+    RdmaWrCompl {
+        /// Bytes written into the sink's buffer.
+        bytes: u32,
+    },
+    /// Answers SrcAvail, in part or finally.
+    RdmaRdCompl {
+        /// Bytes read from the source's buffer since the last answer.
+        bytes: u32,
+    },
+    /// Changes the flow control mode.
+    ModeChange {
+        /// The mode and whose it is.
+        mode: Mode,
+    },
+    /// Takes all unread source adverts back.
+    SrcAvailCancel,
+    /// Takes all unanswered sink adverts back.
+    SinkAvailCancel,
+    /// Answers SinkAvailCancel.
+    SinkCancelAck,
+    /// Asks for another receive size.
+    ChRcvBuf {
+        /// Desired payload bytes of one receive.
+        size: u32,
+    },
+    /// Answers ChRcvBuf.
+    ChRcvBufAck {
+        /// Payload bytes of one receive from now on.
+        size: u32,
+    },
+    /// Asks to suspend the connection.
+    Suspend {
+        /// IBTA's argument, which we pass on unread.
+        argument: u64,
+    },
+    /// Answers Suspend.
+    SuspendAck,
+    /// Memory that the peer may write to.
+    SinkAvail {
+        /// Bytes of the buffer, at least 1.
+        len: u32,
+        /// Its remote key.
+        rkey: u32,
+        /// Its address under that key.
+        addr: u64,
+        /// Payload events that the sender of the advert had received so far,
+        /// modulo 2^32 (IBTA's NonDiscards).
+        count: u32,
+    },
+    /// Memory that the peer may read from. Payload of the message precedes it
+    /// in the stream.
+    SrcAvail {
+        /// Bytes of the buffer, at least 1; payload of the message not counted.
+        len: u32,
+        /// Its remote key.
+        rkey: u32,
+        /// Its address under that key.
+        addr: u64,
+    },
+}
+
+impl Body {
+    /// The message that this is the body of.
+    pub const fn mid(&self) -> Mid {
+        match self {
+            Self::Data => Mid::Data,
+            Self::DisConn => Mid::DisConn,
+            Self::AbortConn => Mid::AbortConn,
+            Self::SendSm => Mid::SendSm,
+            Self::RdmaWrCompl { .. } => Mid::RdmaWrCompl,
+            Self::RdmaRdCompl { .. } => Mid::RdmaRdCompl,
+            Self::ModeChange { .. } => Mid::ModeChange,
+            Self::SrcAvailCancel => Mid::SrcAvailCancel,
+            Self::SinkAvailCancel => Mid::SinkAvailCancel,
+            Self::SinkCancelAck => Mid::SinkCancelAck,
+            Self::ChRcvBuf { .. } => Mid::ChRcvBuf,
+            Self::ChRcvBufAck { .. } => Mid::ChRcvBufAck,
+            Self::Suspend { .. } => Mid::Suspend,
+            Self::SuspendAck => Mid::SuspendAck,
+            Self::SinkAvail { .. } => Mid::SinkAvail,
+            Self::SrcAvail { .. } => Mid::SrcAvail,
+        }
+    }
+
+    /// Bytes of the body on the wire, payload not counted.
+    pub const fn len(&self) -> usize {
+        body_len(self.mid())
+    }
+
+    /// Whether the body has no bytes on the wire.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The class by the credit rules of a message of this body and
+    /// `payload_len` bytes of payload.
+    pub const fn class(&self, payload_len: u32) -> Class {
+        match self {
+            Self::Data if payload_len == 0 => Class::Update,
+            _ => self.mid().class(),
+        }
+    }
+
+    /// Writes the body to the start of `out` and returns its length in bytes.
+    pub fn encode(&self, out: &mut [u8; MAX_BODY]) -> usize {
+        match *self {
+            Self::RdmaWrCompl { bytes } | Self::RdmaRdCompl { bytes } => {
+                wire::put(out, 0, &bytes.to_be_bytes());
+            }
+            Self::ModeChange { mode } => wire::put(out, 0, &mode.encode()),
+            Self::ChRcvBuf { size } | Self::ChRcvBufAck { size } => {
+                wire::put(out, 0, &size.to_be_bytes());
+            }
+            Self::Suspend { argument } => wire::put(out, 0, &argument.to_be_bytes()),
+            Self::SinkAvail {
+                len,
+                rkey,
+                addr,
+                count,
+            } => {
+                put_advert(out, len, rkey, addr);
+                wire::put(out, 16, &count.to_be_bytes());
+            }
+            Self::SrcAvail { len, rkey, addr } => put_advert(out, len, rkey, addr),
+            Self::Data
+            | Self::DisConn
+            | Self::AbortConn
+            | Self::SendSm
+            | Self::SrcAvailCancel
+            | Self::SinkAvailCancel
+            | Self::SinkCancelAck
+            | Self::SuspendAck => {}
+        }
+        self.len()
+    }
+
+    /// Returns the header for a message of this body and `payload_len` bytes
+    /// of payload; `None` if the message would be longer than a `u32` can say.
+    pub fn header(&self, flags: u8, payload_len: u32, stamp: Stamp) -> Option<Bsdh> {
+        let body = u32::try_from(self.len()).ok()?;
+        Some(Bsdh {
+            mid: self.mid(),
+            flags,
+            bufs: stamp.bufs,
+            len: BSDH_LEN_U32.checked_add(body)?.checked_add(payload_len)?,
+            mseq: stamp.mseq,
+            mseq_ack: stamp.mseq_ack,
+        })
+    }
+
+    /// Reads the body of a message `mid` from `from`, which holds its bytes
+    /// and perhaps payload behind them.
+    fn decode(mid: Mid, from: &[u8]) -> Result<Self, Violation> {
+        const SHORT: Violation = Violation::ShortMessage;
+        let u32_at = |at| wire::u32_at(from, at).ok_or(SHORT);
+        Ok(match mid {
+            // These two travel in the CM's private data only.
+            Mid::Hello | Mid::HelloAck => return Err(Violation::UnexpectedMid),
+            Mid::Data => Self::Data,
+            Mid::DisConn => Self::DisConn,
+            Mid::AbortConn => Self::AbortConn,
+            Mid::SendSm => Self::SendSm,
+            Mid::RdmaWrCompl => Self::RdmaWrCompl { bytes: u32_at(0)? },
+            Mid::RdmaRdCompl => Self::RdmaRdCompl { bytes: u32_at(0)? },
+            Mid::ModeChange => Self::ModeChange {
+                mode: wire::bytes(from, 0)
+                    .ok_or(SHORT)
+                    .and_then(|b| Mode::decode(b).ok_or(Violation::BadBody))?,
+            },
+            Mid::SrcAvailCancel => Self::SrcAvailCancel,
+            Mid::SinkAvailCancel => Self::SinkAvailCancel,
+            Mid::SinkCancelAck => Self::SinkCancelAck,
+            Mid::ChRcvBuf => Self::ChRcvBuf {
+                size: receive_size(u32_at(0)?)?,
+            },
+            Mid::ChRcvBufAck => Self::ChRcvBufAck {
+                size: receive_size(u32_at(0)?)?,
+            },
+            Mid::Suspend => Self::Suspend {
+                argument: wire::u64_at(from, 0).ok_or(SHORT)?,
+            },
+            Mid::SuspendAck => Self::SuspendAck,
+            Mid::SinkAvail => {
+                let (len, rkey, addr) = advert(from)?;
+                let count = u32_at(16)?;
+                Self::SinkAvail {
+                    len,
+                    rkey,
+                    addr,
+                    count,
+                }
+            }
+            Mid::SrcAvail => {
+                let (len, rkey, addr) = advert(from)?;
+                Self::SrcAvail { len, rkey, addr }
+            }
+        })
+    }
+}
+
+/// Bytes of the body of a message `mid` of the stream.
+const fn body_len(mid: Mid) -> usize {
+    match mid {
+        Mid::RdmaWrCompl
+        | Mid::RdmaRdCompl
+        | Mid::ModeChange
+        | Mid::ChRcvBuf
+        | Mid::ChRcvBufAck => 4,
+        Mid::Suspend => 8,
+        Mid::SrcAvail => 16,
+        Mid::SinkAvail => MAX_BODY,
+        _ => 0,
+    }
+}
+
+fn put_advert(out: &mut [u8; MAX_BODY], len: u32, rkey: u32, addr: u64) {
+    wire::put(out, 0, &len.to_be_bytes());
+    wire::put(out, 4, &rkey.to_be_bytes());
+    wire::put(out, 8, &addr.to_be_bytes());
+}
+
+/// Reads the fields that both adverts share. A buffer has at least a byte and
+/// does not go round the end of the address space.
+fn advert(from: &[u8]) -> Result<(u32, u32, u64), Violation> {
+    let short = Violation::ShortMessage;
+    let len = wire::u32_at(from, 0).ok_or(short)?;
+    let rkey = wire::u32_at(from, 4).ok_or(short)?;
+    let addr = wire::u64_at(from, 8).ok_or(short)?;
+    let last = len.checked_sub(1).ok_or(Violation::BadBody)?;
+    addr.checked_add(u64::from(last))
+        .ok_or(Violation::BadBody)?;
+    Ok((len, rkey, addr))
+}
+
+fn receive_size(size: u32) -> Result<u32, Violation> {
+    if (RCV_SIZE_MIN..=RCV_SIZE_MAX).contains(&size) {
+        Ok(size)
+    } else {
+        Err(Violation::BadReceiveSize)
+    }
+}
+
+/// A received message.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Message {
+    /// Its header.
+    pub hdr: Bsdh,
+    /// What it says.
+    pub body: Body,
+    /// Where its payload starts, in bytes after the header.
+    pub payload_offset: u32,
+    /// Bytes of payload; more than 0 only for Data and SrcAvail.
+    pub payload_len: u32,
+}
+
+impl Message {
+    /// Reads a message that was received into two pieces of memory.
+    ///
+    /// `hdr` is the first, which holds the header; `rest` is the start of the
+    /// second. `byte_len` is what the adapter says was received, both pieces
+    /// together: what lies beyond it in `rest` is stale. Only a body is read
+    /// from `rest` ([`MAX_BODY`] bytes are always enough), never payload.
+    ///
+    /// Neither the sequence nor the state is looked at: see
+    /// [`Credits::received`](super::credits::Credits::received) and
+    /// [`State::admits`](super::state::State::admits).
+    ///
+    /// # Errors
+    ///
+    /// [`Violation::ShortMessage`] if less than a header and the body of its
+    /// message arrived (or was handed in), [`Violation::LengthMismatch`] if
+    /// the header's length is not `byte_len`, [`Violation::BadBody`] for bytes
+    /// behind a message that has no payload and for values that no sender may
+    /// use, [`Violation::BadReceiveSize`] for a size outside the permitted
+    /// range, [`Violation::UnexpectedMid`] for Hello and HelloAck, and what
+    /// [`Bsdh::decode`] returns.
+    pub fn decode(hdr: &[u8], rest: &[u8], byte_len: u32) -> Result<Self, Violation> {
+        let room = byte_len
+            .checked_sub(BSDH_LEN_U32)
+            .ok_or(Violation::ShortMessage)?;
+        let hdr = Bsdh::decode(hdr.get(..BSDH_LEN).ok_or(Violation::ShortMessage)?)?;
+        if hdr.len != byte_len {
+            return Err(Violation::LengthMismatch);
+        }
+        let need = body_len(hdr.mid);
+        let offset = u32::try_from(need).unwrap_or(u32::MAX);
+        let payload_len = room.checked_sub(offset).ok_or(Violation::ShortMessage)?;
+        let body = Body::decode(hdr.mid, rest.get(..need).ok_or(Violation::ShortMessage)?)?;
+        if payload_len > 0 && !hdr.mid.is_payload() {
+            return Err(Violation::BadBody);
+        }
+        Ok(Self {
+            hdr,
+            body,
+            payload_offset: offset,
+            payload_len,
+        })
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Every way in which a peer may break the protocol, by name.
+//!
+//! A violation aborts the connection (or refuses it, while it is being set
+//! up) and is counted under its name.
+
+/// What a peer did wrong.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Violation {
+    /// Fewer bytes than a header, or than the fields that must follow it.
+    ShortMessage,
+    /// `BSDH.len` is not the number of bytes that arrived.
+    LengthMismatch,
+    /// A message identifier that the protocol does not have.
+    UnknownMid,
+    /// Flag bits that are reserved, or have no meaning for this message.
+    BadFlags,
+    /// `BSDH.mseq` is not the next number of the sequence.
+    BadSequence,
+    /// `BSDH.mseq_ack` acknowledges what was never sent, or less than before.
+    BadAck,
+    /// A message for which we had announced no receive.
+    CreditOverrun,
+    /// The credit limit (`mseq_ack + bufs`) went backwards.
+    CreditShrunk,
+    /// Fewer receives announced at set-up than the credit rules need.
+    TooFewBuffers,
+    /// The private data of the CM is not that of an SDP.
+    BadMagic,
+    /// An SDP of another version.
+    BadVersion,
+    /// The peer offers to hold no advert at all.
+    NoAdverts,
+    /// A receive size outside the permitted range.
+    BadReceiveSize,
+    /// An answer with features or adverts that were not offered.
+    BadFeatures,
+    /// A message that may not arrive in the connection's state.
+    WrongState,
+    /// A body whose length or contents are not those of its message.
+    BadBody,
+    /// A message of a feature that was not agreed on, or one that has no place
+    /// in the stream.
+    UnexpectedMid,
+    /// More payload than the receive size that we announced.
+    PayloadTooLong,
+    /// An answer to a question that was not asked.
+    NoAnswerDue,
+    /// More adverts at a time than were agreed on.
+    TooManyAdverts,
+    /// A completion reports more bytes than the advert had left.
+    AdvertOverrun,
+    /// An invalidation of a remote key that is not the expected one.
+    WrongKeyInvalidated,
+}
+
+impl Violation {
+    /// The number of violations.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// All violations, in the order of [`Violation::index`].
+    pub const ALL: [Self; 22] = [
+        Self::ShortMessage,
+        Self::LengthMismatch,
+        Self::UnknownMid,
+        Self::BadFlags,
+        Self::BadSequence,
+        Self::BadAck,
+        Self::CreditOverrun,
+        Self::CreditShrunk,
+        Self::TooFewBuffers,
+        Self::BadMagic,
+        Self::BadVersion,
+        Self::NoAdverts,
+        Self::BadReceiveSize,
+        Self::BadFeatures,
+        Self::WrongState,
+        Self::BadBody,
+        Self::UnexpectedMid,
+        Self::PayloadTooLong,
+        Self::NoAnswerDue,
+        Self::TooManyAdverts,
+        Self::AdvertOverrun,
+        Self::WrongKeyInvalidated,
+    ];
+
+    /// The place of this violation among [`Violation::ALL`], for counters.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name under which it is counted and logged.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ShortMessage => "ShortMessage",
+            Self::LengthMismatch => "LengthMismatch",
+            Self::UnknownMid => "UnknownMid",
+            Self::BadFlags => "BadFlags",
+            Self::BadSequence => "BadSequence",
+            Self::BadAck => "BadAck",
+            Self::CreditOverrun => "CreditOverrun",
+            Self::CreditShrunk => "CreditShrunk",
+            Self::TooFewBuffers => "TooFewBuffers",
+            Self::BadMagic => "BadMagic",
+            Self::BadVersion => "BadVersion",
+            Self::NoAdverts => "NoAdverts",
+            Self::BadReceiveSize => "BadReceiveSize",
+            Self::BadFeatures => "BadFeatures",
+            Self::WrongState => "WrongState",
+            Self::BadBody => "BadBody",
+            Self::UnexpectedMid => "UnexpectedMid",
+            Self::PayloadTooLong => "PayloadTooLong",
+            Self::NoAnswerDue => "NoAnswerDue",
+            Self::TooManyAdverts => "TooManyAdverts",
+            Self::AdvertOverrun => "AdvertOverrun",
+            Self::WrongKeyInvalidated => "WrongKeyInvalidated",
+        }
+    }
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reading and writing big-endian fields at fixed offsets, without panics.
+//!
+//! A reader gets `None` where the bytes are not there. A writer ignores what
+//! does not fit: the callers write at constant offsets into arrays of constant
+//! size, and the round-trip tests would see a lost field.
+
+/// Reads `N` bytes at `at`.
+pub(super) fn bytes<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
+    from.get(at..)?.first_chunk::<N>().copied()
+}
+
+/// Reads the byte at `at`.
+pub(super) fn u8_at(from: &[u8], at: usize) -> Option<u8> {
+    from.get(at).copied()
+}
+
+/// Reads a big-endian `u16` at `at`.
+pub(super) fn u16_at(from: &[u8], at: usize) -> Option<u16> {
+    bytes(from, at).map(u16::from_be_bytes)
+}
+
+/// Reads a big-endian `u32` at `at`.
+pub(super) fn u32_at(from: &[u8], at: usize) -> Option<u32> {
+    bytes(from, at).map(u32::from_be_bytes)
+}
+
+/// Reads a big-endian `u64` at `at`.
+pub(super) fn u64_at(from: &[u8], at: usize) -> Option<u64> {
+    bytes(from, at).map(u64::from_be_bytes)
+}
+
+/// Writes `value` at `at`.
+pub(super) fn put(into: &mut [u8], at: usize, value: &[u8]) {
+    for (to, from) in into.iter_mut().skip(at).zip(value) {
+        *to = *from;
+    }
+}
