@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+# Sourced by the other scripts: where the cache is, and how progress is shown.
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Everything slow to make lives here, outside the checkout.
+CACHE=${IB_SDP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ib_sdp}
+export TOP CACHE
+mkdir -p "$CACHE/log"
+
+# die TEXT...: says what failed and stops.
+die() {
+	printf '%s: %s\n' "${0##*/}" "$*" >&2
+	exit 1
+}
+
+# content_key [FILE...]: a short key of the standard input and the files' content.
+content_key() {
+	{ cat; [ $# -eq 0 ] || cat -- "$@"; } | sha256sum | cut -c1-12
+}
+
+# step TITLE LOG COMMAND...: runs the command with its output in LOG, shows
+# that it is alive, and on failure the end of the log and where it is.
+step() {
+	local title=$1 log=$2 start=$SECONDS pid rc=0
+	shift 2
+	: >"$log"
+	"$@" >>"$log" 2>&1 </dev/null &
+	pid=$!
+	if [ -t 2 ]; then
+		while kill -0 "$pid" 2>/dev/null; do
+			printf '\r\033[K  .. %s  %ds' "$title" $((SECONDS - start)) >&2
+			sleep 1
+		done
+		printf '\r\033[K' >&2
+	else
+		printf '  .. %s\n' "$title" >&2
+	fi
+	wait "$pid" || rc=$?
+	if [ "$rc" -ne 0 ]; then
+		printf '  FAILED %s (exit %d, after %ds)\n' "$title" "$rc" $((SECONDS - start)) >&2
+		tail -n 20 "$log" | sed 's/^/    | /' >&2
+		printf '  the whole log: %s\n' "$log" >&2
+		return "$rc"
+	fi
+	printf '  ok %s  %ds\n' "$title" $((SECONDS - start)) >&2
+}
+
+# with_lock NAME COMMAND...: one at a time, so that two runs share one cache.
+with_lock() {
+	local name=$1
+	shift
+	(
+		exec 9>"$CACHE/$name.lock"
+		flock 9
+		"$@" 9>&-
+	)
+}
+
+# in_machines stock|debug MODULE ARGUMENT...: builds what the machines boot and
+# becomes that Python module of scripts/, which runs them (in the sandbox).
+in_machines() {
+	local kind=$1 module=$2 images
+	shift 2
+	images=$("$TOP/scripts/initramfs" "$kind")
+	exec "$TOP/scripts/sandbox" env PYTHONPATH="$TOP/scripts" PYTHONDONTWRITEBYTECODE=1 \
+		IB_SDP_TOP="$TOP" IB_SDP_IMAGE="${images%%$'\n'*}" IB_SDP_INITRD="${images##*$'\n'}" \
+		python3 -m "$module" "$@"
+}

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A virtual machine under QEMU and the commands that run in it."""
+
+import base64
+import itertools
+import os
+import queue
+import socket
+import subprocess
+import threading
+import time
+
+# Emulated SMAP, erms and the like cost time in every copy: see `bench` in
+# Documentation/testing.rst for the figures behind this choice.
+CPU = os.environ.get("IB_SDP_CPU", "max")
+
+# Seconds. An emulated kernel with KASAN may need a minute to boot on a busy host.
+BOOT_LIMIT = {"stock": 120, "debug": 300}
+DEFAULT_LIMIT = {"stock": 120, "debug": 600}
+
+
+class VmError(Exception):
+    """The machine did not do what it must: it did not boot, or is gone."""
+
+
+class Job:
+    """A command in the guest: its lines as they come, then its exit status."""
+
+    def __init__(self, vm, ident, command):
+        self.vm = vm
+        self.ident = ident
+        self.command = command
+        self.lines = []
+        self.status = None
+        self.ended = threading.Event()
+        self.on_line = None
+
+    def wait(self, timeout=None):
+        """The exit status; None if it did not end within `timeout` seconds."""
+        self.ended.wait(timeout)
+        return self.status
+
+    def kill(self):
+        self.vm.send(f"K {self.ident}\n")
+
+    @property
+    def output(self):
+        return "\n".join(self.lines)
+
+
+class Result:
+    """What a finished command left: rc (None: it ran out of time) and output."""
+
+    def __init__(self, rc, output):
+        self.rc = rc
+        self.output = output
+
+    @property
+    def ok(self):
+        return self.rc == 0
+
+    def __iter__(self):
+        return iter((self.rc, self.output))
+
+
+class Vm:
+    """One machine. `ident` is its number (1, 2): 10.27.0.<ident>, fd27::<ident>."""
+
+    def __init__(self, kind, image, initrd, folder, ident=1, linked=False, cpus=1,
+                 memory_mib=1024, cpu=CPU, extra_append=""):
+        self.kind = kind
+        self.ident = ident
+        self.folder = folder
+        self.name = f"vm{ident}"
+        self.console = os.path.join(folder, f"{self.name}.log")
+        self.agent_path = os.path.join(folder, f"{self.name}.agent")
+        self.default_limit = DEFAULT_LIMIT[kind]
+        self.jobs = {}
+        self.numbers = itertools.count(1)
+        self.process = None
+        self.channel = None
+        self.hello = queue.Queue()
+        self.gone = threading.Event()
+        self.lock = threading.Lock()
+        if linked:
+            other = 3 - ident
+            netdev = (f"dgram,id=n0,local.type=unix,local.path={folder}/link{ident},"
+                      f"remote.type=unix,remote.path={folder}/link{other}")
+        else:
+            netdev = "hubport,id=n0,hubid=0"
+        self.arguments = [
+            "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
+            "-no-reboot", "-machine", "q35,hpet=off,vmport=off,smbus=off", "-accel", "tcg,thread=multi",
+            "-cpu", cpu, "-smp", str(cpus), "-m", f"{memory_mib}M",
+            "-kernel", image, "-initrd", initrd,
+            "-append", "console=ttyS0 loglevel=7 panic=-1 mitigations=off random.trust_cpu=on "
+                       f"net.ifnames=0 VM_ID={ident} {extra_append}",
+            "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
+            "-chardev", f"socket,id=agent,path={self.agent_path},server=on,wait=off",
+            "-serial", "chardev:agent",
+            "-netdev", netdev,
+            "-device", f"virtio-net-pci,netdev=n0,romfile=,mac=52:54:00:27:00:0{ident},host_mtu=9000",
+            "-monitor", "none",
+        ]
+
+    def start(self):
+        """Starts QEMU and returns at once; wait_ready() waits for the guest."""
+        with open(os.path.join(self.folder, f"{self.name}.qemu"), "wb") as err:
+            self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL,
+                                            stdout=err, stderr=err)
+        end = time.monotonic() + 30
+        while True:
+            self.channel = socket.socket(socket.AF_UNIX)
+            try:
+                self.channel.connect(self.agent_path)
+                break
+            except OSError:
+                self.channel.close()
+                if self.process.poll() is not None or time.monotonic() > end:
+                    raise VmError(f"{self.name}: QEMU did not start: {self._qemu_says()}") from None
+                time.sleep(0.05)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def wait_ready(self, timeout=None):
+        """Waits until the guest has soft-RoCE up and answers."""
+        timeout = timeout or BOOT_LIMIT[self.kind]
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                state = self.hello.get(timeout=0.5)
+                break
+            except queue.Empty:
+                if self.gone.is_set():
+                    raise VmError(f"{self.name} ended while booting; log: {self.console}") from None
+                if time.monotonic() > end:
+                    raise VmError(f"{self.name} did not boot in {timeout} s; log: {self.console}") from None
+        if state != "ready":
+            raise VmError(f"{self.name} has no soft-RoCE; log: {self.console}")
+
+    def spawn(self, command, on_line=None):
+        """Starts a command in the guest and returns its Job."""
+        job = Job(self, next(self.numbers), command)
+        job.on_line = on_line
+        self.jobs[job.ident] = job
+        if self.gone.is_set():
+            job.lines.append("(the machine is gone)")
+            job.ended.set()
+            return job
+        self.send(f"R {job.ident} {base64.b64encode(command.encode()).decode()}\n")
+        return job
+
+    def run(self, command, timeout=None, on_line=None):
+        """Runs a command in the guest and returns its Result."""
+        job = self.spawn(command, on_line)
+        status = job.wait(timeout or self.default_limit)
+        if status is None and not self.gone.is_set():
+            job.kill()
+            # What was killed still has its last lines on the way.
+            job.wait(10)
+            return Result(None, job.output + f"\n(no end after {timeout or self.default_limit} s)")
+        return Result(status, job.output)
+
+    def check(self, command, timeout=None):
+        """Runs a command that must succeed and returns its output."""
+        result = self.run(command, timeout)
+        if not result.ok:
+            raise VmError(f"{self.name}: `{command}` ended with {result.rc}: {result.output}")
+        return result.output
+
+    def send(self, text):
+        with self.lock:
+            try:
+                self.channel.sendall(text.encode())
+            except OSError:
+                self.gone.set()
+
+    def kill(self):
+        """The machine vanishes at once, as if its power was cut."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+        if self.process:
+            self.process.wait()
+        self.gone.set()
+
+    close = kill
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def log(self):
+        """The kernel's console so far, as text."""
+        try:
+            with open(self.console, "rb") as file:
+                return file.read().decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "")
+        except FileNotFoundError:
+            return ""
+
+    def _qemu_says(self):
+        with open(os.path.join(self.folder, f"{self.name}.qemu"), errors="replace") as file:
+            return file.read().strip()
+
+    def _read(self):
+        rest = b""
+        while True:
+            try:
+                data = self.channel.recv(65536)
+            except OSError:
+                data = b""
+            if not data:
+                break
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._line(line.decode("utf-8", "replace").rstrip("\r"))
+        self.gone.set()
+        for job in list(self.jobs.values()):
+            job.ended.set()
+
+    def _line(self, line):
+        verb, _, rest = line.partition(" ")
+        if verb == "H":
+            self.hello.put(rest)
+            return
+        ident, _, text = rest.partition(" ")
+        job = self.jobs.get(int(ident)) if ident.isdigit() else None
+        if job is None:
+            return
+        if verb == "O":
+            job.lines.append(text)
+            if job.on_line:
+                job.on_line(text)
+        elif verb == "E":
+            job.status = int(text) if text.strip().isdigit() else 255
+            job.ended.set()
