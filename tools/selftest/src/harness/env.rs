@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a test runs with: the family, the two machines, the sizes; and the
+//! first steps that most tests share.
+
+use super::{skip, Fail};
+use crate::peer::{Peer, Remote};
+use crate::sys::{Sock, SockAddr, AF_INET6_SDP, AF_INET_SDP};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+pub(crate) const ANY4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+pub(crate) const ANY6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+const LOOPBACK4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const LOOPBACK6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
+/// The sockets under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Family {
+    /// AF_INET and AF_INET6: TCP, which every test must pass.
+    Tcp,
+    /// Families 27 and 28: SDP.
+    Sdp,
+}
+
+impl Family {
+    /// The number for socket() that goes with an IP address.
+    pub(crate) fn domain(self, ip: IpAddr) -> i32 {
+        match (self, ip.is_ipv4()) {
+            (Family::Tcp, true) => libc::AF_INET,
+            (Family::Tcp, false) => libc::AF_INET6,
+            (Family::Sdp, true) => AF_INET_SDP,
+            (Family::Sdp, false) => AF_INET6_SDP,
+        }
+    }
+
+    pub(crate) fn socket(self, ip: IpAddr) -> io::Result<Sock> {
+        Sock::new(self.domain(ip), libc::SOCK_STREAM, 0)
+    }
+}
+
+/// Where SDP is documented to differ from TCP: all of it is listed here, and
+/// a test that depends on it asks.
+pub(crate) mod differences {
+    use super::Family;
+
+    /// Urgent data is not carried yet.
+    pub(crate) fn has_urgent_data(family: Family) -> bool {
+        family == Family::Tcp
+    }
+
+    /// A kernel without TCP's TCP_INFO and the like; only the options that
+    /// programs need to run unchanged exist.
+    pub(crate) fn has_tcp_info(family: Family) -> bool {
+        family == Family::Tcp
+    }
+
+    /// Two sockets that connect to each other (without a listener) make a
+    /// connection in TCP alone.
+    pub(crate) fn has_simultaneous_open(family: Family) -> bool {
+        family == Family::Tcp
+    }
+}
+
+/// What a test runs with.
+#[derive(Clone, Debug)]
+pub(crate) struct Env {
+    pub(crate) family: Family,
+    /// This machine's address.
+    pub(crate) local: IpAddr,
+    /// The peer's; the same as `local` if both ends are here.
+    pub(crate) remote: IpAddr,
+    pub(crate) local6: Option<IpAddr>,
+    pub(crate) remote6: Option<IpAddr>,
+    /// Where the peer's server listens, and where ours does.
+    pub(crate) peer_control: SocketAddr,
+    pub(crate) here_control: SocketAddr,
+    /// Factor for the amounts of data and the numbers of rounds.
+    pub(crate) scale: f64,
+    pub(crate) seed: u64,
+}
+
+impl Env {
+    /// `amount`, scaled, and at least one.
+    pub(crate) fn scaled(&self, amount: u64) -> u64 {
+        ((amount as f64 * self.scale) as u64).max(1)
+    }
+
+    /// Whether both ends are on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.local == self.remote
+    }
+
+    pub(crate) fn has_ipv6(&self) -> Result<(IpAddr, IpAddr), Fail> {
+        match (self.local6, self.remote6) {
+            (Some(local), Some(remote)) => Ok((local, remote)),
+            _ => skip("no IPv6 address was given"),
+        }
+    }
+
+    /// The same with both ends on this machine at its IPv4 loopback address.
+    pub(crate) fn on_loopback(&self) -> Env {
+        self.with_ips(LOOPBACK4, LOOPBACK4)
+    }
+
+    /// The same at the IPv6 loopback address.
+    pub(crate) fn on_loopback6(&self) -> Result<Env, Fail> {
+        if self.local6.is_none() {
+            return skip("this machine has no IPv6");
+        }
+        Ok(self.with_ips(LOOPBACK6, LOOPBACK6))
+    }
+
+    /// The same over IPv6.
+    pub(crate) fn over_ipv6(&self) -> Result<Env, Fail> {
+        let (local, remote) = self.has_ipv6()?;
+        Ok(self.with_ips(local, remote))
+    }
+
+    fn with_ips(&self, local: IpAddr, remote: IpAddr) -> Env {
+        let mut env = self.clone();
+        if local == remote {
+            env.peer_control = env.here_control;
+        }
+        env.local = local;
+        env.remote = remote;
+        env
+    }
+
+    /// A new session on the peer.
+    pub(crate) fn peer(&self) -> io::Result<Peer> {
+        Peer::open(self.peer_control)
+    }
+
+    /// A socket here.
+    pub(crate) fn socket(&self) -> io::Result<Sock> {
+        self.family.socket(self.local)
+    }
+
+    /// A socket in a session on the peer.
+    pub(crate) fn remote_socket(&self, peer: &Peer) -> io::Result<Remote> {
+        peer.socket(self.family.domain(self.remote), libc::SOCK_STREAM, 0)
+    }
+
+    /// This machine's address with a port.
+    pub(crate) fn here(&self, port: u16) -> SockAddr {
+        (self.local, port).into()
+    }
+
+    /// The peer's address with a port.
+    pub(crate) fn there(&self, port: u16) -> SockAddr {
+        (self.remote, port).into()
+    }
+
+    /// A listener here, at a port of the kernel's choice.
+    pub(crate) fn listener(&self, backlog: i32) -> io::Result<(Sock, SockAddr)> {
+        let sock = self.socket()?;
+        sock.bind(&self.here(0))?;
+        sock.listen(backlog)?;
+        let addr = sock.getsockname()?;
+        Ok((sock, addr))
+    }
+
+    /// A listener in a new session on the peer.
+    pub(crate) fn remote_listener(&self, backlog: i32) -> io::Result<(Remote, SockAddr)> {
+        let sock = self.remote_socket(&self.peer()?)?;
+        sock.bind(&self.there(0))?;
+        sock.listen(backlog)?;
+        let addr = sock.getsockname()?;
+        Ok((sock, addr))
+    }
+
+    /// A connection: our end connected, the peer's accepted.
+    pub(crate) fn pair(&self) -> io::Result<(Sock, Remote)> {
+        self.pair_with(|_| Ok(()), |_| Ok(()))
+    }
+
+    /// A connection whose sockets are prepared before it is made: ours before
+    /// connect(), the peer's listener before listen().
+    pub(crate) fn pair_with(
+        &self,
+        ours: impl FnOnce(&Sock) -> io::Result<()>,
+        theirs: impl FnOnce(&Remote) -> io::Result<()>,
+    ) -> io::Result<(Sock, Remote)> {
+        let listener = self.remote_socket(&self.peer()?)?;
+        theirs(&listener)?;
+        listener.bind(&self.there(0))?;
+        listener.listen(1)?;
+        let sock = self.socket()?;
+        ours(&sock)?;
+        sock.connect(&listener.getsockname()?)?;
+        let (remote, _) = listener.accept()?;
+        listener.close()?;
+        Ok((sock, remote))
+    }
+
+    /// A connection: the peer's end connected, ours accepted.
+    pub(crate) fn accepted_pair(&self) -> io::Result<(Sock, Remote)> {
+        let (listener, addr) = self.listener(1)?;
+        let remote = self.remote_socket(&self.peer()?)?;
+        remote.connect(&addr)?;
+        let (sock, _) = listener.accept()?;
+        Ok((sock, remote))
+    }
+
+    /// A connection with both ends in this process, over this machine's own
+    /// address.
+    pub(crate) fn own_pair(&self) -> io::Result<(Sock, Sock)> {
+        let (listener, addr) = self.listener(1)?;
+        let sock = self.socket()?;
+        sock.connect(&addr)?;
+        let (other, _) = listener.accept()?;
+        Ok((sock, other))
+    }
+}

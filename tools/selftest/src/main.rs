@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `selftest`: exercises stream sockets over TCP and over SDP alike.
+//!
+//! SDP promises TCP's semantics, so the suite is one: it describes TCP, is
+//! checked against TCP, and then runs over SDP.
+
+mod flow;
+mod harness;
+mod pattern;
+mod peer;
+mod stream;
+mod sys;
+mod tests;
+
+use clap::{Args, Parser, Subcommand};
+use harness::{Env, Family, Test};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(
+    about = "Exercises stream sockets over TCP and over SDP alike",
+    version
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Play the other end for `run` on another machine, until killed.
+    Serve {
+        /// The address of the control channel (plain TCP).
+        #[arg(long, default_value = "0.0.0.0")]
+        bind: IpAddr,
+        #[arg(long, default_value_t = peer::CONTROL_PORT)]
+        port: u16,
+    },
+    /// Run the tests and print KTAP.
+    Run(RunArgs),
+    /// Stream both ways on many connections and check every byte.
+    Stream(stream::StreamArgs),
+}
+
+#[derive(Args)]
+struct RunArgs {
+    #[arg(long, value_enum)]
+    family: Family,
+    /// This machine's address for the sockets under test.
+    #[arg(long)]
+    local: IpAddr,
+    /// The peer's address; without it both ends are on this machine.
+    #[arg(long)]
+    peer: Option<IpAddr>,
+    /// This machine's IPv6 address (::1 if both ends are here).
+    #[arg(long)]
+    local6: Option<IpAddr>,
+    #[arg(long, requires = "local6")]
+    peer6: Option<IpAddr>,
+    /// Where the peer's server is, if not at its address and the usual port.
+    #[arg(long)]
+    control: Option<SocketAddr>,
+    /// List the tests' names instead of running them.
+    #[arg(long)]
+    list: bool,
+    /// Factor for the amounts of data and the numbers of rounds.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Factor for the time after which a test counts as hanging (60 s).
+    #[arg(long, default_value_t = 1.0)]
+    timeout_scale: f64,
+    /// The seed of all data and random choices.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print how long each test took.
+    #[arg(long)]
+    times: bool,
+    /// Run only the tests whose names contain one of these.
+    patterns: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve { bind, port } => peer::serve((bind, port).into()).map(|()| true),
+        Command::Run(args) => run(args),
+        Command::Stream(args) => stream::run(&args),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("selftest: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: RunArgs) -> io::Result<bool> {
+    let options = harness::Options {
+        patterns: args.patterns,
+        timeout_scale: args.timeout_scale,
+        times: args.times,
+    };
+    let tests: Vec<&Test> = tests::all().filter(|t| options.wants(t)).collect();
+    if args.list {
+        tests.iter().for_each(|t| println!("{}", t.name));
+        return Ok(true);
+    }
+    if tests.is_empty() {
+        return Err(io::Error::other("no test has such a name"));
+    }
+    sys::raise_file_limit()?;
+    let here_control = peer::start_here([127, 0, 0, 1].into())?;
+    let (local6, remote6) = match args.peer {
+        Some(_) => (args.local6, args.peer6),
+        None => {
+            let ip = args.local6.or_else(ipv6_loopback);
+            (ip, ip)
+        }
+    };
+    let peer_control = match (args.control, args.peer) {
+        (Some(control), _) => control,
+        (None, Some(peer)) => (peer, peer::CONTROL_PORT).into(),
+        (None, None) => here_control,
+    };
+    let env = Env {
+        family: args.family,
+        local: args.local,
+        remote: args.peer.unwrap_or(args.local),
+        local6,
+        remote6,
+        peer_control,
+        here_control,
+        scale: args.scale,
+        seed: args.seed,
+    };
+    harness::run(&tests, &env, &options)
+}
+
+/// ::1, if this machine has it.
+fn ipv6_loopback() -> Option<IpAddr> {
+    let ip = IpAddr::from(Ipv6Addr::LOCALHOST);
+    std::net::TcpListener::bind((ip, 0)).is_ok().then_some(ip)
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The control channel's form: one line a call, words separated by blanks;
+//! one line an answer, `ok WORDS...` or `err ERRNO TEXT...`.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::str::FromStr;
+
+/// One end of a control connection.
+pub(crate) struct Channel {
+    reader: BufReader<TcpStream>,
+}
+
+impl Channel {
+    pub(crate) fn new(stream: TcpStream) -> io::Result<Channel> {
+        stream.set_nodelay(true)?;
+        Ok(Channel {
+            reader: BufReader::new(stream),
+        })
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        self.reader.get_ref()
+    }
+
+    pub(crate) fn write_line(&mut self, line: &str) -> io::Result<()> {
+        self.reader
+            .get_mut()
+            .write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// The next line, or None when the other side has closed.
+    pub(crate) fn read_line(&mut self) -> io::Result<Option<String>> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line)? {
+            0 => Ok(None),
+            _ => Ok(Some(line.trim_end().to_owned())),
+        }
+    }
+}
+
+/// The words of a call or an answer, taken one by one.
+pub(crate) struct Words<'a>(std::str::SplitWhitespace<'a>);
+
+impl<'a> Words<'a> {
+    pub(crate) fn new(line: &'a str) -> Words<'a> {
+        Words(line.split_whitespace())
+    }
+
+    pub(crate) fn word(&mut self) -> io::Result<&'a str> {
+        self.0
+            .next()
+            .ok_or_else(|| io::Error::other("a word is missing"))
+    }
+
+    pub(crate) fn get<T: FromStr>(&mut self) -> io::Result<T> {
+        let word = self.word()?;
+        word.parse()
+            .map_err(|_| io::Error::other(format!("bad word: {word}")))
+    }
+
+    pub(crate) fn rest(self) -> String {
+        self.0.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The answer line of a call's result.
+pub(crate) fn answer(result: &io::Result<String>) -> String {
+    match result {
+        Ok(words) => format!("ok {words}"),
+        Err(e) => format!("err {} {e}", e.raw_os_error().unwrap_or(0)),
+    }
+}
+
+/// The result that an answer line tells of; errors keep their errno.
+pub(crate) fn result(line: &str) -> io::Result<String> {
+    let mut words = Words::new(line);
+    match words.word()? {
+        "ok" => Ok(words.rest()),
+        "err" => match words.get()? {
+            0 => Err(io::Error::other(format!("peer: {}", words.rest()))),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        },
+        _ => Err(io::Error::other(format!("bad answer: {line}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_survive_the_round_trip() {
+        let ok = Ok("3 127.0.0.1:80".to_owned());
+        assert_eq!(result(&answer(&ok)).unwrap(), "3 127.0.0.1:80");
+        let err = Err(io::Error::from_raw_os_error(libc::ECONNRESET));
+        let back = result(&answer(&err)).unwrap_err();
+        assert_eq!(back.raw_os_error(), Some(libc::ECONNRESET));
+        let text = result(&answer(&Err(io::Error::other("no such socket")))).unwrap_err();
+        assert!(text.raw_os_error().is_none() && text.to_string().contains("no such socket"));
+    }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The system calls that the tests are about, called directly: nothing is
+//! retried, hidden or defaulted, and every error is the kernel's own.
+
+mod addr;
+mod epoll;
+mod poll;
+mod process;
+mod raw;
+mod sock;
+
+pub(crate) use addr::{SockAddr, AF_INET6_SDP, AF_INET_SDP};
+pub(crate) use epoll::Epoll;
+pub(crate) use poll::{poll_fds, select_one, Ready};
+pub(crate) use process::*;
+pub(crate) use raw::*;
+pub(crate) use sock::{Linger, Sock};
+
+use std::io;
+
+/// Turns the return value of a C call into a result with its errno.
+fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
+    if ret < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(ret)
+    }
+}
+
+/// The same for the calls that return a size.
+fn checked_size(ret: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(ret).map_err(|_| io::Error::last_os_error())
+}

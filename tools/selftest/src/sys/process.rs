@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Processes, signals and limits.
+
+use super::checked;
+use std::io;
+
+/// Which side of fork() we are on.
+pub(crate) enum Fork {
+    Child,
+    Parent(i32),
+}
+
+/// fork(). The caller must be single-threaded, or the child may do no more
+/// than a signal handler may.
+pub(crate) fn fork() -> io::Result<Fork> {
+    // SAFETY: the harness and the server fork before they start threads;
+    // tests that fork do so from their only thread.
+    match checked(unsafe { libc::fork() })? {
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(pid)),
+    }
+}
+
+/// Ends this process at once, without unwinding or exit handlers.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Running,
+    Exit(i32),
+    Signal(i32),
+}
+
+/// The state of a child; with `wait` it waits until the child has ended.
+pub(crate) fn wait_child(pid: i32, wait: bool) -> io::Result<Ended> {
+    let mut status = 0;
+    let flags = if wait { 0 } else { libc::WNOHANG };
+    // SAFETY: `status` lives across the call.
+    if checked(unsafe { libc::waitpid(pid, &mut status, flags) })? == 0 {
+        return Ok(Ended::Running);
+    }
+    if libc::WIFSIGNALED(status) {
+        Ok(Ended::Signal(libc::WTERMSIG(status)))
+    } else {
+        Ok(Ended::Exit(libc::WEXITSTATUS(status)))
+    }
+}
+
+/// kill(); a negative pid is a process group.
+pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    checked(unsafe { libc::kill(pid, signal) })?;
+    Ok(())
+}
+
+/// Makes this process the leader of a group of its own.
+pub(crate) fn own_group() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    checked(unsafe { libc::setpgid(0, 0) })?;
+    Ok(())
+}
+
+/// Has the kernel kill this process when its parent ends.
+pub(crate) fn die_with_parent() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+    Ok(())
+}
+
+pub(crate) fn pid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { libc::getpid() }
+}
+
+pub(crate) fn is_root() -> bool {
+    // SAFETY: no arguments.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Children that end leave no zombie.
+pub(crate) fn reap_automatically() {
+    // SAFETY: SIG_IGN for SIGCHLD runs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// Restores a signal's default action (Rust programs start with SIGPIPE off).
+pub(crate) fn default_action(signal: i32) {
+    // SAFETY: SIG_DFL runs no code of ours.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// Sets a handler that only notes the signal; `restart` is SA_RESTART.
+pub(crate) fn install_handler(
+    signal: i32,
+    handler: extern "C" fn(libc::c_int),
+    restart: bool,
+) -> io::Result<()> {
+    // SAFETY: zeros are an empty mask and no flags.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = if restart { libc::SA_RESTART } else { 0 };
+    // SAFETY: `action` is initialised; the callers' handlers only store to
+    // atomics, which is async-signal-safe.
+    checked(unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) })?;
+    Ok(())
+}
+
+/// Sends SIGALRM to this process every `ms` milliseconds, the first time
+/// after as long (0 stops).
+pub(crate) fn alarm_every(ms: i64) -> io::Result<()> {
+    let time = libc::timeval {
+        tv_sec: ms / 1000,
+        tv_usec: ms % 1000 * 1000,
+    };
+    let timer = libc::itimerval {
+        it_interval: time,
+        it_value: time,
+    };
+    // SAFETY: `timer` lives across the call.
+    checked(unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) })?;
+    Ok(())
+}
+
+/// Raises the limit of open files as far as it goes; returns the new limit.
+pub(crate) fn raise_file_limit() -> io::Result<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` lives across the calls.
+    unsafe {
+        checked(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit))?;
+        limit.rlim_cur = limit.rlim_max;
+        checked(libc::setrlimit(libc::RLIMIT_NOFILE, &limit))?;
+    }
+    Ok(limit.rlim_cur)
+}
+
+/// Moves this process into a new, empty network namespace.
+pub(crate) fn new_netns() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    checked(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+    Ok(())
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory that is not there, and calls with pointers into it.
+
+use super::{checked_size, Sock};
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Bytes in a page.
+pub(crate) const PAGE: usize = 4096;
+
+/// Whole pages of our own, any of which can be taken away.
+pub(crate) struct Area {
+    start: usize,
+    pages: usize,
+}
+
+impl Area {
+    pub(crate) fn new(pages: usize) -> io::Result<Area> {
+        // SAFETY: a new private mapping at an address of the kernel's choice.
+        let ptr = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                pages * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if ptr == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Area {
+            start: ptr as usize,
+            pages,
+        })
+    }
+
+    /// The address of byte `offset`, which may lie in a page taken away.
+    pub(crate) fn at(&self, offset: usize) -> usize {
+        self.start + offset
+    }
+
+    /// Takes all access to the pages from `first` on away.
+    pub(crate) fn forbid_from(&self, first: usize) -> io::Result<()> {
+        self.protect_from(first, libc::PROT_NONE)
+    }
+
+    /// Makes the pages from `first` on read-only.
+    pub(crate) fn read_only_from(&self, first: usize) -> io::Result<()> {
+        self.protect_from(first, libc::PROT_READ)
+    }
+
+    fn protect_from(&self, first: usize, prot: i32) -> io::Result<()> {
+        let len = (self.pages - first) * PAGE;
+        // SAFETY: the range is ours; slices of it are only made by
+        // `bytes`, whose callers stay below the pages taken away.
+        let ret = unsafe { libc::mprotect((self.start + first * PAGE) as *mut _, len, prot) };
+        if ret < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// The first `len` bytes, which must still be accessible.
+    pub(crate) fn bytes(&mut self, len: usize) -> &mut [u8] {
+        assert!(len <= self.pages * PAGE);
+        // SAFETY: the mapping is ours, `len` bytes long at least, and
+        // borrowed mutably for the slice's life.
+        unsafe { std::slice::from_raw_parts_mut(self.start as *mut u8, len) }
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing borrows it any more.
+        unsafe { libc::munmap(self.start as *mut _, self.pages * PAGE) };
+    }
+}
+
+/// A pointer and a length as the kernel gets them, both unchecked.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawVec {
+    pub(crate) base: usize,
+    pub(crate) len: usize,
+}
+
+impl Sock {
+    /// send() from an address that need not be readable.
+    pub(crate) fn send_raw(&self, addr: usize, len: usize, flags: i32) -> io::Result<usize> {
+        // SAFETY: send() only reads; the kernel checks the range and returns
+        // EFAULT for what is not mapped.
+        checked_size(unsafe { libc::send(self.as_raw_fd(), addr as *const _, len, flags) })
+    }
+
+    /// recv() to an address that need not be writable.
+    ///
+    /// # Safety
+    ///
+    /// What is writable in the range must be memory that nothing else uses
+    /// (an [`Area`], or nothing at all).
+    pub(crate) unsafe fn recv_raw(&self, addr: usize, len: usize, flags: i32) -> io::Result<usize> {
+        // SAFETY: by the caller's promise.
+        checked_size(unsafe { libc::recv(self.as_raw_fd(), addr as *mut _, len, flags) })
+    }
+
+    /// sendmsg() with a vector of unchecked ranges and a count of its own.
+    pub(crate) fn sendmsg_raw(&self, vec: usize, count: usize, flags: i32) -> io::Result<usize> {
+        let mut msg = super::sock::empty_msghdr();
+        msg.msg_iov = vec as *mut _;
+        msg.msg_iovlen = count;
+        // SAFETY: sendmsg() only reads; the kernel checks every range.
+        checked_size(unsafe { libc::sendmsg(self.as_raw_fd(), &msg, flags) })
+    }
+
+    /// recvmsg() with a vector of unchecked ranges and a count of its own.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Sock::recv_raw`], for every range of the vector.
+    pub(crate) unsafe fn recvmsg_raw(
+        &self,
+        vec: usize,
+        count: usize,
+        flags: i32,
+    ) -> io::Result<usize> {
+        let mut msg = super::sock::empty_msghdr();
+        msg.msg_iov = vec as *mut _;
+        msg.msg_iovlen = count;
+        // SAFETY: by the caller's promise.
+        checked_size(unsafe { libc::recvmsg(self.as_raw_fd(), &mut msg, flags) })
+    }
+
+    /// sendmsg() or recvmsg() with a message header that is not there.
+    pub(crate) fn msghdr_nowhere(&self, receive: bool, addr: usize) -> io::Result<usize> {
+        let fd = self.as_raw_fd();
+        // SAFETY: the callers pass addresses of no mapping (or of one without
+        // access), which the kernel refuses before it does anything.
+        checked_size(unsafe {
+            if receive {
+                libc::recvmsg(fd, addr as *mut _, 0)
+            } else {
+                libc::sendmsg(fd, addr as *const _, 0)
+            }
+        })
+    }
+}
