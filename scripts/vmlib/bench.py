@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a test of scripts/vmtests is given, and how it says what it found."""
+
+import time
+
+
+class Failure(Exception):
+    """The test failed; the text says what was expected and what came."""
+
+
+class Skip(Exception):
+    """The test cannot be done here; the text says why."""
+
+
+class Test:
+    """A registered test: its function and what it needs."""
+
+    def __init__(self, function, machines, breaks, kinds):
+        self.function = function
+        self.machines = machines
+        self.breaks = breaks
+        self.kinds = kinds
+        self.name = f"{function.__module__.split('.')[-1]}.{function.__name__}"
+
+
+REGISTERED = []
+
+
+def test(machines=2, breaks=False, kinds=("stock", "debug")):
+    """Registers a test for that many machines.
+
+    `breaks`: it leaves the machines in no state for the next one, which then
+    gets fresh ones.
+    """
+    def register(function):
+        REGISTERED.append(Test(function, machines, breaks, kinds))
+        return function
+    return register
+
+
+def expect(condition, text):
+    """Fails the test with the text unless the condition holds."""
+    if not condition:
+        raise Failure(text)
+
+
+def wait_for(condition, seconds, text):
+    """Waits until the condition holds; a test's limit is against hangs only."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise Failure(f"{text} (waited {seconds} s)")
+        time.sleep(0.2)
+
+
+class Bench:
+    """The machines of a run: `a` is where a test acts, `b` its peer."""
+
+    def __init__(self, kind, vms):
+        self.kind = kind
+        self.vms = vms
+        self.a = vms[0]
+        self.b = vms[-1]
+        # The checkers make everything slower; amounts shrink, limits grow.
+        self.slow = 8 if kind == "debug" else 1
+
+    def limit(self, seconds):
+        """A hang limit for this kernel."""
+        return seconds * self.slow
+
+    def amount(self, count):
+        """An amount of data or rounds for this kernel."""
+        return max(1, count // self.slow)
+
+    @staticmethod
+    def address(vm):
+        return f"10.27.0.{vm.ident}"
+
+    @staticmethod
+    def stats(vm):
+        """The module's counters, as a dictionary."""
+        return {name: int(value) for name, value in
+                (line.split() for line in vm.check("cat /proc/net/sdpstats").splitlines())}
+
+    def stream(self, vm, role, port, count=1, size=1 << 20, seed=1):
+        """Starts `selftest stream` on a machine: role "listen" or "connect"."""
+        address = self.address(vm if role == "listen" else self.other(vm))
+        return vm.spawn(f"exec selftest stream --family sdp --{role} {address}:{port} "
+                        f"--conns {count} --bytes {size} --seed {seed}")
+
+    def other(self, vm):
+        return self.b if vm is self.a else self.a
+
+    def finish(self, job, seconds):
+        """Waits for a job, which must not hang; returns its exit status."""
+        status = job.wait(self.limit(seconds))
+        if status is None:
+            waits = job.vm.run("for p in $(pidof selftest qperf netperf); do echo \"$p $(cat /proc/$p/wchan)\"; "
+                               "cat /proc/$p/stack; done; cat /proc/net/sdp", 30).output
+            job.kill()
+            raise Failure(f"{job.vm.name}: `{job.command}` did not end in {self.limit(seconds)} s\n"
+                          f"{job.output}\n{waits}")
+        return status
+
+    def succeed(self, job, seconds):
+        """Waits for a job that must succeed; returns its output."""
+        status = self.finish(job, seconds)
+        expect(status == 0, f"{job.vm.name}: `{job.command}` ended with {status}:\n{job.output}")
+        return job.output
+
+    def unload(self, vm, seconds=60):
+        """Unloads the module once its last connections have ended."""
+        last = []
+
+        def done():
+            result = vm.run("rmmod ib_sdp")
+            last[:] = [result.output]
+            return result.ok or "not currently loaded" in result.output
+        wait_for(done, self.limit(seconds), f"{vm.name}: rmmod ib_sdp is still refused; "
+                 f"sockets:\n{vm.run('cat /proc/net/sdp').output}\nlast answer: {''.join(last)}")
+
+    def load(self, vm):
+        vm.check("modprobe ib_sdp")

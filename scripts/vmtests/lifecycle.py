@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The module comes when it is called, stays while it is used, and goes cleanly."""
+
+from vmlib.bench import expect, test, wait_for
+
+
+def loaded(vm):
+    return vm.run("grep -q '^ib_sdp ' /proc/modules").ok
+
+
+@test(machines=1)
+def socket_loads_module(bench):
+    """socket(27, ...) is enough: the kernel asks for net-pf-27."""
+    bench.unload(bench.a)
+    expect(not loaded(bench.a), "the module is still there after rmmod")
+    server = bench.stream(bench.a, "listen", 7001)
+    wait_for(lambda: loaded(bench.a), bench.limit(20), "the module did not load by itself")
+    server.kill()
+
+
+@test(machines=1)
+def aliases_of_both_families(bench):
+    for family in (27, 28):
+        bench.unload(bench.a)
+        bench.a.check(f"modprobe net-pf-{family}")
+        expect(loaded(bench.a), f"modprobe net-pf-{family} did not load the module")
+
+
+@test(machines=1)
+def unload_refused_while_used(bench):
+    server = bench.stream(bench.a, "listen", 7002)
+    wait_for(lambda: len(bench.a.check("cat /proc/net/sdp").splitlines()) > 1, bench.limit(20),
+             "the listener is not in /proc/net/sdp")
+    result = bench.a.run("rmmod ib_sdp")
+    expect(not result.ok, "rmmod succeeded under an open socket")
+    expect("in use" in result.output, f"rmmod said: {result.output}")
+    server.kill()
+    server.wait(bench.limit(20))
+    bench.unload(bench.a)
+    bench.load(bench.a)
+
+
+@test()
+def reload_ten_times(bench):
+    """Each time with a connection that moves data in between."""
+    for round_number in range(10):
+        for vm in bench.vms:
+            bench.unload(vm)
+            bench.load(vm)
+        port = 7100 + round_number
+        server = bench.stream(bench.b, "listen", port, 2, 100_000)
+        client = bench.stream(bench.a, "connect", port, 2, 100_000)
+        bench.succeed(client, 60)
+        bench.succeed(server, 60)
+
+
+@test()
+def two_hundred_connections(bench):
+    size = bench.amount(200_000)
+    server = bench.stream(bench.b, "listen", 7200, 200, size)
+    client = bench.stream(bench.a, "connect", 7200, 200, size)
+    bench.succeed(client, 300)
+    bench.succeed(server, 60)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A peer that dies, stops reading, or loses its network."""
+
+import time
+
+from vmlib.bench import expect, test, wait_for
+
+ENDLESS = 1 << 40
+
+
+def moving(bench, port, size=ENDLESS):
+    """Two streams between the machines, with data on its way."""
+    server = bench.stream(bench.b, "listen", port, 2, size)
+    client = bench.stream(bench.a, "connect", port, 2, size)
+    before = bench.stats(bench.a)["rx_bytes"]
+    wait_for(lambda: bench.stats(bench.a)["rx_bytes"] > before + bench.amount(1 << 20) or client.ended.is_set(),
+             bench.limit(60), "no data moves")
+    expect(not client.ended.is_set(), f"the stream ended before its time:\n{client.output}")
+    return server, client
+
+
+def transfer_works(bench, port):
+    """After a disturbance: a new connection must carry its data."""
+    server = bench.stream(bench.b, "listen", port, 2, 100_000)
+    bench.succeed(bench.stream(bench.a, "connect", port, 2, 100_000), 120)
+    bench.succeed(server, 60)
+
+
+@test(breaks=True)
+def machine_vanishes(bench):
+    """The survivor's program gets an error; nothing waits for ever."""
+    _, client = moving(bench, 7301)
+    bench.b.kill()
+    status = bench.finish(client, 240)
+    expect(status not in (0, None), f"the stream ended with {status} although the peer is gone")
+    bench.unload(bench.a)
+    bench.load(bench.a)
+
+
+@test()
+def program_killed(bench):
+    """The peer's kernel closes what the killed program had open."""
+    server, client = moving(bench, 7302)
+    bench.b.check("killall -KILL selftest")
+    status = bench.finish(client, 60)
+    expect(status != 0, "the stream ended well although the peer was killed")
+    server.wait(bench.limit(10))
+    transfer_works(bench, 7303)
+
+
+@test()
+def module_unloaded_at_peer(bench):
+    """The peer kills its programs and unloads while this side still sends."""
+    server, client = moving(bench, 7304)
+    bench.b.check("killall -KILL selftest")
+    server.wait(bench.limit(10))
+    bench.unload(bench.b)
+    status = bench.finish(client, 60)
+    expect(status != 0, "the stream ended well although the peer's module is gone")
+    bench.load(bench.b)
+    transfer_works(bench, 7305)
+
+
+@test()
+def receiver_never_reads(bench):
+    """The sender is held back, at bounded memory, and goes on afterwards."""
+    size = bench.amount(24 << 20)
+    server = bench.stream(bench.b, "listen", 7306, 1, size)
+    client = bench.stream(bench.a, "connect", 7306, 1, size)
+    wait_for(lambda: len(bench.b.check("cat /proc/net/sdp").splitlines()) > 2, bench.limit(30), "no connection")
+    bench.b.check("killall -STOP selftest")
+    time.sleep(bench.limit(3))
+    first = bench.stats(bench.a)["tx_bytes"]
+    time.sleep(3)
+    second = bench.stats(bench.a)["tx_bytes"]
+    expect(first == second, f"{second - first} bytes more left for a receiver that does not read")
+    expect(not client.ended.is_set(), f"the sender ended:\n{client.output}")
+    bench.b.check("killall -CONT selftest")
+    bench.succeed(client, 120)
+    bench.succeed(server, 60)
+
+
+@test()
+def sender_gone_while_receiver_stopped(bench):
+    server = bench.stream(bench.b, "listen", 7307, 1, ENDLESS)
+    client = bench.stream(bench.a, "connect", 7307, 1, ENDLESS)
+    wait_for(lambda: len(bench.b.check("cat /proc/net/sdp").splitlines()) > 2, bench.limit(30), "no connection")
+    bench.b.check("killall -STOP selftest")
+    bench.a.check("killall -KILL selftest")
+    client.wait(bench.limit(10))
+    time.sleep(1)
+    bench.b.check("killall -CONT selftest")
+    expect(bench.finish(server, 60) != 0, "the receiver did not notice that the sender was killed")
+    transfer_works(bench, 7308)
+
+
+@test(breaks=True)
+def device_removed_under_load(bench):
+    server, client = moving(bench, 7309)
+    bench.a.check("rdma link delete rxe0", bench.limit(60))
+    expect(bench.finish(client, 60) != 0, "the stream ended well although its device is gone")
+    expect(bench.finish(server, 240) != 0, "the peer's stream ended well although its peer is gone")
+    bench.a.check("rdma link add rxe0 type rxe netdev eth0")
+    wait_for(lambda: "state ACTIVE" in bench.a.run("rdma link").output, bench.limit(20), "rxe0 is not active")
+    transfer_works(bench, 7310)
+
+
+@test(breaks=True)
+def lossy_link(bench):
+    """Losses, delays and reordering slow the stream down and change no byte."""
+    size = bench.amount(4 << 20)
+    bench.a.check("tc qdisc add dev eth0 root netem delay 2ms 1ms loss 0.5% reorder 5%")
+    server = bench.stream(bench.b, "listen", 7311, 2, size)
+    client = bench.stream(bench.a, "connect", 7311, 2, size)
+    bench.succeed(client, 400)
+    bench.succeed(server, 60)

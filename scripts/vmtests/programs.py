@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Unmodified programs that have spoken AF_INET_SDP for years."""
+
+import re
+
+from vmlib.bench import expect, test
+
+
+def counted(bench, before, least_bytes):
+    """The module itself must have carried the bytes: no silent use of TCP."""
+    after = bench.stats(bench.a)
+    moved = sum(after[name] - before[name] for name in ("tx_bytes", "rx_bytes"))
+    expect(moved >= least_bytes, f"the module counted {moved} bytes, expected at least {least_bytes}")
+
+
+def qperf(bench, arguments, unit):
+    before = bench.stats(bench.a)
+    server = bench.b.spawn("exec qperf")
+    try:
+        output = bench.succeed(bench.a.spawn(f"exec qperf {bench.address(bench.b)} -t 2 {arguments}"), 60)
+    finally:
+        server.kill()
+    match = re.search(rf"{unit}\s*=\s*([\d.]+)", output)
+    expect(match and float(match[1]) > 0, f"no rate in the output:\n{output}")
+    counted(bench, before, 1)
+
+
+@test()
+def qperf_sdp_bw(bench):
+    qperf(bench, "-m 64k sdp_bw", "bw")
+
+
+@test()
+def qperf_sdp_bw_small(bench):
+    qperf(bench, "-m 37 sdp_bw", "bw")
+
+
+@test()
+def qperf_sdp_lat(bench):
+    qperf(bench, "-m 1 sdp_lat", "latency")
+
+
+def netperf(bench, name, least_bytes):
+    before = bench.stats(bench.a)
+    server = bench.b.spawn("exec netserver -D")
+    try:
+        output = bench.succeed(bench.a.spawn(
+            f"for i in 1 2 3 4 5 6 7 8 9 10; do netperf -H {bench.address(bench.b)} -t {name} -l 2 && exit 0; "
+            "sleep 1; done; exit 1"), 120)
+    finally:
+        server.kill()
+    figures = re.findall(r"\d+\.\d+", output)
+    expect(figures and any(float(f) > 0 for f in figures), f"no rate in the output:\n{output}")
+    counted(bench, before, least_bytes)
+
+
+@test()
+def netperf_stream(bench):
+    netperf(bench, "SDP_STREAM", 1 << 16)
+
+
+@test()
+def netperf_maerts(bench):
+    netperf(bench, "SDP_MAERTS", 1 << 16)
+
+
+@test()
+def netperf_rr(bench):
+    netperf(bench, "SDP_RR", 2)
