@@ -23,6 +23,24 @@ pub(crate) struct Span {
     pub(crate) len: u64,
 }
 
+impl Span {
+    pub(crate) fn new(seed: u64, offset: u64, len: u64) -> Span {
+        Span { seed, offset, len }
+    }
+
+    /// The span's bytes, in memory.
+    pub(crate) fn to_vec(self) -> Vec<u8> {
+        let mut buf = vec![0; self.len as usize];
+        Pattern::new(self.seed).fill(self.offset, &mut buf);
+        buf
+    }
+
+    /// What follows the first `len` bytes.
+    pub(crate) fn after(self, len: u64) -> Span {
+        Span::new(self.seed, self.offset + len, self.len.saturating_sub(len))
+    }
+}
+
 /// What a receiver got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {

@@ -48,16 +48,24 @@ pub(crate) mod differences {
         family == Family::Tcp
     }
 
-    /// A kernel without TCP's TCP_INFO and the like; only the options that
-    /// programs need to run unchanged exist.
-    pub(crate) fn has_tcp_info(family: Family) -> bool {
+    /// A client that finds the backlog full waits in SDP; in TCP it may also
+    /// be reset after connect() (SYN cookies).
+    pub(crate) fn full_backlog_may_reset(family: Family) -> bool {
         family == Family::Tcp
     }
 
-    /// Two sockets that connect to each other (without a listener) make a
-    /// connection in TCP alone.
-    pub(crate) fn has_simultaneous_open(family: Family) -> bool {
-        family == Family::Tcp
+    /// 27 and 28 are families of SDP addresses as well as AF_INET and AF_INET6.
+    pub(crate) fn takes_sdp_addresses(family: Family) -> bool {
+        family == Family::Sdp
+    }
+
+    /// SO_PROTOCOL: IPPROTO_TCP, or SDP's own number, also where the socket
+    /// was opened with protocol 6.
+    pub(crate) fn protocol(family: Family) -> i32 {
+        match family {
+            Family::Tcp => libc::IPPROTO_TCP,
+            Family::Sdp => 257,
+        }
     }
 }
 

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What runs the tests and what they are written with.
 
+mod child;
 mod env;
 mod expect;
 mod runner;
+mod steps;
 
+pub(crate) use child::Child;
 pub(crate) use env::{differences, Env, Family, ANY4, ANY6};
 pub(crate) use expect::{
     expect, expect_eq, expect_errno, expect_errno_of, expect_received, failed, skip, Fail, Outcome,
 };
 pub(crate) use runner::{run, Options};
+pub(crate) use steps::*;
 
 /// A test: its name is `group/what`.
 pub(crate) struct Test {

@@ -2,13 +2,10 @@
 //! Runs each test in a process of its own, so that a test that hangs or dies
 //! is one failure and not the end, and prints KTAP version 1.
 
-use super::{Env, Fail, Outcome, Test};
-use crate::sys::{self, Ended, Fork};
+use super::{Child, Env, Fail, Outcome, Test};
+use crate::sys::{self, Ended};
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
-use std::panic::AssertUnwindSafe;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 /// The time after which a test counts as hanging, times `--timeout-scale`.
@@ -75,79 +72,22 @@ fn one_line(text: &str) -> String {
 }
 
 fn run_one(test: &Test, env: &Env, limit: Duration) -> io::Result<Outcome> {
-    let (report, sender) = UnixStream::pair()?;
-    match sys::fork()? {
-        Fork::Child => {
-            drop(report);
-            run_child(test, env, sender)
-        }
-        Fork::Parent(pid) => {
-            drop(sender);
-            let outcome = watch(pid, &report, limit);
-            // The group: also what the test itself has started.
-            let _ = sys::kill(-pid, libc::SIGKILL);
-            reap(pid);
-            outcome
-        }
-    }
-}
-
-/// The test's own process.
-fn run_child(test: &Test, env: &Env, mut sender: UnixStream) -> ! {
-    let _ = sys::own_group();
-    let _ = sys::die_with_parent();
-    std::panic::set_hook(Box::new(|_| {}));
-    let result = std::panic::catch_unwind(AssertUnwindSafe(|| (test.run)(env)));
-    let text = match result {
-        Ok(Ok(())) => "p".to_owned(),
-        Ok(Err(Fail::Skipped(why))) => format!("s{why}"),
-        Ok(Err(Fail::Failed(why))) => format!("f{why}"),
-        Err(panic) => format!("fpanic: {}", panic_text(panic.as_ref())),
-    };
-    let _ = sender.write_all(text.as_bytes());
-    sys::exit_now(0);
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("of an unknown kind")
-}
-
-/// Reads the child's report, or says how it ended without one.
-fn watch(pid: i32, mut report: &UnixStream, limit: Duration) -> io::Result<Outcome> {
-    let deadline = Instant::now() + limit;
-    let mut text = Vec::new();
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            show_tasks(pid);
+    let child = Child::start(|| {
+        let _ = sys::own_group();
+        (test.run)(env)
+    })?;
+    let outcome = match child.outcome_within(limit)? {
+        Some(outcome) => outcome,
+        None => {
+            show_tasks(child.pid);
             let secs = limit.as_secs();
-            return Ok(Err(Fail::Failed(format!("hangs (after {secs} s)"))));
+            Err(Fail::Failed(format!("hangs (after {secs} s)")))
         }
-        let ms = left.as_millis().min(60_000) as i32 + 1;
-        let seen = sys::poll_fds(&[(report.as_raw_fd(), libc::POLLIN)], ms)?;
-        if seen.iter().all(|&e| e == 0) {
-            continue;
-        }
-        let mut buf = [0; 4096];
-        match report.read(&mut buf)? {
-            0 => break,
-            n => text.extend_from_slice(&buf[..n]),
-        }
-    }
-    let text = String::from_utf8_lossy(&text).into_owned();
-    Ok(match text.split_at_checked(1) {
-        Some(("p", _)) => Ok(()),
-        Some(("s", why)) => Err(Fail::Skipped(why.to_owned())),
-        Some(("f", why)) => Err(Fail::Failed(why.to_owned())),
-        _ => Err(Fail::Failed(match sys::wait_child(pid, true)? {
-            Ended::Signal(signal) => format!("killed by signal {signal}"),
-            ended => format!("ended without a result: {ended:?}"),
-        })),
-    })
+    };
+    // The group: also what the test itself has started.
+    let _ = sys::kill(-child.pid, libc::SIGKILL);
+    reap(child.pid);
+    Ok(outcome)
 }
 
 /// Waits a while for a killed child; one that cannot be killed is left.

@@ -146,3 +146,15 @@ pub(crate) fn new_netns() -> io::Result<()> {
     checked(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
     Ok(())
 }
+
+/// Gives up root for the user nobody, for good.
+pub(crate) fn become_nobody() -> io::Result<()> {
+    const NOBODY: u32 = 65534;
+    // SAFETY: plain numbers, and an empty list of groups.
+    unsafe {
+        checked(libc::setgroups(0, std::ptr::null()))?;
+        checked(libc::setresgid(NOBODY, NOBODY, NOBODY))?;
+        checked(libc::setresuid(NOBODY, NOBODY, NOBODY))?;
+    }
+    Ok(())
+}

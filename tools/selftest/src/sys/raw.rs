@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory that is not there, and calls with pointers into it.
 
-use super::{checked_size, Sock};
+use super::{checked, checked_size, Sock};
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -87,6 +87,13 @@ pub(crate) struct RawVec {
 }
 
 impl Sock {
+    /// bind() with an address that need not be readable.
+    pub(crate) fn bind_raw(&self, addr: usize, len: u32) -> io::Result<()> {
+        // SAFETY: bind() only reads; the kernel checks the range.
+        checked(unsafe { libc::bind(self.as_raw_fd(), addr as *const _, len) })?;
+        Ok(())
+    }
+
     /// send() from an address that need not be readable.
     pub(crate) fn send_raw(&self, addr: usize, len: usize, flags: i32) -> io::Result<usize> {
         // SAFETY: send() only reads; the kernel checks the range and returns

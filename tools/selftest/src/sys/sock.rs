@@ -110,6 +110,50 @@ impl Sock {
         })
     }
 
+    /// One sendto() call.
+    pub(crate) fn sendto(&self, buf: &[u8], addr: &SockAddr) -> io::Result<usize> {
+        // SAFETY: `buf` is readable for its length, `addr` for its own.
+        checked_size(unsafe {
+            libc::sendto(
+                self.as_raw_fd(),
+                buf.as_ptr().cast(),
+                buf.len(),
+                libc::MSG_NOSIGNAL,
+                addr.as_ptr(),
+                addr.len() as u32,
+            )
+        })
+    }
+
+    /// One sendmmsg() call, a message for each buffer; the bytes sent of each.
+    pub(crate) fn sendmmsg(&self, bufs: &[&[u8]]) -> io::Result<Vec<u32>> {
+        let vecs: Vec<IoSlice<'_>> = bufs.iter().map(|b| IoSlice::new(b)).collect();
+        let mut msgs = headers(vecs.as_ptr().cast(), vecs.len());
+        // SAFETY: every header points to one of `vecs`, which live on.
+        let n = checked(unsafe {
+            libc::sendmmsg(self.as_raw_fd(), msgs.as_mut_ptr(), msgs.len() as u32, 0)
+        })?;
+        Ok(msgs.iter().take(n as usize).map(|m| m.msg_len).collect())
+    }
+
+    /// One recvmmsg() call without waiting; the bytes in each buffer.
+    pub(crate) fn recvmmsg(&self, bufs: &mut [&mut [u8]]) -> io::Result<Vec<u32>> {
+        let vecs: Vec<IoSliceMut<'_>> = bufs.iter_mut().map(|b| IoSliceMut::new(b)).collect();
+        let mut msgs = headers(vecs.as_ptr().cast(), vecs.len());
+        // SAFETY: every header points to one of `vecs`, which live on and
+        // whose buffers are writable.
+        let n = checked(unsafe {
+            libc::recvmmsg(
+                self.as_raw_fd(),
+                msgs.as_mut_ptr(),
+                msgs.len() as u32,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        })?;
+        Ok(msgs.iter().take(n as usize).map(|m| m.msg_len).collect())
+    }
+
     /// One sendmsg() call.
     pub(crate) fn sendmsg(&self, bufs: &[IoSlice<'_>], flags: i32) -> io::Result<usize> {
         let mut msg = empty_msghdr();
@@ -284,4 +328,19 @@ impl Sock {
 pub(super) fn empty_msghdr() -> libc::msghdr {
     // SAFETY: all zeros is a valid msghdr: null pointers and zero lengths.
     unsafe { std::mem::zeroed() }
+}
+
+/// A header for each of `count` vectors that follow each other at `vecs`.
+fn headers(vecs: *const libc::iovec, count: usize) -> Vec<libc::mmsghdr> {
+    (0..count)
+        .map(|i| {
+            let mut msg_hdr = empty_msghdr();
+            msg_hdr.msg_iov = vecs.wrapping_add(i).cast_mut();
+            msg_hdr.msg_iovlen = 1;
+            libc::mmsghdr {
+                msg_hdr,
+                msg_len: 0,
+            }
+        })
+        .collect()
 }

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Steps that tests are put together from.
+
+use super::{expect_received, failed, Outcome};
+use crate::flow::{recv_span, send_span, Span};
+use crate::sys::Sock;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long something that must happen soon may take: generous, as an
+/// emulated machine with all checkers on is slow.
+const SOON: Duration = Duration::from_secs(30);
+/// How long a step waits, in milliseconds, to see that nothing happens.
+pub(crate) const QUIET_MS: i32 = 200;
+
+/// Waits until `holds` does; the last answer is in the failure.
+#[track_caller]
+pub(crate) fn eventually<T: std::fmt::Debug>(
+    what: &str,
+    mut now: impl FnMut() -> io::Result<T>,
+    holds: impl Fn(&T) -> bool,
+) -> Outcome {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let value = now()?;
+        if holds(&value) {
+            return Ok(());
+        }
+        if start.elapsed() > SOON {
+            return failed(format!("{what}: still {value:?}"));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
+}
+
+/// Sends a whole span with calls of many lengths.
+#[track_caller]
+pub(crate) fn send(sock: &Sock, span: Span) -> Outcome {
+    match send_span(sock, span, 64 << 10) {
+        Ok(_) => Ok(()),
+        Err((sent, e)) => failed(format!("sending: {e} after {sent} bytes of {}", span.len)),
+    }
+}
+
+/// Receives a whole span and checks it.
+#[track_caller]
+pub(crate) fn receive(sock: &Sock, span: Span) -> Outcome {
+    expect_received(recv_span(sock, span, 64 << 10), span, "receiving")
+}
+
+/// Expects the end of file, twice.
+#[track_caller]
+pub(crate) fn expect_eof(sock: &Sock) -> Outcome {
+    for _ in 0..2 {
+        match sock.recv(&mut [0; 16], 0)? {
+            0 => {}
+            n => return failed(format!("{n} bytes where the end of file should be")),
+        }
+    }
+    Ok(())
+}
+
+/// The bytes that wait to be received.
+pub(crate) fn readable_bytes(sock: &Sock) -> io::Result<i32> {
+    sock.ioctl_int(libc::FIONREAD)
+}
+
+/// Sends from the start of a pattern without blocking until the way to the
+/// peer stays full; returns the bytes sent.
+pub(crate) fn fill(sock: &Sock, seed: u64) -> io::Result<u64> {
+    let mut sent = 0;
+    loop {
+        let buf = Span::new(seed, sent, 10_007).to_vec();
+        match sock.send(&buf, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
+            Ok(n) => sent += n as u64,
+            Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
+                if sock.poll(libc::POLLOUT, QUIET_MS)? == 0 {
+                    return Ok(sent);
+                }
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}

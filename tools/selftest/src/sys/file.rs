@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Calls on descriptors of any kind: read and write, splice, sendfile.
+
+use super::{checked, checked_size};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// read().
+pub(crate) fn read(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: `buf` is writable for its length.
+    checked_size(unsafe { libc::read(fd, buf.as_mut_ptr().cast(), buf.len()) })
+}
+
+/// write().
+pub(crate) fn write(fd: RawFd, buf: &[u8]) -> io::Result<usize> {
+    // SAFETY: `buf` is readable for its length.
+    checked_size(unsafe { libc::write(fd, buf.as_ptr().cast(), buf.len()) })
+}
+
+/// readv().
+pub(crate) fn readv(fd: RawFd, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    // SAFETY: IoSliceMut has the layout of iovec, its buffers are writable.
+    checked_size(unsafe { libc::readv(fd, bufs.as_mut_ptr().cast(), bufs.len() as i32) })
+}
+
+/// writev().
+pub(crate) fn writev(fd: RawFd, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    // SAFETY: IoSlice has the layout of iovec, its buffers are readable.
+    checked_size(unsafe { libc::writev(fd, bufs.as_ptr().cast(), bufs.len() as i32) })
+}
+
+/// lseek() to where the descriptor is.
+pub(crate) fn seek(fd: RawFd) -> io::Result<i64> {
+    // SAFETY: plain numbers.
+    let at = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
+    if at < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(at)
+}
+
+/// A pipe: the end to read from and the end to write to.
+pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: room for two descriptors.
+    checked(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    // SAFETY: the kernel has just returned these descriptors to us alone.
+    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
+}
+
+/// splice() between a pipe and something else, at most `len` bytes.
+pub(crate) fn splice(from: RawFd, to: RawFd, len: usize) -> io::Result<usize> {
+    let none = std::ptr::null_mut();
+    // SAFETY: no offsets are passed.
+    checked_size(unsafe { libc::splice(from, none, to, none, len, 0) })
+}
+
+/// sendfile() of `len` bytes from `offset` on.
+pub(crate) fn sendfile(to: RawFd, file: &File, mut offset: i64, len: usize) -> io::Result<usize> {
+    // SAFETY: `offset` lives across the call.
+    checked_size(unsafe { libc::sendfile(to, file.as_raw_fd(), &mut offset, len) })
+}
+
+/// A file in memory with the given content.
+pub(crate) fn memory_file(content: &[u8]) -> io::Result<File> {
+    // SAFETY: the name is a C string.
+    let fd = checked(unsafe { libc::memfd_create(c"selftest".as_ptr(), libc::MFD_CLOEXEC) })?;
+    // SAFETY: the kernel has just returned this descriptor to us alone.
+    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    file.write_all(content)?;
+    Ok(file)
+}

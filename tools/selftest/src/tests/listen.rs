@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Listeners, their backlog and accept().
+
+use crate::flow::{self, Span};
+use crate::harness::{
+    differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, expect_received,
+    failed, receive, send, tests, Child, Env, Outcome, QUIET_MS,
+};
+use crate::peer::Work;
+use libc::{
+    EAGAIN, ECONNREFUSED, ECONNRESET, EINVAL, IPPROTO_TCP, POLLIN, SOL_SOCKET, SO_KEEPALIVE,
+    SO_RCVBUF, SO_SNDBUF,
+};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+tests!("listen";
+    accept_nonblocking,
+    accept_waits,
+    accept_timeout,
+    poll_says_when,
+    backlog_overflow_loses_nobody,
+    listen_again,
+    close_resets_pending,
+    close_then_refused,
+    shutdown_wakes_accept,
+    options_are_inherited,
+    accepting_threads,
+    accepting_processes,
+    listener_of_a_child,
+    accepted_outlives_listener,
+    big_and_negative_backlog,
+);
+
+fn accept_nonblocking(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(2)?;
+    listener.set_nonblocking(true)?;
+    expect_errno(listener.accept(), EAGAIN, "accept of nothing")?;
+    let remote = env.remote_socket(&env.peer()?)?;
+    remote.connect(&addr)?;
+    eventually("POLLIN", || listener.poll(POLLIN, 0), |&e| e == POLLIN)?;
+    let (sock, _) = listener.accept()?;
+    expect(!sock.is_nonblocking()?, "the flag is not inherited")?;
+    expect_errno(listener.accept(), EAGAIN, "the second accept")
+}
+
+fn accept_waits(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(2)?;
+    let waiting = flow::spawn(move || listener.accept())?;
+    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    expect(!waiting.is_finished(), "accept returned before a connect")?;
+    let remote = env.remote_socket(&env.peer()?)?;
+    remote.connect(&addr)?;
+    match waiting.join() {
+        Ok(accepted) => {
+            let (_, from) = accepted?;
+            expect_eq(from.to_std(), remote.getsockname()?.to_std(), "accepted")
+        }
+        Err(_) => failed("panic"),
+    }
+}
+
+fn accept_timeout(env: &Env) -> Outcome {
+    let (listener, _) = env.listener(2)?;
+    listener.set_timeout(libc::SO_RCVTIMEO, 150)?;
+    let start = Instant::now();
+    expect_errno(listener.accept(), EAGAIN, "accept with SO_RCVTIMEO")?;
+    expect(start.elapsed() >= Duration::from_millis(140), "too early")
+}
+
+fn poll_says_when(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(5)?;
+    let all = POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+    expect_eq(listener.poll(all, 0)?, 0, "an idle listener")?;
+    let peer = env.peer()?;
+    let (one, two) = (env.remote_socket(&peer)?, env.remote_socket(&peer)?);
+    one.connect(&addr)?;
+    two.connect(&addr)?;
+    expect_eq(listener.poll(all, -1)?, POLLIN, "with connections")?;
+    listener.accept()?;
+    eventually("with one left", || listener.poll(all, 0), |&e| e == POLLIN)?;
+    listener.accept()?;
+    expect_eq(listener.poll(all, 0)?, 0, "with none left")
+}
+
+/// More connects than the backlog holds: they wait, none is refused, each
+/// works in the end. (They send, too: TCP forgets a client that it has no
+/// room for and that keeps silent.)
+fn backlog_overflow_loses_nobody(env: &Env) -> Outcome {
+    const CLIENTS: u64 = 6;
+    let (listener, addr) = env.remote_listener(1)?;
+    let mut threads = Vec::new();
+    for i in 0..CLIENTS {
+        let env = env.clone();
+        threads.push(flow::spawn(move || loop {
+            let sock = env.socket()?;
+            sock.connect(&addr)?;
+            let span = Span::new(env.seed + i, 0, 500);
+            let outcome = send(&sock, span).and_then(|()| receive(&sock, span));
+            let reset = sock
+                .recv(&mut [0], libc::MSG_DONTWAIT)
+                .is_ok_and(|n| n == 0);
+            match outcome {
+                Err(_) if reset && differences::full_backlog_may_reset(env.family) => {}
+                outcome => return outcome,
+            }
+        })?);
+    }
+    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    let server = listener.start(Work::EchoServer { count: CLIENTS })?;
+    for thread in threads {
+        thread.join().unwrap_or_else(|_| failed("panic"))?;
+    }
+    expect_eq(server.join()?, CLIENTS.to_string(), "served")
+}
+
+fn listen_again(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(1)?;
+    listener.listen(10)?;
+    listener.listen(0)?;
+    listener.listen(5)?;
+    let mut socks = Vec::new();
+    for _ in 0..5 {
+        let sock = env.socket()?;
+        sock.connect(&addr)?;
+        socks.push(sock);
+    }
+    for _ in 0..5 {
+        listener.accept()?;
+    }
+    Ok(())
+}
+
+/// Who waits in the backlog of a listener that closes is told.
+fn close_resets_pending(env: &Env) -> Outcome {
+    let (listener, addr) = env.remote_listener(5)?;
+    let mut socks = Vec::new();
+    for _ in 0..3 {
+        let sock = env.socket()?;
+        sock.connect(&addr)?;
+        socks.push(sock);
+    }
+    // All have arrived when the last can be accepted.
+    eventually("POLLIN", || listener.poll(POLLIN, 0), |&e| e == POLLIN)?;
+    listener.close()?;
+    for sock in &socks {
+        expect_errno(sock.recv(&mut [0], 0), ECONNRESET, "recv")?;
+    }
+    Ok(())
+}
+
+fn close_then_refused(env: &Env) -> Outcome {
+    let (listener, addr) = env.remote_listener(5)?;
+    let sock = env.socket()?;
+    sock.connect(&addr)?;
+    let (remote, _) = listener.accept()?;
+    listener.close()?;
+    expect_errno(env.socket()?.connect(&addr), ECONNREFUSED, "connect")?;
+    sock.send_all(b"x")?;
+    expect_eq(remote.recv(1, 0)?, b"x".to_vec(), "the accepted one")
+}
+
+fn shutdown_wakes_accept(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(2)?;
+    let listener = Arc::new(listener);
+    let other = Arc::clone(&listener);
+    let waiting = flow::spawn(move || other.accept().map(drop))?;
+    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    expect(!waiting.is_finished(), "accept returned before shutdown")?;
+    listener.shutdown(libc::SHUT_RD)?;
+    match waiting.join() {
+        Ok(result) => expect_errno(result, EINVAL, "accept")?,
+        Err(_) => return failed("panic"),
+    }
+    expect_errno(env.socket()?.connect(&addr), ECONNREFUSED, "connect")?;
+    // It can be made to listen again (at a port of the kernel's choice).
+    listener.listen(1)?;
+    env.socket()?.connect(&listener.getsockname()?)?;
+    listener.accept()?;
+    Ok(())
+}
+
+fn options_are_inherited(env: &Env) -> Outcome {
+    let listener = env.socket()?;
+    listener.set_int(SOL_SOCKET, SO_KEEPALIVE, 1)?;
+    listener.set_int(SOL_SOCKET, SO_SNDBUF, 30_000)?;
+    listener.set_int(SOL_SOCKET, SO_RCVBUF, 40_000)?;
+    listener.set_int(IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    listener.bind(&env.here(0))?;
+    listener.listen(1)?;
+    let remote = env.remote_socket(&env.peer()?)?;
+    remote.connect(&listener.getsockname()?)?;
+    let (sock, _) = listener.accept()?;
+    expect_eq(sock.get_int(SOL_SOCKET, SO_KEEPALIVE)?, 1, "SO_KEEPALIVE")?;
+    expect_eq(sock.get_int(SOL_SOCKET, SO_SNDBUF)?, 60_000, "SO_SNDBUF")?;
+    expect_eq(sock.get_int(SOL_SOCKET, SO_RCVBUF)?, 80_000, "SO_RCVBUF")?;
+    let nodelay = sock.get_int(IPPROTO_TCP, libc::TCP_NODELAY)?;
+    expect_eq(nodelay, 1, "TCP_NODELAY")?;
+    let accepting = |s: &crate::sys::Sock| s.get_int(SOL_SOCKET, libc::SO_ACCEPTCONN);
+    expect_eq(accepting(&listener)?, 1, "SO_ACCEPTCONN of the listener")?;
+    expect_eq(accepting(&sock)?, 0, "SO_ACCEPTCONN of the accepted")
+}
+
+/// Four threads accept from one listener: each connection reaches one.
+fn accepting_threads(env: &Env) -> Outcome {
+    const EACH: usize = 5;
+    let (listener, addr) = env.listener(20)?;
+    let listener = Arc::new(listener);
+    let mut threads = Vec::new();
+    for _ in 0..4 {
+        let listener = Arc::clone(&listener);
+        threads.push(flow::spawn(move || -> std::io::Result<Vec<_>> {
+            (0..EACH)
+                .map(|_| Ok(listener.accept()?.1.to_std()))
+                .collect()
+        })?);
+    }
+    let peer = env.peer()?;
+    let mut wanted = HashSet::new();
+    let mut remotes = Vec::new();
+    for _ in 0..4 * EACH {
+        let remote = env.remote_socket(&peer)?;
+        remote.connect(&addr)?;
+        wanted.insert(remote.getsockname()?.to_std());
+        remotes.push(remote);
+    }
+    let mut got = HashSet::new();
+    for thread in threads {
+        match thread.join() {
+            Ok(names) => got.extend(names?),
+            Err(_) => return failed("panic"),
+        }
+    }
+    expect_eq(got, wanted, "accepted")
+}
+
+/// A server that forks: each child accepts and answers its own.
+fn accepting_processes(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(10)?;
+    let mut children = Vec::new();
+    for i in 0..3 {
+        children.push(Child::start(|| {
+            let (sock, _) = listener.accept()?;
+            send(&sock, Span::new(env.seed + i, 0, 10_000))
+        })?);
+    }
+    drop(listener);
+    let peer = env.peer()?;
+    let mut seeds = HashSet::new();
+    for _ in 0..3 {
+        let remote = env.remote_socket(&peer)?;
+        remote.connect(&addr)?;
+        let head = remote.recv(8, libc::MSG_WAITALL)?;
+        let seed = (0..3).find(|i| Span::new(env.seed + i, 0, 8).to_vec() == head);
+        let Some(seed) = seed else {
+            return failed(format!("unknown data: {head:?}"));
+        };
+        expect(seeds.insert(seed), "two of one child")?;
+        let span = Span::new(env.seed + seed, 8, 9992);
+        let got = remote.recv_span(span, 3000)?;
+        expect_received(got, span, "the rest")?;
+    }
+    children.into_iter().try_for_each(Child::join)
+}
+
+/// The listener lives as long as one process has it.
+fn listener_of_a_child(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(10)?;
+    let child = Child::start(|| {
+        let (sock, _) = listener.accept()?;
+        let mut buf = [0; 1];
+        sock.recv_exact(&mut buf)?;
+        Ok(())
+    })?;
+    drop(listener);
+    let remote = env.remote_socket(&env.peer()?)?;
+    remote.connect(&addr)?;
+    remote.send(Span::new(1, 0, 1), 0)?;
+    child.join()?;
+    let late = env.remote_socket(remote.session())?;
+    expect_errno_of(late.connect(&addr), &[ECONNREFUSED], "after the child")
+}
+
+fn accepted_outlives_listener(env: &Env) -> Outcome {
+    let (sock, remote) = env.accepted_pair()?;
+    let span = Span::new(env.seed, 0, 100_000);
+    let job = remote.start(Work::Source { span, max: 9000 })?;
+    receive(&sock, span)?;
+    job.join()?;
+    Ok(())
+}
+
+fn big_and_negative_backlog(env: &Env) -> Outcome {
+    for backlog in [i32::MAX, -1, 4096, i32::MIN] {
+        let (listener, addr) = env.listener(backlog)?;
+        let sock = env.socket()?;
+        sock.connect(&addr)?;
+        listener.accept()?;
+    }
+    Ok(())
+}
