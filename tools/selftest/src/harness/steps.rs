@@ -71,16 +71,18 @@ pub(crate) fn readable_bytes(sock: &Sock) -> io::Result<i32> {
 /// peer stays full; returns the bytes sent.
 pub(crate) fn fill(sock: &Sock, seed: u64) -> io::Result<u64> {
     let mut sent = 0;
+    let mut quiet = false;
     loop {
         let buf = Span::new(seed, sent, 10_007).to_vec();
         match sock.send(&buf, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
-            Ok(n) => sent += n as u64,
-            Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
-                if sock.poll(libc::POLLOUT, QUIET_MS)? == 0 {
-                    return Ok(sent);
-                }
+            Ok(n) => {
+                sent += n as u64;
+                quiet = false;
             }
-            Err(e) => return Err(e),
+            Err(e) if e.raw_os_error() != Some(libc::EAGAIN) => return Err(e),
+            Err(_) if quiet => return Ok(sent),
+            // poll() may call a socket full that still has some room.
+            Err(_) => quiet = sock.poll(libc::POLLOUT, QUIET_MS)? == 0,
         }
     }
 }

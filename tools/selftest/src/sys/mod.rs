@@ -5,6 +5,7 @@
 mod addr;
 mod epoll;
 mod file;
+mod pass;
 mod poll;
 mod process;
 mod raw;
@@ -13,6 +14,7 @@ mod sock;
 pub(crate) use addr::{SockAddr, AF_INET6_SDP, AF_INET_SDP};
 pub(crate) use epoll::Epoll;
 pub(crate) use file::*;
+pub(crate) use pass::{pass_fd, receive_fd};
 pub(crate) use poll::{poll_fds, select_one, Ready};
 pub(crate) use process::*;
 pub(crate) use raw::*;

@@ -299,6 +299,14 @@ impl Sock {
         Ok(value)
     }
 
+    /// O_NONBLOCK set by the ioctl FIONBIO.
+    pub(crate) fn set_fionbio(&self, on: bool) -> io::Result<()> {
+        let value = libc::c_int::from(on);
+        // SAFETY: FIONBIO reads one int.
+        checked(unsafe { libc::ioctl(self.as_raw_fd(), libc::FIONBIO, &value) })?;
+        Ok(())
+    }
+
     /// Sends all of `buf`, in as many calls as it takes.
     pub(crate) fn send_all(&self, mut buf: &[u8]) -> io::Result<()> {
         while !buf.is_empty() {

@@ -3,25 +3,30 @@
 
 mod addresses;
 mod basics;
+mod blocking;
 mod connect;
 mod data;
 mod lengths;
 mod listen;
+mod options;
+mod sharing;
 mod stress;
 
 use crate::harness::Test;
 
 /// All tests, in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
-    [
+    let groups = [
         basics::TESTS,
         addresses::TESTS,
         connect::TESTS,
         listen::TESTS,
         lengths::TESTS,
         data::TESTS,
+        blocking::TESTS,
+        options::TESTS,
+        sharing::TESTS,
         stress::TESTS,
-    ]
-    .into_iter()
-    .flatten()
+    ];
+    groups.into_iter().flatten()
 }

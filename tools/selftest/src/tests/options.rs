@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Socket options: what programs set and read on a TCP socket.
+
+use crate::harness::{
+    differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, tests, Env, Outcome,
+    ANY6,
+};
+use crate::sys::{Linger, Sock};
+use libc::{
+    EINVAL, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, SO_RCVBUF, SO_SNDBUF,
+};
+use std::io;
+
+tests!("options";
+    what_the_socket_is,
+    buffer_sizes,
+    on_and_off,
+    linger,
+    timeouts,
+    tcp_level,
+    keepalive,
+    ip_level,
+    ipv6_level,
+    values_of_wrong_length,
+    unknown,
+    nonblocking_by_ioctl,
+    congestion_name,
+);
+
+fn what_the_socket_is(env: &Env) -> Outcome {
+    let domain = if env.local.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    let protocol = differences::protocol(env.family);
+    for given in [0, IPPROTO_TCP] {
+        let sock = Sock::new(env.family.domain(env.local), libc::SOCK_STREAM, given)?;
+        let get = |option| sock.get_int(SOL_SOCKET, option);
+        expect_eq(get(libc::SO_DOMAIN)?, domain, "SO_DOMAIN")?;
+        expect_eq(get(libc::SO_TYPE)?, libc::SOCK_STREAM, "SO_TYPE")?;
+        expect_eq(get(libc::SO_PROTOCOL)?, protocol, "SO_PROTOCOL")?;
+        expect_eq(get(libc::SO_ERROR)?, 0, "SO_ERROR")?;
+        expect_eq(get(libc::SO_ACCEPTCONN)?, 0, "SO_ACCEPTCONN")?;
+        expect_eq(sock.getsockname()?.family(), domain, "getsockname's family")?;
+        let set = sock.set_int(SOL_SOCKET, libc::SO_TYPE, 1);
+        expect_errno(set, ENOPROTOOPT, "setting SO_TYPE")?;
+    }
+    Ok(())
+}
+
+/// The kernel doubles what is asked for, within limits.
+fn buffer_sizes(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    for option in [SO_SNDBUF, SO_RCVBUF] {
+        expect(sock.get_int(SOL_SOCKET, option)? >= 4096, "a tiny default")?;
+        for size in [20_000, 50_000, 10_001] {
+            sock.set_int(SOL_SOCKET, option, size)?;
+            expect_eq(sock.get_int(SOL_SOCKET, option)?, 2 * size, "doubled")?;
+        }
+        sock.set_int(SOL_SOCKET, option, 0)?;
+        expect(
+            sock.get_int(SOL_SOCKET, option)? >= 2048,
+            "below the minimum",
+        )?;
+        sock.set_int(SOL_SOCKET, option, i32::MAX)?;
+        let most = sock.get_int(SOL_SOCKET, option)?;
+        expect(most > 50_000, "the maximum")?;
+        sock.set_int(SOL_SOCKET, option, -1)?;
+        expect_eq(sock.get_int(SOL_SOCKET, option)?, most, "a negative size")?;
+    }
+    Ok(())
+}
+
+/// Options of the socket level that are on or off.
+fn on_and_off(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    for option in [
+        libc::SO_REUSEADDR,
+        libc::SO_REUSEPORT,
+        libc::SO_KEEPALIVE,
+        libc::SO_OOBINLINE,
+        libc::SO_DONTROUTE,
+        libc::SO_TIMESTAMP,
+    ] {
+        for value in [1, 0, 77, 0] {
+            sock.set_int(SOL_SOCKET, option, value)?;
+            let got = sock.get_int(SOL_SOCKET, option)?;
+            expect_eq(got != 0, value != 0, format!("option {option}"))?;
+        }
+    }
+    sock.set_int(SOL_SOCKET, libc::SO_PRIORITY, 3)?;
+    expect_eq(
+        sock.get_int(SOL_SOCKET, libc::SO_PRIORITY)?,
+        3,
+        "SO_PRIORITY",
+    )
+}
+
+fn linger(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    let get = || -> io::Result<(i32, i32)> {
+        let mut bytes = [0; 8];
+        sock.get_bytes(SOL_SOCKET, libc::SO_LINGER, &mut bytes)?;
+        let [a, b] =
+            [&bytes[..4], &bytes[4..]].map(|b| b.try_into().map_or(-1, i32::from_ne_bytes));
+        Ok((a, b))
+    };
+    expect_eq(get()?, (0, 0), "at first")?;
+    sock.set_linger(Linger { on: true, secs: 7 })?;
+    expect_eq(get()?, (1, 7), "when set")?;
+    sock.set_linger(Linger { on: false, secs: 0 })?;
+    expect_eq(get()?.0, 0, "when off")
+}
+
+fn timeouts(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        sock.set_timeout(option, 1500)?;
+        let mut bytes = [0; 16];
+        let len = sock.get_bytes(SOL_SOCKET, option, &mut bytes)?;
+        expect_eq(len, 16, "the length")?;
+        let secs = bytes[..8].try_into().map_or(-1, i64::from_ne_bytes);
+        let micros = bytes[8..].try_into().map_or(-1, i64::from_ne_bytes);
+        expect_eq(secs, 1, "seconds")?;
+        // The kernel counts in ticks of up to 10 ms.
+        expect(
+            (500_000..=510_000).contains(&micros),
+            format!("{micros} us"),
+        )?;
+        let mut bad = [0; 16];
+        bad[8..].copy_from_slice(&2_000_000_i64.to_ne_bytes());
+        let result = sock.set_bytes(SOL_SOCKET, option, &bad);
+        expect_errno(result, libc::EDOM, "2000000 us")?;
+    }
+    Ok(())
+}
+
+/// Options of level IPPROTO_TCP that TCP programs set without asking what
+/// the socket is.
+fn tcp_level(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    for option in [libc::TCP_NODELAY, libc::TCP_CORK] {
+        for value in [1, 0, 5, 0] {
+            sock.set_int(IPPROTO_TCP, option, value)?;
+            let got = sock.get_int(IPPROTO_TCP, option)?;
+            expect_eq(got != 0, value != 0, format!("option {option}"))?;
+        }
+    }
+    for value in [0, 1] {
+        sock.set_int(IPPROTO_TCP, libc::TCP_QUICKACK, value)?;
+    }
+    expect(
+        sock.get_int(IPPROTO_TCP, libc::TCP_MAXSEG)? > 0,
+        "TCP_MAXSEG",
+    )?;
+    sock.set_int(IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 30_000)?;
+    let got = sock.get_int(IPPROTO_TCP, libc::TCP_USER_TIMEOUT)?;
+    expect_eq(got, 30_000, "TCP_USER_TIMEOUT")
+}
+
+fn keepalive(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    sock.set_int(SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    for (option, value) in [
+        (libc::TCP_KEEPIDLE, 100),
+        (libc::TCP_KEEPINTVL, 20),
+        (libc::TCP_KEEPCNT, 4),
+    ] {
+        let first = sock.get_int(IPPROTO_TCP, option)?;
+        expect(first > 0, format!("option {option} at first"))?;
+        sock.set_int(IPPROTO_TCP, option, value)?;
+        let got = sock.get_int(IPPROTO_TCP, option)?;
+        expect_eq(got, value, format!("option {option}"))?;
+        for bad in [0, -1, 1 << 20] {
+            let result = sock.set_int(IPPROTO_TCP, option, bad);
+            expect_errno(result, EINVAL, format!("option {option} = {bad}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn ip_level(env: &Env) -> Outcome {
+    if !env.local.is_ipv4() {
+        return crate::harness::skip("the address is not IPv4");
+    }
+    let sock = env.socket()?;
+    for (option, value) in [(libc::IP_TOS, 0x10), (libc::IP_TTL, 33)] {
+        sock.set_int(IPPROTO_IP, option, value)?;
+        let got = sock.get_int(IPPROTO_IP, option)?;
+        expect_eq(got, value, format!("option {option}"))?;
+    }
+    let bad = sock.set_int(IPPROTO_IP, libc::IP_TTL, 256);
+    expect_errno(bad, EINVAL, "IP_TTL 256")
+}
+
+fn ipv6_level(env: &Env) -> Outcome {
+    env.has_ipv6()?;
+    let sock = env.family.socket(ANY6)?;
+    for value in [1, 0] {
+        sock.set_int(IPPROTO_IPV6, libc::IPV6_V6ONLY, value)?;
+        let got = sock.get_int(IPPROTO_IPV6, libc::IPV6_V6ONLY)?;
+        expect_eq(got, value, "IPV6_V6ONLY")?;
+    }
+    sock.set_int(IPPROTO_IPV6, libc::IPV6_TCLASS, 0x20)?;
+    let got = sock.get_int(IPPROTO_IPV6, libc::IPV6_TCLASS)?;
+    expect_eq(got, 0x20, "IPV6_TCLASS")
+}
+
+fn values_of_wrong_length(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    for (level, option) in [
+        (SOL_SOCKET, libc::SO_KEEPALIVE),
+        (SOL_SOCKET, SO_SNDBUF),
+        (IPPROTO_TCP, libc::TCP_NODELAY),
+        (IPPROTO_TCP, libc::TCP_CORK),
+    ] {
+        let text = |len| format!("level {level}, option {option}, {len} bytes");
+        for len in 0..4 {
+            let result = sock.set_bytes(level, option, &[1; 4][..len]);
+            expect_errno(result, EINVAL, text(len))?;
+        }
+        sock.set_bytes(level, option, &[0; 64])?;
+        // Reading gives as much as there is room for.
+        for len in [0, 1, 3, 4, 9] {
+            let mut bytes = [0xee; 16];
+            let got = sock.get_bytes(level, option, &mut bytes[..len])?;
+            expect_eq(got, len.min(4), text(len))?;
+            expect(bytes[got..] == [0xee; 16][got..], "written beyond the end")?;
+        }
+    }
+    let short = sock.set_bytes(SOL_SOCKET, libc::SO_LINGER, &[0; 7]);
+    expect_errno(short, EINVAL, "a short SO_LINGER")?;
+    let short = sock.set_bytes(SOL_SOCKET, libc::SO_RCVTIMEO, &[0; 7]);
+    expect_errno(short, EINVAL, "a short SO_RCVTIMEO")
+}
+
+fn unknown(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    for (level, option) in [
+        (SOL_SOCKET, 9999),
+        (IPPROTO_TCP, 9999),
+        (IPPROTO_IP, 9999),
+        (9999, 1),
+        (-1, -1),
+    ] {
+        let text = format!("level {level}, option {option}");
+        // Levels that nobody has are unsupported for some calls.
+        let unknown = [ENOPROTOOPT, libc::EOPNOTSUPP];
+        expect_errno_of(sock.set_int(level, option, 1), &unknown, &text)?;
+        expect_errno_of(sock.get_int(level, option), &unknown, &text)?;
+    }
+    Ok(())
+}
+
+fn nonblocking_by_ioctl(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    sock.set_fionbio(true)?;
+    expect(sock.is_nonblocking()?, "FIONBIO on")?;
+    expect_errno(sock.recv(&mut [0], 0), libc::EAGAIN, "recv")?;
+    sock.set_fionbio(false)?;
+    expect(!sock.is_nonblocking()?, "FIONBIO off")?;
+    remote.close()?;
+    eventually("end", || sock.recv(&mut [0], 0), |&n| n == 0)
+}
+
+/// iperf3 asks for the name of the congestion control.
+fn congestion_name(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    let mut name = [0; 16];
+    let len = sock.get_bytes(IPPROTO_TCP, libc::TCP_CONGESTION, &mut name);
+    match len {
+        Ok(len) => expect(len > 0 && len <= 16, format!("{len} bytes")),
+        Err(e) => expect_errno::<()>(Err(e), ENOPROTOOPT, "TCP_CONGESTION"),
+    }
+}
