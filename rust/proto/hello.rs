@@ -35,12 +35,16 @@ pub const REFUSAL_LEN: usize = 16;
 /// The version of Hello and HelloAck.
 pub const VERSION: u8 = 3;
 
-/// The fewest receives that a side posts before it says Hello: with fewer the
-/// credit rules could never send payload.
-pub const BUFS_MIN: u16 = 4;
-/// The fewest payload bytes that one receive takes.
+/// The fewest receives that a side posts before it says Hello.
+///
+/// Payload needs 4 credits (rule C1 of [`super::credits`]). With 4 receives the
+/// first payload would take the only one that payload may have; giving that
+/// single one back is never a reason for an update (rule C3), and the stream
+/// would stall. With 5 there are two to give back.
+pub const BUFS_MIN: u16 = 5;
+/// The fewest bytes behind the header that one receive takes.
 pub const RCV_SIZE_MIN: u32 = 512;
-/// The most payload bytes that one receive takes: 1 MiB.
+/// The most bytes behind the header that one receive takes: 1 MiB.
 pub const RCV_SIZE_MAX: u32 = 1 << 20;
 
 const HELLO_MAGIC: [u8; 4] = *b"iSDP";
@@ -157,8 +161,8 @@ pub struct Hello {
     pub max_adverts: u8,
     /// Receives that it has posted, at least [`BUFS_MIN`]; in `BSDH.bufs`.
     pub bufs: u16,
-    /// Payload bytes that one of its receives takes, from [`RCV_SIZE_MIN`] to
-    /// [`RCV_SIZE_MAX`].
+    /// Bytes behind the header that one of its receives takes, a body included;
+    /// from [`RCV_SIZE_MIN`] to [`RCV_SIZE_MAX`].
     pub rcv_size: u32,
     /// Whether the socket is one of IPv6.
     pub ipv6: bool,
@@ -190,8 +194,8 @@ pub struct HelloAck {
     pub max_adverts: u8,
     /// Receives that it has posted, at least [`BUFS_MIN`]; in `BSDH.bufs`.
     pub bufs: u16,
-    /// Payload bytes that one of its receives takes, from [`RCV_SIZE_MIN`] to
-    /// [`RCV_SIZE_MAX`].
+    /// Bytes behind the header that one of its receives takes, a body included;
+    /// from [`RCV_SIZE_MIN`] to [`RCV_SIZE_MAX`].
     pub rcv_size: u32,
 }
 

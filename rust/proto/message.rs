@@ -101,12 +101,12 @@ pub enum Body {
     SinkCancelAck,
     /// Asks for another receive size.
     ChRcvBuf {
-        /// Desired payload bytes of one receive.
+        /// Desired bytes of one receive, as in `Hello::rcv_size`.
         size: u32,
     },
     /// Answers ChRcvBuf.
     ChRcvBufAck {
-        /// Payload bytes of one receive from now on.
+        /// Bytes of one receive from now on.
         size: u32,
     },
     /// Asks to suspend the connection.

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The combining of small sends, and the signaling of work requests.
+
+use proptest::prelude::*;
+use proto_host::proto::policy::{
+    push_now,
+    signal_now,
+    Tail, //
+};
+
+/// A partial message with nothing set.
+const PARTIAL: Tail = Tail {
+    waiting_bytes: 100,
+    full_bytes: 1000,
+    small_in_flight: false,
+    nodelay: false,
+    cork: false,
+    more: false,
+    earlier_waits: false,
+};
+
+#[test]
+fn nagle() {
+    assert!(push_now(PARTIAL));
+    let behind_small = Tail {
+        small_in_flight: true,
+        ..PARTIAL
+    };
+    assert!(!push_now(behind_small));
+    assert!(push_now(Tail {
+        nodelay: true,
+        ..behind_small
+    }));
+}
+
+#[test]
+fn cork_and_more_hold_back_even_with_nodelay() {
+    for nodelay in [false, true] {
+        assert!(!push_now(Tail {
+            cork: true,
+            nodelay,
+            ..PARTIAL
+        }));
+        assert!(!push_now(Tail {
+            more: true,
+            nodelay,
+            ..PARTIAL
+        }));
+    }
+}
+
+#[test]
+fn behind_a_waiting_message_a_partial_one_stays_open() {
+    let tail = Tail {
+        earlier_waits: true,
+        nodelay: true,
+        ..PARTIAL
+    };
+    assert!(!push_now(tail));
+}
+
+#[test]
+fn signaled_are_a_quarter_and_the_last() {
+    // 63 slots: every 15th.
+    let signaled: Vec<u32> = (0..20).filter(|&n| signal_now(n, 63, false)).collect();
+    assert_eq!(signaled, [14, 15, 16, 17, 18, 19]);
+    assert!(signal_now(0, 63, true));
+    // A queue too short for quarters signals all.
+    for depth in 0..=7 {
+        assert!(signal_now(0, depth, false));
+    }
+    assert!(!signal_now(0, 8, false));
+    assert!(signal_now(u32::MAX, u32::MAX, false));
+}
+
+fn tail() -> impl Strategy<Value = Tail> {
+    (0_u32..300, 1_u32..300, any::<[bool; 5]>()).prop_map(|(waiting_bytes, full_bytes, b)| Tail {
+        waiting_bytes,
+        full_bytes,
+        small_in_flight: b[0],
+        nodelay: b[1],
+        cork: b[2],
+        more: b[3],
+        earlier_waits: b[4],
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_full_message_always_goes(tail in tail()) {
+        if tail.waiting_bytes >= tail.full_bytes {
+            prop_assert!(push_now(tail));
+        }
+    }
+
+    #[test]
+    fn nothing_waits_for_nothing(tail in tail()) {
+        // Bytes wait only for something that ends: a small message in flight,
+        // a message before, or the user's own cork.
+        if tail.waiting_bytes > 0 && !push_now(tail) {
+            let nagle = tail.small_in_flight && !tail.nodelay;
+            prop_assert!(nagle || tail.cork || tail.more || tail.earlier_waits);
+        }
+        let empty = Tail { waiting_bytes: 0, ..tail };
+        prop_assert!(!push_now(empty));
+    }
+
+    /// However many are posted, a free slot is at most a quarter away.
+    #[test]
+    fn a_quarter_at_most_is_unsignaled(depth in 4_u32..1000, posts in 1_usize..2000) {
+        let mut unsignaled = 0;
+        for _ in 0..posts {
+            unsignaled = if signal_now(unsignaled, depth, false) { 0 } else { unsignaled + 1 };
+            prop_assert!(unsignaled < depth / 4 || unsignaled == 0);
+        }
+    }
+}
