@@ -25,18 +25,23 @@ step() {
 	local title=$1 log=$2 start=$SECONDS pid rc=0
 	shift 2
 	: >"$log"
+	# A process group of its own, which dies as a whole on Ctrl-C.
+	set -m
 	"$@" >>"$log" 2>&1 </dev/null &
 	pid=$!
+	set +m
+	trap 'kill -TERM -- "-$pid"; sleep 0.2; kill -KILL -- "-$pid"; exit 130' INT TERM HUP
 	if [ -t 2 ]; then
 		while kill -0 "$pid" 2>/dev/null; do
 			printf '\r\033[K  .. %s  %ds' "$title" $((SECONDS - start)) >&2
-			sleep 1
+			sleep 0.5
 		done
 		printf '\r\033[K' >&2
 	else
 		printf '  .. %s\n' "$title" >&2
 	fi
 	wait "$pid" || rc=$?
+	trap - INT TERM HUP
 	if [ "$rc" -ne 0 ]; then
 		printf '  FAILED %s (exit %d, after %ds)\n' "$title" "$rc" $((SECONDS - start)) >&2
 		tail -n 20 "$log" | sed 's/^/    | /' >&2

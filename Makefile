@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0
+# What a person types. Kbuild reads the file Kbuild, not this one.
+#
+# KDIR=FOLDER builds for another kernel's prepared tree, with the host's tools.
+
+.DEFAULT_GOAL := help
+export KDIR
+
+help: ## list the targets
+	@sed -n 's/^\([a-z_.-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: ## two machines exchange data over TCP, RDMA and SDP; ends in a table
+	@scripts/demo
+
+test: ## all tests (checks, host, KUnit, machines on both kernels)
+	@scripts/test
+
+check: ## lints, formats, warnings and host tests; no machines
+	@scripts/check
+
+kunit: ## only the module's KUnit suites, on the debug kernel
+	@scripts/vmtest debug --one kunit
+
+vmtest: ## only the tests in machines, on the stock kernel
+	@scripts/vmtest stock
+
+bench: ## rates, latencies, counters and memory, side by side in one run
+	@scripts/bench
+
+modules: ## build rust/ib_sdp.ko for this machine's kernel
+	@scripts/module here
+
+install: ## install rust/ib_sdp.ko (as root, after `make modules`)
+	@scripts/install
+
+modules_install: ## the same as install
+	@scripts/install
+
+rust-project.json: ## project file for rust-analyzer
+	@scripts/rust-project
+
+clean: ## remove what was built in the checkout
+	@find . -path ./.git -prune -o \( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' \
+		-o -name '.*.cmd' -o -name '.module-common.o' -o -name modules.order -o -name Module.symvers \
+		-o -name __pycache__ -o -path ./rust/bindings/generated -o -path ./tools/target -o -name rust-project.json \) \
+		-prune -exec rm -rf {} +
+
+distclean: clean ## clean, and remove the cache folder (root, kernels, builds, logs)
+	@scripts/distclean
+
+.PHONY: help demo test check kunit vmtest bench modules install modules_install rust-project.json clean distclean

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The judge of kernel logs: what the checkers print must be seen."""
+
+import unittest
+
+from vmlib import klog
+
+START = "[    0.1] WARNING: something in the kernel's own start\n[    2.0] Run /init as init process\n"
+
+REPORTS = [
+    "[   11.1] WARNING: net/core/stream.c:206 at sk_stream_kill_queues+0x1, CPU#0: selftest/99",
+    "[   11.1] WARNING: possible circular locking dependency detected",
+    "[   11.1] WARNING: suspicious RCU usage",
+    "[   11.1] BUG: KASAN: slab-use-after-free in foo+0x1/0x2",
+    "[   11.1] BUG: sleeping function called from invalid context at mm/slab.h:1",
+    "[   11.1] BUG: kernel NULL pointer dereference, address: 0000000000000000",
+    "[   11.1] Oops: general protection fault, probably for non-canonical address",
+    "[   11.1] INFO: task selftest:99 blocked for more than 120 seconds.",
+    "[   11.1] kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+    "[   11.1] unregister_netdevice: waiting for eth0 to become free. Usage count = 2",
+    "[   11.1] rcu: INFO: rcu_preempt self-detected stall on CPU",
+    "[   11.1] refcount_t: underflow; use-after-free.",
+    "[   11.1] ODEBUG: free active (active state 0) object: 1 object type: work_struct",
+    "[   11.1] rust_kernel: panicked at rust/sdp/rx.rs:1:1:",
+    "[   11.1] Kernel panic - not syncing: Fatal exception",
+]
+
+
+class Judge(unittest.TestCase):
+    def test_each_report_is_found(self):
+        for line in REPORTS:
+            with self.subTest(line):
+                self.assertEqual(len(klog.complaints(f"{START}{line}\n")), 1)
+
+    def test_kernels_own_start_is_not_ours(self):
+        self.assertEqual(klog.complaints(START), [])
+
+    def test_quiet_log(self):
+        quiet = ("[    9.0] ib_sdp: loading out-of-tree module taints kernel.\n"
+                 "[    9.1] qperf[138]: segfault at 0 ip 00007f error 4 in libibverbs.so.1\n")
+        self.assertEqual(klog.complaints(START + quiet), [])
+
+    def test_two_reports_far_apart_are_two(self):
+        log = START + REPORTS[0] + "\n" + "x\n" * 100 + REPORTS[3] + "\n"
+        self.assertEqual(len(klog.complaints(log)), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
