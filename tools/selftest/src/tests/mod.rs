@@ -4,11 +4,13 @@
 mod addresses;
 mod basics;
 mod blocking;
+mod close;
 mod connect;
 mod data;
 mod lengths;
 mod listen;
 mod options;
+mod poll;
 mod sharing;
 mod stress;
 
@@ -26,6 +28,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         blocking::TESTS,
         options::TESTS,
         sharing::TESTS,
+        poll::TESTS,
+        close::TESTS,
         stress::TESTS,
     ];
     groups.into_iter().flatten()
