@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What our own bindgen run reads; the allowlist says what it keeps. */
+
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/inetdevice.h>
+#include <linux/ipv6.h>
+#include <linux/module.h>
+#include <linux/net.h>
+#include <linux/netdevice.h>
+#include <linux/percpu.h>
+#include <linux/poll.h>
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+#include <linux/tcp.h>
+#include <linux/workqueue.h>
+#include <net/addrconf.h>
+#include <net/inet_common.h>
+#include <net/inet_sock.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+#include <net/net_namespace.h>
+#include <net/netns/generic.h>
+#include <net/protocol.h>
+#include <net/sock.h>
+#include <net/tcp_states.h>
+#include <linux/percpu_counter.h>
+#include <linux/sockios.h>
+#include <asm/ioctls.h>
+#include <rdma/ib_cm.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+/* Macros that bindgen cannot evaluate by itself. */
+const gfp_t SDP_CONST_GFP_ATOMIC = GFP_ATOMIC;
+const gfp_t SDP_CONST_GFP_KERNEL = GFP_KERNEL;
+const gfp_t SDP_CONST___GFP_COMP = __GFP_COMP;
+const gfp_t SDP_CONST___GFP_NOWARN = __GFP_NOWARN;
+const gfp_t SDP_CONST___GFP_NORETRY = __GFP_NORETRY;
+const gfp_t SDP_CONST___GFP_ZERO = __GFP_ZERO;
+const long SDP_CONST_MAX_SCHEDULE_TIMEOUT = MAX_SCHEDULE_TIMEOUT;
+const unsigned int SDP_CONST_EPOLLIN = (unsigned int)EPOLLIN;
+const unsigned int SDP_CONST_EPOLLPRI = (unsigned int)EPOLLPRI;
+const unsigned int SDP_CONST_EPOLLOUT = (unsigned int)EPOLLOUT;
+const unsigned int SDP_CONST_EPOLLERR = (unsigned int)EPOLLERR;
+const unsigned int SDP_CONST_EPOLLHUP = (unsigned int)EPOLLHUP;
+const unsigned int SDP_CONST_EPOLLRDHUP = (unsigned int)EPOLLRDHUP;
+const unsigned int SDP_CONST_EPOLLRDNORM = (unsigned int)EPOLLRDNORM;
+const unsigned int SDP_CONST_EPOLLWRNORM = (unsigned int)EPOLLWRNORM;
+const unsigned int SDP_CONST_EPOLLRDBAND = (unsigned int)EPOLLRDBAND;
+const unsigned int SDP_CONST_EPOLLWRBAND = (unsigned int)EPOLLWRBAND;
+const unsigned int SDP_CONST_WQ_UNBOUND = WQ_UNBOUND;
+const unsigned int SDP_CONST_WQ_BH = WQ_BH | WQ_PERCPU;
+const int SDP_CONST_SIOCINQ = SIOCINQ;
+const int SDP_CONST_SIOCOUTQ = SIOCOUTQ;
+const int SDP_CONST_SIOCATMARK = SIOCATMARK;
+const int SDP_CONST_ASYNC_NOSPACE = SOCKWQ_ASYNC_NOSPACE;

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Inline functions and macros for pages, per-CPU data and work items. No logic. */
+
+#include <linux/gfp.h>
+#include <linux/mm.h>
+#include <linux/percpu.h>
+#include <linux/percpu_counter.h>
+#include <linux/rcupdate.h>
+#include <linux/uio.h>
+#include <linux/workqueue.h>
+
+struct page *sdp_helper_alloc_pages(gfp_t gfp, unsigned int order);
+struct page *sdp_helper_alloc_pages(gfp_t gfp, unsigned int order)
+{
+	return alloc_pages(gfp, order);
+}
+
+void sdp_helper_put_page(struct page *page);
+void sdp_helper_put_page(struct page *page)
+{
+	put_page(page);
+}
+
+void sdp_helper_get_page(struct page *page);
+void sdp_helper_get_page(struct page *page)
+{
+	get_page(page);
+}
+
+void *sdp_helper_page_address(struct page *page);
+void *sdp_helper_page_address(struct page *page)
+{
+	return page_address(page);
+}
+
+void *sdp_helper_alloc_percpu_u64s(size_t count);
+void *sdp_helper_alloc_percpu_u64s(size_t count)
+{
+	return (void __force *)__alloc_percpu(count * sizeof(u64),
+					      sizeof(u64));
+}
+
+void sdp_helper_free_percpu(void *p);
+void sdp_helper_free_percpu(void *p)
+{
+	free_percpu((void __percpu __force *)p);
+}
+
+void sdp_helper_percpu_add_u64(void *base, size_t index, u64 n);
+void sdp_helper_percpu_add_u64(void *base, size_t index, u64 n)
+{
+	u64 __percpu *p = (u64 __percpu __force *)base;
+
+	this_cpu_add(p[index], n);
+}
+
+u64 sdp_helper_percpu_sum_u64(void *base, size_t index);
+u64 sdp_helper_percpu_sum_u64(void *base, size_t index)
+{
+	u64 __percpu *p = (u64 __percpu __force *)base;
+	u64 sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(*per_cpu_ptr(&p[index], cpu));
+	return sum;
+}
+
+int sdp_helper_percpu_counter_init(struct percpu_counter *fbc, s64 amount);
+int sdp_helper_percpu_counter_init(struct percpu_counter *fbc, s64 amount)
+{
+	return percpu_counter_init(fbc, amount, GFP_KERNEL);
+}
+
+void sdp_helper_percpu_counter_destroy(struct percpu_counter *fbc);
+void sdp_helper_percpu_counter_destroy(struct percpu_counter *fbc)
+{
+	percpu_counter_destroy(fbc);
+}
+
+s64 sdp_helper_percpu_counter_sum(struct percpu_counter *fbc);
+s64 sdp_helper_percpu_counter_sum(struct percpu_counter *fbc)
+{
+	return percpu_counter_sum_positive(fbc);
+}
+
+void sdp_helper_init_work(struct work_struct *work, work_func_t func,
+			  const char *name, struct lock_class_key *key);
+void sdp_helper_init_work(struct work_struct *work, work_func_t func,
+			  const char *name, struct lock_class_key *key)
+{
+	__init_work(work, 0);
+	work->data = (atomic_long_t)WORK_DATA_INIT();
+	lockdep_init_map(&work->lockdep_map, name, key, 0);
+	INIT_LIST_HEAD(&work->entry);
+	work->func = func;
+}
+
+void sdp_helper_init_delayed_work(struct delayed_work *dwork, work_func_t func,
+				  const char *name, struct lock_class_key *key);
+void sdp_helper_init_delayed_work(struct delayed_work *dwork, work_func_t func,
+				  const char *name, struct lock_class_key *key)
+{
+	sdp_helper_init_work(&dwork->work, func, name, key);
+	timer_setup(&dwork->timer, delayed_work_timer_fn, TIMER_IRQSAFE);
+}
+
+bool sdp_helper_queue_work(struct workqueue_struct *wq,
+			   struct work_struct *work);
+bool sdp_helper_queue_work(struct workqueue_struct *wq,
+			   struct work_struct *work)
+{
+	return queue_work(wq, work);
+}
+
+
+bool sdp_helper_mod_delayed_work(struct workqueue_struct *wq,
+				 struct delayed_work *dwork,
+				 unsigned long delay);
+bool sdp_helper_mod_delayed_work(struct workqueue_struct *wq,
+				 struct delayed_work *dwork,
+				 unsigned long delay)
+{
+	return mod_delayed_work(wq, dwork, delay);
+}
+
+bool sdp_helper_cancel_delayed_work(struct delayed_work *dwork);
+bool sdp_helper_cancel_delayed_work(struct delayed_work *dwork)
+{
+	return cancel_delayed_work(dwork);
+}
+
+struct workqueue_struct *sdp_helper_alloc_workqueue(const char *name,
+						    unsigned int flags);
+struct workqueue_struct *sdp_helper_alloc_workqueue(const char *name,
+						    unsigned int flags)
+{
+	return alloc_workqueue("%s", flags, 0, name);
+}
+
+void sdp_helper_rcu_read_lock(void);
+void sdp_helper_rcu_read_lock(void)
+{
+	rcu_read_lock();
+}
+
+void sdp_helper_rcu_read_unlock(void);
+void sdp_helper_rcu_read_unlock(void)
+{
+	rcu_read_unlock();
+}
+
+void sdp_helper_rcu_barrier(void);
+void sdp_helper_rcu_barrier(void)
+{
+	rcu_barrier();
+}
+
+unsigned long sdp_helper_msecs_to_jiffies(unsigned int ms);
+unsigned long sdp_helper_msecs_to_jiffies(unsigned int ms)
+{
+	return msecs_to_jiffies(ms);
+}
+
+unsigned long sdp_helper_nr_free_buffer_pages(void);
+unsigned long sdp_helper_nr_free_buffer_pages(void)
+{
+	return nr_free_buffer_pages();
+}
+
+size_t sdp_helper_iov_iter_count(const struct iov_iter *i);
+size_t sdp_helper_iov_iter_count(const struct iov_iter *i)
+{
+	return iov_iter_count(i);
+}
+
+size_t sdp_helper_copy_from_iter(void *addr, size_t bytes, struct iov_iter *i);
+size_t sdp_helper_copy_from_iter(void *addr, size_t bytes, struct iov_iter *i)
+{
+	return copy_from_iter(addr, bytes, i);
+}
+
+size_t sdp_helper_copy_to_iter(const void *addr, size_t bytes,
+			       struct iov_iter *i);
+size_t sdp_helper_copy_to_iter(const void *addr, size_t bytes,
+			       struct iov_iter *i)
+{
+	return copy_to_iter(addr, bytes, i);
+}

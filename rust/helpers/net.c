@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Inline functions and macros of the network core, made callable. No logic. */
+
+#include <linux/bpf-cgroup.h>
+#include <linux/inetdevice.h>
+#include <linux/netdevice.h>
+#include <linux/poll.h>
+#include <linux/proc_fs.h>
+#include <linux/rcupdate.h>
+#include <linux/tcp.h>
+#include <linux/uaccess.h>
+#include <net/addrconf.h>
+#include <net/inet_sock.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+#include <net/net_namespace.h>
+#include <net/netns/generic.h>
+#include <net/sock.h>
+
+void sdp_helper_lock_sock(struct sock *sk);
+void sdp_helper_lock_sock(struct sock *sk)
+{
+	lock_sock(sk);
+}
+
+void sdp_helper_bh_lock_sock(struct sock *sk);
+void sdp_helper_bh_lock_sock(struct sock *sk)
+{
+	bh_lock_sock(sk);
+}
+
+void sdp_helper_bh_unlock_sock(struct sock *sk);
+void sdp_helper_bh_unlock_sock(struct sock *sk)
+{
+	bh_unlock_sock(sk);
+}
+
+bool sdp_helper_sock_owned_by_user(struct sock *sk);
+bool sdp_helper_sock_owned_by_user(struct sock *sk)
+{
+	return sock_owned_by_user(sk);
+}
+
+void sdp_helper_local_bh_disable(void);
+void sdp_helper_local_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+void sdp_helper_local_bh_enable(void);
+void sdp_helper_local_bh_enable(void)
+{
+	local_bh_enable();
+}
+
+void sdp_helper_sock_lock_init(struct sock *sk, const char *sname,
+			       struct lock_class_key *skey, const char *name,
+			       struct lock_class_key *key);
+void sdp_helper_sock_lock_init(struct sock *sk, const char *sname,
+			       struct lock_class_key *skey, const char *name,
+			       struct lock_class_key *key)
+{
+	sock_lock_init_class_and_name(sk, sname, skey, name, key);
+}
+
+void sdp_helper_sock_hold(struct sock *sk);
+void sdp_helper_sock_hold(struct sock *sk)
+{
+	sock_hold(sk);
+}
+
+void sdp_helper_sock_put(struct sock *sk);
+void sdp_helper_sock_put(struct sock *sk)
+{
+	sock_put(sk);
+}
+
+void sdp_helper_sock_orphan(struct sock *sk);
+void sdp_helper_sock_orphan(struct sock *sk)
+{
+	sock_orphan(sk);
+}
+
+void sdp_helper_sock_graft(struct sock *sk, struct socket *parent);
+void sdp_helper_sock_graft(struct sock *sk, struct socket *parent)
+{
+	sock_graft(sk, parent);
+}
+
+bool sdp_helper_sock_flag(const struct sock *sk, enum sock_flags flag);
+bool sdp_helper_sock_flag(const struct sock *sk, enum sock_flags flag)
+{
+	return sock_flag(sk, flag);
+}
+
+void sdp_helper_sock_set_flag(struct sock *sk, enum sock_flags flag);
+void sdp_helper_sock_set_flag(struct sock *sk, enum sock_flags flag)
+{
+	sock_set_flag(sk, flag);
+}
+
+void sdp_helper_sock_reset_flag(struct sock *sk, enum sock_flags flag);
+void sdp_helper_sock_reset_flag(struct sock *sk, enum sock_flags flag)
+{
+	sock_reset_flag(sk, flag);
+}
+
+struct net *sdp_helper_sock_net(const struct sock *sk);
+struct net *sdp_helper_sock_net(const struct sock *sk)
+{
+	return sock_net(sk);
+}
+
+void sdp_helper_sk_state_store(struct sock *sk, int state);
+void sdp_helper_sk_state_store(struct sock *sk, int state)
+{
+	smp_store_release(&sk->sk_state, state);
+}
+
+int sdp_helper_sock_error(struct sock *sk);
+int sdp_helper_sock_error(struct sock *sk)
+{
+	return sock_error(sk);
+}
+
+long sdp_helper_sock_rcvtimeo(const struct sock *sk, bool noblock);
+long sdp_helper_sock_rcvtimeo(const struct sock *sk, bool noblock)
+{
+	return sock_rcvtimeo(sk, noblock);
+}
+
+long sdp_helper_sock_sndtimeo(const struct sock *sk, bool noblock);
+long sdp_helper_sock_sndtimeo(const struct sock *sk, bool noblock)
+{
+	return sock_sndtimeo(sk, noblock);
+}
+
+int sdp_helper_sock_rcvlowat(const struct sock *sk, int waitall, int len);
+int sdp_helper_sock_rcvlowat(const struct sock *sk, int waitall, int len)
+{
+	return sock_rcvlowat(sk, waitall, len);
+}
+
+int sdp_helper_sock_intr_errno(long timeo);
+int sdp_helper_sock_intr_errno(long timeo)
+{
+	return sock_intr_errno(timeo);
+}
+
+bool sdp_helper_signal_pending_current(void);
+bool sdp_helper_signal_pending_current(void)
+{
+	return signal_pending(current);
+}
+
+void sdp_helper_sk_set_bit(int nr, struct sock *sk);
+void sdp_helper_sk_set_bit(int nr, struct sock *sk)
+{
+	sk_set_bit(nr, sk);
+}
+
+void sdp_helper_sk_clear_bit(int nr, struct sock *sk);
+void sdp_helper_sk_clear_bit(int nr, struct sock *sk)
+{
+	sk_clear_bit(nr, sk);
+}
+
+void sdp_helper_sk_wake_async(const struct sock *sk, int how, int band);
+void sdp_helper_sk_wake_async(const struct sock *sk, int how, int band)
+{
+	sk_wake_async_rcu(sk, how, band);
+}
+
+void sdp_helper_wake_sock(struct sock *sk, __poll_t events);
+void sdp_helper_wake_sock(struct sock *sk, __poll_t events)
+{
+	struct socket_wq *wq;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_poll(&wq->wait, events);
+	rcu_read_unlock();
+}
+
+wait_queue_head_t *sdp_helper_sk_sleep(struct sock *sk);
+wait_queue_head_t *sdp_helper_sk_sleep(struct sock *sk)
+{
+	return sk_sleep(sk);
+}
+
+void sdp_helper_init_wait_woken(struct wait_queue_entry *wait);
+void sdp_helper_init_wait_woken(struct wait_queue_entry *wait)
+{
+	init_waitqueue_func_entry(wait, woken_wake_function);
+	wait->private = current;
+	INIT_LIST_HEAD(&wait->entry);
+}
+
+void sdp_helper_sock_poll_wait(struct file *file, struct socket *sock,
+			       poll_table *p);
+void sdp_helper_sock_poll_wait(struct file *file, struct socket *sock,
+			       poll_table *p)
+{
+	sock_poll_wait(file, sock, p);
+}
+
+bool sdp_helper_sk_stream_is_writeable(const struct sock *sk);
+bool sdp_helper_sk_stream_is_writeable(const struct sock *sk)
+{
+	return sk_stream_is_writeable(sk);
+}
+
+bool sdp_helper_sk_stream_memory_free(const struct sock *sk);
+bool sdp_helper_sk_stream_memory_free(const struct sock *sk)
+{
+	return sk_stream_memory_free(sk);
+}
+
+bool sdp_helper_sk_wmem_schedule(struct sock *sk, int size);
+bool sdp_helper_sk_wmem_schedule(struct sock *sk, int size)
+{
+	return sk_wmem_schedule(sk, size);
+}
+
+void sdp_helper_sk_wmem_queued_add(struct sock *sk, int val);
+void sdp_helper_sk_wmem_queued_add(struct sock *sk, int val)
+{
+	sk_wmem_queued_add(sk, val);
+}
+
+void sdp_helper_sk_mem_charge(struct sock *sk, int size);
+void sdp_helper_sk_mem_charge(struct sock *sk, int size)
+{
+	sk_mem_charge(sk, size);
+}
+
+void sdp_helper_sk_mem_uncharge(struct sock *sk, int size);
+void sdp_helper_sk_mem_uncharge(struct sock *sk, int size)
+{
+	sk_mem_uncharge(sk, size);
+}
+
+void sdp_helper_sk_mem_reclaim_final(struct sock *sk);
+void sdp_helper_sk_mem_reclaim_final(struct sock *sk)
+{
+	sk_mem_reclaim_final(sk);
+}
+
+void sdp_helper_sk_acceptq_added(struct sock *sk);
+void sdp_helper_sk_acceptq_added(struct sock *sk)
+{
+	sk_acceptq_added(sk);
+}
+
+void sdp_helper_sk_acceptq_removed(struct sock *sk);
+void sdp_helper_sk_acceptq_removed(struct sock *sk)
+{
+	sk_acceptq_removed(sk);
+}
+
+bool sdp_helper_sk_acceptq_is_full(const struct sock *sk);
+bool sdp_helper_sk_acceptq_is_full(const struct sock *sk)
+{
+	return sk_acceptq_is_full(sk);
+}
+
+void sdp_helper_sk_sockets_allocated_inc(struct sock *sk);
+void sdp_helper_sk_sockets_allocated_inc(struct sock *sk)
+{
+	sk_sockets_allocated_inc(sk);
+}
+
+void sdp_helper_sk_sockets_allocated_dec(struct sock *sk);
+void sdp_helper_sk_sockets_allocated_dec(struct sock *sk)
+{
+	sk_sockets_allocated_dec(sk);
+}
+
+void sdp_helper_sock_prot_inuse_add(struct net *net, const struct proto *prot,
+				    int val);
+void sdp_helper_sock_prot_inuse_add(struct net *net, const struct proto *prot,
+				    int val)
+{
+	sock_prot_inuse_add(net, prot, val);
+}
+
+void sdp_helper_inet_init_flags(struct sock *sk);
+void sdp_helper_inet_init_flags(struct sock *sk)
+{
+	inet_set_bit(MC_LOOP, sk);
+	inet_set_bit(MC_ALL, sk);
+	inet6_set_bit(MC6_LOOP, sk);
+	inet6_set_bit(MC6_ALL, sk);
+}
+
+bool sdp_helper_inet_port_requires_bind_service(struct net *net,
+						unsigned short port);
+bool sdp_helper_inet_port_requires_bind_service(struct net *net,
+						unsigned short port)
+{
+	return inet_port_requires_bind_service(net, port);
+}
+
+void sdp_helper_inet_get_local_port_range(const struct net *net, int *low,
+					  int *high);
+void sdp_helper_inet_get_local_port_range(const struct net *net, int *low,
+					  int *high)
+{
+	inet_get_local_port_range(net, low, high);
+}
+
+bool sdp_helper_ipv6_only_sock(const struct sock *sk);
+bool sdp_helper_ipv6_only_sock(const struct sock *sk)
+{
+	return ipv6_only_sock(sk);
+}
+
+bool sdp_helper_ipv6_mod_enabled(void);
+bool sdp_helper_ipv6_mod_enabled(void)
+{
+	return ipv6_mod_enabled();
+}
+
+u32 sdp_helper_sk_uid(const struct sock *sk);
+u32 sdp_helper_sk_uid(const struct sock *sk)
+{
+	return from_kuid_munged(&init_user_ns, sk_uid(sk));
+}
+
+unsigned long sdp_helper_sock_i_ino(const struct sock *sk);
+unsigned long sdp_helper_sock_i_ino(const struct sock *sk)
+{
+	return sock_i_ino(sk);
+}
+
+void *sdp_helper_net_generic(const struct net *net, unsigned int id);
+void *sdp_helper_net_generic(const struct net *net, unsigned int id)
+{
+	return net_generic(net, id);
+}
+
+bool sdp_helper_net_eq(const struct net *a, const struct net *b);
+bool sdp_helper_net_eq(const struct net *a, const struct net *b)
+{
+	return net_eq(a, b);
+}
+
+struct net_device *sdp_helper_first_net_device(struct net *net);
+struct net_device *sdp_helper_first_net_device(struct net *net)
+{
+	return first_net_device(net);
+}
+
+struct net_device *sdp_helper_next_net_device_rcu(struct net_device *dev);
+struct net_device *sdp_helper_next_net_device_rcu(struct net_device *dev)
+{
+	return next_net_device_rcu(dev);
+}
+
+struct in_ifaddr *sdp_helper_first_ifa_rcu(const struct net_device *dev);
+struct in_ifaddr *sdp_helper_first_ifa_rcu(const struct net_device *dev)
+{
+	struct in_device *in_dev = __in_dev_get_rcu(dev);
+
+	return in_dev ? rcu_dereference(in_dev->ifa_list) : NULL;
+}
+
+bool sdp_helper_netif_is_loopback(const struct net_device *dev);
+bool sdp_helper_netif_is_loopback(const struct net_device *dev)
+{
+	return dev->flags & IFF_LOOPBACK;
+}
+
+int sdp_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size);
+int sdp_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size)
+{
+	return copy_from_sockptr(dst, src, size);
+}
+
+int sdp_helper_put_user_int(int val, int __user *to);
+int sdp_helper_put_user_int(int val, int __user *to)
+{
+	return put_user(val, to);
+}
+
+int sdp_helper_get_user_int(int *val, int __user *from);
+int sdp_helper_get_user_int(int *val, int __user *from)
+{
+	return get_user(*val, from);
+}
+
+unsigned long sdp_helper_copy_to_user(void __user *to, const void *from,
+				      unsigned long n);
+unsigned long sdp_helper_copy_to_user(void __user *to, const void *from,
+				      unsigned long n)
+{
+	return copy_to_user(to, from, n);
+}
+
+struct proc_dir_entry *
+sdp_helper_proc_create_in_net(const char *name, struct net *net,
+				  int (*show)(struct seq_file *, void *));
+struct proc_dir_entry *
+sdp_helper_proc_create_in_net(const char *name, struct net *net,
+				  int (*show)(struct seq_file *, void *))
+{
+	return proc_create_net_single(name, 0444, net->proc_net, show, NULL);
+}
+
+void sdp_helper_proc_remove_net(const char *name, struct net *net);
+void sdp_helper_proc_remove_net(const char *name, struct net *net)
+{
+	remove_proc_entry(name, net->proc_net);
+}
+
+struct net *sdp_helper_seq_file_single_net(struct seq_file *seq);
+struct net *sdp_helper_seq_file_single_net(struct seq_file *seq)
+{
+	return seq_file_single_net(seq);
+}
+
+struct page_frag *sdp_helper_sk_page_frag(struct sock *sk);
+struct page_frag *sdp_helper_sk_page_frag(struct sock *sk)
+{
+	return sk_page_frag(sk);
+}
+
+void sdp_helper_sk_rmem_alloc_add(struct sock *sk, int val);
+void sdp_helper_sk_rmem_alloc_add(struct sock *sk, int val)
+{
+	atomic_add(val, &sk->sk_rmem_alloc);
+}
+
+int sdp_helper_sk_rmem_alloc_get(const struct sock *sk);
+int sdp_helper_sk_rmem_alloc_get(const struct sock *sk)
+{
+	return atomic_read(&sk->sk_rmem_alloc);
+}
+
+bool sdp_helper_sk_rmem_schedule(struct sock *sk, int size);
+bool sdp_helper_sk_rmem_schedule(struct sock *sk, int size)
+{
+	return size <= sk->sk_forward_alloc ||
+	       __sk_mem_schedule(sk, size, SK_MEM_RECV);
+}
+
+void sdp_helper_set_nospace(struct sock *sk);
+void sdp_helper_set_nospace(struct sock *sk)
+{
+	set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+}
+
+bool sdp_helper_test_and_clear_nospace(struct sock *sk);
+bool sdp_helper_test_and_clear_nospace(struct sock *sk)
+{
+	return sk->sk_socket &&
+	       test_and_clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+}
+
+void sdp_helper_smp_mb(void);
+void sdp_helper_smp_mb(void)
+{
+	smp_mb();
+}
+
+bool sdp_helper_v4_addr_is_local(struct net *net, __be32 addr);
+bool sdp_helper_v4_addr_is_local(struct net *net, __be32 addr)
+{
+	return inet_addr_type(net, addr) == RTN_LOCAL;
+}
+
+int sdp_helper_bpf_inet_sock(struct sock *sk);
+int sdp_helper_bpf_inet_sock(struct sock *sk)
+{
+	return BPF_CGROUP_RUN_PROG_INET_SOCK(sk);
+}
+
+int sdp_helper_bpf_inet4_connect(struct sock *sk, struct sockaddr *uaddr,
+				 int *addr_len);
+int sdp_helper_bpf_inet4_connect(struct sock *sk, struct sockaddr *uaddr,
+				 int *addr_len)
+{
+	return BPF_CGROUP_RUN_PROG_INET4_CONNECT(sk, uaddr, addr_len);
+}
+
+int sdp_helper_bpf_inet6_connect(struct sock *sk, struct sockaddr *uaddr,
+				 int *addr_len);
+int sdp_helper_bpf_inet6_connect(struct sock *sk, struct sockaddr *uaddr,
+				 int *addr_len)
+{
+	return BPF_CGROUP_RUN_PROG_INET6_CONNECT(sk, uaddr, addr_len);
+}

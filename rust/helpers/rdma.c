@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Inline functions and macros of the RDMA core, made callable. No logic. */
+
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+int sdp_helper_ib_poll_cq(struct ib_cq *cq, int num_entries, struct ib_wc *wc);
+int sdp_helper_ib_poll_cq(struct ib_cq *cq, int num_entries, struct ib_wc *wc)
+{
+	return ib_poll_cq(cq, num_entries, wc);
+}
+
+int sdp_helper_ib_req_notify_cq(struct ib_cq *cq, unsigned int flags);
+int sdp_helper_ib_req_notify_cq(struct ib_cq *cq, unsigned int flags)
+{
+	return ib_req_notify_cq(cq, (enum ib_cq_notify_flags)flags);
+}
+
+int sdp_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
+int sdp_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
+{
+	return ib_post_send(qp, wr, NULL);
+}
+
+int sdp_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
+int sdp_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
+{
+	return ib_post_recv(qp, wr, NULL);
+}
+
+u64 sdp_helper_ib_dma_map_page(struct ib_device *dev, struct page *page,
+			       unsigned long offset, size_t size,
+			       enum dma_data_direction direction);
+u64 sdp_helper_ib_dma_map_page(struct ib_device *dev, struct page *page,
+			       unsigned long offset, size_t size,
+			       enum dma_data_direction direction)
+{
+	return ib_dma_map_page(dev, page, offset, size, direction);
+}
+
+void sdp_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size,
+				  enum dma_data_direction direction);
+void sdp_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size,
+				  enum dma_data_direction direction)
+{
+	ib_dma_unmap_page(dev, addr, size, direction);
+}
+
+int sdp_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr);
+int sdp_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr)
+{
+	return ib_dma_mapping_error(dev, addr);
+}
+
+void sdp_helper_ib_dma_sync_for_cpu(struct ib_device *dev, u64 addr,
+				    size_t size,
+				    enum dma_data_direction dir);
+void sdp_helper_ib_dma_sync_for_cpu(struct ib_device *dev, u64 addr,
+				    size_t size,
+				    enum dma_data_direction dir)
+{
+	ib_dma_sync_single_for_cpu(dev, addr, size, dir);
+}
+
+void sdp_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr,
+				       size_t size,
+				       enum dma_data_direction dir);
+void sdp_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr,
+				       size_t size,
+				       enum dma_data_direction dir)
+{
+	ib_dma_sync_single_for_device(dev, addr, size, dir);
+}
+
+u32 sdp_helper_ib_device_max_send_sge(const struct ib_device *dev);
+u32 sdp_helper_ib_device_max_send_sge(const struct ib_device *dev)
+{
+	return dev->attrs.max_send_sge;
+}
+
+u32 sdp_helper_ib_device_max_recv_sge(const struct ib_device *dev);
+u32 sdp_helper_ib_device_max_recv_sge(const struct ib_device *dev)
+{
+	return dev->attrs.max_recv_sge;
+}
+
+u32 sdp_helper_ib_pd_local_dma_lkey(const struct ib_pd *pd);
+u32 sdp_helper_ib_pd_local_dma_lkey(const struct ib_pd *pd)
+{
+	return pd->local_dma_lkey;
+}
+
+const char *sdp_helper_ib_device_name(const struct ib_device *dev);
+const char *sdp_helper_ib_device_name(const struct ib_device *dev)
+{
+	return dev_name(&dev->dev);
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! ib_sdp -- the Sockets Direct Protocol: stream sockets over RDMA.
+
+#![crate_name = "ib_sdp"]
+
+#![recursion_limit = "256"]
+
+use kernel::prelude::*;
+
+mod bindings;
+mod mm;
+mod net;
+mod observe;
+mod proto;
+mod rdma;
+mod sdp;
+
+module! {
+    type: SdpModule,
+    name: "ib_sdp",
+    authors: ["The ib_sdp developers"],
+    description: "Sockets Direct Protocol: stream sockets over RDMA",
+    license: "GPL",
+    alias: ["net-pf-27", "net-pf-28"],
+}
+
+struct SdpModule {}
+
+impl kernel::Module for SdpModule {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        // SAFETY: The module's init runs once, and nothing of it was used before.
+        unsafe { sdp::init() };
+        net::start()?;
+        Ok(Self {})
+    }
+}
+
+impl Drop for SdpModule {
+    fn drop(&mut self) {
+        net::stop();
+    }
+}

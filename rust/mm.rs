@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory: page fragments that carry the bytes of a stream.
+
+pub(crate) mod frag;
+pub(crate) mod queue;

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A run of bytes in one page or compound page.
+
+use core::ptr::NonNull;
+
+use kernel::bindings::page;
+use kernel::prelude::*;
+
+use crate::bindings;
+
+/// Bytes in a page (or compound page) that this value holds a reference on.
+///
+/// # Invariants
+///
+/// `page` is a valid page on which this value owns one reference, and
+/// `offset + len` does not reach beyond it.
+pub(crate) struct Frag {
+    page: NonNull<page>,
+    offset: u32,
+    len: u32,
+}
+
+// SAFETY: A page reference may be used and dropped on any CPU and in any context.
+unsafe impl Send for Frag {}
+
+impl Frag {
+    /// Allocates a fragment of `PAGE_SIZE << order` bytes, physically contiguous.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; without a warning, since every caller copes.
+    pub(crate) fn alloc(order: u32, gfp: bindings::gfp_t) -> Result<Self> {
+        let quiet = bindings::SDP_CONST___GFP_COMP | bindings::SDP_CONST___GFP_NOWARN;
+        let hard = if order == 0 {
+            0
+        } else {
+            bindings::SDP_CONST___GFP_NORETRY
+        };
+        // SAFETY: The flags are valid; the result is checked.
+        let page = unsafe { bindings::alloc_pages(gfp | quiet | hard, order) };
+        Ok(Self {
+            // INVARIANT: A new page has one reference, which is ours now.
+            page: NonNull::new(page.cast()).ok_or(ENOMEM)?,
+            offset: 0,
+            len: 4096 << order,
+        })
+    }
+
+    /// Takes a new reference on `page`.
+    ///
+    /// # Safety
+    ///
+    /// `page` is valid and holds `offset + len` bytes.
+    pub(crate) unsafe fn get(page: NonNull<page>, offset: u32, len: u32) -> Self {
+        // SAFETY: The page is valid, as the caller promises.
+        unsafe { bindings::get_page(page.as_ptr().cast()) };
+        // INVARIANT: The reference was just taken.
+        Self { page, offset, len }
+    }
+
+    pub(crate) fn page(&self) -> *mut page {
+        self.page.as_ptr()
+    }
+
+    pub(crate) fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Cuts the first `n` bytes off, as a fragment of their own.
+    pub(crate) fn split_front(&mut self, n: u32) -> Self {
+        let n = n.min(self.len);
+        // SAFETY: Our own reference keeps the page valid, and the range is part of ours.
+        let front = unsafe { Self::get(self.page, self.offset, n) };
+        self.skip(n);
+        front
+    }
+
+    /// Drops the first `n` bytes.
+    pub(crate) fn skip(&mut self, n: u32) {
+        let n = n.min(self.len);
+        self.offset += n;
+        self.len -= n;
+    }
+
+    /// Shortens the fragment to `len` bytes.
+    pub(crate) fn truncate(&mut self, len: u32) {
+        self.len = self.len.min(len);
+    }
+
+    /// Grows over `other`, if that lies directly behind; returns by how many bytes.
+    pub(crate) fn join(&mut self, other: &Self) -> u32 {
+        if !self.is_followed_by(other.page, other.offset) {
+            return 0;
+        }
+        self.len += other.len;
+        other.len
+    }
+
+    /// Copies `from` into a fragment that nobody else uses yet.
+    pub(crate) fn fill(&self, from: &[u8]) {
+        let n = from.len().min(self.len as usize);
+        // SAFETY: The range is inside the page, which is not highmem and has no other user yet.
+        unsafe {
+            let base = bindings::page_address(self.page.as_ptr().cast()).cast::<u8>();
+            core::ptr::copy_nonoverlapping(from.as_ptr(), base.add(self.offset as usize), n);
+        }
+    }
+
+    /// Whether `other` lies directly behind this one in the same page.
+    fn is_followed_by(&self, page: NonNull<page>, offset: u32) -> bool {
+        self.page == page && self.offset + self.len == offset
+    }
+
+    /// Grows over `len` bytes directly behind, if (`page`, `offset`) is where they are.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Frag::get`].
+    pub(crate) unsafe fn extend(&mut self, page: NonNull<page>, offset: u32, len: u32) -> bool {
+        if !self.is_followed_by(page, offset) {
+            return false;
+        }
+        self.len += len;
+        true
+    }
+
+    /// Copies the bytes into `iter`; returns how many it took (fewer after a fault).
+    pub(crate) fn copy_to_iter(&self, skip: u32, len: u32, iter: *mut kernel::bindings::iov_iter) -> u32 {
+        let len = len.min(self.len.saturating_sub(skip));
+        // SAFETY: The range is inside the page, and the caller's iterator is valid.
+        let n = unsafe {
+            bindings::copy_page_to_iter(
+                self.page.as_ptr().cast(),
+                (self.offset + skip) as usize,
+                len as usize,
+                iter,
+            )
+        };
+        // At most `len`.
+        n as u32
+    }
+
+    /// The bytes, for the few places that look at them.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        // SAFETY: The pages of ours are not highmem and stay while we hold a reference; the adapter
+        // no longer writes into a fragment that is looked at.
+        unsafe {
+            let base = bindings::page_address(self.page.as_ptr().cast()).cast::<u8>();
+            core::slice::from_raw_parts(base.add(self.offset as usize), self.len as usize)
+        }
+    }
+}
+
+impl Drop for Frag {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the reference is ours.
+        unsafe { bindings::put_page(self.page.as_ptr().cast()) };
+    }
+}

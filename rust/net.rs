@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe wrappers of the socket layer, as far as the kernel crate lacks them.
+
+pub(crate) mod addr;
+pub(crate) mod errno;
+pub(crate) mod family;
+pub(crate) mod netns;
+pub(crate) mod ops;
+pub(crate) mod sock;
+pub(crate) mod work;
+
+use kernel::prelude::*;
+
+/// Registers with the core, last what programs can reach.
+pub(crate) fn start() -> Result {
+    work::start()?;
+    netns::register().inspect_err(|_| work::stop())?;
+    family::register().inspect_err(|_| {
+        netns::unregister();
+        work::stop();
+    })
+}
+
+/// Undoes [`start`]. No socket is left: each holds the module.
+pub(crate) fn stop() {
+    family::unregister();
+    work::stop();
+    netns::unregister();
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The errors of sockets, which the kernel crate does not name.
+
+use core::mem::transmute;
+use core::num::NonZeroI32;
+
+use kernel::bindings;
+use kernel::error::Error;
+use kernel::prelude::EINVAL;
+
+// `Error` is a newtype of `NonZeroI32` with a private field and no constant constructor. That it is
+// laid out as its field is checked here, where everything is known to the compiler.
+// SAFETY: Both have the same size, which `transmute` checks, and every `i32` is valid.
+const _: () = assert!(unsafe { transmute::<Error, i32>(EINVAL) } == -(bindings::EINVAL as i32));
+
+const fn error(errno: u32) -> Error {
+    match NonZeroI32::new(-(errno as i32)) {
+        // SAFETY: The value is a negative errno in the range of `Error`, and the layout is that of
+        // its field, as asserted above.
+        Some(errno) => unsafe { transmute::<NonZeroI32, Error>(errno) },
+        None => EINVAL,
+    }
+}
+
+macro_rules! errors {
+    ($($name:ident)*) => {
+        $(pub(crate) const $name: Error = error(bindings::$name);)*
+    };
+}
+
+errors! {
+    EADDRINUSE
+    EADDRNOTAVAIL
+    EAFNOSUPPORT
+    ECONNABORTED
+    ECONNREFUSED
+    ECONNRESET
+    EHOSTUNREACH
+    EISCONN
+    ENETDOWN
+    ENETUNREACH
+    ENOBUFS
+    ENOPROTOOPT
+    ENOTCONN
+    EOPNOTSUPP
+    EPROTO
+    EPROTONOSUPPORT
+    ESOCKTNOSUPPORT
+}

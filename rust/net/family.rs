@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The socket families 27 and 28: what is registered with the core, and the making of sockets.
+
+use core::cell::UnsafeCell;
+use core::ptr;
+
+use kernel::error::to_result;
+use kernel::prelude::*;
+
+use super::addr::{
+    AF_INET6_SDP,
+    AF_INET_SDP, //
+};
+use super::ops;
+use super::sock::Sk;
+use crate::bindings;
+use crate::net::errno::{
+    EAFNOSUPPORT,
+    EPROTONOSUPPORT,
+    ESOCKTNOSUPPORT, //
+};
+use crate::sdp::sock::{
+    SdpSock,
+    OBJ_SIZE,
+    PINFO6_OFFSET, //
+};
+
+/// `sk_protocol` of all our sockets: with 6 the core would take us for TCP and read beyond our
+/// object.
+const PROTOCOL: u16 = 257;
+/// Protocols that socket() accepts: the default one, and TCP for programs that insist.
+const ACCEPTED_PROTOCOLS: [i32; 2] = [0, bindings::IPPROTO_TCP as i32];
+
+/// A C object that the core changes under its own locks.
+#[repr(transparent)]
+pub(super) struct Shared<T>(UnsafeCell<T>);
+
+// SAFETY: Only the core reads and writes it, after registration.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    pub(super) const fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    pub(super) const fn get(&self) -> *mut T {
+        self.0.get()
+    }
+}
+
+/// Pages of memory for all sockets: low, pressure, high. Set when the module loads.
+static SYSCTL_MEM: Shared<[kernel::ffi::c_long; 3]> = Shared::new([0; 3]);
+/// Bytes of a socket's buffers: minimum, default, maximum.
+static SYSCTL_WMEM: Shared<[i32; 3]> = Shared::new([4096, 524_288, 4_194_304]);
+static SYSCTL_RMEM: Shared<[i32; 3]> = Shared::new([4096, 1_048_576, 6_291_456]);
+static MEMORY_ALLOCATED: Shared<bindings::atomic_long_t> =
+    Shared::new(bindings::atomic_long_t { counter: 0 });
+static MEMORY_PRESSURE: Shared<kernel::ffi::c_ulong> = Shared::new(0);
+static SOCKETS_ALLOCATED: Shared<bindings::percpu_counter> =
+    // SAFETY: Initialised when the module loads; zeros until then.
+    Shared::new(unsafe { core::mem::zeroed() });
+
+pub(super) static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
+    close: Some(ops::close),
+    pre_connect: Some(ops::pre_connect),
+    connect: Some(ops::connect),
+    disconnect: Some(ops::disconnect),
+    accept: Some(ops::accept_sk),
+    ioctl: Some(ops::ioctl_sk),
+    shutdown: Some(ops::shutdown),
+    setsockopt: Some(ops::setsockopt),
+    getsockopt: Some(ops::getsockopt),
+    release_cb: Some(ops::release_cb),
+    unhash: Some(ops::unhash),
+    get_port: Some(ops::get_port),
+    put_port: Some(ops::put_port),
+    memory_allocated: MEMORY_ALLOCATED.get(),
+    memory_pressure: MEMORY_PRESSURE.get(),
+    sockets_allocated: SOCKETS_ALLOCATED.get(),
+    enter_memory_pressure: Some(enter_pressure),
+    leave_memory_pressure: Some(leave_pressure),
+    sysctl_mem: SYSCTL_MEM.get().cast(),
+    sysctl_wmem: SYSCTL_WMEM.get().cast(),
+    sysctl_rmem: SYSCTL_RMEM.get().cast(),
+    obj_size: OBJ_SIZE as u32,
+    ipv6_pinfo_offset: PINFO6_OFFSET as u32,
+    name: name(b"SDP"),
+    owner: crate::THIS_MODULE.as_ptr().cast(),
+    // SAFETY: Null pointers and zeros are what an unused member has.
+    ..unsafe { core::mem::zeroed() }
+});
+
+const fn name(text: &[u8]) -> [kernel::ffi::c_char; 32] {
+    let mut out = [0; 32];
+    let mut i = 0;
+    while i < text.len() {
+        out[i] = text[i] as kernel::ffi::c_char;
+        i += 1;
+    }
+    out
+}
+
+pub(super) static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(bindings::proto_ops {
+    family: AF_INET_SDP as i32,
+    owner: crate::THIS_MODULE.as_ptr().cast(),
+    release: Some(ops::release),
+    bind: Some(ops::bind),
+    connect: Some(ops::connect_socket),
+    socketpair: Some(bindings::sock_no_socketpair),
+    accept: Some(ops::accept),
+    getname: Some(ops::getname),
+    poll: Some(ops::poll),
+    ioctl: Some(ops::ioctl),
+    gettstamp: Some(bindings::sock_gettstamp),
+    listen: Some(ops::listen),
+    shutdown: Some(bindings::inet_shutdown),
+    setsockopt: Some(bindings::sock_common_setsockopt),
+    getsockopt: Some(bindings::sock_common_getsockopt),
+    sendmsg: Some(ops::sendmsg),
+    recvmsg: Some(ops::recvmsg),
+    mmap: Some(bindings::sock_no_mmap),
+    // SAFETY: As above.
+    ..unsafe { core::mem::zeroed() }
+});
+
+static FAMILY_4: Shared<bindings::net_proto_family> = Shared::new(bindings::net_proto_family {
+    family: AF_INET_SDP as i32,
+    create: Some(create_v4),
+    owner: crate::THIS_MODULE.as_ptr().cast(),
+});
+static FAMILY_6: Shared<bindings::net_proto_family> = Shared::new(bindings::net_proto_family {
+    family: AF_INET6_SDP as i32,
+    create: Some(create_v6),
+    owner: crate::THIS_MODULE.as_ptr().cast(),
+});
+
+unsafe extern "C" fn enter_pressure(_sk: *mut bindings::sock) {
+    // SAFETY: A flag that the core reads without a lock.
+    unsafe { ptr::write_volatile(MEMORY_PRESSURE.get(), 1) };
+}
+
+unsafe extern "C" fn leave_pressure(_sk: *mut bindings::sock) {
+    // SAFETY: As above.
+    unsafe { ptr::write_volatile(MEMORY_PRESSURE.get(), 0) };
+}
+
+unsafe extern "C" fn create_v4(
+    net: *mut bindings::net,
+    socket: *mut bindings::socket,
+    protocol: i32,
+    kern: i32,
+) -> i32 {
+    // SAFETY: The core passes valid objects.
+    unsafe { create(net, socket, protocol, kern, bindings::AF_INET) }
+}
+
+unsafe extern "C" fn create_v6(
+    net: *mut bindings::net,
+    socket: *mut bindings::socket,
+    protocol: i32,
+    kern: i32,
+) -> i32 {
+    // SAFETY: As above.
+    unsafe { create(net, socket, protocol, kern, bindings::AF_INET6) }
+}
+
+/// socket(): `ESOCKTNOSUPPORT` for a type other than SOCK_STREAM, `EPROTONOSUPPORT` for a protocol
+/// other than 0 and TCP's, as `man 2 socket`.
+unsafe fn create(
+    net: *mut bindings::net,
+    socket: *mut bindings::socket,
+    protocol: i32,
+    kern: i32,
+    family: u32,
+) -> i32 {
+    // SAFETY: The core passes a new socket.
+    if unsafe { (*socket).type_ } != bindings::sock_type_SOCK_STREAM as i16 {
+        return ESOCKTNOSUPPORT.to_errno();
+    }
+    if !ACCEPTED_PROTOCOLS.contains(&protocol) {
+        return EPROTONOSUPPORT.to_errno();
+    }
+    // SAFETY: No precondition.
+    if family == bindings::AF_INET6 && !unsafe { bindings::ipv6_mod_enabled() } {
+        return EAFNOSUPPORT.to_errno();
+    }
+    // SAFETY: The namespace is valid, the proto registered; the new object is initialised before
+    // anybody sees it.
+    unsafe {
+        let sk = bindings::sk_alloc(
+            net,
+            family as i32,
+            bindings::SDP_CONST_GFP_KERNEL,
+            PROTO.get(),
+            kern,
+        );
+        if sk.is_null() {
+            return ENOMEM.to_errno();
+        }
+        (*socket).ops = SOCKET_OPS.get();
+        bindings::sock_init_data(socket, sk);
+        (*sk).sk_protocol = PROTOCOL;
+        SdpSock::init(sk);
+        let wrapped = Sk::new(sk);
+        wrapped.set_state(bindings::TCP_CLOSE as u8);
+        wrapped.set_family(family);
+        wrapped.set_buffers((*SYSCTL_WMEM.get())[1], (*SYSCTL_RMEM.get())[1]);
+        let inet = sk.cast::<bindings::inet_sock>();
+        (*inet).uc_ttl = -1;
+        (*inet).mc_ttl = 1;
+        bindings::inet_init_flags(sk.cast());
+        bindings::sk_sockets_allocated_inc(sk.cast());
+        if kern == 0 {
+            let ret = bindings::bpf_inet_sock(sk.cast());
+            if ret != 0 {
+                bindings::sk_common_release(sk);
+                (*socket).sk = ptr::null_mut();
+                return ret;
+            }
+        }
+    }
+    0
+}
+
+/// Memory limits as TCP's: an eighth of what is free, half of that as the mark of pressure.
+fn set_memory_limits() {
+    // SAFETY: Called once, before the proto is registered.
+    unsafe {
+        let limit = (bindings::nr_free_buffer_pages() / 16).max(128) as kernel::ffi::c_long;
+        *SYSCTL_MEM.get() = [limit / 4 * 3, limit, limit / 4 * 6];
+    }
+}
+
+/// Registers the proto and the families.
+pub(crate) fn register() -> Result {
+    set_memory_limits();
+    // SAFETY: All objects are static, and this runs once.
+    unsafe {
+        to_result(bindings::percpu_counter_init(SOCKETS_ALLOCATED.get().cast(), 0))?;
+        let fw = bindings::alloc_percpu_u64s(1);
+        if fw.is_null() {
+            bindings::percpu_counter_destroy(SOCKETS_ALLOCATED.get().cast());
+            return Err(ENOMEM);
+        }
+        (*PROTO.get()).per_cpu_fw_alloc = fw.cast();
+        if let Err(e) = to_result(bindings::proto_register(PROTO.get(), 1)) {
+            free_counters();
+            return Err(e);
+        }
+        register_family(&FAMILY_4).inspect_err(|_| unregister_proto())?;
+        register_family(&FAMILY_6).inspect_err(|_| {
+            bindings::sock_unregister(AF_INET_SDP.into());
+            unregister_proto();
+        })
+    }
+}
+
+fn register_family(family: &Shared<bindings::net_proto_family>) -> Result {
+    // SAFETY: The object is static.
+    to_result(unsafe { bindings::sock_register(family.get()) })
+}
+
+fn free_counters() {
+    // SAFETY: Allocated by `register`, and nobody uses them any more.
+    unsafe {
+        bindings::free_percpu((*PROTO.get()).per_cpu_fw_alloc.cast());
+        bindings::percpu_counter_destroy(SOCKETS_ALLOCATED.get().cast());
+    }
+}
+
+fn unregister_proto() {
+    // SAFETY: Registered before.
+    unsafe { bindings::proto_unregister(PROTO.get()) };
+    free_counters();
+}
+
+/// Undoes [`register`]; no socket is left, since each holds the module.
+pub(crate) fn unregister() {
+    // SAFETY: Registered before.
+    unsafe {
+        bindings::sock_unregister(AF_INET6_SDP.into());
+        bindings::sock_unregister(AF_INET_SDP.into());
+    }
+    unregister_proto();
+}

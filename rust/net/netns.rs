@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Network namespaces: the handle, and what we keep in each.
+
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+
+use kernel::error::to_result;
+use kernel::prelude::*;
+
+use crate::bindings;
+use crate::observe::procfs;
+use crate::observe::stats::{
+    Counters,
+    Stats, //
+};
+
+/// A borrowed network namespace.
+#[derive(Copy, Clone)]
+pub(crate) struct Net<'a> {
+    net: *mut bindings::net,
+    _life: PhantomData<&'a ()>,
+}
+
+impl<'a> Net<'a> {
+    /// # Safety
+    ///
+    /// `net` stays valid for `'a`.
+    pub(crate) unsafe fn from_raw(net: *mut bindings::net) -> Self {
+        Self {
+            net,
+            _life: PhantomData,
+        }
+    }
+
+    pub(crate) fn as_ptr(self) -> *mut bindings::net {
+        self.net
+    }
+
+    /// A number for the namespace while it exists.
+    pub(crate) fn key(self) -> usize {
+        self.net as usize
+    }
+
+    fn mine(self) -> *mut PerNet {
+        // SAFETY: The id is set when the module loads, and the core allocates our part for every
+        // namespace.
+        unsafe { bindings::net_generic(self.net.cast(), *PERNET_ID.0.get()).cast() }
+    }
+
+    /// The counters of the namespace.
+    pub(crate) fn stats(self) -> Stats {
+        // SAFETY: Initialised by `net_init` before a socket can exist in the namespace.
+        unsafe { (*self.mine()).counters.handle() }
+    }
+}
+
+/// What we keep in each namespace.
+struct PerNet {
+    counters: Counters,
+}
+
+struct PernetId(UnsafeCell<kernel::ffi::c_uint>);
+// SAFETY: Written by the core during registration only.
+unsafe impl Sync for PernetId {}
+
+struct PernetOps(UnsafeCell<bindings::pernet_operations>);
+// SAFETY: Used by the core only, which has its own lock.
+unsafe impl Sync for PernetOps {}
+
+static PERNET_ID: PernetId = PernetId(UnsafeCell::new(0));
+static PERNET_OPS: PernetOps = PernetOps(UnsafeCell::new(bindings::pernet_operations {
+    init: Some(net_init),
+    exit: Some(net_exit),
+    id: PERNET_ID.0.get(),
+    size: core::mem::size_of::<PerNet>(),
+    // SAFETY: Null pointers and zeros are what an unused member has.
+    ..unsafe { core::mem::zeroed() }
+}));
+
+unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
+    // SAFETY: The core calls this once for each namespace, before anything else of ours.
+    let ns = unsafe { Net::from_raw(net) };
+    let counters = match Counters::new() {
+        Ok(counters) => counters,
+        Err(e) => return e.to_errno(),
+    };
+    // SAFETY: The core allocated the memory for us.
+    unsafe { (&raw mut (*ns.mine()).counters).write(counters) };
+    match procfs::create(ns) {
+        Ok(()) => 0,
+        Err(e) => {
+            // SAFETY: Written just above.
+            unsafe { core::ptr::drop_in_place(&raw mut (*ns.mine()).counters) };
+            e.to_errno()
+        }
+    }
+}
+
+unsafe extern "C" fn net_exit(net: *mut bindings::net) {
+    // SAFETY: The core calls this once, after the last socket of the namespace is gone.
+    let ns = unsafe { Net::from_raw(net) };
+    procfs::remove(ns);
+    // SAFETY: Written by `net_init`.
+    unsafe { core::ptr::drop_in_place(&raw mut (*ns.mine()).counters) };
+}
+
+pub(crate) fn register() -> Result {
+    // SAFETY: The operations are static.
+    to_result(unsafe { bindings::register_pernet_subsys(PERNET_OPS.0.get()) })
+}
+
+pub(crate) fn unregister() {
+    // SAFETY: Registered before, and no socket is left.
+    unsafe { bindings::unregister_pernet_subsys(PERNET_OPS.0.get()) };
+}

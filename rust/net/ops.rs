@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The functions that the core calls: thin, from C types to ours and back.
+//!
+//! What TCP does in `inet_*` functions that are exported we let them do: they call back into the
+//! proto's functions here.
+
+use core::mem::size_of;
+
+use kernel::error::to_result;
+use kernel::prelude::*;
+
+use super::addr::{
+    Addr,
+    Storage,
+    AF_INET6_SDP,
+    AF_INET_SDP, //
+};
+use super::sock::errno;
+use crate::bindings::{
+    self,
+    sock,
+    sockaddr_unsized,
+    socket, //
+};
+use crate::net::errno::{
+    EAFNOSUPPORT,
+    ENOPROTOOPT, //
+};
+use crate::sdp::sock::SdpSock;
+use crate::sdp::{
+    self,
+    accept,
+    options,
+    poll as sdp_poll, //
+};
+
+const AF_INET: u16 = bindings::AF_INET as u16;
+const AF_INET6: u16 = bindings::AF_INET6 as u16;
+
+/// The socket object of a `struct socket`.
+///
+/// # Safety
+///
+/// `socket` is an open socket of ours, and the borrow ends with the system call.
+unsafe fn of<'a>(socket: *mut socket) -> &'a SdpSock {
+    // SAFETY: As the caller promises.
+    unsafe { SdpSock::from_raw((*socket).sk) }
+}
+
+fn code(result: Result) -> i32 {
+    errno(result.map(|()| 0))
+}
+
+/// Copies an address of a program, so that its family can be made one that the core knows.
+///
+/// # Safety
+///
+/// `from` holds `len` bytes.
+unsafe fn normalized(from: *const sockaddr_unsized, len: i32) -> Result<Storage> {
+    let len = usize::try_from(len).map_err(|_| EINVAL)?;
+    if !(size_of::<u16>()..=size_of::<Storage>()).contains(&len) {
+        return Err(EINVAL);
+    }
+    let mut out = Storage::default();
+    let to = out.as_mut_ptr();
+    // SAFETY: Both have `len` bytes.
+    unsafe {
+        core::ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast::<u8>(), len);
+        (*to).sa_family = match (*to).sa_family {
+            AF_INET_SDP => AF_INET,
+            AF_INET6_SDP => AF_INET6,
+            other => other,
+        };
+    }
+    Ok(out)
+}
+
+// struct proto_ops
+
+pub(super) unsafe extern "C" fn release(socket: *mut socket) -> i32 {
+    // SAFETY: The core passes a socket of ours, whose `sk` may be gone already.
+    unsafe {
+        if (*socket).sk.is_null() {
+            return 0;
+        }
+        if of(socket).sk().is_v6() {
+            bindings::inet6_release(socket)
+        } else {
+            bindings::inet_release(socket)
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn bind(
+    socket: *mut socket,
+    addr: *mut sockaddr_unsized,
+    len: i32,
+) -> i32 {
+    // SAFETY: The core passes a socket of ours, and `len` bytes of address.
+    let result = unsafe { do_bind(socket, addr, len) };
+    // SAFETY: As above.
+    unsafe { of(socket) }.lock().stream().last_bind_err = code(result);
+    code(result)
+}
+
+unsafe fn do_bind(socket: *mut socket, addr: *mut sockaddr_unsized, len: i32) -> Result {
+    // SAFETY: As in `bind`.
+    unsafe {
+        let mut addr = normalized(addr, len)?;
+        let sk = of(socket).sk();
+        let v6 = (*addr.as_ptr()).sa_family == AF_INET6;
+        // A program with family 27 for both, as qperf: its IPv6 address makes it an IPv6 socket.
+        if v6 && !sk.is_v6() {
+            if sk.num() != 0 || !bindings::ipv6_mod_enabled() {
+                return Err(EINVAL);
+            }
+            let _locked = of(socket).lock();
+            sk.set_family(bindings::AF_INET6);
+        }
+        let raw = addr.as_mut_ptr().cast();
+        to_result(if sk.is_v6() {
+            bindings::inet6_bind(socket, raw, len)
+        } else {
+            bindings::inet_bind(socket, raw, len)
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn connect_socket(
+    socket: *mut socket,
+    addr: *mut sockaddr_unsized,
+    len: i32,
+    flags: i32,
+) -> i32 {
+    // SAFETY: The core passes a socket of ours, and `len` bytes of address.
+    unsafe {
+        match normalized(addr, len) {
+            Ok(mut addr) => {
+                bindings::inet_stream_connect(socket, addr.as_mut_ptr().cast(), len, flags)
+            }
+            Err(e) => e.to_errno(),
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn accept(
+    socket: *mut socket,
+    new: *mut socket,
+    arg: *mut bindings::proto_accept_arg,
+) -> i32 {
+    // SAFETY: The core passes valid objects; the child is ours to hand over. As `inet_accept`,
+    // which is not used because it would call us back for the same.
+    unsafe {
+        let nonblock = (*arg).flags & bindings::O_NONBLOCK as i32 != 0;
+        let child = match accept::accept(of(socket), nonblock) {
+            Ok(child) => child,
+            Err(e) => return e.to_errno(),
+        };
+        let locked = child.lock();
+        bindings::__inet_accept(socket, new, child.sk().as_ptr());
+        drop(locked);
+        accept::into_raw(child);
+    }
+    0
+}
+
+pub(super) unsafe extern "C" fn getname(
+    socket: *mut socket,
+    addr: *mut bindings::sockaddr,
+    peer: i32,
+) -> i32 {
+    // SAFETY: The core passes a socket of ours, and room for any address.
+    unsafe {
+        if of(socket).sk().is_v6() {
+            bindings::inet6_getname(socket, addr, peer)
+        } else {
+            bindings::inet_getname(socket, addr, peer)
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn poll(
+    file: *mut kernel::bindings::file,
+    socket: *mut socket,
+    table: *mut bindings::poll_table_struct,
+) -> bindings::__poll_t {
+    // SAFETY: The core passes valid objects.
+    unsafe {
+        bindings::sock_poll_wait(file.cast(), socket.cast(), table.cast());
+        sdp_poll::events(of(socket))
+    }
+}
+
+pub(super) unsafe extern "C" fn ioctl(socket: *mut socket, cmd: u32, arg: usize) -> i32 {
+    // SAFETY: The core passes a socket of ours.
+    unsafe {
+        if of(socket).sk().is_v6() {
+            bindings::inet6_ioctl(socket, cmd, arg)
+        } else {
+            bindings::inet_ioctl(socket, cmd, arg)
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn listen(socket: *mut socket, backlog: i32) -> i32 {
+    // SAFETY: The core passes a socket of ours.
+    unsafe {
+        if (*socket).state != bindings::socket_state_SS_UNCONNECTED {
+            return EINVAL.to_errno();
+        }
+        code(sdp::listen::listen(of(socket), backlog))
+    }
+}
+
+pub(super) unsafe extern "C" fn sendmsg(
+    socket: *mut socket,
+    msg: *mut bindings::msghdr,
+    _len: usize,
+) -> i32 {
+    // SAFETY: The core passes a socket of ours and a valid message.
+    unsafe {
+        let flags = (*msg).msg_flags;
+        let result = sdp::send::sendmsg(of(socket), &raw mut (*msg).msg_iter, flags);
+        errno(result.map(|n| n as i32))
+    }
+}
+
+pub(super) unsafe extern "C" fn recvmsg(
+    socket: *mut socket,
+    msg: *mut bindings::msghdr,
+    len: usize,
+    flags: i32,
+) -> i32 {
+    // SAFETY: As above.
+    unsafe {
+        (*msg).msg_namelen = 0;
+        let flags = flags as u32;
+        let result = sdp::recv::recvmsg(of(socket), &raw mut (*msg).msg_iter, len, flags);
+        errno(result.map(|n| n as i32))
+    }
+}
+
+// struct proto
+
+pub(super) unsafe extern "C" fn close(sk: *mut sock, timeo: kernel::ffi::c_long) {
+    // SAFETY: The core passes a socket of ours, and gives its reference up.
+    unsafe { sdp::close::close(SdpSock::from_raw(sk), timeo as i64) };
+}
+
+/// The hooks of control groups for connect(); they may change the address.
+pub(super) unsafe extern "C" fn pre_connect(
+    sk: *mut sock,
+    addr: *mut sockaddr_unsized,
+    mut len: i32,
+) -> i32 {
+    // SAFETY: The core passes a socket of ours, with its lock held, and room for an address.
+    unsafe {
+        let v6 = (*addr.cast::<bindings::sockaddr>()).sa_family == AF_INET6;
+        if v6 {
+            if (len as usize) < 24 {
+                return EINVAL.to_errno();
+            }
+            bindings::bpf_inet6_connect(sk.cast(), addr.cast(), &raw mut len)
+        } else {
+            if (len as usize) < size_of::<bindings::sockaddr_in>() {
+                return EINVAL.to_errno();
+            }
+            bindings::bpf_inet4_connect(sk.cast(), addr.cast(), &raw mut len)
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn connect(
+    sk: *mut sock,
+    addr: *mut sockaddr_unsized,
+    len: i32,
+) -> i32 {
+    // SAFETY: The core passes a socket of ours, with its lock held, and `len` bytes of address.
+    unsafe {
+        let sock = SdpSock::from_raw(sk);
+        let mut locked = sock.locked_by_owner();
+        let v6 = (*addr.cast::<bindings::sockaddr>()).sa_family == AF_INET6;
+        if v6 && !sock.sk().is_v6() && sock.sk().num() == 0 && bindings::ipv6_mod_enabled() {
+            sock.sk().set_family(bindings::AF_INET6);
+        }
+        let result = Addr::parse(addr.cast(), len).and_then(|to| {
+            // An IPv6 socket takes no IPv4 address, as with TCP.
+            if !v6 && sock.sk().is_v6() {
+                return Err(EAFNOSUPPORT);
+            }
+            locked.start_connect(to)
+        });
+        code(result)
+    }
+}
+
+pub(super) unsafe extern "C" fn disconnect(sk: *mut sock, _flags: i32) -> i32 {
+    // SAFETY: The core passes a socket of ours, with its lock held.
+    unsafe { SdpSock::from_raw(sk).locked_by_owner().disconnect() };
+    0
+}
+
+/// For `inet_accept`, which we do not use; the core's other callers take it, too.
+pub(super) unsafe extern "C" fn accept_sk(
+    sk: *mut sock,
+    arg: *mut bindings::proto_accept_arg,
+) -> *mut sock {
+    // SAFETY: The core passes a socket of ours.
+    unsafe {
+        let nonblock = (*arg).flags & bindings::O_NONBLOCK as i32 != 0;
+        match accept::accept(SdpSock::from_raw(sk), nonblock) {
+            Ok(child) => accept::into_raw(child),
+            Err(e) => {
+                (*arg).err = e.to_errno();
+                core::ptr::null_mut()
+            }
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn shutdown(sk: *mut sock, how: i32) {
+    // SAFETY: The core passes a socket of ours, with its lock held.
+    let mut locked = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
+    if how as u32 & bindings::SEND_SHUTDOWN != 0 {
+        locked.shutdown_write();
+    }
+}
+
+pub(super) unsafe extern "C" fn ioctl_sk(sk: *mut sock, cmd: i32, out: *mut i32) -> i32 {
+    // SAFETY: The core passes a socket of ours, and room for the result.
+    unsafe {
+        match sdp::options::ioctl(SdpSock::from_raw(sk), cmd) {
+            Ok(value) => {
+                *out = value;
+                0
+            }
+            Err(e) => e.to_errno(),
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn setsockopt(
+    sk: *mut sock,
+    level: i32,
+    name: i32,
+    value: bindings::sockptr_t,
+    len: u32,
+) -> i32 {
+    // SAFETY: The core passes a socket of ours.
+    unsafe {
+        match level as u32 {
+            bindings::SOL_TCP => code(options::set(SdpSock::from_raw(sk), name, value, len)),
+            bindings::SOL_IP => bindings::ip_setsockopt(sk, level, name, value, len),
+            bindings::SOL_IPV6 if name == bindings::IPV6_ADDRFORM as i32 => ENOPROTOOPT.to_errno(),
+            bindings::SOL_IPV6 if SdpSock::from_raw(sk).sk().is_v6() => {
+                bindings::ipv6_setsockopt(sk, level, name, value, len)
+            }
+            _ => ENOPROTOOPT.to_errno(),
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn getsockopt(
+    sk: *mut sock,
+    level: i32,
+    name: i32,
+    value: *mut kernel::ffi::c_char,
+    len: *mut i32,
+) -> i32 {
+    // SAFETY: The core passes a socket of ours, and pointers of the program's.
+    unsafe {
+        match level as u32 {
+            bindings::SOL_TCP => code(get_int(SdpSock::from_raw(sk), name, value, len)),
+            bindings::SOL_IP => bindings::ip_getsockopt(sk, level, name, value, len),
+            bindings::SOL_IPV6 if SdpSock::from_raw(sk).sk().is_v6() => {
+                bindings::ipv6_getsockopt(sk, level, name, value, len)
+            }
+            _ => ENOPROTOOPT.to_errno(),
+        }
+    }
+}
+
+/// Hands an option's value to the program, cut to the length that it has room for.
+///
+/// # Safety
+///
+/// `to` and `len` are pointers of the program's.
+unsafe fn get_int(
+    sock: &SdpSock,
+    name: i32,
+    to: *mut kernel::ffi::c_char,
+    len: *mut i32,
+) -> Result {
+    let mut room = 0;
+    // SAFETY: The helpers check the program's pointers.
+    unsafe {
+        to_result(bindings::get_user_int(&raw mut room, len))?;
+        let n = usize::try_from(room).map_err(|_| EINVAL)?.min(size_of::<i32>());
+        let value = options::get(sock, name)?;
+        to_result(bindings::put_user_int(n as i32, len))?;
+        let left = bindings::copy_to_user(to.cast(), (&raw const value).cast(), n as _);
+        if left != 0 {
+            return Err(EFAULT);
+        }
+    }
+    Ok(())
+}
+
+/// A system call gives the lock back: completions that came meanwhile are handled first.
+pub(super) unsafe extern "C" fn release_cb(sk: *mut sock) {
+    // SAFETY: The core passes a socket of ours, with its lock held and BHs off.
+    let sock = unsafe { SdpSock::from_raw(sk) };
+    if sock.take_deferred() {
+        // SAFETY: As above.
+        unsafe { sock.locked_by_core() }.process();
+    }
+}
+
+/// The port is given back with the connection, not with the program's reference.
+pub(super) unsafe extern "C" fn unhash(_sk: *mut sock) {}
+
+pub(super) unsafe extern "C" fn get_port(sk: *mut sock, port: u16) -> i32 {
+    // SAFETY: The core passes a socket of ours, with its lock held.
+    let mut locked = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
+    code(sdp::bind::get_port(&mut locked, port))
+}
+
+pub(super) unsafe extern "C" fn put_port(sk: *mut sock) {
+    // SAFETY: As above.
+    let mut locked = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
+    sdp::bind::put_port(&mut locked);
+    locked.sk().set_num(0);
+}

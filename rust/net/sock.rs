@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `struct sock`: what the core keeps of a socket, behind methods.
+//!
+//! The fields used here are plain numbers and flags that the core itself reads and writes under the
+//! socket lock or with READ_ONCE/WRITE_ONCE.
+
+use core::ptr;
+
+use kernel::prelude::*;
+
+use super::addr::{
+    from_in6,
+    to_in6,
+    Addr, //
+};
+use super::netns::Net;
+use crate::bindings;
+
+/// The error for a bind() or connect() of an already used socket, and so on, as the core wants it.
+pub(crate) fn errno(result: Result<i32>) -> kernel::ffi::c_int {
+    match result {
+        Ok(n) => n,
+        Err(e) => e.to_errno(),
+    }
+}
+
+/// A pointer to a socket object of ours.
+///
+/// # Invariants
+///
+/// It points to a `struct inet_sock` (with its `ipv6_pinfo`) that lives at least as long as the
+/// value: it is used only inside [`crate::sdp::sock::SdpSock`].
+#[derive(Copy, Clone)]
+pub(crate) struct Sk(*mut bindings::sock);
+
+macro_rules! field {
+    ($self:ident, $($f:tt)+) => {
+        // SAFETY: By the type invariant the object is valid. The field is one that the core reads
+        // without the lock, too.
+        unsafe { ptr::read_volatile(&raw const (*$self.0).$($f)+) }
+    };
+}
+
+macro_rules! set_field {
+    ($self:ident, $value:expr, $($f:tt)+) => {
+        // SAFETY: As in `field!`; the caller holds the socket lock.
+        unsafe { ptr::write_volatile(&raw mut (*$self.0).$($f)+, $value) }
+    };
+}
+
+impl Sk {
+    /// # Safety
+    ///
+    /// `sk` is a socket object of ours that outlives the value.
+    pub(crate) unsafe fn new(sk: *mut bindings::sock) -> Self {
+        Self(sk)
+    }
+
+    pub(crate) fn as_ptr(self) -> *mut bindings::sock {
+        self.0
+    }
+
+    fn inet(self) -> *mut bindings::inet_sock {
+        self.0.cast()
+    }
+
+    pub(crate) fn net<'a>(self) -> Net<'a> {
+        // SAFETY: The socket holds a reference on its namespace.
+        unsafe { Net::from_raw(bindings::sock_net(self.0.cast()).cast()) }
+    }
+
+    pub(crate) fn family(self) -> u16 {
+        field!(self, __sk_common.skc_family)
+    }
+
+    pub(crate) fn is_v6(self) -> bool {
+        self.family() == bindings::AF_INET6 as u16
+    }
+
+    /// Makes the socket one of the other family, before it is bound.
+    pub(crate) fn set_family(self, family: u32) {
+        set_field!(self, family as u16, __sk_common.skc_family);
+    }
+
+    /// The `TCP_*` state that the core sees.
+    pub(crate) fn state(self) -> u8 {
+        field!(self, __sk_common.skc_state)
+    }
+
+    pub(crate) fn set_state(self, state: u8) {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sk_state_store(self.0.cast(), state.into()) };
+    }
+
+    pub(crate) fn err(self) -> i32 {
+        field!(self, sk_err)
+    }
+
+    /// Sets the error (a positive errno) that the next call reports.
+    pub(crate) fn set_err(self, e: Error) {
+        set_field!(self, -e.to_errno(), sk_err);
+    }
+
+    /// Takes the error that is to be reported, if any.
+    pub(crate) fn take_err(self) -> Result {
+        // SAFETY: The object is valid.
+        kernel::error::to_result(unsafe { bindings::sock_error(self.0.cast()) })
+    }
+
+    pub(crate) fn shutdown(self) -> u32 {
+        field!(self, sk_shutdown).into()
+    }
+
+    pub(crate) fn add_shutdown(self, how: u32) {
+        let old = self.shutdown();
+        set_field!(self, (old | how) as u8, sk_shutdown);
+    }
+
+    pub(crate) fn clear_shutdown(self) {
+        set_field!(self, 0, sk_shutdown);
+    }
+
+    pub(crate) fn rcv_shutdown(self) -> bool {
+        self.shutdown() & bindings::RCV_SHUTDOWN != 0
+    }
+
+    pub(crate) fn snd_shutdown(self) -> bool {
+        self.shutdown() & bindings::SEND_SHUTDOWN != 0
+    }
+
+    pub(crate) fn sndbuf(self) -> u32 {
+        field!(self, sk_sndbuf).unsigned_abs()
+    }
+
+    pub(crate) fn rcvbuf(self) -> u32 {
+        field!(self, sk_rcvbuf).unsigned_abs()
+    }
+
+    pub(crate) fn set_buffers(self, snd: i32, rcv: i32) {
+        set_field!(self, snd, sk_sndbuf);
+        set_field!(self, rcv, sk_rcvbuf);
+    }
+
+    pub(crate) fn wmem_queued(self) -> u32 {
+        field!(self, sk_wmem_queued).unsigned_abs()
+    }
+
+    pub(crate) fn has_flag(self, flag: bindings::sock_flags) -> bool {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sock_flag(self.0.cast(), flag) }
+    }
+
+    pub(crate) fn set_flag(self, flag: bindings::sock_flags) {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sock_set_flag(self.0.cast(), flag) };
+    }
+
+    pub(crate) fn reset_flag_done(self) {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sock_reset_flag(self.0.cast(), bindings::sock_flags_SOCK_DONE) };
+    }
+
+    /// Whether no program holds the socket any more.
+    pub(crate) fn is_orphan(self) -> bool {
+        self.has_flag(bindings::sock_flags_SOCK_DEAD)
+    }
+
+    pub(crate) fn reuse(self) -> bool {
+        // SAFETY: The bit-field is read as the core does.
+        unsafe { (*self.0).__sk_common.skc_reuse() != 0 }
+    }
+
+    pub(crate) fn reuseport(self) -> bool {
+        // SAFETY: As above.
+        unsafe { (*self.0).__sk_common.skc_reuseport() != 0 }
+    }
+
+    pub(crate) fn v6only(self) -> bool {
+        // SAFETY: The object is valid.
+        unsafe { bindings::ipv6_only_sock(self.0.cast()) }
+    }
+
+    pub(crate) fn bound_dev(self) -> i32 {
+        field!(self, __sk_common.skc_bound_dev_if)
+    }
+
+    pub(crate) fn uid(self) -> u32 {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sk_uid(self.0.cast()) }
+    }
+
+    pub(crate) fn inode(self) -> u64 {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sock_i_ino(self.0.cast()) as u64 }
+    }
+
+    pub(crate) fn linger(self) -> Option<u64> {
+        self.has_flag(bindings::sock_flags_SOCK_LINGER)
+            .then(|| field!(self, sk_lingertime) as u64)
+    }
+
+    /// The bound port in host byte order, or 0.
+    pub(crate) fn num(self) -> u16 {
+        // SAFETY: The object starts with an `inet_sock`.
+        unsafe { ptr::read_volatile(&raw const (*self.0).__sk_common.__bindgen_anon_3.__bindgen_anon_1.skc_num) }
+    }
+
+    /// Sets the bound port.
+    pub(crate) fn set_num(self, num: u16) {
+        // SAFETY: The object starts with an `inet_sock`; the caller holds the lock.
+        unsafe {
+            ptr::write_volatile(&raw mut (*self.0).__sk_common.__bindgen_anon_3.__bindgen_anon_1.skc_num, num);
+            ptr::write_volatile(&raw mut (*self.inet()).inet_sport, num.to_be());
+        }
+    }
+
+    /// The address it is bound to (the one that look-ups use), with the port.
+    pub(crate) fn bound_addr(self) -> Addr {
+        let port = self.num();
+        if self.is_v6() {
+            let in6 = field!(self, __sk_common.skc_v6_rcv_saddr);
+            return Addr::v6(from_in6(&in6), port, self.bound_dev().unsigned_abs());
+        }
+        // SAFETY: The object is valid.
+        let v4: u32 = unsafe {
+            ptr::read_volatile(&raw const (*self.0).__sk_common.__bindgen_anon_1.__bindgen_anon_1.skc_rcv_saddr)
+        };
+        if v4 == 0 {
+            return Addr::ANY.with_port(port);
+        }
+        Addr::v4(v4.to_ne_bytes(), port)
+    }
+
+    fn set_v4(self, local: u32) {
+        // SAFETY: The object starts with an `inet_sock`; the caller holds the lock.
+        unsafe {
+            ptr::write_volatile(&raw mut (*self.0).__sk_common.__bindgen_anon_1.__bindgen_anon_1.skc_rcv_saddr, local);
+            ptr::write_volatile(&raw mut (*self.inet()).inet_saddr, local);
+        }
+    }
+
+    /// Sets the local address, without the port.
+    pub(crate) fn set_local(self, addr: &Addr) {
+        let v4 = addr.as_v4().map_or(0, u32::from_ne_bytes);
+        self.set_v4(v4);
+        if self.is_v6() {
+            let in6 = if addr.is_any() {
+                Default::default()
+            } else {
+                to_in6(&addr.ip)
+            };
+            set_field!(self, in6, __sk_common.skc_v6_rcv_saddr);
+            // SAFETY: Every object of ours has an `ipv6_pinfo`; the caller holds the lock.
+            unsafe { (*(*self.inet()).pinet6).saddr = in6 };
+        }
+    }
+
+    /// Sets the peer's address and port; [`Addr::ANY`] for none.
+    pub(crate) fn set_peer(self, addr: &Addr) {
+        let v4 = addr.as_v4().map_or(0, u32::from_ne_bytes);
+        // SAFETY: The object is valid; the caller holds the lock.
+        unsafe {
+            ptr::write_volatile(&raw mut (*self.0).__sk_common.__bindgen_anon_1.__bindgen_anon_1.skc_daddr, v4);
+            ptr::write_volatile(&raw mut (*self.0).__sk_common.__bindgen_anon_3.__bindgen_anon_1.skc_dport, addr.port.to_be());
+        }
+        if self.is_v6() {
+            set_field!(self, to_in6(&addr.ip), __sk_common.skc_v6_daddr);
+        }
+    }
+
+    pub(crate) fn user_bound(self, what: u32) -> bool {
+        u32::from(field!(self, sk_userlocks)) & what != 0
+    }
+
+    pub(crate) fn rcvtimeo(self, nonblock: bool) -> i64 {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sock_rcvtimeo(self.0.cast(), nonblock) as i64 }
+    }
+
+    pub(crate) fn sndtimeo(self, nonblock: bool) -> i64 {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sock_sndtimeo(self.0.cast(), nonblock) as i64 }
+    }
+
+    pub(crate) fn rcvlowat(self, waitall: bool, len: usize) -> usize {
+        let len = i32::try_from(len).unwrap_or(i32::MAX);
+        // SAFETY: The object is valid.
+        let low = unsafe { bindings::sock_rcvlowat(self.0.cast(), waitall.into(), len) };
+        usize::try_from(low).unwrap_or(1)
+    }
+
+    pub(crate) fn stream_writeable(self) -> bool {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sk_stream_is_writeable(self.0.cast()) }
+    }
+
+    pub(crate) fn stream_memory_free(self) -> bool {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sk_stream_memory_free(self.0.cast()) }
+    }
+
+    /// Wakes whoever waits for data, an end or an error to read.
+    pub(crate) fn wake_reader(self) {
+        use bindings as b;
+        self.wake(b::SDP_CONST_EPOLLIN | b::SDP_CONST_EPOLLPRI | b::SDP_CONST_EPOLLRDNORM | b::SDP_CONST_EPOLLRDBAND);
+        // SAFETY: The object is valid.
+        unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_WAITD as i32, b::POLL_IN as i32) };
+    }
+
+    /// Wakes whoever waits for space to write; `false` if nobody had asked for it.
+    pub(crate) fn wake_writer(self) -> bool {
+        use bindings as b;
+        // SAFETY: The object is valid, and the caller holds the lock, which keeps `sk_socket`.
+        unsafe {
+            if !b::test_and_clear_nospace(self.0.cast()) {
+                return false;
+            }
+            self.wake(b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLWRNORM | b::SDP_CONST_EPOLLWRBAND);
+            b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_SPACE as i32, b::POLL_OUT as i32);
+        }
+        true
+    }
+
+    /// Wakes everybody after a change of state.
+    pub(crate) fn wake_all(self) {
+        use bindings as b;
+        self.wake(b::SDP_CONST_EPOLLIN | b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLERR | b::SDP_CONST_EPOLLHUP | b::SDP_CONST_EPOLLRDHUP | b::SDP_CONST_EPOLLRDNORM | b::SDP_CONST_EPOLLWRNORM);
+        // SAFETY: The object is valid.
+        unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_IO as i32, b::POLL_OUT as i32) };
+    }
+
+    fn wake(self, events: u32) {
+        // SAFETY: The object is valid.
+        unsafe { bindings::wake_sock(self.0.cast(), events) };
+    }
+
+    /// Reserves memory for `bytes` to send; `false` if there is none.
+    pub(crate) fn wmem_schedule(self, bytes: u32) -> bool {
+        // SAFETY: The object is valid, and the caller holds the lock.
+        unsafe { bindings::sk_wmem_schedule(self.0.cast(), bytes as i32) }
+    }
+
+    pub(crate) fn wmem_charge(self, bytes: u32) {
+        // SAFETY: As above.
+        unsafe {
+            bindings::sk_wmem_queued_add(self.0.cast(), bytes as i32);
+            bindings::sk_mem_charge(self.0.cast(), bytes as i32);
+        }
+    }
+
+    pub(crate) fn wmem_uncharge(self, bytes: u32) {
+        // SAFETY: As above.
+        unsafe {
+            bindings::sk_wmem_queued_add(self.0.cast(), -(bytes as i32));
+            bindings::sk_mem_uncharge(self.0.cast(), bytes as i32);
+        }
+    }
+
+    /// Charges `bytes` of receive memory; `false` if the limits forbid it.
+    pub(crate) fn rmem_charge(self, bytes: u32) -> bool {
+        // SAFETY: As above.
+        unsafe {
+            if !bindings::sk_rmem_schedule(self.0.cast(), bytes as i32) {
+                return false;
+            }
+            bindings::sk_mem_charge(self.0.cast(), bytes as i32);
+            bindings::sk_rmem_alloc_add(self.0.cast(), bytes as i32);
+        }
+        true
+    }
+
+    pub(crate) fn rmem_uncharge(self, bytes: u32) {
+        // SAFETY: As above.
+        unsafe {
+            bindings::sk_rmem_alloc_add(self.0.cast(), -(bytes as i32));
+            bindings::sk_mem_uncharge(self.0.cast(), bytes as i32);
+        }
+    }
+
+    /// Receive memory that is charged.
+    pub(crate) fn rmem(self) -> u32 {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sk_rmem_alloc_get(self.0.cast()).unsigned_abs() }
+    }
+
+    /// Counts one more connection in the accept queue, unless it is full.
+    ///
+    /// The caller holds the accept queue's lock.
+    pub(crate) fn acceptq_add(self) -> bool {
+        // SAFETY: The object is valid.
+        unsafe {
+            if bindings::sk_acceptq_is_full(self.0.cast()) {
+                return false;
+            }
+            bindings::sk_acceptq_added(self.0.cast());
+        }
+        true
+    }
+
+    /// Counts one connection less. The caller holds the accept queue's lock.
+    pub(crate) fn acceptq_remove(self) {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sk_acceptq_removed(self.0.cast()) };
+    }
+
+    pub(crate) fn set_backlog(self, backlog: i32) {
+        set_field!(self, backlog.max(0).unsigned_abs(), sk_max_ack_backlog);
+    }
+}
+
+/// Whether a signal waits for the current thread.
+pub(crate) fn signal_pending() -> bool {
+    // SAFETY: No precondition in process context.
+    unsafe { bindings::signal_pending_current() }
+}
+
+/// The error of a wait with `timeo` left that a signal ended: the call starts again after the
+/// handler unless it has a time limit.
+pub(crate) fn intr_errno(timeo: i64) -> Error {
+    // SAFETY: No precondition.
+    Error::from_errno(unsafe { bindings::sock_intr_errno(timeo as _) })
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Work items inside socket objects, and the two queues that run them.
+//!
+//! A queued item holds a reference on its socket. Both queues are our own, so that destroying them
+//! at unload waits for the last instruction of every item.
+
+use core::cell::UnsafeCell;
+use core::ptr;
+
+use kernel::prelude::*;
+use kernel::types::Opaque;
+
+use crate::bindings;
+
+/// A work queue of the module.
+struct Queue(UnsafeCell<*mut bindings::workqueue_struct>);
+
+// SAFETY: The pointer is written only while the module loads or unloads, when nobody uses it.
+unsafe impl Sync for Queue {}
+
+/// Process context: everything that talks to the RDMA CM or may sleep.
+static SLEEPING: Queue = Queue(UnsafeCell::new(ptr::null_mut()));
+/// BH context: completions.
+static BH: Queue = Queue(UnsafeCell::new(ptr::null_mut()));
+
+impl Queue {
+    fn get(&self) -> *mut bindings::workqueue_struct {
+        // SAFETY: Only read between `start` and `stop`.
+        unsafe { *self.0.get() }
+    }
+
+    fn set(&self, wq: *mut bindings::workqueue_struct) {
+        // SAFETY: Called only by `start` and `stop`, alone.
+        unsafe { *self.0.get() = wq };
+    }
+}
+
+/// Creates the queues.
+pub(crate) fn start() -> Result {
+    // SAFETY: The names are valid C strings, the flags valid for a queue with these names.
+    unsafe {
+        SLEEPING.set(bindings::alloc_workqueue(
+            c"ib_sdp".as_char_ptr(),
+            bindings::SDP_CONST_WQ_UNBOUND,
+        ));
+        BH.set(bindings::alloc_workqueue(
+            c"ib_sdp_bh".as_char_ptr(),
+            bindings::SDP_CONST_WQ_BH,
+        ));
+    }
+    if SLEEPING.get().is_null() || BH.get().is_null() {
+        stop();
+        return Err(ENOMEM);
+    }
+    Ok(())
+}
+
+/// Waits for all items and destroys the queues.
+pub(crate) fn stop() {
+    for queue in [&SLEEPING, &BH] {
+        let wq = queue.get();
+        if !wq.is_null() {
+            // SAFETY: No socket is left that could queue an item.
+            unsafe { bindings::destroy_workqueue(wq) };
+            queue.set(ptr::null_mut());
+        }
+    }
+}
+
+/// The function of a work item.
+pub(crate) type Func = unsafe extern "C" fn(*mut kernel::bindings::work_struct);
+
+/// An item for process context.
+#[repr(transparent)]
+pub(crate) struct Work(Opaque<kernel::bindings::work_struct>);
+
+/// An item for BH context.
+#[repr(transparent)]
+pub(crate) struct BhWork(Opaque<kernel::bindings::work_struct>);
+
+/// An item for process context after some time.
+#[repr(transparent)]
+pub(crate) struct Timer(Opaque<bindings::delayed_work>);
+
+impl Work {
+    /// # Safety
+    ///
+    /// `this` is memory that stays where it is; `func` can cope with every queueing of the item.
+    pub(crate) unsafe fn init(this: *mut Self, func: Func) {
+        let key = kernel::static_lock_class!();
+        // SAFETY: As the caller promises.
+        unsafe {
+            bindings::init_work(
+                this.cast(),
+                Some(func),
+                c"sdp_work".as_char_ptr(),
+                key.as_ptr().cast(),
+            )
+        }
+    }
+
+    /// Queues the item; `false` if it was queued already.
+    pub(crate) fn queue(&self) -> bool {
+        // SAFETY: The item was initialised, and the queue exists as long as sockets do.
+        unsafe { bindings::queue_work(SLEEPING.get().cast(), self.0.get().cast()) }
+    }
+}
+
+impl BhWork {
+    /// # Safety
+    ///
+    /// As for [`Work::init`].
+    pub(crate) unsafe fn init(this: *mut Self, func: Func) {
+        let key = kernel::static_lock_class!();
+        // SAFETY: As the caller promises.
+        unsafe {
+            bindings::init_work(
+                this.cast(),
+                Some(func),
+                c"sdp_bh_work".as_char_ptr(),
+                key.as_ptr().cast(),
+            )
+        }
+    }
+
+    /// Queues the item; `false` if it was queued already.
+    pub(crate) fn queue(&self) -> bool {
+        // SAFETY: The item was initialised, and the queue exists as long as sockets do.
+        unsafe { bindings::queue_work(BH.get().cast(), self.0.get().cast()) }
+    }
+}
+
+impl Timer {
+    /// # Safety
+    ///
+    /// As for [`Work::init`].
+    pub(crate) unsafe fn init(this: *mut Self, func: Func) {
+        let key = kernel::static_lock_class!();
+        // SAFETY: As the caller promises.
+        unsafe {
+            bindings::init_delayed_work(
+                this.cast(),
+                Some(func),
+                c"sdp_timer".as_char_ptr(),
+                key.as_ptr().cast(),
+            )
+        }
+    }
+
+    /// Starts the timer, or moves it; `true` if it was running.
+    pub(crate) fn start(&self, ms: u32) -> bool {
+        // SAFETY: The item was initialised, and the queue exists as long as sockets do.
+        unsafe {
+            let delay = bindings::msecs_to_jiffies(ms);
+            bindings::mod_delayed_work(SLEEPING.get().cast(), self.0.get().cast(), delay)
+        }
+    }
+
+    /// Stops the timer; `true` if it was running and now will not run.
+    pub(crate) fn stop(&self) -> bool {
+        // SAFETY: The item was initialised.
+        unsafe { bindings::cancel_delayed_work(self.0.get().cast()) }
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/proc/net/sdp` and `/proc/net/sdpstats`.
+
+use kernel::bindings::seq_file;
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::seq_print;
+
+use crate::bindings;
+use crate::net::netns::Net;
+use crate::sdp::bind;
+
+const SOCKETS: &kernel::str::CStr = c"sdp";
+const STATS: &kernel::str::CStr = c"sdpstats";
+
+/// Creates the files of a namespace.
+pub(crate) fn create(net: Net<'_>) -> Result {
+    create_one(net, SOCKETS, show_sockets)?;
+    create_one(net, STATS, show_stats).inspect_err(|_| remove_one(net, SOCKETS))
+}
+
+/// Removes the files of a namespace; waits for their readers.
+pub(crate) fn remove(net: Net<'_>) {
+    remove_one(net, STATS);
+    remove_one(net, SOCKETS);
+}
+
+type Show = unsafe extern "C" fn(*mut seq_file, *mut core::ffi::c_void) -> kernel::ffi::c_int;
+
+fn create_one(net: Net<'_>, name: &kernel::str::CStr, show: Show) -> Result {
+    // SAFETY: The namespace is valid, the name a C string that the core copies.
+    let entry = unsafe {
+        bindings::proc_create_in_net(name.as_char_ptr(), net.as_ptr().cast(), Some(show))
+    };
+    if entry.is_null() {
+        return Err(ENOMEM);
+    }
+    Ok(())
+}
+
+fn remove_one(net: Net<'_>, name: &kernel::str::CStr) {
+    // SAFETY: The namespace is valid, and the file was created before.
+    unsafe { bindings::proc_remove_net(name.as_char_ptr(), net.as_ptr().cast()) };
+}
+
+/// The namespace of the file that is read.
+///
+/// # Safety
+///
+/// `m` is the argument of a running show function of ours.
+unsafe fn net_of<'a>(m: *mut seq_file) -> Net<'a> {
+    // SAFETY: The open file holds the namespace.
+    unsafe { Net::from_raw(bindings::seq_file_single_net(m.cast()).cast()) }
+}
+
+unsafe extern "C" fn show_stats(m: *mut seq_file, _v: *mut core::ffi::c_void) -> i32 {
+    // SAFETY: The core passes a valid file.
+    let (out, net) = unsafe { (SeqFile::from_raw(m), net_of(m)) };
+    net.stats().for_each(|group, name, n| {
+        seq_print!(out, "{group}{name} {n}\n");
+    });
+    0
+}
+
+unsafe extern "C" fn show_sockets(m: *mut seq_file, _v: *mut core::ffi::c_void) -> i32 {
+    // SAFETY: The core passes a valid file.
+    let (out, net) = unsafe { (SeqFile::from_raw(m), net_of(m)) };
+    seq_print!(
+        out,
+        "local peer state tx_queue rx_queue credits posted rcv_size uid inode\n"
+    );
+    bind::for_each(net, |s| {
+        seq_print!(
+            out,
+            "{} {} {} {} {} {} {} {} {} {}\n",
+            s.local,
+            s.peer,
+            s.state.name(),
+            s.tx_queue,
+            s.rx_queue,
+            s.credits,
+            s.posted,
+            s.rcv_size,
+            s.uid,
+            s.inode,
+        );
+    });
+    0
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counters of a network namespace, per CPU: counting touches no shared cache line.
+
+use core::ptr::NonNull;
+
+use kernel::prelude::*;
+
+use crate::bindings;
+use crate::proto::bsdh::Mid;
+use crate::proto::violation::Violation;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident => $text:literal,)*) => {
+        /// What is counted.
+        #[derive(Copy, Clone, PartialEq, Eq)]
+        #[repr(usize)]
+        pub(crate) enum Counter {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Counter {
+            /// All, with the names under which they are shown.
+            pub(crate) const ALL: &'static [(Self, &'static str)] = &[$((Self::$name, $text),)*];
+        }
+    };
+}
+
+counters! {
+    /// connect() calls that reached the RDMA CM.
+    ConnectStarted => "connect_started",
+    /// Connections that we started and that were established.
+    ConnectDone => "connect_done",
+    /// Connections that we started and that failed.
+    ConnectFailed => "connect_failed",
+    /// Connection requests that arrived.
+    RequestReceived => "request_received",
+    /// Requests refused: nobody listens at the address.
+    RefusedNoListener => "refused_no_listener",
+    /// Requests refused: the Hello was not one of this protocol.
+    RefusedBadHello => "refused_bad_hello",
+    /// Requests refused: no memory, or the adapter had no queues left.
+    RefusedNoMemory => "refused_no_memory",
+    /// Requests dropped, so that the peer tries again: the backlog was full.
+    DroppedBacklogFull => "dropped_backlog_full",
+    /// Connections accepted from a listener's queue.
+    Accepted => "accepted",
+    /// Connections of a peer that were not established in time.
+    HandshakeTimeout => "handshake_timeout",
+    /// Connections that ended after both sides had closed.
+    ClosedOrderly => "closed_orderly",
+    /// Connections aborted because the peer broke the protocol.
+    AbortedViolation => "aborted_violation",
+    /// Connections aborted by this side: unread data, SO_LINGER 0, a closed listener.
+    AbortedLocal => "aborted_local",
+    /// Connections that the peer aborted or lost.
+    ResetByPeer => "reset_by_peer",
+    /// Connections lost because the peer did not answer any more.
+    TimedOut => "timed_out",
+    /// Connections aborted because an orphan waited too long for its peer.
+    OrphanTimeout => "orphan_timeout",
+    /// Connections lost because the device was removed.
+    DeviceRemoved => "device_removed",
+    /// State transitions that should not exist: a bug of this module.
+    IllegalTransition => "illegal_transition",
+    /// Bytes taken from programs and copied.
+    TxCopiedBytes => "tx_copied_bytes",
+    /// Bytes of payload handed to the adapter.
+    TxBytes => "tx_bytes",
+    /// Bytes of payload received.
+    RxBytes => "rx_bytes",
+    /// Bytes copied to programs.
+    RxCopiedBytes => "rx_copied_bytes",
+    /// Bytes copied a second time, to free a large receive buffer from a small message.
+    RxCompactedBytes => "rx_compacted_bytes",
+    /// Send work requests posted.
+    SendPosted => "send_posted",
+    /// Send work requests that reported their completion.
+    SendSignaled => "send_signaled",
+    /// Receive work requests posted.
+    RecvPosted => "recv_posted",
+    /// Completions polled.
+    Completions => "completions",
+    /// Notifications by the adapter.
+    Interrupts => "interrupts",
+    /// Notifications that found the socket in use by a program.
+    Deferred => "deferred",
+    /// Readers woken.
+    WakeReader => "wake_reader",
+    /// Writers woken.
+    WakeWriter => "wake_writer",
+    /// Times that data waited for credits.
+    CreditStall => "credit_stall",
+    /// Times that data waited for a place in the send queue.
+    QueueStall => "queue_stall",
+    /// Pure credit updates sent.
+    CreditUpdateSent => "credit_update_sent",
+    /// Pure credit updates received.
+    CreditUpdateReceived => "credit_update_received",
+    /// Receives not posted for want of memory; tried again later.
+    NoReceiveMemory => "no_receive_memory",
+    /// Sends that waited or failed for want of memory.
+    NoSendMemory => "no_send_memory",
+    /// Calls that met a bad user pointer.
+    UserFault => "user_fault",
+    /// Work requests that the provider refused to take.
+    PostFailed => "post_failed",
+    /// Completions with an error.
+    CompletionError => "completion_error",
+}
+
+const SENT: usize = Counter::ALL.len();
+const RECEIVED: usize = SENT + Mid::COUNT;
+const VIOLATIONS: usize = RECEIVED + Mid::COUNT;
+const COUNT: usize = VIOLATIONS + Violation::COUNT;
+
+/// The memory of a namespace's counters.
+///
+/// # Invariants
+///
+/// `base` is a per-CPU array of `COUNT` 64-bit numbers.
+pub(crate) struct Counters {
+    base: NonNull<core::ffi::c_void>,
+}
+
+/// A handle to count with. It is valid as long as the namespace's sockets are.
+#[derive(Copy, Clone)]
+pub(crate) struct Stats {
+    base: NonNull<core::ffi::c_void>,
+}
+
+// SAFETY: Per-CPU memory is made for this.
+unsafe impl Send for Stats {}
+// SAFETY: As above.
+unsafe impl Sync for Stats {}
+
+impl Counters {
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: No precondition; the result is checked.
+        let base = unsafe { bindings::alloc_percpu_u64s(COUNT) };
+        // INVARIANT: Just allocated with this size.
+        Ok(Self {
+            base: NonNull::new(base.cast()).ok_or(ENOMEM)?,
+        })
+    }
+
+    pub(crate) fn handle(&self) -> Stats {
+        Stats { base: self.base }
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::free_percpu(self.base.as_ptr().cast()) };
+    }
+}
+
+impl Stats {
+    fn add_at(self, index: usize, n: u64) {
+        // SAFETY: The array has `COUNT` numbers, and the callers' indices are below.
+        unsafe { bindings::percpu_add_u64(self.base.as_ptr().cast(), index, n) };
+    }
+
+    pub(crate) fn inc(self, counter: Counter) {
+        self.add_at(counter as usize, 1);
+    }
+
+    pub(crate) fn add(self, counter: Counter, n: u64) {
+        self.add_at(counter as usize, n);
+    }
+
+    pub(crate) fn sent(self, mid: Mid) {
+        self.add_at(SENT + mid.index(), 1);
+    }
+
+    pub(crate) fn received(self, mid: Mid) {
+        self.add_at(RECEIVED + mid.index(), 1);
+    }
+
+    pub(crate) fn violation(self, why: Violation) {
+        self.add_at(VIOLATIONS + why.index(), 1);
+    }
+
+    fn sum(self, index: usize) -> u64 {
+        // SAFETY: As in `add_at`.
+        unsafe { bindings::percpu_sum_u64(self.base.as_ptr().cast(), index) }
+    }
+
+    /// Hands every counter to `each`: a group, a name, the sum over all CPUs.
+    pub(crate) fn for_each(self, mut each: impl FnMut(&str, &str, u64)) {
+        for &(counter, name) in Counter::ALL {
+            each("", name, self.sum(counter as usize));
+        }
+        for mid in Mid::ALL {
+            each("sent_", mid.name(), self.sum(SENT + mid.index()));
+        }
+        for mid in Mid::ALL {
+            each("received_", mid.name(), self.sum(RECEIVED + mid.index()));
+        }
+        for why in Violation::ALL {
+            each("violation_", why.name(), self.sum(VIOLATIONS + why.index()));
+        }
+    }
+}

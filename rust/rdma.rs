@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe wrappers of the RDMA core: connection ids, and the queues of a connection.
+//!
+//! No other module calls a verb.
+
+pub(crate) mod cm;
+pub(crate) mod dma;
+pub(crate) mod link;

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connection management: ids of the RDMA CM.
+//!
+//! Handlers run on work queues that every RDMA user shares, so ours only take notes and queue work
+//! ([`Handler`]). Everything here that takes an id's handler mutex is called from our own work
+//! items, never under a socket lock.
+
+use core::mem;
+use core::ptr::NonNull;
+
+use kernel::error::{
+    from_err_ptr,
+    to_result, //
+};
+use kernel::prelude::*;
+
+use crate::bindings;
+use crate::net::addr::{
+    Addr,
+    Storage, //
+};
+use crate::net::netns::Net;
+
+/// Private bytes of an event that we keep: those of a reply.
+pub(crate) const PRIVATE_MAX: usize = 196;
+
+/// What happened to a connection id.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    AddrResolved,
+    AddrError,
+    RouteResolved,
+    RouteError,
+    Unreachable,
+    Rejected,
+    ConnectError,
+    Established,
+    Disconnected,
+    DeviceRemoval,
+    /// Of no interest to us.
+    Other,
+}
+
+/// A note of an event, without pointers.
+#[derive(Copy, Clone)]
+pub(crate) struct Event {
+    pub(crate) kind: Kind,
+    /// A negative errno, or for [`Kind::Rejected`] the reason of the CM.
+    pub(crate) status: i32,
+    /// The peer's private data; a rejection's is empty unless the peer's SDP rejected.
+    pub(crate) private: [u8; PRIVATE_MAX],
+    pub(crate) private_len: usize,
+}
+
+impl Event {
+    pub(crate) fn private(&self) -> &[u8] {
+        self.private.get(..self.private_len).unwrap_or(&[])
+    }
+
+    /// # Safety
+    ///
+    /// `id` and `ev` are those that the CM gave to the running handler.
+    unsafe fn note(id: *mut bindings::rdma_cm_id, ev: *const bindings::rdma_cm_event) -> Self {
+        use bindings as b;
+        // SAFETY: Valid during the handler.
+        let (event, status) = unsafe { ((*ev).event, (*ev).status) };
+        let kind = match event {
+            b::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => Kind::AddrResolved,
+            b::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => Kind::AddrError,
+            b::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => Kind::RouteResolved,
+            b::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR => Kind::RouteError,
+            b::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => Kind::Unreachable,
+            b::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => Kind::Rejected,
+            b::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => Kind::ConnectError,
+            b::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => Kind::Established,
+            b::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => Kind::Disconnected,
+            b::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => Kind::DeviceRemoval,
+            _ => Kind::Other,
+        };
+        let mut note = Self {
+            kind,
+            status,
+            private: [0; PRIVATE_MAX],
+            private_len: 0,
+        };
+        let (data, len) = match kind {
+            Kind::Established => {
+                // SAFETY: The `conn` parameters are set for this event.
+                let conn = unsafe { &(*ev).param.conn };
+                (conn.private_data.cast::<u8>(), conn.private_data_len)
+            }
+            Kind::Rejected => {
+                let mut len = 0;
+                // SAFETY: Valid for a rejection during the handler.
+                let data =
+                    unsafe { b::rdma_consumer_reject_data(id, ev.cast_mut(), &raw mut len) };
+                (data.cast::<u8>(), len)
+            }
+            _ => (core::ptr::null(), 0),
+        };
+        if !data.is_null() {
+            let len = usize::from(len).min(PRIVATE_MAX);
+            // SAFETY: The CM says that there are so many bytes, and `private` has room for them.
+            unsafe { core::ptr::copy_nonoverlapping(data, note.private.as_mut_ptr(), len) };
+            note.private_len = len;
+        }
+        note
+    }
+}
+
+/// Who is told of the events of an id. Called in process context on a shared work queue: may
+/// allocate, may not wait for anything that a user can hold up.
+pub(crate) trait Handler {
+    /// Takes note of an event. The id must not be used.
+    fn on_event(&self, event: Event);
+}
+
+/// What a listener does with a request.
+pub(crate) trait Listener {
+    /// Who gets the events of the new id.
+    type Child: Handler;
+
+    /// Looks at a request. On success the id belongs to the returned connection, which keeps it
+    /// by [`Request::keep`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` drops the request silently, so that the peer tries again; everything else rejects
+    /// it.
+    fn on_request(&self, request: Request<'_>) -> Result<NonNull<Self::Child>>;
+}
+
+/// A connection request, during the handler.
+pub(crate) struct Request<'a> {
+    id: NonNull<bindings::rdma_cm_id>,
+    pub(crate) private: &'a [u8],
+    pub(crate) local: Addr,
+    pub(crate) peer: Addr,
+    pub(crate) initiator_depth: u8,
+    pub(crate) responder_resources: u8,
+}
+
+impl Request<'_> {
+    /// The id, for the connection that will own it if [`Listener::on_request`] succeeds.
+    pub(crate) fn keep(&self) -> CmId {
+        CmId { id: self.id }
+    }
+}
+
+/// An id of the RDMA CM.
+///
+/// # Invariants
+///
+/// `id` is a valid id that this value owns. Dropping it waits for the handler, so a `CmId` must
+/// not be dropped in a handler or under a lock that a handler takes.
+pub(crate) struct CmId {
+    id: NonNull<bindings::rdma_cm_id>,
+}
+
+// SAFETY: The CM's functions may be called from any thread.
+unsafe impl Send for CmId {}
+
+/// The parameters of a connect or accept.
+pub(crate) struct ConnParam<'a> {
+    pub(crate) private: &'a [u8],
+    pub(crate) responder_resources: u8,
+    pub(crate) initiator_depth: u8,
+}
+
+/// How often a lost packet is sent again before the connection is given up.
+const RETRY_COUNT: u8 = 7;
+/// Credits promise posted receives, so "receiver not ready" is a bug and never waited for.
+const RNR_RETRY_COUNT: u8 = 0;
+
+impl ConnParam<'_> {
+    fn raw(&self) -> bindings::rdma_conn_param {
+        bindings::rdma_conn_param {
+            private_data: self.private.as_ptr().cast(),
+            private_data_len: self.private.len() as u8,
+            responder_resources: self.responder_resources,
+            initiator_depth: self.initiator_depth,
+            flow_control: 1,
+            retry_count: RETRY_COUNT,
+            rnr_retry_count: RNR_RETRY_COUNT,
+            ..Default::default()
+        }
+    }
+}
+
+impl CmId {
+    /// Creates an id in `net`, whose events go to `handler`.
+    ///
+    /// # Safety
+    ///
+    /// `handler` stays valid until the id is dropped.
+    pub(crate) unsafe fn new<H: Handler>(net: Net<'_>, handler: NonNull<H>) -> Result<Self> {
+        // SAFETY: The namespace is valid, and the handler stays valid as the caller promises.
+        unsafe { Self::create(net, Some(connection_handler::<H>), handler.as_ptr().cast()) }
+    }
+
+    /// Creates an id for listening in `net`.
+    ///
+    /// # Safety
+    ///
+    /// `listener` stays valid until the id is dropped.
+    pub(crate) unsafe fn new_listener<L: Listener>(
+        net: Net<'_>,
+        listener: NonNull<L>,
+    ) -> Result<Self> {
+        // SAFETY: As in `new`.
+        unsafe { Self::create(net, Some(listen_handler::<L>), listener.as_ptr().cast()) }
+    }
+
+    unsafe fn create(
+        net: Net<'_>,
+        handler: bindings::rdma_cm_event_handler,
+        context: *mut core::ffi::c_void,
+    ) -> Result<Self> {
+        // SAFETY: The namespace is valid; the caller vouches for the context.
+        let id = from_err_ptr(unsafe {
+            bindings::__rdma_create_kernel_id(
+                net.as_ptr(),
+                handler,
+                context.cast(),
+                bindings::rdma_ucm_port_space_RDMA_PS_TCP,
+                bindings::ib_qp_type_IB_QPT_RC,
+                c"ib_sdp".as_char_ptr(),
+            )
+        })?;
+        // INVARIANT: A new id, and ours.
+        Ok(Self {
+            id: NonNull::new(id).ok_or(ENOMEM)?,
+        })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut bindings::rdma_cm_id {
+        self.id.as_ptr()
+    }
+
+    /// The device that the id was bound to by its address.
+    pub(crate) fn device(&self) -> Result<*mut bindings::ib_device> {
+        // SAFETY: The id is valid; the device is set once and stays while the id lives.
+        let device = unsafe { (*self.as_ptr()).device };
+        if device.is_null() {
+            return Err(ENODEV);
+        }
+        Ok(device)
+    }
+
+    /// Binds the id to a local address.
+    pub(crate) fn bind(&self, addr: &Storage) -> Result {
+        // SAFETY: The id and the address are valid.
+        to_result(unsafe { bindings::rdma_bind_addr(self.as_ptr(), addr.as_ptr().cast_mut()) })
+    }
+
+    /// Restricts a wildcard listener to its own address family.
+    pub(crate) fn set_afonly(&self, afonly: bool) -> Result {
+        // SAFETY: The id is valid.
+        to_result(unsafe { bindings::rdma_set_afonly(self.as_ptr(), afonly.into()) })
+    }
+
+    pub(crate) fn listen(&self, backlog: i32) -> Result {
+        // SAFETY: The id is valid and bound.
+        to_result(unsafe { bindings::rdma_listen(self.as_ptr(), backlog) })
+    }
+
+    /// Starts to resolve `to`; an event tells the end.
+    pub(crate) fn resolve_addr(&self, from: Option<&Storage>, to: &Storage, ms: u32) -> Result {
+        let from = from.map_or(core::ptr::null_mut(), |a| a.as_ptr().cast_mut());
+        // SAFETY: The id and the addresses are valid.
+        to_result(unsafe {
+            bindings::rdma_resolve_addr(self.as_ptr(), from, to.as_ptr(), ms as usize)
+        })
+    }
+
+    /// Starts to resolve the route; an event tells the end.
+    pub(crate) fn resolve_route(&self, ms: u32) -> Result {
+        // SAFETY: The id is valid.
+        to_result(unsafe { bindings::rdma_resolve_route(self.as_ptr(), ms as usize) })
+    }
+
+    /// Sends the connection request.
+    pub(crate) fn connect(&self, param: &ConnParam<'_>) -> Result {
+        let mut raw = param.raw();
+        // SAFETY: The id is valid; the CM copies the private data.
+        to_result(unsafe { bindings::rdma_connect(self.as_ptr(), &raw mut raw) })
+    }
+
+    /// Answers the connection request.
+    pub(crate) fn accept(&self, param: &ConnParam<'_>) -> Result {
+        let mut raw = param.raw();
+        // SAFETY: The id is valid, and rdma_accept wants its handler mutex to be held.
+        to_result(unsafe {
+            bindings::rdma_lock_handler(self.as_ptr());
+            let ret = bindings::rdma_accept(self.as_ptr(), &raw mut raw);
+            bindings::rdma_unlock_handler(self.as_ptr());
+            ret
+        })
+    }
+
+    /// Refuses the connection request, with the reason as private data.
+    pub(crate) fn reject(&self, private: &[u8]) {
+        // The peer may be gone, which is as good as a rejection.
+        // SAFETY: The id is valid; the CM copies the private data.
+        let _ = unsafe {
+            bindings::rdma_reject(
+                self.as_ptr(),
+                private.as_ptr().cast(),
+                private.len() as u8,
+                bindings::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8,
+            )
+        };
+    }
+
+    /// Disconnects; puts the queue pair into its error state at once.
+    pub(crate) fn disconnect(&self) {
+        // It fails if there was no connection (any more), which is what we want.
+        // SAFETY: The id is valid.
+        let _ = unsafe { bindings::rdma_disconnect(self.as_ptr()) };
+    }
+
+    /// Tells the CM of a connection's first message, which came before its own.
+    pub(crate) fn established(&self) {
+        // Fails if the CM knows already.
+        // SAFETY: The id is valid.
+        let _ = unsafe {
+            bindings::rdma_notify(
+                self.as_ptr(),
+                bindings::ib_event_type_IB_EVENT_COMM_EST,
+            )
+        };
+    }
+
+    /// The local and the peer's address.
+    pub(crate) fn addrs(&self) -> (Addr, Addr) {
+        // SAFETY: The id is valid.
+        unsafe { addrs(self.id) }
+    }
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the id is ours, and nobody uses it any more.
+        unsafe { bindings::rdma_destroy_id(self.as_ptr()) };
+    }
+}
+
+/// # Safety
+///
+/// `id` is valid.
+unsafe fn addrs(id: NonNull<bindings::rdma_cm_id>) -> (Addr, Addr) {
+    // SAFETY: A `Storage` has the size of a `sockaddr_storage`; the addresses are plain bytes.
+    let (local, peer): (Storage, Storage) = unsafe {
+        let addr = &raw const (*id.as_ptr()).route.addr;
+        (
+            (&raw const (*addr).src_addr).cast::<Storage>().read(),
+            (&raw const (*addr).dst_addr).cast::<Storage>().read(),
+        )
+    };
+    (
+        Addr::from_storage(&local).unwrap_or(Addr::ANY),
+        Addr::from_storage(&peer).unwrap_or(Addr::ANY),
+    )
+}
+
+const _: () = assert!(mem::size_of::<Storage>() == 128);
+
+/// The CM's callback for an id of [`CmId::new`].
+unsafe extern "C" fn connection_handler<H: Handler>(
+    id: *mut bindings::rdma_cm_id,
+    ev: *mut bindings::rdma_cm_event,
+) -> kernel::ffi::c_int {
+    // SAFETY: The context is the handler given to `new`, or the child of a listener, and stays
+    // valid while the id lives; the event is valid during the call.
+    unsafe {
+        let handler = (*id).context.cast::<H>();
+        (*handler).on_event(Event::note(id, ev));
+    }
+    0
+}
+
+/// The CM's callback for an id of [`CmId::new_listener`], and for a request's new id, which has
+/// the listener's context.
+unsafe extern "C" fn listen_handler<L: Listener>(
+    id: *mut bindings::rdma_cm_id,
+    ev: *mut bindings::rdma_cm_event,
+) -> kernel::ffi::c_int {
+    // SAFETY: The event is valid during the call.
+    let event = unsafe { &*ev };
+    if event.event != bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
+        // A wildcard listener hears of devices that come and go, and does nothing about it.
+        return 0;
+    }
+    // SAFETY: The context is the listener given to `new_listener`, which waits for its handlers
+    // before it goes; the private data is valid during the call.
+    let (listener, conn) = unsafe { (&*(*id).context.cast::<L>(), &event.param.conn) };
+    let private = if conn.private_data.is_null() {
+        &[]
+    } else {
+        // SAFETY: The CM says that there are so many bytes.
+        unsafe {
+            core::slice::from_raw_parts(
+                conn.private_data.cast::<u8>(),
+                conn.private_data_len.into(),
+            )
+        }
+    };
+    let Some(new) = NonNull::new(id) else {
+        return EINVAL.to_errno();
+    };
+    // SAFETY: The new id is valid.
+    let (local, peer) = unsafe { addrs(new) };
+    let request = Request {
+        id: new,
+        private,
+        local,
+        peer,
+        initiator_depth: conn.initiator_depth,
+        responder_resources: conn.responder_resources,
+    };
+    match listener.on_request(request) {
+        Ok(child) => {
+            // SAFETY: The id's handler mutex is held, so that its next event finds both.
+            unsafe {
+                (*id).context = child.as_ptr().cast();
+                (*id).event_handler = Some(connection_handler::<L::Child>);
+            }
+            0
+        }
+        // A nonzero value makes the CM destroy the new id.
+        Err(e) => e.to_errno(),
+    }
+}

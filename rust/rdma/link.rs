@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The queues of a connection: protection domain, completion queue, queue pair and what is posted.
+//!
+//! One CQ serves both directions and is polled only by whoever holds the socket lock, so that it
+//! is the backlog at the same time. Its handler only schedules work.
+
+use core::ptr;
+
+use kernel::error::{
+    from_err_ptr,
+    to_result, //
+};
+use kernel::prelude::*;
+
+use super::cm::CmId;
+use super::dma::{
+    Direction,
+    Mapped, //
+};
+use crate::bindings;
+use crate::net::errno::{
+    ENOBUFS,
+    EOPNOTSUPP, //
+};
+use crate::mm::frag::Frag;
+
+/// Places in the send queue. Providers round up to 2^n - 1 or 2^n; this wastes least.
+pub(crate) const SEND_DEPTH: u32 = 31;
+/// Places in the receive queue.
+pub(crate) const RECV_DEPTH: u32 = 31;
+/// Fragments of payload in one message.
+pub(crate) const MAX_FRAGS: usize = 4;
+
+const SEND_SLOTS: usize = SEND_DEPTH as usize;
+const RECV_SLOTS: usize = RECV_DEPTH as usize;
+/// The header and the longest body.
+const TX_HEADER: u32 = 64;
+const RX_HEADER: u32 = crate::proto::bsdh::BSDH_LEN_U32;
+/// The headers to send lie in the first half of a page, those received in the second.
+const HALF: u32 = 2048;
+const SEND_FLAG: u64 = 1 << 32;
+
+const _: () = assert!(SEND_DEPTH * TX_HEADER <= HALF && RECV_DEPTH * RX_HEADER <= HALF);
+
+/// Who is told that there may be completions. Called in any context.
+pub(crate) trait Notify {
+    fn on_completion(&self);
+    /// The adapter reports that a queue is broken.
+    fn on_fatal(&self);
+}
+
+/// What a completion is about.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Completion {
+    /// All sends up to this number are finished.
+    Sent(u32),
+    /// The oldest posted receive, with the number of bytes received.
+    Received(u32),
+    /// A work request failed; the queue pair is in its error state.
+    Failed(bindings::ib_wc_status),
+}
+
+/// A message that was sent, as [`Link::reap`] gives it back.
+pub(crate) struct Sent {
+    pub(crate) number: u32,
+    pub(crate) payload: u32,
+    pub(crate) tag: Tag,
+}
+
+/// What the owner wants to know again when a message has been sent.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Tag {
+    Data,
+    Control,
+    DisConn,
+    AbortConn,
+}
+
+struct TxSlot {
+    frags: [Option<Mapped>; MAX_FRAGS],
+    payload: u32,
+    tag: Tag,
+}
+
+impl TxSlot {
+    const fn new() -> Self {
+        Self {
+            frags: [const { None }; MAX_FRAGS],
+            payload: 0,
+            tag: Tag::Control,
+        }
+    }
+}
+
+/// The verbs objects, in the order in which they are destroyed.
+///
+/// # Invariants
+///
+/// Each is valid or null; `id` is the id on which `qp` was created, and outlives this value.
+struct Verbs {
+    id: *mut bindings::rdma_cm_id,
+    qp: *mut bindings::ib_qp,
+    cq: *mut bindings::ib_cq,
+    pd: *mut bindings::ib_pd,
+}
+
+impl Drop for Verbs {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; after the queue pair is gone nothing completes any more,
+        // and after the CQ is gone its handler does not run any more.
+        unsafe {
+            if !self.qp.is_null() {
+                bindings::rdma_destroy_qp(self.id);
+            }
+            if !self.cq.is_null() {
+                bindings::ib_destroy_cq_user(self.cq, ptr::null_mut());
+            }
+            if !self.pd.is_null() {
+                bindings::ib_dealloc_pd_user(self.pd, ptr::null_mut());
+            }
+        }
+    }
+}
+
+/// The queues of one connection.
+///
+/// The fields are dropped in this order: first the verbs objects, so that the adapter does not use
+/// the buffers any more, then the buffers.
+pub(crate) struct Link {
+    verbs: Verbs,
+    tx_headers: Mapped,
+    rx_headers: Mapped,
+    tx: KVec<TxSlot>,
+    rx: KVec<Option<Mapped>>,
+    lkey: u32,
+    device: *mut bindings::ib_device,
+    /// Numbers of the next send to post and of the oldest that is not reaped.
+    tx_next: u32,
+    tx_done: u32,
+    /// Sends posted since the last one that reports its completion.
+    unsignaled: u32,
+    /// Numbers of the next receive to post and of the oldest posted.
+    rx_next: u32,
+    rx_done: u32,
+    max_frags: usize,
+}
+
+// SAFETY: All of it may be used from any thread; the socket lock serialises.
+unsafe impl Send for Link {}
+
+impl Link {
+    /// Creates the queues on the device of `id`; completions are told to `notify`.
+    ///
+    /// # Errors
+    ///
+    /// What the provider returns, `ENODEV` if the id has no device.
+    ///
+    /// # Safety
+    ///
+    /// `id` and `notify` outlive the link.
+    pub(crate) unsafe fn new<N: Notify>(id: &CmId, notify: *const N) -> Result<Self> {
+        let device = id.device()?;
+        // SAFETY: The device is valid while the id is.
+        let (send_sge, recv_sge) = unsafe {
+            (
+                bindings::ib_device_max_send_sge(device.cast()),
+                bindings::ib_device_max_recv_sge(device.cast()),
+            )
+        };
+        if send_sge < 2 || recv_sge < 2 {
+            return Err(EOPNOTSUPP);
+        }
+        let max_frags = MAX_FRAGS.min(send_sge as usize - 1);
+        let mut verbs = Verbs {
+            id: id.as_ptr(),
+            qp: ptr::null_mut(),
+            cq: ptr::null_mut(),
+            pd: ptr::null_mut(),
+        };
+        // One protection domain each: keys are bound to it, and are easily guessed.
+        // SAFETY: The device is valid.
+        verbs.pd = from_err_ptr(unsafe {
+            bindings::__ib_alloc_pd(device, 0, c"ib_sdp".as_char_ptr())
+        })?;
+        let attr = bindings::ib_cq_init_attr {
+            cqe: SEND_DEPTH + RECV_DEPTH + 2,
+            ..Default::default()
+        };
+        // SAFETY: The handlers match the context, which outlives the CQ.
+        verbs.cq = from_err_ptr(unsafe {
+            bindings::__ib_create_cq(
+                device,
+                Some(completion_handler::<N>),
+                Some(async_handler::<N>),
+                notify.cast_mut().cast(),
+                &raw const attr,
+                c"ib_sdp".as_char_ptr(),
+            )
+        })?;
+        let mut init = bindings::ib_qp_init_attr {
+            event_handler: Some(async_handler::<N>),
+            qp_context: notify.cast_mut().cast(),
+            send_cq: verbs.cq,
+            recv_cq: verbs.cq,
+            cap: bindings::ib_qp_cap {
+                max_send_wr: SEND_DEPTH,
+                max_recv_wr: RECV_DEPTH,
+                max_send_sge: max_frags as u32 + 1,
+                max_recv_sge: 2,
+                ..Default::default()
+            },
+            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: bindings::ib_qp_type_IB_QPT_RC,
+            ..Default::default()
+        };
+        // SAFETY: The id, the PD and the attributes are valid.
+        to_result(unsafe { bindings::rdma_create_qp(id.as_ptr(), verbs.pd, &raw mut init) })?;
+        // SAFETY: The id holds the new queue pair.
+        verbs.qp = unsafe { (*id.as_ptr()).qp };
+
+        let mut page = Frag::alloc(0, bindings::SDP_CONST_GFP_KERNEL)?;
+        let tx_page = page.split_front(HALF);
+        // SAFETY: The id, which outlives the link, holds the device.
+        let (tx_headers, rx_headers) = unsafe {
+            (
+                Mapped::new(device, tx_page, Direction::ToDevice)?,
+                Mapped::new(device, page, Direction::FromDevice)?,
+            )
+        };
+        let mut tx = KVec::with_capacity(SEND_SLOTS, GFP_KERNEL)?;
+        for _ in 0..SEND_SLOTS {
+            tx.push(TxSlot::new(), GFP_KERNEL)?;
+        }
+        let mut rx = KVec::with_capacity(RECV_SLOTS, GFP_KERNEL)?;
+        for _ in 0..RECV_SLOTS {
+            rx.push(None, GFP_KERNEL)?;
+        }
+        // SAFETY: The PD is valid.
+        let lkey = unsafe { bindings::ib_pd_local_dma_lkey(verbs.pd.cast()) };
+        Ok(Self {
+            verbs,
+            tx_headers,
+            rx_headers,
+            tx,
+            rx,
+            lkey,
+            device,
+            tx_next: 0,
+            tx_done: 0,
+            unsignaled: 0,
+            rx_next: 0,
+            rx_done: 0,
+            max_frags,
+        })
+    }
+
+    /// Fragments of payload that one message may have.
+    pub(crate) fn max_frags(&self) -> usize {
+        self.max_frags
+    }
+
+    /// Free places in the send queue.
+    pub(crate) fn send_room(&self) -> u32 {
+        SEND_DEPTH - self.sends_in_flight()
+    }
+
+    /// Sends that are posted and not reaped.
+    pub(crate) fn sends_in_flight(&self) -> u32 {
+        self.tx_next.wrapping_sub(self.tx_done)
+    }
+
+    /// Sends posted since the last one that reports its completion.
+    pub(crate) fn unsignaled(&self) -> u32 {
+        self.unsignaled
+    }
+
+    /// Free places in the receive queue.
+    pub(crate) fn recv_room(&self) -> u32 {
+        RECV_DEPTH - self.receives_posted()
+    }
+
+    /// Receives that are posted and not used up.
+    pub(crate) fn receives_posted(&self) -> u32 {
+        self.rx_next.wrapping_sub(self.rx_done)
+    }
+
+    /// Posts a message of `header` (with body) and `frags`; returns its number.
+    ///
+    /// The caller has seen to it that there is a place ([`Link::send_room`]).
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` without a place or with too many fragments; else what the provider or the mapping
+    /// returns. The connection must be aborted then: the message has taken a number.
+    pub(crate) fn send(
+        &mut self,
+        header: &[u8],
+        frags: &mut [Option<Frag>],
+        tag: Tag,
+        signal: bool,
+    ) -> Result<u32> {
+        if self.send_room() == 0 || header.len() > TX_HEADER as usize {
+            return Err(ENOBUFS);
+        }
+        let number = self.tx_next;
+        let index = number % SEND_DEPTH;
+        let at = index * TX_HEADER;
+        self.write_header(at, header)?;
+        let mut sge = [bindings::ib_sge::default(); MAX_FRAGS + 1];
+        let mut count = 0;
+        self.add_sge(&mut sge, &mut count, self.tx_headers.addr(at), header.len() as u32)?;
+
+        let (device, lkey) = (self.device, self.lkey);
+        let slot = self.tx.get_mut(index as usize).ok_or(ENOBUFS)?;
+        let mut payload = 0;
+        let places = slot.frags.iter_mut().take(self.max_frags);
+        for (place, frag) in places.zip(frags.iter_mut()) {
+            let Some(frag) = frag.take() else { break };
+            // SAFETY: The id, which outlives the link, holds the device.
+            let mapped = unsafe { Mapped::new(device, frag, Direction::ToDevice)? };
+            let entry = sge.get_mut(count).ok_or(ENOBUFS)?;
+            entry.addr = mapped.addr(0);
+            entry.length = mapped.len();
+            entry.lkey = lkey;
+            count += 1;
+            payload += mapped.len();
+            *place = Some(mapped);
+        }
+        slot.payload = payload;
+        slot.tag = tag;
+
+        let mut wr = bindings::ib_send_wr {
+            sg_list: sge.as_mut_ptr(),
+            num_sge: count as i32,
+            opcode: bindings::ib_wr_opcode_IB_WR_SEND,
+            send_flags: bindings::ib_send_flags_IB_SEND_SOLICITED as i32,
+            ..Default::default()
+        };
+        wr.__bindgen_anon_1.wr_id = SEND_FLAG | u64::from(number);
+        if signal {
+            wr.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED as i32;
+        }
+        // SAFETY: The queue pair is valid; the buffers stay until the message is reaped or the
+        // queue pair is gone.
+        to_result(unsafe { bindings::ib_post_send(self.verbs.qp.cast(), (&raw const wr).cast()) })?;
+        self.tx_next = number.wrapping_add(1);
+        self.unsignaled = if signal { 0 } else { self.unsignaled + 1 };
+        Ok(number)
+    }
+
+    fn add_sge(
+        &self,
+        sge: &mut [bindings::ib_sge],
+        count: &mut usize,
+        addr: u64,
+        length: u32,
+    ) -> Result {
+        *sge.get_mut(*count).ok_or(ENOBUFS)? = bindings::ib_sge {
+            addr,
+            length,
+            lkey: self.lkey,
+        };
+        *count += 1;
+        Ok(())
+    }
+
+    fn write_header(&mut self, at: u32, header: &[u8]) -> Result {
+        let frag = self.tx_headers.frag().ok_or(EIO)?;
+        self.tx_headers.sync_for_cpu(at, TX_HEADER);
+        // SAFETY: `at` and the length, at most TX_HEADER, are inside the half page, and the slot
+        // is free: the adapter does not read it.
+        unsafe {
+            let base = bindings::page_address(frag.page().cast()).cast::<u8>();
+            let to = base.add((frag.offset() + at) as usize);
+            ptr::copy_nonoverlapping(header.as_ptr(), to, header.len());
+        }
+        self.tx_headers.sync_for_device(at, TX_HEADER);
+        Ok(())
+    }
+
+    /// Posts `frag` as a receive for one message's payload.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` without a place; else what the provider or the mapping returns.
+    pub(crate) fn post_receive(&mut self, frag: Frag) -> Result {
+        // SAFETY: The id, which outlives the link, holds the device.
+        let mapped = unsafe { Mapped::new(self.device, frag, Direction::FromDevice)? };
+        self.post_mapped(mapped)
+    }
+
+    /// Posts a receive that was just used up again.
+    pub(crate) fn repost(&mut self, mapped: Mapped) -> Result {
+        mapped.sync_for_device(0, mapped.len());
+        self.post_mapped(mapped)
+    }
+
+    fn post_mapped(&mut self, mapped: Mapped) -> Result {
+        if self.recv_room() == 0 {
+            return Err(ENOBUFS);
+        }
+        let number = self.rx_next;
+        let index = number % RECV_DEPTH;
+        let mut sge = [bindings::ib_sge::default(); 2];
+        let mut count = 0;
+        let header = self.rx_headers.addr(index * RX_HEADER);
+        self.add_sge(&mut sge, &mut count, header, RX_HEADER)?;
+        self.add_sge(&mut sge, &mut count, mapped.addr(0), mapped.len())?;
+        let mut wr = bindings::ib_recv_wr {
+            sg_list: sge.as_mut_ptr(),
+            num_sge: 2,
+            ..Default::default()
+        };
+        wr.__bindgen_anon_1.wr_id = number.into();
+        // SAFETY: The queue pair is valid; the buffer stays in its place until it is taken out.
+        to_result(unsafe { bindings::ib_post_recv(self.verbs.qp.cast(), (&raw const wr).cast()) })?;
+        *self.rx.get_mut(index as usize).ok_or(ENOBUFS)? = Some(mapped);
+        self.rx_next = number.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Takes the oldest receive out, after [`Completion::Received`], with the message's header.
+    pub(crate) fn take_receive(&mut self) -> Option<([u8; 16], Mapped)> {
+        if self.receives_posted() == 0 {
+            return None;
+        }
+        let index = self.rx_done % RECV_DEPTH;
+        let mapped = self.rx.get_mut(index as usize)?.take()?;
+        self.rx_done = self.rx_done.wrapping_add(1);
+        let at = index * RX_HEADER;
+        self.rx_headers.sync_for_cpu(at, RX_HEADER);
+        let frag = self.rx_headers.frag()?;
+        let header = frag
+            .as_slice()
+            .get(at as usize..(at + RX_HEADER) as usize)?
+            .try_into()
+            .ok()?;
+        Some((header, mapped))
+    }
+
+    /// Takes the oldest message out of the send queue, if its number is not after `upto`.
+    pub(crate) fn reap(&mut self, upto: u32) -> Option<Sent> {
+        let number = self.tx_done;
+        let finished = upto.wrapping_sub(number) < SEND_DEPTH;
+        if self.sends_in_flight() == 0 || !finished {
+            return None;
+        }
+        let slot = self.tx.get_mut((number % SEND_DEPTH) as usize)?;
+        for frag in &mut slot.frags {
+            *frag = None;
+        }
+        self.tx_done = number.wrapping_add(1);
+        Some(Sent {
+            number,
+            payload: slot.payload,
+            tag: slot.tag,
+        })
+    }
+
+    /// Bytes of the receives that are posted.
+    pub(crate) fn posted_bytes(&self) -> u32 {
+        self.rx.iter().flatten().map(Mapped::len).sum()
+    }
+
+    /// Bytes of payload in the send queue.
+    pub(crate) fn in_flight_bytes(&self) -> u32 {
+        let mut number = self.tx_done;
+        let mut bytes = 0;
+        while number != self.tx_next {
+            bytes += self
+                .tx
+                .get((number % SEND_DEPTH) as usize)
+                .map_or(0, |slot| slot.payload);
+            number = number.wrapping_add(1);
+        }
+        bytes
+    }
+
+    /// Polls the CQ for some completions, in their order, and hands each to `each`; returns how
+    /// many there were.
+    pub(crate) fn poll(&mut self, out: &mut [Option<Completion>; POLL_BATCH]) -> usize {
+        let mut wcs = [bindings::ib_wc::default(); POLL_BATCH];
+        // SAFETY: The CQ is valid, the array has so many entries.
+        let n = unsafe {
+            bindings::ib_poll_cq(
+                self.verbs.cq.cast(),
+                POLL_BATCH as i32,
+                wcs.as_mut_ptr().cast(),
+            )
+        };
+        let n = usize::try_from(n).unwrap_or(0).min(POLL_BATCH);
+        for (place, wc) in out.iter_mut().zip(wcs.iter().take(n)) {
+            // SAFETY: Every work request of ours was posted with a number.
+            let id = unsafe { wc.__bindgen_anon_1.wr_id };
+            *place = Some(if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
+                Completion::Failed(wc.status)
+            } else if id & SEND_FLAG != 0 {
+                Completion::Sent(id as u32)
+            } else {
+                Completion::Received(wc.byte_len)
+            });
+        }
+        n
+    }
+
+    /// Asks for the next completion's notification: of every one, or only of messages received
+    /// (and of failures). Returns whether the CQ must be polled again, because something came
+    /// before.
+    pub(crate) fn arm(&mut self, every: bool) -> bool {
+        let which = if every {
+            bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
+        } else {
+            bindings::ib_cq_notify_flags_IB_CQ_SOLICITED
+        };
+        let flags = which | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS;
+        // SAFETY: The CQ is valid.
+        unsafe { bindings::ib_req_notify_cq(self.verbs.cq.cast(), flags) > 0 }
+    }
+}
+
+/// Completions that one poll takes.
+pub(crate) const POLL_BATCH: usize = 8;
+
+unsafe extern "C" fn completion_handler<N: Notify>(
+    _cq: *mut bindings::ib_cq,
+    context: *mut core::ffi::c_void,
+) {
+    // SAFETY: The context outlives the CQ.
+    unsafe { (*context.cast::<N>()).on_completion() };
+}
+
+unsafe extern "C" fn async_handler<N: Notify>(
+    event: *mut bindings::ib_event,
+    context: *mut core::ffi::c_void,
+) {
+    // SAFETY: The event is valid during the call, the context outlives the queues.
+    unsafe {
+        let kind = (*event).event;
+        if matches!(
+            kind,
+            bindings::ib_event_type_IB_EVENT_CQ_ERR
+                | bindings::ib_event_type_IB_EVENT_QP_FATAL
+                | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
+                | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR
+        ) {
+            (*context.cast::<N>()).on_fatal();
+        }
+    }
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who has which port: one table for all namespaces, with TCP's rules of conflict.
+//!
+//! The RDMA CM has port numbers of its own, but takes 127.0.0.1 for a wildcard and knows neither
+//! IPV6_V6ONLY nor SO_REUSEPORT. So the CM only ever sees one wildcard listener for a port, and
+//! this table decides.
+//!
+//! A socket is in the table from the call that gives it a port to the end of its connection (and
+//! of its use by a program). It leaves in process context, before its last reference is dropped:
+//! so under the table's lock every socket found in it is alive.
+
+use core::cmp::Ordering;
+use core::ptr::NonNull;
+
+use kernel::prelude::*;
+use kernel::rbtree::RBTree;
+use kernel::sync::aref::ARef;
+use kernel::sync::global_lock;
+
+use super::sock::{
+    Locked,
+    SdpSock, //
+};
+use crate::bindings;
+use crate::net::errno::EADDRINUSE;
+use crate::net::addr::Addr;
+use crate::net::netns::Net;
+use crate::net::sock::Sk;
+use crate::proto::state::State;
+
+/// A port of a namespace.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    net: usize,
+    port: u16,
+}
+
+impl Key {
+    pub(super) fn new(net: Net<'_>, port: u16) -> Self {
+        Self {
+            net: net.key(),
+            port,
+        }
+    }
+}
+
+/// A socket in the table; it is alive while it is there.
+struct Owner(NonNull<SdpSock>);
+
+// SAFETY: A socket may be used from any thread.
+unsafe impl Send for Owner {}
+
+impl Owner {
+    fn sock(&self) -> &SdpSock {
+        // SAFETY: The socket is alive while it is in the table, and the table is locked.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn hold(&self) -> ARef<SdpSock> {
+        self.sock().into()
+    }
+}
+
+type Table = RBTree<Key, KVec<Owner>>;
+
+global_lock! {
+    // SAFETY: Initialised in `init`, before the first use.
+    unsafe(uninit) static TABLE: Mutex<Option<Table>> = None;
+}
+
+/// Must be called once, when the module loads.
+///
+/// # Safety
+///
+/// Called once, before every other function of this module.
+pub(crate) unsafe fn init() {
+    // SAFETY: As the caller promises.
+    unsafe { TABLE.init() };
+}
+
+/// The addresses at which a bound socket can be reached.
+#[derive(Copy, Clone)]
+struct Reach {
+    /// `None` for the wildcard.
+    ip: Option<[u8; 16]>,
+    v4: bool,
+    v6: bool,
+    dev: i32,
+}
+
+impl Reach {
+    fn of(sk: Sk) -> Self {
+        let addr = sk.bound_addr();
+        let any = addr.is_any();
+        let v4_socket = !sk.is_v6();
+        Self {
+            ip: (!any).then_some(addr.ip),
+            v4: v4_socket || addr.is_v4() || (any && !sk.v6only()),
+            v6: !v4_socket && !addr.is_v4(),
+            dev: sk.bound_dev(),
+        }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let dev = self.dev == 0 || other.dev == 0 || self.dev == other.dev;
+        let family = (self.v4 && other.v4) || (self.v6 && other.v6);
+        let ip = self.ip.is_none() || other.ip.is_none() || self.ip == other.ip;
+        dev && family && ip
+    }
+
+    /// How well it fits a connection to `to`; `None` if not at all.
+    fn score(&self, to: &Addr) -> Option<u32> {
+        let family = if to.is_v4() { self.v4 } else { self.v6 };
+        match self.ip {
+            _ if !family => None,
+            None => Some(0),
+            Some(ip) => (ip == to.ip).then_some(1),
+        }
+    }
+}
+
+/// Whether two sockets cannot both have the port (`inet_csk_bind_conflict`).
+fn conflict(new: Sk, old: Sk) -> bool {
+    let listens = old.state() == bindings::TCP_LISTEN as u8;
+    if new.reuse() && old.reuse() && !listens {
+        return false;
+    }
+    if new.reuseport() && old.reuseport() && new.uid() == old.uid() {
+        return false;
+    }
+    Reach::of(new).overlaps(&Reach::of(old))
+}
+
+fn conflicts(table: &Table, key: &Key, sock: &SdpSock) -> bool {
+    let me = NonNull::from(sock);
+    table.get(key).is_some_and(|owners| {
+        owners
+            .iter()
+            .any(|o| o.0 != me && conflict(sock.sk(), o.sock().sk()))
+    })
+}
+
+fn insert(table: &mut Table, key: Key, sock: &SdpSock) -> Result {
+    let owner = Owner(sock.into());
+    if let Some(owners) = table.get_mut(&key) {
+        return Ok(owners.push(owner, GFP_KERNEL)?);
+    }
+    let mut owners = KVec::new();
+    owners.push(owner, GFP_KERNEL)?;
+    table.try_create_and_insert(key, owners, GFP_KERNEL)?;
+    Ok(())
+}
+
+/// Gives the socket the port `port`, or any free one for 0.
+///
+/// # Errors
+///
+/// `EADDRINUSE`, `ENOMEM`.
+pub(crate) fn get_port(locked: &mut Locked<'_>, port: u16) -> Result {
+    let sock = locked.sock();
+    let net = sock.sk().net();
+    let mut guard = TABLE.lock();
+    let table = guard.get_or_insert_with(RBTree::new);
+    if locked.stream().bound {
+        // listen() asks again: meanwhile another socket may listen there.
+        let key = Key::new(net, sock.sk().num());
+        return if conflicts(table, &key, sock) {
+            Err(EADDRINUSE)
+        } else {
+            Ok(())
+        };
+    }
+    let port = match port {
+        0 => free_port(table, net).ok_or(EADDRINUSE)?,
+        port if conflicts(table, &Key::new(net, port), sock) => return Err(EADDRINUSE),
+        port => port,
+    };
+    insert(table, Key::new(net, port), sock)?;
+    sock.sk().set_num(port);
+    locked.stream().bound = true;
+    Ok(())
+}
+
+/// A port of the namespace's range that nobody has, from a random one on.
+fn free_port(table: &Table, net: Net<'_>) -> Option<u16> {
+    let (mut low, mut high) = (0, 0);
+    // SAFETY: The namespace is valid, the results are written.
+    unsafe {
+        bindings::inet_get_local_port_range(net.as_ptr().cast(), &raw mut low, &raw mut high);
+    }
+    let low = u32::try_from(low).ok()?;
+    let range = u32::try_from(high).ok()?.checked_sub(low)? + 1;
+    // SAFETY: No precondition.
+    let start = unsafe { kernel::bindings::get_random_u32() };
+    (0..range)
+        .filter_map(|i| u16::try_from(low + start.wrapping_add(i) % range).ok())
+        .find(|port| table.get(&Key::new(net, *port)).is_none())
+}
+
+/// Puts a new connection of a listener into the table, at the listener's port.
+pub(crate) fn adopt(locked: &mut Locked<'_>, port: u16) -> Result {
+    let sock = locked.sock();
+    let mut guard = TABLE.lock();
+    let table = guard.get_or_insert_with(RBTree::new);
+    insert(table, Key::new(sock.sk().net(), port), sock)?;
+    sock.sk().set_num(port);
+    locked.stream().bound = true;
+    Ok(())
+}
+
+/// Takes the socket out of the table.
+pub(crate) fn put_port(locked: &mut Locked<'_>) {
+    if !core::mem::replace(&mut locked.stream().bound, false) {
+        return;
+    }
+    let sock = locked.sock();
+    let key = Key::new(sock.sk().net(), sock.sk().num());
+    let me = NonNull::from(sock);
+    let mut guard = TABLE.lock();
+    let Some(table) = guard.as_mut() else { return };
+    let mut empty = false;
+    if let Some(owners) = table.get_mut(&key) {
+        owners.retain(|o| o.0 != me);
+        empty = owners.is_empty();
+    }
+    if empty {
+        table.remove(&key);
+    }
+}
+
+/// The listener for a connection from `from` to `to`: the most specific one, and among equals (of
+/// SO_REUSEPORT) one by the peer's port.
+pub(crate) fn find_listener(net: Net<'_>, to: &Addr, from: &Addr) -> Option<ARef<SdpSock>> {
+    let guard = TABLE.lock();
+    let owners = guard.as_ref()?.get(&Key::new(net, to.port))?;
+    let score = |o: &Owner| {
+        let sk = o.sock().sk();
+        if sk.state() != bindings::TCP_LISTEN as u8 {
+            return None;
+        }
+        Reach::of(sk).score(to)
+    };
+    let mut best = None;
+    let mut count = 0;
+    for s in owners.iter().filter_map(score) {
+        match Some(s).cmp(&best) {
+            Ordering::Greater => (best, count) = (Some(s), 1),
+            Ordering::Equal => count += 1,
+            Ordering::Less => {}
+        }
+    }
+    let nth = usize::from(from.port).checked_rem(count)?;
+    owners
+        .iter()
+        .filter(|o| score(o) == best)
+        .nth(nth)
+        .map(Owner::hold)
+}
+
+/// What `/proc/net/sdp` shows of a socket.
+pub(crate) struct Shown {
+    pub(crate) local: Addr,
+    pub(crate) peer: Addr,
+    pub(crate) state: State,
+    pub(crate) tx_queue: u32,
+    pub(crate) rx_queue: u32,
+    pub(crate) credits: u32,
+    pub(crate) posted: u32,
+    pub(crate) rcv_size: u32,
+    pub(crate) uid: u32,
+    pub(crate) inode: u64,
+}
+
+/// Hands every socket of `net` that has a port to `each`.
+pub(crate) fn for_each(net: Net<'_>, mut each: impl FnMut(&Shown)) {
+    let mut socks: KVec<ARef<SdpSock>> = KVec::new();
+    {
+        let guard = TABLE.lock();
+        let Some(table) = guard.as_ref() else { return };
+        let mine = table.iter().filter(|(key, _)| key.net == net.key());
+        for owner in mine.flat_map(|(_, owners)| owners.iter()) {
+            if socks.push(owner.hold(), GFP_KERNEL).is_err() {
+                break;
+            }
+        }
+    }
+    for sock in &socks {
+        let mut locked = sock.lock();
+        let sk = sock.sk();
+        let unsent = locked.unsent_bytes();
+        let stream = locked.stream();
+        let bound = sk.bound_addr();
+        each(&Shown {
+            local: bound,
+            peer: stream.peer,
+            state: stream.state,
+            tx_queue: unsent,
+            rx_queue: stream.rx.bytes(),
+            credits: stream.credits.available(),
+            posted: stream.link.as_ref().map_or(0, |l| l.receives_posted()),
+            rcv_size: stream.recv_size.bytes,
+            uid: sk.uid(),
+            inode: sk.inode(),
+        });
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of a connection: shutdown(), close(), disconnection, orphans.
+//!
+//! # Normal operation
+//!
+//! Each side sends DisConn behind its last byte. When both DisConns are there the worker
+//! disconnects the queue pair and gives everything back. Nothing is lost: a DisConn counts as sent
+//! when the peer's adapter has it, and so has everything before.
+//!
+//! # When it ends otherwise
+//!
+//! [`Locked::fail`] sets the error and asks the worker for the same. The peer is told by an
+//! AbortConn, or at the latest by the CM.
+
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+
+use super::sock::{
+    Locked,
+    SdpSock,
+    Want, //
+};
+use super::{
+    bind,
+    listen, //
+};
+use crate::bindings;
+use crate::net::errno::ECONNRESET;
+use crate::net::sock::signal_pending;
+use crate::observe::stats::Counter;
+use crate::proto::state::{
+    Event,
+    State, //
+};
+
+/// How long an orphan may wait for its peer to take the rest and to close.
+const ORPHAN_MS: u32 = 60_000;
+
+impl Locked<'_> {
+    /// shutdown() of the sending half: DisConn behind the data.
+    pub(crate) fn shutdown_write(&mut self) {
+        if !self.stream().state.can_send() {
+            return;
+        }
+        self.transition(Event::ShutdownWrite);
+        self.stream().pending.disconn = true;
+        self.flush();
+        while self.arm() {
+            self.poll_queue();
+        }
+    }
+
+    /// Our DisConn has reached the peer's adapter.
+    pub(crate) fn disconn_sent(&mut self) {
+        self.transition(Event::DisConnSent);
+        self.sk().wake_all();
+        self.finish_if_drained();
+    }
+
+    /// The peer sends no more.
+    pub(crate) fn disconn_received(&mut self) {
+        self.transition(Event::DisConnReceived);
+        self.stream().fin_received = true;
+        let sk = self.sk();
+        sk.add_shutdown(bindings::RCV_SHUTDOWN);
+        sk.set_flag(bindings::sock_flags_SOCK_DONE);
+        sk.wake_all();
+        self.finish_if_drained();
+    }
+
+    fn finish_if_drained(&mut self) {
+        if self.stream().state == State::Draining {
+            self.want(Want::Teardown);
+        }
+    }
+
+    /// Ends the connection at once, as TCP does with RST.
+    pub(crate) fn abort(&mut self, why: Error) {
+        self.stats.inc(Counter::AbortedLocal);
+        self.send_abort();
+        self.fail(Event::Abort, why);
+    }
+
+    /// disconnect(): a connect() to AF_UNSPEC, or the core's after a failed connect().
+    pub(crate) fn disconnect(&mut self) {
+        match self.stream().state {
+            State::Closed | State::Dead => {}
+            State::Listen => {
+                let pending = self.stop_listening();
+                // The CM's part must not be ended under the lock.
+                self.stream().unlisten = true;
+                self.want(Want::Unlisten);
+                abort_all(pending);
+            }
+            _ => self.abort(ECONNRESET),
+        }
+    }
+
+    fn stop_listening(&mut self) -> KVec<ARef<SdpSock>> {
+        self.transition(Event::StopListening);
+        let pending = self.sock().accepts.lock().close();
+        for _ in &pending {
+            self.sk().acceptq_remove();
+        }
+        self.sk().wake_all();
+        pending
+    }
+
+    /// Waits until our half is closed, for SO_LINGER.
+    fn linger(&mut self, mut timeo: i64) {
+        while timeo > 0 && !signal_pending() {
+            let state = self.stream().state;
+            if !matches!(
+                state,
+                State::FinWait1 | State::Closing | State::LastAck
+            ) {
+                return;
+            }
+            timeo = self.wait(timeo);
+        }
+    }
+
+    /// What close() does to a connection.
+    fn close_connection(&mut self, timeo: i64) {
+        let unread = !self.stream().rx.is_empty();
+        let no_linger = self.sk().linger() == Some(0);
+        match self.stream().state {
+            State::Closed | State::Listen | State::Dead | State::Draining => {}
+            State::Resolving | State::HelloSent | State::HelloReceived => self.abort(ECONNRESET),
+            _ if unread || no_linger => self.abort(ECONNRESET),
+            _ => {
+                self.shutdown_write();
+                self.linger(timeo);
+                self.start_timer(ORPHAN_MS);
+            }
+        }
+    }
+}
+
+/// Aborts connections that were waiting for accept().
+fn abort_all(pending: KVec<ARef<SdpSock>>) {
+    for child in pending {
+        child.lock().abort(ECONNRESET);
+        child.orphan();
+    }
+}
+
+/// close(): the program's reference goes. A connection lives on until its data are delivered.
+///
+/// # Safety
+///
+/// The caller gives up the reference of the `struct socket`.
+pub(crate) unsafe fn close(sock: &SdpSock, timeo: i64) {
+    let mut pending = KVec::new();
+    let mut was_listening = false;
+    {
+        let mut locked = sock.lock();
+        sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
+        if locked.stream().state == State::Listen {
+            pending = locked.stop_listening();
+            was_listening = true;
+        } else {
+            was_listening |= core::mem::replace(&mut locked.stream().unlisten, false);
+            locked.close_connection(timeo);
+        }
+        sock.orphan();
+        if locked.stream().state == State::Closed || locked.stream().torn_down {
+            bind::put_port(&mut locked);
+        }
+    }
+    abort_all(pending);
+    if was_listening {
+        listen::release(sock.sk().net(), sock.sk().num());
+    }
+    // SAFETY: The caller gives the reference up; the connection, if there is one, has its own.
+    unsafe { bindings::sk_common_release(sock.sk().as_ptr()) };
+}

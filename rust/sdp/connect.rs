@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! connect(): what the system call does itself; the worker does the rest.
+
+use kernel::prelude::*;
+
+use super::bind;
+use super::sock::{
+    Locked,
+    Want, //
+};
+use super::stream::Stream;
+use crate::bindings;
+use crate::net::errno::{
+    EADDRNOTAVAIL,
+    EAFNOSUPPORT,
+    EISCONN,
+    ENETUNREACH, //
+};
+use crate::net::addr::Addr;
+use crate::net::sock::signal_pending;
+use crate::observe::stats::Counter;
+use crate::proto::state::{
+    Event,
+    State, //
+};
+
+const V4_LOOPBACK: [u8; 4] = [127, 0, 0, 1];
+const V6_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+
+impl Locked<'_> {
+    /// Starts a connection to `to`. The core waits for the end, or does not.
+    ///
+    /// # Errors
+    ///
+    /// `EAFNOSUPPORT` for an address of a family that the socket is not of, `ENETUNREACH` for
+    /// addresses to which no stream leads, `EADDRNOTAVAIL` without a free port, `EINTR`.
+    pub(crate) fn start_connect(&mut self, to: Addr) -> Result {
+        self.reuse()?;
+        let to = self.destination(to)?;
+        if !self.stream().bound {
+            bind::get_port(self, 0).map_err(|_| EADDRNOTAVAIL)?;
+        }
+        let sk = self.sk();
+        self.stream().peer = to;
+        self.stream().local = sk.bound_addr();
+        sk.set_peer(&to);
+        sk.clear_shutdown();
+        self.transition(Event::ConnectStart);
+        self.stats.inc(Counter::ConnectStarted);
+        self.want(Want::Connect);
+        Ok(())
+    }
+
+    fn destination(&mut self, to: Addr) -> Result<Addr> {
+        let sk = self.sk();
+        if sk.is_v6() {
+            if to.is_v4() && sk.v6only() {
+                return Err(ENETUNREACH);
+            }
+            // A socket bound to an address of one family cannot reach the other.
+            let bound = sk.bound_addr();
+            if !bound.is_any() && bound.is_v4() != (to.is_v4()) {
+                return Err(EINVAL);
+            }
+        } else if !to.is_v4() {
+            return Err(EAFNOSUPPORT);
+        }
+        if to.is_multicast() {
+            return Err(ENETUNREACH);
+        }
+        if to.is_link_local() && to.scope == 0 && sk.bound_dev() == 0 {
+            return Err(EINVAL);
+        }
+        Ok(match (to.is_any(), to.is_v4()) {
+            (false, _) => to,
+            (true, true) => Addr::v4(V4_LOOPBACK, to.port),
+            (true, false) => Addr::v6(V6_LOOPBACK, to.port, 0),
+        })
+    }
+
+    /// Makes the socket of an ended connection a new one. Waits for the worker to give everything
+    /// back first. Nothing happens to a socket that had no connection.
+    ///
+    /// # Errors
+    ///
+    /// `EISCONN` while there is a connection, `EINTR`.
+    pub(crate) fn reuse(&mut self) -> Result {
+        if self.stream().state == State::Closed {
+            return Ok(());
+        }
+        while !self.stream().torn_down {
+            if self.stream().state != State::Dead {
+                return Err(EISCONN);
+            }
+            if signal_pending() {
+                return Err(EINTR);
+            }
+            self.wait(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
+        }
+        self.free_queues();
+        self.transition(Event::Reuse);
+        let old = core::mem::replace(self.stream(), Stream::new());
+        let stream = self.stream();
+        stream.options = old.options;
+        stream.bound = old.bound;
+        stream.last_bind_err = old.last_bind_err;
+        let sk = self.sk();
+        sk.clear_shutdown();
+        sk.reset_flag_done();
+        sk.set_peer(&Addr::ANY);
+        if !sk.user_bound(bindings::SOCK_BINDADDR_LOCK) {
+            sk.set_local(&Addr::ANY);
+        }
+        if !sk.user_bound(bindings::SOCK_BINDPORT_LOCK) {
+            bind::put_port(self);
+            sk.set_num(0);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! listen(), the CM's listening ids, and connection requests.
+
+use core::ptr::NonNull;
+
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::rbtree::RBTree;
+use kernel::sync::aref::ARef;
+use kernel::sync::global_lock;
+
+use super::bind::{
+    self,
+    Key, //
+};
+use super::sock::SdpSock;
+use super::{
+    accept,
+    local, //
+};
+use crate::bindings;
+use crate::net::errno::ECONNREFUSED;
+use crate::net::addr::Addr;
+use crate::net::netns::Net;
+use crate::observe::stats::{
+    Counter,
+    Stats, //
+};
+use crate::proto::hello::{
+    Hello,
+    HELLO_ROOM, //
+};
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::cm::{
+    CmId,
+    Listener,
+    Request, //
+};
+
+/// A port at which the CM listens, for all sockets of the namespace that do.
+struct Port {
+    net: *mut bindings::net,
+    number: u16,
+    stats: Stats,
+}
+
+// SAFETY: The namespace is held by the sockets that listen.
+unsafe impl Send for Port {}
+// SAFETY: As above.
+unsafe impl Sync for Port {}
+
+/// The fields are dropped in this order: the id waits for its handlers, which use the port.
+struct Entry {
+    _id: CmId,
+    _port: KBox<Port>,
+    users: u32,
+}
+
+global_lock! {
+    // SAFETY: Initialised in `init`, before the first use.
+    unsafe(uninit) static LISTENERS: Mutex<Option<RBTree<Key, Entry>>> = None;
+}
+
+/// Must be called once, when the module loads.
+///
+/// # Safety
+///
+/// Called once, before every other function of this module.
+pub(crate) unsafe fn init() {
+    // SAFETY: As the caller promises.
+    unsafe { LISTENERS.init() };
+}
+
+/// The CM's own backlog; the IB CM ignores it, ours counts.
+const CM_BACKLOG: i32 = 1024;
+
+/// Makes the CM listen at a port, or joins those who already have it do so.
+fn acquire(net: Net<'_>, port: u16, stats: Stats) -> Result {
+    let key = Key::new(net, port);
+    let mut guard = LISTENERS.lock();
+    let table = guard.get_or_insert_with(RBTree::new);
+    if let Some(entry) = table.get_mut(&key) {
+        entry.users += 1;
+        return Ok(());
+    }
+    let boxed = KBox::new(
+        Port {
+            net: net.as_ptr(),
+            number: port,
+            stats,
+        },
+        GFP_KERNEL,
+    )?;
+    // SAFETY: The box stays where it is and is dropped after the id.
+    let id = unsafe { CmId::new_listener(net, NonNull::from(&*boxed)) }?;
+    let entry = Entry {
+        _id: listen_in_kernel(id, port)?,
+        _port: boxed,
+        users: 1,
+    };
+    table.try_create_and_insert(key, entry, GFP_KERNEL)?;
+    Ok(())
+}
+
+/// Gives a port back; the last one ends the CM's listening, and waits for its handlers.
+pub(super) fn release(net: Net<'_>, port: u16) {
+    let key = Key::new(net, port);
+    let mut guard = LISTENERS.lock();
+    let Some(table) = guard.as_mut() else { return };
+    let last = table.get_mut(&key).is_some_and(|entry| {
+        entry.users -= 1;
+        entry.users == 0
+    });
+    if last {
+        drop(table.remove(&key));
+    }
+}
+
+/// Binds and listens from a kernel worker: the CM asks for a capability of the current task for
+/// low ports, whereas our own check, of the namespace's rules, was made at bind().
+fn listen_in_kernel(id: CmId, port: u16) -> Result<CmId> {
+    struct Call {
+        id: CmId,
+        port: u16,
+    }
+    unsafe extern "C" fn run(call: *mut core::ffi::c_void) -> kernel::ffi::c_long {
+        // SAFETY: `call` is the one below, which waits.
+        let call = unsafe { &*call.cast::<Call>() };
+        let result = call
+            .id
+            .bind(&Addr::ANY.with_port(call.port).to_storage(true))
+            .or_else(|_| {
+                // Without IPv6 there is no wildcard for both.
+                let any = Addr::v4([0; 4], call.port);
+                call.id.bind(&any.to_storage(false))
+            })
+            .and_then(|()| call.id.listen(CM_BACKLOG));
+        match result {
+            Ok(()) => 0,
+            Err(e) => e.to_errno() as isize,
+        }
+    }
+    let mut call = Call { id, port };
+    // SAFETY: The function is called once with the argument, before this returns.
+    let ret = unsafe {
+        bindings::work_on_cpu_key(
+            0,
+            Some(run),
+            (&raw mut call).cast(),
+            kernel::static_lock_class!().as_ptr().cast(),
+        )
+    };
+    to_result(ret as i32)?;
+    Ok(call.id)
+}
+
+/// Makes the socket a listener, or changes its backlog.
+///
+/// # Errors
+///
+/// `EINVAL` in any other state, `EADDRINUSE` if another listener has the port (or an RDMA user
+/// outside SDP), `ENOMEM`.
+pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
+    let sk = sock.sk();
+    let port = {
+        let mut locked = sock.lock();
+        match locked.stream().state {
+            State::Listen => {
+                sk.set_backlog(backlog);
+                return Ok(());
+            }
+            State::Closed | State::Dead => {}
+            _ => return Err(EINVAL),
+        }
+        locked.reuse()?;
+        sk.set_backlog(backlog);
+        // The state first, so that of two who try at once one sees the other.
+        locked.transition(Event::Listen);
+        if let Err(e) = bind::get_port(&mut locked, 0) {
+            locked.transition(Event::StopListening);
+            return Err(e);
+        }
+        sock.accepts.lock().open();
+        sk.num()
+    };
+    acquire(sk.net(), port, sock.stats).inspect_err(|_| {
+        let mut locked = sock.lock();
+        if locked.stream().state == State::Listen {
+            locked.transition(Event::StopListening);
+            let _ = sock.accepts.lock().close();
+        }
+    })
+}
+
+impl Listener for Port {
+    type Child = SdpSock;
+
+    fn on_request(&self, request: Request<'_>) -> Result<NonNull<SdpSock>> {
+        self.stats.inc(Counter::RequestReceived);
+        let mut room = [0; HELLO_ROOM];
+        for (to, from) in room.iter_mut().zip(request.private) {
+            *to = *from;
+        }
+        let hello = Hello::decode(&room).map_err(|why| {
+            self.stats.violation(why);
+            self.stats.inc(Counter::RefusedBadHello);
+            EINVAL
+        })?;
+        let (to, from) = self.addresses(&request, &hello)?;
+        // SAFETY: The sockets that listen hold the namespace, and the CM waits for this handler
+        // before the last of them lets go.
+        let net = unsafe { Net::from_raw(self.net) };
+        let listener = bind::find_listener(net, &to, &from).ok_or_else(|| {
+            self.stats.inc(Counter::RefusedNoListener);
+            ECONNREFUSED
+        })?;
+        accept::reserve(&listener).inspect_err(|e| {
+            self.stats.inc(if *e == ENOMEM {
+                Counter::DroppedBacklogFull
+            } else {
+                Counter::RefusedNoListener
+            });
+        })?;
+        let child = child_of(&listener, to, from, &hello).inspect_err(|_| {
+            accept::unreserve(&listener);
+            self.stats.inc(Counter::RefusedNoMemory);
+        })?;
+        let ptr = NonNull::from(&*child);
+        SdpSock::start_child(child, request.keep(), hello);
+        Ok(ptr)
+    }
+}
+
+impl Port {
+    /// The connection's addresses, as the programs shall see them: to, from.
+    fn addresses(&self, request: &Request<'_>, hello: &Hello) -> Result<(Addr, Addr)> {
+        if hello.nonce == 0 {
+            return Ok((
+                request.local.with_port(self.number),
+                request.peer.with_port(hello.src_port),
+            ));
+        }
+        // SAFETY: As in `on_request`.
+        let net = unsafe { Net::from_raw(self.net) };
+        local::claim(net, hello.nonce)
+            .map(|(from, to)| (to, from))
+            .ok_or_else(|| {
+                self.stats.inc(Counter::RefusedNoListener);
+                ECONNREFUSED
+            })
+    }
+}
+
+/// A new socket for a connection to `listener`, with the listener's options.
+fn child_of(listener: &SdpSock, to: Addr, from: Addr, hello: &Hello) -> Result<ARef<SdpSock>> {
+    // SAFETY: The listener is alive; the clone is initialised below before anybody sees it.
+    let raw = unsafe {
+        bindings::sk_clone(
+            listener.sk().as_ptr(),
+            bindings::SDP_CONST_GFP_KERNEL,
+            false,
+        )
+    };
+    let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+    // SAFETY: The clone is of our proto, and still ours alone. Of its two references one is taken
+    // over here; the other is that of the connection, until its teardown.
+    let child: ARef<SdpSock> = unsafe {
+        SdpSock::init(raw.as_ptr());
+        ARef::from_raw(raw.cast())
+    };
+    let sk = child.sk();
+    sk.set_state(bindings::TCP_CLOSE as u8);
+    sk.clear_shutdown();
+    let mut locked = child.lock();
+    sk.set_local(&to);
+    sk.set_peer(&from);
+    let stream = locked.stream();
+    stream.local = to;
+    stream.peer = from;
+    stream.peer_bytes = hello.rcv_size;
+    stream.parent = Some(listener.into());
+    let adopted = bind::adopt(&mut locked, to.port);
+    locked.transition(Event::RequestReceived);
+    drop(locked);
+    match adopted {
+        Ok(()) => Ok(child),
+        Err(e) => {
+            child.give_up_child();
+            Err(e)
+        }
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Socket options at the level of TCP, which programs set without asking what socket they have,
+//! and SDP's own at the same level.
+
+use core::mem::size_of;
+
+use kernel::error::to_result;
+use kernel::prelude::*;
+
+use super::sock::SdpSock;
+use crate::bindings;
+use crate::net::errno::ENOPROTOOPT;
+use crate::proto::state::State;
+
+const TCP_NODELAY: i32 = bindings::TCP_NODELAY as i32;
+const TCP_CORK: i32 = bindings::TCP_CORK as i32;
+const TCP_KEEPIDLE: i32 = bindings::TCP_KEEPIDLE as i32;
+const TCP_KEEPINTVL: i32 = bindings::TCP_KEEPINTVL as i32;
+const TCP_KEEPCNT: i32 = bindings::TCP_KEEPCNT as i32;
+const TCP_QUICKACK: i32 = bindings::TCP_QUICKACK as i32;
+const TCP_USER_TIMEOUT: i32 = bindings::TCP_USER_TIMEOUT as i32;
+const TCP_MAXSEG: i32 = bindings::TCP_MAXSEG as i32;
+/// OFED's name and number: the size from which a send goes without copying.
+const SDP_ZCOPY_THRESH: i32 = 80;
+/// OFED's name and number: why the last bind() failed.
+const SDP_LAST_BIND_ERR: i32 = 81;
+
+/// The longest time between keepalives, as in TCP.
+const MAX_KEEP: i32 = 32767;
+const MAX_KEEP_COUNT: i32 = 127;
+
+/// Sets an option.
+///
+/// # Errors
+///
+/// `ENOPROTOOPT` for one that does not exist here, `EINVAL` for a bad length or value, `EFAULT`.
+pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32) -> Result {
+    if (len as usize) < size_of::<i32>() {
+        return Err(EINVAL);
+    }
+    let mut value = 0i32;
+    // SAFETY: `value` has the size that is copied.
+    to_result(unsafe {
+        bindings::copy_from_sockptr((&raw mut value).cast(), from, size_of::<i32>())
+    })?;
+    let mut locked = sock.lock();
+    let options = &mut locked.stream().options;
+    match name {
+        TCP_NODELAY => options.nodelay = value != 0,
+        TCP_CORK => options.cork = value != 0,
+        TCP_KEEPIDLE => options.keepidle_s = within(value, MAX_KEEP)?,
+        TCP_KEEPINTVL => options.keepintvl_s = within(value, MAX_KEEP)?,
+        TCP_KEEPCNT => options.keepcnt = within(value, MAX_KEEP_COUNT)?,
+        TCP_USER_TIMEOUT if value >= 0 => options.user_timeout_ms = value,
+        TCP_USER_TIMEOUT => return Err(EINVAL),
+        SDP_ZCOPY_THRESH if value >= 0 => options.zcopy_thresh_bytes = value,
+        SDP_ZCOPY_THRESH => return Err(EINVAL),
+        // The adapter acknowledges, at once.
+        TCP_QUICKACK => {}
+        _ => return Err(ENOPROTOOPT),
+    }
+    // What was held back may be due now.
+    if matches!(name, TCP_NODELAY | TCP_CORK) {
+        locked.flush();
+    }
+    Ok(())
+}
+
+fn within(value: i32, max: i32) -> Result<i32> {
+    if (1..=max).contains(&value) {
+        Ok(value)
+    } else {
+        Err(EINVAL)
+    }
+}
+
+/// The value of an option.
+///
+/// # Errors
+///
+/// `ENOPROTOOPT` for one that does not exist here.
+pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
+    let mut locked = sock.lock();
+    let stream = locked.stream();
+    let options = &stream.options;
+    Ok(match name {
+        TCP_NODELAY => options.nodelay.into(),
+        TCP_CORK => options.cork.into(),
+        TCP_KEEPIDLE => options.keepidle_s,
+        TCP_KEEPINTVL => options.keepintvl_s,
+        TCP_KEEPCNT => options.keepcnt,
+        TCP_USER_TIMEOUT => options.user_timeout_ms,
+        TCP_QUICKACK => 1,
+        TCP_MAXSEG => stream.peer_bytes as i32,
+        SDP_ZCOPY_THRESH => options.zcopy_thresh_bytes,
+        SDP_LAST_BIND_ERR => stream.last_bind_err,
+        _ => return Err(ENOPROTOOPT),
+    })
+}
+
+/// SIOCINQ, SIOCOUTQ and SIOCATMARK.
+///
+/// # Errors
+///
+/// `EINVAL` for a listener, `ENOIOCTLCMD` for anything else.
+pub(crate) fn ioctl(sock: &SdpSock, cmd: i32) -> Result<i32> {
+    let mut locked = sock.lock();
+    if locked.stream().state == State::Listen {
+        return Err(EINVAL);
+    }
+    Ok(match cmd {
+        bindings::SDP_CONST_SIOCINQ => locked.stream().rx.bytes() as i32,
+        bindings::SDP_CONST_SIOCOUTQ => locked.unsent_bytes() as i32,
+        bindings::SDP_CONST_SIOCATMARK => 0,
+        _ => return Err(ENOIOCTLCMD),
+    })
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! poll(): what TCP would say of a socket in this state.
+
+use super::sock::SdpSock;
+use crate::bindings as b;
+
+const IN: u32 = b::SDP_CONST_EPOLLIN | b::SDP_CONST_EPOLLRDNORM;
+const OUT: u32 = b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLWRNORM;
+
+/// The events of a socket that is not locked: who changes one of them wakes the poller after.
+pub(crate) fn events(sock: &SdpSock) -> u32 {
+    let sk = sock.sk();
+    let state = u32::from(sk.state());
+    if state == b::TCP_LISTEN {
+        let queue = sock.accepts.lock();
+        return if queue.is_empty() { 0 } else { IN };
+    }
+    let mut mask = 0;
+    let shutdown = sk.shutdown();
+    if shutdown == b::SHUTDOWN_MASK || state == b::TCP_CLOSE {
+        mask |= b::SDP_CONST_EPOLLHUP;
+    }
+    if shutdown & b::RCV_SHUTDOWN != 0 {
+        mask |= IN | b::SDP_CONST_EPOLLRDHUP;
+    }
+    if state != b::TCP_SYN_SENT && state != b::TCP_SYN_RECV {
+        let target = sk.rcvlowat(false, i32::MAX as usize);
+        if sock.unread_bytes() as usize >= target {
+            mask |= IN;
+        }
+        mask |= writable(sock, shutdown);
+    }
+    if sk.err() != 0 {
+        mask |= b::SDP_CONST_EPOLLERR;
+    }
+    mask
+}
+
+fn writable(sock: &SdpSock, shutdown: u32) -> u32 {
+    let sk = sock.sk();
+    if shutdown & b::SEND_SHUTDOWN != 0 || sk.stream_writeable() {
+        return OUT;
+    }
+    // SAFETY: The object is valid, and the poller holds its `struct socket`.
+    unsafe {
+        b::sk_set_bit(b::SDP_CONST_ASYNC_NOSPACE, sk.as_ptr().cast());
+        b::set_nospace(sk.as_ptr().cast());
+        // Space that came before the flag was set would never be told.
+        b::smp_mb();
+    }
+    if sk.stream_writeable() {
+        OUT
+    } else {
+        0
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! recvmsg(): from the receive queue into the program's buffers.
+
+use kernel::bindings::iov_iter;
+use kernel::prelude::*;
+
+use super::sock::{
+    Locked,
+    SdpSock, //
+};
+use crate::bindings;
+use crate::net::errno::ENOTCONN;
+use crate::net::sock::{
+    intr_errno,
+    signal_pending, //
+};
+use crate::observe::stats::Counter;
+use crate::proto::state::State;
+
+/// One call of recvmsg().
+struct Recv {
+    iter: *mut iov_iter,
+    len: usize,
+    flags: u32,
+    timeo: i64,
+    /// Return as soon as there are so many bytes.
+    target: usize,
+    copied: usize,
+}
+
+impl Recv {
+    fn is(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Receives up to `len` bytes into `iter`; returns how many, 0 at the end of the stream.
+///
+/// # Errors
+///
+/// As `man 2 recv`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `ENOTCONN`, `EINVAL` for MSG_OOB,
+/// and what ended the connection.
+///
+/// # Safety
+///
+/// `iter` is a valid destination iterator; the caller is in process context.
+pub(crate) unsafe fn recvmsg(
+    sock: &SdpSock,
+    iter: *mut iov_iter,
+    len: usize,
+    flags: u32,
+) -> Result<usize> {
+    if flags & bindings::MSG_ERRQUEUE != 0 {
+        return Err(EAGAIN);
+    }
+    let mut locked = sock.lock();
+    if matches!(locked.stream().state, State::Listen) {
+        return Err(ENOTCONN);
+    }
+    if flags & bindings::MSG_OOB != 0 {
+        return Err(EINVAL);
+    }
+    let sk = sock.sk();
+    let mut recv = Recv {
+        iter,
+        len,
+        flags,
+        timeo: sk.rcvtimeo(flags & bindings::MSG_DONTWAIT != 0),
+        target: sk.rcvlowat(flags & bindings::MSG_WAITALL != 0, len),
+        copied: 0,
+    };
+    let result = locked.recv_all(&mut recv);
+    locked.finish_recv(&recv);
+    match result {
+        Err(e) if recv.copied == 0 => Err(e),
+        _ => Ok(recv.copied),
+    }
+}
+
+impl Locked<'_> {
+    fn recv_all(&mut self, recv: &mut Recv) -> Result {
+        loop {
+            self.copy_out(recv)?;
+            if recv.copied >= recv.target || recv.copied >= recv.len {
+                return Ok(());
+            }
+            // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
+            let before = self.stream().rx.bytes();
+            self.poll_queue();
+            if self.stream().rx.bytes() > before {
+                continue;
+            }
+            if self.must_stop(recv)? {
+                return Ok(());
+            }
+            recv.timeo = self.wait(recv.timeo);
+        }
+    }
+
+    /// Whether the call ends with what it has.
+    fn must_stop(&mut self, recv: &Recv) -> Result<bool> {
+        let sk = self.sk();
+        let ended = sk.rcv_shutdown() || self.stream().fin_received;
+        let closed = sk.state() == bindings::TCP_CLOSE as u8;
+        if recv.copied > 0 {
+            let stop = sk.err() != 0 || ended || closed || recv.timeo == 0 || signal_pending();
+            return Ok(stop);
+        }
+        if sk.err() != 0 {
+            sk.take_err()?;
+        }
+        if ended || sk.has_flag(bindings::sock_flags_SOCK_DONE) {
+            return Ok(true);
+        }
+        if closed {
+            return Err(ENOTCONN);
+        }
+        if recv.timeo == 0 {
+            return Err(EAGAIN);
+        }
+        if signal_pending() {
+            return Err(intr_errno(recv.timeo));
+        }
+        Ok(false)
+    }
+
+    /// Copies what the queue has.
+    fn copy_out(&mut self, recv: &mut Recv) -> Result {
+        if recv.is(bindings::MSG_PEEK) {
+            return self.peek(recv);
+        }
+        while recv.copied < recv.len {
+            let want = (recv.len - recv.copied).min(u32::MAX as usize) as u32;
+            let Some(front) = self.stream().rx.front() else {
+                break;
+            };
+            let want = want.min(front.len());
+            let got = if recv.is(bindings::MSG_TRUNC) {
+                want
+            } else {
+                front.copy_to_iter(0, want, recv.iter)
+            };
+            if got == 0 {
+                self.stats.inc(Counter::UserFault);
+                return Err(EFAULT);
+            }
+            recv.copied += got as usize;
+            if let Some(truesize) = self.stream().rx.consume(got) {
+                self.sk().rmem_uncharge(truesize);
+            }
+            if got < want {
+                self.stats.inc(Counter::UserFault);
+                return Err(EFAULT);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what lies behind the bytes that this call has already copied, and takes nothing.
+    fn peek(&mut self, recv: &mut Recv) -> Result {
+        let mut skip = recv.copied;
+        let count = self.stream().rx.len();
+        for i in 0..count {
+            let Some(frag) = self.stream().rx.get(i) else {
+                break;
+            };
+            let len = frag.len() as usize;
+            if skip >= len {
+                skip -= len;
+                continue;
+            }
+            let want = (len - skip).min(recv.len - recv.copied);
+            if want == 0 {
+                break;
+            }
+            let got = frag.copy_to_iter(skip as u32, want as u32, recv.iter) as usize;
+            recv.copied += got;
+            if got < want {
+                self.stats.inc(Counter::UserFault);
+                return Err(EFAULT);
+            }
+            skip = 0;
+        }
+        Ok(())
+    }
+
+    /// Posts new receives for what was read, and looks at the CQ once more.
+    fn finish_recv(&mut self, recv: &Recv) {
+        if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {
+            self.stats.add(Counter::RxCopiedBytes, recv.copied as u64);
+            self.refill();
+            self.flush();
+        }
+        self.poll_queue();
+    }
+}

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From the adapter to the receive queue: completions, messages, posted receives.
+//!
+//! Whoever holds the socket lock polls. The adapter's notification schedules BH work; if a system
+//! call holds the lock then, its `release_cb` does the work before the lock is free.
+
+use kernel::prelude::*;
+
+use super::sock::{
+    sock_of,
+    with_bh_lock,
+    Locked,
+    Want,
+    BH_OFFSET, //
+};
+use super::stream::{
+    IDLE_RECEIVES,
+    LARGE_BYTES,
+    SMALL_BYTES, //
+};
+use crate::bindings;
+use crate::net::errno::{
+    ECONNRESET,
+    ENOBUFS,
+    ENOTCONN,
+    EPROTO, //
+};
+use crate::mm::frag::Frag;
+use crate::observe::stats::Counter;
+use crate::proto::bsdh::Class;
+use crate::proto::hello::Features;
+use crate::proto::message::{
+    Body,
+    Message,
+    MAX_BODY, //
+};
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::proto::violation::Violation;
+use crate::rdma::dma::Mapped;
+use crate::rdma::link::{
+    Completion,
+    POLL_BATCH,
+    RECV_DEPTH, //
+};
+
+/// How often the CQ is looked at again because something came while it was armed, before the rest
+/// is left to another run.
+const ROUNDS: usize = 16;
+
+/// The BH work of a socket: its CQ may have completions.
+pub(super) unsafe extern "C" fn run_bh(work: *mut kernel::bindings::work_struct) {
+    // SAFETY: The item is that of a socket of ours.
+    let sock = unsafe { sock_of(work.cast(), BH_OFFSET) };
+    with_bh_lock(&sock, |locked| locked.process());
+}
+
+impl Locked<'_> {
+    /// Handles all completions, posts what may be posted, and asks for the next notification.
+    pub(crate) fn process(&mut self) {
+        if !self.may_poll() {
+            return;
+        }
+        for _ in 0..ROUNDS {
+            self.poll_queue();
+            if !self.arm() {
+                return;
+            }
+        }
+        self.sock().requeue_bh();
+    }
+
+    /// Handles all completions and posts what may be posted.
+    pub(crate) fn poll_queue(&mut self) {
+        if self.take_completions() > 0 {
+            self.refill();
+            self.flush();
+            self.wake_writer_if_due();
+        }
+    }
+
+    /// Asks for the next notification; `true` if the queue must be polled again.
+    pub(crate) fn arm(&mut self) -> bool {
+        let every = self.awaits_send_completion();
+        match &mut self.stream().link {
+            Some(link) => link.arm(every),
+            None => false,
+        }
+    }
+
+    fn wake_writer_if_due(&mut self) {
+        let sk = self.sk();
+        if sk.stream_writeable() && sk.wake_writer() {
+            self.stats.inc(Counter::WakeWriter);
+        }
+    }
+
+    /// What arrives before the HelloAck was handled waits in the queue.
+    fn may_poll(&mut self) -> bool {
+        !matches!(
+            self.stream().state,
+            State::Resolving | State::HelloSent | State::Closed
+        )
+    }
+
+    /// Handles what the CQ has; returns how many completions there were.
+    fn take_completions(&mut self) -> usize {
+        if !self.may_poll() {
+            return 0;
+        }
+        let mut total = 0;
+        let mut readable = false;
+        loop {
+            let mut batch = [None; POLL_BATCH];
+            let n = match &mut self.stream().link {
+                Some(link) => link.poll(&mut batch),
+                None => 0,
+            };
+            if n == 0 {
+                break;
+            }
+            total += n;
+            for completion in batch.into_iter().flatten() {
+                match completion {
+                    Completion::Sent(upto) => self.reap_sent(upto),
+                    Completion::Received(len) => readable |= self.received(len),
+                    Completion::Failed(status) => self.completion_failed(status),
+                }
+            }
+        }
+        if total > 0 {
+            self.stats.add(Counter::Completions, total as u64);
+        }
+        if readable {
+            self.stats.inc(Counter::WakeReader);
+            self.sk().wake_reader();
+        }
+        total
+    }
+
+    fn completion_failed(&mut self, status: bindings::ib_wc_status) {
+        if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
+            // Somebody put the queue pair into its error state: the CM's event or our own
+            // teardown says why.
+            return;
+        }
+        self.stats.inc(Counter::CompletionError);
+        if self.stream().state == State::Dead {
+            return;
+        }
+        let unanswered = status == bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
+        if unanswered {
+            self.stats.inc(Counter::TimedOut);
+            self.fail(Event::Timeout, ETIMEDOUT);
+        } else {
+            self.stats.inc(Counter::ResetByPeer);
+            self.fail(Event::Abort, ECONNRESET);
+        }
+    }
+
+    /// Handles one message; returns whether a reader should be woken.
+    fn received(&mut self, len: u32) -> bool {
+        let Some((header, mapped)) = self.stream().link.as_mut().and_then(|l| l.take_receive())
+        else {
+            return false;
+        };
+        if self.stream().state == State::Dead {
+            self.discard(mapped);
+            return false;
+        }
+        if self.stream().state == State::HelloReceived && self.transition(Event::FirstReceive) {
+            self.want(Want::FirstReceive);
+        }
+        self.count_down_old_receives();
+        match self.check(&header, &mapped, len) {
+            Ok(message) => self.handle(&message, mapped),
+            Err(why) => {
+                self.discard(mapped);
+                self.violated(why);
+                true
+            }
+        }
+    }
+
+    fn check(&mut self, header: &[u8], mapped: &Mapped, len: u32) -> Result<Message, Violation> {
+        mapped.sync_for_cpu(0, len.min(mapped.len()));
+        let rest = mapped
+            .frag()
+            .and_then(|frag| frag.as_slice().get(..MAX_BODY))
+            .unwrap_or(&[]);
+        let message = Message::decode(header, rest, len)?;
+        let stream = self.stream();
+        stream.credits.received(&message.hdr)?;
+        stream.state.admits(&message.hdr)?;
+        Features::NONE.permit(message.hdr.mid)?;
+        Ok(message)
+    }
+
+    fn handle(&mut self, message: &Message, mapped: Mapped) -> bool {
+        self.stats.received(message.hdr.mid);
+        match message.body {
+            Body::Data if message.payload_len > 0 => {
+                self.take_payload(message, mapped);
+                return true;
+            }
+            Body::Data => self.stats.inc(Counter::CreditUpdateReceived),
+            Body::DisConn => self.disconn_received(),
+            Body::AbortConn => {
+                self.stats.inc(Counter::ResetByPeer);
+                self.fail(Event::AbortReceived, ECONNRESET);
+            }
+            Body::ChRcvBuf { size } => self.grow_receives(size),
+            Body::ChRcvBufAck { size } => {
+                if size < self.stream().peer_bytes {
+                    self.violated(Violation::BadReceiveSize);
+                }
+                self.stream().peer_bytes = size;
+            }
+            _ => self.violated(Violation::UnexpectedMid),
+        }
+        // The receive of a message without payload is posted again at once (rule C2).
+        self.recycle(mapped);
+        message.hdr.mid == crate::proto::bsdh::Mid::DisConn
+    }
+
+    fn take_payload(&mut self, message: &Message, mapped: Mapped) {
+        let truesize = mapped.len();
+        self.stats.add(Counter::RxBytes, message.payload_len.into());
+        // A reader that does not come must not make the peer's credits grow.
+        if self.stream().credits.peer_has_left() < Class::Payload.min_credits() {
+            let target = self.stream().recv_target;
+            self.stream().recv_target = (target * 2).min(RECV_DEPTH);
+        }
+        if message.payload_len <= truesize / 8 && self.compact(message, &mapped) {
+            self.recycle(mapped);
+            return;
+        }
+        let Some(mut frag) = mapped.into_frag() else {
+            return;
+        };
+        frag.skip(message.payload_offset);
+        frag.truncate(message.payload_len);
+        // `refill` has reserved the place.
+        if self.stream().rx.push(frag, truesize).is_err() {
+            self.sk().rmem_uncharge(truesize);
+            self.stats.inc(Counter::NoReceiveMemory);
+            self.send_abort();
+            self.fail(Event::Abort, ENOBUFS);
+        }
+    }
+
+    /// Copies a short payload behind the last one, so that its large buffer is free again.
+    fn compact(&mut self, message: &Message, mapped: &Mapped) -> bool {
+        let len = message.payload_len;
+        let offset = message.payload_offset as usize;
+        let Some(bytes) = mapped
+            .frag()
+            .and_then(|f| f.as_slice().get(offset..offset + len as usize))
+        else {
+            return false;
+        };
+        let room = self.stream().compact.as_ref().map_or(0, Frag::len);
+        let mut truesize = 0;
+        if room < len {
+            let sk = self.sk();
+            if !sk.rmem_charge(SMALL_BYTES) {
+                return false;
+            }
+            match Frag::alloc(0, bindings::SDP_CONST_GFP_ATOMIC) {
+                Ok(page) => self.stream().compact = Some(page),
+                Err(_) => {
+                    sk.rmem_uncharge(SMALL_BYTES);
+                    return false;
+                }
+            }
+            truesize = SMALL_BYTES;
+        }
+        let stream = self.stream();
+        let Some(piece) = stream.compact.as_mut().map(|free| free.split_front(len)) else {
+            return false;
+        };
+        piece.fill(bytes);
+        let merged = truesize == 0 && stream.rx.grow_last(|last| last.join(&piece));
+        // A second place in the ring is reserved for this.
+        if !merged && stream.rx.push(piece, truesize).is_err() {
+            self.sk().rmem_uncharge(truesize);
+            return false;
+        }
+        self.stats.add(Counter::RxCompactedBytes, len.into());
+        true
+    }
+
+    /// Posts a receive again that holds nothing of the stream.
+    fn recycle(&mut self, mapped: Mapped) {
+        let stream = self.stream();
+        if mapped.len() != stream.recv_size.bytes {
+            self.discard(mapped);
+            return;
+        }
+        let Some(link) = stream.link.as_mut() else {
+            return self.discard(mapped);
+        };
+        let truesize = mapped.len();
+        match link.repost(mapped) {
+            Ok(()) => {
+                stream.credits.posted(1);
+                self.stats.inc(Counter::RecvPosted);
+            }
+            Err(_) => {
+                self.sk().rmem_uncharge(truesize);
+                self.stats.inc(Counter::PostFailed);
+            }
+        }
+    }
+
+    fn discard(&mut self, mapped: Mapped) {
+        self.sk().rmem_uncharge(mapped.len());
+    }
+
+    /// Posts receives up to the target, as far as the receive buffer and the memory allow.
+    pub(crate) fn refill(&mut self) {
+        while self.wants_receive() {
+            if self.post_one().is_err() {
+                self.stats.inc(Counter::NoReceiveMemory);
+                let posted = self.receives_posted();
+                if posted < IDLE_RECEIVES {
+                    self.want(Want::Refill);
+                }
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn receives_posted(&mut self) -> u32 {
+        self.stream().link.as_ref().map_or(0, |l| l.receives_posted())
+    }
+
+    fn wants_receive(&mut self) -> bool {
+        let sk = self.sk();
+        let stream = self.stream();
+        let Some(link) = &stream.link else {
+            return false;
+        };
+        let posted = link.receives_posted();
+        if stream.fin_received || posted >= stream.recv_target || link.recv_room() == 0 {
+            return false;
+        }
+        // The least that a connection needs is posted even into the smallest buffer.
+        (stream.rx.is_empty() && posted < IDLE_RECEIVES)
+            || sk.rmem() + stream.recv_size.bytes <= sk.rcvbuf()
+    }
+
+    fn post_one(&mut self) -> Result {
+        let (gfp, flags) = self.gfp();
+        let sk = self.sk();
+        let size = self.stream().recv_size.bytes;
+        // A place for its payload, and one for a compacted one.
+        let posted = self.receives_posted() as usize;
+        self.stream().rx.reserve(2 * posted + 2, flags)?;
+        if !sk.rmem_charge(size) {
+            return Err(ENOBUFS);
+        }
+        let result = Frag::alloc((size / SMALL_BYTES).trailing_zeros(), gfp).and_then(|frag| {
+            let link = self.stream().link.as_mut().ok_or(ENOTCONN)?;
+            link.post_receive(frag)
+        });
+        if let Err(e) = result {
+            sk.rmem_uncharge(size);
+            return Err(e);
+        }
+        self.stream().credits.posted(1);
+        self.stats.inc(Counter::RecvPosted);
+        Ok(())
+    }
+
+    /// The peer asks for larger receives because it has much to send.
+    fn grow_receives(&mut self, wanted: u32) {
+        let affordable = self.sk().rcvbuf() / 8;
+        let stream = self.stream();
+        stream.recv_target = RECV_DEPTH;
+        let now = stream.recv_size.bytes;
+        if now < LARGE_BYTES && wanted >= LARGE_BYTES && affordable >= LARGE_BYTES {
+            stream.recv_size.bytes = LARGE_BYTES;
+            stream.recv_size.old_left = stream.link.as_ref().map_or(0, |l| l.receives_posted());
+        }
+        if stream.recv_size.old_left == 0 {
+            stream.pending.ch_rcv_buf_ack = Some(stream.recv_size.bytes);
+        }
+    }
+
+    /// One more receive of the former size is used up; after the last the peer may be told.
+    fn count_down_old_receives(&mut self) {
+        let size = &mut self.stream().recv_size;
+        if size.old_left == 0 {
+            return;
+        }
+        size.old_left -= 1;
+        if size.old_left == 0 {
+            let bytes = size.bytes;
+            self.stream().pending.ch_rcv_buf_ack = Some(bytes);
+        }
+    }
+
+    /// The peer broke the protocol.
+    fn violated(&mut self, why: Violation) {
+        self.stats.violation(why);
+        self.stats.inc(Counter::AbortedViolation);
+        self.send_abort();
+        self.fail(Event::Abort, EPROTO);
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! sendmsg(): from the program's buffers into the send queue.
+
+use core::ptr::NonNull;
+
+use kernel::bindings::iov_iter;
+use kernel::prelude::*;
+
+use super::sock::{
+    Locked,
+    SdpSock, //
+};
+use crate::bindings;
+use crate::net::errno::{
+    ENOBUFS,
+    EOPNOTSUPP, //
+};
+use crate::mm::frag::Frag;
+use crate::net::sock::Sk;
+use crate::observe::stats::Counter;
+
+/// One call of sendmsg().
+struct Send {
+    iter: *mut iov_iter,
+    flags: u32,
+    timeo: i64,
+    copied: usize,
+}
+
+/// Sends what `iter` holds; returns how much was taken.
+///
+/// # Errors
+///
+/// As `man 2 send`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `EPIPE` (with SIGPIPE unless
+/// MSG_NOSIGNAL), `EOPNOTSUPP` for MSG_OOB, and what ended the connection.
+///
+/// # Safety
+///
+/// `iter` is a valid source iterator; the caller is in process context.
+pub(crate) unsafe fn sendmsg(sock: &SdpSock, iter: *mut iov_iter, flags: u32) -> Result<usize> {
+    if flags & bindings::MSG_OOB != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let mut locked = sock.lock();
+    let nonblock = flags & bindings::MSG_DONTWAIT != 0;
+    let mut send = Send {
+        iter,
+        flags,
+        timeo: sock.sk().sndtimeo(nonblock),
+        copied: 0,
+    };
+    let result = locked.send_all(&mut send);
+    locked.finish_send(&send);
+    match result {
+        Ok(()) => Ok(send.copied),
+        // What was taken counts more than why it ended.
+        Err(_) if send.copied > 0 => Ok(send.copied),
+        Err(e) => Err(stream_error(sock.sk(), flags, e)),
+    }
+}
+
+/// The error that is to be reported instead of `EPIPE`, with the signal if it is that.
+fn stream_error(sk: Sk, flags: u32, e: Error) -> Error {
+    // SAFETY: The object is valid, and we are in process context.
+    let code = unsafe { bindings::sk_stream_error(sk.as_ptr(), flags as i32, e.to_errno()) };
+    Error::from_errno(code)
+}
+
+fn remaining(send: &Send) -> usize {
+    // SAFETY: The caller of `sendmsg` vouches for the iterator.
+    unsafe { bindings::iov_iter_count(send.iter.cast()) }
+}
+
+impl Locked<'_> {
+    fn send_all(&mut self, send: &mut Send) -> Result {
+        self.wait_connected(send)?;
+        self.check_sendable()?;
+        self.poll_queue();
+        self.stream().more = send.flags & bindings::MSG_MORE != 0;
+        while remaining(send) > 0 {
+            self.check_sendable()?;
+            if !self.sk().stream_memory_free() {
+                self.wait_memory(send)?;
+                continue;
+            }
+            match self.copy_some(send) {
+                Ok(n) => {
+                    send.copied += n;
+                    if self.stream().tx.bytes() >= self.stream().peer_bytes {
+                        self.flush();
+                    }
+                }
+                Err(e) if e == ENOBUFS => {
+                    self.stats.inc(Counter::NoSendMemory);
+                    self.wait_memory(send)?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_sendable(&mut self) -> Result {
+        let sk = self.sk();
+        if sk.err() != 0 || sk.snd_shutdown() || !self.stream().state.can_send() {
+            return Err(EPIPE);
+        }
+        Ok(())
+    }
+
+    /// A socket that is being connected: waits until it is.
+    fn wait_connected(&mut self, send: &mut Send) -> Result {
+        if self.stream().state.can_send() || self.sk().snd_shutdown() {
+            return Ok(());
+        }
+        let mut timeo = send.timeo as kernel::ffi::c_long;
+        // SAFETY: The lock is held by a system call, as the function wants it.
+        let ret = unsafe {
+            bindings::sk_stream_wait_connect(self.sk().as_ptr(), &raw mut timeo)
+        };
+        send.timeo = timeo as i64;
+        kernel::error::to_result(ret)
+    }
+
+    /// Waits until there is space in the send buffer.
+    fn wait_memory(&mut self, send: &mut Send) -> Result {
+        // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
+        unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
+        self.stream().more = false;
+        self.flush();
+        // The completion that makes space may have come already.
+        while self.arm() {
+            self.poll_queue();
+        }
+        let mut timeo = send.timeo as kernel::ffi::c_long;
+        // SAFETY: The lock is held by a system call, as the function wants it.
+        let ret = unsafe {
+            bindings::sk_stream_wait_memory(self.sk().as_ptr(), &raw mut timeo)
+        };
+        send.timeo = timeo as i64;
+        self.stream().more = send.flags & bindings::MSG_MORE != 0;
+        kernel::error::to_result(ret)
+    }
+
+    /// Copies as much as fits into the current page; returns how much.
+    fn copy_some(&mut self, send: &mut Send) -> Result<usize> {
+        let sk = self.sk();
+        self.stream().tx.reserve(1, GFP_KERNEL).map_err(|_| ENOBUFS)?;
+        // SAFETY: The object is valid; the page fragment is the task's or the socket's own, which
+        // the lock (or being the current task) guards.
+        let (page, offset, room) = unsafe {
+            let pfrag = bindings::sk_page_frag(sk.as_ptr().cast());
+            if !bindings::sk_page_frag_refill(sk.as_ptr(), pfrag.cast()) {
+                return Err(ENOBUFS);
+            }
+            let pfrag = &*pfrag.cast::<bindings::page_frag>();
+            (pfrag.page, pfrag.offset, pfrag.size - pfrag.offset)
+        };
+        let page = NonNull::new(page).ok_or(ENOBUFS)?;
+        let want = remaining(send).min(room as usize).min(sk.sndbuf() as usize);
+        if !sk.wmem_schedule(want as u32) {
+            return Err(ENOBUFS);
+        }
+        // SAFETY: The page has `room` bytes at `offset` that nobody else uses; the iterator is
+        // valid. May fault and sleep.
+        let copied = unsafe {
+            bindings::copy_page_from_iter(page.as_ptr().cast(), offset as usize, want, send.iter)
+        };
+        if copied == 0 {
+            self.stats.inc(Counter::UserFault);
+            return Err(EFAULT);
+        }
+        let len = copied as u32;
+        // SAFETY: As above; the bytes are ours from now on.
+        unsafe {
+            let pfrag = bindings::sk_page_frag(sk.as_ptr().cast()).cast::<bindings::page_frag>();
+            (*pfrag).offset += len;
+        }
+        sk.wmem_charge(len);
+        self.stats.add(Counter::TxCopiedBytes, copied as u64);
+        // SAFETY: The page is valid and holds the range.
+        let merged = self
+            .stream()
+            .tx
+            .grow_last(|last| unsafe { last.extend(page, offset, len) as u32 * len });
+        if !merged {
+            // SAFETY: As above.
+            let frag = unsafe { Frag::get(page, offset, len) };
+            // The place was reserved.
+            self.stream().tx.push(frag, 0).map_err(|_| ENOBUFS)?;
+        }
+        Ok(copied)
+    }
+
+    fn finish_send(&mut self, send: &Send) {
+        self.stream().more = send.flags & bindings::MSG_MORE != 0;
+        self.flush();
+        if self.awaits_send_completion() {
+            while self.arm() {
+                self.poll_queue();
+            }
+        }
+    }
+}

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The socket object and its lock.
+//!
+//! One `sk_alloc` object holds the core's `struct inet_sock`, the IPv6 part and our state behind
+//! them. [`Locked`] is the proof that the socket lock is held, and the only way to the stream.
+//!
+//! # Lock order
+//!
+//! 1. `listen::LISTENERS` (a mutex around the CM's listening ids)
+//! 2. the socket lock (`lock_sock`)
+//! 3. `bind::TABLE`, `local::PENDING`, `SdpSock::events`, `SdpSock::accepts` (mutexes, leaves)
+//!
+//! CM handlers take only leaves. Nothing that takes a CM id's handler mutex is called under the
+//! socket lock.
+
+use core::cell::UnsafeCell;
+use core::mem::{
+    offset_of,
+    MaybeUninit, //
+};
+use core::ops::Deref;
+use core::ptr::{
+    self,
+    NonNull, //
+};
+
+use kernel::prelude::*;
+use kernel::sync::aref::{
+    ARef,
+    AlwaysRefCounted, //
+};
+use kernel::sync::atomic::{
+    ordering::{
+        Full,
+        Relaxed, //
+    },
+    Atomic, //
+};
+use kernel::sync::{
+    new_mutex,
+    Mutex, //
+};
+use kernel::types::Opaque;
+
+use super::accept::AcceptQueue;
+use super::stream::Stream;
+use super::worker::CmSide;
+use crate::bindings;
+use crate::net::sock::Sk;
+use crate::net::work::{
+    BhWork,
+    Timer,
+    Work, //
+};
+use crate::observe::stats::{
+    Counter,
+    Stats, //
+};
+use crate::rdma::cm;
+use crate::rdma::link::Notify;
+
+/// What the socket's worker is asked to do.
+#[derive(Copy, Clone, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Want {
+    /// Start a connection.
+    Connect,
+    /// Answer a request.
+    Accept,
+    /// The first message of a child arrived before the CM's word.
+    FirstReceive,
+    /// The timer ran out.
+    Timeout,
+    /// Post receives for which there was no memory.
+    Refill,
+    /// End the CM's listening.
+    Unlisten,
+    /// Give everything back that belongs to the connection.
+    Teardown,
+}
+
+const WANTS: usize = Want::Teardown as usize + 1;
+
+/// A socket of ours.
+///
+/// # Invariants
+///
+/// Lives in memory of `sk_alloc` or `sk_clone` for the proto of [`crate::net::family`], which
+/// starts with the `inet_sock`; `stream` is accessed only under the socket lock, `cm` only by the
+/// socket's worker.
+#[repr(C)]
+pub(crate) struct SdpSock {
+    inet: Opaque<bindings::inet_sock>,
+    pinfo6: Opaque<bindings::ipv6_pinfo>,
+    pub(super) work: Work,
+    bh: BhWork,
+    timer: Timer,
+    wants: [Atomic<i32>; WANTS],
+    /// Completions came while a system call held the lock; `release_cb` takes care of them.
+    deferred: Atomic<i32>,
+    /// The events of the CM that the worker has not seen.
+    pub(super) events: Mutex<KVec<cm::Event>>,
+    /// Connections that wait for accept(), of a listener.
+    pub(super) accepts: Mutex<AcceptQueue>,
+    pub(super) cm: UnsafeCell<CmSide>,
+    stream: UnsafeCell<Stream>,
+    pub(crate) stats: Stats,
+}
+
+// SAFETY: Every field is made for use by several threads, or guarded as the type invariant says.
+unsafe impl Send for SdpSock {}
+// SAFETY: As above.
+unsafe impl Sync for SdpSock {}
+
+// SAFETY: The core counts the references of a `struct sock`.
+unsafe impl AlwaysRefCounted for SdpSock {
+    fn inc_ref(&self) {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sock_hold(self.inet.get().cast()) };
+    }
+
+    unsafe fn dec_ref(obj: NonNull<Self>) {
+        // SAFETY: The caller gives its reference away.
+        unsafe { bindings::sock_put(obj.as_ptr().cast()) };
+    }
+}
+
+/// The size of the object and where its parts are, for `struct proto`.
+pub(crate) const OBJ_SIZE: usize = core::mem::size_of::<SdpSock>();
+pub(crate) const PINFO6_OFFSET: usize = offset_of!(SdpSock, pinfo6);
+
+impl SdpSock {
+    /// Initialises our part of a new object.
+    ///
+    /// # Safety
+    ///
+    /// `sk` is an object of our proto, new or just cloned, that nobody else can see; what our part
+    /// holds is overwritten.
+    pub(crate) unsafe fn init(sk: *mut bindings::sock) {
+        let this = sk.cast::<Self>();
+        // SAFETY: The memory is ours alone, and large enough. The initialisers cannot fail.
+        unsafe {
+            Work::init(&raw mut (*this).work, super::worker::run);
+            BhWork::init(&raw mut (*this).bh, super::rx::run_bh);
+            Timer::init(&raw mut (*this).timer, super::worker::run_timer);
+            (&raw mut (*this).wants).write([const { Atomic::new(0) }; WANTS]);
+            (&raw mut (*this).deferred).write(Atomic::new(0));
+            let Ok(()) = pin_init::PinInit::<_, core::convert::Infallible>::__pinned_init(
+                new_mutex!(KVec::new(), "sdp_events"),
+                &raw mut (*this).events,
+            );
+            let Ok(()) = pin_init::PinInit::<_, core::convert::Infallible>::__pinned_init(
+                new_mutex!(AcceptQueue::new(), "sdp_accepts"),
+                &raw mut (*this).accepts,
+            );
+            (&raw mut (*this).cm).write(UnsafeCell::new(CmSide::new()));
+            (&raw mut (*this).stream).write(UnsafeCell::new(Stream::new()));
+            (&raw mut (*this).stats).write(Sk::new(sk).net().stats());
+
+            let pinfo6 = (&raw mut (*this).pinfo6).cast::<bindings::ipv6_pinfo>();
+            ptr::write_bytes(pinfo6, 0, 1);
+            (*pinfo6).hop_limit = -1;
+            let inet = sk.cast::<bindings::inet_sock>();
+            (*inet).pinet6 = pinfo6;
+            (*inet).mc_list = ptr::null_mut();
+            (*inet).ipv6_fl_list = ptr::null_mut();
+            (*inet).inet_opt = ptr::null_mut();
+
+            bindings::sock_lock_init(
+                sk.cast(),
+                c"slock-AF_INET_SDP".as_char_ptr(),
+                kernel::static_lock_class!().as_ptr().cast(),
+                c"sk_lock-AF_INET_SDP".as_char_ptr(),
+                kernel::static_lock_class!().as_ptr().cast(),
+            );
+            (*sk).sk_destruct = Some(destruct);
+            (*sk).sk_write_space = Some(write_space);
+        }
+    }
+
+    /// The object of a socket that the core passes to us.
+    ///
+    /// # Safety
+    ///
+    /// `sk` is of our proto and outlives the borrow.
+    pub(crate) unsafe fn from_raw<'a>(sk: *mut bindings::sock) -> &'a Self {
+        // SAFETY: As the caller promises.
+        unsafe { &*sk.cast::<Self>() }
+    }
+
+    /// The core's part.
+    pub(crate) fn sk(&self) -> Sk {
+        // SAFETY: The value is used only while `self` is borrowed.
+        unsafe { Sk::new(self.inet.get().cast()) }
+    }
+
+    /// Takes the socket lock; may sleep.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        // SAFETY: The object is valid.
+        unsafe { bindings::lock_sock(self.inet.get().cast()) };
+        Locked {
+            sock: self,
+            release: Release::Owner,
+        }
+    }
+
+    /// Takes the lock in BH context, unless a system call holds it: then the completions are
+    /// left to its `release_cb`.
+    fn lock_bh_or_defer(&self) -> Option<Locked<'_>> {
+        // SAFETY: The object is valid, and BHs are off.
+        unsafe {
+            bindings::bh_lock_sock(self.inet.get().cast());
+            if bindings::sock_owned_by_user(self.inet.get().cast()) {
+                self.deferred.store(1, Relaxed);
+                bindings::bh_unlock_sock(self.inet.get().cast());
+                self.stats.inc(Counter::Deferred);
+                return None;
+            }
+        }
+        Some(Locked {
+            sock: self,
+            release: Release::Bh,
+        })
+    }
+
+    /// The lock, where the core holds its spin lock for us, in atomic context.
+    ///
+    /// # Safety
+    ///
+    /// The caller was called with the lock held, or is the last user of the socket.
+    pub(crate) unsafe fn locked_by_core(&self) -> Locked<'_> {
+        Locked {
+            sock: self,
+            release: Release::Core,
+        }
+    }
+
+    /// The lock, where the core owns it for us, in process context.
+    ///
+    /// # Safety
+    ///
+    /// The caller was called by a system call's path that owns the lock.
+    pub(crate) unsafe fn locked_by_owner(&self) -> Locked<'_> {
+        Locked {
+            sock: self,
+            release: Release::CoreOwner,
+        }
+    }
+
+    /// Bytes that wait to be read, for poll(), which takes no lock.
+    pub(crate) fn unread_bytes(&self) -> u32 {
+        // SAFETY: A number that is read whole; `Stream` stays where it is while the socket lives.
+        unsafe { ptr::read_volatile((*self.stream.get()).rx.bytes_ptr()) }
+    }
+
+    /// Whether completions wait that a BH could not handle; asked once.
+    pub(crate) fn take_deferred(&self) -> bool {
+        self.deferred.load(Relaxed) != 0 && self.deferred.xchg(0, Full) != 0
+    }
+
+    /// Asks the worker for something; in any context.
+    pub(crate) fn want(&self, what: Want) {
+        if let Some(flag) = self.wants.get(what as usize) {
+            flag.store(1, Relaxed);
+        }
+        self.kick();
+    }
+
+    /// Runs the worker soon.
+    pub(crate) fn kick(&self) {
+        self.inc_ref();
+        if !self.work.queue() {
+            // SAFETY: The reference was just taken; a queued item has its own.
+            unsafe { Self::dec_ref(self.into()) };
+        }
+    }
+
+    /// Has the completions handled soon.
+    pub(crate) fn requeue_bh(&self) {
+        self.inc_ref();
+        if !self.bh.queue() {
+            // SAFETY: As in `kick`.
+            unsafe { Self::dec_ref(self.into()) };
+        }
+    }
+
+    /// What the worker was asked for, once.
+    pub(super) fn take_want(&self, what: Want) -> bool {
+        self.wants
+            .get(what as usize)
+            .is_some_and(|flag| flag.xchg(0, Full) != 0)
+    }
+
+    /// Starts the socket's timer, or moves it.
+    pub(crate) fn start_timer(&self, ms: u32) {
+        self.inc_ref();
+        if self.timer.start(ms) {
+            // SAFETY: The reference was just taken; the running timer has its own.
+            unsafe { Self::dec_ref(self.into()) };
+        }
+    }
+
+    pub(crate) fn stop_timer(&self) {
+        if self.timer.stop() {
+            // SAFETY: The timer had a reference and does not run any more.
+            unsafe { Self::dec_ref(self.into()) };
+        }
+    }
+}
+
+impl Notify for SdpSock {
+    fn on_completion(&self) {
+        self.stats.inc(Counter::Interrupts);
+        self.requeue_bh();
+    }
+
+    fn on_fatal(&self) {
+        self.want(Want::Teardown);
+    }
+}
+
+impl cm::Handler for SdpSock {
+    fn on_event(&self, event: cm::Event) {
+        if event.kind == cm::Kind::Other {
+            return;
+        }
+        if self.events.lock().push(event, GFP_KERNEL).is_err() {
+            // An event lost: end the connection rather than wait for ever.
+            self.want(Want::Teardown);
+            return;
+        }
+        self.kick();
+    }
+}
+
+/// The socket of a work item, with the reference that the queued item held.
+///
+/// # Safety
+///
+/// `work` is the item at `offset` of an object, and runs.
+pub(super) unsafe fn sock_of(work: *mut kernel::bindings::work_struct, offset: usize) -> ARef<SdpSock> {
+    // SAFETY: As the caller promises.
+    unsafe {
+        let this = work.cast::<u8>().sub(offset).cast::<SdpSock>();
+        ARef::from_raw(NonNull::new_unchecked(this))
+    }
+}
+
+pub(super) const WORK_OFFSET: usize = offset_of!(SdpSock, work);
+pub(super) const BH_OFFSET: usize = offset_of!(SdpSock, bh);
+/// A `delayed_work` starts with its `work_struct`.
+pub(super) const TIMER_OFFSET: usize = offset_of!(SdpSock, timer);
+
+/// Runs `f` in BH context under the lock, or leaves the work to whoever holds it.
+pub(super) fn with_bh_lock(sock: &SdpSock, f: impl FnOnce(&mut Locked<'_>)) {
+    if let Some(mut locked) = sock.lock_bh_or_defer() {
+        f(&mut locked);
+    }
+}
+
+/// How the lock is given back.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Release {
+    Owner,
+    Bh,
+    Core,
+    CoreOwner,
+}
+
+/// A socket whose lock is held.
+pub(crate) struct Locked<'a> {
+    sock: &'a SdpSock,
+    release: Release,
+}
+
+impl Deref for Locked<'_> {
+    type Target = SdpSock;
+
+    fn deref(&self) -> &SdpSock {
+        self.sock
+    }
+}
+
+impl<'a> Locked<'a> {
+    /// The state behind the lock.
+    pub(crate) fn stream(&mut self) -> &mut Stream {
+        // SAFETY: The lock is held, and `&mut self` keeps this the only borrow.
+        unsafe { &mut *self.sock.stream.get() }
+    }
+
+    /// The socket itself, for calls that outlive a borrow of the stream.
+    pub(crate) fn sock(&self) -> &'a SdpSock {
+        self.sock
+    }
+
+    /// Memory flags for this context.
+    pub(crate) fn gfp(&self) -> (bindings::gfp_t, kernel::alloc::Flags) {
+        if matches!(self.release, Release::Owner | Release::CoreOwner) {
+            (bindings::SDP_CONST_GFP_KERNEL, GFP_KERNEL)
+        } else {
+            (bindings::SDP_CONST_GFP_ATOMIC, GFP_ATOMIC)
+        }
+    }
+
+    /// Gives the lock back, sleeps until woken or for `timeo` jiffies, and takes it again.
+    ///
+    /// Returns the time left. Only for the owner of the lock (process context).
+    pub(crate) fn wait(&mut self, timeo: i64) -> i64 {
+        Waiter::run(self.sock.sk().as_ptr(), timeo)
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let sk = self.sock.inet.get();
+        // SAFETY: The lock is held in this way.
+        unsafe {
+            match self.release {
+                Release::Owner => bindings::release_sock(sk.cast()),
+                Release::Bh => bindings::bh_unlock_sock(sk.cast()),
+                Release::Core | Release::CoreOwner => {}
+            }
+        }
+    }
+}
+
+/// A wait on the socket's queue.
+struct Waiter;
+
+impl Waiter {
+    fn run(sk: *mut bindings::sock, timeo: i64) -> i64 {
+        let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
+        let entry = entry.as_mut_ptr();
+        // SAFETY: The entry lives until it is removed again, below; the caller owns the lock. An
+        // orphan has no queue any more, but nobody can be in a system call on it either.
+        unsafe {
+            bindings::init_wait_woken(entry.cast());
+            let queue = bindings::sk_sleep(sk.cast());
+            bindings::add_wait_queue(queue.cast(), entry.cast());
+            bindings::release_sock(sk);
+            let left = bindings::wait_woken(
+                entry.cast(),
+                kernel::bindings::TASK_INTERRUPTIBLE,
+                timeo as _,
+            );
+            bindings::lock_sock(sk.cast());
+            bindings::remove_wait_queue(queue.cast(), entry.cast());
+            left as i64
+        }
+    }
+}
+
+/// The last reference is gone. May run in softirq: the queues and the CM id, which need a process
+/// to be destroyed, went with the connection.
+unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
+    let this = sk.cast::<SdpSock>();
+    // SAFETY: Nobody else has a reference. Of our part, only what owns something is dropped: the
+    // bytes that nobody read, and empty containers.
+    unsafe {
+        (*this).locked_by_core().free_queues();
+        ptr::drop_in_place((*this).stream.get());
+        ptr::drop_in_place(&raw mut (*this).events);
+        ptr::drop_in_place(&raw mut (*this).accepts);
+        bindings::inet6_sock_destruct(sk);
+    }
+}
+
+/// The core says that there may be space to write, after SO_SNDBUF.
+unsafe extern "C" fn write_space(sk: *mut bindings::sock) {
+    // SAFETY: The core passes a valid socket of ours.
+    unsafe { Sk::new(sk) }.wake_writer();
+}

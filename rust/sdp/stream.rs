@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The state of a connection, behind the socket lock.
+
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+
+use super::sock::{
+    Locked,
+    SdpSock, //
+};
+use crate::bindings;
+use crate::mm::frag::Frag;
+use crate::mm::queue::FragQueue;
+use crate::net::addr::Addr;
+use crate::observe::stats::Counter;
+use crate::proto::credits::Credits;
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::link::Link;
+
+/// Payload of a receive while a connection is idle: one page.
+pub(crate) const SMALL_BYTES: u32 = 4096;
+/// Payload of a receive when data flows.
+pub(crate) const LARGE_ORDER: u32 = 3;
+pub(crate) const LARGE_BYTES: u32 = SMALL_BYTES << LARGE_ORDER;
+/// Receives posted for an idle connection. Data needs four credits, so this is room for three.
+pub(crate) const IDLE_RECEIVES: u32 = 6;
+
+/// What the user has set.
+#[derive(Copy, Clone)]
+pub(crate) struct Options {
+    pub(crate) nodelay: bool,
+    pub(crate) cork: bool,
+    pub(crate) keepidle_s: i32,
+    pub(crate) keepintvl_s: i32,
+    pub(crate) keepcnt: i32,
+    pub(crate) user_timeout_ms: i32,
+    pub(crate) zcopy_thresh_bytes: i32,
+}
+
+/// Control messages that wait to be sent.
+#[derive(Copy, Clone, Default)]
+pub(crate) struct Pending {
+    /// Ask for receives of this size.
+    pub(crate) ch_rcv_buf: Option<u32>,
+    /// Tell that all receives now have this size.
+    pub(crate) ch_rcv_buf_ack: Option<u32>,
+    /// Tell that no more data comes, behind the data.
+    pub(crate) disconn: bool,
+}
+
+/// The receiving side's sizes.
+#[derive(Copy, Clone)]
+pub(crate) struct RecvSize {
+    /// Payload that a new receive takes.
+    pub(crate) bytes: u32,
+    /// Receives of the former size that are still posted.
+    pub(crate) old_left: u32,
+}
+
+pub(crate) struct Stream {
+    pub(crate) state: State,
+    pub(crate) credits: Credits,
+    pub(crate) link: Option<Link>,
+    pub(crate) options: Options,
+    pub(crate) pending: Pending,
+    /// Bytes of the user that are not yet in a message.
+    pub(crate) tx: FragQueue,
+    /// The last send had MSG_MORE.
+    pub(crate) more: bool,
+    /// Payload that the peer's receives take.
+    pub(crate) peer_bytes: u32,
+    /// The peer was asked for larger receives.
+    pub(crate) asked_for_larger: bool,
+    /// The number of the last message that was not full, while it is in flight.
+    pub(crate) small_in_flight: Option<u32>,
+    /// Bytes received that the user has not read.
+    pub(crate) rx: FragQueue,
+    /// The free rest of the page into which short payloads are copied.
+    pub(crate) compact: Option<Frag>,
+    pub(crate) recv_size: RecvSize,
+    /// Receives to keep posted while memory allows.
+    pub(crate) recv_target: u32,
+    /// The peer's DisConn was received: end of file behind the queue.
+    pub(crate) fin_received: bool,
+    pub(crate) local: Addr,
+    pub(crate) peer: Addr,
+    /// The listener, until the child is in its queue.
+    pub(crate) parent: Option<ARef<SdpSock>>,
+    /// Stands in the bind table.
+    pub(crate) bound: bool,
+    /// The connection started here, and has the nonce of a local one.
+    pub(crate) nonce: u64,
+    pub(crate) last_bind_err: i32,
+    /// The worker has given everything back.
+    pub(crate) torn_down: bool,
+    /// The worker shall end the CM's listening.
+    pub(crate) unlisten: bool,
+}
+
+impl Stream {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: State::Closed,
+            credits: Credits::new(),
+            link: None,
+            options: Options {
+                nodelay: false,
+                cork: false,
+                keepidle_s: 7200,
+                keepintvl_s: 75,
+                keepcnt: 9,
+                user_timeout_ms: 0,
+                zcopy_thresh_bytes: 65536,
+            },
+            pending: Pending::default(),
+            tx: FragQueue::new(),
+            more: false,
+            peer_bytes: 0,
+            asked_for_larger: false,
+            small_in_flight: None,
+            rx: FragQueue::new(),
+            compact: None,
+            recv_size: RecvSize {
+                bytes: SMALL_BYTES,
+                old_left: 0,
+            },
+            recv_target: IDLE_RECEIVES,
+            fin_received: false,
+            local: Addr::ANY,
+            peer: Addr::ANY,
+            parent: None,
+            bound: false,
+            nonce: 0,
+            last_bind_err: 0,
+            torn_down: false,
+            unlisten: false,
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Moves the state on. An event that cannot happen is counted and changes nothing: `false`.
+    pub(crate) fn transition(&mut self, event: Event) -> bool {
+        let old = self.stream().state;
+        match old.on(event) {
+            Ok(new) => {
+                if new != old {
+                    self.stream().state = new;
+                    self.sk().set_state(new.tcp_state());
+                }
+                true
+            }
+            Err(_) => {
+                self.stats.inc(Counter::IllegalTransition);
+                kernel::pr_warn_once!("event {} in state {}\n", event.name(), old.name());
+                false
+            }
+        }
+    }
+
+    /// Ends the connection with an error for the user. The worker gives the rest back.
+    ///
+    /// What was received stays readable, as with TCP.
+    pub(crate) fn fail(&mut self, event: Event, why: Error) {
+        if self.stream().state == State::Dead {
+            return;
+        }
+        self.transition(event);
+        let sk = self.sk();
+        sk.set_err(why);
+        sk.add_shutdown(bindings::SHUTDOWN_MASK);
+        sk.set_flag(bindings::sock_flags_SOCK_DONE);
+        self.want(super::sock::Want::Teardown);
+        sk.wake_all();
+    }
+
+    /// Frees the bytes of both queues and their charges.
+    pub(crate) fn free_queues(&mut self) {
+        self.free_tx();
+        while let Some((frag, truesize)) = self.stream().rx.pop() {
+            drop(frag);
+            self.sk().rmem_uncharge(truesize);
+        }
+    }
+
+    /// Frees the bytes that wait to be sent.
+    pub(crate) fn free_tx(&mut self) {
+        let waiting = self.stream().tx.bytes();
+        while self.stream().tx.pop().is_some() {}
+        if waiting > 0 {
+            self.sk().wmem_uncharge(waiting);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From the send queue to the adapter: messages, credits, places.
+
+use kernel::prelude::*;
+
+use super::sock::Locked;
+use super::stream::LARGE_BYTES;
+use crate::mm::frag::Frag;
+use crate::net::errno::{
+    ECONNRESET,
+    ENOTCONN, //
+};
+use crate::observe::stats::Counter;
+use crate::proto::bsdh::{
+    Class,
+    BSDH_LEN, //
+};
+use crate::proto::message::{
+    Body,
+    MAX_BODY, //
+};
+use crate::proto::policy::{
+    push_now,
+    signal_now,
+    Tail, //
+};
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::link::{
+    Tag,
+    MAX_FRAGS,
+    SEND_DEPTH, //
+};
+
+/// Places in the send queue that data leaves to control messages.
+const CONTROL_PLACES: u32 = 3;
+
+impl Locked<'_> {
+    /// Sends all that may be sent now: control messages, data, the end of the stream, credits.
+    pub(crate) fn flush(&mut self) {
+        if !self.may_transmit() {
+            return;
+        }
+        self.flush_control();
+        self.flush_data();
+        self.flush_disconn();
+        self.flush_update();
+    }
+
+    fn may_transmit(&mut self) -> bool {
+        let stream = self.stream();
+        stream.link.is_some() && stream.state.is_connected()
+    }
+
+    fn may_post(&mut self, class: Class, places: u32) -> bool {
+        let stream = self.stream();
+        let room = stream.link.as_ref().map_or(0, |link| link.send_room());
+        room >= places && stream.credits.may_send(class)
+    }
+
+    fn flush_control(&mut self) {
+        if let Some(size) = self.stream().pending.ch_rcv_buf_ack {
+            if self.post(Body::ChRcvBufAck { size }, &mut [], 0, Tag::Control) {
+                self.stream().pending.ch_rcv_buf_ack = None;
+            }
+        }
+        if let Some(size) = self.stream().pending.ch_rcv_buf {
+            if self.post(Body::ChRcvBuf { size }, &mut [], 0, Tag::Control) {
+                self.stream().pending.ch_rcv_buf = None;
+            }
+        }
+    }
+
+    fn flush_data(&mut self) {
+        while self.data_is_due() {
+            if !self.may_post(Class::Payload, CONTROL_PLACES) {
+                let stalled_on = if self.stream().credits.may_send(Class::Payload) {
+                    Counter::QueueStall
+                } else {
+                    Counter::CreditStall
+                };
+                self.stats.inc(stalled_on);
+                return;
+            }
+            self.ask_for_larger();
+            let mut frags = [const { None }; MAX_FRAGS];
+            let bytes = self.cut_message(&mut frags);
+            if !self.post(Body::Data, &mut frags, bytes, Tag::Data) {
+                return;
+            }
+        }
+    }
+
+    /// Whether a message shall be made of what waits.
+    fn data_is_due(&mut self) -> bool {
+        let stream = self.stream();
+        push_now(Tail {
+            waiting_bytes: stream.tx.bytes(),
+            full_bytes: stream.peer_bytes,
+            small_in_flight: stream.small_in_flight.is_some(),
+            nodelay: stream.options.nodelay || stream.pending.disconn,
+            cork: stream.options.cork && !stream.pending.disconn,
+            more: stream.more && !stream.pending.disconn,
+            earlier_waits: false,
+        })
+    }
+
+    /// Asks the peer once for larger receives, when more waits than its present ones take.
+    fn ask_for_larger(&mut self) {
+        let stream = self.stream();
+        let bulk = stream.tx.bytes() >= stream.peer_bytes.saturating_mul(2);
+        if bulk && !stream.asked_for_larger && stream.peer_bytes < LARGE_BYTES {
+            stream.asked_for_larger = true;
+            stream.pending.ch_rcv_buf = Some(LARGE_BYTES);
+            self.flush_control();
+        }
+    }
+
+    /// Takes the next message's bytes out of the queue; returns how many.
+    fn cut_message(&mut self, frags: &mut [Option<Frag>; MAX_FRAGS]) -> u32 {
+        let stream = self.stream();
+        let max_frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
+        let full = stream.peer_bytes;
+        let mut bytes = 0;
+        for place in frags.iter_mut().take(max_frags) {
+            if bytes >= full {
+                break;
+            }
+            let Some(frag) = stream.tx.take(full - bytes) else {
+                break;
+            };
+            bytes += frag.len();
+            *place = Some(frag);
+        }
+        bytes
+    }
+
+    fn flush_disconn(&mut self) {
+        let stream = self.stream();
+        if stream.pending.disconn
+            && stream.tx.is_empty()
+            && self.post(Body::DisConn, &mut [], 0, Tag::DisConn)
+        {
+            self.stream().pending.disconn = false;
+        }
+    }
+
+    fn flush_update(&mut self) {
+        if self.stream().credits.wants_update() && self.post(Body::Data, &mut [], 0, Tag::Control) {
+            self.stats.inc(Counter::CreditUpdateSent);
+        }
+    }
+
+    /// Tells the peer that the connection is aborted, if that is still possible.
+    pub(crate) fn send_abort(&mut self) {
+        if self.may_transmit() {
+            self.post(Body::AbortConn, &mut [], 0, Tag::AbortConn);
+        }
+    }
+
+    /// Posts one message; `false` if credits or places do not allow it now, or if the provider
+    /// refused, which ends the connection.
+    fn post(
+        &mut self,
+        body: Body,
+        frags: &mut [Option<Frag>],
+        payload: u32,
+        tag: Tag,
+    ) -> bool {
+        let class = body.class(payload);
+        if !self.may_post(class, 1) {
+            return false;
+        }
+        let Some(stamp) = self.stream().credits.stamp(class) else {
+            return false;
+        };
+        let Some(header) = body.header(0, payload, stamp) else {
+            return false;
+        };
+        let mut wire = [0u8; BSDH_LEN + MAX_BODY];
+        let mut tail = [0u8; MAX_BODY];
+        let len = BSDH_LEN + body.encode(&mut tail);
+        for (to, from) in wire.iter_mut().zip(Iterator::chain(header.encode().iter(), &tail)) {
+            *to = *from;
+        }
+        let result = self.post_wire(wire.get(..len).unwrap_or(&wire), frags, tag);
+        match result {
+            Ok((number, signal)) => {
+                if tag == Tag::Data && payload < self.stream().peer_bytes {
+                    self.stream().small_in_flight = Some(number);
+                }
+                self.stats.sent(header.mid);
+                self.stats.inc(Counter::SendPosted);
+                if signal {
+                    self.stats.inc(Counter::SendSignaled);
+                }
+                self.stats.add(Counter::TxBytes, payload.into());
+                true
+            }
+            Err(e) => {
+                self.stats.inc(Counter::PostFailed);
+                // Once is enough: the counter tells the rest.
+                kernel::pr_warn_once!("the provider refused a send: {:?}\n", e);
+                self.sk().wmem_uncharge(payload);
+                self.fail(Event::Abort, ECONNRESET);
+                false
+            }
+        }
+    }
+
+    fn post_wire(
+        &mut self,
+        wire: &[u8],
+        frags: &mut [Option<Frag>],
+        tag: Tag,
+    ) -> Result<(u32, bool)> {
+        let stream = self.stream();
+        let more_follows = tag == Tag::Data
+            && stream.tx.bytes() >= stream.peer_bytes
+            && stream.credits.may_send(Class::Payload);
+        let link = stream.link.as_mut().ok_or(ENOTCONN)?;
+        let last = !more_follows || link.send_room() <= CONTROL_PLACES;
+        let signal = signal_now(link.unsignaled(), SEND_DEPTH, last);
+        Ok((link.send(wire, frags, tag, signal)?, signal))
+    }
+
+    /// Takes finished messages out of the send queue and gives their memory back.
+    pub(crate) fn reap_sent(&mut self, upto: u32) {
+        while let Some(sent) = self.stream().link.as_mut().and_then(|l| l.reap(upto)) {
+            if sent.payload > 0 {
+                self.sk().wmem_uncharge(sent.payload);
+            }
+            if self.stream().small_in_flight == Some(sent.number) {
+                self.stream().small_in_flight = None;
+            }
+            match sent.tag {
+                Tag::DisConn => self.disconn_sent(),
+                Tag::Data | Tag::Control | Tag::AbortConn => {}
+            }
+        }
+    }
+
+    /// Whether the next completion of a send must be noticed, although nothing was received.
+    pub(crate) fn awaits_send_completion(&mut self) -> bool {
+        let sk = self.sk();
+        let stream = self.stream();
+        !stream.tx.is_empty()
+            || stream.pending.disconn
+            || matches!(
+                stream.state,
+                State::FinWait1 | State::LastAck | State::Closing
+            )
+            || !sk.stream_writeable()
+    }
+
+    /// Bytes that a program has sent and the peer's adapter does not have yet.
+    pub(crate) fn unsent_bytes(&self) -> u32 {
+        self.sk().wmem_queued()
+    }
+}

@@ -1,0 +1,591 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The socket's worker: everything about a connection that may sleep.
+//!
+//! Talks to the RDMA CM, creates the queues and gives them back. It runs as one work item, so that
+//! nothing here runs twice at a time for a socket; it takes the socket lock only for moments, and
+//! never around a call into the CM.
+
+use core::ptr::NonNull;
+
+use kernel::prelude::*;
+use kernel::sync::aref::{
+    ARef,
+    AlwaysRefCounted, //
+};
+
+use super::sock::{
+    sock_of,
+    Locked,
+    SdpSock,
+    Want,
+    TIMER_OFFSET,
+    WORK_OFFSET, //
+};
+use super::stream::SMALL_BYTES;
+use super::{
+    accept,
+    bind,
+    listen,
+    local, //
+};
+use crate::bindings;
+use crate::net::errno::{
+    ECONNABORTED,
+    ECONNREFUSED,
+    ECONNRESET,
+    EHOSTUNREACH,
+    ENETDOWN,
+    ENETUNREACH,
+    EPROTO, //
+};
+use crate::observe::stats::Counter;
+use crate::proto::hello::{
+    Features,
+    Hello,
+    HelloAck,
+    Refusal,
+    HELLO_ACK_ROOM, //
+};
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::cm::{
+    self,
+    CmId,
+    ConnParam,
+    Kind, //
+};
+use crate::rdma::link::Link;
+
+/// How long an address or a route may take to be found.
+const RESOLVE_MS: u32 = 2000;
+/// How long a peer may take to finish the set-up that it has started.
+const HANDSHAKE_MS: u32 = 5000;
+/// Adverts per connection. Must not be 0 on the wire; without the features nobody sends one.
+const MAX_ADVERTS: u8 = 1;
+
+/// What belongs to the worker alone.
+pub(crate) struct CmSide {
+    id: Option<CmId>,
+    /// What we sent, or what the peer sent us.
+    offer: Option<Hello>,
+    /// A child's own reference, until it is in its listener's queue.
+    child: Option<ARef<SdpSock>>,
+}
+
+impl CmSide {
+    pub(crate) const fn new() -> Self {
+        Self {
+            id: None,
+            offer: None,
+            child: None,
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn run(work: *mut kernel::bindings::work_struct) {
+    // SAFETY: The item is that of a socket of ours; it is the only way to get here, and does not
+    // run twice at a time, so that the CM side is ours.
+    let (sock, cm) = unsafe {
+        let sock = sock_of(work.cast(), WORK_OFFSET);
+        let cm = sock.cm.get();
+        (sock, &mut *cm)
+    };
+    Worker { sock: &sock, cm }.run();
+}
+
+pub(super) unsafe extern "C" fn run_timer(work: *mut kernel::bindings::work_struct) {
+    // SAFETY: The item is that of a socket of ours.
+    let sock = unsafe { sock_of(work.cast(), TIMER_OFFSET) };
+    sock.want(Want::Timeout);
+}
+
+impl SdpSock {
+    /// Starts the set-up of a new child: from now on the worker has its reference and the id.
+    pub(crate) fn start_child(child: ARef<Self>, id: CmId, offer: Hello) {
+        let sock: &Self = &child;
+        // SAFETY: The worker has not run yet: nobody but the CM's handler knows the child.
+        let cm = unsafe { &mut *sock.cm.get() };
+        cm.id = Some(id);
+        cm.offer = Some(offer);
+        let ptr = NonNull::from(sock);
+        cm.child = Some(child);
+        // SAFETY: The child is alive: the connection has a reference.
+        unsafe { ptr.as_ref() }.want(Want::Accept);
+    }
+
+    /// Ends a child that came to nothing before its worker ran.
+    pub(crate) fn give_up_child(&self) {
+        {
+            let mut locked = self.lock();
+            locked.transition(Event::Abort);
+            locked.stream().parent = None;
+            bind::put_port(&mut locked);
+        }
+        self.orphan();
+        // SAFETY: The reference of the connection, which does not come to be.
+        unsafe { Self::dec_ref(self.into()) };
+    }
+
+    /// Takes the socket from its program, if it had one.
+    pub(crate) fn orphan(&self) {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sock_orphan(self.sk().as_ptr().cast()) };
+    }
+}
+
+struct Worker<'a> {
+    sock: &'a SdpSock,
+    cm: &'a mut CmSide,
+}
+
+impl Worker<'_> {
+    fn run(&mut self) {
+        if self.sock.take_want(Want::Connect) {
+            if let Err(e) = self.start_connect() {
+                self.connect_failed(e);
+            }
+        }
+        if self.sock.take_want(Want::Accept) {
+            if let Err(e) = self.answer() {
+                self.refuse(e);
+            }
+        }
+        for event in self.take_events() {
+            self.on_event(&event);
+        }
+        if self.sock.take_want(Want::FirstReceive) {
+            if let Some(id) = &self.cm.id {
+                id.established();
+            }
+            self.child_is_up();
+        }
+        if self.sock.take_want(Want::Refill) {
+            let mut locked = self.sock.lock();
+            locked.refill();
+            locked.flush();
+        }
+        if self.sock.take_want(Want::Unlisten) {
+            self.unlisten();
+        }
+        if self.sock.take_want(Want::Timeout) {
+            self.timed_out();
+        }
+        if self.sock.take_want(Want::Teardown) {
+            self.teardown();
+        }
+    }
+
+    fn take_events(&self) -> KVec<cm::Event> {
+        core::mem::replace(&mut *self.sock.events.lock(), KVec::new())
+    }
+
+    // Connections that start here.
+
+    fn start_connect(&mut self) -> Result {
+        let (from, to) = {
+            let mut locked = self.sock.lock();
+            if locked.stream().state != State::Resolving {
+                return Ok(());
+            }
+            (locked.stream().local, locked.stream().peer)
+        };
+        let net = self.sock.sk().net();
+        // SAFETY: The id holds a reference on the socket, taken below, until `teardown`.
+        let id = unsafe { CmId::new(net, NonNull::from(self.sock)) }?;
+        self.sock.inc_ref();
+        let id = self.cm.id.insert(id);
+        if !to.is_loopback() {
+            let from = from.with_port(0).to_storage(!to.is_v4());
+            let to_storage = to.to_storage(false);
+            let bound = (!self.sock.sk().bound_addr().is_any()).then_some(&from);
+            return id.resolve_addr(bound, &to_storage, RESOLVE_MS);
+        }
+        let via = local::transport_addr(net)?;
+        let from = if from.is_any() {
+            to.with_port(self.sock.sk().num())
+        } else {
+            from
+        };
+        let nonce = local::announce(net, from, to)?;
+        {
+            let mut locked = self.sock.lock();
+            locked.stream().nonce = nonce;
+            locked.stream().local = from;
+            self.sock.sk().set_local(&from);
+        }
+        let via_port = via.with_port(to.port).to_storage(false);
+        id.resolve_addr(Some(&via.to_storage(false)), &via_port, RESOLVE_MS)
+    }
+
+    fn addr_resolved(&mut self) -> Result {
+        let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
+        {
+            let (local, _) = id.addrs();
+            let mut locked = self.sock.lock();
+            if locked.stream().nonce == 0 {
+                let local = local.with_port(self.sock.sk().num());
+                locked.stream().local = local;
+                self.sock.sk().set_local(&local);
+            }
+        }
+        id.resolve_route(RESOLVE_MS)
+    }
+
+    fn route_resolved(&mut self) -> Result {
+        let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
+        // SAFETY: `teardown` drops the link before the id, and gives the connection's reference on
+        // the socket back after both.
+        let link = unsafe { Link::new(id, self.sock) }?;
+        let hello = {
+            let mut locked = self.sock.lock();
+            if locked.stream().state != State::Resolving {
+                drop(locked);
+                return Err(ECONNABORTED);
+            }
+            let bufs = locked.open_link(link);
+            locked.transition(Event::AddressResolved);
+            Hello {
+                features: Features::NONE,
+                max_adverts: MAX_ADVERTS,
+                bufs,
+                rcv_size: SMALL_BYTES,
+                ipv6: !locked.stream().peer.is_v4(),
+                src_port: self.sock.sk().num(),
+                nonce: locked.stream().nonce,
+            }
+        };
+        self.cm.offer = Some(hello);
+        id.connect(&ConnParam {
+            private: &hello.encode(),
+            responder_resources: 1,
+            initiator_depth: 1,
+        })
+    }
+
+    fn connected(&mut self, event: &cm::Event) -> Result {
+        let offer = self.cm.offer.ok_or(ECONNABORTED)?;
+        let mut room = [0; HELLO_ACK_ROOM];
+        for (to, from) in room.iter_mut().zip(event.private()) {
+            *to = *from;
+        }
+        let ack = HelloAck::decode(&room)
+            .and_then(|ack| ack.check_against(&offer).map(|()| ack))
+            .map_err(|why| {
+                self.sock.stats.violation(why);
+                self.sock.stats.inc(Counter::AbortedViolation);
+                EPROTO
+            })?;
+        let mut locked = self.sock.lock();
+        if locked.stream().state != State::HelloSent {
+            return Err(ECONNABORTED);
+        }
+        let stream = locked.stream();
+        stream.credits.set_peer_limit(ack.bufs);
+        stream.peer_bytes = ack.rcv_size;
+        locked.transition(Event::ConnectAccepted);
+        self.sock.stats.inc(Counter::ConnectDone);
+        locked.process();
+        self.sock.sk().wake_all();
+        Ok(())
+    }
+
+    /// Gives back what there is first: the core makes the socket usable again when it wakes.
+    fn connect_failed(&mut self, why: Error) {
+        self.sock.stats.inc(Counter::ConnectFailed);
+        self.give_back();
+        let mut locked = self.sock.lock();
+        self.sock.sk().set_err(why);
+        if locked.stream().state != State::Dead {
+            locked.transition(Event::ConnectRefused);
+        }
+        locked.stream().torn_down = true;
+        self.sock.sk().wake_all();
+        self.leave(locked);
+    }
+
+    // Connections that a peer started.
+
+    fn answer(&mut self) -> Result {
+        let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
+        let offer = self.cm.offer.ok_or(ECONNABORTED)?;
+        // SAFETY: As in `route_resolved`.
+        let link = unsafe { Link::new(id, self.sock) }?;
+        let parent = self.sock.lock().stream().parent.clone().ok_or(ECONNABORTED)?;
+        let options = parent.lock().stream().options;
+        let ack = {
+            let mut locked = self.sock.lock();
+            if locked.stream().state != State::HelloReceived {
+                drop(locked);
+                return Err(ECONNABORTED);
+            }
+            locked.stream().options = options;
+            locked.stream().credits.set_peer_limit(offer.bufs);
+            let bufs = locked.open_link(link);
+            HelloAck {
+                features: offer.features.intersection(Features::NONE),
+                max_adverts: MAX_ADVERTS.min(offer.max_adverts),
+                bufs,
+                rcv_size: SMALL_BYTES,
+            }
+        };
+        self.sock.start_timer(HANDSHAKE_MS);
+        id.accept(&ConnParam {
+            private: &ack.encode(),
+            responder_resources: 1,
+            initiator_depth: 1,
+        })
+    }
+
+    fn refuse(&mut self, why: Error) {
+        self.sock.stats.inc(Counter::RefusedNoMemory);
+        if let Some(id) = &self.cm.id {
+            id.reject(&Refusal::NoMemory.encode());
+        }
+        self.sock.lock().fail(Event::Abort, why);
+        self.teardown();
+    }
+
+    /// A child is established: into the listener's queue with it.
+    fn child_is_up(&mut self) {
+        let Some(child) = self.cm.child.take() else {
+            return;
+        };
+        let parent = {
+            let mut locked = self.sock.lock();
+            if !locked.stream().state.is_connected() {
+                // The teardown is under way, and gives the place in the backlog back.
+                self.cm.child = Some(child);
+                return;
+            }
+            locked.stream().parent.take()
+        };
+        self.sock.stop_timer();
+        let Some(parent) = parent else { return };
+        if let Err(e) = accept::push(&parent, child.clone()) {
+            child.lock().abort(e);
+            child.orphan();
+        }
+    }
+
+    // Events of the CM.
+
+    fn on_event(&mut self, event: &cm::Event) {
+        let result = match event.kind {
+            Kind::AddrResolved => self.addr_resolved(),
+            Kind::RouteResolved => self.route_resolved(),
+            Kind::AddrError | Kind::RouteError => Err(unreachable_errno(event.status)),
+            Kind::Unreachable | Kind::ConnectError => Err(ETIMEDOUT),
+            Kind::Rejected => Err(rejected_errno(event)),
+            Kind::Established => self.established(event),
+            Kind::Disconnected => {
+                self.disconnected();
+                Ok(())
+            }
+            Kind::DeviceRemoval => {
+                self.device_removed();
+                Ok(())
+            }
+            Kind::Other => Ok(()),
+        };
+        if let Err(e) = result {
+            self.set_up_failed(e);
+        }
+    }
+
+    fn set_up_failed(&mut self, why: Error) {
+        let state = self.sock.lock().stream().state;
+        match state {
+            State::Resolving | State::HelloSent => self.connect_failed(why),
+            _ => {
+                self.sock.lock().fail(Event::Abort, why);
+                self.teardown();
+            }
+        }
+    }
+
+    fn established(&mut self, event: &cm::Event) -> Result {
+        let state = self.sock.lock().stream().state;
+        if state == State::HelloSent {
+            return self.connected(event);
+        }
+        {
+            let mut locked = self.sock.lock();
+            if state == State::HelloReceived {
+                locked.transition(Event::CmEstablished);
+                locked.process();
+            }
+        }
+        self.child_is_up();
+        Ok(())
+    }
+
+    /// The peer or its CM ended the connection. What has arrived before is handled first.
+    fn disconnected(&mut self) {
+        let mut locked = self.sock.lock();
+        locked.poll_queue();
+        match locked.stream().state {
+            State::Draining | State::Dead => {}
+            _ => {
+                self.sock.stats.inc(Counter::ResetByPeer);
+                locked.fail(Event::CmDisconnected, ECONNRESET);
+            }
+        }
+        drop(locked);
+        self.teardown();
+    }
+
+    fn device_removed(&mut self) {
+        self.sock.stats.inc(Counter::DeviceRemoved);
+        {
+            let mut locked = self.sock.lock();
+            if matches!(
+                locked.stream().state,
+                State::Resolving | State::HelloSent
+            ) {
+                drop(locked);
+                return self.connect_failed(ENETDOWN);
+            }
+            locked.fail(Event::DeviceRemoved, ENETDOWN);
+        }
+        self.teardown();
+    }
+
+    fn timed_out(&mut self) {
+        let mut locked = self.sock.lock();
+        let counter = match locked.stream().state {
+            State::HelloReceived => Counter::HandshakeTimeout,
+            state if state.is_connected() && self.sock.sk().is_orphan() => Counter::OrphanTimeout,
+            _ => return,
+        };
+        self.sock.stats.inc(counter);
+        locked.send_abort();
+        locked.fail(Event::Timeout, ETIMEDOUT);
+    }
+
+    fn unlisten(&mut self) {
+        let due = core::mem::replace(&mut self.sock.lock().stream().unlisten, false);
+        if due {
+            listen::release(self.sock.sk().net(), self.sock.sk().num());
+        }
+    }
+
+    // The end.
+
+    /// Ends what is left of the connection. The socket may live on in its program's hands.
+    fn teardown(&mut self) {
+        {
+            let mut locked = self.sock.lock();
+            if locked.stream().torn_down {
+                return;
+            }
+            match locked.stream().state {
+                State::Draining => self.sock.stats.inc(Counter::ClosedOrderly),
+                State::Dead => {}
+                // The adapter reported that a queue is broken.
+                _ => locked.fail(Event::Abort, ECONNRESET),
+            }
+        }
+        self.give_back();
+        let mut locked = self.sock.lock();
+        locked.transition(Event::Drained);
+        locked.stream().torn_down = true;
+        self.sock.sk().wake_all();
+        self.leave(locked);
+    }
+
+    /// Gives back the queues, the id and what is charged for them.
+    fn give_back(&mut self) {
+        self.sock.stop_timer();
+        if let Some(id) = &self.cm.id {
+            id.disconnect();
+        }
+        let (link, nonce) = {
+            let mut locked = self.sock.lock();
+            let nonce = core::mem::replace(&mut locked.stream().nonce, 0);
+            (locked.close_link(), nonce)
+        };
+        drop(link);
+        if nonce != 0 {
+            local::retire(nonce);
+        }
+        if let Some(id) = self.cm.id.take() {
+            drop(id);
+            // SAFETY: The connection's reference; the running work item has its own.
+            unsafe { SdpSock::dec_ref(self.sock.into()) };
+        }
+    }
+
+    /// The last step: what a socket without a program leaves behind.
+    fn leave(&mut self, mut locked: Locked<'_>) {
+        let parent = locked.stream().parent.take();
+        let child = self.cm.child.take();
+        if child.is_some() {
+            self.sock.orphan();
+        }
+        if self.sock.sk().is_orphan() {
+            bind::put_port(&mut locked);
+            locked.free_queues();
+        }
+        drop(locked);
+        if let Some(parent) = parent {
+            accept::unreserve(&parent);
+        }
+        drop(child);
+    }
+}
+
+impl Locked<'_> {
+    /// Takes the queues into use; returns the receives to announce.
+    fn open_link(&mut self, link: Link) -> u16 {
+        self.stream().link = Some(link);
+        self.stream().torn_down = false;
+        self.refill();
+        self.arm();
+        self.stream().credits.announce()
+    }
+
+    /// Takes the queues out of use, and gives back what is charged for what they hold.
+    fn close_link(&mut self) -> Option<Link> {
+        self.free_tx();
+        let link = self.stream().link.take()?;
+        let (sent, posted) = (link.in_flight_bytes(), link.posted_bytes());
+        if sent > 0 {
+            self.sk().wmem_uncharge(sent);
+        }
+        self.sk().rmem_uncharge(posted);
+        Some(link)
+    }
+}
+
+/// The errno of an address or route that was not found.
+fn unreachable_errno(status: i32) -> Error {
+    let e = Error::from_errno(status);
+    if e == ETIMEDOUT {
+        // Nobody answered the neighbour's discovery.
+        EHOSTUNREACH
+    } else if status < 0 {
+        e
+    } else {
+        ENETUNREACH
+    }
+}
+
+/// The errno of a rejection.
+fn rejected_errno(event: &cm::Event) -> Error {
+    const STALE_CONN: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN as i32;
+    const TIMEOUT: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT as i32;
+    if let Some(refusal) = Refusal::decode(event.private()) {
+        pr_debug!("refused by the peer: {}\n", refusal.name());
+        return ECONNREFUSED;
+    }
+    match event.status {
+        STALE_CONN => ECONNRESET,
+        TIMEOUT => ETIMEDOUT,
+        // iWARP reports an errno.
+        status if status < 0 => Error::from_errno(status),
+        _ => ECONNREFUSED,
+    }
+}
