@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Rates and latencies between two machines, measured by programs of others."""
+
+import re
+
+from .machine import VmError
+
+UNITS = {"bytes/sec": 1e-6, "KB/sec": 1e-3, "MB/sec": 1.0, "GB/sec": 1e3,
+         "ns": 1e-3, "us": 1.0, "ms": 1e3, "sec": 1e6}
+RESULT = re.compile(r"^\s+(?:bw|latency)\s+=\s+([\d.,]+)\s+(\S+)$", re.MULTILINE)
+
+# rc_* by rdma_cm, as SDP does it, with a hop through user space for each event.
+OPTIONS = {"rc": "-cm1 "}
+
+
+class QperfServer:
+    """qperf's server on one machine for the length of a `with` block."""
+
+    def __init__(self, vm, environment=""):
+        self.vm = vm
+        self.command = f"{environment} exec qperf"
+
+    def __enter__(self):
+        self.job = self.vm.spawn(self.command)
+        return self
+
+    def __exit__(self, *_):
+        self.job.kill()
+        self.job.wait(10)
+
+
+def qperf(vm, peer, test, size, seconds=2, options="", environment="", limit=120):
+    """One measurement: MB/s for a *_bw test, microseconds for a *_lat one."""
+    family = test.split("_")[0]
+    result = vm.run(f"{environment} exec qperf {OPTIONS.get(family, '')}{options} {peer} -t {seconds} -m {size} {test}",
+                    limit)
+    match = RESULT.search(result.output)
+    if not result.ok or not match:
+        raise VmError(f"qperf {test} ended with {result.rc}:\n{result.output}")
+    return float(match[1].replace(",", "")) * UNITS[match[2]]
