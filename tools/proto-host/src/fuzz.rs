@@ -144,22 +144,17 @@ pub fn fuzz_refusal(data: &[u8]) {
     }
 }
 
-/// Takes numbers of a message from `chunk`, close to what is expected so that
+/// Makes a header from `chunk`, with numbers close to what is expected, so that
 /// many of them are good.
-fn header_near(credits: &Credits, expected: u32, chunk: [u8; 4]) -> [u8; BSDH_LEN] {
+fn header_near(next: u32, sent: u32, chunk: [u8; 4]) -> [u8; BSDH_LEN] {
     let [mid, mseq, ack, bufs] = chunk;
     let stamp = Stamp {
-        mseq: expected.wrapping_add(u32::from(mseq >> 5)),
-        mseq_ack: u32::from(ack).wrapping_sub(u32::from(mseq & 0x1f)),
+        mseq: next.wrapping_add(u32::from(mseq >> 5)),
+        mseq_ack: sent.wrapping_sub(u32::from(ack >> 4)),
         bufs: u16::from(bufs),
     };
-    let body = if credits.may_send(Class::Payload) {
-        Body::Data
-    } else {
-        Body::SuspendAck
-    };
-    let mut hdr = body
-        .header(0, u32::from(mid & 1), stamp)
+    let mut hdr = Body::Data
+        .header(0, u32::from(ack & 1), stamp)
         .map_or([0; BSDH_LEN], |hdr| hdr.encode());
     hdr[0] = mid;
     hdr
@@ -196,7 +191,8 @@ pub fn fuzz_credits(data: &[u8]) {
             _ => {
                 let next = (taken as u32).wrapping_add(1);
                 let before = credits;
-                let Ok(hdr) = Bsdh::decode(&header_near(&credits, next, [a, b, c, d])) else {
+                let header = header_near(next, sent as u32, [a, b, c, d]);
+                let Ok(hdr) = Bsdh::decode(&header) else {
                     continue;
                 };
                 match credits.received(&hdr) {
