@@ -6,6 +6,7 @@
 
 mod flow;
 mod harness;
+mod idle;
 mod pattern;
 mod peer;
 mod stream;
@@ -42,6 +43,10 @@ enum Command {
     Run(RunArgs),
     /// Stream both ways on many connections and check every byte.
     Stream(stream::StreamArgs),
+    /// Hold idle connections open until a line on the standard input.
+    Idle(idle::Ends),
+    /// Make connections one after the other and say how fast.
+    ConnectRate(idle::Ends),
 }
 
 #[derive(Args)]
@@ -86,6 +91,8 @@ fn main() -> ExitCode {
         Command::Serve { bind, port } => peer::serve((bind, port).into()).map(|()| true),
         Command::Run(args) => run(args),
         Command::Stream(args) => stream::run(&args),
+        Command::Idle(ends) => idle::idle(&ends),
+        Command::ConnectRate(ends) => idle::connect_rate(&ends),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -120,7 +120,7 @@ impl Rng {
     pub(crate) fn length(&mut self, max: usize) -> usize {
         let bits = usize::BITS - max.leading_zeros();
         let top = 1_usize << (1 + self.below(bits as usize));
-        (1 + self.below(top) | usize::from(self.below(4) != 0)).clamp(1, max)
+        ((1 + self.below(top)) | usize::from(self.below(4) != 0)).clamp(1, max)
     }
 }
 

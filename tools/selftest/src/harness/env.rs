@@ -54,6 +54,15 @@ pub(crate) mod differences {
         family == Family::Tcp
     }
 
+    /// What connect() says in a namespace whose loopback has no listener:
+    /// SDP has not even an RDMA device there.
+    pub(crate) fn nobody_at_loopback(family: Family) -> &'static [i32] {
+        match family {
+            Family::Tcp => &[libc::ECONNREFUSED],
+            Family::Sdp => &[libc::ECONNREFUSED, libc::ENODEV, libc::ENETUNREACH],
+        }
+    }
+
     /// 27 and 28 are families of SDP addresses as well as AF_INET and AF_INET6.
     pub(crate) fn takes_sdp_addresses(family: Family) -> bool {
         family == Family::Sdp
@@ -91,11 +100,6 @@ impl Env {
     /// `amount`, scaled, and at least one.
     pub(crate) fn scaled(&self, amount: u64) -> u64 {
         ((amount as f64 * self.scale) as u64).max(1)
-    }
-
-    /// Whether both ends are on this machine.
-    pub(crate) fn is_local(&self) -> bool {
-        self.local == self.remote
     }
 
     pub(crate) fn has_ipv6(&self) -> Result<(IpAddr, IpAddr), Fail> {

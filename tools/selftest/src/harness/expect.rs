@@ -54,6 +54,7 @@ pub(crate) fn expect(holds: bool, what: impl Display) -> Outcome {
 }
 
 #[track_caller]
+#[expect(clippy::needless_pass_by_value, reason = "the tests pass temporaries")]
 pub(crate) fn expect_eq<T: PartialEq + Debug>(got: T, want: T, what: impl Display) -> Outcome {
     if got == want {
         Ok(())
@@ -96,5 +97,14 @@ pub(crate) fn expect_received(got: Received, span: Span, what: impl Display) -> 
         Ok(())
     } else {
         Err(Fail::at(format!("{what}: of {} bytes: {got}", span.len)))
+    }
+}
+
+/// What a thread returned; a panic is a failure.
+#[track_caller]
+pub(crate) fn joined<T>(thread: std::thread::JoinHandle<T>) -> Result<T, Fail> {
+    match thread.join() {
+        Ok(value) => Ok(value),
+        Err(_) => failed("a thread panicked"),
     }
 }

@@ -10,7 +10,8 @@ mod steps;
 pub(crate) use child::Child;
 pub(crate) use env::{differences, Env, Family, ANY4, ANY6};
 pub(crate) use expect::{
-    expect, expect_eq, expect_errno, expect_errno_of, expect_received, failed, skip, Fail, Outcome,
+    expect, expect_eq, expect_errno, expect_errno_of, expect_received, failed, joined, skip, Fail,
+    Outcome,
 };
 pub(crate) use runner::{run, Options};
 pub(crate) use steps::*;

@@ -138,14 +138,6 @@ impl Remote {
         self.done("set", &format!("{level} {option} {value}"))
     }
 
-    pub(crate) fn get_int(&self, level: i32, option: i32) -> io::Result<i32> {
-        self.number("get", &format!("{level} {option}"))
-    }
-
-    pub(crate) fn set_timeout(&self, option: i32, ms: i64) -> io::Result<()> {
-        self.done("timeout", &format!("{option} {ms}"))
-    }
-
     pub(crate) fn poll(&self, events: i16, timeout_ms: i32) -> io::Result<i16> {
         self.number("poll", &format!("{events} {timeout_ms}"))
     }
@@ -161,14 +153,7 @@ impl Remote {
         let mut words = Words::new(&answer);
         match words.get::<usize>()? {
             0 => Ok(Vec::new()),
-            n => {
-                let hex = words.word()?;
-                let byte = |i: usize| hex.get(2 * i..2 * i + 2);
-                (0..n)
-                    .map(|i| u8::from_str_radix(byte(i).unwrap_or(""), 16))
-                    .collect::<Result<_, _>>()
-                    .map_err(io::Error::other)
-            }
+            _ => wire::from_hex(words.word()?),
         }
     }
 
@@ -194,11 +179,6 @@ impl Remote {
 }
 
 impl Job {
-    pub(crate) fn is_finished(&self) -> io::Result<bool> {
-        let answer = self.peer.call(&format!("finished {}", self.id))?;
-        Ok(Words::new(&answer).get::<u8>()? != 0)
-    }
-
     /// Waits for the end of the job; its answer depends on the work.
     pub(crate) fn join(self) -> io::Result<String> {
         self.peer.call(&format!("join {}", self.id))

@@ -2,7 +2,7 @@
 //! A session's sockets and the calls on them.
 
 use super::jobs::{received_words, Work};
-use super::wire::Words;
+use super::wire::{self, Words};
 use crate::flow::{self, Span};
 use crate::pattern::Pattern;
 use crate::sys::Sock;
@@ -44,11 +44,6 @@ impl Session {
                 let thread = flow::spawn(move || work.run(&sock))?;
                 self.jobs.insert(self.last, thread);
                 Ok(self.last.to_string())
-            }
-            "finished" => {
-                let id: u32 = words.get()?;
-                let done = self.jobs.get(&id).is_none_or(|job| job.is_finished());
-                Ok(u8::from(done).to_string())
             }
             "join" => {
                 let job = self.jobs.remove(&words.get()?);
@@ -107,9 +102,6 @@ fn call_on(sock: &Sock, name: &str, words: &mut Words<'_>) -> io::Result<String>
         "set" => sock
             .set_int(words.get()?, words.get()?, words.get()?)
             .map(|()| none),
-        "get" => sock
-            .get_int(words.get()?, words.get()?)
-            .map(|v| v.to_string()),
         "linger" => {
             let linger = Linger {
                 on: words.get::<u8>()? != 0,
@@ -117,7 +109,6 @@ fn call_on(sock: &Sock, name: &str, words: &mut Words<'_>) -> io::Result<String>
             };
             sock.set_linger(linger).map(|()| none)
         }
-        "timeout" => sock.set_timeout(words.get()?, words.get()?).map(|()| none),
         "poll" => sock.poll(words.get()?, words.get()?).map(|e| e.to_string()),
         // One send() call of a pattern's bytes.
         "send" => {
@@ -131,8 +122,7 @@ fn call_on(sock: &Sock, name: &str, words: &mut Words<'_>) -> io::Result<String>
         "recv" => {
             let mut buf = vec![0; words.get()?];
             let n = sock.recv(&mut buf, words.get()?)?;
-            let hex: String = buf[..n].iter().map(|b| format!("{b:02x}")).collect();
-            Ok(format!("{n} {hex}"))
+            Ok(format!("{n} {}", wire::to_hex(&buf[..n])))
         }
         "send-span" => match flow::send_span(sock, span(words)?, words.get()?) {
             Ok(n) => Ok(n.to_string()),

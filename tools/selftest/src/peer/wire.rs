@@ -19,10 +19,6 @@ impl Channel {
         })
     }
 
-    pub(crate) fn stream(&self) -> &TcpStream {
-        self.reader.get_ref()
-    }
-
     pub(crate) fn write_line(&mut self, line: &str) -> io::Result<()> {
         self.reader
             .get_mut()
@@ -64,6 +60,25 @@ impl<'a> Words<'a> {
     }
 }
 
+/// Bytes as one word: two digits each.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |d: u8| char::from(DIGITS[usize::from(d)]);
+    bytes
+        .iter()
+        .flat_map(|&b| [digit(b >> 4), digit(b & 15)])
+        .collect()
+}
+
+/// The bytes of such a word.
+pub(crate) fn from_hex(word: &str) -> io::Result<Vec<u8>> {
+    let pairs = word.as_bytes().chunks(2);
+    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap_or(""), 16);
+    pairs
+        .map(|pair| byte(pair).map_err(io::Error::other))
+        .collect()
+}
+
 /// The answer line of a call's result.
 pub(crate) fn answer(result: &io::Result<String>) -> String {
     match result {
@@ -88,6 +103,13 @@ pub(crate) fn result(line: &str) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_survive_the_round_trip() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(from_hex(&to_hex(&bytes)).unwrap(), bytes);
+        assert!(from_hex("0g").is_err());
+    }
 
     #[test]
     fn results_survive_the_round_trip() {

@@ -5,6 +5,7 @@
 mod addr;
 mod epoll;
 mod file;
+mod netdev;
 mod pass;
 mod poll;
 mod process;
@@ -14,6 +15,7 @@ mod sock;
 pub(crate) use addr::{SockAddr, AF_INET6_SDP, AF_INET_SDP};
 pub(crate) use epoll::Epoll;
 pub(crate) use file::*;
+pub(crate) use netdev::loopback_up;
 pub(crate) use pass::{pass_fd, receive_fd};
 pub(crate) use poll::{poll_fds, select_one, Ready};
 pub(crate) use process::*;

@@ -109,6 +109,21 @@ pub(crate) fn install_handler(
     Ok(())
 }
 
+/// Keeps a signal from this thread, so that another gets it.
+pub(crate) fn block_signal(signal: i32) -> io::Result<()> {
+    // SAFETY: an all-zero set is empty and valid; the calls fill it in.
+    let ret = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut())
+    };
+    match ret {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
 /// Sends SIGALRM to this process every `ms` milliseconds, the first time
 /// after as long (0 stops).
 pub(crate) fn alarm_every(ms: i64) -> io::Result<()> {

@@ -3,7 +3,7 @@
 
 use super::{checked, checked_size, Sock};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Bytes in a page.
 pub(crate) const PAGE: usize = 4096;
@@ -151,5 +151,71 @@ impl Sock {
                 libc::sendmsg(fd, addr as *const _, 0)
             }
         })
+    }
+
+    /// accept() with an address to fill in that need not be writable.
+    pub(crate) fn accept_raw(&self, addr: usize, len: i32) -> io::Result<Sock> {
+        let mut len = len;
+        // SAFETY: the kernel checks the range; what it may write of an
+        // address goes to an area of the test's own.
+        let fd = checked(unsafe {
+            libc::accept(
+                self.as_raw_fd(),
+                addr as *mut _,
+                (&raw mut len).cast::<libc::socklen_t>(),
+            )
+        })?;
+        // SAFETY: the kernel has just returned this descriptor to us alone.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
+    }
+
+    /// getsockname() or getpeername() to where need not be writable; the
+    /// length that the kernel gave.
+    pub(crate) fn name_raw(&self, peer: bool, addr: usize, len: i32) -> io::Result<i32> {
+        let mut len = len;
+        let fd = self.as_raw_fd();
+        let len_ptr = (&raw mut len).cast::<libc::socklen_t>();
+        // SAFETY: as for accept_raw().
+        checked(unsafe {
+            if peer {
+                libc::getpeername(fd, addr as *mut _, len_ptr)
+            } else {
+                libc::getsockname(fd, addr as *mut _, len_ptr)
+            }
+        })?;
+        Ok(len)
+    }
+
+    /// setsockopt() from where need not be readable.
+    pub(crate) fn set_raw(&self, level: i32, option: i32, addr: usize, len: i32) -> io::Result<()> {
+        // SAFETY: setsockopt() only reads; the kernel checks the range.
+        checked(unsafe {
+            libc::setsockopt(
+                self.as_raw_fd(),
+                level,
+                option,
+                addr as *const _,
+                len as libc::socklen_t,
+            )
+        })?;
+        Ok(())
+    }
+
+    /// getsockopt() to where need not be writable.
+    pub(crate) fn get_raw(&self, level: i32, option: i32, addr: usize, len: i32) -> io::Result<()> {
+        let mut len = len;
+        let len_ptr = (&raw mut len).cast::<libc::socklen_t>();
+        // SAFETY: as for accept_raw().
+        checked(unsafe {
+            libc::getsockopt(self.as_raw_fd(), level, option, addr as *mut _, len_ptr)
+        })?;
+        Ok(())
+    }
+
+    /// An ioctl with any number and any argument.
+    pub(crate) fn ioctl_raw(&self, request: u64, addr: usize) -> io::Result<i32> {
+        // SAFETY: the kernel checks the argument; what it may write goes to
+        // an area of the test's own.
+        checked(unsafe { libc::ioctl(self.as_raw_fd(), request as _, addr) })
     }
 }

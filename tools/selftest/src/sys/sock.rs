@@ -36,11 +36,6 @@ impl Sock {
         Ok(Sock(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Gives up the ownership of the descriptor.
-    pub(crate) fn into_fd(self) -> OwnedFd {
-        self.0
-    }
-
     pub(crate) fn bind(&self, addr: &SockAddr) -> io::Result<()> {
         // SAFETY: the address lives in `addr`; the kernel copies at most
         // sizeof(sockaddr_storage) bytes, which is what `addr` has.

@@ -3,8 +3,8 @@
 
 use crate::flow::{self, Exchange, Span};
 use crate::harness::{
-    eventually, expect, expect_eq, expect_errno, expect_received, failed, fill, readable_bytes,
-    receive, send, tests, Env, Outcome, QUIET_MS,
+    eventually, expect, expect_eq, expect_errno, expect_received, failed, fill, joined,
+    readable_bytes, receive, send, tests, Env, Outcome, QUIET_MS,
 };
 use crate::peer::Work;
 use libc::{
@@ -82,10 +82,7 @@ fn sender_waits_and_resumes(env: &Env) -> Outcome {
     expect(!sending.is_finished(), "4 MiB went into small buffers")?;
     let got = remote.recv_span(span, 100_000)?;
     expect_received(got, span, "the peer")?;
-    match sending.join() {
-        Ok(n) => expect_eq(n? as u64, span.len, "sent in one call"),
-        Err(_) => failed("panic"),
-    }
+    expect_eq(joined(sending)?? as u64, span.len, "sent in one call")
 }
 
 /// Both directions full at once; either side then reads all.
@@ -131,7 +128,7 @@ fn recv_waits(env: &Env) -> Outcome {
     pause();
     expect(!waiting.is_finished(), "recv returned without data")?;
     remote.send(span, 0)?;
-    waiting.join().unwrap_or_else(|_| failed("panic"))
+    joined(waiting)?
 }
 
 fn recv_timeout(env: &Env) -> Outcome {
@@ -204,10 +201,7 @@ fn rcvlowat(env: &Env) -> Outcome {
     expect(!waiting.is_finished(), "recv returned below it")?;
     // TCP wakes a reader that has taken 60 bytes when 100 more are there.
     remote.send(Span::new(env.seed, 60, 100), 0)?;
-    match waiting.join() {
-        Ok(n) => expect_eq(n?, 160, "received")?,
-        Err(_) => return failed("panic"),
-    }
+    expect_eq(joined(waiting)??, 160, "received")?;
     remote.send(Span::new(env.seed, 0, 100), 0)?;
     expect_eq(sock.poll(POLLIN, -1)?, POLLIN, "poll at it")?;
     receive(&sock, Span::new(env.seed, 0, 100))?;

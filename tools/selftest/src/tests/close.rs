@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Ends: half and whole, orderly and not.
 
-use crate::flow::{self, recv_span, Span};
+use crate::flow::{self, Span};
 use crate::harness::{
-    eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,
-    failed, fill, readable_bytes, receive, send, tests, Child, Env, Outcome, QUIET_MS,
+    eventually, expect, expect_eof, expect_eq, expect_errno, expect_received, failed, fill, joined,
+    readable_bytes, receive, send, tests, Env, Outcome, QUIET_MS,
 };
 use crate::peer::Work;
-use crate::sys::{self, Linger, Sock};
-use libc::{
-    ECONNRESET, EINVAL, ENOTCONN, EPIPE, MSG_NOSIGNAL, POLLIN, SHUT_RD, SHUT_RDWR, SHUT_WR,
-};
+use crate::sys::{self, Linger};
+use libc::{EINVAL, ENOTCONN, EPIPE, MSG_NOSIGNAL, SHUT_RD, SHUT_RDWR, SHUT_WR};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,19 +24,10 @@ tests!("close";
     data_before_close_arrives,
     data_before_close_arrives_late,
     data_before_shutdown_of_both,
-    unread_data_resets,
-    linger_zero_resets,
-    data_before_reset_is_readable,
-    reset_wakes_recv,
-    reset_wakes_send,
-    send_after_peer_closed,
-    sigpipe,
     linger_waits_for_data,
     linger_gives_up,
     close_wakes_no_recv,
     simultaneous,
-    peer_killed,
-    killed_while_sending,
     names_after_the_end,
     close_nonblocking_with_data,
     many_half_closed,
@@ -143,10 +131,7 @@ fn shutdown_wakes_recv(env: &Env) -> Outcome {
         pause();
         expect(!waiting.is_finished(), "recv did not wait")?;
         sock.shutdown(how)?;
-        match waiting.join() {
-            Ok(n) => expect_eq(n?, 0, "recv")?,
-            Err(_) => return failed("panic"),
-        }
+        expect_eq(joined(waiting)??, 0, "recv")?;
     }
     Ok(())
 }
@@ -161,13 +146,12 @@ fn shutdown_wakes_send(env: &Env) -> Outcome {
     pause();
     expect(!waiting.is_finished(), "send did not wait")?;
     sock.shutdown(SHUT_WR)?;
-    let sent = match waiting.join() {
-        Ok(Err((sent, e))) => {
+    let sent = match joined(waiting)? {
+        Err((sent, e)) => {
             expect_errno::<()>(Err(e), EPIPE, "send")?;
             sent
         }
-        Ok(Ok(_)) => return failed("64 MiB were sent to nobody"),
-        Err(_) => return failed("panic"),
+        Ok(_) => return failed("64 MiB were sent to nobody"),
     };
     let all = Span::new(env.seed, 0, full + sent);
     let got = remote.recv_span(
@@ -232,130 +216,6 @@ fn data_before_shutdown_of_both(env: &Env) -> Outcome {
     expect_eof(&other)
 }
 
-/// Who closes without having read all tells the sender so.
-fn unread_data_resets(env: &Env) -> Outcome {
-    let (sock, remote) = env.pair()?;
-    sock.send_all(b"nobody reads this")?;
-    eventually("POLLIN", || remote.poll(POLLIN, 0), |&e| e == POLLIN)?;
-    remote.close()?;
-    expect_errno(sock.recv(&mut [0], 0), ECONNRESET, "recv")?;
-    expect_eq(sock.recv(&mut [0], 0)?, 0, "recv again")?;
-    let (sock, remote) = env.pair()?;
-    remote.send(Span::new(env.seed, 0, 10), 0)?;
-    eventually("POLLIN", || sock.poll(POLLIN, 0), |&e| e == POLLIN)?;
-    receive(&sock, Span::new(env.seed, 0, 9))?;
-    sock.close()?;
-    expect_errno(remote.recv(1, 0), ECONNRESET, "the peer's recv")
-}
-
-fn linger_zero_resets(env: &Env) -> Outcome {
-    let (sock, remote) = env.pair()?;
-    remote.reset()?;
-    expect_errno(sock.recv(&mut [0], 0), ECONNRESET, "recv")?;
-    expect_eq(sock.recv(&mut [0], 0)?, 0, "recv again")?;
-    expect_errno(sock.send(b"x", MSG_NOSIGNAL), EPIPE, "send")?;
-    let (sock, remote) = env.pair()?;
-    sock.reset()?;
-    expect_errno(remote.recv(1, 0), ECONNRESET, "the peer's recv")
-}
-
-fn data_before_reset_is_readable(env: &Env) -> Outcome {
-    let (sock, remote) = env.pair()?;
-    let span = Span::new(env.seed, 0, 100);
-    remote.send(span, 0)?;
-    eventually("readable bytes", || readable_bytes(&sock), |&n| n == 100)?;
-    remote.reset()?;
-    eventually("POLLERR", || sock.poll(0, 0), |&e| e & libc::POLLERR != 0)?;
-    receive(&sock, span)?;
-    expect_errno(sock.recv(&mut [0], 0), ECONNRESET, "recv at the end")
-}
-
-fn reset_wakes_recv(env: &Env) -> Outcome {
-    let (sock, remote) = env.pair()?;
-    let waiting = flow::spawn(move || sock.recv(&mut [0; 9], 0))?;
-    pause();
-    expect(!waiting.is_finished(), "recv did not wait")?;
-    remote.reset()?;
-    match waiting.join() {
-        Ok(result) => expect_errno(result, ECONNRESET, "recv"),
-        Err(_) => failed("panic"),
-    }
-}
-
-fn reset_wakes_send(env: &Env) -> Outcome {
-    let (sock, remote) = env.pair()?;
-    let full = fill(&sock, env.seed)?;
-    let waiting =
-        flow::spawn(move || flow::send_span(&sock, Span::new(0, full, 64 << 20), 1 << 20))?;
-    pause();
-    expect(!waiting.is_finished(), "send did not wait")?;
-    remote.reset()?;
-    match waiting.join() {
-        Ok(Err((_, e))) => expect_errno_of::<()>(Err(e), &[ECONNRESET, EPIPE], "send"),
-        Ok(Ok(_)) => failed("64 MiB were sent to nobody"),
-        Err(_) => failed("panic"),
-    }
-}
-
-/// Sends until it fails; the errno.
-fn error_of_sending(sock: &Sock) -> Result<i32, crate::harness::Fail> {
-    for _ in 0..1000 {
-        match sock.send(&[0; 1000], MSG_NOSIGNAL) {
-            Ok(_) => std::thread::sleep(Duration::from_millis(5)),
-            Err(e) => return Ok(e.raw_os_error().unwrap_or(0)),
-        }
-    }
-    failed("sending to a closed socket never fails")
-}
-
-fn send_after_peer_closed(env: &Env) -> Outcome {
-    let (sock, remote) = env.pair()?;
-    remote.close()?;
-    eventually("the end", || sock.poll(POLLIN, 0), |&e| e == POLLIN)?;
-    let errno = error_of_sending(&sock)?;
-    expect(
-        errno == EPIPE || errno == ECONNRESET,
-        format!("errno {errno}"),
-    )?;
-    let (sock, remote) = env.pair()?;
-    remote.reset()?;
-    eventually("the reset", || sock.poll(0, 0), |&e| e != 0)?;
-    let errno = error_of_sending(&sock)?;
-    expect(
-        errno == EPIPE || errno == ECONNRESET,
-        format!("errno {errno}"),
-    )
-}
-
-static SIGPIPES: AtomicU32 = AtomicU32::new(0);
-
-extern "C" fn count_sigpipe(_: libc::c_int) {
-    SIGPIPES.fetch_add(1, Ordering::SeqCst);
-}
-
-fn sigpipe(env: &Env) -> Outcome {
-    sys::install_handler(libc::SIGPIPE, count_sigpipe, true)?;
-    let (sock, _remote) = env.pair()?;
-    sock.shutdown(SHUT_WR)?;
-    let count = || SIGPIPES.load(Ordering::SeqCst);
-    expect_errno(sock.send(b"x", MSG_NOSIGNAL), EPIPE, "with MSG_NOSIGNAL")?;
-    expect_eq(count(), 0, "signals with MSG_NOSIGNAL")?;
-    expect_errno(sock.send(b"x", 0), EPIPE, "without")?;
-    expect_eq(count(), 1, "signals without")?;
-    expect_errno(sys::write(sock.as_raw_fd(), b"x"), EPIPE, "write")?;
-    expect_eq(count(), 2, "signals of write")?;
-    // With the default action it kills.
-    let child = Child::start(|| {
-        sys::default_action(libc::SIGPIPE);
-        let _ = sock.send(b"x", 0);
-        failed("still alive")
-    })?;
-    match child.join() {
-        Err(crate::harness::Fail::Failed(why)) if why == "killed by signal 13" => Ok(()),
-        other => failed(format!("the child ended with {other:?}")),
-    }
-}
-
 /// close() with SO_LINGER returns when all has been taken.
 fn linger_waits_for_data(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
@@ -407,10 +267,7 @@ fn close_wakes_no_recv(env: &Env) -> Outcome {
     expect(!waiting.is_finished(), "close woke recv")?;
     let span = Span::new(env.seed, 0, 5);
     remote.send(span, 0)?;
-    match waiting.join() {
-        Ok(got) => expect_eq(got?, span.to_vec(), "received")?,
-        Err(_) => return failed("panic"),
-    }
+    expect_eq(joined(waiting)??, span.to_vec(), "received")?;
     expect_eq(remote.recv(1, 0)?, Vec::new(), "the peer's end")
 }
 
@@ -431,50 +288,9 @@ fn simultaneous(env: &Env) -> Outcome {
         sock.shutdown(SHUT_WR)?;
         expect_eof(&sock)?;
         sock.close()?;
-        there.join().unwrap_or_else(|_| failed("panic"))?;
+        joined(there)??;
     }
     Ok(())
-}
-
-/// The peer's process is killed in the middle of a transfer: what came is
-/// right, and then the stream ends.
-fn peer_killed(env: &Env) -> Outcome {
-    let (sock, remote) = env.pair()?;
-    let span = Span::new(env.seed, 0, 1 << 40);
-    remote.start(Work::Source { span, max: 100_000 })?;
-    receive(
-        &sock,
-        Span {
-            len: 50_000,
-            ..span
-        },
-    )?;
-    let reading = flow::spawn(move || recv_span(&sock, span.after(50_000), 100_000))?;
-    remote.session().die()?;
-    let Ok(got) = reading.join() else {
-        return failed("panic");
-    };
-    expect_eq(got.verdict.wrong, 0, "wrong bytes")?;
-    let ended = got.eof || got.errno == ECONNRESET;
-    expect(ended, format!("no end: {got}"))
-}
-
-fn killed_while_sending(env: &Env) -> Outcome {
-    let (sock, remote) = env.pair()?;
-    let span = Span::new(env.seed, 0, 1 << 40);
-    let child = Child::start(|| send(&sock, span))?;
-    drop(sock);
-    let start = Span {
-        len: 50_000,
-        ..span
-    };
-    expect_received(remote.recv_span(start, 10_000)?, start, "the peer")?;
-    let job = remote.start(Work::Sink(span.after(50_000)))?;
-    sys::kill(child.pid, libc::SIGKILL)?;
-    let got = job.join_received()?;
-    expect_eq(got.verdict.wrong, 0, "wrong bytes")?;
-    let ended = got.eof || got.errno == ECONNRESET;
-    expect(ended, format!("no end: {got}"))
 }
 
 fn names_after_the_end(env: &Env) -> Outcome {

@@ -147,7 +147,9 @@ fn twice(env: &Env) -> Outcome {
 }
 
 /// A listener of the peer whose backlog is full, and the connections in it.
-fn full_listener(env: &Env) -> Result<(Remote, SockAddr, Vec<Sock>), crate::harness::Fail> {
+pub(super) fn full_listener(
+    env: &Env,
+) -> Result<(Remote, SockAddr, Vec<Sock>), crate::harness::Fail> {
     let (listener, addr) = env.remote_listener(0)?;
     let mut inside = Vec::new();
     loop {

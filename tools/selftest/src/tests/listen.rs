@@ -4,7 +4,7 @@
 use crate::flow::{self, Span};
 use crate::harness::{
     differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, expect_received,
-    failed, receive, send, tests, Child, Env, Outcome, QUIET_MS,
+    failed, joined, receive, send, tests, Child, Env, Outcome, QUIET_MS,
 };
 use crate::peer::Work;
 use libc::{
@@ -52,13 +52,8 @@ fn accept_waits(env: &Env) -> Outcome {
     expect(!waiting.is_finished(), "accept returned before a connect")?;
     let remote = env.remote_socket(&env.peer()?)?;
     remote.connect(&addr)?;
-    match waiting.join() {
-        Ok(accepted) => {
-            let (_, from) = accepted?;
-            expect_eq(from.to_std(), remote.getsockname()?.to_std(), "accepted")
-        }
-        Err(_) => failed("panic"),
-    }
+    let (_, from) = joined(waiting)??;
+    expect_eq(from.to_std(), remote.getsockname()?.to_std(), "accepted")
 }
 
 fn accept_timeout(env: &Env) -> Outcome {
@@ -110,7 +105,7 @@ fn backlog_overflow_loses_nobody(env: &Env) -> Outcome {
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
     let server = listener.start(Work::EchoServer { count: CLIENTS })?;
     for thread in threads {
-        thread.join().unwrap_or_else(|_| failed("panic"))?;
+        joined(thread)??;
     }
     expect_eq(server.join()?, CLIENTS.to_string(), "served")
 }
@@ -169,10 +164,7 @@ fn shutdown_wakes_accept(env: &Env) -> Outcome {
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
     expect(!waiting.is_finished(), "accept returned before shutdown")?;
     listener.shutdown(libc::SHUT_RD)?;
-    match waiting.join() {
-        Ok(result) => expect_errno(result, EINVAL, "accept")?,
-        Err(_) => return failed("panic"),
-    }
+    expect_errno(joined(waiting)?, EINVAL, "accept")?;
     expect_errno(env.socket()?.connect(&addr), ECONNREFUSED, "connect")?;
     // It can be made to listen again (at a port of the kernel's choice).
     listener.listen(1)?;
@@ -227,10 +219,7 @@ fn accepting_threads(env: &Env) -> Outcome {
     }
     let mut got = HashSet::new();
     for thread in threads {
-        match thread.join() {
-            Ok(names) => got.extend(names?),
-            Err(_) => return failed("panic"),
-        }
+        got.extend(joined(thread)??);
     }
     expect_eq(got, wanted, "accepted")
 }

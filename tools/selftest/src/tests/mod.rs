@@ -2,6 +2,7 @@
 //! The suite, by topic. Each test describes what TCP does.
 
 mod addresses;
+mod badinput;
 mod basics;
 mod blocking;
 mod close;
@@ -9,9 +10,14 @@ mod connect;
 mod data;
 mod lengths;
 mod listen;
+mod memory;
+mod netns;
 mod options;
 mod poll;
+mod random;
+mod reset;
 mod sharing;
+mod signals;
 mod stress;
 
 use crate::harness::Test;
@@ -30,7 +36,13 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         sharing::TESTS,
         poll::TESTS,
         close::TESTS,
+        reset::TESTS,
+        signals::TESTS,
+        memory::TESTS,
+        badinput::TESTS,
+        random::TESTS,
         stress::TESTS,
+        netns::TESTS,
     ];
     groups.into_iter().flatten()
 }

@@ -3,7 +3,7 @@
 
 use crate::flow::{self, Span};
 use crate::harness::{
-    eventually, expect, expect_eq, expect_errno, failed, fill, receive, tests, Env, Outcome,
+    eventually, expect, expect_eq, expect_errno, fill, joined, receive, tests, Env, Outcome,
     QUIET_MS,
 };
 use crate::sys::{select_one, Epoll, Ready, Sock};
@@ -183,10 +183,7 @@ fn woken(sock: &Sock, events: i16, want: i16, act: impl FnOnce() -> Outcome) -> 
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
     expect(!waiting.is_finished(), "poll did not wait")?;
     act()?;
-    match waiting.join() {
-        Ok(got) => expect_eq(got?, want, "poll"),
-        Err(_) => failed("panic"),
-    }
+    expect_eq(joined(waiting)??, want, "poll")
 }
 
 fn wakes_on_data(env: &Env) -> Outcome {
@@ -448,8 +445,5 @@ fn epoll_blocked_while_added(env: &Env) -> Outcome {
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
     expect(!waiting.is_finished(), "epoll_wait did not wait")?;
     remote.send(Span::new(env.seed, 0, 1), 0)?;
-    match waiting.join() {
-        Ok(events) => expect_eq(events?, EPOLLIN, "epoll_wait"),
-        Err(_) => failed("panic"),
-    }
+    expect_eq(joined(waiting)??, EPOLLIN, "epoll_wait")
 }

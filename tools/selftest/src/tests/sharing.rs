@@ -3,8 +3,8 @@
 
 use crate::flow::{self, Span};
 use crate::harness::{
-    eventually, expect, expect_eof, expect_eq, expect_received, failed, receive, send, tests,
-    Child, Env, Outcome,
+    eventually, expect, expect_eof, expect_eq, expect_received, failed, joined, receive, send,
+    tests, Child, Env, Outcome,
 };
 use crate::pattern::Pattern;
 use crate::peer::Work;
@@ -169,7 +169,7 @@ fn threads_send_records(env: &Env) -> Outcome {
         *seq += 1;
     }
     for thread in threads {
-        thread.join().unwrap_or_else(|_| failed("panic"))?;
+        joined(thread)??;
     }
     sock.shutdown(libc::SHUT_WR)?;
     expect_eof(&sock)?;
@@ -206,7 +206,7 @@ fn threads_send_without_lock(env: &Env) -> Outcome {
         left -= n;
     }
     for thread in threads {
-        thread.join().unwrap_or_else(|_| failed("panic"))?;
+        joined(thread)??;
     }
     expect(
         counts[..8].iter().all(|&c| c == each),
@@ -239,9 +239,7 @@ fn threads_receive(env: &Env) -> Outcome {
     other.shutdown(libc::SHUT_WR)?;
     let mut counts = vec![0; 256];
     for thread in threads {
-        let Ok(part) = thread.join() else {
-            return failed("panic");
-        };
+        let part = joined(thread)?;
         counts.iter_mut().zip(part?).for_each(|(sum, n)| *sum += n);
     }
     expect(
@@ -262,9 +260,7 @@ fn sender_and_receiver_threads_per_side(env: &Env) -> Outcome {
     let theirs = exchange.mirrored();
     let thread = flow::spawn(move || theirs.run(&Arc::new(other)))?;
     let ours = exchange.run(&Arc::new(sock))?;
-    let Ok(got) = thread.join() else {
-        return failed("panic");
-    };
+    let got = joined(thread)?;
     match exchange.complaint(&ours).or(theirs.complaint(&got?)) {
         Some(text) => failed(text),
         None => Ok(()),

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `selftest idle`: connections that do nothing, to measure their memory; and
+//! `selftest connect-rate`: how fast connections are made.
+
+use crate::harness::Family;
+use crate::stream::connect_patiently;
+use crate::sys;
+use clap::Args;
+use std::io::{self, BufRead, Write};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+#[derive(Args)]
+pub(crate) struct Ends {
+    #[arg(long, value_enum)]
+    family: Family,
+    /// Accept the connections at this address.
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "connect")]
+    listen: Option<SocketAddr>,
+    /// Make the connections to this address.
+    #[arg(long, value_name = "ADDR:PORT", required_unless_present = "listen")]
+    connect: Option<SocketAddr>,
+    #[arg(long, default_value_t = 1000)]
+    conns: u64,
+}
+
+/// Holds connections until a line or the end of the standard input.
+pub(crate) fn idle(ends: &Ends) -> io::Result<bool> {
+    check_limit(ends.conns)?;
+    let mut socks = Vec::new();
+    match (ends.listen, ends.connect) {
+        (Some(addr), _) => {
+            let listener = listen(ends, addr)?;
+            for _ in 0..ends.conns {
+                socks.push(listener.accept()?.0);
+            }
+        }
+        (None, Some(addr)) => {
+            for _ in 0..ends.conns {
+                socks.push(connect_patiently(ends.family, addr)?);
+            }
+        }
+        (None, None) => return Err(io::Error::other("--listen or --connect")),
+    }
+    println!("idle: {} connections open", socks.len());
+    io::stdout().flush()?;
+    io::stdin().lock().read_line(&mut String::new())?;
+    // All must still be alive: open, without an error, without an end.
+    let mut dead = 0;
+    for sock in &socks {
+        let seen = sock.poll(libc::POLLIN | libc::POLLRDHUP, 0)?;
+        dead += u64::from(seen & (libc::POLLERR | libc::POLLHUP) != 0);
+    }
+    drop(socks);
+    println!("idle: closed, {dead} of {} were dead", ends.conns);
+    Ok(dead == 0)
+}
+
+/// Makes connections one after the other: connect, end, close.
+pub(crate) fn connect_rate(ends: &Ends) -> io::Result<bool> {
+    if let Some(addr) = ends.listen {
+        let listener = listen(ends, addr)?;
+        for _ in 0..ends.conns {
+            drop(listener.accept()?);
+        }
+        return Ok(true);
+    }
+    let Some(addr) = ends.connect else {
+        return Err(io::Error::other("--listen or --connect"));
+    };
+    let mut micros = Vec::new();
+    let start = Instant::now();
+    for _ in 0..ends.conns {
+        let begun = Instant::now();
+        let sock = connect_patiently(ends.family, addr)?;
+        micros.push(begun.elapsed().as_micros());
+        // The server closes at once; its end shows that it had accepted.
+        if sock.recv(&mut [0], 0)? != 0 {
+            return Err(io::Error::other("data from a server that sends none"));
+        }
+    }
+    let secs = start.elapsed().as_secs_f64();
+    micros.sort_unstable();
+    let at = |part: usize| micros.get(micros.len() * part / 100).copied().unwrap_or(0);
+    println!(
+        "connect: {} connections, {:.1} per second, {} us median, {} us at 99 %",
+        ends.conns,
+        ends.conns as f64 / secs,
+        at(50),
+        at(99)
+    );
+    Ok(true)
+}
+
+fn listen(ends: &Ends, addr: SocketAddr) -> io::Result<sys::Sock> {
+    let listener = ends.family.socket(addr.ip())?;
+    listener.set_int(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    listener.bind(&addr.into())?;
+    listener.listen(128)?;
+    Ok(listener)
+}
+
+fn check_limit(conns: u64) -> io::Result<()> {
+    let limit = sys::raise_file_limit()?;
+    if limit < conns + 16 {
+        let text = format!("the limit of open files is {limit} (ulimit -Hn)");
+        return Err(io::Error::other(text));
+    }
+    Ok(())
+}
