@@ -146,6 +146,11 @@ fn the_length_comes_first() {
     assert_eq!(len(HELLO_ROOM as u32 + 1), Err(V::LengthMismatch));
     assert_eq!(len(u32::MAX), Err(V::LengthMismatch));
     assert_eq!(len(15), Err(V::LengthMismatch));
+    // Even before it matters whether this is an SDP at all.
+    let mut foreign = in_room(&hello().encode(), HELLO_ROOM, 0);
+    foreign[7] = HELLO_ROOM as u8 + 1;
+    foreign[16] = 0;
+    assert_eq!(Hello::decode(&foreign), Err(V::LengthMismatch));
     // Bytes behind the length do not count as there.
     assert_eq!(len(16), Err(V::BadMagic));
     assert_eq!(len(19), Err(V::BadMagic));
