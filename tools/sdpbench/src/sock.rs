@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Sockets of either family, as files of the standard library.
+
+use clap::ValueEnum;
+use std::io;
+use std::mem;
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// The transport that `socket()` is asked for.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Family {
+    Tcp,
+    Sdp,
+}
+
+impl Family {
+    const fn number(self) -> i32 {
+        match self {
+            Self::Tcp => libc::AF_INET,
+            Self::Sdp => 27,
+        }
+    }
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+fn socket(family: Family) -> io::Result<OwnedFd> {
+    // SAFETY: The call takes no pointers.
+    let fd = check(unsafe { libc::socket(family.number(), libc::SOCK_STREAM, 0) })?;
+    // SAFETY: A new descriptor, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// SDP takes addresses of family AF_INET as well as its own.
+fn sockaddr(address: SocketAddrV4) -> libc::sockaddr_in {
+    // SAFETY: All zeroes is a valid sockaddr_in.
+    let mut raw: libc::sockaddr_in = unsafe { mem::zeroed() };
+    raw.sin_family = libc::AF_INET as libc::sa_family_t;
+    raw.sin_port = address.port().to_be();
+    raw.sin_addr.s_addr = u32::from(*address.ip()).to_be();
+    raw
+}
+
+fn set_option(fd: &OwnedFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: The pointer and the length describe `value`, which outlives the call.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) })
+        .map(drop)
+}
+
+/// A listening socket.
+pub(crate) fn listen(family: Family, address: SocketAddrV4) -> io::Result<TcpListener> {
+    let fd = socket(family)?;
+    set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    let raw = sockaddr(address);
+    let len = size_of_val(&raw) as libc::socklen_t;
+    // SAFETY: The pointer and the length describe `raw`, which outlives the call.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const raw).cast(), len) })?;
+    // SAFETY: The call takes no pointers.
+    check(unsafe { libc::listen(fd.as_raw_fd(), 1024) })?;
+    Ok(fd.into())
+}
+
+/// The next connection of a listening socket. Not the library's accept(): that
+/// one uses accept4(), which rsockets do not catch, and insists on the peer's
+/// address being of a family it knows.
+pub(crate) fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    // SAFETY: No address is asked for.
+    let fd = check(unsafe {
+        libc::accept(
+            listener.as_raw_fd(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    })?;
+    // SAFETY: A new descriptor, owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    Ok(fd.into())
+}
+
+/// A connected socket that sends at once.
+pub(crate) fn connect(family: Family, address: SocketAddrV4) -> io::Result<TcpStream> {
+    let fd = socket(family)?;
+    set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    let raw = sockaddr(address);
+    let len = size_of_val(&raw) as libc::socklen_t;
+    // SAFETY: The pointer and the length describe `raw`, which outlives the call.
+    check(unsafe { libc::connect(fd.as_raw_fd(), (&raw const raw).cast(), len) })?;
+    Ok(fd.into())
+}
+
+/// A thousand idle connections need more descriptors than a shell gives.
+pub(crate) fn raise_file_limit() -> io::Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: The pointer is to a valid rlimit.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: As above.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
+}
