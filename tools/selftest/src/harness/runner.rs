@@ -32,6 +32,10 @@ pub(crate) fn run(tests: &[&Test], env: &Env, options: &Options) -> io::Result<b
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     print_line("KTAP version 1");
     print_line(&format!("1..{}", tests.len()));
+    print_line(&format!(
+        "# {:?}, {} to {}, scale {}, seed {}",
+        env.family, env.local, env.remote, env.scale, env.seed
+    ));
     for (i, test) in tests.iter().enumerate() {
         let start = Instant::now();
         let outcome = run_one(test, env, limit)?;

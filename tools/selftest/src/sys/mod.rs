@@ -3,6 +3,7 @@
 //! retried, hidden or defaulted, and every error is the kernel's own.
 
 mod addr;
+mod area;
 mod epoll;
 mod file;
 mod netdev;
@@ -13,6 +14,7 @@ mod raw;
 mod sock;
 
 pub(crate) use addr::{SockAddr, AF_INET6_SDP, AF_INET_SDP};
+pub(crate) use area::{Area, Kind, PAGE};
 pub(crate) use epoll::Epoll;
 pub(crate) use file::*;
 pub(crate) use netdev::loopback_up;

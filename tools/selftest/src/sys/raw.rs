@@ -1,82 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory that is not there, and calls with pointers into it.
+//! Calls with pointers that need not be good ones.
 
 use super::{checked, checked_size, Sock};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-
-/// Bytes in a page.
-pub(crate) const PAGE: usize = 4096;
-
-/// Whole pages of our own, any of which can be taken away.
-pub(crate) struct Area {
-    start: usize,
-    pages: usize,
-}
-
-impl Area {
-    pub(crate) fn new(pages: usize) -> io::Result<Area> {
-        // SAFETY: a new private mapping at an address of the kernel's choice.
-        let ptr = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                pages * PAGE,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if ptr == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Area {
-            start: ptr as usize,
-            pages,
-        })
-    }
-
-    /// The address of byte `offset`, which may lie in a page taken away.
-    pub(crate) fn at(&self, offset: usize) -> usize {
-        self.start + offset
-    }
-
-    /// Takes all access to the pages from `first` on away.
-    pub(crate) fn forbid_from(&self, first: usize) -> io::Result<()> {
-        self.protect_from(first, libc::PROT_NONE)
-    }
-
-    /// Makes the pages from `first` on read-only.
-    pub(crate) fn read_only_from(&self, first: usize) -> io::Result<()> {
-        self.protect_from(first, libc::PROT_READ)
-    }
-
-    fn protect_from(&self, first: usize, prot: i32) -> io::Result<()> {
-        let len = (self.pages - first) * PAGE;
-        // SAFETY: the range is ours; slices of it are only made by
-        // `bytes`, whose callers stay below the pages taken away.
-        let ret = unsafe { libc::mprotect((self.start + first * PAGE) as *mut _, len, prot) };
-        if ret < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
-    }
-
-    /// The first `len` bytes, which must still be accessible.
-    pub(crate) fn bytes(&mut self, len: usize) -> &mut [u8] {
-        assert!(len <= self.pages * PAGE);
-        // SAFETY: the mapping is ours, `len` bytes long at least, and
-        // borrowed mutably for the slice's life.
-        unsafe { std::slice::from_raw_parts_mut(self.start as *mut u8, len) }
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing borrows it any more.
-        unsafe { libc::munmap(self.start as *mut _, self.pages * PAGE) };
-    }
-}
 
 /// A pointer and a length as the kernel gets them, both unchecked.
 #[derive(Clone, Copy)]

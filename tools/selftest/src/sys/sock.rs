@@ -302,6 +302,18 @@ impl Sock {
         Ok(())
     }
 
+    /// O_ASYNC: SIGIO goes to `pid` when something happens.
+    pub(crate) fn set_async(&self, pid: i32) -> io::Result<()> {
+        let fd = self.as_raw_fd();
+        // SAFETY: plain numbers.
+        unsafe {
+            checked(libc::fcntl(fd, libc::F_SETOWN, pid))?;
+            let flags = checked(libc::fcntl(fd, libc::F_GETFL))?;
+            checked(libc::fcntl(fd, libc::F_SETFL, flags | libc::O_ASYNC))?;
+        }
+        Ok(())
+    }
+
     /// Sends all of `buf`, in as many calls as it takes.
     pub(crate) fn send_all(&self, mut buf: &[u8]) -> io::Result<()> {
         while !buf.is_empty() {

@@ -26,6 +26,7 @@ tests!("blocking";
     rcvlowat,
     unread_and_unsent_counts,
     reader_slower_than_writer,
+    buffer_sizes_change_under_way,
 );
 
 fn pause() {
@@ -256,4 +257,32 @@ fn reader_slower_than_writer(env: &Env) -> Outcome {
     }
     job.join()?;
     Ok(())
+}
+
+/// Buffers grow and shrink while data flows through them.
+fn buffer_sizes_change_under_way(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    let exchange = Exchange {
+        send_seed: env.seed,
+        recv_seed: env.seed + 1,
+        bytes: env.scaled(1 << 20),
+        max: 50_000,
+    };
+    let job = remote.start(Work::Exchange(exchange.mirrored()))?;
+    let sock = Arc::new(sock);
+    let changed = Arc::clone(&sock);
+    let stream = flow::spawn(move || exchange.run(&sock))?;
+    for size in [1, 1 << 20, 5000, 100_000].into_iter().cycle() {
+        if stream.is_finished() {
+            break;
+        }
+        changed.set_int(SOL_SOCKET, libc::SO_SNDBUF, size)?;
+        changed.set_int(SOL_SOCKET, libc::SO_RCVBUF, size)?;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let got = joined(stream)??;
+    if let Some(text) = exchange.complaint(&got) {
+        return failed(text);
+    }
+    expect_eq(job.join()?, exchange.bytes.to_string(), "the peer")
 }

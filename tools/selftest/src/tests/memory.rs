@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Buffers that are not there, or not all of them: what was taken or given is
-//! told rightly, and the stream is whole.
+//! Buffers in memory of every kind, and buffers that are not there, or not all
+//! of them: what was taken or given is told rightly, and the stream is whole.
 
 use super::badinput::{stream_goes_on, NOWHERE};
-use crate::flow::Span;
+use crate::flow::{Exchange, Span};
 use crate::harness::{
-    eventually, expect, expect_errno, expect_received, readable_bytes, receive, tests, Env, Fail,
-    Outcome,
+    eventually, expect, expect_eq, expect_errno, expect_received, readable_bytes, receive, tests,
+    Child, Env, Fail, Outcome,
 };
-use crate::peer::Remote;
-use crate::sys::{Area, RawVec, Sock, PAGE};
+use crate::peer::{Remote, Work};
+use crate::sys::{Area, Kind, RawVec, Sock, PAGE};
 use libc::{EFAULT, MSG_DONTWAIT, MSG_NOSIGNAL};
 
 tests!("memory";
+    every_kind_of_memory,
+    memory_shared_with_a_child,
+    read_only_memory,
+    same_buffer_both_ways,
+    unmapped_after_send,
     send_from_nowhere,
     send_partly_from_nowhere,
     send_iovecs_partly_from_nowhere,
@@ -22,6 +27,134 @@ tests!("memory";
     recv_to_read_only_memory,
     recv_iovecs_partly_to_nowhere,
 );
+
+/// Data goes out of, and comes into, pages of every kind, at odd places.
+fn every_kind_of_memory(env: &Env) -> Outcome {
+    const PAGES: usize = 512;
+    let kinds = [
+        Kind::Private,
+        Kind::Shared,
+        Kind::Locked,
+        Kind::File,
+        Kind::FileCopy,
+        Kind::Huge,
+    ];
+    for kind in kinds {
+        let mut area = match Area::of(kind, PAGES) {
+            // The system need not have huge pages, nor allow locked ones.
+            Err(_) if matches!(kind, Kind::Huge | Kind::Locked) => continue,
+            area => area?,
+        };
+        let (sock, remote) = env.pair()?;
+        for (start, len) in [(0, PAGE), (77, 3), (4095, 2), (1, 300_001), (PAGE, 65_536)] {
+            let text = format!("{len} bytes at {start} of {kind:?}");
+            let span = Span::new(env.seed, start as u64, len as u64);
+            let job = remote.start(Work::Sink(span))?;
+            let buf = &mut area.bytes(PAGES * PAGE)[start..start + len];
+            buf.copy_from_slice(&span.to_vec());
+            sock.send_all(buf)?;
+            buf.fill(0xdb);
+            expect_received(job.join_received()?, span, &text)?;
+            let job = remote.start(Work::Source { span, max: 100_000 })?;
+            sock.recv_exact(buf)?;
+            expect(buf == span.to_vec(), format!("wrong bytes in {text}"))?;
+            job.join()?;
+        }
+    }
+    Ok(())
+}
+
+/// A child receives into memory that the parent sees, and after a fork both
+/// send from pages that they share until one writes.
+fn memory_shared_with_a_child(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    let span = Span::new(env.seed, 0, 50_000);
+    let mut area = Area::of(Kind::Shared, 13)?;
+    let mut own = span.to_vec();
+    remote.send_span(span, 50_000)?;
+    Child::start(|| {
+        sock.recv_exact(area.bytes(50_000))?;
+        // The child's copy of `own`, changed, is not the parent's.
+        own.fill(7);
+        sock.send_all(&own)?;
+        Ok(())
+    })?
+    .join()?;
+    expect(
+        area.bytes(50_000) == span.to_vec(),
+        "what the child received",
+    )?;
+    sock.send_all(&own)?;
+    let sevens = remote.recv(50_000, libc::MSG_WAITALL)?;
+    expect(sevens == [7; 50_000], "what the child sent")?;
+    expect_received(remote.recv_span(span, 9000)?, span, "what the parent sent")
+}
+
+/// Sending only reads: constants and pages without write access will do.
+fn read_only_memory(env: &Env) -> Outcome {
+    static CONSTANT: [u8; 10_000] = [0x5a; 10_000];
+    let (sock, remote) = env.pair()?;
+    sock.send_all(&CONSTANT)?;
+    let got = remote.recv(CONSTANT.len(), libc::MSG_WAITALL)?;
+    expect(got == CONSTANT, "the constant")?;
+    for kind in [Kind::Private, Kind::File] {
+        let span = Span::new(env.seed, 0, (8 * PAGE) as u64);
+        let mut area = Area::of(kind, 8)?;
+        area.bytes(8 * PAGE).copy_from_slice(&span.to_vec());
+        area.read_only_from(0)?;
+        let n = sock.send_raw(area.at(0), 8 * PAGE, MSG_NOSIGNAL)?;
+        expect_eq(n, 8 * PAGE, "sent")?;
+        expect_received(remote.recv_span(span, 9000)?, span, format!("{kind:?}"))?;
+        // Pages that nobody has touched are zeros.
+        let untouched = Area::of(kind, 8)?;
+        let n = sock.send_raw(untouched.at(5), 5 * PAGE, MSG_NOSIGNAL)?;
+        let zeros = remote.recv(n, libc::MSG_WAITALL)?;
+        expect(zeros == vec![0; 5 * PAGE], "zeros")?;
+    }
+    Ok(())
+}
+
+/// One buffer that is sent from and received into all the time, as an echo
+/// server has it.
+fn same_buffer_both_ways(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    let exchange = Exchange {
+        send_seed: env.seed,
+        recv_seed: env.seed,
+        bytes: env.scaled(1 << 20),
+        max: 100_000,
+    };
+    let job = remote.start(Work::Exchange(exchange))?;
+    let mut buf = vec![0; 65_537];
+    loop {
+        match sock.recv(&mut buf, 0)? {
+            0 => break,
+            n => sock.send_all(&buf[..n])?,
+        }
+    }
+    sock.shutdown(libc::SHUT_WR)?;
+    expect_eq(job.join()?, exchange.bytes.to_string(), "came back")
+}
+
+/// The memory is gone before the peer reads.
+fn unmapped_after_send(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    let mut span = Span::new(env.seed, 0, 0);
+    loop {
+        let mut area = Area::new(16)?;
+        let next = Span::new(env.seed, span.len, (16 * PAGE) as u64);
+        area.bytes(16 * PAGE).copy_from_slice(&next.to_vec());
+        match sock.send_raw(area.at(0), 16 * PAGE, MSG_NOSIGNAL | MSG_DONTWAIT) {
+            Ok(n) => span.len += n as u64,
+            Err(e) => {
+                expect_errno::<()>(Err(e), libc::EAGAIN, "send")?;
+                break;
+            }
+        }
+    }
+    expect(span.len > 0, "nothing was sent")?;
+    expect_received(remote.recv_span(span, 50_000)?, span, "the peer")
+}
 
 fn send_from_nowhere(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;

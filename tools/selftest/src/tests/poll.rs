@@ -23,6 +23,7 @@ tests!("poll";
     reset_by_peer,
     full_and_writable_again,
     asks_only_for_what_is_wanted,
+    other_names_of_events,
     select,
     wakes_on_data,
     wakes_on_close,
@@ -152,6 +153,21 @@ fn asks_only_for_what_is_wanted(env: &Env) -> Outcome {
     remote.reset()?;
     // Errors and hang-ups come unasked.
     expect_eq(sock.poll(0, -1)?, POLLERR | POLLHUP, "no events of a reset")
+}
+
+/// POLLRDNORM and POLLWRNORM come with POLLIN and POLLOUT.
+fn other_names_of_events(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    let norm = libc::POLLRDNORM | libc::POLLWRNORM;
+    expect_eq(sock.poll(norm, 0)?, libc::POLLWRNORM, "idle")?;
+    remote.send(Span::new(env.seed, 0, 3), 0)?;
+    eventually("with data", || sock.poll(norm, 0), |&e| e == norm)?;
+    let (listener, addr) = env.listener(1)?;
+    expect_eq(listener.poll(norm, 0)?, 0, "a listener")?;
+    let client = env.remote_socket(&env.peer()?)?;
+    client.connect(&addr)?;
+    let seen = listener.poll(norm, -1)?;
+    expect_eq(seen, libc::POLLRDNORM, "a listener with a connection")
 }
 
 fn select(env: &Env) -> Outcome {

@@ -4,8 +4,8 @@
 use super::connect::full_listener;
 use crate::flow::{recv_span, Span};
 use crate::harness::{
-    expect, expect_eq, expect_errno, expect_received, failed, fill, joined, receive, tests, Env,
-    Outcome,
+    eventually, expect, expect_eq, expect_errno, expect_received, failed, fill, joined,
+    readable_bytes, receive, tests, Env, Outcome,
 };
 use crate::peer::Work;
 use crate::sys;
@@ -27,6 +27,7 @@ tests!("signals";
     poll_interrupted,
     linger_interrupted,
     storm,
+    sigio,
 );
 
 /// Milliseconds between alarms.
@@ -188,11 +189,7 @@ fn waitall_partial(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let span = Span::new(env.seed, 0, 500);
     remote.send(span, 0)?;
-    crate::harness::eventually(
-        "readable bytes",
-        || crate::harness::readable_bytes(&sock),
-        |&n| n == 500,
-    )?;
+    eventually("readable bytes", || readable_bytes(&sock), |&n| n == 500)?;
     let mut buf = vec![0; 1000];
     let n = with_alarms(false, || sock.recv(&mut buf, libc::MSG_WAITALL))?;
     expect_eq(n?, 500, "what was there")?;
@@ -270,4 +267,21 @@ fn storm(env: &Env) -> Outcome {
     sys::alarm_every(0)?;
     sock.shutdown(libc::SHUT_WR)?;
     expect_eq(job.join()?, offset.to_string(), "echoed")
+}
+
+/// Asynchronous notification (O_ASYNC): a signal when data comes.
+fn sigio(env: &Env) -> Outcome {
+    ALARMS.store(0, Ordering::SeqCst);
+    sys::install_handler(libc::SIGIO, count_alarm, true)?;
+    let (sock, remote) = env.pair()?;
+    sock.set_async(sys::pid())?;
+    for _ in 0..3 {
+        let before = alarms();
+        remote.send(Span::new(env.seed, 0, 5), 0)?;
+        eventually("SIGIO", || Ok(alarms()), |&n| n > before)?;
+        receive(&sock, Span::new(env.seed, 0, 5))?;
+    }
+    let before = alarms();
+    remote.close()?;
+    eventually("SIGIO at the end", || Ok(alarms()), |&n| n > before)
 }
