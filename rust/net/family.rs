@@ -145,6 +145,12 @@ unsafe extern "C" fn leave_pressure(_sk: *mut bindings::sock) {
     unsafe { ptr::write_volatile(MEMORY_PRESSURE.get(), 0) };
 }
 
+/// Whether the sockets together have come near their limit of memory.
+pub(crate) fn memory_is_short() -> bool {
+    // SAFETY: As above.
+    unsafe { ptr::read_volatile(MEMORY_PRESSURE.get()) != 0 }
+}
+
 unsafe extern "C" fn create_v4(
     net: *mut bindings::net,
     socket: *mut bindings::socket,

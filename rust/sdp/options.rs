@@ -5,10 +5,10 @@
 
 use core::mem::size_of;
 
-use kernel::error::to_result;
 use kernel::prelude::*;
 
 use super::sock::SdpSock;
+use super::stream::SMALL_BYTES;
 use crate::bindings;
 use crate::net::errno::ENOPROTOOPT;
 use crate::proto::state::State;
@@ -29,6 +29,9 @@ const SDP_LAST_BIND_ERR: i32 = 81;
 /// The longest time between keepalives, as in TCP.
 const MAX_KEEP: i32 = 32767;
 const MAX_KEEP_COUNT: i32 = 127;
+/// What TCP takes for TCP_MAXSEG.
+const MIN_MAXSEG: i32 = 88;
+const MAX_MAXSEG: i32 = 32767;
 
 /// Sets an option.
 ///
@@ -41,9 +44,12 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
     }
     let mut value = 0i32;
     // SAFETY: `value` has the size that is copied.
-    to_result(unsafe {
+    let left = unsafe {
         bindings::copy_from_sockptr((&raw mut value).cast(), from, size_of::<i32>())
-    })?;
+    };
+    if left != 0 {
+        return Err(EFAULT);
+    }
     let mut locked = sock.lock();
     let options = &mut locked.stream().options;
     match name {
@@ -58,6 +64,9 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         SDP_ZCOPY_THRESH => return Err(EINVAL),
         // The adapter acknowledges, at once.
         TCP_QUICKACK => {}
+        // The receives of the peer decide.
+        TCP_MAXSEG if (MIN_MAXSEG..=MAX_MAXSEG).contains(&value) => {}
+        TCP_MAXSEG => return Err(EINVAL),
         _ => return Err(ENOPROTOOPT),
     }
     // What was held back may be due now.
@@ -92,7 +101,7 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         TCP_KEEPCNT => options.keepcnt,
         TCP_USER_TIMEOUT => options.user_timeout_ms,
         TCP_QUICKACK => 1,
-        TCP_MAXSEG => stream.peer_bytes as i32,
+        TCP_MAXSEG => stream.peer_bytes.max(SMALL_BYTES) as i32,
         SDP_ZCOPY_THRESH => options.zcopy_thresh_bytes,
         SDP_LAST_BIND_ERR => stream.last_bind_err,
         _ => return Err(ENOPROTOOPT),

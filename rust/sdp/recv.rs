@@ -147,7 +147,7 @@ impl Locked<'_> {
             }
             recv.copied += got as usize;
             if let Some(truesize) = self.stream().rx.consume(got) {
-                self.sk().rmem_uncharge(truesize);
+                self.release_receive(truesize);
             }
             if got < want {
                 self.stats.inc(Counter::UserFault);

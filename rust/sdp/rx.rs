@@ -27,6 +27,7 @@ use crate::net::errno::{
     EPROTO, //
 };
 use crate::mm::frag::Frag;
+use crate::net::family::memory_is_short;
 use crate::observe::stats::Counter;
 use crate::proto::bsdh::Class;
 use crate::proto::hello::Features;
@@ -227,6 +228,11 @@ impl Locked<'_> {
     }
 
     fn take_payload(&mut self, message: &Message, mapped: Mapped) {
+        if self.sk().is_orphan() {
+            // Nobody will read it: TCP answers with a reset.
+            self.discard(mapped);
+            return self.abort(ECONNRESET);
+        }
         let truesize = mapped.len();
         self.stats.add(Counter::RxBytes, message.payload_len.into());
         // A reader that does not come must not make the peer's credits grow.
@@ -245,7 +251,7 @@ impl Locked<'_> {
         frag.truncate(message.payload_len);
         // `refill` has reserved the place.
         if self.stream().rx.push(frag, truesize).is_err() {
-            self.sk().rmem_uncharge(truesize);
+            self.release_receive(truesize);
             self.stats.inc(Counter::NoReceiveMemory);
             self.send_abort();
             self.fail(Event::Abort, ENOBUFS);
@@ -265,14 +271,13 @@ impl Locked<'_> {
         let room = self.stream().compact.as_ref().map_or(0, Frag::len);
         let mut truesize = 0;
         if room < len {
-            let sk = self.sk();
-            if !sk.rmem_charge(SMALL_BYTES) {
+            if !self.charge_receive(SMALL_BYTES) {
                 return false;
             }
             match Frag::alloc(0, bindings::SDP_CONST_GFP_ATOMIC) {
                 Ok(page) => self.stream().compact = Some(page),
                 Err(_) => {
-                    sk.rmem_uncharge(SMALL_BYTES);
+                    self.release_receive(SMALL_BYTES);
                     return false;
                 }
             }
@@ -286,7 +291,7 @@ impl Locked<'_> {
         let merged = truesize == 0 && stream.rx.grow_last(|last| last.join(&piece));
         // A second place in the ring is reserved for this.
         if !merged && stream.rx.push(piece, truesize).is_err() {
-            self.sk().rmem_uncharge(truesize);
+            self.release_receive(truesize);
             return false;
         }
         self.stats.add(Counter::RxCompactedBytes, len.into());
@@ -310,14 +315,14 @@ impl Locked<'_> {
                 self.stats.inc(Counter::RecvPosted);
             }
             Err(_) => {
-                self.sk().rmem_uncharge(truesize);
+                self.release_receive(truesize);
                 self.stats.inc(Counter::PostFailed);
             }
         }
     }
 
     fn discard(&mut self, mapped: Mapped) {
-        self.sk().rmem_uncharge(mapped.len());
+        self.release_receive(mapped.len());
     }
 
     /// Posts receives up to the target, as far as the receive buffer and the memory allow.
@@ -348,19 +353,59 @@ impl Locked<'_> {
         if stream.fin_received || posted >= stream.recv_target || link.recv_room() == 0 {
             return false;
         }
-        // The least that a connection needs is posted even into the smallest buffer.
-        (stream.rx.is_empty() && posted < IDLE_RECEIVES)
-            || sk.rmem() + stream.recv_size.bytes <= sk.rcvbuf()
+        // The least that a connection needs is posted even into the smallest buffer, and when
+        // memory is short.
+        let in_use = sk.rmem() - stream.reserve;
+        if posted < IDLE_RECEIVES {
+            stream.rx.is_empty() || in_use + stream.recv_size.bytes <= sk.rcvbuf()
+        } else {
+            in_use + stream.recv_size.bytes <= sk.rcvbuf() && !memory_is_short()
+        }
+    }
+
+    /// Charges the least that a connection needs, so that later nothing can take it away.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS`.
+    pub(crate) fn reserve_receives(&mut self, size: u32) -> Result {
+        let wanted = IDLE_RECEIVES * size;
+        let more = wanted.saturating_sub(self.stream().guaranteed);
+        if !self.sk().rmem_charge(more) {
+            return Err(ENOBUFS);
+        }
+        let stream = self.stream();
+        stream.guaranteed = wanted;
+        stream.reserve += more;
+        Ok(())
+    }
+
+    fn charge_receive(&mut self, bytes: u32) -> bool {
+        let reserve = &mut self.stream().reserve;
+        if *reserve >= bytes {
+            *reserve -= bytes;
+            return true;
+        }
+        self.sk().rmem_charge(bytes)
+    }
+
+    /// Gives back what is charged for received bytes, or keeps it for the receives to come.
+    pub(crate) fn release_receive(&mut self, bytes: u32) {
+        let charged = self.sk().rmem();
+        if charged - bytes < self.stream().guaranteed {
+            self.stream().reserve += bytes;
+        } else {
+            self.sk().rmem_uncharge(bytes);
+        }
     }
 
     fn post_one(&mut self) -> Result {
         let (gfp, flags) = self.gfp();
-        let sk = self.sk();
         let size = self.stream().recv_size.bytes;
         // A place for its payload, and one for a compacted one.
         let posted = self.receives_posted() as usize;
         self.stream().rx.reserve(2 * posted + 2, flags)?;
-        if !sk.rmem_charge(size) {
+        if !self.charge_receive(size) {
             return Err(ENOBUFS);
         }
         let result = Frag::alloc((size / SMALL_BYTES).trailing_zeros(), gfp).and_then(|frag| {
@@ -368,7 +413,7 @@ impl Locked<'_> {
             link.post_receive(frag)
         });
         if let Err(e) = result {
-            sk.rmem_uncharge(size);
+            self.release_receive(size);
             return Err(e);
         }
         self.stream().credits.posted(1);
@@ -382,10 +427,17 @@ impl Locked<'_> {
         let stream = self.stream();
         stream.recv_target = RECV_DEPTH;
         let now = stream.recv_size.bytes;
-        if now < LARGE_BYTES && wanted >= LARGE_BYTES && affordable >= LARGE_BYTES {
+        if now < LARGE_BYTES
+            && wanted >= LARGE_BYTES
+            && affordable >= LARGE_BYTES
+            && !memory_is_short()
+            && self.reserve_receives(LARGE_BYTES).is_ok()
+        {
+            let stream = self.stream();
             stream.recv_size.bytes = LARGE_BYTES;
             stream.recv_size.old_left = stream.link.as_ref().map_or(0, |l| l.receives_posted());
         }
+        let stream = self.stream();
         if stream.recv_size.old_left == 0 {
             stream.pending.ch_rcv_buf_ack = Some(stream.recv_size.bytes);
         }

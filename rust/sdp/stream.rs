@@ -82,6 +82,9 @@ pub(crate) struct Stream {
     /// The free rest of the page into which short payloads are copied.
     pub(crate) compact: Option<Frag>,
     pub(crate) recv_size: RecvSize,
+    /// Receive memory that stays charged while the connection lives, and what of it is unused now.
+    pub(crate) guaranteed: u32,
+    pub(crate) reserve: u32,
     /// Receives to keep posted while memory allows.
     pub(crate) recv_target: u32,
     /// The peer's DisConn was received: end of file behind the queue.
@@ -128,6 +131,8 @@ impl Stream {
                 bytes: SMALL_BYTES,
                 old_left: 0,
             },
+            guaranteed: 0,
+            reserve: 0,
             recv_target: IDLE_RECEIVES,
             fin_received: false,
             local: Addr::ANY,
@@ -183,7 +188,7 @@ impl Locked<'_> {
         self.free_tx();
         while let Some((frag, truesize)) = self.stream().rx.pop() {
             drop(frag);
-            self.sk().rmem_uncharge(truesize);
+            self.release_receive(truesize);
         }
     }
 

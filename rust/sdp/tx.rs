@@ -76,6 +76,8 @@ impl Locked<'_> {
 
     fn flush_data(&mut self) {
         while self.data_is_due() {
+            // Takes a credit, perhaps: so before the credits are looked at.
+            self.ask_for_larger();
             if !self.may_post(Class::Payload, CONTROL_PLACES) {
                 let stalled_on = if self.stream().credits.may_send(Class::Payload) {
                     Counter::QueueStall
@@ -85,7 +87,6 @@ impl Locked<'_> {
                 self.stats.inc(stalled_on);
                 return;
             }
-            self.ask_for_larger();
             let mut frags = [const { None }; MAX_FRAGS];
             let bytes = self.cut_message(&mut frags);
             if !self.post(Body::Data, &mut frags, bytes, Tag::Data) {

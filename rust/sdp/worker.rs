@@ -245,6 +245,7 @@ impl Worker<'_> {
                 drop(locked);
                 return Err(ECONNABORTED);
             }
+            locked.reserve_receives(SMALL_BYTES)?;
             let bufs = locked.open_link(link);
             locked.transition(Event::AddressResolved);
             Hello {
@@ -298,6 +299,7 @@ impl Worker<'_> {
         self.give_back();
         let mut locked = self.sock.lock();
         self.sock.sk().set_err(why);
+        self.sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
         if locked.stream().state != State::Dead {
             locked.transition(Event::ConnectRefused);
         }
@@ -321,6 +323,7 @@ impl Worker<'_> {
                 drop(locked);
                 return Err(ECONNABORTED);
             }
+            locked.reserve_receives(SMALL_BYTES)?;
             locked.stream().options = options;
             locked.stream().credits.set_peer_limit(offer.bufs);
             let bufs = locked.open_link(link);
@@ -428,6 +431,11 @@ impl Worker<'_> {
         locked.poll_queue();
         match locked.stream().state {
             State::Draining | State::Dead => {}
+            // The peer disconnects when it has our DisConn: that its adapter could not acknowledge
+            // it any more is no loss.
+            State::LastAck | State::Closing => {
+                locked.transition(Event::DisConnSent);
+            }
             _ => {
                 self.sock.stats.inc(Counter::ResetByPeer);
                 locked.fail(Event::CmDisconnected, ECONNRESET);
@@ -555,7 +563,9 @@ impl Locked<'_> {
         if sent > 0 {
             self.sk().wmem_uncharge(sent);
         }
-        self.sk().rmem_uncharge(posted);
+        self.stream().guaranteed = 0;
+        let reserve = core::mem::replace(&mut self.stream().reserve, 0);
+        self.sk().rmem_uncharge(posted + reserve);
         Some(link)
     }
 }
