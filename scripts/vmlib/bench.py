@@ -96,7 +96,7 @@ class Bench:
         status = job.wait(self.limit(seconds))
         if status is None:
             waits = job.vm.run("for p in $(pidof selftest qperf netperf); do echo \"$p $(cat /proc/$p/wchan)\"; "
-                               "cat /proc/$p/stack; done; cat /proc/net/sdp", 30).output
+                               "cat /proc/$p/stack; done; head -n 20 /proc/net/sdp", 30).output
             job.kill()
             raise Failure(f"{job.vm.name}: `{job.command}` did not end in {self.limit(seconds)} s\n"
                           f"{job.output}\n{waits}")
@@ -117,7 +117,7 @@ class Bench:
             last[:] = [result.output]
             return result.ok or "not currently loaded" in result.output
         wait_for(done, self.limit(seconds), f"{vm.name}: rmmod ib_sdp is still refused; "
-                 f"sockets:\n{vm.run('cat /proc/net/sdp').output}\nlast answer: {''.join(last)}")
+                 f"sockets:\n{vm.run('head -n 20 /proc/net/sdp').output}\nlast answer: {''.join(last)}")
 
     def load(self, vm):
         vm.check("modprobe ib_sdp")

@@ -13,6 +13,7 @@ from .report import Report
 from .setup import machines, say
 import vmtests
 
+PROGRAMS = "selftest qperf netperf netserver"
 WORDS = {1: "one", 2: "two"}
 
 
@@ -38,20 +39,25 @@ class Suite:
         boots = [sharing] + [[t] for t in chosen if t.breaks]
         for number, tests in enumerate(boots):
             first = number == 0
-            if not first or tests or self.patterns_for_selftest(prefix) is not None:
+            if tests or first and (self.patterns_for_selftest(prefix) is not None or self.wants_kunit()):
                 self.boot(prefix, count, number + 1, tests, with_suite=first)
+
+    def wants_kunit(self):
+        return self.kind == "debug" and not self.kunit_done and (
+            not self.patterns or any(p.startswith("kunit") for p in self.patterns))
 
     def patterns_for_selftest(self, prefix):
         """The patterns to hand on; None if the suite inside is not wanted."""
         mine = f"{prefix}.selftest."
         if not self.patterns or any(p in mine for p in self.patterns):
             return []
-        inner = [p.removeprefix(mine) for p in self.patterns
-                 if p.startswith(mine) or not any(p in f"{prefix}.{t.name}" for t in REGISTERED)]
+        inner = [p.removeprefix(mine).removeprefix("selftest.") for p in self.patterns
+                 if not p.startswith("kunit") and not any(p in f"{prefix}.{t.name}" for t in REGISTERED)]
         return inner or None
 
     def boot(self, prefix, count, number, tests, with_suite):
         name = f"{prefix}.boot{number}"
+        say(f"  .. {name}: {' '.join(t.name for t in tests) or 'the suites inside'}")
         try:
             with machines(self.kind, count, f"vmtest-{name}", cpus=2 if count == 1 else 1) as vms:
                 bench = Bench(self.kind, vms)
@@ -76,7 +82,7 @@ class Suite:
 
     def kunit(self, bench):
         """KUnit's suites ran when the module was loaded: reads their results."""
-        if self.kind != "debug" or self.kunit_done:
+        if not self.wants_kunit():
             return
         self.kunit_done = True
         reader = ktap.Reader("kunit")
@@ -87,7 +93,7 @@ class Suite:
             tests += reader.feed(line)
         tests += reader.end()
         for test in tests:
-            if self.wants(test.name):
+            if self.wants(test.name) or test.outcome == "failed":
                 self.report.add(test.name, test.outcome, test.detail)
         if not tests:
             self.report.failed("kunit", "the module has no KUnit suite in its log")
@@ -143,6 +149,10 @@ class Suite:
             self.report.failed(name, str(failure))
         except Exception:  # A mistake in a test is a failure, not the end of the run.
             self.report.failed(name, traceback.format_exc())
+        for vm in bench.vms:
+            if not vm.gone.is_set():
+                # What a failed test left running is not the next one's problem.
+                vm.run(f"killall -q -KILL {PROGRAMS}")
         print(f"# {name}: {time.monotonic() - started:.1f} s", flush=True)
 
     def unload(self, name, bench):
@@ -151,7 +161,7 @@ class Suite:
             if vm.gone.is_set():
                 continue
             try:
-                vm.run("killall -q -KILL selftest qperf netperf netserver")
+                vm.run(f"killall -q -KILL {PROGRAMS}")
                 illegal = bench.stats(vm).get("illegal_transition", 0)
                 if illegal:
                     self.report.failed(f"{name}.states.{vm.name}", f"{illegal} illegal state transitions")

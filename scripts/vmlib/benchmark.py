@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make bench`: figures for people; nothing here passes or fails.
+
+Emulated machines jump in speed from second to second, so what is compared is
+measured in turns (SDP, raw, SDP, raw ...) in one run, and a figure is the
+median of five with the least and the most beside it.
+"""
+
+import argparse
+import re
+import statistics
+import sys
+import time
+
+from .bench import Bench, Failure
+from .machine import VmError
+from .rates import QperfServer, qperf
+from .setup import machines, say
+
+ROUNDS = 5
+MIB = 1 << 20
+SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144, MIB]
+# LD_PRELOAD turns the sockets of a program into rsockets.
+PRELOAD = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
+IDLE = 1000
+
+
+class Figure:
+    """Measurements of one thing."""
+
+    def __init__(self, values):
+        self.values = values
+
+    @property
+    def median(self):
+        return statistics.median(self.values)
+
+    def __str__(self):
+        return f"{self.median:10.2f} ({min(self.values):.2f} to {max(self.values):.2f})"
+
+
+def in_turns(measurements):
+    """Measures each of the named functions in turns; returns name to Figure."""
+    values = {name: [] for name in measurements}
+    for number in range(ROUNDS):
+        for name, measure in measurements.items():
+            try:
+                values[name].append(measure())
+            except VmError as error:
+                say(f"  .. {name}, round {number + 1}: {error}")
+    return {name: Figure(got) for name, got in values.items() if got}
+
+
+def ratio(figures, one, other):
+    if one in figures and other in figures:
+        return f"{figures[one].median / figures[other].median:.2f}"
+    return "not measured"
+
+
+def heading(text):
+    print(f"\n{text}\n{'-' * len(text)}", flush=True)
+
+
+def raw(bench):
+    """SDP against verbs and TCP, all by qperf. Both sides sleep for completions
+    (no polling); qperf posts as many receives as its queue holds."""
+    heading("qperf: 64 KiB messages in MB/s, 1 byte one way in us; median of five (least to most)")
+    peer = bench.address(bench.b)
+    with QperfServer(bench.b):
+        bandwidth = in_turns({name: lambda n=name: qperf(bench.a, peer, f"{n}_bw", 65536)
+                              for name in ("sdp", "rc", "tcp")})
+        latency = in_turns({name: lambda n=name: qperf(bench.a, peer, f"{n}_lat", 1)
+                            for name in ("sdp", "rc", "tcp")})
+    for name in ("sdp", "rc", "tcp"):
+        print(f"  {name + '_bw':<8}{bandwidth.get(name, 'not measured')!s:<36}"
+              f"{name + '_lat':<8}{latency.get(name, 'not measured')!s}")
+    print(f"  sdp_bw / rc_bw    {ratio(bandwidth, 'sdp', 'rc')}   (aim: at least 0.9)")
+    print(f"  sdp_lat / rc_lat  {ratio(latency, 'sdp', 'rc')}   (aim: at most 1.25)")
+
+
+class Servers:
+    """sdpbench's servers for each transport for the length of a `with` block."""
+
+    PORTS = {"sdp": 7501, "rsockets": 7502, "tcp": 7503}
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.jobs = []
+
+    def prefix(self, name):
+        environment = PRELOAD if name == "rsockets" else ""
+        family = "sdp" if name == "sdp" else "tcp"
+        return (f"{environment} exec sdpbench --family {family} "
+                f"{self.bench.address(self.bench.b)}:{self.PORTS[name]}")
+
+    def __enter__(self):
+        for name in self.PORTS:
+            job = self.bench.b.spawn(f"{self.prefix(name)} serve")
+            end = time.monotonic() + 20
+            while not job.lines and not job.ended.is_set() and time.monotonic() < end:
+                time.sleep(0.1)
+            if job.lines[:1] != ["serving"]:
+                raise VmError(f"sdpbench's server for {name} did not start: {job.output}")
+            self.jobs.append(job)
+        return self
+
+    def __exit__(self, *_):
+        for job in self.jobs:
+            job.kill()
+            job.wait(10)
+
+    def measure(self, name, what, arguments):
+        result = self.bench.a.run(f"{self.prefix(name)} {arguments}", 120)
+        match = re.search(rf"^{what} ([\d.]+)", result.output, re.MULTILINE)
+        if not result.ok or not match:
+            raise VmError(f"sdpbench {arguments} over {name} ended with {result.rc}: {result.output}")
+        return float(match[1])
+
+
+def sizes(bench):
+    """The same program over SDP, rsockets (librspreload) and TCP."""
+    for what, unit in (("bw", "MB/s"), ("lat", "us one way")):
+        heading(f"sdpbench {what}: {unit}; median of five (least to most)")
+        print(f"  {'bytes':>8}  {'sdp':<32}{'rsockets':<32}{'tcp':<32}sdp/rsockets")
+        with Servers(bench) as servers:
+            for size in SIZES:
+                got = in_turns({name: lambda n=name: servers.measure(n, what, f"{what} {size} --seconds 1")
+                                for name in ("sdp", "rsockets", "tcp")})
+                cells = "".join(f"{got.get(name, 'not measured')!s:<32}" for name in ("sdp", "rsockets", "tcp"))
+                print(f"  {size:>8}  {cells}{ratio(got, 'sdp', 'rsockets')}", flush=True)
+
+
+def cmtime(bench, count):
+    """Microseconds of a connection by bare rdma_cm, from create to connected:
+    the sum of the steps that cmtime times on the client."""
+    server = bench.b.spawn(f"exec cmtime -b {bench.address(bench.b)} -c {count}")
+    time.sleep(1)
+    result = bench.a.run(f"exec cmtime -s {bench.address(bench.b)} -c {count}", 120)
+    server.kill()
+    return result
+
+
+def setup(bench):
+    """One connection after the other."""
+    heading("Connection set-up: us; median of five means of 50 (least to most)")
+    with Servers(bench) as servers:
+        got = in_turns({f"{name} {what}": lambda n=name, w=what: servers.measure(n, w, "connect 50")
+                        for name in ("sdp", "rsockets", "tcp") for what in ("connect", "session")})
+    for name, figure in got.items():
+        print(f"  {name:<20}{figure}")
+    result = cmtime(bench, 50)
+    print(f"  rdma_cm alone, by cmtime with 50 connections (exit {result.rc}):")
+    for line in result.output.splitlines():
+        print(f"    {line}")
+
+
+def counters(bench):
+    """What the module did for each MiB and for each message."""
+    heading("The module's counters, per MiB of payload; they do not depend on the emulator")
+    shown = ["tx_copied_bytes", "rx_copied_bytes", "rx_compacted_bytes", "send_posted", "send_signaled",
+             "recv_posted", "completions", "interrupts", "deferred", "wake_reader", "wake_writer",
+             "credit_stall", "queue_stall", "credit_update_sent", "credit_update_received",
+             "sent_Data", "received_Data"]
+    columns = {}
+    with Servers(bench) as servers:
+        for size in (64, 4096, 65536, MIB):
+            before = [bench.stats(vm) for vm in bench.vms]
+            servers.measure("sdp", "bw", f"bw {size} --seconds 2")
+            time.sleep(0.5)
+            after = [bench.stats(vm) for vm in bench.vms]
+            mib = (after[0]["tx_bytes"] - before[0]["tx_bytes"]) / MIB
+            for side, (b, a) in enumerate(zip(before, after)):
+                columns[size, side] = {name: (a[name] - b[name]) / mib for name in shown if name in a}
+    print(f"  {'':<24}" + "".join(f"{f'{size} B {side}':>17}" for size in (64, 4096, 65536, MIB)
+                                  for side in ("sends", "receives")))
+    for name in shown:
+        cells = "".join(f"{columns[size, side].get(name, 0):>17.1f}" for size in (64, 4096, 65536, MIB)
+                        for side in (0, 1))
+        print(f"  {name:<24}{cells}")
+
+
+def memory_of(vm):
+    """Bytes in use: all of the kernel's and programs' memory, slabs, and what
+    soft-RoCE's queues have in vmalloc (from the name of the caller)."""
+    vm.check("sync; echo 3 >/proc/sys/vm/drop_caches; sleep 1")
+    info = {name: int(value) * 1024 for name, value in
+            re.findall(r"^(\w+):\s+(\d+) kB$", vm.check("cat /proc/meminfo"), re.MULTILINE)}
+    areas = [int(size) for size in re.findall(r"^\S+\s+(\d+) (?:rxe_|do_mmap_info|vmalloc_user).*$",
+                                              vm.check("cat /proc/vmallocinfo"), re.MULTILINE)]
+    return {"all": info["MemTotal"] - info["MemFree"], "slab": info["Slab"],
+            "programs": info["AnonPages"] + info["PageTables"] + info["KernelStack"],
+            # Each area has a guard page that costs no memory.
+            "queues": sum(areas) - 4096 * len(areas)}
+
+
+def memory(bench):
+    """A thousand idle connections that have moved one byte each way."""
+    heading(f"Memory of an idle connection: KiB each, over {IDLE} connections")
+    with Servers(bench) as servers:
+        # The first connection pays for what all share.
+        servers.measure("sdp", "connect", "connect 20")
+        time.sleep(3)
+        before = [memory_of(vm) for vm in bench.vms]
+        job = bench.a.spawn(f"{servers.prefix('sdp')} idle {IDLE}")
+        end = time.monotonic() + 600
+        while not job.lines and not job.ended.is_set() and time.monotonic() < end:
+            time.sleep(0.5)
+        if not job.output.startswith("ready"):
+            job.kill()
+            raise VmError(f"{IDLE} connections did not come about: {job.output}")
+        time.sleep(3)
+        during = [memory_of(vm) for vm in bench.vms]
+        job.kill()
+        job.wait(60)
+    end = time.monotonic() + 120
+    while any(len(vm.check("cat /proc/net/sdp").splitlines()) > 1 for vm in bench.vms) and time.monotonic() < end:
+        time.sleep(1)
+    time.sleep(3)
+    after = [memory_of(vm) for vm in bench.vms]
+    print(f"  {'':<34}{'connecting side':>18}{'accepting side':>18}")
+
+    def row(title, values):
+        print(f"  {title:<34}" + "".join(f"{value / IDLE / 1024:>18.1f}" for value in values))
+    grown = [{name: d[name] - b[name] for name in d} for b, d in zip(before, during)]
+    row("all, less the programs' own", [g["all"] - g["programs"] for g in grown])
+    row("  soft-RoCE's queues (vmalloc)", [g["queues"] for g in grown])
+    row("  slabs, ours and the provider's", [g["slab"] for g in grown])
+    row("  the rest: receive buffers", [g["all"] - g["programs"] - g["queues"] - g["slab"] for g in grown])
+    row("still in use after the last close", [a["all"] - b["all"] for a, b in zip(after, before)])
+
+
+PARTS = {"raw": raw, "sizes": sizes, "setup": setup, "counters": counters, "memory": memory}
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/bench")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure (all)")
+    args = parser.parse_args()
+    status = 0
+    try:
+        with machines("stock", 2, "bench", memory_mib=2048) as vms:
+            bench = Bench("stock", vms)
+            for vm in vms:
+                bench.load(vm)
+            print("Two machines under QEMU (software emulation), one processor each, Debian's kernel, soft-RoCE.")
+            for name in args.parts or PARTS:
+                try:
+                    PARTS[name](bench)
+                except (VmError, Failure) as error:
+                    # The other parts' figures are still worth having.
+                    print(f"  {name}: {error}")
+                    status = 1
+    except VmError as error:
+        say(f"bench: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
