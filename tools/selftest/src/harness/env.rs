@@ -54,13 +54,19 @@ pub(crate) mod differences {
         family == Family::Tcp
     }
 
-    /// What connect() says in a namespace whose loopback has no listener:
-    /// SDP has not even an RDMA device there.
+    /// What connect() to loopback says in a namespace without a listener, or
+    /// without any device that is up: SDP has no RDMA device there.
     pub(crate) fn nobody_at_loopback(family: Family) -> &'static [i32] {
         match family {
-            Family::Tcp => &[libc::ECONNREFUSED],
-            Family::Sdp => &[libc::ECONNREFUSED, libc::ENODEV, libc::ENETUNREACH],
+            Family::Tcp => &[libc::ECONNREFUSED, libc::ENETUNREACH],
+            Family::Sdp => &[libc::ECONNREFUSED, libc::ENETUNREACH, libc::ENODEV],
         }
+    }
+
+    /// SDP looks for a route in the background; a nonblocking connect() then
+    /// tells of its lack through SO_ERROR.
+    pub(crate) fn routes_in_background(family: Family) -> bool {
+        family == Family::Sdp
     }
 
     /// 27 and 28 are families of SDP addresses as well as AF_INET and AF_INET6.

@@ -64,7 +64,11 @@ fn bind_wrong_family(env: &Env) -> Outcome {
     };
     // The bytes are those of an IPv6 wildcard, too, which an SDP socket takes: see
     // `sdp_binds_v6_wildcard`.
-    let other = if env.family == crate::harness::Family::Sdp { libc::AF_X25 } else { other };
+    let other = if env.family == Family::Sdp {
+        libc::AF_X25
+    } else {
+        other
+    };
     for family in [other, libc::AF_UNIX, libc::AF_NETLINK, 26, 29, 44, 0xffff] {
         let addr = good.with_family(family).with_len(28);
         let result = sock.bind(&addr);
