@@ -45,6 +45,11 @@ mod raw {
     // SAFETY: `__BindgenBitfieldUnit<Storage>` is a newtype around `Storage`.
     unsafe impl<Storage> Zeroable for __BindgenBitfieldUnit<Storage> where Storage: Zeroable {}
 
+    /// The socket lock, which only the core looks into.
+    #[repr(C, align(8))]
+    #[derive(Copy, Clone)]
+    pub struct socket_lock_t([u8; SDP_CONST_SIZEOF_SOCKET_LOCK as usize]);
+
     include!(concat!(env!("SDP_BINDINGS"), "/bindings.rs"));
 }
 
@@ -57,3 +62,40 @@ mod helpers {
 
 pub(crate) use helpers::*;
 pub(crate) use raw::*;
+
+// A layout that bindgen got wrong would be memory corruption: the compiler's own figures decide.
+mod layout {
+    use super::raw as b;
+    use core::mem::{
+        offset_of,
+        size_of, //
+    };
+
+    macro_rules! same {
+        ($($ours:expr, $theirs:ident;)*) => {
+            $(const _: () = assert!($ours == b::$theirs as usize, stringify!($theirs));)*
+        };
+    }
+
+    same! {
+        size_of::<b::sock>(), SDP_CONST_SIZEOF_SOCK;
+        size_of::<b::inet_sock>(), SDP_CONST_SIZEOF_INET_SOCK;
+        size_of::<b::ipv6_pinfo>(), SDP_CONST_SIZEOF_IPV6_PINFO;
+        size_of::<b::socket>(), SDP_CONST_SIZEOF_SOCKET;
+        size_of::<b::proto>(), SDP_CONST_SIZEOF_PROTO;
+        size_of::<b::proto_ops>(), SDP_CONST_SIZEOF_PROTO_OPS;
+        size_of::<b::rdma_cm_id>(), SDP_CONST_SIZEOF_RDMA_CM_ID;
+        size_of::<b::rdma_cm_event>(), SDP_CONST_SIZEOF_RDMA_CM_EVENT;
+        size_of::<b::ib_wc>(), SDP_CONST_SIZEOF_IB_WC;
+        size_of::<b::ib_send_wr>(), SDP_CONST_SIZEOF_IB_SEND_WR;
+        size_of::<b::ib_qp_init_attr>(), SDP_CONST_SIZEOF_IB_QP_INIT_ATTR;
+        size_of::<b::msghdr>(), SDP_CONST_SIZEOF_MSGHDR;
+        size_of::<b::work_struct>(), SDP_CONST_SIZEOF_WORK;
+        size_of::<b::delayed_work>(), SDP_CONST_SIZEOF_DELAYED_WORK;
+        offset_of!(b::sock, sk_lock), SDP_CONST_OFFSET_SK_LOCK;
+        offset_of!(b::sock, sk_shutdown), SDP_CONST_OFFSET_SK_SHUTDOWN;
+        offset_of!(b::sock, sk_peer_cred), SDP_CONST_OFFSET_SK_PEER_CRED;
+        offset_of!(b::sock, sk_write_space), SDP_CONST_OFFSET_SK_WRITE_SPACE;
+        offset_of!(b::sock, sk_destruct), SDP_CONST_OFFSET_SK_DESTRUCT;
+    }
+}

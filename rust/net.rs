@@ -7,6 +7,7 @@ pub(crate) mod errno;
 pub(crate) mod family;
 pub(crate) mod netns;
 pub(crate) mod ops;
+pub(crate) mod route;
 pub(crate) mod sock;
 pub(crate) mod work;
 

@@ -18,10 +18,12 @@
 #include <net/inet_common.h>
 #include <net/inet_sock.h>
 #include <net/ip.h>
+#include <net/ip6_route.h>
 #include <net/ipv6.h>
 #include <net/net_namespace.h>
 #include <net/netns/generic.h>
 #include <net/protocol.h>
+#include <net/route.h>
 #include <net/sock.h>
 #include <net/tcp_states.h>
 #include <linux/percpu_counter.h>
@@ -55,3 +57,25 @@ const int SDP_CONST_SIOCINQ = SIOCINQ;
 const int SDP_CONST_SIOCOUTQ = SIOCOUTQ;
 const int SDP_CONST_SIOCATMARK = SIOCATMARK;
 const int SDP_CONST_ASYNC_NOSPACE = SOCKWQ_ASYNC_NOSPACE;
+
+/* What the compiler says of the layouts; rust/bindings.rs compares. */
+const size_t SDP_CONST_SIZEOF_SOCK = sizeof(struct sock);
+const size_t SDP_CONST_SIZEOF_INET_SOCK = sizeof(struct inet_sock);
+const size_t SDP_CONST_SIZEOF_IPV6_PINFO = sizeof(struct ipv6_pinfo);
+const size_t SDP_CONST_SIZEOF_SOCKET = sizeof(struct socket);
+const size_t SDP_CONST_SIZEOF_PROTO = sizeof(struct proto);
+const size_t SDP_CONST_SIZEOF_PROTO_OPS = sizeof(struct proto_ops);
+const size_t SDP_CONST_SIZEOF_RDMA_CM_ID = sizeof(struct rdma_cm_id);
+const size_t SDP_CONST_SIZEOF_RDMA_CM_EVENT = sizeof(struct rdma_cm_event);
+const size_t SDP_CONST_SIZEOF_IB_WC = sizeof(struct ib_wc);
+const size_t SDP_CONST_SIZEOF_IB_SEND_WR = sizeof(struct ib_send_wr);
+const size_t SDP_CONST_SIZEOF_IB_QP_INIT_ATTR = sizeof(struct ib_qp_init_attr);
+const size_t SDP_CONST_SIZEOF_MSGHDR = sizeof(struct msghdr);
+const size_t SDP_CONST_SIZEOF_WORK = sizeof(struct work_struct);
+const size_t SDP_CONST_SIZEOF_DELAYED_WORK = sizeof(struct delayed_work);
+const size_t SDP_CONST_SIZEOF_SOCKET_LOCK = sizeof(socket_lock_t);
+const size_t SDP_CONST_OFFSET_SK_LOCK = offsetof(struct sock, sk_lock);
+const size_t SDP_CONST_OFFSET_SK_SHUTDOWN = offsetof(struct sock, sk_shutdown);
+const size_t SDP_CONST_OFFSET_SK_PEER_CRED = offsetof(struct sock, sk_peer_cred);
+const size_t SDP_CONST_OFFSET_SK_WRITE_SPACE = offsetof(struct sock, sk_write_space);
+const size_t SDP_CONST_OFFSET_SK_DESTRUCT = offsetof(struct sock, sk_destruct);

@@ -12,9 +12,11 @@
 #include <net/addrconf.h>
 #include <net/inet_sock.h>
 #include <net/ip.h>
+#include <net/ip6_route.h>
 #include <net/ipv6.h>
 #include <net/net_namespace.h>
 #include <net/netns/generic.h>
+#include <net/route.h>
 #include <net/sock.h>
 
 void sdp_helper_lock_sock(struct sock *sk);
@@ -490,4 +492,34 @@ int sdp_helper_bpf_inet6_connect(struct sock *sk, struct sockaddr *uaddr,
 				 int *addr_len)
 {
 	return BPF_CGROUP_RUN_PROG_INET6_CONNECT(sk, uaddr, addr_len);
+}
+
+struct rtable *sdp_helper_ip_route_output(struct net *net, __be32 daddr,
+					  __be32 saddr, int oif);
+struct rtable *sdp_helper_ip_route_output(struct net *net, __be32 daddr,
+					  __be32 saddr, int oif)
+{
+	return ip_route_output(net, daddr, saddr, 0, oif, RT_SCOPE_UNIVERSE);
+}
+
+void sdp_helper_ip_rt_put(struct rtable *rt);
+void sdp_helper_ip_rt_put(struct rtable *rt)
+{
+	ip_rt_put(rt);
+}
+
+struct dst_entry *sdp_helper_ip6_route_output(struct net *net,
+					      const struct sock *sk,
+					      struct flowi6 *fl6);
+struct dst_entry *sdp_helper_ip6_route_output(struct net *net,
+					      const struct sock *sk,
+					      struct flowi6 *fl6)
+{
+	return ip6_route_output(net, sk, fl6);
+}
+
+void sdp_helper_dst_release(struct dst_entry *dst);
+void sdp_helper_dst_release(struct dst_entry *dst)
+{
+	dst_release(dst);
 }

@@ -18,6 +18,7 @@ use crate::net::errno::{
     ENETUNREACH, //
 };
 use crate::net::addr::Addr;
+use crate::net::route;
 use crate::net::sock::signal_pending;
 use crate::observe::stats::Counter;
 use crate::proto::state::{
@@ -34,10 +35,11 @@ impl Locked<'_> {
     /// # Errors
     ///
     /// `EAFNOSUPPORT` for an address of a family that the socket is not of, `ENETUNREACH` for
-    /// addresses to which no stream leads, `EADDRNOTAVAIL` without a free port, `EINTR`.
+    /// addresses to which no stream leads or no route does, `EADDRNOTAVAIL` without a free port, `EINTR`.
     pub(crate) fn start_connect(&mut self, to: Addr) -> Result {
         self.reuse()?;
         let to = self.destination(to)?;
+        route::check(self.sk(), &to)?;
         if !self.stream().bound {
             bind::get_port(self, 0).map_err(|_| EADDRNOTAVAIL)?;
         }

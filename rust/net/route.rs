@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whether an address can be reached at all, so that connect() can say so at once, as TCP does.
+
+use kernel::error::from_err_ptr;
+use kernel::prelude::*;
+
+use super::addr::{
+    to_in6,
+    Addr, //
+};
+use super::sock::Sk;
+use crate::bindings;
+
+/// Looks for a route from the socket to `to`.
+///
+/// # Errors
+///
+/// What TCP's connect() gives: `ENETUNREACH`, `EHOSTUNREACH`, `EACCES` for a prohibited route...
+pub(crate) fn check(sk: Sk, to: &Addr) -> Result {
+    let dev = match to.scope {
+        0 => sk.bound_dev(),
+        scope => scope as i32,
+    };
+    match to.as_v4() {
+        Some(ip) => check_v4(sk, ip, dev),
+        None => check_v6(sk, to, dev),
+    }
+}
+
+fn check_v4(sk: Sk, ip: [u8; 4], dev: i32) -> Result {
+    let from = sk.bound_addr().as_v4().map_or(0, u32::from_ne_bytes);
+    let net = sk.net().as_ptr();
+    // SAFETY: The namespace is valid; the route is checked and released.
+    unsafe {
+        let route = bindings::ip_route_output(net, u32::from_ne_bytes(ip), from, dev);
+        bindings::ip_rt_put(from_err_ptr(route)?);
+    }
+    Ok(())
+}
+
+fn check_v6(sk: Sk, to: &Addr, dev: i32) -> Result {
+    let mut flow = bindings::flowi6 {
+        daddr: to_in6(&to.ip),
+        ..Default::default()
+    };
+    flow.__fl_common.flowic_oif = dev;
+    let bound = sk.bound_addr();
+    if !bound.is_any() {
+        flow.saddr = to_in6(&bound.ip);
+    }
+    let net = sk.net().as_ptr();
+    // SAFETY: The namespace, the socket and the flow are valid; the route is never null, and is
+    // released.
+    let error = unsafe {
+        let route = bindings::ip6_route_output(net, sk.as_ptr(), &raw mut flow);
+        let error = (*route).error;
+        bindings::dst_release(route);
+        error
+    };
+    kernel::error::to_result(error.into())
+}
