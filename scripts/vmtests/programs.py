@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Unmodified programs that have spoken AF_INET_SDP for years."""
+"""Programs of others that have spoken AF_INET_SDP for years (see scripts/netperf)."""
 
 import re
 
