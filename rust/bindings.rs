@@ -7,18 +7,22 @@
 
 #![allow(
     clippy::all,
+    clippy::as_underscore,
+    clippy::cast_lossless,
+    clippy::ptr_as_ptr,
+    clippy::ref_as_ptr,
     clippy::undocumented_unsafe_blocks,
     dead_code,
+    improper_ctypes,
     missing_docs,
     non_camel_case_types,
     non_snake_case,
     non_upper_case_globals,
-    improper_ctypes,
-    unnecessary_transmutes,
     unreachable_pub,
-    unsafe_op_in_unsafe_fn,
-    unknown_lints
+    unsafe_op_in_unsafe_fn
 )]
+#![cfg_attr(not(CONFIG_RUSTC_HAS_UNNECESSARY_TRANSMUTES), allow(unknown_lints))]
+#![allow(unnecessary_transmutes)]
 
 mod raw {
     /// Types that cross between the kernel crate and us.

@@ -36,20 +36,20 @@ void *sdp_helper_page_address(struct page *page)
 void *sdp_helper_alloc_percpu_u64s(size_t count);
 void *sdp_helper_alloc_percpu_u64s(size_t count)
 {
-	return (void __force *)__alloc_percpu(count * sizeof(u64),
-					      sizeof(u64));
+	return (void *)(__force unsigned long)__alloc_percpu(count * sizeof(u64),
+							     sizeof(u64));
 }
 
 void sdp_helper_free_percpu(void *p);
 void sdp_helper_free_percpu(void *p)
 {
-	free_percpu((void __percpu __force *)p);
+	free_percpu((void __percpu *)(__force unsigned long)p);
 }
 
 void sdp_helper_percpu_add_u64(void *base, size_t index, u64 n);
 void sdp_helper_percpu_add_u64(void *base, size_t index, u64 n)
 {
-	u64 __percpu *p = (u64 __percpu __force *)base;
+	u64 __percpu *p = (u64 __percpu *)(__force unsigned long)base;
 
 	this_cpu_add(p[index], n);
 }
@@ -57,7 +57,7 @@ void sdp_helper_percpu_add_u64(void *base, size_t index, u64 n)
 u64 sdp_helper_percpu_sum_u64(void *base, size_t index);
 u64 sdp_helper_percpu_sum_u64(void *base, size_t index)
 {
-	u64 __percpu *p = (u64 __percpu __force *)base;
+	u64 __percpu *p = (u64 __percpu *)(__force unsigned long)base;
 	u64 sum = 0;
 	int cpu;
 
@@ -112,7 +112,6 @@ bool sdp_helper_queue_work(struct workqueue_struct *wq,
 {
 	return queue_work(wq, work);
 }
-
 
 bool sdp_helper_mod_delayed_work(struct workqueue_struct *wq,
 				 struct delayed_work *dwork,

@@ -116,6 +116,7 @@ struct net *sdp_helper_sock_net(const struct sock *sk)
 void sdp_helper_sk_state_store(struct sock *sk, int state);
 void sdp_helper_sk_state_store(struct sock *sk, int state)
 {
+	/* pairs with the lockless readers of sk_state, as in the core */
 	smp_store_release(&sk->sk_state, state);
 }
 
@@ -200,9 +201,9 @@ void sdp_helper_init_wait_woken(struct wait_queue_entry *wait)
 }
 
 void sdp_helper_sock_poll_wait(struct file *file, struct socket *sock,
-			       poll_table *p);
+			       struct poll_table_struct *p);
 void sdp_helper_sock_poll_wait(struct file *file, struct socket *sock,
-			       poll_table *p)
+			       struct poll_table_struct *p)
 {
 	sock_poll_wait(file, sock, p);
 }
@@ -402,10 +403,10 @@ unsigned long sdp_helper_copy_to_user(void __user *to, const void *from,
 
 struct proc_dir_entry *
 sdp_helper_proc_create_in_net(const char *name, struct net *net,
-				  int (*show)(struct seq_file *, void *));
+			      int (*show)(struct seq_file *, void *));
 struct proc_dir_entry *
 sdp_helper_proc_create_in_net(const char *name, struct net *net,
-				  int (*show)(struct seq_file *, void *))
+			      int (*show)(struct seq_file *, void *))
 {
 	return proc_create_net_single(name, 0444, net->proc_net, show, NULL);
 }
@@ -463,6 +464,7 @@ bool sdp_helper_test_and_clear_nospace(struct sock *sk)
 void sdp_helper_smp_mb(void);
 void sdp_helper_smp_mb(void)
 {
+	/* for the caller, who says why */
 	smp_mb();
 }
 

@@ -130,7 +130,12 @@ impl Frag {
     }
 
     /// Copies the bytes into `iter`; returns how many it took (fewer after a fault).
-    pub(crate) fn copy_to_iter(&self, skip: u32, len: u32, iter: *mut kernel::bindings::iov_iter) -> u32 {
+    pub(crate) fn copy_to_iter(
+        &self,
+        skip: u32,
+        len: u32,
+        iter: *mut kernel::bindings::iov_iter,
+    ) -> u32 {
         let len = len.min(self.len.saturating_sub(skip));
         // SAFETY: The range is inside the page, and the caller's iterator is valid.
         let n = unsafe {

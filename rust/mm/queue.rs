@@ -68,7 +68,13 @@ impl FragQueue {
         let size = need.max(8).next_power_of_two();
         let mut ring = KVec::with_capacity(size, flags)?;
         while let Some((frag, truesize)) = self.pop_place() {
-            ring.push(Place { frag: Some(frag), truesize }, flags)?;
+            ring.push(
+                Place {
+                    frag: Some(frag),
+                    truesize,
+                },
+                flags,
+            )?;
         }
         let len = ring.len();
         while ring.len() < size {

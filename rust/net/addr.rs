@@ -90,10 +90,6 @@ impl Addr {
         Self { port, ..self }
     }
 
-    pub(crate) fn same_ip(&self, other: &Self) -> bool {
-        self.ip == other.ip
-    }
-
     /// Reads the address that a program passed to connect(), of family AF_INET, AF_INET6 or their
     /// SDP numbers.
     ///
@@ -179,7 +175,11 @@ impl Addr {
                     ..Default::default()
                 };
                 // SAFETY: As above.
-                unsafe { out.as_mut_ptr().cast::<bindings::sockaddr_in6>().write(sin6) };
+                unsafe {
+                    out.as_mut_ptr()
+                        .cast::<bindings::sockaddr_in6>()
+                        .write(sin6)
+                };
             }
         }
         out

@@ -243,7 +243,10 @@ pub(crate) fn register() -> Result {
     set_memory_limits();
     // SAFETY: All objects are static, and this runs once.
     unsafe {
-        to_result(bindings::percpu_counter_init(SOCKETS_ALLOCATED.get().cast(), 0))?;
+        to_result(bindings::percpu_counter_init(
+            SOCKETS_ALLOCATED.get().cast(),
+            0,
+        ))?;
         let fw = bindings::alloc_percpu_u64s(1);
         if fw.is_null() {
             bindings::percpu_counter_destroy(SOCKETS_ALLOCATED.get().cast());

@@ -396,7 +396,9 @@ unsafe fn get_int(
     // SAFETY: The helpers check the program's pointers.
     unsafe {
         to_result(bindings::get_user_int(&raw mut room, len))?;
-        let n = usize::try_from(room).map_err(|_| EINVAL)?.min(size_of::<i32>());
+        let n = usize::try_from(room)
+            .map_err(|_| EINVAL)?
+            .min(size_of::<i32>());
         let value = options::get(sock, name)?;
         to_result(bindings::put_user_int(n as i32, len))?;
         let left = bindings::copy_to_user(to.cast(), (&raw const value).cast(), n as _);

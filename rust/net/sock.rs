@@ -203,14 +203,29 @@ impl Sk {
     /// The bound port in host byte order, or 0.
     pub(crate) fn num(self) -> u16 {
         // SAFETY: The object starts with an `inet_sock`.
-        unsafe { ptr::read_volatile(&raw const (*self.0).__sk_common.__bindgen_anon_3.__bindgen_anon_1.skc_num) }
+        unsafe {
+            ptr::read_volatile(
+                &raw const (*self.0)
+                    .__sk_common
+                    .__bindgen_anon_3
+                    .__bindgen_anon_1
+                    .skc_num,
+            )
+        }
     }
 
     /// Sets the bound port.
     pub(crate) fn set_num(self, num: u16) {
         // SAFETY: The object starts with an `inet_sock`; the caller holds the lock.
         unsafe {
-            ptr::write_volatile(&raw mut (*self.0).__sk_common.__bindgen_anon_3.__bindgen_anon_1.skc_num, num);
+            ptr::write_volatile(
+                &raw mut (*self.0)
+                    .__sk_common
+                    .__bindgen_anon_3
+                    .__bindgen_anon_1
+                    .skc_num,
+                num,
+            );
             ptr::write_volatile(&raw mut (*self.inet()).inet_sport, num.to_be());
         }
     }
@@ -224,7 +239,13 @@ impl Sk {
         }
         // SAFETY: The object is valid.
         let v4: u32 = unsafe {
-            ptr::read_volatile(&raw const (*self.0).__sk_common.__bindgen_anon_1.__bindgen_anon_1.skc_rcv_saddr)
+            ptr::read_volatile(
+                &raw const (*self.0)
+                    .__sk_common
+                    .__bindgen_anon_1
+                    .__bindgen_anon_1
+                    .skc_rcv_saddr,
+            )
         };
         if v4 == 0 {
             return Addr::ANY.with_port(port);
@@ -235,7 +256,14 @@ impl Sk {
     fn set_v4(self, local: u32) {
         // SAFETY: The object starts with an `inet_sock`; the caller holds the lock.
         unsafe {
-            ptr::write_volatile(&raw mut (*self.0).__sk_common.__bindgen_anon_1.__bindgen_anon_1.skc_rcv_saddr, local);
+            ptr::write_volatile(
+                &raw mut (*self.0)
+                    .__sk_common
+                    .__bindgen_anon_1
+                    .__bindgen_anon_1
+                    .skc_rcv_saddr,
+                local,
+            );
             ptr::write_volatile(&raw mut (*self.inet()).inet_saddr, local);
         }
     }
@@ -261,8 +289,22 @@ impl Sk {
         let v4 = addr.as_v4().map_or(0, u32::from_ne_bytes);
         // SAFETY: The object is valid; the caller holds the lock.
         unsafe {
-            ptr::write_volatile(&raw mut (*self.0).__sk_common.__bindgen_anon_1.__bindgen_anon_1.skc_daddr, v4);
-            ptr::write_volatile(&raw mut (*self.0).__sk_common.__bindgen_anon_3.__bindgen_anon_1.skc_dport, addr.port.to_be());
+            ptr::write_volatile(
+                &raw mut (*self.0)
+                    .__sk_common
+                    .__bindgen_anon_1
+                    .__bindgen_anon_1
+                    .skc_daddr,
+                v4,
+            );
+            ptr::write_volatile(
+                &raw mut (*self.0)
+                    .__sk_common
+                    .__bindgen_anon_3
+                    .__bindgen_anon_1
+                    .skc_dport,
+                addr.port.to_be(),
+            );
         }
         if self.is_v6() {
             set_field!(self, to_in6(&addr.ip), __sk_common.skc_v6_daddr);
@@ -303,7 +345,12 @@ impl Sk {
     /// Wakes whoever waits for data, an end or an error to read.
     pub(crate) fn wake_reader(self) {
         use bindings as b;
-        self.wake(b::SDP_CONST_EPOLLIN | b::SDP_CONST_EPOLLPRI | b::SDP_CONST_EPOLLRDNORM | b::SDP_CONST_EPOLLRDBAND);
+        self.wake(
+            b::SDP_CONST_EPOLLIN
+                | b::SDP_CONST_EPOLLPRI
+                | b::SDP_CONST_EPOLLRDNORM
+                | b::SDP_CONST_EPOLLRDBAND,
+        );
         // SAFETY: The object is valid.
         unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_WAITD as i32, b::POLL_IN as i32) };
     }
@@ -325,7 +372,15 @@ impl Sk {
     /// Wakes everybody after a change of state.
     pub(crate) fn wake_all(self) {
         use bindings as b;
-        self.wake(b::SDP_CONST_EPOLLIN | b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLERR | b::SDP_CONST_EPOLLHUP | b::SDP_CONST_EPOLLRDHUP | b::SDP_CONST_EPOLLRDNORM | b::SDP_CONST_EPOLLWRNORM);
+        self.wake(
+            b::SDP_CONST_EPOLLIN
+                | b::SDP_CONST_EPOLLOUT
+                | b::SDP_CONST_EPOLLERR
+                | b::SDP_CONST_EPOLLHUP
+                | b::SDP_CONST_EPOLLRDHUP
+                | b::SDP_CONST_EPOLLRDNORM
+                | b::SDP_CONST_EPOLLWRNORM,
+        );
         // SAFETY: The object is valid.
         unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_IO as i32, b::POLL_OUT as i32) };
     }

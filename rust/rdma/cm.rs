@@ -93,8 +93,7 @@ impl Event {
             Kind::Rejected => {
                 let mut len = 0;
                 // SAFETY: Valid for a rejection during the handler.
-                let data =
-                    unsafe { b::rdma_consumer_reject_data(id, ev.cast_mut(), &raw mut len) };
+                let data = unsafe { b::rdma_consumer_reject_data(id, ev.cast_mut(), &raw mut len) };
                 (data.cast::<u8>(), len)
             }
             _ => (core::ptr::null(), 0),
@@ -137,8 +136,6 @@ pub(crate) struct Request<'a> {
     pub(crate) private: &'a [u8],
     pub(crate) local: Addr,
     pub(crate) peer: Addr,
-    pub(crate) initiator_depth: u8,
-    pub(crate) responder_resources: u8,
 }
 
 impl Request<'_> {
@@ -254,12 +251,6 @@ impl CmId {
         to_result(unsafe { bindings::rdma_bind_addr(self.as_ptr(), addr.as_ptr().cast_mut()) })
     }
 
-    /// Restricts a wildcard listener to its own address family.
-    pub(crate) fn set_afonly(&self, afonly: bool) -> Result {
-        // SAFETY: The id is valid.
-        to_result(unsafe { bindings::rdma_set_afonly(self.as_ptr(), afonly.into()) })
-    }
-
     pub(crate) fn listen(&self, backlog: i32) -> Result {
         // SAFETY: The id is valid and bound.
         to_result(unsafe { bindings::rdma_listen(self.as_ptr(), backlog) })
@@ -325,10 +316,7 @@ impl CmId {
         // Fails if the CM knows already.
         // SAFETY: The id is valid.
         let _ = unsafe {
-            bindings::rdma_notify(
-                self.as_ptr(),
-                bindings::ib_event_type_IB_EVENT_COMM_EST,
-            )
+            bindings::rdma_notify(self.as_ptr(), bindings::ib_event_type_IB_EVENT_COMM_EST)
         };
     }
 
@@ -416,8 +404,6 @@ unsafe extern "C" fn listen_handler<L: Listener>(
         private,
         local,
         peer,
-        initiator_depth: conn.initiator_depth,
-        responder_resources: conn.responder_resources,
     };
     match listener.on_request(request) {
         Ok(child) => {

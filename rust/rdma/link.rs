@@ -19,11 +19,11 @@ use super::dma::{
     Mapped, //
 };
 use crate::bindings;
+use crate::mm::frag::Frag;
 use crate::net::errno::{
     ENOBUFS,
     EOPNOTSUPP, //
 };
-use crate::mm::frag::Frag;
 
 /// Places in the send queue. Providers round up to 2^n - 1 or 2^n; this wastes least.
 pub(crate) const SEND_DEPTH: u32 = 31;
@@ -180,9 +180,8 @@ impl Link {
         };
         // One protection domain each: keys are bound to it, and are easily guessed.
         // SAFETY: The device is valid.
-        verbs.pd = from_err_ptr(unsafe {
-            bindings::__ib_alloc_pd(device, 0, c"ib_sdp".as_char_ptr())
-        })?;
+        verbs.pd =
+            from_err_ptr(unsafe { bindings::__ib_alloc_pd(device, 0, c"ib_sdp".as_char_ptr()) })?;
         let attr = bindings::ib_cq_init_attr {
             cqe: SEND_DEPTH + RECV_DEPTH + 2,
             ..Default::default()
@@ -309,7 +308,12 @@ impl Link {
         self.write_header(at, header)?;
         let mut sge = [bindings::ib_sge::default(); MAX_FRAGS + 1];
         let mut count = 0;
-        self.add_sge(&mut sge, &mut count, self.tx_headers.addr(at), header.len() as u32)?;
+        self.add_sge(
+            &mut sge,
+            &mut count,
+            self.tx_headers.addr(at),
+            header.len() as u32,
+        )?;
 
         let (device, lkey) = (self.device, self.lkey);
         let slot = self.tx.get_mut(index as usize).ok_or(ENOBUFS)?;

@@ -23,8 +23,8 @@ use super::sock::{
     SdpSock, //
 };
 use crate::bindings;
-use crate::net::errno::EADDRINUSE;
 use crate::net::addr::Addr;
+use crate::net::errno::EADDRINUSE;
 use crate::net::netns::Net;
 use crate::net::sock::Sk;
 use crate::proto::state::State;

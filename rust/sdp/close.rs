@@ -111,10 +111,7 @@ impl Locked<'_> {
     fn linger(&mut self, mut timeo: i64) {
         while timeo > 0 && !signal_pending() {
             let state = self.stream().state;
-            if !matches!(
-                state,
-                State::FinWait1 | State::Closing | State::LastAck
-            ) {
+            if !matches!(state, State::FinWait1 | State::Closing | State::LastAck) {
                 return;
             }
             timeo = self.wait(timeo);

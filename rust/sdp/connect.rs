@@ -11,13 +11,13 @@ use super::sock::{
 };
 use super::stream::Stream;
 use crate::bindings;
+use crate::net::addr::Addr;
 use crate::net::errno::{
     EADDRNOTAVAIL,
     EAFNOSUPPORT,
     EISCONN,
     ENETUNREACH, //
 };
-use crate::net::addr::Addr;
 use crate::net::route;
 use crate::net::sock::signal_pending;
 use crate::observe::stats::Counter;

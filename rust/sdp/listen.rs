@@ -20,8 +20,8 @@ use super::{
     local, //
 };
 use crate::bindings;
-use crate::net::errno::ECONNREFUSED;
 use crate::net::addr::Addr;
+use crate::net::errno::ECONNREFUSED;
 use crate::net::netns::Net;
 use crate::observe::stats::{
     Counter,

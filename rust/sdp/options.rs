@@ -44,9 +44,8 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
     }
     let mut value = 0i32;
     // SAFETY: `value` has the size that is copied.
-    let left = unsafe {
-        bindings::copy_from_sockptr((&raw mut value).cast(), from, size_of::<i32>())
-    };
+    let left =
+        unsafe { bindings::copy_from_sockptr((&raw mut value).cast(), from, size_of::<i32>()) };
     if left != 0 {
         return Err(EFAULT);
     }

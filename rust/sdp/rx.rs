@@ -20,13 +20,13 @@ use super::stream::{
     SMALL_BYTES, //
 };
 use crate::bindings;
+use crate::mm::frag::Frag;
 use crate::net::errno::{
     ECONNRESET,
     ENOBUFS,
     ENOTCONN,
     EPROTO, //
 };
-use crate::mm::frag::Frag;
 use crate::net::family::memory_is_short;
 use crate::observe::stats::Counter;
 use crate::proto::bsdh::Class;
@@ -340,7 +340,10 @@ impl Locked<'_> {
     }
 
     pub(crate) fn receives_posted(&mut self) -> u32 {
-        self.stream().link.as_ref().map_or(0, |l| l.receives_posted())
+        self.stream()
+            .link
+            .as_ref()
+            .map_or(0, |l| l.receives_posted())
     }
 
     fn wants_receive(&mut self) -> bool {

@@ -12,11 +12,11 @@ use super::sock::{
     SdpSock, //
 };
 use crate::bindings;
+use crate::mm::frag::Frag;
 use crate::net::errno::{
     ENOBUFS,
     EOPNOTSUPP, //
 };
-use crate::mm::frag::Frag;
 use crate::net::sock::Sk;
 use crate::observe::stats::Counter;
 
@@ -116,9 +116,7 @@ impl Locked<'_> {
         }
         let mut timeo = send.timeo as kernel::ffi::c_long;
         // SAFETY: The lock is held by a system call, as the function wants it.
-        let ret = unsafe {
-            bindings::sk_stream_wait_connect(self.sk().as_ptr(), &raw mut timeo)
-        };
+        let ret = unsafe { bindings::sk_stream_wait_connect(self.sk().as_ptr(), &raw mut timeo) };
         send.timeo = timeo as i64;
         kernel::error::to_result(ret)
     }
@@ -135,9 +133,7 @@ impl Locked<'_> {
         }
         let mut timeo = send.timeo as kernel::ffi::c_long;
         // SAFETY: The lock is held by a system call, as the function wants it.
-        let ret = unsafe {
-            bindings::sk_stream_wait_memory(self.sk().as_ptr(), &raw mut timeo)
-        };
+        let ret = unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), &raw mut timeo) };
         send.timeo = timeo as i64;
         self.stream().more = send.flags & bindings::MSG_MORE != 0;
         kernel::error::to_result(ret)
@@ -146,7 +142,10 @@ impl Locked<'_> {
     /// Copies as much as fits into the current page; returns how much.
     fn copy_some(&mut self, send: &mut Send) -> Result<usize> {
         let sk = self.sk();
-        self.stream().tx.reserve(1, GFP_KERNEL).map_err(|_| ENOBUFS)?;
+        self.stream()
+            .tx
+            .reserve(1, GFP_KERNEL)
+            .map_err(|_| ENOBUFS)?;
         // SAFETY: The object is valid; the page fragment is the task's or the socket's own, which
         // the lock (or being the current task) guards.
         let (page, offset, room) = unsafe {

@@ -339,7 +339,10 @@ impl cm::Handler for SdpSock {
 /// # Safety
 ///
 /// `work` is the item at `offset` of an object, and runs.
-pub(super) unsafe fn sock_of(work: *mut kernel::bindings::work_struct, offset: usize) -> ARef<SdpSock> {
+pub(super) unsafe fn sock_of(
+    work: *mut kernel::bindings::work_struct,
+    offset: usize,
+) -> ARef<SdpSock> {
     // SAFETY: As the caller promises.
     unsafe {
         let this = work.cast::<u8>().sub(offset).cast::<SdpSock>();

@@ -164,13 +164,7 @@ impl Locked<'_> {
 
     /// Posts one message; `false` if credits or places do not allow it now, or if the provider
     /// refused, which ends the connection.
-    fn post(
-        &mut self,
-        body: Body,
-        frags: &mut [Option<Frag>],
-        payload: u32,
-        tag: Tag,
-    ) -> bool {
+    fn post(&mut self, body: Body, frags: &mut [Option<Frag>], payload: u32, tag: Tag) -> bool {
         let class = body.class(payload);
         if !self.may_post(class, 1) {
             return false;
@@ -184,7 +178,10 @@ impl Locked<'_> {
         let mut wire = [0u8; BSDH_LEN + MAX_BODY];
         let mut tail = [0u8; MAX_BODY];
         let len = BSDH_LEN + body.encode(&mut tail);
-        for (to, from) in wire.iter_mut().zip(Iterator::chain(header.encode().iter(), &tail)) {
+        for (to, from) in wire
+            .iter_mut()
+            .zip(Iterator::chain(header.encode().iter(), &tail))
+        {
             *to = *from;
         }
         let result = self.post_wire(wire.get(..len).unwrap_or(&wire), frags, tag);

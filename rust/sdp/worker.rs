@@ -315,7 +315,13 @@ impl Worker<'_> {
         let offer = self.cm.offer.ok_or(ECONNABORTED)?;
         // SAFETY: As in `route_resolved`.
         let link = unsafe { Link::new(id, self.sock) }?;
-        let parent = self.sock.lock().stream().parent.clone().ok_or(ECONNABORTED)?;
+        let parent = self
+            .sock
+            .lock()
+            .stream()
+            .parent
+            .clone()
+            .ok_or(ECONNABORTED)?;
         let options = parent.lock().stream().options;
         let ack = {
             let mut locked = self.sock.lock();
@@ -449,10 +455,7 @@ impl Worker<'_> {
         self.sock.stats.inc(Counter::DeviceRemoved);
         {
             let mut locked = self.sock.lock();
-            if matches!(
-                locked.stream().state,
-                State::Resolving | State::HelloSent
-            ) {
+            if matches!(locked.stream().state, State::Resolving | State::HelloSent) {
                 drop(locked);
                 return self.connect_failed(ENETDOWN);
             }
