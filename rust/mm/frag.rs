@@ -116,17 +116,18 @@ impl Frag {
         self.page == page && self.offset + self.len == offset
     }
 
-    /// Grows over `len` bytes directly behind, if (`page`, `offset`) is where they are.
+    /// Grows over `len` bytes directly behind, if (`page`, `offset`) is where they are; returns by
+    /// how many bytes.
     ///
     /// # Safety
     ///
     /// As for [`Frag::get`].
-    pub(crate) unsafe fn extend(&mut self, page: NonNull<page>, offset: u32, len: u32) -> bool {
+    pub(crate) unsafe fn extend(&mut self, page: NonNull<page>, offset: u32, len: u32) -> u32 {
         if !self.is_followed_by(page, offset) {
-            return false;
+            return 0;
         }
         self.len += len;
-        true
+        len
     }
 
     /// Copies the bytes into `iter`; returns how many it took (fewer after a fault).

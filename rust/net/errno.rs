@@ -11,8 +11,11 @@ use kernel::prelude::EINVAL;
 
 // `Error` is a newtype of `NonZeroI32` with a private field and no constant constructor. That it is
 // laid out as its field is checked here, where everything is known to the compiler.
-// SAFETY: Both have the same size, which `transmute` checks, and every `i32` is valid.
-const _: () = assert!(unsafe { transmute::<Error, i32>(EINVAL) } == -(bindings::EINVAL as i32));
+const _: () = {
+    // SAFETY: Both have the same size, which `transmute` checks, and every `i32` is valid.
+    let einval = unsafe { transmute::<Error, i32>(EINVAL) };
+    assert!(einval == -(bindings::EINVAL as i32));
+};
 
 const fn error(errno: u32) -> Error {
     match NonZeroI32::new(-(errno as i32)) {

@@ -135,11 +135,17 @@ static FAMILY_6: Shared<bindings::net_proto_family> = Shared::new(bindings::net_
     owner: crate::THIS_MODULE.as_ptr().cast(),
 });
 
+/// # Safety
+///
+/// Called by the core for a socket of ours.
 unsafe extern "C" fn enter_pressure(_sk: *mut bindings::sock) {
     // SAFETY: A flag that the core reads without a lock.
     unsafe { ptr::write_volatile(MEMORY_PRESSURE.get(), 1) };
 }
 
+/// # Safety
+///
+/// Called by the core for a socket of ours.
 unsafe extern "C" fn leave_pressure(_sk: *mut bindings::sock) {
     // SAFETY: As above.
     unsafe { ptr::write_volatile(MEMORY_PRESSURE.get(), 0) };
@@ -151,6 +157,9 @@ pub(crate) fn memory_is_short() -> bool {
     unsafe { ptr::read_volatile(MEMORY_PRESSURE.get()) != 0 }
 }
 
+/// # Safety
+///
+/// Called by the core for a socket of ours.
 unsafe extern "C" fn create_v4(
     net: *mut bindings::net,
     socket: *mut bindings::socket,
@@ -161,6 +170,9 @@ unsafe extern "C" fn create_v4(
     unsafe { create(net, socket, protocol, kern, bindings::AF_INET) }
 }
 
+/// # Safety
+///
+/// Called by the core for a socket of ours.
 unsafe extern "C" fn create_v6(
     net: *mut bindings::net,
     socket: *mut bindings::socket,
@@ -173,6 +185,10 @@ unsafe extern "C" fn create_v6(
 
 /// socket(): `ESOCKTNOSUPPORT` for a type other than SOCK_STREAM, `EPROTONOSUPPORT` for a protocol
 /// other than 0 and TCP's, as `man 2 socket`.
+///
+/// # Safety
+///
+/// Called by the core for a socket of ours.
 unsafe fn create(
     net: *mut bindings::net,
     socket: *mut bindings::socket,

@@ -78,6 +78,9 @@ static PERNET_OPS: PernetOps = PernetOps(UnsafeCell::new(bindings::pernet_operat
     ..unsafe { core::mem::zeroed() }
 }));
 
+/// # Safety
+///
+/// Called by the core for a namespace that comes or goes.
 unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
     // SAFETY: The core calls this once for each namespace, before anything else of ours.
     let ns = unsafe { Net::from_raw(net) };
@@ -97,6 +100,9 @@ unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
     }
 }
 
+/// # Safety
+///
+/// Called by the core for a namespace that comes or goes.
 unsafe extern "C" fn net_exit(net: *mut bindings::net) {
     // SAFETY: The core calls this once, after the last socket of the namespace is gone.
     let ns = unsafe { Net::from_raw(net) };

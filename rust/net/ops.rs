@@ -78,6 +78,10 @@ unsafe fn normalized(from: *const sockaddr_unsized, len: i32) -> Result<Storage>
 
 // struct proto_ops
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn release(socket: *mut socket) -> i32 {
     // SAFETY: The core passes a socket of ours, whose `sk` may be gone already.
     unsafe {
@@ -92,6 +96,10 @@ pub(super) unsafe extern "C" fn release(socket: *mut socket) -> i32 {
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn bind(
     socket: *mut socket,
     addr: *mut sockaddr_unsized,
@@ -104,6 +112,10 @@ pub(super) unsafe extern "C" fn bind(
     code(result)
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 unsafe fn do_bind(socket: *mut socket, addr: *mut sockaddr_unsized, len: i32) -> Result {
     // SAFETY: As in `bind`.
     unsafe {
@@ -127,6 +139,10 @@ unsafe fn do_bind(socket: *mut socket, addr: *mut sockaddr_unsized, len: i32) ->
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn connect_socket(
     socket: *mut socket,
     addr: *mut sockaddr_unsized,
@@ -144,6 +160,10 @@ pub(super) unsafe extern "C" fn connect_socket(
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn accept(
     socket: *mut socket,
     new: *mut socket,
@@ -165,6 +185,10 @@ pub(super) unsafe extern "C" fn accept(
     0
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn getname(
     socket: *mut socket,
     addr: *mut bindings::sockaddr,
@@ -180,6 +204,10 @@ pub(super) unsafe extern "C" fn getname(
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn poll(
     file: *mut kernel::bindings::file,
     socket: *mut socket,
@@ -192,6 +220,10 @@ pub(super) unsafe extern "C" fn poll(
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn ioctl(socket: *mut socket, cmd: u32, arg: usize) -> i32 {
     // SAFETY: The core passes a socket of ours.
     unsafe {
@@ -203,6 +235,10 @@ pub(super) unsafe extern "C" fn ioctl(socket: *mut socket, cmd: u32, arg: usize)
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn listen(socket: *mut socket, backlog: i32) -> i32 {
     // SAFETY: The core passes a socket of ours.
     unsafe {
@@ -213,6 +249,10 @@ pub(super) unsafe extern "C" fn listen(socket: *mut socket, backlog: i32) -> i32
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn sendmsg(
     socket: *mut socket,
     msg: *mut bindings::msghdr,
@@ -226,6 +266,10 @@ pub(super) unsafe extern "C" fn sendmsg(
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn recvmsg(
     socket: *mut socket,
     msg: *mut bindings::msghdr,
@@ -243,12 +287,21 @@ pub(super) unsafe extern "C" fn recvmsg(
 
 // struct proto
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn close(sk: *mut sock, timeo: kernel::ffi::c_long) {
     // SAFETY: The core passes a socket of ours, and gives its reference up.
     unsafe { sdp::close::close(SdpSock::from_raw(sk), timeo as i64) };
 }
 
 /// The hooks of control groups for connect(); they may change the address.
+///
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn pre_connect(
     sk: *mut sock,
     addr: *mut sockaddr_unsized,
@@ -271,6 +324,10 @@ pub(super) unsafe extern "C" fn pre_connect(
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn connect(
     sk: *mut sock,
     addr: *mut sockaddr_unsized,
@@ -295,6 +352,10 @@ pub(super) unsafe extern "C" fn connect(
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn disconnect(sk: *mut sock, _flags: i32) -> i32 {
     // SAFETY: The core passes a socket of ours, with its lock held.
     unsafe { SdpSock::from_raw(sk).locked_by_owner().disconnect() };
@@ -302,6 +363,11 @@ pub(super) unsafe extern "C" fn disconnect(sk: *mut sock, _flags: i32) -> i32 {
 }
 
 /// For `inet_accept`, which we do not use; the core's other callers take it, too.
+///
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn accept_sk(
     sk: *mut sock,
     arg: *mut bindings::proto_accept_arg,
@@ -319,6 +385,10 @@ pub(super) unsafe extern "C" fn accept_sk(
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn shutdown(sk: *mut sock, how: i32) {
     // SAFETY: The core passes a socket of ours, with its lock held.
     let mut locked = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
@@ -327,6 +397,10 @@ pub(super) unsafe extern "C" fn shutdown(sk: *mut sock, how: i32) {
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn ioctl_sk(sk: *mut sock, cmd: i32, out: *mut i32) -> i32 {
     // SAFETY: The core passes a socket of ours, and room for the result.
     unsafe {
@@ -340,6 +414,10 @@ pub(super) unsafe extern "C" fn ioctl_sk(sk: *mut sock, cmd: i32, out: *mut i32)
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn setsockopt(
     sk: *mut sock,
     level: i32,
@@ -361,6 +439,10 @@ pub(super) unsafe extern "C" fn setsockopt(
     }
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn getsockopt(
     sk: *mut sock,
     level: i32,
@@ -401,7 +483,7 @@ unsafe fn get_int(
             .min(size_of::<i32>());
         let value = options::get(sock, name)?;
         to_result(bindings::put_user_int(n as i32, len))?;
-        let left = bindings::copy_to_user(to.cast(), (&raw const value).cast(), n as _);
+        let left = bindings::copy_to_user(to.cast(), (&raw const value).cast(), n);
         if left != 0 {
             return Err(EFAULT);
         }
@@ -410,6 +492,11 @@ unsafe fn get_int(
 }
 
 /// A system call gives the lock back: completions that came meanwhile are handled first.
+///
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn release_cb(sk: *mut sock) {
     // SAFETY: The core passes a socket of ours, with its lock held and BHs off.
     let sock = unsafe { SdpSock::from_raw(sk) };
@@ -420,14 +507,27 @@ pub(super) unsafe extern "C" fn release_cb(sk: *mut sock) {
 }
 
 /// The port is given back with the connection, not with the program's reference.
+///
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn unhash(_sk: *mut sock) {}
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn get_port(sk: *mut sock, port: u16) -> i32 {
     // SAFETY: The core passes a socket of ours, with its lock held.
     let mut locked = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
     code(sdp::bind::get_port(&mut locked, port))
 }
 
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn put_port(sk: *mut sock) {
     // SAFETY: As above.
     let mut locked = unsafe { SdpSock::from_raw(sk).locked_by_owner() };

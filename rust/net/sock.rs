@@ -474,5 +474,5 @@ pub(crate) fn signal_pending() -> bool {
 /// handler unless it has a time limit.
 pub(crate) fn intr_errno(timeo: i64) -> Error {
     // SAFETY: No precondition.
-    Error::from_errno(unsafe { bindings::sock_intr_errno(timeo as _) })
+    Error::from_errno(unsafe { bindings::sock_intr_errno(timeo as kernel::ffi::c_long) })
 }

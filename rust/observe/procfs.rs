@@ -54,6 +54,9 @@ unsafe fn net_of<'a>(m: *mut seq_file) -> Net<'a> {
     unsafe { Net::from_raw(bindings::seq_file_single_net(m.cast()).cast()) }
 }
 
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
 unsafe extern "C" fn show_stats(m: *mut seq_file, _v: *mut core::ffi::c_void) -> i32 {
     // SAFETY: The core passes a valid file.
     let (out, net) = unsafe { (SeqFile::from_raw(m), net_of(m)) };
@@ -63,6 +66,9 @@ unsafe extern "C" fn show_stats(m: *mut seq_file, _v: *mut core::ffi::c_void) ->
     0
 }
 
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
 unsafe extern "C" fn show_sockets(m: *mut seq_file, _v: *mut core::ffi::c_void) -> i32 {
     // SAFETY: The core passes a valid file.
     let (out, net) = unsafe { (SeqFile::from_raw(m), net_of(m)) };

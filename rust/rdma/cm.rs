@@ -209,6 +209,9 @@ impl CmId {
         unsafe { Self::create(net, Some(listen_handler::<L>), listener.as_ptr().cast()) }
     }
 
+    /// # Safety
+    ///
+    /// Called only by whom it was registered with, with valid arguments.
     unsafe fn create(
         net: Net<'_>,
         handler: bindings::rdma_cm_event_handler,
@@ -355,6 +358,10 @@ unsafe fn addrs(id: NonNull<bindings::rdma_cm_id>) -> (Addr, Addr) {
 const _: () = assert!(mem::size_of::<Storage>() == 128);
 
 /// The CM's callback for an id of [`CmId::new`].
+///
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
 unsafe extern "C" fn connection_handler<H: Handler>(
     id: *mut bindings::rdma_cm_id,
     ev: *mut bindings::rdma_cm_event,
@@ -370,6 +377,10 @@ unsafe extern "C" fn connection_handler<H: Handler>(
 
 /// The CM's callback for an id of [`CmId::new_listener`], and for a request's new id, which has
 /// the listener's context.
+///
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
 unsafe extern "C" fn listen_handler<L: Listener>(
     id: *mut bindings::rdma_cm_id,
     ev: *mut bindings::rdma_cm_event,

@@ -180,8 +180,8 @@ impl Link {
         };
         // One protection domain each: keys are bound to it, and are easily guessed.
         // SAFETY: The device is valid.
-        verbs.pd =
-            from_err_ptr(unsafe { bindings::__ib_alloc_pd(device, 0, c"ib_sdp".as_char_ptr()) })?;
+        let pd = unsafe { bindings::__ib_alloc_pd(device, 0, c"ib_sdp".as_char_ptr()) };
+        verbs.pd = from_err_ptr(pd)?;
         let attr = bindings::ib_cq_init_attr {
             cqe: SEND_DEPTH + RECV_DEPTH + 2,
             ..Default::default()
@@ -338,12 +338,12 @@ impl Link {
             sg_list: sge.as_mut_ptr(),
             num_sge: count as i32,
             opcode: bindings::ib_wr_opcode_IB_WR_SEND,
-            send_flags: bindings::ib_send_flags_IB_SEND_SOLICITED as i32,
+            send_flags: bindings::ib_send_flags_IB_SEND_SOLICITED,
             ..Default::default()
         };
         wr.__bindgen_anon_1.wr_id = SEND_FLAG | u64::from(number);
         if signal {
-            wr.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED as i32;
+            wr.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
         }
         // SAFETY: The queue pair is valid; the buffers stay until the message is reaped or the
         // queue pair is gone.
@@ -526,6 +526,9 @@ impl Link {
 /// Completions that one poll takes.
 pub(crate) const POLL_BATCH: usize = 8;
 
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
 unsafe extern "C" fn completion_handler<N: Notify>(
     _cq: *mut bindings::ib_cq,
     context: *mut core::ffi::c_void,
@@ -534,6 +537,9 @@ unsafe extern "C" fn completion_handler<N: Notify>(
     unsafe { (*context.cast::<N>()).on_completion() };
 }
 
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
 unsafe extern "C" fn async_handler<N: Notify>(
     event: *mut bindings::ib_event,
     context: *mut core::ffi::c_void,

@@ -127,6 +127,9 @@ fn listen_in_kernel(id: CmId, port: u16) -> Result<CmId> {
         id: CmId,
         port: u16,
     }
+    /// # Safety
+    ///
+    /// Called only by whom it was registered with, with valid arguments.
     unsafe extern "C" fn run(call: *mut core::ffi::c_void) -> kernel::ffi::c_long {
         // SAFETY: `call` is the one below, which waits.
         let call = unsafe { &*call.cast::<Call>() };

@@ -94,6 +94,9 @@ impl Locked<'_> {
             if self.must_stop(recv)? {
                 return Ok(());
             }
+            // What was read makes room; the peer may wait for just that.
+            self.refill();
+            self.flush();
             recv.timeo = self.wait(recv.timeo);
         }
     }

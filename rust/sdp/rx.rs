@@ -52,7 +52,14 @@ use crate::rdma::link::{
 /// is left to another run.
 const ROUNDS: usize = 16;
 
+/// Receives that only control messages can use: with so few credits the peer sends no payload.
+const CONTROL_RECEIVES: u32 = Class::Payload.min_credits() - 1;
+
 /// The BH work of a socket: its CQ may have completions.
+///
+/// # Safety
+///
+/// Called by the work queue, for the item of a socket.
 pub(super) unsafe extern "C" fn run_bh(work: *mut kernel::bindings::work_struct) {
     // SAFETY: The item is that of a socket of ours.
     let sock = unsafe { sock_of(work.cast(), BH_OFFSET) };
@@ -194,6 +201,11 @@ impl Locked<'_> {
             .unwrap_or(&[]);
         let message = Message::decode(header, rest, len)?;
         let stream = self.stream();
+        // The peer knows at most what it was told, so that one who keeps rule C1 has as much here.
+        // Hence the last receives never hold payload, and may be posted whatever the buffers hold.
+        if message.payload_len > 0 && stream.credits.peer_has_left() <= CONTROL_RECEIVES {
+            return Err(Violation::CreditOverrun);
+        }
         stream.credits.received(&message.hdr)?;
         stream.state.admits(&message.hdr)?;
         Features::NONE.permit(message.hdr.mid)?;
@@ -241,7 +253,13 @@ impl Locked<'_> {
             self.stream().recv_target = (target * 2).min(RECV_DEPTH);
         }
         if message.payload_len <= truesize / 8 && self.compact(message, &mapped) {
-            self.recycle(mapped);
+            // Small messages fill the receive buffer, too.
+            let in_use = self.sk().rmem() - self.stream().reserve;
+            if in_use <= self.sk().rcvbuf() {
+                self.recycle(mapped);
+            } else {
+                self.discard(mapped);
+            }
             return;
         }
         let Some(mut frag) = mapped.into_frag() else {
@@ -268,6 +286,12 @@ impl Locked<'_> {
         else {
             return false;
         };
+        // The receives that are posted need their places besides.
+        let (_, flags) = self.gfp();
+        let posted = self.receives_posted() as usize;
+        if self.stream().rx.reserve(2 * posted + 2, flags).is_err() {
+            return false;
+        }
         let room = self.stream().compact.as_ref().map_or(0, Frag::len);
         let mut truesize = 0;
         if room < len {
@@ -289,7 +313,6 @@ impl Locked<'_> {
         };
         piece.fill(bytes);
         let merged = truesize == 0 && stream.rx.grow_last(|last| last.join(&piece));
-        // A second place in the ring is reserved for this.
         if !merged && stream.rx.push(piece, truesize).is_err() {
             self.release_receive(truesize);
             return false;
@@ -353,8 +376,18 @@ impl Locked<'_> {
             return false;
         };
         let posted = link.receives_posted();
-        if stream.fin_received || posted >= stream.recv_target || link.recv_room() == 0 {
+        // Behind its DisConn the peer still sends credits.
+        let target = if stream.fin_received {
+            IDLE_RECEIVES
+        } else {
+            stream.recv_target
+        };
+        if posted >= target || link.recv_room() == 0 || stream.state == State::Dead {
             return false;
+        }
+        // Control messages must get through although nobody reads (rule C2).
+        if posted < CONTROL_RECEIVES {
+            return true;
         }
         // The least that a connection needs is posted even into the smallest buffer, and when
         // memory is short.

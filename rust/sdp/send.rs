@@ -178,11 +178,10 @@ impl Locked<'_> {
         }
         sk.wmem_charge(len);
         self.stats.add(Counter::TxCopiedBytes, copied as u64);
-        // SAFETY: The page is valid and holds the range.
-        let merged = self
-            .stream()
-            .tx
-            .grow_last(|last| unsafe { last.extend(page, offset, len) as u32 * len });
+        let merged = self.stream().tx.grow_last(|last| {
+            // SAFETY: The page is valid and holds the range.
+            unsafe { last.extend(page, offset, len) }
+        });
         if !merged {
             // SAFETY: As above.
             let frag = unsafe { Frag::get(page, offset, len) };

@@ -445,7 +445,7 @@ impl Waiter {
             let left = bindings::wait_woken(
                 entry.cast(),
                 kernel::bindings::TASK_INTERRUPTIBLE,
-                timeo as _,
+                timeo as kernel::ffi::c_long,
             );
             bindings::lock_sock(sk.cast());
             bindings::remove_wait_queue(queue.cast(), entry.cast());
@@ -456,6 +456,10 @@ impl Waiter {
 
 /// The last reference is gone. May run in softirq: the queues and the CM id, which need a process
 /// to be destroyed, went with the connection.
+///
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
 unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
     let this = sk.cast::<SdpSock>();
     // SAFETY: Nobody else has a reference. Of our part, only what owns something is dropped: the
@@ -470,6 +474,10 @@ unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
 }
 
 /// The core says that there may be space to write, after SO_SNDBUF.
+///
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
 unsafe extern "C" fn write_space(sk: *mut bindings::sock) {
     // SAFETY: The core passes a valid socket of ours.
     unsafe { Sk::new(sk) }.wake_writer();

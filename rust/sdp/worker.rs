@@ -85,6 +85,9 @@ impl CmSide {
     }
 }
 
+/// # Safety
+///
+/// Called by the work queue, for the item of a socket.
 pub(super) unsafe extern "C" fn run(work: *mut kernel::bindings::work_struct) {
     // SAFETY: The item is that of a socket of ours; it is the only way to get here, and does not
     // run twice at a time, so that the CM side is ours.
@@ -96,6 +99,9 @@ pub(super) unsafe extern "C" fn run(work: *mut kernel::bindings::work_struct) {
     Worker { sock: &sock, cm }.run();
 }
 
+/// # Safety
+///
+/// Called by the work queue, for the item of a socket.
 pub(super) unsafe extern "C" fn run_timer(work: *mut kernel::bindings::work_struct) {
     // SAFETY: The item is that of a socket of ours.
     let sock = unsafe { sock_of(work.cast(), TIMER_OFFSET) };
