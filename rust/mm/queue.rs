@@ -186,3 +186,85 @@ impl FragQueue {
         }
     }
 }
+
+#[kunit_tests(ib_sdp_queue)]
+mod tests {
+    use super::*;
+    use crate::bindings;
+
+    fn page(fill: u8) -> Result<Frag> {
+        let frag = Frag::alloc(0, bindings::SDP_CONST_GFP_KERNEL)?;
+        frag.fill(&[fill; 64]);
+        Ok(frag)
+    }
+
+    #[test]
+    fn nothing_is_pushed_without_a_place() -> Result {
+        let mut queue = FragQueue::new();
+        assert!(queue.push(page(1)?, 0).is_err());
+        assert!(queue.is_empty());
+        assert_eq!(queue.bytes(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn keeps_order_and_bytes_while_it_grows() -> Result {
+        let mut queue = FragQueue::new();
+        for i in 0..40u8 {
+            queue.reserve(1, GFP_KERNEL)?;
+            let mut frag = page(i)?;
+            frag.truncate(u32::from(i) + 1);
+            queue.push(frag, u32::from(i))?;
+            // Turns the ring round while it grows.
+            if i % 3 == 2 {
+                let (first, truesize) = queue.pop().ok_or(EINVAL)?;
+                assert_eq!(first.as_slice().first().copied(), Some(i / 3));
+                assert_eq!(truesize, u32::from(i / 3));
+            }
+        }
+        assert_eq!(queue.len(), 40 - 13);
+        let mut bytes = queue.bytes();
+        for i in 13..40u8 {
+            let (frag, _) = queue.pop().ok_or(EINVAL)?;
+            assert_eq!(frag.len(), u32::from(i) + 1);
+            bytes -= frag.len();
+            assert_eq!(queue.bytes(), bytes);
+        }
+        assert!(queue.is_empty());
+        assert_eq!(bytes, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn takes_and_consumes_parts() -> Result {
+        let mut queue = FragQueue::new();
+        queue.reserve(2, GFP_KERNEL)?;
+        queue.push(page(1)?, 7)?;
+        queue.push(page(2)?, 8)?;
+        let front = queue.take(100).ok_or(EINVAL)?;
+        assert_eq!(front.len(), 100);
+        assert_eq!(queue.bytes(), 8192 - 100);
+        assert_eq!(queue.consume(96), None);
+        assert_eq!(queue.front().ok_or(EINVAL)?.offset(), 196);
+        assert_eq!(queue.consume(4096 - 196), Some(7));
+        assert_eq!(queue.bytes(), 4096);
+        assert_eq!(queue.consume(u32::MAX), Some(8));
+        assert_eq!(queue.bytes(), 0);
+        assert!(queue.take(1).is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn grows_only_over_what_follows() -> Result {
+        let mut queue = FragQueue::new();
+        queue.reserve(1, GFP_KERNEL)?;
+        let mut rest = page(3)?;
+        let first = rest.split_front(10);
+        let second = rest.split_front(20);
+        queue.push(first, 0)?;
+        assert!(queue.grow_last(|last| last.join(&second)));
+        assert!(!queue.grow_last(|last| last.join(&second)));
+        assert_eq!(queue.bytes(), 30);
+        Ok(())
+    }
+}

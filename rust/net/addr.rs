@@ -236,3 +236,57 @@ impl kernel::fmt::Display for Addr {
         write!(f, "]:{}", self.port)
     }
 }
+
+#[kunit_tests(ib_sdp_addr)]
+mod tests {
+    use super::*;
+
+    fn parse(storage: &Storage, len: i32) -> Result<Addr> {
+        // SAFETY: A storage is longer than every length used here.
+        unsafe { Addr::parse(storage.as_ptr().cast(), len) }
+    }
+
+    #[test]
+    fn reads_what_it_writes() -> Result {
+        let v4 = Addr::v4([10, 27, 0, 1], 4711);
+        assert!(parse(&v4.to_storage(false), 16)? == v4);
+        assert!(parse(&v4.to_storage(true), 28)? == v4);
+        let v6 = Addr::v6([0xfd, 0x27, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], 1, 3);
+        assert!(parse(&v6.to_storage(false), 28)? == v6);
+        Ok(())
+    }
+
+    #[test]
+    fn refuses_short_and_strange_addresses() {
+        let v4 = Addr::v4([127, 0, 0, 1], 1).to_storage(false);
+        for len in [-1, 0, 1, 2, 15] {
+            assert!(parse(&v4, len) == Err(EINVAL));
+        }
+        let v6 = Addr::ANY.to_storage(true);
+        assert!(parse(&v6, 23) == Err(EINVAL));
+        assert!(parse(&Storage::default(), 128) == Err(EAFNOSUPPORT));
+    }
+
+    #[test]
+    fn takes_the_numbers_of_sdp_for_families() -> Result {
+        let mut storage = Addr::v4([1, 2, 3, 4], 5).to_storage(false);
+        // SAFETY: A storage is large enough for every socket address.
+        unsafe { (*storage.as_mut_ptr()).sa_family = AF_INET_SDP };
+        assert!(parse(&storage, 16)? == Addr::v4([1, 2, 3, 4], 5));
+        // SAFETY: As above.
+        unsafe { (*storage.as_mut_ptr()).sa_family = AF_INET6_SDP };
+        assert!(!parse(&storage, 28)?.is_v4());
+        Ok(())
+    }
+
+    #[test]
+    fn knows_its_kinds() {
+        assert!(Addr::v4([127, 9, 9, 9], 0).is_loopback());
+        assert!(Addr::v6([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], 0, 0).is_loopback());
+        assert!(!Addr::v4([128, 0, 0, 1], 0).is_loopback());
+        assert!(Addr::ANY.is_any() && Addr::v4([0; 4], 9).is_any());
+        assert!(Addr::v4([224, 0, 0, 1], 0).is_multicast());
+        assert!(Addr::v4([255; 4], 0).is_multicast());
+        assert!(Addr::v6([0xff; 16], 0, 0).is_multicast());
+    }
+}

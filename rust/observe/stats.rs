@@ -203,3 +203,45 @@ impl Stats {
         }
     }
 }
+
+#[kunit_tests(ib_sdp_stats)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_each_by_itself() -> Result {
+        let counters = Counters::new()?;
+        let stats = counters.handle();
+        stats.inc(Counter::Accepted);
+        stats.add(Counter::TxBytes, 1 << 40);
+        stats.sent(Mid::Data);
+        stats.received(Mid::Data);
+        stats.received(Mid::Data);
+        stats.violation(Violation::BadAck);
+        let (mut total, mut shown) = (0, 0);
+        stats.for_each(|group, name, n| {
+            shown += 1;
+            total += n;
+            let expected = match (group, name) {
+                ("", "tx_bytes") => 1 << 40,
+                ("", "accepted") | ("sent_", "Data") | ("violation_", "BadAck") => 1,
+                ("received_", "Data") => 2,
+                _ => 0,
+            };
+            assert_eq!(n, expected);
+        });
+        assert_eq!(shown, COUNT);
+        assert_eq!(total, (1 << 40) + 5);
+        Ok(())
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for (i, (_, name)) in Counter::ALL.iter().enumerate() {
+            assert!(!Counter::ALL
+                .iter()
+                .skip(i + 1)
+                .any(|(_, other)| name == other));
+        }
+    }
+}
