@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Too many messages.
+
+use super::{counter, Attack};
+use crate::counters::moves;
+use crate::fail::{expect, Result, Step};
+use crate::peer::wire;
+use crate::session::{pattern, Ctx, Session, Start};
+use proto_host::proto::bsdh::Bsdh;
+use proto_host::proto::message::Body;
+use proto_host::proto::violation::Violation;
+use std::io;
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "flood.updates",
+        run: updates,
+    },
+    Attack {
+        name: "flood.small_data",
+        run: small_data,
+    },
+    Attack {
+        name: "flood.receive_questions",
+        run: receive_questions,
+    },
+    Attack {
+        name: "flood.without_credits",
+        run: without_credits,
+    },
+    Attack {
+        name: "flood.unread",
+        run: unread,
+    },
+];
+
+/// Credit updates without end, each within the rules: no reason to abort, and
+/// none to send as many back.
+fn updates(ctx: &Ctx) -> Result<()> {
+    let mut session = Session::open_and_greet(ctx)?;
+    for _ in 0..2000 / ctx.every {
+        session.peer.send(Body::Data, &[])?;
+    }
+    session.greet().step("after the flood")?;
+    session.expect_only(&[])
+}
+
+/// Messages of one byte, more than the victim's receives, all read.
+fn small_data(ctx: &Ctx) -> Result<()> {
+    let mut session = Session::open_and_greet(ctx)?;
+    let bytes = pattern(11, 4000 / ctx.every);
+    for part in bytes.chunks(1) {
+        session.peer.send(Body::Data, part)?;
+    }
+    expect(session.victim.recv(bytes.len())? == bytes, || {
+        "the bytes changed".to_owned()
+    })?;
+    session.greet().step("after the flood")?;
+    session.expect_only(&[])
+}
+
+/// Questions for other receive sizes, again and again.
+fn receive_questions(ctx: &Ctx) -> Result<()> {
+    let mut session = Session::open_and_greet(ctx)?;
+    for n in 0..400 / ctx.every as u32 {
+        let size = 512 + (n * 7919) % ((1 << 20) - 512);
+        session.peer.send(Body::ChRcvBuf { size }, &[])?;
+    }
+    session.greet().step("after the flood")?;
+    session.expect_only(&[])
+}
+
+/// One byte each, on and on, deaf to what the victim says of credits, and with a
+/// limit of its own that never grows: soon the victim can announce no more.
+fn without_credits(ctx: &Ctx) -> Result<()> {
+    for _ in 0..2 {
+        let start = Start { bufs: 5, posted: 5 };
+        let mut session = Session::open(ctx, &start)?;
+        let peer = &mut session.peer;
+        peer.gives_credits = false;
+        for mseq in 1..=400u32 {
+            let header = Bsdh {
+                len: 17,
+                mseq,
+                mseq_ack: 0,
+                bufs: 5,
+                ..data_header()
+            };
+            peer.send_raw(&wire(&header, Body::Data, b"x"))?;
+            // One after the other: the victim's receives are posted again.
+            peer.finish_sends()?;
+            if peer.broken.is_some() {
+                break;
+            }
+        }
+        let why = Violation::CreditOverrun;
+        let counted = moves(&[("aborted_violation", 1), (&counter(why), 1)]);
+        session.expect_death(libc::EPROTO, &counted)?;
+    }
+    Ok(())
+}
+
+const fn data_header() -> Bsdh {
+    use proto_host::proto::bsdh::Mid;
+    Bsdh {
+        mid: Mid::Data,
+        flags: 0,
+        bufs: 0,
+        len: 0,
+        mseq: 0,
+        mseq_ack: 0,
+    }
+}
+
+/// Full messages to a victim that does not read: first within the credits, then
+/// beyond. Either the adapter says no, or the victim does.
+fn unread(ctx: &Ctx) -> Result<()> {
+    let mut session = Session::open(ctx, &Start::default())?;
+    let size = session.victim_rcv_size as usize;
+    let full = pattern(12, size);
+    let peer = &mut session.peer;
+    let mut within = 0usize;
+    // The victim keeps what its receive buffer takes, and lets no more come.
+    while peer.until_credits(Body::Data, size)? {
+        peer.send(Body::Data, &full)?;
+        within += 1;
+        expect(within * size < 64 << 20, || {
+            "64 MiB went to a victim that does not read".to_owned()
+        })?;
+    }
+    let mut header = peer.last;
+    for _ in 0..64 {
+        header.mseq += 1;
+        peer.send_with(&header, Body::Data, &full)?;
+    }
+    peer.finish_sends()?;
+    let refused = peer.broken.is_some();
+    if refused {
+        // Nothing has happened to the victim. The end is ours to tell.
+        let _ = peer.id.disconnect();
+    }
+    let errno = session.victim.await_error(ctx.limit)?;
+    expect(
+        errno
+            == if refused {
+                libc::ECONNRESET
+            } else {
+                libc::EPROTO
+            }
+            || errno == libc::EPROTO,
+        || format!("errno {errno}, refused by the adapter: {refused}"),
+    )?;
+    session.expect_only(&[
+        "aborted_violation",
+        "violation_CreditOverrun",
+        "reset_by_peer",
+    ])?;
+    // What came before stays readable, and is what was sent.
+    let mut got = vec![0; size];
+    for n in 0..within {
+        let mut at = 0;
+        while at < size {
+            match session.victim.recv_some(&mut got[at..]) {
+                Ok(more) if more > 0 => at += more,
+                other => return lost(n, within, &other),
+            }
+        }
+        expect(got == full, || {
+            format!("message {n} of {within} has changed")
+        })?;
+    }
+    Ok(())
+}
+
+fn lost(n: usize, within: usize, how: &io::Result<usize>) -> Result<()> {
+    expect(false, || {
+        format!("message {n} of {within} was taken and is lost: {how:?}")
+    })
+}

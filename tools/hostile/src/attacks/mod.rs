@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The attacks.
+
+mod ack;
+mod control;
+mod floods;
+mod hello;
+mod pending;
+mod rdma;
+mod states;
+mod stream;
+mod vanish;
+
+use crate::fail::{Result, Step};
+use crate::session::Ctx;
+use proto_host::proto::violation::Violation;
+
+/// One attack, or several of a kind.
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&Ctx) -> Result<()>,
+}
+
+/// All attacks, the honest controls first.
+pub(crate) fn all() -> Vec<Attack> {
+    [
+        control::ATTACKS,
+        hello::ATTACKS,
+        pending::ATTACKS,
+        ack::ATTACKS,
+        stream::ATTACKS,
+        states::ATTACKS,
+        floods::ATTACKS,
+        rdma::ATTACKS,
+        vanish::ATTACKS,
+    ]
+    .concat()
+}
+
+impl Clone for Attack {
+    fn clone(&self) -> Attack {
+        Attack { ..*self }
+    }
+}
+
+/// The counter of a violation.
+fn counter(why: Violation) -> String {
+    format!("violation_{}", why.name())
+}
+
+/// Runs `attack` on some of the cases: all of them, unless the context wants
+/// fewer.
+fn each<T>(
+    ctx: &Ctx,
+    cases: Vec<(String, T)>,
+    mut attack: impl FnMut(&Ctx, T) -> Result<()>,
+) -> Result<()> {
+    // A short list is done whole.
+    let every = if cases.len() > 16 { ctx.every } else { 1 };
+    for (name, case) in cases.into_iter().step_by(every) {
+        attack(ctx, case).step(&name)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Requests that are begun and never completed.
+
+use super::Attack;
+use crate::cm::{Channel, Id};
+use crate::counters::Counters;
+use crate::fail::{expect, Result, Step};
+use crate::ffi;
+use crate::queue::Queue;
+use crate::session::{hello, normal_connection, resolved, Ctx, POSTED};
+use crate::sock::Sock;
+use std::fs;
+use std::net::SocketAddrV4;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "pending.full_backlog",
+        run: full_backlog,
+    },
+    Attack {
+        name: "pending.thousand",
+        run: thousand,
+    },
+    Attack {
+        name: "pending.abandoned",
+        run: abandoned,
+    },
+    Attack {
+        name: "pending.listener_closed",
+        run: listener_closed,
+    },
+];
+
+/// The time that the module gives a peer to complete a connection.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// The sockets that the module has, without the heading.
+fn sockets() -> Result<usize> {
+    Ok(fs::read_to_string("/proc/net/sdp")
+        .step("/proc/net/sdp")?
+        .lines()
+        .count()
+        .saturating_sub(1))
+}
+
+/// Sends `count` requests that stay half open; the ids must be kept.
+fn half_open(addr: SocketAddrV4, count: usize, qp_num: u32, limit: Duration) -> Result<Vec<Id>> {
+    let channel = Channel::new()?;
+    (0..count)
+        .map(|n| {
+            let id = Id::new(&channel)?;
+            // Those before have no event of interest: their answers come, and
+            // are not taken.
+            resolve_among_others(&id, addr, limit).step(&format!("request {n}"))?;
+            id.connect(&hello(POSTED).encode(), qp_num)?;
+            Ok(id)
+        })
+        .collect()
+}
+
+/// As `Id::resolve`, on a channel where answers to other ids' requests come.
+fn resolve_among_others(id: &Id, addr: SocketAddrV4, limit: Duration) -> Result<()> {
+    id.start_resolve(addr)?;
+    id.await_kind(ffi::RDMA_CM_EVENT_ADDR_RESOLVED, limit)?;
+    id.start_route()?;
+    id.await_kind(ffi::RDMA_CM_EVENT_ROUTE_RESOLVED, limit)
+}
+
+fn await_true(what: &str, limit: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + limit;
+    while !done()? {
+        expect(Instant::now() < end, || format!("{what}: not in {limit:?}"))?;
+        sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// A listener whose backlog is full of half-open requests is free again when
+/// the victim's timer has ended them.
+fn full_backlog(ctx: &Ctx) -> Result<()> {
+    let addr = ctx.fresh();
+    let listener = Sock::listen(addr, 4, ctx.limit)?;
+    let before = Counters::read()?;
+    let source = resolved(addr, ctx.limit)?;
+    let queue = Queue::new(&source)?;
+    let ids = half_open(addr, 16, queue.number(), ctx.limit)?;
+    await_true("requests beyond the backlog are dropped", ctx.limit, || {
+        Ok(before.since("dropped_backlog_full")? > 0)
+    })?;
+    let children = sockets()?;
+    expect(children <= 8, || {
+        format!("a backlog of 4 holds {children} sockets")
+    })?;
+    await_true(
+        "the timer ends the half-open ones",
+        HANDSHAKE + ctx.limit,
+        || Ok(before.since("handshake_timeout")? >= 4),
+    )?;
+    expect(!listener.has_connection()?, || {
+        "accept() would have a half-open connection".to_owned()
+    })?;
+    drop(ids);
+    let here = Sock::connect(addr, ctx.limit * 4).step("a connection after them")?;
+    let there = listener.accept(ctx.limit)?;
+    here.send(b"free")?;
+    expect(there.recv(4)? == b"free", || "other bytes".to_owned())
+}
+
+/// A thousand at a time, all within the backlog: all of them are ended, and
+/// their memory comes back.
+fn thousand(ctx: &Ctx) -> Result<()> {
+    let count = 1000 / ctx.every;
+    let addr = ctx.fresh();
+    let listener = Sock::listen(addr, 2000, ctx.limit)?;
+    let idle = sockets()?;
+    let before = Counters::read()?;
+    let source = resolved(addr, ctx.limit)?;
+    let queue = Queue::new(&source)?;
+    let ids = half_open(addr, count, queue.number(), ctx.limit)?;
+    // The first may have timed out before the last was sent.
+    await_true("all requests arrive", ctx.limit, || {
+        Ok(before.since("request_received")? >= count as u64)
+    })?;
+    await_true("the timer ends all", HANDSHAKE + ctx.limit * 2, || {
+        Ok(sockets()? <= idle)
+    })?;
+    let ended = before.since("handshake_timeout")?;
+    let no_memory = before.since("refused_no_memory")?;
+    expect(ended + no_memory == count as u64, || {
+        format!("{ended} timed out and {no_memory} were refused of {count}")
+    })?;
+    expect(ended >= count as u64 / 2, || {
+        format!("only {ended} of {count} were half open")
+    })?;
+    expect(!listener.has_connection()?, || {
+        "accept() would have a half-open connection".to_owned()
+    })?;
+    drop(ids);
+    normal_connection(ctx)
+}
+
+/// Requests whose sender is gone before the answer.
+fn abandoned(ctx: &Ctx) -> Result<()> {
+    let addr = ctx.fresh();
+    let listener = Sock::listen(addr, 200, ctx.limit)?;
+    let idle = sockets()?;
+    let before = Counters::read()?;
+    let source = resolved(addr, ctx.limit)?;
+    let queue = Queue::new(&source)?;
+    for round in 0..50u32 {
+        let id = resolved(addr, ctx.limit)?;
+        id.connect(&hello(POSTED).encode(), queue.number())?;
+        if round % 2 == 1 {
+            // The other half gets as far as the victim's answer.
+            sleep(Duration::from_millis(5));
+        }
+        drop(id);
+    }
+    await_true("the victim gives all up", HANDSHAKE + ctx.limit, || {
+        Ok(sockets()? <= idle)
+    })?;
+    let illegal = before.since("illegal_transition")?;
+    expect(illegal == 0, || {
+        format!("{illegal} illegal state transitions")
+    })?;
+    expect(!listener.has_connection()?, || {
+        "accept() would have an abandoned connection".to_owned()
+    })
+}
+
+/// The listener is closed while requests are half open.
+fn listener_closed(ctx: &Ctx) -> Result<()> {
+    let addr = ctx.fresh();
+    let listener = Sock::listen(addr, 64, ctx.limit)?;
+    let before = Counters::read()?;
+    let idle = sockets()? - 1;
+    let source = resolved(addr, ctx.limit)?;
+    let queue = Queue::new(&source)?;
+    let ids = half_open(addr, 20, queue.number(), ctx.limit)?;
+    drop(listener);
+    await_true("all is given back", HANDSHAKE + ctx.limit, || {
+        Ok(sockets()? <= idle)
+    })?;
+    drop(ids);
+    let illegal = before.since("illegal_transition")?;
+    expect(illegal == 0, || {
+        format!("{illegal} illegal state transitions")
+    })
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+//! RDMA to memory that nobody has offered.
+
+use super::{each, Attack};
+use crate::fail::{expect, Result};
+use crate::ffi;
+use crate::session::{Ctx, Session};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "rdma.write",
+        run: write,
+    },
+    Attack {
+        name: "rdma.read",
+        run: read,
+    },
+];
+
+fn write(ctx: &Ctx) -> Result<()> {
+    at_random(ctx, false)
+}
+
+fn read(ctx: &Ctx) -> Result<()> {
+    at_random(ctx, true)
+}
+
+/// Keys that are likely (none, the first ones, ours and its neighbours) and
+/// unlikely, with addresses of both halves.
+fn at_random(ctx: &Ctx, read: bool) -> Result<()> {
+    let keys = [0, 1, 0x100, 0x101, 0x1ff, 0x2a0, 0xdead_beef, u32::MAX];
+    let addrs = [
+        0,
+        4096,
+        0x7fff_0000_0000,
+        0xffff_8880_0010_0000,
+        u64::MAX - 63,
+    ];
+    let mut cases = Vec::new();
+    for (n, key) in keys.into_iter().enumerate() {
+        for len in [8, 4096] {
+            let addr = addrs[(n + len) % addrs.len()];
+            cases.push((
+                format!("key {key:#x}, address {addr:#x}, {len} bytes"),
+                (key, addr, len),
+            ));
+        }
+    }
+    each(ctx, cases, |ctx, (key, addr, len)| {
+        let mut session = Session::open_and_greet(ctx)?;
+        session.peer.queue()?.rdma(read, addr, key, len)?;
+        session.peer.finish_sends()?;
+        let status = session.peer.broken;
+        expect(status == Some(ffi::IBV_WC_REM_ACCESS_ERR), || {
+            format!("the victim's adapter answered with status {status:?}")
+        })?;
+        session.expect_some_death(&[libc::ECONNRESET], &["reset_by_peer"])
+    })
+}

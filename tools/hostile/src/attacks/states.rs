@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+//! AbortConn in every state of the victim.
+
+use super::Attack;
+use crate::counters::moves;
+use crate::fail::{expect, Result, Step};
+use crate::session::{Ctx, Session, Start, POSTED};
+use proto_host::proto::bsdh::Mid;
+use proto_host::proto::message::Body;
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "abort.established",
+        run: established,
+    },
+    Attack {
+        name: "abort.at_once",
+        run: at_once,
+    },
+    Attack {
+        name: "abort.close_wait",
+        run: close_wait,
+    },
+    Attack {
+        name: "abort.fin_wait_1",
+        run: fin_wait_1,
+    },
+    Attack {
+        name: "abort.fin_wait_2",
+        run: fin_wait_2,
+    },
+    Attack {
+        name: "abort.last_ack",
+        run: last_ack,
+    },
+    Attack {
+        name: "abort.closing",
+        run: closing,
+    },
+    Attack {
+        name: "abort.draining",
+        run: draining,
+    },
+    Attack {
+        name: "abort.orphan",
+        run: orphan,
+    },
+];
+
+/// A peer that announces receives and posts none: what the victim sends stays
+/// on its way, and so does the victim in its state.
+const STUCK: Start = Start {
+    bufs: POSTED,
+    posted: 0,
+};
+
+/// Waits until some socket of the module is in this state.
+fn await_state(ctx: &Ctx, name: &str) -> Result<()> {
+    let end = Instant::now() + ctx.limit;
+    loop {
+        let text = fs::read_to_string("/proc/net/sdp").step("/proc/net/sdp")?;
+        if text
+            .lines()
+            .any(|line| line.split(' ').nth(2) == Some(name))
+        {
+            return Ok(());
+        }
+        expect(Instant::now() < end, || {
+            format!("no socket is in {name}:\n{text}")
+        })?;
+        sleep(Duration::from_millis(5));
+    }
+}
+
+fn abort(session: &mut Session) -> Result<()> {
+    session.peer.send(Body::AbortConn, &[])?;
+    session.expect_death(libc::ECONNRESET, &moves(&[("reset_by_peer", 1)]))
+}
+
+fn established(ctx: &Ctx) -> Result<()> {
+    abort(&mut Session::open_and_greet(ctx)?)
+}
+
+/// As the very first message.
+fn at_once(ctx: &Ctx) -> Result<()> {
+    for _ in 0..4 {
+        abort(&mut Session::open(ctx, &Start::default())?)?;
+    }
+    Ok(())
+}
+
+fn close_wait(ctx: &Ctx) -> Result<()> {
+    let mut session = Session::open_and_greet(ctx)?;
+    session.peer.send(Body::DisConn, &[])?;
+    session.victim.expect_end()?;
+    await_state(ctx, "CloseWait")?;
+    abort(&mut session)
+}
+
+fn fin_wait_1(ctx: &Ctx) -> Result<()> {
+    let mut session = Session::open(ctx, &STUCK)?;
+    session.victim.shutdown()?;
+    await_state(ctx, "FinWait1")?;
+    abort(&mut session)
+}
+
+fn fin_wait_2(ctx: &Ctx) -> Result<()> {
+    let mut session = Session::open_and_greet(ctx)?;
+    session.victim.shutdown()?;
+    session.peer.hear(Mid::DisConn)?;
+    await_state(ctx, "FinWait2")?;
+    abort(&mut session)
+}
+
+fn last_ack(ctx: &Ctx) -> Result<()> {
+    let mut session = Session::open(ctx, &STUCK)?;
+    session.peer.send(Body::DisConn, &[])?;
+    session.victim.expect_end()?;
+    session.victim.shutdown()?;
+    await_state(ctx, "LastAck")?;
+    abort(&mut session)
+}
+
+fn closing(ctx: &Ctx) -> Result<()> {
+    let mut session = Session::open(ctx, &STUCK)?;
+    session.victim.shutdown()?;
+    await_state(ctx, "FinWait1")?;
+    session.peer.send(Body::DisConn, &[])?;
+    await_state(ctx, "Closing")?;
+    abort(&mut session)
+}
+
+/// Behind the last message of an orderly end it is too late to matter.
+fn draining(ctx: &Ctx) -> Result<()> {
+    for _ in 0..4 {
+        let mut session = Session::open_and_greet(ctx)?;
+        session.victim.shutdown()?;
+        session.peer.hear(Mid::DisConn)?;
+        session.peer.send(Body::DisConn, &[])?;
+        session.peer.send(Body::AbortConn, &[])?;
+        session.peer.await_disconnect()?;
+        session.expect_only(&["reset_by_peer"])?;
+    }
+    Ok(())
+}
+
+/// A closed socket, whose last bytes the peer does not take.
+fn orphan(ctx: &Ctx) -> Result<()> {
+    let session = Session::open(ctx, &STUCK)?;
+    session.victim.send(b"never taken")?;
+    let Session {
+        victim, mut peer, ..
+    } = session;
+    drop(victim);
+    await_state(ctx, "FinWait1")?;
+    peer.send(Body::AbortConn, &[])?;
+    peer.await_disconnect()
+}

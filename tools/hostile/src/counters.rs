@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The victim's counters: an attack must be counted under its name, and under
+//! no other.
+
+use crate::fail::{expect, Fail, Result, Step};
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const FILE: &str = "/proc/net/sdpstats";
+
+/// A reading of all counters.
+pub(crate) struct Counters(BTreeMap<String, u64>);
+
+/// What an attack moves, of the counters that say that something went wrong.
+/// All others of these must stand still.
+pub(crate) type Moves = Vec<(String, u64)>;
+
+/// Shorthand for [`Moves`].
+pub(crate) fn moves(of: &[(&str, u64)]) -> Moves {
+    of.iter()
+        .map(|(name, n)| ((*name).to_owned(), *n))
+        .collect()
+}
+
+/// Whether a counter says that something went wrong. How often data waited, or
+/// a message was sent, is no matter of an attack.
+fn is_watched(name: &str) -> bool {
+    const OTHERS: [&str; 10] = [
+        "aborted_violation",
+        "aborted_local",
+        "reset_by_peer",
+        "timed_out",
+        "handshake_timeout",
+        "orphan_timeout",
+        "dropped_backlog_full",
+        "illegal_transition",
+        "post_failed",
+        "device_removed",
+    ];
+    name.starts_with("violation_") || name.starts_with("refused_") || OTHERS.contains(&name)
+}
+
+impl Counters {
+    pub(crate) fn read() -> Result<Counters> {
+        let text = fs::read_to_string(FILE).step(FILE)?;
+        let parsed: Option<BTreeMap<_, _>> = text
+            .lines()
+            .map(|line| {
+                let (name, value) = line.split_once(' ')?;
+                Some((name.to_owned(), value.parse().ok()?))
+            })
+            .collect();
+        match parsed {
+            Some(map) if !map.is_empty() => Ok(Counters(map)),
+            _ => Err(Fail::new(format!("{FILE} cannot be read:\n{text}"))),
+        }
+    }
+
+    /// How far a counter has gone since this reading.
+    pub(crate) fn since(&self, name: &str) -> Result<u64> {
+        let now = Counters::read()?;
+        let value = |c: &Counters| {
+            c.0.get(name)
+                .copied()
+                .ok_or_else(|| Fail::new(format!("{FILE} has no {name}")))
+        };
+        Ok(value(&now)? - value(self)?)
+    }
+
+    /// The watched counters that have moved since this reading.
+    pub(crate) fn moved(&self) -> Result<Moves> {
+        let now = Counters::read()?;
+        Ok(now
+            .0
+            .into_iter()
+            .filter(|(name, _)| is_watched(name))
+            .map(|(name, value)| {
+                let before = self.0.get(&name).copied().unwrap_or(0);
+                (name, value - before)
+            })
+            .filter(|(_, by)| *by != 0)
+            .collect())
+    }
+
+    /// Fails unless exactly `wanted` has moved, or does so within `limit`.
+    pub(crate) fn expect(&self, wanted: &Moves, limit: Duration) -> Result<()> {
+        let mut wanted = wanted.clone();
+        wanted.sort();
+        let end = Instant::now() + limit;
+        loop {
+            let moved = self.moved()?;
+            if moved == wanted {
+                return Ok(());
+            }
+            expect(Instant::now() < end, || {
+                format!("counters moved by {moved:?} instead of {wanted:?}")
+            })?;
+            sleep(Duration::from_millis(20));
+        }
+    }
+}

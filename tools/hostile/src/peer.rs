@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A tiny honest SDP over verbs, and the ways to leave the path.
+//!
+//! It counts credits as the protocol says, so that what it is sent is checked
+//! as well: a message that the module must not send is a failure of the test.
+
+use crate::cm::Id;
+use crate::fail::{expect, Fail, Result};
+use crate::ffi;
+use crate::queue::{Completion, Queue};
+use proto_host::proto::bsdh::{Bsdh, Mid, BSDH_LEN};
+use proto_host::proto::credits::Credits;
+use proto_host::proto::message::{Body, Message, MAX_BODY};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How often the queue is looked at while something is awaited.
+const PAUSE: Duration = Duration::from_micros(300);
+
+/// The hostile side of one connection.
+///
+/// The fields are dropped in this order: the queue uses the id's device.
+pub(crate) struct Peer {
+    pub(crate) queue: Option<Queue>,
+    pub(crate) id: Id,
+    pub(crate) credits: Credits,
+    limit: Duration,
+    /// Bytes of the stream that arrived.
+    pub(crate) inbox: Vec<u8>,
+    /// The messages that arrived, and are not looked at yet.
+    pub(crate) heard: Vec<Body>,
+    /// The last header sent, corrupted or not.
+    pub(crate) last: Bsdh,
+    /// Whether receives are posted again, and the victim is told.
+    pub(crate) gives_credits: bool,
+    /// The status of the work request that broke the queue pair.
+    pub(crate) broken: Option<ffi::ibv_wc_status>,
+}
+
+impl Peer {
+    /// Creates the queue pair of `id` and posts `posted` receives.
+    pub(crate) fn new(id: Id, posted: usize, limit: Duration) -> Result<Peer> {
+        let queue = Queue::new(&id)?;
+        let mut credits = Credits::new();
+        for slot in 0..posted {
+            queue.post_receive(slot)?;
+            credits.posted(1);
+        }
+        Ok(Peer {
+            queue: Some(queue),
+            id,
+            credits,
+            limit,
+            inbox: Vec::new(),
+            heard: Vec::new(),
+            last: Bsdh {
+                mid: Mid::Hello,
+                flags: 0,
+                bufs: 0,
+                len: 0,
+                mseq: 0,
+                mseq_ack: 0,
+            },
+            gives_credits: true,
+            broken: None,
+        })
+    }
+
+    pub(crate) fn queue(&mut self) -> Result<&mut Queue> {
+        self.queue
+            .as_mut()
+            .ok_or_else(|| Fail::new("the queue pair is destroyed already"))
+    }
+
+    /// Makes the queue pair ready, once the CM knows the victim's; returns its number.
+    pub(crate) fn ready(&self) -> Result<u32> {
+        let queue = self
+            .queue
+            .as_ref()
+            .ok_or_else(|| Fail::new("no queue pair"))?;
+        queue.ready(&self.id)?;
+        Ok(queue.number())
+    }
+
+    /// Looks at all completions that there are.
+    pub(crate) fn pump(&mut self) -> Result<()> {
+        while let Some((slot, completion)) = self.queue()?.poll()? {
+            match completion {
+                Completion::Sent => {}
+                Completion::Received(bytes) => {
+                    self.received(&bytes)?;
+                    if self.gives_credits {
+                        self.queue()?.post_receive(slot)?;
+                        self.credits.posted(1);
+                    }
+                }
+                Completion::Failed(status) => {
+                    self.broken.get_or_insert(status);
+                }
+            }
+        }
+        if self.gives_credits
+            && self.broken.is_none()
+            && self.credits.wants_update()
+            && self.credits.may_send(Body::Data.class(0))
+            && self.queue()?.has_room()
+        {
+            self.send_now(Body::Data, &[])?;
+        }
+        Ok(())
+    }
+
+    fn received(&mut self, bytes: &[u8]) -> Result<()> {
+        let (hdr, rest) = bytes.split_at(bytes.len().min(BSDH_LEN));
+        let mut body = rest.to_vec();
+        body.resize(rest.len().max(MAX_BODY), 0);
+        let message = Message::decode(hdr, &body, bytes.len() as u32)
+            .map_err(|why| Fail::new(format!("the module sent a message with {}", why.name())))?;
+        self.credits
+            .received(&message.hdr)
+            .map_err(|why| Fail::new(format!("the module broke a rule: {}", why.name())))?;
+        let at = message.payload_offset as usize;
+        self.inbox.extend_from_slice(rest.get(at..).unwrap_or(&[]));
+        self.heard.push(message.body);
+        Ok(())
+    }
+
+    /// Pumps until `done`; a failure after the limit.
+    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Peer) -> bool) -> Result<()> {
+        let end = Instant::now() + self.limit;
+        loop {
+            self.pump()?;
+            if done(self) {
+                return Ok(());
+            }
+            expect(Instant::now() < end, || {
+                format!(
+                    "{what}: not in {:?}; heard {:?}, broken {:?}",
+                    self.limit, self.heard, self.broken
+                )
+            })?;
+            sleep(PAUSE);
+        }
+    }
+
+    /// Sends a valid message as soon as the credits allow it.
+    pub(crate) fn send(&mut self, body: Body, payload: &[u8]) -> Result<()> {
+        let header = self.next(body, payload.len())?;
+        self.send_with(&header, body, payload)
+    }
+
+    /// The header of the next valid message, as soon as the credits allow it. It
+    /// must be sent next, or something in its place.
+    pub(crate) fn next(&mut self, body: Body, payload_len: usize) -> Result<Bsdh> {
+        let class = body.class(payload_len as u32);
+        self.until("credits for a message", |p| {
+            p.broken.is_some() || p.credits.may_send(class)
+        })?;
+        self.stamp(body, payload_len)
+    }
+
+    /// Whether the victim gives credits for such a message, within a second.
+    pub(crate) fn until_credits(&mut self, body: Body, payload_len: usize) -> Result<bool> {
+        let class = body.class(payload_len as u32);
+        let end = Instant::now() + Duration::from_secs(1);
+        loop {
+            self.pump()?;
+            if self.credits.may_send(class) {
+                return Ok(true);
+            }
+            if Instant::now() > end {
+                return Ok(false);
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    fn stamp(&mut self, body: Body, payload_len: usize) -> Result<Bsdh> {
+        let payload_len = payload_len as u32;
+        self.credits
+            .stamp(body.class(payload_len))
+            .and_then(|stamp| body.header(0, payload_len, stamp))
+            .ok_or_else(|| Fail::new("there is no credit for a message"))
+    }
+
+    fn send_now(&mut self, body: Body, payload: &[u8]) -> Result<()> {
+        let header = self.stamp(body, payload.len())?;
+        self.last = header;
+        let bytes = wire(&header, body, payload);
+        self.queue()?.send(&bytes)
+    }
+
+    /// Sends a message under this header, right or wrong.
+    pub(crate) fn send_with(&mut self, header: &Bsdh, body: Body, payload: &[u8]) -> Result<()> {
+        self.last = *header;
+        self.send_raw(&wire(header, body, payload))
+    }
+
+    /// Sends bytes. A queue pair that is broken already takes them no more.
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) -> Result<()> {
+        self.until("a place in the send queue", |p| {
+            p.broken.is_some() || p.queue.as_ref().is_some_and(Queue::has_room)
+        })?;
+        if self.broken.is_some() {
+            return Ok(());
+        }
+        self.queue()?.send(bytes)
+    }
+
+    /// Waits for a message of this kind, and takes it and what came before.
+    pub(crate) fn hear(&mut self, mid: Mid) -> Result<()> {
+        self.until(mid.name(), |p| p.heard.iter().any(|b| b.mid() == mid))?;
+        self.heard.clear();
+        Ok(())
+    }
+
+    /// Waits until all sends are complete, well or not.
+    pub(crate) fn finish_sends(&mut self) -> Result<()> {
+        self.until("completion of the sends", |p| {
+            p.broken.is_some() || p.queue.as_ref().is_some_and(Queue::is_idle)
+        })
+    }
+
+    /// Waits for so many bytes of the stream, and takes them.
+    pub(crate) fn take_bytes(&mut self, len: usize) -> Result<Vec<u8>> {
+        self.until("bytes of the stream", |p| p.inbox.len() >= len)?;
+        Ok(self.inbox.drain(..len).collect())
+    }
+
+    /// Waits until the victim's CM has ended the connection.
+    pub(crate) fn await_disconnect(&self) -> Result<()> {
+        self.id
+            .await_kind(ffi::RDMA_CM_EVENT_DISCONNECTED, self.limit)
+    }
+}
+
+/// The bytes of a message.
+pub(crate) fn wire(header: &Bsdh, body: Body, payload: &[u8]) -> Vec<u8> {
+    let mut tail = [0; MAX_BODY];
+    let len = body.encode(&mut tail);
+    let mut out = header.encode().to_vec();
+    out.extend(tail.iter().take(len));
+    out.extend_from_slice(payload);
+    out
+}

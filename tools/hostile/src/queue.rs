@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A queue pair with its memory.
+
+use crate::cm::{checked, errno_fail, Id};
+use crate::fail::{Fail, Result};
+use crate::ffi;
+use std::ptr;
+
+/// Receives that there is room for.
+pub(crate) const RECV_SLOTS: usize = 64;
+/// Bytes that one receive takes, header included.
+const RECV_BYTES: usize = 8192;
+const SEND_SLOTS: usize = 32;
+/// Bytes of the longest message to send.
+const SEND_BYTES: usize = 64 << 10;
+const AREA: usize = RECV_SLOTS * RECV_BYTES + SEND_SLOTS * SEND_BYTES;
+const SEND_FLAG: u64 = 1 << 32;
+
+/// Memory that the adapter reads and writes: only ever used by address.
+///
+/// # Invariants
+///
+/// `base` is a mapping of `AREA` bytes, owned by this value.
+struct Area {
+    base: *mut u8,
+}
+
+impl Area {
+    fn new() -> Result<Area> {
+        // SAFETY: a new anonymous mapping touches nothing that exists.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                AREA,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(errno_fail("mmap"));
+        }
+        Ok(Area { base: base.cast() })
+    }
+
+    fn addr(&self, at: usize) -> u64 {
+        self.base as u64 + at as u64
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= AREA);
+        // SAFETY: inside the mapping, by the assertion; the slot is free.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at), bytes.len()) };
+    }
+
+    fn read(&self, at: usize, len: usize) -> Vec<u8> {
+        assert!(at + len <= AREA);
+        let mut out = vec![0; len];
+        // SAFETY: inside the mapping, by the assertion; the receive is complete.
+        unsafe { ptr::copy_nonoverlapping(self.base.add(at), out.as_mut_ptr(), len) };
+        out
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant.
+        unsafe { libc::munmap(self.base.cast(), AREA) };
+    }
+}
+
+/// What the completion queue told.
+pub(crate) enum Completion {
+    /// A send or an RDMA operation is finished.
+    Sent,
+    /// A message came.
+    Received(Vec<u8>),
+    /// A work request failed with this status.
+    Failed(ffi::ibv_wc_status),
+}
+
+/// The queue pair of one connection.
+///
+/// # Invariants
+///
+/// All pointers are valid or null, and belong to the device of an id that
+/// outlives this value.
+pub(crate) struct Queue {
+    pd: *mut ffi::ibv_pd,
+    cq: *mut ffi::ibv_cq,
+    qp: *mut ffi::ibv_qp,
+    mr: *mut ffi::ibv_mr,
+    area: Area,
+    sends: usize,
+    in_flight: usize,
+}
+
+impl Queue {
+    /// Creates a queue pair on the id's device; it can take receives.
+    pub(crate) fn new(id: &Id) -> Result<Queue> {
+        let mut queue = Queue {
+            pd: ptr::null_mut(),
+            cq: ptr::null_mut(),
+            qp: ptr::null_mut(),
+            mr: ptr::null_mut(),
+            area: Area::new()?,
+            sends: 0,
+            in_flight: 0,
+        };
+        // SAFETY: the id is valid and has a device; every result is checked.
+        unsafe {
+            let context = (*id.as_ptr()).verbs;
+            queue.pd = ffi::ibv_alloc_pd(context);
+            if queue.pd.is_null() {
+                return Err(errno_fail("ibv_alloc_pd"));
+            }
+            let depth = (RECV_SLOTS + SEND_SLOTS) as i32;
+            queue.cq = ffi::ibv_create_cq(context, depth, ptr::null_mut(), ptr::null_mut(), 0);
+            if queue.cq.is_null() {
+                return Err(errno_fail("ibv_create_cq"));
+            }
+            queue.mr = ffi::ibv_reg_mr(
+                queue.pd,
+                queue.area.base.cast(),
+                AREA,
+                ffi::IBV_ACCESS_LOCAL_WRITE as i32,
+            );
+            if queue.mr.is_null() {
+                return Err(errno_fail("ibv_reg_mr"));
+            }
+            let mut init: ffi::ibv_qp_init_attr = std::mem::zeroed();
+            init.send_cq = queue.cq;
+            init.recv_cq = queue.cq;
+            init.cap.max_send_wr = SEND_SLOTS as u32;
+            init.cap.max_recv_wr = RECV_SLOTS as u32;
+            init.cap.max_send_sge = 1;
+            init.cap.max_recv_sge = 1;
+            init.qp_type = ffi::IBV_QPT_RC;
+            init.sq_sig_all = 1;
+            queue.qp = ffi::ibv_create_qp(queue.pd, &mut init);
+            if queue.qp.is_null() {
+                return Err(errno_fail("ibv_create_qp"));
+            }
+        }
+        queue.modify(id, ffi::IBV_QPS_INIT)?;
+        Ok(queue)
+    }
+
+    /// Moves the queue pair to a state with what the CM knows of the peer.
+    fn modify(&self, id: &Id, state: ffi::ibv_qp_state) -> Result<()> {
+        let mut mask = 0;
+        // SAFETY: zero is a valid value of this plain structure.
+        let mut attr: ffi::ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attr.qp_state = state;
+        checked(
+            // SAFETY: the id and the places for the results are valid.
+            unsafe { ffi::rdma_init_qp_attr(id.as_ptr(), &mut attr, &mut mask) },
+            "rdma_init_qp_attr",
+        )?;
+        if state == ffi::IBV_QPS_RTS {
+            // Whatever the victim has asked for, try three times.
+            attr.rnr_retry = 3;
+        }
+        checked(
+            // SAFETY: the queue pair and the attributes are valid.
+            unsafe { ffi::ibv_modify_qp(self.qp, &mut attr, mask) },
+            "ibv_modify_qp",
+        )
+    }
+
+    /// Makes the queue pair ready for both directions, once the CM knows the peer.
+    pub(crate) fn ready(&self, id: &Id) -> Result<()> {
+        self.modify(id, ffi::IBV_QPS_RTR)?;
+        self.modify(id, ffi::IBV_QPS_RTS)
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: the queue pair is valid.
+        unsafe { (*self.qp).qp_num }
+    }
+
+    /// Posts the receive `slot`, below [`RECV_SLOTS`].
+    pub(crate) fn post_receive(&self, slot: usize) -> Result<()> {
+        let mut sge = ffi::ibv_sge {
+            addr: self.area.addr(slot * RECV_BYTES),
+            length: RECV_BYTES as u32,
+            lkey: self.lkey(),
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair is valid; the memory stays until it is gone.
+        unsafe {
+            let mut wr: ffi::ibv_recv_wr = std::mem::zeroed();
+            wr.wr_id = slot as u64;
+            wr.sg_list = &mut sge;
+            wr.num_sge = 1;
+            let post = (*(*self.qp).context).ops.post_recv;
+            let post = post.ok_or_else(|| Fail::new("the provider has no post_recv"))?;
+            checked(post(self.qp, &mut wr, &mut bad), "ibv_post_recv")
+        }
+    }
+
+    fn lkey(&self) -> u32 {
+        // SAFETY: the memory region is valid.
+        unsafe { (*self.mr).lkey }
+    }
+
+    /// Whether another send may be posted before completions are polled.
+    pub(crate) fn has_room(&self) -> bool {
+        self.in_flight < SEND_SLOTS
+    }
+
+    /// Whether all that was posted has completed.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight == 0
+    }
+
+    /// Posts `bytes` as one message. There must be room.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        let at = self.next_slot();
+        self.area.write(at, bytes);
+        self.post(at, bytes.len(), ffi::IBV_WR_SEND, 0, 0)
+    }
+
+    /// Posts an RDMA Read or Write of `len` bytes. There must be room.
+    pub(crate) fn rdma(&mut self, read: bool, addr: u64, rkey: u32, len: usize) -> Result<()> {
+        let at = self.next_slot();
+        let opcode = if read {
+            ffi::IBV_WR_RDMA_READ
+        } else {
+            ffi::IBV_WR_RDMA_WRITE
+        };
+        self.post(at, len, opcode, addr, rkey)
+    }
+
+    fn next_slot(&mut self) -> usize {
+        let slot = self.sends % SEND_SLOTS;
+        self.sends += 1;
+        RECV_SLOTS * RECV_BYTES + slot * SEND_BYTES
+    }
+
+    fn post(
+        &mut self,
+        at: usize,
+        len: usize,
+        opcode: ffi::ibv_wr_opcode,
+        remote_addr: u64,
+        rkey: u32,
+    ) -> Result<()> {
+        assert!(len <= SEND_BYTES);
+        let mut sge = ffi::ibv_sge {
+            addr: self.area.addr(at),
+            length: len as u32,
+            lkey: self.lkey(),
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair is valid; the memory stays until it is gone.
+        let ret = unsafe {
+            let mut wr: ffi::ibv_send_wr = std::mem::zeroed();
+            wr.wr_id = SEND_FLAG;
+            wr.sg_list = &mut sge;
+            // A piece of no bytes is not the same as no piece to every provider.
+            wr.num_sge = i32::from(len > 0);
+            wr.opcode = opcode;
+            wr.send_flags = ffi::IBV_SEND_SIGNALED | ffi::IBV_SEND_SOLICITED;
+            wr.wr.rdma.remote_addr = remote_addr;
+            wr.wr.rdma.rkey = rkey;
+            let post = (*(*self.qp).context).ops.post_send;
+            let post = post.ok_or_else(|| Fail::new("the provider has no post_send"))?;
+            post(self.qp, &mut wr, &mut bad)
+        };
+        checked(ret, "ibv_post_send")?;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// The next completion, with the slot of its receive; `None` if there is none now.
+    pub(crate) fn poll(&mut self) -> Result<Option<(usize, Completion)>> {
+        // SAFETY: zero is a valid value; the queue and the place are valid.
+        let (n, wc) = unsafe {
+            let mut wc: ffi::ibv_wc = std::mem::zeroed();
+            let poll = (*(*self.cq).context).ops.poll_cq;
+            let poll = poll.ok_or_else(|| Fail::new("the provider has no poll_cq"))?;
+            (poll(self.cq, 1, &mut wc), wc)
+        };
+        if n < 0 {
+            return Err(Fail::new("ibv_poll_cq failed"));
+        }
+        if n == 0 {
+            return Ok(None);
+        }
+        let is_send = wc.wr_id & SEND_FLAG != 0;
+        if is_send {
+            self.in_flight -= 1;
+        }
+        let slot = (wc.wr_id & 0xffff) as usize;
+        let completion = if wc.status != ffi::IBV_WC_SUCCESS {
+            Completion::Failed(wc.status)
+        } else if is_send {
+            Completion::Sent
+        } else {
+            Completion::Received(self.area.read(slot * RECV_BYTES, wc.byte_len as usize))
+        };
+        Ok(Some((slot, completion)))
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant; the queue pair goes before its memory.
+        unsafe {
+            if !self.qp.is_null() {
+                ffi::ibv_destroy_qp(self.qp);
+            }
+            if !self.mr.is_null() {
+                ffi::ibv_dereg_mr(self.mr);
+            }
+            if !self.cq.is_null() {
+                ffi::ibv_destroy_cq(self.cq);
+            }
+            if !self.pd.is_null() {
+                ffi::ibv_dealloc_pd(self.pd);
+            }
+        }
+    }
+}

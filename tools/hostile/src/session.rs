@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Connections between the hostile side and a victim, set up by the rules.
+
+use crate::cm::{Channel, Event, Id};
+use crate::counters::{Counters, Moves};
+use crate::fail::{expect, Fail, Result, Step};
+use crate::ffi;
+use crate::peer::Peer;
+use crate::queue::RECV_SLOTS;
+use crate::sock::Sock;
+use proto_host::proto::hello::{Features, Hello, HelloAck, HELLO_ACK_ROOM, HELLO_ROOM};
+use proto_host::proto::message::Body;
+use std::cell::Cell;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+/// The port that a Hello names.
+const SRC_PORT: u16 = 4711;
+/// Payload that one of our receives takes.
+const RCV_SIZE: u32 = 4096;
+/// Receives of an honest peer.
+pub(crate) const POSTED: u16 = 16;
+
+/// Where the victims are, and how patient the attacks.
+pub(crate) struct Ctx {
+    pub(crate) addr: Ipv4Addr,
+    /// How long anything may take; only a hang takes longer.
+    pub(crate) limit: Duration,
+    /// A part of the cases is enough: 1 for all.
+    pub(crate) every: usize,
+    port: Cell<u16>,
+    turn: Cell<u32>,
+}
+
+impl Ctx {
+    pub(crate) fn new(addr: Ipv4Addr, limit: Duration, every: usize, port: u16) -> Ctx {
+        Ctx {
+            addr,
+            limit,
+            every: every.max(1),
+            port: Cell::new(port),
+            turn: Cell::new(0),
+        }
+    }
+
+    /// A port that was not used yet: a late packet must not meet a new listener.
+    pub(crate) fn fresh(&self) -> SocketAddrV4 {
+        let port = self.port.get();
+        self.port.set(port + 1);
+        SocketAddrV4::new(self.addr, port)
+    }
+
+    /// Whether the victim listens in the next session, or connects: by turns.
+    fn victim_listens(&self) -> bool {
+        let turn = self.turn.get();
+        self.turn.set(turn.wrapping_add(1));
+        turn % 2 == 0
+    }
+}
+
+/// A Hello without fault.
+pub(crate) fn hello(bufs: u16) -> Hello {
+    Hello {
+        features: Features::NONE,
+        max_adverts: 1,
+        bufs,
+        rcv_size: RCV_SIZE,
+        ipv6: false,
+        src_port: SRC_PORT,
+        nonce: 0,
+    }
+}
+
+/// A HelloAck without fault.
+pub(crate) fn hello_ack(bufs: u16) -> HelloAck {
+    HelloAck {
+        features: Features::NONE,
+        max_adverts: 1,
+        bufs,
+        rcv_size: RCV_SIZE,
+    }
+}
+
+/// An id that has found the way to `addr`.
+pub(crate) fn resolved(addr: SocketAddrV4, limit: Duration) -> Result<Id> {
+    let id = Id::new(&Channel::new()?)?;
+    id.resolve(addr, limit)?;
+    Ok(id)
+}
+
+/// Waits for the request of a connecting victim; returns the new id and the
+/// victim's Hello.
+pub(crate) fn request(listener: &Id, limit: Duration) -> Result<(Id, Hello)> {
+    let event = listener.expect(ffi::RDMA_CM_EVENT_CONNECT_REQUEST, limit)?;
+    let id = Id::of_request(&event, listener)?;
+    let hello = Hello::decode(&room::<HELLO_ROOM>(&event))
+        .map_err(|why| Fail::new(format!("the module's Hello has {}", why.name())))?;
+    Ok((id, hello))
+}
+
+fn room<const LEN: usize>(event: &Event) -> [u8; LEN] {
+    let mut room = [0; LEN];
+    for (to, from) in room.iter_mut().zip(&event.private) {
+        *to = *from;
+    }
+    room
+}
+
+/// How a session starts.
+pub(crate) struct Start {
+    /// Receives that we announce.
+    pub(crate) bufs: u16,
+    /// Receives that we post. Fewer than announced is a lie.
+    pub(crate) posted: usize,
+}
+
+impl Default for Start {
+    fn default() -> Start {
+        Start {
+            bufs: POSTED,
+            posted: usize::from(POSTED),
+        }
+    }
+}
+
+/// A connection that is up, with a victim at its other end.
+pub(crate) struct Session {
+    pub(crate) victim: Sock,
+    pub(crate) peer: Peer,
+    /// What one receive of the victim takes behind the header.
+    pub(crate) victim_rcv_size: u32,
+    before: Counters,
+    limit: Duration,
+}
+
+impl Session {
+    /// Connects; the victim listens and connects by turns.
+    pub(crate) fn open(ctx: &Ctx, start: &Start) -> Result<Session> {
+        if ctx.victim_listens() {
+            Session::to_listener(ctx, start).step("set-up to a listening victim")
+        } else {
+            Session::from_connector(ctx, start).step("set-up from a connecting victim")
+        }
+    }
+
+    /// Connects, and shows that bytes go through unchanged in both directions.
+    pub(crate) fn open_and_greet(ctx: &Ctx) -> Result<Session> {
+        let mut session = Session::open(ctx, &Start::default())?;
+        session.greet().step("greeting")?;
+        Ok(session)
+    }
+
+    pub(crate) fn to_listener(ctx: &Ctx, start: &Start) -> Result<Session> {
+        let before = Counters::read()?;
+        let addr = ctx.fresh();
+        let listener = Sock::listen(addr, 8, ctx.limit)?;
+        let mut peer = Peer::new(resolved(addr, ctx.limit)?, start.posted, ctx.limit)?;
+        announce(&mut peer, start);
+        let number = peer.queue()?.number();
+        peer.id.connect(&hello(start.bufs).encode(), number)?;
+        let event = peer
+            .id
+            .expect(ffi::RDMA_CM_EVENT_CONNECT_RESPONSE, ctx.limit)?;
+        let ack = HelloAck::decode(&room::<HELLO_ACK_ROOM>(&event))
+            .map_err(|why| Fail::new(format!("the module's HelloAck has {}", why.name())))?;
+        peer.credits.set_peer_limit(ack.bufs);
+        peer.ready()?;
+        peer.id.establish()?;
+        let victim = listener.accept(ctx.limit)?;
+        Ok(Session {
+            victim,
+            peer,
+            victim_rcv_size: ack.rcv_size,
+            before,
+            limit: ctx.limit,
+        })
+    }
+
+    pub(crate) fn from_connector(ctx: &Ctx, start: &Start) -> Result<Session> {
+        let before = Counters::read()?;
+        let addr = ctx.fresh();
+        let listener = Id::new(&Channel::new()?)?;
+        listener.listen(addr)?;
+        let victim = Sock::start_connect(addr)?;
+        let (id, hello) = request(&listener, ctx.limit)?;
+        let mut peer = Peer::new(id, start.posted, ctx.limit)?;
+        announce(&mut peer, start);
+        peer.credits.set_peer_limit(hello.bufs);
+        let number = peer.ready()?;
+        peer.id.accept(&hello_ack(start.bufs).encode(), number)?;
+        let errno = victim.end_connect(ctx.limit)?;
+        expect(errno == 0, || format!("connect() ended with errno {errno}"))?;
+        Ok(Session {
+            victim,
+            peer,
+            victim_rcv_size: hello.rcv_size,
+            before,
+            limit: ctx.limit,
+        })
+    }
+
+    /// Bytes there and back.
+    pub(crate) fn greet(&mut self) -> Result<()> {
+        let there = pattern(1, 100);
+        self.victim.send(&there)?;
+        expect(self.peer.take_bytes(100)? == there, || {
+            "the victim's bytes are not its own".to_owned()
+        })?;
+        let back = pattern(2, 77);
+        self.peer.send(Body::Data, &back)?;
+        expect(self.victim.recv(77)? == back, || {
+            "the victim received other bytes".to_owned()
+        })
+    }
+
+    /// The victim must die of this errno, tell our CM, and count exactly this.
+    pub(crate) fn expect_death(&mut self, errno: i32, counted: &Moves) -> Result<()> {
+        let got = self.victim.await_error(self.limit)?;
+        expect(got == errno, || {
+            format!("the victim's error is {got} instead of {errno}")
+        })?;
+        self.peer.await_disconnect()?;
+        self.before.expect(counted, Duration::from_secs(1))
+    }
+
+    /// As [`Session::expect_death`], where several errors or counters will do.
+    pub(crate) fn expect_some_death(&mut self, errnos: &[i32], allowed: &[&str]) -> Result<()> {
+        let got = self.victim.await_error(self.limit)?;
+        expect(errnos.contains(&got), || {
+            format!("the victim's error is {got}, none of {errnos:?}")
+        })?;
+        self.peer.await_disconnect()?;
+        self.expect_only(allowed)
+    }
+
+    /// Nothing but these counters may have moved.
+    pub(crate) fn expect_only(&self, allowed: &[&str]) -> Result<()> {
+        let moved = self.before.moved()?;
+        expect(
+            moved
+                .iter()
+                .all(|(name, _)| allowed.contains(&name.as_str())),
+            || format!("counters moved by {moved:?}, allowed are {allowed:?}"),
+        )
+    }
+}
+
+fn announce(peer: &mut Peer, start: &Start) {
+    let lie = usize::from(start.bufs).saturating_sub(start.posted.min(RECV_SLOTS));
+    peer.credits.posted(lie as u32);
+    peer.credits.announce();
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub(crate) fn pattern(seed: u32, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            (state >> 8) as u8
+        })
+        .collect()
+}
+
+/// Two sockets of the module must still be able to talk to each other.
+pub(crate) fn normal_connection(ctx: &Ctx) -> Result<()> {
+    let addr = ctx.fresh();
+    let listener = Sock::listen(addr, 1, ctx.limit)?;
+    let here = Sock::connect(addr, ctx.limit)?;
+    let there = listener.accept(ctx.limit)?;
+    for (from, to, seed) in [(&here, &there, 3), (&there, &here, 4)] {
+        let bytes = pattern(seed, 10_007);
+        from.send(&bytes)?;
+        expect(to.recv(bytes.len())? == bytes, || {
+            "the bytes have changed".to_owned()
+        })?;
+    }
+    here.shutdown()?;
+    there.expect_end()?;
+    there.shutdown()?;
+    here.expect_end()
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The victim: a socket of the module, as any program has one.
+
+use crate::fail::{expect, Fail, Result, Step};
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+const AF_INET_SDP: i32 = 27;
+
+/// A stream socket of the module. Calls that wait fail after the limit that was
+/// set at its creation.
+pub(crate) struct Sock(OwnedFd);
+
+impl Sock {
+    fn new(limit: Duration) -> Result<Sock> {
+        // SAFETY: plain numbers.
+        let fd = unsafe { libc::socket(AF_INET_SDP, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+        ok(fd, "socket")?;
+        // SAFETY: the descriptor is new and ours.
+        let sock = Sock(unsafe { OwnedFd::from_raw_fd(fd) });
+        sock.limit_waits(limit)?;
+        Ok(sock)
+    }
+
+    /// Sets how long send() and recv() wait.
+    pub(crate) fn limit_waits(&self, limit: Duration) -> Result<()> {
+        let time = libc::timeval {
+            tv_sec: limit.as_secs() as i64,
+            tv_usec: i64::from(limit.subsec_micros()),
+        };
+        for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+            // SAFETY: the option's value is a timeval.
+            let ret = unsafe {
+                libc::setsockopt(
+                    self.fd(),
+                    libc::SOL_SOCKET,
+                    name,
+                    (&raw const time).cast(),
+                    size_of::<libc::timeval>() as u32,
+                )
+            };
+            ok(ret, "setsockopt")?;
+        }
+        Ok(())
+    }
+
+    fn fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    pub(crate) fn listen(addr: SocketAddrV4, backlog: i32, limit: Duration) -> Result<Sock> {
+        let sock = Sock::new(limit)?;
+        let raw = sockaddr(addr);
+        ok(
+            // SAFETY: the address is valid.
+            unsafe { libc::bind(sock.fd(), (&raw const raw).cast(), LEN) },
+            "bind",
+        )?;
+        // SAFETY: plain numbers.
+        ok(unsafe { libc::listen(sock.fd(), backlog) }, "listen")?;
+        Ok(sock)
+    }
+
+    pub(crate) fn accept(&self, limit: Duration) -> Result<Sock> {
+        // SAFETY: the address is not asked for.
+        let fd = unsafe { libc::accept(self.fd(), std::ptr::null_mut(), std::ptr::null_mut()) };
+        ok(fd, "accept")?;
+        // SAFETY: the descriptor is new and ours.
+        let sock = Sock(unsafe { OwnedFd::from_raw_fd(fd) });
+        sock.limit_waits(limit)?;
+        Ok(sock)
+    }
+
+    /// Whether accept() would return one at once.
+    pub(crate) fn has_connection(&self) -> Result<bool> {
+        Ok(self.poll(libc::POLLIN, Duration::ZERO)? != 0)
+    }
+
+    /// Connects and waits.
+    pub(crate) fn connect(addr: SocketAddrV4, limit: Duration) -> Result<Sock> {
+        let sock = Sock::new(limit)?;
+        let raw = sockaddr(addr);
+        ok(
+            // SAFETY: the address is valid.
+            unsafe { libc::connect(sock.fd(), (&raw const raw).cast(), LEN) },
+            "connect",
+        )?;
+        Ok(sock)
+    }
+
+    /// Starts to connect. The socket does not wait in any call from then on.
+    pub(crate) fn start_connect(addr: SocketAddrV4) -> Result<Sock> {
+        let sock = Sock::new(Duration::from_secs(1))?;
+        sock.set_nonblocking(true)?;
+        let raw = sockaddr(addr);
+        // SAFETY: the address is valid.
+        let ret = unsafe { libc::connect(sock.fd(), (&raw const raw).cast(), LEN) };
+        let e = io::Error::last_os_error();
+        expect(
+            ret != 0 && e.raw_os_error() == Some(libc::EINPROGRESS),
+            || format!("connect() without waiting: {ret}, {e}"),
+        )?;
+        Ok(sock)
+    }
+
+    fn set_nonblocking(&self, on: bool) -> Result<()> {
+        let flags = if on { libc::O_NONBLOCK } else { 0 };
+        ok(
+            // SAFETY: plain numbers.
+            unsafe { libc::fcntl(self.fd(), libc::F_SETFL, flags) },
+            "fcntl",
+        )
+    }
+
+    /// Waits for the end of [`Sock::start_connect`]; returns its errno or 0, and
+    /// makes the socket one that waits.
+    pub(crate) fn end_connect(&self, limit: Duration) -> Result<i32> {
+        let events = self.poll(libc::POLLOUT, limit)?;
+        expect(events != 0, || {
+            format!("connect() has not ended after {limit:?}")
+        })?;
+        self.set_nonblocking(false)?;
+        self.limit_waits(limit)?;
+        self.so_error()
+    }
+
+    /// Whether a started connect() has not ended.
+    pub(crate) fn is_connecting(&self) -> Result<bool> {
+        Ok(self.poll(libc::POLLOUT, Duration::ZERO)? == 0)
+    }
+
+    fn poll(&self, events: i16, limit: Duration) -> Result<i16> {
+        let mut entry = libc::pollfd {
+            fd: self.fd(),
+            events,
+            revents: 0,
+        };
+        let ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one valid entry.
+        ok(unsafe { libc::poll(&mut entry, 1, ms) }, "poll")?;
+        Ok(entry.revents)
+    }
+
+    fn so_error(&self) -> Result<i32> {
+        let mut value = 0i32;
+        let mut len = size_of::<i32>() as u32;
+        // SAFETY: the value is an int.
+        let ret = unsafe {
+            libc::getsockopt(
+                self.fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ERROR,
+                (&raw mut value).cast(),
+                &mut len,
+            )
+        };
+        ok(ret, "getsockopt")?;
+        Ok(value)
+    }
+
+    /// Waits until the socket has an error, and takes it.
+    pub(crate) fn await_error(&self, limit: Duration) -> Result<i32> {
+        let end = Instant::now() + limit;
+        loop {
+            // POLLERR and POLLHUP come unasked.
+            let left = end.saturating_duration_since(Instant::now());
+            let events = self.poll(0, left)?;
+            let errno = self.so_error()?;
+            if errno != 0 {
+                return Ok(errno);
+            }
+            expect(events == 0, || {
+                format!("the socket is dead (poll says {events:#x}) without an error")
+            })?;
+            expect(Instant::now() < end, || {
+                format!("the socket had no error for {limit:?}")
+            })?;
+        }
+    }
+
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let n = self.send_some(rest).step("send")?;
+            rest = rest.get(n..).unwrap_or(&[]);
+        }
+        Ok(())
+    }
+
+    /// One call of send().
+    pub(crate) fn send_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        // SAFETY: the buffer is valid.
+        let n = unsafe {
+            libc::send(
+                self.fd(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                libc::MSG_NOSIGNAL,
+            )
+        };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// One call of recv().
+    pub(crate) fn recv_some(&self, into: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the buffer is valid.
+        let n = unsafe { libc::recv(self.fd(), into.as_mut_ptr().cast(), into.len(), 0) };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Receives exactly so many bytes.
+    pub(crate) fn recv(&self, len: usize) -> Result<Vec<u8>> {
+        let mut out = vec![0; len];
+        let mut got = 0;
+        while got < len {
+            let n = self.recv_some(&mut out[got..]).step("recv")?;
+            expect(n > 0, || {
+                format!("the stream ended after {got} of {len} bytes")
+            })?;
+            got += n;
+        }
+        Ok(out)
+    }
+
+    /// Closes the half that sends.
+    pub(crate) fn shutdown(&self) -> Result<()> {
+        ok(
+            // SAFETY: plain numbers.
+            unsafe { libc::shutdown(self.fd(), libc::SHUT_WR) },
+            "shutdown",
+        )
+    }
+
+    /// Waits for the end of the stream; bytes before it are a failure.
+    pub(crate) fn expect_end(&self) -> Result<()> {
+        let n = self.recv_some(&mut [0]).step("recv")?;
+        expect(n == 0, || {
+            "a byte came where the stream must end".to_owned()
+        })
+    }
+}
+
+const LEN: u32 = size_of::<libc::sockaddr_in>() as u32;
+
+fn sockaddr(addr: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: AF_INET_SDP as u16,
+        sin_port: addr.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(addr.ip().octets()),
+        },
+        sin_zero: [0; 8],
+    }
+}
+
+fn ok(ret: i32, what: &str) -> Result<()> {
+    if ret < 0 {
+        Err(Fail::new(format!("{what}: {}", io::Error::last_os_error())))
+    } else {
+        Ok(())
+    }
+}
