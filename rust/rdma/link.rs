@@ -32,8 +32,9 @@ pub(crate) const RECV_DEPTH: u32 = 31;
 /// Fragments of payload in one message.
 pub(crate) const MAX_FRAGS: usize = 4;
 
-const SEND_SLOTS: usize = SEND_DEPTH as usize;
-const RECV_SLOTS: usize = RECV_DEPTH as usize;
+/// Places for what is in the queues. A power of two, so that the numbers, which are taken modulo
+/// this, may overflow.
+const SLOTS: u32 = 32;
 /// The header and the longest body.
 const TX_HEADER: u32 = 64;
 const RX_HEADER: u32 = crate::proto::bsdh::BSDH_LEN_U32;
@@ -41,7 +42,8 @@ const RX_HEADER: u32 = crate::proto::bsdh::BSDH_LEN_U32;
 const HALF: u32 = 2048;
 const SEND_FLAG: u64 = 1 << 32;
 
-const _: () = assert!(SEND_DEPTH * TX_HEADER <= HALF && RECV_DEPTH * RX_HEADER <= HALF);
+const _: () = assert!(SLOTS * TX_HEADER <= HALF && SLOTS * RX_HEADER <= HALF);
+const _: () = assert!(SLOTS.is_power_of_two() && SEND_DEPTH <= SLOTS && RECV_DEPTH <= SLOTS);
 
 /// Who is told that there may be completions. Called in any context.
 pub(crate) trait Notify {
@@ -227,12 +229,12 @@ impl Link {
                 Mapped::new(device, page, Direction::FromDevice)?,
             )
         };
-        let mut tx = KVec::with_capacity(SEND_SLOTS, GFP_KERNEL)?;
-        for _ in 0..SEND_SLOTS {
+        let mut tx = KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?;
+        for _ in 0..SLOTS {
             tx.push(TxSlot::new(), GFP_KERNEL)?;
         }
-        let mut rx = KVec::with_capacity(RECV_SLOTS, GFP_KERNEL)?;
-        for _ in 0..RECV_SLOTS {
+        let mut rx = KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?;
+        for _ in 0..SLOTS {
             rx.push(None, GFP_KERNEL)?;
         }
         // SAFETY: The PD is valid.
@@ -303,7 +305,7 @@ impl Link {
             return Err(ENOBUFS);
         }
         let number = self.tx_next;
-        let index = number % SEND_DEPTH;
+        let index = number % SLOTS;
         let at = index * TX_HEADER;
         self.write_header(at, header)?;
         let mut sge = [bindings::ib_sge::default(); MAX_FRAGS + 1];
@@ -405,7 +407,7 @@ impl Link {
             return Err(ENOBUFS);
         }
         let number = self.rx_next;
-        let index = number % RECV_DEPTH;
+        let index = number % SLOTS;
         let mut sge = [bindings::ib_sge::default(); 2];
         let mut count = 0;
         let header = self.rx_headers.addr(index * RX_HEADER);
@@ -429,7 +431,7 @@ impl Link {
         if self.receives_posted() == 0 {
             return None;
         }
-        let index = self.rx_done % RECV_DEPTH;
+        let index = self.rx_done % SLOTS;
         let mapped = self.rx.get_mut(index as usize)?.take()?;
         self.rx_done = self.rx_done.wrapping_add(1);
         let at = index * RX_HEADER;
@@ -450,7 +452,7 @@ impl Link {
         if self.sends_in_flight() == 0 || !finished {
             return None;
         }
-        let slot = self.tx.get_mut((number % SEND_DEPTH) as usize)?;
+        let slot = self.tx.get_mut((number % SLOTS) as usize)?;
         for frag in &mut slot.frags {
             *frag = None;
         }
@@ -474,7 +476,7 @@ impl Link {
         while number != self.tx_next {
             bytes += self
                 .tx
-                .get((number % SEND_DEPTH) as usize)
+                .get((number % SLOTS) as usize)
                 .map_or(0, |slot| slot.payload);
             number = number.wrapping_add(1);
         }
