@@ -81,6 +81,18 @@ impl Locked<'_> {
         self.sock().requeue_bh();
     }
 
+    /// Asks for the next notification, and handles what came before. The rest of a peer who does not
+    /// stop is left to BH.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..ROUNDS {
+            if !self.arm() {
+                return;
+            }
+            self.poll_queue();
+        }
+        self.sock().requeue_bh();
+    }
+
     /// Handles all completions and posts what may be posted.
     pub(crate) fn poll_queue(&mut self) {
         if self.take_completions() > 0 {

@@ -20,6 +20,9 @@ use crate::net::errno::{
 use crate::net::sock::Sk;
 use crate::observe::stats::Counter;
 
+/// Fragments in the send queue up to which the task's page is used.
+const FRAGS_FROM_TASK: usize = 16;
+
 /// One call of sendmsg().
 struct Send {
     iter: *mut iov_iter,
@@ -128,15 +131,25 @@ impl Locked<'_> {
         self.stream().more = false;
         self.flush();
         // The completion that makes space may have come already.
-        while self.arm() {
-            self.poll_queue();
-        }
+        self.settle();
         let mut timeo = send.timeo as kernel::ffi::c_long;
         // SAFETY: The lock is held by a system call, as the function wants it.
         let ret = unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), &raw mut timeo) };
         send.timeo = timeo as i64;
         self.stream().more = send.flags & bindings::MSG_MORE != 0;
         kernel::error::to_result(ret)
+    }
+
+    /// The page to copy into: the task's, which fills best, or the socket's own when many fragments
+    /// wait. Else a program that sends on many sockets by turns could make each byte hold a page.
+    fn page_frag(&mut self) -> *mut bindings::page_frag {
+        let sk = self.sk().as_ptr();
+        if self.stream().tx.len() >= FRAGS_FROM_TASK {
+            // SAFETY: The object is valid; its page is freed with it, and guarded by the lock.
+            return unsafe { &raw mut (*sk).sk_frag };
+        }
+        // SAFETY: The object is valid.
+        unsafe { bindings::sk_page_frag(sk.cast()) }.cast()
     }
 
     /// Copies as much as fits into the current page; returns how much.
@@ -148,13 +161,13 @@ impl Locked<'_> {
             .map_err(|_| ENOBUFS)?;
         // SAFETY: The object is valid; the page fragment is the task's or the socket's own, which
         // the lock (or being the current task) guards.
-        let (page, offset, room) = unsafe {
-            let pfrag = bindings::sk_page_frag(sk.as_ptr().cast());
+        let (pfrag, page, offset, room) = unsafe {
+            let pfrag = self.page_frag();
             if !bindings::sk_page_frag_refill(sk.as_ptr(), pfrag.cast()) {
                 return Err(ENOBUFS);
             }
-            let pfrag = &*pfrag.cast::<bindings::page_frag>();
-            (pfrag.page, pfrag.offset, pfrag.size - pfrag.offset)
+            let at = &*pfrag;
+            (pfrag, at.page, at.offset, at.size - at.offset)
         };
         let page = NonNull::new(page).ok_or(ENOBUFS)?;
         let want = remaining(send).min(room as usize).min(sk.sndbuf() as usize);
@@ -173,7 +186,6 @@ impl Locked<'_> {
         let len = copied as u32;
         // SAFETY: As above; the bytes are ours from now on.
         unsafe {
-            let pfrag = bindings::sk_page_frag(sk.as_ptr().cast()).cast::<bindings::page_frag>();
             (*pfrag).offset += len;
         }
         sk.wmem_charge(len);
@@ -195,9 +207,7 @@ impl Locked<'_> {
         self.stream().more = send.flags & bindings::MSG_MORE != 0;
         self.flush();
         if self.awaits_send_completion() {
-            while self.arm() {
-                self.poll_queue();
-            }
+            self.settle();
         }
     }
 }
