@@ -18,11 +18,24 @@
 #include <net/netns/generic.h>
 #include <net/route.h>
 #include <net/sock.h>
+#include <net/xfrm.h>
 
 void sdp_helper_lock_sock(struct sock *sk);
 void sdp_helper_lock_sock(struct sock *sk)
 {
 	lock_sock(sk);
+}
+
+void sdp_helper_lock_sock_nested(struct sock *sk);
+void sdp_helper_lock_sock_nested(struct sock *sk)
+{
+	lock_sock_nested(sk, SINGLE_DEPTH_NESTING);
+}
+
+void sdp_helper_xfrm_sk_free_policy(struct sock *sk);
+void sdp_helper_xfrm_sk_free_policy(struct sock *sk)
+{
+	xfrm_sk_free_policy(sk);
 }
 
 void sdp_helper_bh_lock_sock(struct sock *sk);

@@ -37,6 +37,8 @@ use crate::sdp::{
 
 const AF_INET: u16 = bindings::AF_INET as u16;
 const AF_INET6: u16 = bindings::AF_INET6 as u16;
+/// An IPv6 address without the scope, which came later: the shortest that the core takes.
+const SIN6_LEN_RFC2133: i32 = 24;
 
 /// The socket object of a `struct socket`.
 ///
@@ -121,13 +123,16 @@ unsafe fn do_bind(socket: *mut socket, addr: *mut sockaddr_unsized, len: i32) ->
     unsafe {
         let mut addr = normalized(addr, len)?;
         let sk = of(socket).sk();
-        let v6 = (*addr.as_ptr()).sa_family == AF_INET6;
+        let v6 = (*addr.as_ptr()).sa_family == AF_INET6 && len >= SIN6_LEN_RFC2133;
         // A program with family 27 for both, as qperf: its IPv6 address makes it an IPv6 socket.
         if v6 && !sk.is_v6() {
             if sk.num() != 0 || !bindings::ipv6_mod_enabled() {
                 return Err(EINVAL);
             }
             let _locked = of(socket).lock();
+            if sk.num() != 0 {
+                return Err(EINVAL);
+            }
             sk.set_family(bindings::AF_INET6);
         }
         let raw = addr.as_mut_ptr().cast();
@@ -338,7 +343,8 @@ pub(super) unsafe extern "C" fn connect(
         let sock = SdpSock::from_raw(sk);
         let mut locked = sock.locked_by_owner();
         let v6 = (*addr.cast::<bindings::sockaddr>()).sa_family == AF_INET6;
-        if v6 && !sock.sk().is_v6() && sock.sk().num() == 0 && bindings::ipv6_mod_enabled() {
+        let new = sock.sk().state() == bindings::TCP_CLOSE as u8 && len >= SIN6_LEN_RFC2133;
+        if new && v6 && !sock.sk().is_v6() && sock.sk().num() == 0 && bindings::ipv6_mod_enabled() {
             sock.sk().set_family(bindings::AF_INET6);
         }
         let result = Addr::parse(addr.cast(), len).and_then(|to| {

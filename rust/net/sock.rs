@@ -102,6 +102,11 @@ impl Sk {
         set_field!(self, -e.to_errno(), sk_err);
     }
 
+    /// Forgets the error of a former connection.
+    pub(crate) fn clear_err(self) {
+        set_field!(self, 0, sk_err);
+    }
+
     /// Takes the error that is to be reported, if any.
     pub(crate) fn take_err(self) -> Result {
         // SAFETY: The object is valid.

@@ -88,6 +88,8 @@ pub(crate) fn push(listener: &SdpSock, child: ARef<SdpSock>) -> Result {
         listener.sk().acceptq_remove();
     } else {
         drop(queue);
+        // Under the lock: an accept() that saw the queue empty holds it until it waits.
+        let _locked = listener.lock();
         listener.sk().wake_reader();
     }
     result

@@ -46,13 +46,15 @@ impl Locked<'_> {
         self.transition(Event::ShutdownWrite);
         self.stream().pending.disconn = true;
         self.flush();
-        while self.arm() {
-            self.poll_queue();
-        }
+        self.settle();
     }
 
     /// Our DisConn has reached the peer's adapter.
     pub(crate) fn disconn_sent(&mut self) {
+        if self.stream().state == State::Draining {
+            // The peer's disconnection said so before.
+            return;
+        }
         self.transition(Event::DisConnSent);
         self.sk().wake_all();
         self.finish_if_drained();
@@ -89,20 +91,27 @@ impl Locked<'_> {
             State::Listen => {
                 let pending = self.stop_listening();
                 // The CM's part must not be ended under the lock.
-                self.stream().unlisten = true;
-                self.want(Want::Unlisten);
+                if core::mem::replace(&mut self.stream().cm_listens, false) {
+                    self.stream().unlisten += 1;
+                    self.want(Want::Unlisten);
+                }
                 abort_all(pending);
             }
             _ => self.abort(ECONNRESET),
         }
     }
 
-    fn stop_listening(&mut self) -> KVec<ARef<SdpSock>> {
+    /// Ends the state; what waited for accept() is the caller's to abort.
+    pub(super) fn stop_listening(&mut self) -> KVec<ARef<SdpSock>> {
         self.transition(Event::StopListening);
-        let pending = self.sock().accepts.lock().close();
-        for _ in &pending {
-            self.sk().acceptq_remove();
-        }
+        let pending = {
+            let mut queue = self.sock().accepts.lock();
+            let pending = queue.close();
+            for _ in &pending {
+                self.sk().acceptq_remove();
+            }
+            pending
+        };
         self.sk().wake_all();
         pending
     }
@@ -129,17 +138,51 @@ impl Locked<'_> {
             _ => {
                 self.shutdown_write();
                 self.linger(timeo);
-                self.start_timer(ORPHAN_MS);
+                self.stream().orphan_unsent_bytes = self.unsent_bytes();
+                if !self.stream().torn_down {
+                    self.start_timer(ORPHAN_MS);
+                }
             }
         }
     }
 }
 
-/// Aborts connections that were waiting for accept().
-fn abort_all(pending: KVec<ARef<SdpSock>>) {
+/// Aborts connections that were waiting for accept(). Their listener's lock may be held.
+pub(super) fn abort_all(pending: KVec<ARef<SdpSock>>) {
     for child in pending {
-        child.lock().abort(ECONNRESET);
-        child.orphan();
+        child.abandon(ECONNRESET);
+    }
+}
+
+impl SdpSock {
+    /// Ends a connection that no program has.
+    pub(super) fn abandon(&self, why: Error) {
+        let mut locked = self.lock_nested();
+        // Before the worker can give the rest back: it looks whether there is a program.
+        self.orphan();
+        locked.abort(why);
+        locked.leave_table();
+    }
+}
+
+impl Locked<'_> {
+    /// An orphan whose connection has ended leaves nothing behind.
+    fn leave_table(&mut self) {
+        if self.stream().torn_down {
+            bind::put_port(self);
+            self.free_queues();
+        }
+    }
+
+    /// Whether an orphan's peer has taken some of the rest since the timer was started, which is
+    /// started again then.
+    pub(super) fn orphan_gets_on(&mut self) -> bool {
+        let unsent = self.unsent_bytes();
+        let before = core::mem::replace(&mut self.stream().orphan_unsent_bytes, unsent);
+        if unsent < before {
+            self.start_timer(ORPHAN_MS);
+        }
+        unsent < before
     }
 }
 
@@ -150,24 +193,26 @@ fn abort_all(pending: KVec<ARef<SdpSock>>) {
 /// The caller gives up the reference of the `struct socket`.
 pub(crate) unsafe fn close(sock: &SdpSock, timeo: i64) {
     let mut pending = KVec::new();
-    let mut was_listening = false;
+    let mut listening: u32;
     {
         let mut locked = sock.lock();
         sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
         if locked.stream().state == State::Listen {
             pending = locked.stop_listening();
-            was_listening = true;
         } else {
-            was_listening |= core::mem::replace(&mut locked.stream().unlisten, false);
             locked.close_connection(timeo);
         }
+        let stream = locked.stream();
+        listening = core::mem::replace(&mut stream.unlisten, 0);
+        listening += u32::from(core::mem::replace(&mut stream.cm_listens, false));
         sock.orphan();
-        if locked.stream().state == State::Closed || locked.stream().torn_down {
+        if locked.stream().state == State::Closed {
             bind::put_port(&mut locked);
         }
+        locked.leave_table();
     }
     abort_all(pending);
-    if was_listening {
+    for _ in 0..listening {
         listen::release(sock.sk().net(), sock.sk().num());
     }
     // SAFETY: The caller gives the reference up; the connection, if there is one, has its own.

@@ -48,6 +48,7 @@ impl Locked<'_> {
         self.stream().local = sk.bound_addr();
         sk.set_peer(&to);
         sk.clear_shutdown();
+        sk.clear_err();
         self.transition(Event::ConnectStart);
         self.stats.inc(Counter::ConnectStarted);
         self.want(Want::Connect);
@@ -106,6 +107,7 @@ impl Locked<'_> {
         let stream = self.stream();
         stream.options = old.options;
         stream.bound = old.bound;
+        stream.unlisten = old.unlisten;
         stream.last_bind_err = old.last_bind_err;
         let sk = self.sk();
         sk.clear_shutdown();

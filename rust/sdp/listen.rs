@@ -17,6 +17,7 @@ use super::bind::{
 use super::sock::SdpSock;
 use super::{
     accept,
+    close,
     local, //
 };
 use crate::bindings;
@@ -191,12 +192,29 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
         sk.num()
     };
     acquire(sk.net(), port, sock.stats).inspect_err(|_| {
+        let mut pending = KVec::new();
         let mut locked = sock.lock();
         if locked.stream().state == State::Listen {
-            locked.transition(Event::StopListening);
-            let _ = sock.accepts.lock().close();
+            pending = locked.stop_listening();
         }
-    })
+        drop(locked);
+        close::abort_all(pending);
+    })?;
+    let listens = {
+        let mut locked = sock.lock();
+        let listens = locked.stream().state == State::Listen;
+        if listens && !core::mem::replace(&mut locked.stream().cm_listens, true) {
+            return Ok(());
+        }
+        listens
+    };
+    // Meanwhile another thread has ended it, and perhaps begun it anew.
+    release(sk.net(), port);
+    if listens {
+        Ok(())
+    } else {
+        Err(EINVAL)
+    }
 }
 
 impl Listener for Port {

@@ -71,7 +71,12 @@ pub(crate) fn claim(net: Net<'_>, nonce: u64) -> Option<(Addr, Addr)> {
 
 /// Takes an announcement back.
 pub(crate) fn retire(nonce: u64) {
-    PENDING.lock().retain(|p| p.nonce != nonce);
+    let mut table = PENDING.lock();
+    table.retain(|p| p.nonce != nonce);
+    if table.is_empty() {
+        // Nothing is left when the module goes.
+        *table = KVec::new();
+    }
 }
 
 /// Addresses that are tried at the most.

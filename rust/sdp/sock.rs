@@ -166,6 +166,9 @@ impl SdpSock {
             (*inet).mc_list = ptr::null_mut();
             (*inet).ipv6_fl_list = ptr::null_mut();
             (*inet).inet_opt = ptr::null_mut();
+            // A clone has its listener's: the count is that of its own queue, the page not ours.
+            (*sk).sk_ack_backlog = 0;
+            (*sk).sk_frag = Default::default();
 
             bindings::sock_lock_init(
                 sk.cast(),
@@ -199,6 +202,16 @@ impl SdpSock {
     pub(crate) fn lock(&self) -> Locked<'_> {
         // SAFETY: The object is valid.
         unsafe { bindings::lock_sock(self.inet.get().cast()) };
+        Locked {
+            sock: self,
+            release: Release::Owner,
+        }
+    }
+
+    /// Takes the lock of a connection while that of its listener may be held.
+    pub(crate) fn lock_nested(&self) -> Locked<'_> {
+        // SAFETY: The object is valid.
+        unsafe { bindings::lock_sock_nested(self.inet.get().cast()) };
         Locked {
             sock: self,
             release: Release::Owner,
@@ -290,6 +303,13 @@ impl SdpSock {
         self.wants
             .get(what as usize)
             .is_some_and(|flag| flag.xchg(0, Full) != 0)
+    }
+
+    /// Whether the worker has been asked for `what` and has not begun it.
+    pub(super) fn is_wanted(&self, what: Want) -> bool {
+        self.wants
+            .get(what as usize)
+            .is_some_and(|flag| flag.load(Relaxed) != 0)
     }
 
     /// Starts the socket's timer, or moves it.
@@ -469,6 +489,8 @@ unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
         ptr::drop_in_place((*this).stream.get());
         ptr::drop_in_place(&raw mut (*this).events);
         ptr::drop_in_place(&raw mut (*this).accepts);
+        // Counted by `create` or `sk_clone`.
+        bindings::sk_sockets_allocated_dec(sk.cast());
         bindings::inet6_sock_destruct(sk);
     }
 }

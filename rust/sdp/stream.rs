@@ -100,8 +100,12 @@ pub(crate) struct Stream {
     pub(crate) last_bind_err: i32,
     /// The worker has given everything back.
     pub(crate) torn_down: bool,
-    /// The worker shall end the CM's listening.
-    pub(crate) unlisten: bool,
+    /// The CM listens for this socket.
+    pub(crate) cm_listens: bool,
+    /// How often the worker shall end the CM's listening.
+    pub(crate) unlisten: u32,
+    /// What the peer had not taken when the orphan's timer was started.
+    pub(crate) orphan_unsent_bytes: u32,
 }
 
 impl Stream {
@@ -142,7 +146,9 @@ impl Stream {
             nonce: 0,
             last_bind_err: 0,
             torn_down: false,
-            unlisten: false,
+            cm_listens: false,
+            unlisten: 0,
+            orphan_unsent_bytes: 0,
         }
     }
 }

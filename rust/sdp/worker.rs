@@ -13,6 +13,10 @@ use kernel::sync::aref::{
     ARef,
     AlwaysRefCounted, //
 };
+use kernel::time::{
+    delay::fsleep,
+    Delta, //
+};
 
 use super::sock::{
     sock_of,
@@ -63,6 +67,8 @@ use crate::rdma::link::Link;
 const RESOLVE_MS: u32 = 2000;
 /// How long a peer may take to finish the set-up that it has started.
 const HANDSHAKE_MS: u32 = 5000;
+/// How long to wait for memory for receives before the next attempt.
+const REFILL_PAUSE: Delta = Delta::from_millis(10);
 /// Adverts per connection. Must not be 0 on the wire; without the features nobody sends one.
 const MAX_ADVERTS: u8 = 1;
 
@@ -135,10 +141,13 @@ impl SdpSock {
         unsafe { Self::dec_ref(self.into()) };
     }
 
-    /// Takes the socket from its program, if it had one.
+    /// Takes the socket from its program, if it had one, and what it has of IPsec.
     pub(crate) fn orphan(&self) {
-        // SAFETY: The object is valid.
-        unsafe { bindings::sock_orphan(self.sk().as_ptr().cast()) };
+        // SAFETY: The object is valid; the policies are freed once.
+        unsafe {
+            bindings::sock_orphan(self.sk().as_ptr().cast());
+            bindings::xfrm_sk_free_policy(self.sk().as_ptr().cast());
+        }
     }
 }
 
@@ -159,7 +168,7 @@ impl Worker<'_> {
                 self.refuse(e);
             }
         }
-        for event in self.take_events() {
+        while let Some(event) = self.next_event() {
             self.on_event(&event);
         }
         if self.sock.take_want(Want::FirstReceive) {
@@ -172,6 +181,11 @@ impl Worker<'_> {
             let mut locked = self.sock.lock();
             locked.refill();
             locked.flush();
+            drop(locked);
+            if self.sock.is_wanted(Want::Refill) {
+                // There still is no memory.
+                fsleep(REFILL_PAUSE);
+            }
         }
         if self.sock.take_want(Want::Unlisten) {
             self.unlisten();
@@ -184,8 +198,13 @@ impl Worker<'_> {
         }
     }
 
-    fn take_events(&self) -> KVec<cm::Event> {
-        core::mem::replace(&mut *self.sock.events.lock(), KVec::new())
+    /// One at a time: the end of the connection forgets those behind.
+    fn next_event(&self) -> Option<cm::Event> {
+        let mut events = self.sock.events.lock();
+        if events.is_empty() {
+            return None;
+        }
+        events.remove(0).ok()
     }
 
     // Connections that start here.
@@ -309,9 +328,7 @@ impl Worker<'_> {
         if locked.stream().state != State::Dead {
             locked.transition(Event::ConnectRefused);
         }
-        locked.stream().torn_down = true;
-        self.sock.sk().wake_all();
-        self.leave(locked);
+        self.finish(locked);
     }
 
     // Connections that a peer started.
@@ -380,8 +397,7 @@ impl Worker<'_> {
         self.sock.stop_timer();
         let Some(parent) = parent else { return };
         if let Err(e) = accept::push(&parent, child.clone()) {
-            child.lock().abort(e);
-            child.orphan();
+            child.abandon(e);
         }
     }
 
@@ -441,11 +457,12 @@ impl Worker<'_> {
     fn disconnected(&mut self) {
         let mut locked = self.sock.lock();
         locked.poll_queue();
+        let all_sent = !locked.stream().pending.disconn;
         match locked.stream().state {
             State::Draining | State::Dead => {}
             // The peer disconnects when it has our DisConn: that its adapter could not acknowledge
             // it any more is no loss.
-            State::LastAck | State::Closing => {
+            State::LastAck | State::Closing if all_sent => {
                 locked.transition(Event::DisConnSent);
             }
             _ => {
@@ -474,7 +491,12 @@ impl Worker<'_> {
         let mut locked = self.sock.lock();
         let counter = match locked.stream().state {
             State::HelloReceived => Counter::HandshakeTimeout,
-            state if state.is_connected() && self.sock.sk().is_orphan() => Counter::OrphanTimeout,
+            state if state.is_connected() && self.sock.sk().is_orphan() => {
+                if locked.orphan_gets_on() {
+                    return;
+                }
+                Counter::OrphanTimeout
+            }
             _ => return,
         };
         self.sock.stats.inc(counter);
@@ -483,8 +505,8 @@ impl Worker<'_> {
     }
 
     fn unlisten(&mut self) {
-        let due = core::mem::replace(&mut self.sock.lock().stream().unlisten, false);
-        if due {
+        let due = core::mem::replace(&mut self.sock.lock().stream().unlisten, 0);
+        for _ in 0..due {
             listen::release(self.sock.sk().net(), self.sock.sk().num());
         }
     }
@@ -508,9 +530,7 @@ impl Worker<'_> {
         self.give_back();
         let mut locked = self.sock.lock();
         locked.transition(Event::Drained);
-        locked.stream().torn_down = true;
-        self.sock.sk().wake_all();
-        self.leave(locked);
+        self.finish(locked);
     }
 
     /// Gives back the queues, the id and what is charged for them.
@@ -533,6 +553,25 @@ impl Worker<'_> {
             // SAFETY: The connection's reference; the running work item has its own.
             unsafe { SdpSock::dec_ref(self.sock.into()) };
         }
+    }
+
+    /// Everything is given back: a program may use the socket anew from now on. What was wanted for
+    /// this connection must not meet the next one.
+    fn finish(&mut self, mut locked: Locked<'_>) {
+        for what in [
+            Want::Accept,
+            Want::FirstReceive,
+            Want::Timeout,
+            Want::Refill,
+            Want::Teardown,
+        ] {
+            self.sock.take_want(what);
+        }
+        *self.sock.events.lock() = KVec::new();
+        self.sock.stop_timer();
+        locked.stream().torn_down = true;
+        self.sock.sk().wake_all();
+        self.leave(locked);
     }
 
     /// The last step: what a socket without a program leaves behind.
@@ -581,14 +620,13 @@ impl Locked<'_> {
 
 /// The errno of an address or route that was not found.
 fn unreachable_errno(status: i32) -> Error {
-    let e = Error::from_errno(status);
-    if e == ETIMEDOUT {
+    if status >= 0 {
+        return ENETUNREACH;
+    }
+    match Error::from_errno(status) {
         // Nobody answered the neighbour's discovery.
-        EHOSTUNREACH
-    } else if status < 0 {
-        e
-    } else {
-        ENETUNREACH
+        e if e == ETIMEDOUT => EHOSTUNREACH,
+        e => e,
     }
 }
 
