@@ -238,12 +238,7 @@ impl Locked<'_> {
                 self.fail(Event::AbortReceived, ECONNRESET);
             }
             Body::ChRcvBuf { size } => self.grow_receives(size),
-            Body::ChRcvBufAck { size } => {
-                if size < self.stream().peer_bytes {
-                    self.violated(Violation::BadReceiveSize);
-                }
-                self.stream().peer_bytes = size;
-            }
+            Body::ChRcvBufAck { size } => self.larger_answered(size),
             _ => self.violated(Violation::UnexpectedMid),
         }
         // The receive of a message without payload is posted again at once (rule C2).
@@ -489,6 +484,18 @@ impl Locked<'_> {
         if stream.recv_size.old_left == 0 {
             stream.pending.ch_rcv_buf_ack = Some(stream.recv_size.bytes);
         }
+    }
+
+    /// The peer says what its receives take from now on.
+    fn larger_answered(&mut self, size: u32) {
+        let stream = self.stream();
+        if !core::mem::replace(&mut stream.awaits_larger, false) {
+            return self.violated(Violation::NoAnswerDue);
+        }
+        if size < stream.peer_bytes {
+            return self.violated(Violation::BadReceiveSize);
+        }
+        stream.peer_bytes = size;
     }
 
     /// One more receive of the former size is used up; after the last the peer may be told.

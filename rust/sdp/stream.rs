@@ -75,6 +75,8 @@ pub(crate) struct Stream {
     pub(crate) peer_bytes: u32,
     /// The peer was asked for larger receives.
     pub(crate) asked_for_larger: bool,
+    /// The peer owes the answer to that.
+    pub(crate) awaits_larger: bool,
     /// The number of the last message that was not full, while it is in flight.
     pub(crate) small_in_flight: Option<u32>,
     /// Bytes received that the user has not read.
@@ -128,6 +130,7 @@ impl Stream {
             more: false,
             peer_bytes: 0,
             asked_for_larger: false,
+            awaits_larger: false,
             small_in_flight: None,
             rx: FragQueue::new(),
             compact: None,

@@ -70,6 +70,7 @@ impl Locked<'_> {
         if let Some(size) = self.stream().pending.ch_rcv_buf {
             if self.post(Body::ChRcvBuf { size }, &mut [], 0, Tag::Control) {
                 self.stream().pending.ch_rcv_buf = None;
+                self.stream().awaits_larger = true;
             }
         }
     }
