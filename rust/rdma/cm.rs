@@ -136,6 +136,8 @@ pub(crate) struct Request<'a> {
     pub(crate) private: &'a [u8],
     pub(crate) local: Addr,
     pub(crate) peer: Addr,
+    /// The interface at which it arrived.
+    pub(crate) dev: i32,
 }
 
 impl Request<'_> {
@@ -409,12 +411,18 @@ unsafe extern "C" fn listen_handler<L: Listener>(
         return EINVAL.to_errno();
     };
     // SAFETY: The new id is valid.
-    let (local, peer) = unsafe { addrs(new) };
+    let ((local, peer), dev) = unsafe {
+        (
+            addrs(new),
+            (*new.as_ptr()).route.addr.dev_addr.bound_dev_if,
+        )
+    };
     let request = Request {
         id: new,
         private,
         local,
         peer,
+        dev,
     };
     match listener.on_request(request) {
         Ok(child) => {

@@ -109,13 +109,16 @@ impl Reach {
         dev && family && ip
     }
 
-    /// How well it fits a connection to `to`; `None` if not at all.
-    fn score(&self, to: &Addr) -> Option<u32> {
+    /// How well it fits a connection to `to` that comes in at `dev`; `None` if not at all.
+    fn score(&self, to: &Addr, dev: i32) -> Option<u32> {
         let family = if to.is_v4() { self.v4 } else { self.v6 };
+        if !family || (self.dev != 0 && self.dev != dev) {
+            return None;
+        }
+        let bound = if self.dev != 0 { 1 } else { 0 };
         match self.ip {
-            _ if !family => None,
-            None => Some(0),
-            Some(ip) => (ip == to.ip).then_some(1),
+            None => Some(bound),
+            Some(ip) => (ip == to.ip).then_some(2 + bound),
         }
     }
 }
@@ -231,7 +234,12 @@ pub(crate) fn put_port(locked: &mut Locked<'_>) {
 
 /// The listener for a connection from `from` to `to`: the most specific one, and among equals (of
 /// SO_REUSEPORT) one by the peer's port.
-pub(crate) fn find_listener(net: Net<'_>, to: &Addr, from: &Addr) -> Option<ARef<SdpSock>> {
+pub(crate) fn find_listener(
+    net: Net<'_>,
+    to: &Addr,
+    from: &Addr,
+    dev: i32,
+) -> Option<ARef<SdpSock>> {
     let guard = TABLE.lock();
     let owners = guard.as_ref()?.get(&Key::new(net, to.port))?;
     let score = |o: &Owner| {
@@ -239,7 +247,7 @@ pub(crate) fn find_listener(net: Net<'_>, to: &Addr, from: &Addr) -> Option<ARef
         if sk.state() != bindings::TCP_LISTEN as u8 {
             return None;
         }
-        Reach::of(sk).score(to)
+        Reach::of(sk).score(to, dev)
     };
     let mut best = None;
     let mut count = 0;

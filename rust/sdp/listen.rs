@@ -76,6 +76,9 @@ pub(crate) unsafe fn init() {
     unsafe { LISTENERS.init() };
 }
 
+/// The loopback interface, in every namespace.
+const LOOPBACK_IFINDEX: i32 = 1;
+
 /// The CM's own backlog; the IB CM ignores it, ours counts.
 const CM_BACKLOG: i32 = 1024;
 
@@ -232,10 +235,14 @@ impl Listener for Port {
             EINVAL
         })?;
         let (to, from) = self.addresses(&request, &hello)?;
+        let dev = match hello.nonce {
+            0 => request.dev,
+            _ => LOOPBACK_IFINDEX,
+        };
         // SAFETY: The sockets that listen hold the namespace, and the CM waits for this handler
         // before the last of them lets go.
         let net = unsafe { Net::from_raw(self.net) };
-        let listener = bind::find_listener(net, &to, &from).ok_or_else(|| {
+        let listener = bind::find_listener(net, &to, &from, dev).ok_or_else(|| {
             self.stats.inc(Counter::RefusedNoListener);
             ECONNREFUSED
         })?;
