@@ -32,13 +32,8 @@ impl Frag {
     /// `ENOMEM`; without a warning, since every caller copes.
     pub(crate) fn alloc(order: u32, gfp: bindings::gfp_t) -> Result<Self> {
         let quiet = bindings::SDP_CONST___GFP_COMP | bindings::SDP_CONST___GFP_NOWARN;
-        let hard = if order == 0 {
-            0
-        } else {
-            bindings::SDP_CONST___GFP_NORETRY
-        };
         // SAFETY: The flags are valid; the result is checked.
-        let page = unsafe { bindings::alloc_pages(gfp | quiet | hard, order) };
+        let page = unsafe { bindings::alloc_pages(gfp | quiet, order) };
         Ok(Self {
             // INVARIANT: A new page has one reference, which is ours now.
             page: NonNull::new(page.cast()).ok_or(ENOMEM)?,

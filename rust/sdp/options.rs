@@ -119,7 +119,11 @@ pub(crate) fn ioctl(sock: &SdpSock, cmd: i32) -> Result<i32> {
     }
     Ok(match cmd {
         bindings::SDP_CONST_SIOCINQ => locked.stream().rx.bytes() as i32,
-        bindings::SDP_CONST_SIOCOUTQ => locked.unsent_bytes() as i32,
+        bindings::SDP_CONST_SIOCOUTQ => {
+            // A few completions may wait unnoticed.
+            locked.poll_queue();
+            locked.unsent_bytes() as i32
+        }
         bindings::SDP_CONST_SIOCATMARK => 0,
         _ => return Err(ENOIOCTLCMD),
     })

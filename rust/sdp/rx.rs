@@ -447,6 +447,12 @@ impl Locked<'_> {
         let size = self.stream().recv_size.bytes;
         // A place for its payload, and one for a compacted one.
         let posted = self.receives_posted() as usize;
+        // What the connection cannot do without is worth some effort.
+        let gfp = if posted < IDLE_RECEIVES as usize {
+            gfp
+        } else {
+            gfp | bindings::SDP_CONST___GFP_NORETRY
+        };
         self.stream().rx.reserve(2 * posted + 2, flags)?;
         if !self.charge_receive(size) {
             return Err(ENOBUFS);

@@ -38,6 +38,10 @@ use crate::rdma::link::{
 /// Places in the send queue that data leaves to control messages.
 const CONTROL_PLACES: u32 = 3;
 
+/// Bytes that may stay in the send queue of a connection that does nothing: their completions are
+/// noticed with whatever comes next.
+const IDLE_BYTES: u32 = 65536;
+
 impl Locked<'_> {
     /// Sends all that may be sent now: control messages, data, the end of the stream, credits.
     pub(crate) fn flush(&mut self) {
@@ -253,6 +257,7 @@ impl Locked<'_> {
                 State::FinWait1 | State::LastAck | State::Closing
             )
             || !sk.stream_writeable()
+            || sk.wmem_queued() > IDLE_BYTES
     }
 
     /// Bytes that a program has sent and the peer's adapter does not have yet.
