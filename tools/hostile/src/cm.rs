@@ -286,7 +286,9 @@ fn conn_param(private: &[u8], qp_num: u32) -> ffi::rdma_conn_param {
         responder_resources: 1,
         initiator_depth: 1,
         flow_control: 1,
-        retry_count: 7,
+        // What the victim's adapter does when ours is gone. Soft-RoCE would take 7
+        // for "without end".
+        retry_count: 6,
         // What the victim's adapter does when we have no receive: try for ever.
         rnr_retry_count: 7,
         srq: 0,

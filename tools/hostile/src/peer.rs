@@ -33,8 +33,15 @@ pub(crate) struct Peer {
     pub(crate) last: Bsdh,
     /// Whether receives are posted again, and the victim is told.
     pub(crate) gives_credits: bool,
+    /// Whether what the victim says is only noted, not checked: our own numbers
+    /// are wrong, so that the victim's are to us.
+    pub(crate) is_deaf: bool,
+    /// Sends and RDMA operations that succeeded.
+    pub(crate) succeeded: usize,
     /// The status of the work request that broke the queue pair.
     pub(crate) broken: Option<ffi::ibv_wc_status>,
+    /// AbortConn was received: the victim answers nothing any more.
+    pub(crate) is_aborted: bool,
 }
 
 impl Peer {
@@ -62,7 +69,10 @@ impl Peer {
                 mseq_ack: 0,
             },
             gives_credits: true,
+            is_deaf: false,
+            succeeded: 0,
             broken: None,
+            is_aborted: false,
         })
     }
 
@@ -82,11 +92,16 @@ impl Peer {
         Ok(queue.number())
     }
 
+    /// Whether the connection has ended for us.
+    pub(crate) fn is_over(&self) -> bool {
+        self.broken.is_some() || self.is_aborted
+    }
+
     /// Looks at all completions that there are.
     pub(crate) fn pump(&mut self) -> Result<()> {
         while let Some((slot, completion)) = self.queue()?.poll()? {
             match completion {
-                Completion::Sent => {}
+                Completion::Sent => self.succeeded += 1,
                 Completion::Received(bytes) => {
                     self.received(&bytes)?;
                     if self.gives_credits {
@@ -100,7 +115,7 @@ impl Peer {
             }
         }
         if self.gives_credits
-            && self.broken.is_none()
+            && !self.is_over()
             && self.credits.wants_update()
             && self.credits.may_send(Body::Data.class(0))
             && self.queue()?.has_room()
@@ -116,6 +131,10 @@ impl Peer {
         body.resize(rest.len().max(MAX_BODY), 0);
         let message = Message::decode(hdr, &body, bytes.len() as u32)
             .map_err(|why| Fail::new(format!("the module sent a message with {}", why.name())))?;
+        self.is_aborted |= message.body == Body::AbortConn;
+        if self.is_deaf {
+            return Ok(());
+        }
         self.credits
             .received(&message.hdr)
             .map_err(|why| Fail::new(format!("the module broke a rule: {}", why.name())))?;
@@ -154,7 +173,7 @@ impl Peer {
     pub(crate) fn next(&mut self, body: Body, payload_len: usize) -> Result<Bsdh> {
         let class = body.class(payload_len as u32);
         self.until("credits for a message", |p| {
-            p.broken.is_some() || p.credits.may_send(class)
+            p.is_over() || p.credits.may_send(class)
         })?;
         self.stamp(body, payload_len)
     }
@@ -196,12 +215,12 @@ impl Peer {
         self.send_raw(&wire(header, body, payload))
     }
 
-    /// Sends bytes. A queue pair that is broken already takes them no more.
+    /// Sends bytes, unless the connection has ended already.
     pub(crate) fn send_raw(&mut self, bytes: &[u8]) -> Result<()> {
         self.until("a place in the send queue", |p| {
-            p.broken.is_some() || p.queue.as_ref().is_some_and(Queue::has_room)
+            p.is_over() || p.queue.as_ref().is_some_and(Queue::has_room)
         })?;
-        if self.broken.is_some() {
+        if self.is_over() {
             return Ok(());
         }
         self.queue()?.send(bytes)
@@ -217,7 +236,7 @@ impl Peer {
     /// Waits until all sends are complete, well or not.
     pub(crate) fn finish_sends(&mut self) -> Result<()> {
         self.until("completion of the sends", |p| {
-            p.broken.is_some() || p.queue.as_ref().is_some_and(Queue::is_idle)
+            p.is_over() || p.queue.as_ref().is_some_and(Queue::is_idle)
         })
     }
 

@@ -6,7 +6,7 @@ use crate::counters::moves;
 use crate::fail::{expect, Result, Step};
 use crate::peer::wire;
 use crate::session::{pattern, Ctx, Session, Start};
-use proto_host::proto::bsdh::Bsdh;
+use proto_host::proto::bsdh::{Bsdh, Mid, BSDH_LEN};
 use proto_host::proto::message::Body;
 use proto_host::proto::violation::Violation;
 use std::io;
@@ -78,6 +78,7 @@ fn without_credits(ctx: &Ctx) -> Result<()> {
         let mut session = Session::open(ctx, &start)?;
         let peer = &mut session.peer;
         peer.gives_credits = false;
+        peer.is_deaf = true;
         for mseq in 1..=400u32 {
             let header = Bsdh {
                 len: 17,
@@ -89,7 +90,7 @@ fn without_credits(ctx: &Ctx) -> Result<()> {
             peer.send_raw(&wire(&header, Body::Data, b"x"))?;
             // One after the other: the victim's receives are posted again.
             peer.finish_sends()?;
-            if peer.broken.is_some() {
+            if peer.is_over() {
                 break;
             }
         }
@@ -101,7 +102,6 @@ fn without_credits(ctx: &Ctx) -> Result<()> {
 }
 
 const fn data_header() -> Bsdh {
-    use proto_host::proto::bsdh::Mid;
     Bsdh {
         mid: Mid::Data,
         flags: 0,
@@ -128,7 +128,13 @@ fn unread(ctx: &Ctx) -> Result<()> {
             "64 MiB went to a victim that does not read".to_owned()
         })?;
     }
-    let mut header = peer.last;
+    // Nothing else may come between: the numbers are made here.
+    peer.gives_credits = false;
+    peer.is_deaf = true;
+    let mut header = Bsdh {
+        len: (BSDH_LEN + size) as u32,
+        ..peer.last
+    };
     for _ in 0..64 {
         header.mseq += 1;
         peer.send_with(&header, Body::Data, &full)?;

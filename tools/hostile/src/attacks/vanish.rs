@@ -3,6 +3,7 @@
 
 use super::Attack;
 use crate::fail::{expect, Result, Step};
+use crate::ffi;
 use crate::session::{pattern, Ctx, Session};
 use proto_host::proto::message::Body;
 use std::time::Instant;
@@ -60,7 +61,8 @@ fn then_victim_closes(ctx: &Ctx) -> Result<()> {
     drop(victim);
     expect(start.elapsed() < ctx.limit, || "close() waited".to_owned())?;
     // The victim gives the connection up, and says so to our CM.
-    peer.await_disconnect()
+    peer.id
+        .await_kind(ffi::RDMA_CM_EVENT_DISCONNECTED, ctx.limit * 6)
 }
 
 /// The CM ends the connection in the middle of the stream.
