@@ -145,6 +145,31 @@ impl Request<'_> {
     pub(crate) fn keep(&self) -> CmId {
         CmId { id: self.id }
     }
+
+    /// Rejects the request, with the reason as private data. [`Listener::on_request`] must return
+    /// an error then, upon which the CM destroys the id.
+    pub(crate) fn refuse(&self, private: &[u8]) {
+        // SAFETY: The id is valid during the handler, and no `CmId` exists for it.
+        unsafe { reject(self.id, private) };
+    }
+}
+
+/// Rejects a connection request.
+///
+/// # Safety
+///
+/// `id` is valid.
+unsafe fn reject(id: NonNull<bindings::rdma_cm_id>, private: &[u8]) {
+    // It fails if the peer is gone, which is as good as a rejection.
+    // SAFETY: As the caller promises; the CM copies the private data.
+    let _ = unsafe {
+        bindings::rdma_reject(
+            id.as_ptr(),
+            private.as_ptr().cast(),
+            private.len() as u8,
+            bindings::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8,
+        )
+    };
 }
 
 /// An id of the RDMA CM.
@@ -167,8 +192,9 @@ pub(crate) struct ConnParam<'a> {
     pub(crate) initiator_depth: u8,
 }
 
-/// How often a lost packet is sent again before the connection is given up.
-const RETRY_COUNT: u8 = 7;
+/// How often a lost packet is sent again before the connection is given up: by us, and by the peer
+/// if we connect. Not 7, the most, which soft-RoCE takes for "without end".
+const RETRY_COUNT: u8 = 6;
 /// Credits promise posted receives, so "receiver not ready" is a bug and never waited for.
 const RNR_RETRY_COUNT: u8 = 0;
 
@@ -297,16 +323,8 @@ impl CmId {
 
     /// Refuses the connection request, with the reason as private data.
     pub(crate) fn reject(&self, private: &[u8]) {
-        // The peer may be gone, which is as good as a rejection.
-        // SAFETY: The id is valid; the CM copies the private data.
-        let _ = unsafe {
-            bindings::rdma_reject(
-                self.as_ptr(),
-                private.as_ptr().cast(),
-                private.len() as u8,
-                bindings::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8,
-            )
-        };
+        // SAFETY: By the type invariant.
+        unsafe { reject(self.id, private) };
     }
 
     /// Disconnects; puts the queue pair into its error state at once.

@@ -30,6 +30,7 @@ use crate::observe::stats::{
 };
 use crate::proto::hello::{
     Hello,
+    Refusal,
     HELLO_ROOM, //
 };
 use crate::proto::state::{
@@ -231,10 +232,14 @@ impl Listener for Port {
         }
         let hello = Hello::decode(&room).map_err(|why| {
             self.stats.violation(why);
-            self.stats.inc(Counter::RefusedBadHello);
+            self.refuse(&request, Counter::RefusedBadHello, Refusal::of(why));
             EINVAL
         })?;
-        let (to, from) = self.addresses(&request, &hello)?;
+        let no_listener = || {
+            self.refuse(&request, Counter::RefusedNoListener, Refusal::NoListener);
+            ECONNREFUSED
+        };
+        let (to, from) = self.addresses(&request, &hello).ok_or_else(no_listener)?;
         let dev = match hello.nonce {
             0 => request.dev,
             _ => LOOPBACK_IFINDEX,
@@ -242,16 +247,14 @@ impl Listener for Port {
         // SAFETY: The sockets that listen hold the namespace, and the CM waits for this handler
         // before the last of them lets go.
         let net = unsafe { Net::from_raw(self.net) };
-        let listener = bind::find_listener(net, &to, &from, dev).ok_or_else(|| {
-            self.stats.inc(Counter::RefusedNoListener);
-            ECONNREFUSED
-        })?;
+        let listener = bind::find_listener(net, &to, &from, dev).ok_or_else(no_listener)?;
         accept::reserve(&listener).inspect_err(|e| {
-            self.stats.inc(if *e == ENOMEM {
-                Counter::DroppedBacklogFull
+            if *e == ENOMEM {
+                // Without a word, so that the peer tries again.
+                self.stats.inc(Counter::DroppedBacklogFull);
             } else {
-                Counter::RefusedNoListener
-            });
+                self.refuse(&request, Counter::RefusedNoListener, Refusal::Closing);
+            }
         })?;
         let child = child_of(&listener, to, from, &hello).inspect_err(|_| {
             accept::unreserve(&listener);
@@ -264,22 +267,24 @@ impl Listener for Port {
 }
 
 impl Port {
-    /// The connection's addresses, as the programs shall see them: to, from.
-    fn addresses(&self, request: &Request<'_>, hello: &Hello) -> Result<(Addr, Addr)> {
+    /// Counts a request that is refused, and tells the peer why.
+    fn refuse(&self, request: &Request<'_>, counter: Counter, why: Refusal) {
+        self.stats.inc(counter);
+        request.refuse(&why.encode());
+    }
+
+    /// The connection's addresses, as the programs shall see them: to, from. `None` for a
+    /// connection to loopback that nobody has announced.
+    fn addresses(&self, request: &Request<'_>, hello: &Hello) -> Option<(Addr, Addr)> {
         if hello.nonce == 0 {
-            return Ok((
+            return Some((
                 request.local.with_port(self.number),
                 request.peer.with_port(hello.src_port),
             ));
         }
         // SAFETY: As in `on_request`.
         let net = unsafe { Net::from_raw(self.net) };
-        local::claim(net, hello.nonce)
-            .map(|(from, to)| (to, from))
-            .ok_or_else(|| {
-                self.stats.inc(Counter::RefusedNoListener);
-                ECONNREFUSED
-            })
+        local::claim(net, hello.nonce).map(|(from, to)| (to, from))
     }
 }
 
