@@ -2,6 +2,7 @@
 //! The suite, by topic. Each test describes what TCP does.
 
 mod addresses;
+mod attacks;
 mod badinput;
 mod basics;
 mod blocking;
@@ -42,6 +43,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         badinput::TESTS,
         random::TESTS,
         stress::TESTS,
+        attacks::TESTS,
         netns::TESTS,
     ];
     groups.into_iter().flatten()
