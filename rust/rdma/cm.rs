@@ -429,12 +429,8 @@ unsafe extern "C" fn listen_handler<L: Listener>(
         return EINVAL.to_errno();
     };
     // SAFETY: The new id is valid.
-    let ((local, peer), dev) = unsafe {
-        (
-            addrs(new),
-            (*new.as_ptr()).route.addr.dev_addr.bound_dev_if,
-        )
-    };
+    let ((local, peer), dev) =
+        unsafe { (addrs(new), (*new.as_ptr()).route.addr.dev_addr.bound_dev_if) };
     let request = Request {
         id: new,
         private,
