@@ -63,12 +63,6 @@ pub(crate) mod differences {
         }
     }
 
-    /// SDP looks for a route in the background; a nonblocking connect() then
-    /// tells of its lack through SO_ERROR.
-    pub(crate) fn routes_in_background(family: Family) -> bool {
-        family == Family::Sdp
-    }
-
     /// 27 and 28 are families of SDP addresses as well as AF_INET and AF_INET6.
     pub(crate) fn takes_sdp_addresses(family: Family) -> bool {
         family == Family::Sdp
