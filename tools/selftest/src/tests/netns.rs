@@ -2,8 +2,8 @@
 //! Network namespaces keep their sockets to themselves.
 
 use crate::harness::{
-    differences, expect, expect_eq, expect_errno, expect_errno_of, skip, tests, Child, Env,
-    Outcome, ANY4, QUIET_MS,
+    differences, expect, expect_errno, expect_errno_of, skip, tests, Child, Env, Outcome, ANY4,
+    QUIET_MS,
 };
 use crate::sys;
 use libc::{ENETUNREACH, POLLIN};
