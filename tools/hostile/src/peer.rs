@@ -42,6 +42,8 @@ pub(crate) struct Peer {
     pub(crate) broken: Option<ffi::ibv_wc_status>,
     /// AbortConn was received: the victim answers nothing any more.
     pub(crate) is_aborted: bool,
+    /// The victim's CM has ended the connection.
+    is_disconnected: bool,
 }
 
 impl Peer {
@@ -73,6 +75,7 @@ impl Peer {
             succeeded: 0,
             broken: None,
             is_aborted: false,
+            is_disconnected: false,
         })
     }
 
@@ -92,14 +95,21 @@ impl Peer {
         Ok(queue.number())
     }
 
+    fn has_room(&self) -> bool {
+        self.queue.as_ref().is_some_and(Queue::has_room)
+    }
+
     /// Whether the connection has ended for us.
     pub(crate) fn is_over(&self) -> bool {
-        self.broken.is_some() || self.is_aborted
+        self.broken.is_some() || self.is_aborted || self.is_disconnected
     }
 
     /// Looks at all completions that there are.
     pub(crate) fn pump(&mut self) -> Result<()> {
-        while let Some((slot, completion)) = self.queue()?.poll()? {
+        while let Some(event) = self.id.channel.next(Duration::ZERO)? {
+            self.is_disconnected |= event.kind == ffi::RDMA_CM_EVENT_DISCONNECTED;
+        }
+        while let Some((slot, completion)) = self.poll()? {
             match completion {
                 Completion::Sent => self.succeeded += 1,
                 Completion::Received(bytes) => {
@@ -118,11 +128,15 @@ impl Peer {
             && !self.is_over()
             && self.credits.wants_update()
             && self.credits.may_send(Body::Data.class(0))
-            && self.queue()?.has_room()
+            && self.has_room()
         {
             self.send_now(Body::Data, &[])?;
         }
         Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<(usize, Completion)>> {
+        self.queue.as_mut().map_or(Ok(None), Queue::poll)
     }
 
     fn received(&mut self, bytes: &[u8]) -> Result<()> {
@@ -172,8 +186,10 @@ impl Peer {
     /// must be sent next, or something in its place.
     pub(crate) fn next(&mut self, body: Body, payload_len: usize) -> Result<Bsdh> {
         let class = body.class(payload_len as u32);
+        // And for a place: whoever waits for it later may send an update before
+        // this message, which then has the wrong number.
         self.until("credits for a message", |p| {
-            p.is_over() || p.credits.may_send(class)
+            p.is_over() || p.credits.may_send(class) && p.has_room()
         })?;
         self.stamp(body, payload_len)
     }
@@ -217,9 +233,9 @@ impl Peer {
 
     /// Sends bytes, unless the connection has ended already.
     pub(crate) fn send_raw(&mut self, bytes: &[u8]) -> Result<()> {
-        self.until("a place in the send queue", |p| {
-            p.is_over() || p.queue.as_ref().is_some_and(Queue::has_room)
-        })?;
+        if !self.has_room() {
+            self.until("a place in the send queue", |p| p.is_over() || p.has_room())?;
+        }
         if self.is_over() {
             return Ok(());
         }
@@ -247,9 +263,10 @@ impl Peer {
     }
 
     /// Waits until the victim's CM has ended the connection.
-    pub(crate) fn await_disconnect(&self) -> Result<()> {
-        self.id
-            .await_kind(ffi::RDMA_CM_EVENT_DISCONNECTED, self.limit)
+    pub(crate) fn await_disconnect(&mut self) -> Result<()> {
+        self.until("the CM's word that the connection has ended", |p| {
+            p.is_disconnected
+        })
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::attacks::Attack;
 use crate::counters::Counters;
 use crate::fail::{expect, Result, Step};
-use crate::session::{normal_connection, Ctx};
+use crate::session::{normal_connection, settle, Ctx};
 use std::process::exit;
 use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::thread;
@@ -38,6 +38,7 @@ pub(crate) fn all(attacks: &[Attack], ctx: &Ctx) -> bool {
 }
 
 fn one(attack: &Attack, ctx: &Ctx) -> Result<()> {
+    settle(ctx)?;
     let before = Counters::read()?;
     (attack.run)(ctx)?;
     normal_connection(ctx).step("a normal connection afterwards")?;

@@ -11,8 +11,10 @@ use crate::sock::Sock;
 use proto_host::proto::hello::{Features, Hello, HelloAck, HELLO_ACK_ROOM, HELLO_ROOM};
 use proto_host::proto::message::Body;
 use std::cell::Cell;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// The port that a Hello names.
 const SRC_PORT: u16 = 4711;
@@ -151,6 +153,7 @@ impl Session {
     }
 
     pub(crate) fn to_listener(ctx: &Ctx, start: &Start) -> Result<Session> {
+        settle(ctx)?;
         let before = Counters::read()?;
         let addr = ctx.fresh();
         let listener = Sock::listen(addr, 8, ctx.limit)?;
@@ -177,6 +180,7 @@ impl Session {
     }
 
     pub(crate) fn from_connector(ctx: &Ctx, start: &Start) -> Result<Session> {
+        settle(ctx)?;
         let before = Counters::read()?;
         let addr = ctx.fresh();
         let listener = Id::new(&Channel::new()?)?;
@@ -242,6 +246,29 @@ impl Session {
                 .all(|(name, _)| allowed.contains(&name.as_str())),
             || format!("counters moved by {moved:?}, allowed are {allowed:?}"),
         )
+    }
+}
+
+/// The sockets that the module has, as its list shows them.
+pub(crate) fn sockets() -> Result<String> {
+    let text = fs::read_to_string("/proc/net/sdp").step("/proc/net/sdp")?;
+    let (_heading, list) = text.split_once('\n').unwrap_or(("", ""));
+    Ok(list.to_owned())
+}
+
+/// Waits until the victims of before are gone: what becomes of them is counted
+/// when it happens. That this comes to an end at all is a test as well.
+pub(crate) fn settle(ctx: &Ctx) -> Result<()> {
+    let end = Instant::now() + ctx.limit * 6;
+    loop {
+        let left = sockets()?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        expect(Instant::now() < end, || {
+            format!("sockets of before do not go away: {left}")
+        })?;
+        sleep(Duration::from_millis(2));
     }
 }
 

@@ -105,7 +105,7 @@ fn refused(ctx: &Ctx, (patch, why): (Patch, Violation)) -> Result<()> {
 
 fn refused_bytes(ctx: &Ctx, ack: &[u8], why: Violation) -> Result<()> {
     let counted = moves(&[("aborted_violation", 1), (&counter(why), 1)]);
-    let (peer, victim) = answered(ctx, ack, libc::EPROTO, &counted)?;
+    let (mut peer, victim) = answered(ctx, ack, libc::EPROTO, &counted)?;
     // The other side must not be left with half a connection.
     peer.await_disconnect()?;
     drop(victim);

@@ -6,9 +6,8 @@ use crate::cm::{Channel, Id};
 use crate::counters::Counters;
 use crate::fail::{expect, Result, Step};
 use crate::ffi;
-use crate::session::{hello, normal_connection, resolved, Ctx, POSTED};
+use crate::session::{hello, normal_connection, resolved, sockets, Ctx, POSTED};
 use crate::sock::Sock;
-use std::fs;
 use std::net::SocketAddrV4;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -35,13 +34,9 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// The time that the module gives a peer to complete a connection.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// The sockets that the module has, without the heading.
-fn sockets() -> Result<usize> {
-    Ok(fs::read_to_string("/proc/net/sdp")
-        .step("/proc/net/sdp")?
-        .lines()
-        .count()
-        .saturating_sub(1))
+/// How many sockets the module has.
+fn count_sockets() -> Result<usize> {
+    Ok(sockets()?.lines().count())
 }
 
 /// The number of a queue pair that does not exist. The CM of the victim takes two
@@ -92,7 +87,7 @@ fn full_backlog(ctx: &Ctx) -> Result<()> {
     await_true("requests beyond the backlog are dropped", ctx.limit, || {
         Ok(before.since("dropped_backlog_full")? > 0)
     })?;
-    let children = sockets()?;
+    let children = count_sockets()?;
     expect(children <= 8, || {
         format!("a backlog of 4 holds {children} sockets")
     })?;
@@ -117,7 +112,7 @@ fn thousand(ctx: &Ctx) -> Result<()> {
     let count = 1000 / ctx.every;
     let addr = ctx.fresh();
     let listener = Sock::listen(addr, 2000, ctx.limit)?;
-    let idle = sockets()?;
+    let idle = count_sockets()?;
     let before = Counters::read()?;
     let ids = half_open(addr, count, ctx.limit)?;
     // The first may have timed out before the last was sent.
@@ -125,7 +120,7 @@ fn thousand(ctx: &Ctx) -> Result<()> {
         Ok(before.since("request_received")? >= count as u64)
     })?;
     await_true("the timer ends all", HANDSHAKE + ctx.limit * 2, || {
-        Ok(sockets()? <= idle)
+        Ok(count_sockets()? <= idle)
     })?;
     let ended = before.since("handshake_timeout")?;
     let no_memory = before.since("refused_no_memory")?;
@@ -146,7 +141,7 @@ fn thousand(ctx: &Ctx) -> Result<()> {
 fn abandoned(ctx: &Ctx) -> Result<()> {
     let addr = ctx.fresh();
     let listener = Sock::listen(addr, 200, ctx.limit)?;
-    let idle = sockets()?;
+    let idle = count_sockets()?;
     let before = Counters::read()?;
     for round in 0..50 {
         let id = resolved(addr, ctx.limit)?;
@@ -158,7 +153,7 @@ fn abandoned(ctx: &Ctx) -> Result<()> {
         drop(id);
     }
     await_true("the victim gives all up", HANDSHAKE + ctx.limit, || {
-        Ok(sockets()? <= idle)
+        Ok(count_sockets()? <= idle)
     })?;
     let illegal = before.since("illegal_transition")?;
     expect(illegal == 0, || {
@@ -174,11 +169,11 @@ fn listener_closed(ctx: &Ctx) -> Result<()> {
     let addr = ctx.fresh();
     let listener = Sock::listen(addr, 64, ctx.limit)?;
     let before = Counters::read()?;
-    let idle = sockets()? - 1;
+    let idle = count_sockets()? - 1;
     let ids = half_open(addr, 20, ctx.limit)?;
     drop(listener);
     await_true("all is given back", HANDSHAKE + ctx.limit, || {
-        Ok(sockets()? <= idle)
+        Ok(count_sockets()? <= idle)
     })?;
     drop(ids);
     let illegal = before.since("illegal_transition")?;

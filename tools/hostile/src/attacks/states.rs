@@ -3,11 +3,10 @@
 
 use super::Attack;
 use crate::counters::moves;
-use crate::fail::{expect, Result, Step};
-use crate::session::{Ctx, Session, Start, POSTED};
+use crate::fail::{expect, Result};
+use crate::session::{sockets, Ctx, Session, Start, POSTED};
 use proto_host::proto::bsdh::Mid;
 use proto_host::proto::message::Body;
-use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -61,7 +60,7 @@ const STUCK: Start = Start {
 fn await_state(ctx: &Ctx, name: &str) -> Result<()> {
     let end = Instant::now() + ctx.limit;
     loop {
-        let text = fs::read_to_string("/proc/net/sdp").step("/proc/net/sdp")?;
+        let text = sockets()?;
         if text
             .lines()
             .any(|line| line.split(' ').nth(2) == Some(name))
