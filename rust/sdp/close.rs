@@ -166,10 +166,12 @@ impl SdpSock {
 }
 
 impl Locked<'_> {
-    /// An orphan whose connection has ended leaves nothing behind.
+    /// An orphan whose connection has ended leaves nothing behind; its port is free at once.
     fn leave_table(&mut self) {
-        if self.stream().torn_down {
+        if matches!(self.stream().state, State::Closed | State::Dead) {
             bind::put_port(self);
+        }
+        if self.stream().torn_down {
             self.free_queues();
         }
     }
@@ -206,9 +208,6 @@ pub(crate) unsafe fn close(sock: &SdpSock, timeo: i64) {
         listening = core::mem::replace(&mut stream.unlisten, 0);
         listening += u32::from(core::mem::replace(&mut stream.cm_listens, false));
         sock.orphan();
-        if locked.stream().state == State::Closed {
-            bind::put_port(&mut locked);
-        }
         locked.leave_table();
     }
     abort_all(pending);
