@@ -41,6 +41,7 @@ use crate::net::errno::{
     EHOSTUNREACH,
     ENETDOWN,
     ENETUNREACH,
+    ENOBUFS,
     EPROTO, //
 };
 use crate::observe::stats::Counter;
@@ -49,6 +50,7 @@ use crate::proto::hello::{
     Hello,
     HelloAck,
     Refusal,
+    BUFS_MIN,
     HELLO_ACK_ROOM, //
 };
 use crate::proto::state::{
@@ -271,7 +273,7 @@ impl Worker<'_> {
                 return Err(ECONNABORTED);
             }
             locked.reserve_receives(SMALL_BYTES)?;
-            let bufs = locked.open_link(link);
+            let bufs = locked.open_link(link)?;
             locked.transition(Event::AddressResolved);
             Hello {
                 features: Features::NONE,
@@ -355,7 +357,7 @@ impl Worker<'_> {
             locked.reserve_receives(SMALL_BYTES)?;
             locked.stream().options = options;
             locked.stream().credits.set_peer_limit(offer.bufs);
-            let bufs = locked.open_link(link);
+            let bufs = locked.open_link(link)?;
             HelloAck {
                 features: offer.features.intersection(Features::NONE),
                 max_adverts: MAX_ADVERTS.min(offer.max_adverts),
@@ -595,12 +597,19 @@ impl Worker<'_> {
 
 impl Locked<'_> {
     /// Takes the queues into use; returns the receives to announce.
-    fn open_link(&mut self, link: Link) -> u16 {
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` without memory for the receives that the protocol demands.
+    fn open_link(&mut self, link: Link) -> Result<u16> {
         self.stream().link = Some(link);
         self.stream().torn_down = false;
         self.refill();
         self.arm();
-        self.stream().credits.announce()
+        match self.stream().credits.announce() {
+            bufs if bufs < BUFS_MIN => Err(ENOBUFS),
+            bufs => Ok(bufs),
+        }
     }
 
     /// Takes the queues out of use, and gives back what is charged for what they hold.
