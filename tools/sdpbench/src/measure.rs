@@ -86,7 +86,7 @@ pub(crate) fn connects(family: Family, address: SocketAddrV4, count: u32) -> io:
 pub(crate) fn idle(family: Family, address: SocketAddrV4, count: usize) -> io::Result<()> {
     let mut held = Vec::with_capacity(count);
     for _ in 0..count {
-        let mut stream = open(family, address, job::HOLD, 0)?;
+        let mut stream = open(family, address, job::KEEP, 0)?;
         stream.read_exact(&mut [0])?;
         held.push(stream);
     }

@@ -14,6 +14,9 @@ pub(crate) mod job {
     pub(crate) const ECHO: u8 = b'E';
     /// Answer with one byte, then wait for the end.
     pub(crate) const HOLD: u8 = b'H';
+    /// Answer with one byte, then keep the connection, without a thread for it:
+    /// what a connection costs shall be told from what a thread costs.
+    pub(crate) const KEEP: u8 = b'K';
 }
 
 /// The first bytes: the job and, little-endian, the length of a message.
@@ -24,21 +27,27 @@ const STACK_BYTES: usize = 64 << 10;
 pub(crate) fn serve(family: Family, address: SocketAddrV4) -> io::Result<()> {
     let listener = sock::listen(family, address)?;
     println!("serving");
+    let mut kept = Vec::new();
     loop {
-        let stream = sock::accept(&listener)?;
+        let mut stream = sock::accept(&listener)?;
+        let mut request = [0; REQUEST_LEN];
+        stream.read_exact(&mut request)?;
+        if request[0] == job::KEEP {
+            stream.write_all(b"!")?;
+            kept.push(stream);
+            continue;
+        }
         thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                if let Err(e) = answer(stream) {
+                if let Err(e) = answer(stream, request) {
                     eprintln!("sdpbench: {e}");
                 }
             })?;
     }
 }
 
-fn answer(mut stream: TcpStream) -> io::Result<()> {
-    let mut request = [0; REQUEST_LEN];
-    stream.read_exact(&mut request)?;
+fn answer(mut stream: TcpStream, request: [u8; REQUEST_LEN]) -> io::Result<()> {
     let [job, a, b, c, d] = request;
     let size = u32::from_le_bytes([a, b, c, d]) as usize;
     match job {
@@ -63,7 +72,7 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
         _ => {
             stream.write_all(b"!")?;
             // The end: a byte that is not there, or a reset.
-            let _ = stream.read(&mut request);
+            let _ = stream.read(&mut [0]);
             Ok(())
         }
     }
