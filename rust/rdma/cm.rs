@@ -198,6 +198,11 @@ const RETRY_COUNT: u8 = 6;
 /// Credits promise posted receives, so "receiver not ready" is a bug and never waited for.
 const RNR_RETRY_COUNT: u8 = 0;
 
+/// How long an acknowledgement may take: 4.096 us times 2 to this power, 2.1 s. What the CM takes by
+/// itself, a quarter of that, is less than a busy peer in software may need, and sending a whole
+/// window again makes it busier.
+const ACK_TIMEOUT: u8 = 19;
+
 impl ConnParam<'_> {
     fn raw(&self) -> bindings::rdma_conn_param {
         bindings::rdma_conn_param {
@@ -274,6 +279,13 @@ impl CmId {
             return Err(ENODEV);
         }
         Ok(device)
+    }
+
+    /// Sets how long the adapter waits for an acknowledgement before it sends again; before the
+    /// queue pair is connected.
+    pub(crate) fn set_ack_timeout(&self) -> Result {
+        // SAFETY: The id is valid.
+        to_result(unsafe { bindings::rdma_set_ack_timeout(self.as_ptr(), ACK_TIMEOUT) })
     }
 
     /// Binds the id to a local address.

@@ -263,6 +263,7 @@ impl Worker<'_> {
 
     fn route_resolved(&mut self) -> Result {
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
+        id.set_ack_timeout()?;
         // SAFETY: `teardown` drops the link before the id, and gives the connection's reference on
         // the socket back after both.
         let link = unsafe { Link::new(id, self.sock) }?;
@@ -338,6 +339,7 @@ impl Worker<'_> {
     fn answer(&mut self) -> Result {
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
         let offer = self.cm.offer.ok_or(ECONNABORTED)?;
+        id.set_ack_timeout()?;
         // SAFETY: As in `route_resolved`.
         let link = unsafe { Link::new(id, self.sock) }?;
         let parent = self
