@@ -72,6 +72,8 @@ pub(crate) enum Want {
     FirstReceive,
     /// The timer ran out.
     Timeout,
+    /// Look whether what was sent has failed.
+    Watch,
     /// Post receives for which there was no memory.
     Refill,
     /// End the CM's listening.
@@ -79,6 +81,9 @@ pub(crate) enum Want {
     /// Give everything back that belongs to the connection.
     Teardown,
 }
+
+/// How long a failed send may go unnoticed by a socket that waits for nothing but messages.
+const WATCH_MS: u32 = 1000;
 
 const WANTS: usize = Want::Teardown as usize + 1;
 
@@ -96,6 +101,7 @@ pub(crate) struct SdpSock {
     pub(super) work: Work,
     bh: BhWork,
     timer: Timer,
+    watch: Timer,
     wants: [Atomic<i32>; WANTS],
     /// Completions came while a system call held the lock; `release_cb` takes care of them.
     deferred: Atomic<i32>,
@@ -144,6 +150,7 @@ impl SdpSock {
             Work::init(&raw mut (*this).work, super::worker::run);
             BhWork::init(&raw mut (*this).bh, super::rx::run_bh);
             Timer::init(&raw mut (*this).timer, super::worker::run_timer);
+            Timer::init(&raw mut (*this).watch, super::worker::run_watch);
             (&raw mut (*this).wants).write([const { Atomic::new(0) }; WANTS]);
             (&raw mut (*this).deferred).write(Atomic::new(0));
             let Ok(()) = pin_init::PinInit::<_, core::convert::Infallible>::__pinned_init(
@@ -314,15 +321,32 @@ impl SdpSock {
 
     /// Starts the socket's timer, or moves it.
     pub(crate) fn start_timer(&self, ms: u32) {
+        self.start(&self.timer, ms);
+    }
+
+    pub(crate) fn stop_timer(&self) {
+        self.stop(&self.timer);
+    }
+
+    /// Has the worker look after some time whether what was sent has failed.
+    pub(crate) fn start_watch(&self) {
+        self.start(&self.watch, WATCH_MS);
+    }
+
+    pub(crate) fn stop_watch(&self) {
+        self.stop(&self.watch);
+    }
+
+    fn start(&self, timer: &Timer, ms: u32) {
         self.inc_ref();
-        if self.timer.start(ms) {
+        if timer.start(ms) {
             // SAFETY: The reference was just taken; the running timer has its own.
             unsafe { Self::dec_ref(self.into()) };
         }
     }
 
-    pub(crate) fn stop_timer(&self) {
-        if self.timer.stop() {
+    fn stop(&self, timer: &Timer) {
+        if timer.stop() {
             // SAFETY: The timer had a reference and does not run any more.
             unsafe { Self::dec_ref(self.into()) };
         }
@@ -374,6 +398,7 @@ pub(super) const WORK_OFFSET: usize = offset_of!(SdpSock, work);
 pub(super) const BH_OFFSET: usize = offset_of!(SdpSock, bh);
 /// A `delayed_work` starts with its `work_struct`.
 pub(super) const TIMER_OFFSET: usize = offset_of!(SdpSock, timer);
+pub(super) const WATCH_OFFSET: usize = offset_of!(SdpSock, watch);
 
 /// Runs `f` in BH context under the lock, or leaves the work to whoever holds it.
 pub(super) fn with_bh_lock(sock: &SdpSock, f: impl FnOnce(&mut Locked<'_>)) {

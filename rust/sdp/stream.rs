@@ -77,6 +77,8 @@ pub(crate) struct Stream {
     pub(crate) asked_for_larger: bool,
     /// The peer owes the answer to that.
     pub(crate) awaits_larger: bool,
+    /// The worker will look after what was sent.
+    pub(crate) watching: bool,
     /// The number of the last message that was not full, while it is in flight.
     pub(crate) small_in_flight: Option<u32>,
     /// Bytes received that the user has not read.
@@ -131,6 +133,7 @@ impl Stream {
             peer_bytes: 0,
             asked_for_larger: false,
             awaits_larger: false,
+            watching: false,
             small_in_flight: None,
             rx: FragQueue::new(),
             compact: None,

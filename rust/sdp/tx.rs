@@ -192,6 +192,7 @@ impl Locked<'_> {
         let result = self.post_wire(wire.get(..len).unwrap_or(&wire), frags, tag);
         match result {
             Ok((number, signal)) => {
+                self.watch_sends();
                 if tag == Tag::Data && payload < self.stream().peer_bytes {
                     self.stream().small_in_flight = Some(number);
                 }
@@ -258,6 +259,30 @@ impl Locked<'_> {
             )
             || !sk.stream_writeable()
             || sk.wmem_queued() > IDLE_BYTES
+    }
+
+    /// Has somebody notice a send that fails while the program waits for an answer.
+    ///
+    /// The notification that is armed then is that of messages received. By the specification a
+    /// failure counts as one, but soft-RoCE does not tell of failed sends.
+    fn watch_sends(&mut self) {
+        if !core::mem::replace(&mut self.stream().watching, true) {
+            self.start_watch();
+        }
+    }
+
+    /// The time of [`Locked::watch_sends`] has come.
+    pub(crate) fn look_after_sends(&mut self) {
+        self.stream().watching = false;
+        self.poll_queue();
+        let in_flight = self
+            .stream()
+            .link
+            .as_ref()
+            .map_or(0, |l| l.sends_in_flight());
+        if in_flight > 0 {
+            self.watch_sends();
+        }
     }
 
     /// Bytes that a program has sent and the peer's adapter does not have yet.

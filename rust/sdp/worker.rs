@@ -24,6 +24,7 @@ use super::sock::{
     SdpSock,
     Want,
     TIMER_OFFSET,
+    WATCH_OFFSET,
     WORK_OFFSET, //
 };
 use super::stream::SMALL_BYTES;
@@ -116,6 +117,15 @@ pub(super) unsafe extern "C" fn run_timer(work: *mut kernel::bindings::work_stru
     sock.want(Want::Timeout);
 }
 
+/// # Safety
+///
+/// Called by the work queue, for the item of a socket.
+pub(super) unsafe extern "C" fn run_watch(work: *mut kernel::bindings::work_struct) {
+    // SAFETY: The item is that of a socket of ours.
+    let sock = unsafe { sock_of(work.cast(), WATCH_OFFSET) };
+    sock.want(Want::Watch);
+}
+
 impl SdpSock {
     /// Starts the set-up of a new child: from now on the worker has its reference and the id.
     pub(crate) fn start_child(child: ARef<Self>, id: CmId, offer: Hello) {
@@ -191,6 +201,9 @@ impl Worker<'_> {
         }
         if self.sock.take_want(Want::Unlisten) {
             self.unlisten();
+        }
+        if self.sock.take_want(Want::Watch) {
+            self.sock.lock().look_after_sends();
         }
         if self.sock.take_want(Want::Timeout) {
             self.timed_out();
@@ -540,6 +553,7 @@ impl Worker<'_> {
     /// Gives back the queues, the id and what is charged for them.
     fn give_back(&mut self) {
         self.sock.stop_timer();
+        self.sock.stop_watch();
         if let Some(id) = &self.cm.id {
             id.disconnect();
         }
@@ -566,6 +580,7 @@ impl Worker<'_> {
             Want::Accept,
             Want::FirstReceive,
             Want::Timeout,
+            Want::Watch,
             Want::Refill,
             Want::Teardown,
         ] {
@@ -573,6 +588,7 @@ impl Worker<'_> {
         }
         *self.sock.events.lock() = KVec::new();
         self.sock.stop_timer();
+        self.sock.stop_watch();
         locked.stream().torn_down = true;
         self.sock.sk().wake_all();
         self.leave(locked);
