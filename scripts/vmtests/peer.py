@@ -64,7 +64,8 @@ def module_unloaded_at_peer(bench):
 @test()
 def receiver_never_reads(bench):
     """The sender is held back, at bounded memory, and goes on afterwards."""
-    size = bench.amount(24 << 20)
+    # Not less on a slow kernel: it must still be under way when the receiver is stopped.
+    size = 24 << 20
     server = bench.stream(bench.b, "listen", 7306, 1, size)
     client = bench.stream(bench.a, "connect", 7306, 1, size)
     wait_for(lambda: "Established" in bench.b.check("cat /proc/net/sdp"), bench.limit(30), "no connection")
