@@ -184,7 +184,7 @@ void sdp_helper_sk_clear_bit(int nr, struct sock *sk)
 void sdp_helper_sk_wake_async(const struct sock *sk, int how, int band);
 void sdp_helper_sk_wake_async(const struct sock *sk, int how, int band)
 {
-	sk_wake_async_rcu(sk, how, band);
+	sk_wake_async(sk, how, band);
 }
 
 void sdp_helper_wake_sock(struct sock *sk, __poll_t events);
