@@ -130,11 +130,13 @@ bool sdp_helper_cancel_delayed_work(struct delayed_work *dwork)
 }
 
 struct workqueue_struct *sdp_helper_alloc_workqueue(const char *name,
-						    unsigned int flags);
+						    unsigned int flags,
+						    int max_active);
 struct workqueue_struct *sdp_helper_alloc_workqueue(const char *name,
-						    unsigned int flags)
+						    unsigned int flags,
+						    int max_active)
 {
-	return alloc_workqueue("%s", flags, 0, name);
+	return alloc_workqueue("%s", flags, max_active, name);
 }
 
 void sdp_helper_rcu_read_lock(void);

@@ -24,6 +24,11 @@ static SLEEPING: Queue = Queue(UnsafeCell::new(ptr::null_mut()));
 /// BH context: completions.
 static BH: Queue = Queue(UnsafeCell::new(ptr::null_mut()));
 
+/// Items that may sleep at a time. Each has a thread, which stays for minutes: without a limit, many
+/// connections that end together would leave as many threads. No item waits for another, but one
+/// may wait for a program that holds its socket's lock: so the limit is not low, either.
+const SLEEPERS: i32 = 512;
+
 impl Queue {
     fn get(&self) -> *mut bindings::workqueue_struct {
         // SAFETY: Only read between `start` and `stop`.
@@ -43,10 +48,12 @@ pub(crate) fn start() -> Result {
         SLEEPING.set(bindings::alloc_workqueue(
             c"ib_sdp".as_char_ptr(),
             bindings::SDP_CONST_WQ_UNBOUND,
+            SLEEPERS,
         ));
         BH.set(bindings::alloc_workqueue(
             c"ib_sdp_bh".as_char_ptr(),
             bindings::SDP_CONST_WQ_BH,
+            0,
         ));
     }
     if SLEEPING.get().is_null() || BH.get().is_null() {
