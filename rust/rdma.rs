@@ -6,4 +6,5 @@
 
 pub(crate) mod cm;
 pub(crate) mod dma;
+mod headers;
 pub(crate) mod link;

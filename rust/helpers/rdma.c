@@ -46,6 +46,22 @@ void sdp_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size,
 	ib_dma_unmap_page(dev, addr, size, direction);
 }
 
+u64 sdp_helper_ib_dma_map_single(struct ib_device *dev, void *cpu_addr,
+				 size_t size, enum dma_data_direction dir);
+u64 sdp_helper_ib_dma_map_single(struct ib_device *dev, void *cpu_addr,
+				 size_t size, enum dma_data_direction dir)
+{
+	return ib_dma_map_single(dev, cpu_addr, size, dir);
+}
+
+void sdp_helper_ib_dma_unmap_single(struct ib_device *dev, u64 addr,
+				    size_t size, enum dma_data_direction dir);
+void sdp_helper_ib_dma_unmap_single(struct ib_device *dev, u64 addr,
+				    size_t size, enum dma_data_direction dir)
+{
+	ib_dma_unmap_single(dev, addr, size, dir);
+}
+
 int sdp_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr);
 int sdp_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr)
 {

@@ -1,7 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When to send, as pure functions: the combining of small sends, and which
-//! work requests report their completion.
+//! When to send, as pure functions: the combining of small sends, how the
+//! stream is cut into messages, and which work requests report their completion.
+
+use super::bsdh::BSDH_LEN_U32;
+
+/// Bytes of payload in the next message of a stream that has `waiting_bytes`
+/// more, to a peer whose receives take `peer_bytes`.
+///
+/// Where more follows than one message takes, a long message leaves room for
+/// its header in the receive's size: it then fills its packets, while one with
+/// a header and 2^n bytes has a packet more for its last few bytes. Soft-RoCE
+/// and adapters alike spend their time by the packet.
+pub const fn message_bytes(waiting_bytes: u32, peer_bytes: u32) -> u32 {
+    if waiting_bytes <= peer_bytes || peer_bytes < LONG_BYTES {
+        peer_bytes
+    } else {
+        peer_bytes.saturating_sub(BSDH_LEN_U32)
+    }
+}
+
+/// A message of so many packets that a shorter last one matters little: two of
+/// the largest packets.
+const LONG_BYTES: u32 = 8192;
 
 /// The last message of a socket's send queue, still open for more bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]

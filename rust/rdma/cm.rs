@@ -192,9 +192,10 @@ pub(crate) struct ConnParam<'a> {
     pub(crate) initiator_depth: u8,
 }
 
-/// How often a lost packet is sent again before the connection is given up: by us, and by the peer
-/// if we connect. Not 7, the most, which soft-RoCE takes for "without end".
-const RETRY_COUNT: u8 = 6;
+/// How often a lost packet is sent again before the adapter gives the connection up: by us, and by
+/// the peer if we connect. The most that there is, which soft-RoCE takes for "without end": so the
+/// end of a connection without answers is not left to the adapter (`look_after_sends`).
+const RETRY_COUNT: u8 = 7;
 /// Credits promise posted receives, so "receiver not ready" is a bug and never waited for.
 const RNR_RETRY_COUNT: u8 = 0;
 

@@ -23,6 +23,76 @@ impl Direction {
     }
 }
 
+/// Maps slab memory.
+///
+/// # Errors
+///
+/// `EIO` if the device cannot reach it.
+///
+/// # Safety
+///
+/// `device` is valid; the memory stays until it is unmapped.
+pub(super) unsafe fn map_single(
+    device: *mut bindings::ib_device,
+    memory: *mut u8,
+    len: usize,
+    direction: Direction,
+) -> Result<u64> {
+    // SAFETY: As the caller promises.
+    unsafe {
+        let addr = bindings::ib_dma_map_single(device.cast(), memory.cast(), len, direction.raw());
+        match bindings::ib_dma_mapping_error(device.cast(), addr) {
+            0 => Ok(addr),
+            _ => Err(EIO),
+        }
+    }
+}
+
+/// Undoes [`map_single`].
+///
+/// # Safety
+///
+/// The arguments are those of the mapping, which exists.
+pub(super) unsafe fn unmap_single(
+    device: *mut bindings::ib_device,
+    addr: u64,
+    len: usize,
+    direction: Direction,
+) {
+    // SAFETY: As the caller promises.
+    unsafe { bindings::ib_dma_unmap_single(device.cast(), addr, len, direction.raw()) };
+}
+
+/// Lets the CPU look at what the adapter wrote, or write what it shall read.
+///
+/// # Safety
+///
+/// The range is part of a mapping in this direction.
+pub(super) unsafe fn sync_for_cpu(
+    device: *mut bindings::ib_device,
+    addr: u64,
+    len: usize,
+    direction: Direction,
+) {
+    // SAFETY: As the caller promises.
+    unsafe { bindings::ib_dma_sync_for_cpu(device.cast(), addr, len, direction.raw()) };
+}
+
+/// Hands a range back to the adapter after the CPU used it.
+///
+/// # Safety
+///
+/// The range is part of a mapping in this direction.
+pub(super) unsafe fn sync_for_device(
+    device: *mut bindings::ib_device,
+    addr: u64,
+    len: usize,
+    direction: Direction,
+) {
+    // SAFETY: As the caller promises.
+    unsafe { bindings::ib_dma_sync_for_device(device.cast(), addr, len, direction.raw()) };
+}
+
 /// A fragment that the adapter may use.
 ///
 /// # Invariants
@@ -96,27 +166,13 @@ impl Mapped {
     /// Lets the CPU look at what the adapter wrote.
     pub(crate) fn sync_for_cpu(&self, offset: u32, len: u32) {
         // SAFETY: The range is part of the mapping.
-        unsafe {
-            bindings::ib_dma_sync_for_cpu(
-                self.device.cast(),
-                self.addr(offset),
-                len as usize,
-                self.direction.raw(),
-            );
-        }
+        unsafe { sync_for_cpu(self.device, self.addr(offset), len as usize, self.direction) };
     }
 
     /// Hands a range back to the adapter after the CPU used it.
     pub(crate) fn sync_for_device(&self, offset: u32, len: u32) {
         // SAFETY: The range is part of the mapping.
-        unsafe {
-            bindings::ib_dma_sync_for_device(
-                self.device.cast(),
-                self.addr(offset),
-                len as usize,
-                self.direction.raw(),
-            );
-        }
+        unsafe { sync_for_device(self.device, self.addr(offset), len as usize, self.direction) };
     }
 
     fn unmap(&mut self) {

@@ -18,6 +18,10 @@ use super::dma::{
     Direction,
     Mapped, //
 };
+use super::headers::{
+    self,
+    Headers, //
+};
 use crate::bindings;
 use crate::mm::frag::Frag;
 use crate::net::errno::{
@@ -25,24 +29,22 @@ use crate::net::errno::{
     EOPNOTSUPP, //
 };
 
-/// Places in the send queue. Providers round up to 2^n - 1 or 2^n; this wastes least.
-pub(crate) const SEND_DEPTH: u32 = 31;
+/// Places in the send queue. Providers round the sizes of queues up to 2^n - 1 or 2^n; with this one
+/// less than [`RECV_DEPTH`], the CQ is of that form, too, and nothing is wasted.
+pub(crate) const SEND_DEPTH: u32 = 14;
 /// Places in the receive queue.
-pub(crate) const RECV_DEPTH: u32 = 31;
-/// Fragments of payload in one message.
-pub(crate) const MAX_FRAGS: usize = 4;
+pub(crate) const RECV_DEPTH: u32 = 15;
+/// Completions: all that may be in the queues, with two to spare.
+const CQ_DEPTH: u32 = SEND_DEPTH + RECV_DEPTH + 2;
+/// Fragments of payload in one message. With the header three entries, which is what soft-RoCE has
+/// in 256 bytes.
+pub(crate) const MAX_FRAGS: usize = 2;
 
 /// Places for what is in the queues. A power of two, so that the numbers, which are taken modulo
 /// this, may overflow.
-const SLOTS: u32 = 32;
-/// The header and the longest body.
-const TX_HEADER: u32 = 64;
-const RX_HEADER: u32 = crate::proto::bsdh::BSDH_LEN_U32;
-/// The headers to send lie in the first half of a page, those received in the second.
-const HALF: u32 = 2048;
+const SLOTS: u32 = headers::PLACES;
 const SEND_FLAG: u64 = 1 << 32;
 
-const _: () = assert!(SLOTS * TX_HEADER <= HALF && SLOTS * RX_HEADER <= HALF);
 const _: () = assert!(SLOTS.is_power_of_two() && SEND_DEPTH <= SLOTS && RECV_DEPTH <= SLOTS);
 
 /// Who is told that there may be completions. Called in any context.
@@ -131,8 +133,7 @@ impl Drop for Verbs {
 /// the buffers any more, then the buffers.
 pub(crate) struct Link {
     verbs: Verbs,
-    tx_headers: Mapped,
-    rx_headers: Mapped,
+    headers: Headers,
     tx: KVec<TxSlot>,
     rx: KVec<Option<Mapped>>,
     lkey: u32,
@@ -185,7 +186,7 @@ impl Link {
         let pd = unsafe { bindings::__ib_alloc_pd(device, 0, c"ib_sdp".as_char_ptr()) };
         verbs.pd = from_err_ptr(pd)?;
         let attr = bindings::ib_cq_init_attr {
-            cqe: SEND_DEPTH + RECV_DEPTH + 2,
+            cqe: CQ_DEPTH,
             ..Default::default()
         };
         // SAFETY: The handlers match the context, which outlives the CQ.
@@ -220,15 +221,8 @@ impl Link {
         // SAFETY: The id holds the new queue pair.
         verbs.qp = unsafe { (*id.as_ptr()).qp };
 
-        let mut page = Frag::alloc(0, bindings::SDP_CONST_GFP_KERNEL)?;
-        let tx_page = page.split_front(HALF);
         // SAFETY: The id, which outlives the link, holds the device.
-        let (tx_headers, rx_headers) = unsafe {
-            (
-                Mapped::new(device, tx_page, Direction::ToDevice)?,
-                Mapped::new(device, page, Direction::FromDevice)?,
-            )
-        };
+        let headers = unsafe { Headers::new(device) }?;
         let mut tx = KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?;
         for _ in 0..SLOTS {
             tx.push(TxSlot::new(), GFP_KERNEL)?;
@@ -241,8 +235,7 @@ impl Link {
         let lkey = unsafe { bindings::ib_pd_local_dma_lkey(verbs.pd.cast()) };
         Ok(Self {
             verbs,
-            tx_headers,
-            rx_headers,
+            headers,
             tx,
             rx,
             lkey,
@@ -269,6 +262,11 @@ impl Link {
     /// Sends that are posted and not reaped.
     pub(crate) fn sends_in_flight(&self) -> u32 {
         self.tx_next.wrapping_sub(self.tx_done)
+    }
+
+    /// The number of the oldest send that is not reaped.
+    pub(crate) fn oldest_send(&self) -> u32 {
+        self.tx_done
     }
 
     /// Sends posted since the last one that reports its completion.
@@ -301,19 +299,18 @@ impl Link {
         tag: Tag,
         signal: bool,
     ) -> Result<u32> {
-        if self.send_room() == 0 || header.len() > TX_HEADER as usize {
+        if self.send_room() == 0 || header.len() > Headers::TX_BYTES {
             return Err(ENOBUFS);
         }
         let number = self.tx_next;
         let index = number % SLOTS;
-        let at = index * TX_HEADER;
-        self.write_header(at, header)?;
+        self.headers.write(index, header);
         let mut sge = [bindings::ib_sge::default(); MAX_FRAGS + 1];
         let mut count = 0;
         self.add_sge(
             &mut sge,
             &mut count,
-            self.tx_headers.addr(at),
+            self.headers.tx_addr(index),
             header.len() as u32,
         )?;
 
@@ -371,20 +368,6 @@ impl Link {
         Ok(())
     }
 
-    fn write_header(&mut self, at: u32, header: &[u8]) -> Result {
-        let frag = self.tx_headers.frag().ok_or(EIO)?;
-        self.tx_headers.sync_for_cpu(at, TX_HEADER);
-        // SAFETY: `at` and the length, at most TX_HEADER, are inside the half page, and the slot
-        // is free: the adapter does not read it.
-        unsafe {
-            let base = bindings::page_address(frag.page().cast()).cast::<u8>();
-            let to = base.add((frag.offset() + at) as usize);
-            ptr::copy_nonoverlapping(header.as_ptr(), to, header.len());
-        }
-        self.tx_headers.sync_for_device(at, TX_HEADER);
-        Ok(())
-    }
-
     /// Posts `frag` as a receive for one message's payload.
     ///
     /// # Errors
@@ -410,8 +393,8 @@ impl Link {
         let index = number % SLOTS;
         let mut sge = [bindings::ib_sge::default(); 2];
         let mut count = 0;
-        let header = self.rx_headers.addr(index * RX_HEADER);
-        self.add_sge(&mut sge, &mut count, header, RX_HEADER)?;
+        let header = self.headers.rx_addr(index);
+        self.add_sge(&mut sge, &mut count, header, Headers::RX_BYTES)?;
         self.add_sge(&mut sge, &mut count, mapped.addr(0), mapped.len())?;
         let mut wr = bindings::ib_recv_wr {
             sg_list: sge.as_mut_ptr(),
@@ -434,15 +417,7 @@ impl Link {
         let index = self.rx_done % SLOTS;
         let mapped = self.rx.get_mut(index as usize)?.take()?;
         self.rx_done = self.rx_done.wrapping_add(1);
-        let at = index * RX_HEADER;
-        self.rx_headers.sync_for_cpu(at, RX_HEADER);
-        let frag = self.rx_headers.frag()?;
-        let header = frag
-            .as_slice()
-            .get(at as usize..(at + RX_HEADER) as usize)?
-            .try_into()
-            .ok()?;
-        Some((header, mapped))
+        Some((self.headers.read(index), mapped))
     }
 
     /// Takes the oldest message out of the send queue, if its number is not after `upto`.

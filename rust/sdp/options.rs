@@ -72,6 +72,10 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
     if matches!(name, TCP_NODELAY | TCP_CORK) {
         locked.flush();
     }
+    // It holds for what waits already.
+    if name == TCP_USER_TIMEOUT && locked.stream().link.is_some() {
+        locked.watch_sends();
+    }
     Ok(())
 }
 

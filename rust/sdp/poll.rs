@@ -26,7 +26,8 @@ pub(crate) fn events(sock: &SdpSock) -> u32 {
     }
     if state != b::TCP_SYN_SENT && state != b::TCP_SYN_RECV {
         let target = sk.rcvlowat(false, i32::MAX as usize);
-        if sock.unread_bytes() as usize >= target {
+        let unread = sock.unread_bytes() as usize;
+        if unread >= target || (unread > 0 && sock.is_starved()) {
             mask |= IN;
         }
         mask |= writable(sock, shutdown);

@@ -52,6 +52,9 @@ use crate::rdma::link::{
 /// is left to another run.
 const ROUNDS: usize = 16;
 
+/// Unread bytes, with what they are charged beyond, that even the smallest buffer holds.
+const LEAST_BUFFER: u32 = 8 * SMALL_BYTES;
+
 /// Receives that only control messages can use: with so few credits the peer sends no payload.
 const CONTROL_RECEIVES: u32 = Class::Payload.min_credits() - 1;
 
@@ -98,6 +101,7 @@ impl Locked<'_> {
         if self.take_completions() > 0 {
             self.refill();
             self.flush();
+            self.wake_reader_if_due();
             self.wake_writer_if_due();
         }
     }
@@ -108,6 +112,16 @@ impl Locked<'_> {
         match &mut self.stream().link {
             Some(link) => link.arm(every),
             None => false,
+        }
+    }
+
+    /// After the refill, which decides whether a poller has to wait for more ([`starved`]).
+    ///
+    /// [`starved`]: super::stream::Stream::starved
+    fn wake_reader_if_due(&mut self) {
+        if core::mem::replace(&mut self.stream().readable, false) {
+            self.stats.inc(Counter::WakeReader);
+            self.sk().wake_reader();
         }
     }
 
@@ -132,7 +146,6 @@ impl Locked<'_> {
             return 0;
         }
         let mut total = 0;
-        let mut readable = false;
         loop {
             let mut batch = [None; POLL_BATCH];
             let n = match &mut self.stream().link {
@@ -146,17 +159,16 @@ impl Locked<'_> {
             for completion in batch.into_iter().flatten() {
                 match completion {
                     Completion::Sent(upto) => self.reap_sent(upto),
-                    Completion::Received(len) => readable |= self.received(len),
+                    Completion::Received(len) => {
+                        let readable = self.received(len);
+                        self.stream().readable |= readable;
+                    }
                     Completion::Failed(status) => self.completion_failed(status),
                 }
             }
         }
         if total > 0 {
             self.stats.add(Counter::Completions, total as u64);
-        }
-        if readable {
-            self.stats.inc(Counter::WakeReader);
-            self.sk().wake_reader();
         }
         total
     }
@@ -262,7 +274,7 @@ impl Locked<'_> {
         if message.payload_len <= truesize / 8 && self.compact(message, &mapped) {
             // Small messages fill the receive buffer, too.
             let in_use = self.sk().rmem() - self.stream().reserve;
-            if in_use <= self.sk().rcvbuf() {
+            if in_use <= self.sk().rcvbuf() || self.may_post_least(mapped.len()) {
                 self.recycle(mapped);
             } else {
                 self.discard(mapped);
@@ -364,9 +376,10 @@ impl Locked<'_> {
                 if posted < IDLE_RECEIVES {
                     self.want(Want::Refill);
                 }
-                return;
+                break;
             }
         }
+        self.stream().starved = self.receives_posted() < IDLE_RECEIVES;
     }
 
     pub(crate) fn receives_posted(&mut self) -> u32 {
@@ -399,11 +412,23 @@ impl Locked<'_> {
         // The least that a connection needs is posted even into the smallest buffer, and when
         // memory is short.
         let in_use = sk.rmem() - stream.reserve;
+        let size = stream.recv_size.bytes;
         if posted < IDLE_RECEIVES {
-            stream.rx.is_empty() || in_use + stream.recv_size.bytes <= sk.rcvbuf()
+            self.may_post_least(0)
         } else {
-            in_use + stream.recv_size.bytes <= sk.rcvbuf() && !memory_is_short()
+            in_use + size <= sk.rcvbuf() && !memory_is_short()
         }
+    }
+
+    /// Whether the least that a connection needs may be posted, beside what waits to be read, with
+    /// `held` bytes of receives in neither. What is posted does not count, and the smallest buffer
+    /// is one for [`LEAST_BUFFER`]: a program that looks for a few bytes more must get them.
+    fn may_post_least(&mut self, held: u32) -> bool {
+        let sk = self.sk();
+        let stream = self.stream();
+        let posted = stream.link.as_ref().map_or(0, |l| l.posted_bytes());
+        let unread = (sk.rmem() - stream.reserve).saturating_sub(posted + held);
+        stream.rx.is_empty() || unread + stream.recv_size.bytes <= sk.rcvbuf().max(LEAST_BUFFER)
     }
 
     /// Charges the least that a connection needs, so that later nothing can take it away.

@@ -83,7 +83,7 @@ pub(crate) enum Want {
 }
 
 /// How long a failed send may go unnoticed by a socket that waits for nothing but messages.
-const WATCH_MS: u32 = 1000;
+pub(super) const WATCH_MS: u32 = 1000;
 
 const WANTS: usize = Want::Teardown as usize + 1;
 
@@ -272,6 +272,13 @@ impl SdpSock {
     pub(crate) fn unread_bytes(&self) -> u32 {
         // SAFETY: A number that is read whole; `Stream` stays where it is while the socket lives.
         unsafe { ptr::read_volatile((*self.stream.get()).rx.bytes_ptr()) }
+    }
+
+    /// Whether little more comes before somebody reads, for poll(), which takes no lock: a reader
+    /// who waits for more must come before.
+    pub(crate) fn is_starved(&self) -> bool {
+        // SAFETY: A flag that is read whole; `Stream` stays where it is while the socket lives.
+        unsafe { ptr::read_volatile(&raw const (*self.stream.get()).starved) }
     }
 
     /// Whether completions wait that a BH could not handle; asked once.

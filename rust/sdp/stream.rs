@@ -15,6 +15,7 @@ use crate::mm::queue::FragQueue;
 use crate::net::addr::Addr;
 use crate::observe::stats::Counter;
 use crate::proto::credits::Credits;
+use crate::proto::hello::BUFS_MIN;
 use crate::proto::state::{
     Event,
     State, //
@@ -26,8 +27,8 @@ pub(crate) const SMALL_BYTES: u32 = 4096;
 /// Payload of a receive when data flows.
 pub(crate) const LARGE_ORDER: u32 = 3;
 pub(crate) const LARGE_BYTES: u32 = SMALL_BYTES << LARGE_ORDER;
-/// Receives posted for an idle connection. Data needs four credits, so this is room for three.
-pub(crate) const IDLE_RECEIVES: u32 = 6;
+/// Receives posted for an idle connection. Data needs four credits, so this is room for two.
+pub(crate) const IDLE_RECEIVES: u32 = BUFS_MIN as u32;
 
 /// What the user has set.
 #[derive(Copy, Clone)]
@@ -61,6 +62,19 @@ pub(crate) struct RecvSize {
     pub(crate) old_left: u32,
 }
 
+/// The worker's looks after what was sent.
+#[derive(Copy, Clone, Default)]
+pub(crate) struct Watch {
+    /// Another look will come.
+    pub(crate) running: bool,
+    /// The oldest message in flight at the last look.
+    pub(crate) oldest: u32,
+    /// Nothing was in flight then: what waits, waited for the peer to make room.
+    pub(crate) held_up: bool,
+    /// Looks that have found the same.
+    pub(crate) looks: u32,
+}
+
 pub(crate) struct Stream {
     pub(crate) state: State,
     pub(crate) credits: Credits,
@@ -77,8 +91,7 @@ pub(crate) struct Stream {
     pub(crate) asked_for_larger: bool,
     /// The peer owes the answer to that.
     pub(crate) awaits_larger: bool,
-    /// The worker will look after what was sent.
-    pub(crate) watching: bool,
+    pub(crate) watch: Watch,
     /// The number of the last message that was not full, while it is in flight.
     pub(crate) small_in_flight: Option<u32>,
     /// Bytes received that the user has not read.
@@ -89,6 +102,11 @@ pub(crate) struct Stream {
     /// Receive memory that stays charged while the connection lives, and what of it is unused now.
     pub(crate) guaranteed: u32,
     pub(crate) reserve: u32,
+    /// Something came for a reader, who is to be woken.
+    pub(crate) readable: bool,
+    /// The buffer leaves room for so few receives that little more will come before somebody reads;
+    /// poll() looks at it without a lock.
+    pub(crate) starved: bool,
     /// Receives to keep posted while memory allows.
     pub(crate) recv_target: u32,
     /// The peer's DisConn was received: end of file behind the queue.
@@ -133,7 +151,7 @@ impl Stream {
             peer_bytes: 0,
             asked_for_larger: false,
             awaits_larger: false,
-            watching: false,
+            watch: Watch::default(),
             small_in_flight: None,
             rx: FragQueue::new(),
             compact: None,
@@ -143,6 +161,8 @@ impl Stream {
             },
             guaranteed: 0,
             reserve: 0,
+            readable: false,
+            starved: false,
             recv_target: IDLE_RECEIVES,
             fin_received: false,
             local: Addr::ANY,

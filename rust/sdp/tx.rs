@@ -4,7 +4,10 @@
 
 use kernel::prelude::*;
 
-use super::sock::Locked;
+use super::sock::{
+    Locked,
+    WATCH_MS, //
+};
 use super::stream::LARGE_BYTES;
 use crate::mm::frag::Frag;
 use crate::net::errno::{
@@ -14,13 +17,15 @@ use crate::net::errno::{
 use crate::observe::stats::Counter;
 use crate::proto::bsdh::{
     Class,
-    BSDH_LEN, //
+    BSDH_LEN,
+    BSDH_LEN_U32, //
 };
 use crate::proto::message::{
     Body,
     MAX_BODY, //
 };
 use crate::proto::policy::{
+    message_bytes,
     push_now,
     signal_now,
     Tail, //
@@ -41,6 +46,13 @@ const CONTROL_PLACES: u32 = 3;
 /// Bytes that may stay in the send queue of a connection that does nothing: their completions are
 /// noticed with whatever comes next.
 const IDLE_BYTES: u32 = 65536;
+
+/// How long the peer's adapter may take to acknowledge the oldest message, some seconds more than
+/// an adapter with [`crate::rdma::cm`]'s settings tries.
+const UNANSWERED_MS: u32 = 20_000;
+/// The least of it that a program can ask for: an adapter sends a lost packet again after some two
+/// seconds, and may lose that, too.
+const LEAST_UNANSWERED_MS: u32 = 7000;
 
 impl Locked<'_> {
     /// Sends all that may be sent now: control messages, data, the end of the stream, credits.
@@ -90,6 +102,9 @@ impl Locked<'_> {
                     Counter::CreditStall
                 };
                 self.stats.inc(stalled_on);
+                if self.stream().options.user_timeout_ms > 0 {
+                    self.watch_sends();
+                }
                 return;
             }
             let mut frags = [const { None }; MAX_FRAGS];
@@ -105,7 +120,7 @@ impl Locked<'_> {
         let stream = self.stream();
         push_now(Tail {
             waiting_bytes: stream.tx.bytes(),
-            full_bytes: stream.peer_bytes,
+            full_bytes: message_bytes(stream.tx.bytes(), stream.peer_bytes),
             small_in_flight: stream.small_in_flight.is_some(),
             nodelay: stream.options.nodelay || stream.pending.disconn,
             cork: stream.options.cork && !stream.pending.disconn,
@@ -129,7 +144,7 @@ impl Locked<'_> {
     fn cut_message(&mut self, frags: &mut [Option<Frag>; MAX_FRAGS]) -> u32 {
         let stream = self.stream();
         let max_frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
-        let full = stream.peer_bytes;
+        let full = message_bytes(stream.tx.bytes(), stream.peer_bytes);
         let mut bytes = 0;
         for place in frags.iter_mut().take(max_frags) {
             if bytes >= full {
@@ -193,7 +208,10 @@ impl Locked<'_> {
         match result {
             Ok((number, signal)) => {
                 self.watch_sends();
-                if tag == Tag::Data && payload < self.stream().peer_bytes {
+                // One that is nearly full is not small, nor one that had to end with its fragments.
+                let stream = self.stream();
+                let small = stream.tx.is_empty() && payload + BSDH_LEN_U32 < stream.peer_bytes;
+                if tag == Tag::Data && small {
                     self.stream().small_in_flight = Some(number);
                 }
                 self.stats.sent(header.mid);
@@ -261,28 +279,48 @@ impl Locked<'_> {
             || sk.wmem_queued() > IDLE_BYTES
     }
 
-    /// Has somebody notice a send that fails while the program waits for an answer.
+    /// Has somebody notice a send that fails, or is not acknowledged, while the program waits.
     ///
     /// The notification that is armed then is that of messages received. By the specification a
-    /// failure counts as one, but soft-RoCE does not tell of failed sends.
-    fn watch_sends(&mut self) {
-        if !core::mem::replace(&mut self.stream().watching, true) {
+    /// failure counts as one, but soft-RoCE does not tell of failed sends; and how often an adapter
+    /// tries is up to the side that connected, and may be without end.
+    pub(crate) fn watch_sends(&mut self) {
+        if !core::mem::replace(&mut self.stream().watch.running, true) {
             self.start_watch();
         }
     }
 
     /// The time of [`Locked::watch_sends`] has come.
     pub(crate) fn look_after_sends(&mut self) {
-        self.stream().watching = false;
+        self.stream().watch.running = false;
         self.poll_queue();
-        let in_flight = self
-            .stream()
-            .link
-            .as_ref()
-            .map_or(0, |l| l.sends_in_flight());
-        if in_flight > 0 {
-            self.watch_sends();
+        let user_timeout_ms = self.stream().options.user_timeout_ms.unsigned_abs();
+        // As for TCP, the user's limit is also one for a peer that leaves no room.
+        let due = user_timeout_ms > 0 && self.data_is_due();
+        let stream = self.stream();
+        let Some(link) = &stream.link else { return };
+        let held_up = link.sends_in_flight() == 0;
+        if stream.state == State::Dead || (held_up && !due) {
+            stream.watch.looks = 0;
+            return;
         }
+        let limit_ms = match (user_timeout_ms, held_up) {
+            (0, _) => UNANSWERED_MS,
+            (ms, true) => ms,
+            // Shorter than this, one lost packet would be the end.
+            (ms, false) => ms.max(LEAST_UNANSWERED_MS),
+        };
+        let (oldest, watch) = (link.oldest_send(), &mut stream.watch);
+        if (watch.oldest, watch.held_up) != (oldest, held_up) {
+            (watch.oldest, watch.held_up, watch.looks) = (oldest, held_up, 0);
+        }
+        watch.looks += 1;
+        // The first look may have come right after the send.
+        if (watch.looks - 1).saturating_mul(WATCH_MS) >= limit_ms {
+            self.stats.inc(Counter::TimedOut);
+            return self.fail(Event::Timeout, ETIMEDOUT);
+        }
+        self.watch_sends();
     }
 
     /// Bytes that a program has sent and the peer's adapter does not have yet.

@@ -4,6 +4,7 @@
 
 use proptest::prelude::*;
 use proto_host::proto::policy::{
+    message_bytes,
     push_now,
     signal_now,
     Tail, //
@@ -104,6 +105,22 @@ proptest! {
         }
         let empty = Tail { waiting_bytes: 0, ..tail };
         prop_assert!(!push_now(empty));
+    }
+
+    /// Every byte goes, in messages that the peer's receives take; and the long
+    /// ones before the last fill their packets, whatever the packets' size.
+    #[test]
+    fn a_stream_is_cut_to_fit(bytes in 0_u32..1 << 20, order in 9_u32..20, odd in 0_u32..99) {
+        let peer_bytes = (1 << order) + odd;
+        let mut left = bytes;
+        while left > 0 {
+            let full = message_bytes(left, peer_bytes);
+            prop_assert!(full <= peer_bytes && full > peer_bytes - 17);
+            if left > full && order >= 13 && odd == 0 {
+                prop_assert_eq!((full + 16) % 4096, 0);
+            }
+            left -= left.min(full);
+        }
     }
 
     /// However many are posted, a free slot is at most a quarter away.
