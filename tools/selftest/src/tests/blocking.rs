@@ -24,6 +24,10 @@ tests!("blocking";
     recv_timeout_with_waitall,
     send_timeout,
     rcvlowat,
+    rcvlowat_beyond_the_buffer,
+    peek_into_the_smallest_buffer,
+    user_timeout_of_a_full_peer,
+    user_timeout_of_a_quiet_peer,
     unread_and_unsent_counts,
     reader_slower_than_writer,
     buffer_sizes_change_under_way,
@@ -211,6 +215,61 @@ fn rcvlowat(env: &Env) -> Outcome {
     remote.shutdown(libc::SHUT_WR)?;
     expect_eq(sock.poll(POLLIN, -1)?, POLLIN, "poll at the end")?;
     expect_eq(sock.recv(&mut [0; 1000], 0)?, 7, "the rest")
+}
+
+/// poll() offers what fills the buffer, although the program wants to wait for more.
+fn rcvlowat_beyond_the_buffer(env: &Env) -> Outcome {
+    let (sock, remote) = env.own_pair()?;
+    fill(&remote, env.seed)?;
+    sock.set_int(SOL_SOCKET, SO_RCVLOWAT, i32::MAX)?;
+    expect_eq(sock.poll(POLLIN, -1)?, POLLIN, "poll with a full buffer")?;
+    expect(
+        sock.recv(&mut [0; 1000], MSG_DONTWAIT)? > 0,
+        "nothing there",
+    )
+}
+
+/// A program may look for a few bytes more, however small its buffer is.
+fn peek_into_the_smallest_buffer(env: &Env) -> Outcome {
+    let (sock, other) = env.own_pair()?;
+    sock.set_int(SOL_SOCKET, libc::SO_RCVBUF, 1)?;
+    other.set_int(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    let span = Span::new(env.seed, 0, 20);
+    let bytes = span.to_vec();
+    for byte in bytes.chunks(1) {
+        other.send(byte, 0)?;
+    }
+    let mut buf = [0; 20];
+    let flags = libc::MSG_PEEK | libc::MSG_WAITALL;
+    expect_eq(sock.recv(&mut buf, flags)?, 20, "peeked")?;
+    expect_eq(buf.to_vec(), bytes, "the bytes")?;
+    receive(&sock, span)
+}
+
+/// A peer that reads nothing counts as one that does not answer.
+fn user_timeout_of_a_full_peer(env: &Env) -> Outcome {
+    let (sock, _other) = env.own_pair()?;
+    sock.set_int(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 2000)?;
+    let start = Instant::now();
+    fill(&sock, env.seed)?;
+    eventually("the end", || sock.poll(libc::POLLERR, 200), |&p| p != 0)?;
+    let error = sock.get_int(SOL_SOCKET, libc::SO_ERROR)?;
+    expect_eq(error, libc::ETIMEDOUT, "SO_ERROR")?;
+    expect(start.elapsed() >= Duration::from_millis(1900), "too early")
+}
+
+/// What the program itself holds back is not the peer's fault.
+fn user_timeout_of_a_quiet_peer(env: &Env) -> Outcome {
+    let (sock, other) = env.own_pair()?;
+    sock.set_int(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 500)?;
+    sock.send(b"first", 0)?;
+    sock.send(b"held", libc::MSG_MORE)?;
+    std::thread::sleep(Duration::from_secs(4));
+    expect_eq(sock.get_int(SOL_SOCKET, libc::SO_ERROR)?, 0, "SO_ERROR")?;
+    sock.send(b"last", 0)?;
+    let mut buf = [0; 13];
+    expect_eq(other.recv(&mut buf, libc::MSG_WAITALL)?, 13, "received")?;
+    expect_eq(&buf, b"firstheldlast", "the bytes")
 }
 
 /// SIOCINQ and SIOCOUTQ.
