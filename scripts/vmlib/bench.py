@@ -116,8 +116,11 @@ class Bench:
             result = vm.run("rmmod ib_sdp")
             last[:] = [result.output]
             return result.ok or "not currently loaded" in result.output
-        wait_for(done, self.limit(seconds), f"{vm.name}: rmmod ib_sdp is still refused; "
-                 f"sockets:\n{vm.run('head -n 20 /proc/net/sdp').output}\nlast answer: {''.join(last)}")
+        try:
+            wait_for(done, self.limit(seconds), f"{vm.name}: rmmod ib_sdp is still refused")
+        except Failure as failure:
+            sockets = vm.run("head -n 20 /proc/net/sdp").output
+            raise Failure(f"{failure}; sockets:\n{sockets}\nlast answer: {''.join(last)}") from None
 
     def load(self, vm):
         vm.check("modprobe ib_sdp")

@@ -23,6 +23,8 @@ SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144, MIB]
 # LD_PRELOAD turns the sockets of a program into rsockets.
 PRELOAD = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 IDLE = 1000
+# Connections whose allocations are traced.
+FEW = 50
 
 
 class Figure:
@@ -191,46 +193,89 @@ def memory_of(vm):
             re.findall(r"^(\w+):\s+(\d+) kB$", vm.check("cat /proc/meminfo"), re.MULTILINE)}
     areas = [int(size) for size in re.findall(r"^\S+\s+(\d+) (?:rxe_|do_mmap_info|vmalloc_user).*$",
                                               vm.check("cat /proc/vmallocinfo"), re.MULTILINE)]
-    return {"all": info["MemTotal"] - info["MemFree"], "slab": info["Slab"],
+    # Free pages that a processor keeps for itself are not in MemFree.
+    kept = sum(int(pages) for pages in re.findall(r"^\s+count:\s+(\d+)$", vm.check("cat /proc/zoneinfo"), re.MULTILINE))
+    return {"all": info["MemTotal"] - info["MemFree"] - 4096 * kept, "slab": info["Slab"],
             "programs": info["AnonPages"] + info["PageTables"] + info["KernelStack"],
             # Each area has a guard page that costs no memory.
             "queues": sum(areas) - 4096 * len(areas)}
+
+
+def slabs_of_ours(bench, servers):
+    """Bytes of a connection on each side in the socket's own cache and in what
+    the module has from kmalloc: the kernel's trace names who asked for it."""
+    tracing = "/sys/kernel/tracing"
+    for vm in bench.vms:
+        vm.check(f"mountpoint -q {tracing} || mount -t tracefs tracefs {tracing}; cd {tracing} && echo 20000 >buffer_size_kb && echo >trace &&"
+                 " echo 1 >events/kmem/kmalloc/enable && echo 1 >events/kmem/kfree/enable")
+    job = hold(bench, servers, FEW)
+    found = []
+    for vm in bench.vms:
+        trace = vm.check(f"cd {tracing} && echo 0 >events/kmem/enable &&"
+                         " grep -E 'kmalloc: .*ib_sdp\\]|kfree:' trace; echo >trace")
+        live = {}
+        for line in trace.splitlines():
+            event, pointer = re.search(r" (kmalloc|kfree): .*ptr=(\S+)", line).groups()
+            if event == "kmalloc":
+                live[pointer] = int(re.search(r"bytes_alloc=(\d+)", line)[1])
+            else:
+                live.pop(pointer, None)
+        cache = re.search(r"^SDP\s+\d+\s+\d+\s+\d+\s+(\d+)\s+(\d+)", vm.check("cat /proc/slabinfo"), re.MULTILINE)
+        found.append(sum(live.values()) / FEW + int(cache[2]) * 4096 / int(cache[1]))
+    job.kill()
+    job.wait(60)
+    return found
+
+
+def hold(bench, servers, count):
+    """A program that holds idle connections."""
+    job = bench.a.spawn(f"{servers.prefix('sdp')} idle {count}")
+    end = time.monotonic() + 600
+    while not job.lines and not job.ended.is_set() and time.monotonic() < end:
+        time.sleep(0.5)
+    if not job.output.startswith("ready"):
+        job.kill()
+        raise VmError(f"{count} connections did not come about: {job.output}")
+    time.sleep(3)
+    return job
+
+
+def wait_for_no_sockets(bench):
+    end = time.monotonic() + 120
+    while any(len(vm.check("cat /proc/net/sdp").splitlines()) > 1 for vm in bench.vms) and time.monotonic() < end:
+        time.sleep(1)
+    time.sleep(3)
 
 
 def memory(bench):
     """A thousand idle connections that have moved one byte each way."""
     heading(f"Memory of an idle connection: KiB each, over {IDLE} connections")
     with Servers(bench) as servers:
-        # The first connection pays for what all share.
+        # The first connections pay for what all share.
         servers.measure("sdp", "connect", "connect 20")
-        time.sleep(3)
-        before = [memory_of(vm) for vm in bench.vms]
-        job = bench.a.spawn(f"{servers.prefix('sdp')} idle {IDLE}")
-        end = time.monotonic() + 600
-        while not job.lines and not job.ended.is_set() and time.monotonic() < end:
-            time.sleep(0.5)
-        if not job.output.startswith("ready"):
-            job.kill()
-            raise VmError(f"{IDLE} connections did not come about: {job.output}")
-        time.sleep(3)
+        ours = slabs_of_ours(bench, servers)
+    wait_for_no_sockets(bench)
+    before = [memory_of(vm) for vm in bench.vms]
+    with Servers(bench) as servers:
+        job = hold(bench, servers, IDLE)
         during = [memory_of(vm) for vm in bench.vms]
         job.kill()
         job.wait(60)
-    end = time.monotonic() + 120
-    while any(len(vm.check("cat /proc/net/sdp").splitlines()) > 1 for vm in bench.vms) and time.monotonic() < end:
-        time.sleep(1)
-    time.sleep(3)
+    wait_for_no_sockets(bench)
     after = [memory_of(vm) for vm in bench.vms]
-    print(f"  {'':<34}{'connecting side':>18}{'accepting side':>18}")
+    print(f"  {'':<42}{'connecting side':>18}{'accepting side':>18}")
 
     def row(title, values):
-        print(f"  {title:<34}" + "".join(f"{value / IDLE / 1024:>18.1f}" for value in values))
-    grown = [{name: d[name] - b[name] for name in d} for b, d in zip(before, during)]
-    row("all, less the programs' own", [g["all"] - g["programs"] for g in grown])
+        print(f"  {title:<42}" + "".join(f"{value / 1024:>18.1f}" for value in values))
+    grown = [{name: (d[name] - b[name]) / IDLE for name in d} for b, d in zip(before, during)]
+    rest = [g["all"] - g["programs"] - g["queues"] - g["slab"] for g in grown]
+    row("all, less the programs' own (aim: 64)", [g["all"] - g["programs"] for g in grown])
     row("  soft-RoCE's queues (vmalloc)", [g["queues"] for g in grown])
-    row("  slabs, ours and the provider's", [g["slab"] for g in grown])
-    row("  the rest: receive buffers", [g["all"] - g["programs"] - g["queues"] - g["slab"] for g in grown])
-    row("still in use after the last close", [a["all"] - b["all"] for a, b in zip(after, before)])
+    row("  other slabs: the CM, soft-RoCE, the file", [g["slab"] - own for g, own in zip(grown, ours)])
+    row("  ours (aim: 32)", [own + pages for own, pages in zip(ours, rest)])
+    row("    slabs: the socket and its tables", ours)
+    row("    the rest: receive buffers", rest)
+    row("still in use after the last close", [(a["all"] - b["all"]) / IDLE for a, b in zip(after, before)])
 
 
 PARTS = {"raw": raw, "sizes": sizes, "setup": setup, "counters": counters, "memory": memory}
