@@ -4,3 +4,4 @@
 
 pub(crate) mod frag;
 pub(crate) mod queue;
+pub(crate) mod user;

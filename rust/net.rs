@@ -9,6 +9,7 @@ pub(crate) mod netns;
 pub(crate) mod ops;
 pub(crate) mod route;
 pub(crate) mod sock;
+mod sockopt;
 pub(crate) mod work;
 
 use kernel::prelude::*;

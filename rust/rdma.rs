@@ -8,3 +8,4 @@ pub(crate) mod cm;
 pub(crate) mod dma;
 mod headers;
 pub(crate) mod link;
+pub(crate) mod receive;

@@ -17,6 +17,7 @@ pub(crate) mod rx;
 pub(crate) mod send;
 pub(crate) mod sock;
 pub(crate) mod stream;
+pub(crate) mod turn;
 pub(crate) mod tx;
 pub(crate) mod worker;
 

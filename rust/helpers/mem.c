@@ -6,6 +6,8 @@
 #include <linux/percpu.h>
 #include <linux/percpu_counter.h>
 #include <linux/rcupdate.h>
+#include <linux/sched/signal.h>
+#include <linux/uaccess.h>
 #include <linux/uio.h>
 #include <linux/workqueue.h>
 
@@ -173,6 +175,24 @@ size_t sdp_helper_iov_iter_count(const struct iov_iter *i);
 size_t sdp_helper_iov_iter_count(const struct iov_iter *i)
 {
 	return iov_iter_count(i);
+}
+
+void sdp_helper_pagefault_disable(void);
+void sdp_helper_pagefault_disable(void)
+{
+	pagefault_disable();
+}
+
+void sdp_helper_pagefault_enable(void);
+void sdp_helper_pagefault_enable(void)
+{
+	pagefault_enable();
+}
+
+bool sdp_helper_fatal_signal_pending(void);
+bool sdp_helper_fatal_signal_pending(void)
+{
+	return fatal_signal_pending(current);
 }
 
 size_t sdp_helper_copy_from_iter(void *addr, size_t bytes, struct iov_iter *i);

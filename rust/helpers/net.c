@@ -394,6 +394,18 @@ int sdp_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size)
 	return copy_from_sockptr(dst, src, size);
 }
 
+sockptr_t sdp_helper_kernel_sockptr(void *p);
+sockptr_t sdp_helper_kernel_sockptr(void *p)
+{
+	return KERNEL_SOCKPTR(p);
+}
+
+void sdp_helper_set_custom_sockopt(struct socket *sock);
+void sdp_helper_set_custom_sockopt(struct socket *sock)
+{
+	set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);
+}
+
 int sdp_helper_put_user_int(int val, int __user *to);
 int sdp_helper_put_user_int(int val, int __user *to)
 {

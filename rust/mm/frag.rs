@@ -4,9 +4,13 @@
 
 use core::ptr::NonNull;
 
-use kernel::bindings::page;
+use kernel::bindings::{
+    iov_iter,
+    page, //
+};
 use kernel::prelude::*;
 
+use super::user;
 use crate::bindings;
 
 /// Bytes in a page (or compound page) that this value holds a reference on.
@@ -125,23 +129,16 @@ impl Frag {
         len
     }
 
-    /// Copies the bytes into `iter`; returns how many it took (fewer after a fault).
-    pub(crate) fn copy_to_iter(
-        &self,
-        skip: u32,
-        len: u32,
-        iter: *mut kernel::bindings::iov_iter,
-    ) -> u32 {
+    /// Copies `len` bytes behind the first `skip` into `iter`; returns how many, fewer where a page
+    /// of the program's is missing.
+    ///
+    /// # Safety
+    ///
+    /// `iter` is a valid destination.
+    pub(crate) unsafe fn copy_to_iter(&self, skip: u32, len: u32, iter: *mut iov_iter) -> u32 {
         let len = len.min(self.len.saturating_sub(skip));
-        // SAFETY: The range is inside the page, and the caller's iterator is valid.
-        let n = unsafe {
-            bindings::copy_page_to_iter(
-                self.page.as_ptr().cast(),
-                (self.offset + skip) as usize,
-                len as usize,
-                iter,
-            )
-        };
+        // SAFETY: The range is inside the page; the caller vouches for the iterator.
+        let n = unsafe { user::copy_to_iter(self.page, self.offset + skip, len as usize, iter) };
         // At most `len`.
         n as u32
     }

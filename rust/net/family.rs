@@ -14,6 +14,7 @@ use super::addr::{
 };
 use super::ops;
 use super::sock::Sk;
+use super::sockopt;
 use crate::bindings;
 use crate::net::errno::{
     EAFNOSUPPORT,
@@ -69,8 +70,8 @@ pub(super) static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
     accept: Some(ops::accept_sk),
     ioctl: Some(ops::ioctl_sk),
     shutdown: Some(ops::shutdown),
-    setsockopt: Some(ops::setsockopt),
-    getsockopt: Some(ops::getsockopt),
+    setsockopt: Some(sockopt::setsockopt),
+    getsockopt: Some(sockopt::getsockopt),
     release_cb: Some(ops::release_cb),
     unhash: Some(ops::unhash),
     get_port: Some(ops::get_port),
@@ -221,6 +222,7 @@ unsafe fn create(
             return ENOMEM.to_errno();
         }
         (*socket).ops = SOCKET_OPS.get();
+        bindings::set_custom_sockopt(socket.cast());
         bindings::sock_init_data(socket, sk);
         (*sk).sk_protocol = PROTOCOL;
         SdpSock::init(sk);

@@ -23,15 +23,11 @@ use crate::bindings::{
     sockaddr_unsized,
     socket, //
 };
-use crate::net::errno::{
-    EAFNOSUPPORT,
-    ENOPROTOOPT, //
-};
+use crate::net::errno::EAFNOSUPPORT;
 use crate::sdp::sock::SdpSock;
 use crate::sdp::{
     self,
     accept,
-    options,
     poll as sdp_poll, //
 };
 
@@ -50,7 +46,7 @@ unsafe fn of<'a>(socket: *mut socket) -> &'a SdpSock {
     unsafe { SdpSock::from_raw((*socket).sk) }
 }
 
-fn code(result: Result) -> i32 {
+pub(super) fn code(result: Result) -> i32 {
     errno(result.map(|()| 0))
 }
 
@@ -184,6 +180,7 @@ pub(super) unsafe extern "C" fn accept(
         };
         let locked = child.lock();
         bindings::__inet_accept(socket, new, child.sk().as_ptr());
+        bindings::set_custom_sockopt(new.cast());
         drop(locked);
         accept::into_raw(child);
     }
@@ -418,83 +415,6 @@ pub(super) unsafe extern "C" fn ioctl_sk(sk: *mut sock, cmd: i32, out: *mut i32)
             Err(e) => e.to_errno(),
         }
     }
-}
-
-/// # Safety
-///
-/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
-/// valid objects of ours, in the context and with the locks that the core documents.
-pub(super) unsafe extern "C" fn setsockopt(
-    sk: *mut sock,
-    level: i32,
-    name: i32,
-    value: bindings::sockptr_t,
-    len: u32,
-) -> i32 {
-    // SAFETY: The core passes a socket of ours.
-    unsafe {
-        match level as u32 {
-            bindings::SOL_TCP => code(options::set(SdpSock::from_raw(sk), name, value, len)),
-            bindings::SOL_IP => bindings::ip_setsockopt(sk, level, name, value, len),
-            bindings::SOL_IPV6 if name == bindings::IPV6_ADDRFORM as i32 => ENOPROTOOPT.to_errno(),
-            bindings::SOL_IPV6 if SdpSock::from_raw(sk).sk().is_v6() => {
-                bindings::ipv6_setsockopt(sk, level, name, value, len)
-            }
-            _ => ENOPROTOOPT.to_errno(),
-        }
-    }
-}
-
-/// # Safety
-///
-/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
-/// valid objects of ours, in the context and with the locks that the core documents.
-pub(super) unsafe extern "C" fn getsockopt(
-    sk: *mut sock,
-    level: i32,
-    name: i32,
-    value: *mut kernel::ffi::c_char,
-    len: *mut i32,
-) -> i32 {
-    // SAFETY: The core passes a socket of ours, and pointers of the program's.
-    unsafe {
-        match level as u32 {
-            bindings::SOL_TCP => code(get_int(SdpSock::from_raw(sk), name, value, len)),
-            bindings::SOL_IP => bindings::ip_getsockopt(sk, level, name, value, len),
-            bindings::SOL_IPV6 if SdpSock::from_raw(sk).sk().is_v6() => {
-                bindings::ipv6_getsockopt(sk, level, name, value, len)
-            }
-            _ => ENOPROTOOPT.to_errno(),
-        }
-    }
-}
-
-/// Hands an option's value to the program, cut to the length that it has room for.
-///
-/// # Safety
-///
-/// `to` and `len` are pointers of the program's.
-unsafe fn get_int(
-    sock: &SdpSock,
-    name: i32,
-    to: *mut kernel::ffi::c_char,
-    len: *mut i32,
-) -> Result {
-    let mut room = 0;
-    // SAFETY: The helpers check the program's pointers.
-    unsafe {
-        to_result(bindings::get_user_int(&raw mut room, len))?;
-        let n = usize::try_from(room)
-            .map_err(|_| EINVAL)?
-            .min(size_of::<i32>());
-        let value = options::get(sock, name)?;
-        to_result(bindings::put_user_int(n as i32, len))?;
-        let left = bindings::copy_to_user(to.cast(), (&raw const value).cast(), n);
-        if left != 0 {
-            return Err(EFAULT);
-        }
-    }
-    Ok(())
 }
 
 /// A system call gives the lock back: completions that came meanwhile are handled first.

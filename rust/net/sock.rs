@@ -390,6 +390,11 @@ impl Sk {
         unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_IO as i32, b::POLL_OUT as i32) };
     }
 
+    /// Wakes who waits in a system call, for no event that a program could see.
+    pub(crate) fn wake_waiters(self) {
+        self.wake(0);
+    }
+
     fn wake(self, events: u32) {
         // SAFETY: The object is valid.
         unsafe { bindings::wake_sock(self.0.cast(), events) };

@@ -103,6 +103,8 @@ counters! {
     NoSendMemory => "no_send_memory",
     /// Calls that met a bad user pointer.
     UserFault => "user_fault",
+    /// Copies that waited for a page of the program's.
+    FaultedIn => "faulted_in",
     /// Work requests that the provider refused to take.
     PostFailed => "post_failed",
     /// Completions with an error.

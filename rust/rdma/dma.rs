@@ -2,6 +2,10 @@
 
 //! DMA mappings of page fragments.
 
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ptr;
+
 use kernel::prelude::*;
 
 use crate::bindings;
@@ -93,24 +97,42 @@ pub(super) unsafe fn sync_for_device(
     unsafe { bindings::ib_dma_sync_for_device(device.cast(), addr, len, direction.raw()) };
 }
 
+/// The direction of a [`Mapped`] fragment, as a type: a mapping has no place for it.
+pub(crate) trait Way {
+    const DIRECTION: Direction;
+}
+
+/// To be sent.
+pub(crate) enum Outgoing {}
+
+/// To be received into.
+pub(crate) enum Incoming {}
+
+impl Way for Outgoing {
+    const DIRECTION: Direction = Direction::ToDevice;
+}
+
+impl Way for Incoming {
+    const DIRECTION: Direction = Direction::FromDevice;
+}
+
 /// A fragment that the adapter may use.
 ///
 /// # Invariants
 ///
-/// `addr` is a mapping of `len` bytes of `frag` for `device`, which exists while the mapping does:
-/// a connection's id, which goes last, holds it.
-pub(crate) struct Mapped {
-    frag: Option<Frag>,
+/// `addr` is a mapping of all of `frag` for `device`, which exists while the mapping does: a
+/// connection's id, which goes last, holds it.
+pub(crate) struct Mapped<W: Way> {
+    frag: Frag,
     addr: u64,
-    len: u32,
-    direction: Direction,
     device: *mut bindings::ib_device,
+    way: PhantomData<W>,
 }
 
 // SAFETY: A mapping may be used and undone on any CPU.
-unsafe impl Send for Mapped {}
+unsafe impl<W: Way> Send for Mapped<W> {}
 
-impl Mapped {
+impl<W: Way> Mapped<W> {
     /// Maps all of `frag`.
     ///
     /// # Errors
@@ -120,20 +142,15 @@ impl Mapped {
     /// # Safety
     ///
     /// `device` outlives the mapping.
-    pub(crate) unsafe fn new(
-        device: *mut bindings::ib_device,
-        frag: Frag,
-        direction: Direction,
-    ) -> Result<Self> {
-        let len = frag.len();
+    pub(crate) unsafe fn new(device: *mut bindings::ib_device, frag: Frag) -> Result<Self> {
         // SAFETY: The page is valid and the range inside it.
         let addr = unsafe {
             bindings::ib_dma_map_page(
                 device.cast(),
                 frag.page().cast(),
                 frag.offset() as usize,
-                len as usize,
-                direction.raw(),
+                frag.len() as usize,
+                W::DIRECTION.raw(),
             )
         };
         // SAFETY: The device is valid.
@@ -142,63 +159,68 @@ impl Mapped {
         }
         // INVARIANT: Just mapped.
         Ok(Self {
-            frag: Some(frag),
+            frag,
             addr,
-            len,
-            direction,
             device,
+            way: PhantomData,
         })
     }
 
-    /// The address for a scatter entry, `offset` bytes into the fragment.
-    pub(crate) fn addr(&self, offset: u32) -> u64 {
-        self.addr.wrapping_add(offset.into())
+    /// The address for a scatter entry.
+    pub(crate) fn addr(&self) -> u64 {
+        self.addr
     }
 
     pub(crate) fn len(&self) -> u32 {
-        self.len
+        self.frag.len()
     }
 
-    pub(crate) fn frag(&self) -> Option<&Frag> {
-        self.frag.as_ref()
+    pub(crate) fn frag(&self) -> &Frag {
+        &self.frag
     }
 
-    /// Lets the CPU look at what the adapter wrote.
-    pub(crate) fn sync_for_cpu(&self, offset: u32, len: u32) {
+    /// Lets the CPU look at the first `len` bytes that the adapter wrote.
+    pub(crate) fn sync_for_cpu(&self, len: u32) {
+        let len = len.min(self.len()) as usize;
         // SAFETY: The range is part of the mapping.
-        unsafe { sync_for_cpu(self.device, self.addr(offset), len as usize, self.direction) };
+        unsafe { sync_for_cpu(self.device, self.addr, len, W::DIRECTION) };
     }
 
-    /// Hands a range back to the adapter after the CPU used it.
-    pub(crate) fn sync_for_device(&self, offset: u32, len: u32) {
-        // SAFETY: The range is part of the mapping.
-        unsafe { sync_for_device(self.device, self.addr(offset), len as usize, self.direction) };
+    /// Hands all of it back to the adapter after the CPU used it.
+    pub(crate) fn sync_for_device(&self) {
+        // SAFETY: The range is the mapping.
+        unsafe { sync_for_device(self.device, self.addr, self.len() as usize, W::DIRECTION) };
     }
 
-    fn unmap(&mut self) {
-        // SAFETY: By the type invariant, with the fragment as the sign that it still is mapped.
+    /// Undoes the mapping and returns the fragment.
+    pub(crate) fn into_frag(self) -> Frag {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: It is never used again, nor dropped, so that the fragment has one owner.
+        unsafe {
+            this.unmap();
+            ptr::read(&this.frag)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The adapter does not use the mapping any more, nor does anybody after this.
+    unsafe fn unmap(&mut self) {
+        // SAFETY: By the type invariant it is mapped.
         unsafe {
             bindings::ib_dma_unmap_page(
                 self.device.cast(),
                 self.addr,
-                self.len as usize,
-                self.direction.raw(),
+                self.len() as usize,
+                W::DIRECTION.raw(),
             );
         }
     }
-
-    /// Undoes the mapping and returns the fragment.
-    pub(crate) fn into_frag(mut self) -> Option<Frag> {
-        let frag = self.frag.take()?;
-        self.unmap();
-        Some(frag)
-    }
 }
 
-impl Drop for Mapped {
+impl<W: Way> Drop for Mapped<W> {
     fn drop(&mut self) {
-        if self.frag.is_some() {
-            self.unmap();
-        }
+        // SAFETY: Whoever posted it drops it after the completion or after the queue pair.
+        unsafe { self.unmap() };
     }
 }

@@ -15,12 +15,17 @@ use kernel::prelude::*;
 
 use super::cm::CmId;
 use super::dma::{
-    Direction,
-    Mapped, //
+    Mapped,
+    Outgoing, //
 };
 use super::headers::{
     self,
     Headers, //
+};
+use super::receive::{
+    Receive,
+    MAX_PARTS,
+    PART_BYTES, //
 };
 use crate::bindings;
 use crate::mm::frag::Frag;
@@ -82,7 +87,7 @@ pub(crate) enum Tag {
 }
 
 struct TxSlot {
-    frags: [Option<Mapped>; MAX_FRAGS],
+    frags: [Option<Mapped<Outgoing>>; MAX_FRAGS],
     payload: u32,
     tag: Tag,
 }
@@ -135,7 +140,7 @@ pub(crate) struct Link {
     verbs: Verbs,
     headers: Headers,
     tx: KVec<TxSlot>,
-    rx: KVec<Option<Mapped>>,
+    rx: KVec<Option<Receive>>,
     lkey: u32,
     device: *mut bindings::ib_device,
     /// Numbers of the next send to post and of the oldest that is not reaped.
@@ -147,6 +152,8 @@ pub(crate) struct Link {
     rx_next: u32,
     rx_done: u32,
     max_frags: usize,
+    /// Fragments that a receive may have.
+    max_parts: usize,
 }
 
 // SAFETY: All of it may be used from any thread; the socket lock serialises.
@@ -175,6 +182,7 @@ impl Link {
             return Err(EOPNOTSUPP);
         }
         let max_frags = MAX_FRAGS.min(send_sge as usize - 1);
+        let max_parts = MAX_PARTS.min(recv_sge as usize - 1);
         let mut verbs = Verbs {
             id: id.as_ptr(),
             qp: ptr::null_mut(),
@@ -209,7 +217,7 @@ impl Link {
                 max_send_wr: SEND_DEPTH,
                 max_recv_wr: RECV_DEPTH,
                 max_send_sge: max_frags as u32 + 1,
-                max_recv_sge: 2,
+                max_recv_sge: max_parts as u32 + 1,
                 ..Default::default()
             },
             sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
@@ -246,6 +254,7 @@ impl Link {
             rx_next: 0,
             rx_done: 0,
             max_frags,
+            max_parts,
         })
     }
 
@@ -321,9 +330,9 @@ impl Link {
         for (place, frag) in places.zip(frags.iter_mut()) {
             let Some(frag) = frag.take() else { break };
             // SAFETY: The id, which outlives the link, holds the device.
-            let mapped = unsafe { Mapped::new(device, frag, Direction::ToDevice)? };
+            let mapped = unsafe { Mapped::new(device, frag)? };
             let entry = sge.get_mut(count).ok_or(ENOBUFS)?;
-            entry.addr = mapped.addr(0);
+            entry.addr = mapped.addr();
             entry.length = mapped.len();
             entry.lkey = lkey;
             count += 1;
@@ -368,56 +377,67 @@ impl Link {
         Ok(())
     }
 
-    /// Posts `frag` as a receive for one message's payload.
+    /// The most bytes that a receive may have.
+    pub(crate) fn max_receive(&self) -> u32 {
+        self.max_parts as u32 * PART_BYTES
+    }
+
+    /// Posts a receive for `bytes` of one message's payload, at most [`Link::max_receive`].
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` without a place; else what the provider or the mapping returns.
-    pub(crate) fn post_receive(&mut self, frag: Frag) -> Result {
+    /// `ENOBUFS` without a place, `ENOMEM`; else what the provider or the mapping returns.
+    pub(crate) fn post_receive(&mut self, bytes: u32, gfp: bindings::gfp_t) -> Result {
         // SAFETY: The id, which outlives the link, holds the device.
-        let mapped = unsafe { Mapped::new(self.device, frag, Direction::FromDevice)? };
-        self.post_mapped(mapped)
+        let receive = unsafe { Receive::new(self.device, bytes, gfp)? };
+        self.post(receive)
     }
 
     /// Posts a receive that was just used up again.
-    pub(crate) fn repost(&mut self, mapped: Mapped) -> Result {
-        mapped.sync_for_device(0, mapped.len());
-        self.post_mapped(mapped)
+    ///
+    /// # Errors
+    ///
+    /// As [`Link::post_receive`].
+    pub(crate) fn repost(&mut self, receive: Receive) -> Result {
+        receive.sync_for_device();
+        self.post(receive)
     }
 
-    fn post_mapped(&mut self, mapped: Mapped) -> Result {
+    fn post(&mut self, receive: Receive) -> Result {
         if self.recv_room() == 0 {
             return Err(ENOBUFS);
         }
         let number = self.rx_next;
         let index = number % SLOTS;
-        let mut sge = [bindings::ib_sge::default(); 2];
+        let mut sge = [bindings::ib_sge::default(); MAX_PARTS + 1];
         let mut count = 0;
         let header = self.headers.rx_addr(index);
         self.add_sge(&mut sge, &mut count, header, Headers::RX_BYTES)?;
-        self.add_sge(&mut sge, &mut count, mapped.addr(0), mapped.len())?;
+        for part in receive.parts() {
+            self.add_sge(&mut sge, &mut count, part.addr(), part.len())?;
+        }
         let mut wr = bindings::ib_recv_wr {
             sg_list: sge.as_mut_ptr(),
-            num_sge: 2,
+            num_sge: count as i32,
             ..Default::default()
         };
         wr.__bindgen_anon_1.wr_id = number.into();
         // SAFETY: The queue pair is valid; the buffer stays in its place until it is taken out.
         to_result(unsafe { bindings::ib_post_recv(self.verbs.qp.cast(), (&raw const wr).cast()) })?;
-        *self.rx.get_mut(index as usize).ok_or(ENOBUFS)? = Some(mapped);
+        *self.rx.get_mut(index as usize).ok_or(ENOBUFS)? = Some(receive);
         self.rx_next = number.wrapping_add(1);
         Ok(())
     }
 
     /// Takes the oldest receive out, after [`Completion::Received`], with the message's header.
-    pub(crate) fn take_receive(&mut self) -> Option<([u8; 16], Mapped)> {
+    pub(crate) fn take_receive(&mut self) -> Option<([u8; 16], Receive)> {
         if self.receives_posted() == 0 {
             return None;
         }
         let index = self.rx_done % SLOTS;
-        let mapped = self.rx.get_mut(index as usize)?.take()?;
+        let receive = self.rx.get_mut(index as usize)?.take()?;
         self.rx_done = self.rx_done.wrapping_add(1);
-        Some((self.headers.read(index), mapped))
+        Some((self.headers.read(index), receive))
     }
 
     /// Takes the oldest message out of the send queue, if its number is not after `upto`.
@@ -441,7 +461,7 @@ impl Link {
 
     /// Bytes of the receives that are posted.
     pub(crate) fn posted_bytes(&self) -> u32 {
-        self.rx.iter().flatten().map(Mapped::len).sum()
+        self.rx.iter().flatten().map(Receive::len).sum()
     }
 
     /// Bytes of payload in the send queue.

@@ -10,6 +10,7 @@ use super::sock::{
     SdpSock, //
 };
 use crate::bindings;
+use crate::mm::user::Access;
 use crate::net::errno::ENOTCONN;
 use crate::net::sock::{
     intr_errno,
@@ -81,7 +82,12 @@ pub(crate) unsafe fn recvmsg(
 impl Locked<'_> {
     fn recv_all(&mut self, recv: &mut Recv) -> Result {
         loop {
-            self.copy_out(recv)?;
+            self.await_turn(Access::Write, recv.timeo)?;
+            if let Some(missing) = self.copy_out(recv) {
+                // SAFETY: The caller of `recvmsg` vouches for the iterator; we have the turn.
+                unsafe { self.fault_in(recv.iter, missing, Access::Write)? };
+                continue;
+            }
             if recv.copied >= recv.target || recv.copied >= recv.len {
                 return Ok(());
             }
@@ -128,46 +134,41 @@ impl Locked<'_> {
         Ok(false)
     }
 
-    /// Copies what the queue has.
-    fn copy_out(&mut self, recv: &mut Recv) -> Result {
+    /// Copies what the queue has; returns how many bytes of the program's memory are missing, if it
+    /// ends because of them.
+    fn copy_out(&mut self, recv: &mut Recv) -> Option<usize> {
         if recv.is(bindings::MSG_PEEK) {
             return self.peek(recv);
         }
         while recv.copied < recv.len {
             let want = (recv.len - recv.copied).min(u32::MAX as usize) as u32;
-            let Some(front) = self.stream().rx.front() else {
-                break;
-            };
+            let front = self.stream().rx.front()?;
             let want = want.min(front.len());
             let got = if recv.is(bindings::MSG_TRUNC) {
                 want
             } else {
-                front.copy_to_iter(0, want, recv.iter)
+                // SAFETY: The caller of `recvmsg` vouches for the iterator.
+                unsafe { front.copy_to_iter(0, want, recv.iter) }
             };
-            if got == 0 {
-                self.stats.inc(Counter::UserFault);
-                return Err(EFAULT);
-            }
             recv.copied += got as usize;
-            if let Some(truesize) = self.stream().rx.consume(got) {
-                self.release_receive(truesize);
+            if got > 0 {
+                if let Some(truesize) = self.stream().rx.consume(got) {
+                    self.release_receive(truesize);
+                }
             }
             if got < want {
-                self.stats.inc(Counter::UserFault);
-                return Err(EFAULT);
+                return Some((want - got) as usize);
             }
         }
-        Ok(())
+        None
     }
 
     /// Copies what lies behind the bytes that this call has already copied, and takes nothing.
-    fn peek(&mut self, recv: &mut Recv) -> Result {
+    fn peek(&mut self, recv: &mut Recv) -> Option<usize> {
         let mut skip = recv.copied;
         let count = self.stream().rx.len();
         for i in 0..count {
-            let Some(frag) = self.stream().rx.get(i) else {
-                break;
-            };
+            let frag = self.stream().rx.get(i)?;
             let len = frag.len() as usize;
             if skip >= len {
                 skip -= len;
@@ -177,15 +178,15 @@ impl Locked<'_> {
             if want == 0 {
                 break;
             }
-            let got = frag.copy_to_iter(skip as u32, want as u32, recv.iter) as usize;
+            // SAFETY: The caller of `recvmsg` vouches for the iterator.
+            let got = unsafe { frag.copy_to_iter(skip as u32, want as u32, recv.iter) } as usize;
             recv.copied += got;
             if got < want {
-                self.stats.inc(Counter::UserFault);
-                return Err(EFAULT);
+                return Some(want - got);
             }
             skip = 0;
         }
-        Ok(())
+        None
     }
 
     /// Posts new receives for what was read, and looks at the CQ once more.

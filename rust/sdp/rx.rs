@@ -41,11 +41,15 @@ use crate::proto::state::{
     State, //
 };
 use crate::proto::violation::Violation;
-use crate::rdma::dma::Mapped;
 use crate::rdma::link::{
     Completion,
     POLL_BATCH,
     RECV_DEPTH, //
+};
+use crate::rdma::receive::{
+    Receive,
+    MAX_PARTS,
+    PART_BYTES, //
 };
 
 /// How often the CQ is looked at again because something came while it was armed, before the rest
@@ -195,34 +199,31 @@ impl Locked<'_> {
 
     /// Handles one message; returns whether a reader should be woken.
     fn received(&mut self, len: u32) -> bool {
-        let Some((header, mapped)) = self.stream().link.as_mut().and_then(|l| l.take_receive())
+        let Some((header, receive)) = self.stream().link.as_mut().and_then(|l| l.take_receive())
         else {
             return false;
         };
         if self.stream().state == State::Dead {
-            self.discard(mapped);
+            self.discard(receive);
             return false;
         }
         if self.stream().state == State::HelloReceived && self.transition(Event::FirstReceive) {
             self.want(Want::FirstReceive);
         }
         self.count_down_old_receives();
-        match self.check(&header, &mapped, len) {
-            Ok(message) => self.handle(&message, mapped),
+        match self.check(&header, &receive, len) {
+            Ok(message) => self.handle(&message, receive),
             Err(why) => {
-                self.discard(mapped);
+                self.discard(receive);
                 self.violated(why);
                 true
             }
         }
     }
 
-    fn check(&mut self, header: &[u8], mapped: &Mapped, len: u32) -> Result<Message, Violation> {
-        mapped.sync_for_cpu(0, len.min(mapped.len()));
-        let rest = mapped
-            .frag()
-            .and_then(|frag| frag.as_slice().get(..MAX_BODY))
-            .unwrap_or(&[]);
+    fn check(&mut self, header: &[u8], receive: &Receive, len: u32) -> Result<Message, Violation> {
+        receive.sync_for_cpu(len);
+        let rest = receive.front().get(..MAX_BODY).unwrap_or(&[]);
         let message = Message::decode(header, rest, len)?;
         let stream = self.stream();
         // The peer knows at most what it was told, so that one who keeps rule C1 has as much here.
@@ -236,11 +237,11 @@ impl Locked<'_> {
         Ok(message)
     }
 
-    fn handle(&mut self, message: &Message, mapped: Mapped) -> bool {
+    fn handle(&mut self, message: &Message, receive: Receive) -> bool {
         self.stats.received(message.hdr.mid);
         match message.body {
             Body::Data if message.payload_len > 0 => {
-                self.take_payload(message, mapped);
+                self.take_payload(message, receive);
                 return true;
             }
             Body::Data => self.stats.inc(Counter::CreditUpdateReceived),
@@ -254,61 +255,64 @@ impl Locked<'_> {
             _ => self.violated(Violation::UnexpectedMid),
         }
         // The receive of a message without payload is posted again at once (rule C2).
-        self.recycle(mapped);
+        self.recycle(receive);
         message.hdr.mid == crate::proto::bsdh::Mid::DisConn
     }
 
-    fn take_payload(&mut self, message: &Message, mapped: Mapped) {
+    fn take_payload(&mut self, message: &Message, receive: Receive) {
         if self.sk().is_orphan() {
             // Nobody will read it: TCP answers with a reset.
-            self.discard(mapped);
+            self.discard(receive);
             return self.abort(ECONNRESET);
         }
-        let truesize = mapped.len();
+        let truesize = receive.len();
         self.stats.add(Counter::RxBytes, message.payload_len.into());
         // A reader that does not come must not make the peer's credits grow.
         if self.stream().credits.peer_has_left() < Class::Payload.min_credits() {
             let target = self.stream().recv_target;
             self.stream().recv_target = (target * 2).min(RECV_DEPTH);
         }
-        if message.payload_len <= truesize / 8 && self.compact(message, &mapped) {
+        let short = (truesize / 8).min(SMALL_BYTES);
+        if message.payload_len <= short && self.compact(message, &receive) {
             // Small messages fill the receive buffer, too.
             let in_use = self.sk().rmem() - self.stream().reserve;
-            if in_use <= self.sk().rcvbuf() || self.may_post_least(mapped.len()) {
-                self.recycle(mapped);
+            if in_use <= self.sk().rcvbuf() || self.may_post_least(receive.len()) {
+                self.recycle(receive);
             } else {
-                self.discard(mapped);
+                self.discard(receive);
             }
             return;
         }
-        let Some(mut frag) = mapped.into_frag() else {
-            return;
-        };
-        frag.skip(message.payload_offset);
-        frag.truncate(message.payload_len);
-        // `refill` has reserved the place.
-        if self.stream().rx.push(frag, truesize).is_err() {
-            self.release_receive(truesize);
-            self.stats.inc(Counter::NoReceiveMemory);
-            self.send_abort();
-            self.fail(Event::Abort, ENOBUFS);
+        let mut unused = truesize;
+        for frag in receive
+            .into_payload(message.payload_offset, message.payload_len)
+            .into_iter()
+            .flatten()
+        {
+            let charge = unused.min(PART_BYTES);
+            unused -= charge;
+            // `refill` has reserved the place.
+            if self.stream().rx.push(frag, charge).is_err() {
+                self.release_receive(charge + unused);
+                self.stats.inc(Counter::NoReceiveMemory);
+                self.send_abort();
+                return self.fail(Event::Abort, ENOBUFS);
+            }
         }
+        self.release_receive(unused);
     }
 
     /// Copies a short payload behind the last one, so that its large buffer is free again.
-    fn compact(&mut self, message: &Message, mapped: &Mapped) -> bool {
+    fn compact(&mut self, message: &Message, receive: &Receive) -> bool {
         let len = message.payload_len;
         let offset = message.payload_offset as usize;
-        let Some(bytes) = mapped
-            .frag()
-            .and_then(|f| f.as_slice().get(offset..offset + len as usize))
-        else {
+        let Some(bytes) = receive.front().get(offset..offset + len as usize) else {
             return false;
         };
-        // The receives that are posted need their places besides.
+        // The receives that are posted need their places besides, and so will this one.
         let (_, flags) = self.gfp();
-        let posted = self.receives_posted() as usize;
-        if self.stream().rx.reserve(2 * posted + 2, flags).is_err() {
+        let places = MAX_PARTS * (self.receives_posted() as usize + 1);
+        if self.stream().rx.reserve(places + 1, flags).is_err() {
             return false;
         }
         let room = self.stream().compact.as_ref().map_or(0, Frag::len);
@@ -341,17 +345,17 @@ impl Locked<'_> {
     }
 
     /// Posts a receive again that holds nothing of the stream.
-    fn recycle(&mut self, mapped: Mapped) {
+    fn recycle(&mut self, receive: Receive) {
         let stream = self.stream();
-        if mapped.len() != stream.recv_size.bytes {
-            self.discard(mapped);
+        if receive.len() != stream.recv_size.bytes {
+            self.discard(receive);
             return;
         }
         let Some(link) = stream.link.as_mut() else {
-            return self.discard(mapped);
+            return self.discard(receive);
         };
-        let truesize = mapped.len();
-        match link.repost(mapped) {
+        let truesize = receive.len();
+        match link.repost(receive) {
             Ok(()) => {
                 stream.credits.posted(1);
                 self.stats.inc(Counter::RecvPosted);
@@ -363,8 +367,8 @@ impl Locked<'_> {
         }
     }
 
-    fn discard(&mut self, mapped: Mapped) {
-        self.release_receive(mapped.len());
+    fn discard(&mut self, receive: Receive) {
+        self.release_receive(receive.len());
     }
 
     /// Posts receives up to the target, as far as the receive buffer and the memory allow.
@@ -470,7 +474,6 @@ impl Locked<'_> {
     fn post_one(&mut self) -> Result {
         let (gfp, flags) = self.gfp();
         let size = self.stream().recv_size.bytes;
-        // A place for its payload, and one for a compacted one.
         let posted = self.receives_posted() as usize;
         // What the connection cannot do without is worth some effort.
         let gfp = if posted < IDLE_RECEIVES as usize {
@@ -478,14 +481,14 @@ impl Locked<'_> {
         } else {
             gfp | bindings::SDP_CONST___GFP_NORETRY
         };
-        self.stream().rx.reserve(2 * posted + 2, flags)?;
+        self.stream().rx.reserve(MAX_PARTS * (posted + 1), flags)?;
         if !self.charge_receive(size) {
             return Err(ENOBUFS);
         }
-        let result = Frag::alloc((size / SMALL_BYTES).trailing_zeros(), gfp).and_then(|frag| {
-            let link = self.stream().link.as_mut().ok_or(ENOTCONN)?;
-            link.post_receive(frag)
-        });
+        let result = match &mut self.stream().link {
+            Some(link) => link.post_receive(size, gfp),
+            None => Err(ENOTCONN),
+        };
         if let Err(e) = result {
             self.release_receive(size);
             return Err(e);
@@ -501,15 +504,16 @@ impl Locked<'_> {
         let stream = self.stream();
         stream.recv_target = RECV_DEPTH;
         let now = stream.recv_size.bytes;
-        if now < LARGE_BYTES
-            && wanted >= LARGE_BYTES
-            && affordable >= LARGE_BYTES
-            && !memory_is_short()
-            && self.reserve_receives(LARGE_BYTES).is_ok()
-        {
-            let stream = self.stream();
-            stream.recv_size.bytes = LARGE_BYTES;
-            stream.recv_size.old_left = stream.link.as_ref().map_or(0, |l| l.receives_posted());
+        let most = stream.link.as_ref().map_or(0, |l| l.max_receive());
+        let larger = [LARGE_BYTES, PART_BYTES]
+            .into_iter()
+            .find(|&size| size <= wanted.min(affordable).min(most));
+        if let Some(size) = larger.filter(|&size| size > now) {
+            if !memory_is_short() && self.reserve_receives(size).is_ok() {
+                let stream = self.stream();
+                stream.recv_size.bytes = size;
+                stream.recv_size.old_left = stream.link.as_ref().map_or(0, |l| l.receives_posted());
+            }
         }
         let stream = self.stream();
         if stream.recv_size.old_left == 0 {

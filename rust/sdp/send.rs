@@ -13,15 +13,28 @@ use super::sock::{
 };
 use crate::bindings;
 use crate::mm::frag::Frag;
+use crate::mm::user::{
+    self,
+    Access, //
+};
 use crate::net::errno::{
     ENOBUFS,
     EOPNOTSUPP, //
 };
 use crate::net::sock::Sk;
 use crate::observe::stats::Counter;
+use crate::proto::bsdh::BSDH_LEN_U32;
+use crate::rdma::link::MAX_FRAGS;
 
 /// Fragments in the send queue up to which the task's page is used.
 const FRAGS_FROM_TASK: usize = 16;
+
+/// What a page's share of a long stream leaves unused, so that whole pages make whole messages: each
+/// leaves room for its header ([`crate::proto::policy::message_bytes`]).
+const HEADER_SHARE: u32 = BSDH_LEN_U32 / MAX_FRAGS as u32;
+
+/// What is faulted in at a time: about what is copied at a time.
+const FAULT_BYTES: usize = 32768;
 
 /// One call of sendmsg().
 struct Send {
@@ -82,12 +95,17 @@ impl Locked<'_> {
         self.poll_queue();
         self.stream().more = send.flags & bindings::MSG_MORE != 0;
         while remaining(send) > 0 {
+            self.await_turn(Access::Read, send.timeo)?;
             self.check_sendable()?;
             if !self.sk().stream_memory_free() {
                 self.wait_memory(send)?;
                 continue;
             }
             match self.copy_some(send) {
+                // SAFETY: The caller of `sendmsg` vouches for the iterator; we have the turn.
+                Ok(0) => unsafe {
+                    self.fault_in(send.iter, remaining(send).min(FAULT_BYTES), Access::Read)?;
+                },
                 Ok(n) => {
                     send.copied += n;
                     if self.stream().tx.bytes() >= self.stream().peer_bytes {
@@ -152,7 +170,8 @@ impl Locked<'_> {
         unsafe { bindings::sk_page_frag(sk.cast()) }.cast()
     }
 
-    /// Copies as much as fits into the current page; returns how much.
+    /// Copies as much as fits into the current page; returns how much, 0 if the program's page is
+    /// missing.
     fn copy_some(&mut self, send: &mut Send) -> Result<usize> {
         let sk = self.sk();
         self.stream()
@@ -170,18 +189,22 @@ impl Locked<'_> {
             (pfrag, at.page, at.offset, at.size - at.offset)
         };
         let page = NonNull::new(page).ok_or(ENOBUFS)?;
-        let want = remaining(send).min(room as usize).min(sk.sndbuf() as usize);
+        let left = remaining(send);
+        let stream = self.stream();
+        let room = if stream.tx.bytes() as usize + left > stream.peer_bytes as usize {
+            room - HEADER_SHARE.min(room / 2)
+        } else {
+            room
+        };
+        let want = left.min(room as usize).min(sk.sndbuf() as usize);
         if !sk.wmem_schedule(want as u32) {
             return Err(ENOBUFS);
         }
         // SAFETY: The page has `room` bytes at `offset` that nobody else uses; the iterator is
-        // valid. May fault and sleep.
-        let copied = unsafe {
-            bindings::copy_page_from_iter(page.as_ptr().cast(), offset as usize, want, send.iter)
-        };
+        // valid.
+        let copied = unsafe { user::copy_from_iter(page, offset, want, send.iter) };
         if copied == 0 {
-            self.stats.inc(Counter::UserFault);
-            return Err(EFAULT);
+            return Ok(0);
         }
         let len = copied as u32;
         // SAFETY: As above; the bytes are ours from now on.

@@ -458,6 +458,17 @@ impl<'a> Locked<'a> {
         }
     }
 
+    /// Gives the lock back while `f` runs. Only for the owner of the lock (process context).
+    pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        let sk = self.sock.sk().as_ptr();
+        // SAFETY: The lock is held by a system call, and taken again below.
+        unsafe { bindings::release_sock(sk) };
+        let result = f();
+        // SAFETY: The object is valid.
+        unsafe { bindings::lock_sock(sk.cast()) };
+        result
+    }
+
     /// Gives the lock back, sleeps until woken or for `timeo` jiffies, and takes it again.
     ///
     /// Returns the time left. Only for the owner of the lock (process context).

@@ -9,6 +9,7 @@ use super::sock::{
     Locked,
     SdpSock, //
 };
+use super::turn::Turns;
 use crate::bindings;
 use crate::mm::frag::Frag;
 use crate::mm::queue::FragQueue;
@@ -21,12 +22,15 @@ use crate::proto::state::{
     State, //
 };
 use crate::rdma::link::Link;
+use crate::rdma::receive::{
+    MAX_PARTS,
+    PART_BYTES, //
+};
 
 /// Payload of a receive while a connection is idle: one page.
 pub(crate) const SMALL_BYTES: u32 = 4096;
 /// Payload of a receive when data flows.
-pub(crate) const LARGE_ORDER: u32 = 3;
-pub(crate) const LARGE_BYTES: u32 = SMALL_BYTES << LARGE_ORDER;
+pub(crate) const LARGE_BYTES: u32 = MAX_PARTS as u32 * PART_BYTES;
 /// Receives posted for an idle connection. Data needs four credits, so this is room for two.
 pub(crate) const IDLE_RECEIVES: u32 = BUFS_MIN as u32;
 
@@ -109,6 +113,7 @@ pub(crate) struct Stream {
     pub(crate) starved: bool,
     /// Receives to keep posted while memory allows.
     pub(crate) recv_target: u32,
+    pub(crate) turns: Turns,
     /// The peer's DisConn was received: end of file behind the queue.
     pub(crate) fin_received: bool,
     pub(crate) local: Addr,
@@ -164,6 +169,7 @@ impl Stream {
             readable: false,
             starved: false,
             recv_target: IDLE_RECEIVES,
+            turns: Turns::default(),
             fin_received: false,
             local: Addr::ANY,
             peer: Addr::ANY,

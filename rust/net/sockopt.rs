@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! setsockopt() and getsockopt(), by level.
+//!
+//! The core copies some values from the program while it holds the socket lock. A program may make
+//! such a copy wait as long as it likes (userfaultfd), and with it all who need the lock: so the
+//! value is copied before, for every level.
+
+use core::mem::size_of;
+
+use kernel::error::to_result;
+use kernel::prelude::*;
+
+use super::ops::code;
+use crate::bindings::{
+    self,
+    sock,
+    sockptr_t, //
+};
+use crate::net::errno::{
+    ENOPROTOOPT,
+    EOPNOTSUPP, //
+};
+use crate::sdp::options;
+use crate::sdp::sock::SdpSock;
+
+/// The longest value that is looked at; no option that means something here has more.
+const MAX_VALUE: usize = 256;
+
+/// A value of the program's, in memory of ours.
+struct Value {
+    bytes: [u8; MAX_VALUE],
+    len: u32,
+}
+
+impl Value {
+    /// Copies the value, or of one that is not all there the integer that it begins with: most
+    /// options look at no more, whatever length the program names.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`.
+    fn copy(from: sockptr_t, len: u32) -> Result<Self> {
+        let whole = (len as usize).min(MAX_VALUE);
+        for want in [whole, whole.min(size_of::<i32>())] {
+            let mut bytes = [0; MAX_VALUE];
+            // SAFETY: There is room for `want` bytes; the helper checks the program's pointer.
+            let left =
+                unsafe { bindings::copy_from_sockptr(bytes.as_mut_ptr().cast(), from, want) };
+            if left == 0 {
+                return Ok(Self {
+                    bytes,
+                    len: want as u32,
+                });
+            }
+        }
+        Err(EFAULT)
+    }
+
+    fn as_sockptr(&mut self) -> sockptr_t {
+        // SAFETY: The bytes are valid while `self` is borrowed, which outlives the call.
+        unsafe { bindings::kernel_sockptr(self.bytes.as_mut_ptr().cast()) }
+    }
+}
+
+/// Options of the core with filters of packets, which there are none of: better refused than without
+/// effect. The core would also copy a program under the lock.
+fn is_filter(name: i32) -> bool {
+    matches!(
+        name as u32,
+        bindings::SO_ATTACH_FILTER
+            | bindings::SO_ATTACH_BPF
+            | bindings::SO_ATTACH_REUSEPORT_CBPF
+            | bindings::SO_ATTACH_REUSEPORT_EBPF
+    )
+}
+
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` of this name: with valid objects of ours, in
+/// the context and with the locks that the core documents.
+pub(super) unsafe extern "C" fn setsockopt(
+    sk: *mut sock,
+    level: i32,
+    name: i32,
+    value: sockptr_t,
+    len: u32,
+) -> i32 {
+    let mut value = match Value::copy(value, len) {
+        Ok(value) => value,
+        Err(e) => return e.to_errno(),
+    };
+    let (from, len) = (value.as_sockptr(), value.len);
+    // SAFETY: The core passes a socket of ours, which a program holds open; the copy has `len`
+    // bytes.
+    unsafe {
+        match level as u32 {
+            bindings::SOL_SOCKET if is_filter(name) => EOPNOTSUPP.to_errno(),
+            bindings::SOL_SOCKET => {
+                bindings::sock_setsockopt((*sk).sk_socket, level, name, from, len)
+            }
+            bindings::SOL_TCP => code(options::set(SdpSock::from_raw(sk), name, from, len)),
+            bindings::SOL_IP => bindings::ip_setsockopt(sk, level, name, from, len),
+            bindings::SOL_IPV6 if name == bindings::IPV6_ADDRFORM as i32 => ENOPROTOOPT.to_errno(),
+            bindings::SOL_IPV6 if SdpSock::from_raw(sk).sk().is_v6() => {
+                bindings::ipv6_setsockopt(sk, level, name, from, len)
+            }
+            _ => ENOPROTOOPT.to_errno(),
+        }
+    }
+}
+
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
+pub(super) unsafe extern "C" fn getsockopt(
+    sk: *mut sock,
+    level: i32,
+    name: i32,
+    value: *mut kernel::ffi::c_char,
+    len: *mut i32,
+) -> i32 {
+    // SAFETY: The core passes a socket of ours, and pointers of the program's.
+    unsafe {
+        match level as u32 {
+            bindings::SOL_TCP => code(get_int(SdpSock::from_raw(sk), name, value, len)),
+            bindings::SOL_IP => bindings::ip_getsockopt(sk, level, name, value, len),
+            bindings::SOL_IPV6 if SdpSock::from_raw(sk).sk().is_v6() => {
+                bindings::ipv6_getsockopt(sk, level, name, value, len)
+            }
+            _ => ENOPROTOOPT.to_errno(),
+        }
+    }
+}
+
+/// Hands an option's value to the program, cut to the length that it has room for.
+///
+/// # Safety
+///
+/// `to` and `len` are pointers of the program's.
+unsafe fn get_int(
+    sock: &SdpSock,
+    name: i32,
+    to: *mut kernel::ffi::c_char,
+    len: *mut i32,
+) -> Result {
+    let mut room = 0;
+    // SAFETY: The helpers check the program's pointers.
+    unsafe {
+        to_result(bindings::get_user_int(&raw mut room, len))?;
+        let n = usize::try_from(room)
+            .map_err(|_| EINVAL)?
+            .min(size_of::<i32>());
+        let value = options::get(sock, name)?;
+        to_result(bindings::put_user_int(n as i32, len))?;
+        let left = bindings::copy_to_user(to.cast(), (&raw const value).cast(), n);
+        if left != 0 {
+            return Err(EFAULT);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory of a receive: where the adapter puts a message's bytes behind the header.
+
+use kernel::prelude::*;
+
+use super::dma::{
+    Incoming,
+    Mapped, //
+};
+use crate::bindings;
+use crate::mm::frag::Frag;
+
+/// Fragments that a receive may have.
+pub(crate) const MAX_PARTS: usize = 2;
+/// Bytes of the largest fragment: what the page allocator still keeps on lists of each processor,
+/// and tries hard to have (`PAGE_ALLOC_COSTLY_ORDER`).
+pub(crate) const PART_BYTES: u32 = PAGE_BYTES << 3;
+const PAGE_BYTES: u32 = 4096;
+
+/// One or two fragments that the adapter may write into.
+pub(crate) struct Receive {
+    first: Mapped<Incoming>,
+    second: Option<Mapped<Incoming>>,
+}
+
+impl Receive {
+    /// Allocates and maps `bytes`: a page, or twice as much each time up to
+    /// `MAX_PARTS * PART_BYTES`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EIO` if the device cannot reach the memory.
+    ///
+    /// # Safety
+    ///
+    /// `device` outlives the value.
+    pub(super) unsafe fn new(
+        device: *mut bindings::ib_device,
+        bytes: u32,
+        gfp: bindings::gfp_t,
+    ) -> Result<Self> {
+        let part = || {
+            let order = (bytes.min(PART_BYTES) / PAGE_BYTES).trailing_zeros();
+            // SAFETY: The caller vouches for the device.
+            unsafe { Mapped::new(device, Frag::alloc(order, gfp)?) }
+        };
+        Ok(Self {
+            first: part()?,
+            second: if bytes > PART_BYTES {
+                Some(part()?)
+            } else {
+                None
+            },
+        })
+    }
+
+    /// The mapped fragments, in the order in which they are filled.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &Mapped<Incoming>> {
+        Iterator::chain(core::iter::once(&self.first), &self.second)
+    }
+
+    /// Bytes of payload (and body) that it takes.
+    pub(crate) fn len(&self) -> u32 {
+        self.parts().map(Mapped::len).sum()
+    }
+
+    /// Lets the CPU look at the first `len` bytes.
+    pub(crate) fn sync_for_cpu(&self, len: u32) {
+        self.first.sync_for_cpu(len);
+        if let Some(second) = &self.second {
+            second.sync_for_cpu(len.saturating_sub(self.first.len()));
+        }
+    }
+
+    /// Hands all of it back to the adapter.
+    pub(super) fn sync_for_device(&self) {
+        self.parts().for_each(Mapped::sync_for_device);
+    }
+
+    /// The bytes of the first fragment: all bodies and every short payload.
+    pub(crate) fn front(&self) -> &[u8] {
+        self.first.frag().as_slice()
+    }
+
+    /// The `len` bytes behind the first `skip`, as one or two fragments.
+    pub(crate) fn into_payload(self, skip: u32, len: u32) -> [Option<Frag>; MAX_PARTS] {
+        let mut skip = skip;
+        let mut left = len;
+        [Some(self.first), self.second].map(|part| {
+            let mut frag = part?.into_frag();
+            let skipped = skip.min(frag.len());
+            frag.skip(skipped);
+            frag.truncate(left);
+            skip -= skipped;
+            left -= frag.len();
+            (frag.len() > 0).then_some(frag)
+        })
+    }
+}

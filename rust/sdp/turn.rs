@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Turns: a call that faults pages in has given the lock back, but its place in the stream not.
+//!
+//! Two sends of one socket do not mix because of a page that is missing, nor does one receive take
+//! what another has left out: as with TCP, which holds the lock meanwhile. Unlike TCP, everybody
+//! else gets the lock: the worker, completions, the other half.
+
+use kernel::bindings::iov_iter;
+use kernel::prelude::*;
+
+use super::sock::Locked;
+use crate::bindings;
+use crate::mm::user::{
+    self,
+    Access, //
+};
+use crate::net::sock::{
+    intr_errno,
+    signal_pending, //
+};
+use crate::observe::stats::Counter;
+
+/// Whether a call of each half faults pages in.
+#[derive(Copy, Clone, Default)]
+pub(crate) struct Turns {
+    sending: bool,
+    receiving: bool,
+}
+
+impl Turns {
+    /// A send reads the program's memory, a receive writes it.
+    fn of(&mut self, access: Access) -> &mut bool {
+        match access {
+            Access::Read => &mut self.sending,
+            Access::Write => &mut self.receiving,
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Waits while another call of the same half faults pages in.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` (or a restart, if there is no time limit `timeo`).
+    pub(crate) fn await_turn(&mut self, access: Access, timeo: i64) -> Result {
+        while *self.stream().turns.of(access) {
+            if signal_pending() {
+                return Err(intr_errno(timeo));
+            }
+            self.wait(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
+        }
+        Ok(())
+    }
+
+    /// Faults in some of the next `len` bytes of `iter`, without the lock.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`; `EINTR` if the thread is being killed.
+    ///
+    /// # Safety
+    ///
+    /// `iter` is valid; the caller is a system call that owns the lock and has the turn.
+    pub(crate) unsafe fn fault_in(
+        &mut self,
+        iter: *mut iov_iter,
+        len: usize,
+        access: Access,
+    ) -> Result {
+        *self.stream().turns.of(access) = true;
+        // SAFETY: As the caller promises; the lock is not held.
+        let result = self.unlocked(|| unsafe { user::fault_in(iter, len, access) });
+        *self.stream().turns.of(access) = false;
+        self.sk().wake_waiters();
+        let counter = match result {
+            Ok(()) => Counter::FaultedIn,
+            Err(_) => Counter::UserFault,
+        };
+        self.stats.inc(counter);
+        result
+    }
+}
