@@ -147,6 +147,8 @@ impl Locked<'_> {
         // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
         unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
         self.stream().more = false;
+        // A part of a message is left to be filled, as long as something in flight will make space.
+        self.stream().sender_waits = true;
         self.flush();
         // The completion that makes space may have come already.
         self.settle();
@@ -154,6 +156,7 @@ impl Locked<'_> {
         // SAFETY: The lock is held by a system call, as the function wants it.
         let ret = unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), &raw mut timeo) };
         send.timeo = timeo as i64;
+        self.stream().sender_waits = false;
         self.stream().more = send.flags & bindings::MSG_MORE != 0;
         kernel::error::to_result(ret)
     }
@@ -180,8 +183,13 @@ impl Locked<'_> {
             .map_err(|_| ENOBUFS)?;
         // SAFETY: The object is valid; the page fragment is the task's or the socket's own, which
         // the lock (or being the current task) guards.
+        let left = remaining(send);
         let (pfrag, page, offset, room) = unsafe {
             let pfrag = self.page_frag();
+            // The first of several pages is a fresh one: else the message has a fragment more.
+            if self.stream().tx.is_empty() && left >= (*pfrag).size as usize {
+                (*pfrag).offset = (*pfrag).size;
+            }
             if !bindings::sk_page_frag_refill(sk.as_ptr(), pfrag.cast()) {
                 return Err(ENOBUFS);
             }
@@ -189,7 +197,6 @@ impl Locked<'_> {
             (pfrag, at.page, at.offset, at.size - at.offset)
         };
         let page = NonNull::new(page).ok_or(ENOBUFS)?;
-        let left = remaining(send);
         let stream = self.stream();
         let room = if stream.tx.bytes() as usize + left > stream.peer_bytes as usize {
             room - HEADER_SHARE.min(room / 2)

@@ -89,6 +89,8 @@ pub(crate) struct Stream {
     pub(crate) tx: FragQueue,
     /// The last send had MSG_MORE.
     pub(crate) more: bool,
+    /// A send waits for memory, and goes on when it has some.
+    pub(crate) sender_waits: bool,
     /// Payload that the peer's receives take.
     pub(crate) peer_bytes: u32,
     /// The peer was asked for larger receives.
@@ -153,6 +155,7 @@ impl Stream {
             pending: Pending::default(),
             tx: FragQueue::new(),
             more: false,
+            sender_waits: false,
             peer_bytes: 0,
             asked_for_larger: false,
             awaits_larger: false,

@@ -118,13 +118,15 @@ impl Locked<'_> {
     /// Whether a message shall be made of what waits.
     fn data_is_due(&mut self) -> bool {
         let stream = self.stream();
+        let in_flight = stream.link.as_ref().map_or(0, |l| l.sends_in_flight());
+        let more_comes = stream.more || (stream.sender_waits && in_flight > 0);
         push_now(Tail {
             waiting_bytes: stream.tx.bytes(),
             full_bytes: message_bytes(stream.tx.bytes(), stream.peer_bytes),
             small_in_flight: stream.small_in_flight.is_some(),
             nodelay: stream.options.nodelay || stream.pending.disconn,
             cork: stream.options.cork && !stream.pending.disconn,
-            more: stream.more && !stream.pending.disconn,
+            more: more_comes && !stream.pending.disconn,
             earlier_waits: false,
         })
     }

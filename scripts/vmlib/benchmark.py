@@ -18,6 +18,8 @@ from .rates import QperfServer, qperf
 from .setup import machines, say
 
 ROUNDS = 5
+# Of one measurement with qperf: the emulator's speed changes from second to second.
+RAW_SECONDS = 5
 MIB = 1 << 20
 SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144, MIB]
 # LD_PRELOAD turns the sockets of a program into rsockets.
@@ -54,9 +56,12 @@ def in_turns(measurements):
 
 
 def ratio(figures, one, other):
-    if one in figures and other in figures:
-        return f"{figures[one].median / figures[other].median:.2f}"
-    return "not measured"
+    """The median of the rounds' ratios: what is measured one after the other meets the same speed
+    of the emulator, more or less."""
+    if one not in figures or other not in figures:
+        return "not measured"
+    ratios = [a / b for a, b in zip(figures[one].values, figures[other].values)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def heading(text):
@@ -69,9 +74,9 @@ def raw(bench):
     heading("qperf: 64 KiB messages in MB/s, 1 byte one way in us; median of five (least to most)")
     peer = bench.address(bench.b)
     with QperfServer(bench.b):
-        bandwidth = in_turns({name: lambda n=name: qperf(bench.a, peer, f"{n}_bw", 65536)
+        bandwidth = in_turns({name: lambda n=name: qperf(bench.a, peer, f"{n}_bw", 65536, RAW_SECONDS)
                               for name in ("sdp", "rc", "tcp")})
-        latency = in_turns({name: lambda n=name: qperf(bench.a, peer, f"{n}_lat", 1)
+        latency = in_turns({name: lambda n=name: qperf(bench.a, peer, f"{n}_lat", 1, RAW_SECONDS)
                             for name in ("sdp", "rc", "tcp")})
     for name in ("sdp", "rc", "tcp"):
         print(f"  {name + '_bw':<8}{bandwidth.get(name, 'not measured')!s:<36}"
