@@ -15,6 +15,11 @@
 //! - [`state`]: the life of a socket, with explicit transitions.
 //! - [`policy`]: when a partial message goes and which work requests are
 //!   signaled.
+//! - [`advert`], [`ring`]: what the adverts of both kinds have in common.
+//! - [`source`], [`sink`]: memory of a sender that its peer reads, both sides.
+//! - [`pull`]: when to read such memory though no reader asks.
+//! - [`write`](mod@write), [`buffer`]: memory of a reader that its peer writes
+//!   to, both sides.
 //! - [`violation`]: every way in which a peer may break the protocol.
 //!
 //! The protocol is described in `Documentation/protocol.rst`.
@@ -22,8 +27,12 @@
 // The paths are those that the compiler would look at anyway. They are spelled
 // out for the host: a file that is itself included by its path would look for
 // its modules beside it, not below.
+#[path = "proto/advert.rs"]
+pub mod advert;
 #[path = "proto/bsdh.rs"]
 pub mod bsdh;
+#[path = "proto/buffer.rs"]
+pub mod buffer;
 #[path = "proto/credits.rs"]
 pub mod credits;
 #[path = "proto/hello.rs"]
@@ -32,9 +41,19 @@ pub mod hello;
 pub mod message;
 #[path = "proto/policy.rs"]
 pub mod policy;
+#[path = "proto/pull.rs"]
+pub mod pull;
+#[path = "proto/ring.rs"]
+pub mod ring;
+#[path = "proto/sink.rs"]
+pub mod sink;
+#[path = "proto/source.rs"]
+pub mod source;
 #[path = "proto/state.rs"]
 pub mod state;
 #[path = "proto/violation.rs"]
 pub mod violation;
 #[path = "proto/wire.rs"]
 mod wire;
+#[path = "proto/write.rs"]
+pub mod write;

@@ -4,6 +4,7 @@
 //! for each kind, and for Data and SrcAvail bytes of the stream behind it.
 
 use super::{
+    advert::check_range,
     bsdh::{
         Bsdh,
         Class,
@@ -300,16 +301,13 @@ fn put_advert(out: &mut [u8; MAX_BODY], len: u32, rkey: u32, addr: u64) {
     wire::put(out, 8, &addr.to_be_bytes());
 }
 
-/// Reads the fields that both adverts share. A buffer has at least a byte and
-/// does not go round the end of the address space.
+/// Reads the fields that both adverts share.
 fn advert(from: &[u8]) -> Result<(u32, u32, u64), Violation> {
     let short = Violation::ShortMessage;
     let len = wire::u32_at(from, 0).ok_or(short)?;
     let rkey = wire::u32_at(from, 4).ok_or(short)?;
     let addr = wire::u64_at(from, 8).ok_or(short)?;
-    let last = len.checked_sub(1).ok_or(Violation::BadBody)?;
-    addr.checked_add(u64::from(last))
-        .ok_or(Violation::BadBody)?;
+    check_range(len, addr)?;
     Ok((len, rkey, addr))
 }
 

@@ -54,6 +54,18 @@ pub enum Violation {
     AdvertOverrun,
     /// An invalidation of a remote key that is not the expected one.
     WrongKeyInvalidated,
+    /// An RdmaRdCompl that reports no bytes.
+    EmptyCompletion,
+    /// A cancel before which, since the last one, there was no advert.
+    NothingToCancel,
+    /// A cancel of source adverts that payload follows in the stream.
+    CancelBehindPayload,
+    /// Payload, or the end of the stream, before the answer to a cancel.
+    PayloadDuringCancel,
+    /// Payload behind an unread source advert, in Combined mode.
+    PayloadBehindAdvert,
+    /// Bytes written to a sink advert that had ended.
+    WriteVoided,
 }
 
 impl Violation {
@@ -61,7 +73,7 @@ impl Violation {
     pub const COUNT: usize = Self::ALL.len();
 
     /// All violations, in the order of [`Violation::index`].
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 28] = [
         Self::ShortMessage,
         Self::LengthMismatch,
         Self::UnknownMid,
@@ -84,6 +96,12 @@ impl Violation {
         Self::TooManyAdverts,
         Self::AdvertOverrun,
         Self::WrongKeyInvalidated,
+        Self::EmptyCompletion,
+        Self::NothingToCancel,
+        Self::CancelBehindPayload,
+        Self::PayloadDuringCancel,
+        Self::PayloadBehindAdvert,
+        Self::WriteVoided,
     ];
 
     /// The place of this violation among [`Violation::ALL`], for counters.
@@ -116,6 +134,12 @@ impl Violation {
             Self::TooManyAdverts => "TooManyAdverts",
             Self::AdvertOverrun => "AdvertOverrun",
             Self::WrongKeyInvalidated => "WrongKeyInvalidated",
+            Self::EmptyCompletion => "EmptyCompletion",
+            Self::NothingToCancel => "NothingToCancel",
+            Self::CancelBehindPayload => "CancelBehindPayload",
+            Self::PayloadDuringCancel => "PayloadDuringCancel",
+            Self::PayloadBehindAdvert => "PayloadBehindAdvert",
+            Self::WriteVoided => "WriteVoided",
         }
     }
 }

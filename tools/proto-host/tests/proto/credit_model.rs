@@ -271,7 +271,8 @@ fn is_stuck(side: &Side, wants: &Wants) -> bool {
     side.control_to_send > 0 || (wants.read && side.payload_to_send > 0)
 }
 
-fn has_cycle(nodes: usize, edges: &[(usize, usize)]) -> bool {
+/// Whether the directed graph has a cycle.
+pub(crate) fn has_cycle(nodes: usize, edges: &[(usize, usize)]) -> bool {
     let mut out_degree = vec![0_usize; nodes];
     let mut into = vec![Vec::new(); nodes];
     for &(from, to) in edges {

@@ -3,6 +3,7 @@
 //! Tests of the protocol layer, in one program because linking costs more than
 //! running them.
 
+mod advert_model;
 mod bsdh;
 mod close_model;
 mod credit_model;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What source adverts and sink adverts have in common.
+
+use super::{
+    hello::Features,
+    violation::Violation, //
+};
+
+/// The most adverts of one kind and direction that a side has outstanding,
+/// whatever its peer could hold.
+pub const ADVERTS_MAX: usize = 64;
+
+/// The number of an advert among those of its direction, modulo 2^32.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Id(u32);
+
+impl Id {
+    /// The first advert of a connection.
+    pub(super) const FIRST: Self = Self(0);
+
+    /// The advert after this one.
+    pub(super) const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    /// The number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// The adverts of a kind that may be outstanding towards a side that can hold
+/// `max_adverts`: one in Combined mode.
+pub(super) const fn limit(max_adverts: u8, features: Features) -> u8 {
+    if features.contains(Features::ORDERED) {
+        max_adverts
+    } else {
+        1
+    }
+}
+
+/// Checks that an advert has at least one byte, and that its last byte has an
+/// address.
+pub(super) fn check_range(len: u32, addr: u64) -> Result<(), Violation> {
+    let last = len.checked_sub(1).ok_or(Violation::BadBody)?;
+    match addr.checked_add(u64::from(last)) {
+        Some(_) => Ok(()),
+        None => Err(Violation::BadBody),
+    }
+}

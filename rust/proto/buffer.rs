@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sink adverts of our own: buffers of waiting readers that the peer writes to.
+//!
+//! The rules S1 to S5 are those of [`super::write`]. A buffer that was returned
+//! to its reader keeps its place until its answer comes, which can then only be
+//! "nothing written".
+
+use super::{
+    advert::{
+        limit,
+        ADVERTS_MAX, //
+    },
+    hello::Features,
+    ring::Ring,
+    violation::Violation,
+    write::PayloadEvents, //
+};
+
+/// Why a SinkAvail or its cancel may not be sent. Nobody's fault.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum SinkHold {
+    /// The peer can hold no further advert.
+    Full,
+    /// A buffer of no bytes.
+    Empty,
+    /// Something received waits to be read (S1).
+    QueueNotEmpty,
+    /// A cancel is not yet answered.
+    Cancelling,
+    /// There is nothing to cancel.
+    NothingOutstanding,
+}
+
+/// A buffer that was advertised and is no longer: its remote key must die, if
+/// the peer has not invalidated it, then its pages are released (A4 of
+/// [`super::source`]).
+#[must_use = "its memory must be released (A4)"]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Returned<T> {
+    /// Bytes that the peer has written to its start.
+    pub bytes: u32,
+    /// What its reader attached.
+    pub owner: T,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Buffer<T> {
+    len: u32,
+    /// `None` when it was returned: its answer can only be 0.
+    owner: Option<T>,
+}
+
+/// The sink adverts that a side has outstanding, oldest first, each with a `T`
+/// of its reader.
+///
+/// # Invariants
+///
+/// - At most `max` adverts wait for their answer.
+/// - Once a buffer is returned so are all before it: those that still have an
+///   owner are the last ones.
+/// - While cancelling, at least one has an owner.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SinkAdverts<T, const N: usize = ADVERTS_MAX> {
+    buffers: Ring<Buffer<T>, N>,
+    events: PayloadEvents,
+    max: u8,
+    cancelling: bool,
+}
+
+impl<T, const N: usize> SinkAdverts<T, N> {
+    /// No adverts, towards a peer that can hold `max_adverts`, from which
+    /// `events` were received so far.
+    pub const fn new(max_adverts: u8, features: Features, events: PayloadEvents) -> Self {
+        Self {
+            buffers: Ring::new(),
+            events,
+            max: limit(max_adverts, features),
+            cancelling: false,
+        }
+    }
+
+    /// Takes note of a SinkAvail for a buffer of `len` bytes, which must be
+    /// sent next; returns its `count`. `queue_empty` says that all that was
+    /// received was read, and every source advert reported.
+    ///
+    /// # Errors
+    ///
+    /// Why not, and `owner` back.
+    pub fn post(&mut self, queue_empty: bool, len: u32, owner: T) -> Result<u32, (SinkHold, T)> {
+        if let Err(hold) = self.may_post(queue_empty, len) {
+            return Err((hold, owner));
+        }
+        let buffer = Buffer {
+            len,
+            owner: Some(owner),
+        };
+        match self.buffers.push(buffer) {
+            Err(Buffer {
+                owner: Some(owner), ..
+            }) => Err((SinkHold::Full, owner)),
+            _ => Ok(self.events.count()),
+        }
+    }
+
+    fn may_post(&self, queue_empty: bool, len: u32) -> Result<(), SinkHold> {
+        if len == 0 {
+            Err(SinkHold::Empty)
+        } else if !queue_empty {
+            Err(SinkHold::QueueNotEmpty)
+        } else if self.cancelling {
+            Err(SinkHold::Cancelling)
+        } else if self.buffers.len() >= usize::from(self.max) || self.buffers.is_full() {
+            Err(SinkHold::Full)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes note of Data with payload, or of a SrcAvail: all buffers are
+    /// returned, oldest first (S5).
+    pub fn on_payload(&mut self, give_back: impl FnMut(Returned<T>)) {
+        self.events.note();
+        self.return_all(give_back);
+    }
+
+    /// Takes an RdmaWrCompl of `bytes`, which is about the oldest advert. If
+    /// that buffer was not returned before it is now, and if it is not full so
+    /// are all others.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation::NoAnswerDue`] if none is outstanding,
+    /// [`Violation::AdvertOverrun`] for more bytes than it has,
+    /// [`Violation::WriteVoided`] for bytes written to one that had ended.
+    pub fn on_write_completion(
+        &mut self,
+        bytes: u32,
+        mut give_back: impl FnMut(Returned<T>),
+    ) -> Result<(), Violation> {
+        let oldest = self.buffers.first().ok_or(Violation::NoAnswerDue)?;
+        if bytes > oldest.len {
+            return Err(Violation::AdvertOverrun);
+        }
+        if bytes > 0 && oldest.owner.is_none() {
+            return Err(Violation::WriteVoided);
+        }
+        let short = bytes > 0 && bytes < oldest.len;
+        if let Some(owner) = self.buffers.pop().and_then(|buffer| buffer.owner) {
+            give_back(Returned { bytes, owner });
+        }
+        if short {
+            self.events.note();
+            self.return_all(give_back);
+        }
+        self.cancelling &= self.is_live();
+        Ok(())
+    }
+
+    /// Takes the buffers back because of a signal or a time-out:
+    /// SinkAvailCancel must be sent next. They are returned one by one when
+    /// their answers come, as before.
+    ///
+    /// # Errors
+    ///
+    /// [`SinkHold::Cancelling`] if that was done already,
+    /// [`SinkHold::NothingOutstanding`] if all were returned.
+    pub fn cancel(&mut self) -> Result<(), SinkHold> {
+        if self.cancelling {
+            return Err(SinkHold::Cancelling);
+        }
+        if !self.is_live() {
+            return Err(SinkHold::NothingOutstanding);
+        }
+        self.cancelling = true;
+        Ok(())
+    }
+
+    /// The connection is gone and its queues are empty, so that nothing writes
+    /// any more: returns all buffers, oldest first.
+    pub fn abort(&mut self, give_back: impl FnMut(Returned<T>)) {
+        self.return_all(give_back);
+        while self.buffers.pop().is_some() {}
+    }
+
+    /// Whether the peer may be writing.
+    pub fn is_live(&self) -> bool {
+        self.buffers.iter().any(|buffer| buffer.owner.is_some())
+    }
+
+    /// Adverts that wait for their answer, returned or not.
+    pub const fn unanswered(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// The events received so far.
+    pub const fn events(&self) -> PayloadEvents {
+        self.events
+    }
+
+    fn return_all(&mut self, mut give_back: impl FnMut(Returned<T>)) {
+        for buffer in self.buffers.iter_mut() {
+            if let Some(owner) = buffer.owner.take() {
+                give_back(Returned { bytes: 0, owner });
+            }
+        }
+        self.cancelling = false;
+    }
+}

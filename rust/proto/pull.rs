@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! When to read a source advert into kernel memory though no reader asks for
+//! its bytes.
+//!
+//! - **A1** A sink may do so whenever its receive buffer has room. A sender is
+//!   then blocked only where one over TCP would be that has a peer with the
+//!   same receive buffer. The peer never has to say of its own accord that it
+//!   wants the bytes by copy, and two sides that both send and do not read come
+//!   free.
+//!
+//! Waiting a little is worth it: a reader that comes in time gets the bytes
+//! into its own memory, without a copy.
+
+/// What is known when an advert is the next of the stream.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Waiting {
+    /// Bytes of adverts for which no Read was posted.
+    pub untaken_bytes: u64,
+    /// Bytes for which the receive buffer has room.
+    pub room_bytes: u64,
+    /// How long the first advert has waited.
+    pub waited_us: u64,
+    /// A send of our own waits for credits, or for its adverts to be consumed.
+    pub own_sender_waits: bool,
+    /// A reader wants to look only (MSG_PEEK).
+    pub peek: bool,
+    /// A reader waits, for so many bytes.
+    pub reader_bytes: Option<u64>,
+    /// The peer's DisConn has come: it waits for the last answers.
+    pub end_of_stream: bool,
+}
+
+/// What the caller has chosen.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct PullLimits {
+    /// How long to wait for a reader.
+    pub delay_us: u64,
+    /// Reads of fewer bytes go by copy.
+    pub small_bytes: u64,
+}
+
+/// Why adverts are pulled.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum PullReason {
+    /// The peer may be waiting for us as we wait for it.
+    OwnSenderWaits,
+    /// A reader wants to look only.
+    Peek,
+    /// The reader's buffer is too small to be worth a Read of its own.
+    SmallRead,
+    /// The peer has shut its half.
+    EndOfStream,
+    /// No reader came in time.
+    Delay,
+}
+
+impl PullReason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 5] = [
+        Self::OwnSenderWaits,
+        Self::Peek,
+        Self::SmallRead,
+        Self::EndOfStream,
+        Self::Delay,
+    ];
+
+    /// The name under which it is counted.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OwnSenderWaits => "OwnSenderWaits",
+            Self::Peek => "Peek",
+            Self::SmallRead => "SmallRead",
+            Self::EndOfStream => "EndOfStream",
+            Self::Delay => "Delay",
+        }
+    }
+}
+
+/// Whether to pull.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Pull {
+    /// Nothing is there to pull, or a reader takes it, or there is no room: ask
+    /// again when something changes.
+    No,
+    /// Ask again after so many microseconds, at least 1.
+    Later {
+        /// The time left.
+        us: u64,
+    },
+    /// At most so many bytes, at least 1.
+    Now {
+        /// As much as there is, and as there is room for.
+        bytes: u64,
+        /// Why.
+        why: PullReason,
+    },
+}
+
+/// Decides whether to read adverts into kernel memory (A1).
+///
+/// A reader that waits with a buffer large enough takes the bytes itself, and
+/// nobody is blocked by that. Without room a sender is blocked where one over
+/// TCP is, too.
+pub const fn pull(waiting: Waiting, limits: PullLimits) -> Pull {
+    let bytes = if waiting.untaken_bytes < waiting.room_bytes {
+        waiting.untaken_bytes
+    } else {
+        waiting.room_bytes
+    };
+    if bytes == 0 {
+        return Pull::No;
+    }
+    let why = match waiting.reader_bytes {
+        _ if waiting.peek => PullReason::Peek,
+        Some(wanted) if wanted < limits.small_bytes => PullReason::SmallRead,
+        Some(_) => return Pull::No,
+        None if waiting.own_sender_waits => PullReason::OwnSenderWaits,
+        None if waiting.end_of_stream => PullReason::EndOfStream,
+        None if waiting.waited_us >= limits.delay_us => PullReason::Delay,
+        None => {
+            return Pull::Later {
+                us: limits.delay_us.saturating_sub(waiting.waited_us),
+            }
+        }
+    };
+    Pull::Now { bytes, why }
+}

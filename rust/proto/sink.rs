@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Source adverts of the peer: memory that we read.
+//!
+//! The adverts wait in stream order, among payload that was received by copy
+//! and that the caller keeps. They are read from their start to their end, one
+//! after the other, with several Reads in flight, which finish in the order in
+//! which they were posted. What was read is reported to the peer, which then
+//! lets go of its memory: never before the Read has finished.
+//!
+//! A cancel of the peer (A2 of [`super::source`]) takes back what no Read was
+//! posted for. The Reads in flight finish and are reported, and then one SendSm
+//! answers the cancel. A cancel may cross our last report, so one that finds
+//! nothing left to take back is answered like any other.
+//!
+//! When to read without a reader is the caller's decision, see
+//! [`super::pull`].
+
+use super::{
+    advert::{
+        check_range,
+        limit,
+        Id,
+        ADVERTS_MAX, //
+    },
+    hello::Features,
+    ring::Ring,
+    violation::Violation, //
+};
+
+/// The most Reads in flight.
+pub const READS_MAX: usize = 16;
+
+/// An advert of the peer.
+///
+/// # Invariants
+///
+/// `reported <= done <= taken <= len` and `reported < len`.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+struct Advert {
+    id: Id,
+    rkey: u32,
+    addr: u64,
+    /// Bytes, without those that were cancelled.
+    len: u32,
+    /// Bytes for which a Read was posted.
+    taken: u32,
+    /// Bytes whose Read has finished.
+    done: u32,
+    /// Bytes that the peer was told of.
+    reported: u32,
+    /// Whether payload follows before the next advert.
+    followed: bool,
+    /// Whether part of it was cancelled.
+    cut: bool,
+}
+
+impl Advert {
+    const fn untaken(&self) -> u32 {
+        self.len.saturating_sub(self.taken)
+    }
+
+    const fn unreported(&self) -> u32 {
+        self.done.saturating_sub(self.reported)
+    }
+}
+
+/// An RDMA Read to post.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Read {
+    /// The advert that it belongs to.
+    pub id: Id,
+    /// The remote key.
+    pub rkey: u32,
+    /// The remote address.
+    pub addr: u64,
+    /// Bytes, at least 1.
+    pub len: u32,
+}
+
+/// A message that is due to the peer.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Answer {
+    /// RdmaRdCompl.
+    ReadCompletion {
+        /// Bytes read since the last one, at least 1.
+        bytes: u32,
+        /// The remote key to invalidate with the message, if both sides can:
+        /// the advert was consumed, and nothing of it will be read again.
+        invalidate: Option<u32>,
+    },
+    /// SendSm.
+    SendSm,
+}
+
+/// The source adverts of the peer, in stream order.
+///
+/// # Invariants
+///
+/// - At most `max` adverts. Only those behind the last one with Reads posted,
+///   and the rest of that one, are not taken.
+/// - `reads` holds the lengths of the Reads in flight, oldest first. None goes
+///   across an advert's end, and they add up to what is taken and not done.
+/// - While cancelling, all of every advert is taken.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SourceReader<const N: usize = ADVERTS_MAX, const R: usize = READS_MAX> {
+    adverts: Ring<Advert, N>,
+    reads: Ring<u32, R>,
+    next: Id,
+    max: u8,
+    ordered: bool,
+    /// Whether an advert came after the last cancel: without one there is
+    /// nothing that another cancel could be about.
+    cancellable: bool,
+    cancelling: bool,
+}
+
+impl<const N: usize, const R: usize> SourceReader<N, R> {
+    /// No adverts. `max_adverts` is what we have offered to hold, `features`
+    /// what both sides agreed on.
+    pub const fn new(max_adverts: u8, features: Features) -> Self {
+        Self {
+            adverts: Ring::new(),
+            reads: Ring::new(),
+            next: Id::FIRST,
+            max: limit(max_adverts, features),
+            ordered: features.contains(Features::ORDERED),
+            cancellable: false,
+            cancelling: false,
+        }
+    }
+
+    /// Takes the payload of a Data message. One without payload is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation::PayloadDuringCancel`] before the peer's cancel is answered,
+    /// [`Violation::PayloadBehindAdvert`] in Combined mode if an advert was not
+    /// yet consumed.
+    pub fn on_data(&mut self, payload_len: u32) -> Result<(), Violation> {
+        if payload_len == 0 {
+            return Ok(());
+        }
+        self.not_cancelling()?;
+        if !self.ordered && !self.adverts.is_empty() {
+            return Err(Violation::PayloadBehindAdvert);
+        }
+        self.follow();
+        Ok(())
+    }
+
+    /// Takes a SrcAvail, behind its `inline_bytes` of payload.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation::PayloadDuringCancel`] before the peer's cancel is answered,
+    /// [`Violation::BadBody`] for no bytes or for more than there are behind
+    /// the address, [`Violation::TooManyAdverts`].
+    pub fn on_advert(
+        &mut self,
+        inline_bytes: u32,
+        len: u32,
+        rkey: u32,
+        addr: u64,
+    ) -> Result<Id, Violation> {
+        self.not_cancelling()?;
+        check_range(len, addr)?;
+        if self.adverts.len() >= usize::from(self.max) {
+            return Err(Violation::TooManyAdverts);
+        }
+        if inline_bytes > 0 {
+            self.follow();
+        }
+        let id = self.next;
+        self.adverts
+            .push(Advert {
+                id,
+                rkey,
+                addr,
+                len,
+                taken: 0,
+                done: 0,
+                reported: 0,
+                followed: false,
+                cut: false,
+            })
+            .map_err(|_| Violation::TooManyAdverts)?;
+        self.next = id.next();
+        self.cancellable = true;
+        Ok(id)
+    }
+
+    /// Takes a DisConn.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation::PayloadDuringCancel`] before the peer's cancel is answered.
+    pub const fn on_disconn(&self) -> Result<(), Violation> {
+        self.not_cancelling()
+    }
+
+    /// Returns a Read of at most `max_bytes`, which must be the next to be
+    /// posted; `None` if no advert has bytes left or too many Reads are in
+    /// flight.
+    ///
+    /// It ends at its advert's end at the latest. The caller sees from the
+    /// number of the advert what precedes it in the stream.
+    pub fn take(&mut self, max_bytes: u32) -> Option<Read> {
+        if max_bytes == 0 {
+            return None;
+        }
+        let advert = self.adverts.iter_mut().find(|a| a.untaken() > 0)?;
+        let len = advert.untaken().min(max_bytes);
+        self.reads.push(len).ok()?;
+        let addr = advert.addr.wrapping_add(u64::from(advert.taken));
+        // INVARIANT: `len` is at most what was untaken, and is in `reads`.
+        advert.taken = advert.taken.saturating_add(len);
+        Some(Read {
+            id: advert.id,
+            rkey: advert.rkey,
+            addr,
+            len,
+        })
+    }
+
+    /// The oldest Read in flight has finished: its bytes are there, and nothing
+    /// more is read for it. Returns how many; `None` if there is none in flight.
+    pub fn on_read_done(&mut self) -> Option<u32> {
+        let len = self.reads.pop()?;
+        let advert = self.adverts.iter_mut().find(|a| a.done < a.taken)?;
+        // INVARIANT: the Read was counted in `taken`.
+        advert.done = advert.done.saturating_add(len);
+        Some(len)
+    }
+
+    /// Takes a SrcAvailCancel. Returns the first advert that is taken back, if
+    /// any: the rest of it for which no Read was posted, and all behind it, are
+    /// no longer part of the stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation::NothingToCancel`] if no advert came since the last cancel;
+    /// [`Violation::CancelBehindPayload`] if bytes follow those that would be
+    /// taken back.
+    pub fn on_cancel(&mut self) -> Result<Option<Id>, Violation> {
+        if !self.cancellable {
+            return Err(Violation::NothingToCancel);
+        }
+        let mut unread = self.adverts.iter().filter(|a| a.untaken() > 0);
+        let first = unread.next();
+        if first.into_iter().chain(unread).any(|a| a.followed) {
+            return Err(Violation::CancelBehindPayload);
+        }
+        let first = first.map(|a| a.id);
+        self.cancellable = false;
+        self.cancelling = true;
+        self.cut();
+        Ok(first)
+    }
+
+    /// Drops what is not taken.
+    fn cut(&mut self) {
+        while let Some(last) = self.adverts.last_mut() {
+            if last.untaken() == 0 {
+                break;
+            }
+            // INVARIANT: all that is left is taken; and an advert of which
+            // nothing is left to report goes, so `reported < len`.
+            last.len = last.taken;
+            last.cut = true;
+            if last.reported < last.len {
+                break;
+            }
+            self.adverts.pop_last();
+        }
+    }
+
+    /// Whether [`SourceReader::next_answer`] has an answer.
+    pub fn has_answer(&self, partial: bool) -> bool {
+        self.due(partial).is_some()
+    }
+
+    /// Returns the next answer, which must be the next to be sent: make sure
+    /// that there are credits. `None` if none is due.
+    ///
+    /// Due is the report of an advert that was read whole, or to where it was
+    /// cancelled; with `partial` also that of one that is read in part; and
+    /// behind the last report the answer to a cancel.
+    pub fn next_answer(&mut self, partial: bool) -> Option<Answer> {
+        let answer = self.due(partial)?;
+        match answer {
+            Answer::SendSm => self.cancelling = false,
+            Answer::ReadCompletion { bytes, .. } => {
+                let oldest = self.adverts.first_mut()?;
+                // INVARIANT: `bytes` is `done - reported`, and an advert that
+                // is reported whole leaves the queue.
+                oldest.reported = oldest.reported.saturating_add(bytes);
+                if oldest.reported >= oldest.len {
+                    self.adverts.pop();
+                }
+            }
+        }
+        Some(answer)
+    }
+
+    fn due(&self, partial: bool) -> Option<Answer> {
+        let Some(oldest) = self.adverts.first() else {
+            return self.cancelling.then_some(Answer::SendSm);
+        };
+        let whole = oldest.done == oldest.len;
+        let bytes = oldest.unreported();
+        (bytes > 0 && (whole || partial)).then_some(Answer::ReadCompletion {
+            bytes,
+            invalidate: (whole && !oldest.cut).then_some(oldest.rkey),
+        })
+    }
+
+    /// Bytes for which no Read was posted yet.
+    pub fn untaken_bytes(&self) -> u64 {
+        let bytes = self.adverts.iter().map(|a| u64::from(a.untaken()));
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// The number of Reads in flight.
+    pub const fn reads_in_flight(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// Whether no advert is left and no answer is owed.
+    pub const fn is_idle(&self) -> bool {
+        self.adverts.is_empty() && !self.cancelling
+    }
+
+    const fn not_cancelling(&self) -> Result<(), Violation> {
+        if self.cancelling {
+            Err(Violation::PayloadDuringCancel)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn follow(&mut self) {
+        if let Some(last) = self.adverts.last_mut() {
+            last.followed = true;
+        }
+    }
+}

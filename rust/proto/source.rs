@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Source adverts of our own: memory of the sender that the peer reads.
+//!
+//! A SrcAvail holds the place of its bytes in the stream, and the peer reads
+//! adverts in the order in which they were sent. What the peer has read it
+//! reports with RdmaRdCompl: at most once whole, or in parts that add up.
+//!
+//! - **A2** Only a send that waits (a synchronous one) takes its adverts back,
+//!   all that were not read at once, and only if nothing follows them in the
+//!   stream: the bytes that come back are sent again from there. The answer is
+//!   one SendSm. Therefore no payload is sent behind a synchronous advert, not
+//!   even inside another SrcAvail, until it is consumed.
+//! - **A3** The adverts of a send that has returned (an asynchronous one) are
+//!   never taken back: nobody would send their bytes again. A cancel concerns
+//!   all adverts, so the two kinds are never outstanding together.
+//! - **A4** An advert that ends is handed back with what its sender attached.
+//!   The caller lets its remote key die, unmaps it for DMA and releases its
+//!   pages, in this order.
+//!
+//! IBTA Annex A4 calls one advert with nothing behind it Combined mode, and
+//! many Pipelined. AZ-SDP (Balaji et al., CAC 2006) is what the asynchronous
+//! adverts are for; its GET_COMPLETE is RdmaRdCompl.
+
+use super::{
+    advert::{
+        limit,
+        Id,
+        ADVERTS_MAX, //
+    },
+    hello::Features,
+    ring::Ring,
+    violation::Violation, //
+};
+
+/// Whether the send that posted an advert waits for it.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// The send returns when the bytes were read.
+    Synchronous,
+    /// The send has returned; its pages are protected instead.
+    Asynchronous,
+}
+
+/// Why something may not be sent yet. Nobody's fault.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Hold {
+    /// The peer can hold no further advert.
+    Full,
+    /// An advert of no bytes.
+    Empty,
+    /// Combined mode: the advert must be consumed first.
+    Combined,
+    /// A cancel is not yet answered.
+    Cancelling,
+    /// Payload may not follow a synchronous advert (A2).
+    BehindSynchronous,
+    /// Adverts of the other kind must be consumed first (A3).
+    OtherKind,
+    /// There is nothing to cancel.
+    NothingOutstanding,
+    /// Asynchronous adverts cannot be cancelled (A3).
+    NotCancellable,
+}
+
+/// How far an advert is.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum AdvertState {
+    /// Nothing of it was reported as read.
+    Posted,
+    /// Part of it was.
+    PartlyRead,
+    /// It is being taken back; the peer may still report what it has read.
+    Cancelling,
+}
+
+/// Why an advert ended.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum End {
+    /// The peer has read all of it.
+    Consumed,
+    /// It was taken back.
+    Cancelled,
+    /// The connection is gone.
+    Aborted,
+}
+
+/// An outstanding advert.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Advert<T> {
+    id: Id,
+    kind: Kind,
+    len: u32,
+    /// Bytes reported as read; less than `len`.
+    read: u32,
+    owner: T,
+}
+
+/// An outstanding advert, to look at.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Outstanding<'a, T> {
+    /// Its number.
+    pub id: Id,
+    /// Its kind.
+    pub kind: Kind,
+    /// How far it is.
+    pub state: AdvertState,
+    /// Its length in bytes.
+    pub len: u32,
+    /// Bytes of it that the peer has reported as read.
+    pub read: u32,
+    /// What its sender attached.
+    pub owner: &'a T,
+}
+
+/// An advert that is no longer outstanding.
+#[must_use = "its memory must be released (A4)"]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Ended<T> {
+    /// Its number.
+    pub id: Id,
+    /// Its kind.
+    pub kind: Kind,
+    /// Why it ended.
+    pub end: End,
+    /// Its length in bytes.
+    pub len: u32,
+    /// The first bytes of it, which the peer has read. The rest is not part of
+    /// the stream yet.
+    pub read: u32,
+    /// What its sender attached.
+    pub owner: T,
+}
+
+/// What an RdmaRdCompl has changed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Progress<T> {
+    /// The oldest advert was read in part.
+    Partly {
+        /// Its number.
+        id: Id,
+        /// Bytes of it that were not yet reported as read.
+        left: u32,
+    },
+    /// The oldest advert was consumed.
+    Consumed(Ended<T>),
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+enum Phase {
+    Open,
+    /// SrcAvailCancel was sent, SendSm has not come.
+    Cancelling,
+}
+
+/// The source adverts that a side has outstanding, oldest first, each with a
+/// `T` of its sender.
+///
+/// # Invariants
+///
+/// - At most `max` adverts, all of the same kind.
+/// - No advert is empty or read whole.
+/// - Behind a synchronous advert no payload was sent.
+/// - While cancelling all are synchronous, and none is added.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SourceAdverts<T, const N: usize = ADVERTS_MAX> {
+    adverts: Ring<Advert<T>, N>,
+    next: Id,
+    max: u8,
+    ordered: bool,
+    phase: Phase,
+}
+
+impl<T, const N: usize> SourceAdverts<T, N> {
+    /// No adverts, towards a peer that can hold `max_adverts`, on a connection
+    /// that agreed on `features`.
+    pub const fn new(max_adverts: u8, features: Features) -> Self {
+        Self {
+            adverts: Ring::new(),
+            next: Id::FIRST,
+            max: limit(max_adverts, features),
+            ordered: features.contains(Features::ORDERED),
+            phase: Phase::Open,
+        }
+    }
+
+    /// Whether a SrcAvail with `inline_bytes` of payload may be sent now.
+    ///
+    /// # Errors
+    ///
+    /// What it must wait for.
+    pub fn may_post(&self, kind: Kind, inline_bytes: u32) -> Result<(), Hold> {
+        let Some(oldest) = self.adverts.first() else {
+            return self.not_cancelling();
+        };
+        self.not_cancelling()?;
+        if self.adverts.len() >= usize::from(self.max) || self.adverts.is_full() {
+            Err(Hold::Full)
+        } else if oldest.kind != kind {
+            Err(Hold::OtherKind)
+        } else if kind == Kind::Synchronous && inline_bytes > 0 {
+            Err(Hold::BehindSynchronous)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether payload may be sent now otherwise than in a SrcAvail. The end of
+    /// the stream counts as payload, too.
+    ///
+    /// # Errors
+    ///
+    /// What it must wait for.
+    pub fn may_send_payload(&self) -> Result<(), Hold> {
+        self.not_cancelling()?;
+        match self.adverts.first() {
+            None => Ok(()),
+            Some(_) if !self.ordered => Err(Hold::Combined),
+            Some(oldest) if oldest.kind == Kind::Synchronous => Err(Hold::BehindSynchronous),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Takes note of a SrcAvail of `len` bytes behind `inline_bytes` of
+    /// payload, which must be the next payload to be sent.
+    ///
+    /// # Errors
+    ///
+    /// What it must wait for, and `owner` back.
+    pub fn post(
+        &mut self,
+        kind: Kind,
+        inline_bytes: u32,
+        len: u32,
+        owner: T,
+    ) -> Result<Id, (Hold, T)> {
+        if len == 0 {
+            return Err((Hold::Empty, owner));
+        }
+        if let Err(hold) = self.may_post(kind, inline_bytes) {
+            return Err((hold, owner));
+        }
+        let id = self.next;
+        let advert = Advert {
+            id,
+            kind,
+            len,
+            read: 0,
+            owner,
+        };
+        // INVARIANT: `may_post` has checked the number, the kind, the phase and
+        // what would precede it.
+        match self.adverts.push(advert) {
+            Ok(()) => {
+                self.next = id.next();
+                Ok(id)
+            }
+            Err(advert) => Err((Hold::Full, advert.owner)),
+        }
+    }
+
+    /// Takes an RdmaRdCompl of `bytes`, which is always about the oldest
+    /// advert. Those about a cancelled one come before its SendSm.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation::EmptyCompletion`] for no bytes, [`Violation::NoAnswerDue`]
+    /// if no advert is outstanding, [`Violation::AdvertOverrun`] for more bytes
+    /// than it had left.
+    pub fn on_read_completion(&mut self, bytes: u32) -> Result<Progress<T>, Violation> {
+        if bytes == 0 {
+            return Err(Violation::EmptyCompletion);
+        }
+        let oldest = self.adverts.first_mut().ok_or(Violation::NoAnswerDue)?;
+        let left = oldest
+            .len
+            .saturating_sub(oldest.read)
+            .checked_sub(bytes)
+            .ok_or(Violation::AdvertOverrun)?;
+        oldest.read = oldest.len.saturating_sub(left);
+        if left > 0 {
+            return Ok(Progress::Partly {
+                id: oldest.id,
+                left,
+            });
+        }
+        // INVARIANT: an advert that was read whole leaves the queue.
+        self.pop(End::Consumed)
+            .map(Progress::Consumed)
+            .ok_or(Violation::NoAnswerDue)
+    }
+
+    /// Takes all adverts back: SrcAvailCancel must be sent next (A2).
+    ///
+    /// They stay outstanding until [`SourceAdverts::on_send_sm`], for the peer
+    /// may be reading.
+    ///
+    /// # Errors
+    ///
+    /// [`Hold::Cancelling`] if that was done already,
+    /// [`Hold::NothingOutstanding`], or [`Hold::NotCancellable`] (A3).
+    pub fn cancel(&mut self) -> Result<(), Hold> {
+        self.not_cancelling()?;
+        let oldest = self.adverts.first().ok_or(Hold::NothingOutstanding)?;
+        if oldest.kind != Kind::Synchronous {
+            return Err(Hold::NotCancellable);
+        }
+        // INVARIANT: all are of the oldest one's kind.
+        self.phase = Phase::Cancelling;
+        Ok(())
+    }
+
+    /// Takes the SendSm that answers the cancel, and hands back what is still
+    /// outstanding, oldest first. That may be nothing, if the peer had read it
+    /// all. Only the first can be partly read.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation::NoAnswerDue`] if there was no cancel.
+    pub fn on_send_sm(&mut self, give_back: impl FnMut(Ended<T>)) -> Result<(), Violation> {
+        if self.phase != Phase::Cancelling {
+            return Err(Violation::NoAnswerDue);
+        }
+        self.phase = Phase::Open;
+        self.end_all(End::Cancelled, give_back);
+        Ok(())
+    }
+
+    /// The connection is gone and its queues are empty, so that nothing reads
+    /// any more: hands back what was outstanding, oldest first.
+    pub fn abort(&mut self, give_back: impl FnMut(Ended<T>)) {
+        self.phase = Phase::Open;
+        self.end_all(End::Aborted, give_back);
+    }
+
+    /// The outstanding adverts, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = Outstanding<'_, T>> {
+        self.adverts.iter().map(|advert| Outstanding {
+            id: advert.id,
+            kind: advert.kind,
+            state: match self.phase {
+                Phase::Cancelling => AdvertState::Cancelling,
+                Phase::Open if advert.read > 0 => AdvertState::PartlyRead,
+                Phase::Open => AdvertState::Posted,
+            },
+            len: advert.len,
+            read: advert.read,
+            owner: &advert.owner,
+        })
+    }
+
+    /// Whether no advert is outstanding and no answer is awaited.
+    pub fn is_idle(&self) -> bool {
+        self.adverts.is_empty() && self.phase == Phase::Open
+    }
+
+    fn not_cancelling(&self) -> Result<(), Hold> {
+        match self.phase {
+            Phase::Open => Ok(()),
+            Phase::Cancelling => Err(Hold::Cancelling),
+        }
+    }
+
+    fn pop(&mut self, end: End) -> Option<Ended<T>> {
+        self.adverts.pop().map(|advert| Ended {
+            id: advert.id,
+            kind: advert.kind,
+            end,
+            len: advert.len,
+            read: advert.read,
+            owner: advert.owner,
+        })
+    }
+
+    fn end_all(&mut self, end: End, mut give_back: impl FnMut(Ended<T>)) {
+        while let Some(ended) = self.pop(end) {
+            give_back(ended);
+        }
+    }
+}
