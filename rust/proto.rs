@@ -20,6 +20,8 @@
 //! - [`pull`]: when to read such memory though no reader asks.
 //! - [`write`](mod@write), [`buffer`]: memory of a reader that its peer writes
 //!   to, both sides.
+//! - [`choice`]: by copy or without, with [`split`] for what is not aligned and
+//!   [`fallback`] for programs that touch what is being sent.
 //! - [`violation`]: every way in which a peer may break the protocol.
 //!
 //! The protocol is described in `Documentation/protocol.rst`.
@@ -33,8 +35,12 @@ pub mod advert;
 pub mod bsdh;
 #[path = "proto/buffer.rs"]
 pub mod buffer;
+#[path = "proto/choice.rs"]
+pub mod choice;
 #[path = "proto/credits.rs"]
 pub mod credits;
+#[path = "proto/fallback.rs"]
+pub mod fallback;
 #[path = "proto/hello.rs"]
 pub mod hello;
 #[path = "proto/message.rs"]
@@ -49,6 +55,8 @@ pub mod ring;
 pub mod sink;
 #[path = "proto/source.rs"]
 pub mod source;
+#[path = "proto/split.rs"]
+pub mod split;
 #[path = "proto/state.rs"]
 pub mod state;
 #[path = "proto/violation.rs"]

@@ -5,12 +5,20 @@
 
 mod advert_model;
 mod bsdh;
+mod choice;
 mod close_model;
 mod credit_model;
 mod credits;
+mod fallback;
 mod hello;
 mod message;
 mod names;
 mod policy;
+mod pull;
+mod ring;
+mod sink;
 mod smoke;
+mod source;
+mod split;
 mod state;
+mod write;

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which way bytes of a send go, and why not another.
+
+use super::{
+    bsdh::Class,
+    hello::Features,
+    source::Hold, //
+};
+
+/// The ways from a sender's memory to its peer.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Path {
+    /// In Data, through buffers of both sides (the papers' BSDP).
+    Copy,
+    /// A source advert that the send waits for (ZSDP).
+    Synchronous,
+    /// A source advert, and the send returns at once (AZ-SDP).
+    Asynchronous,
+    /// A Write into the buffer of a reader that waits.
+    SinkWrite,
+}
+
+impl Path {
+    /// All paths, in the order of their numbers.
+    pub const ALL: [Self; 4] = [
+        Self::Copy,
+        Self::Synchronous,
+        Self::Asynchronous,
+        Self::SinkWrite,
+    ];
+
+    /// The name under which it is counted.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Copy => "Copy",
+            Self::Synchronous => "Synchronous",
+            Self::Asynchronous => "Asynchronous",
+            Self::SinkWrite => "SinkWrite",
+        }
+    }
+}
+
+/// Why bytes do not go a certain way.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Reason {
+    /// The user has chosen another path.
+    Forced,
+    /// The peers did not agree on it at set-up.
+    NotAgreed,
+    /// The adapter cannot be given such memory.
+    NotPinnable,
+    /// Such memory cannot be protected while the send has returned.
+    NotProtectable,
+    /// There is no whole page.
+    NoWholePage,
+    /// It is not worth it for so few bytes.
+    BelowThreshold,
+    /// The user's memory that may be locked is used up.
+    PinLimit,
+    /// The peer has no receive for payload; the bytes gather meanwhile.
+    NoCredits,
+    /// The peer can hold no further advert.
+    AdvertsFull,
+    /// Other adverts must be consumed first, or a cancel be answered.
+    AdvertsBusy,
+    /// The send must not wait.
+    NonBlocking,
+    /// Programs have touched too many pages that were being sent.
+    TooManyFaults,
+    /// No reader of the peer waits with a buffer.
+    PeerDoesNotWait,
+}
+
+impl Reason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 13] = [
+        Self::Forced,
+        Self::NotAgreed,
+        Self::NotPinnable,
+        Self::NotProtectable,
+        Self::NoWholePage,
+        Self::BelowThreshold,
+        Self::PinLimit,
+        Self::NoCredits,
+        Self::AdvertsFull,
+        Self::AdvertsBusy,
+        Self::NonBlocking,
+        Self::TooManyFaults,
+        Self::PeerDoesNotWait,
+    ];
+
+    /// The name under which it is counted.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forced => "Forced",
+            Self::NotAgreed => "NotAgreed",
+            Self::NotPinnable => "NotPinnable",
+            Self::NotProtectable => "NotProtectable",
+            Self::NoWholePage => "NoWholePage",
+            Self::BelowThreshold => "BelowThreshold",
+            Self::PinLimit => "PinLimit",
+            Self::NoCredits => "NoCredits",
+            Self::AdvertsFull => "AdvertsFull",
+            Self::AdvertsBusy => "AdvertsBusy",
+            Self::NonBlocking => "NonBlocking",
+            Self::TooManyFaults => "TooManyFaults",
+            Self::PeerDoesNotWait => "PeerDoesNotWait",
+        }
+    }
+}
+
+/// What kind of memory the bytes are in.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Memory {
+    /// Private and anonymous: can be protected against the program's writes.
+    Private,
+    /// Pages that were handed over by reference (splice, sendfile): whoever
+    /// writes to them changes what is sent, and knows it.
+    Spliced,
+    /// Can be pinned, but not protected: shared, of a file, hugetlb.
+    Shared,
+    /// Can be neither: device memory, secret memory, or unknown.
+    Other,
+}
+
+/// The user's choice.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Wanted {
+    /// The best path by the thresholds.
+    Automatic,
+    /// This path wherever it is possible, whatever the size; else by copy.
+    Only(Path),
+}
+
+/// The fewest bytes for which each path is taken.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Thresholds {
+    /// Of [`Path::Synchronous`].
+    pub synchronous_bytes: u64,
+    /// Of [`Path::Asynchronous`].
+    pub asynchronous_bytes: u64,
+    /// Of [`Path::SinkWrite`].
+    pub sink_write_bytes: u64,
+}
+
+/// What is known of a send.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Sending {
+    /// Bytes still to be sent.
+    pub bytes: u64,
+    /// Bytes of whole pages among them ([`super::split::Split::middle`]).
+    pub page_bytes: u64,
+    /// Where they are.
+    pub memory: Memory,
+    /// The user's choice.
+    pub wanted: Wanted,
+    /// What both sides agreed on.
+    pub features: Features,
+    /// Messages that the peer has room for.
+    pub credits: u32,
+    /// Whether more memory may be locked for this user.
+    pub may_pin: bool,
+    /// Whether the send may wait.
+    pub blocking: bool,
+    /// What other payload, Writes among it, would have to wait for.
+    pub payload_hold: Option<Hold>,
+    /// What a synchronous advert would have to wait for.
+    pub synchronous_hold: Option<Hold>,
+    /// What an asynchronous advert would have to wait for.
+    pub asynchronous_hold: Option<Hold>,
+    /// [`super::fallback::Fallback::may_go_async`].
+    pub may_go_async: bool,
+    /// Bytes of the buffer that a reader of the peer waits with
+    /// ([`super::write::SinkWriter::room`]).
+    pub sink_room_bytes: u32,
+}
+
+/// The path, and why the others were not taken; `None` where one was possible.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Choice {
+    /// The path.
+    pub path: Path,
+    /// Why not [`Path::SinkWrite`].
+    pub no_sink_write: Option<Reason>,
+    /// Why not [`Path::Asynchronous`].
+    pub no_asynchronous: Option<Reason>,
+    /// Why not [`Path::Synchronous`].
+    pub no_synchronous: Option<Reason>,
+}
+
+/// Chooses the path for a send.
+///
+/// The best is to write to a reader that waits: there is nothing that the peer
+/// must do first. Next is to return at once, then to wait, then to copy.
+pub fn choose(sending: &Sending, thresholds: &Thresholds) -> Choice {
+    let no_sink_write = no_sink_write(sending, thresholds);
+    let no_asynchronous = no_asynchronous(sending, thresholds);
+    let no_synchronous = no_synchronous(sending, thresholds);
+    let path = if no_sink_write.is_none() {
+        Path::SinkWrite
+    } else if no_asynchronous.is_none() {
+        Path::Asynchronous
+    } else if no_synchronous.is_none() {
+        Path::Synchronous
+    } else {
+        Path::Copy
+    };
+    Choice {
+        path,
+        no_sink_write,
+        no_asynchronous,
+        no_synchronous,
+    }
+}
+
+fn no_sink_write(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
+    let features = Features::SINK.union(Features::ORDERED);
+    no_zero_copy(
+        sending,
+        Path::SinkWrite,
+        features,
+        thresholds.sink_write_bytes,
+    )
+    .or((sending.sink_room_bytes == 0).then_some(Reason::PeerDoesNotWait))
+    // The send waits for the Write, though not for the peer's program.
+    .or((!sending.blocking).then_some(Reason::NonBlocking))
+    .or(held(sending.payload_hold))
+}
+
+fn no_asynchronous(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
+    let protectable = matches!(sending.memory, Memory::Private | Memory::Spliced);
+    let least = thresholds.asynchronous_bytes;
+    no_zero_copy(sending, Path::Asynchronous, Features::SOURCE, least)
+        .or((!protectable).then_some(Reason::NotProtectable))
+        .or((!sending.may_go_async).then_some(Reason::TooManyFaults))
+        .or(held(sending.asynchronous_hold))
+}
+
+fn no_synchronous(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
+    let least = thresholds.synchronous_bytes;
+    no_zero_copy(sending, Path::Synchronous, Features::SOURCE, least)
+        .or((!sending.blocking).then_some(Reason::NonBlocking))
+        .or(held(sending.synchronous_hold))
+}
+
+/// What all paths but the copy need.
+fn no_zero_copy(sending: &Sending, path: Path, needs: Features, least: u64) -> Option<Reason> {
+    let forced = matches!(sending.wanted, Wanted::Only(_));
+    if forced && sending.wanted != Wanted::Only(path) {
+        Some(Reason::Forced)
+    } else if !sending.features.contains(needs) {
+        Some(Reason::NotAgreed)
+    } else if sending.memory == Memory::Other {
+        Some(Reason::NotPinnable)
+    } else if sending.page_bytes == 0 {
+        Some(Reason::NoWholePage)
+    } else if !forced && sending.bytes < least {
+        Some(Reason::BelowThreshold)
+    } else if !sending.may_pin {
+        Some(Reason::PinLimit)
+    } else if sending.credits < Class::Payload.min_credits() {
+        Some(Reason::NoCredits)
+    } else {
+        None
+    }
+}
+
+const fn held(hold: Option<Hold>) -> Option<Reason> {
+    match hold {
+        None => None,
+        Some(Hold::Full) => Some(Reason::AdvertsFull),
+        Some(_) => Some(Reason::AdvertsBusy),
+    }
+}

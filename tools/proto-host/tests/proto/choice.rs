@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which way bytes go.
+
+use proptest::prelude::*;
+use proto_host::proto::{
+    choice::{
+        choose,
+        Choice,
+        Memory,
+        Path,
+        Reason,
+        Sending,
+        Thresholds,
+        Wanted, //
+    },
+    hello::Features,
+    source::Hold,
+};
+
+const THRESHOLDS: Thresholds = Thresholds {
+    synchronous_bytes: 40_000,
+    asynchronous_bytes: 20_000,
+    sink_write_bytes: 10_000,
+};
+
+/// A send for which every path is open.
+const SENDING: Sending = Sending {
+    bytes: 100_000,
+    page_bytes: 98_304,
+    memory: Memory::Private,
+    wanted: Wanted::Automatic,
+    features: Features::ALL,
+    credits: 4,
+    may_pin: true,
+    blocking: true,
+    payload_hold: None,
+    synchronous_hold: None,
+    asynchronous_hold: None,
+    may_go_async: true,
+    sink_room_bytes: 1000,
+};
+
+fn path(sending: Sending) -> Path {
+    choose(&sending, &THRESHOLDS).path
+}
+
+/// The reasons against SinkWrite, Asynchronous and Synchronous.
+fn reasons(sending: Sending) -> [Option<Reason>; 3] {
+    let choice = choose(&sending, &THRESHOLDS);
+    [
+        choice.no_sink_write,
+        choice.no_asynchronous,
+        choice.no_synchronous,
+    ]
+}
+
+#[test]
+fn the_order_of_preference() {
+    assert_eq!(reasons(SENDING), [None; 3]);
+    assert_eq!(path(SENDING), Path::SinkWrite);
+    let nobody_waits = Sending {
+        sink_room_bytes: 0,
+        ..SENDING
+    };
+    assert_eq!(path(nobody_waits), Path::Asynchronous);
+    let faults = Sending {
+        may_go_async: false,
+        ..nobody_waits
+    };
+    assert_eq!(path(faults), Path::Synchronous);
+    let neither = Sending {
+        blocking: false,
+        ..faults
+    };
+    assert_eq!(path(neither), Path::Copy);
+}
+
+#[test]
+fn reasons_against_all() {
+    let small = Sending {
+        bytes: 9_999,
+        ..SENDING
+    };
+    let foreign = Sending {
+        memory: Memory::Other,
+        ..SENDING
+    };
+    let no_page = Sending {
+        page_bytes: 0,
+        ..SENDING
+    };
+    let locked = Sending {
+        may_pin: false,
+        ..SENDING
+    };
+    let credits = Sending {
+        credits: 3,
+        ..SENDING
+    };
+    let plain = Sending {
+        features: Features::NONE,
+        ..SENDING
+    };
+    for (sending, why) in [
+        (small, Reason::BelowThreshold),
+        (foreign, Reason::NotPinnable),
+        (no_page, Reason::NoWholePage),
+        (locked, Reason::PinLimit),
+        (credits, Reason::NoCredits),
+        (plain, Reason::NotAgreed),
+    ] {
+        assert_eq!(path(sending), Path::Copy);
+        assert_eq!(reasons(sending), [Some(why); 3]);
+    }
+}
+
+#[test]
+fn reasons_against_some() {
+    let (none, busy) = (None, Some(Reason::AdvertsBusy));
+    let cases = [
+        (
+            Sending {
+                bytes: 20_000,
+                ..SENDING
+            },
+            [none, none, Some(Reason::BelowThreshold)],
+        ),
+        (
+            Sending {
+                bytes: 19_999,
+                ..SENDING
+            },
+            [
+                none,
+                Some(Reason::BelowThreshold),
+                Some(Reason::BelowThreshold),
+            ],
+        ),
+        (
+            Sending {
+                memory: Memory::Shared,
+                ..SENDING
+            },
+            [none, Some(Reason::NotProtectable), none],
+        ),
+        (
+            Sending {
+                memory: Memory::Spliced,
+                ..SENDING
+            },
+            [none; 3],
+        ),
+        (
+            Sending {
+                blocking: false,
+                ..SENDING
+            },
+            [Some(Reason::NonBlocking), none, Some(Reason::NonBlocking)],
+        ),
+        (
+            Sending {
+                features: Features::SOURCE,
+                ..SENDING
+            },
+            [Some(Reason::NotAgreed), none, none],
+        ),
+        (
+            Sending {
+                may_go_async: false,
+                sink_room_bytes: 0,
+                ..SENDING
+            },
+            [
+                Some(Reason::PeerDoesNotWait),
+                Some(Reason::TooManyFaults),
+                none,
+            ],
+        ),
+        (
+            Sending {
+                payload_hold: Some(Hold::BehindSynchronous),
+                asynchronous_hold: Some(Hold::OtherKind),
+                ..SENDING
+            },
+            [busy, busy, none],
+        ),
+        (
+            Sending {
+                synchronous_hold: Some(Hold::Full),
+                asynchronous_hold: Some(Hold::Full),
+                ..SENDING
+            },
+            [none, Some(Reason::AdvertsFull), Some(Reason::AdvertsFull)],
+        ),
+    ];
+    for (sending, expected) in cases {
+        assert_eq!(reasons(sending), expected, "{sending:?}");
+    }
+}
+
+#[test]
+fn a_forced_path_ignores_only_the_threshold() {
+    for only in Path::ALL {
+        let tiny = Sending {
+            bytes: 1,
+            wanted: Wanted::Only(only),
+            ..SENDING
+        };
+        assert_eq!(path(tiny), only);
+        let foreign = Sending {
+            memory: Memory::Other,
+            ..tiny
+        };
+        assert_eq!(path(foreign), Path::Copy);
+    }
+}
+
+#[test]
+fn names() {
+    for (at, why) in Reason::ALL.into_iter().enumerate() {
+        assert_eq!((why as usize, why.name()), (at, &*format!("{why:?}")));
+    }
+    for (at, path) in Path::ALL.into_iter().enumerate() {
+        assert_eq!((path as usize, path.name()), (at, &*format!("{path:?}")));
+    }
+}
+
+fn sending() -> impl Strategy<Value = Sending> {
+    let memory = prop::sample::select(vec![
+        Memory::Private,
+        Memory::Spliced,
+        Memory::Shared,
+        Memory::Other,
+    ]);
+    let hold = prop::sample::select(vec![
+        None,
+        Some(Hold::Full),
+        Some(Hold::OtherKind),
+        Some(Hold::Cancelling),
+    ]);
+    let wanted = prop::sample::select(vec![
+        Wanted::Automatic,
+        Wanted::Only(Path::Copy),
+        Wanted::Only(Path::Asynchronous),
+    ]);
+    let numbers = (
+        0_u64..50_000,
+        0_u32..6,
+        0_u32..16,
+        0_u32..2,
+        any::<[bool; 4]>(),
+    );
+    (memory, [hold.clone(), hold.clone(), hold], wanted, numbers).prop_map(
+        |(
+            memory,
+            [payload_hold, synchronous_hold, asynchronous_hold],
+            wanted,
+            (bytes, credits, f, room, b),
+        )| {
+            Sending {
+                bytes,
+                page_bytes: if b[0] { bytes & !4095 } else { 0 },
+                memory,
+                wanted,
+                features: Features::from_bits(f),
+                credits,
+                may_pin: b[1],
+                blocking: b[2],
+                payload_hold,
+                synchronous_hold,
+                asynchronous_hold,
+                may_go_async: b[3],
+                sink_room_bytes: room,
+            }
+        },
+    )
+}
+
+proptest! {
+    /// The path taken has no reason against it, every better one has; and what
+    /// must never happen does not.
+    #[test]
+    fn choices(sending in sending()) {
+        let choice = choose(&sending, &THRESHOLDS);
+        let Choice { path, no_sink_write, no_asynchronous, no_synchronous } = choice;
+        let against = [
+            (Path::SinkWrite, no_sink_write),
+            (Path::Asynchronous, no_asynchronous),
+            (Path::Synchronous, no_synchronous),
+        ];
+        let first = against.iter().find(|(_, why)| why.is_none());
+        prop_assert_eq!(path, first.map_or(Path::Copy, |(path, _)| *path));
+        if path != Path::Copy {
+            prop_assert!(sending.memory != Memory::Other && sending.credits >= 4);
+        }
+        if path == Path::Asynchronous {
+            prop_assert!(sending.memory != Memory::Shared && sending.may_go_async);
+        }
+        if !sending.blocking {
+            prop_assert!(matches!(path, Path::Copy | Path::Asynchronous));
+        }
+    }
+}

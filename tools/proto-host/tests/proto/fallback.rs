@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! When asynchronous sends pause.
+
+use proptest::prelude::*;
+use proto_host::proto::fallback::{
+    Fallback,
+    PAUSE_MAX,
+    PAUSE_MIN,
+    SAMPLE, //
+};
+
+/// Lets transfers of 100 pages go until they pause, at most `most`.
+fn transfers(fallback: &mut Fallback, touched: u32, most: u32) -> u32 {
+    (0..most)
+        .take_while(|_| {
+            let may = fallback.may_go_async();
+            fallback.on_transfer(100, touched);
+            may
+        })
+        .count()
+        .try_into()
+        .expect("few")
+}
+
+/// Waits until the pause is over; returns how long it was.
+fn pause(fallback: &mut Fallback) -> u32 {
+    let mut sends = 0;
+    while !fallback.may_go_async() {
+        fallback.on_other_path();
+        sends += 1;
+    }
+    sends
+}
+
+#[test]
+fn pauses_grow_while_trials_go_wrong() {
+    let mut fallback = Fallback::new();
+    let mut expected = PAUSE_MIN;
+    for _ in 0..20 {
+        assert_eq!(transfers(&mut fallback, 100, 1000), u32::from(SAMPLE));
+        assert_eq!(pause(&mut fallback), expected);
+        expected = (expected * 2).min(PAUSE_MAX);
+    }
+    assert_eq!(expected, PAUSE_MAX);
+}
+
+#[test]
+fn a_trial_that_goes_well_makes_pauses_short_again() {
+    let mut fallback = Fallback::new();
+    for _ in 0..3 {
+        transfers(&mut fallback, 100, 1000);
+        pause(&mut fallback);
+    }
+    // Between the limits nothing changes.
+    assert_eq!(transfers(&mut fallback, 15, 1000), 1000);
+    transfers(&mut fallback, 100, 1000);
+    assert_eq!(pause(&mut fallback), 8 * PAUSE_MIN);
+    assert_eq!(transfers(&mut fallback, 5, 1000), 1000);
+    transfers(&mut fallback, 100, 1000);
+    assert_eq!(pause(&mut fallback), PAUSE_MIN);
+}
+
+#[test]
+fn the_share_decides_not_the_number() {
+    for (touched, most) in [(24, 1000), (27, 8)] {
+        let mut fallback = Fallback::new();
+        assert_eq!(transfers(&mut fallback, touched, 1000), most);
+    }
+    // Small transfers are judged, too.
+    let mut small = Fallback::new();
+    (0..20).for_each(|_| small.on_transfer(1, 1));
+    assert!(!small.may_go_async());
+}
+
+#[test]
+fn what_ends_during_a_pause_has_had_its_verdict() {
+    let mut fallback = Fallback::new();
+    transfers(&mut fallback, 100, 1000);
+    (0..1000).for_each(|_| fallback.on_transfer(100, 100));
+    assert_eq!(pause(&mut fallback), PAUSE_MIN);
+}
+
+proptest! {
+    /// Untouched pages never pause, and every pause ends.
+    #[test]
+    fn pauses_have_a_cause_and_an_end(steps in prop::collection::vec((any::<u32>(), any::<u32>()), 0..200)) {
+        let mut fallback = Fallback::new();
+        let mut clean = Fallback::new();
+        for (pages, touched) in steps {
+            fallback.on_transfer(pages, touched);
+            clean.on_transfer(pages, 0);
+            prop_assert!(clean.may_go_async());
+        }
+        prop_assert!(pause(&mut fallback) <= PAUSE_MAX);
+    }
+}
