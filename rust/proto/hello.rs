@@ -157,7 +157,7 @@ impl Features {
 pub struct Hello {
     /// What the side that connects can do.
     pub features: Features,
-    /// Source adverts of the peer that it can hold at a time, at least 1.
+    /// Adverts of the peer, of each kind, that it can hold at a time, at least 1.
     pub max_adverts: u8,
     /// Receives that it has posted, at least [`BUFS_MIN`]; in `BSDH.bufs`.
     pub bufs: u16,
@@ -189,8 +189,8 @@ pub struct Hello {
 pub struct HelloAck {
     /// What both sides can do.
     pub features: Features,
-    /// Source adverts of the peer that the accepting side can hold at a time,
-    /// at least 1.
+    /// Adverts of the peer, of each kind, that the accepting side can hold at a
+    /// time, at least 1.
     pub max_adverts: u8,
     /// Receives that it has posted, at least [`BUFS_MIN`]; in `BSDH.bufs`.
     pub bufs: u16,

@@ -116,8 +116,8 @@ pub struct SourceReader<const N: usize = ADVERTS_MAX, const R: usize = READS_MAX
 }
 
 impl<const N: usize, const R: usize> SourceReader<N, R> {
-    /// No adverts. `max_adverts` is what we have offered to hold, `features`
-    /// what both sides agreed on.
+    /// No adverts. `max_adverts` is what we have offered to hold, at most `N`;
+    /// `features` is what both sides agreed on.
     pub const fn new(max_adverts: u8, features: Features) -> Self {
         Self {
             adverts: Ring::new(),
@@ -225,6 +225,9 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
 
     /// The oldest Read in flight has finished: its bytes are there, and nothing
     /// more is read for it. Returns how many; `None` if there is none in flight.
+    ///
+    /// A caller that posts the report right behind its Read, with a fence, may
+    /// call this when it posts both: the fence makes the report wait.
     pub fn on_read_done(&mut self) -> Option<u32> {
         let len = self.reads.pop()?;
         let advert = self.adverts.iter_mut().find(|a| a.done < a.taken)?;

@@ -93,8 +93,8 @@ pub struct SinkWriter<const N: usize = ADVERTS_MAX> {
 }
 
 impl<const N: usize> SinkWriter<N> {
-    /// No adverts. `max_adverts` is what we have offered to hold, `events` what
-    /// we have sent so far.
+    /// No adverts. `max_adverts` is what we have offered to hold, at most `N`;
+    /// `events` is what we have sent so far.
     pub const fn new(max_adverts: u8, features: Features, events: PayloadEvents) -> Self {
         Self {
             targets: Ring::new(),
@@ -185,7 +185,8 @@ impl<const N: usize> SinkWriter<N> {
     }
 
     /// Declines all accepted adverts: their answers are due. To be called
-    /// before payload is sent otherwise than by a Write (S3).
+    /// before payload is sent otherwise than by a Write (S3), and not before
+    /// there are credits for it.
     pub fn decline(&mut self) {
         for target in self.targets.iter_mut() {
             if let Target::Accepted { .. } = target {

@@ -34,7 +34,9 @@ impl World {
 
     fn answer(&mut self, partial: bool) -> Option<()> {
         let message = match self.reader.next_answer(partial)? {
-            Answer::ReadCompletion { bytes, .. } => ToSource::RdmaRdCompl(bytes),
+            Answer::ReadCompletion { bytes, invalidate } => {
+                ToSource::RdmaRdCompl(bytes, invalidate.is_some())
+            }
             Answer::SendSm if self.lacks(Rule::CancelIsAnswered) => return Some(()),
             Answer::SendSm if self.send_sms_early > 0 => {
                 self.send_sms_early -= 1;

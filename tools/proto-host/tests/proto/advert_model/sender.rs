@@ -161,9 +161,12 @@ impl World {
             return Ok(None);
         };
         match message {
-            ToSource::RdmaRdCompl(bytes) => {
+            ToSource::RdmaRdCompl(bytes, invalidated) => {
                 let progress = self.source.on_read_completion(bytes);
-                if let Progress::Consumed(ended) = progress.map_err(Failure::Refused)? {
+                let progress = progress.map_err(Failure::Refused)?;
+                let consumed = matches!(progress, Progress::Consumed(_));
+                assert_eq!(consumed, invalidated, "a key dies with its advert");
+                if let Progress::Consumed(ended) = progress {
                     self.source_keys.remove(&ended.owner.rkey);
                 }
             }

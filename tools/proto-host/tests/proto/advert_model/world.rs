@@ -102,9 +102,13 @@ enum ToSink {
 
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 enum ToSource {
-    RdmaRdCompl(u32),
+    /// The bytes, and whether the rkey is invalidated with it.
+    RdmaRdCompl(u32, bool),
     SendSm,
-    SinkAvail { rkey: u32, count: u32 },
+    SinkAvail {
+        rkey: u32,
+        count: u32,
+    },
     SinkAvailCancel,
 }
 
