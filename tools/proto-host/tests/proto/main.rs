@@ -15,6 +15,7 @@ mod message;
 mod names;
 mod policy;
 mod pull;
+mod pull_model;
 mod ring;
 mod sink;
 mod smoke;
