@@ -11,6 +11,7 @@ use crate::proto::{
         Class,
         BSDH_LEN, //
     },
+    buffer::SinkAdverts,
     credits::{
         Credits,
         Stamp, //
@@ -32,9 +33,22 @@ use crate::proto::{
         Message,
         MAX_BODY, //
     },
+    sink::{
+        Answer,
+        SourceReader, //
+    },
+    source::{
+        Kind,
+        Progress,
+        SourceAdverts, //
+    },
     state::{
         Event,
         State, //
+    },
+    write::{
+        PayloadEvents,
+        SinkWriter, //
     },
 };
 
@@ -42,7 +56,7 @@ use crate::proto::{
 pub type Target = fn(&[u8]);
 
 /// All targets, with the names of their programs in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("bsdh", fuzz_bsdh),
     ("message", fuzz_message),
     ("hello", fuzz_hello),
@@ -50,6 +64,7 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("refusal", fuzz_refusal),
     ("credits", fuzz_credits),
     ("stream", fuzz_stream),
+    ("adverts", fuzz_adverts),
 ];
 
 /// A header that is read says what its bytes say, all of them.
@@ -243,4 +258,71 @@ pub fn fuzz_stream(data: &[u8]) {
         shut |= !state.can_receive();
         assert!(!(shut && state.can_receive()));
     }
+}
+
+/// For what may be refused or not.
+fn either<T>(_: T) {}
+
+/// Whatever a peer says about its adverts and ours: what was posted comes back
+/// once, what was read is reported once, and each advert has one answer.
+pub fn fuzz_adverts(data: &[u8]) {
+    let (mut source, mut sink, mut ended_count) = (0, 0, 0);
+    let none = PayloadEvents::new();
+    let mut adverts = SourceAdverts::<usize, 4>::new(4, Features::ALL);
+    let mut reader = SourceReader::<4, 4>::new(4, Features::ALL);
+    let mut buffers = SinkAdverts::<usize, 4>::new(4, Features::ALL, none);
+    let mut writer = SinkWriter::<4>::new(4, Features::ALL, none);
+    for chunk in data.chunks_exact(3) {
+        let op = chunk[0] % 12;
+        let [a, b] = [chunk[1], chunk[2]].map(u32::from);
+        // What the peer does wrong is refused; that must harm nothing.
+        match op {
+            0 => {
+                let kind = [Kind::Synchronous, Kind::Asynchronous][usize::from(a > 127)];
+                source += usize::from(adverts.post(kind, 0, b, source).is_ok());
+            }
+            1 => match adverts.on_read_completion(a) {
+                Ok(Progress::Consumed(ended)) => {
+                    assert_eq!((ended.read, ended.owner), (ended.len, ended_count));
+                    ended_count += 1;
+                }
+                Ok(Progress::Partly { left, .. }) => assert!(left > 0),
+                Err(_) => {}
+            },
+            2 if a < 64 => either(adverts.cancel()),
+            2 => either(adverts.on_send_sm(|ended| {
+                assert_eq!(ended.owner, ended_count);
+                ended_count += 1;
+            })),
+            3 => either(reader.on_data(a)),
+            4 => either(reader.on_advert(a & 1, b, a, u64::MAX - u64::from(a))),
+            5 => either(reader.on_cancel()),
+            6 => {
+                let before = reader.untaken_bytes();
+                let len = reader.take(a).map_or(0, |read| read.len);
+                assert_eq!(reader.untaken_bytes() + u64::from(len), before);
+            }
+            7 if a < 128 => either(reader.on_read_done()),
+            7 => match reader.next_answer(b > 127) {
+                Some(Answer::ReadCompletion { bytes, .. }) => assert!(bytes > 0),
+                Some(Answer::SendSm) => assert!(reader.is_idle()),
+                None => assert!(!reader.has_answer(b > 127)),
+            },
+            8 => sink += usize::from(buffers.post(true, a, sink).is_ok()),
+            9 if a == 0 => buffers.on_payload(|returned| assert!(returned.owner < sink)),
+            9 => either(buffers.on_write_completion(b, |returned| assert!(returned.owner < sink))),
+            10 => either(writer.on_advert(a, b, 0, b % 4)),
+            _ if a < 64 => {
+                let room = writer.room();
+                assert!(writer.write(b).is_none_or(|write| write.len <= room.min(b)));
+            }
+            _ if a < 128 => either(writer.on_cancel()),
+            _ if a < 192 => assert_eq!(writer.has_answer(), writer.next_answer().is_some()),
+            _ => assert_eq!(writer.is_idle(), writer.note_payload()),
+        }
+        assert_eq!(adverts.iter().count(), source - ended_count);
+        assert!(buffers.unanswered() <= 4);
+    }
+    adverts.abort(|_| ended_count += 1);
+    assert_eq!(source, ended_count);
 }

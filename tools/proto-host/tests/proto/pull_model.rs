@@ -65,6 +65,9 @@ fn start() -> World {
     })
 }
 
+/// A move; `None` if it cannot happen.
+type Step<'a> = &'a dyn Fn(&mut World) -> Option<()>;
+
 /// The program sends until all of it was consumed.
 fn is_sending(side: &Side) -> bool {
     side.to_send > 0 || !side.source.is_idle()
@@ -139,7 +142,7 @@ fn ends(room: u64, policy: Policy) -> HashSet<[u64; 2]> {
     while let Some(world) = todo.pop() {
         let mut is_end = true;
         for me in 0..2 {
-            let moves: [&dyn Fn(&mut World) -> Option<()>; 4] = [
+            let moves: [Step<'_>; 4] = [
                 &|w| send(w, me),
                 &|w| take(w, me, room, policy),
                 &|w| report(w, me),
