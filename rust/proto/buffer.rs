@@ -82,7 +82,7 @@ impl<T, const N: usize> SinkAdverts<T, N> {
 
     /// Takes note of a SinkAvail for a buffer of `len` bytes, which must be
     /// sent next; returns its `count`. `queue_empty` says that all that was
-    /// received was read, and every source advert reported.
+    /// received was read, source adverts included; their reports may still be due.
     ///
     /// # Errors
     ///

@@ -50,7 +50,7 @@ impl World {
 
     /// A reader that waits advertises its buffer.
     fn advertise(&mut self) -> Option<()> {
-        let empty = self.pieces.is_empty() && self.reader.is_idle();
+        let empty = self.pieces.is_empty();
         let told = empty || self.lacks(Rule::AdvertOnlyWhenEmpty);
         let rkey = self.new_key();
         let mut count = self.buffers.post(told, BUFFER_LEN, rkey).ok()?;
