@@ -63,6 +63,11 @@ pub(crate) mod differences {
         }
     }
 
+    /// TCP copies with the socket's lock held, however long a page is missing.
+    pub(crate) fn holds_lock_in_faults(family: Family) -> bool {
+        family == Family::Tcp
+    }
+
     /// 27 and 28 are families of SDP addresses as well as AF_INET and AF_INET6.
     pub(crate) fn takes_sdp_addresses(family: Family) -> bool {
         family == Family::Sdp

@@ -12,6 +12,7 @@ mod data;
 mod lengths;
 mod listen;
 mod memory;
+mod missing;
 mod netns;
 mod options;
 mod poll;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         reset::TESTS,
         signals::TESTS,
         memory::TESTS,
+        missing::TESTS,
         badinput::TESTS,
         random::TESTS,
         stress::TESTS,

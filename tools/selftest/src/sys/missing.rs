@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory whose pages come when we say so (userfaultfd): who touches one that
+//! is missing sleeps until then.
+
+use super::{checked, Area, PAGE};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const UFFD_API: u64 = 0xaa;
+const UFFDIO_API: u64 = 0xc018_aa3f;
+const UFFDIO_REGISTER: u64 = 0xc020_aa00;
+const UFFDIO_COPY: u64 = 0xc028_aa03;
+const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
+/// Bytes of a `struct uffd_msg`.
+const EVENT: usize = 32;
+
+/// Private pages, the last of which are missing.
+pub(crate) struct MissingPages {
+    area: Area,
+    user_faults: OwnedFd,
+}
+
+impl MissingPages {
+    /// Memory of `pages`, missing from number `first` on.
+    pub(crate) fn new(pages: usize, first: usize) -> io::Result<MissingPages> {
+        let area = Area::new(pages)?;
+        // SAFETY: a system call that returns a new descriptor.
+        let user_faults = unsafe {
+            let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC);
+            OwnedFd::from_raw_fd(checked(fd as libc::c_int)?)
+        };
+        let this = MissingPages { area, user_faults };
+        this.control(UFFDIO_API, &mut [UFFD_API, 0, 0])?;
+        let len = ((pages - first) * PAGE) as u64;
+        this.control(
+            UFFDIO_REGISTER,
+            &mut [
+                this.area.at(first * PAGE) as u64,
+                len,
+                UFFDIO_REGISTER_MODE_MISSING,
+                0,
+            ],
+        )?;
+        Ok(this)
+    }
+
+    fn control(&self, request: u64, argument: &mut [u64]) -> io::Result<()> {
+        // SAFETY: each request's structure consists of so many integers.
+        checked(unsafe {
+            libc::ioctl(
+                self.user_faults.as_raw_fd(),
+                request as libc::Ioctl,
+                argument.as_mut_ptr(),
+            )
+        })?;
+        Ok(())
+    }
+
+    /// The address of byte `offset`.
+    pub(crate) fn at(&self, offset: usize) -> usize {
+        self.area.at(offset)
+    }
+
+    /// The first `len` bytes, whose pages must be there.
+    pub(crate) fn bytes(&mut self, len: usize) -> &mut [u8] {
+        self.area.bytes(len)
+    }
+
+    /// Waits until somebody sleeps for a page.
+    pub(crate) fn await_touch(&self) -> io::Result<()> {
+        let mut event = [0; EVENT];
+        let n = super::read(self.user_faults.as_raw_fd(), &mut event)?;
+        if n == EVENT {
+            Ok(())
+        } else {
+            Err(io::Error::other("half an event of userfaultfd"))
+        }
+    }
+
+    /// Brings page `number`, with this content.
+    pub(crate) fn bring(&self, number: usize, content: &[u8; PAGE]) -> io::Result<()> {
+        let to = self.area.at(number * PAGE) as u64;
+        let from = content.as_ptr() as u64;
+        self.control(UFFDIO_COPY, &mut [to, from, PAGE as u64, 0, 0])
+    }
+}
