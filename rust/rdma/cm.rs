@@ -301,8 +301,8 @@ impl CmId {
     }
 
     /// Starts to resolve `to`; an event tells the end.
-    pub(crate) fn resolve_addr(&self, from: Option<&Storage>, to: &Storage, ms: u32) -> Result {
-        let from = from.map_or(core::ptr::null_mut(), |a| a.as_ptr().cast_mut());
+    pub(crate) fn resolve_addr(&self, from: &Storage, to: &Storage, ms: u32) -> Result {
+        let from = from.as_ptr().cast_mut();
         // SAFETY: The id and the addresses are valid.
         to_result(unsafe {
             bindings::rdma_resolve_addr(self.as_ptr(), from, to.as_ptr(), ms as usize)

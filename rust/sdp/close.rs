@@ -166,9 +166,11 @@ impl SdpSock {
 }
 
 impl Locked<'_> {
-    /// An orphan whose connection has ended leaves nothing behind; its port is free at once.
+    /// An orphan whose connection has ended leaves nothing behind; its port is free at once, unless
+    /// the CM still has it: nobody else could listen there.
     fn leave_table(&mut self) {
-        if matches!(self.stream().state, State::Closed | State::Dead) {
+        let ended = matches!(self.stream().state, State::Closed | State::Dead);
+        if ended && !self.stream().cm_port {
             bind::put_port(self);
         }
         if self.stream().torn_down {

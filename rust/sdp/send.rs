@@ -181,9 +181,9 @@ impl Locked<'_> {
             .tx
             .reserve(1, GFP_KERNEL)
             .map_err(|_| ENOBUFS)?;
+        let left = remaining(send);
         // SAFETY: The object is valid; the page fragment is the task's or the socket's own, which
         // the lock (or being the current task) guards.
-        let left = remaining(send);
         let (pfrag, page, offset, room) = unsafe {
             let pfrag = self.page_frag();
             // The first of several pages is a fresh one: else the message has a fragment more.

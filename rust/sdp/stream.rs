@@ -124,6 +124,8 @@ pub(crate) struct Stream {
     pub(crate) parent: Option<ARef<SdpSock>>,
     /// Stands in the bind table.
     pub(crate) bound: bool,
+    /// The connection's id has the port at the CM too.
+    pub(crate) cm_port: bool,
     /// The connection started here, and has the nonce of a local one.
     pub(crate) nonce: u64,
     pub(crate) last_bind_err: i32,
@@ -178,6 +180,7 @@ impl Stream {
             peer: Addr::ANY,
             parent: None,
             bound: false,
+            cm_port: false,
             nonce: 0,
             last_bind_err: 0,
             torn_down: false,

@@ -35,7 +35,10 @@ use super::{
     local, //
 };
 use crate::bindings;
+use crate::net::addr::Addr;
 use crate::net::errno::{
+    EADDRINUSE,
+    EADDRNOTAVAIL,
     ECONNABORTED,
     ECONNREFUSED,
     ECONNRESET,
@@ -225,12 +228,20 @@ impl Worker<'_> {
     // Connections that start here.
 
     fn start_connect(&mut self) -> Result {
-        let (from, to) = {
+        let (from, to, cm_port) = {
             let mut locked = self.sock.lock();
-            if locked.stream().state != State::Resolving {
+            let stream = locked.stream();
+            if stream.state != State::Resolving {
                 return Ok(());
             }
-            (locked.stream().local, locked.stream().peer)
+            // A port that the program chose may be a listener's too.
+            stream.cm_port = !self.sock.sk().user_bound(bindings::SOCK_BINDPORT_LOCK);
+            let cm_port = if stream.cm_port {
+                self.sock.sk().num()
+            } else {
+                0
+            };
+            (stream.local, stream.peer, cm_port)
         };
         let net = self.sock.sk().net();
         // SAFETY: The id holds a reference on the socket, taken below, until `teardown`.
@@ -238,10 +249,11 @@ impl Worker<'_> {
         self.sock.inc_ref();
         let id = self.cm.id.insert(id);
         if !to.is_loopback() {
-            let from = from.with_port(0).to_storage(!to.is_v4());
-            let to_storage = to.to_storage(false);
-            let bound = (!self.sock.sk().bound_addr().is_any()).then_some(&from);
-            return id.resolve_addr(bound, &to_storage, RESOLVE_MS);
+            let from = match (from.is_any(), to.is_v4()) {
+                (true, true) => Addr::v4([0; 4], 0),
+                _ => from,
+            };
+            return resolve(id, from.with_port(cm_port), !to.is_v4(), to);
         }
         let via = local::transport_addr(net)?;
         let from = if from.is_any() {
@@ -256,8 +268,7 @@ impl Worker<'_> {
             locked.stream().local = from;
             self.sock.sk().set_local(&from);
         }
-        let via_port = via.with_port(to.port).to_storage(false);
-        id.resolve_addr(Some(&via.to_storage(false)), &via_port, RESOLVE_MS)
+        resolve(id, via.with_port(cm_port), false, via.with_port(to.port))
     }
 
     fn addr_resolved(&mut self) -> Result {
@@ -568,6 +579,7 @@ impl Worker<'_> {
         }
         if let Some(id) = self.cm.id.take() {
             drop(id);
+            self.sock.lock().stream().cm_port = false;
             // SAFETY: The connection's reference; the running work item has its own.
             unsafe { SdpSock::dec_ref(self.sock.into()) };
         }
@@ -642,6 +654,19 @@ impl Locked<'_> {
         let reserve = core::mem::replace(&mut self.stream().reserve, 0);
         self.sk().rmem_uncharge(posted + reserve);
         Some(link)
+    }
+}
+
+/// Resolves `to` from the port of `from`, or from any port of the CM's if another user of the CM has
+/// that one: the peer reads ours in the Hello.
+fn resolve(id: &CmId, from: Addr, v6: bool, to: Addr) -> Result {
+    let to = to.to_storage(false);
+    let start = |from: Addr| id.resolve_addr(&from.to_storage(v6), &to, RESOLVE_MS);
+    match start(from) {
+        Err(e) if from.port != 0 && (e == EADDRINUSE || e == EADDRNOTAVAIL) => {
+            start(from.with_port(0))
+        }
+        result => result,
     }
 }
 
