@@ -25,6 +25,7 @@ class Suite:
         self.patterns = patterns
         self.report = report
         self.kunit_done = False
+        self.ran = 0
 
     def wants(self, name):
         return not self.patterns or any(p in name for p in self.patterns)
@@ -94,6 +95,7 @@ class Suite:
         tests += reader.end()
         for test in tests:
             if self.wants(test.name) or test.outcome == "failed":
+                self.ran += 1
                 self.report.add(test.name, test.outcome, test.detail)
         if not tests:
             self.report.failed("kunit", "the module has no KUnit suite in its log")
@@ -124,6 +126,7 @@ class Suite:
             last[0] = time.monotonic()
             for test in reader.feed(line):
                 count[0] += 1
+                self.ran += 1
                 self.report.add(test.name, test.outcome, test.detail)
         job = bench.a.spawn(f"exec {command}", on_line)
         while job.wait(1) is None and not bench.a.gone.is_set():
@@ -140,6 +143,7 @@ class Suite:
 
     def one(self, name, test, bench):
         started = time.monotonic()
+        self.ran += 1
         try:
             test.function(bench)
             self.report.passed(name)
@@ -210,6 +214,8 @@ def main():
     except KeyboardInterrupt:
         say("  stopped")
         report.failed("interrupted", "stopped before the end")
+    if not suite.ran:
+        report.failed("patterns", "no test has such a name")
     return report.end()
 
 
