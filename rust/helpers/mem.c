@@ -29,6 +29,18 @@ void sdp_helper_get_page(struct page *page)
 	get_page(page);
 }
 
+int sdp_helper_page_count(const struct page *page);
+int sdp_helper_page_count(const struct page *page)
+{
+	return page_count(page);
+}
+
+unsigned int sdp_helper_compound_order(const struct page *page);
+unsigned int sdp_helper_compound_order(const struct page *page)
+{
+	return compound_order(page);
+}
+
 void *sdp_helper_page_address(struct page *page);
 void *sdp_helper_page_address(struct page *page)
 {

@@ -110,6 +110,20 @@ impl Frag {
         }
     }
 
+    /// All bytes of the compound page of `order`, if it is one of those and nobody else has it.
+    pub(crate) fn into_whole(mut self, order: u32) -> Option<Self> {
+        let page = self.page.as_ptr().cast();
+        // SAFETY: Our reference keeps the page valid.
+        let (count, its_order) =
+            unsafe { (bindings::page_count(page), bindings::compound_order(page)) };
+        if count != 1 || its_order != order {
+            return None;
+        }
+        self.offset = 0;
+        self.len = 4096 << order;
+        Some(self)
+    }
+
     /// Whether `other` lies directly behind this one in the same page.
     fn is_followed_by(&self, page: NonNull<page>, offset: u32) -> bool {
         self.page == page && self.offset + self.len == offset

@@ -143,12 +143,12 @@ impl FragQueue {
         Some(front)
     }
 
-    /// Drops the first `n` bytes of the first fragment; returns the charge of the fragment if that
+    /// Drops the first `n` bytes of the first fragment; returns the fragment and its charge if that
     /// was its end.
-    pub(crate) fn consume(&mut self, n: u32) -> Option<u32> {
+    pub(crate) fn consume(&mut self, n: u32) -> Option<(Frag, u32)> {
         let first = self.front()?;
         if n >= first.len() {
-            return self.pop().map(|(_, truesize)| truesize);
+            return self.pop();
         }
         let head = self.head;
         if let Some(frag) = self.ring.get_mut(head).and_then(|p| p.frag.as_mut()) {
@@ -244,11 +244,11 @@ mod tests {
         let front = queue.take(100).ok_or(EINVAL)?;
         assert_eq!(front.len(), 100);
         assert_eq!(queue.bytes(), 8192 - 100);
-        assert_eq!(queue.consume(96), None);
+        assert!(queue.consume(96).is_none());
         assert_eq!(queue.front().ok_or(EINVAL)?.offset(), 196);
-        assert_eq!(queue.consume(4096 - 196), Some(7));
+        assert_eq!(queue.consume(4096 - 196).ok_or(EINVAL)?.1, 7);
         assert_eq!(queue.bytes(), 4096);
-        assert_eq!(queue.consume(u32::MAX), Some(8));
+        assert_eq!(queue.consume(u32::MAX).ok_or(EINVAL)?.1, 8);
         assert_eq!(queue.bytes(), 0);
         assert!(queue.take(1).is_none());
         Ok(())

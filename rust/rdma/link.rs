@@ -24,6 +24,7 @@ use super::headers::{
 };
 use super::receive::{
     Receive,
+    Spares,
     MAX_PARTS,
     PART_BYTES, //
 };
@@ -387,9 +388,14 @@ impl Link {
     /// # Errors
     ///
     /// `ENOBUFS` without a place, `ENOMEM`; else what the provider or the mapping returns.
-    pub(crate) fn post_receive(&mut self, bytes: u32, gfp: bindings::gfp_t) -> Result {
+    pub(crate) fn post_receive(
+        &mut self,
+        bytes: u32,
+        spares: &mut Spares,
+        gfp: bindings::gfp_t,
+    ) -> Result {
         // SAFETY: The id, which outlives the link, holds the device.
-        let receive = unsafe { Receive::new(self.device, bytes, gfp)? };
+        let receive = unsafe { Receive::new(self.device, bytes, spares, gfp)? };
         self.post(receive)
     }
 

@@ -15,8 +15,35 @@ use crate::mm::frag::Frag;
 pub(crate) const MAX_PARTS: usize = 2;
 /// Bytes of the largest fragment: what the page allocator still keeps on lists of each processor,
 /// and tries hard to have (`PAGE_ALLOC_COSTLY_ORDER`).
-pub(crate) const PART_BYTES: u32 = PAGE_BYTES << 3;
+pub(crate) const PART_BYTES: u32 = PAGE_BYTES << PART_ORDER;
+const PART_ORDER: u32 = 3;
 const PAGE_BYTES: u32 = 4096;
+
+/// Fragments of the largest kind whose bytes were read, to be received into again: new pages would be
+/// cleared first.
+pub(crate) struct Spares([Option<Frag>; MAX_PARTS]);
+
+impl Spares {
+    pub(crate) const fn new() -> Self {
+        Self([const { None }; MAX_PARTS])
+    }
+
+    /// Keeps the pages of `used`, if they are of that kind, nobody else has them, and there is room.
+    pub(crate) fn put(&mut self, used: Frag) {
+        let place = self.0.iter_mut().find(|place| place.is_none());
+        if let (Some(place), Some(whole)) = (place, used.into_whole(PART_ORDER)) {
+            *place = Some(whole);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    fn take(&mut self) -> Option<Frag> {
+        self.0.iter_mut().find_map(Option::take)
+    }
+}
 
 /// One or two fragments that the adapter may write into.
 pub(crate) struct Receive {
@@ -26,7 +53,7 @@ pub(crate) struct Receive {
 
 impl Receive {
     /// Allocates and maps `bytes`: a page, or twice as much each time up to
-    /// `MAX_PARTS * PART_BYTES`.
+    /// `MAX_PARTS * PART_BYTES`; from `spares` what these have.
     ///
     /// # Errors
     ///
@@ -38,12 +65,22 @@ impl Receive {
     pub(super) unsafe fn new(
         device: *mut bindings::ib_device,
         bytes: u32,
+        spares: &mut Spares,
         gfp: bindings::gfp_t,
     ) -> Result<Self> {
-        let part = || {
+        let mut part = || {
             let order = (bytes.min(PART_BYTES) / PAGE_BYTES).trailing_zeros();
+            let spare = if order == PART_ORDER {
+                spares.take()
+            } else {
+                None
+            };
+            let frag = match spare {
+                Some(frag) => frag,
+                None => Frag::alloc(order, gfp)?,
+            };
             // SAFETY: The caller vouches for the device.
-            unsafe { Mapped::new(device, Frag::alloc(order, gfp)?) }
+            unsafe { Mapped::new(device, frag) }
         };
         Ok(Self {
             first: part()?,

@@ -103,6 +103,7 @@ impl Locked<'_> {
             // What was read makes room; the peer may wait for just that.
             self.refill();
             self.flush();
+            self.stream().spares.clear();
             recv.timeo = self.wait(recv.timeo);
         }
     }
@@ -152,7 +153,8 @@ impl Locked<'_> {
             };
             recv.copied += got as usize;
             if got > 0 {
-                if let Some(truesize) = self.stream().rx.consume(got) {
+                if let Some((frag, truesize)) = self.stream().rx.consume(got) {
+                    self.stream().spares.put(frag);
                     self.release_receive(truesize);
                 }
             }
@@ -196,6 +198,7 @@ impl Locked<'_> {
             self.refill();
             self.flush();
         }
+        self.stream().spares.clear();
         self.poll_queue();
     }
 }

@@ -485,8 +485,9 @@ impl Locked<'_> {
         if !self.charge_receive(size) {
             return Err(ENOBUFS);
         }
-        let result = match &mut self.stream().link {
-            Some(link) => link.post_receive(size, gfp),
+        let stream = self.stream();
+        let result = match &mut stream.link {
+            Some(link) => link.post_receive(size, &mut stream.spares, gfp),
             None => Err(ENOTCONN),
         };
         if let Err(e) = result {

@@ -23,6 +23,7 @@ use crate::proto::state::{
 };
 use crate::rdma::link::Link;
 use crate::rdma::receive::{
+    Spares,
     MAX_PARTS,
     PART_BYTES, //
 };
@@ -91,8 +92,12 @@ pub(crate) struct Stream {
     pub(crate) more: bool,
     /// A send waits for memory, and goes on when it has some.
     pub(crate) sender_waits: bool,
+    /// The next message waits for credits or for a place in the send queue.
+    pub(crate) stalled: bool,
     /// Payload that the peer's receives take.
     pub(crate) peer_bytes: u32,
+    /// Pages whose bytes were just read, for the next receives; none outside a call.
+    pub(crate) spares: Spares,
     /// The peer was asked for larger receives.
     pub(crate) asked_for_larger: bool,
     /// The peer owes the answer to that.
@@ -158,7 +163,9 @@ impl Stream {
             tx: FragQueue::new(),
             more: false,
             sender_waits: false,
+            stalled: false,
             peer_bytes: 0,
+            spares: Spares::new(),
             asked_for_larger: false,
             awaits_larger: false,
             watch: Watch::default(),

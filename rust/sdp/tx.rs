@@ -96,22 +96,29 @@ impl Locked<'_> {
             // Takes a credit, perhaps: so before the credits are looked at.
             self.ask_for_larger();
             if !self.may_post(Class::Payload, CONTROL_PLACES) {
-                let stalled_on = if self.stream().credits.may_send(Class::Payload) {
-                    Counter::QueueStall
-                } else {
-                    Counter::CreditStall
-                };
-                self.stats.inc(stalled_on);
-                if self.stream().options.user_timeout_ms > 0 {
-                    self.watch_sends();
-                }
-                return;
+                return self.data_stalls();
             }
+            self.stream().stalled = false;
             let mut frags = [const { None }; MAX_FRAGS];
             let bytes = self.cut_message(&mut frags);
             if !self.post(Body::Data, &mut frags, bytes, Tag::Data) {
                 return;
             }
+        }
+    }
+
+    /// A message is due, and credits or places do not allow it.
+    fn data_stalls(&mut self) {
+        if !core::mem::replace(&mut self.stream().stalled, true) {
+            let stalled_on = if self.stream().credits.may_send(Class::Payload) {
+                Counter::QueueStall
+            } else {
+                Counter::CreditStall
+            };
+            self.stats.inc(stalled_on);
+        }
+        if self.stream().options.user_timeout_ms > 0 {
+            self.watch_sends();
         }
     }
 

@@ -19,7 +19,7 @@ from .setup import machines, say
 
 ROUNDS = 5
 # Of one measurement with qperf: the emulator's speed changes from second to second.
-RAW_SECONDS = 5
+RAW_SECONDS = 10
 MIB = 1 << 20
 SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144, MIB]
 # LD_PRELOAD turns the sockets of a program into rsockets.
