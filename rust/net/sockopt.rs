@@ -34,15 +34,14 @@ struct Value {
 }
 
 impl Value {
-    /// Copies the value, or of one that is not all there the integer that it begins with: most
-    /// options look at no more, whatever length the program names.
+    /// Copies the value, or of one that is not all there the first `least` bytes.
     ///
     /// # Errors
     ///
     /// `EFAULT`.
-    fn copy(from: sockptr_t, len: u32) -> Result<Self> {
+    fn copy(from: sockptr_t, len: u32, least: usize) -> Result<Self> {
         let whole = (len as usize).min(MAX_VALUE);
-        for want in [whole, whole.min(size_of::<i32>())] {
+        for want in [whole, whole.min(least)] {
             let mut bytes = [0; MAX_VALUE];
             // SAFETY: There is room for `want` bytes; the helper checks the program's pointer.
             let left =
@@ -63,16 +62,44 @@ impl Value {
     }
 }
 
-/// Options of the core with filters of packets, which there are none of: better refused than without
-/// effect. The core would also copy a program under the lock.
-fn is_filter(name: i32) -> bool {
-    matches!(
-        name as u32,
-        bindings::SO_ATTACH_FILTER
-            | bindings::SO_ATTACH_BPF
-            | bindings::SO_ATTACH_REUSEPORT_CBPF
-            | bindings::SO_ATTACH_REUSEPORT_EBPF
-    )
+/// The longest name of an interface.
+const MAX_IFNAME: usize = bindings::IFNAMSIZ as usize - 1;
+
+/// How much of an option's value must be there: most look at an integer, whatever length the program
+/// names. Those of other levels may be texts and lists, of which a part would mean something else.
+fn least(level: i32, name: i32) -> usize {
+    match (level as u32, name as u32) {
+        (bindings::SOL_SOCKET, bindings::SO_BINDTODEVICE) => MAX_IFNAME,
+        (bindings::SOL_SOCKET | bindings::SOL_TCP, _) => size_of::<i32>(),
+        _ => MAX_VALUE,
+    }
+}
+
+/// Options of the core for packets, which there are none of: better refused than without effect. The
+/// core would also copy their values under the lock, from or to the program.
+fn is_of_packets(level: i32, name: i32) -> bool {
+    match level as u32 {
+        bindings::SOL_SOCKET => matches!(
+            name as u32,
+            bindings::SO_ATTACH_FILTER
+                | bindings::SO_ATTACH_BPF
+                | bindings::SO_ATTACH_REUSEPORT_CBPF
+                | bindings::SO_ATTACH_REUSEPORT_EBPF
+        ),
+        bindings::SOL_IP => matches!(
+            name as u32,
+            bindings::IP_MSFILTER | bindings::MCAST_MSFILTER
+        ),
+        bindings::SOL_IPV6 => matches!(
+            name as u32,
+            bindings::IPV6_HOPOPTS
+                | bindings::IPV6_RTHDRDSTOPTS
+                | bindings::IPV6_RTHDR
+                | bindings::IPV6_DSTOPTS
+                | bindings::MCAST_MSFILTER
+        ),
+        _ => false,
+    }
 }
 
 /// # Safety
@@ -86,7 +113,10 @@ pub(super) unsafe extern "C" fn setsockopt(
     value: sockptr_t,
     len: u32,
 ) -> i32 {
-    let mut value = match Value::copy(value, len) {
+    if is_of_packets(level, name) {
+        return EOPNOTSUPP.to_errno();
+    }
+    let mut value = match Value::copy(value, len, least(level, name)) {
         Ok(value) => value,
         Err(e) => return e.to_errno(),
     };
@@ -95,7 +125,6 @@ pub(super) unsafe extern "C" fn setsockopt(
     // bytes.
     unsafe {
         match level as u32 {
-            bindings::SOL_SOCKET if is_filter(name) => EOPNOTSUPP.to_errno(),
             bindings::SOL_SOCKET => {
                 bindings::sock_setsockopt((*sk).sk_socket, level, name, from, len)
             }
@@ -121,6 +150,9 @@ pub(super) unsafe extern "C" fn getsockopt(
     value: *mut kernel::ffi::c_char,
     len: *mut i32,
 ) -> i32 {
+    if is_of_packets(level, name) {
+        return EOPNOTSUPP.to_errno();
+    }
     // SAFETY: The core passes a socket of ours, and pointers of the program's.
     unsafe {
         match level as u32 {

@@ -68,6 +68,11 @@ pub(crate) mod differences {
         family == Family::Tcp
     }
 
+    /// Headers and filters of packets mean nothing to a connection over RDMA.
+    pub(crate) fn refuses_packet_options(family: Family) -> bool {
+        family == Family::Sdp
+    }
+
     /// 27 and 28 are families of SDP addresses as well as AF_INET and AF_INET6.
     pub(crate) fn takes_sdp_addresses(family: Family) -> bool {
         family == Family::Sdp

@@ -2,12 +2,13 @@
 //! Socket options: what programs set and read on a TCP socket.
 
 use crate::harness::{
-    differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, tests, Env, Outcome,
-    ANY6,
+    differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, skip, tests, Env,
+    Outcome, ANY6,
 };
-use crate::sys::{Linger, Sock};
+use crate::sys::{Area, Linger, Sock, PAGE};
 use libc::{
-    EINVAL, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, SO_RCVBUF, SO_SNDBUF,
+    EINVAL, ENODEV, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, SO_RCVBUF,
+    SO_SNDBUF,
 };
 use std::io;
 
@@ -22,6 +23,8 @@ tests!("options";
     ip_level,
     ipv6_level,
     values_of_wrong_length,
+    name_of_device_at_the_end_of_memory,
+    of_packets,
     unknown,
     nonblocking_by_ioctl,
     congestion_name,
@@ -235,6 +238,43 @@ fn values_of_wrong_length(env: &Env) -> Outcome {
     expect_errno(short, EINVAL, "a short SO_RCVTIMEO")
 }
 
+/// What is for packets is refused where there are none.
+fn of_packets(env: &Env) -> Outcome {
+    if !differences::refuses_packet_options(env.family) {
+        return skip("TCP has packets");
+    }
+    let sock = env.over_ipv6()?.socket()?;
+    // A routing header of type 2, which anybody may set.
+    let mut header = [0; 24];
+    header[1..4].copy_from_slice(&[2, 2, 1]);
+    let pass_all = [libc::sock_filter {
+        code: 6,
+        jt: 0,
+        jf: 0,
+        k: 1,
+    }];
+    let filter = libc::sock_fprog {
+        len: 1,
+        filter: pass_all.as_ptr().cast_mut(),
+    };
+    let at = (&raw const filter) as usize;
+    let len = size_of_val(&filter) as i32;
+    let set = sock.set_raw(SOL_SOCKET, libc::SO_ATTACH_FILTER, at, len);
+    expect_errno(set, libc::EOPNOTSUPP, "a filter")?;
+    for option in [
+        libc::IPV6_RTHDR,
+        libc::IPV6_HOPOPTS,
+        libc::IPV6_DSTOPTS,
+        libc::IPV6_RTHDRDSTOPTS,
+    ] {
+        let set = sock.set_bytes(IPPROTO_IPV6, option, &header);
+        expect_errno(set, libc::EOPNOTSUPP, "setting a header")?;
+        let get = sock.get_bytes(IPPROTO_IPV6, option, &mut header);
+        expect_errno(get, libc::EOPNOTSUPP, "reading a header")?;
+    }
+    Ok(())
+}
+
 fn unknown(env: &Env) -> Outcome {
     let sock = env.socket()?;
     for (level, option) in [
@@ -273,4 +313,19 @@ fn congestion_name(env: &Env) -> Outcome {
         Ok(len) => expect(len > 0 && len <= 16, format!("{len} bytes")),
         Err(e) => expect_errno::<()>(Err(e), ENOPROTOOPT, "TCP_CONGESTION"),
     }
+}
+
+/// A length beyond what is mapped: a name is read as far as names go, and no part
+/// of it is taken for the whole.
+fn name_of_device_at_the_end_of_memory(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    let mut area = Area::new(1)?;
+    let name = b"eth0nosuch\0\0\0\0\0\0";
+    area.bytes(PAGE)[PAGE - 16..].copy_from_slice(name);
+    let at = area.at(PAGE - 16);
+    expect_errno(
+        sock.set_raw(SOL_SOCKET, libc::SO_BINDTODEVICE, at, 64),
+        ENODEV,
+        "a name",
+    )
 }
