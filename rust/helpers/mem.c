@@ -137,6 +137,12 @@ bool sdp_helper_mod_delayed_work(struct workqueue_struct *wq,
 	return mod_delayed_work(wq, dwork, delay);
 }
 
+bool sdp_helper_delayed_work_pending(struct delayed_work *dwork);
+bool sdp_helper_delayed_work_pending(struct delayed_work *dwork)
+{
+	return delayed_work_pending(dwork);
+}
+
 bool sdp_helper_cancel_delayed_work(struct delayed_work *dwork);
 bool sdp_helper_cancel_delayed_work(struct delayed_work *dwork)
 {

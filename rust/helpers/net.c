@@ -318,12 +318,12 @@ bool sdp_helper_inet_port_requires_bind_service(struct net *net,
 	return inet_port_requires_bind_service(net, port);
 }
 
-void sdp_helper_inet_get_local_port_range(const struct net *net, int *low,
-					  int *high);
-void sdp_helper_inet_get_local_port_range(const struct net *net, int *low,
-					  int *high)
+bool sdp_helper_inet_is_local_reserved_port(struct net *net,
+					    unsigned short port);
+bool sdp_helper_inet_is_local_reserved_port(struct net *net,
+					    unsigned short port)
 {
-	inet_get_local_port_range(net, low, high);
+	return inet_is_local_reserved_port(net, port);
 }
 
 bool sdp_helper_ipv6_only_sock(const struct sock *sk);

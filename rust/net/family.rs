@@ -120,6 +120,7 @@ pub(super) static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(bindings
     getsockopt: Some(bindings::sock_common_getsockopt),
     sendmsg: Some(ops::sendmsg),
     recvmsg: Some(ops::recvmsg),
+    splice_eof: Some(ops::splice_eof),
     mmap: Some(bindings::sock_no_mmap),
     // SAFETY: As above.
     ..unsafe { core::mem::zeroed() }
@@ -150,6 +151,12 @@ unsafe extern "C" fn enter_pressure(_sk: *mut bindings::sock) {
 unsafe extern "C" fn leave_pressure(_sk: *mut bindings::sock) {
     // SAFETY: As above.
     unsafe { ptr::write_volatile(MEMORY_PRESSURE.get(), 0) };
+}
+
+/// Bytes of a new socket's send buffer.
+pub(super) fn default_sndbuf() -> i32 {
+    // SAFETY: Nobody writes it.
+    unsafe { (*SYSCTL_WMEM.get())[1] }
 }
 
 /// Whether the sockets together have come near their limit of memory.
@@ -229,7 +236,7 @@ unsafe fn create(
         let wrapped = Sk::new(sk);
         wrapped.set_state(bindings::TCP_CLOSE as u8);
         wrapped.set_family(family);
-        wrapped.set_buffers((*SYSCTL_WMEM.get())[1], (*SYSCTL_RMEM.get())[1]);
+        wrapped.set_buffers(default_sndbuf(), (*SYSCTL_RMEM.get())[1]);
         let inet = sk.cast::<bindings::inet_sock>();
         (*inet).uc_ttl = -1;
         (*inet).mc_ttl = 1;

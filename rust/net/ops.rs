@@ -268,6 +268,17 @@ pub(super) unsafe extern "C" fn sendmsg(
     }
 }
 
+/// The file of a sendfile() or splice() ends: the last message waits for no more.
+///
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
+pub(super) unsafe extern "C" fn splice_eof(socket: *mut socket) {
+    // SAFETY: The core passes a socket of ours.
+    unsafe { of(socket) }.lock().close_message();
+}
+
 /// # Safety
 ///
 /// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with

@@ -14,6 +14,7 @@ use super::addr::{
     to_in6,
     Addr, //
 };
+use super::family::default_sndbuf;
 use super::netns::Net;
 use crate::bindings;
 
@@ -136,6 +137,18 @@ impl Sk {
 
     pub(crate) fn sndbuf(self) -> u32 {
         field!(self, sk_sndbuf).unsigned_abs()
+    }
+
+    /// Gives the send buffer its size again, which the core takes from it when memory is short;
+    /// `false` if it has that.
+    pub(crate) fn restore_sndbuf(self) -> bool {
+        let bytes = default_sndbuf();
+        let smaller = self.sndbuf() < bytes.unsigned_abs();
+        if self.user_locked(bindings::SOCK_SNDBUF_LOCK) || !smaller {
+            return false;
+        }
+        set_field!(self, bytes, sk_sndbuf);
+        true
     }
 
     pub(crate) fn rcvbuf(self) -> u32 {
@@ -316,7 +329,7 @@ impl Sk {
         }
     }
 
-    pub(crate) fn user_bound(self, what: u32) -> bool {
+    pub(crate) fn user_locked(self, what: u32) -> bool {
         u32::from(field!(self, sk_userlocks)) & what != 0
     }
 

@@ -164,6 +164,12 @@ impl Timer {
         }
     }
 
+    /// Whether the timer will still run.
+    pub(crate) fn is_running(&self) -> bool {
+        // SAFETY: The item was initialised.
+        unsafe { bindings::delayed_work_pending(self.0.get().cast()) }
+    }
+
     /// Stops the timer; `true` if it was running and now will not run.
     pub(crate) fn stop(&self) -> bool {
         // SAFETY: The item was initialised.

@@ -175,7 +175,7 @@ pub(crate) fn get_port(locked: &mut Locked<'_>, port: u16) -> Result {
         };
     }
     let port = match port {
-        0 => free_port(table, net).ok_or(EADDRINUSE)?,
+        0 => free_port(table, sock.sk()).ok_or(EADDRINUSE)?,
         port if conflicts(table, &Key::new(net, port), sock) => return Err(EADDRINUSE),
         port => port,
     };
@@ -185,12 +185,14 @@ pub(crate) fn get_port(locked: &mut Locked<'_>, port: u16) -> Result {
     Ok(())
 }
 
-/// A port of the namespace's range that nobody has, from a random one on.
-fn free_port(table: &Table, net: Net<'_>) -> Option<u16> {
+/// A port of the range of the socket or its namespace that nobody has, nor the administrator has set
+/// aside, from a random one on.
+fn free_port(table: &Table, sk: Sk) -> Option<u16> {
+    let net = sk.net();
     let (mut low, mut high) = (0, 0);
-    // SAFETY: The namespace is valid, the results are written.
+    // SAFETY: The socket is valid, the results are written.
     unsafe {
-        bindings::inet_get_local_port_range(net.as_ptr().cast(), &raw mut low, &raw mut high);
+        bindings::inet_sk_get_local_port_range(sk.as_ptr(), &raw mut low, &raw mut high);
     }
     let low = u32::try_from(low).ok()?;
     let range = u32::try_from(high).ok()?.checked_sub(low)? + 1;
@@ -198,7 +200,12 @@ fn free_port(table: &Table, net: Net<'_>) -> Option<u16> {
     let start = unsafe { kernel::bindings::get_random_u32() };
     (0..range)
         .filter_map(|i| u16::try_from(low + start.wrapping_add(i) % range).ok())
-        .find(|port| table.get(&Key::new(net, *port)).is_none())
+        .find(|&port| {
+            // SAFETY: The namespace is valid.
+            let reserved =
+                unsafe { bindings::inet_is_local_reserved_port(net.as_ptr().cast(), port) };
+            !reserved && table.get(&Key::new(net, port)).is_none()
+        })
 }
 
 /// Puts a new connection of a listener into the table, at the listener's port.

@@ -99,6 +99,10 @@ impl Locked<'_> {
             }
             _ => self.abort(ECONNRESET),
         }
+        self.free_received();
+        let sk = self.sk();
+        sk.clear_shutdown();
+        sk.reset_flag_done();
     }
 
     /// Ends the state; what waited for accept() is the caller's to abort.

@@ -92,7 +92,7 @@ impl Locked<'_> {
         if self.stream().state == State::Closed {
             return Ok(());
         }
-        while !self.stream().torn_down {
+        while !self.stream().is_given_back() {
             if self.stream().state != State::Dead {
                 return Err(EISCONN);
             }
@@ -107,16 +107,16 @@ impl Locked<'_> {
         let stream = self.stream();
         stream.options = old.options;
         stream.bound = old.bound;
-        stream.unlisten = old.unlisten;
+        stream.turns = old.turns.next();
         stream.last_bind_err = old.last_bind_err;
         let sk = self.sk();
         sk.clear_shutdown();
         sk.reset_flag_done();
         sk.set_peer(&Addr::ANY);
-        if !sk.user_bound(bindings::SOCK_BINDADDR_LOCK) {
+        if !sk.user_locked(bindings::SOCK_BINDADDR_LOCK) {
             sk.set_local(&Addr::ANY);
         }
-        if !sk.user_bound(bindings::SOCK_BINDPORT_LOCK) {
+        if !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
             bind::put_port(self);
             sk.set_num(0);
         }

@@ -9,6 +9,7 @@ use super::sock::{
     Locked,
     SdpSock, //
 };
+use super::turn::Connection;
 use crate::bindings;
 use crate::mm::user::Access;
 use crate::net::errno::ENOTCONN;
@@ -21,6 +22,7 @@ use crate::proto::state::State;
 
 /// One call of recvmsg().
 struct Recv {
+    began: Connection,
     iter: *mut iov_iter,
     len: usize,
     flags: u32,
@@ -64,6 +66,7 @@ pub(crate) unsafe fn recvmsg(
     }
     let sk = sock.sk();
     let mut recv = Recv {
+        began: locked.connection(),
         iter,
         len,
         flags,
@@ -82,13 +85,18 @@ pub(crate) unsafe fn recvmsg(
 impl Locked<'_> {
     fn recv_all(&mut self, recv: &mut Recv) -> Result {
         loop {
-            self.await_turn(Access::Write, recv.timeo)?;
+            self.await_turn(Access::Write, recv.began, recv.timeo)?;
             if let Some(missing) = self.copy_out(recv) {
                 // SAFETY: The caller of `recvmsg` vouches for the iterator; we have the turn.
                 unsafe { self.fault_in(recv.iter, missing, Access::Write)? };
                 continue;
             }
-            if recv.copied >= recv.target || recv.copied >= recv.len {
+            let enough = match recv.len {
+                // Nothing is wanted, but as with TCP not before there is something.
+                0 => !self.stream().rx.is_empty(),
+                len => recv.copied >= recv.target.min(len),
+            };
+            if enough {
                 return Ok(());
             }
             // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
@@ -111,16 +119,22 @@ impl Locked<'_> {
     /// Whether the call ends with what it has.
     fn must_stop(&mut self, recv: &Recv) -> Result<bool> {
         let sk = self.sk();
-        let ended = sk.rcv_shutdown() || self.stream().fin_received;
+        // The peer's end comes before an error that came after it.
+        let fin = self.stream().fin_received;
+        let ended = sk.rcv_shutdown() || sk.has_flag(bindings::sock_flags_SOCK_DONE);
         let closed = sk.state() == bindings::TCP_CLOSE as u8;
         if recv.copied > 0 {
-            let stop = sk.err() != 0 || ended || closed || recv.timeo == 0 || signal_pending();
+            let stop =
+                sk.err() != 0 || fin || ended || closed || recv.timeo == 0 || signal_pending();
             return Ok(stop);
+        }
+        if fin {
+            return Ok(true);
         }
         if sk.err() != 0 {
             sk.take_err()?;
         }
-        if ended || sk.has_flag(bindings::sock_flags_SOCK_DONE) {
+        if ended {
             return Ok(true);
         }
         if closed {
@@ -180,8 +194,12 @@ impl Locked<'_> {
             if want == 0 {
                 break;
             }
-            // SAFETY: The caller of `recvmsg` vouches for the iterator.
-            let got = unsafe { frag.copy_to_iter(skip as u32, want as u32, recv.iter) } as usize;
+            let got = if recv.is(bindings::MSG_TRUNC) {
+                want
+            } else {
+                // SAFETY: The caller of `recvmsg` vouches for the iterator.
+                unsafe { frag.copy_to_iter(skip as u32, want as u32, recv.iter) as usize }
+            };
             recv.copied += got;
             if got < want {
                 return Some(want - got);

@@ -11,6 +11,7 @@ use super::sock::{
     Locked,
     SdpSock, //
 };
+use super::turn::Connection;
 use crate::bindings;
 use crate::mm::frag::Frag;
 use crate::mm::user::{
@@ -21,6 +22,7 @@ use crate::net::errno::{
     ENOBUFS,
     EOPNOTSUPP, //
 };
+use crate::net::family::memory_is_short;
 use crate::net::sock::Sk;
 use crate::observe::stats::Counter;
 use crate::proto::bsdh::BSDH_LEN_U32;
@@ -38,6 +40,7 @@ const FAULT_BYTES: usize = 32768;
 
 /// One call of sendmsg().
 struct Send {
+    began: Connection,
     iter: *mut iov_iter,
     flags: u32,
     timeo: i64,
@@ -61,6 +64,7 @@ pub(crate) unsafe fn sendmsg(sock: &SdpSock, iter: *mut iov_iter, flags: u32) ->
     let mut locked = sock.lock();
     let nonblock = flags & bindings::MSG_DONTWAIT != 0;
     let mut send = Send {
+        began: locked.connection(),
         iter,
         flags,
         timeo: sock.sk().sndtimeo(nonblock),
@@ -92,13 +96,16 @@ impl Locked<'_> {
     fn send_all(&mut self, send: &mut Send) -> Result {
         self.wait_connected(send)?;
         self.check_sendable()?;
+        send.began = self.connection();
         self.poll_queue();
-        self.stream().more = send.flags & bindings::MSG_MORE != 0;
+        self.leave_open(send);
         while remaining(send) > 0 {
-            self.await_turn(Access::Read, send.timeo)?;
+            self.await_turn(Access::Read, send.began, send.timeo)?;
             self.check_sendable()?;
             if !self.sk().stream_memory_free() {
-                self.wait_memory(send)?;
+                if memory_is_short() || !self.sk().restore_sndbuf() {
+                    self.wait_memory(send)?;
+                }
                 continue;
             }
             match self.copy_some(send) {
@@ -157,7 +164,7 @@ impl Locked<'_> {
         let ret = unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), &raw mut timeo) };
         send.timeo = timeo as i64;
         self.stream().sender_waits = false;
-        self.stream().more = send.flags & bindings::MSG_MORE != 0;
+        self.leave_open(send);
         kernel::error::to_result(ret)
     }
 
@@ -233,8 +240,21 @@ impl Locked<'_> {
         Ok(copied)
     }
 
+    /// The last message stays open with MSG_MORE.
+    fn leave_open(&mut self, send: &Send) {
+        if self.connection() == send.began {
+            self.stream().more = send.flags & bindings::MSG_MORE != 0;
+        }
+    }
+
+    /// The file that was sent with MSG_MORE has ended.
+    pub(crate) fn close_message(&mut self) {
+        self.stream().more = false;
+        self.flush();
+    }
+
     fn finish_send(&mut self, send: &Send) {
-        self.stream().more = send.flags & bindings::MSG_MORE != 0;
+        self.leave_open(send);
         self.flush();
         if self.awaits_send_completion() {
             self.settle();

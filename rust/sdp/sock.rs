@@ -331,6 +331,10 @@ impl SdpSock {
         self.start(&self.timer, ms);
     }
 
+    pub(crate) fn timer_is_running(&self) -> bool {
+        self.timer.is_running()
+    }
+
     pub(crate) fn stop_timer(&self) {
         self.stop(&self.timer);
     }

@@ -67,6 +67,16 @@ pub(crate) struct RecvSize {
     pub(crate) old_left: u32,
 }
 
+/// A partial message that the program holds back, by TCP_CORK or MSG_MORE.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Hold {
+    Nothing,
+    /// The timer runs.
+    Back,
+    /// It is due although the program holds it.
+    TooLong,
+}
+
 /// The worker's looks after what was sent.
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Watch {
@@ -90,6 +100,7 @@ pub(crate) struct Stream {
     pub(crate) tx: FragQueue,
     /// The last send had MSG_MORE.
     pub(crate) more: bool,
+    pub(crate) hold: Hold,
     /// A send waits for memory, and goes on when it has some.
     pub(crate) sender_waits: bool,
     /// The next message waits for credits or for a place in the send queue.
@@ -140,11 +151,18 @@ pub(crate) struct Stream {
     pub(crate) cm_listens: bool,
     /// How often the worker shall end the CM's listening.
     pub(crate) unlisten: u32,
+    /// The worker is about it: the port stays until then.
+    pub(crate) unlistening: bool,
     /// What the peer had not taken when the orphan's timer was started.
     pub(crate) orphan_unsent_bytes: u32,
 }
 
 impl Stream {
+    /// Whether nothing of the former connection, or of listening, is left at the CM.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.torn_down && self.unlisten == 0 && !self.unlistening
+    }
+
     pub(crate) fn new() -> Self {
         Self {
             state: State::Closed,
@@ -162,6 +180,7 @@ impl Stream {
             pending: Pending::default(),
             tx: FragQueue::new(),
             more: false,
+            hold: Hold::Nothing,
             sender_waits: false,
             stalled: false,
             peer_bytes: 0,
@@ -193,6 +212,7 @@ impl Stream {
             torn_down: false,
             cm_listens: false,
             unlisten: 0,
+            unlistening: false,
             orphan_unsent_bytes: 0,
         }
     }
@@ -237,6 +257,11 @@ impl Locked<'_> {
     /// Frees the bytes of both queues and their charges.
     pub(crate) fn free_queues(&mut self) {
         self.free_tx();
+        self.free_received();
+    }
+
+    /// Frees the bytes that wait to be read.
+    pub(crate) fn free_received(&mut self) {
         while let Some((frag, truesize)) = self.stream().rx.pop() {
             drop(frag);
             self.release_receive(truesize);

@@ -21,14 +21,27 @@ use crate::net::sock::{
 };
 use crate::observe::stats::Counter;
 
-/// Whether a call of each half faults pages in.
+/// Whether a call of each half faults pages in, and for which connection of the socket.
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Turns {
     sending: bool,
     receiving: bool,
+    connection: u32,
 }
 
+/// The connection for which a call began.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) struct Connection(u32);
+
 impl Turns {
+    /// Those of the socket's next connection. Calls for this one may still be under way.
+    pub(crate) fn next(self) -> Self {
+        Self {
+            connection: self.connection.wrapping_add(1),
+            ..self
+        }
+    }
+
     /// A send reads the program's memory, a receive writes it.
     fn of(&mut self, access: Access) -> &mut bool {
         match access {
@@ -39,19 +52,31 @@ impl Turns {
 }
 
 impl Locked<'_> {
+    /// The connection that the socket has now.
+    pub(crate) fn connection(&mut self) -> Connection {
+        Connection(self.stream().turns.connection)
+    }
+
     /// Waits while another call of the same half faults pages in.
     ///
     /// # Errors
     ///
-    /// `EINTR` (or a restart, if there is no time limit `timeo`).
-    pub(crate) fn await_turn(&mut self, access: Access, timeo: i64) -> Result {
-        while *self.stream().turns.of(access) {
+    /// `EINTR` (or a restart, if there is no time limit `timeo`). `EPIPE` if the socket was
+    /// disconnected since the call began, as with TCP: what it has for this connection is not for
+    /// the next.
+    pub(crate) fn await_turn(&mut self, access: Access, began: Connection, timeo: i64) -> Result {
+        loop {
+            if self.connection() != began {
+                return Err(EPIPE);
+            }
+            if !*self.stream().turns.of(access) {
+                return Ok(());
+            }
             if signal_pending() {
                 return Err(intr_errno(timeo));
             }
             self.wait(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
         }
-        Ok(())
     }
 
     /// Faults in some of the next `len` bytes of `iter`, without the lock.

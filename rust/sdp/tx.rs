@@ -8,7 +8,10 @@ use super::sock::{
     Locked,
     WATCH_MS, //
 };
-use super::stream::LARGE_BYTES;
+use super::stream::{
+    Hold,
+    LARGE_BYTES, //
+};
 use crate::mm::frag::Frag;
 use crate::net::errno::{
     ECONNRESET,
@@ -46,6 +49,9 @@ const CONTROL_PLACES: u32 = 3;
 /// Bytes that may stay in the send queue of a connection that does nothing: their completions are
 /// noticed with whatever comes next.
 const IDLE_BYTES: u32 = 65536;
+
+/// How long TCP_CORK and MSG_MORE hold back a partial message (`man 7 tcp`).
+const HOLD_MS: u32 = 200;
 
 /// How long the peer's adapter may take to acknowledge the oldest message, some seconds more than
 /// an adapter with [`crate::rdma::cm`]'s settings tries.
@@ -105,6 +111,27 @@ impl Locked<'_> {
                 return;
             }
         }
+        self.limit_hold();
+    }
+
+    /// What a program holds back goes after some time all the same, as with TCP.
+    fn limit_hold(&mut self) {
+        let stream = self.stream();
+        if stream.tx.is_empty() {
+            stream.hold = Hold::Nothing;
+        } else if stream.hold == Hold::Nothing && (stream.options.cork || stream.more) {
+            stream.hold = Hold::Back;
+            self.sock().start_timer(HOLD_MS);
+        }
+    }
+
+    /// The time of [`Locked::limit_hold`] has come.
+    pub(crate) fn end_hold(&mut self) {
+        if self.stream().hold == Hold::Back {
+            self.stream().hold = Hold::TooLong;
+            self.flush();
+            self.settle();
+        }
     }
 
     /// A message is due, and credits or places do not allow it.
@@ -124,16 +151,19 @@ impl Locked<'_> {
 
     /// Whether a message shall be made of what waits.
     fn data_is_due(&mut self) -> bool {
+        // A full buffer takes no more.
+        let may_grow = self.sk().stream_memory_free();
         let stream = self.stream();
         let in_flight = stream.link.as_ref().map_or(0, |l| l.sends_in_flight());
-        let more_comes = stream.more || (stream.sender_waits && in_flight > 0);
+        let held = may_grow && stream.hold != Hold::TooLong && !stream.pending.disconn;
+        let waits = stream.sender_waits && in_flight > 0 && !stream.pending.disconn;
         push_now(Tail {
             waiting_bytes: stream.tx.bytes(),
             full_bytes: message_bytes(stream.tx.bytes(), stream.peer_bytes),
             small_in_flight: stream.small_in_flight.is_some(),
             nodelay: stream.options.nodelay || stream.pending.disconn,
-            cork: stream.options.cork && !stream.pending.disconn,
-            more: more_comes && !stream.pending.disconn,
+            cork: held && stream.options.cork,
+            more: (held && stream.more) || waits,
             earlier_waits: false,
         })
     }

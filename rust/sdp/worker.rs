@@ -234,13 +234,11 @@ impl Worker<'_> {
             if stream.state != State::Resolving {
                 return Ok(());
             }
-            // A port that the program chose may be a listener's too.
-            stream.cm_port = !self.sock.sk().user_bound(bindings::SOCK_BINDPORT_LOCK);
-            let cm_port = if stream.cm_port {
-                self.sock.sk().num()
-            } else {
-                0
-            };
+            // A port that the program chose, or shares, may become a listener's too.
+            let sk = self.sock.sk();
+            let shared = sk.reuse() || sk.reuseport();
+            let own = !shared && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK);
+            let cm_port = if own { sk.num() } else { 0 };
             (stream.local, stream.peer, cm_port)
         };
         let net = self.sock.sk().net();
@@ -248,6 +246,7 @@ impl Worker<'_> {
         let id = unsafe { CmId::new(net, NonNull::from(self.sock)) }?;
         self.sock.inc_ref();
         let id = self.cm.id.insert(id);
+        self.sock.lock().stream().cm_port = cm_port != 0;
         if !to.is_loopback() {
             let from = match (from.is_any(), to.is_v4()) {
                 (true, true) => Addr::v4([0; 4], 0),
@@ -517,6 +516,10 @@ impl Worker<'_> {
 
     fn timed_out(&mut self) {
         let mut locked = self.sock.lock();
+        if self.sock.timer_is_running() {
+            // It was started anew, for something else than what it ran for.
+            return;
+        }
         let counter = match locked.stream().state {
             State::HelloReceived => Counter::HandshakeTimeout,
             state if state.is_connected() && self.sock.sk().is_orphan() => {
@@ -525,7 +528,7 @@ impl Worker<'_> {
                 }
                 Counter::OrphanTimeout
             }
-            _ => return,
+            _ => return locked.end_hold(),
         };
         self.sock.stats.inc(counter);
         locked.send_abort();
@@ -533,10 +536,20 @@ impl Worker<'_> {
     }
 
     fn unlisten(&mut self) {
-        let due = core::mem::replace(&mut self.sock.lock().stream().unlisten, 0);
+        let (due, port) = {
+            let mut locked = self.sock.lock();
+            let stream = locked.stream();
+            stream.unlistening = stream.unlisten > 0;
+            (
+                core::mem::replace(&mut stream.unlisten, 0),
+                self.sock.sk().num(),
+            )
+        };
         for _ in 0..due {
-            listen::release(self.sock.sk().net(), self.sock.sk().num());
+            listen::release(self.sock.sk().net(), port);
         }
+        self.sock.lock().stream().unlistening = false;
+        self.sock.sk().wake_all();
     }
 
     // The end.

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The flags of send() and recv(), and the calls besides them.
 
-use crate::flow::Span;
+use crate::flow::{self, Span};
 use crate::harness::{
-    differences, eventually, expect, expect_eof, expect_eq, expect_errno, expect_received,
+    differences, eventually, expect, expect_eof, expect_eq, expect_errno, expect_received, joined,
     readable_bytes, receive, send, skip, tests, Env, Fail, Outcome, QUIET_MS,
 };
 use crate::peer::Work;
 use crate::sys::{self, Sock};
 use libc::{
     EAGAIN, EINVAL, IPPROTO_TCP, MSG_DONTWAIT, MSG_MORE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
-    POLLIN, POLLPRI, TCP_CORK, TCP_NODELAY,
+    POLLIN, POLLPRI, SOL_SOCKET, SO_RCVTIMEO, SO_SNDBUF, SO_SNDTIMEO, TCP_CORK, TCP_NODELAY,
 };
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 tests!("data";
     dontwait,
@@ -22,9 +23,12 @@ tests!("data";
     peek,
     peek_beyond_what_is_there,
     trunc_discards,
+    trunc_peeks,
+    nothing_wanted_of_nothing,
     more,
     cork,
     cork_then_close,
+    cork_with_a_small_buffer,
     nodelay,
     readv_and_writev,
     read_and_write,
@@ -36,6 +40,9 @@ tests!("data";
     urgent,
     errqueue_is_empty,
     mmsg,
+    sendfile_beyond_the_end,
+    more_goes_after_a_while,
+    cork_goes_after_a_while,
 );
 
 /// Waits until `count` bytes can be received.
@@ -301,7 +308,7 @@ fn splice_from_socket(env: &Env) -> Outcome {
 /// A proxy: from the socket through a pipe and back into it.
 fn splice_both_ways(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
-    let exchange = crate::flow::Exchange {
+    let exchange = flow::Exchange {
         send_seed: env.seed,
         recv_seed: env.seed,
         bytes: env.scaled(300_000),
@@ -371,4 +378,74 @@ fn mmsg(env: &Env) -> Outcome {
         "recvmmsg",
     )?;
     expect(buf == bytes, "wrong bytes")
+}
+
+/// Programs that do not know how long a file is ask for more than there is.
+fn sendfile_beyond_the_end(env: &Env) -> Outcome {
+    let (sock, other) = env.own_pair()?;
+    let span = Span::new(env.seed, 0, 1000);
+    let file = sys::memory_file(&span.to_vec())?;
+    let n = sys::sendfile(sock.as_raw_fd(), &file, 0, 1 << 20)?;
+    expect_eq(n, 1000, "sendfile")?;
+    other.set_timeout(SO_RCVTIMEO, 5000)?;
+    receive(&other, span)
+}
+
+/// MSG_MORE holds bytes back for 200 ms, not for ever.
+fn more_goes_after_a_while(env: &Env) -> Outcome {
+    let (sock, other) = env.own_pair()?;
+    let span = Span::new(env.seed, 0, 100);
+    sock.send(&span.to_vec(), MSG_MORE)?;
+    other.set_timeout(SO_RCVTIMEO, 5000)?;
+    receive(&other, span)
+}
+
+/// So does TCP_CORK.
+fn cork_goes_after_a_while(env: &Env) -> Outcome {
+    let (sock, other) = env.own_pair()?;
+    sock.set_int(IPPROTO_TCP, TCP_CORK, 1)?;
+    let span = Span::new(env.seed, 0, 100);
+    sock.send_all(&span.to_vec())?;
+    other.set_timeout(SO_RCVTIMEO, 5000)?;
+    receive(&other, span)
+}
+
+/// A send buffer smaller than a message is sent when it is full, cork or not.
+fn cork_with_a_small_buffer(env: &Env) -> Outcome {
+    let (sock, other) = env.own_pair()?;
+    let sock = Arc::new(sock);
+    sock.set_int(SOL_SOCKET, SO_SNDBUF, 16384)?;
+    sock.set_timeout(SO_SNDTIMEO, 5000)?;
+    other.set_timeout(SO_RCVTIMEO, 10_000)?;
+    let span = Span::new(env.seed, 0, 1 << 20);
+    let sender = |span| {
+        let sock = sock.clone();
+        flow::spawn(move || send(&sock, span))
+    };
+    let first = sender(span)?;
+    receive(&other, span)?;
+    joined(first)??;
+    sock.set_int(IPPROTO_TCP, TCP_CORK, 1)?;
+    let second = sender(span)?;
+    let got = receive(&other, Span::new(env.seed, 0, 900_000));
+    joined(second)??;
+    got
+}
+
+/// With MSG_PEEK it counts what is there, and touches no buffer either.
+fn trunc_peeks(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    let span = Span::new(env.seed, 0, 1000);
+    remote.send(span, 0)?;
+    eventually("bytes", || readable_bytes(&sock), |&n| n == 1000)?;
+    // SAFETY: the kernel writes nothing with MSG_TRUNC; there is nothing at 0.
+    let n = unsafe { sock.recv_raw(0, 4000, MSG_PEEK | MSG_TRUNC) }?;
+    expect_eq(n, 1000, "there")?;
+    receive(&sock, span)
+}
+
+/// A receive of no bytes waits for some, as any other.
+fn nothing_wanted_of_nothing(env: &Env) -> Outcome {
+    let (sock, _remote) = env.pair()?;
+    expect_errno(sock.recv(&mut [], MSG_DONTWAIT), EAGAIN, "recv")
 }

@@ -9,7 +9,7 @@ use crate::harness::{
 use crate::peer::Work;
 use libc::{
     EAGAIN, ECONNREFUSED, ECONNRESET, EINVAL, IPPROTO_TCP, POLLIN, SOL_SOCKET, SO_KEEPALIVE,
-    SO_RCVBUF, SO_SNDBUF,
+    SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ tests!("listen";
     listener_of_a_child,
     accepted_outlives_listener,
     big_and_negative_backlog,
+    listens_where_a_connection_is,
 );
 
 fn accept_nonblocking(env: &Env) -> Outcome {
@@ -290,5 +291,20 @@ fn big_and_negative_backlog(env: &Env) -> Outcome {
         sock.connect(&addr)?;
         listener.accept()?;
     }
+    Ok(())
+}
+
+/// With SO_REUSEADDR a port of a connection that started here can be listened at.
+fn listens_where_a_connection_is(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(1)?;
+    let sock = env.socket()?;
+    sock.set_int(SOL_SOCKET, SO_REUSEADDR, 1)?;
+    sock.connect(&addr)?;
+    let (_other, _) = listener.accept()?;
+    let second = env.socket()?;
+    second.set_int(SOL_SOCKET, SO_REUSEADDR, 1)?;
+    let port = sock.getsockname()?.port();
+    second.bind(&env.here(port))?;
+    second.listen(1)?;
     Ok(())
 }

@@ -5,8 +5,8 @@
 
 use crate::flow::{self, Span};
 use crate::harness::{
-    differences, expect, expect_eq, expect_received, joined, receive, send, skip, tests, Env, Fail,
-    Outcome, QUIET_MS,
+    differences, eventually, expect, expect_eq, expect_received, joined, readable_bytes, receive,
+    send, skip, tests, Env, Fail, Outcome, QUIET_MS,
 };
 use crate::sys::{self, MissingPages, Sock, PAGE};
 use libc::{IPPROTO_TCP, MSG_NOSIGNAL, POLLIN, SOL_SOCKET, SO_RCVTIMEO, SO_SNDTIMEO, TCP_NODELAY};
@@ -20,6 +20,8 @@ tests!("missing";
     receive_waits_for_a_page,
     peek_waits_for_a_page,
     sends_do_not_mix,
+    send_ends_with_its_connection,
+    receive_ends_with_its_connection,
     option_waits_for_a_page,
     many_that_wait_stop_nobody,
 );
@@ -202,4 +204,55 @@ fn many_that_wait_stop_nobody(env: &Env) -> Outcome {
         drop(sock);
     }
     Ok(())
+}
+
+/// A send that sleeps while its socket gets another connection ends: its rest is
+/// not for the new peer.
+fn send_ends_with_its_connection(env: &Env) -> Outcome {
+    without_the_lock(env)?;
+    let (sock, _other) = env.own_pair()?;
+    let sock = Arc::new(sock);
+    let pages = half_missing(env)?;
+    let sender = send_both(&sock, &pages)?;
+    pages.await_touch()?;
+    let (listener, addr) = env.listener(1)?;
+    sock.connect(&env.here(0).with_family(libc::AF_UNSPEC))?;
+    sock.connect(&addr)?;
+    let (second, _) = listener.accept()?;
+    pages.bring(1, &page(env.seed, 1))?;
+    let sent = joined(sender)?;
+    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    let stray = readable_bytes(&second)?;
+    expect_eq(
+        stray,
+        0,
+        format!("bytes of the former connection's send ({sent:?})"),
+    )
+}
+
+/// Nor does a receive that sleeps take what the new peer has sent.
+fn receive_ends_with_its_connection(env: &Env) -> Outcome {
+    without_the_lock(env)?;
+    let (sock, other) = env.own_pair()?;
+    let sock = Arc::new(sock);
+    let pages = half_missing(env)?;
+    send(&other, Span::new(env.seed, 0, 2 * PAGE as u64))?;
+    eventually("bytes", || readable_bytes(&sock), |&n| n == 8192)?;
+    let reader = {
+        let (sock, pages) = (sock.clone(), pages.clone());
+        // SAFETY: the area is used by nobody else until the thread is joined.
+        flow::spawn(move || unsafe { sock.recv_raw(pages.at(0), 2 * PAGE, 0) })?
+    };
+    pages.await_touch()?;
+    let (listener, addr) = env.listener(1)?;
+    sock.connect(&env.here(0).with_family(libc::AF_UNSPEC))?;
+    sock.connect(&addr)?;
+    let (second, _) = listener.accept()?;
+    let span = Span::new(env.seed + 1, 0, 100);
+    send(&second, span)?;
+    eventually("bytes", || readable_bytes(&sock), |&n| n == 100)?;
+    pages.bring(1, &[0; PAGE])?;
+    let got = joined(reader)?;
+    let left = readable_bytes(&sock)?;
+    expect_eq(left, 100, format!("bytes of the new connection ({got:?})"))
 }

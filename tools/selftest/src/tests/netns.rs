@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Network namespaces keep their sockets to themselves.
 
+use crate::flow;
 use crate::harness::{
-    differences, expect, expect_errno, expect_errno_of, skip, tests, Child, Env, Outcome, ANY4,
-    QUIET_MS,
+    differences, expect, expect_eq, expect_errno, expect_errno_of, joined, skip, tests, Child, Env,
+    Outcome, ANY4, QUIET_MS,
 };
 use crate::sys;
 use libc::{ENETUNREACH, POLLIN};
+use std::sync::Arc;
 
 tests!("netns";
     loopback_listener_is_not_seen,
     port_is_free_elsewhere,
     nothing_is_reachable_without_addresses,
     socket_keeps_its_namespace,
+    reserved_ports_are_left_alone,
+    former_listeners_connect,
 );
 
 fn needs_root() -> Outcome {
@@ -100,4 +104,53 @@ fn socket_keeps_its_namespace(env: &Env) -> Outcome {
     let (other, _) = listener.accept()?;
     other.recv_exact(&mut [0])?;
     Ok(())
+}
+
+/// Ports that the administrator has set aside are chosen by nobody.
+fn reserved_ports_are_left_alone(env: &Env) -> Outcome {
+    needs_root()?;
+    let env = env.on_loopback();
+    Child::start(|| {
+        sys::new_netns()?;
+        sys::loopback_up()?;
+        let set = |name: &str, value| std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value);
+        set("ip_local_port_range", "40000 40009")?;
+        set("ip_local_reserved_ports", "40000-40008")?;
+        let sock = env.socket()?;
+        sock.bind(&env.here(0))?;
+        expect_eq(sock.getsockname()?.port(), 40009, "port")
+    })?
+    .join()
+}
+
+/// Sockets that have just stopped to listen connect, which fails at once, and get
+/// other ports: nothing is left of the listeners.
+fn former_listeners_connect(env: &Env) -> Outcome {
+    needs_root()?;
+    let rounds = env.scaled(1000);
+    let env = env.on_loopback();
+    Child::start(|| {
+        sys::new_netns()?;
+        sys::loopback_up()?;
+        for _ in 0..rounds {
+            let sock = Arc::new(env.socket()?);
+            sock.set_nonblocking(true)?;
+            sock.listen(1)?;
+            let hammer = {
+                let (sock, to) = (sock.clone(), env.here(7));
+                flow::spawn(move || {
+                    for _ in 0..60 {
+                        let _ = sock.connect(&to);
+                    }
+                })?
+            };
+            sock.shutdown(libc::SHUT_RDWR)?;
+            for _ in 0..60 {
+                let _ = sock.connect(&env.here(7));
+            }
+            joined(hammer)?;
+        }
+        Ok(())
+    })?
+    .join()
 }

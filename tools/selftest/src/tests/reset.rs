@@ -8,7 +8,7 @@ use crate::harness::{
 };
 use crate::peer::Work;
 use crate::sys::{self, Sock};
-use libc::{ECONNRESET, EPIPE, MSG_NOSIGNAL, POLLIN, SHUT_WR};
+use libc::{ECONNRESET, EPIPE, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, SHUT_WR};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -23,6 +23,8 @@ tests!("reset";
     sigpipe,
     peer_killed,
     killed_while_sending,
+    reading_ends_after_fin_and_reset,
+    nothing_is_left_after_disconnect,
 );
 
 fn pause() {
@@ -186,4 +188,29 @@ fn killed_while_sending(env: &Env) -> Outcome {
     expect_eq(got.verdict.wrong, 0, "wrong bytes")?;
     let ended = got.eof || got.errno == ECONNRESET;
     expect(ended, format!("no end: {got}"))
+}
+
+/// What a reader gets of a connection that ended, and then was reset.
+fn reading_ends_after_fin_and_reset(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    remote.shutdown(SHUT_WR)?;
+    expect_eq(sock.recv(&mut [0; 9], 0)?, 0, "recv")?;
+    // Unread bytes make the close a reset.
+    sock.send_all(&[1])?;
+    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    remote.close()?;
+    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    let n = sock.recv(&mut [0; 9], 0);
+    expect_eq(n.map_err(|e| e.raw_os_error()), Ok(0), "recv again")
+}
+
+/// connect() to AF_UNSPEC throws away what nobody has read.
+fn nothing_is_left_after_disconnect(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    remote.send(Span::new(env.seed, 0, 100), 0)?;
+    eventually("bytes", || readable_bytes(&sock), |&n| n == 100)?;
+    sock.connect(&env.here(0).with_family(libc::AF_UNSPEC))?;
+    sock.take_error()?;
+    let result = sock.recv(&mut [0; 200], MSG_DONTWAIT);
+    expect_errno(result, libc::ENOTCONN, "recv")
 }
