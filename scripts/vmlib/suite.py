@@ -7,7 +7,7 @@ import time
 import traceback
 
 from . import klog, ktap
-from .bench import REGISTERED, Bench, Failure, Skip
+from .bench import REGISTERED, Bench, Failure, Skip, wait_for
 from .machine import VmError
 from .report import Report
 from .setup import machines, say
@@ -109,6 +109,8 @@ class Suite:
         server = None
         if a is not b:
             server = b.spawn("exec selftest serve")
+            # It says so when it serves.
+            wait_for(lambda: server.lines, bench.limit(20), "selftest serve says nothing")
             arguments += f" --peer {bench.address(b)} --peer6 fd27::{b.ident}"
         if self.kind == "debug":
             arguments += " --timeout-scale 8 --scale 0.1"
