@@ -24,6 +24,17 @@ module! {
     description: "Sockets Direct Protocol: stream sockets over RDMA",
     license: "GPL",
     alias: ["net-pf-27", "net-pf-28"],
+    params: {
+        sdp_zcopy_thresh: i32 {
+            default: 0,
+            description: "Least bytes of a send without a copy, for new sockets; 0 for none",
+        },
+    },
+}
+
+/// The least bytes of a send without a copy that new sockets begin with; 0 for none.
+fn zcopy_thresh_bytes() -> i32 {
+    (*module_parameters::sdp_zcopy_thresh.value()).max(0)
 }
 
 struct SdpModule {}

@@ -8,4 +8,6 @@ pub(crate) mod cm;
 pub(crate) mod dma;
 mod headers;
 pub(crate) mod link;
+pub(crate) mod mr;
+pub(crate) mod post;
 pub(crate) mod receive;

@@ -5,14 +5,19 @@
 #include <linux/in6.h>
 #include <linux/inetdevice.h>
 #include <linux/ipv6.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/net.h>
 #include <linux/netdevice.h>
 #include <linux/percpu.h>
 #include <linux/poll.h>
 #include <linux/proc_fs.h>
+#include <linux/scatterlist.h>
+#include <linux/sched.h>
 #include <linux/seq_file.h>
+#include <linux/skbuff.h>
 #include <linux/tcp.h>
+#include <linux/uio.h>
 #include <linux/workqueue.h>
 #include <net/addrconf.h>
 #include <net/inet_common.h>
@@ -40,6 +45,7 @@ const gfp_t SDP_CONST___GFP_COMP = __GFP_COMP;
 const gfp_t SDP_CONST___GFP_NOWARN = __GFP_NOWARN;
 const gfp_t SDP_CONST___GFP_NORETRY = __GFP_NORETRY;
 const gfp_t SDP_CONST___GFP_ZERO = __GFP_ZERO;
+const unsigned int SDP_CONST_TASK_KILLABLE = TASK_KILLABLE;
 const long SDP_CONST_MAX_SCHEDULE_TIMEOUT = MAX_SCHEDULE_TIMEOUT;
 const unsigned int SDP_CONST_EPOLLIN = (unsigned int)EPOLLIN;
 const unsigned int SDP_CONST_EPOLLPRI = (unsigned int)EPOLLPRI;
@@ -53,6 +59,7 @@ const unsigned int SDP_CONST_EPOLLRDBAND = (unsigned int)EPOLLRDBAND;
 const unsigned int SDP_CONST_EPOLLWRBAND = (unsigned int)EPOLLWRBAND;
 const unsigned int SDP_CONST_WQ_UNBOUND = WQ_UNBOUND;
 const unsigned int SDP_CONST_WQ_BH = WQ_BH | WQ_PERCPU;
+const u64 SDP_CONST_IB_DEVICE_MEM_MGT_EXTENSIONS = IB_DEVICE_MEM_MGT_EXTENSIONS;
 const int SDP_CONST_SIOCINQ = SIOCINQ;
 const int SDP_CONST_SIOCOUTQ = SIOCOUTQ;
 const int SDP_CONST_SIOCATMARK = SIOCATMARK;

@@ -6,6 +6,7 @@
 #include <linux/percpu.h>
 #include <linux/percpu_counter.h>
 #include <linux/rcupdate.h>
+#include <linux/scatterlist.h>
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 #include <linux/uio.h>
@@ -225,4 +226,22 @@ size_t sdp_helper_copy_to_iter(const void *addr, size_t bytes,
 			       struct iov_iter *i)
 {
 	return copy_to_iter(addr, bytes, i);
+}
+
+bool sdp_helper_iov_iter_extract_will_pin(const struct iov_iter *i);
+bool sdp_helper_iov_iter_extract_will_pin(const struct iov_iter *i)
+{
+	return iov_iter_extract_will_pin(i);
+}
+
+int sdp_helper_sg_alloc_table_from_pages(struct sg_table *sgt,
+					 struct page **pages, unsigned int n,
+					 unsigned int offset,
+					 unsigned long size, gfp_t gfp);
+int sdp_helper_sg_alloc_table_from_pages(struct sg_table *sgt,
+					 struct page **pages, unsigned int n,
+					 unsigned int offset,
+					 unsigned long size, gfp_t gfp)
+{
+	return sg_alloc_table_from_pages(sgt, pages, n, offset, size, gfp);
 }

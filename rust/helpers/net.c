@@ -195,7 +195,7 @@ void sdp_helper_wake_sock(struct sock *sk, __poll_t events)
 	rcu_read_lock();
 	wq = rcu_dereference(sk->sk_wq);
 	if (skwq_has_sleeper(wq))
-		wake_up_interruptible_poll(&wq->wait, events);
+		wake_up_poll(&wq->wait, events);
 	rcu_read_unlock();
 }
 

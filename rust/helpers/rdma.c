@@ -111,3 +111,57 @@ const char *sdp_helper_ib_device_name(const struct ib_device *dev)
 {
 	return dev_name(&dev->dev);
 }
+
+u64 sdp_helper_ib_device_cap_flags(const struct ib_device *dev);
+u64 sdp_helper_ib_device_cap_flags(const struct ib_device *dev)
+{
+	return dev->attrs.device_cap_flags;
+}
+
+u32 sdp_helper_ib_device_max_fast_reg_pages(const struct ib_device *dev);
+u32 sdp_helper_ib_device_max_fast_reg_pages(const struct ib_device *dev)
+{
+	return dev->attrs.max_fast_reg_page_list_len;
+}
+
+int sdp_helper_ib_device_max_qp_rd_atom(const struct ib_device *dev);
+int sdp_helper_ib_device_max_qp_rd_atom(const struct ib_device *dev)
+{
+	return dev->attrs.max_qp_rd_atom;
+}
+
+int sdp_helper_ib_device_max_qp_init_rd_atom(const struct ib_device *dev);
+int sdp_helper_ib_device_max_qp_init_rd_atom(const struct ib_device *dev)
+{
+	return dev->attrs.max_qp_init_rd_atom;
+}
+
+bool sdp_helper_rdma_protocol_iwarp(const struct ib_device *dev, u32 port);
+bool sdp_helper_rdma_protocol_iwarp(const struct ib_device *dev, u32 port)
+{
+	return rdma_protocol_iwarp(dev, port);
+}
+
+int sdp_helper_ib_dma_map_sgtable(struct ib_device *dev, struct sg_table *sgt,
+				  enum dma_data_direction dir);
+int sdp_helper_ib_dma_map_sgtable(struct ib_device *dev, struct sg_table *sgt,
+				  enum dma_data_direction dir)
+{
+	return ib_dma_map_sgtable_attrs(dev, sgt, dir, 0);
+}
+
+void sdp_helper_ib_dma_unmap_sgtable(struct ib_device *dev,
+				     struct sg_table *sgt,
+				     enum dma_data_direction dir);
+void sdp_helper_ib_dma_unmap_sgtable(struct ib_device *dev,
+				     struct sg_table *sgt,
+				     enum dma_data_direction dir)
+{
+	ib_dma_unmap_sgtable_attrs(dev, sgt, dir, 0);
+}
+
+void sdp_helper_ib_update_fast_reg_key(struct ib_mr *mr, u8 newkey);
+void sdp_helper_ib_update_fast_reg_key(struct ib_mr *mr, u8 newkey)
+{
+	ib_update_fast_reg_key(mr, newkey);
+}

@@ -493,6 +493,12 @@ pub(crate) fn signal_pending() -> bool {
     unsafe { bindings::signal_pending_current() }
 }
 
+/// Whether the current thread is being killed.
+pub(crate) fn fatal_signal_pending() -> bool {
+    // SAFETY: No precondition in process context.
+    unsafe { bindings::fatal_signal_pending() }
+}
+
 /// The error of a wait with `timeo` left that a signal ended: the call starts again after the
 /// handler unless it has a time limit.
 pub(crate) fn intr_errno(timeo: i64) -> Error {

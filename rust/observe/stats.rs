@@ -8,6 +8,8 @@ use kernel::prelude::*;
 
 use crate::bindings;
 use crate::proto::bsdh::Mid;
+use crate::proto::choice::Reason;
+use crate::proto::pull::PullReason;
 use crate::proto::violation::Violation;
 
 macro_rules! counters {
@@ -109,12 +111,54 @@ counters! {
     PostFailed => "post_failed",
     /// Completions with an error.
     CompletionError => "completion_error",
+    /// Source adverts sent.
+    AdvertPosted => "advert_posted",
+    /// Source adverts that the peer has read whole.
+    AdvertConsumed => "advert_consumed",
+    /// Source adverts that were taken back.
+    AdvertCancelled => "advert_cancelled",
+    /// Source adverts that were out when their connection ended.
+    AdvertAborted => "advert_aborted",
+    /// Source adverts received.
+    AdvertReceived => "advert_received",
+    /// Cancels of source adverts sent.
+    CancelSent => "cancel_sent",
+    /// Cancels that the peer has answered.
+    CancelAnswered => "cancel_answered",
+    /// Cancels received.
+    CancelReceived => "cancel_received",
+    /// Bytes that the peer has read from programs' memory.
+    TxZcopyBytes => "tx_zcopy_bytes",
+    /// RDMA Reads posted.
+    ReadPosted => "read_posted",
+    /// RDMA Reads that have finished.
+    ReadDone => "read_done",
+    /// Connections aborted because the memory that the peer advertised could not be read.
+    ReadRefused => "read_refused",
+    /// Bytes read from the peer into memory of the kernel.
+    RxPulledBytes => "rx_pulled_bytes",
+    /// Bytes read from the peer into programs' memory.
+    RxZcopyBytes => "rx_zcopy_bytes",
+    /// Memory regions whose key was made valid.
+    MrRegistered => "mr_registered",
+    /// Memory regions whose key was made invalid by a request of ours.
+    MrInvalidated => "mr_invalidated",
+    /// Memory regions whose key the peer has made invalid.
+    MrInvalidatedByPeer => "mr_invalidated_by_peer",
+    /// Bytes of programs' memory pinned.
+    PinnedBytes => "pinned_bytes",
+    /// Bytes of programs' memory unpinned.
+    UnpinnedBytes => "unpinned_bytes",
+    /// Times that a program may not lock more memory (RLIMIT_MEMLOCK).
+    MemlockRefused => "memlock_refused",
 }
 
 const SENT: usize = Counter::ALL.len();
 const RECEIVED: usize = SENT + Mid::COUNT;
 const VIOLATIONS: usize = RECEIVED + Mid::COUNT;
-const COUNT: usize = VIOLATIONS + Violation::COUNT;
+const FALLBACKS: usize = VIOLATIONS + Violation::COUNT;
+const PULLS: usize = FALLBACKS + Reason::ALL.len();
+const COUNT: usize = PULLS + PullReason::ALL.len();
 
 /// The memory of a namespace's counters.
 ///
@@ -184,6 +228,16 @@ impl Stats {
         self.add_at(VIOLATIONS + why.index(), 1);
     }
 
+    /// A send that should have gone without a copy went by copy.
+    pub(crate) fn fallback(self, why: Reason) {
+        self.add_at(FALLBACKS + why as usize, 1);
+    }
+
+    /// Bytes that the peer has advertised are read into memory of the kernel.
+    pub(crate) fn pulled(self, why: PullReason) {
+        self.add_at(PULLS + why as usize, 1);
+    }
+
     fn sum(self, index: usize) -> u64 {
         // SAFETY: As in `add_at`.
         unsafe { bindings::percpu_sum_u64(self.base.as_ptr().cast(), index) }
@@ -202,6 +256,12 @@ impl Stats {
         }
         for why in Violation::ALL {
             each("violation_", why.name(), self.sum(VIOLATIONS + why.index()));
+        }
+        for why in Reason::ALL {
+            each("by_copy_", why.name(), self.sum(FALLBACKS + why as usize));
+        }
+        for why in PullReason::ALL {
+            each("pulled_", why.name(), self.sum(PULLS + why as usize));
         }
     }
 }

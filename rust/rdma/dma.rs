@@ -19,7 +19,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    fn raw(self) -> bindings::dma_data_direction {
+    pub(super) fn raw(self) -> bindings::dma_data_direction {
         match self {
             Self::ToDevice => bindings::dma_data_direction_DMA_TO_DEVICE,
             Self::FromDevice => bindings::dma_data_direction_DMA_FROM_DEVICE,

@@ -22,6 +22,10 @@ use super::headers::{
     self,
     Headers, //
 };
+use super::mr::{
+    RegionId,
+    Regions, //
+};
 use super::receive::{
     Receive,
     Spares,
@@ -48,8 +52,8 @@ pub(crate) const MAX_FRAGS: usize = 2;
 
 /// Places for what is in the queues. A power of two, so that the numbers, which are taken modulo
 /// this, may overflow.
-const SLOTS: u32 = headers::PLACES;
-const SEND_FLAG: u64 = 1 << 32;
+pub(super) const SLOTS: u32 = headers::PLACES;
+pub(super) const SEND_FLAG: u64 = 1 << 32;
 
 const _: () = assert!(SLOTS.is_power_of_two() && SEND_DEPTH <= SLOTS && RECV_DEPTH <= SLOTS);
 
@@ -65,17 +69,24 @@ pub(crate) trait Notify {
 pub(crate) enum Completion {
     /// All sends up to this number are finished.
     Sent(u32),
-    /// The oldest posted receive, with the number of bytes received.
-    Received(u32),
+    /// The oldest posted receive.
+    Received {
+        /// Bytes received.
+        len: u32,
+        /// The key that the message has made invalid.
+        invalidated: Option<u32>,
+    },
     /// A work request failed; the queue pair is in its error state.
     Failed(bindings::ib_wc_status),
 }
 
-/// A message that was sent, as [`Link::reap`] gives it back.
+/// A finished request of the send queue, as [`Link::reap`] gives it back.
 pub(crate) struct Sent {
     pub(crate) number: u32,
     pub(crate) payload: u32,
     pub(crate) tag: Tag,
+    /// The memory of a Read, with the peer's bytes.
+    pub(crate) read: Option<Receive>,
 }
 
 /// What the owner wants to know again when a message has been sent.
@@ -85,34 +96,77 @@ pub(crate) enum Tag {
     Control,
     DisConn,
     AbortConn,
+    /// An answer to an advert or a cancel.
+    Answer,
+    /// A request that makes the key of a region valid.
+    Registration,
+    /// A request that makes it invalid.
+    Invalidation(RegionId),
+    /// An RDMA Read into memory of ours.
+    Read,
+    /// An RDMA Read of so many bytes into a program's memory.
+    DirectRead(u32),
 }
 
-struct TxSlot {
-    frags: [Option<Mapped<Outgoing>>; MAX_FRAGS],
-    payload: u32,
-    tag: Tag,
+/// The memory of a request.
+pub(super) enum Memory {
+    Payload([Option<Mapped<Outgoing>>; MAX_FRAGS]),
+    Read(Receive),
+}
+
+impl Memory {
+    pub(super) const NONE: Self = Self::Payload([const { None }; MAX_FRAGS]);
+}
+
+pub(super) struct TxSlot {
+    pub(super) memory: Memory,
+    pub(super) payload: u32,
+    pub(super) tag: Tag,
 }
 
 impl TxSlot {
     const fn new() -> Self {
         Self {
-            frags: [const { None }; MAX_FRAGS],
+            memory: Memory::NONE,
             payload: 0,
             tag: Tag::Control,
         }
     }
 }
 
-/// The verbs objects, in the order in which they are destroyed.
+/// What a message does besides.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum With {
+    Nothing,
+    /// Make the key of a region valid before.
+    Registration(RegionId),
+    /// Make a key of the peer's invalid when it arrives.
+    Invalidation(u32),
+}
+
+/// The queues, in the order in which they are destroyed.
 ///
 /// # Invariants
 ///
 /// Each is valid or null; `id` is the id on which `qp` was created, and outlives this value.
-struct Verbs {
+pub(super) struct Verbs {
     id: *mut bindings::rdma_cm_id,
-    qp: *mut bindings::ib_qp,
+    pub(super) qp: *mut bindings::ib_qp,
     cq: *mut bindings::ib_cq,
-    pd: *mut bindings::ib_pd,
+}
+
+/// The protection domain.
+///
+/// # Invariants
+///
+/// It is valid, and this value owns it. What was made in it goes before.
+pub(super) struct Domain(pub(super) *mut bindings::ib_pd);
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        let _ = unsafe { bindings::ib_dealloc_pd_user(self.0, ptr::null_mut()) };
+    }
 }
 
 impl Drop for Verbs {
@@ -126,29 +180,30 @@ impl Drop for Verbs {
             if !self.cq.is_null() {
                 bindings::ib_destroy_cq_user(self.cq, ptr::null_mut());
             }
-            if !self.pd.is_null() {
-                bindings::ib_dealloc_pd_user(self.pd, ptr::null_mut());
-            }
         }
     }
 }
 
 /// The queues of one connection.
 ///
-/// The fields are dropped in this order: first the verbs objects, so that the adapter does not use
-/// the buffers any more, then the buffers.
+/// The fields are dropped in this order: first the queues, so that the adapter does not use the
+/// memory any more, then the memory, of which the regions are part of the domain.
 pub(crate) struct Link {
-    verbs: Verbs,
+    pub(super) verbs: Verbs,
+    pub(super) regions: Regions,
+    pub(super) domain: Domain,
     headers: Headers,
-    tx: KVec<TxSlot>,
+    pub(super) tx: KVec<TxSlot>,
     rx: KVec<Option<Receive>>,
-    lkey: u32,
-    device: *mut bindings::ib_device,
+    pub(super) lkey: u32,
+    pub(super) device: *mut bindings::ib_device,
     /// Numbers of the next send to post and of the oldest that is not reaped.
-    tx_next: u32,
+    pub(super) tx_next: u32,
     tx_done: u32,
     /// Sends posted since the last one that reports its completion.
-    unsignaled: u32,
+    pub(super) unsignaled: u32,
+    /// Reads posted and not reaped.
+    pub(super) reads: u32,
     /// Numbers of the next receive to post and of the oldest posted.
     rx_next: u32,
     rx_done: u32,
@@ -184,16 +239,18 @@ impl Link {
         }
         let max_frags = MAX_FRAGS.min(send_sge as usize - 1);
         let max_parts = MAX_PARTS.min(recv_sge as usize - 1);
+        // One protection domain each: keys are bound to it, and are easily guessed.
+        // SAFETY: The device is valid.
+        let pd = unsafe { bindings::__ib_alloc_pd(device, 0, c"ib_sdp".as_char_ptr()) };
+        // INVARIANT: A new one. Declared before the queues, so that it goes after them.
+        let domain = Domain(from_err_ptr(pd)?);
+        // SAFETY: The device is valid, and so is the id's port.
+        let regions = unsafe { Regions::new(device, (*id.as_ptr()).port_num) };
         let mut verbs = Verbs {
             id: id.as_ptr(),
             qp: ptr::null_mut(),
             cq: ptr::null_mut(),
-            pd: ptr::null_mut(),
         };
-        // One protection domain each: keys are bound to it, and are easily guessed.
-        // SAFETY: The device is valid.
-        let pd = unsafe { bindings::__ib_alloc_pd(device, 0, c"ib_sdp".as_char_ptr()) };
-        verbs.pd = from_err_ptr(pd)?;
         let attr = bindings::ib_cq_init_attr {
             cqe: CQ_DEPTH,
             ..Default::default()
@@ -226,7 +283,7 @@ impl Link {
             ..Default::default()
         };
         // SAFETY: The id, the PD and the attributes are valid.
-        to_result(unsafe { bindings::rdma_create_qp(id.as_ptr(), verbs.pd, &raw mut init) })?;
+        to_result(unsafe { bindings::rdma_create_qp(id.as_ptr(), domain.0, &raw mut init) })?;
         // SAFETY: The id holds the new queue pair.
         verbs.qp = unsafe { (*id.as_ptr()).qp };
 
@@ -241,9 +298,11 @@ impl Link {
             rx.push(None, GFP_KERNEL)?;
         }
         // SAFETY: The PD is valid.
-        let lkey = unsafe { bindings::ib_pd_local_dma_lkey(verbs.pd.cast()) };
+        let lkey = unsafe { bindings::ib_pd_local_dma_lkey(domain.0.cast()) };
         Ok(Self {
             verbs,
+            regions,
+            domain,
             headers,
             tx,
             rx,
@@ -252,6 +311,7 @@ impl Link {
             tx_next: 0,
             tx_done: 0,
             unsignaled: 0,
+            reads: 0,
             rx_next: 0,
             rx_done: 0,
             max_frags,
@@ -296,7 +356,8 @@ impl Link {
 
     /// Posts a message of `header` (with body) and `frags`; returns its number.
     ///
-    /// The caller has seen to it that there is a place ([`Link::send_room`]).
+    /// The caller has seen to it that there is a place ([`Link::send_room`]), and another one for a
+    /// registration.
     ///
     /// # Errors
     ///
@@ -308,11 +369,13 @@ impl Link {
         frags: &mut [Option<Frag>],
         tag: Tag,
         signal: bool,
+        with: With,
     ) -> Result<u32> {
-        if self.send_room() == 0 || header.len() > Headers::TX_BYTES {
+        let places = 1 + u32::from(matches!(with, With::Registration(_)));
+        if self.send_room() < places || header.len() > Headers::TX_BYTES {
             return Err(ENOBUFS);
         }
-        let number = self.tx_next;
+        let number = self.tx_next.wrapping_add(places - 1);
         let index = number % SLOTS;
         self.headers.write(index, header);
         let mut sge = [bindings::ib_sge::default(); MAX_FRAGS + 1];
@@ -327,8 +390,9 @@ impl Link {
         let (device, lkey) = (self.device, self.lkey);
         let slot = self.tx.get_mut(index as usize).ok_or(ENOBUFS)?;
         let mut payload = 0;
-        let places = slot.frags.iter_mut().take(self.max_frags);
-        for (place, frag) in places.zip(frags.iter_mut()) {
+        let mut mapped_frags = [const { None }; MAX_FRAGS];
+        let free = mapped_frags.iter_mut().take(self.max_frags);
+        for (place, frag) in free.zip(frags.iter_mut()) {
             let Some(frag) = frag.take() else { break };
             // SAFETY: The id, which outlives the link, holds the device.
             let mapped = unsafe { Mapped::new(device, frag)? };
@@ -340,6 +404,7 @@ impl Link {
             payload += mapped.len();
             *place = Some(mapped);
         }
+        slot.memory = Memory::Payload(mapped_frags);
         slot.payload = payload;
         slot.tag = tag;
 
@@ -354,15 +419,26 @@ impl Link {
         if signal {
             wr.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
         }
+        if let With::Invalidation(key) = with {
+            wr.opcode = bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV;
+            wr.ex.invalidate_rkey = key;
+        }
+        let mut registration;
+        let mut first = &raw mut wr;
+        if let With::Registration(region) = with {
+            registration = self.registration(region)?;
+            registration.wr.next = first;
+            first = (&raw mut registration).cast();
+        }
         // SAFETY: The queue pair is valid; the buffers stay until the message is reaped or the
         // queue pair is gone.
-        to_result(unsafe { bindings::ib_post_send(self.verbs.qp.cast(), (&raw const wr).cast()) })?;
+        to_result(unsafe { bindings::ib_post_send(self.verbs.qp.cast(), first.cast()) })?;
         self.tx_next = number.wrapping_add(1);
         self.unsignaled = if signal { 0 } else { self.unsignaled + 1 };
         Ok(number)
     }
 
-    fn add_sge(
+    pub(super) fn add_sge(
         &self,
         sge: &mut [bindings::ib_sge],
         count: &mut usize,
@@ -394,9 +470,23 @@ impl Link {
         spares: &mut Spares,
         gfp: bindings::gfp_t,
     ) -> Result {
-        // SAFETY: The id, which outlives the link, holds the device.
-        let receive = unsafe { Receive::new(self.device, bytes, spares, gfp)? };
+        let receive = self.receive_memory(bytes, spares, gfp)?;
         self.post(receive)
+    }
+
+    /// Memory for `bytes`, at most [`Link::max_receive`], that the adapter may write to.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EIO` if the device cannot reach it.
+    pub(crate) fn receive_memory(
+        &self,
+        bytes: u32,
+        spares: &mut Spares,
+        gfp: bindings::gfp_t,
+    ) -> Result<Receive> {
+        // SAFETY: The id, which outlives the link, holds the device.
+        unsafe { Receive::new(self.device, bytes, spares, gfp) }
     }
 
     /// Posts a receive that was just used up again.
@@ -454,14 +544,22 @@ impl Link {
             return None;
         }
         let slot = self.tx.get_mut((number % SLOTS) as usize)?;
-        for frag in &mut slot.frags {
-            *frag = None;
+        let read = match core::mem::replace(&mut slot.memory, Memory::NONE) {
+            Memory::Payload(frags) => {
+                drop(frags);
+                None
+            }
+            Memory::Read(memory) => Some(memory),
+        };
+        if matches!(slot.tag, Tag::Read | Tag::DirectRead(_)) {
+            self.reads -= 1;
         }
         self.tx_done = number.wrapping_add(1);
         Some(Sent {
             number,
             payload: slot.payload,
             tag: slot.tag,
+            read,
         })
     }
 
@@ -505,7 +603,13 @@ impl Link {
             } else if id & SEND_FLAG != 0 {
                 Completion::Sent(id as u32)
             } else {
-                Completion::Received(wc.byte_len)
+                let with_key = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
+                // SAFETY: A number, whose meaning the flag tells.
+                let key = unsafe { wc.ex.invalidate_rkey };
+                Completion::Received {
+                    len: wc.byte_len,
+                    invalidated: (wc.wc_flags as u32 & with_key != 0).then_some(key),
+                }
             });
         }
         n

@@ -71,8 +71,8 @@ impl Locked<'_> {
         self.finish_if_drained();
     }
 
-    fn finish_if_drained(&mut self) {
-        if self.stream().state == State::Draining {
+    pub(super) fn finish_if_drained(&mut self) {
+        if self.stream().state == State::Draining && !self.owes_answers() {
             self.want(Want::Teardown);
         }
     }
@@ -133,7 +133,7 @@ impl Locked<'_> {
 
     /// What close() does to a connection.
     fn close_connection(&mut self, timeo: i64) {
-        let unread = !self.stream().rx.is_empty();
+        let unread = !self.stream().rx.is_empty() || self.holds();
         let no_linger = self.sk().linger() == Some(0);
         match self.stream().state {
             State::Closed | State::Listen | State::Dead | State::Draining => {}

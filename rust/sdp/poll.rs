@@ -40,7 +40,8 @@ pub(crate) fn events(sock: &SdpSock) -> u32 {
 
 fn writable(sock: &SdpSock, shutdown: u32) -> u32 {
     let sk = sock.sk();
-    if shutdown & b::SEND_SHUTDOWN != 0 || sk.stream_writeable() {
+    let has_space = || sk.stream_writeable() && !sock.is_advertising();
+    if shutdown & b::SEND_SHUTDOWN != 0 || has_space() {
         return OUT;
     }
     // SAFETY: The object is valid, and the poller holds its `struct socket`.
@@ -50,7 +51,7 @@ fn writable(sock: &SdpSock, shutdown: u32) -> u32 {
         // Space that came before the flag was set would never be told.
         b::smp_mb();
     }
-    if sk.stream_writeable() {
+    if has_space() {
         OUT
     } else {
         0

@@ -21,19 +21,23 @@ use crate::observe::stats::Counter;
 use crate::proto::state::State;
 
 /// One call of recvmsg().
-struct Recv {
-    began: Connection,
-    iter: *mut iov_iter,
-    len: usize,
+pub(super) struct Recv {
+    pub(super) began: Connection,
+    pub(super) iter: *mut iov_iter,
+    pub(super) len: usize,
     flags: u32,
-    timeo: i64,
+    pub(super) timeo: i64,
     /// Return as soon as there are so many bytes.
     target: usize,
-    copied: usize,
+    /// Bytes given to the program, and those of them without a copy.
+    pub(super) copied: usize,
+    pub(super) direct: usize,
+    /// The program's memory cannot be read into.
+    pub(super) by_copy: bool,
 }
 
 impl Recv {
-    fn is(&self, flag: u32) -> bool {
+    pub(super) fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 }
@@ -73,6 +77,8 @@ pub(crate) unsafe fn recvmsg(
         timeo: sk.rcvtimeo(flags & bindings::MSG_DONTWAIT != 0),
         target: sk.rcvlowat(flags & bindings::MSG_WAITALL != 0, len),
         copied: 0,
+        direct: 0,
+        by_copy: false,
     };
     let result = locked.recv_all(&mut recv);
     locked.finish_recv(&recv);
@@ -85,7 +91,7 @@ pub(crate) unsafe fn recvmsg(
 impl Locked<'_> {
     fn recv_all(&mut self, recv: &mut Recv) -> Result {
         loop {
-            self.await_turn(Access::Write, recv.began, recv.timeo)?;
+            self.await_turn(Access::Write, recv.began, &mut recv.timeo)?;
             if let Some(missing) = self.copy_out(recv) {
                 // SAFETY: The caller of `recvmsg` vouches for the iterator; we have the turn.
                 unsafe { self.fault_in(recv.iter, missing, Access::Write)? };
@@ -99,10 +105,14 @@ impl Locked<'_> {
             if enough {
                 return Ok(());
             }
+            if self.may_read_directly(recv) {
+                self.read_directly(recv)?;
+                continue;
+            }
             // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
             let before = self.stream().rx.bytes();
             self.poll_queue();
-            if self.stream().rx.bytes() > before {
+            if self.stream().rx.bytes() > before || self.may_read_directly(recv) {
                 continue;
             }
             if self.must_stop(recv)? {
@@ -110,18 +120,23 @@ impl Locked<'_> {
             }
             // What was read makes room; the peer may wait for just that.
             self.refill();
+            self.reader_waits(recv);
             self.flush();
             self.stream().spares.clear();
             recv.timeo = self.wait(recv.timeo);
+            self.reader_is_back();
         }
     }
 
     /// Whether the call ends with what it has.
     fn must_stop(&mut self, recv: &Recv) -> Result<bool> {
         let sk = self.sk();
-        // The peer's end comes before an error that came after it.
-        let fin = self.stream().fin_received;
-        let ended = sk.rcv_shutdown() || sk.has_flag(bindings::sock_flags_SOCK_DONE);
+        // What the peer has advertised comes before the end, and that before an error that came
+        // after it.
+        let comes = self.holds();
+        let fin = self.stream().fin_received && !comes;
+        let done = sk.has_flag(bindings::sock_flags_SOCK_DONE);
+        let ended = (sk.rcv_shutdown() || done) && !(self.stream().fin_received && comes);
         let closed = sk.state() == bindings::TCP_CLOSE as u8;
         if recv.copied > 0 {
             let stop =
@@ -211,11 +226,18 @@ impl Locked<'_> {
 
     /// Posts new receives for what was read, and looks at the CQ once more.
     fn finish_recv(&mut self, recv: &Recv) {
+        self.reader_is_back();
+        let timeless = recv.timeo == 0 && recv.copied == 0;
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.polled = timeless || (zcopy.polled && recv.direct == 0);
+        }
         if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {
-            self.stats.add(Counter::RxCopiedBytes, recv.copied as u64);
+            let copied = recv.copied - recv.direct;
+            self.stats.add(Counter::RxCopiedBytes, copied as u64);
             self.refill();
             self.flush();
         }
+        self.pull();
         self.stream().spares.clear();
         self.poll_queue();
     }

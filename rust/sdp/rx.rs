@@ -19,6 +19,7 @@ use super::stream::{
     LARGE_BYTES,
     SMALL_BYTES, //
 };
+use super::zcopy::ZeroCopy;
 use crate::bindings;
 use crate::mm::frag::Frag;
 use crate::net::errno::{
@@ -30,7 +31,6 @@ use crate::net::errno::{
 use crate::net::family::memory_is_short;
 use crate::observe::stats::Counter;
 use crate::proto::bsdh::Class;
-use crate::proto::hello::Features;
 use crate::proto::message::{
     Body,
     Message,
@@ -104,9 +104,13 @@ impl Locked<'_> {
     pub(crate) fn poll_queue(&mut self) {
         if self.take_completions() > 0 {
             self.refill();
+            self.pull();
             self.flush();
             self.wake_reader_if_due();
             self.wake_writer_if_due();
+            if self.stream().advert_waits {
+                self.sk().wake_waiters();
+            }
         }
     }
 
@@ -123,7 +127,12 @@ impl Locked<'_> {
     ///
     /// [`starved`]: super::stream::Stream::starved
     fn wake_reader_if_due(&mut self) {
-        if core::mem::replace(&mut self.stream().readable, false) {
+        let stream = self.stream();
+        // What a reader that waits can take itself, as soon as there are places for the Read.
+        let offered = |z: &KBox<ZeroCopy>| z.reader_bytes.is_some() && z.hold.next_untaken() > 0;
+        let readable = stream.readable || stream.zcopy.as_ref().is_some_and(offered);
+        stream.readable = false;
+        if readable {
             self.stats.inc(Counter::WakeReader);
             self.sk().wake_reader();
         }
@@ -163,8 +172,8 @@ impl Locked<'_> {
             for completion in batch.into_iter().flatten() {
                 match completion {
                     Completion::Sent(upto) => self.reap_sent(upto),
-                    Completion::Received(len) => {
-                        let readable = self.received(len);
+                    Completion::Received { len, invalidated } => {
+                        let readable = self.received(len, invalidated);
                         self.stream().readable |= readable;
                     }
                     Completion::Failed(status) => self.completion_failed(status),
@@ -187,18 +196,26 @@ impl Locked<'_> {
         if self.stream().state == State::Dead {
             return;
         }
-        let unanswered = status == bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
-        if unanswered {
-            self.stats.inc(Counter::TimedOut);
-            self.fail(Event::Timeout, ETIMEDOUT);
-        } else {
-            self.stats.inc(Counter::ResetByPeer);
-            self.fail(Event::Abort, ECONNRESET);
+        match status {
+            bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR => {
+                self.stats.inc(Counter::TimedOut);
+                self.fail(Event::Timeout, ETIMEDOUT);
+            }
+            // The memory that the peer has advertised is not there.
+            bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR
+            | bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR => {
+                self.stats.inc(Counter::ReadRefused);
+                self.fail(Event::Abort, EPROTO);
+            }
+            _ => {
+                self.stats.inc(Counter::ResetByPeer);
+                self.fail(Event::Abort, ECONNRESET);
+            }
         }
     }
 
     /// Handles one message; returns whether a reader should be woken.
-    fn received(&mut self, len: u32) -> bool {
+    fn received(&mut self, len: u32, invalidated: Option<u32>) -> bool {
         let Some((header, receive)) = self.stream().link.as_mut().and_then(|l| l.take_receive())
         else {
             return false;
@@ -212,7 +229,7 @@ impl Locked<'_> {
         }
         self.count_down_old_receives();
         match self.check(&header, &receive, len) {
-            Ok(message) => self.handle(&message, receive),
+            Ok(message) => self.handle(&message, receive, invalidated),
             Err(why) => {
                 self.discard(receive);
                 self.violated(why);
@@ -233,17 +250,40 @@ impl Locked<'_> {
         }
         stream.credits.received(&message.hdr)?;
         stream.state.admits(&message.hdr)?;
-        Features::NONE.permit(message.hdr.mid)?;
+        stream.features.permit(message.hdr.mid)?;
         Ok(message)
     }
 
-    fn handle(&mut self, message: &Message, receive: Receive) -> bool {
+    fn handle(&mut self, message: &Message, receive: Receive, invalidated: Option<u32>) -> bool {
         self.stats.received(message.hdr.mid);
+        let payload = message.payload_len;
+        let mut result = match message.body {
+            // Only the report of an advert may make a key invalid: that of the advert.
+            Body::RdmaRdCompl { bytes } => self.read_reported(bytes, invalidated),
+            _ if invalidated.is_some() => Err(Violation::WrongKeyInvalidated),
+            Body::Data => self.note_payload(payload),
+            Body::SrcAvail { len, rkey, addr } => self.advert_received(payload, len, rkey, addr),
+            Body::SrcAvailCancel => self.cancel_received(),
+            Body::SendSm => self.cancel_answered(),
+            Body::DisConn => self.note_end(),
+            Body::AbortConn | Body::ChRcvBuf { .. } | Body::ChRcvBufAck { .. } => Ok(()),
+            _ => Err(Violation::UnexpectedMid),
+        };
+        if self.stream().state == State::Dead {
+            result = Ok(());
+        }
+        if let Err(why) = result {
+            self.discard(receive);
+            self.violated(why);
+            return true;
+        }
         match message.body {
-            Body::Data if message.payload_len > 0 => {
+            Body::Data | Body::SrcAvail { .. } if payload > 0 => {
                 self.take_payload(message, receive);
+                self.take_advert(message);
                 return true;
             }
+            Body::SrcAvail { .. } => self.take_advert(message),
             Body::Data => self.stats.inc(Counter::CreditUpdateReceived),
             Body::DisConn => self.disconn_received(),
             Body::AbortConn => {
@@ -252,11 +292,27 @@ impl Locked<'_> {
             }
             Body::ChRcvBuf { size } => self.grow_receives(size),
             Body::ChRcvBufAck { size } => self.larger_answered(size),
-            _ => self.violated(Violation::UnexpectedMid),
+            _ => {}
         }
         // The receive of a message without payload is posted again at once (rule C2).
         self.recycle(receive);
         message.hdr.mid == crate::proto::bsdh::Mid::DisConn
+    }
+
+    /// An advert is the next of the stream.
+    fn take_advert(&mut self, message: &Message) {
+        let Body::SrcAvail { len, .. } = message.body else {
+            return;
+        };
+        if self.stream().state == State::Dead {
+            return;
+        }
+        if self.sk().is_orphan() {
+            return self.abort(ECONNRESET);
+        }
+        if self.hold_advert(len).is_err() {
+            self.lost_bytes();
+        }
     }
 
     fn take_payload(&mut self, message: &Message, receive: Receive) {
@@ -272,6 +328,9 @@ impl Locked<'_> {
             let target = self.stream().recv_target;
             self.stream().recv_target = (target * 2).min(RECV_DEPTH);
         }
+        if self.holds() {
+            return self.hold_payload(message, receive);
+        }
         let short = (truesize / 8).min(SMALL_BYTES);
         if message.payload_len <= short && self.compact(message, &receive) {
             // Small messages fill the receive buffer, too.
@@ -283,7 +342,14 @@ impl Locked<'_> {
             }
             return;
         }
-        let mut unused = truesize;
+        // `refill` has reserved the places.
+        self.queue_bytes(receive, message.payload_offset, message.payload_len);
+    }
+
+    /// Keeps payload that comes behind bytes which the peer still has.
+    fn hold_payload(&mut self, message: &Message, receive: Receive) {
+        let (_, flags) = self.gfp();
+        let mut unused = receive.len();
         for frag in receive
             .into_payload(message.payload_offset, message.payload_len)
             .into_iter()
@@ -291,12 +357,13 @@ impl Locked<'_> {
         {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
-            // `refill` has reserved the place.
-            if self.stream().rx.push(frag, charge).is_err() {
+            let result = match &mut self.stream().zcopy {
+                Some(zcopy) => zcopy.hold.push(frag, charge, flags),
+                None => Err(ENOBUFS),
+            };
+            if result.is_err() {
                 self.release_receive(charge + unused);
-                self.stats.inc(Counter::NoReceiveMemory);
-                self.send_abort();
-                return self.fail(Event::Abort, ENOBUFS);
+                return self.lost_bytes();
             }
         }
         self.release_receive(unused);
@@ -311,7 +378,7 @@ impl Locked<'_> {
         };
         // The receives that are posted need their places besides, and so will this one.
         let (_, flags) = self.gfp();
-        let places = MAX_PARTS * (self.receives_posted() as usize + 1);
+        let places = self.places_due() + MAX_PARTS;
         if self.stream().rx.reserve(places + 1, flags).is_err() {
             return false;
         }
@@ -452,7 +519,7 @@ impl Locked<'_> {
         Ok(())
     }
 
-    fn charge_receive(&mut self, bytes: u32) -> bool {
+    pub(super) fn charge_receive(&mut self, bytes: u32) -> bool {
         let reserve = &mut self.stream().reserve;
         if *reserve >= bytes {
             *reserve -= bytes;
@@ -481,7 +548,8 @@ impl Locked<'_> {
         } else {
             gfp | bindings::SDP_CONST___GFP_NORETRY
         };
-        self.stream().rx.reserve(MAX_PARTS * (posted + 1), flags)?;
+        let places = self.places_due() + MAX_PARTS;
+        self.stream().rx.reserve(places, flags)?;
         if !self.charge_receive(size) {
             return Err(ENOBUFS);
         }

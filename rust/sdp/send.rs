@@ -39,12 +39,15 @@ const HEADER_SHARE: u32 = BSDH_LEN_U32 / MAX_FRAGS as u32;
 const FAULT_BYTES: usize = 32768;
 
 /// One call of sendmsg().
-struct Send {
-    began: Connection,
-    iter: *mut iov_iter,
+pub(super) struct Send {
+    pub(super) began: Connection,
+    pub(super) iter: *mut iov_iter,
     flags: u32,
-    timeo: i64,
-    copied: usize,
+    pub(super) timeo: i64,
+    /// Bytes taken from the program for good.
+    pub(super) copied: usize,
+    /// Bytes that go by copy before adverts are thought of again.
+    pub(super) by_copy: usize,
 }
 
 /// Sends what `iter` holds; returns how much was taken.
@@ -69,6 +72,7 @@ pub(crate) unsafe fn sendmsg(sock: &SdpSock, iter: *mut iov_iter, flags: u32) ->
         flags,
         timeo: sock.sk().sndtimeo(nonblock),
         copied: 0,
+        by_copy: 0,
     };
     let result = locked.send_all(&mut send);
     locked.finish_send(&send);
@@ -87,7 +91,7 @@ fn stream_error(sk: Sk, flags: u32, e: Error) -> Error {
     Error::from_errno(code)
 }
 
-fn remaining(send: &Send) -> usize {
+pub(super) fn remaining(send: &Send) -> usize {
     // SAFETY: The caller of `sendmsg` vouches for the iterator.
     unsafe { bindings::iov_iter_count(send.iter.cast()) }
 }
@@ -100,8 +104,12 @@ impl Locked<'_> {
         self.poll_queue();
         self.leave_open(send);
         while remaining(send) > 0 {
-            self.await_turn(Access::Read, send.began, send.timeo)?;
+            self.await_turn(Access::Read, send.began, &mut send.timeo)?;
             self.check_sendable()?;
+            if self.wants_advert(send) {
+                self.send_by_adverts(send)?;
+                continue;
+            }
             if !self.sk().stream_memory_free() {
                 if memory_is_short() || !self.sk().restore_sndbuf() {
                     self.wait_memory(send)?;
@@ -115,6 +123,7 @@ impl Locked<'_> {
                 },
                 Ok(n) => {
                     send.copied += n;
+                    send.by_copy = send.by_copy.saturating_sub(n);
                     if self.stream().tx.bytes() >= self.stream().peer_bytes {
                         self.flush();
                     }
@@ -129,7 +138,7 @@ impl Locked<'_> {
         Ok(())
     }
 
-    fn check_sendable(&mut self) -> Result {
+    pub(super) fn check_sendable(&mut self) -> Result {
         let sk = self.sk();
         if sk.err() != 0 || sk.snd_shutdown() || !self.stream().state.can_send() {
             return Err(EPIPE);
@@ -188,7 +197,11 @@ impl Locked<'_> {
             .tx
             .reserve(1, GFP_KERNEL)
             .map_err(|_| ENOBUFS)?;
-        let left = remaining(send);
+        let left = match send.by_copy {
+            0 => remaining(send),
+            // What is behind goes another way.
+            bytes => remaining(send).min(bytes),
+        };
         // SAFETY: The object is valid; the page fragment is the task's or the socket's own, which
         // the lock (or being the current task) guards.
         let (pfrag, page, offset, room) = unsafe {

@@ -74,8 +74,10 @@ pub(crate) enum Want {
     Timeout,
     /// Look whether what was sent has failed.
     Watch,
-    /// Post receives for which there was no memory.
+    /// Post receives, and Reads, for which there was no memory.
     Refill,
+    /// Read adverts for which no reader came.
+    Pull,
     /// End the CM's listening.
     Unlisten,
     /// Give everything back that belongs to the connection.
@@ -102,6 +104,7 @@ pub(crate) struct SdpSock {
     bh: BhWork,
     timer: Timer,
     watch: Timer,
+    pull: Timer,
     wants: [Atomic<i32>; WANTS],
     /// Completions came while a system call held the lock; `release_cb` takes care of them.
     deferred: Atomic<i32>,
@@ -151,6 +154,7 @@ impl SdpSock {
             BhWork::init(&raw mut (*this).bh, super::rx::run_bh);
             Timer::init(&raw mut (*this).timer, super::worker::run_timer);
             Timer::init(&raw mut (*this).watch, super::worker::run_watch);
+            Timer::init(&raw mut (*this).pull, super::worker::run_pull);
             (&raw mut (*this).wants).write([const { Atomic::new(0) }; WANTS]);
             (&raw mut (*this).deferred).write(Atomic::new(0));
             let Ok(()) = pin_init::PinInit::<_, core::convert::Infallible>::__pinned_init(
@@ -281,6 +285,12 @@ impl SdpSock {
         unsafe { ptr::read_volatile(&raw const (*self.stream.get()).starved) }
     }
 
+    /// Whether a send has adverts out, behind which no other can send, for poll().
+    pub(crate) fn is_advertising(&self) -> bool {
+        // SAFETY: As in `is_starved`.
+        unsafe { ptr::read_volatile(&raw const (*self.stream.get()).advertising) }
+    }
+
     /// Whether completions wait that a BH could not handle; asked once.
     pub(crate) fn take_deferred(&self) -> bool {
         self.deferred.load(Relaxed) != 0 && self.deferred.xchg(0, Full) != 0
@@ -348,6 +358,15 @@ impl SdpSock {
         self.stop(&self.watch);
     }
 
+    /// Has the worker read adverts after some time.
+    pub(crate) fn start_pull(&self, ms: u32) {
+        self.start(&self.pull, ms);
+    }
+
+    pub(crate) fn stop_pull(&self) {
+        self.stop(&self.pull);
+    }
+
     fn start(&self, timer: &Timer, ms: u32) {
         self.inc_ref();
         if timer.start(ms) {
@@ -410,6 +429,7 @@ pub(super) const BH_OFFSET: usize = offset_of!(SdpSock, bh);
 /// A `delayed_work` starts with its `work_struct`.
 pub(super) const TIMER_OFFSET: usize = offset_of!(SdpSock, timer);
 pub(super) const WATCH_OFFSET: usize = offset_of!(SdpSock, watch);
+pub(super) const PULL_OFFSET: usize = offset_of!(SdpSock, pull);
 
 /// Runs `f` in BH context under the lock, or leaves the work to whoever holds it.
 pub(super) fn with_bh_lock(sock: &SdpSock, f: impl FnOnce(&mut Locked<'_>)) {
@@ -477,7 +497,14 @@ impl<'a> Locked<'a> {
     ///
     /// Returns the time left. Only for the owner of the lock (process context).
     pub(crate) fn wait(&mut self, timeo: i64) -> i64 {
-        Waiter::run(self.sock.sk().as_ptr(), timeo)
+        let state = kernel::bindings::TASK_INTERRUPTIBLE;
+        Waiter::run(self.sock.sk().as_ptr(), state, timeo)
+    }
+
+    /// As [`Locked::wait`], but only a fatal signal ends it early.
+    pub(crate) fn wait_killable(&mut self, timeo: i64) -> i64 {
+        let state = bindings::SDP_CONST_TASK_KILLABLE;
+        Waiter::run(self.sock.sk().as_ptr(), state, timeo)
     }
 }
 
@@ -499,7 +526,7 @@ impl Drop for Locked<'_> {
 struct Waiter;
 
 impl Waiter {
-    fn run(sk: *mut bindings::sock, timeo: i64) -> i64 {
+    fn run(sk: *mut bindings::sock, state: u32, timeo: i64) -> i64 {
         let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
         let entry = entry.as_mut_ptr();
         // SAFETY: The entry lives until it is removed again, below; the caller owns the lock. An
@@ -509,11 +536,7 @@ impl Waiter {
             let queue = bindings::sk_sleep(sk.cast());
             bindings::add_wait_queue(queue.cast(), entry.cast());
             bindings::release_sock(sk);
-            let left = bindings::wait_woken(
-                entry.cast(),
-                kernel::bindings::TASK_INTERRUPTIBLE,
-                timeo as kernel::ffi::c_long,
-            );
+            let left = bindings::wait_woken(entry.cast(), state, timeo as kernel::ffi::c_long);
             bindings::lock_sock(sk.cast());
             bindings::remove_wait_queue(queue.cast(), entry.cast());
             left as i64

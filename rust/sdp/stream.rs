@@ -10,13 +10,17 @@ use super::sock::{
     SdpSock, //
 };
 use super::turn::Turns;
+use super::zcopy::ZeroCopy;
 use crate::bindings;
 use crate::mm::frag::Frag;
 use crate::mm::queue::FragQueue;
 use crate::net::addr::Addr;
 use crate::observe::stats::Counter;
 use crate::proto::credits::Credits;
-use crate::proto::hello::BUFS_MIN;
+use crate::proto::hello::{
+    Features,
+    BUFS_MIN, //
+};
 use crate::proto::state::{
     Event,
     State, //
@@ -44,6 +48,7 @@ pub(crate) struct Options {
     pub(crate) keepintvl_s: i32,
     pub(crate) keepcnt: i32,
     pub(crate) user_timeout_ms: i32,
+    /// The least bytes of a send without a copy; 0 for none.
     pub(crate) zcopy_thresh_bytes: i32,
 }
 
@@ -96,6 +101,14 @@ pub(crate) struct Stream {
     pub(crate) link: Option<Link>,
     pub(crate) options: Options,
     pub(crate) pending: Pending,
+    /// What both sides agreed on.
+    pub(crate) features: Features,
+    /// If that includes source adverts.
+    pub(crate) zcopy: Option<KBox<ZeroCopy>>,
+    /// A send has adverts out, or will have; poll() looks at it without a lock.
+    pub(crate) advertising: bool,
+    /// An advert waits for credits, for places, or for what is in the send queue.
+    pub(crate) advert_waits: bool,
     /// Bytes of the user that are not yet in a message.
     pub(crate) tx: FragQueue,
     /// The last send had MSG_MORE.
@@ -175,9 +188,13 @@ impl Stream {
                 keepintvl_s: 75,
                 keepcnt: 9,
                 user_timeout_ms: 0,
-                zcopy_thresh_bytes: 65536,
+                zcopy_thresh_bytes: crate::zcopy_thresh_bytes(),
             },
             pending: Pending::default(),
+            features: Features::NONE,
+            zcopy: None,
+            advertising: false,
+            advert_waits: false,
             tx: FragQueue::new(),
             more: false,
             hold: Hold::Nothing,
@@ -257,6 +274,7 @@ impl Locked<'_> {
     /// Frees the bytes of both queues and their charges.
     pub(crate) fn free_queues(&mut self) {
         self.free_tx();
+        self.forget_adverts();
         self.free_received();
     }
 

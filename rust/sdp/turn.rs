@@ -57,14 +57,20 @@ impl Locked<'_> {
         Connection(self.stream().turns.connection)
     }
 
-    /// Waits while another call of the same half faults pages in.
+    /// Waits while another call of the same half faults pages in, or has adverts out. The latter
+    /// lasts as long as the peer likes: so only as long as `timeo` allows.
     ///
     /// # Errors
     ///
-    /// `EINTR` (or a restart, if there is no time limit `timeo`). `EPIPE` if the socket was
+    /// `EINTR` (or a restart, if there is no time limit `timeo`), `EAGAIN`. `EPIPE` if the socket was
     /// disconnected since the call began, as with TCP: what it has for this connection is not for
     /// the next.
-    pub(crate) fn await_turn(&mut self, access: Access, began: Connection, timeo: i64) -> Result {
+    pub(crate) fn await_turn(
+        &mut self,
+        access: Access,
+        began: Connection,
+        timeo: &mut i64,
+    ) -> Result {
         loop {
             if self.connection() != began {
                 return Err(EPIPE);
@@ -72,10 +78,26 @@ impl Locked<'_> {
             if !*self.stream().turns.of(access) {
                 return Ok(());
             }
-            if signal_pending() {
-                return Err(intr_errno(timeo));
+            let advertising = access == Access::Read && self.stream().advertising;
+            if advertising && *timeo == 0 {
+                return Err(EAGAIN);
             }
-            self.wait(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
+            if signal_pending() {
+                return Err(intr_errno(*timeo));
+            }
+            if advertising {
+                *timeo = self.wait(*timeo);
+            } else {
+                self.wait(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
+            }
+        }
+    }
+
+    /// Takes the turn, or gives it back, of a call that works without the lock.
+    pub(super) fn set_turn(&mut self, access: Access, taken: bool) {
+        *self.stream().turns.of(access) = taken;
+        if !taken {
+            self.sk().wake_waiters();
         }
     }
 
@@ -94,11 +116,10 @@ impl Locked<'_> {
         len: usize,
         access: Access,
     ) -> Result {
-        *self.stream().turns.of(access) = true;
+        self.set_turn(access, true);
         // SAFETY: As the caller promises; the lock is not held.
         let result = self.unlocked(|| unsafe { user::fault_in(iter, len, access) });
-        *self.stream().turns.of(access) = false;
-        self.sk().wake_waiters();
+        self.set_turn(access, false);
         let counter = match result {
             Ok(()) => Counter::FaultedIn,
             Err(_) => Counter::UserFault,

@@ -39,6 +39,7 @@ use crate::proto::state::{
 };
 use crate::rdma::link::{
     Tag,
+    With,
     MAX_FRAGS,
     SEND_DEPTH, //
 };
@@ -67,6 +68,7 @@ impl Locked<'_> {
             return;
         }
         self.flush_control();
+        self.flush_adverts();
         self.flush_data();
         self.flush_disconn();
         self.flush_update();
@@ -77,7 +79,7 @@ impl Locked<'_> {
         stream.link.is_some() && stream.state.is_connected()
     }
 
-    fn may_post(&mut self, class: Class, places: u32) -> bool {
+    pub(super) fn may_post(&mut self, class: Class, places: u32) -> bool {
         let stream = self.stream();
         let room = stream.link.as_ref().map_or(0, |link| link.send_room());
         room >= places && stream.credits.may_send(class)
@@ -98,7 +100,7 @@ impl Locked<'_> {
     }
 
     fn flush_data(&mut self) {
-        while self.data_is_due() {
+        while self.data_is_due() && self.may_send_payload() {
             // Takes a credit, perhaps: so before the credits are looked at.
             self.ask_for_larger();
             if !self.may_post(Class::Payload, CONTROL_PLACES) {
@@ -155,13 +157,15 @@ impl Locked<'_> {
         let may_grow = self.sk().stream_memory_free();
         let stream = self.stream();
         let in_flight = stream.link.as_ref().map_or(0, |l| l.sends_in_flight());
-        let held = may_grow && stream.hold != Hold::TooLong && !stream.pending.disconn;
-        let waits = stream.sender_waits && in_flight > 0 && !stream.pending.disconn;
+        // What follows cannot join what waits.
+        let last = stream.pending.disconn || stream.advert_waits;
+        let held = may_grow && stream.hold != Hold::TooLong && !last;
+        let waits = stream.sender_waits && in_flight > 0 && !last;
         push_now(Tail {
             waiting_bytes: stream.tx.bytes(),
             full_bytes: message_bytes(stream.tx.bytes(), stream.peer_bytes),
             small_in_flight: stream.small_in_flight.is_some(),
-            nodelay: stream.options.nodelay || stream.pending.disconn,
+            nodelay: stream.options.nodelay || last,
             cork: held && stream.options.cork,
             more: (held && stream.more) || waits,
             earlier_waits: false,
@@ -180,7 +184,7 @@ impl Locked<'_> {
     }
 
     /// Takes the next message's bytes out of the queue; returns how many.
-    fn cut_message(&mut self, frags: &mut [Option<Frag>; MAX_FRAGS]) -> u32 {
+    pub(super) fn cut_message(&mut self, frags: &mut [Option<Frag>; MAX_FRAGS]) -> u32 {
         let stream = self.stream();
         let max_frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
         let full = message_bytes(stream.tx.bytes(), stream.peer_bytes);
@@ -202,6 +206,7 @@ impl Locked<'_> {
         let stream = self.stream();
         if stream.pending.disconn
             && stream.tx.is_empty()
+            && self.may_send_payload()
             && self.post(Body::DisConn, &mut [], 0, Tag::DisConn)
         {
             self.stream().pending.disconn = false;
@@ -224,8 +229,21 @@ impl Locked<'_> {
     /// Posts one message; `false` if credits or places do not allow it now, or if the provider
     /// refused, which ends the connection.
     fn post(&mut self, body: Body, frags: &mut [Option<Frag>], payload: u32, tag: Tag) -> bool {
+        self.post_with(body, frags, payload, tag, With::Nothing)
+    }
+
+    /// As [`Locked::post`], for a message that does something besides.
+    pub(super) fn post_with(
+        &mut self,
+        body: Body,
+        frags: &mut [Option<Frag>],
+        payload: u32,
+        tag: Tag,
+        with: With,
+    ) -> bool {
         let class = body.class(payload);
-        if !self.may_post(class, 1) {
+        let places = 1 + u32::from(matches!(with, With::Registration(_)));
+        if !self.may_post(class, places) {
             return false;
         }
         let Some(stamp) = self.stream().credits.stamp(class) else {
@@ -243,7 +261,7 @@ impl Locked<'_> {
         {
             *to = *from;
         }
-        let result = self.post_wire(wire.get(..len).unwrap_or(&wire), frags, tag);
+        let result = self.post_wire(wire.get(..len).unwrap_or(&wire), frags, tag, with);
         match result {
             Ok((number, signal)) => {
                 self.watch_sends();
@@ -262,14 +280,19 @@ impl Locked<'_> {
                 true
             }
             Err(e) => {
-                self.stats.inc(Counter::PostFailed);
-                // Once is enough: the counter tells the rest.
-                kernel::pr_warn_once!("the provider refused a send: {:?}\n", e);
                 self.sk().wmem_uncharge(payload);
-                self.fail(Event::Abort, ECONNRESET);
+                self.post_failed(e);
                 false
             }
         }
+    }
+
+    /// The provider did not take a request: the connection cannot go on.
+    pub(super) fn post_failed(&mut self, e: Error) {
+        self.stats.inc(Counter::PostFailed);
+        // Once is enough: the counter tells the rest.
+        kernel::pr_warn_once!("the provider refused a send: {:?}\n", e);
+        self.fail(Event::Abort, ECONNRESET);
     }
 
     fn post_wire(
@@ -277,6 +300,7 @@ impl Locked<'_> {
         wire: &[u8],
         frags: &mut [Option<Frag>],
         tag: Tag,
+        with: With,
     ) -> Result<(u32, bool)> {
         let stream = self.stream();
         let more_follows = tag == Tag::Data
@@ -285,7 +309,7 @@ impl Locked<'_> {
         let link = stream.link.as_mut().ok_or(ENOTCONN)?;
         let last = !more_follows || link.send_room() <= CONTROL_PLACES;
         let signal = signal_now(link.unsignaled(), SEND_DEPTH, last);
-        Ok((link.send(wire, frags, tag, signal)?, signal))
+        Ok((link.send(wire, frags, tag, signal, with)?, signal))
     }
 
     /// Takes finished messages out of the send queue and gives their memory back.
@@ -297,9 +321,15 @@ impl Locked<'_> {
             if self.stream().small_in_flight == Some(sent.number) {
                 self.stream().small_in_flight = None;
             }
+            if let Some(memory) = sent.read {
+                self.read_finished(memory);
+            }
             match sent.tag {
                 Tag::DisConn => self.disconn_sent(),
-                Tag::Data | Tag::Control | Tag::AbortConn => {}
+                Tag::Answer => self.finish_if_drained(),
+                Tag::Invalidation(region) => self.region_invalidated(region),
+                Tag::DirectRead(len) => self.direct_read_finished(len),
+                Tag::Data | Tag::Control | Tag::AbortConn | Tag::Registration | Tag::Read => {}
             }
         }
     }
@@ -309,6 +339,8 @@ impl Locked<'_> {
         let sk = self.sk();
         let stream = self.stream();
         !stream.tx.is_empty()
+            || stream.link.as_ref().is_some_and(|l| l.awaits_request())
+            || stream.advertising
             || stream.pending.disconn
             || matches!(
                 stream.state,
@@ -335,7 +367,8 @@ impl Locked<'_> {
         self.poll_queue();
         let user_timeout_ms = self.stream().options.user_timeout_ms.unsigned_abs();
         // As for TCP, the user's limit is also one for a peer that leaves no room.
-        let due = user_timeout_ms > 0 && self.data_is_due();
+        let unread = self.advertised_bytes() > 0;
+        let due = user_timeout_ms > 0 && (unread || self.data_is_due());
         let stream = self.stream();
         let Some(link) = &stream.link else { return };
         let held_up = link.sends_in_flight() == 0;
@@ -363,7 +396,9 @@ impl Locked<'_> {
     }
 
     /// Bytes that a program has sent and the peer's adapter does not have yet.
-    pub(crate) fn unsent_bytes(&self) -> u32 {
-        self.sk().wmem_queued()
+    pub(crate) fn unsent_bytes(&mut self) -> u32 {
+        self.sk()
+            .wmem_queued()
+            .saturating_add(self.advertised_bytes())
     }
 }

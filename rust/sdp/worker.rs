@@ -23,11 +23,16 @@ use super::sock::{
     Locked,
     SdpSock,
     Want,
+    PULL_OFFSET,
     TIMER_OFFSET,
     WATCH_OFFSET,
     WORK_OFFSET, //
 };
 use super::stream::SMALL_BYTES;
+use super::zcopy::{
+    self,
+    ADVERTS, //
+};
 use super::{
     accept,
     bind,
@@ -68,6 +73,7 @@ use crate::rdma::cm::{
     Kind, //
 };
 use crate::rdma::link::Link;
+use crate::rdma::post::READS;
 
 /// How long an address or a route may take to be found.
 const RESOLVE_MS: u32 = 2000;
@@ -75,8 +81,8 @@ const RESOLVE_MS: u32 = 2000;
 const HANDSHAKE_MS: u32 = 5000;
 /// How long to wait for memory for receives before the next attempt.
 const REFILL_PAUSE: Delta = Delta::from_millis(10);
-/// Adverts per connection. Must not be 0 on the wire; without the features nobody sends one.
-const MAX_ADVERTS: u8 = 1;
+/// Adverts of the peer, of each kind, that a connection holds at a time.
+const MAX_ADVERTS: u8 = ADVERTS as u8;
 
 /// What belongs to the worker alone.
 pub(crate) struct CmSide {
@@ -127,6 +133,15 @@ pub(super) unsafe extern "C" fn run_watch(work: *mut kernel::bindings::work_stru
     // SAFETY: The item is that of a socket of ours.
     let sock = unsafe { sock_of(work.cast(), WATCH_OFFSET) };
     sock.want(Want::Watch);
+}
+
+/// # Safety
+///
+/// Called by the work queue, for the item of a socket.
+pub(super) unsafe extern "C" fn run_pull(work: *mut kernel::bindings::work_struct) {
+    // SAFETY: The item is that of a socket of ours.
+    let sock = unsafe { sock_of(work.cast(), PULL_OFFSET) };
+    sock.want(Want::Pull);
 }
 
 impl SdpSock {
@@ -195,12 +210,16 @@ impl Worker<'_> {
         if self.sock.take_want(Want::Refill) {
             let mut locked = self.sock.lock();
             locked.refill();
+            locked.pull();
             locked.flush();
             drop(locked);
             if self.sock.is_wanted(Want::Refill) {
                 // There still is no memory.
                 fsleep(REFILL_PAUSE);
             }
+        }
+        if self.sock.take_want(Want::Pull) {
+            self.sock.lock().pull_overdue();
         }
         if self.sock.take_want(Want::Unlisten) {
             self.unlisten();
@@ -290,6 +309,7 @@ impl Worker<'_> {
         // SAFETY: `teardown` drops the link before the id, and gives the connection's reference on
         // the socket back after both.
         let link = unsafe { Link::new(id, self.sock) }?;
+        let features = able(&link);
         let hello = {
             let mut locked = self.sock.lock();
             if locked.stream().state != State::Resolving {
@@ -300,7 +320,7 @@ impl Worker<'_> {
             let bufs = locked.open_link(link)?;
             locked.transition(Event::AddressResolved);
             Hello {
-                features: Features::NONE,
+                features,
                 max_adverts: MAX_ADVERTS,
                 bufs,
                 rcv_size: SMALL_BYTES,
@@ -312,8 +332,8 @@ impl Worker<'_> {
         self.cm.offer = Some(hello);
         id.connect(&ConnParam {
             private: &hello.encode(),
-            responder_resources: 1,
-            initiator_depth: 1,
+            responder_resources: READS as u8,
+            initiator_depth: READS as u8,
         })
     }
 
@@ -337,6 +357,7 @@ impl Worker<'_> {
         let stream = locked.stream();
         stream.credits.set_peer_limit(ack.bufs);
         stream.peer_bytes = ack.rcv_size;
+        locked.agree(ack.features, ack.max_adverts)?;
         locked.transition(Event::ConnectAccepted);
         self.sock.stats.inc(Counter::ConnectDone);
         locked.process();
@@ -365,6 +386,7 @@ impl Worker<'_> {
         id.set_ack_timeout()?;
         // SAFETY: As in `route_resolved`.
         let link = unsafe { Link::new(id, self.sock) }?;
+        let features = offer.features.intersection(able(&link));
         let parent = self
             .sock
             .lock()
@@ -382,10 +404,11 @@ impl Worker<'_> {
             locked.reserve_receives(SMALL_BYTES)?;
             locked.stream().options = options;
             locked.stream().credits.set_peer_limit(offer.bufs);
+            locked.agree(features, offer.max_adverts)?;
             let bufs = locked.open_link(link)?;
             HelloAck {
-                features: offer.features.intersection(Features::NONE),
-                max_adverts: MAX_ADVERTS.min(offer.max_adverts),
+                features,
+                max_adverts: MAX_ADVERTS,
                 bufs,
                 rcv_size: SMALL_BYTES,
             }
@@ -393,8 +416,8 @@ impl Worker<'_> {
         self.sock.start_timer(HANDSHAKE_MS);
         id.accept(&ConnParam {
             private: &ack.encode(),
-            responder_resources: 1,
-            initiator_depth: 1,
+            responder_resources: READS as u8,
+            initiator_depth: READS as u8,
         })
     }
 
@@ -578,6 +601,7 @@ impl Worker<'_> {
     fn give_back(&mut self) {
         self.sock.stop_timer();
         self.sock.stop_watch();
+        self.sock.stop_pull();
         if let Some(id) = &self.cm.id {
             id.disconnect();
         }
@@ -607,6 +631,7 @@ impl Worker<'_> {
             Want::Timeout,
             Want::Watch,
             Want::Refill,
+            Want::Pull,
             Want::Teardown,
         ] {
             self.sock.take_want(what);
@@ -614,6 +639,7 @@ impl Worker<'_> {
         *self.sock.events.lock() = KVec::new();
         self.sock.stop_timer();
         self.sock.stop_watch();
+        self.sock.stop_pull();
         locked.stream().torn_down = true;
         self.sock.sk().wake_all();
         self.leave(locked);
@@ -660,13 +686,24 @@ impl Locked<'_> {
         self.free_tx();
         let link = self.stream().link.take()?;
         let (sent, posted) = (link.in_flight_bytes(), link.posted_bytes());
+        let reading = link.reading_bytes();
+        self.forget_adverts();
         if sent > 0 {
             self.sk().wmem_uncharge(sent);
         }
         self.stream().guaranteed = 0;
         let reserve = core::mem::replace(&mut self.stream().reserve, 0);
-        self.sk().rmem_uncharge(posted + reserve);
+        self.sk().rmem_uncharge(posted + reading + reserve);
         Some(link)
+    }
+}
+
+/// What the adapter makes possible.
+fn able(link: &Link) -> Features {
+    if link.can_advertise() {
+        zcopy::FEATURES
+    } else {
+        Features::NONE
     }
 }
 

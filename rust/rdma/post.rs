@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The requests of the send queue that are not messages: registrations, Reads, invalidations; and
+//! the regions of a link.
+
+use kernel::error::to_result;
+use kernel::prelude::*;
+
+use super::link::{
+    Link,
+    Memory,
+    Tag,
+    MAX_FRAGS,
+    SEND_FLAG,
+    SLOTS, //
+};
+use super::mr::{
+    Address,
+    Mapping,
+    RegionId,
+    Use, //
+};
+use super::receive::{
+    Receive,
+    MAX_PARTS, //
+};
+use crate::bindings;
+use crate::mm::pin::Pinned;
+use crate::net::errno::ENOBUFS;
+use crate::proto::sink::Read;
+
+/// Reads in flight: with so many soft-RoCE's peer is never idle, and a responder's memory for them
+/// is small.
+pub(crate) const READS: u32 = 4;
+
+const _: () = assert!(
+    MAX_PARTS <= MAX_FRAGS,
+    "a Read has as many entries as a message"
+);
+
+impl Link {
+    /// Whether the adapter can do what source adverts need: be read from by a key of ours, and read.
+    pub(crate) fn can_advertise(&self) -> bool {
+        self.regions.max_pages() > 0
+    }
+
+    /// Pages of one region.
+    pub(crate) fn max_region_pages(&self) -> u32 {
+        self.regions.max_pages()
+    }
+
+    /// Whether there is a place for another region.
+    pub(crate) fn has_region_room(&self) -> bool {
+        self.regions.has_room()
+    }
+
+    /// Makes a region of pinned pages. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` without a place; else what the mapping or the provider returns. The pages are
+    /// unpinned then.
+    pub(crate) fn add_region(&mut self, pinned: Pinned, purpose: Use) -> Result<RegionId> {
+        // SAFETY: The domain outlives the regions, and the id the link.
+        unsafe {
+            self.regions
+                .add(self.device, self.domain.0, pinned, purpose)
+        }
+    }
+
+    /// What the peer is told of a region.
+    pub(crate) fn region(&self, id: RegionId) -> Option<Address> {
+        self.regions.address(id)
+    }
+
+    /// The peer has made the key of a region invalid.
+    pub(crate) fn region_died(&mut self, id: RegionId) {
+        self.regions.died(id);
+    }
+
+    /// Makes the key of a region invalid as soon as there is a place in the send queue.
+    pub(crate) fn condemn_region(&mut self, id: RegionId) {
+        self.regions.condemn(id);
+    }
+
+    /// Whether there are regions of this use.
+    pub(crate) fn has_regions(&self, purpose: Use) -> bool {
+        self.regions.any(purpose)
+    }
+
+    /// Takes a region out whose key is dead.
+    pub(crate) fn take_dead_region(&mut self, purpose: Use) -> Option<Mapping> {
+        self.regions.take_dead(purpose)
+    }
+
+    /// Whether requests are in flight on whose completion somebody waits.
+    pub(crate) fn awaits_request(&self) -> bool {
+        self.reads > 0 || self.regions.any_dying()
+    }
+
+    /// Reads posted and not finished.
+    pub(crate) fn reads_in_flight(&self) -> u32 {
+        self.reads
+    }
+
+    /// Bytes of the memory of Reads in flight.
+    pub(crate) fn reading_bytes(&self) -> u32 {
+        let bytes = |memory: &Memory| match memory {
+            Memory::Read(memory) => memory.len(),
+            Memory::Payload(_) => 0,
+        };
+        self.tx.iter().map(|slot| bytes(&slot.memory)).sum()
+    }
+
+    /// The request that makes the key of a region valid, in the next place of the send queue.
+    pub(super) fn registration(&mut self, id: RegionId) -> Result<bindings::ib_reg_wr> {
+        let number = self.place(0, Memory::NONE, Tag::Registration)?;
+        self.unsignaled += 1;
+        let (mr, purpose) = self.regions.mr(id).ok_or(ENOBUFS)?;
+        let mut wr = bindings::ib_reg_wr {
+            mr: mr.as_ptr(),
+            key: mr.key(purpose),
+            access: purpose.access() as i32,
+            ..Default::default()
+        };
+        wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
+        wr.wr.__bindgen_anon_1.wr_id = number;
+        Ok(wr)
+    }
+
+    /// The request that makes it invalid, behind the next `skip` places.
+    fn invalidation(&mut self, skip: u32, id: RegionId) -> Result<bindings::ib_send_wr> {
+        let number = self.place(skip, Memory::NONE, Tag::Invalidation(id))?;
+        let (mr, purpose) = self.regions.mr(id).ok_or(ENOBUFS)?;
+        let mut wr = bindings::ib_send_wr {
+            opcode: bindings::ib_wr_opcode_IB_WR_LOCAL_INV,
+            send_flags: bindings::ib_send_flags_IB_SEND_SIGNALED,
+            ..Default::default()
+        };
+        wr.__bindgen_anon_1.wr_id = number;
+        wr.ex.invalidate_rkey = mr.key(purpose);
+        Ok(wr)
+    }
+
+    /// Takes the place behind the next `skip` ones; returns the number for the request.
+    fn place(&mut self, skip: u32, memory: Memory, tag: Tag) -> Result<u64> {
+        if self.send_room() <= skip {
+            return Err(ENOBUFS);
+        }
+        let number = self.tx_next.wrapping_add(skip);
+        let slot = self.tx.get_mut((number % SLOTS) as usize).ok_or(ENOBUFS)?;
+        slot.memory = memory;
+        slot.payload = 0;
+        slot.tag = tag;
+        Ok(SEND_FLAG | u64::from(number))
+    }
+
+    /// Posts a chain of requests for the next `count` places, the last of which reports its
+    /// completion.
+    ///
+    /// # Safety
+    ///
+    /// `wr` is the first of so many valid requests, whose memory stays until they are reaped or the
+    /// queue pair is gone.
+    unsafe fn post_chain(&mut self, wr: *const bindings::ib_send_wr, count: u32) -> Result {
+        // SAFETY: As the caller promises; the queue pair is valid.
+        to_result(unsafe { bindings::ib_post_send(self.verbs.qp.cast(), wr.cast()) })?;
+        self.tx_next = self.tx_next.wrapping_add(count);
+        self.unsignaled = 0;
+        Ok(())
+    }
+
+    /// Posts requests that make condemned keys invalid, as far as there are places.
+    ///
+    /// # Errors
+    ///
+    /// What the provider returns; the connection must be aborted then.
+    pub(crate) fn invalidate_condemned(&mut self) -> Result {
+        while self.send_room() > 0 {
+            let Some(id) = self.regions.condemned() else {
+                break;
+            };
+            let wr = self.invalidation(0, id)?;
+            // SAFETY: One request, without memory.
+            unsafe { self.post_chain(&raw const wr, 1) }?;
+            self.regions.dying(id);
+        }
+        Ok(())
+    }
+
+    /// The request of [`Link::invalidate_condemned`] is done.
+    pub(crate) fn invalidated(&mut self, id: RegionId) {
+        self.regions.died(id);
+    }
+
+    /// Posts an RDMA Read into `memory`, which has room for it. The caller has seen to it that there
+    /// is a place.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` without a place, else what the provider returns; the connection must be aborted
+    /// then.
+    pub(crate) fn read(&mut self, read: &Read, memory: Receive) -> Result {
+        let mut sge = [bindings::ib_sge::default(); MAX_PARTS];
+        let mut count = 0;
+        let mut left = read.len;
+        for part in memory.parts() {
+            let len = part.len().min(left);
+            if len > 0 {
+                self.add_sge(&mut sge, &mut count, part.addr(), len)?;
+            }
+            left -= len;
+        }
+        if left > 0 {
+            return Err(ENOBUFS);
+        }
+        let number = self.place(0, Memory::Read(memory), Tag::Read)?;
+        let mut wr = read_request(read, &mut sge[..], count);
+        wr.wr.__bindgen_anon_1.wr_id = number;
+        wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
+        // SAFETY: One request, whose memory is kept in its place.
+        unsafe { self.post_chain((&raw const wr).cast(), 1) }?;
+        self.reads += 1;
+        Ok(())
+    }
+
+    /// Posts an RDMA Read into a region of this size, which dies with it. Takes three places.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Link::read`].
+    pub(crate) fn read_into(&mut self, read: &Read, id: RegionId) -> Result {
+        let address = self.region(id).ok_or(ENOBUFS)?;
+        let mut sge = [bindings::ib_sge {
+            addr: address.addr,
+            length: read.len,
+            lkey: address.key,
+        }];
+        if self.send_room() < DIRECT_PLACES {
+            return Err(ENOBUFS);
+        }
+        let mut registration = self.registration(id)?;
+        let number = self.place(1, Memory::NONE, Tag::DirectRead(read.len))?;
+        let mut wr = read_request(read, &mut sge, 1);
+        let mut invalidation = self.invalidation(2, id)?;
+        // The key must not die before the bytes are there.
+        invalidation.send_flags |= bindings::ib_send_flags_IB_SEND_FENCE;
+        wr.wr.__bindgen_anon_1.wr_id = number;
+        wr.wr.next = &raw mut invalidation;
+        registration.wr.next = (&raw mut wr).cast();
+        // SAFETY: Three requests; the region stays until its key is dead or the queue pair is gone.
+        unsafe { self.post_chain((&raw const registration).cast(), DIRECT_PLACES) }?;
+        self.regions.dying(id);
+        self.reads += 1;
+        Ok(())
+    }
+}
+
+/// Places in the send queue that [`Link::read_into`] takes.
+pub(crate) const DIRECT_PLACES: u32 = 3;
+
+fn read_request(read: &Read, sge: &mut [bindings::ib_sge], count: usize) -> bindings::ib_rdma_wr {
+    let mut wr = bindings::ib_rdma_wr {
+        remote_addr: read.addr,
+        rkey: read.rkey,
+        ..Default::default()
+    };
+    wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_READ;
+    wr.wr.sg_list = sge.as_mut_ptr();
+    wr.wr.num_sge = count as i32;
+    wr
+}

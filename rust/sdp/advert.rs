@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! sendmsg() without a copy: the program's pages are advertised, and the call waits until the peer
+//! has read them.
+//!
+//! # Normal operation
+//!
+//! The pages of a piece of the buffer are pinned without the lock, then made a region of the adapter
+//! and advertised; up to [`ADVERTS`](super::zcopy::ADVERTS) pieces are out at a time. Whoever handles
+//! the peer's report, or the end of a region's key, wakes the call, which then unpins the pages.
+//! Other sends of the socket wait for their turn.
+//!
+//! # When it ends otherwise
+//!
+//! A signal, a time-out, or a shutdown takes the adverts back (rule A2 of the protocol). The call
+//! waits for the answer, for the peer may be reading; only a fatal signal ends the wait, with the
+//! connection. When the connection has ended, the call waits until its queue pair is gone. So a
+//! program that has its buffer back can be sure that nobody reads it any more. The bytes that were
+//! not read are the program's again, as after any send that took a part.
+
+use kernel::prelude::*;
+
+use super::send::{
+    remaining,
+    Send, //
+};
+use super::sock::Locked;
+use crate::bindings;
+use crate::mm::frag::Frag;
+use crate::mm::pin::{
+    self,
+    Pinned, //
+};
+use crate::mm::user::Access;
+use crate::net::errno::{
+    ECONNRESET,
+    ENOBUFS, //
+};
+use crate::net::sock::{
+    fatal_signal_pending,
+    intr_errno,
+    signal_pending, //
+};
+use crate::observe::stats::Counter;
+use crate::proto::bsdh::Class;
+use crate::proto::choice::{
+    choose,
+    Memory,
+    Path,
+    Reason,
+    Sending,
+    Thresholds,
+    Wanted, //
+};
+use crate::proto::message::Body;
+use crate::proto::source::Kind;
+use crate::proto::state::State;
+use crate::rdma::link::{
+    Tag,
+    With,
+    MAX_FRAGS, //
+};
+use crate::rdma::mr::Use;
+
+/// Bytes of the smallest piece that is advertised: for fewer, pinning costs more than copying.
+const LEAST_BYTES: usize = 16384;
+
+/// How long the peer may take to answer a cancel: it only lets its Reads finish.
+const CANCEL_MS: u32 = 10_000;
+
+/// Places in the send queue that an advert leaves to control messages.
+const CONTROL_PLACES: u32 = 3;
+
+/// Bytes of a SrcAvail that are not payload, beyond the header.
+const ADVERT_BODY: u32 = 16;
+
+/// What a send has out.
+struct Out {
+    /// Bytes taken from the program's buffer.
+    taken: usize,
+    /// The piece that is advertised next.
+    next: Option<Pinned>,
+    /// Nothing more can be advertised: the rest goes by copy.
+    stop: Option<Reason>,
+}
+
+impl Locked<'_> {
+    /// Whether the next bytes of a send shall go by an advert.
+    pub(super) fn wants_advert(&mut self, send: &mut Send) -> bool {
+        let threshold = self.stream().options.zcopy_thresh_bytes;
+        if threshold <= 0 || send.by_copy > 0 {
+            return false;
+        }
+        let bytes = remaining(send);
+        let threshold = threshold.unsigned_abs() as usize;
+        // SAFETY: The caller of `sendmsg` vouches for the iterator.
+        let (pinnable, piece) =
+            unsafe { (pin::is_pinnable(send.iter), pin::piece_bytes(send.iter)) };
+        if bytes < threshold {
+            send.by_copy = bytes;
+            return false;
+        }
+        if pinnable && piece < LEAST_BYTES {
+            send.by_copy = piece;
+            return false;
+        }
+        let sending = Sending {
+            bytes: bytes as u64,
+            page_bytes: piece as u64,
+            memory: if pinnable {
+                Memory::Shared
+            } else {
+                Memory::Other
+            },
+            wanted: Wanted::Automatic,
+            features: self.stream().features,
+            // The send waits for what is missing.
+            credits: u32::MAX,
+            may_pin: true,
+            blocking: send.timeo != 0,
+            payload_hold: None,
+            synchronous_hold: None,
+            asynchronous_hold: None,
+            may_go_async: false,
+            sink_room_bytes: 0,
+        };
+        let thresholds = Thresholds {
+            synchronous_bytes: threshold as u64,
+            asynchronous_bytes: u64::MAX,
+            sink_write_bytes: u64::MAX,
+        };
+        let choice = choose(&sending, &thresholds);
+        if choice.path == Path::Synchronous {
+            return true;
+        }
+        if let Some(why) = choice.no_synchronous {
+            self.stats.fallback(why);
+        }
+        send.by_copy = bytes;
+        false
+    }
+
+    /// Advertises what `send` has left, and waits until the peer has read it. What cannot be
+    /// advertised is left to be copied.
+    ///
+    /// # Errors
+    ///
+    /// As for [`super::send::sendmsg`]; what the peer has read until then is counted in `send`.
+    pub(super) fn send_by_adverts(&mut self, send: &mut Send) -> Result {
+        self.set_turn(Access::Read, true);
+        self.stream().advertising = true;
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.read_bytes = 0;
+        }
+        let mut out = Out {
+            taken: 0,
+            next: None,
+            stop: None,
+        };
+        let result = self.advertise(send, &mut out);
+        drop(out.next.take());
+        if result.is_err() {
+            self.take_back();
+        }
+        let read = match &self.stream().zcopy {
+            Some(zcopy) => zcopy.read_bytes.min(out.taken),
+            None => 0,
+        };
+        // SAFETY: So much was taken from it; the caller of `sendmsg` vouches for the iterator.
+        unsafe { bindings::iov_iter_revert(send.iter, out.taken - read) };
+        send.copied += read;
+        if let Some(why) = out.stop {
+            self.stats.fallback(why);
+            send.by_copy = remaining(send);
+        }
+        self.stream().advertising = false;
+        self.stream().advert_waits = false;
+        self.set_turn(Access::Read, false);
+        self.sk().wake_writer();
+        result
+    }
+
+    fn advertise(&mut self, send: &mut Send, out: &mut Out) -> Result {
+        loop {
+            self.poll_queue();
+            self.settle();
+            self.unpin_dead();
+            self.check_sendable()?;
+            if self.connection() != send.began {
+                return Err(EPIPE);
+            }
+            if out.next.is_none() && self.may_pin(send, out) {
+                match self.pin_next(send) {
+                    Ok(pinned) => {
+                        out.taken += pinned.len() as usize;
+                        out.next = Some(pinned);
+                    }
+                    Err(e) => out.stop = Some(self.no_pin(e)),
+                }
+                // The lock was not held meanwhile.
+                continue;
+            }
+            if out.next.is_some() && self.may_advertise() {
+                if let Some(pinned) = out.next.take() {
+                    self.post_advert(pinned, send, out)?;
+                }
+                continue;
+            }
+            if out.next.is_none() && self.all_back() {
+                return Ok(());
+            }
+            if send.timeo == 0 {
+                return Err(EAGAIN);
+            }
+            if signal_pending() {
+                return Err(intr_errno(send.timeo));
+            }
+            send.timeo = self.wait(send.timeo);
+        }
+    }
+
+    /// Whether another piece shall be pinned.
+    fn may_pin(&mut self, send: &Send, out: &Out) -> bool {
+        // SAFETY: The caller of `sendmsg` vouches for the iterator.
+        let piece = unsafe { pin::piece_bytes(send.iter) };
+        let room = self.stream().link.as_ref();
+        out.stop.is_none()
+            && remaining(send) > 0
+            && piece >= LEAST_BYTES
+            && room.is_some_and(|link| link.has_region_room())
+    }
+
+    fn pin_next(&mut self, send: &Send) -> Result<Pinned> {
+        let link = self.stream().link.as_ref().ok_or(ECONNRESET)?;
+        let pages = link.max_region_pages() as usize;
+        let (iter, stats) = (send.iter, self.stats);
+        // SAFETY: The caller of `sendmsg` vouches for the iterator, which can be pinned; we have the
+        // turn, and the lock is not held.
+        self.unlocked(|| unsafe { Pinned::new(iter, usize::MAX, pages, Access::Read, stats) })
+    }
+
+    /// Why the rest goes by copy: which will report a bad address.
+    fn no_pin(&mut self, e: Error) -> Reason {
+        if e == ENOBUFS {
+            self.stats.inc(Counter::MemlockRefused);
+            Reason::PinLimit
+        } else {
+            Reason::NotPinnable
+        }
+    }
+
+    /// Whether an advert may be sent now, with what waits in the send queue inside. If not, the call
+    /// is woken when something changes.
+    fn may_advertise(&mut self) -> bool {
+        if !self.fits_advert() {
+            self.stream().advert_waits = true;
+            self.flush();
+        }
+        let waiting = self.stream().tx.bytes();
+        let zcopy = &self.stream().zcopy;
+        let may = zcopy
+            .as_ref()
+            .is_some_and(|z| z.source.may_post(Kind::Synchronous, waiting).is_ok());
+        let may = may && self.fits_advert() && self.may_post(Class::Payload, 2 + CONTROL_PLACES);
+        self.stream().advert_waits = !may;
+        may
+    }
+
+    /// Whether what waits in the send queue fits into the message of an advert.
+    fn fits_advert(&mut self) -> bool {
+        let stream = self.stream();
+        let frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
+        stream.tx.bytes() <= stream.peer_bytes.saturating_sub(ADVERT_BODY)
+            && stream.tx.len() <= frags.min(MAX_FRAGS)
+    }
+
+    fn post_advert(&mut self, pinned: Pinned, send: &Send, out: &mut Out) -> Result {
+        let len = pinned.len();
+        let link = self.stream().link.as_mut().ok_or(ECONNRESET)?;
+        let region = match link.add_region(pinned, Use::PeerReads) {
+            Ok(region) => region,
+            Err(_) => {
+                // The adapter cannot have this memory.
+                // SAFETY: So much was taken; the caller of `sendmsg` vouches for the iterator.
+                unsafe { bindings::iov_iter_revert(send.iter, len as usize) };
+                out.taken -= len as usize;
+                out.stop = Some(Reason::NotPinnable);
+                return Ok(());
+            }
+        };
+        let address = link.region(region).ok_or(ECONNRESET)?;
+        let stream = self.stream();
+        let waiting = stream.tx.bytes();
+        let mut frags: [Option<Frag>; MAX_FRAGS] = [const { None }; MAX_FRAGS];
+        if waiting > 0 {
+            self.cut_message(&mut frags);
+        }
+        let zcopy = self.stream().zcopy.as_mut().ok_or(ECONNRESET)?;
+        let posted = zcopy.source.post(Kind::Synchronous, waiting, len, region);
+        posted.map_err(|_| ECONNRESET)?;
+        let body = Body::SrcAvail {
+            len,
+            rkey: address.key,
+            addr: address.addr,
+        };
+        let with = With::Registration(region);
+        if self.post_with(body, &mut frags, waiting, Tag::Control, with) {
+            self.stats.inc(Counter::AdvertPosted);
+            self.stats.inc(Counter::MrRegistered);
+        }
+        Ok(())
+    }
+
+    /// Whether the peer has read all, and has no way to read more.
+    fn all_back(&mut self) -> bool {
+        let stream = self.stream();
+        stream.zcopy.as_ref().is_none_or(|z| z.source.is_idle())
+            && stream
+                .link
+                .as_ref()
+                .is_none_or(|link| !link.has_regions(Use::PeerReads))
+    }
+
+    /// Unpins what nobody can reach any more.
+    fn unpin_dead(&mut self) {
+        while let Some(memory) = self
+            .stream()
+            .link
+            .as_mut()
+            .and_then(|link| link.take_dead_region(Use::PeerReads))
+        {
+            drop(memory);
+        }
+    }
+
+    /// Takes all adverts back, and waits until nobody can read them.
+    fn take_back(&mut self) {
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.cancel_due = zcopy.source.cancel().is_ok();
+        }
+        self.flush();
+        // SAFETY: No precondition.
+        let mut left = unsafe { bindings::msecs_to_jiffies(CANCEL_MS) } as i64;
+        loop {
+            self.poll_queue();
+            self.settle();
+            self.unpin_dead();
+            if fatal_signal_pending() {
+                return self.abort(ECONNRESET);
+            }
+            if self.stream().state == State::Dead {
+                if self.stream().torn_down {
+                    return;
+                }
+                self.wait_killable(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
+                continue;
+            }
+            if self.all_back() {
+                return;
+            }
+            if left == 0 {
+                self.stats.inc(Counter::TimedOut);
+                self.abort(ETIMEDOUT);
+                continue;
+            }
+            left = self.wait_killable(left);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! recvmsg() without a copy: what the peer advertises is read into the program's pages.
+//!
+//! The reader pins its buffer without the lock, and waits until the Read has finished and the key of
+//! its pages is dead. It does not matter who handles the completions. Others that read from the
+//! socket wait for their turn; the connection's end is waited for, too, for the adapter may still
+//! write. Only a thread that is being killed leaves: its pages stay pinned until the next receive
+//! finds them, or the connection ends.
+
+use kernel::prelude::*;
+
+use super::pull::MESSAGE_PLACES;
+use super::recv::Recv;
+use super::sock::Locked;
+use crate::bindings;
+use crate::mm::pin::{
+    self,
+    Pinned, //
+};
+use crate::mm::user::Access;
+use crate::net::errno::{
+    ECONNRESET,
+    ENOBUFS, //
+};
+use crate::net::sock::fatal_signal_pending;
+use crate::observe::stats::Counter;
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::mr::Use;
+use crate::rdma::post::{
+    DIRECT_PLACES,
+    READS, //
+};
+
+/// Bytes of the smallest Read into a program's memory: for fewer, pinning costs more than copying.
+pub(super) const LEAST_DIRECT: usize = 16384;
+
+impl Locked<'_> {
+    /// Bytes that a call can have without a copy, if the peer has so many; 0 if it wants none so.
+    fn direct_room(&mut self, recv: &Recv) -> usize {
+        if recv.is(bindings::MSG_PEEK | bindings::MSG_TRUNC) || recv.timeo == 0 || recv.by_copy {
+            return 0;
+        }
+        // SAFETY: The caller of `recvmsg` vouches for the iterator.
+        let piece = unsafe {
+            if !pin::is_pinnable(recv.iter) {
+                return 0;
+            }
+            pin::piece_bytes(recv.iter)
+        };
+        let room = piece.min(recv.len - recv.copied);
+        if room < LEAST_DIRECT {
+            0
+        } else {
+            room
+        }
+    }
+
+    /// Whether the next bytes of the stream shall be read into the program's memory.
+    pub(super) fn may_read_directly(&mut self, recv: &Recv) -> bool {
+        if self.direct_room(recv) == 0 || !self.stream().rx.is_empty() {
+            return false;
+        }
+        let stream = self.stream();
+        let (Some(link), Some(zcopy)) = (&stream.link, &stream.zcopy) else {
+            return false;
+        };
+        let alive = stream.state.is_connected();
+        let places = link.send_room() >= DIRECT_PLACES + MESSAGE_PLACES;
+        alive
+            && places
+            && link.has_region_room()
+            && link.reads_in_flight() < READS
+            && zcopy.hold.next_untaken() as usize >= LEAST_DIRECT
+    }
+
+    /// Reads some of the peer's advert into the program's memory. If that cannot be, the bytes are
+    /// read into the kernel's.
+    ///
+    /// # Errors
+    ///
+    /// What ended the connection; `EINTR` if the thread is being killed.
+    pub(super) fn read_directly(&mut self, recv: &mut Recv) -> Result {
+        self.set_turn(Access::Write, true);
+        let result = self.read_pinned(recv);
+        self.set_turn(Access::Write, false);
+        result
+    }
+
+    fn read_pinned(&mut self, recv: &mut Recv) -> Result {
+        let stream = self.stream();
+        let (Some(link), Some(zcopy)) = (&stream.link, &mut stream.zcopy) else {
+            return Err(ECONNRESET);
+        };
+        zcopy.direct_bytes = 0;
+        // The reader is about to take it.
+        zcopy.reader_bytes = Some(recv.len - recv.copied);
+        let most = zcopy.hold.next_untaken() as usize;
+        let most = most.min(recv.len - recv.copied);
+        let pages = link.max_region_pages() as usize;
+        let (iter, stats) = (recv.iter, self.stats);
+        let pinned = self.unlocked(|| {
+            // SAFETY: The caller of `recvmsg` vouches for the iterator, which can be pinned; we have
+            // the turn, and the lock is not held.
+            unsafe { Pinned::new(iter, most, pages, Access::Write, stats) }
+        });
+        let pinned = match pinned {
+            Ok(pinned) => pinned,
+            Err(e) => {
+                if e == ENOBUFS {
+                    self.stats.inc(Counter::MemlockRefused);
+                }
+                recv.by_copy = true;
+                return Ok(());
+            }
+        };
+        let taken = pinned.len() as usize;
+        let posted = self.post_direct(recv, pinned);
+        // For what is behind it comes back, if its buffer has room.
+        let left = recv.len - recv.copied - taken;
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
+        }
+        let read = match posted {
+            Ok(true) => {
+                let waited = self.await_direct();
+                let zcopy = &self.stream().zcopy;
+                let read = zcopy.as_ref().map_or(0, |z| z.direct_bytes).min(taken);
+                if read == 0 {
+                    waited?;
+                }
+                read
+            }
+            Ok(false) => 0,
+            Err(e) => return Err(e),
+        };
+        // SAFETY: So much was taken from it; the caller of `recvmsg` vouches for the iterator.
+        unsafe { bindings::iov_iter_revert(recv.iter, taken - read) };
+        recv.copied += read;
+        recv.direct += read;
+        Ok(())
+    }
+
+    /// Posts the Read, if the bytes are still the next of the stream: the lock was not held.
+    fn post_direct(&mut self, recv: &mut Recv, pinned: Pinned) -> Result<bool> {
+        let len = pinned.len();
+        // The buffer was taken from the iterator, which has nothing to say any more.
+        let same = self.connection() == recv.began;
+        let stream = self.stream();
+        let may = match (&stream.link, &stream.zcopy) {
+            (Some(link), Some(zcopy)) => {
+                same && stream.state.is_connected()
+                    && stream.rx.is_empty()
+                    && zcopy.hold.next_untaken() >= len
+                    && link.send_room() >= DIRECT_PLACES
+                    && link.has_region_room()
+                    && link.reads_in_flight() < READS
+                    && recv.copied + len as usize <= recv.len
+            }
+            _ => false,
+        };
+        if !may {
+            self.unlocked(|| drop(pinned));
+            return Ok(false);
+        }
+        let Some(link) = &mut self.stream().link else {
+            return Ok(false);
+        };
+        let Ok(region) = link.add_region(pinned, Use::OwnReads) else {
+            recv.by_copy = true;
+            return Ok(false);
+        };
+        let stream = self.stream();
+        let (Some(link), Some(zcopy)) = (&mut stream.link, &mut stream.zcopy) else {
+            return Err(ECONNRESET);
+        };
+        let result = match zcopy.hold.reserve(GFP_KERNEL) {
+            Ok(()) => match zcopy.reader.take(len) {
+                Some(read) => {
+                    zcopy.hold.read(read.len);
+                    link.read_into(&read, region)
+                }
+                None => Err(ENOBUFS),
+            },
+            Err(e) => Err(e),
+        };
+        match result {
+            Ok(()) => {
+                self.stats.inc(Counter::ReadPosted);
+                self.stats.inc(Counter::MrRegistered);
+                self.watch_sends();
+                Ok(true)
+            }
+            Err(_) => {
+                self.stats.inc(Counter::PostFailed);
+                self.fail(Event::Abort, ECONNRESET);
+                Err(ECONNRESET)
+            }
+        }
+    }
+
+    /// Waits until the adapter has finished with the program's pages, and unpins them.
+    fn await_direct(&mut self) -> Result {
+        loop {
+            self.poll_queue();
+            self.settle();
+            if self.unpin_read() {
+                return Ok(());
+            }
+            if fatal_signal_pending() {
+                return Err(EINTR);
+            }
+            if self.stream().state == State::Dead && self.stream().torn_down {
+                return Err(ECONNRESET);
+            }
+            self.wait_killable(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
+        }
+    }
+
+    /// Unpins what the adapter has finished with; returns whether that was all.
+    fn unpin_read(&mut self) -> bool {
+        while let Some(memory) = self
+            .stream()
+            .link
+            .as_mut()
+            .and_then(|link| link.take_dead_region(Use::OwnReads))
+        {
+            // To mark a page as written to may take time.
+            self.unlocked(|| drop(memory));
+        }
+        match &self.stream().link {
+            Some(link) => !link.has_regions(Use::OwnReads),
+            None => false,
+        }
+    }
+
+    /// The oldest Read, of `len` bytes, has finished: a reader has them.
+    pub(super) fn direct_read_finished(&mut self, len: u32) {
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.reader.on_read_done();
+            zcopy.hold.finish_read();
+            zcopy.direct_bytes += len as usize;
+        }
+        self.stats.inc(Counter::ReadDone);
+        self.stats.add(Counter::RxBytes, len.into());
+        self.stats.add(Counter::RxZcopyBytes, len.into());
+        self.drain_hold();
+    }
+
+    /// A reader is about to wait: who can take adverts itself is woken for them, for others they are
+    /// read into the kernel's memory.
+    pub(super) fn reader_waits(&mut self, recv: &Recv) {
+        let room = self.direct_room(recv);
+        let Some(zcopy) = &mut self.stream().zcopy else {
+            return;
+        };
+        let next = zcopy.hold.next_untaken() as usize;
+        if room == 0 {
+            zcopy.reader_bytes = None;
+            return self.pull_for_reader();
+        }
+        if (1..LEAST_DIRECT).contains(&next) {
+            zcopy.reader_bytes = None;
+            self.pull_rest();
+        }
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.reader_bytes = Some(room);
+        }
+    }
+
+    /// It does not wait any more.
+    pub(super) fn reader_is_back(&mut self) {
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.reader_bytes = None;
+        }
+    }
+}

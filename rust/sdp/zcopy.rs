@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Source adverts: what a connection knows of them, and the messages about them.
+
+use kernel::prelude::*;
+
+use super::hold::Hold;
+use super::sock::Locked;
+use crate::net::errno::ENOBUFS;
+use crate::observe::stats::Counter;
+use crate::proto::bsdh::Class;
+use crate::proto::hello::Features;
+use crate::proto::message::Body;
+use crate::proto::sink::{
+    Answer,
+    SourceReader, //
+};
+use crate::proto::source::{
+    Progress,
+    SourceAdverts, //
+};
+use crate::proto::violation::Violation;
+use crate::rdma::link::{
+    Tag,
+    With, //
+};
+use crate::rdma::mr::RegionId;
+use crate::rdma::post::READS;
+
+/// Adverts of the peer that we hold at a time, and of ours that we have out.
+pub(crate) const ADVERTS: usize = 4;
+
+/// What we can do if the adapter can.
+pub(crate) const FEATURES: Features = Features::SOURCE
+    .union(Features::ORDERED)
+    .union(Features::REMOTE_INV);
+
+/// The adverts of a connection that has agreed on them.
+pub(crate) struct ZeroCopy {
+    /// Ours, with the region that each is about.
+    pub(crate) source: SourceAdverts<RegionId, ADVERTS>,
+    /// The peer's.
+    pub(crate) reader: SourceReader<ADVERTS, { READS as usize }>,
+    /// What is behind the receive queue in the stream.
+    pub(crate) hold: Hold,
+    /// A SrcAvailCancel waits to be sent.
+    pub(crate) cancel_due: bool,
+    /// Bytes of the adverts of the running send that the peer has read.
+    pub(crate) read_bytes: usize,
+    /// Nobody is waited for to read the peer's adverts.
+    pub(crate) pull_now: bool,
+    /// The timer that ends the wait is running.
+    pub(crate) pull_later: bool,
+    /// The last reader does not wait in its calls.
+    pub(crate) polled: bool,
+    /// Bytes of the buffer of a reader that waits in a call, and can take the peer's bytes itself.
+    pub(crate) reader_bytes: Option<usize>,
+    /// Bytes that the running receive has read into the program's memory.
+    pub(crate) direct_bytes: usize,
+}
+
+impl Locked<'_> {
+    /// Both sides agreed on `features`; the peer holds `max_adverts`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn agree(&mut self, features: Features, max_adverts: u8) -> Result {
+        let stream = self.stream();
+        stream.features = features;
+        stream.zcopy = if features.contains(Features::SOURCE) {
+            let zcopy = ZeroCopy {
+                source: SourceAdverts::new(max_adverts, features),
+                reader: SourceReader::new(ADVERTS as u8, features),
+                hold: Hold::new(),
+                cancel_due: false,
+                read_bytes: 0,
+                pull_now: false,
+                pull_later: false,
+                polled: false,
+                reader_bytes: None,
+                direct_bytes: 0,
+            };
+            Some(KBox::new(zcopy, GFP_KERNEL)?)
+        } else {
+            None
+        };
+        Ok(())
+    }
+
+    /// Whether payload other than adverts may be sent now, or the end of the stream.
+    pub(super) fn may_send_payload(&mut self) -> bool {
+        let zcopy = &self.stream().zcopy;
+        zcopy
+            .as_ref()
+            .is_none_or(|z| z.source.may_send_payload().is_ok())
+    }
+
+    /// Whether bytes of the stream are still in the peer's memory, or behind such.
+    pub(super) fn holds(&mut self) -> bool {
+        let zcopy = &self.stream().zcopy;
+        zcopy.as_ref().is_some_and(|z| !z.hold.is_empty())
+    }
+
+    /// Whether the peer waits for an answer about its adverts, or for them to be read.
+    pub(super) fn owes_answers(&mut self) -> bool {
+        let zcopy = &self.stream().zcopy;
+        zcopy.as_ref().is_some_and(|z| !z.reader.is_idle())
+    }
+
+    /// Bytes of our adverts that the peer has not read, as far as it has said so.
+    pub(super) fn advertised_bytes(&mut self) -> u32 {
+        let zcopy = &self.stream().zcopy;
+        let left = |z: &KBox<ZeroCopy>| z.source.iter().map(|a| a.len - a.read).sum();
+        zcopy.as_ref().map_or(0, left)
+    }
+
+    /// A message of the stream, with `payload` bytes, is the next after what the adverts hold.
+    pub(super) fn note_payload(&mut self, payload: u32) -> Result<(), Violation> {
+        match &mut self.stream().zcopy {
+            Some(zcopy) => zcopy.reader.on_data(payload),
+            None => Ok(()),
+        }
+    }
+
+    /// The peer's half of the stream ends here.
+    pub(super) fn note_end(&mut self) -> Result<(), Violation> {
+        match &self.stream().zcopy {
+            Some(zcopy) => zcopy.reader.on_disconn(),
+            None => Ok(()),
+        }
+    }
+
+    /// The peer advertises memory, behind `payload` bytes of the message.
+    pub(super) fn advert_received(
+        &mut self,
+        payload: u32,
+        len: u32,
+        rkey: u32,
+        addr: u64,
+    ) -> Result<(), Violation> {
+        let Some(zcopy) = &mut self.stream().zcopy else {
+            return Err(Violation::UnexpectedMid);
+        };
+        zcopy.reader.on_advert(payload, len, rkey, addr)?;
+        self.stats.inc(Counter::AdvertReceived);
+        Ok(())
+    }
+
+    /// Puts an advert behind what was received.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS`.
+    pub(super) fn hold_advert(&mut self, len: u32) -> Result {
+        let (_, flags) = self.gfp();
+        match &mut self.stream().zcopy {
+            Some(zcopy) => zcopy.hold.push_advert(len, flags).map_err(|_| ENOBUFS),
+            None => Ok(()),
+        }
+    }
+
+    /// The peer has read bytes of our adverts; the message has made a key invalid.
+    pub(super) fn read_reported(
+        &mut self,
+        bytes: u32,
+        invalidated: Option<u32>,
+    ) -> Result<(), Violation> {
+        let Some(zcopy) = &mut self.stream().zcopy else {
+            return Err(Violation::UnexpectedMid);
+        };
+        let progress = zcopy.source.on_read_completion(bytes)?;
+        zcopy.read_bytes += bytes as usize;
+        self.stats.add(Counter::TxZcopyBytes, bytes.into());
+        match progress {
+            Progress::Partly { .. } if invalidated.is_some() => Err(Violation::WrongKeyInvalidated),
+            Progress::Partly { .. } => Ok(()),
+            Progress::Consumed(ended) => {
+                self.stats.inc(Counter::AdvertConsumed);
+                self.advert_ended(ended.owner, invalidated)
+            }
+        }
+    }
+
+    /// The peer has answered our cancel.
+    pub(super) fn cancel_answered(&mut self) -> Result<(), Violation> {
+        let mut ended = [None; ADVERTS];
+        let mut free = ended.iter_mut();
+        let Some(zcopy) = &mut self.stream().zcopy else {
+            return Err(Violation::UnexpectedMid);
+        };
+        zcopy.source.on_send_sm(|advert| {
+            if let Some(place) = free.next() {
+                *place = Some(advert.owner);
+            }
+        })?;
+        self.stats.inc(Counter::CancelAnswered);
+        for region in ended.into_iter().flatten() {
+            self.stats.inc(Counter::AdvertCancelled);
+            self.advert_ended(region, None)?;
+        }
+        self.sk().wake_waiters();
+        Ok(())
+    }
+
+    /// An advert of ours has ended: its key dies, and then the send takes its memory back.
+    fn advert_ended(
+        &mut self,
+        region: RegionId,
+        invalidated: Option<u32>,
+    ) -> Result<(), Violation> {
+        let Some(link) = &mut self.stream().link else {
+            return Ok(());
+        };
+        match invalidated {
+            None => link.condemn_region(region),
+            Some(key) if link.region(region).is_some_and(|r| r.key == key) => {
+                link.region_died(region);
+                self.stats.inc(Counter::MrInvalidatedByPeer);
+            }
+            Some(_) => return Err(Violation::WrongKeyInvalidated),
+        }
+        self.sk().wake_waiters();
+        Ok(())
+    }
+
+    /// The peer takes back what we have not begun to read.
+    pub(super) fn cancel_received(&mut self) -> Result<(), Violation> {
+        let Some(zcopy) = &mut self.stream().zcopy else {
+            return Err(Violation::UnexpectedMid);
+        };
+        zcopy.reader.on_cancel()?;
+        zcopy.hold.cut();
+        self.stats.inc(Counter::CancelReceived);
+        self.drain_hold();
+        Ok(())
+    }
+
+    /// Sends what is due about adverts: reports, the answer to a cancel, a cancel of ours; and makes
+    /// keys invalid.
+    pub(super) fn flush_adverts(&mut self) {
+        while self.may_post(Class::Control, 1) {
+            let Some(zcopy) = &mut self.stream().zcopy else {
+                return;
+            };
+            let (body, with) = match zcopy.reader.next_answer(false) {
+                Some(Answer::ReadCompletion { bytes, invalidate }) => {
+                    let key = invalidate.map_or(With::Nothing, With::Invalidation);
+                    (Body::RdmaRdCompl { bytes }, key)
+                }
+                Some(Answer::SendSm) => (Body::SendSm, With::Nothing),
+                None => break,
+            };
+            let remote = self.stream().features.contains(Features::REMOTE_INV);
+            let with = if remote { with } else { With::Nothing };
+            if !self.post_with(body, &mut [], 0, Tag::Answer, with) {
+                return;
+            }
+        }
+        let zcopy = &mut self.stream().zcopy;
+        if zcopy.as_ref().is_some_and(|z| z.cancel_due)
+            && self.post_with(
+                Body::SrcAvailCancel,
+                &mut [],
+                0,
+                Tag::Control,
+                With::Nothing,
+            )
+        {
+            self.stats.inc(Counter::CancelSent);
+            if let Some(zcopy) = &mut self.stream().zcopy {
+                zcopy.cancel_due = false;
+            }
+        }
+        self.invalidate_condemned();
+    }
+
+    fn invalidate_condemned(&mut self) {
+        let Some(link) = &mut self.stream().link else {
+            return;
+        };
+        if let Err(e) = link.invalidate_condemned() {
+            self.post_failed(e);
+        }
+    }
+
+    /// The key of a region is dead: whoever sent its bytes may have them back.
+    pub(super) fn region_invalidated(&mut self, region: RegionId) {
+        self.stats.inc(Counter::MrInvalidated);
+        if let Some(link) = &mut self.stream().link {
+            link.invalidated(region);
+        }
+        self.sk().wake_waiters();
+    }
+
+    /// The queues are gone: so is what the adverts were about.
+    pub(super) fn forget_adverts(&mut self) {
+        let Some(zcopy) = &mut self.stream().zcopy else {
+            return;
+        };
+        let mut aborted = 0;
+        // The regions went with the link.
+        zcopy.source.abort(|_| aborted += 1);
+        zcopy.cancel_due = false;
+        let charged = zcopy.hold.clear();
+        self.stats.add(Counter::AdvertAborted, aborted);
+        self.release_receive(charged);
+    }
+}
