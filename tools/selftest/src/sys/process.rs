@@ -173,3 +173,14 @@ pub(crate) fn become_nobody() -> io::Result<()> {
     }
     Ok(())
 }
+
+/// Limits the memory that this process may lock; for root without effect.
+pub(crate) fn limit_locked_memory(bytes: u64) -> io::Result<()> {
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: bytes,
+    };
+    // SAFETY: the limit is read during the call only.
+    checked(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) })?;
+    Ok(())
+}

@@ -21,6 +21,7 @@ mod reset;
 mod sharing;
 mod signals;
 mod stress;
+mod zcopy;
 
 use crate::harness::Test;
 
@@ -45,6 +46,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         badinput::TESTS,
         random::TESTS,
         stress::TESTS,
+        zcopy::TESTS,
         attacks::TESTS,
         netns::TESTS,
     ];
