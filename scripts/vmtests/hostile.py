@@ -63,5 +63,11 @@ def foreign_memory(bench):
 
 
 @test(machines=1)
+def adverts(bench):
+    """Memory offered that is not there, and memory read that was not, or is no more, offered."""
+    attack(bench, "adverts")
+
+
+@test(machines=1)
 def vanished(bench):
     attack(bench, "vanish")

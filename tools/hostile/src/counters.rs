@@ -27,7 +27,7 @@ pub(crate) fn moves(of: &[(&str, u64)]) -> Moves {
 /// Whether a counter says that something went wrong. How often data waited, or
 /// a message was sent, is no matter of an attack.
 fn is_watched(name: &str) -> bool {
-    const OTHERS: [&str; 10] = [
+    const OTHERS: [&str; 11] = [
         "aborted_violation",
         "aborted_local",
         "reset_by_peer",
@@ -38,6 +38,7 @@ fn is_watched(name: &str) -> bool {
         "illegal_transition",
         "post_failed",
         "device_removed",
+        "read_refused",
     ];
     name.starts_with("violation_") || name.starts_with("refused_") || OTHERS.contains(&name)
 }

@@ -224,13 +224,29 @@ impl Queue {
 
     /// Posts an RDMA Read or Write of `len` bytes. There must be room.
     pub(crate) fn rdma(&mut self, read: bool, addr: u64, rkey: u32, len: usize) -> Result<()> {
+        self.rdma_at(read, addr, rkey, len).map(drop)
+    }
+
+    /// The bytes of a finished Read.
+    pub(crate) fn read_back(&self, at: usize, len: usize) -> Vec<u8> {
+        self.area.read(at, len)
+    }
+
+    /// As [`Queue::rdma`]; returns where the bytes are on our side.
+    pub(crate) fn rdma_at(
+        &mut self,
+        read: bool,
+        addr: u64,
+        rkey: u32,
+        len: usize,
+    ) -> Result<usize> {
         let at = self.next_slot();
         let opcode = if read {
             ffi::IBV_WR_RDMA_READ
         } else {
             ffi::IBV_WR_RDMA_WRITE
         };
-        self.post(at, len, opcode, addr, rkey)
+        self.post(at, len, opcode, addr, rkey).map(|()| at)
     }
 
     fn next_slot(&mut self) -> usize {

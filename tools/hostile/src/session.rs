@@ -114,6 +114,8 @@ pub(crate) struct Start {
     pub(crate) bufs: u16,
     /// Receives that we post. Fewer than announced is a lie.
     pub(crate) posted: usize,
+    /// What we can do.
+    pub(crate) features: Features,
 }
 
 impl Default for Start {
@@ -121,6 +123,7 @@ impl Default for Start {
         Start {
             bufs: POSTED,
             posted: usize::from(POSTED),
+            features: Features::NONE,
         }
     }
 }
@@ -160,7 +163,11 @@ impl Session {
         let mut peer = Peer::new(resolved(addr, ctx.limit)?, start.posted, ctx.limit)?;
         announce(&mut peer, start);
         let number = peer.queue()?.number();
-        peer.id.connect(&hello(start.bufs).encode(), number)?;
+        let hello = Hello {
+            features: start.features,
+            ..hello(start.bufs)
+        };
+        peer.id.connect(&hello.encode(), number)?;
         let event = peer
             .id
             .expect(ffi::RDMA_CM_EVENT_CONNECT_RESPONSE, ctx.limit)?;
@@ -191,7 +198,11 @@ impl Session {
         announce(&mut peer, start);
         peer.credits.set_peer_limit(hello.bufs);
         let number = peer.ready()?;
-        peer.id.accept(&hello_ack(start.bufs).encode(), number)?;
+        let ack = HelloAck {
+            features: start.features.intersection(hello.features),
+            ..hello_ack(start.bufs)
+        };
+        peer.id.accept(&ack.encode(), number)?;
         let errno = victim.end_connect(ctx.limit)?;
         expect(errno == 0, || format!("connect() ended with errno {errno}"))?;
         Ok(Session {
@@ -224,6 +235,11 @@ impl Session {
             format!("the victim's error is {got} instead of {errno}")
         })?;
         self.peer.await_disconnect()?;
+        self.before.expect(counted, Duration::from_secs(1))
+    }
+
+    /// Exactly this must be counted.
+    pub(crate) fn expect_counted(&self, counted: &Moves) -> Result<()> {
         self.before.expect(counted, Duration::from_secs(1))
     }
 

@@ -179,6 +179,22 @@ impl Sock {
         }
     }
 
+    /// Sends of so many bytes go without a copy.
+    pub(crate) fn set_zcopy_threshold(&self, bytes: i32) -> Result<()> {
+        const SDP_ZCOPY_THRESH: i32 = 80;
+        // SAFETY: the option's value is an integer.
+        let ret = unsafe {
+            libc::setsockopt(
+                self.fd(),
+                libc::IPPROTO_TCP,
+                SDP_ZCOPY_THRESH,
+                (&raw const bytes).cast(),
+                size_of::<i32>() as u32,
+            )
+        };
+        ok(ret, "setsockopt")
+    }
+
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {

@@ -7,6 +7,7 @@ use crate::fail::{expect, Result, Step};
 use crate::peer::wire;
 use crate::session::{pattern, Ctx, Session, Start};
 use proto_host::proto::bsdh::{Bsdh, Mid, BSDH_LEN};
+use proto_host::proto::hello::Features;
 use proto_host::proto::message::Body;
 use proto_host::proto::violation::Violation;
 use std::io;
@@ -74,7 +75,11 @@ fn receive_questions(ctx: &Ctx) -> Result<()> {
 /// limit of its own that never grows: soon the victim can announce no more.
 fn without_credits(ctx: &Ctx) -> Result<()> {
     for _ in 0..2 {
-        let start = Start { bufs: 5, posted: 5 };
+        let start = Start {
+            bufs: 5,
+            posted: 5,
+            features: Features::NONE,
+        };
         let mut session = Session::open(ctx, &start)?;
         let peer = &mut session.peer;
         peer.gives_credits = false;

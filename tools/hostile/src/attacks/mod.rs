@@ -2,6 +2,7 @@
 //! The attacks.
 
 mod ack;
+mod adverts;
 mod control;
 mod floods;
 mod hello;
@@ -32,6 +33,7 @@ pub(crate) fn all() -> Vec<Attack> {
         states::ATTACKS,
         floods::ATTACKS,
         rdma::ATTACKS,
+        adverts::ATTACKS,
         vanish::ATTACKS,
     ]
     .concat()

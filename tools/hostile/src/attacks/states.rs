@@ -6,6 +6,7 @@ use crate::counters::moves;
 use crate::fail::{expect, Result};
 use crate::session::{sockets, Ctx, Session, Start, POSTED};
 use proto_host::proto::bsdh::Mid;
+use proto_host::proto::hello::Features;
 use proto_host::proto::message::Body;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -54,6 +55,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 const STUCK: Start = Start {
     bufs: POSTED,
     posted: 0,
+    features: Features::NONE,
 };
 
 /// Waits until some socket of the module is in this state.
