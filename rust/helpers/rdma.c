@@ -118,6 +118,12 @@ u64 sdp_helper_ib_device_cap_flags(const struct ib_device *dev)
 	return dev->attrs.device_cap_flags;
 }
 
+u32 sdp_helper_ib_device_driver_id(const struct ib_device *dev);
+u32 sdp_helper_ib_device_driver_id(const struct ib_device *dev)
+{
+	return dev->ops.driver_id;
+}
+
 u32 sdp_helper_ib_device_max_fast_reg_pages(const struct ib_device *dev);
 u32 sdp_helper_ib_device_max_fast_reg_pages(const struct ib_device *dev)
 {

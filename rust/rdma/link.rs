@@ -26,6 +26,7 @@ use super::mr::{
     RegionId,
     Regions, //
 };
+use super::post::Registration;
 use super::receive::{
     Receive,
     Spares,
@@ -356,8 +357,8 @@ impl Link {
 
     /// Posts a message of `header` (with body) and `frags`; returns its number.
     ///
-    /// The caller has seen to it that there is a place ([`Link::send_room`]), and another one for a
-    /// registration.
+    /// The caller has seen to it that there is a place ([`Link::send_room`]), and those for a
+    /// registration ([`Link::registration_places`]).
     ///
     /// # Errors
     ///
@@ -371,7 +372,7 @@ impl Link {
         signal: bool,
         with: With,
     ) -> Result<u32> {
-        let places = 1 + u32::from(matches!(with, With::Registration(_)));
+        let places = self.places(with);
         if self.send_room() < places || header.len() > Headers::TX_BYTES {
             return Err(ENOBUFS);
         }
@@ -423,13 +424,11 @@ impl Link {
             wr.opcode = bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV;
             wr.ex.invalidate_rkey = key;
         }
-        let mut registration;
-        let mut first = &raw mut wr;
-        if let With::Registration(region) = with {
-            registration = self.registration(region)?;
-            registration.wr.next = first;
-            first = (&raw mut registration).cast();
-        }
+        let mut requests = Registration::default();
+        let first = match with {
+            With::Registration(region) => self.registration(region, &mut requests, &raw mut wr)?,
+            _ => &raw mut wr,
+        };
         // SAFETY: The queue pair is valid; the buffers stay until the message is reaped or the
         // queue pair is gone.
         to_result(unsafe { bindings::ib_post_send(self.verbs.qp.cast(), first.cast()) })?;

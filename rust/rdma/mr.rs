@@ -72,6 +72,8 @@ impl Use {
 /// `mr` is a valid MR that this value owns.
 pub(super) struct Mr {
     mr: NonNull<bindings::ib_mr>,
+    /// The key before the present one.
+    former_key: u32,
 }
 
 impl Mr {
@@ -85,6 +87,7 @@ impl Mr {
         // INVARIANT: A new MR.
         Ok(Self {
             mr: NonNull::new(mr).ok_or(ENOMEM)?,
+            former_key: 0,
         })
     }
 
@@ -103,20 +106,25 @@ impl Mr {
         }
     }
 
+    pub(super) fn former_key(&self) -> u32 {
+        self.former_key
+    }
+
     /// Describes `memory`, under a new key.
     fn describe(&mut self, memory: &Mapping) -> Result {
         let mr = self.as_ptr();
-        let sgt = &memory.sgt;
+        let sgt = &memory.table.sgt;
         // SAFETY: The MR is ours and not in use; the table is mapped for its device.
         unsafe {
             let n =
                 bindings::ib_map_mr_sg(mr, sgt.sgl, sgt.nents as i32, ptr::null_mut(), PAGE_BYTES);
-            if n < 0 || n as u32 != sgt.nents || (*mr).length != u64::from(memory.len()) {
+            if n < 0 || n as u32 != sgt.nents || (*mr).length != u64::from(memory.pinned.len()) {
                 return Err(EINVAL);
             }
             // Of the address only the place in the page matters: a peer need not learn more.
             (*mr).iova &= u64::from(PAGE_BYTES - 1);
             // The key is never the one of the memory before: a peer may still have that.
+            self.former_key = (*mr).lkey;
             bindings::ib_update_fast_reg_key(mr, (*mr).rkey.wrapping_add(1) as u8);
         }
         Ok(())
@@ -130,15 +138,25 @@ impl Drop for Mr {
     }
 }
 
-/// Pinned pages that are mapped for an adapter.
+/// A table of pages that is mapped for an adapter.
 ///
 /// # Invariants
 ///
-/// `sgt` describes the bytes of `pinned` and is mapped for `device`, which outlives this value.
-pub(crate) struct Mapping {
+/// `sgt` is mapped for `device`, which outlives this value.
+struct Table {
     sgt: bindings::sg_table,
     device: *mut bindings::ib_device,
     direction: Direction,
+}
+
+/// Pinned pages that are mapped for an adapter. The fields are dropped in this order: the pages are
+/// unpinned last.
+///
+/// # Invariants
+///
+/// `table` describes the bytes of `pinned`.
+struct Mapping {
+    table: Table,
     pinned: Pinned,
 }
 
@@ -173,22 +191,19 @@ impl Mapping {
             .inspect_err(|_| bindings::sg_free_table(&raw mut sgt))?;
         }
         // INVARIANT: Just mapped.
-        Ok(Self {
+        let table = Table {
             sgt,
             device,
             direction,
-            pinned,
-        })
-    }
-
-    pub(crate) fn len(&self) -> u32 {
-        self.pinned.len()
+        };
+        // INVARIANT: The table was made of these pages.
+        Ok(Self { table, pinned })
     }
 }
 
-impl Drop for Mapping {
+impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; the key is dead. The pages are unpinned after this.
+        // SAFETY: By the type invariant; the key is dead.
         unsafe {
             bindings::ib_dma_unmap_sgtable(
                 self.device.cast(),
@@ -234,6 +249,8 @@ pub(super) struct Regions {
     spare: KVec<Mr>,
     /// Pages that a region may have; 0 if the adapter cannot have any.
     max_pages: u32,
+    /// Whether the adapter does a registration again with the requests before it that it sends again.
+    repeats: bool,
 }
 
 /// The most pages of one region: an adapter's list of them takes memory, and the Reads of shorter
@@ -264,11 +281,23 @@ impl Regions {
             places: KVec::new(),
             spare: KVec::new(),
             max_pages: if able { pages } else { 0 },
+            // SAFETY: As above.
+            repeats: unsafe { bindings::ib_device_driver_id(device.cast()) }
+                == bindings::SDP_CONST_RDMA_DRIVER_RXE,
         }
     }
 
     pub(super) fn max_pages(&self) -> u32 {
         self.max_pages
+    }
+
+    /// Whether a registration must not come behind requests that are not yet finished.
+    ///
+    /// soft-RoCE begins anew at the oldest request that was not acknowledged, and does those of its
+    /// own behind it once more. A registration then fails, for its MR is not free, or, if the peer
+    /// has made the key invalid, makes it valid again.
+    pub(super) fn repeats(&self) -> bool {
+        self.repeats
     }
 
     /// Whether there is a place for another one.
@@ -303,7 +332,7 @@ impl Regions {
             None => return Err(ENOBUFS),
         };
         // So that it can be kept later.
-        self.spare.reserve(1, GFP_KERNEL)?;
+        self.spare.reserve(REGIONS, GFP_KERNEL)?;
         // SAFETY: As the caller promises.
         let memory = unsafe { Mapping::new(device, pinned, purpose.direction()) }?;
         let mut mr = match self.spare.pop() {
@@ -384,14 +413,17 @@ impl Regions {
         self.places.iter().flatten().any(|r| r.purpose == purpose)
     }
 
-    /// Takes a region out whose key is dead, and of which `purpose` is the use.
-    pub(super) fn take_dead(&mut self, purpose: Use) -> Option<Mapping> {
+    /// Takes the pages of a region out whose key is dead, and of which `purpose` is the use.
+    pub(super) fn take_dead(&mut self, purpose: Use) -> Option<Pinned> {
         let region = self
             .places
             .iter_mut()
             .find_map(|place| place.take_if(|r| r.key == Key::Dead && r.purpose == purpose))?;
         // One for which there is no place is given back to the adapter.
         let _ = self.spare.push_within_capacity(region.mr);
-        Some(region.memory)
+        let Mapping { table, pinned } = region.memory;
+        // While the device is there for certain.
+        drop(table);
+        Some(pinned)
     }
 }

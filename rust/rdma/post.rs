@@ -10,13 +10,13 @@ use super::link::{
     Link,
     Memory,
     Tag,
+    With,
     MAX_FRAGS,
     SEND_FLAG,
     SLOTS, //
 };
 use super::mr::{
     Address,
-    Mapping,
     RegionId,
     Use, //
 };
@@ -88,8 +88,8 @@ impl Link {
         self.regions.any(purpose)
     }
 
-    /// Takes a region out whose key is dead.
-    pub(crate) fn take_dead_region(&mut self, purpose: Use) -> Option<Mapping> {
+    /// Takes the pages of a region out whose key is dead.
+    pub(crate) fn take_dead_region(&mut self, purpose: Use) -> Option<Pinned> {
         self.regions.take_dead(purpose)
     }
 
@@ -112,20 +112,57 @@ impl Link {
         self.tx.iter().map(|slot| bytes(&slot.memory)).sum()
     }
 
-    /// The request that makes the key of a region valid, in the next place of the send queue.
-    pub(super) fn registration(&mut self, id: RegionId) -> Result<bindings::ib_reg_wr> {
-        let number = self.place(0, Memory::NONE, Tag::Registration)?;
-        self.unsignaled += 1;
+    /// Places in the send queue that a registration takes.
+    pub(crate) fn registration_places(&self) -> u32 {
+        1 + u32::from(self.regions.repeats())
+    }
+
+    /// Places in the send queue that a message takes with what it does besides.
+    pub(crate) fn places(&self, with: With) -> u32 {
+        match with {
+            With::Registration(_) => 1 + self.registration_places(),
+            With::Nothing | With::Invalidation(_) => 1,
+        }
+    }
+
+    /// Places in the send queue that [`Link::read_into`] takes.
+    pub(crate) fn direct_places(&self) -> u32 {
+        self.registration_places() + 2
+    }
+
+    /// The requests that make the key of a region valid, in the next places of the send queue and
+    /// before `next`; returns the first of them.
+    pub(super) fn registration(
+        &mut self,
+        id: RegionId,
+        requests: &mut Registration,
+        next: *mut bindings::ib_send_wr,
+    ) -> Result<*mut bindings::ib_send_wr> {
+        let places = self.registration_places();
+        let number = self.place(places - 1, Memory::NONE, Tag::Registration)?;
         let (mr, purpose) = self.regions.mr(id).ok_or(ENOBUFS)?;
-        let mut wr = bindings::ib_reg_wr {
-            mr: mr.as_ptr(),
-            key: mr.key(purpose),
-            access: purpose.access() as i32,
-            ..Default::default()
-        };
-        wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
-        wr.wr.__bindgen_anon_1.wr_id = number;
-        Ok(wr)
+        let (key, former_key) = (mr.key(purpose), mr.former_key());
+        let request = &mut requests.request;
+        request.mr = mr.as_ptr();
+        request.key = key;
+        request.access = purpose.access() as i32;
+        request.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
+        request.wr.__bindgen_anon_1.wr_id = number;
+        request.wr.next = next;
+        let mut first = (&raw mut requests.request).cast();
+        if self.regions.repeats() {
+            // One that makes a key invalid waits until all before it is finished. The former key of
+            // a free MR is invalid already.
+            let number = self.place(0, Memory::NONE, Tag::Registration)?;
+            let barrier = &mut requests.barrier;
+            barrier.opcode = bindings::ib_wr_opcode_IB_WR_LOCAL_INV;
+            barrier.ex.invalidate_rkey = former_key;
+            barrier.__bindgen_anon_1.wr_id = number;
+            barrier.next = first;
+            first = &raw mut requests.barrier;
+        }
+        self.unsignaled += places;
+        Ok(first)
     }
 
     /// The request that makes it invalid, behind the next `skip` places.
@@ -224,7 +261,8 @@ impl Link {
         Ok(())
     }
 
-    /// Posts an RDMA Read into a region of this size, which dies with it. Takes three places.
+    /// Posts an RDMA Read into a region of this size, which dies with it. Takes
+    /// [`Link::direct_places`].
     ///
     /// # Errors
     ///
@@ -236,28 +274,34 @@ impl Link {
             length: read.len,
             lkey: address.key,
         }];
-        if self.send_room() < DIRECT_PLACES {
+        let before = self.registration_places();
+        if self.send_room() < self.direct_places() {
             return Err(ENOBUFS);
         }
-        let mut registration = self.registration(id)?;
-        let number = self.place(1, Memory::NONE, Tag::DirectRead(read.len))?;
+        let number = self.place(before, Memory::NONE, Tag::DirectRead(read.len))?;
         let mut wr = read_request(read, &mut sge, 1);
-        let mut invalidation = self.invalidation(2, id)?;
+        let mut invalidation = self.invalidation(before + 1, id)?;
         // The key must not die before the bytes are there.
         invalidation.send_flags |= bindings::ib_send_flags_IB_SEND_FENCE;
         wr.wr.__bindgen_anon_1.wr_id = number;
         wr.wr.next = &raw mut invalidation;
-        registration.wr.next = (&raw mut wr).cast();
-        // SAFETY: Three requests; the region stays until its key is dead or the queue pair is gone.
-        unsafe { self.post_chain((&raw const registration).cast(), DIRECT_PLACES) }?;
+        let mut requests = Registration::default();
+        let first = self.registration(id, &mut requests, (&raw mut wr).cast())?;
+        // SAFETY: A chain of so many requests; the region stays until its key is dead or the queue
+        // pair is gone.
+        unsafe { self.post_chain(first, before + 2) }?;
         self.regions.dying(id);
         self.reads += 1;
         Ok(())
     }
 }
 
-/// Places in the send queue that [`Link::read_into`] takes.
-pub(crate) const DIRECT_PLACES: u32 = 3;
+/// Memory for the requests of a registration.
+#[derive(Default)]
+pub(super) struct Registration {
+    barrier: bindings::ib_send_wr,
+    request: bindings::ib_reg_wr,
+}
 
 fn read_request(read: &Read, sge: &mut [bindings::ib_sge], count: usize) -> bindings::ib_rdma_wr {
     let mut wr = bindings::ib_rdma_wr {

@@ -160,11 +160,12 @@ impl Locked<'_> {
         let result = self.advertise(send, &mut out);
         drop(out.next.take());
         if result.is_err() {
-            self.take_back();
+            self.take_back(send);
         }
+        let same = self.connection() == send.began;
         let read = match &self.stream().zcopy {
-            Some(zcopy) => zcopy.read_bytes.min(out.taken),
-            None => 0,
+            Some(zcopy) if same => zcopy.read_bytes.min(out.taken),
+            _ => 0,
         };
         // SAFETY: So much was taken from it; the caller of `sendmsg` vouches for the iterator.
         unsafe { bindings::iov_iter_revert(send.iter, out.taken - read) };
@@ -173,8 +174,10 @@ impl Locked<'_> {
             self.stats.fallback(why);
             send.by_copy = remaining(send);
         }
-        self.stream().advertising = false;
-        self.stream().advert_waits = false;
+        if same {
+            self.stream().advertising = false;
+            self.stream().advert_waits = false;
+        }
         self.set_turn(Access::Read, false);
         self.sk().wake_writer();
         result
@@ -261,7 +264,10 @@ impl Locked<'_> {
         let may = zcopy
             .as_ref()
             .is_some_and(|z| z.source.may_post(Kind::Synchronous, waiting).is_ok());
-        let may = may && self.fits_advert() && self.may_post(Class::Payload, 2 + CONTROL_PLACES);
+        let link = self.stream().link.as_ref();
+        let places = 1 + link.map_or(1, |link| link.registration_places());
+        let may =
+            may && self.fits_advert() && self.may_post(Class::Payload, places + CONTROL_PLACES);
         self.stream().advert_waits = !may;
         may
     }
@@ -315,26 +321,31 @@ impl Locked<'_> {
     fn all_back(&mut self) -> bool {
         let stream = self.stream();
         stream.zcopy.as_ref().is_none_or(|z| z.source.is_idle())
-            && stream
-                .link
-                .as_ref()
-                .is_none_or(|link| !link.has_regions(Use::PeerReads))
+            && match &stream.link {
+                Some(link) => !link.has_regions(Use::PeerReads),
+                // The worker may be about to destroy the queue pair.
+                None => stream.torn_down,
+            }
     }
 
     /// Unpins what nobody can reach any more.
     fn unpin_dead(&mut self) {
-        while let Some(memory) = self
+        while let Some(pinned) = self
             .stream()
             .link
             .as_mut()
             .and_then(|link| link.take_dead_region(Use::PeerReads))
         {
-            drop(memory);
+            drop(pinned);
         }
     }
 
     /// Takes all adverts back, and waits until nobody can read them.
-    fn take_back(&mut self) {
+    fn take_back(&mut self, send: &Send) {
+        if self.connection() != send.began {
+            // They went with the queues of the former connection.
+            return;
+        }
         if let Some(zcopy) = &mut self.stream().zcopy {
             zcopy.cancel_due = zcopy.source.cancel().is_ok();
         }
@@ -342,6 +353,9 @@ impl Locked<'_> {
         // SAFETY: No precondition.
         let mut left = unsafe { bindings::msecs_to_jiffies(CANCEL_MS) } as i64;
         loop {
+            if self.connection() != send.began {
+                return;
+            }
             self.poll_queue();
             self.settle();
             self.unpin_dead();

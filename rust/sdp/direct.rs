@@ -30,10 +30,7 @@ use crate::proto::state::{
     State, //
 };
 use crate::rdma::mr::Use;
-use crate::rdma::post::{
-    DIRECT_PLACES,
-    READS, //
-};
+use crate::rdma::post::READS;
 
 /// Bytes of the smallest Read into a program's memory: for fewer, pinning costs more than copying.
 pub(super) const LEAST_DIRECT: usize = 16384;
@@ -69,7 +66,7 @@ impl Locked<'_> {
             return false;
         };
         let alive = stream.state.is_connected();
-        let places = link.send_room() >= DIRECT_PLACES + MESSAGE_PLACES;
+        let places = link.send_room() >= link.direct_places() + MESSAGE_PLACES;
         alive
             && places
             && link.has_region_room()
@@ -126,9 +123,10 @@ impl Locked<'_> {
         }
         let read = match posted {
             Ok(true) => {
-                let waited = self.await_direct();
-                let zcopy = &self.stream().zcopy;
-                let read = zcopy.as_ref().map_or(0, |z| z.direct_bytes).min(taken);
+                let waited = self.await_direct(recv);
+                let same = self.connection() == recv.began;
+                let zcopy = self.stream().zcopy.as_ref().filter(|_| same);
+                let read = zcopy.map_or(0, |z| z.direct_bytes).min(taken);
                 if read == 0 {
                     waited?;
                 }
@@ -155,7 +153,7 @@ impl Locked<'_> {
                 same && stream.state.is_connected()
                     && stream.rx.is_empty()
                     && zcopy.hold.next_untaken() >= len
-                    && link.send_room() >= DIRECT_PLACES
+                    && link.send_room() >= link.direct_places()
                     && link.has_region_room()
                     && link.reads_in_flight() < READS
                     && recv.copied + len as usize <= recv.len
@@ -203,8 +201,12 @@ impl Locked<'_> {
     }
 
     /// Waits until the adapter has finished with the program's pages, and unpins them.
-    fn await_direct(&mut self) -> Result {
+    fn await_direct(&mut self, recv: &Recv) -> Result {
         loop {
+            if self.connection() != recv.began {
+                // The pages went with the queues of the former connection.
+                return Err(EPIPE);
+            }
             self.poll_queue();
             self.settle();
             if self.unpin_read() {
@@ -222,19 +224,25 @@ impl Locked<'_> {
 
     /// Unpins what the adapter has finished with; returns whether that was all.
     fn unpin_read(&mut self) -> bool {
-        while let Some(memory) = self
+        while let Some(pinned) = self
             .stream()
             .link
             .as_mut()
             .and_then(|link| link.take_dead_region(Use::OwnReads))
         {
             // To mark a page as written to may take time.
-            self.unlocked(|| drop(memory));
+            self.unlocked(|| drop(pinned));
         }
         match &self.stream().link {
             Some(link) => !link.has_regions(Use::OwnReads),
             None => false,
         }
+    }
+
+    /// Whether a receive waits for its own pages to be filled.
+    pub(super) fn reads_directly(&mut self) -> bool {
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| link.has_regions(Use::OwnReads))
     }
 
     /// The oldest Read, of `len` bytes, has finished: a reader has them.

@@ -134,6 +134,12 @@ impl Hold {
         }
     }
 
+    /// Whether bytes were received behind the adverts.
+    pub(crate) fn has_ready(&self) -> bool {
+        let is_ready = |held: &Held| matches!(held, Held::Ready(..));
+        self.stretches.iter().any(is_ready)
+    }
+
     /// Drops everything; returns what was charged for the bytes.
     pub(crate) fn clear(&mut self) -> u32 {
         let charge = |held: &Held| match held {

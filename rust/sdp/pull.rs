@@ -173,7 +173,8 @@ impl Locked<'_> {
     }
 
     /// Bytes for which the receive buffer has room, whole pages. As for messages, what is posted
-    /// does not count, and one page is always taken if nothing is unread.
+    /// does not count, and one page is always taken if there is nothing to read: what is held may have
+    /// all the room.
     fn pull_room(&mut self) -> u32 {
         let sk = self.sk();
         let stream = self.stream();
@@ -181,7 +182,7 @@ impl Locked<'_> {
         let unread = (sk.rmem() - stream.reserve).saturating_sub(posted);
         let room = sk.rcvbuf().saturating_sub(unread);
         let room = room - room % SMALL_BYTES;
-        if room == 0 && unread == 0 {
+        if room == 0 && stream.rx.is_empty() {
             SMALL_BYTES
         } else {
             room

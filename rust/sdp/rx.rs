@@ -499,7 +499,9 @@ impl Locked<'_> {
         let stream = self.stream();
         let posted = stream.link.as_ref().map_or(0, |l| l.posted_bytes());
         let unread = (sk.rmem() - stream.reserve).saturating_sub(posted + held);
-        stream.rx.is_empty() || unread + stream.recv_size.bytes <= sk.rcvbuf().max(LEAST_BUFFER)
+        let held = stream.zcopy.as_ref().is_some_and(|z| z.hold.has_ready());
+        let nothing_unread = stream.rx.is_empty() && !held;
+        nothing_unread || unread + stream.recv_size.bytes <= sk.rcvbuf().max(LEAST_BUFFER)
     }
 
     /// Charges the least that a connection needs, so that later nothing can take it away.

@@ -78,7 +78,10 @@ impl Locked<'_> {
             if !*self.stream().turns.of(access) {
                 return Ok(());
             }
-            let advertising = access == Access::Read && self.stream().advertising;
+            let advertising = match access {
+                Access::Read => self.stream().advertising,
+                Access::Write => self.reads_directly(),
+            };
             if advertising && *timeo == 0 {
                 return Err(EAGAIN);
             }

@@ -242,7 +242,7 @@ impl Locked<'_> {
         with: With,
     ) -> bool {
         let class = body.class(payload);
-        let places = 1 + u32::from(matches!(with, With::Registration(_)));
+        let places = self.stream().link.as_ref().map_or(1, |l| l.places(with));
         if !self.may_post(class, places) {
             return false;
         }
@@ -341,6 +341,8 @@ impl Locked<'_> {
         !stream.tx.is_empty()
             || stream.link.as_ref().is_some_and(|l| l.awaits_request())
             || stream.advertising
+            // A Read waits for places.
+            || stream.zcopy.as_ref().is_some_and(|z| z.hold.untaken() > 0)
             || stream.pending.disconn
             || matches!(
                 stream.state,
