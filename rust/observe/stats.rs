@@ -91,6 +91,8 @@ counters! {
     WakeReader => "wake_reader",
     /// Writers woken.
     WakeWriter => "wake_writer",
+    /// Acknowledgements asked for while the peer makes no room.
+    Probe => "probe",
     /// Times that data waited for credits.
     CreditStall => "credit_stall",
     /// Times that data waited for a place in the send queue.

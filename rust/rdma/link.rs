@@ -205,6 +205,8 @@ pub(crate) struct Link {
     pub(super) unsignaled: u32,
     /// Reads posted and not reaped.
     pub(super) reads: u32,
+    /// Probes posted.
+    pub(super) probes: u32,
     /// Numbers of the next receive to post and of the oldest posted.
     rx_next: u32,
     rx_done: u32,
@@ -313,6 +315,7 @@ impl Link {
             tx_done: 0,
             unsignaled: 0,
             reads: 0,
+            probes: 0,
             rx_next: 0,
             rx_done: 0,
             max_frags,
@@ -338,6 +341,11 @@ impl Link {
     /// The number of the oldest send that is not reaped.
     pub(crate) fn oldest_send(&self) -> u32 {
         self.tx_done
+    }
+
+    /// How many requests were posted, probes left out.
+    pub(crate) fn posted_messages(&self) -> u32 {
+        self.tx_next.wrapping_sub(self.probes)
     }
 
     /// Sends posted since the last one that reports its completion.

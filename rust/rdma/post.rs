@@ -207,6 +207,25 @@ impl Link {
         Ok(())
     }
 
+    /// Posts a request that the peer's adapter acknowledges, and nobody there notices: an RDMA Write
+    /// of nothing, for which no key is looked at (InfiniBand specification, volume 1, C9-88).
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` without a place, else what the provider returns; the connection must be aborted
+    /// then.
+    pub(crate) fn probe(&mut self) -> Result {
+        let number = self.place(0, Memory::NONE, Tag::Control)?;
+        let mut wr = bindings::ib_rdma_wr::default();
+        wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
+        wr.wr.__bindgen_anon_1.wr_id = number;
+        wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
+        // SAFETY: One request, without memory.
+        unsafe { self.post_chain((&raw const wr).cast(), 1) }?;
+        self.probes = self.probes.wrapping_add(1);
+        Ok(())
+    }
+
     /// Posts requests that make condemned keys invalid, as far as there are places.
     ///
     /// # Errors

@@ -146,9 +146,7 @@ impl Locked<'_> {
             };
             self.stats.inc(stalled_on);
         }
-        if self.stream().options.user_timeout_ms > 0 {
-            self.watch_sends();
-        }
+        self.watch_sends();
     }
 
     /// Whether a message shall be made of what waits.
@@ -368,23 +366,34 @@ impl Locked<'_> {
         self.stream().watch.running = false;
         self.poll_queue();
         let user_timeout_ms = self.stream().options.user_timeout_ms.unsigned_abs();
-        // As for TCP, the user's limit is also one for a peer that leaves no room.
-        let unread = self.advertised_bytes() > 0;
-        let due = user_timeout_ms > 0 && (unread || self.data_is_due());
+        let waits = self.advertised_bytes() > 0 || self.data_is_due();
         let stream = self.stream();
         let Some(link) = &stream.link else { return };
         let held_up = link.sends_in_flight() == 0;
-        if stream.state == State::Dead || (held_up && !due) {
+        if stream.state == State::Dead || (held_up && !waits) {
             stream.watch.looks = 0;
             return;
         }
+        if held_up {
+            // The peer's program makes no room; but is the peer's machine still there?
+            self.probe();
+        }
+        let stream = self.stream();
+        let Some(link) = &stream.link else { return };
         let limit_ms = match (user_timeout_ms, held_up) {
-            (0, _) => UNANSWERED_MS,
+            (0, true) => u32::MAX,
+            (0, false) => UNANSWERED_MS,
+            // As for TCP, the user's limit is also one for a peer that leaves no room.
             (ms, true) => ms,
             // Shorter than this, one lost packet would be the end.
             (ms, false) => ms.max(LEAST_UNANSWERED_MS),
         };
-        let (oldest, watch) = (link.oldest_send(), &mut stream.watch);
+        let oldest = if held_up {
+            link.posted_messages()
+        } else {
+            link.oldest_send()
+        };
+        let watch = &mut stream.watch;
         if (watch.oldest, watch.held_up) != (oldest, held_up) {
             (watch.oldest, watch.held_up, watch.looks) = (oldest, held_up, 0);
         }
@@ -395,6 +404,17 @@ impl Locked<'_> {
             return self.fail(Event::Timeout, ETIMEDOUT);
         }
         self.watch_sends();
+    }
+
+    /// Asks for an acknowledgement of the peer's adapter, without using a receive of the peer.
+    fn probe(&mut self) {
+        let Some(link) = &mut self.stream().link else {
+            return;
+        };
+        match link.probe() {
+            Ok(()) => self.stats.inc(Counter::Probe),
+            Err(e) => self.post_failed(e),
+        }
     }
 
     /// Bytes that a program has sent and the peer's adapter does not have yet.

@@ -19,6 +19,21 @@ def moving(bench, port, size=ENDLESS):
     return server, client
 
 
+def stopped_reader(bench, port):
+    """A sender whose peer has stopped to read; returns its job."""
+    bench.stream(bench.b, "listen", port, 1, ENDLESS)
+    client = bench.stream(bench.a, "connect", port, 1, ENDLESS)
+    wait_for(lambda: "Established" in bench.b.check("cat /proc/net/sdp"), bench.limit(30), "no connection")
+    bench.b.check("killall -STOP selftest")
+    sent = [-1]
+
+    def stalls():
+        before, sent[0] = sent[0], bench.stats(bench.a)["tx_bytes"]
+        return before == sent[0]
+    wait_for(stalls, bench.limit(30), "data still leaves for a reader that has stopped")
+    return client
+
+
 def transfer_works(bench, port):
     """After a disturbance: a new connection must carry its data."""
     server = bench.stream(bench.b, "listen", port, 2, 100_000)
@@ -28,11 +43,15 @@ def transfer_works(bench, port):
 
 @test(breaks=True)
 def machine_vanishes(bench):
-    """The survivor's program gets an error; nothing waits for ever."""
+    """The survivor's programs get an error; nothing waits for ever: neither who waits
+    for an acknowledgement, nor who waits for a reader, with nothing in flight."""
+    stalled = stopped_reader(bench, 7316)
     _, client = moving(bench, 7301)
     bench.b.kill()
-    status = bench.finish(client, 240)
-    expect(status not in (0, None), f"the stream ended with {status} although the peer is gone")
+    for job in (client, stalled):
+        status = bench.finish(job, 240)
+        expect(status not in (0, None), f"the stream ended with {status} although the peer is gone")
+    expect(bench.stats(bench.a)["probe"] > 0, "nobody asked for the peer whose reader has stopped")
     bench.unload(bench.a)
     bench.load(bench.a)
 
