@@ -188,8 +188,8 @@ unsafe impl Send for CmId {}
 /// The parameters of a connect or accept.
 pub(crate) struct ConnParam<'a> {
     pub(crate) private: &'a [u8],
-    pub(crate) responder_resources: u8,
-    pub(crate) initiator_depth: u8,
+    /// RDMA Reads in flight, each way.
+    pub(crate) reads: u8,
 }
 
 /// How often a lost packet is sent again before the adapter gives the connection up: by us, and by
@@ -209,8 +209,8 @@ impl ConnParam<'_> {
         bindings::rdma_conn_param {
             private_data: self.private.as_ptr().cast(),
             private_data_len: self.private.len() as u8,
-            responder_resources: self.responder_resources,
-            initiator_depth: self.initiator_depth,
+            responder_resources: self.reads,
+            initiator_depth: self.reads,
             flow_control: 1,
             retry_count: RETRY_COUNT,
             rnr_retry_count: RNR_RETRY_COUNT,

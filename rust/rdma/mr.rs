@@ -27,6 +27,7 @@ use kernel::error::{
 use kernel::prelude::*;
 
 use super::dma::Direction;
+use super::post::READS;
 use crate::bindings;
 use crate::mm::pin::Pinned;
 use crate::net::errno::ENOBUFS;
@@ -276,7 +277,7 @@ impl Regions {
                     .min(bindings::ib_device_max_qp_init_rd_atom(device.cast())),
             )
         };
-        let able = able && pages >= LEAST_PAGES && reads > 0;
+        let able = able && pages >= LEAST_PAGES && reads >= READS as i32;
         Self {
             places: KVec::new(),
             spare: KVec::new(),

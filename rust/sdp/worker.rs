@@ -332,8 +332,7 @@ impl Worker<'_> {
         self.cm.offer = Some(hello);
         id.connect(&ConnParam {
             private: &hello.encode(),
-            responder_resources: READS as u8,
-            initiator_depth: READS as u8,
+            reads: reads_for(features),
         })
     }
 
@@ -416,8 +415,7 @@ impl Worker<'_> {
         self.sock.start_timer(HANDSHAKE_MS);
         id.accept(&ConnParam {
             private: &ack.encode(),
-            responder_resources: READS as u8,
-            initiator_depth: READS as u8,
+            reads: reads_for(features),
         })
     }
 
@@ -695,6 +693,15 @@ impl Locked<'_> {
         let reserve = core::mem::replace(&mut self.stream().reserve, 0);
         self.sk().rmem_uncharge(posted + reading + reserve);
         Some(link)
+    }
+}
+
+/// Reads in flight each way that such features need: who announces them can do so many.
+fn reads_for(features: Features) -> u8 {
+    if features.contains(Features::SOURCE) {
+        READS as u8
+    } else {
+        0
     }
 }
 
