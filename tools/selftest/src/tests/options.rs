@@ -185,7 +185,7 @@ fn keepalive(env: &Env) -> Outcome {
 
 fn ip_level(env: &Env) -> Outcome {
     if !env.local.is_ipv4() {
-        return crate::harness::skip("the address is not IPv4");
+        return skip("the address is not IPv4");
     }
     let sock = env.socket()?;
     for (option, value) in [(libc::IP_TOS, 0x10), (libc::IP_TTL, 33)] {
