@@ -21,6 +21,7 @@ mod reset;
 mod sharing;
 mod signals;
 mod stress;
+mod zabuse;
 mod zcopy;
 
 use crate::harness::Test;
@@ -46,6 +47,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         badinput::TESTS,
         random::TESTS,
         stress::TESTS,
+        zabuse::TESTS,
         zcopy::TESTS,
         attacks::TESTS,
         netns::TESTS,
