@@ -4,8 +4,11 @@
 Its victims are sockets of the same machine, whose counters it reads.
 """
 
+import time
+
 from vmlib import ktap
-from vmlib.bench import expect, test
+from vmlib.bench import expect, test, wait_for
+from vmtests.peer import lose_acknowledgements
 
 
 def attack(bench, group):
@@ -71,3 +74,17 @@ def adverts(bench):
 @test(machines=1)
 def vanished(bench):
     attack(bench, "vanish")
+
+
+@test(breaks=True, kinds=("stock",))
+def keys_stay_dead(bench):
+    """A peer whose adapter acknowledges nothing, so that the sender's does its registrations again."""
+    where = f"{bench.address(bench.a)}:7399"
+    victim = bench.a.spawn(f"exec hostile --victim {where}")
+    wait_for(lambda: "ready" in victim.output, bench.limit(20), "no victim")
+    lose_acknowledgements(bench.b)
+    time.sleep(0.5)
+    attack = bench.b.spawn(f"exec hostile --revive {where}")
+    status = bench.finish(attack, 60)
+    expect(status == 0, f"{attack.output}\nthe victim: {victim.output}\n{bench.stats(bench.a)}")
+    expect("sent 900000" in victim.output, victim.output)

@@ -11,15 +11,17 @@ mod cm;
 mod counters;
 mod fail;
 mod ffi;
+mod missing;
 mod peer;
 mod queue;
+mod revive;
 mod run;
 mod session;
 mod sock;
 
 use clap::Parser;
 use session::Ctx;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -44,12 +46,33 @@ struct Args {
     /// Only prints the attacks' names.
     #[arg(long)]
     list: bool,
+    /// Is the victim of `--revive` at this address.
+    #[arg(long, value_name = "ADDR:PORT")]
+    victim: Option<SocketAddrV4>,
+    /// Has the keys of another machine's victim come to life again.
+    #[arg(long, value_name = "ADDR:PORT")]
+    revive: Option<SocketAddrV4>,
     /// Only attacks with one of these in their name.
     patterns: Vec<String>,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    let limit = LIMIT * args.timeout_scale;
+    let between_two = match (args.victim, args.revive) {
+        (Some(addr), _) => Some(revive::victim(addr, limit)),
+        (None, Some(addr)) => Some(revive::attack(addr, limit)),
+        (None, None) => None,
+    };
+    if let Some(result) = between_two {
+        return match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                println!("{why}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let wanted = |name: &str| {
         args.patterns.is_empty() || args.patterns.iter().any(|p| name.contains(p.as_str()))
     };

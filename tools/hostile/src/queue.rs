@@ -222,6 +222,13 @@ impl Queue {
         self.post(at, bytes.len(), ffi::IBV_WR_SEND, 0, 0)
     }
 
+    /// As [`Queue::send`]; the message makes a key of the victim's invalid.
+    pub(crate) fn send_and_invalidate(&mut self, bytes: &[u8], key: u32) -> Result<()> {
+        let at = self.next_slot();
+        self.area.write(at, bytes);
+        self.post(at, bytes.len(), ffi::IBV_WR_SEND_WITH_INV, 0, key)
+    }
+
     /// Posts an RDMA Read or Write of `len` bytes. There must be room.
     pub(crate) fn rdma(&mut self, read: bool, addr: u64, rkey: u32, len: usize) -> Result<()> {
         self.rdma_at(read, addr, rkey, len).map(drop)
@@ -279,8 +286,12 @@ impl Queue {
             wr.num_sge = i32::from(len > 0);
             wr.opcode = opcode;
             wr.send_flags = ffi::IBV_SEND_SIGNALED | ffi::IBV_SEND_SOLICITED;
-            wr.wr.rdma.remote_addr = remote_addr;
-            wr.wr.rdma.rkey = rkey;
+            if opcode == ffi::IBV_WR_SEND_WITH_INV {
+                wr.__bindgen_anon_1.invalidate_rkey = rkey;
+            } else {
+                wr.wr.rdma.remote_addr = remote_addr;
+                wr.wr.rdma.rkey = rkey;
+            }
             let post = (*(*self.qp).context).ops.post_send;
             let post = post.ok_or_else(|| Fail::new("the provider has no post_send"))?;
             post(self.qp, &mut wr, &mut bad)

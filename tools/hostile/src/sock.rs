@@ -225,6 +225,13 @@ impl Sock {
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
+    /// One call of recv() to an address.
+    pub(crate) fn recv_at(&self, addr: usize, len: usize) -> io::Result<usize> {
+        // SAFETY: the kernel checks the address; what is there is nobody's.
+        let n = unsafe { libc::recv(self.fd(), addr as *mut libc::c_void, len, 0) };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+
     /// Receives exactly so many bytes.
     pub(crate) fn recv(&self, len: usize) -> Result<Vec<u8>> {
         let mut out = vec![0; len];

@@ -6,6 +6,7 @@ use super::{counter, Attack};
 use crate::counters::{moves, Moves};
 use crate::fail::{expect, Fail, Result, Step};
 use crate::ffi;
+use crate::missing::Missing;
 use crate::peer::Peer;
 use crate::session::{pattern, Ctx, Session, Start};
 use crate::sock::Sock;
@@ -14,6 +15,7 @@ use proto_host::proto::hello::Features;
 use proto_host::proto::message::Body;
 use proto_host::proto::violation::Violation;
 use std::thread;
+use std::time::Duration;
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
@@ -47,6 +49,10 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "adverts.read_afterwards",
         run: read_afterwards,
+    },
+    Attack {
+        name: "adverts.payload_behind",
+        run: payload_behind,
     },
 ];
 
@@ -262,4 +268,35 @@ fn read_afterwards(ctx: &Ctx) -> Result<()> {
         || format!("the victim's adapter answered with status {status:?}"),
     )?;
     session.expect_some_death(&[libc::ECONNRESET], &["reset_by_peer"])
+}
+
+/// What comes behind an advert that is not read yet fills the receive buffer like
+/// any other bytes: here the reader sleeps for a page of its own.
+fn payload_behind(ctx: &Ctx) -> Result<()> {
+    const MOST: usize = 2 << 20;
+    let mut session = open(ctx)?;
+    let mut pages = Missing::new(256 << 10)?;
+    let (addr, len) = (pages.addr(), pages.len());
+    let (victim, peer): (&Sock, &mut Peer) = (&session.victim, &mut session.peer);
+    let bytes = pattern(15, 4000);
+    let taken = thread::scope(|scope| {
+        scope.spawn(move || victim.recv_at(addr, len));
+        thread::sleep(Duration::from_millis(200));
+        let advert = Body::SrcAvail {
+            len: len as u32,
+            rkey: 1,
+            addr: 0,
+        };
+        peer.send(advert, &[])?;
+        let mut taken = 0;
+        while taken <= 2 * MOST && peer.until_credits(Body::Data, bytes.len())? {
+            peer.send(Body::Data, &bytes)?;
+            taken += bytes.len();
+        }
+        pages.come();
+        Ok::<_, Fail>(taken)
+    })?;
+    expect(taken <= MOST, || {
+        format!("{taken} bytes were taken that nobody reads")
+    })
 }
