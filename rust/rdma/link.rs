@@ -109,18 +109,12 @@ pub(crate) enum Tag {
     DirectRead(u32),
 }
 
-/// The memory of a request.
-pub(super) enum Memory {
-    Payload([Option<Mapped<Outgoing>>; MAX_FRAGS]),
-    Read(Receive),
-}
+/// The payload of a message that is in the send queue.
+type Frags = [Option<Mapped<Outgoing>>; MAX_FRAGS];
 
-impl Memory {
-    pub(super) const NONE: Self = Self::Payload([const { None }; MAX_FRAGS]);
-}
-
+/// A place of the send queue. Apart from its payload, so that the tables of both are small.
+#[derive(Copy, Clone)]
 pub(super) struct TxSlot {
-    pub(super) memory: Memory,
     pub(super) payload: u32,
     pub(super) tag: Tag,
 }
@@ -128,11 +122,16 @@ pub(super) struct TxSlot {
 impl TxSlot {
     const fn new() -> Self {
         Self {
-            memory: Memory::NONE,
             payload: 0,
             tag: Tag::Control,
         }
     }
+}
+
+/// The memory of a Read in flight.
+pub(super) struct Reading {
+    pub(super) number: u32,
+    pub(super) memory: Receive,
 }
 
 /// What a message does besides.
@@ -195,6 +194,8 @@ pub(crate) struct Link {
     pub(super) domain: Domain,
     headers: Headers,
     pub(super) tx: KVec<TxSlot>,
+    frags: KVec<Frags>,
+    pub(super) reading: KVec<Reading>,
     rx: KVec<Option<Receive>>,
     pub(super) lkey: u32,
     pub(super) device: *mut bindings::ib_device,
@@ -293,8 +294,10 @@ impl Link {
         // SAFETY: The id, which outlives the link, holds the device.
         let headers = unsafe { Headers::new(device) }?;
         let mut tx = KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?;
+        let mut frags = KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?;
         for _ in 0..SLOTS {
             tx.push(TxSlot::new(), GFP_KERNEL)?;
+            frags.push([const { None }; MAX_FRAGS], GFP_KERNEL)?;
         }
         let mut rx = KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?;
         for _ in 0..SLOTS {
@@ -308,6 +311,8 @@ impl Link {
             domain,
             headers,
             tx,
+            frags,
+            reading: KVec::new(),
             rx,
             lkey,
             device,
@@ -413,7 +418,7 @@ impl Link {
             payload += mapped.len();
             *place = Some(mapped);
         }
-        slot.memory = Memory::Payload(mapped_frags);
+        *self.frags.get_mut(index as usize).ok_or(ENOBUFS)? = mapped_frags;
         slot.payload = payload;
         slot.tag = tag;
 
@@ -550,13 +555,12 @@ impl Link {
         if self.sends_in_flight() == 0 || !finished {
             return None;
         }
-        let slot = self.tx.get_mut((number % SLOTS) as usize)?;
-        let read = match core::mem::replace(&mut slot.memory, Memory::NONE) {
-            Memory::Payload(frags) => {
-                drop(frags);
-                None
-            }
-            Memory::Read(memory) => Some(memory),
+        let index = (number % SLOTS) as usize;
+        let slot = *self.tx.get(index)?;
+        *self.frags.get_mut(index)? = [const { None }; MAX_FRAGS];
+        let read = match self.reading.iter().position(|r| r.number == number) {
+            Some(at) => self.reading.remove(at).ok().map(|r| r.memory),
+            None => None,
         };
         if matches!(slot.tag, Tag::Read | Tag::DirectRead(_)) {
             self.reads -= 1;

@@ -3,12 +3,13 @@
 //! The requests of the send queue that are not messages: registrations, Reads, invalidations; and
 //! the regions of a link.
 
+use kernel::alloc::Flags;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
 use super::link::{
     Link,
-    Memory,
+    Reading,
     Tag,
     With,
     MAX_FRAGS,
@@ -105,11 +106,7 @@ impl Link {
 
     /// Bytes of the memory of Reads in flight.
     pub(crate) fn reading_bytes(&self) -> u32 {
-        let bytes = |memory: &Memory| match memory {
-            Memory::Read(memory) => memory.len(),
-            Memory::Payload(_) => 0,
-        };
-        self.tx.iter().map(|slot| bytes(&slot.memory)).sum()
+        self.reading.iter().map(|r| r.memory.len()).sum()
     }
 
     /// Places in the send queue that a registration takes.
@@ -139,7 +136,7 @@ impl Link {
         next: *mut bindings::ib_send_wr,
     ) -> Result<*mut bindings::ib_send_wr> {
         let places = self.registration_places();
-        let number = self.place(places - 1, Memory::NONE, Tag::Registration)?;
+        let number = self.place(places - 1, Tag::Registration)?;
         let (mr, purpose) = self.regions.mr(id).ok_or(ENOBUFS)?;
         let (key, former_key) = (mr.key(purpose), mr.former_key());
         let request = &mut requests.request;
@@ -153,7 +150,7 @@ impl Link {
         if self.regions.repeats() {
             // One that makes a key invalid waits until all before it is finished. The former key of
             // a free MR is invalid already.
-            let number = self.place(0, Memory::NONE, Tag::Registration)?;
+            let number = self.place(0, Tag::Registration)?;
             let barrier = &mut requests.barrier;
             barrier.opcode = bindings::ib_wr_opcode_IB_WR_LOCAL_INV;
             barrier.ex.invalidate_rkey = former_key;
@@ -167,7 +164,7 @@ impl Link {
 
     /// The request that makes it invalid, behind the next `skip` places.
     fn invalidation(&mut self, skip: u32, id: RegionId) -> Result<bindings::ib_send_wr> {
-        let number = self.place(skip, Memory::NONE, Tag::Invalidation(id))?;
+        let number = self.place(skip, Tag::Invalidation(id))?;
         let (mr, purpose) = self.regions.mr(id).ok_or(ENOBUFS)?;
         let mut wr = bindings::ib_send_wr {
             opcode: bindings::ib_wr_opcode_IB_WR_LOCAL_INV,
@@ -180,13 +177,12 @@ impl Link {
     }
 
     /// Takes the place behind the next `skip` ones; returns the number for the request.
-    fn place(&mut self, skip: u32, memory: Memory, tag: Tag) -> Result<u64> {
+    fn place(&mut self, skip: u32, tag: Tag) -> Result<u64> {
         if self.send_room() <= skip {
             return Err(ENOBUFS);
         }
         let number = self.tx_next.wrapping_add(skip);
         let slot = self.tx.get_mut((number % SLOTS) as usize).ok_or(ENOBUFS)?;
-        slot.memory = memory;
         slot.payload = 0;
         slot.tag = tag;
         Ok(SEND_FLAG | u64::from(number))
@@ -215,7 +211,7 @@ impl Link {
     /// `ENOBUFS` without a place, else what the provider returns; the connection must be aborted
     /// then.
     pub(crate) fn probe(&mut self) -> Result {
-        let number = self.place(0, Memory::NONE, Tag::Control)?;
+        let number = self.place(0, Tag::Control)?;
         let mut wr = bindings::ib_rdma_wr::default();
         wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
         wr.wr.__bindgen_anon_1.wr_id = number;
@@ -249,8 +245,17 @@ impl Link {
         self.regions.died(id);
     }
 
+    /// Makes sure that [`Link::read`] can keep the memory of a Read.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn reserve_reading(&mut self, flags: Flags) -> Result {
+        Ok(self.reading.reserve(1, flags)?)
+    }
+
     /// Posts an RDMA Read into `memory`, which has room for it. The caller has seen to it that there
-    /// is a place.
+    /// is a place, and has called [`Link::reserve_reading`].
     ///
     /// # Errors
     ///
@@ -270,7 +275,13 @@ impl Link {
         if left > 0 {
             return Err(ENOBUFS);
         }
-        let number = self.place(0, Memory::Read(memory), Tag::Read)?;
+        self.reading
+            .push_within_capacity(Reading {
+                number: self.tx_next,
+                memory,
+            })
+            .map_err(|_| ENOBUFS)?;
+        let number = self.place(0, Tag::Read)?;
         let mut wr = read_request(read, &mut sge[..], count);
         wr.wr.__bindgen_anon_1.wr_id = number;
         wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
@@ -297,7 +308,7 @@ impl Link {
         if self.send_room() < self.direct_places() {
             return Err(ENOBUFS);
         }
-        let number = self.place(before, Memory::NONE, Tag::DirectRead(read.len))?;
+        let number = self.place(before, Tag::DirectRead(read.len))?;
         let mut wr = read_request(read, &mut sge, 1);
         let mut invalidation = self.invalidation(before + 1, id)?;
         // The key must not die before the bytes are there.

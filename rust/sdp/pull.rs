@@ -201,10 +201,12 @@ impl Locked<'_> {
             .rx
             .reserve(places, flags)
             .map_err(|_| ENOBUFS)?;
-        let Some(zcopy) = &mut self.stream().zcopy else {
+        let stream = self.stream();
+        let (Some(zcopy), Some(link)) = (&mut stream.zcopy, &mut stream.link) else {
             return Err(ENOBUFS);
         };
         zcopy.hold.reserve(flags).map_err(|_| ENOBUFS)?;
+        link.reserve_reading(flags).map_err(|_| ENOBUFS)?;
         let memory = self.read_memory(size, gfp)?;
         let charge = memory.len();
         let stream = self.stream();
