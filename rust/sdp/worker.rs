@@ -696,12 +696,13 @@ impl Locked<'_> {
     }
 }
 
-/// Reads in flight each way that such features need: who announces them can do so many.
+/// Reads in flight each way that such features need: who announces them can do so many. One without
+/// such features: soft-RoCE tells of a Read that is refused, but not of one beyond their number.
 fn reads_for(features: Features) -> u8 {
     if features.contains(Features::SOURCE) {
         READS as u8
     } else {
-        0
+        1
     }
 }
 
