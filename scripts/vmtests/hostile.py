@@ -87,6 +87,7 @@ def keys_stay_dead(bench):
     attack = bench.b.spawn(f"exec hostile --revive {where}")
     status = bench.finish(attack, 60)
     expect(status == 0, f"{attack.output}\nthe victim: {victim.output}\n{bench.stats(bench.a)}")
+    expect(bench.stats(bench.a)["advert_posted"] > 0, "the victim has advertised nothing: no attack")
     # Either it has waited with its registration, or its keys have stayed dead.
     expect("no advert" in attack.output or "sent 900000" in victim.output,
            f"{attack.output}\nthe victim: {victim.output}")

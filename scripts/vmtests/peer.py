@@ -171,3 +171,5 @@ def acknowledgements_lost(bench):
     lose_acknowledgements(bench.b, 0)
     bench.succeed(client, 200)
     bench.succeed(server, 60)
+    retries = int(bench.a.check("cat /sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err"))
+    expect(retries > 0, "nothing was sent again: the test tried nothing")
