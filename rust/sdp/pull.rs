@@ -100,7 +100,9 @@ impl Locked<'_> {
 
     /// Bytes to read now: a power of two, at least a page.
     fn pull_due(&mut self) -> Option<u32> {
-        if self.stream().state == State::Dead || !self.stream().state.is_connected() {
+        let stream = self.stream();
+        // Nearly always: before anything is counted.
+        if stream.zcopy.as_ref()?.hold.untaken() == 0 || !stream.state.is_connected() {
             return None;
         }
         let room = self.pull_room();
