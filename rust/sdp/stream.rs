@@ -74,10 +74,10 @@ pub(crate) struct RecvSize {
 
 /// A partial message that the program holds back, by TCP_CORK or MSG_MORE.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum HeldBack {
     Nothing,
     /// The timer runs.
-    Back,
+    Timed,
     /// It is due although the program holds it.
     TooLong,
 }
@@ -113,7 +113,7 @@ pub(crate) struct Stream {
     pub(crate) tx: FragQueue,
     /// The last send had MSG_MORE.
     pub(crate) more: bool,
-    pub(crate) hold: Hold,
+    pub(crate) held_back: HeldBack,
     /// A send waits for memory, and goes on when it has some.
     pub(crate) sender_waits: bool,
     /// The next message waits for credits or for a place in the send queue.
@@ -197,7 +197,7 @@ impl Stream {
             advert_waits: false,
             tx: FragQueue::new(),
             more: false,
-            hold: Hold::Nothing,
+            held_back: HeldBack::Nothing,
             sender_waits: false,
             stalled: false,
             peer_bytes: 0,

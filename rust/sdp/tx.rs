@@ -9,7 +9,7 @@ use super::sock::{
     WATCH_MS, //
 };
 use super::stream::{
-    Hold,
+    HeldBack,
     LARGE_BYTES, //
 };
 use crate::mm::frag::Frag;
@@ -120,17 +120,17 @@ impl Locked<'_> {
     fn limit_hold(&mut self) {
         let stream = self.stream();
         if stream.tx.is_empty() {
-            stream.hold = Hold::Nothing;
-        } else if stream.hold == Hold::Nothing && (stream.options.cork || stream.more) {
-            stream.hold = Hold::Back;
+            stream.held_back = HeldBack::Nothing;
+        } else if stream.held_back == HeldBack::Nothing && (stream.options.cork || stream.more) {
+            stream.held_back = HeldBack::Timed;
             self.sock().start_timer(HOLD_MS);
         }
     }
 
     /// The time of [`Locked::limit_hold`] has come.
     pub(crate) fn end_hold(&mut self) {
-        if self.stream().hold == Hold::Back {
-            self.stream().hold = Hold::TooLong;
+        if self.stream().held_back == HeldBack::Timed {
+            self.stream().held_back = HeldBack::TooLong;
             self.flush();
             self.settle();
         }
@@ -157,7 +157,7 @@ impl Locked<'_> {
         let in_flight = stream.link.as_ref().map_or(0, |l| l.sends_in_flight());
         // What follows cannot join what waits.
         let last = stream.pending.disconn || stream.advert_waits;
-        let held = may_grow && stream.hold != Hold::TooLong && !last;
+        let held = may_grow && stream.held_back != HeldBack::TooLong && !last;
         let waits = stream.sender_waits && in_flight > 0 && !last;
         push_now(Tail {
             waiting_bytes: stream.tx.bytes(),
