@@ -19,6 +19,7 @@ pub(crate) mod pull;
 pub(crate) mod recv;
 pub(crate) mod rx;
 pub(crate) mod send;
+pub(crate) mod setup;
 pub(crate) mod sock;
 pub(crate) mod stream;
 pub(crate) mod turn;

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a connection comes to be: the part of the socket's worker that asks the CM for one, or answers
+//! a request, creates the queues and exchanges the greetings.
+
+use core::ptr::NonNull;
+
+use kernel::prelude::*;
+use kernel::sync::aref::AlwaysRefCounted;
+
+use super::sock::Locked;
+use super::stream::SMALL_BYTES;
+use super::worker::Worker;
+use super::zcopy::{
+    self,
+    ADVERTS, //
+};
+use super::{
+    accept,
+    local, //
+};
+use crate::bindings;
+use crate::net::addr::Addr;
+use crate::net::errno::{
+    EADDRINUSE,
+    EADDRNOTAVAIL,
+    ECONNABORTED,
+    ECONNREFUSED,
+    ECONNRESET,
+    EHOSTUNREACH,
+    ENETUNREACH,
+    ENOBUFS,
+    EPROTO, //
+};
+use crate::observe::stats::Counter;
+use crate::proto::hello::{
+    Features,
+    Hello,
+    HelloAck,
+    Refusal,
+    BUFS_MIN,
+    HELLO_ACK_ROOM, //
+};
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::cm::{
+    self,
+    CmId,
+    ConnParam, //
+};
+use crate::rdma::link::Link;
+use crate::rdma::post::READS;
+
+/// How long an address or a route may take to be found.
+const RESOLVE_MS: u32 = 2000;
+/// How long a peer may take to finish the set-up that it has started.
+const HANDSHAKE_MS: u32 = 5000;
+/// Adverts of the peer, of each kind, that a connection holds at a time.
+const MAX_ADVERTS: u8 = ADVERTS as u8;
+
+impl Worker<'_> {
+    // Connections that start here.
+
+    pub(super) fn start_connect(&mut self) -> Result {
+        let (from, to, cm_port) = {
+            let mut locked = self.sock.lock();
+            let stream = locked.stream();
+            if stream.state != State::Resolving {
+                return Ok(());
+            }
+            // A port that the program chose, or shares, may become a listener's too.
+            let sk = self.sock.sk();
+            let shared = sk.reuse() || sk.reuseport();
+            let own = !shared && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK);
+            let cm_port = if own { sk.num() } else { 0 };
+            (stream.local, stream.peer, cm_port)
+        };
+        let net = self.sock.sk().net();
+        // SAFETY: The id holds a reference on the socket, taken below, until `teardown`.
+        let id = unsafe { CmId::new(net, NonNull::from(self.sock)) }?;
+        self.sock.inc_ref();
+        let id = self.cm.id.insert(id);
+        self.sock.lock().stream().cm_port = cm_port != 0;
+        if !to.is_loopback() {
+            let from = match (from.is_any(), to.is_v4()) {
+                (true, true) => Addr::v4([0; 4], 0),
+                _ => from,
+            };
+            return resolve(id, from.with_port(cm_port), !to.is_v4(), to);
+        }
+        let via = local::transport_addr(net)?;
+        let from = if from.is_any() {
+            to.with_port(self.sock.sk().num())
+        } else {
+            from
+        };
+        let nonce = local::announce(net, from, to)?;
+        {
+            let mut locked = self.sock.lock();
+            locked.stream().nonce = nonce;
+            locked.stream().local = from;
+            self.sock.sk().set_local(&from);
+        }
+        resolve(id, via.with_port(cm_port), false, via.with_port(to.port))
+    }
+
+    pub(super) fn addr_resolved(&mut self) -> Result {
+        let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
+        {
+            let (local, _) = id.addrs();
+            let mut locked = self.sock.lock();
+            if locked.stream().nonce == 0 {
+                let local = local.with_port(self.sock.sk().num());
+                locked.stream().local = local;
+                self.sock.sk().set_local(&local);
+            }
+        }
+        id.resolve_route(RESOLVE_MS)
+    }
+
+    pub(super) fn route_resolved(&mut self) -> Result {
+        let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
+        id.set_ack_timeout()?;
+        // SAFETY: `teardown` drops the link before the id, and gives the connection's reference on
+        // the socket back after both.
+        let link = unsafe { Link::new(id, self.sock) }?;
+        let features = able(&link);
+        let hello = {
+            let mut locked = self.sock.lock();
+            if locked.stream().state != State::Resolving {
+                drop(locked);
+                return Err(ECONNABORTED);
+            }
+            locked.reserve_receives(SMALL_BYTES)?;
+            let bufs = locked.open_link(link)?;
+            locked.transition(Event::AddressResolved);
+            Hello {
+                features,
+                max_adverts: MAX_ADVERTS,
+                bufs,
+                rcv_size: SMALL_BYTES,
+                ipv6: !locked.stream().peer.is_v4(),
+                src_port: self.sock.sk().num(),
+                nonce: locked.stream().nonce,
+            }
+        };
+        self.cm.offer = Some(hello);
+        id.connect(&ConnParam {
+            private: &hello.encode(),
+            reads: reads_for(features),
+        })
+    }
+
+    pub(super) fn connected(&mut self, event: &cm::Event) -> Result {
+        let offer = self.cm.offer.ok_or(ECONNABORTED)?;
+        let mut room = [0; HELLO_ACK_ROOM];
+        for (to, from) in room.iter_mut().zip(event.private()) {
+            *to = *from;
+        }
+        let ack = HelloAck::decode(&room)
+            .and_then(|ack| ack.check_against(&offer).map(|()| ack))
+            .map_err(|why| {
+                self.sock.stats.violation(why);
+                self.sock.stats.inc(Counter::AbortedViolation);
+                EPROTO
+            })?;
+        let mut locked = self.sock.lock();
+        if locked.stream().state != State::HelloSent {
+            return Err(ECONNABORTED);
+        }
+        let stream = locked.stream();
+        stream.credits.set_peer_limit(ack.bufs);
+        stream.peer_bytes = ack.rcv_size;
+        locked.agree(ack.features, ack.max_adverts)?;
+        locked.transition(Event::ConnectAccepted);
+        self.sock.stats.inc(Counter::ConnectDone);
+        locked.process();
+        self.sock.sk().wake_all();
+        Ok(())
+    }
+
+    /// Gives back what there is first: the core makes the socket usable again when it wakes.
+    pub(super) fn connect_failed(&mut self, why: Error) {
+        self.sock.stats.inc(Counter::ConnectFailed);
+        self.give_back();
+        let mut locked = self.sock.lock();
+        self.sock.sk().set_err(why);
+        self.sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
+        if locked.stream().state != State::Dead {
+            locked.transition(Event::ConnectRefused);
+        }
+        self.finish(locked);
+    }
+
+    // Connections that a peer started.
+
+    pub(super) fn answer(&mut self) -> Result {
+        let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
+        let offer = self.cm.offer.ok_or(ECONNABORTED)?;
+        id.set_ack_timeout()?;
+        // SAFETY: As in `route_resolved`.
+        let link = unsafe { Link::new(id, self.sock) }?;
+        let features = offer.features.intersection(able(&link));
+        let parent = self
+            .sock
+            .lock()
+            .stream()
+            .parent
+            .clone()
+            .ok_or(ECONNABORTED)?;
+        let options = parent.lock().stream().options;
+        let ack = {
+            let mut locked = self.sock.lock();
+            if locked.stream().state != State::HelloReceived {
+                drop(locked);
+                return Err(ECONNABORTED);
+            }
+            locked.reserve_receives(SMALL_BYTES)?;
+            locked.stream().options = options;
+            locked.stream().credits.set_peer_limit(offer.bufs);
+            locked.agree(features, offer.max_adverts)?;
+            let bufs = locked.open_link(link)?;
+            HelloAck {
+                features,
+                max_adverts: MAX_ADVERTS,
+                bufs,
+                rcv_size: SMALL_BYTES,
+            }
+        };
+        self.sock.start_timer(HANDSHAKE_MS);
+        id.accept(&ConnParam {
+            private: &ack.encode(),
+            reads: reads_for(features),
+        })
+    }
+
+    pub(super) fn refuse(&mut self, why: Error) {
+        self.sock.stats.inc(Counter::RefusedNoMemory);
+        if let Some(id) = &self.cm.id {
+            id.reject(&Refusal::NoMemory.encode());
+        }
+        self.sock.lock().fail(Event::Abort, why);
+        self.teardown();
+    }
+
+    /// A child is established: into the listener's queue with it.
+    pub(super) fn child_is_up(&mut self) {
+        let Some(child) = self.cm.child.take() else {
+            return;
+        };
+        let parent = {
+            let mut locked = self.sock.lock();
+            if !locked.stream().state.is_connected() {
+                // The teardown is under way, and gives the place in the backlog back.
+                self.cm.child = Some(child);
+                return;
+            }
+            locked.stream().parent.take()
+        };
+        self.sock.stop_timer();
+        let Some(parent) = parent else { return };
+        if let Err(e) = accept::push(&parent, child.clone()) {
+            child.abandon(e);
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Takes the queues into use; returns the receives to announce.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` without memory for the receives that the protocol demands.
+    fn open_link(&mut self, link: Link) -> Result<u16> {
+        self.stream().link = Some(link);
+        self.stream().torn_down = false;
+        self.refill();
+        self.arm();
+        match self.stream().credits.announce() {
+            bufs if bufs < BUFS_MIN => Err(ENOBUFS),
+            bufs => Ok(bufs),
+        }
+    }
+}
+
+/// Reads in flight each way that such features need: who announces them can do so many. One without
+/// such features: soft-RoCE tells of a Read that is refused, but not of one beyond their number.
+fn reads_for(features: Features) -> u8 {
+    if features.contains(Features::SOURCE) {
+        READS as u8
+    } else {
+        1
+    }
+}
+
+/// What the adapter makes possible.
+fn able(link: &Link) -> Features {
+    if link.can_advertise() {
+        zcopy::FEATURES
+    } else {
+        Features::NONE
+    }
+}
+
+/// Resolves `to` from the port of `from`, or from any port of the CM's if another user of the CM has
+/// that one: the peer reads ours in the Hello.
+fn resolve(id: &CmId, from: Addr, v6: bool, to: Addr) -> Result {
+    let to = to.to_storage(false);
+    let start = |from: Addr| id.resolve_addr(&from.to_storage(v6), &to, RESOLVE_MS);
+    match start(from) {
+        Err(e) if from.port != 0 && (e == EADDRINUSE || e == EADDRNOTAVAIL) => {
+            start(from.with_port(0))
+        }
+        result => result,
+    }
+}
+
+/// The errno of an address or route that was not found.
+pub(super) fn unreachable_errno(status: i32) -> Error {
+    if status >= 0 {
+        return ENETUNREACH;
+    }
+    match Error::from_errno(status) {
+        // Nobody answered the neighbour's discovery.
+        e if e == ETIMEDOUT => EHOSTUNREACH,
+        e => e,
+    }
+}
+
+/// The errno of a rejection.
+pub(super) fn rejected_errno(event: &cm::Event) -> Error {
+    const STALE_CONN: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN as i32;
+    const TIMEOUT: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT as i32;
+    if let Some(refusal) = Refusal::decode(event.private()) {
+        pr_debug!("refused by the peer: {}\n", refusal.name());
+        return ECONNREFUSED;
+    }
+    match event.status {
+        STALE_CONN => ECONNRESET,
+        TIMEOUT => ETIMEDOUT,
+        // iWARP reports an errno.
+        status if status < 0 => Error::from_errno(status),
+        _ => ECONNREFUSED,
+    }
+}
