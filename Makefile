@@ -24,6 +24,9 @@ kunit: ## only the module's KUnit suites, on the debug kernel
 vmtest: ## only the tests in machines, on the stock kernel
 	@scripts/vmtest stock
 
+abuse: ## 100,000 sends of memory that threads do everything to; takes long
+	@scripts/vmtest stock --one --scale 50 azabuse/small_pages_at_random azabuse/huge_pages_at_random
+
 bench: ## rates, latencies, counters and memory, side by side in one run
 	@scripts/bench
 
@@ -48,4 +51,4 @@ clean: ## remove what was built in the checkout
 distclean: clean ## clean, and remove the cache folder (root, kernels, builds, logs)
 	@scripts/distclean
 
-.PHONY: help demo test check kunit vmtest bench modules install modules_install rust-project.json clean distclean
+.PHONY: help demo test check kunit vmtest abuse bench modules install modules_install rust-project.json clean distclean

@@ -28,11 +28,15 @@ mod raw {
     /// Types that cross between the kernel crate and us.
     pub(crate) use kernel::bindings::{
         file,
+        folio,
         iov_iter,
         lock_class_key,
+        mm_struct,
         module,
         page,
         seq_file,
+        spinlock_t,
+        vm_area_struct,
         wait_queue_entry,
         work_struct, //
     };

@@ -27,6 +27,7 @@ pub(crate) fn start() -> Result {
 /// Undoes [`start`]. No socket is left: each holds the module.
 pub(crate) fn stop() {
     family::unregister();
+    crate::mm::watch::stop();
     work::stop();
     netns::unregister();
 }

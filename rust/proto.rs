@@ -19,7 +19,7 @@
 //! - [`source`], [`sink`]: memory of a sender that its peer reads, both sides.
 //! - [`pull`]: when to read such memory though no reader asks.
 //! - [`write`](mod@write), [`buffer`]: memory of a reader that its peer writes
-//!   to, both sides.
+//!   to, both sides; [`offer`]: whether a reader shall advertise it.
 //! - [`choice`]: by copy or without, with [`split`] for what is not aligned and
 //!   [`fallback`] for programs that touch what is being sent.
 //! - [`violation`]: every way in which a peer may break the protocol.
@@ -45,6 +45,8 @@ pub mod fallback;
 pub mod hello;
 #[path = "proto/message.rs"]
 pub mod message;
+#[path = "proto/offer.rs"]
+pub mod offer;
 #[path = "proto/policy.rs"]
 pub mod policy;
 #[path = "proto/pull.rs"]

@@ -6,25 +6,32 @@
 
 pub(crate) mod accept;
 pub(crate) mod advert;
+mod ahead;
 pub(crate) mod bind;
 pub(crate) mod close;
 pub(crate) mod connect;
 pub(crate) mod direct;
+mod early;
 pub(crate) mod hold;
+mod later;
 pub(crate) mod listen;
 pub(crate) mod local;
+mod offer;
 pub(crate) mod options;
+mod path;
 pub(crate) mod poll;
 pub(crate) mod pull;
 pub(crate) mod recv;
 pub(crate) mod rx;
 pub(crate) mod send;
 pub(crate) mod setup;
+pub(crate) mod sink;
 pub(crate) mod sock;
 pub(crate) mod stream;
 pub(crate) mod turn;
 pub(crate) mod tx;
 pub(crate) mod worker;
+mod write;
 pub(crate) mod zcopy;
 
 /// Makes the tables usable.

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* What our own bindgen run reads; the allowlist says what it keeps. */
 
+#include <linux/capability.h>
+#include <linux/completion.h>
 #include <linux/in.h>
 #include <linux/in6.h>
 #include <linux/inetdevice.h>
 #include <linux/ipv6.h>
 #include <linux/mm.h>
+#include <linux/mmu_notifier.h>
 #include <linux/module.h>
 #include <linux/net.h>
 #include <linux/netdevice.h>
+#include <linux/pagemap.h>
 #include <linux/percpu.h>
 #include <linux/poll.h>
 #include <linux/proc_fs.h>
@@ -44,9 +48,19 @@ const gfp_t SDP_CONST_GFP_KERNEL = GFP_KERNEL;
 const gfp_t SDP_CONST___GFP_COMP = __GFP_COMP;
 const gfp_t SDP_CONST___GFP_NOWARN = __GFP_NOWARN;
 const gfp_t SDP_CONST___GFP_NORETRY = __GFP_NORETRY;
-const gfp_t SDP_CONST___GFP_ZERO = __GFP_ZERO;
 const unsigned int SDP_CONST_TASK_KILLABLE = TASK_KILLABLE;
 const long SDP_CONST_MAX_SCHEDULE_TIMEOUT = MAX_SCHEDULE_TIMEOUT;
+const unsigned int SDP_CONST_FOLL_SPLIT_PMD = FOLL_SPLIT_PMD;
+const unsigned int SDP_CONST_FOLL_LONGTERM = FOLL_LONGTERM;
+const unsigned int SDP_CONST_FOLL_WRITE = FOLL_WRITE;
+const int SDP_CONST_CAP_SYS_PTRACE = CAP_SYS_PTRACE;
+const unsigned int SDP_CONST_PF_KTHREAD = PF_KTHREAD;
+const unsigned int SDP_CONST_PF_MEMALLOC = PF_MEMALLOC;
+const unsigned long SDP_CONST_VM_SOFTDIRTY = VM_SOFTDIRTY;
+/* Areas whose pages are not simply a program's own. */
+const unsigned long SDP_CONST_VM_SPECIAL = VM_SHARED | VM_MAYSHARE | VM_PFNMAP |
+	VM_MIXEDMAP | VM_IO | VM_HUGETLB | VM_SHADOW_STACK | VM_DROPPABLE |
+	VM_UFFD_WP | VM_UFFD_MISSING | VM_UFFD_MINOR;
 const unsigned int SDP_CONST_EPOLLIN = (unsigned int)EPOLLIN;
 const unsigned int SDP_CONST_EPOLLPRI = (unsigned int)EPOLLPRI;
 const unsigned int SDP_CONST_EPOLLOUT = (unsigned int)EPOLLOUT;

@@ -4,3 +4,4 @@
 #include "net.c"
 #include "rdma.c"
 #include "mem.c"
+#include "pgtable.c"

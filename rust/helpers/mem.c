@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Inline functions and macros for pages, per-CPU data and work items. No logic. */
 
+#include <linux/completion.h>
 #include <linux/gfp.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
@@ -16,6 +17,12 @@ struct page *sdp_helper_alloc_pages(gfp_t gfp, unsigned int order);
 struct page *sdp_helper_alloc_pages(gfp_t gfp, unsigned int order)
 {
 	return alloc_pages(gfp, order);
+}
+
+void sdp_helper_init_completion(struct completion *done);
+void sdp_helper_init_completion(struct completion *done)
+{
+	init_completion(done);
 }
 
 void sdp_helper_put_page(struct page *page);
@@ -93,12 +100,6 @@ void sdp_helper_percpu_counter_destroy(struct percpu_counter *fbc)
 	percpu_counter_destroy(fbc);
 }
 
-s64 sdp_helper_percpu_counter_sum(struct percpu_counter *fbc);
-s64 sdp_helper_percpu_counter_sum(struct percpu_counter *fbc)
-{
-	return percpu_counter_sum_positive(fbc);
-}
-
 void sdp_helper_init_work(struct work_struct *work, work_func_t func,
 			  const char *name, struct lock_class_key *key);
 void sdp_helper_init_work(struct work_struct *work, work_func_t func,
@@ -170,12 +171,6 @@ void sdp_helper_rcu_read_unlock(void);
 void sdp_helper_rcu_read_unlock(void)
 {
 	rcu_read_unlock();
-}
-
-void sdp_helper_rcu_barrier(void);
-void sdp_helper_rcu_barrier(void)
-{
-	rcu_barrier();
 }
 
 unsigned long sdp_helper_msecs_to_jiffies(unsigned int ms);

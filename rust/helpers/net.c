@@ -56,18 +56,6 @@ bool sdp_helper_sock_owned_by_user(struct sock *sk)
 	return sock_owned_by_user(sk);
 }
 
-void sdp_helper_local_bh_disable(void);
-void sdp_helper_local_bh_disable(void)
-{
-	local_bh_disable();
-}
-
-void sdp_helper_local_bh_enable(void);
-void sdp_helper_local_bh_enable(void)
-{
-	local_bh_enable();
-}
-
 void sdp_helper_sock_lock_init(struct sock *sk, const char *sname,
 			       struct lock_class_key *skey, const char *name,
 			       struct lock_class_key *key);
@@ -94,12 +82,6 @@ void sdp_helper_sock_orphan(struct sock *sk);
 void sdp_helper_sock_orphan(struct sock *sk)
 {
 	sock_orphan(sk);
-}
-
-void sdp_helper_sock_graft(struct sock *sk, struct socket *parent);
-void sdp_helper_sock_graft(struct sock *sk, struct socket *parent)
-{
-	sock_graft(sk, parent);
 }
 
 bool sdp_helper_sock_flag(const struct sock *sk, enum sock_flags flag);
@@ -175,12 +157,6 @@ void sdp_helper_sk_set_bit(int nr, struct sock *sk)
 	sk_set_bit(nr, sk);
 }
 
-void sdp_helper_sk_clear_bit(int nr, struct sock *sk);
-void sdp_helper_sk_clear_bit(int nr, struct sock *sk)
-{
-	sk_clear_bit(nr, sk);
-}
-
 void sdp_helper_sk_wake_async(const struct sock *sk, int how, int band);
 void sdp_helper_sk_wake_async(const struct sock *sk, int how, int band)
 {
@@ -203,6 +179,13 @@ wait_queue_head_t *sdp_helper_sk_sleep(struct sock *sk);
 wait_queue_head_t *sdp_helper_sk_sleep(struct sock *sk)
 {
 	return sk_sleep(sk);
+}
+
+bool sdp_helper_waitqueue_active(wait_queue_head_t *queue);
+bool sdp_helper_waitqueue_active(wait_queue_head_t *queue)
+{
+	/* The caller needs no barrier, or has one. */
+	return waitqueue_active(queue);
 }
 
 void sdp_helper_init_wait_woken(struct wait_queue_entry *wait);
@@ -257,12 +240,6 @@ void sdp_helper_sk_mem_uncharge(struct sock *sk, int size)
 	sk_mem_uncharge(sk, size);
 }
 
-void sdp_helper_sk_mem_reclaim_final(struct sock *sk);
-void sdp_helper_sk_mem_reclaim_final(struct sock *sk)
-{
-	sk_mem_reclaim_final(sk);
-}
-
 void sdp_helper_sk_acceptq_added(struct sock *sk);
 void sdp_helper_sk_acceptq_added(struct sock *sk)
 {
@@ -293,14 +270,6 @@ void sdp_helper_sk_sockets_allocated_dec(struct sock *sk)
 	sk_sockets_allocated_dec(sk);
 }
 
-void sdp_helper_sock_prot_inuse_add(struct net *net, const struct proto *prot,
-				    int val);
-void sdp_helper_sock_prot_inuse_add(struct net *net, const struct proto *prot,
-				    int val)
-{
-	sock_prot_inuse_add(net, prot, val);
-}
-
 void sdp_helper_inet_init_flags(struct sock *sk);
 void sdp_helper_inet_init_flags(struct sock *sk)
 {
@@ -308,14 +277,6 @@ void sdp_helper_inet_init_flags(struct sock *sk)
 	inet_set_bit(MC_ALL, sk);
 	inet6_set_bit(MC6_LOOP, sk);
 	inet6_set_bit(MC6_ALL, sk);
-}
-
-bool sdp_helper_inet_port_requires_bind_service(struct net *net,
-						unsigned short port);
-bool sdp_helper_inet_port_requires_bind_service(struct net *net,
-						unsigned short port)
-{
-	return inet_port_requires_bind_service(net, port);
 }
 
 bool sdp_helper_inet_is_local_reserved_port(struct net *net,
@@ -354,12 +315,6 @@ void *sdp_helper_net_generic(const struct net *net, unsigned int id);
 void *sdp_helper_net_generic(const struct net *net, unsigned int id)
 {
 	return net_generic(net, id);
-}
-
-bool sdp_helper_net_eq(const struct net *a, const struct net *b);
-bool sdp_helper_net_eq(const struct net *a, const struct net *b)
-{
-	return net_eq(a, b);
 }
 
 struct net_device *sdp_helper_first_net_device(struct net *net);
@@ -491,12 +446,6 @@ void sdp_helper_smp_mb(void)
 {
 	/* for the caller, who says why */
 	smp_mb();
-}
-
-bool sdp_helper_v4_addr_is_local(struct net *net, __be32 addr);
-bool sdp_helper_v4_addr_is_local(struct net *net, __be32 addr)
-{
-	return inet_addr_type(net, addr) == RTN_LOCAL;
 }
 
 int sdp_helper_bpf_inet_sock(struct sock *sk);

@@ -106,12 +106,6 @@ u32 sdp_helper_ib_pd_local_dma_lkey(const struct ib_pd *pd)
 	return pd->local_dma_lkey;
 }
 
-const char *sdp_helper_ib_device_name(const struct ib_device *dev);
-const char *sdp_helper_ib_device_name(const struct ib_device *dev)
-{
-	return dev_name(&dev->dev);
-}
-
 u64 sdp_helper_ib_device_cap_flags(const struct ib_device *dev);
 u64 sdp_helper_ib_device_cap_flags(const struct ib_device *dev)
 {
@@ -164,6 +158,30 @@ void sdp_helper_ib_dma_unmap_sgtable(struct ib_device *dev,
 				     enum dma_data_direction dir)
 {
 	ib_dma_unmap_sgtable_attrs(dev, sgt, dir, 0);
+}
+
+struct scatterlist *sdp_helper_sg_next(struct scatterlist *sg);
+struct scatterlist *sdp_helper_sg_next(struct scatterlist *sg)
+{
+	return sg_next(sg);
+}
+
+u64 sdp_helper_sg_dma_address(const struct scatterlist *sg);
+u64 sdp_helper_sg_dma_address(const struct scatterlist *sg)
+{
+	return sg_dma_address(sg);
+}
+
+u32 sdp_helper_sg_dma_len(const struct scatterlist *sg);
+u32 sdp_helper_sg_dma_len(const struct scatterlist *sg)
+{
+	return sg_dma_len(sg);
+}
+
+int sdp_helper_ib_device_max_sge_rd(const struct ib_device *dev);
+int sdp_helper_ib_device_max_sge_rd(const struct ib_device *dev)
+{
+	return dev->attrs.max_sge_rd;
 }
 
 void sdp_helper_ib_update_fast_reg_key(struct ib_mr *mr, u8 newkey);

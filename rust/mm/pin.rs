@@ -2,22 +2,24 @@
 
 //! Pages of a program's that stay where they are while an adapter uses them.
 
+use core::ptr;
+
 use kernel::bindings::{
     iov_iter,
     page, //
 };
 use kernel::error::to_result;
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use super::user::Access;
+use super::watch;
 use crate::bindings;
 use crate::net::errno::ENOBUFS;
 use crate::observe::stats::{
     Counter,
     Stats, //
 };
-
-const PAGE_BYTES: usize = 4096;
 
 /// Whether the bytes of `iter` are a program's memory, which can be pinned.
 ///
@@ -27,6 +29,36 @@ const PAGE_BYTES: usize = 4096;
 pub(crate) unsafe fn is_pinnable(iter: *const iov_iter) -> bool {
     // SAFETY: As the caller promises.
     unsafe { bindings::iov_iter_extract_will_pin(iter) }
+}
+
+/// A list of pages as the kernel's `get` writes it to a place for `count`, of which it returns how many
+/// it has found, or an error.
+pub(super) fn pages_by<P>(
+    count: usize,
+    get: impl FnOnce(*mut *mut P) -> isize,
+) -> Result<KVec<*mut page>> {
+    let mut pages = KVec::with_capacity(count, GFP_KERNEL)?;
+    let list: *mut *mut page = pages.spare_capacity_mut().as_mut_ptr().cast();
+    let got = get(list.cast());
+    match usize::try_from(got) {
+        Ok(0) => Err(EFAULT),
+        Ok(got) => {
+            // SAFETY: So many entries were written.
+            unsafe { pages.inc_len(got) };
+            Ok(pages)
+        }
+        Err(_) => Err(Error::from_errno(got as i32)),
+    }
+}
+
+/// The address of the next byte of `iter`.
+///
+/// # Safety
+///
+/// `iter` is valid and [`is_pinnable`].
+pub(crate) unsafe fn address(iter: *const iov_iter) -> usize {
+    // SAFETY: As the caller promises.
+    unsafe { bindings::iter_iov_addr(iter) as usize }
 }
 
 /// The next bytes of `iter` that lie in one piece.
@@ -45,7 +77,7 @@ pub(crate) unsafe fn piece_bytes(iter: *const iov_iter) -> usize {
 /// # Invariants
 ///
 /// `charged` holds what was charged, and is given back once.
-struct Locked {
+pub(super) struct Locked {
     charged: bindings::ubuf_info_msgzc_mmpin,
 }
 
@@ -53,7 +85,7 @@ impl Locked {
     /// # Errors
     ///
     /// `ENOBUFS` beyond the limit.
-    fn charge(bytes: usize) -> Result<Self> {
+    pub(super) fn charge(bytes: usize) -> Result<Self> {
         let mut charged = bindings::ubuf_info_msgzc_mmpin::default();
         // SAFETY: We are in process context, and the value is a new one.
         to_result(unsafe { bindings::mm_account_pinned_pages(&raw mut charged, bytes) })?;
@@ -67,6 +99,43 @@ impl Drop for Locked {
         // SAFETY: By the type invariant.
         unsafe { bindings::mm_unaccount_pinned_pages(&raw mut self.charged) };
     }
+}
+
+/// Whether the current program could write to this memory without a fault: all of it is there, and no
+/// page is shared, protected or being filled. It may be otherwise at once.
+pub(crate) fn is_writable(start: usize, bytes: usize) -> bool {
+    let end = start.saturating_add(bytes);
+    let mut at = start - start % PAGE_SIZE;
+    while at < end {
+        let mut pages = [ptr::null_mut(); 16];
+        let want = (end - at).div_ceil(PAGE_SIZE).min(pages.len());
+        let flags = bindings::SDP_CONST_FOLL_WRITE;
+        // SAFETY: The list has room for so many pages; the function neither faults nor sleeps.
+        let got = unsafe {
+            bindings::get_user_pages_fast_only(at, want as i32, flags, pages.as_mut_ptr())
+        };
+        let got = got.max(0) as usize;
+        for page in pages.iter().take(got) {
+            // SAFETY: Just referenced.
+            unsafe { bindings::put_page((*page).cast()) };
+        }
+        if got < want {
+            return false;
+        }
+        at += want * PAGE_SIZE;
+    }
+    true
+}
+
+/// How long pages are pinned.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Term {
+    /// Until an adapter has written what it can at once, as for direct I/O; or, where it only reads,
+    /// until the peer has read.
+    Short,
+    /// Until a peer has written. Memory of files whose file system must hear of writes cannot be had
+    /// so, and pages may be moved to where they may stay.
+    Long,
 }
 
 /// A run of bytes in pinned pages of a program's.
@@ -104,35 +173,41 @@ impl Pinned {
         max_bytes: usize,
         max_pages: usize,
         access: Access,
+        term: Term,
         stats: Stats,
     ) -> Result<Self> {
         // SAFETY: As the caller promises.
+        let start = unsafe { address(iter) };
+        // SAFETY: As the caller promises.
         let want = unsafe { piece_bytes(iter) }.min(max_bytes);
-        let pages_wanted = (want / PAGE_BYTES + 2).min(max_pages);
-        let want = want.min(pages_wanted * PAGE_BYTES);
+        // Who faults pages in that wait for bytes holds a lock meanwhile.
+        if let Some(mm) = current!().mm() {
+            watch::await_bytes(mm, start, start.saturating_add(want))?;
+        }
+        let offset = start % PAGE_SIZE;
+        let count = (offset + want).div_ceil(PAGE_SIZE).min(max_pages);
+        if want == 0 || count == 0 {
+            // The core's fast way does not look at this.
+            return Err(EFAULT);
+        }
+        let want = want.min(count * PAGE_SIZE - offset);
         let locked = Locked::charge(want).map_err(|_| ENOBUFS)?;
-        let mut pages = KVec::with_capacity(pages_wanted, GFP_KERNEL)?;
-        let mut list: *mut *mut page = pages.spare_capacity_mut().as_mut_ptr().cast();
-        let mut offset = 0;
-        // SAFETY: The list has room for so many pages; the caller vouches for the iterator.
-        let got = unsafe {
-            bindings::iov_iter_extract_pages(
-                iter,
-                (&raw mut list).cast(),
-                want,
-                pages_wanted as u32,
-                0,
-                &raw mut offset,
-            )
-        };
-        let len = match usize::try_from(got) {
-            Ok(0) => return Err(EFAULT),
-            Ok(len) => len,
-            Err(_) => return Err(Error::from_errno(got as i32)),
-        };
-        let count = (offset + len).div_ceil(PAGE_BYTES).min(pages_wanted);
-        // SAFETY: So many entries of the list were written: those of the pages of these bytes.
-        unsafe { pages.inc_len(count) };
+        let mut flags = 0;
+        if access == Access::Write {
+            flags |= bindings::SDP_CONST_FOLL_WRITE;
+        }
+        if term == Term::Long {
+            flags |= bindings::SDP_CONST_FOLL_LONGTERM;
+        }
+        let pages = pages_by(count, |list| {
+            // SAFETY: The list has room for so many pages; no lock is held.
+            unsafe {
+                bindings::pin_user_pages_fast(start - offset, count as i32, flags, list) as isize
+            }
+        })?;
+        let len = want.min(pages.len() * PAGE_SIZE - offset);
+        // SAFETY: The iterator has so many bytes here.
+        unsafe { bindings::iov_iter_advance(iter, len) };
         stats.add(Counter::PinnedBytes, len as u64);
         // INVARIANT: The core has pinned them for us.
         Ok(Self {

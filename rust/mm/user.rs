@@ -12,6 +12,7 @@ use kernel::bindings::{
     iov_iter,
     page, //
 };
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use crate::bindings;
@@ -78,6 +79,12 @@ pub(crate) enum Access {
 ///
 /// `iter` is valid.
 pub(crate) unsafe fn fault_in(iter: *mut iov_iter, len: usize, access: Access) -> Result {
+    let len = match access {
+        Access::Read => len,
+        // A page to which a write waits (the fault policy) holds up those behind it here, and they are
+        // not needed yet.
+        Access::Write => len.min(4 * PAGE_SIZE),
+    };
     // SAFETY: As the caller promises.
     let missing = unsafe {
         match access {

@@ -154,6 +154,11 @@ pub(super) unsafe extern "C" fn connect_socket(
     unsafe {
         match normalized(addr, len) {
             Ok(mut addr) => {
+                let family = (*addr.as_mut_ptr().cast::<bindings::sockaddr>()).sa_family;
+                if family == bindings::AF_UNSPEC as u16 {
+                    // It ends a connection.
+                    of(socket).lock().await_early();
+                }
                 bindings::inet_stream_connect(socket, addr.as_mut_ptr().cast(), len, flags)
             }
             Err(e) => e.to_errno(),

@@ -6,6 +6,7 @@
 //! at unload waits for the last instruction of every item.
 
 use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
 use core::ptr;
 
 use kernel::prelude::*;
@@ -111,6 +112,32 @@ impl Work {
     pub(crate) fn queue(&self) -> bool {
         // SAFETY: The item was initialised, and the queue exists as long as sockets do.
         unsafe { bindings::queue_work(SLEEPING.get().cast(), self.0.get().cast()) }
+    }
+}
+
+/// An item of the module's own, not of an object.
+pub(crate) struct StaticWork(UnsafeCell<MaybeUninit<Work>>);
+
+// SAFETY: After its initialisation only the core changes it.
+unsafe impl Sync for StaticWork {}
+
+impl StaticWork {
+    pub(crate) const fn new() -> Self {
+        Self(UnsafeCell::new(MaybeUninit::uninit()))
+    }
+
+    /// # Safety
+    ///
+    /// Called once, when the module loads, before the item is used.
+    pub(crate) unsafe fn init(&'static self, func: Func) {
+        // SAFETY: As the caller promises; the item stays where it is.
+        unsafe { Work::init(self.0.get().cast(), func) };
+    }
+
+    /// Queues the item, which was initialised.
+    pub(crate) fn queue(&'static self) {
+        // SAFETY: It was initialised when the module was loaded.
+        unsafe { (*self.0.get().cast::<Work>()).queue() };
     }
 }
 

@@ -43,6 +43,8 @@ counters! {
     RefusedBadHello => "refused_bad_hello",
     /// Requests refused: no memory, or the adapter had no queues left.
     RefusedNoMemory => "refused_no_memory",
+    /// Requests that the peer took back before they were answered.
+    RequestWithdrawn => "request_withdrawn",
     /// Requests dropped, so that the peer tries again: the backlog was full.
     DroppedBacklogFull => "dropped_backlog_full",
     /// Connections accepted from a listener's queue.
@@ -131,11 +133,31 @@ counters! {
     CancelReceived => "cancel_received",
     /// Bytes that the peer has read from programs' memory.
     TxZcopyBytes => "tx_zcopy_bytes",
+    /// Sink adverts sent.
+    SinkSent => "sink_advert_sent",
+    /// Those that have ended: their reader has the memory back, or the connection is gone.
+    SinkEnded => "sink_advert_ended",
+    /// Waits of readers of which all sink adverts ended without a byte.
+    SinkUnused => "sink_unused",
+    /// Sink adverts received.
+    SinkReceived => "sink_advert_received",
+    /// Those that crossed payload of ours, and so could not be used.
+    SinkStale => "sink_stale",
+    /// RDMA Writes posted.
+    WritePosted => "write_posted",
+    /// Those of sends that have returned.
+    WriteAsync => "write_async",
+    /// RDMA Writes that have finished.
+    WriteDone => "write_done",
+    /// Bytes written from programs' memory to readers of the peer that wait.
+    TxWrittenBytes => "sink_written_bytes",
+    /// Bytes that the peer has written to the memory of programs that wait.
+    RxWrittenBytes => "sink_received_bytes",
     /// RDMA Reads posted.
     ReadPosted => "read_posted",
     /// RDMA Reads that have finished.
     ReadDone => "read_done",
-    /// Connections aborted because the memory that the peer advertised could not be read.
+    /// Connections aborted because the memory that the peer advertised could not be read or written to.
     ReadRefused => "read_refused",
     /// Bytes read from the peer into memory of the kernel.
     RxPulledBytes => "rx_pulled_bytes",
@@ -147,6 +169,34 @@ counters! {
     MrInvalidated => "mr_invalidated",
     /// Memory regions whose key the peer has made invalid.
     MrInvalidatedByPeer => "mr_invalidated_by_peer",
+    /// Pages of which asynchronous sends have taken a snapshot.
+    SnapshotPages => "snapshot_pages",
+    /// Those that are not needed any more.
+    SnapshotFreed => "snapshot_freed",
+    /// Those that were copied, because they could not be protected.
+    SnapshotCopied => "snapshot_copied",
+    /// Those for which a fault has waited.
+    SnapshotWaits => "snapshot_waits",
+    /// Those that the program has written to before the peer had read them.
+    PagesTouched => "pages_touched",
+    /// Those to which the program may write again without a fault.
+    PagesRestored => "pages_restored",
+    /// Times that the processors could not be told that a program's pages are protected.
+    FlushMissed => "flush_missed",
+    /// Source adverts of sends that have returned.
+    AdvertAsync => "advert_async",
+    /// RDMA Reads of receives that have returned.
+    ReadEarly => "read_early",
+    /// Pages of which such receives have taken the program's access.
+    AbsentPages => "absent_pages",
+    /// Those that were given back.
+    AbsentFreed => "absent_freed",
+    /// Those that the program has touched before they were given back.
+    AbsentTouched => "absent_touched",
+    /// Waits of those who touched one before its bytes were there, in slices of some milliseconds.
+    AbsentWaits => "absent_waits",
+    /// Receives that had returned and whose bytes did not come.
+    AbsentFailed => "absent_failed",
     /// Bytes of programs' memory pinned.
     PinnedBytes => "pinned_bytes",
     /// Bytes of programs' memory unpinned.

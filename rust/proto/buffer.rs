@@ -103,7 +103,12 @@ impl<T, const N: usize> SinkAdverts<T, N> {
         }
     }
 
-    fn may_post(&self, queue_empty: bool, len: u32) -> Result<(), SinkHold> {
+    /// Whether [`SinkAdverts::post`] would take note of such a SinkAvail.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub fn may_post(&self, queue_empty: bool, len: u32) -> Result<(), SinkHold> {
         if len == 0 {
             Err(SinkHold::Empty)
         } else if !queue_empty {

@@ -135,6 +135,34 @@ pub enum Wanted {
     Only(Path),
 }
 
+impl Wanted {
+    /// The choices that a user has, in the order of their numbers.
+    const NUMBERED: [Self; 5] = [
+        Self::Automatic,
+        Self::Only(Path::Copy),
+        Self::Only(Path::Synchronous),
+        Self::Only(Path::Asynchronous),
+        Self::Only(Path::SinkWrite),
+    ];
+
+    /// Whether bytes may go by [`Path::SinkWrite`], and receives wait for them so.
+    pub fn sinks(self) -> bool {
+        matches!(self, Self::Automatic | Self::Only(Path::SinkWrite))
+    }
+
+    /// The choice of this number, if there is one.
+    pub fn from_number(number: i32) -> Option<Self> {
+        let number = usize::try_from(number).ok()?;
+        Self::NUMBERED.get(number).copied()
+    }
+
+    /// The number of this choice.
+    pub fn number(self) -> i32 {
+        let number = Self::NUMBERED.iter().position(|wanted| *wanted == self);
+        number.and_then(|n| i32::try_from(n).ok()).unwrap_or(0)
+    }
+}
+
 /// The fewest bytes for which each path is taken.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Thresholds {
@@ -225,7 +253,7 @@ fn no_sink_write(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
         thresholds.sink_write_bytes,
     )
     .or((sending.sink_room_bytes == 0).then_some(Reason::PeerDoesNotWait))
-    // The send waits for the Write, though not for the peer's program.
+    // The send may have to wait for the Write, though not for the peer's program.
     .or((!sending.blocking).then_some(Reason::NonBlocking))
     .or(held(sending.payload_hold))
 }

@@ -9,7 +9,7 @@
 //! with.
 
 /// The three parts of a buffer, in bytes.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub struct Split {
     /// By copy, up to the first page boundary; all of a buffer that has no
     /// whole page.

@@ -14,7 +14,8 @@
 //!   received that was not read.
 //! - **S2** The peer accepts it only if it has sent no other event since; else
 //!   it answers RdmaWrCompl(0). Each SinkAvail has one answer, in their order.
-//! - **S3** Before Data or SrcAvail the peer answers 0 to all that it holds.
+//! - **S3** Before Data or SrcAvail the peer answers 0 to all that it holds. It
+//!   accepts none from then on until that event is sent.
 //! - **S4** It writes, then answers with the bytes written. Fewer than the
 //!   buffer has is *short*, ends all later ones, which are answered 0, and is
 //!   an event.
@@ -90,6 +91,9 @@ pub struct SinkWriter<const N: usize = ADVERTS_MAX> {
     max: u8,
     /// Whether an advert came after the last cancel.
     cancellable: bool,
+    /// Whether some were declined for an event that was not sent yet: more of
+    /// the same receive may come, whose bytes would be in the wrong place.
+    closed: bool,
 }
 
 impl<const N: usize> SinkWriter<N> {
@@ -101,6 +105,7 @@ impl<const N: usize> SinkWriter<N> {
             events,
             max: limit(max_adverts, features),
             cancellable: false,
+            closed: false,
         }
     }
 
@@ -122,7 +127,7 @@ impl<const N: usize> SinkWriter<N> {
         if self.targets.len() >= usize::from(self.max) {
             return Err(Violation::TooManyAdverts);
         }
-        let accepted = count == self.events.count();
+        let accepted = count == self.events.count() && !self.closed;
         let target = if accepted {
             Target::Accepted { rkey, addr, len }
         } else {
@@ -145,7 +150,8 @@ impl<const N: usize> SinkWriter<N> {
             return Err(Violation::NothingToCancel);
         }
         self.cancellable = false;
-        self.decline();
+        // What the next receive advertises comes behind the answers.
+        self.decline_all();
         Ok(())
     }
 
@@ -178,8 +184,8 @@ impl<const N: usize> SinkWriter<N> {
         *target = Target::Answer(len);
         if len < room {
             // INVARIANT: an event, and none is accepted any more.
-            self.events.note();
-            self.decline();
+            self.note_event();
+            self.decline_all();
         }
         Some(Write { rkey, addr, len })
     }
@@ -188,6 +194,11 @@ impl<const N: usize> SinkWriter<N> {
     /// before payload is sent otherwise than by a Write (S3), and not before
     /// there are credits for it.
     pub fn decline(&mut self) {
+        self.closed |= self.room() > 0;
+        self.decline_all();
+    }
+
+    fn decline_all(&mut self) {
         for target in self.targets.iter_mut() {
             if let Target::Accepted { .. } = target {
                 *target = Target::Answer(0);
@@ -202,9 +213,14 @@ impl<const N: usize> SinkWriter<N> {
     pub fn note_payload(&mut self) -> bool {
         let may = self.targets.is_empty();
         if may {
-            self.events.note();
+            self.note_event();
         }
         may
+    }
+
+    fn note_event(&mut self) {
+        self.events.note();
+        self.closed = false;
     }
 
     /// Whether [`SinkWriter::next_answer`] has an answer.

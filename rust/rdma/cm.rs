@@ -340,20 +340,19 @@ impl CmId {
         unsafe { reject(self.id, private) };
     }
 
-    /// Disconnects; puts the queue pair into its error state at once.
+    /// Disconnects where dropping the queue pair and the id would not do so in order: on iWARP. The IB
+    /// CM tells the peer when the id is dropped; what it is told to send before may wait for others,
+    /// and is thrown away by the drop then.
     pub(crate) fn disconnect(&self) {
+        // SAFETY: The id is valid; the device and the port are set once and stay while the id lives.
         // It fails if there was no connection (any more), which is what we want.
-        // SAFETY: The id is valid.
-        let _ = unsafe { bindings::rdma_disconnect(self.as_ptr()) };
-    }
-
-    /// Tells the CM of a connection's first message, which came before its own.
-    pub(crate) fn established(&self) {
-        // Fails if the CM knows already.
-        // SAFETY: The id is valid.
-        let _ = unsafe {
-            bindings::rdma_notify(self.as_ptr(), bindings::ib_event_type_IB_EVENT_COMM_EST)
-        };
+        unsafe {
+            let id = &*self.as_ptr();
+            if !id.device.is_null() && bindings::rdma_protocol_iwarp(id.device.cast(), id.port_num)
+            {
+                let _ = bindings::rdma_disconnect(self.as_ptr());
+            }
+        }
     }
 
     /// The local and the peer's address.

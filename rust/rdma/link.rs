@@ -26,7 +26,10 @@ use super::mr::{
     RegionId,
     Regions, //
 };
-use super::post::Registration;
+use super::post::{
+    Registration,
+    PARTS, //
+};
 use super::receive::{
     Receive,
     Spares,
@@ -105,8 +108,14 @@ pub(crate) enum Tag {
     Invalidation(RegionId),
     /// An RDMA Read into memory of ours.
     Read,
-    /// An RDMA Read of so many bytes into a program's memory.
-    DirectRead(u32),
+    /// A part of one of the next three.
+    Part,
+    /// An RDMA Read into a program's memory: this region.
+    DirectRead(RegionId),
+    /// The same, after the receive has returned.
+    EarlyRead(RegionId),
+    /// An RDMA Write of this region.
+    Write(RegionId),
 }
 
 /// The payload of a message that is in the send queue.
@@ -214,6 +223,8 @@ pub(crate) struct Link {
     max_frags: usize,
     /// Fragments that a receive may have.
     max_parts: usize,
+    /// Ranges of memory that a Read, or a Write, may have.
+    pub(super) part_ranges: usize,
 }
 
 // SAFETY: All of it may be used from any thread; the socket lock serialises.
@@ -232,10 +243,11 @@ impl Link {
     pub(crate) unsafe fn new<N: Notify>(id: &CmId, notify: *const N) -> Result<Self> {
         let device = id.device()?;
         // SAFETY: The device is valid while the id is.
-        let (send_sge, recv_sge) = unsafe {
+        let (send_sge, recv_sge, read_sge) = unsafe {
             (
                 bindings::ib_device_max_send_sge(device.cast()),
                 bindings::ib_device_max_recv_sge(device.cast()),
+                bindings::ib_device_max_sge_rd(device.cast()),
             )
         };
         if send_sge < 2 || recv_sge < 2 {
@@ -243,13 +255,16 @@ impl Link {
         }
         let max_frags = MAX_FRAGS.min(send_sge as usize - 1);
         let max_parts = MAX_PARTS.min(recv_sge as usize - 1);
+        // More would make every place of the send queue larger, of soft-RoCE's twice as large.
+        let send_entries = max_frags + 1;
+        let part_ranges = send_entries.min(read_sge.max(1) as usize);
         // One protection domain each: keys are bound to it, and are easily guessed.
         // SAFETY: The device is valid.
         let pd = unsafe { bindings::__ib_alloc_pd(device, 0, c"ib_sdp".as_char_ptr()) };
         // INVARIANT: A new one. Declared before the queues, so that it goes after them.
         let domain = Domain(from_err_ptr(pd)?);
         // SAFETY: The device is valid, and so is the id's port.
-        let regions = unsafe { Regions::new(device, (*id.as_ptr()).port_num) };
+        let regions = unsafe { Regions::new(device, (*id.as_ptr()).port_num, PARTS * part_ranges) };
         let mut verbs = Verbs {
             id: id.as_ptr(),
             qp: ptr::null_mut(),
@@ -278,7 +293,7 @@ impl Link {
             cap: bindings::ib_qp_cap {
                 max_send_wr: SEND_DEPTH,
                 max_recv_wr: RECV_DEPTH,
-                max_send_sge: max_frags as u32 + 1,
+                max_send_sge: send_entries as u32,
                 max_recv_sge: max_parts as u32 + 1,
                 ..Default::default()
             },
@@ -325,6 +340,7 @@ impl Link {
             rx_done: 0,
             max_frags,
             max_parts,
+            part_ranges,
         })
     }
 
@@ -341,6 +357,13 @@ impl Link {
     /// Sends that are posted and not reaped.
     pub(crate) fn sends_in_flight(&self) -> u32 {
         self.tx_next.wrapping_sub(self.tx_done)
+    }
+
+    /// Whether such a request is posted and not reaped.
+    pub(crate) fn has_in_flight(&self, is_such: impl Fn(Tag) -> bool) -> bool {
+        let numbers = (0..self.sends_in_flight()).map(|n| self.tx_done.wrapping_add(n));
+        let mut slots = numbers.filter_map(|number| self.tx.get((number % SLOTS) as usize));
+        slots.any(|slot| is_such(slot.tag))
     }
 
     /// The number of the oldest send that is not reaped.
@@ -562,7 +585,7 @@ impl Link {
             Some(at) => self.reading.remove(at).ok().map(|r| r.memory),
             None => None,
         };
-        if matches!(slot.tag, Tag::Read | Tag::DirectRead(_)) {
+        if matches!(slot.tag, Tag::Read | Tag::DirectRead(_) | Tag::EarlyRead(_)) {
             self.reads -= 1;
         }
         self.tx_done = number.wrapping_add(1);

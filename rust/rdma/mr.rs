@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of programs that an adapter may use: regions made by fast registration.
+//! Memory of programs that an adapter may use.
 //!
 //! # Normal operation
 //!
-//! A region is mapped and described to a memory region object (MR) of the adapter, and a work
-//! request makes its key valid. When the peer has read it, the key is made invalid: by the peer's
-//! last report, or by a work request of our own. Then whoever sent the bytes takes the region back,
-//! which unmaps it and unpins the pages, in this order; the MR is kept for the next one. MRs are
-//! made when they are first needed, so that an idle connection has none.
+//! A region that the peer reads is mapped and described to a memory region object (MR) of the
+//! adapter, and a work request makes its key valid (fast registration). When the peer has read it, the
+//! key is made invalid: by the peer's last report, or by a work request of our own. Then whoever sent
+//! the bytes takes the region back, which unmaps it and gives the pages back, in this order; the MR is
+//! kept for the next one. MRs are made when they are first needed, so that an idle connection has none.
+//!
+//! A region of our own Reads or Writes needs no key: these name its ranges of addresses themselves,
+//! and it ends with the last of them. Only one of many ranges is described to an MR like the others.
+//! For the requests that make keys valid and invalid keep the others apart: one waits for all before
+//! it, the other must (on soft-RoCE both), and then one Read is in flight at a time.
 //!
 //! # When it ends otherwise
 //!
-//! The link keeps every region until its queue pair is gone. Only then the MRs go, and with them the
-//! keys, and behind each its pages.
+//! The link keeps every region until its queue pair is gone. Only then the mappings go, and the MRs
+//! with their pages behind them.
 
 use core::ptr::{
     self,
@@ -29,13 +34,13 @@ use kernel::prelude::*;
 use super::dma::Direction;
 use super::post::READS;
 use crate::bindings;
-use crate::mm::pin::Pinned;
+use crate::mm::memory::Memory;
 use crate::net::errno::ENOBUFS;
 
 const PAGE_BYTES: u32 = 4096;
 
 /// Regions of a connection, at a time.
-pub(crate) const REGIONS: usize = 6;
+pub(crate) const REGIONS: usize = 34;
 
 /// The number of a region of a connection.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -44,24 +49,52 @@ pub(crate) struct RegionId(u8);
 /// What the adapter may do with a region.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// The peer reads it.
+    /// The peer reads it, and a send waits for that.
     PeerReads,
-    /// The bytes of our own Reads are put there.
+    /// The peer reads it, and nobody waits.
+    PeerReadsLater,
+    /// The bytes of our own Reads are put there, and a receive waits for that.
     OwnReads,
+    /// As before, but nobody waits.
+    OwnReadsEarly,
+    /// The peer writes to it, and a receive waits for that.
+    PeerWrites,
+    /// Our own Writes take their bytes from it, and a send waits for that.
+    OwnWrites,
+    /// As before, but nobody waits.
+    OwnWritesLater,
 }
 
 impl Use {
     pub(super) fn access(self) -> u32 {
         match self {
-            Self::PeerReads => bindings::ib_access_flags_IB_ACCESS_REMOTE_READ,
-            Self::OwnReads => bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE,
+            Self::PeerReads | Self::PeerReadsLater => {
+                bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
+            }
+            Self::OwnReads | Self::OwnReadsEarly => bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE,
+            Self::PeerWrites => {
+                bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
+                    | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE
+            }
+            // To be read from by the adapter itself is what every region can.
+            Self::OwnWrites | Self::OwnWritesLater => 0,
         }
+    }
+
+    /// Whether the peer uses it, by the key for others.
+    fn is_remote(self) -> bool {
+        matches!(
+            self,
+            Self::PeerReads | Self::PeerReadsLater | Self::PeerWrites
+        )
     }
 
     fn direction(self) -> Direction {
         match self {
-            Self::PeerReads => Direction::ToDevice,
-            Self::OwnReads => Direction::FromDevice,
+            Self::PeerReads | Self::PeerReadsLater | Self::OwnWrites | Self::OwnWritesLater => {
+                Direction::ToDevice
+            }
+            Self::OwnReads | Self::OwnReadsEarly | Self::PeerWrites => Direction::FromDevice,
         }
     }
 }
@@ -100,9 +133,10 @@ impl Mr {
     pub(super) fn key(&self, purpose: Use) -> u32 {
         // SAFETY: By the type invariant.
         unsafe {
-            match purpose {
-                Use::PeerReads => (*self.as_ptr()).rkey,
-                Use::OwnReads => (*self.as_ptr()).lkey,
+            if purpose.is_remote() {
+                (*self.as_ptr()).rkey
+            } else {
+                (*self.as_ptr()).lkey
             }
         }
     }
@@ -111,15 +145,15 @@ impl Mr {
         self.former_key
     }
 
-    /// Describes `memory`, under a new key.
-    fn describe(&mut self, memory: &Mapping) -> Result {
+    /// Describes the `bytes` bytes of `table`, under a new key.
+    fn describe(&mut self, table: &Table, bytes: u32) -> Result {
         let mr = self.as_ptr();
-        let sgt = &memory.table.sgt;
+        let sgt = &table.sgt;
         // SAFETY: The MR is ours and not in use; the table is mapped for its device.
         unsafe {
             let n =
                 bindings::ib_map_mr_sg(mr, sgt.sgl, sgt.nents as i32, ptr::null_mut(), PAGE_BYTES);
-            if n < 0 || n as u32 != sgt.nents || (*mr).length != u64::from(memory.pinned.len()) {
+            if n < 0 || n as u32 != sgt.nents || (*mr).length != u64::from(bytes) {
                 return Err(EINVAL);
             }
             // Of the address only the place in the page matters: a peer need not learn more.
@@ -150,27 +184,13 @@ struct Table {
     direction: Direction,
 }
 
-/// Pinned pages that are mapped for an adapter. The fields are dropped in this order: the pages are
-/// unpinned last.
-///
-/// # Invariants
-///
-/// `table` describes the bytes of `pinned`.
-struct Mapping {
-    table: Table,
-    pinned: Pinned,
-}
-
-// SAFETY: A mapping may be undone by any thread.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
+impl Table {
     /// # Safety
     ///
-    /// `device` outlives the value.
+    /// `device` outlives the value, and the pages what uses the table.
     unsafe fn new(
         device: *mut bindings::ib_device,
-        pinned: Pinned,
+        memory: &Memory,
         direction: Direction,
     ) -> Result<Self> {
         let mut sgt = bindings::sg_table::default();
@@ -178,10 +198,10 @@ impl Mapping {
         unsafe {
             to_result(bindings::sg_alloc_table_from_pages(
                 &raw mut sgt,
-                pinned.pages().as_ptr().cast_mut().cast(),
-                pinned.pages().len() as u32,
-                pinned.offset(),
-                pinned.len() as usize,
+                memory.pages().as_ptr().cast_mut().cast(),
+                memory.pages().len() as u32,
+                memory.offset(),
+                memory.len() as usize,
                 bindings::SDP_CONST_GFP_KERNEL,
             ))?;
             to_result(bindings::ib_dma_map_sgtable(
@@ -192,15 +212,39 @@ impl Mapping {
             .inspect_err(|_| bindings::sg_free_table(&raw mut sgt))?;
         }
         // INVARIANT: Just mapped.
-        let table = Table {
+        Ok(Self {
             sgt,
             device,
             direction,
-        };
-        // INVARIANT: The table was made of these pages.
-        Ok(Self { table, pinned })
+        })
     }
 }
+
+impl Table {
+    /// How many ranges of addresses it has.
+    fn len(&self) -> usize {
+        self.sgt.nents as usize
+    }
+
+    /// The ranges: where they begin, and their bytes.
+    fn ranges(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let mut entry = self.sgt.sgl;
+        (0..self.len()).map(move |_| {
+            // SAFETY: The table is mapped, and has so many entries.
+            unsafe {
+                let range = (
+                    bindings::sg_dma_address(entry.cast()),
+                    bindings::sg_dma_len(entry.cast()),
+                );
+                entry = bindings::sg_next(entry);
+                range
+            }
+        })
+    }
+}
+
+// SAFETY: A mapping may be undone by any thread.
+unsafe impl Send for Table {}
 
 impl Drop for Table {
     fn drop(&mut self) {
@@ -219,20 +263,25 @@ impl Drop for Table {
 /// How far a region is.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Key {
+    /// There is none: only our own requests reach the memory, of which some are posted or will be.
+    None,
     /// The key is valid, or will be when the posted requests are done.
     Valid,
     /// It shall be made invalid.
     Condemned,
     /// The request for that is posted.
     Dying,
-    /// It is invalid: nobody can reach the memory.
+    /// It is invalid, or there was none and the requests are finished: nobody can reach the memory.
     Dead,
 }
 
-/// The fields are dropped in this order: the MR, with the key, before the memory.
+/// The fields are dropped in this order: the MR, with the key, before the mapping, and that before
+/// the pages.
 struct Region {
-    mr: Mr,
-    memory: Mapping,
+    /// Memory of few ranges that only our own requests reach has none: they name them.
+    mr: Option<Mr>,
+    table: Option<Table>,
+    memory: Memory,
     key: Key,
     purpose: Use,
 }
@@ -250,8 +299,23 @@ pub(super) struct Regions {
     spare: KVec<Mr>,
     /// Pages that a region may have; 0 if the adapter cannot have any.
     max_pages: u32,
+    /// Ranges that memory without a key may have.
+    max_ranges: usize,
     /// Whether the adapter does a registration again with the requests before it that it sends again.
     repeats: bool,
+}
+
+impl Drop for Regions {
+    /// The queue pair is gone. All that were on their way fail before one of them is given back: for
+    /// that takes locks, and who has them may wait for another one.
+    fn drop(&mut self) {
+        for region in self.places.iter_mut().flatten() {
+            // What is in a bounce buffer comes now, or would overwrite what is made of the pages. No
+            // key is of use any more.
+            region.table = None;
+            region.memory.conclude();
+        }
+    }
 }
 
 /// The most pages of one region: an adapter's list of them takes memory, and the Reads of shorter
@@ -264,7 +328,11 @@ impl Regions {
     /// # Safety
     ///
     /// `device` is valid.
-    pub(super) unsafe fn new(device: *mut bindings::ib_device, port: u32) -> Self {
+    pub(super) unsafe fn new(
+        device: *mut bindings::ib_device,
+        port: u32,
+        max_ranges: usize,
+    ) -> Self {
         // SAFETY: As the caller promises.
         let (able, pages, reads) = unsafe {
             let flags = bindings::ib_device_cap_flags(device.cast());
@@ -282,6 +350,7 @@ impl Regions {
             places: KVec::new(),
             spare: KVec::new(),
             max_pages: if able { pages } else { 0 },
+            max_ranges,
             // SAFETY: As above.
             repeats: unsafe { bindings::ib_device_driver_id(device.cast()) }
                 == bindings::SDP_CONST_RDMA_DRIVER_RXE,
@@ -306,13 +375,11 @@ impl Regions {
         self.places.len() < REGIONS || self.places.iter().any(Option::is_none)
     }
 
-    /// Makes a region of pinned pages, whose key becomes valid by a request that the caller posts
-    /// next.
+    /// Makes a region of memory, whose key becomes valid by a request that the caller posts next.
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` without a place, `ENOMEM`, `EIO` if the device cannot reach the memory, and what
-    /// the provider returns.
+    /// The memory, if there is no place or the adapter cannot have it.
     ///
     /// # Safety
     ///
@@ -321,9 +388,37 @@ impl Regions {
         &mut self,
         device: *mut bindings::ib_device,
         pd: *mut bindings::ib_pd,
-        pinned: Pinned,
+        memory: Memory,
         purpose: Use,
-    ) -> Result<RegionId> {
+    ) -> Result<RegionId, Memory> {
+        // SAFETY: As the caller promises; the memory is kept in the region.
+        let Ok((at, mr, table)) = (unsafe { self.map(device, pd, &memory, purpose) }) else {
+            return Err(memory);
+        };
+        let region = Region {
+            key: mr.as_ref().map_or(Key::None, |_| Key::Valid),
+            mr,
+            table: Some(table),
+            memory,
+            purpose,
+        };
+        match self.places.get_mut(at) {
+            Some(place) => *place = Some(region),
+            None => return Err(region.memory),
+        }
+        Ok(RegionId(at as u8))
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Regions::add`]; `memory` outlives the key.
+    unsafe fn map(
+        &mut self,
+        device: *mut bindings::ib_device,
+        pd: *mut bindings::ib_pd,
+        memory: &Memory,
+        purpose: Use,
+    ) -> Result<(usize, Option<Mr>, Table)> {
         let at = match self.places.iter().position(Option::is_none) {
             Some(at) => at,
             None if self.places.len() < REGIONS => {
@@ -335,20 +430,17 @@ impl Regions {
         // So that it can be kept later.
         self.spare.reserve(REGIONS, GFP_KERNEL)?;
         // SAFETY: As the caller promises.
-        let memory = unsafe { Mapping::new(device, pinned, purpose.direction()) }?;
+        let table = unsafe { Table::new(device, memory, purpose.direction()) }?;
+        if !purpose.is_remote() && table.len() <= self.max_ranges {
+            return Ok((at, None, table));
+        }
         let mut mr = match self.spare.pop() {
             Some(mr) => mr,
             // SAFETY: As the caller promises.
             None => unsafe { Mr::new(pd, self.max_pages) }?,
         };
-        mr.describe(&memory)?;
-        *self.places.get_mut(at).ok_or(ENOBUFS)? = Some(Region {
-            mr,
-            memory,
-            key: Key::Valid,
-            purpose,
-        });
-        Ok(RegionId(at as u8))
+        mr.describe(&table, memory.len())?;
+        Ok((at, Some(mr), table))
     }
 
     fn get(&self, id: RegionId) -> Option<&Region> {
@@ -361,17 +453,40 @@ impl Regions {
     }
 
     pub(super) fn mr(&self, id: RegionId) -> Option<(&Mr, Use)> {
-        self.get(id).map(|region| (&region.mr, region.purpose))
+        let region = self.get(id)?;
+        region.mr.as_ref().map(|mr| (mr, region.purpose))
+    }
+
+    pub(super) fn purpose(&self, id: RegionId) -> Option<Use> {
+        self.get(id).map(|region| region.purpose)
+    }
+
+    /// The ranges of a region without a key.
+    pub(super) fn ranges(&self, id: RegionId) -> Option<impl Iterator<Item = (u64, u32)> + '_> {
+        let region = self.get(id).filter(|region| region.mr.is_none())?;
+        region.table.as_ref().map(Table::ranges)
     }
 
     pub(super) fn address(&self, id: RegionId) -> Option<Address> {
-        let region = self.get(id)?;
+        let (mr, purpose) = self.mr(id)?;
         // SAFETY: The MR is valid.
-        let addr = unsafe { (*region.mr.as_ptr()).iova };
+        let addr = unsafe { (*mr.as_ptr()).iova };
         Some(Address {
-            key: region.mr.key(region.purpose),
+            key: mr.key(purpose),
             addr,
         })
+    }
+
+    /// Our own requests for a region are finished; returns whether that makes an end of it: not if it
+    /// has a key.
+    pub(super) fn used(&mut self, id: RegionId) -> bool {
+        let key = self.key_mut(id).filter(|key| **key == Key::None);
+        key.map(|key| *key = Key::Dead).is_some()
+    }
+
+    /// Its bytes.
+    pub(super) fn bytes(&self, id: RegionId) -> u32 {
+        self.get(id).map_or(0, |region| region.memory.len())
     }
 
     /// The key shall be made invalid, by a request of ours.
@@ -404,9 +519,39 @@ impl Regions {
         }
     }
 
-    /// Whether a request to make a key invalid is posted.
-    pub(super) fn any_dying(&self) -> bool {
-        self.places.iter().flatten().any(|r| r.key == Key::Dying)
+    /// The key is invalid, and the adapter has done with the memory: nobody need wait for it longer
+    /// than for its owner to take it. In any context.
+    pub(super) fn open(&mut self, id: RegionId) {
+        let region = self
+            .places
+            .get_mut(usize::from(id.0))
+            .and_then(Option::as_mut);
+        if let Some(region) = region {
+            // The bytes may only now come out of a bounce buffer.
+            region.table = None;
+            region.memory.open();
+        }
+    }
+
+    /// The adapter may still write to the memory, but nobody was promised anything.
+    pub(super) fn excuse(&self, id: RegionId) {
+        if let Some(region) = self.get(id) {
+            region.memory.excuse();
+        }
+    }
+
+    /// Whether somebody who waits for memory of this connection is being killed, or has waited for
+    /// `ms` milliseconds.
+    pub(super) fn any_unwanted(&self, ms: u32) -> bool {
+        let is_unwanted =
+            |r: &Region| matches!(&r.memory, Memory::Receiving(m) if m.is_unwanted(ms));
+        self.places.iter().flatten().any(is_unwanted)
+    }
+
+    /// Whether a request to make a key invalid is posted, or waits for its place.
+    pub(super) fn any_ending(&self) -> bool {
+        let is_ending = |r: &Region| matches!(r.key, Key::Condemned | Key::Dying);
+        self.places.iter().flatten().any(is_ending)
     }
 
     /// Whether there are regions of this use.
@@ -414,17 +559,24 @@ impl Regions {
         self.places.iter().flatten().any(|r| r.purpose == purpose)
     }
 
-    /// Takes the pages of a region out whose key is dead, and of which `purpose` is the use.
-    pub(super) fn take_dead(&mut self, purpose: Use) -> Option<Pinned> {
+    /// Whether there are regions of this use whose key is dead.
+    pub(super) fn any_dead(&self, purpose: Use) -> bool {
+        let is_dead = |r: &Region| r.key == Key::Dead && r.purpose == purpose;
+        self.places.iter().flatten().any(is_dead)
+    }
+
+    /// Takes the memory of a region out whose key is dead, and of which `purpose` is the use.
+    pub(super) fn take_dead(&mut self, purpose: Use) -> Option<Memory> {
         let region = self
             .places
             .iter_mut()
             .find_map(|place| place.take_if(|r| r.key == Key::Dead && r.purpose == purpose))?;
-        // One for which there is no place is given back to the adapter.
-        let _ = self.spare.push_within_capacity(region.mr);
-        let Mapping { table, pinned } = region.memory;
+        if let Some(mr) = region.mr {
+            // One for which there is no place is given back to the adapter.
+            let _ = self.spare.push_within_capacity(mr);
+        }
         // While the device is there for certain.
-        drop(table);
-        Some(pinned)
+        drop(region.table);
+        Some(region.memory)
     }
 }

@@ -26,13 +26,17 @@ use super::receive::{
     MAX_PARTS, //
 };
 use crate::bindings;
-use crate::mm::pin::Pinned;
+use crate::mm::memory::Memory;
 use crate::net::errno::ENOBUFS;
 use crate::proto::sink::Read;
+use crate::proto::write::Write;
 
 /// Reads in flight: with so many soft-RoCE's peer is never idle, and a responder's memory for them
 /// is small.
 pub(crate) const READS: u32 = 4;
+
+/// Reads that fill one region without a key, or Writes that empty it.
+pub(super) const PARTS: usize = 4;
 
 const _: () = assert!(
     MAX_PARTS <= MAX_FRAGS,
@@ -50,28 +54,47 @@ impl Link {
         self.regions.max_pages()
     }
 
+    /// Our own requests for a region are finished; returns whether its owner may have it.
+    pub(crate) fn region_used(&mut self, id: RegionId) -> bool {
+        self.regions.used(id)
+    }
+
+    /// Whether a region has a key.
+    pub(crate) fn has_key(&self, id: RegionId) -> bool {
+        self.regions.mr(id).is_some()
+    }
+
     /// Whether there is a place for another region.
     pub(crate) fn has_region_room(&self) -> bool {
         self.regions.has_room()
     }
 
-    /// Makes a region of pinned pages. Sleeps.
+    /// Makes a region of memory. Sleeps.
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` without a place; else what the mapping or the provider returns. The pages are
-    /// unpinned then.
-    pub(crate) fn add_region(&mut self, pinned: Pinned, purpose: Use) -> Result<RegionId> {
+    /// The memory, if there is no place or the adapter cannot have it.
+    pub(crate) fn add_region(&mut self, memory: Memory, purpose: Use) -> Result<RegionId, Memory> {
         // SAFETY: The domain outlives the regions, and the id the link.
         unsafe {
             self.regions
-                .add(self.device, self.domain.0, pinned, purpose)
+                .add(self.device, self.domain.0, memory, purpose)
         }
     }
 
     /// What the peer is told of a region.
     pub(crate) fn region(&self, id: RegionId) -> Option<Address> {
         self.regions.address(id)
+    }
+
+    /// What a region is for.
+    pub(crate) fn region_use(&self, id: RegionId) -> Option<Use> {
+        self.regions.purpose(id)
+    }
+
+    /// Bytes of a region.
+    pub(crate) fn region_bytes(&self, id: RegionId) -> u32 {
+        self.regions.bytes(id)
     }
 
     /// The peer has made the key of a region invalid.
@@ -89,14 +112,35 @@ impl Link {
         self.regions.any(purpose)
     }
 
-    /// Takes the pages of a region out whose key is dead.
-    pub(crate) fn take_dead_region(&mut self, purpose: Use) -> Option<Pinned> {
+    /// Whether there are regions of this use whose key is dead.
+    pub(crate) fn has_dead_regions(&self, purpose: Use) -> bool {
+        self.regions.any_dead(purpose)
+    }
+
+    /// Takes the memory of a region out whose key is dead.
+    pub(crate) fn take_dead_region(&mut self, purpose: Use) -> Option<Memory> {
         self.regions.take_dead(purpose)
+    }
+
+    /// The adapter has done with the memory of a region: who touches it need not wait.
+    pub(crate) fn open_region(&mut self, id: RegionId) {
+        self.regions.open(id);
+    }
+
+    /// The adapter may still write to the memory of a region, but nobody was promised anything.
+    pub(crate) fn excuse_region(&mut self, id: RegionId) {
+        self.regions.excuse(id);
+    }
+
+    /// Whether somebody who waits for memory of this connection is being killed, or may have waited
+    /// for `ms` milliseconds.
+    pub(crate) fn has_unwanted_regions(&self, ms: u32) -> bool {
+        self.regions.any_unwanted(ms)
     }
 
     /// Whether requests are in flight on whose completion somebody waits.
     pub(crate) fn awaits_request(&self) -> bool {
-        self.reads > 0 || self.regions.any_dying()
+        self.reads > 0 || self.regions.any_ending()
     }
 
     /// Reads posted and not finished.
@@ -124,7 +168,12 @@ impl Link {
 
     /// Places in the send queue that [`Link::read_into`] takes.
     pub(crate) fn direct_places(&self) -> u32 {
-        self.registration_places() + 2
+        (self.registration_places() + 2).max(PARTS as u32)
+    }
+
+    /// Places in the send queue that [`Link::write_from`] takes at most.
+    pub(crate) fn write_places(&self) -> u32 {
+        (self.registration_places() + 1).max(PARTS as u32)
     }
 
     /// The requests that make the key of a region valid, in the next places of the send queue and
@@ -282,7 +331,7 @@ impl Link {
             })
             .map_err(|_| ENOBUFS)?;
         let number = self.place(0, Tag::Read)?;
-        let mut wr = read_request(read, &mut sge[..], count);
+        let mut wr = Remote::of_read(read).request(&mut sge, count);
         wr.wr.__bindgen_anon_1.wr_id = number;
         wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
         // SAFETY: One request, whose memory is kept in its place.
@@ -291,13 +340,84 @@ impl Link {
         Ok(())
     }
 
-    /// Posts an RDMA Read into a region of this size, which dies with it. Takes
+    /// Posts an RDMA Read into a region of this size, which ends with it. Takes at most
     /// [`Link::direct_places`].
     ///
     /// # Errors
     ///
     /// As for [`Link::read`].
     pub(crate) fn read_into(&mut self, read: &Read, id: RegionId) -> Result {
+        if self.send_room() < self.direct_places() {
+            return Err(ENOBUFS);
+        }
+        let tag = match self.regions.purpose(id) {
+            Some(Use::OwnReadsEarly) => Tag::EarlyRead(id),
+            _ => Tag::DirectRead(id),
+        };
+        if self.has_key(id) {
+            self.read_by_key(read, id, tag)
+        } else {
+            self.post_parts(&Remote::of_read(read), id, tag)
+        }?;
+        self.reads += 1;
+        Ok(())
+    }
+
+    /// Requests for a region without a key, which name its ranges with the key that all memory has
+    /// for this adapter's own requests. Several go one behind the other, and no other parts them.
+    fn post_parts(&mut self, remote: &Remote, id: RegionId, tag: Tag) -> Result {
+        let mut sge = [[bindings::ib_sge::default(); MAX_FRAGS + 1]; PARTS];
+        let mut requests = [bindings::ib_rdma_wr::default(); PARTS];
+        let mut ranges = self.regions.ranges(id).ok_or(ENOBUFS)?;
+        let mut left = remote.len;
+        let mut count = 0;
+        for (sge, request) in sge.iter_mut().zip(&mut requests) {
+            let addr = remote.addr + u64::from(remote.len - left);
+            let mut entries = 0;
+            let mut len = 0;
+            for (entry, (addr, length)) in sge.iter_mut().take(self.part_ranges).zip(&mut ranges) {
+                if len == left {
+                    break;
+                }
+                *entry = bindings::ib_sge {
+                    addr,
+                    length: length.min(left - len),
+                    lkey: self.lkey,
+                };
+                len += entry.length;
+                entries += 1;
+            }
+            if len == 0 {
+                break;
+            }
+            *request = Remote { addr, ..*remote }.request(sge, entries);
+            left -= len;
+            count += 1;
+        }
+        drop(ranges);
+        if left > 0 {
+            return Err(ENOBUFS);
+        }
+        let mut next = core::ptr::null_mut();
+        let requests = requests.get_mut(..count).ok_or(ENOBUFS)?;
+        for (skip, request) in requests.iter_mut().enumerate().rev() {
+            let last = skip + 1 == count;
+            let tag = if last { tag } else { Tag::Part };
+            let number = self.place(skip as u32, tag)?;
+            request.wr.__bindgen_anon_1.wr_id = number;
+            request.wr.next = next;
+            if last {
+                request.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
+            }
+            next = (&raw mut *request).cast();
+        }
+        // SAFETY: A chain of so many requests; the region stays until they are finished or the queue
+        // pair is gone.
+        unsafe { self.post_chain(next, count as u32) }
+    }
+
+    /// By a key of the region's own, which dies with the Read.
+    fn read_by_key(&mut self, read: &Read, id: RegionId, tag: Tag) -> Result {
         let address = self.region(id).ok_or(ENOBUFS)?;
         let mut sge = [bindings::ib_sge {
             addr: address.addr,
@@ -305,11 +425,8 @@ impl Link {
             lkey: address.key,
         }];
         let before = self.registration_places();
-        if self.send_room() < self.direct_places() {
-            return Err(ENOBUFS);
-        }
-        let number = self.place(before, Tag::DirectRead(read.len))?;
-        let mut wr = read_request(read, &mut sge, 1);
+        let number = self.place(before, tag)?;
+        let mut wr = Remote::of_read(read).request(&mut sge, 1);
         let mut invalidation = self.invalidation(before + 1, id)?;
         // The key must not die before the bytes are there.
         invalidation.send_flags |= bindings::ib_send_flags_IB_SEND_FENCE;
@@ -321,8 +438,45 @@ impl Link {
         // pair is gone.
         unsafe { self.post_chain(first, before + 2) }?;
         self.regions.dying(id);
-        self.reads += 1;
         Ok(())
+    }
+
+    /// Posts an RDMA Write of a region of this size. Takes at most [`Link::write_places`]; when it has
+    /// finished and the region has a key, this is the caller's to end.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Link::read`].
+    pub(crate) fn write_from(&mut self, write: &Write, id: RegionId) -> Result {
+        if self.send_room() < self.write_places() {
+            return Err(ENOBUFS);
+        }
+        let remote = Remote {
+            opcode: bindings::ib_wr_opcode_IB_WR_RDMA_WRITE,
+            rkey: write.rkey,
+            addr: write.addr,
+            len: write.len,
+        };
+        let tag = Tag::Write(id);
+        if !self.has_key(id) {
+            return self.post_parts(&remote, id, tag);
+        }
+        let address = self.region(id).ok_or(ENOBUFS)?;
+        let mut sge = [bindings::ib_sge {
+            addr: address.addr,
+            length: write.len,
+            lkey: address.key,
+        }];
+        let before = self.registration_places();
+        let number = self.place(before, tag)?;
+        let mut wr = remote.request(&mut sge, 1);
+        wr.wr.__bindgen_anon_1.wr_id = number;
+        wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
+        let mut requests = Registration::default();
+        let first = self.registration(id, &mut requests, (&raw mut wr).cast())?;
+        // SAFETY: A chain of so many requests; the region stays until its key is dead, which is
+        // after the Write has finished, or the queue pair is gone.
+        unsafe { self.post_chain(first, before + 1) }
     }
 }
 
@@ -333,14 +487,34 @@ pub(super) struct Registration {
     request: bindings::ib_reg_wr,
 }
 
-fn read_request(read: &Read, sge: &mut [bindings::ib_sge], count: usize) -> bindings::ib_rdma_wr {
-    let mut wr = bindings::ib_rdma_wr {
-        remote_addr: read.addr,
-        rkey: read.rkey,
-        ..Default::default()
-    };
-    wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_READ;
-    wr.wr.sg_list = sge.as_mut_ptr();
-    wr.wr.num_sge = count as i32;
-    wr
+/// What an RDMA Read or Write is about, at the peer.
+struct Remote {
+    opcode: bindings::ib_wr_opcode,
+    rkey: u32,
+    addr: u64,
+    len: u32,
+}
+
+impl Remote {
+    fn of_read(read: &Read) -> Self {
+        Self {
+            opcode: bindings::ib_wr_opcode_IB_WR_RDMA_READ,
+            rkey: read.rkey,
+            addr: read.addr,
+            len: read.len,
+        }
+    }
+
+    /// A request for so many of the entries.
+    fn request(&self, sge: &mut [bindings::ib_sge], entries: usize) -> bindings::ib_rdma_wr {
+        let mut wr = bindings::ib_rdma_wr {
+            remote_addr: self.addr,
+            rkey: self.rkey,
+            ..Default::default()
+        };
+        wr.wr.opcode = self.opcode;
+        wr.wr.sg_list = sge.as_mut_ptr();
+        wr.wr.num_sge = entries as i32;
+        wr
+    }
 }

@@ -20,16 +20,24 @@
 
 use kernel::prelude::*;
 
+use super::path::LEAST_BYTES;
 use super::send::{
     remaining,
     Send, //
 };
 use super::sock::Locked;
+use super::tx::{
+    CANCEL_MS,
+    CONTROL_PLACES, //
+};
+use super::zcopy::ZeroCopy;
 use crate::bindings;
 use crate::mm::frag::Frag;
+use crate::mm::memory::Memory;
 use crate::mm::pin::{
     self,
-    Pinned, //
+    Pinned,
+    Term, //
 };
 use crate::mm::user::Access;
 use crate::net::errno::{
@@ -43,15 +51,7 @@ use crate::net::sock::{
 };
 use crate::observe::stats::Counter;
 use crate::proto::bsdh::Class;
-use crate::proto::choice::{
-    choose,
-    Memory,
-    Path,
-    Reason,
-    Sending,
-    Thresholds,
-    Wanted, //
-};
+use crate::proto::choice::Reason;
 use crate::proto::message::Body;
 use crate::proto::source::Kind;
 use crate::proto::state::State;
@@ -61,15 +61,6 @@ use crate::rdma::link::{
     MAX_FRAGS, //
 };
 use crate::rdma::mr::Use;
-
-/// Bytes of the smallest piece that is advertised: for fewer, pinning costs more than copying.
-const LEAST_BYTES: usize = 16384;
-
-/// How long the peer may take to answer a cancel: it only lets its Reads finish.
-const CANCEL_MS: u32 = 10_000;
-
-/// Places in the send queue that an advert leaves to control messages.
-const CONTROL_PLACES: u32 = 3;
 
 /// Bytes of a SrcAvail that are not payload, beyond the header.
 const ADVERT_BODY: u32 = 16;
@@ -85,61 +76,6 @@ struct Out {
 }
 
 impl Locked<'_> {
-    /// Whether the next bytes of a send shall go by an advert.
-    pub(super) fn wants_advert(&mut self, send: &mut Send) -> bool {
-        let threshold = self.stream().options.zcopy_thresh_bytes;
-        if threshold <= 0 || send.by_copy > 0 {
-            return false;
-        }
-        let bytes = remaining(send);
-        let threshold = threshold.unsigned_abs() as usize;
-        // SAFETY: The caller of `sendmsg` vouches for the iterator.
-        let (pinnable, piece) =
-            unsafe { (pin::is_pinnable(send.iter), pin::piece_bytes(send.iter)) };
-        if bytes < threshold {
-            send.by_copy = bytes;
-            return false;
-        }
-        if pinnable && piece < LEAST_BYTES {
-            send.by_copy = piece;
-            return false;
-        }
-        let sending = Sending {
-            bytes: bytes as u64,
-            page_bytes: piece as u64,
-            memory: if pinnable {
-                Memory::Shared
-            } else {
-                Memory::Other
-            },
-            wanted: Wanted::Automatic,
-            features: self.stream().features,
-            // The send waits for what is missing.
-            credits: u32::MAX,
-            may_pin: true,
-            blocking: send.timeo != 0,
-            payload_hold: None,
-            synchronous_hold: None,
-            asynchronous_hold: None,
-            may_go_async: false,
-            sink_room_bytes: 0,
-        };
-        let thresholds = Thresholds {
-            synchronous_bytes: threshold as u64,
-            asynchronous_bytes: u64::MAX,
-            sink_write_bytes: u64::MAX,
-        };
-        let choice = choose(&sending, &thresholds);
-        if choice.path == Path::Synchronous {
-            return true;
-        }
-        if let Some(why) = choice.no_synchronous {
-            self.stats.fallback(why);
-        }
-        send.by_copy = bytes;
-        false
-    }
-
     /// Advertises what `send` has left, and waits until the peer has read it. What cannot be
     /// advertised is left to be copied.
     ///
@@ -147,6 +83,11 @@ impl Locked<'_> {
     ///
     /// As for [`super::send::sendmsg`]; what the peer has read until then is counted in `send`.
     pub(super) fn send_by_adverts(&mut self, send: &mut Send) -> Result {
+        if self.with_adverts().is_none() {
+            // There is no memory.
+            send.by_copy = remaining(send);
+            return Ok(());
+        }
         self.set_turn(Access::Read, true);
         self.stream().advertising = true;
         if let Some(zcopy) = &mut self.stream().zcopy {
@@ -188,9 +129,13 @@ impl Locked<'_> {
             self.poll_queue();
             self.settle();
             self.unpin_dead();
+            self.restore_read();
             self.check_sendable()?;
             if self.connection() != send.began {
                 return Err(EPIPE);
+            }
+            if out.taken == 0 && self.prefers_sink(send) {
+                return Ok(());
             }
             if out.next.is_none() && self.may_pin(send, out) {
                 match self.pin_next(send) {
@@ -203,13 +148,13 @@ impl Locked<'_> {
                 // The lock was not held meanwhile.
                 continue;
             }
-            if out.next.is_some() && self.may_advertise() {
+            if out.next.is_some() && self.may_advertise(Kind::Synchronous) {
                 if let Some(pinned) = out.next.take() {
-                    self.post_advert(pinned, send, out)?;
+                    self.post_pinned(pinned, send, out)?;
                 }
                 continue;
             }
-            if out.next.is_none() && self.all_back() {
+            if out.next.is_none() && self.all_back() && !wants_more(send, out) {
                 return Ok(());
             }
             if send.timeo == 0 {
@@ -224,13 +169,8 @@ impl Locked<'_> {
 
     /// Whether another piece shall be pinned.
     fn may_pin(&mut self, send: &Send, out: &Out) -> bool {
-        // SAFETY: The caller of `sendmsg` vouches for the iterator.
-        let piece = unsafe { pin::piece_bytes(send.iter) };
         let room = self.stream().link.as_ref();
-        out.stop.is_none()
-            && remaining(send) > 0
-            && piece >= LEAST_BYTES
-            && room.is_some_and(|link| link.has_region_room())
+        wants_more(send, out) && room.is_some_and(|link| link.has_region_room())
     }
 
     fn pin_next(&mut self, send: &Send) -> Result<Pinned> {
@@ -239,11 +179,13 @@ impl Locked<'_> {
         let (iter, stats) = (send.iter, self.stats);
         // SAFETY: The caller of `sendmsg` vouches for the iterator, which can be pinned; we have the
         // turn, and the lock is not held.
-        self.unlocked(|| unsafe { Pinned::new(iter, usize::MAX, pages, Access::Read, stats) })
+        self.unlocked(|| unsafe {
+            Pinned::new(iter, usize::MAX, pages, Access::Read, Term::Short, stats)
+        })
     }
 
     /// Why the rest goes by copy: which will report a bad address.
-    fn no_pin(&mut self, e: Error) -> Reason {
+    pub(super) fn no_pin(&mut self, e: Error) -> Reason {
         if e == ENOBUFS {
             self.stats.inc(Counter::MemlockRefused);
             Reason::PinLimit
@@ -254,20 +196,20 @@ impl Locked<'_> {
 
     /// Whether an advert may be sent now, with what waits in the send queue inside. If not, the call
     /// is woken when something changes.
-    fn may_advertise(&mut self) -> bool {
+    pub(super) fn may_advertise(&mut self, kind: Kind) -> bool {
         if !self.fits_advert() {
             self.stream().advert_waits = true;
             self.flush();
         }
         let waiting = self.stream().tx.bytes();
-        let zcopy = &self.stream().zcopy;
-        let may = zcopy
-            .as_ref()
-            .is_some_and(|z| z.source.may_post(Kind::Synchronous, waiting).is_ok());
+        let zcopy = self.with_adverts();
+        let may = zcopy.is_some_and(|z| z.source.may_post(kind, waiting).is_ok());
         let link = self.stream().link.as_ref();
         let places = 1 + link.map_or(1, |link| link.registration_places());
-        let may =
-            may && self.fits_advert() && self.may_post(Class::Payload, places + CONTROL_PLACES);
+        let places = places + CONTROL_PLACES;
+        let may = may && self.fits_advert() && self.may_post(Class::Payload, places);
+        // The answers take credits, too.
+        let may = may && self.answer_sinks() && self.may_post(Class::Payload, places);
         self.stream().advert_waits = !may;
         may
     }
@@ -280,19 +222,37 @@ impl Locked<'_> {
             && stream.tx.len() <= frags.min(MAX_FRAGS)
     }
 
-    fn post_advert(&mut self, pinned: Pinned, send: &Send, out: &mut Out) -> Result {
-        let len = pinned.len();
+    fn post_pinned(&mut self, pinned: Pinned, send: &Send, out: &mut Out) -> Result {
+        let len = pinned.len() as usize;
+        // The adapter may refuse it.
+        if self
+            .post_advert(Memory::Pinned(pinned), Kind::Synchronous)?
+            .is_some()
+        {
+            // SAFETY: So much was taken; the caller of `sendmsg` vouches for the iterator.
+            unsafe { bindings::iov_iter_revert(send.iter, len) };
+            out.taken -= len;
+            out.stop = Some(Reason::NotPinnable);
+        }
+        Ok(())
+    }
+
+    /// Advertises memory, with what waits in the send queue before it. [`Locked::may_advertise`] has
+    /// said that this is possible. Returns the memory if the adapter cannot have it.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNRESET` if the connection has ended.
+    pub(super) fn post_advert(&mut self, memory: Memory, kind: Kind) -> Result<Option<Memory>> {
+        let len = memory.len();
+        let purpose = match kind {
+            Kind::Synchronous => Use::PeerReads,
+            Kind::Asynchronous => Use::PeerReadsLater,
+        };
         let link = self.stream().link.as_mut().ok_or(ECONNRESET)?;
-        let region = match link.add_region(pinned, Use::PeerReads) {
+        let region = match link.add_region(memory, purpose) {
             Ok(region) => region,
-            Err(_) => {
-                // The adapter cannot have this memory.
-                // SAFETY: So much was taken; the caller of `sendmsg` vouches for the iterator.
-                unsafe { bindings::iov_iter_revert(send.iter, len as usize) };
-                out.taken -= len as usize;
-                out.stop = Some(Reason::NotPinnable);
-                return Ok(());
-            }
+            Err(memory) => return Ok(Some(memory)),
         };
         let address = link.region(region).ok_or(ECONNRESET)?;
         let stream = self.stream();
@@ -302,7 +262,7 @@ impl Locked<'_> {
             self.cut_message(&mut frags);
         }
         let zcopy = self.stream().zcopy.as_mut().ok_or(ECONNRESET)?;
-        let posted = zcopy.source.post(Kind::Synchronous, waiting, len, region);
+        let posted = zcopy.source.post(kind, waiting, len, region);
         posted.map_err(|_| ECONNRESET)?;
         let body = Body::SrcAvail {
             len,
@@ -314,13 +274,19 @@ impl Locked<'_> {
             self.stats.inc(Counter::AdvertPosted);
             self.stats.inc(Counter::MrRegistered);
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// Whether the peer has read all, and has no way to read more.
+    /// Whether the peer has read all that a send waits for, and has no way to read more. Those of sends
+    /// that have returned are not its business: all adverts that are out are of one kind.
     fn all_back(&mut self) -> bool {
         let stream = self.stream();
-        stream.zcopy.as_ref().is_none_or(|z| z.source.is_idle())
+        let returned = |z: &KBox<ZeroCopy>| {
+            let oldest = z.source.iter().next();
+            oldest.is_some_and(|oldest| oldest.kind == Kind::Asynchronous)
+        };
+        let none = |z: &KBox<ZeroCopy>| z.source.is_idle() || returned(z);
+        stream.zcopy.as_ref().is_none_or(none)
             && match &stream.link {
                 Some(link) => !link.has_regions(Use::PeerReads),
                 // The worker may be about to destroy the queue pair.
@@ -380,4 +346,11 @@ impl Locked<'_> {
             left = self.wait_killable(left);
         }
     }
+}
+
+/// Whether another piece of the send could go by an advert.
+fn wants_more(send: &Send, out: &Out) -> bool {
+    // SAFETY: The caller of `sendmsg` vouches for the iterator.
+    let piece = unsafe { pin::piece_bytes(send.iter) };
+    out.stop.is_none() && remaining(send) > 0 && piece >= LEAST_BYTES
 }

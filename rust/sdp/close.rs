@@ -33,6 +33,7 @@ use crate::proto::state::{
     Event,
     State, //
 };
+use crate::rdma::link::Tag;
 
 /// How long an orphan may wait for its peer to take the rest and to close.
 const ORPHAN_MS: u32 = 60_000;
@@ -64,6 +65,7 @@ impl Locked<'_> {
     pub(crate) fn disconn_received(&mut self) {
         self.transition(Event::DisConnReceived);
         self.stream().fin_received = true;
+        self.stream().coming = self.holds();
         let sk = self.sk();
         sk.add_shutdown(bindings::RCV_SHUTDOWN);
         sk.set_flag(bindings::sock_flags_SOCK_DONE);
@@ -72,7 +74,12 @@ impl Locked<'_> {
     }
 
     pub(super) fn finish_if_drained(&mut self) {
-        if self.stream().state == State::Draining && !self.owes_answers() {
+        if self.stream().state != State::Draining || self.owes_answers() || self.awaits_reads() {
+            return;
+        }
+        // The end of the queue pair would overtake an answer.
+        let link = self.stream().link.as_ref();
+        if !link.is_some_and(|link| link.has_in_flight(|tag| tag == Tag::Answer)) {
             self.want(Want::Teardown);
         }
     }
@@ -124,7 +131,8 @@ impl Locked<'_> {
     fn linger(&mut self, mut timeo: i64) {
         while timeo > 0 && !signal_pending() {
             let state = self.stream().state;
-            if !matches!(state, State::FinWait1 | State::Closing | State::LastAck) {
+            let unsent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
+            if state == State::Dead || !(unsent || self.awaits_reads()) {
                 return;
             }
             timeo = self.wait(timeo);
@@ -133,10 +141,16 @@ impl Locked<'_> {
 
     /// What close() does to a connection.
     fn close_connection(&mut self, timeo: i64) {
-        let unread = !self.stream().rx.is_empty() || self.holds();
+        // What calls have given away is not unread.
+        self.await_early();
+        let state = self.stream().state;
+        // Of a connection that has ended both ways, what is here already is nobody's business.
+        let read = self.stream().rx.is_empty() || state == State::Draining;
+        let unread = !read || self.holds();
         let no_linger = self.sk().linger() == Some(0);
-        match self.stream().state {
-            State::Closed | State::Listen | State::Dead | State::Draining => {}
+        match state {
+            State::Closed | State::Listen | State::Dead => {}
+            State::Draining if !unread && !self.awaits_reads() => {}
             State::Resolving | State::HelloSent | State::HelloReceived => self.abort(ECONNRESET),
             _ if unread || no_linger => self.abort(ECONNRESET),
             _ => {

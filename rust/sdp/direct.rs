@@ -2,8 +2,8 @@
 
 //! recvmsg() without a copy: what the peer advertises is read into the program's pages.
 //!
-//! The reader pins its buffer without the lock, and waits until the Read has finished and the key of
-//! its pages is dead. It does not matter who handles the completions. Others that read from the
+//! The reader pins its buffer without the lock, and waits until the Reads have finished and the key of
+//! its pages, if they have one, is dead. It does not matter who handles the completions. Others that read from the
 //! socket wait for their turn; the connection's end is waited for, too, for the adapter may still
 //! write. Only a thread that is being killed leaves: its pages stay pinned until the next receive
 //! finds them, or the connection ends.
@@ -13,10 +13,13 @@ use kernel::prelude::*;
 use super::pull::MESSAGE_PLACES;
 use super::recv::Recv;
 use super::sock::Locked;
+use super::turn::Connection;
 use crate::bindings;
+use crate::mm::memory::Memory;
 use crate::mm::pin::{
     self,
-    Pinned, //
+    Pinned,
+    Term, //
 };
 use crate::mm::user::Access;
 use crate::net::errno::{
@@ -37,7 +40,7 @@ pub(super) const LEAST_DIRECT: usize = 16384;
 
 impl Locked<'_> {
     /// Bytes that a call can have without a copy, if the peer has so many; 0 if it wants none so.
-    fn direct_room(&mut self, recv: &Recv) -> usize {
+    pub(super) fn direct_room(&mut self, recv: &Recv) -> usize {
         if recv.is(bindings::MSG_PEEK | bindings::MSG_TRUNC) || recv.timeo == 0 || recv.by_copy {
             return 0;
         }
@@ -94,7 +97,7 @@ impl Locked<'_> {
         };
         zcopy.direct_bytes = 0;
         // The reader is about to take it.
-        zcopy.reader_bytes = Some(recv.len - recv.copied);
+        stream.reader_bytes = Some(recv.len - recv.copied);
         let most = zcopy.hold.next_untaken() as usize;
         let most = most.min(recv.len - recv.copied);
         let pages = link.max_region_pages() as usize;
@@ -102,7 +105,7 @@ impl Locked<'_> {
         let pinned = self.unlocked(|| {
             // SAFETY: The caller of `recvmsg` vouches for the iterator, which can be pinned; we have
             // the turn, and the lock is not held.
-            unsafe { Pinned::new(iter, most, pages, Access::Write, stats) }
+            unsafe { Pinned::new(iter, most, pages, Access::Write, Term::Short, stats) }
         });
         let pinned = match pinned {
             Ok(pinned) => pinned,
@@ -115,15 +118,13 @@ impl Locked<'_> {
             }
         };
         let taken = pinned.len() as usize;
-        let posted = self.post_direct(recv, pinned);
+        let posted = self.post_direct(recv, Memory::Pinned(pinned), Use::OwnReads);
         // For what is behind it comes back, if its buffer has room.
         let left = recv.len - recv.copied - taken;
-        if let Some(zcopy) = &mut self.stream().zcopy {
-            zcopy.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
-        }
+        self.stream().reader_bytes = (left >= LEAST_DIRECT).then_some(left);
         let read = match posted {
             Ok(true) => {
-                let waited = self.await_direct(recv);
+                let waited = self.await_adapter(recv.began, Use::OwnReads);
                 let same = self.connection() == recv.began;
                 let zcopy = self.stream().zcopy.as_ref().filter(|_| same);
                 let read = zcopy.map_or(0, |z| z.direct_bytes).min(taken);
@@ -143,8 +144,13 @@ impl Locked<'_> {
     }
 
     /// Posts the Read, if the bytes are still the next of the stream: the lock was not held.
-    fn post_direct(&mut self, recv: &mut Recv, pinned: Pinned) -> Result<bool> {
-        let len = pinned.len();
+    pub(super) fn post_direct(
+        &mut self,
+        recv: &mut Recv,
+        memory: Memory,
+        purpose: Use,
+    ) -> Result<bool> {
+        let len = memory.len();
         // The buffer was taken from the iterator, which has nothing to say any more.
         let same = self.connection() == recv.began;
         let stream = self.stream();
@@ -153,6 +159,7 @@ impl Locked<'_> {
                 same && stream.state.is_connected()
                     && stream.rx.is_empty()
                     && zcopy.hold.next_untaken() >= len
+                    && !(purpose == Use::OwnReadsEarly && zcopy.early_ends)
                     && link.send_room() >= link.direct_places()
                     && link.has_region_room()
                     && link.reads_in_flight() < READS
@@ -160,16 +167,19 @@ impl Locked<'_> {
             }
             _ => false,
         };
-        if !may {
-            self.unlocked(|| drop(pinned));
-            return Ok(false);
-        }
-        let Some(link) = &mut self.stream().link else {
-            return Ok(false);
+        let region = match &mut self.stream().link {
+            Some(link) if may => link.add_region(memory, purpose).inspect_err(|_| {
+                recv.by_copy = true;
+            }),
+            _ => Err(memory),
         };
-        let Ok(region) = link.add_region(pinned, Use::OwnReads) else {
-            recv.by_copy = true;
-            return Ok(false);
+        let region = match region {
+            Ok(region) => region,
+            Err(memory) => {
+                memory.open();
+                self.unlocked(|| drop(memory));
+                return Ok(false);
+            }
         };
         let stream = self.stream();
         let (Some(link), Some(zcopy)) = (&mut stream.link, &mut stream.zcopy) else {
@@ -178,7 +188,7 @@ impl Locked<'_> {
         let result = match zcopy.hold.reserve(GFP_KERNEL) {
             Ok(()) => match zcopy.reader.take(len) {
                 Some(read) => {
-                    zcopy.hold.read(read.len);
+                    zcopy.hold.give(read.len);
                     link.read_into(&read, region)
                 }
                 None => Err(ENOBUFS),
@@ -187,12 +197,19 @@ impl Locked<'_> {
         };
         match result {
             Ok(()) => {
+                let keyed = self
+                    .stream()
+                    .link
+                    .as_ref()
+                    .is_some_and(|l| l.has_key(region));
                 self.stats.inc(Counter::ReadPosted);
-                self.stats.inc(Counter::MrRegistered);
+                self.stats.add(Counter::MrRegistered, keyed.into());
                 self.watch_sends();
                 Ok(true)
             }
             Err(_) => {
+                // The call says that nothing came.
+                link.excuse_region(region);
                 self.stats.inc(Counter::PostFailed);
                 self.fail(Event::Abort, ECONNRESET);
                 Err(ECONNRESET)
@@ -200,16 +217,22 @@ impl Locked<'_> {
         }
     }
 
-    /// Waits until the adapter has finished with the program's pages, and unpins them.
-    fn await_direct(&mut self, recv: &Recv) -> Result {
+    /// Waits until the adapter has finished with the program's pages that are of this use, and unpins
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// `EPIPE` if the socket was disconnected since the call began, `ECONNRESET` if the connection has
+    /// ended, `EINTR` if the thread is being killed.
+    pub(super) fn await_adapter(&mut self, began: Connection, purpose: Use) -> Result {
         loop {
-            if self.connection() != recv.began {
+            if self.connection() != began {
                 // The pages went with the queues of the former connection.
                 return Err(EPIPE);
             }
             self.poll_queue();
             self.settle();
-            if self.unpin_read() {
+            if self.unpin_finished(purpose) {
                 return Ok(());
             }
             if fatal_signal_pending() {
@@ -222,19 +245,20 @@ impl Locked<'_> {
         }
     }
 
-    /// Unpins what the adapter has finished with; returns whether that was all.
-    fn unpin_read(&mut self) -> bool {
-        while let Some(pinned) = self
+    /// Unpins what the adapter, or the peer's, has finished with; returns whether that was all of this
+    /// use.
+    pub(super) fn unpin_finished(&mut self, purpose: Use) -> bool {
+        while let Some(memory) = self
             .stream()
             .link
             .as_mut()
-            .and_then(|link| link.take_dead_region(Use::OwnReads))
+            .and_then(|link| link.take_dead_region(purpose))
         {
             // To mark a page as written to may take time.
-            self.unlocked(|| drop(pinned));
+            self.unlocked(|| drop(memory));
         }
         match &self.stream().link {
-            Some(link) => !link.has_regions(Use::OwnReads),
+            Some(link) => !link.has_regions(purpose),
             None => false,
         }
     }
@@ -245,12 +269,15 @@ impl Locked<'_> {
         link.is_some_and(|link| link.has_regions(Use::OwnReads))
     }
 
-    /// The oldest Read, of `len` bytes, has finished: a reader has them.
-    pub(super) fn direct_read_finished(&mut self, len: u32) {
+    /// The oldest Read has finished: a reader has them, and perhaps waits for them.
+    pub(super) fn direct_read_finished(&mut self, awaited: bool) {
+        let mut len = 0;
         if let Some(zcopy) = &mut self.stream().zcopy {
-            zcopy.reader.on_read_done();
+            len = zcopy.reader.on_read_done().unwrap_or(0);
             zcopy.hold.finish_read();
-            zcopy.direct_bytes += len as usize;
+            if awaited {
+                zcopy.direct_bytes += len as usize;
+            }
         }
         self.stats.inc(Counter::ReadDone);
         self.stats.add(Counter::RxBytes, len.into());
@@ -262,27 +289,23 @@ impl Locked<'_> {
     /// read into the kernel's memory.
     pub(super) fn reader_waits(&mut self, recv: &Recv) {
         let room = self.direct_room(recv);
-        let Some(zcopy) = &mut self.stream().zcopy else {
-            return;
+        let stream = self.stream();
+        let next = match &stream.zcopy {
+            Some(zcopy) => zcopy.hold.next_untaken() as usize,
+            None => 0,
         };
-        let next = zcopy.hold.next_untaken() as usize;
+        stream.reader_bytes = None;
         if room == 0 {
-            zcopy.reader_bytes = None;
             return self.pull_for_reader();
         }
         if (1..LEAST_DIRECT).contains(&next) {
-            zcopy.reader_bytes = None;
             self.pull_rest();
         }
-        if let Some(zcopy) = &mut self.stream().zcopy {
-            zcopy.reader_bytes = Some(room);
-        }
+        self.stream().reader_bytes = Some(room);
     }
 
     /// It does not wait any more.
     pub(super) fn reader_is_back(&mut self) {
-        if let Some(zcopy) = &mut self.stream().zcopy {
-            zcopy.reader_bytes = None;
-        }
+        self.stream().reader_bytes = None;
     }
 }

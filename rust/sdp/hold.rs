@@ -9,8 +9,10 @@ use crate::mm::frag::Frag;
 
 /// A stretch of the stream.
 enum Held {
-    /// Bytes of an advert for which a Read is in flight.
+    /// Bytes of an advert for which a Read is in flight, into the kernel's memory.
     Reading,
+    /// The same, into a program's: the program has them already, or waits for them.
+    Given,
     /// Bytes that were received, and what is charged for them.
     Ready(Frag, u32),
     /// Bytes of an advert for which no Read was posted.
@@ -74,9 +76,10 @@ impl Hold {
         self.first_advert().map_or(0, |(_, left)| left)
     }
 
-    /// Bytes of an advert that are the very next of the stream; 0 if others are.
+    /// Bytes of an advert that are the next of the stream which nobody has; 0 if others are.
     pub(crate) fn next_untaken(&self) -> u32 {
-        match self.stretches.first() {
+        let mut open = self.stretches.iter();
+        match open.find(|held| !matches!(held, Held::Given)) {
             Some(Held::Advert(left)) => *left,
             _ => 0,
         }
@@ -91,14 +94,23 @@ impl Hold {
         Ok(self.stretches.reserve(1, flags)?)
     }
 
-    /// Takes note of a Read of the first `len` bytes of [`Hold::untaken`].
+    /// Takes note of a Read of the first `len` bytes of [`Hold::untaken`], into the kernel's memory.
     pub(crate) fn read(&mut self, len: u32) {
+        self.take(len, Held::Reading);
+    }
+
+    /// The same, into a program's memory.
+    pub(crate) fn give(&mut self, len: u32) {
+        self.take(len, Held::Given);
+    }
+
+    fn take(&mut self, len: u32, how: Held) {
         let Some((at, left)) = self.first_advert() else {
             return;
         };
         if len >= left {
             if let Some(place) = self.stretches.get_mut(at) {
-                *place = Held::Reading;
+                *place = how;
             }
             return;
         }
@@ -106,13 +118,13 @@ impl Hold {
             *place = Held::Advert(left - len);
         }
         // The place was reserved.
-        let _ = self.stretches.insert_within_capacity(at, Held::Reading);
+        let _ = self.stretches.insert_within_capacity(at, how);
     }
 
     /// The oldest Read has finished: its bytes are the next of the stream. `false` if there is none.
     pub(crate) fn finish_read(&mut self) -> bool {
         match self.stretches.first() {
-            Some(Held::Reading) => self.stretches.remove(0).is_ok(),
+            Some(Held::Reading | Held::Given) => self.stretches.remove(0).is_ok(),
             _ => false,
         }
     }

@@ -4,6 +4,7 @@
 //! and SDP's own at the same level.
 
 use core::mem::size_of;
+use core::ops::RangeInclusive;
 
 use kernel::prelude::*;
 
@@ -11,6 +12,7 @@ use super::sock::SdpSock;
 use super::stream::SMALL_BYTES;
 use crate::bindings;
 use crate::net::errno::ENOPROTOOPT;
+use crate::proto::choice::Wanted;
 use crate::proto::state::State;
 
 const TCP_NODELAY: i32 = bindings::TCP_NODELAY as i32;
@@ -23,6 +25,12 @@ const TCP_USER_TIMEOUT: i32 = bindings::TCP_USER_TIMEOUT as i32;
 const TCP_MAXSEG: i32 = bindings::TCP_MAXSEG as i32;
 /// OFED's name and number: the size from which a send goes without copying.
 const SDP_ZCOPY_THRESH: i32 = 80;
+/// The way that sends go: 0 for the best, 1 by copy, 2 without a copy, 3 without a copy and without
+/// a wait, 4 to readers that wait.
+const SDP_ZCOPY_MODE: i32 = 82;
+/// What a write to memory does that a send which has returned still needs: 0 makes a copy of the page, 1
+/// waits, for a second at most.
+const SDP_FAULT_POLICY: i32 = 83;
 /// OFED's name and number: why the last bind() failed.
 const SDP_LAST_BIND_ERR: i32 = 81;
 
@@ -54,13 +62,16 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
     match name {
         TCP_NODELAY => options.nodelay = value != 0,
         TCP_CORK => options.cork = value != 0,
-        TCP_KEEPIDLE => options.keepidle_s = within(value, MAX_KEEP)?,
-        TCP_KEEPINTVL => options.keepintvl_s = within(value, MAX_KEEP)?,
-        TCP_KEEPCNT => options.keepcnt = within(value, MAX_KEEP_COUNT)?,
+        TCP_KEEPIDLE => options.keepidle_s = within(value, 1..=MAX_KEEP)?,
+        TCP_KEEPINTVL => options.keepintvl_s = within(value, 1..=MAX_KEEP)?,
+        TCP_KEEPCNT => options.keepcnt = within(value, 1..=MAX_KEEP_COUNT)?,
         TCP_USER_TIMEOUT if value >= 0 => options.user_timeout_ms = value,
         TCP_USER_TIMEOUT => return Err(EINVAL),
         SDP_ZCOPY_THRESH if value >= 0 => options.zcopy_thresh_bytes = value,
         SDP_ZCOPY_THRESH => return Err(EINVAL),
+        SDP_ZCOPY_MODE => options.wanted = Wanted::from_number(value).ok_or(EINVAL)?,
+        SDP_FAULT_POLICY if value == 1 && !crate::may_hold_up() => return Err(EPERM),
+        SDP_FAULT_POLICY => options.blocks = flag(value)?,
         // The adapter acknowledges, at once.
         TCP_QUICKACK => {}
         // The receives of the peer decide.
@@ -79,8 +90,12 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
     Ok(())
 }
 
-fn within(value: i32, max: i32) -> Result<i32> {
-    if (1..=max).contains(&value) {
+fn flag(value: i32) -> Result<bool> {
+    within(value, 0..=1).map(|value| value == 1)
+}
+
+fn within(value: i32, allowed: RangeInclusive<i32>) -> Result<i32> {
+    if allowed.contains(&value) {
         Ok(value)
     } else {
         Err(EINVAL)
@@ -106,6 +121,8 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         TCP_QUICKACK => 1,
         TCP_MAXSEG => stream.peer_bytes.max(SMALL_BYTES) as i32,
         SDP_ZCOPY_THRESH => options.zcopy_thresh_bytes,
+        SDP_ZCOPY_MODE => options.wanted.number(),
+        SDP_FAULT_POLICY => options.blocks.into(),
         SDP_LAST_BIND_ERR => stream.last_bind_err,
         _ => return Err(ENOPROTOOPT),
     })

@@ -10,6 +10,8 @@ const OUT: u32 = b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLWRNORM;
 
 /// The events of a socket that is not locked: who changes one of them wakes the poller after.
 pub(crate) fn events(sock: &SdpSock) -> u32 {
+    // Who polls shall not wait for a reader to be scheduled.
+    sock.leave_to_bh();
     let sk = sock.sk();
     let state = u32::from(sk.state());
     if state == b::TCP_LISTEN {
@@ -18,10 +20,12 @@ pub(crate) fn events(sock: &SdpSock) -> u32 {
     }
     let mut mask = 0;
     let shutdown = sk.shutdown();
-    if shutdown == b::SHUTDOWN_MASK || state == b::TCP_CLOSE {
+    // The end comes behind what the peer has advertised.
+    let ended = !sock.is_coming();
+    if ended && (shutdown == b::SHUTDOWN_MASK || state == b::TCP_CLOSE) {
         mask |= b::SDP_CONST_EPOLLHUP;
     }
-    if shutdown & b::RCV_SHUTDOWN != 0 {
+    if ended && shutdown & b::RCV_SHUTDOWN != 0 {
         mask |= IN | b::SDP_CONST_EPOLLRDHUP;
     }
     if state != b::TCP_SYN_SENT && state != b::TCP_SYN_RECV {

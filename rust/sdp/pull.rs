@@ -115,14 +115,14 @@ impl Locked<'_> {
         let waiting = Waiting {
             untaken_bytes: zcopy.hold.untaken().into(),
             room_bytes: room.into(),
-            waited_us: if zcopy.pull_now || zcopy.polled {
+            waited_us: if zcopy.pull_now || stream.polled {
                 PULL_DELAY_US
             } else {
                 0
             },
-            own_sender_waits: stream.sender_waits || !zcopy.source.is_idle(),
+            own_sender_waits: stream.senders_waiting > 0 || stream.advertising,
             peek: false,
-            reader_bytes: zcopy.reader_bytes.map(|bytes| bytes as u64),
+            reader_bytes: stream.reader_bytes.map(|bytes| bytes as u64),
             end_of_stream: stream.fin_received,
         };
         let limits = PullLimits {
@@ -160,7 +160,7 @@ impl Locked<'_> {
             return;
         };
         zcopy.pull_later = false;
-        if zcopy.reader_bytes.is_none() {
+        if self.stream().reader_bytes.is_none() {
             self.pull_for_reader();
         }
     }
@@ -311,6 +311,10 @@ impl Locked<'_> {
                 return self.lost_bytes();
             }
             self.stream().readable = true;
+        }
+        if self.stream().coming && !self.holds() {
+            self.stream().coming = false;
+            self.sk().wake_all();
         }
     }
 

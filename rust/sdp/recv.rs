@@ -28,12 +28,16 @@ pub(super) struct Recv {
     flags: u32,
     pub(super) timeo: i64,
     /// Return as soon as there are so many bytes.
-    target: usize,
+    pub(super) target: usize,
     /// Bytes given to the program, and those of them without a copy.
     pub(super) copied: usize,
     pub(super) direct: usize,
     /// The program's memory cannot be read into.
     pub(super) by_copy: bool,
+    /// It can, but the call must wait for that.
+    pub(super) awaited: bool,
+    /// The call does not advertise its memory (any more).
+    pub(super) no_offer: bool,
 }
 
 impl Recv {
@@ -79,6 +83,8 @@ pub(crate) unsafe fn recvmsg(
         copied: 0,
         direct: 0,
         by_copy: false,
+        awaited: false,
+        no_offer: false,
     };
     let result = locked.recv_all(&mut recv);
     locked.finish_recv(&recv);
@@ -105,8 +111,15 @@ impl Locked<'_> {
             if enough {
                 return Ok(());
             }
+            if self.has_finished() && self.direct_room(recv) > 0 {
+                // Its buffer may be among what adapters have finished with.
+                self.restore_read();
+                continue;
+            }
             if self.may_read_directly(recv) {
-                self.read_directly(recv)?;
+                if !self.read_early(recv)? {
+                    self.read_directly(recv)?;
+                }
                 continue;
             }
             // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
@@ -120,10 +133,14 @@ impl Locked<'_> {
             }
             // What was read makes room; the peer may wait for just that.
             self.refill();
+            if self.may_offer(recv) {
+                self.offer(recv)?;
+                continue;
+            }
             self.reader_waits(recv);
             self.flush();
             self.stream().spares.clear();
-            recv.timeo = self.wait(recv.timeo);
+            recv.timeo = self.wait_and_poll(recv.timeo);
             self.reader_is_back();
         }
     }
@@ -136,8 +153,10 @@ impl Locked<'_> {
         let comes = self.holds();
         let fin = self.stream().fin_received && !comes;
         let done = sk.has_flag(bindings::sock_flags_SOCK_DONE);
-        let ended = (sk.rcv_shutdown() || done) && !(self.stream().fin_received && comes);
-        let closed = sk.state() == bindings::TCP_CLOSE as u8;
+        // Both sides may have ended, and the connection lives on for what comes.
+        let lives = self.stream().fin_received && comes;
+        let ended = (sk.rcv_shutdown() || done) && !lives;
+        let closed = sk.state() == bindings::TCP_CLOSE as u8 && !lives;
         if recv.copied > 0 {
             let stop =
                 sk.err() != 0 || fin || ended || closed || recv.timeo == 0 || signal_pending();
@@ -228,9 +247,8 @@ impl Locked<'_> {
     fn finish_recv(&mut self, recv: &Recv) {
         self.reader_is_back();
         let timeless = recv.timeo == 0 && recv.copied == 0;
-        if let Some(zcopy) = &mut self.stream().zcopy {
-            zcopy.polled = timeless || (zcopy.polled && recv.direct == 0);
-        }
+        let stream = self.stream();
+        stream.polled = timeless || (stream.polled && recv.direct == 0);
         if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {
             let copied = recv.copied - recv.direct;
             self.stats.add(Counter::RxCopiedBytes, copied as u64);

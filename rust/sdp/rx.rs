@@ -129,8 +129,9 @@ impl Locked<'_> {
     fn wake_reader_if_due(&mut self) {
         let stream = self.stream();
         // What a reader that waits can take itself, as soon as there are places for the Read.
-        let offered = |z: &KBox<ZeroCopy>| z.reader_bytes.is_some() && z.hold.next_untaken() > 0;
-        let readable = stream.readable || stream.zcopy.as_ref().is_some_and(offered);
+        let offered = |z: &KBox<ZeroCopy>| z.hold.next_untaken() > 0;
+        let offered = stream.reader_bytes.is_some() && stream.zcopy.as_ref().is_some_and(offered);
+        let readable = stream.readable || offered;
         stream.readable = false;
         if readable {
             self.stats.inc(Counter::WakeReader);
@@ -265,6 +266,14 @@ impl Locked<'_> {
             Body::SrcAvail { len, rkey, addr } => self.advert_received(payload, len, rkey, addr),
             Body::SrcAvailCancel => self.cancel_received(),
             Body::SendSm => self.cancel_answered(),
+            Body::SinkAvail {
+                len,
+                rkey,
+                addr,
+                count,
+            } => self.sink_received(len, rkey, addr, count),
+            Body::SinkAvailCancel => self.sink_cancel_received(),
+            Body::RdmaWrCompl { bytes } => self.write_reported(bytes),
             Body::DisConn => self.note_end(),
             Body::AbortConn | Body::ChRcvBuf { .. } | Body::ChRcvBufAck { .. } => Ok(()),
             _ => Err(Violation::UnexpectedMid),

@@ -23,9 +23,14 @@ use crate::net::errno::{
     EOPNOTSUPP, //
 };
 use crate::net::family::memory_is_short;
-use crate::net::sock::Sk;
+use crate::net::sock::{
+    intr_errno,
+    signal_pending,
+    Sk, //
+};
 use crate::observe::stats::Counter;
 use crate::proto::bsdh::BSDH_LEN_U32;
+use crate::proto::choice::Path;
 use crate::rdma::link::MAX_FRAGS;
 
 /// Fragments in the send queue up to which the task's page is used.
@@ -48,6 +53,14 @@ pub(super) struct Send {
     pub(super) copied: usize,
     /// Bytes that go by copy before adverts are thought of again.
     pub(super) by_copy: usize,
+    /// Bytes of the whole call.
+    pub(super) total: usize,
+    /// The program's memory cannot be protected.
+    pub(super) unprotectable: bool,
+    /// Its next bytes could be written to the peer's memory, if a reader there waited.
+    pub(super) no_reader: bool,
+    /// It has waited for that.
+    pub(super) sink_awaited: bool,
 }
 
 /// Sends what `iter` holds; returns how much was taken.
@@ -73,6 +86,11 @@ pub(crate) unsafe fn sendmsg(sock: &SdpSock, iter: *mut iov_iter, flags: u32) ->
         timeo: sock.sk().sndtimeo(nonblock),
         copied: 0,
         by_copy: 0,
+        // SAFETY: The caller vouches for the iterator.
+        total: unsafe { bindings::iov_iter_count(iter.cast()) },
+        unprotectable: false,
+        no_reader: false,
+        sink_awaited: false,
     };
     let result = locked.send_all(&mut send);
     locked.finish_send(&send);
@@ -102,13 +120,37 @@ impl Locked<'_> {
         self.check_sendable()?;
         send.began = self.connection();
         self.poll_queue();
+        self.unpin_left_writes();
         self.leave_open(send);
         while remaining(send) > 0 {
             self.await_turn(Access::Read, send.began, &mut send.timeo)?;
             self.check_sendable()?;
-            if self.wants_advert(send) {
-                self.send_by_adverts(send)?;
-                continue;
+            match self.choose_path(send) {
+                Path::Copy if self.awaits_sink(send) => {
+                    self.await_sink(send)?;
+                    continue;
+                }
+                Path::Copy => {}
+                Path::SinkWrite => {
+                    let before = send.copied;
+                    if !self.write_ahead(send) {
+                        self.send_by_writes(send)?;
+                    }
+                    send.sink_awaited &= send.copied == before;
+                    // It may have waited.
+                    if remaining(send) > 0 && signal_pending() {
+                        return Err(intr_errno(send.timeo));
+                    }
+                    continue;
+                }
+                Path::Synchronous => {
+                    self.send_by_adverts(send)?;
+                    continue;
+                }
+                Path::Asynchronous => {
+                    self.send_later(send)?;
+                    continue;
+                }
             }
             if !self.sk().stream_memory_free() {
                 if memory_is_short() || !self.sk().restore_sndbuf() {
@@ -159,20 +201,25 @@ impl Locked<'_> {
     }
 
     /// Waits until there is space in the send buffer.
-    fn wait_memory(&mut self, send: &mut Send) -> Result {
+    pub(super) fn wait_memory(&mut self, send: &mut Send) -> Result {
         // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
         unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
         self.stream().more = false;
         // A part of a message is left to be filled, as long as something in flight will make space.
-        self.stream().sender_waits = true;
+        let connection = self.connection();
+        self.stream().senders_waiting += 1;
         self.flush();
         // The completion that makes space may have come already.
         self.settle();
+        // Nor shall it wait for a reader to be scheduled.
+        self.leave_to_bh();
         let mut timeo = send.timeo as kernel::ffi::c_long;
         // SAFETY: The lock is held by a system call, as the function wants it.
         let ret = unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), &raw mut timeo) };
         send.timeo = timeo as i64;
-        self.stream().sender_waits = false;
+        if self.connection() == connection {
+            self.stream().senders_waiting -= 1;
+        }
         self.leave_open(send);
         kernel::error::to_result(ret)
     }

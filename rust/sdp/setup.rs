@@ -55,8 +55,13 @@ use crate::rdma::post::READS;
 
 /// How long an address or a route may take to be found.
 const RESOLVE_MS: u32 = 2000;
-/// How long a peer may take to finish the set-up that it has started.
-const HANDSHAKE_MS: u32 = 5000;
+/// How long a peer may take to finish the set-up that it has started. The CM sends a lost reply again
+/// after some four seconds (`CMA_CM_RESPONSE_TIMEOUT`): this is time for a few. Once the reply is there
+/// late, the peer has its connection, and waits for a program that never gets it.
+const HANDSHAKE_MS: u32 = 20_000;
+/// How long a connection that starts here may take from its request on, as long as TCP's. The CM's own
+/// tries take a minute; but a peer that asks it for patience (MRA) and vanishes then makes that many.
+const CONNECT_MS: u32 = 130_000;
 /// Adverts of the peer, of each kind, that a connection holds at a time.
 const MAX_ADVERTS: u8 = ADVERTS as u8;
 
@@ -147,6 +152,7 @@ impl Worker<'_> {
             }
         };
         self.cm.offer = Some(hello);
+        self.sock.start_timer(CONNECT_MS);
         id.connect(&ConnParam {
             private: &hello.encode(),
             reads: reads_for(features),
@@ -173,8 +179,9 @@ impl Worker<'_> {
         let stream = locked.stream();
         stream.credits.set_peer_limit(ack.bufs);
         stream.peer_bytes = ack.rcv_size;
-        locked.agree(ack.features, ack.max_adverts)?;
+        locked.agree(ack.features, ack.max_adverts);
         locked.transition(Event::ConnectAccepted);
+        self.sock.stop_timer();
         self.sock.stats.inc(Counter::ConnectDone);
         locked.process();
         self.sock.sk().wake_all();
@@ -220,7 +227,7 @@ impl Worker<'_> {
             locked.reserve_receives(SMALL_BYTES)?;
             locked.stream().options = options;
             locked.stream().credits.set_peer_limit(offer.bufs);
-            locked.agree(features, offer.max_adverts)?;
+            locked.agree(features, offer.max_adverts);
             let bufs = locked.open_link(link)?;
             HelloAck {
                 features,
@@ -230,14 +237,22 @@ impl Worker<'_> {
             }
         };
         self.sock.start_timer(HANDSHAKE_MS);
-        id.accept(&ConnParam {
+        let param = ConnParam {
             private: &ack.encode(),
             reads: reads_for(features),
+        };
+        id.accept(&param).map_err(|e| match e {
+            // The CM has heard of the peer's rejection, and waits for no answer.
+            _ if e == EINVAL => ECONNABORTED,
+            e => e,
         })
     }
 
     pub(super) fn refuse(&mut self, why: Error) {
-        self.sock.stats.inc(Counter::RefusedNoMemory);
+        self.sock.stats.inc(match why {
+            _ if why == ECONNABORTED => Counter::RequestWithdrawn,
+            _ => Counter::RefusedNoMemory,
+        });
         if let Some(id) = &self.cm.id {
             id.reject(&Refusal::NoMemory.encode());
         }
@@ -245,20 +260,13 @@ impl Worker<'_> {
         self.teardown();
     }
 
-    /// A child is established: into the listener's queue with it.
+    /// A child is or was established: into the listener's queue with it, as with TCP even if it has
+    /// ended since.
     pub(super) fn child_is_up(&mut self) {
         let Some(child) = self.cm.child.take() else {
             return;
         };
-        let parent = {
-            let mut locked = self.sock.lock();
-            if !locked.stream().state.is_connected() {
-                // The teardown is under way, and gives the place in the backlog back.
-                self.cm.child = Some(child);
-                return;
-            }
-            locked.stream().parent.take()
-        };
+        let parent = self.sock.lock().stream().parent.take();
         self.sock.stop_timer();
         let Some(parent) = parent else { return };
         if let Err(e) = accept::push(&parent, child.clone()) {

@@ -78,6 +78,8 @@ pub(crate) enum Want {
     Refill,
     /// Read adverts for which no reader came.
     Pull,
+    /// Give programs their right to write back to what the peer has read.
+    Restore,
     /// End the CM's listening.
     Unlisten,
     /// Give everything back that belongs to the connection.
@@ -108,6 +110,9 @@ pub(crate) struct SdpSock {
     wants: [Atomic<i32>; WANTS],
     /// Completions came while a system call held the lock; `release_cb` takes care of them.
     deferred: Atomic<i32>,
+    /// A reader sleeps that the next notification shall wake: it polls the CQ itself, and asks for
+    /// the notification after that. No other waits or polls.
+    reader_polls: Atomic<i32>,
     /// The events of the CM that the worker has not seen.
     pub(super) events: Mutex<KVec<cm::Event>>,
     /// Connections that wait for accept(), of a listener.
@@ -157,6 +162,7 @@ impl SdpSock {
             Timer::init(&raw mut (*this).pull, super::worker::run_pull);
             (&raw mut (*this).wants).write([const { Atomic::new(0) }; WANTS]);
             (&raw mut (*this).deferred).write(Atomic::new(0));
+            (&raw mut (*this).reader_polls).write(Atomic::new(0));
             let Ok(()) = pin_init::PinInit::<_, core::convert::Infallible>::__pinned_init(
                 new_mutex!(KVec::new(), "sdp_events"),
                 &raw mut (*this).events,
@@ -285,6 +291,12 @@ impl SdpSock {
         unsafe { ptr::read_volatile(&raw const (*self.stream.get()).starved) }
     }
 
+    /// Whether the peer's half has ended, but not all of it is here, for poll().
+    pub(crate) fn is_coming(&self) -> bool {
+        // SAFETY: As in `is_starved`.
+        unsafe { ptr::read_volatile(&raw const (*self.stream.get()).coming) }
+    }
+
     /// Whether a send has adverts out, behind which no other can send, for poll().
     pub(crate) fn is_advertising(&self) -> bool {
         // SAFETY: As in `is_starved`.
@@ -320,6 +332,11 @@ impl SdpSock {
             // SAFETY: As in `kick`.
             unsafe { Self::dec_ref(self.into()) };
         }
+    }
+
+    /// Has the next notification handled in BH; `true` if a reader was to be woken for it.
+    pub(crate) fn leave_to_bh(&self) -> bool {
+        self.reader_polls.load(Relaxed) != 0 && self.reader_polls.xchg(0, Full) != 0
     }
 
     /// What the worker was asked for, once.
@@ -386,7 +403,11 @@ impl SdpSock {
 impl Notify for SdpSock {
     fn on_completion(&self) {
         self.stats.inc(Counter::Interrupts);
-        self.requeue_bh();
+        if self.leave_to_bh() {
+            self.sk().wake_waiters();
+        } else {
+            self.requeue_bh();
+        }
     }
 
     fn on_fatal(&self) {
@@ -399,8 +420,12 @@ impl cm::Handler for SdpSock {
         if event.kind == cm::Kind::Other {
             return;
         }
+        let was_up = matches!(event.kind, cm::Kind::Established | cm::Kind::Disconnected);
         if self.events.lock().push(event, GFP_KERNEL).is_err() {
             // An event lost: end the connection rather than wait for ever.
+            if was_up {
+                self.want(Want::FirstReceive);
+            }
             self.want(Want::Teardown);
             return;
         }
@@ -497,14 +522,59 @@ impl<'a> Locked<'a> {
     ///
     /// Returns the time left. Only for the owner of the lock (process context).
     pub(crate) fn wait(&mut self, timeo: i64) -> i64 {
-        let state = kernel::bindings::TASK_INTERRUPTIBLE;
-        Waiter::run(self.sock.sk().as_ptr(), state, timeo)
+        self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, false)
     }
 
     /// As [`Locked::wait`], but only a fatal signal ends it early.
     pub(crate) fn wait_killable(&mut self, timeo: i64) -> i64 {
-        let state = bindings::SDP_CONST_TASK_KILLABLE;
-        Waiter::run(self.sock.sk().as_ptr(), state, timeo)
+        self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, false)
+    }
+
+    /// As [`Locked::wait`], of a sender that goes another way after `patience` jiffies.
+    pub(super) fn wait_for_room(&mut self, timeo: &mut i64, patience: &mut i64) {
+        let limit = (*timeo).min(*patience);
+        let connection = self.connection();
+        self.stream().senders_waiting += 1;
+        let waited = limit - self.wait(limit);
+        if self.connection() == connection {
+            self.stream().senders_waiting -= 1;
+        }
+        *patience -= waited;
+        if *timeo != bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64 {
+            *timeo -= waited;
+        }
+    }
+
+    /// As [`Locked::wait`], of a reader: the next notification wakes it without the detour over BH,
+    /// and it handles the completions itself.
+    pub(crate) fn wait_and_poll(&mut self, timeo: i64) -> i64 {
+        let left = self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, true);
+        if !self.leave_to_bh() {
+            self.process();
+        }
+        left
+    }
+
+    fn sleep(&mut self, state: u32, timeo: i64, polls: bool) -> i64 {
+        let sk = self.sock.sk().as_ptr();
+        let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
+        let entry = entry.as_mut_ptr();
+        // SAFETY: The entry lives until it is removed again, below; the caller owns the lock. An
+        // orphan has no queue any more, but nobody can be in a system call on it either.
+        unsafe {
+            bindings::init_wait_woken(entry.cast());
+            let queue = bindings::sk_sleep(sk.cast());
+            // Who waits beside a reader shall not wait for it to be scheduled.
+            let alone = !bindings::waitqueue_active(queue.cast());
+            bindings::add_wait_queue(queue.cast(), entry.cast());
+            // Ordered: whoever sees the flag finds the entry.
+            self.sock.reader_polls.xchg((polls && alone).into(), Full);
+            bindings::release_sock(sk);
+            let left = bindings::wait_woken(entry.cast(), state, timeo as kernel::ffi::c_long);
+            bindings::lock_sock(sk.cast());
+            bindings::remove_wait_queue(queue.cast(), entry.cast());
+            left as i64
+        }
     }
 }
 
@@ -518,28 +588,6 @@ impl Drop for Locked<'_> {
                 Release::Bh => bindings::bh_unlock_sock(sk.cast()),
                 Release::Core | Release::CoreOwner => {}
             }
-        }
-    }
-}
-
-/// A wait on the socket's queue.
-struct Waiter;
-
-impl Waiter {
-    fn run(sk: *mut bindings::sock, state: u32, timeo: i64) -> i64 {
-        let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
-        let entry = entry.as_mut_ptr();
-        // SAFETY: The entry lives until it is removed again, below; the caller owns the lock. An
-        // orphan has no queue any more, but nobody can be in a system call on it either.
-        unsafe {
-            bindings::init_wait_woken(entry.cast());
-            let queue = bindings::sk_sleep(sk.cast());
-            bindings::add_wait_queue(queue.cast(), entry.cast());
-            bindings::release_sock(sk);
-            let left = bindings::wait_woken(entry.cast(), state, timeo as kernel::ffi::c_long);
-            bindings::lock_sock(sk.cast());
-            bindings::remove_wait_queue(queue.cast(), entry.cast());
-            left as i64
         }
     }
 }

@@ -5,6 +5,10 @@
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
+use super::sink::{
+    Events,
+    Sinks, //
+};
 use super::sock::{
     Locked,
     SdpSock, //
@@ -16,6 +20,7 @@ use crate::mm::frag::Frag;
 use crate::mm::queue::FragQueue;
 use crate::net::addr::Addr;
 use crate::observe::stats::Counter;
+use crate::proto::choice::Wanted;
 use crate::proto::credits::Credits;
 use crate::proto::hello::{
     Features,
@@ -50,6 +55,10 @@ pub(crate) struct Options {
     pub(crate) user_timeout_ms: i32,
     /// The least bytes of a send without a copy; 0 for none.
     pub(crate) zcopy_thresh_bytes: i32,
+    /// The way that sends go.
+    pub(crate) wanted: Wanted,
+    /// Who writes to memory that a send still needs waits, instead of having a copy.
+    pub(crate) blocks: bool,
 }
 
 /// Control messages that wait to be sent.
@@ -91,6 +100,8 @@ pub(crate) struct Watch {
     pub(crate) oldest: u32,
     /// Nothing was in flight then: what waits, waited for the peer to make room.
     pub(crate) held_up: bool,
+    /// What the peer had not taken then.
+    pub(crate) unsent: u32,
     /// Looks that have found the same.
     pub(crate) looks: u32,
 }
@@ -103,10 +114,22 @@ pub(crate) struct Stream {
     pub(crate) pending: Pending,
     /// What both sides agreed on.
     pub(crate) features: Features,
-    /// If that includes source adverts.
+    /// Adverts of each kind that the peer holds at a time.
+    pub(crate) peer_adverts: u8,
+    /// From the first advert on, of either side.
     pub(crate) zcopy: Option<KBox<ZeroCopy>>,
+    /// From the first sink advert on, of either side.
+    pub(crate) sinks: Option<KBox<Sinks>>,
+    /// Before that.
+    pub(crate) events: Events,
+    /// Bytes of the buffer of a reader that waits in a call, and can take the peer's bytes itself.
+    pub(crate) reader_bytes: Option<usize>,
+    /// The last reader does not wait in its calls.
+    pub(crate) polled: bool,
     /// A send has adverts out, or will have; poll() looks at it without a lock.
     pub(crate) advertising: bool,
+    /// A receive advertises its buffer, or is about to.
+    pub(crate) offering: bool,
     /// An advert waits for credits, for places, or for what is in the send queue.
     pub(crate) advert_waits: bool,
     /// Bytes of the user that are not yet in a message.
@@ -114,8 +137,8 @@ pub(crate) struct Stream {
     /// The last send had MSG_MORE.
     pub(crate) more: bool,
     pub(crate) held_back: HeldBack,
-    /// A send waits for memory, and goes on when it has some.
-    pub(crate) sender_waits: bool,
+    /// Sends that wait for memory, or for the peer, and go on when they have it.
+    pub(crate) senders_waiting: u32,
     /// The next message waits for credits or for a place in the send queue.
     pub(crate) stalled: bool,
     /// Payload that the peer's receives take.
@@ -147,6 +170,8 @@ pub(crate) struct Stream {
     pub(crate) turns: Turns,
     /// The peer's DisConn was received: end of file behind the queue.
     pub(crate) fin_received: bool,
+    /// And there are bytes of its adverts before that; poll() looks at it without a lock.
+    pub(crate) coming: bool,
     pub(crate) local: Addr,
     pub(crate) peer: Addr,
     /// The listener, until the child is in its queue.
@@ -189,16 +214,24 @@ impl Stream {
                 keepcnt: 9,
                 user_timeout_ms: 0,
                 zcopy_thresh_bytes: crate::zcopy_thresh_bytes(),
+                wanted: crate::zcopy_mode(),
+                blocks: crate::blocks_on_write(),
             },
             pending: Pending::default(),
             features: Features::NONE,
+            peer_adverts: 0,
             zcopy: None,
+            sinks: None,
+            events: Events::new(),
+            reader_bytes: None,
+            polled: false,
             advertising: false,
+            offering: false,
             advert_waits: false,
             tx: FragQueue::new(),
             more: false,
             held_back: HeldBack::Nothing,
-            sender_waits: false,
+            senders_waiting: 0,
             stalled: false,
             peer_bytes: 0,
             spares: Spares::new(),
@@ -219,6 +252,7 @@ impl Stream {
             recv_target: IDLE_RECEIVES,
             turns: Turns::default(),
             fin_received: false,
+            coming: false,
             local: Addr::ANY,
             peer: Addr::ANY,
             parent: None,
@@ -263,6 +297,11 @@ impl Locked<'_> {
             return;
         }
         self.transition(event);
+        if self.holds() {
+            // The peer has sent all, but not all of it comes.
+            self.stream().fin_received = false;
+        }
+        self.stream().coming = false;
         let sk = self.sk();
         sk.set_err(why);
         sk.add_shutdown(bindings::SHUTDOWN_MASK);

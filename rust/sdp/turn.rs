@@ -80,7 +80,7 @@ impl Locked<'_> {
             }
             let advertising = match access {
                 Access::Read => self.stream().advertising,
-                Access::Write => self.reads_directly(),
+                Access::Write => self.stream().offering || self.reads_directly(),
             };
             if advertising && *timeo == 0 {
                 return Err(EAGAIN);

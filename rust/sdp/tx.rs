@@ -4,6 +4,7 @@
 
 use kernel::prelude::*;
 
+use super::early::EARLY_MS;
 use super::sock::{
     Locked,
     WATCH_MS, //
@@ -45,7 +46,7 @@ use crate::rdma::link::{
 };
 
 /// Places in the send queue that data leaves to control messages.
-const CONTROL_PLACES: u32 = 3;
+pub(super) const CONTROL_PLACES: u32 = 3;
 
 /// Bytes that may stay in the send queue of a connection that does nothing: their completions are
 /// noticed with whatever comes next.
@@ -57,6 +58,9 @@ const HOLD_MS: u32 = 200;
 /// How long the peer's adapter may take to acknowledge the oldest message, some seconds more than
 /// an adapter with [`crate::rdma::cm`]'s settings tries.
 const UNANSWERED_MS: u32 = 20_000;
+/// How long the peer may take to answer a cancel: it only lets its Reads or Writes finish. More than
+/// that, for it is for the adapter to say that there is no way to the peer.
+pub(super) const CANCEL_MS: u32 = UNANSWERED_MS + 10_000;
 /// The least of it that a program can ask for: an adapter sends a lost packet again after some two
 /// seconds, and may lose that, too.
 const LEAST_UNANSWERED_MS: u32 = 7000;
@@ -69,6 +73,8 @@ impl Locked<'_> {
         }
         self.flush_control();
         self.flush_adverts();
+        self.flush_sinks();
+        self.invalidate_condemned();
         self.flush_data();
         self.flush_disconn();
         self.flush_update();
@@ -103,7 +109,10 @@ impl Locked<'_> {
         while self.data_is_due() && self.may_send_payload() {
             // Takes a credit, perhaps: so before the credits are looked at.
             self.ask_for_larger();
-            if !self.may_post(Class::Payload, CONTROL_PLACES) {
+            let may = self.may_post(Class::Payload, CONTROL_PLACES);
+            // The answers take credits, too.
+            let may = may && self.answer_sinks();
+            if !may || !self.may_post(Class::Payload, CONTROL_PLACES) {
                 return self.data_stalls();
             }
             self.stream().stalled = false;
@@ -158,7 +167,7 @@ impl Locked<'_> {
         // What follows cannot join what waits.
         let last = stream.pending.disconn || stream.advert_waits;
         let held = may_grow && stream.held_back != HeldBack::TooLong && !last;
-        let waits = stream.sender_waits && in_flight > 0 && !last;
+        let waits = stream.senders_waiting > 0 && in_flight > 0 && !last;
         push_now(Tail {
             waiting_bytes: stream.tx.bytes(),
             full_bytes: message_bytes(stream.tx.bytes(), stream.peer_bytes),
@@ -205,6 +214,7 @@ impl Locked<'_> {
         if stream.pending.disconn
             && stream.tx.is_empty()
             && self.may_send_payload()
+            && self.answer_sinks()
             && self.post(Body::DisConn, &mut [], 0, Tag::DisConn)
         {
             self.stream().pending.disconn = false;
@@ -269,6 +279,9 @@ impl Locked<'_> {
                 if tag == Tag::Data && small {
                     self.stream().small_in_flight = Some(number);
                 }
+                if header.is_payload() || matches!(body, Body::SrcAvail { .. }) {
+                    self.event_sent();
+                }
                 self.stats.sent(header.mid);
                 self.stats.inc(Counter::SendPosted);
                 if signal {
@@ -326,8 +339,21 @@ impl Locked<'_> {
                 Tag::DisConn => self.disconn_sent(),
                 Tag::Answer => self.finish_if_drained(),
                 Tag::Invalidation(region) => self.region_invalidated(region),
-                Tag::DirectRead(len) => self.direct_read_finished(len),
-                Tag::Data | Tag::Control | Tag::AbortConn | Tag::Registration | Tag::Read => {}
+                Tag::DirectRead(region) => {
+                    self.direct_read_finished(true);
+                    self.region_used(region);
+                }
+                Tag::EarlyRead(region) => {
+                    self.early_read_finished(region);
+                    self.region_used(region);
+                }
+                Tag::Write(region) => self.write_finished(region),
+                Tag::Data
+                | Tag::Control
+                | Tag::AbortConn
+                | Tag::Registration
+                | Tag::Read
+                | Tag::Part => {}
             }
         }
     }
@@ -339,12 +365,15 @@ impl Locked<'_> {
         !stream.tx.is_empty()
             || stream.link.as_ref().is_some_and(|l| l.awaits_request())
             || stream.advertising
+            || stream.advert_waits
+            // A program has protected pages until it is done.
+            || stream.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)
             // A Read waits for places.
             || stream.zcopy.as_ref().is_some_and(|z| z.hold.untaken() > 0)
             || stream.pending.disconn
             || matches!(
                 stream.state,
-                State::FinWait1 | State::LastAck | State::Closing
+                State::FinWait1 | State::LastAck | State::Closing | State::Draining
             )
             || !sk.stream_writeable()
             || sk.wmem_queued() > IDLE_BYTES
@@ -365,8 +394,16 @@ impl Locked<'_> {
     pub(crate) fn look_after_sends(&mut self) {
         self.stream().watch.running = false;
         self.poll_queue();
+        let stream = self.stream();
+        let link = stream.link.as_ref().filter(|_| stream.state != State::Dead);
+        if link.is_some_and(|link| link.has_unwanted_regions(EARLY_MS)) {
+            // Nobody shall wait longer, nor who is being killed for the rest.
+            self.stats.inc(Counter::TimedOut);
+            return self.fail(Event::Timeout, ETIMEDOUT);
+        }
         let user_timeout_ms = self.stream().options.user_timeout_ms.unsigned_abs();
-        let waits = self.advertised_bytes() > 0 || self.data_is_due();
+        let waits = self.awaits_reads() || self.data_is_due();
+        let unsent = self.unsent_bytes();
         let stream = self.stream();
         let Some(link) = &stream.link else { return };
         let held_up = link.sends_in_flight() == 0;
@@ -394,7 +431,9 @@ impl Locked<'_> {
             link.oldest_send()
         };
         let watch = &mut stream.watch;
-        if (watch.oldest, watch.held_up) != (oldest, held_up) {
+        // What the peer has read of an advert is progress, too.
+        let got_on = core::mem::replace(&mut watch.unsent, unsent) > unsent;
+        if got_on || (watch.oldest, watch.held_up) != (oldest, held_up) {
             (watch.oldest, watch.held_up, watch.looks) = (oldest, held_up, 0);
         }
         watch.looks += 1;

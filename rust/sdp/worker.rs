@@ -173,14 +173,9 @@ impl Worker<'_> {
                 self.refuse(e);
             }
         }
+        self.first_receive();
         while let Some(event) = self.next_event() {
             self.on_event(&event);
-        }
-        if self.sock.take_want(Want::FirstReceive) {
-            if let Some(id) = &self.cm.id {
-                id.established();
-            }
-            self.child_is_up();
         }
         if self.sock.take_want(Want::Refill) {
             let mut locked = self.sock.lock();
@@ -195,6 +190,9 @@ impl Worker<'_> {
         }
         if self.sock.take_want(Want::Pull) {
             self.sock.lock().pull_overdue();
+        }
+        if self.sock.take_want(Want::Restore) {
+            self.sock.lock().restore_read();
         }
         if self.sock.take_want(Want::Unlisten) {
             self.unlisten();
@@ -219,6 +217,14 @@ impl Worker<'_> {
         events.remove(0).ok()
     }
 
+    /// The CM is not told (`rdma_notify()`): it goes on resending its reply for a minute, and the id
+    /// cannot go before, if the connection ends before it has heard.
+    fn first_receive(&mut self) {
+        if self.sock.take_want(Want::FirstReceive) {
+            self.child_is_up();
+        }
+    }
+
     // Events of the CM.
 
     fn on_event(&mut self, event: &cm::Event) {
@@ -226,10 +232,19 @@ impl Worker<'_> {
             Kind::AddrResolved => self.addr_resolved(),
             Kind::RouteResolved => self.route_resolved(),
             Kind::AddrError | Kind::RouteError => Err(unreachable_errno(event.status)),
+            // Our reply was never answered, but the peer has sent.
+            Kind::Unreachable if self.is_up() => Ok(()),
             Kind::Unreachable | Kind::ConnectError => Err(ETIMEDOUT),
-            Kind::Rejected => Err(rejected_errno(event)),
+            Kind::Rejected if self.sets_up() => Err(rejected_errno(event)),
             Kind::Established => self.established(event),
             Kind::Disconnected => {
+                // It was up for the peer, though our CM may have heard of its end first.
+                self.child_established();
+                self.disconnected();
+                Ok(())
+            }
+            // A peer whose CM had not heard yet that the connection is up rejects it when it ends.
+            Kind::Rejected => {
                 self.disconnected();
                 Ok(())
             }
@@ -244,48 +259,66 @@ impl Worker<'_> {
         }
     }
 
-    fn set_up_failed(&mut self, why: Error) {
+    /// Whether our own program waits for this connection.
+    fn sets_up(&self) -> bool {
         let state = self.sock.lock().stream().state;
-        match state {
-            State::Resolving | State::HelloSent => self.connect_failed(why),
-            _ => {
-                self.sock.lock().fail(Event::Abort, why);
-                self.teardown();
-            }
+        matches!(state, State::Resolving | State::HelloSent)
+    }
+
+    fn is_up(&self) -> bool {
+        self.sock.lock().stream().state.is_connected()
+    }
+
+    fn set_up_failed(&mut self, why: Error) {
+        if self.sets_up() {
+            self.connect_failed(why);
+        } else {
+            self.sock.lock().fail(Event::Abort, why);
+            self.teardown();
         }
     }
 
     fn established(&mut self, event: &cm::Event) -> Result {
-        let state = self.sock.lock().stream().state;
-        if state == State::HelloSent {
+        if self.sets_up() {
             return self.connected(event);
         }
-        {
-            let mut locked = self.sock.lock();
-            if state == State::HelloReceived {
-                locked.transition(Event::CmEstablished);
-                locked.process();
-            }
-        }
-        self.child_is_up();
+        self.child_established();
         Ok(())
+    }
+
+    fn child_established(&mut self) {
+        let mut locked = self.sock.lock();
+        if locked.stream().state == State::HelloReceived {
+            locked.transition(Event::CmEstablished);
+            locked.process();
+        }
+        drop(locked);
+        self.child_is_up();
     }
 
     /// The peer or its CM ended the connection. What has arrived before is handled first.
     fn disconnected(&mut self) {
+        self.sock.lock().poll_queue();
+        self.first_receive();
         let mut locked = self.sock.lock();
-        locked.poll_queue();
         let all_sent = !locked.stream().pending.disconn;
+        let lost = locked.holds() || locked.awaits_reads();
         match locked.stream().state {
-            State::Draining | State::Dead => {}
+            State::Dead => {}
+            State::Draining if !lost => {}
             // The peer disconnects when it has our DisConn: that its adapter could not acknowledge
             // it any more is no loss.
-            State::LastAck | State::Closing if all_sent => {
+            State::LastAck | State::Closing if all_sent && !lost => {
                 locked.transition(Event::DisConnSent);
             }
             _ => {
                 self.sock.stats.inc(Counter::ResetByPeer);
-                locked.fail(Event::CmDisconnected, ECONNRESET);
+                let event = if lost {
+                    Event::Abort
+                } else {
+                    Event::CmDisconnected
+                };
+                locked.fail(event, ECONNRESET);
             }
         }
         drop(locked);
@@ -294,14 +327,13 @@ impl Worker<'_> {
 
     fn device_removed(&mut self) {
         self.sock.stats.inc(Counter::DeviceRemoved);
-        {
-            let mut locked = self.sock.lock();
-            if matches!(locked.stream().state, State::Resolving | State::HelloSent) {
-                drop(locked);
-                return self.connect_failed(ENETDOWN);
-            }
-            locked.fail(Event::DeviceRemoved, ENETDOWN);
+        if self.sets_up() {
+            return self.connect_failed(ENETDOWN);
         }
+        let mut locked = self.sock.lock();
+        locked.poll_queue();
+        locked.fail(Event::DeviceRemoved, ENETDOWN);
+        drop(locked);
         self.teardown();
     }
 
@@ -311,7 +343,13 @@ impl Worker<'_> {
             // It was started anew, for something else than what it ran for.
             return;
         }
+        // A message may be there that says otherwise.
+        locked.poll_queue();
         let counter = match locked.stream().state {
+            State::HelloSent => {
+                drop(locked);
+                return self.connect_failed(ETIMEDOUT);
+            }
             State::HelloReceived => Counter::HandshakeTimeout,
             state if state.is_connected() && self.sock.sk().is_orphan() => {
                 if locked.orphan_gets_on() {
@@ -352,17 +390,32 @@ impl Worker<'_> {
             if locked.stream().torn_down {
                 return;
             }
+            // A first message, or bytes that calls have given away, may be there.
+            locked.poll_queue();
+            let lost = locked.holds() || locked.awaits_reads();
             match locked.stream().state {
-                State::Draining => self.sock.stats.inc(Counter::ClosedOrderly),
+                State::Draining if !lost => self.sock.stats.inc(Counter::ClosedOrderly),
                 State::Dead => {}
                 // The adapter reported that a queue is broken.
                 _ => locked.fail(Event::Abort, ECONNRESET),
             }
         }
         self.give_back();
+        self.last_of_child();
         let mut locked = self.sock.lock();
         locked.transition(Event::Drained);
         self.finish(locked);
+    }
+
+    /// After the queues and the id have gone: whether a child that is nobody's yet was up for the peer,
+    /// by what came since the worker last looked.
+    fn last_of_child(&mut self) {
+        self.first_receive();
+        while let Some(event) = self.next_event() {
+            if matches!(event.kind, Kind::Established | Kind::Disconnected) {
+                self.child_is_up();
+            }
+        }
     }
 
     /// Gives back the queues, the id and what is charged for them.
@@ -376,6 +429,10 @@ impl Worker<'_> {
         let (link, nonce) = {
             let mut locked = self.sock.lock();
             let nonce = core::mem::replace(&mut locked.stream().nonce, 0);
+            if locked.awaits_early() {
+                // They may be there.
+                locked.poll_queue();
+            }
             (locked.close_link(), nonce)
         };
         drop(link);
@@ -400,6 +457,7 @@ impl Worker<'_> {
             Want::Watch,
             Want::Refill,
             Want::Pull,
+            Want::Restore,
             Want::Teardown,
         ] {
             self.sock.take_want(what);

@@ -5,10 +5,15 @@
 use kernel::prelude::*;
 
 use super::hold::Hold;
-use super::sock::Locked;
+use super::sink::Events;
+use super::sock::{
+    Locked,
+    Want, //
+};
 use crate::net::errno::ENOBUFS;
 use crate::observe::stats::Counter;
 use crate::proto::bsdh::Class;
+use crate::proto::fallback::Fallback;
 use crate::proto::hello::Features;
 use crate::proto::message::Body;
 use crate::proto::sink::{
@@ -16,6 +21,8 @@ use crate::proto::sink::{
     SourceReader, //
 };
 use crate::proto::source::{
+    self,
+    Kind,
     Progress,
     SourceAdverts, //
 };
@@ -24,15 +31,24 @@ use crate::rdma::link::{
     Tag,
     With, //
 };
-use crate::rdma::mr::RegionId;
+use crate::rdma::mr::{
+    RegionId,
+    REGIONS, //
+};
 use crate::rdma::post::READS;
 
 /// Adverts of the peer that we hold at a time, and of ours that we have out.
-pub(crate) const ADVERTS: usize = 4;
+pub(crate) const ADVERTS: usize = 32;
+
+const _: () = assert!(
+    ADVERTS + 2 <= REGIONS,
+    "each advert has a region, and so has a receive"
+);
 
 /// What we can do if the adapter can.
 pub(crate) const FEATURES: Features = Features::SOURCE
     .union(Features::ORDERED)
+    .union(Features::SINK)
     .union(Features::REMOTE_INV);
 
 /// The adverts of a connection that has agreed on them.
@@ -43,57 +59,68 @@ pub(crate) struct ZeroCopy {
     pub(crate) reader: SourceReader<ADVERTS, { READS as usize }>,
     /// What is behind the receive queue in the stream.
     pub(crate) hold: Hold,
+    /// Whether asynchronous sends pay.
+    pub(crate) fallback: Fallback,
+    /// Whether asynchronous receives pay.
+    pub(crate) early_fallback: Fallback,
+    /// The program ends the connection: no receive returns early any more.
+    pub(crate) early_ends: bool,
     /// A SrcAvailCancel waits to be sent.
     pub(crate) cancel_due: bool,
-    /// Bytes of the adverts of the running send that the peer has read.
+    /// Bytes of the adverts of the running send that the peer has read: not of those of sends that have
+    /// returned.
     pub(crate) read_bytes: usize,
     /// Nobody is waited for to read the peer's adverts.
     pub(crate) pull_now: bool,
     /// The timer that ends the wait is running.
     pub(crate) pull_later: bool,
-    /// The last reader does not wait in its calls.
-    pub(crate) polled: bool,
-    /// Bytes of the buffer of a reader that waits in a call, and can take the peer's bytes itself.
-    pub(crate) reader_bytes: Option<usize>,
     /// Bytes that the running receive has read into the program's memory.
     pub(crate) direct_bytes: usize,
 }
 
 impl Locked<'_> {
     /// Both sides agreed on `features`; the peer holds `max_adverts`.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(super) fn agree(&mut self, features: Features, max_adverts: u8) -> Result {
+    pub(super) fn agree(&mut self, features: Features, max_adverts: u8) {
         let stream = self.stream();
         stream.features = features;
-        stream.zcopy = if features.contains(Features::SOURCE) {
+        stream.peer_adverts = max_adverts;
+        stream.zcopy = None;
+        stream.sinks = None;
+        stream.events = Events::new();
+    }
+
+    /// What is known of adverts, from the first one on; `None` if there can be none, or no memory.
+    pub(super) fn with_adverts(&mut self) -> Option<&mut ZeroCopy> {
+        let (_, flags) = self.gfp();
+        let stream = self.stream();
+        if stream.zcopy.is_none() && stream.features.contains(Features::SOURCE) {
             let zcopy = ZeroCopy {
-                source: SourceAdverts::new(max_adverts, features),
-                reader: SourceReader::new(ADVERTS as u8, features),
+                source: SourceAdverts::new(stream.peer_adverts, stream.features),
+                reader: SourceReader::new(ADVERTS as u8, stream.features),
                 hold: Hold::new(),
+                fallback: Fallback::new(),
+                early_fallback: Fallback::new(),
+                early_ends: false,
                 cancel_due: false,
                 read_bytes: 0,
                 pull_now: false,
                 pull_later: false,
-                polled: false,
-                reader_bytes: None,
                 direct_bytes: 0,
             };
-            Some(KBox::new(zcopy, GFP_KERNEL)?)
-        } else {
-            None
-        };
-        Ok(())
+            stream.zcopy = KBox::new(zcopy, flags).ok();
+        }
+        stream.zcopy.as_deref_mut()
     }
 
     /// Whether payload other than adverts may be sent now, or the end of the stream.
     pub(super) fn may_send_payload(&mut self) -> bool {
-        let zcopy = &self.stream().zcopy;
-        zcopy
-            .as_ref()
-            .is_none_or(|z| z.source.may_send_payload().is_ok())
+        self.payload_hold().is_none()
+    }
+
+    /// What such payload must wait for.
+    pub(super) fn payload_hold(&mut self) -> Option<source::Hold> {
+        let zcopy = self.stream().zcopy.as_ref()?;
+        zcopy.source.may_send_payload().err()
     }
 
     /// Whether bytes of the stream are still in the peer's memory, or behind such.
@@ -105,18 +132,31 @@ impl Locked<'_> {
     /// Whether the peer waits for an answer about its adverts, or for them to be read.
     pub(super) fn owes_answers(&mut self) -> bool {
         let zcopy = &self.stream().zcopy;
-        zcopy.as_ref().is_some_and(|z| !z.reader.is_idle())
+        zcopy.as_ref().is_some_and(|z| !z.reader.is_idle()) || self.owes_sink_answers()
     }
 
-    /// Bytes of our adverts that the peer has not read, as far as it has said so.
+    /// Whether the peer has not read all of our adverts.
+    pub(super) fn awaits_reads(&mut self) -> bool {
+        let zcopy = &self.stream().zcopy;
+        zcopy.as_ref().is_some_and(|z| !z.source.is_idle())
+    }
+
+    /// Bytes of our adverts that the peer has not read, as far as it has said so: of those for which
+    /// a send waits. The others are in the send buffer.
     pub(super) fn advertised_bytes(&mut self) -> u32 {
         let zcopy = &self.stream().zcopy;
-        let left = |z: &KBox<ZeroCopy>| z.source.iter().map(|a| a.len - a.read).sum();
+        let left = |z: &KBox<ZeroCopy>| {
+            let waiting = z.source.iter().filter(|a| a.kind == Kind::Synchronous);
+            waiting.map(|a| a.len - a.read).sum()
+        };
         zcopy.as_ref().map_or(0, left)
     }
 
     /// A message of the stream, with `payload` bytes, is the next after what the adverts hold.
     pub(super) fn note_payload(&mut self, payload: u32) -> Result<(), Violation> {
+        if payload > 0 {
+            self.event_received();
+        }
         match &mut self.stream().zcopy {
             Some(zcopy) => zcopy.reader.on_data(payload),
             None => Ok(()),
@@ -139,8 +179,11 @@ impl Locked<'_> {
         rkey: u32,
         addr: u64,
     ) -> Result<(), Violation> {
-        let Some(zcopy) = &mut self.stream().zcopy else {
-            return Err(Violation::UnexpectedMid);
+        self.event_received();
+        let Some(zcopy) = self.with_adverts() else {
+            // That they agreed on adverts was checked before: there is no memory.
+            self.lost_bytes();
+            return Ok(());
         };
         zcopy.reader.on_advert(payload, len, rkey, addr)?;
         self.stats.inc(Counter::AdvertReceived);
@@ -166,12 +209,18 @@ impl Locked<'_> {
         bytes: u32,
         invalidated: Option<u32>,
     ) -> Result<(), Violation> {
-        let Some(zcopy) = &mut self.stream().zcopy else {
+        let Some(zcopy) = self.with_adverts() else {
             return Err(Violation::UnexpectedMid);
         };
+        let kind = zcopy.source.iter().next().map(|oldest| oldest.kind);
         let progress = zcopy.source.on_read_completion(bytes)?;
-        zcopy.read_bytes += bytes as usize;
+        if kind == Some(Kind::Synchronous) {
+            zcopy.read_bytes += bytes as usize;
+        }
         self.stats.add(Counter::TxZcopyBytes, bytes.into());
+        if kind == Some(Kind::Asynchronous) {
+            self.sk().wmem_uncharge(bytes);
+        }
         match progress {
             Progress::Partly { .. } if invalidated.is_some() => Err(Violation::WrongKeyInvalidated),
             Progress::Partly { .. } => Ok(()),
@@ -186,7 +235,7 @@ impl Locked<'_> {
     pub(super) fn cancel_answered(&mut self) -> Result<(), Violation> {
         let mut ended = [None; ADVERTS];
         let mut free = ended.iter_mut();
-        let Some(zcopy) = &mut self.stream().zcopy else {
+        let Some(zcopy) = self.with_adverts() else {
             return Err(Violation::UnexpectedMid);
         };
         zcopy.source.on_send_sm(|advert| {
@@ -220,13 +269,22 @@ impl Locked<'_> {
             }
             Some(_) => return Err(Violation::WrongKeyInvalidated),
         }
-        self.sk().wake_waiters();
+        self.region_is_free();
+        self.finish_if_drained();
         Ok(())
+    }
+
+    /// The key of a region may be dead: whoever sent its bytes has them back.
+    fn region_is_free(&mut self) {
+        if self.has_finished() {
+            self.want(Want::Restore);
+        }
+        self.sk().wake_waiters();
     }
 
     /// The peer takes back what we have not begun to read.
     pub(super) fn cancel_received(&mut self) -> Result<(), Violation> {
-        let Some(zcopy) = &mut self.stream().zcopy else {
+        let Some(zcopy) = self.with_adverts() else {
             return Err(Violation::UnexpectedMid);
         };
         zcopy.reader.on_cancel()?;
@@ -236,14 +294,16 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Sends what is due about adverts: reports, the answer to a cancel, a cancel of ours; and makes
-    /// keys invalid.
+    /// Sends what is due about source adverts: reports, the answer to a cancel, a cancel of ours.
     pub(super) fn flush_adverts(&mut self) {
         while self.may_post(Class::Control, 1) {
-            let Some(zcopy) = &mut self.stream().zcopy else {
+            let stream = self.stream();
+            // Where the rest may take long, the sender shall see that there is progress.
+            let starved = stream.starved;
+            let Some(zcopy) = &mut stream.zcopy else {
                 return;
             };
-            let (body, with) = match zcopy.reader.next_answer(false) {
+            let (body, with) = match zcopy.reader.next_answer(starved) {
                 Some(Answer::ReadCompletion { bytes, invalidate }) => {
                     let key = invalidate.map_or(With::Nothing, With::Invalidation);
                     (Body::RdmaRdCompl { bytes }, key)
@@ -272,10 +332,10 @@ impl Locked<'_> {
                 zcopy.cancel_due = false;
             }
         }
-        self.invalidate_condemned();
     }
 
-    fn invalidate_condemned(&mut self) {
+    /// Makes the keys of regions invalid that are not needed any more.
+    pub(super) fn invalidate_condemned(&mut self) {
         let Some(link) = &mut self.stream().link else {
             return;
         };
@@ -290,20 +350,37 @@ impl Locked<'_> {
         if let Some(link) = &mut self.stream().link {
             link.invalidated(region);
         }
-        self.sk().wake_waiters();
+        self.region_is_free();
+    }
+
+    /// Our own requests for a region are finished. Without a key there is nothing else to wait for.
+    pub(super) fn region_used(&mut self, region: RegionId) {
+        let link = self.stream().link.as_mut();
+        if link.is_some_and(|link| link.region_used(region)) {
+            self.region_is_free();
+        }
     }
 
     /// The queues are gone: so is what the adverts were about.
     pub(super) fn forget_adverts(&mut self) {
+        self.forget_sinks();
         let Some(zcopy) = &mut self.stream().zcopy else {
             return;
         };
-        let mut aborted = 0;
-        // The regions went with the link.
-        zcopy.source.abort(|_| aborted += 1);
+        let (mut aborted, mut charged) = (0, 0);
+        // The regions go with the link.
+        zcopy.source.abort(|advert| {
+            aborted += 1;
+            if advert.kind == Kind::Asynchronous {
+                charged += advert.len - advert.read;
+            }
+        });
         zcopy.cancel_due = false;
-        let charged = zcopy.hold.clear();
+        let held = zcopy.hold.clear();
         self.stats.add(Counter::AdvertAborted, aborted);
-        self.release_receive(charged);
+        if charged > 0 {
+            self.sk().wmem_uncharge(charged);
+        }
+        self.release_receive(held);
     }
 }

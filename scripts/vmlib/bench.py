@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """What a test of scripts/vmtests is given, and how it says what it found."""
 
+import contextlib
 import time
+
+from .setup import say
 
 
 class Failure(Exception):
@@ -56,8 +59,9 @@ def wait_for(condition, seconds, text):
 class Bench:
     """The machines of a run: `a` is where a test acts, `b` its peer."""
 
-    def __init__(self, kind, vms):
+    def __init__(self, kind, vms, scale=1):
         self.kind = kind
+        self.scale = scale
         self.vms = vms
         self.a = vms[0]
         self.b = vms[-1]
@@ -88,6 +92,36 @@ class Bench:
         return vm.spawn(f"exec selftest stream --family sdp --{role} {address}:{port} "
                         f"--conns {count} --bytes {size} --seed {seed}")
 
+    def selftest(self, names, peer=None, whole=False):
+        """The command that runs tests of `selftest` on the first machine: `scale` times as much of
+        everything, and less on a slow kernel unless `whole`."""
+        command = f"exec selftest run --family sdp {self._addresses(self.a, 'local')}"
+        if peer:
+            command += f" {self._addresses(peer, 'peer')}"
+        scale = self.scale if whole or self.kind == "stock" else self.scale / 10
+        return f"{command} --timeout-scale {self.limit(max(1, self.scale))} --scale {scale} {names}"
+
+    def _addresses(self, vm, option):
+        return f"--{option} {self.address(vm)} --{option}6 fd27::{vm.ident}"
+
+    @contextlib.contextmanager
+    def selftest_server(self):
+        """Serves the tests that need a peer, on the second machine."""
+        server = self.b.spawn("exec selftest serve")
+        try:
+            # It says so when it serves.
+            wait_for(lambda: server.lines, self.limit(20), "selftest serve says nothing")
+            yield
+        finally:
+            server.kill()
+
+    def selftest_passes(self, command, seconds):
+        """Runs it on the first machine."""
+        job = self.a.spawn(command)
+        status = self.finish(job, seconds)
+        failed = "\n".join(line for line in job.lines if line.startswith("not ok"))
+        expect(status == 0, f"selftest ended with {status}:\n{failed}")
+
     def other(self, vm):
         return self.b if vm is self.a else self.a
 
@@ -108,13 +142,26 @@ class Bench:
         expect(status == 0, f"{job.vm.name}: `{job.command}` ended with {status}:\n{job.output}")
         return job.output
 
+    @staticmethod
+    def show(vm, why):
+        """Prints what the module has and who waits in it."""
+        say(f"# {vm.name}: {why}\n" + vm.run(
+            "head -n 20 /proc/net/sdp; grep -v ' 0$' /proc/net/sdpstats; "
+            "for p in /proc/[0-9]*/task/*; do grep -qE 'ib_sdp|rdma_cm|ib_cm|rdma_rxe' $p/stack && "
+            "{ echo \"$p $(cat $p/comm)\"; cat $p/stack; }; done 2>/dev/null").output)
+
     def unload(self, vm, seconds=60):
         """Unloads the module once its last connections have ended."""
         last = []
+        began = time.monotonic()
+        told = []
 
         def done():
             result = vm.run("rmmod ib_sdp")
             last[:] = [result.output]
+            if not result.ok and not told and time.monotonic() - began > self.limit(30):
+                told.append(True)
+                self.show(vm, "rmmod ib_sdp is refused for long")
             return result.ok or "not currently loaded" in result.output
         try:
             wait_for(done, self.limit(seconds), f"{vm.name}: rmmod ib_sdp is still refused")

@@ -3,7 +3,8 @@
 
 Emulated machines jump in speed from second to second, so what is compared is
 measured in turns (SDP, raw, SDP, raw ...) in one run, and a figure is the
-median of five with the least and the most beside it.
+median of five, or of more where little is compared, with the least and the
+most beside it.
 """
 
 import argparse
@@ -20,8 +21,13 @@ from .setup import machines, say
 ROUNDS = 5
 # Of one measurement with qperf: the emulator's speed changes from second to second.
 RAW_SECONDS = 10
+# Of one with sdpbench: a latency must be told from one that is a few hundredths longer.
+SECONDS = {"bw": 1, "lat": 3}
+# How often, for the same reason.
+TURNS = {"bw": ROUNDS, "lat": 9}
 MIB = 1 << 20
 SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144, MIB]
+MODE_SIZES = [16384, 65536, 262144, MIB]
 # LD_PRELOAD turns the sockets of a program into rsockets.
 PRELOAD = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 IDLE = 1000
@@ -43,10 +49,10 @@ class Figure:
         return f"{self.median:10.2f} ({min(self.values):.2f} to {max(self.values):.2f})"
 
 
-def in_turns(measurements):
+def in_turns(measurements, rounds=ROUNDS):
     """Measures each of the named functions in turns; returns name to Figure."""
     values = {name: [] for name in measurements}
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for name, measure in measurements.items():
             try:
                 values[name].append(measure())
@@ -94,10 +100,11 @@ class Servers:
         self.bench = bench
         self.jobs = []
 
-    def prefix(self, name):
+    def prefix(self, name, mode=None):
         environment = PRELOAD if name == "rsockets" else ""
         family = "sdp" if name == "sdp" else "tcp"
-        return (f"{environment} exec sdpbench --family {family} "
+        option = f"--mode {mode} " if mode else ""
+        return (f"{environment} exec sdpbench --family {family} {option}"
                 f"{self.bench.address(self.bench.b)}:{self.PORTS[name]}")
 
     def __enter__(self):
@@ -116,8 +123,8 @@ class Servers:
             job.kill()
             job.wait(10)
 
-    def measure(self, name, what, arguments):
-        result = self.bench.a.run(f"{self.prefix(name)} {arguments}", 120)
+    def measure(self, name, what, arguments, mode=None):
+        result = self.bench.a.run(f"{self.prefix(name, mode)} {arguments}", 120)
         match = re.search(rf"^{what} ([\d.]+)", result.output, re.MULTILINE)
         if not result.ok or not match:
             raise VmError(f"sdpbench {arguments} over {name} ended with {result.rc}: {result.output}")
@@ -127,14 +134,78 @@ class Servers:
 def sizes(bench):
     """The same program over SDP, rsockets (librspreload) and TCP."""
     for what, unit in (("bw", "MB/s"), ("lat", "us one way")):
-        heading(f"sdpbench {what}: {unit}; median of five (least to most)")
+        heading(f"sdpbench {what}: {unit}; median of {TURNS[what]} (least to most)")
         print(f"  {'bytes':>8}  {'sdp':<32}{'rsockets':<32}{'tcp':<32}sdp/rsockets")
         with Servers(bench) as servers:
             for size in SIZES:
-                got = in_turns({name: lambda n=name: servers.measure(n, what, f"{what} {size} --seconds 1")
-                                for name in ("sdp", "rsockets", "tcp")})
+                got = in_turns({name: lambda n=name: servers.measure(n, what, f"{what} {size} --seconds {SECONDS[what]}")
+                                for name in ("sdp", "rsockets", "tcp")}, TURNS[what])
                 cells = "".join(f"{got.get(name, 'not measured')!s:<32}" for name in ("sdp", "rsockets", "tcp"))
                 print(f"  {size:>8}  {cells}{ratio(got, 'sdp', 'rsockets')}", flush=True)
+
+
+# The ways of both sides' calls, and the table's names for them.
+MODES = {"BSDP": ("copy", "copy"), "ZSDP": ("sync", "sync"), "AZ sends": ("async", "sync"),
+         "AZ-SDP": ("async", "async"), "SinkAvail": ("sink", "sink")}
+# What verbs without a socket do in the same way.
+RAW = {"raw Read": "rc_rdma_read_bw", "raw Write": "rc_rdma_write_bw"}
+# Ratios that are aimed at.
+RATIOS = (("AZ-SDP", "ZSDP"), ("AZ-SDP", "raw Read"), ("SinkAvail", "raw Write"))
+# What a module counts for a MiB of payload, and the name in the table: the sender's, the receiver's.
+COUNTED = ({"tx_copied_bytes": "KiB copied", "pages_touched": "faults", "send_posted": "messages"},
+           {"rx_copied_bytes": "KiB copied", "absent_touched": "faults", "wake_reader": "wake-ups"})
+
+
+def with_mode(bench, servers, modes, arguments):
+    """One measurement of a way: the rate, and per MiB what the sender's and the receiver's module counted."""
+    before = [bench.stats(vm) for vm in bench.vms]
+    rate = servers.measure("sdp", "bw", f"{arguments} --peer-mode {modes[1]}", modes[0])
+    grown = [{name: value - old[name] for name, value in bench.stats(vm).items()}
+             for vm, old in zip(bench.vms, before)]
+    mib = max(1, grown[0]["tx_bytes"] + grown[0]["tx_zcopy_bytes"]) / MIB
+    return rate, [{name: counts[name] / mib / (1024 if name.endswith("bytes") else 1) for name in names}
+                  for counts, names in zip(grown, COUNTED)]
+
+
+def modes_row(bench, servers, title, arguments, raw_bytes=None):
+    """One load, each way in turn; with verbs alone, too, in messages of so many bytes."""
+    counted = {name: [] for name in MODES}
+
+    def measure(name):
+        rate, counts = with_mode(bench, servers, MODES[name], arguments)
+        counted[name].append(counts)
+        return rate
+    measurements = {name: lambda n=name: measure(n) for name in MODES}
+    if raw_bytes:
+        peer = bench.address(bench.b)
+        measurements |= {name: lambda t=test: qperf(bench.a, peer, t, raw_bytes) for name, test in RAW.items()}
+    got = in_turns(measurements)
+    print(f"  {title}")
+    for name, figure in got.items():
+        cells = ["".join(f"{Figure([counts[side][key] for counts in counted[name]]).median:>8.0f} {what}"
+                         for key, what in names.items())
+                 for side, names in enumerate(COUNTED)] if counted.get(name) else ["", ""]
+        print(f"    {name:<12}{figure!s:<34}{cells[0]:<48}{cells[1]}")
+    for one, other in RATIOS:
+        if one in got and other in got:
+            print(f"    {one} / {other}: {ratio(got, one, other)}")
+    sys.stdout.flush()
+
+
+def modes(bench):
+    """The ways of sending and receiving, each forced, beside each other."""
+    for title, loads in (
+            ("Sends of so many bytes", [(f"{size}", f"bw {size}", size) for size in MODE_SIZES]),
+            ("With computation between sends of 64 KiB: so many us",
+             [(f"{us}", f"bw 65536 --compute {us}", None) for us in (500, 2000)]),
+            ("With computation between receives of 64 KiB: so many us",
+             [(f"{us}", f"bw 65536 --peer-compute {us}", None) for us in (500, 2000)]),
+            ("64 KiB, the buffer overwritten after so many sends",
+             [(f"{window}", f"bw 65536 --overwrite {window}", None) for window in (1, 16)])):
+        heading(f"{title}; MB/s at the receiver; per MiB the sender's counts and the receiver's")
+        with Servers(bench) as servers, QperfServer(bench.b):
+            for name, load, raw_bytes in loads:
+                modes_row(bench, servers, name, f"{load} --seconds 2", raw_bytes)
 
 
 def rdma_cm(bench):
@@ -252,6 +323,17 @@ def wait_for_no_sockets(bench):
     time.sleep(3)
 
 
+def hold_and_close(bench):
+    """What is in use while there are a thousand idle connections, and when they have gone."""
+    with Servers(bench) as servers:
+        job = hold(bench, servers, IDLE)
+        during = [memory_of(vm) for vm in bench.vms]
+        job.kill()
+        job.wait(60)
+    wait_for_no_sockets(bench)
+    return during, [memory_of(vm) for vm in bench.vms]
+
+
 def memory(bench):
     """A thousand idle connections that have moved one byte each way."""
     heading(f"Memory of an idle connection: KiB each, over {IDLE} connections")
@@ -261,13 +343,8 @@ def memory(bench):
         ours = slabs_of_ours(bench, servers)
     wait_for_no_sockets(bench)
     before = [memory_of(vm) for vm in bench.vms]
-    with Servers(bench) as servers:
-        job = hold(bench, servers, IDLE)
-        during = [memory_of(vm) for vm in bench.vms]
-        job.kill()
-        job.wait(60)
-    wait_for_no_sockets(bench)
-    after = [memory_of(vm) for vm in bench.vms]
+    during, after = hold_and_close(bench)
+    _, again = hold_and_close(bench)
     print(f"  {'':<42}{'connecting side':>18}{'accepting side':>18}")
 
     def row(title, values):
@@ -280,10 +357,15 @@ def memory(bench):
     row("  ours (aim: 32)", [own + pages for own, pages in zip(ours, rest)])
     row("    slabs: the socket and its tables", ours)
     row("    the rest: receive buffers", rest)
-    row("still in use after the last close", [(a["all"] - b["all"]) / IDLE for a, b in zip(after, before)])
+
+    def left(title, now, then):
+        row(title, [(n["all"] - t["all"]) / IDLE for n, t in zip(now, then)])
+    # Hundreds of the kernel's threads have closed them at once, and do nothing for some minutes.
+    left("kept by the kernel after the last close", after, before)
+    left("and what another thousand adds to that", again, after)
 
 
-PARTS = {"raw": raw, "sizes": sizes, "setup": setup, "counters": counters, "memory": memory}
+PARTS = {"raw": raw, "sizes": sizes, "modes": modes, "setup": setup, "counters": counters, "memory": memory}
 
 
 def main():

@@ -69,7 +69,7 @@ class Result:
 class Vm:
     """One machine. `ident` is its number (1, 2): 10.27.0.<ident>, fd27::<ident>."""
 
-    def __init__(self, kind, image, initrd, folder, ident=1, linked=False, cpus=1,
+    def __init__(self, kind, image, initrd, folder, ident=1, cpus=1,
                  memory_mib=1024, cpu=CPU, extra_append=""):
         self.kind = kind
         self.ident = ident
@@ -85,12 +85,9 @@ class Vm:
         self.hello = queue.Queue()
         self.gone = threading.Event()
         self.lock = threading.Lock()
-        if linked:
-            other = 3 - ident
-            netdev = (f"dgram,id=n0,local.type=unix,local.path={folder}/link{ident},"
-                      f"remote.type=unix,remote.path={folder}/link{other}")
-        else:
-            netdev = "hubport,id=n0,hubid=0"
+        # What is sent to a machine that is not there is lost, and holds up nobody.
+        netdev = (f"dgram,id=n0,local.type=unix,local.path={folder}/link{ident},"
+                  f"remote.type=unix,remote.path={folder}/link{3 - ident}")
         self.arguments = [
             "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
             "-no-reboot", "-machine", "q35,hpet=off,vmport=off,smbus=off", "-accel", "tcg,thread=multi",

@@ -49,7 +49,7 @@ def machines(kind, count, run_name, cpus=1, memory_mib=None):
     logs = os.path.join(os.environ["IB_SDP_CACHE"], "run", run_name)
     with queue_for_machines(), tempfile.TemporaryDirectory(prefix="vm") as folder:
         started = time.monotonic()
-        vms = [Vm(kind, image, initrd, folder, ident, count == 2, cpus, memory_mib)
+        vms = [Vm(kind, image, initrd, folder, ident, cpus, memory_mib)
                for ident in range(1, count + 1)]
         try:
             for vm in vms:

@@ -2,12 +2,13 @@
 """`scripts/vmtest`: the module's tests in virtual machines."""
 
 import argparse
+import contextlib
 import sys
 import time
 import traceback
 
 from . import klog, ktap
-from .bench import REGISTERED, Bench, Failure, Skip, wait_for
+from .bench import REGISTERED, Bench, Failure, Skip
 from .machine import VmError
 from .report import Report
 from .setup import machines, say
@@ -20,8 +21,9 @@ WORDS = {1: "one", 2: "two"}
 class Suite:
     """A run on one kernel."""
 
-    def __init__(self, kind, patterns, report):
+    def __init__(self, kind, patterns, report, scale):
         self.kind = kind
+        self.scale = scale
         self.patterns = patterns
         self.report = report
         self.kunit_done = False
@@ -61,7 +63,7 @@ class Suite:
         say(f"  .. {name}: {' '.join(t.name for t in tests) or 'the suites inside'}")
         try:
             with machines(self.kind, count, f"vmtest-{name}", cpus=2 if count == 1 else 1) as vms:
-                bench = Bench(self.kind, vms)
+                bench = Bench(self.kind, vms, self.scale)
                 if self.load(name, bench):
                     if with_suite:
                         self.kunit(bench)
@@ -104,19 +106,10 @@ class Suite:
         patterns = self.patterns_for_selftest(prefix)
         if patterns is None:
             return
-        a, b = bench.a, bench.b
-        arguments = f"--family sdp --local {bench.address(a)} --local6 fd27::{a.ident} --times"
-        server = None
-        if a is not b:
-            server = b.spawn("exec selftest serve")
-            # It says so when it serves.
-            wait_for(lambda: server.lines, bench.limit(20), "selftest serve says nothing")
-            arguments += f" --peer {bench.address(b)} --peer6 fd27::{b.ident}"
-        if self.kind == "debug":
-            arguments += " --timeout-scale 8 --scale 0.1"
-        self.follow(f"{prefix}.selftest", bench, f"selftest run {arguments} {' '.join(patterns)}", bool(patterns))
-        if server:
-            server.kill()
+        alone = bench.a is bench.b
+        command = bench.selftest(f"--times {' '.join(patterns)}", None if alone else bench.b)
+        with contextlib.nullcontext() if alone else bench.selftest_server():
+            self.follow(f"{prefix}.selftest", bench, command, bool(patterns))
 
     def follow(self, prefix, bench, command, some_only):
         """Runs a program that prints KTAP; each result is reported as it comes."""
@@ -130,10 +123,16 @@ class Suite:
                 count[0] += 1
                 self.ran += 1
                 self.report.add(test.name, test.outcome, test.detail)
-        job = bench.a.spawn(f"exec {command}", on_line)
+        job = bench.a.spawn(command, on_line)
+        shown = None
         while job.wait(1) is None and not bench.a.gone.is_set():
+            silence = time.monotonic() - last[0]
+            if silence > bench.limit(30) and shown != count[0]:
+                shown = count[0]
+                for vm in bench.vms:
+                    bench.show(vm, f"no result for {silence:.0f} s")
             # Each test has a limit of its own; a silence beyond it is a hang of the machine.
-            if time.monotonic() - last[0] > bench.limit(150):
+            if silence > bench.limit(150):
                 job.kill()
                 self.report.failed(f"{prefix}.(hang)", f"no line for {bench.limit(150)} s\n" +
                                    "\n".join(job.lines[-20:]))
@@ -203,12 +202,14 @@ def main():
     parser.add_argument("kernel", choices=["stock", "debug"])
     parser.add_argument("--one", action="store_true", help="only the tests of a single machine")
     parser.add_argument("--two", action="store_true", help="only the tests of two machines")
+    parser.add_argument("--scale", type=float, default=1,
+                        help="so much more of everything that the suite inside counts")
     parser.add_argument("patterns", nargs="*", help="only tests whose names contain one of these")
     args = parser.parse_intermixed_args()
     report = Report()
     print("TAP version 13")
     vmtests.load()
-    suite = Suite(args.kernel, args.patterns, report)
+    suite = Suite(args.kernel, args.patterns, report, args.scale)
     counts = [count for count, only in ((2, args.two), (1, args.one)) if only or not (args.one or args.two)]
     try:
         for count in counts:

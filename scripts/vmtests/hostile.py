@@ -72,6 +72,12 @@ def adverts(bench):
 
 
 @test(machines=1)
+def sink_adverts(bench):
+    """The same of memory that a reader offers, and that is written to."""
+    attack(bench, "sinks")
+
+
+@test(machines=1)
 def vanished(bench):
     attack(bench, "vanish")
 

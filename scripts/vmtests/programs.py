@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """Programs of others that have spoken AF_INET_SDP for years (see scripts/netperf)."""
 
+import contextlib
+import io
 import re
 
 from vmlib.bench import expect, test
+from vmlib.demo import demonstrate
 
 
 def counted(bench, before, least_bytes):
@@ -67,3 +70,14 @@ def netperf_maerts(bench):
 @test()
 def netperf_rr(bench):
     netperf(bench, "SDP_RR", 2)
+
+
+@test(kinds=("stock",))
+def demonstration(bench):
+    """What `make demo` does, with its figures."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        wrong = demonstrate(bench)
+    expect(wrong == 0, f"{wrong} wrong bytes")
+    rates = re.findall(r"[\d.]+ MB/s", shown.getvalue())
+    expect(len(rates) >= 7 and all(float(rate.split()[0]) > 0 for rate in rates), shown.getvalue())

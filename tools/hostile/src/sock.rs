@@ -9,6 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const AF_INET_SDP: i32 = 27;
+const SDP_ZCOPY_THRESH: i32 = 80;
 
 /// A stream socket of the module. Calls that wait fail after the limit that was
 /// set at its creation.
@@ -179,16 +180,27 @@ impl Sock {
         }
     }
 
-    /// Sends of so many bytes go without a copy.
+    /// Sends of so many bytes go without a copy, and wait for the peer.
     pub(crate) fn set_zcopy_threshold(&self, bytes: i32) -> Result<()> {
-        const SDP_ZCOPY_THRESH: i32 = 80;
+        const SDP_ZCOPY_MODE: i32 = 82;
+        const SYNCHRONOUS: i32 = 2;
+        self.set_option(SDP_ZCOPY_THRESH, bytes)?;
+        self.set_option(SDP_ZCOPY_MODE, SYNCHRONOUS)
+    }
+
+    /// Sends and receives of so many bytes go the way that is best.
+    pub(crate) fn set_automatic_threshold(&self, bytes: i32) -> Result<()> {
+        self.set_option(SDP_ZCOPY_THRESH, bytes)
+    }
+
+    fn set_option(&self, name: i32, value: i32) -> Result<()> {
         // SAFETY: the option's value is an integer.
         let ret = unsafe {
             libc::setsockopt(
                 self.fd(),
                 libc::IPPROTO_TCP,
-                SDP_ZCOPY_THRESH,
-                (&raw const bytes).cast(),
+                name,
+                (&raw const value).cast(),
                 size_of::<i32>() as u32,
             )
         };

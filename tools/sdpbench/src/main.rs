@@ -8,17 +8,23 @@ mod measure;
 mod serve;
 mod sock;
 
+use crate::measure::Load;
+use crate::sock::Peer;
 use clap::{Parser, Subcommand};
-use sock::Family;
+use sock::{Family, Mode};
 use std::io;
 use std::net::SocketAddrV4;
 use std::process::ExitCode;
+use std::time::Duration;
 
 #[derive(Parser)]
 #[command(about = "Measures stream sockets", version)]
 struct Cli {
     #[arg(long, value_enum)]
     family: Family,
+    /// The way that the client's sends and receives go, of SDP (socket option SDP_ZCOPY_MODE).
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
     /// The server's address.
     address: SocketAddrV4,
     #[command(subcommand)]
@@ -35,6 +41,18 @@ enum Command {
         size: usize,
         #[arg(long, default_value_t = 2.0)]
         seconds: f64,
+        /// Microseconds of computation after each send().
+        #[arg(long, default_value_t = 0)]
+        compute: u64,
+        /// Overwrite the buffer after so many sends; 0 for never.
+        #[arg(long, default_value_t = 0)]
+        overwrite: u32,
+        /// Microseconds of computation after each receive of the server's.
+        #[arg(long, default_value_t = 0)]
+        peer_compute: u32,
+        /// The way that the server receives, of SDP.
+        #[arg(long, value_enum)]
+        peer_mode: Option<Mode>,
     },
     /// Ping and pong: half the time of a round.
     Lat {
@@ -64,12 +82,33 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> io::Result<()> {
     sock::raise_file_limit()?;
-    let (family, address) = (cli.family, cli.address);
+    let peer = Peer {
+        family: cli.family,
+        address: cli.address,
+        mode: cli.mode,
+    };
     match cli.command {
-        Command::Serve => serve::serve(family, address),
-        Command::Bw { size, seconds } => measure::bandwidth(family, address, size, seconds),
-        Command::Lat { size, seconds } => measure::latency(family, address, size, seconds),
-        Command::Connect { count } => measure::connects(family, address, count),
-        Command::Idle { count } => measure::idle(family, address, count),
+        Command::Serve => serve::serve(peer),
+        Command::Bw {
+            size,
+            seconds,
+            compute,
+            overwrite,
+            peer_compute,
+            peer_mode,
+        } => measure::bandwidth(
+            peer,
+            &Load {
+                size,
+                seconds,
+                compute: Duration::from_micros(compute),
+                overwrite,
+                peer_compute,
+                peer_mode,
+            },
+        ),
+        Command::Lat { size, seconds } => measure::latency(peer, size, seconds),
+        Command::Connect { count } => measure::connects(peer, count),
+        Command::Idle { count } => measure::idle(peer, count),
     }
 }

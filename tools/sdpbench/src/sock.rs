@@ -30,6 +30,61 @@ fn check(result: i32) -> io::Result<i32> {
     Ok(result)
 }
 
+/// The way that SDP sends and receives.
+#[derive(Clone, Copy, ValueEnum)]
+#[repr(u8)]
+pub(crate) enum Mode {
+    /// By the thresholds.
+    Auto,
+    /// BSDP.
+    Copy,
+    /// ZSDP: without a copy, and the call waits.
+    Sync,
+    /// AZ-SDP: without a copy and a wait.
+    Async,
+    /// SinkAvail: written to the memory of a receive that waits.
+    Sink,
+}
+
+impl Mode {
+    pub(crate) const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Auto),
+            1 => Some(Self::Copy),
+            2 => Some(Self::Sync),
+            3 => Some(Self::Async),
+            4 => Some(Self::Sink),
+            _ => None,
+        }
+    }
+}
+
+/// Whom to talk to, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) family: Family,
+    pub(crate) address: SocketAddrV4,
+    pub(crate) mode: Option<Mode>,
+}
+
+/// The socket option that chooses.
+const SDP_ZCOPY_MODE: i32 = 82;
+
+impl Peer {
+    fn set_up(self, fd: &OwnedFd) -> io::Result<()> {
+        set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+        match self.mode {
+            Some(mode) => set_mode(fd, mode),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Chooses the way of an SDP socket.
+pub(crate) fn set_mode(sock: &impl AsRawFd, mode: Mode) -> io::Result<()> {
+    set_option(sock, libc::IPPROTO_TCP, SDP_ZCOPY_MODE, mode as i32)
+}
+
 fn socket(family: Family) -> io::Result<OwnedFd> {
     // SAFETY: The call takes no pointers.
     let fd = check(unsafe { libc::socket(family.number(), libc::SOCK_STREAM, 0) })?;
@@ -47,7 +102,7 @@ fn sockaddr(address: SocketAddrV4) -> libc::sockaddr_in {
     raw
 }
 
-fn set_option(fd: &OwnedFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+fn set_option(fd: &impl AsRawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     let len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: The pointer and the length describe `value`, which outlives the call.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) })
@@ -55,10 +110,10 @@ fn set_option(fd: &OwnedFd, level: i32, name: i32, value: i32) -> io::Result<()>
 }
 
 /// A listening socket.
-pub(crate) fn listen(family: Family, address: SocketAddrV4) -> io::Result<TcpListener> {
-    let fd = socket(family)?;
+pub(crate) fn listen(peer: Peer) -> io::Result<TcpListener> {
+    let fd = socket(peer.family)?;
     set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-    let raw = sockaddr(address);
+    let raw = sockaddr(peer.address);
     let len = size_of_val(&raw) as libc::socklen_t;
     // SAFETY: The pointer and the length describe `raw`, which outlives the call.
     check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const raw).cast(), len) })?;
@@ -70,7 +125,7 @@ pub(crate) fn listen(family: Family, address: SocketAddrV4) -> io::Result<TcpLis
 /// The next connection of a listening socket. Not the library's accept(): that
 /// one uses accept4(), which rsockets do not catch, and insists on the peer's
 /// address being of a family it knows.
-pub(crate) fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+pub(crate) fn accept(listener: &TcpListener, peer: Peer) -> io::Result<TcpStream> {
     // SAFETY: No address is asked for.
     let fd = check(unsafe {
         libc::accept(
@@ -81,15 +136,15 @@ pub(crate) fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     })?;
     // SAFETY: A new descriptor, owned by nobody else.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    peer.set_up(&fd)?;
     Ok(fd.into())
 }
 
 /// A connected socket that sends at once.
-pub(crate) fn connect(family: Family, address: SocketAddrV4) -> io::Result<TcpStream> {
-    let fd = socket(family)?;
-    set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
-    let raw = sockaddr(address);
+pub(crate) fn connect(peer: Peer) -> io::Result<TcpStream> {
+    let fd = socket(peer.family)?;
+    peer.set_up(&fd)?;
+    let raw = sockaddr(peer.address);
     let len = size_of_val(&raw) as libc::socklen_t;
     // SAFETY: The pointer and the length describe `raw`, which outlives the call.
     check(unsafe { libc::connect(fd.as_raw_fd(), (&raw const raw).cast(), len) })?;

@@ -82,6 +82,9 @@ struct RunArgs {
     /// Print how long each test took.
     #[arg(long)]
     times: bool,
+    /// Run the tests that note when the peer's machine is to be killed, and no others.
+    #[arg(long, requires = "peer")]
+    peer_vanishes: bool,
     /// Run only the tests whose names contain one of these.
     patterns: Vec<String>,
 }
@@ -110,7 +113,9 @@ fn run(args: RunArgs) -> io::Result<bool> {
         timeout_scale: args.timeout_scale,
         times: args.times,
     };
-    let tests: Vec<&Test> = tests::all().filter(|t| options.wants(t)).collect();
+    let tests: Vec<&Test> = tests::all(args.peer_vanishes)
+        .filter(|t| options.wants(t))
+        .collect();
     if args.list {
         tests.iter().for_each(|t| println!("{}", t.name));
         return Ok(true);

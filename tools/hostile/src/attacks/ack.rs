@@ -31,10 +31,6 @@ pub(super) const ATTACKS: &[Attack] = &[
         run: identifiers,
     },
     Attack {
-        name: "hello_ack.features",
-        run: features,
-    },
-    Attack {
         name: "hello_ack.unknown_features",
         run: unknown_features,
     },
@@ -79,20 +75,6 @@ fn lengths(ctx: &Ctx) -> Result<()> {
 
 fn identifiers(ctx: &Ctx) -> Result<()> {
     each(ctx, wrong_identifiers(Mid::HelloAck.wire()), refused)
-}
-
-/// The victim does not offer sink adverts: whoever claims them claims too much.
-fn features(ctx: &Ctx) -> Result<()> {
-    let cases = [4u32, 5, 12, 15]
-        .into_iter()
-        .map(|bits| {
-            (
-                format!("features {bits:#x}"),
-                ((24, bits.to_be_bytes().to_vec()), Violation::BadFeatures),
-            )
-        })
-        .collect();
-    each(ctx, cases, refused)
 }
 
 fn empty(ctx: &Ctx) -> Result<()> {

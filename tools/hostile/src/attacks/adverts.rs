@@ -71,7 +71,8 @@ fn open(ctx: &Ctx) -> Result<Session> {
     Ok(session)
 }
 
-fn counted(why: Violation) -> Moves {
+/// What a victim counts of such a violation.
+pub(super) fn counted(why: Violation) -> Moves {
     moves(&[("aborted_violation", 1), (&counter(why), 1)])
 }
 
@@ -83,10 +84,10 @@ fn violates(ctx: &Ctx, why: Violation, body: Body) -> Result<()> {
 
 /// Memory that a victim has lent us.
 #[derive(Clone, Copy)]
-struct Lent {
-    len: u32,
-    rkey: u32,
-    addr: u64,
+pub(super) struct Lent {
+    pub(super) len: u32,
+    pub(super) rkey: u32,
+    pub(super) addr: u64,
 }
 
 /// Has the victim send without a copy, and does something with what it lends;

@@ -8,6 +8,7 @@ mod floods;
 mod hello;
 mod pending;
 mod rdma;
+mod sinks;
 mod states;
 mod stream;
 mod vanish;
@@ -34,6 +35,7 @@ pub(crate) fn all() -> Vec<Attack> {
         floods::ATTACKS,
         rdma::ATTACKS,
         adverts::ATTACKS,
+        sinks::ATTACKS,
         vanish::ATTACKS,
     ]
     .concat()

@@ -32,7 +32,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 ];
 
 /// The time that the module gives a peer to complete a connection.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+const HANDSHAKE: Duration = Duration::from_secs(20);
 
 /// How many sockets the module has.
 fn count_sockets() -> Result<usize> {

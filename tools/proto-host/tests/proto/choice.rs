@@ -217,6 +217,27 @@ fn a_forced_path_ignores_only_the_threshold() {
 }
 
 #[test]
+fn numbers_of_a_user() {
+    let paths = [
+        Path::Copy,
+        Path::Synchronous,
+        Path::Asynchronous,
+        Path::SinkWrite,
+    ];
+    let mut choices = vec![Wanted::Automatic];
+    choices.extend(paths.map(Wanted::Only));
+    for (number, wanted) in (0..).zip(choices) {
+        assert_eq!(Wanted::from_number(number), Some(wanted));
+        assert_eq!(wanted.number(), number);
+        let sinks = matches!(number, 0 | 4);
+        assert_eq!(wanted.sinks(), sinks, "{wanted:?}");
+    }
+    for number in [i32::MIN, -1, 5, 6, i32::MAX] {
+        assert_eq!(Wanted::from_number(number), None);
+    }
+}
+
+#[test]
 fn names() {
     for (at, why) in Reason::ALL.into_iter().enumerate() {
         assert_eq!((why as usize, why.name()), (at, &*format!("{why:?}")));
@@ -243,6 +264,7 @@ fn sending() -> impl Strategy<Value = Sending> {
         Wanted::Automatic,
         Wanted::Only(Path::Copy),
         Wanted::Only(Path::Asynchronous),
+        Wanted::Only(Path::SinkWrite),
     ]);
     let numbers = (
         0_u64..50_000,

@@ -13,6 +13,7 @@ mod fallback;
 mod hello;
 mod message;
 mod names;
+mod offer;
 mod policy;
 mod pull;
 mod pull_model;

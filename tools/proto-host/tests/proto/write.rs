@@ -200,6 +200,52 @@ fn payload_waits_for_the_answers() {
     assert_eq!(writer.on_advert(10, 1, 1, 0), Ok(false));
 }
 
+/// More of the receive whose advert was declined may be on its way.
+#[test]
+fn none_is_accepted_between_a_decline_and_its_event() {
+    let mut writer = accepted(1);
+    writer.decline();
+    assert_eq!(writer.on_advert(10, 8, 0, 0), Ok(false));
+    assert!(!writer.note_payload());
+    assert_eq!(answers(&mut writer), [0, 0]);
+    // Answers alone, or another decline, are no event.
+    writer.decline();
+    assert_eq!(writer.on_advert(10, 9, 0, 0), Ok(false));
+    assert_eq!((writer.room(), writer.write(10)), (0, None));
+    assert_eq!(answers(&mut writer), [0]);
+    assert!(writer.note_payload());
+    assert_eq!(writer.on_advert(10, 10, 0, 0), Ok(false));
+    assert_eq!(writer.on_advert(10, 11, 0, 1), Ok(true));
+    assert_eq!(writer.room(), 10);
+}
+
+/// What the next receive advertises comes behind the answers to a cancel.
+#[test]
+fn adverts_behind_a_cancel_are_accepted() {
+    let mut writer = accepted(2);
+    assert_eq!(writer.on_cancel(), Ok(()));
+    assert_eq!(answers(&mut writer), [0, 0]);
+    assert_eq!(writer.on_advert(10, 9, 0, 0), Ok(true));
+    assert_eq!(writer.room(), 10);
+    // But not if an event is still to come.
+    writer.decline();
+    assert_eq!(writer.on_cancel(), Ok(()));
+    assert_eq!(answers(&mut writer), [0]);
+    assert_eq!(writer.on_advert(10, 9, 0, 0), Ok(false));
+}
+
+#[test]
+fn a_decline_of_nothing_changes_nothing() {
+    let mut writer = accepted(0);
+    writer.decline();
+    assert_eq!(writer.on_advert(10, 1, 0, 0), Ok(true));
+    assert!(writer.write(10).is_some());
+    // One that was written to is not declined.
+    writer.decline();
+    assert_eq!(writer.on_advert(10, 2, 0, 0), Ok(true));
+    assert_eq!(answers(&mut writer), [10]);
+}
+
 #[test]
 fn only_an_equal_count_is_accepted() {
     let mut events = PayloadEvents::new();
@@ -304,20 +350,23 @@ proptest! {
     }
 
     /// Whatever the peer advertises, each advert has one answer, in order, and
-    /// is written to at most once, within its bounds, while its count holds.
+    /// is written to at most once, within its bounds, while its count holds
+    /// and no event is due for which others were declined.
     #[test]
     fn any_adverts(steps in prop::collection::vec((0_u8..6, 0_u32..9, 0_u32..3), 0..80)) {
         let mut writer = accepted(0);
         // Unanswered adverts: key, length, and the answer if it is known.
         let mut list: VecDeque<(u32, u32, Option<u32>)> = VecDeque::new();
         let mut key = 0;
+        // Some were declined, and the event was not sent yet.
+        let mut closed = false;
         for (what, bytes, count) in steps {
             let events = writer.events().count();
             match what {
                 0 | 1 => {
                     key += 1;
                     if let Ok(ok) = writer.on_advert(bytes, key, 0, count) {
-                        prop_assert_eq!(ok, count == events);
+                        prop_assert_eq!(ok, count == events && !closed);
                         list.push_back((key, bytes, (!ok).then_some(0)));
                     }
                     prop_assert!(list.len() <= 4);
@@ -343,9 +392,13 @@ proptest! {
                         list.pop_front();
                     }
                 }
-                4 => prop_assert_eq!(writer.note_payload(), list.is_empty()),
+                4 => {
+                    prop_assert_eq!(writer.note_payload(), list.is_empty());
+                    closed &= !list.is_empty();
+                }
                 _ => {
                     if count == 0 {
+                        closed |= list.iter().any(|entry| entry.2.is_none());
                         writer.decline();
                     } else if writer.on_cancel().is_err() {
                         continue;

@@ -64,6 +64,11 @@ pub(crate) fn run(tests: &[&Test], env: &Env, options: &Options) -> io::Result<b
     Ok(failed == 0)
 }
 
+/// Says how far a long test is.
+pub(crate) fn note(text: &str) {
+    print_line(&format!("# {text}"));
+}
+
 /// Prints at once: the next thing may be a crash of the machine.
 fn print_line(line: &str) {
     let mut out = io::stdout().lock();

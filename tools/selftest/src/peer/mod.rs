@@ -13,7 +13,7 @@ mod serve;
 mod session;
 mod wire;
 
-pub(crate) use client::{Peer, Remote};
+pub(crate) use client::{Job, Peer, Remote};
 pub(crate) use jobs::Work;
 pub(crate) use serve::{serve, start_here};
 

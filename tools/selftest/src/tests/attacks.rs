@@ -9,7 +9,7 @@ use crate::harness::{
 };
 use crate::pattern::Rng;
 use crate::peer::Work;
-use crate::sys::{Sock, SockAddr};
+use crate::sys::{Linger, Sock, SockAddr};
 use libc::{
     AF_UNSPEC, ECONNABORTED, ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN, IPPROTO_IP,
     IPPROTO_TCP, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, POLLIN, POLLOUT, SHUT_RD, SHUT_WR,
@@ -31,6 +31,7 @@ tests!("attacks";
     connect_again_after_reset,
     connect_again_after_disconnect,
     connect_and_close_at_once,
+    each_connection_is_accepted,
     bind_twice_at_once,
     short_ipv6_address,
     multicast_membership,
@@ -354,6 +355,35 @@ fn connect_and_close_at_once(env: &Env) -> Outcome {
     }
     let sock = env.socket()?;
     sock.connect(&addr)?;
+    Ok(())
+}
+
+/// Whoever was told that he is connected is accepted, even if he has gone since: a server that
+/// counts its clients waits for each.
+fn each_connection_is_accepted(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(100)?;
+    listener.set_timeout(SO_RCVTIMEO, 30_000)?;
+    for round in 0..env.scaled(30) {
+        for i in 0..8 {
+            let sock = env.socket()?;
+            sock.connect(&addr)?;
+            if (round + i) % 3 != 0 {
+                sock.send(&[7], MSG_NOSIGNAL)?;
+            }
+            if (round + i) % 4 != 0 {
+                sock.set_linger(Linger { on: true, secs: 0 })?;
+            }
+        }
+        for _ in 0..8 {
+            let (child, _) = listener.accept()?;
+            let mut byte = [0; 1];
+            match child.recv(&mut byte, 0) {
+                Ok(0) => {}
+                Ok(_) => expect_eq(byte[0], 7, "the byte")?,
+                Err(e) => expect_errno::<()>(Err(e), ECONNRESET, "recv")?,
+            }
+        }
+    }
     Ok(())
 }
 

@@ -3,12 +3,18 @@
 
 mod addresses;
 mod attacks;
+mod azabuse;
+mod azblock;
+mod azends;
+mod azlost;
+mod azrecv;
 mod badinput;
 mod basics;
 mod blocking;
 mod close;
 mod connect;
 mod data;
+mod inflight;
 mod lengths;
 mod listen;
 mod memory;
@@ -20,15 +26,16 @@ mod random;
 mod reset;
 mod sharing;
 mod signals;
+mod sink;
 mod stress;
 mod zabuse;
 mod zcopy;
 
 use crate::harness::Test;
 
-/// All tests, in the order in which they run.
-pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
-    let groups = [
+/// All tests, in the order in which they run; or those for which the peer's machine is killed.
+pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
+    let all: &[&[Test]] = &[
         basics::TESTS,
         addresses::TESTS,
         connect::TESTS,
@@ -49,8 +56,14 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         stress::TESTS,
         zabuse::TESTS,
         zcopy::TESTS,
+        sink::TESTS,
+        azabuse::TESTS,
+        azblock::TESTS,
+        azends::TESTS,
+        azrecv::TESTS,
         attacks::TESTS,
         netns::TESTS,
     ];
-    groups.into_iter().flatten()
+    let groups = if peer_vanishes { &[azlost::TESTS] } else { all };
+    groups.iter().copied().flatten()
 }

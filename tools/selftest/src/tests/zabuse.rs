@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a program may do to a stream without copies: signals at any time, and
-//! a socket that becomes another one under a call.
+//! What a program may do to a stream without copies that waits for its reader:
+//! signals at any time, and a socket that becomes another one under a call.
 
+use super::inflight::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS};
 use crate::flow::{spawn, Span};
 use crate::harness::{eventually, expect, expect_eq, failed, joined, tests, Env, Family, Outcome};
 use crate::pattern::{Pattern, Rng};
@@ -17,13 +18,13 @@ tests!("zabuse";
     connects_while_reading,
 );
 
-const SOL_SDP: i32 = libc::IPPROTO_TCP;
-const SDP_ZCOPY_THRESH: i32 = 80;
-
 fn go_without_copies(env: &Env, sock: &Sock) -> io::Result<()> {
     match env.family {
         Family::Tcp => Ok(()),
-        Family::Sdp => sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16_384),
+        Family::Sdp => {
+            sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16_384)?;
+            sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, WAITS)
+        }
     }
 }
 

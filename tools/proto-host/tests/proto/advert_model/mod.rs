@@ -6,8 +6,8 @@
 //!
 //! Shown for the bounds below: no message of an honest side is refused; every
 //! byte is delivered in order and once; no Read touches memory that its sender
-//! has back, no Write a buffer that its reader has back; each cancel gets one
-//! SendSm; every run ends, and with everything delivered and answered.
+//! has back, no Write a buffer that its reader has back, nor one behind another
+//! that was declined; each cancel gets one SendSm; every run ends, and with everything delivered and answered.
 //!
 //! The rules weakened one at a time fail the same search.
 
@@ -169,6 +169,7 @@ fn weaker_sink_rules_fail() {
     use Failure::{
         OutOfOrder,
         Refused,
+        WriteBehindDeclined,
         WriteToReturned, //
     };
     let voided = Refused(Violation::WriteVoided);
@@ -176,6 +177,11 @@ fn weaker_sink_rules_fail() {
     fails(SINK, Rule::AdvertOnlyWhenEmpty, &[OutOfOrder]);
     fails(SINK, Rule::AcceptOnlyEqualCount, &write);
     fails(SINK, Rule::DeclineBeforePayload, &write);
+    let patient = Bounds {
+        sink_cancels: 0,
+        ..SINK
+    };
+    fails(patient, Rule::DeclineCloses, &[WriteBehindDeclined]);
     fails(SINK, Rule::ShortVoids, &write);
     fails(SINK, Rule::ShortCounts, &write);
 }

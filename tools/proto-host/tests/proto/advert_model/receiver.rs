@@ -53,6 +53,8 @@ impl World {
         let empty = self.pieces.is_empty();
         let told = empty || self.lacks(Rule::AdvertOnlyWhenEmpty);
         let rkey = self.new_key();
+        // The first one of another receive.
+        self.declined &= self.buffers.is_live();
         let mut count = self.buffers.post(told, BUFFER_LEN, rkey).ok()?;
         if self.lacks(Rule::ShortCounts) {
             count = count.wrapping_sub(self.shorts_received);
@@ -197,14 +199,19 @@ impl World {
 
     fn on_write_completion(&mut self, bytes: u32) -> Result<(), Failure> {
         let keys = &mut self.sink_keys;
-        let mut filled = 0;
+        let (mut filled, mut returns) = (0, false);
         self.buffers
             .on_write_completion(bytes, |returned| {
                 keys.remove(&returned.owner);
                 filled += returned.bytes;
+                returns = true;
             })
             .map_err(Failure::Refused)?;
         assert_eq!(filled, bytes, "the reader gets what was written");
+        if bytes > 0 && self.declined {
+            return Err(Failure::WriteBehindDeclined);
+        }
+        self.declined |= bytes == 0 && returns;
         if bytes > 0 {
             let done = self.written.pop_front();
             let (start, len) = done.ok_or(Failure::Unfinished)?;

@@ -112,7 +112,12 @@ impl World {
             send(self);
             return Some(());
         }
-        self.writer.decline();
+        if self.lacks(Rule::DeclineCloses) {
+            // Which is all that a cancel does.
+            let _ = self.writer.on_cancel();
+        } else {
+            self.writer.decline();
+        }
         if self.writer.note_payload() {
             send(self);
         } else if accepted.is_empty() {

@@ -57,6 +57,8 @@ pub(super) enum Rule {
     AcceptOnlyEqualCount,
     /// S3.
     DeclineBeforePayload,
+    /// S3: none is accepted before the event.
+    DeclineCloses,
     /// S4: later adverts end.
     ShortVoids,
     /// S4: a payload event.
@@ -81,6 +83,7 @@ pub(super) enum Failure {
     OutOfOrder,
     ReadOfReleased,
     WriteToReturned,
+    WriteBehindDeclined,
     Unfinished,
     Endless,
 }
@@ -143,6 +146,8 @@ pub(super) struct World {
     reader: SourceReader<3, 2>,
     buffers: SinkAdverts<u32, 3>,
     shorts_received: u32,
+    /// A buffer of the receive that waits was declined.
+    declined: bool,
     pieces: VecDeque<Piece>,
     /// Reads that the adapter has still to do.
     reads: VecDeque<Read>,
@@ -183,6 +188,7 @@ impl World {
             reader: SourceReader::new(max, features),
             buffers: SinkAdverts::new(max, features, none),
             shorts_received: 0,
+            declined: false,
             pieces: VecDeque::new(),
             reads: VecDeque::new(),
             written: VecDeque::new(),

@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pages of a program's that it cannot touch before the peer's bytes are there: the receiver of
+//! AZ-SDP.
+//!
+//! # Normal operation
+//!
+//! The pages are pinned, and their entries replaced by ones that say that a device has them for
+//! itself. A touch faults; the core tells the address space's notifiers before it gives the page back,
+//! and ours ([`super::watch`]) makes it wait. When the bytes are there nobody is held up any more, and
+//! a worker gives back what was not touched, in one walk.
+//!
+//! # When it ends otherwise
+//!
+//! Where the bytes do not come, nobody is let through to what was there before: the pages are
+//! cleared, then taken out of the address space, and marks left that give SIGSEGV. Whoever has copied
+//! or moved them in between has zeros. All transfers of a connection fail together, before one takes a
+//! lock for which it may have to wait for those who wait for another one. If that lock is not to be
+//! had for some time, the pages stay, cleared.
+
+use core::ops::Range;
+
+use kernel::bindings::page;
+use kernel::mm::{
+    Mm,
+    MmapReadGuard, //
+};
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::atomic::{
+    ordering::{
+        Acquire,
+        Full,
+        Relaxed,
+        Release, //
+    },
+    Atomic, //
+};
+use kernel::sync::Arc;
+use kernel::task::Task;
+use kernel::time::{
+    Instant,
+    Monotonic, //
+};
+
+use super::done::Done;
+use super::pin::{
+    pages_by,
+    Locked, //
+};
+use super::pte::{
+    Area,
+    Held,
+    SUPPORTED, //
+};
+use super::snapshot::Outcome;
+use super::space::Space;
+use super::watch::{
+    self,
+    Watch, //
+};
+use super::Rule;
+use crate::bindings;
+use crate::net::errno::{
+    ENOBUFS,
+    EOPNOTSUPP, //
+};
+use crate::observe::stats::{
+    Counter,
+    Stats, //
+};
+
+/// The bytes are on their way.
+const READING: i32 = 0;
+/// They are there.
+const ARRIVED: i32 = 1;
+/// They will not come.
+const FAILED: i32 = 2;
+
+/// How long, in ticks, a failed transfer tries to get the lock of the address space.
+const TRIES: u32 = 50;
+
+/// How long, in ticks, a page is kept where a test wants that.
+const LATE_TICKS: kernel::ffi::c_long = 3;
+
+/// A range of a program's memory, and how far the transfer into it is: what those who touch it need.
+#[pin_data]
+pub(super) struct Absent {
+    base: usize,
+    end: usize,
+    state: Atomic<i32>,
+    /// Somebody who waits is being killed: the connection is to end.
+    pub(super) abort: Atomic<i32>,
+    /// The pages may be given back as they are.
+    excused: Atomic<i32>,
+    /// The thread that takes the pages out, as a number.
+    closer: Atomic<usize>,
+    /// How often somebody has waited.
+    pub(super) waits: Atomic<i32>,
+    #[pin]
+    done: Done,
+}
+
+impl Absent {
+    fn new(base: usize, pages: usize) -> Result<Arc<Self>> {
+        let end = base + pages * PAGE_SIZE;
+        let absent = Arc::pin_init(
+            pin_init!(Self {
+                base,
+                end,
+                state: Atomic::new(READING),
+                abort: Atomic::new(0),
+                excused: Atomic::new(0),
+                closer: Atomic::new(0),
+                waits: Atomic::new(0),
+                done <- Done::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(absent)
+    }
+
+    pub(super) fn overlaps(&self, start: usize, end: usize) -> bool {
+        self.base < end && self.end > start
+    }
+
+    /// The pages may be touched although the bytes did not come: they are cleared.
+    fn let_through(&self) {
+        self.state.store(ARRIVED, Release);
+    }
+
+    /// Whether nobody may see the pages.
+    pub(super) fn is_absent(&self) -> bool {
+        self.state.load(Acquire) != ARRIVED
+    }
+
+    /// Whether the bytes will not come.
+    pub(super) fn has_failed(&self) -> bool {
+        self.state.load(Acquire) == FAILED
+    }
+
+    fn end_with(&self, state: i32) {
+        if self.state.cmpxchg(READING, state, Full).is_ok() {
+            self.done.complete_all();
+        }
+    }
+
+    /// Waits for the end of the transfer: jiffies left, 0 after `jiffies`, less if the thread is being
+    /// killed.
+    pub(super) fn wait(&self, jiffies: usize) -> isize {
+        self.done.wait(jiffies)
+    }
+
+    /// Whether the current thread takes the pages out.
+    pub(super) fn is_closed_by_current(&self) -> bool {
+        self.closer.load(Relaxed) == Task::current_raw() as usize
+    }
+}
+
+/// Whole pages of a program's memory that wait for bytes.
+///
+/// It goes before the socket whose `stats` it has.
+pub(crate) struct Receiving {
+    absent: Arc<Absent>,
+    watch: Arc<Watch>,
+    mm: ARef<Mm>,
+    pins: Pins,
+    _locked: Locked,
+    began: Instant<Monotonic>,
+    stats: Stats,
+}
+
+impl Receiving {
+    /// Takes access to at most `count` pages of the current program from `base` on, which is the
+    /// begin of a page, until [`Receiving::arrived`]; to fewer, if the memory area ends before.
+    /// Sleeps, and faults pages in: no lock may be held.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the memory cannot be protected, `EAGAIN` if it cannot now, `ENOBUFS` if the
+    /// user may not lock so much, `ENOMEM`, `EFAULT`, `EINTR` if the thread is being killed.
+    pub(crate) fn take(base: usize, count: usize, stats: Stats) -> Result<Self> {
+        if !SUPPORTED {
+            return Err(EOPNOTSUPP);
+        }
+        let current = current!();
+        let mm = current.mm().ok_or(EOPNOTSUPP)?;
+        let end = base.checked_add(count * PAGE_SIZE).ok_or(EFAULT)?;
+        let watch = watch::of(mm)?;
+        watch::await_bytes(mm, base, end)?;
+        let locked = Locked::charge(count * PAGE_SIZE).map_err(|_| ENOBUFS)?;
+        let guard = mm.mmap_read_lock();
+        let area = Area::any(&guard, base, end).filter(Area::is_simple);
+        let count = area.ok_or(EOPNOTSUPP)?.pages();
+        let pins = Pins::new(base, count)?;
+        // Fewer may have been pinned than there are.
+        let absent = Absent::new(base, pins.0.len())?;
+        let mut receiving = Self {
+            absent,
+            watch,
+            mm: ARef::from(&**mm),
+            pins,
+            _locked: locked,
+            began: Instant::now(),
+            stats,
+        };
+        let taken = receiving.take_away(&guard, end);
+        if taken.is_err() {
+            // Nothing has come, and nobody is to be told otherwise: whoever waits may have his page.
+            receiving.arrived();
+            receiving.give_back(&guard);
+        }
+        drop(guard);
+        match taken {
+            Ok(()) => {
+                stats.add(Counter::AbsentPages, receiving.pins.0.len() as u64);
+                Ok(receiving)
+            }
+            Err(e) => {
+                receiving.leave();
+                Err(e)
+            }
+        }
+    }
+
+    fn take_away(&self, guard: &MmapReadGuard<'_>, end: usize) -> Result {
+        // Whoever touches a page finds the transfer.
+        self.watch.transfers.add(&self.absent)?;
+        let area = Area::any(guard, self.absent.base, end).ok_or(EFAULT)?;
+        let mut taken = 0;
+        let flushed = area.walk_and_flush(|entry| {
+            let page = self.held(entry.index(self.absent.base));
+            if let Some(mapped) = page.and_then(|page| entry.maps(page)) {
+                taken += usize::from(mapped.take_away());
+            }
+        });
+        if !flushed {
+            self.stats.inc(Counter::FlushMissed);
+        }
+        if flushed && taken == self.pins.0.len() {
+            Ok(())
+        } else {
+            Err(EAGAIN)
+        }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        (self.pins.0.len() * PAGE_SIZE) as u32
+    }
+
+    /// The pages, in their order.
+    pub(crate) fn pages(&self) -> &[*mut page] {
+        &self.pins.0
+    }
+
+    fn held(&self, index: usize) -> Option<Held> {
+        let page = *self.pins.0.get(index)?;
+        // SAFETY: It is pinned.
+        Some(unsafe { Held::new(page) })
+    }
+
+    /// The bytes are there. In any context.
+    pub(crate) fn arrived(&self) {
+        self.absent.end_with(ARRIVED);
+    }
+
+    /// Whether the bytes are not there, and somebody who waits for them is being killed, or may have
+    /// waited for `ms` milliseconds.
+    pub(crate) fn is_unwanted(&self, ms: u32) -> bool {
+        let waited_ms = self.began.elapsed().as_millis();
+        self.absent.is_absent()
+            && (self.absent.abort.load(Relaxed) != 0 || waited_ms >= i64::from(ms))
+    }
+
+    /// No call has promised the bytes, and the adapter may still write some of them.
+    pub(crate) fn excuse(&self) {
+        self.absent.excused.store(1, Relaxed);
+    }
+
+    /// The adapter writes no more: if the bytes are not there, they will not come. Sleeps.
+    pub(crate) fn conclude(&self) {
+        if self.absent.state.load(Acquire) != READING {
+            return;
+        }
+        if self.absent.excused.load(Relaxed) != 0 {
+            return self.arrived();
+        }
+        for page in &self.pins.0 {
+            // SAFETY: The page is pinned; nobody but the program has a right to what it holds, and
+            // it waits for other bytes.
+            unsafe { bindings::clear_highpage((*page).cast()) };
+        }
+        self.absent.end_with(FAILED);
+    }
+
+    /// The transfer is over, and the adapter has finished with the pages: gives them back to the
+    /// program, or if the bytes did not come takes them out. In process context.
+    pub(crate) fn finish(mut self) -> Outcome {
+        self.end()
+    }
+
+    fn end(&mut self) -> Outcome {
+        self.conclude();
+        let pages = self.pins.0.len() as u32;
+        let mut touched = 0;
+        if let Some(space) = Space::of(&self.mm) {
+            if self.absent.has_failed() && !self.close(&space) {
+                self.absent.let_through();
+            }
+            if !self.absent.is_absent() {
+                if crate::breaks(Rule::Soon) {
+                    // SAFETY: The caller may sleep.
+                    unsafe { bindings::schedule_timeout_uninterruptible(LATE_TICKS) };
+                }
+                if let Some(guard) = space.lock() {
+                    touched = self.give_back(&guard);
+                }
+            }
+        }
+        self.leave();
+        let waits = self.absent.waits.load(Relaxed).unsigned_abs();
+        self.stats.add(Counter::AbsentFreed, pages.into());
+        self.stats.add(Counter::AbsentTouched, touched.into());
+        self.stats.add(Counter::AbsentWaits, waits.into());
+        Outcome { pages, touched }
+    }
+
+    /// Gives back what was not touched; returns how many pages were.
+    fn give_back(&self, guard: &MmapReadGuard<'_>) -> u32 {
+        let mut touched = self.pins.0.len();
+        let mut addr = self.absent.base;
+        while addr < self.absent.end {
+            // What the program has made of the area since decides.
+            let area = Area::any(guard, addr, self.absent.end).filter(Area::is_simple);
+            let Some(area) = area else {
+                addr += PAGE_SIZE;
+                continue;
+            };
+            area.walk(|entry| {
+                let page = self.held(entry.index(self.absent.base));
+                let Some(away) = page.and_then(|page| entry.is_away(page)) else {
+                    return;
+                };
+                touched -= 1;
+                // Later bytes may be on their way to the same page.
+                let later = self.watch.has_other(&self.absent, entry.addr());
+                if !later || crate::breaks(Rule::Later) {
+                    away.give_back();
+                }
+            });
+            addr = area.end();
+        }
+        touched as u32
+    }
+
+    /// Takes out what the bytes did not come for; `false` if the lock is not to be had: whoever has it
+    /// may be about to touch just these pages, and not let go of it in between.
+    fn close(&self, space: &Space) -> bool {
+        let mm = space.as_raw();
+        self.stats.inc(Counter::AbsentFailed);
+        // SAFETY: The address space is alive; the caller may sleep.
+        let locked = (0..TRIES).any(|_| unsafe {
+            bindings::mmap_lock_down_write_trylock(mm) || {
+                bindings::schedule_timeout_uninterruptible(1);
+                false
+            }
+        });
+        if !locked {
+            return false;
+        }
+        // SAFETY: The lock is held; with this as `mmap_write_lock()` has it.
+        unsafe { bindings::mm_lock_seqcount_begin(mm) };
+        self.absent
+            .closer
+            .store(Task::current_raw() as usize, Relaxed);
+        let mut addr = self.absent.base;
+        // SAFETY: The lock is held.
+        while let Some(area) = unsafe { self.next_area(mm, addr) } {
+            match self.next_run(&area) {
+                Some(run) => {
+                    // SAFETY: The lock is held for writing.
+                    unsafe { area.close(run.start, run.end) };
+                    addr = run.end;
+                }
+                None => addr = area.end(),
+            }
+        }
+        // SAFETY: Taken above.
+        unsafe { bindings::mmap_write_unlock(mm) };
+        self.absent.closer.store(0, Relaxed);
+        true
+    }
+
+    /// The next area from `addr` on that has some of the range.
+    ///
+    /// # Safety
+    ///
+    /// The lock of the address space is held as long as the value is used.
+    unsafe fn next_area(&self, mm: *mut bindings::mm_struct, addr: usize) -> Option<Area<'_>> {
+        (addr..self.absent.end)
+            .step_by(PAGE_SIZE)
+            // SAFETY: As the caller promises.
+            .find_map(|addr| unsafe { Area::of(mm, addr, self.absent.end) })
+    }
+
+    /// The first pages beside each other in an area that are still away.
+    fn next_run(&self, area: &Area<'_>) -> Option<Range<usize>> {
+        let mut run: Option<Range<usize>> = None;
+        area.walk(|entry| {
+            let page = self.held(entry.index(self.absent.base));
+            let away = page.is_some_and(|page| entry.is_away(page).is_some());
+            let addr = entry.addr();
+            match &mut run {
+                None if away => run = Some(addr..addr + PAGE_SIZE),
+                Some(run) if away && run.end == addr => run.end += PAGE_SIZE,
+                _ => {}
+            }
+        });
+        run
+    }
+
+    /// Nobody is held up any more, and nothing is pinned.
+    fn leave(&mut self) {
+        self.watch.transfers.remove(&self.absent);
+        self.pins.release();
+    }
+}
+
+impl Drop for Receiving {
+    /// As [`Receiving::finish`].
+    fn drop(&mut self) {
+        if !self.pins.0.is_empty() {
+            self.end();
+        }
+    }
+}
+
+/// Pinned pages of a program's, to be written to.
+///
+/// # Invariants
+///
+/// Every entry is pinned once by this value.
+struct Pins(KVec<*mut page>);
+
+// SAFETY: Pins may be given back by any thread.
+unsafe impl Send for Pins {}
+
+impl Pins {
+    /// Pins the pages of a range of the current program's memory, as many as can be, with the lock of
+    /// its address space held.
+    fn new(base: usize, count: usize) -> Result<Self> {
+        let flags = bindings::SDP_CONST_FOLL_WRITE | bindings::SDP_CONST_FOLL_SPLIT_PMD;
+        let pages = pages_by(count, |list| {
+            // SAFETY: The list has so many places; the lock is held.
+            unsafe { bindings::pin_user_pages(base, count, flags, list) }
+        })?;
+        // INVARIANT: Just pinned.
+        Ok(Self(pages))
+    }
+
+    /// Sleeps.
+    fn release(&mut self) {
+        let (list, count) = (self.0.as_mut_ptr(), self.0.len());
+        // SAFETY: By the type invariant; the list is emptied below.
+        unsafe { bindings::unpin_user_pages_dirty_lock(list.cast(), count, true) };
+        self.0.clear();
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The large folios of which transfers have references, and how many.
+//!
+//! A page of a large folio may be written to again when nobody else has a reference to the folio: so
+//! our own references must be known exactly, those of all transfers in all address spaces. That of
+//! a small folio has no need of this: a second transfer of the same page is a reference too many.
+
+use kernel::prelude::*;
+use kernel::rbtree::RBTree;
+
+/// A large folio, by its address: it is a name here, no more.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Folio(pub(super) usize);
+
+/// Pages of a folio that a transfer has references to, by their place in it.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) struct Pages {
+    pub(super) first: usize,
+    pub(super) count: usize,
+}
+
+impl Pages {
+    fn contains(self, index: usize) -> bool {
+        (self.first..self.first + self.count).contains(&index)
+    }
+}
+
+type Tree = RBTree<Folio, KVec<Pages>>;
+
+kernel::sync::global_lock! {
+    // SAFETY: Initialised by `init`, before there is a socket.
+    unsafe(uninit) static COVERS: Mutex<Option<Tree>> = None;
+}
+
+/// Makes the locks usable.
+///
+/// # Safety
+///
+/// Called once, when the module loads, before anything else here.
+pub(crate) unsafe fn init() {
+    // SAFETY: As the caller promises.
+    unsafe { COVERS.init() };
+}
+
+/// Takes note of references that the caller has.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(super) fn add(folio: Folio, pages: Pages) -> Result {
+    let mut covers = COVERS.lock();
+    let covers = covers.get_or_insert_with(RBTree::new);
+    if let Some(all) = covers.get_mut(&folio) {
+        return Ok(all.push(pages, GFP_KERNEL)?);
+    }
+    let mut all = KVec::new();
+    all.push(pages, GFP_KERNEL)?;
+    covers.try_create_and_insert(folio, all, GFP_KERNEL)?;
+    Ok(())
+}
+
+/// The references of other transfers to a folio.
+pub(super) struct Others<'a>(Option<&'a [Pages]>);
+
+impl Others<'_> {
+    /// Those to a folio that is not large, which nobody notes.
+    pub(super) const NONE: Self = Self(None);
+
+    fn all(&self) -> impl Iterator<Item = &Pages> {
+        self.0.iter().copied().flatten()
+    }
+
+    /// Whether the folio is a large one.
+    pub(super) fn is_large(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.all().map(|pages| pages.count).sum()
+    }
+
+    /// Whether one of them is to this page.
+    pub(super) fn cover(&self, index: usize) -> bool {
+        self.all().any(|pages| pages.contains(index))
+    }
+}
+
+/// Forgets references that the caller still has, and gives up in `f`. Meanwhile none of the others
+/// goes unnoticed: what `f` is told is at most what there is.
+pub(super) fn remove(folio: Folio, pages: Pages, f: impl FnOnce(&Others<'_>)) {
+    let mut covers = COVERS.lock();
+    let covers = covers.get_or_insert_with(RBTree::new);
+    let Some(all) = covers.get_mut(&folio) else {
+        return f(&Others(Some(&[])));
+    };
+    if let Some(at) = all.iter().position(|p| *p == pages) {
+        // The order does not matter.
+        let _ = all.remove(at);
+    }
+    f(&Others(Some(all)));
+    if all.is_empty() {
+        covers.remove(&folio);
+    }
+}

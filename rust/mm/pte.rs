@@ -1,0 +1,593 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Page table entries of a program's private memory.
+//!
+//! The core's own walkers are not exported, or allocate tables, split huge pages and clear what they
+//! do not know. This one looks at present tables only, and changes nothing by itself.
+
+use super::Rule;
+use crate::bindings::{
+    self,
+    folio,
+    mm_struct,
+    page,
+    pte_t, //
+};
+use kernel::mm::{
+    virt::{
+        flags::WRITE,
+        VmaRef, //
+    },
+    MmapReadGuard, //
+};
+use kernel::page::PAGE_SIZE;
+
+/// Whether memory can be protected on this machine: elsewhere nothing was tried.
+pub(crate) const SUPPORTED: bool = cfg!(CONFIG_X86_64);
+
+/// A range of a program's memory in one area, while its address space's lock is held for reading.
+pub(super) struct Area<'a> {
+    vma: &'a VmaRef,
+    start: usize,
+    end: usize,
+}
+
+impl<'a> Area<'a> {
+    /// The part of the range that lies in the area at `start`, if there is one.
+    pub(super) fn any(guard: &'a MmapReadGuard<'_>, start: usize, end: usize) -> Option<Self> {
+        let vma = guard.vma_lookup(start)?;
+        let end = end.min(vma.end());
+        Some(Self { vma, start, end })
+    }
+
+    /// As [`Area::any`], without a guard.
+    ///
+    /// # Safety
+    ///
+    /// The lock of the address space is held as long as the value is used.
+    pub(super) unsafe fn of(mm: *mut mm_struct, start: usize, end: usize) -> Option<Self> {
+        // SAFETY: As the caller promises.
+        let vma = unsafe { bindings::find_vma(mm.cast(), start) };
+        if vma.is_null() {
+            return None;
+        }
+        // SAFETY: It is valid as long as the lock is held.
+        let vma = unsafe { VmaRef::from_raw(vma.cast()) };
+        let end = end.min(vma.end());
+        (vma.start() <= start).then_some(Self { vma, start, end })
+    }
+
+    /// The address behind it.
+    pub(super) fn end(&self) -> usize {
+        self.end
+    }
+
+    /// Takes the pages of the range out, and leaves marks that give SIGSEGV.
+    ///
+    /// # Safety
+    ///
+    /// The address space's lock is held for writing.
+    pub(super) unsafe fn close(&self, start: usize, end: usize) {
+        // SAFETY: As the caller promises; whoever holds the area's own lock is waited for.
+        unsafe { bindings::vma_start_write(self.vma.as_ptr().cast()) };
+        self.vma.zap_vma_range(start, end - start);
+        // SAFETY: As the caller promises; the area covers the range. An entry that is empty takes a
+        // mark, which is counted nowhere.
+        unsafe {
+            walk(self.mm(), start, end, |ptep, addr| {
+                if bindings::pte_none(bindings::ptep_get(ptep)) {
+                    bindings::set_pte_at(self.mm(), addr, ptep, bindings::make_guard_pte());
+                }
+            });
+        }
+    }
+
+    /// Whether its pages are simply the program's own, private and anonymous, and it may write to
+    /// them.
+    pub(super) fn is_simple(&self) -> bool {
+        let flags = self.vma.flags();
+        // SAFETY: The area is valid while the lock is held.
+        let anonymous = unsafe { bindings::vma_is_anonymous(self.vma.as_ptr()) };
+        anonymous && flags & WRITE != 0 && flags & bindings::SDP_CONST_VM_SPECIAL == 0
+    }
+
+    pub(super) fn pages(&self) -> usize {
+        (self.end - self.start) / PAGE_SIZE
+    }
+
+    fn mm(&self) -> *mut mm_struct {
+        self.vma.mm().as_raw()
+    }
+
+    /// Calls `f` for every entry of the range that has a table, under the table's lock.
+    pub(super) fn walk(&self, mut f: impl FnMut(&Entry<'_>)) {
+        // SAFETY: The address space's lock is held, and the area covers the range.
+        unsafe {
+            walk(self.mm(), self.start, self.end, |ptep, addr| {
+                f(&Entry {
+                    area: self,
+                    ptep,
+                    addr,
+                });
+            });
+        }
+    }
+
+    /// As [`Area::walk`], where `f` takes access away; when this returns no processor has what the
+    /// entries said before. `false` if that cannot be told.
+    ///
+    /// No function that flushes is exported. But whoever gathers pages to be freed looks whether
+    /// somebody else has a flush pending, and flushes all of the address space then.
+    #[must_use]
+    pub(super) fn walk_and_flush(&self, f: impl FnMut(&Entry<'_>)) -> bool {
+        if crate::breaks(Rule::Flush) {
+            self.walk(f);
+            return true;
+        }
+        // SAFETY: The address space is valid; what is begun here is ended below.
+        unsafe { bindings::inc_tlb_flush_pending(self.mm()) };
+        self.walk(f);
+        // SAFETY: The address space is valid.
+        let before = unsafe { bindings::mm_tlb_gen(self.mm()) };
+        self.vma.zap_vma_range(self.vma.start(), 0);
+        // SAFETY: As above.
+        unsafe {
+            let after = bindings::mm_tlb_gen(self.mm());
+            bindings::dec_tlb_flush_pending(self.mm());
+            after != before
+        }
+    }
+}
+
+/// Calls `f` with every entry of the range that has a table, and its address, under the table's lock.
+///
+/// # Safety
+///
+/// The address space's lock is held, or another one that keeps the upper tables of the range.
+unsafe fn walk(mm: *mut mm_struct, start: usize, end: usize, mut f: impl FnMut(*mut pte_t, usize)) {
+    let mut addr = start;
+    while addr < end {
+        // SAFETY: No precondition.
+        let next = unsafe { bindings::pmd_addr_end(addr, end) };
+        // SAFETY: As the caller promises.
+        if let Some(table) = unsafe { lock_table(mm, addr) } {
+            for (i, addr) in (addr..next).step_by(PAGE_SIZE).enumerate() {
+                // SAFETY: The range up to `next` is in one table.
+                f(unsafe { table.first.add(i) }, addr);
+            }
+        }
+        addr = next;
+    }
+}
+
+/// The last table for `addr`, if there is one; it stays while the value lives.
+///
+/// # Safety
+///
+/// As for [`walk`].
+unsafe fn lock_table(mm: *mut mm_struct, addr: usize) -> Option<Table> {
+    // SAFETY: As the caller promises: so the upper tables stay, if they are there.
+    let pmdp = unsafe {
+        let pgdp = bindings::pgd_offset(mm, addr);
+        let pgd = bindings::pgdp_get(pgdp);
+        if bindings::pgd_none(pgd) || bindings::pgd_bad(pgd) {
+            return None;
+        }
+        let p4dp = bindings::p4d_offset(pgdp, addr);
+        let p4d = bindings::p4dp_get(p4dp);
+        if bindings::p4d_none(p4d) || bindings::p4d_bad(p4d) {
+            return None;
+        }
+        let pudp = bindings::pud_offset(p4dp, addr);
+        let pud = bindings::pudp_get(pudp);
+        if bindings::pud_none(pud) || bindings::pud_leaf(pud) || bindings::pud_bad(pud) {
+            return None;
+        }
+        bindings::pmd_offset(pudp, addr)
+    };
+    loop {
+        // SAFETY: The last table may go at any time, but its memory stays until a grace period
+        // has passed. Under its lock, and if the entry above is still the same, it stays.
+        unsafe {
+            bindings::rcu_read_lock();
+            let mut pmd = bindings::pmdp_get_lockless(pmdp);
+            if bindings::pmd_none(pmd)
+                || !bindings::pmd_present(pmd)
+                || bindings::pmd_leaf(pmd)
+                || bindings::pmd_bad(pmd)
+            {
+                bindings::rcu_read_unlock();
+                return None;
+            }
+            let first = bindings::pte_offset_kernel(&raw mut pmd, addr);
+            let lock = bindings::pte_lockptr(mm, &raw mut pmd);
+            bindings::spin_lock(lock);
+            // INVARIANT: Locked just now.
+            let table = Table { first, lock };
+            if bindings::pmd_same(pmd, bindings::pmdp_get_lockless(pmdp)) {
+                return Some(table);
+            }
+        }
+    }
+}
+
+/// The entries of a table from some address on.
+///
+/// # Invariants
+///
+/// `lock` is held, within an RCU section of its own.
+struct Table {
+    first: *mut pte_t,
+    lock: *mut bindings::spinlock_t,
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe {
+            bindings::spin_unlock(self.lock);
+            bindings::rcu_read_unlock();
+        }
+    }
+}
+
+/// An entry of a locked table.
+pub(super) struct Entry<'a> {
+    area: &'a Area<'a>,
+    ptep: *mut pte_t,
+    addr: usize,
+}
+
+impl Entry<'_> {
+    /// The place of the page in a range that begins at `base`.
+    pub(super) fn index(&self, base: usize) -> usize {
+        (self.addr - base) / PAGE_SIZE
+    }
+
+    fn get(&self) -> pte_t {
+        // SAFETY: The entry is valid while its table is locked.
+        unsafe { bindings::ptep_get(self.ptep) }
+    }
+
+    fn set(&self, pte: pte_t) {
+        // SAFETY: As above; the value is a variant of the one that was there.
+        unsafe { bindings::set_pte_at(self.area.mm(), self.addr, self.ptep, pte) };
+    }
+
+    /// The address of the page.
+    pub(super) fn addr(&self) -> usize {
+        self.addr
+    }
+
+    /// The entry, if it says that a device has the page for itself.
+    pub(super) fn is_away(&self, page: Held) -> Option<Away<'_>> {
+        let pte = self.get();
+        // SAFETY: Only looks at the value; the page is held.
+        let away = unsafe {
+            is_device_exclusive(pte)
+                && bindings::pte_device_exclusive_page(pte).cast() == page.0
+                && !bindings::pte_swp_uffd_wp(pte)
+                && bindings::page_anon_exclusive(page.0)
+        };
+        away.then_some(Away { entry: self, page })
+    }
+
+    /// The entry, if it maps an anonymous page as any other: not one of KSM's, not for a fault of
+    /// NUMA balancing.
+    pub(super) fn maps(&self, page: Held) -> Option<Mapped<'_>> {
+        let pte = self.get();
+        // SAFETY: Only reads; the page is held.
+        let plain = unsafe {
+            bindings::pte_present(pte)
+                && !bindings::pte_protnone(pte)
+                && bindings::pte_pfn(pte) == bindings::page_to_pfn(page.0)
+                && !bindings::pte_uffd_wp(pte)
+                && bindings::page_anon(page.0)
+                && !bindings::folio_test_ksm(page.folio())
+        };
+        plain.then_some(Mapped {
+            entry: self,
+            page,
+            pte,
+        })
+    }
+}
+
+fn is_device_exclusive(pte: pte_t) -> bool {
+    // SAFETY: Only looks at the value.
+    unsafe {
+        !bindings::pte_none(pte)
+            && !bindings::pte_present(pte)
+            && bindings::pte_device_exclusive(pte)
+    }
+}
+
+/// Bits of an entry's offset that lie above the page's number and those that the core uses, and on
+/// x86 above all physical addresses: free for a count.
+const COUNT_SHIFT: u32 = 43;
+const COUNT_MASK: usize = 0x7f << COUNT_SHIFT;
+
+/// Makes the core look again at entries which say that a device has the page: a fault that is about
+/// to give one back finds that it has changed, and comes again.
+///
+/// A single bit would not do: two threads that wait for the same page would change it twice. The
+/// count comes round after 128 changes: a fault that waits for the page's lock behind exactly so many
+/// others of the same program sees what was in the page before.
+///
+/// # Safety
+///
+/// As for [`walk`].
+pub(super) unsafe fn flip(mm: *mut mm_struct, start: usize, end: usize) {
+    // SAFETY: As the caller promises; the entry is a variant of the one that is there.
+    unsafe {
+        walk(mm, start, end, |ptep, addr| {
+            let pte = bindings::ptep_get(ptep);
+            if is_device_exclusive(pte) {
+                let offset = bindings::pte_swp_offset(pte);
+                let count = offset.wrapping_add(1 << COUNT_SHIFT) & COUNT_MASK;
+                let offset = offset & !COUNT_MASK | count;
+                let mut other = bindings::make_device_exclusive_offset_pte(offset);
+                if bindings::pte_swp_soft_dirty(pte) {
+                    other = bindings::pte_swp_mksoft_dirty(other);
+                }
+                if bindings::pte_swp_uffd_wp(pte) {
+                    other = bindings::pte_swp_mkuffd_wp(other);
+                }
+                bindings::set_pte_at(mm, addr, ptep, other);
+            }
+        });
+    }
+}
+
+/// What an entry through which a program gets a copy of a page said of its age.
+pub(super) struct Seen {
+    young: bool,
+}
+
+/// What the entry of an address says, if a program that writes to its page gets a copy.
+///
+/// # Safety
+///
+/// As for [`walk`].
+pub(super) unsafe fn copied_on_write(mm: *mut mm_struct, addr: usize) -> Option<Seen> {
+    let mut seen = None;
+    // SAFETY: As the caller promises; only looks.
+    unsafe {
+        walk(mm, addr, addr + PAGE_SIZE, |ptep, _| {
+            let pte = bindings::ptep_get(ptep);
+            if is_read_only(pte) {
+                let young = bindings::pte_young(pte);
+                seen = Some(Seen { young });
+            }
+        });
+    }
+    seen
+}
+
+fn is_read_only(pte: pte_t) -> bool {
+    // SAFETY: Only looks at the value.
+    unsafe {
+        bindings::pte_present(pte) && !bindings::pte_protnone(pte) && !bindings::pte_write(pte)
+    }
+}
+
+/// Makes the core look again at an entry through which a program is about to get a copy: the fault finds
+/// that it has changed since it was `seen`, and comes again. What changes says no more than that the
+/// page was used lately. All who have seen the same change it to the same. Where one has seen it after
+/// another one's change, or the processor changes it back, there may be a copy after all.
+///
+/// # Safety
+///
+/// As for [`walk`].
+pub(super) unsafe fn stir(mm: *mut mm_struct, addr: usize, seen: &Seen) {
+    // SAFETY: As the caller promises. The entry is taken out before it is changed, so that a mark that
+    // the processor makes in between is not lost, and nobody uses it meanwhile.
+    unsafe {
+        walk(mm, addr, addr + PAGE_SIZE, |ptep, addr| {
+            let pte = bindings::ptep_get(ptep);
+            if !is_read_only(pte) || bindings::pte_young(pte) != seen.young {
+                return;
+            }
+            let pte = bindings::ptep_get_and_clear(mm, addr, ptep);
+            let other = if seen.young {
+                bindings::pte_mkold(pte)
+            } else {
+                bindings::pte_mkyoung(pte)
+            };
+            bindings::set_pte_at(mm, addr, ptep, other);
+        });
+    }
+}
+
+/// An entry which says that a device has the page.
+pub(super) struct Away<'a> {
+    entry: &'a Entry<'a>,
+    page: Held,
+}
+
+impl Away<'_> {
+    /// Gives the page back, which has changed. The area is one that may be written to.
+    pub(super) fn give_back(&self) {
+        let area = self.entry.area;
+        // SAFETY: The entry is valid while its table is locked, and stands for a mapping of the page
+        // by this address space alone.
+        unsafe {
+            let pte = bindings::vma_mk_pte(area.vma.as_ptr().cast(), self.page.0.cast());
+            let pte = bindings::pte_mkdirty(bindings::pte_mkwrite_novma(pte));
+            self.entry.set(pte);
+        }
+    }
+}
+
+/// A page to which the caller has a reference, so that it stays what it is: not even a part of
+/// another folio.
+#[derive(Copy, Clone)]
+pub(super) struct Held(*mut page);
+
+impl Held {
+    /// # Safety
+    ///
+    /// The caller has a reference as long as the value is used.
+    pub(super) unsafe fn new(page: *mut page) -> Self {
+        Self(page)
+    }
+
+    pub(super) fn folio(self) -> *mut folio {
+        // SAFETY: By the type's promise.
+        unsafe { bindings::page_folio(self.0) }
+    }
+
+    /// Whether its folio has several pages.
+    pub(super) fn is_large(self) -> bool {
+        // SAFETY: By the type's promise.
+        unsafe { bindings::folio_test_large(self.folio()) }
+    }
+
+    /// Its place in its folio.
+    pub(super) fn index_in_folio(self) -> usize {
+        // SAFETY: By the type's promise.
+        unsafe { bindings::folio_page_idx(self.folio(), self.0) }
+    }
+
+    /// Pages of its folio.
+    pub(super) fn folio_pages(self) -> usize {
+        // SAFETY: By the type's promise.
+        unsafe { bindings::folio_nr_pages(self.folio()) as usize }
+    }
+
+    /// Whether it is this address space's alone, but for `ours` references: by exact counts, for
+    /// whoever else has a reference could read what the program writes later.
+    ///
+    /// The core asks the same before it lets a program write to a page that it has shared
+    /// (`wp_can_reuse_anon_folio()` in mm/memory.c), and so is the order of the questions.
+    fn with_exclusive(self, ours: usize, f: impl FnOnce()) -> bool {
+        if crate::breaks(Rule::Exclusive) {
+            f();
+            return true;
+        }
+        let folio = self.folio();
+        // SAFETY: The page is held, and mapped by an entry whose table is locked.
+        unsafe {
+            if !bindings::folio_test_large(folio) {
+                let alone = || {
+                    bindings::folio_mapcount(folio) == 1
+                        && bindings::folio_ref_count(folio) as usize == 1 + ours
+                        && !bindings::folio_test_swapcache(folio)
+                };
+                if !alone() || !bindings::folio_trylock(folio) {
+                    return false;
+                }
+                // With the lock, KSM and the swap cache cannot get at it.
+                let exclusive = alone() && !bindings::folio_test_ksm(folio);
+                if exclusive {
+                    f();
+                }
+                bindings::folio_unlock(folio);
+                return exclusive;
+            }
+            if bindings::folio_test_swapcache(folio) {
+                return false;
+            }
+            bindings::folio_lock_large_mapcount(folio);
+            let exclusive = !bindings::folio_mm_ids_shared(folio)
+                && bindings::folio_ref_count(folio) as usize
+                    == bindings::folio_large_mapcount(folio) as usize + ours
+                && !bindings::folio_test_swapcache(folio);
+            if exclusive {
+                f();
+            }
+            bindings::folio_unlock_large_mapcount(folio);
+            exclusive
+        }
+    }
+}
+
+/// An entry that maps a page.
+pub(super) struct Mapped<'a> {
+    entry: &'a Entry<'a>,
+    page: Held,
+    pte: pte_t,
+}
+
+impl Mapped<'_> {
+    pub(super) fn is_writable(&self) -> bool {
+        // SAFETY: Only looks at the value.
+        unsafe { bindings::pte_write(self.pte) }
+    }
+
+    /// Whether the page is known to be this entry's alone: a fault on it lets the program write in
+    /// place, whatever references there are.
+    pub(super) fn is_exclusive(&self) -> bool {
+        // SAFETY: The page is held, and anonymous.
+        unsafe { bindings::page_anon_exclusive(self.page.0) }
+    }
+
+    /// Takes the right to write away. A processor may still have it.
+    pub(super) fn write_protect(&self) {
+        let entry = self.entry;
+        // SAFETY: The entry is valid while its table is locked.
+        unsafe { bindings::ptep_set_wrprotect(entry.area.mm(), entry.addr, entry.ptep) };
+    }
+
+    /// Makes the page one that is copied when it is written to, as after a fork; `false` if it is
+    /// pinned. It must be exclusive and no processor be able to write to it.
+    pub(super) fn share(&self) -> bool {
+        let entry = self.entry;
+        // SAFETY: The entry is valid while its table is locked. Who looks without the lock must not
+        // find it while the mark is changed (`folio_try_share_anon_rmap_pte()`).
+        unsafe {
+            let pte = bindings::ptep_get_and_clear(entry.area.mm(), entry.addr, entry.ptep);
+            let refused =
+                bindings::folio_try_share_anon_rmap_pte(self.page.folio(), self.page.0) != 0;
+            entry.set(pte);
+            !refused
+        }
+    }
+
+    /// Gives the right to write back, if the page is nobody else's but for `ours` references, and if
+    /// the core would give it without a fault (`maybe_change_pte_writable()` in mm/mprotect.c).
+    pub(super) fn restore(&self, ours: usize) -> bool {
+        let entry = self.entry;
+        // SAFETY: Only looks at the value.
+        let tracked = unsafe {
+            bindings::pgtable_supports_soft_dirty()
+                && entry.area.vma.flags() & bindings::SDP_CONST_VM_SOFTDIRTY == 0
+                && !bindings::pte_soft_dirty(self.pte)
+        };
+        if tracked || self.is_writable() {
+            return false;
+        }
+        self.page.with_exclusive(ours, || {
+            // SAFETY: The page is mapped by this entry alone, and the area may be written to.
+            unsafe {
+                if !bindings::page_anon_exclusive(self.page.0) {
+                    bindings::set_page_anon_exclusive(self.page.0);
+                }
+                entry.set(bindings::pte_mkwrite_novma(self.pte));
+            }
+        })
+    }
+
+    /// Takes the page away, as if a device had it for itself; `false` if it is not the program's
+    /// alone. A processor may still have it.
+    pub(super) fn take_away(&self) -> bool {
+        if !self.is_writable() || !self.is_exclusive() {
+            return false;
+        }
+        let entry = self.entry;
+        // SAFETY: The entry is valid while its table is locked. The page is pinned, and its mapping
+        // by this entry stays one: only the form of the entry changes.
+        unsafe {
+            let pte = bindings::ptep_get_and_clear(entry.area.mm(), entry.addr, entry.ptep);
+            // It will be, if it is not.
+            bindings::folio_mark_dirty(self.page.folio());
+            let away = bindings::make_device_exclusive_pte(self.page.0.cast());
+            entry.set(if bindings::pte_soft_dirty(pte) {
+                bindings::pte_swp_mksoft_dirty(away)
+            } else {
+                away
+            });
+        }
+        true
+    }
+}

@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pages of a program's as they were at one moment, without a copy: the sender of AZ-SDP.
+//!
+//! # Normal operation
+//!
+//! The pages are referenced and made copy-on-write, as a fork would do. When the program writes to
+//! one of them, the core copies it for the program, and the adapter keeps the old page: there is no
+//! code of ours in the fault. Fork, exit, munmap(), mremap() and swapping in the meantime are the
+//! core's business as well. When the transfer is over, the program gets its right to write back in
+//! one walk, before it has to take a fault for each page.
+//!
+//! The protection is done in two steps with a flush between them: first the right to write is taken
+//! away, and only when no processor has it any more the page is given up as the program's alone.
+//! If it was done in one step, a write of another thread through a stale entry could go to the old
+//! page after a third thread had its copy.
+//!
+//! # When it is otherwise
+//!
+//! What cannot be protected (a page that is pinned, one of KSM's, the zero page, or one that another
+//! thread writes to at that moment) is copied. A program may want to wait for the end instead of having
+//! copies ([`super::sent`]). What is not the program's alone when the transfer is
+//! over stays as it is: the core decides at the next write.
+
+use core::ops::Range;
+
+use kernel::bindings::page;
+use kernel::mm::{
+    Mm,
+    MmWithUser,
+    MmapReadGuard, //
+};
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+use kernel::time::{
+    Instant,
+    Monotonic, //
+};
+
+use super::cover::{
+    self,
+    Folio,
+    Others,
+    Pages, //
+};
+use super::pin::{
+    pages_by,
+    Locked, //
+};
+use super::pte::{
+    Area,
+    Entry,
+    Held,
+    SUPPORTED, //
+};
+use super::sent::Sent;
+use super::space::Space;
+use super::watch::{
+    self,
+    Watch, //
+};
+use super::Rule;
+use crate::bindings;
+use crate::net::errno::{
+    ENOBUFS,
+    EOPNOTSUPP, //
+};
+use crate::observe::stats::{
+    Counter,
+    Stats, //
+};
+
+kernel::sync::global_lock! {
+    // SAFETY: Initialised by `init`, before there is a socket.
+    unsafe(uninit) static PROTECTING: Mutex<()> = ();
+}
+
+/// Makes the locks usable.
+///
+/// # Safety
+///
+/// Called once, when the module loads, before anything else here.
+pub(crate) unsafe fn init() {
+    // SAFETY: As the caller promises.
+    unsafe {
+        PROTECTING.init();
+        cover::init();
+        watch::init();
+    }
+}
+
+/// How far the protection of a page is.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum State {
+    /// It is referenced, no more.
+    Referenced,
+    /// No entry says any more that it may be written to.
+    ReadOnly,
+    /// It is copied when the program writes to it. If its folio is large, the reference is noted.
+    Protected,
+    /// A copy of ours.
+    Copy,
+}
+
+/// What became of the pages of a snapshot.
+#[derive(Copy, Clone, Default)]
+pub(crate) struct Outcome {
+    pub(crate) pages: u32,
+    /// Those of them that had to be copied, by us or because the program has written to them, or for
+    /// which it has waited before it did.
+    pub(crate) touched: u32,
+}
+
+/// Whole pages of a program's memory, as they were.
+///
+/// # Invariants
+///
+/// Every entry of `pages` has a reference of ours; `states` has as many entries. It goes before the
+/// socket whose `stats` it has.
+pub(crate) struct Snapshot {
+    mm: ARef<Mm>,
+    base: usize,
+    pages: KVec<*mut page>,
+    states: KVec<State>,
+    locked: Option<Locked>,
+    /// The program waits before it writes.
+    block: Option<Block>,
+    stats: Stats,
+}
+
+// SAFETY: References may be given back by any thread.
+unsafe impl Send for Snapshot {}
+
+impl Snapshot {
+    /// Takes a snapshot of at most `count` pages of the current program from `base` on, which is the
+    /// begin of a page; of fewer, if the memory area ends before. Who writes to the pages waits for
+    /// the end of the snapshot if `blocks`. Sleeps, and faults pages in: no lock may be held.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the memory cannot be protected, `ENOBUFS` if the user may not lock so much,
+    /// `ENOMEM`, `EFAULT`.
+    pub(crate) fn take(base: usize, count: usize, blocks: bool, stats: Stats) -> Result<Self> {
+        let current = current!();
+        let mm = current.mm().ok_or(EOPNOTSUPP)?;
+        let end = base.checked_add(count * PAGE_SIZE).ok_or(EFAULT)?;
+        watch::await_bytes(mm, base, end)?;
+        let watch = if blocks {
+            let watch = watch_of(mm, base, end)?;
+            // Before the pages are referenced: who waits for them now will wait on.
+            Some((watch.waits_since(base, end), watch))
+        } else {
+            None
+        };
+        let guard = mm.mmap_read_lock();
+        // Who has a notifier, has mappings of its own, which we could not protect. None comes while
+        // the lock is held.
+        let alone = watch::is_alone(mm);
+        let area = simple_area(&guard, base, end)?;
+        if !alone {
+            return Err(EOPNOTSUPP);
+        }
+        let count = area.pages();
+        let mut states = KVec::with_capacity(count, GFP_KERNEL)?;
+        let pages = reference(base, count)?;
+        for _ in &pages {
+            states.push(State::Referenced, GFP_KERNEL)?;
+        }
+        stats.add(Counter::SnapshotPages, pages.len() as u64);
+        // INVARIANT: They were just referenced.
+        let mut snapshot = Self {
+            mm: ARef::from(&**mm),
+            base,
+            pages,
+            states,
+            locked: None,
+            block: None,
+            stats,
+        };
+        let Ok(charge) = Locked::charge(snapshot.folio_bytes()) else {
+            // The end of the snapshot takes it again, and somebody may wait for it in between.
+            drop(guard);
+            return Err(ENOBUFS);
+        };
+        snapshot.locked = Some(charge);
+        snapshot.protect(&area);
+        drop(guard);
+        snapshot.note();
+        if let Some((since, watch)) = watch {
+            // Who wrote before this has a copy.
+            let held = snapshot.states.iter().map(|s| *s == State::Protected);
+            snapshot.block = Some(Block::new(watch, base, held, since)?);
+        }
+        snapshot.copy_rest()?;
+        Ok(snapshot)
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        (self.pages.len() * PAGE_SIZE) as u32
+    }
+
+    /// The pages, in their order.
+    pub(crate) fn pages(&self) -> &[*mut page] {
+        &self.pages
+    }
+
+    fn held(&self, index: usize) -> Option<Held> {
+        let page = *self.pages.get(index)?;
+        // SAFETY: By the type invariant.
+        Some(unsafe { Held::new(page) })
+    }
+
+    fn state(&self, index: usize) -> Option<State> {
+        self.states.get(index).copied()
+    }
+
+    fn set_state(&mut self, index: usize, state: State) {
+        if let Some(place) = self.states.get_mut(index) {
+            *place = state;
+        }
+    }
+
+    /// Bytes of the folios of the pages: a reference to one page holds them all.
+    fn folio_bytes(&self) -> usize {
+        let mut last = core::ptr::null_mut();
+        let mut pages = 0;
+        for held in (0..self.pages.len()).filter_map(|i| self.held(i)) {
+            let folio = held.folio();
+            if folio != last {
+                pages += held.folio_pages();
+                last = folio;
+            }
+        }
+        pages * PAGE_SIZE
+    }
+
+    /// The entry's place in the snapshot, and the page that should be there.
+    fn expected(&self, entry: &Entry<'_>) -> Option<(usize, Held)> {
+        let index = entry.index(self.base);
+        Some((index, self.held(index)?))
+    }
+
+    fn protect(&mut self, area: &Area<'_>) {
+        // One after the other: none must take what another one has done to a page before its flush
+        // for what was long so.
+        let _turn = PROTECTING.lock();
+        let flushed = area.walk_and_flush(|entry| {
+            let Some((index, page)) = self.expected(entry) else {
+                return;
+            };
+            if let Some(mapped) = entry.maps(page) {
+                if mapped.is_exclusive() && mapped.is_writable() {
+                    mapped.write_protect();
+                }
+                self.set_state(index, State::ReadOnly);
+            }
+        });
+        if !flushed {
+            self.stats.inc(Counter::FlushMissed);
+            return;
+        }
+        area.walk(|entry| {
+            let Some((index, page)) = self.expected(entry) else {
+                return;
+            };
+            if self.state(index) != Some(State::ReadOnly) {
+                return;
+            }
+            let Some(mapped) = entry.maps(page) else {
+                return;
+            };
+            // Another thread may have written to it since: it has the right to write again.
+            if !mapped.is_writable() && (!mapped.is_exclusive() || mapped.share()) {
+                self.set_state(index, State::Protected);
+            }
+        });
+    }
+
+    /// Takes note of our references to protected pages of large folios. What cannot be noted is
+    /// copied.
+    fn note(&mut self) {
+        let mut index = 0;
+        while index < self.pages.len() {
+            let Some((folio, pages)) = self.run(index) else {
+                index += 1;
+                continue;
+            };
+            let noted = cover::add(folio, pages).is_ok();
+            for at in index..index + pages.count {
+                if !noted {
+                    self.set_state(at, State::ReadOnly);
+                }
+            }
+            index += pages.count;
+        }
+    }
+
+    /// The protected pages from `index` on that lie beside each other in one large folio: as long
+    /// as they are held, always the same.
+    fn run(&self, index: usize) -> Option<(Folio, Pages)> {
+        let held = self.held(index)?;
+        if self.state(index)? != State::Protected || !held.is_large() {
+            return None;
+        }
+        let (folio, first) = (held.folio(), held.index_in_folio());
+        let continues = |offset: &usize| {
+            let next = self.held(index + offset);
+            self.state(index + offset) == Some(State::Protected)
+                && next.is_some_and(|next| {
+                    next.folio() == folio && next.index_in_folio() == first + offset
+                })
+        };
+        let count = 1 + (1..).take_while(continues).count();
+        Some((Folio(folio as usize), Pages { first, count }))
+    }
+
+    /// Copies what is not protected.
+    fn copy_rest(&mut self) -> Result {
+        for (place, state) in self.pages.iter_mut().zip(self.states.iter_mut()) {
+            if *state == State::Protected {
+                continue;
+            }
+            // SAFETY: Both pages are held; the new one takes the place of the other, and that one's
+            // reference is given back.
+            unsafe {
+                let copy = bindings::alloc_pages(bindings::SDP_CONST_GFP_KERNEL, 0);
+                if copy.is_null() {
+                    return Err(ENOMEM);
+                }
+                bindings::copy_highpage(copy, *place);
+                bindings::put_page(core::mem::replace(place, copy));
+            }
+            *state = State::Copy;
+            self.stats.inc(Counter::SnapshotCopied);
+        }
+        Ok(())
+    }
+
+    /// Nobody waits for the end of the snapshot any more: who writes has a copy. In any context.
+    pub(crate) fn conclude(&self) {
+        if let Some(block) = &self.block {
+            block.sent.end();
+        }
+    }
+
+    /// Nobody needs the snapshot any more: gives the program its right to write back, if the lock of
+    /// its address space is to be had. Takes that of the current program's.
+    pub(crate) fn finish(mut self) -> Outcome {
+        self.restore()
+    }
+
+    fn restore(&mut self) -> Outcome {
+        let copied = self.states.iter().filter(|s| **s == State::Copy).count();
+        let mut touched = 0;
+        // While its lock is held by others, the program takes its faults. Who holds it may wait for the
+        // end of this snapshot.
+        let space = Space::of(&self.mm);
+        let lock = match self.block {
+            Some(_) => Space::try_lock,
+            None => Space::lock,
+        };
+        let guard = space.as_ref().and_then(lock);
+        let mut index = 0;
+        while index < self.pages.len() {
+            let run = self.run(index);
+            let count = match run {
+                Some((_, pages)) => pages.count,
+                None => {
+                    (index + 1..self.pages.len())
+                        .take_while(|at| self.run(*at).is_none())
+                        .count()
+                        + 1
+                }
+            };
+            let mut end = |others: &Others<'_>| {
+                if let Some(guard) = &guard {
+                    self.restore_range(guard, index..index + count, others, &mut touched);
+                }
+                for page in self.pages.iter().skip(index).take(count) {
+                    // SAFETY: By the type invariant; the list is emptied below.
+                    unsafe { bindings::put_page(*page) };
+                }
+            };
+            match run {
+                Some((folio, pages)) => cover::remove(folio, pages, end),
+                None => end(&Others::NONE),
+            }
+            index += count;
+        }
+        let pages = self.pages.len();
+        self.pages.clear();
+        // Who waits may write to the page itself now that it is referenced no more.
+        let waits = self.block.take().map_or(0, Block::end);
+        self.stats.add(Counter::SnapshotWaits, waits.into());
+        self.stats.add(Counter::PagesTouched, touched as u64);
+        self.stats.add(Counter::SnapshotFreed, pages as u64);
+        Outcome {
+            pages: pages as u32,
+            touched: ((copied + touched) as u32 + waits).min(pages as u32),
+        }
+    }
+
+    /// `others` are references to the folio of these pages, if it is a large one.
+    fn restore_range(
+        &self,
+        guard: &MmapReadGuard<'_>,
+        range: Range<usize>,
+        others: &Others<'_>,
+        touched: &mut usize,
+    ) {
+        let ours = others.count() + if others.is_large() { range.len() } else { 1 };
+        let is_protected = |at: &usize| self.state(*at) == Some(State::Protected);
+        let mut index = range.start;
+        while index < range.end {
+            let addr = |at| self.base + at * PAGE_SIZE;
+            // What the program has made of the area since decides.
+            let area = Area::any(guard, addr(index), addr(range.end));
+            let Some(area) = area.filter(|a| a.is_simple() || crate::breaks(Rule::Area)) else {
+                index += 1;
+                continue;
+            };
+            let area_end = index + area.pages();
+            let protected = (index..area_end).filter(is_protected).count();
+            let mut untouched = 0;
+            area.walk(|entry| {
+                let Some((at, page)) = self.expected(entry) else {
+                    return;
+                };
+                let Some(mapped) = entry.maps(page).filter(|_| is_protected(&at)) else {
+                    return;
+                };
+                untouched += 1;
+                if !others.cover(page.index_in_folio()) && mapped.restore(ours) {
+                    self.stats.inc(Counter::PagesRestored);
+                }
+            });
+            *touched += protected - untouched;
+            index = area_end;
+        }
+    }
+}
+
+impl Drop for Snapshot {
+    /// Takes the address space's lock, if there is something to give back.
+    fn drop(&mut self) {
+        if !self.pages.is_empty() {
+            self.restore();
+        }
+    }
+}
+
+/// What makes a program wait before it writes to the pages of its snapshot, as long as it lives.
+struct Block {
+    watch: Arc<Watch>,
+    sent: Arc<Sent>,
+}
+
+impl Block {
+    fn new(
+        watch: Arc<Watch>,
+        base: usize,
+        held: impl ExactSizeIterator<Item = bool>,
+        since: Option<Instant<Monotonic>>,
+    ) -> Result<Self> {
+        let sent = Sent::new(base, held, since)?;
+        watch.sent.add(&sent)?;
+        Ok(Self { watch, sent })
+    }
+
+    /// For how many pages a fault has waited.
+    fn end(self) -> u32 {
+        self.sent.waits()
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.watch.sent_ended(&self.sent);
+    }
+}
+
+/// The part of a range in its first area, if that can be protected.
+fn simple_area<'a>(guard: &'a MmapReadGuard<'_>, base: usize, end: usize) -> Result<Area<'a>> {
+    let area = Area::any(guard, base, end).filter(Area::is_simple);
+    area.filter(|_| SUPPORTED).ok_or(EOPNOTSUPP)
+}
+
+/// The watch of an address space, of which a range can be protected.
+fn watch_of(mm: &MmWithUser, base: usize, end: usize) -> Result<Arc<Watch>> {
+    let guard = mm.mmap_read_lock();
+    let simple = simple_area(&guard, base, end).map(drop);
+    drop(guard);
+    simple?;
+    watch::of(mm)
+}
+
+/// References the pages of a range of the current program's memory, as many as can be.
+fn reference(base: usize, count: usize) -> Result<KVec<*mut page>> {
+    pages_by(count, |list| {
+        // SAFETY: The list has so many places; the caller holds the address space's lock, and gives
+        // the references back.
+        unsafe { bindings::get_user_pages(base, count, bindings::SDP_CONST_FOLL_SPLIT_PMD, list) }
+    })
+}

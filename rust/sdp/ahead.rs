@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! sendmsg() to the buffer of a reader of the peer that waits, without a wait of its own.
+//!
+//! As in [`super::later`] the call takes a snapshot of whole pages and returns when the Write of them
+//! is posted. Then the program can advertise a buffer of its own right behind it, and the peer's answer
+//! finds that. Nobody takes such a Write back; if it fails so does the connection, with an error for
+//! the next call.
+
+use kernel::prelude::*;
+
+use super::path::PAGE_SHIFT;
+use super::send::{
+    remaining,
+    Send, //
+};
+use super::sock::Locked;
+use super::write::Regions;
+use crate::bindings;
+use crate::mm::memory::Memory;
+use crate::mm::pin;
+use crate::mm::user::Access;
+use crate::net::errno::ECONNRESET;
+use crate::observe::stats::Counter;
+use crate::proto::choice::Reason;
+use crate::proto::split::piece_bytes;
+use crate::proto::state::Event;
+use crate::rdma::mr::Use;
+
+impl Locked<'_> {
+    /// Whether the next `bytes` of a send end it or fill the buffer of a reader that waits: else a Write
+    /// of them would end the advert before its time.
+    pub(super) fn fits_sink(&mut self, send: &Send, bytes: usize) -> bool {
+        let room = self.sink_room() as usize;
+        room > 0 && bytes == remaining(send).min(room) && self.stream().options.wanted.sinks()
+    }
+
+    /// Whether the next bytes of a send, which can be pinned, are whole pages that fit so.
+    fn may_write_ahead(&mut self, send: &Send) -> bool {
+        // SAFETY: The caller of `sendmsg` vouches for the iterator.
+        let (base, piece) = unsafe { (pin::address(send.iter), pin::piece_bytes(send.iter)) };
+        let link = self.stream().link.as_ref();
+        let pages = link.map_or(0, |link| link.max_region_pages());
+        let bytes = piece_bytes(piece as u64, pages, PAGE_SHIFT) as usize;
+        let bytes = bytes & !((1 << PAGE_SHIFT) - 1);
+        base % (1 << PAGE_SHIFT) == 0
+            && self.fits_sink(send, bytes)
+            && !send.unprotectable
+            && self.sk().stream_memory_free()
+            // The record of what programs touch is there.
+            && self
+                .with_adverts()
+                .is_some_and(|zcopy| zcopy.fallback.may_go_async())
+    }
+
+    /// Writes the next bytes of a send to the peer's memory without waiting for that; `false` if it
+    /// cannot be. Else the lock was not held meanwhile, whether or not it could.
+    pub(super) fn write_ahead(&mut self, send: &mut Send) -> bool {
+        if !self.may_write_ahead(send) {
+            return false;
+        }
+        self.set_turn(Access::Read, true);
+        let snapshot = self.take_snapshot(send);
+        self.set_turn(Access::Read, false);
+        match snapshot {
+            Ok(snapshot) => {
+                if let Err(memory) = self.post_ahead(send, Memory::Snapshot(snapshot)) {
+                    // It takes the address space's lock.
+                    self.unlocked(|| drop(memory));
+                }
+            }
+            Err(e) => self.no_snapshot(send, e),
+        }
+        true
+    }
+
+    /// Posts the Write, if the peer still has the room: the lock was not held.
+    ///
+    /// # Errors
+    ///
+    /// The memory, if not.
+    pub(super) fn post_ahead(&mut self, send: &mut Send, memory: Memory) -> Result<(), Memory> {
+        let len = memory.len();
+        let same = self.connection() == send.began;
+        if !same || !self.stream().state.can_send() || self.sink_room() < len {
+            return Err(memory);
+        }
+        if !self.sk().wmem_schedule(len) {
+            self.stats.inc(Counter::NoSendMemory);
+            send.by_copy = len as usize;
+            return Err(memory);
+        }
+        let added = match &mut self.stream().link {
+            Some(link) => link.add_region(memory, Use::OwnWritesLater),
+            None => Err(memory),
+        };
+        let region = added.inspect_err(|_| {
+            self.stats.fallback(Reason::NotPinnable);
+            send.by_copy = len as usize;
+        })?;
+        self.sk().wmem_charge(len);
+        if let Some(sinks) = &mut self.stream().sinks {
+            sinks.charged_bytes += len;
+        }
+        if self.post_writes(&Regions::one(region, len)).is_err() {
+            // The snapshot goes with the link.
+            self.stats.inc(Counter::PostFailed);
+            self.fail(Event::Abort, ECONNRESET);
+            return Ok(());
+        }
+        self.stats.inc(Counter::WriteAsync);
+        // SAFETY: The iterator has so many bytes here; the caller of `sendmsg` vouches for it.
+        unsafe { bindings::iov_iter_advance(send.iter, len as usize) };
+        send.copied += len as usize;
+        self.watch_sends();
+        // The answer.
+        self.flush();
+        Ok(())
+    }
+}

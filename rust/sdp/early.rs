@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! recvmsg() without a copy and without a wait: AZ-SDP.
+//!
+//! # Normal operation
+//!
+//! The call takes the program's access to whole pages of its buffer, posts the Read, and returns. Who
+//! touches a page before its bytes are there waits in the fault. When the Read has finished, nobody is
+//! held up any more, and the worker, or the next call, gives back what was not touched.
+//!
+//! # When it ends otherwise
+//!
+//! If the connection fails before the bytes are there, a touch gives SIGSEGV, and the next call the
+//! error. A wait is bounded: the connection ends when the bytes of one call take
+//! [`EARLY_MS`], or when somebody who waits is being killed. close() waits for what calls have given
+//! away. Where programs touch pages too soon too often, receives wait in the call for a while.
+
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+
+use super::direct::LEAST_DIRECT;
+use super::recv::Recv;
+use super::sock::Locked;
+use crate::bindings;
+use crate::mm::absent::Receiving;
+use crate::mm::memory::Memory;
+use crate::mm::pin;
+use crate::mm::user::Access;
+use crate::net::errno::{
+    ENOBUFS,
+    EOPNOTSUPP, //
+};
+use crate::net::sock::fatal_signal_pending;
+use crate::observe::stats::Counter;
+use crate::proto::choice::{
+    Path,
+    Reason,
+    Wanted, //
+};
+use crate::proto::state::State;
+use crate::rdma::link::Tag;
+use crate::rdma::mr::{
+    RegionId,
+    Use, //
+};
+
+/// How long the bytes of a receive that has returned may take: longer than an adapter tries by itself,
+/// seven times two seconds, before it reports that they do not come.
+pub(super) const EARLY_MS: u32 = 20_000;
+
+/// Pages that are read into at a time: so few mostly are of few ranges, and need no key, so that
+/// several Reads are under way.
+const PART_PAGES: usize = 32;
+/// Pages of a buffer from which on it is read into in large parts: of these one at a time keeps the
+/// adapter busy.
+const LARGE_PAGES: usize = 128;
+
+impl Locked<'_> {
+    /// Whole pages of the buffer from its next byte on that the call need not wait for, at most what
+    /// the peer has: where they begin, and how many.
+    fn early_pages(&mut self, recv: &Recv) -> Option<(usize, usize)> {
+        if recv.awaited {
+            return None;
+        }
+        let room = self.direct_room(recv);
+        let zcopy = self.stream().zcopy.as_ref()?;
+        if zcopy.early_ends {
+            return None;
+        }
+        let bytes = room.min(zcopy.hold.next_untaken() as usize);
+        // SAFETY: The caller of `recvmsg` vouches for the iterator, which can be pinned: else there
+        // is no room.
+        let base = unsafe { pin::address(recv.iter) };
+        let pages = bytes / PAGE_SIZE;
+        let fits = base % PAGE_SIZE == 0 && pages * PAGE_SIZE >= LEAST_DIRECT;
+        (fits && self.may_return_early(recv) && crate::may_hold_up()).then_some((base, pages))
+    }
+
+    fn may_return_early(&mut self, recv: &Recv) -> bool {
+        let options = &self.stream().options;
+        let least = options.zcopy_thresh_bytes.unsigned_abs() as usize;
+        match options.wanted {
+            Wanted::Only(path) => path == Path::Asynchronous,
+            Wanted::Automatic if least == 0 || recv.len < least => false,
+            Wanted::Automatic => {
+                let Some(zcopy) = &mut self.stream().zcopy else {
+                    return false;
+                };
+                let may = zcopy.early_fallback.may_go_async();
+                if !may {
+                    zcopy.early_fallback.on_other_path();
+                    self.stats.fallback(Reason::TooManyFaults);
+                }
+                may
+            }
+        }
+    }
+
+    /// Has the next bytes read into the program's memory without waiting for them; `false` if that
+    /// cannot be. Else the lock was not held meanwhile, whether or not it could.
+    ///
+    /// # Errors
+    ///
+    /// What ended the connection; `EINTR` if the thread is being killed.
+    pub(super) fn read_early(&mut self, recv: &mut Recv) -> Result<bool> {
+        let Some((base, pages)) = self.early_pages(recv) else {
+            return Ok(false);
+        };
+        self.set_turn(Access::Write, true);
+        let result = self.take_and_read(recv, base, pages);
+        self.set_turn(Access::Write, false);
+        result
+    }
+
+    fn take_and_read(&mut self, recv: &mut Recv, base: usize, pages: usize) -> Result<bool> {
+        let link = self.stream().link.as_ref();
+        let most = link.map_or(0, |link| link.max_region_pages() as usize);
+        let most = if pages < LARGE_PAGES {
+            most.min(PART_PAGES)
+        } else {
+            most
+        };
+        let pages = pages.min(most);
+        // The reader is about to take them.
+        self.stream().reader_bytes = Some(recv.len - recv.copied);
+        let stats = self.stats;
+        let receiving = match self.unlocked(|| Receiving::take(base, pages, stats)) {
+            Ok(receiving) => receiving,
+            Err(e) => {
+                recv.awaited = true;
+                match e {
+                    _ if e == EOPNOTSUPP => self.stats.fallback(Reason::NotProtectable),
+                    _ if e == ENOBUFS => {
+                        self.stats.inc(Counter::MemlockRefused);
+                        self.stats.fallback(Reason::PinLimit);
+                    }
+                    _ => {}
+                }
+                return Ok(true);
+            }
+        };
+        let taken = receiving.len() as usize;
+        let memory = Memory::Receiving(receiving);
+        if !self.post_direct(recv, memory, Use::OwnReadsEarly)? {
+            return Ok(true);
+        }
+        self.stats.inc(Counter::ReadEarly);
+        // SAFETY: The iterator has so many bytes here; the caller of `recvmsg` vouches for it.
+        unsafe { bindings::iov_iter_advance(recv.iter, taken) };
+        recv.copied += taken;
+        recv.direct += taken;
+        self.settle();
+        Ok(true)
+    }
+
+    /// The Read into this region has finished: who touches its memory need not wait.
+    pub(super) fn early_read_finished(&mut self, region: RegionId) {
+        if let Some(link) = &mut self.stream().link {
+            link.open_region(region);
+        }
+        self.direct_read_finished(false);
+        self.sk().wake_waiters();
+    }
+
+    /// Whether bytes that calls have given away are still on their way.
+    pub(super) fn awaits_early(&mut self) -> bool {
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| link.has_in_flight(|tag| matches!(tag, Tag::EarlyRead(_))))
+    }
+
+    /// Before the program ends the connection: waits for the bytes that calls have given away, as long
+    /// as they may take. Other threads may still receive: their calls give away no more.
+    pub(crate) fn await_early(&mut self) {
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.early_ends = true;
+        }
+        // SAFETY: No precondition.
+        let mut left = unsafe { bindings::msecs_to_jiffies(EARLY_MS) } as i64;
+        while left > 0 && self.stream().state != State::Dead && !fatal_signal_pending() {
+            self.poll_queue();
+            self.settle();
+            if !self.awaits_early() {
+                return;
+            }
+            left = self.wait_killable(left);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! sendmsg() without a copy and without a wait: AZ-SDP.
+//!
+//! # Normal operation
+//!
+//! The call takes a snapshot of whole pages of the program's buffer, advertises it, and returns. What
+//! is before and behind them goes by copy. When the peer has read the pages and the key is dead, the
+//! worker, or the next send, gives the program its right to write to them back. Until then their
+//! bytes count as waiting in the send buffer.
+//!
+//! # When it ends otherwise
+//!
+//! What the program does to its memory, or that it ends, does not matter to the snapshot. Nobody
+//! takes such an advert back (rule A3 of the protocol): the peer reads it, or the connection ends
+//! with an error for the next call. A program that writes to the pages has copies of them from then
+//! on; or it waits, if that is the socket's fault policy. Where the program writes to the pages too
+//! soon too often, sends go another way for a while. Bytes for which the send buffer has room, but for
+//! some time the peer has not, go by copy: the program may be the one who must read before the peer
+//! can.
+
+use kernel::prelude::*;
+
+use super::path::PAGE_SHIFT;
+use super::send::Send;
+use super::sock::Locked;
+use crate::bindings;
+use crate::mm::memory::Memory;
+use crate::mm::pin;
+use crate::mm::snapshot::{
+    Outcome,
+    Snapshot, //
+};
+use crate::mm::user::Access;
+use crate::net::errno::{
+    ENOBUFS,
+    ENOTCONN,
+    EOPNOTSUPP, //
+};
+use crate::net::family::memory_is_short;
+use crate::net::sock::{
+    intr_errno,
+    signal_pending, //
+};
+use crate::observe::stats::Counter;
+use crate::proto::choice::Reason;
+use crate::proto::source::Kind;
+use crate::proto::split::piece_bytes;
+use crate::rdma::mr::Use;
+
+/// How long a send waits for the peer to have room while there is room in the send buffer: a program
+/// may count on that.
+pub(super) const ROOM_MS: u32 = 50;
+
+/// Bytes that go by copy if there is no room, or no snapshot, before adverts are thought of again.
+const BYTES_BY_COPY: usize = 1 << 20;
+
+/// What nobody waits for. Who has received is sooner about to use it.
+const LATER: [Use; 3] = [Use::OwnReadsEarly, Use::PeerReadsLater, Use::OwnWritesLater];
+
+impl Locked<'_> {
+    /// Advertises the next piece of a send, which begins with a whole page. What cannot go this way
+    /// is left to another.
+    ///
+    /// # Errors
+    ///
+    /// As for [`super::send::sendmsg`].
+    pub(super) fn send_later(&mut self, send: &mut Send) -> Result {
+        let result = self.send_piece_later(send);
+        if self.connection() == send.began {
+            self.stream().advert_waits = self.stream().advertising;
+        }
+        result
+    }
+
+    fn send_piece_later(&mut self, send: &mut Send) -> Result {
+        if !self.await_advert(send)? {
+            return Ok(());
+        }
+        self.set_turn(Access::Read, true);
+        let snapshot = self.take_snapshot(send);
+        self.set_turn(Access::Read, false);
+        let memory = match snapshot {
+            Ok(snapshot) => Memory::Snapshot(snapshot),
+            Err(e) => {
+                self.no_snapshot(send, e);
+                return Ok(());
+            }
+        };
+        // The peer's reader may have begun to wait meanwhile.
+        self.poll_queue();
+        let mut memory = if self.fits_sink(send, memory.len() as usize) {
+            self.post_ahead(send, memory).err()
+        } else {
+            Some(memory)
+        };
+        let result = if memory.is_some() && send.by_copy == 0 {
+            self.advertise_later(send, &mut memory)
+        } else {
+            Ok(())
+        };
+        if memory.is_some() {
+            // It takes the address space's lock.
+            self.unlocked(|| drop(memory));
+        }
+        result
+    }
+
+    /// Waits for the turn, and until there is room for an advert, in the send buffer and at the peer;
+    /// `false` if the latter takes too long, so that the bytes go by copy, or if a reader of the peer
+    /// waits for them.
+    fn await_advert(&mut self, send: &mut Send) -> Result<bool> {
+        // SAFETY: No precondition.
+        let mut patience = unsafe { bindings::msecs_to_jiffies(ROOM_MS) } as i64;
+        loop {
+            self.poll_queue();
+            self.settle();
+            self.restore_read();
+            // The lock was not held meanwhile: another send may have begun.
+            self.await_turn(Access::Read, send.began, &mut send.timeo)?;
+            self.check_sendable()?;
+            if !self.sk().stream_memory_free() {
+                if memory_is_short() || !self.sk().restore_sndbuf() {
+                    self.wait_memory(send)?;
+                }
+                continue;
+            }
+            let link = self.stream().link.as_ref();
+            let has_room = link.is_some_and(|link| link.has_region_room());
+            if self.prefers_sink(send) {
+                return Ok(false);
+            }
+            if has_room && self.may_advertise(Kind::Asynchronous) {
+                return Ok(true);
+            }
+            if send.timeo == 0 || patience == 0 {
+                self.stats.fallback(Reason::AdvertsFull);
+                send.by_copy = next_bytes(send).min(BYTES_BY_COPY);
+                return Ok(false);
+            }
+            if signal_pending() {
+                return Err(intr_errno(send.timeo));
+            }
+            // What makes room may have come before somebody waits for it.
+            if self.arm() {
+                continue;
+            }
+            self.wait_for_room(&mut send.timeo, &mut patience);
+        }
+    }
+
+    pub(super) fn take_snapshot(&mut self, send: &Send) -> Result<Snapshot> {
+        let link = self.stream().link.as_ref().ok_or(ENOTCONN)?;
+        let max_pages = link.max_region_pages();
+        let bytes = piece_bytes(next_bytes(send) as u64, max_pages, PAGE_SHIFT);
+        // SAFETY: The caller of `sendmsg` vouches for the iterator.
+        let base = unsafe { pin::address(send.iter) };
+        let pages = (bytes >> PAGE_SHIFT) as usize;
+        // It may not be the program that has chosen.
+        let blocks = self.stream().options.blocks && crate::may_hold_up();
+        let stats = self.stats;
+        self.unlocked(|| Snapshot::take(base, pages, blocks, stats))
+    }
+
+    /// How the bytes go of which there is no snapshot.
+    pub(super) fn no_snapshot(&mut self, send: &mut Send, e: Error) {
+        if e == EOPNOTSUPP {
+            self.stats.fallback(Reason::NotProtectable);
+            send.unprotectable = true;
+            return;
+        }
+        if e == ENOBUFS {
+            self.stats.inc(Counter::MemlockRefused);
+            self.stats.fallback(Reason::PinLimit);
+        }
+        // The copy will report a bad address.
+        send.by_copy = next_bytes(send).min(BYTES_BY_COPY);
+    }
+
+    /// Advertises `memory`; what is left there was not needed.
+    fn advertise_later(&mut self, send: &mut Send, memory: &mut Option<Memory>) -> Result {
+        // The lock was not held meanwhile.
+        if !self.await_advert(send)? {
+            return Ok(());
+        }
+        let len = memory.as_ref().map_or(0, Memory::len);
+        if !self.sk().wmem_schedule(len) {
+            self.stats.inc(Counter::NoSendMemory);
+            send.by_copy = len as usize;
+            return Ok(());
+        }
+        let Some(snapshot) = memory.take() else {
+            return Ok(());
+        };
+        self.sk().wmem_charge(len);
+        match self.post_advert(snapshot, Kind::Asynchronous) {
+            Ok(None) => {}
+            refused => {
+                self.sk().wmem_uncharge(len);
+                *memory = refused?;
+                // Nor can it have them in another way.
+                self.stats.fallback(Reason::NotPinnable);
+                send.by_copy = len as usize;
+                return Ok(());
+            }
+        }
+        self.stats.inc(Counter::AdvertAsync);
+        // SAFETY: The iterator has so many bytes here; the caller of `sendmsg` vouches for it.
+        unsafe { bindings::iov_iter_advance(send.iter, len as usize) };
+        send.copied += len as usize;
+        Ok(())
+    }
+
+    /// Gives programs back what adapters have finished with. Gives the lock back in the meantime.
+    pub(super) fn restore_read(&mut self) {
+        let connection = self.connection();
+        while let Some((memory, purpose)) = self.take_finished() {
+            // There is a place for another region.
+            self.sk().wake_waiters();
+            let outcome = self.unlocked(|| match memory {
+                Memory::Snapshot(snapshot) => snapshot.finish(),
+                Memory::Receiving(receiving) => receiving.finish(),
+                Memory::Pinned(_) => Outcome::default(),
+            });
+            if self.connection() != connection {
+                return;
+            }
+            // A reader may wait for its buffer.
+            self.sk().wake_waiters();
+            if let Some(zcopy) = &mut self.stream().zcopy {
+                let record = match purpose {
+                    Use::OwnReadsEarly => &mut zcopy.early_fallback,
+                    _ => &mut zcopy.fallback,
+                };
+                record.on_transfer(outcome.pages, outcome.touched);
+            }
+        }
+    }
+
+    /// Whether adapters have finished with memory of programs that have returned.
+    pub(super) fn has_finished(&mut self) -> bool {
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| {
+            LATER
+                .into_iter()
+                .any(|purpose| link.has_dead_regions(purpose))
+        })
+    }
+
+    fn take_finished(&mut self) -> Option<(Memory, Use)> {
+        let link = self.stream().link.as_mut()?;
+        LATER
+            .into_iter()
+            .find_map(|purpose| Some((link.take_dead_region(purpose)?, purpose)))
+    }
+}
+
+/// The next bytes of a send that lie in one piece.
+fn next_bytes(send: &Send) -> usize {
+    // SAFETY: The caller of `sendmsg` vouches for the iterator.
+    unsafe { pin::piece_bytes(send.iter) }
+}

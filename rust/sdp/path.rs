@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which way the bytes of a send go.
+
+use super::send::{
+    remaining,
+    Send, //
+};
+use super::sock::Locked;
+use crate::mm::pin;
+use crate::proto::choice::{
+    choose,
+    Memory,
+    Path,
+    Reason,
+    Sending,
+    Thresholds,
+    Wanted, //
+};
+use crate::proto::split::{
+    split,
+    Split, //
+};
+
+/// Bytes of the smallest piece that is advertised: for fewer, pinning costs more than copying.
+pub(super) const LEAST_BYTES: usize = 16384;
+
+pub(super) const PAGE_SHIFT: u32 = kernel::page::PAGE_SHIFT as u32;
+
+impl Locked<'_> {
+    /// The way of the next bytes of a send; if only some of them go by copy, `send` says how many.
+    pub(super) fn choose_path(&mut self, send: &mut Send) -> Path {
+        let options = &self.stream().options;
+        let (wanted, threshold) = (options.wanted, options.zcopy_thresh_bytes);
+        let threshold = threshold.unsigned_abs() as usize;
+        let automatic = wanted == Wanted::Automatic;
+        send.no_reader = false;
+        if send.by_copy > 0 || (automatic && threshold == 0) {
+            return Path::Copy;
+        }
+        let bytes = remaining(send);
+        if wanted == Wanted::Only(Path::Copy) || (automatic && send.total < threshold) {
+            send.by_copy = bytes;
+            return Path::Copy;
+        }
+        // SAFETY: The caller of `sendmsg` vouches for the iterator.
+        let pinnable = unsafe { pin::is_pinnable(send.iter) };
+        let (piece, parts) = if pinnable {
+            // SAFETY: As above.
+            let (addr, piece) = unsafe { (pin::address(send.iter), pin::piece_bytes(send.iter)) };
+            (piece, split(addr as u64, piece as u64, PAGE_SHIFT))
+        } else {
+            (bytes, Split::default())
+        };
+        if pinnable && (parts.middle as usize) < LEAST_BYTES {
+            send.by_copy = piece;
+            return Path::Copy;
+        }
+        let fallback = self.stream().zcopy.as_ref().map(|zcopy| zcopy.fallback);
+        let payload_hold = self.payload_hold();
+        let sending = Sending {
+            bytes: send.total as u64,
+            page_bytes: parts.middle,
+            memory: match (pinnable, send.unprotectable) {
+                (false, _) => Memory::Other,
+                (true, false) => Memory::Private,
+                (true, true) => Memory::Shared,
+            },
+            wanted,
+            features: self.stream().features,
+            // The send waits for what is missing.
+            credits: u32::MAX,
+            may_pin: true,
+            blocking: send.timeo != 0,
+            payload_hold,
+            synchronous_hold: None,
+            asynchronous_hold: None,
+            may_go_async: fallback.is_none_or(|fallback| fallback.may_go_async()),
+            sink_room_bytes: self.sink_room(),
+        };
+        let thresholds = Thresholds {
+            synchronous_bytes: threshold as u64,
+            asynchronous_bytes: threshold as u64,
+            sink_write_bytes: threshold as u64,
+        };
+        let choice = choose(&sending, &thresholds);
+        // What the user has chosen is no fallback.
+        let is_fallback = |why: &Reason| *why != Reason::Forced;
+        if choice.path == Path::SinkWrite {
+            return Path::SinkWrite;
+        }
+        if let Some(why) = choice.no_asynchronous.filter(is_fallback) {
+            self.stats.fallback(why);
+            if why == Reason::TooManyFaults {
+                if let Some(zcopy) = &mut self.stream().zcopy {
+                    zcopy.fallback.on_other_path();
+                }
+            }
+        }
+        match choice.path {
+            // Only whole pages can be protected.
+            Path::Asynchronous if parts.head > 0 => {
+                send.by_copy = parts.head as usize;
+                Path::Copy
+            }
+            Path::Copy => {
+                send.by_copy = bytes;
+                send.no_reader = choice.no_sink_write == Some(Reason::PeerDoesNotWait);
+                let why = match wanted {
+                    Wanted::Only(Path::SinkWrite) if send.no_reader && !send.sink_awaited => None,
+                    Wanted::Only(Path::SinkWrite) => choice.no_sink_write,
+                    _ => choice.no_synchronous,
+                };
+                if let Some(why) = why.filter(is_fallback) {
+                    self.stats.fallback(why);
+                }
+                Path::Copy
+            }
+            path => path,
+        }
+    }
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sink adverts: what a connection knows of them, and the messages about them. The call that
+//! advertises is in [`super::offer`], those that write in [`super::write`](mod@super::write) and
+//! [`super::ahead`].
+
+use kernel::prelude::*;
+
+use super::sock::Locked;
+use super::zcopy::ADVERTS;
+use crate::observe::stats::Counter;
+use crate::proto::bsdh::Class;
+use crate::proto::buffer::SinkAdverts;
+use crate::proto::hello::Features;
+use crate::proto::message::Body;
+use crate::proto::offer::Offers;
+use crate::proto::violation::Violation;
+use crate::proto::write::{
+    PayloadEvents,
+    SinkWriter, //
+};
+use crate::rdma::link::{
+    Tag,
+    With, //
+};
+use crate::rdma::mr::{
+    RegionId,
+    Use, //
+};
+
+/// Sink adverts of ours that have no answer, at a time: a call has at most [`super::offer::PIECES`],
+/// and those of former calls are answered as soon as the peer's adapter has told of them.
+pub(crate) const OFFERS: usize = 8;
+
+/// What both sides must have agreed on.
+const NEEDS: Features = Features::SINK.union(Features::ORDERED);
+
+/// The payload events of a connection that has had no sink advert yet.
+#[derive(Copy, Clone)]
+pub(crate) struct Events {
+    sent: PayloadEvents,
+    received: PayloadEvents,
+}
+
+impl Events {
+    pub(crate) const fn new() -> Self {
+        Self {
+            sent: PayloadEvents::new(),
+            received: PayloadEvents::new(),
+        }
+    }
+}
+
+/// The sink adverts of a connection.
+pub(crate) struct Sinks {
+    /// Ours, with the region that each is about.
+    pub(crate) adverts: SinkAdverts<RegionId, OFFERS>,
+    /// The peer's.
+    pub(crate) writer: SinkWriter<ADVERTS>,
+    /// Whether adverts pay.
+    pub(crate) offers: Offers,
+    /// A SinkAvailCancel waits to be sent.
+    pub(crate) cancel_due: bool,
+    /// An advert of the running receive was answered with nothing: what came behind would be in the
+    /// wrong place.
+    pub(crate) declined: bool,
+    /// Bytes that the peer has written for the running receive.
+    pub(crate) received_bytes: usize,
+    /// Bytes of the running send that the peer's memory has: not of sends that have returned.
+    pub(crate) written_bytes: usize,
+    /// Bytes of sends that have returned whose Writes have not finished. They are in the send buffer.
+    pub(crate) charged_bytes: u32,
+}
+
+/// Buffers that are advertised no longer.
+type Ended = [Option<RegionId>; OFFERS];
+
+fn put(ended: &mut Ended, region: RegionId) {
+    if let Some(place) = ended.iter_mut().find(|place| place.is_none()) {
+        *place = Some(region);
+    }
+}
+
+impl Locked<'_> {
+    /// What is known of sink adverts, from the first one on; `None` if there can be none, or no
+    /// memory.
+    pub(super) fn with_sinks(&mut self) -> Option<&mut Sinks> {
+        let (_, flags) = self.gfp();
+        let stream = self.stream();
+        if stream.sinks.is_none() && stream.features.contains(NEEDS) {
+            let (peer, features, events) = (stream.peer_adverts, stream.features, stream.events);
+            let sinks = Sinks {
+                adverts: SinkAdverts::new(peer, features, events.received),
+                writer: SinkWriter::new(ADVERTS as u8, features, events.sent),
+                offers: Offers::new(),
+                cancel_due: false,
+                declined: false,
+                received_bytes: 0,
+                written_bytes: 0,
+                charged_bytes: 0,
+            };
+            stream.sinks = KBox::new(sinks, flags).ok();
+        }
+        stream.sinks.as_deref_mut()
+    }
+
+    // Ours.
+
+    /// Data with payload, or a source advert, has come: our sink adverts have ended (rule S5).
+    pub(super) fn event_received(&mut self) {
+        let mut ended = [None; OFFERS];
+        match &mut self.stream().sinks {
+            Some(sinks) => sinks.adverts.on_payload(|back| put(&mut ended, back.owner)),
+            None => return self.stream().events.received.note(),
+        }
+        self.offers_ended(&ended, 0);
+    }
+
+    /// The peer has written so many bytes to the oldest advert.
+    pub(super) fn write_reported(&mut self, bytes: u32) -> Result<(), Violation> {
+        let mut ended = [None; OFFERS];
+        let ended_before = self.stream().fin_received;
+        let Some(sinks) = self.with_sinks() else {
+            return Err(Violation::NoAnswerDue);
+        };
+        if bytes > 0 && (sinks.declined || ended_before) {
+            return Err(Violation::WriteVoided);
+        }
+        sinks
+            .adverts
+            .on_write_completion(bytes, |back| put(&mut ended, back.owner))?;
+        // Not so the answer to an advert that had ended before.
+        sinks.declined |= bytes == 0 && ended.iter().any(Option::is_some);
+        self.offers_ended(&ended, bytes);
+        Ok(())
+    }
+
+    /// Buffers of the running receive are its own again when their keys are dead. The first of them
+    /// has so many bytes.
+    fn offers_ended(&mut self, ended: &Ended, bytes: u32) {
+        let stream = self.stream();
+        let Some(sinks) = &mut stream.sinks else {
+            return;
+        };
+        if !sinks.adverts.is_live() {
+            sinks.cancel_due = false;
+        }
+        let ended = ended.iter().flatten();
+        let count = ended.clone().count() as u64;
+        if count == 0 {
+            return;
+        }
+        sinks.received_bytes += bytes as usize;
+        let unused = sinks.received_bytes == 0 && !sinks.adverts.is_live();
+        if bytes > 0 {
+            sinks.offers.on_used();
+        } else if unused {
+            sinks.offers.on_unused();
+        }
+        if let Some(link) = &mut stream.link {
+            ended.for_each(|region| link.condemn_region(*region));
+        }
+        self.stats.add(Counter::SinkEnded, count);
+        self.stats.add(Counter::SinkUnused, unused.into());
+        self.stats.add(Counter::RxBytes, bytes.into());
+        self.stats.add(Counter::RxWrittenBytes, bytes.into());
+    }
+
+    /// Asks for all buffers back (rule S5).
+    pub(super) fn cancel_offers(&mut self) {
+        if let Some(sinks) = &mut self.stream().sinks {
+            sinks.cancel_due |= sinks.adverts.cancel().is_ok();
+        }
+        self.flush();
+    }
+
+    // The peer's.
+
+    /// The peer's reader waits for bytes, with memory for them.
+    pub(super) fn sink_received(
+        &mut self,
+        len: u32,
+        rkey: u32,
+        addr: u64,
+        count: u32,
+    ) -> Result<(), Violation> {
+        let can_send = self.stream().state.can_send();
+        let Some(sinks) = self.with_sinks() else {
+            // That they agreed on sink adverts was checked before: there is no memory.
+            self.lost_bytes();
+            return Ok(());
+        };
+        let accepted = sinks.writer.on_advert(len, rkey, addr, count)?;
+        if !can_send {
+            // Nothing comes any more.
+            sinks.writer.decline();
+        }
+        self.stats.inc(Counter::SinkReceived);
+        if !accepted {
+            self.stats.inc(Counter::SinkStale);
+        } else if self.stream().senders_waiting > 0 {
+            self.sk().wake_waiters();
+        }
+        Ok(())
+    }
+
+    /// The peer's reader does not wait any more.
+    pub(super) fn sink_cancel_received(&mut self) -> Result<(), Violation> {
+        match self.with_sinks() {
+            Some(sinks) => sinks.writer.on_cancel(),
+            None => Err(Violation::NothingToCancel),
+        }
+    }
+
+    /// Whether the peer waits for an answer that can be sent.
+    pub(super) fn owes_sink_answers(&mut self) -> bool {
+        let sinks = &self.stream().sinks;
+        sinks.as_ref().is_some_and(|s| s.writer.has_answer())
+    }
+
+    /// Data with payload, or a source advert, is sent.
+    pub(super) fn event_sent(&mut self) {
+        let stream = self.stream();
+        let noted = match &mut stream.sinks {
+            Some(sinks) => sinks.writer.note_payload(),
+            None => {
+                stream.events.sent.note();
+                true
+            }
+        };
+        if !noted {
+            // Who sends payload has called `answer_sinks` before.
+            self.stats.inc(Counter::IllegalTransition);
+        }
+    }
+
+    /// Whether all sink adverts of the peer are answered, as they must be before payload or the end
+    /// of the stream goes (rule S3). If not that is done, as far as credits and places allow.
+    pub(super) fn answer_sinks(&mut self) -> bool {
+        let is_idle = |locked: &mut Self| {
+            let sinks = &locked.stream().sinks;
+            sinks.as_ref().is_none_or(|s| s.writer.is_idle())
+        };
+        if is_idle(self) {
+            return true;
+        }
+        if let Some(sinks) = &mut self.stream().sinks {
+            sinks.writer.decline();
+        }
+        self.flush_sinks();
+        is_idle(self)
+    }
+
+    /// Sends what is due about sink adverts: answers, and a cancel of ours.
+    pub(super) fn flush_sinks(&mut self) {
+        while self.may_post(Class::Control, 1) {
+            let sinks = &mut self.stream().sinks;
+            let Some(bytes) = sinks.as_mut().and_then(|s| s.writer.next_answer()) else {
+                break;
+            };
+            let body = Body::RdmaWrCompl { bytes };
+            if !self.post_with(body, &mut [], 0, Tag::Answer, With::Nothing) {
+                return;
+            }
+        }
+        let due = |sinks: &mut KBox<Sinks>| sinks.cancel_due;
+        if self.stream().sinks.as_mut().is_some_and(due) {
+            let body = Body::SinkAvailCancel;
+            if self.post_with(body, &mut [], 0, Tag::Control, With::Nothing) {
+                if let Some(sinks) = &mut self.stream().sinks {
+                    sinks.cancel_due = false;
+                }
+            }
+        }
+    }
+
+    /// The Write of a region has finished: the peer has its bytes.
+    pub(super) fn write_finished(&mut self, region: RegionId) {
+        let stream = self.stream();
+        let Some(link) = &mut stream.link else {
+            return;
+        };
+        let bytes = link.region_bytes(region);
+        let returned = link.region_use(region) == Some(Use::OwnWritesLater);
+        link.condemn_region(region);
+        match &mut stream.sinks {
+            Some(sinks) if returned => {
+                sinks.charged_bytes -= bytes;
+                self.sk().wmem_uncharge(bytes);
+            }
+            Some(sinks) => sinks.written_bytes += bytes as usize,
+            None => {}
+        }
+        self.region_used(region);
+        self.stats.inc(Counter::WriteDone);
+        self.stats.add(Counter::TxBytes, bytes.into());
+        self.stats.add(Counter::TxWrittenBytes, bytes.into());
+    }
+
+    /// The queues are gone: so is what the adverts were about.
+    pub(super) fn forget_sinks(&mut self) {
+        let Some(sinks) = &mut self.stream().sinks else {
+            return;
+        };
+        let mut ended = 0;
+        // The regions go with the link.
+        sinks.adverts.abort(|_| ended += 1);
+        sinks.cancel_due = false;
+        let charged = core::mem::take(&mut sinks.charged_bytes);
+        if charged > 0 {
+            self.sk().wmem_uncharge(charged);
+        }
+        self.stats.add(Counter::SinkEnded, ended);
+    }
+}

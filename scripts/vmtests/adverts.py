@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The suite inside, with sends that return before their bytes are read."""
+
+import contextlib
+
+from vmlib.bench import expect, test
+
+
+@test(machines=1)
+def suite_inside(bench):
+    """Whatever is tested goes by adverts where it can, and nobody sees a difference."""
+    vm = bench.a
+    bench.unload(vm)
+    vm.check("modprobe ib_sdp sdp_zcopy_thresh=16384")
+    try:
+        bench.selftest_passes(bench.selftest(""), 400)
+        adverts = bench.stats(vm)["advert_async"]
+        expect(adverts >= 100 // bench.slow, f"only {adverts} sends have returned before they were read")
+    finally:
+        bench.unload(vm)
+        bench.load(vm)
+
+
+@contextlib.contextmanager
+def slow(bench):
+    """A slow link, with the tests' server at the other end."""
+    for vm in bench.vms:
+        vm.check("tc qdisc add dev eth0 root netem delay 15ms")
+    try:
+        with bench.selftest_server():
+            yield
+    finally:
+        for vm in bench.vms:
+            vm.run("tc qdisc del dev eth0 root")
+
+
+@test(machines=2)
+def slow_link(bench):
+    """Where bytes take long, whoever touches what recv() has returned waits for them."""
+    with slow(bench):
+        bench.selftest_passes(bench.selftest("azrecv", bench.b), 300)
+        stats = bench.stats(bench.a)
+        expect(stats["absent_waits"] >= 16 // bench.slow, f"nobody has waited: {stats['absent_waits']}")
+
+
+# Bits of the parameter sdp_break, and tests that must see what comes of it.
+BROKEN = {
+    1: ("azabuse/written_to_by_others_in_flight", "azabuse/small_pages_at_random", "azabuse/huge_pages_at_random"),
+    2: ("azabuse/child_keeps_a_page", "azabuse/child_keeps_a_huge_page"),
+    4: ("azabuse/read_only_in_flight",),
+    8: ("azrecv/read_at_once", "azrecv/read_by_many"),
+    16: ("azrecv/moved_at_once", "azrecv/forked_at_once"),
+}
+# To give pages back late breaks nothing by itself, but shows what does.
+LATE = 64
+BROKEN_LATE = {
+    32 | LATE: ("azrecv/received_into_again",),
+}
+
+
+def is_seen(bench, bit, command):
+    bench.unload(bench.a)
+    bench.a.check(f"modprobe ib_sdp sdp_break={bit}")
+    job = bench.a.spawn(command)
+    status = bench.finish(job, 60)
+    seen = [line for line in job.lines if line.startswith("not ok")]
+    expect(status != 0 and seen, f"nobody sees that rule {bit} is broken:\n" + "\n".join(job.lines))
+    expect(all("hangs" not in line for line in seen), "\n".join(seen))
+
+
+@test(machines=1, kinds=("debug",), breaks=True)
+def rules_are_needed(bench):
+    """Without a rule of page protection the tests that are there for it fail."""
+    for bit, names in BROKEN.items():
+        is_seen(bench, bit, bench.selftest(" ".join(names), whole=True))
+    bench.unload(bench.a)
+    bench.a.check("modprobe ib_sdp")
+
+
+@test(machines=2, kinds=("debug",), breaks=True)
+def rules_are_needed_where_it_is_slow(bench):
+    """The same, for what takes as long as bytes on their way."""
+    with slow(bench):
+        for bit, names in BROKEN_LATE.items():
+            command = bench.selftest(" ".join(names), bench.b, whole=True)
+            is_seen(bench, bit, command)
+            bench.unload(bench.a)
+            bench.a.check(f"modprobe ib_sdp sdp_break={bit & LATE}")
+            bench.selftest_passes(command, 60)
+    bench.unload(bench.a)
+    bench.a.check("modprobe ib_sdp")

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Sink adverts: memory that is not there, reports of what was not written, and
+//! Writes to memory that was lent and is back.
+
+use super::adverts::{counted, Lent};
+use super::Attack;
+use crate::counters::moves;
+use crate::fail::{expect, Fail, Result, Step};
+use crate::ffi;
+use crate::peer::Peer;
+use crate::session::{pattern, Ctx, Session, Start};
+use crate::sock::Sock;
+use proto_host::proto::bsdh::Mid;
+use proto_host::proto::hello::Features;
+use proto_host::proto::message::Body;
+use proto_host::proto::violation::Violation;
+use std::io;
+use std::thread;
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "sinks.honest_writer",
+        run: honest_writer,
+    },
+    Attack {
+        name: "sinks.key_of_nobody",
+        run: key_of_nobody,
+    },
+    Attack {
+        name: "sinks.impossible_memory",
+        run: impossible_memory,
+    },
+    Attack {
+        name: "sinks.too_many",
+        run: too_many,
+    },
+    Attack {
+        name: "sinks.nothing_to_cancel",
+        run: nothing_to_cancel,
+    },
+    Attack {
+        name: "sinks.answers_to_nothing",
+        run: answers_to_nothing,
+    },
+    Attack {
+        name: "sinks.false_reports",
+        run: false_reports,
+    },
+    Attack {
+        name: "sinks.end_instead",
+        run: end_instead,
+    },
+    Attack {
+        name: "sinks.write_beside",
+        run: write_beside,
+    },
+    Attack {
+        name: "sinks.read_instead",
+        run: read_instead,
+    },
+    Attack {
+        name: "sinks.write_afterwards",
+        run: write_afterwards,
+    },
+    Attack {
+        name: "sinks.stale_advert",
+        run: stale_advert,
+    },
+];
+
+/// Bytes of a victim's buffer.
+const BYTES: usize = 50_000;
+/// The bytes of one Write of ours.
+const WRITE: usize = 4000;
+/// Adverts of each kind that a victim holds.
+const ADVERTS: usize = 32;
+
+fn open(ctx: &Ctx) -> Result<Session> {
+    let start = Start {
+        features: Features::SOURCE
+            .union(Features::ORDERED)
+            .union(Features::SINK),
+        ..Start::default()
+    };
+    let mut session = Session::open(ctx, &start)?;
+    // One event each way.
+    session.greet().step("greeting")?;
+    Ok(session)
+}
+
+fn violates(ctx: &Ctx, why: Violation, bodies: &[Body]) -> Result<()> {
+    let mut session = open(ctx)?;
+    for body in bodies {
+        session.peer.send(*body, &[])?;
+    }
+    session.expect_death(libc::EPROTO, &counted(why))
+}
+
+/// Has the victim wait for bytes, and does something with the memory that it
+/// lends; returns what `act` did and what the victim has received.
+fn lent<T>(
+    session: &mut Session,
+    act: impl FnOnce(&mut Peer, Lent) -> Result<T>,
+) -> Result<(T, io::Result<Vec<u8>>)> {
+    let (victim, peer): (&Sock, &mut Peer) = (&session.victim, &mut session.peer);
+    victim.set_automatic_threshold(16_384)?;
+    thread::scope(|scope| {
+        let receiving = scope.spawn(|| {
+            let mut buf = vec![0xee; BYTES];
+            let n = victim.recv_some(&mut buf)?;
+            if buf[n..].iter().any(|b| *b != 0xee) {
+                return Err(io::Error::other("bytes behind those received"));
+            }
+            buf.truncate(n);
+            Ok(buf)
+        });
+        peer.until("an advert", |p| {
+            p.is_over() || p.heard.iter().any(|b| b.mid() == Mid::SinkAvail)
+        })?;
+        let advert = peer.heard.iter().find_map(|body| match *body {
+            Body::SinkAvail {
+                len, rkey, addr, ..
+            } => Some(Lent { len, rkey, addr }),
+            _ => None,
+        });
+        let lent = advert.ok_or_else(|| Fail::new("no advert came"))?;
+        let done = act(peer, lent)?;
+        let got = receiving
+            .join()
+            .map_err(|_| Fail::new("a thread panicked"))?;
+        Ok((done, got))
+    })
+}
+
+/// Writes some bytes to the start; returns them.
+fn write_some(peer: &mut Peer, lent: Lent) -> Result<Vec<u8>> {
+    peer.finish_sends()?;
+    let before = peer.succeeded;
+    let at = peer.queue()?.rdma_at(false, lent.addr, lent.rkey, WRITE)?;
+    peer.finish_sends()?;
+    expect(peer.succeeded > before && !peer.is_over(), || {
+        format!("a Write that was allowed failed: {:?}", peer.broken)
+    })?;
+    Ok(peer.queue()?.read_back(at, WRITE))
+}
+
+fn received(got: io::Result<Vec<u8>>, want: &[u8]) -> Result<()> {
+    let got = got.map_err(|e| Fail::new(format!("recv() failed: {e}")))?;
+    expect(got == want, || {
+        format!("{} other bytes than the {} written", got.len(), want.len())
+    })
+}
+
+fn honest_writer(ctx: &Ctx) -> Result<()> {
+    let mut session = open(ctx)?;
+    let (written, got) = lent(&mut session, |peer, lent| {
+        expect(lent.addr < 4096 && lent.len as usize == BYTES, || {
+            format!("{} bytes at {:#x}", lent.len, lent.addr)
+        })?;
+        let written = write_some(peer, lent)?;
+        let bytes = WRITE as u32;
+        peer.send(Body::RdmaWrCompl { bytes }, &[])?;
+        Ok(written)
+    })?;
+    received(got, &written)?;
+    session.expect_only(&[])
+}
+
+/// The victim cannot write to what it is offered.
+fn key_of_nobody(ctx: &Ctx) -> Result<()> {
+    for (rkey, addr) in [(1, 4096), (0xdead_beef, 0), (u32::MAX, 1 << 63)] {
+        let mut session = open(ctx)?;
+        session.victim.set_automatic_threshold(16_384)?;
+        let advert = Body::SinkAvail {
+            len: BYTES as u32,
+            rkey,
+            addr,
+            count: 1,
+        };
+        session.peer.send(advert, &[])?;
+        session.peer.finish_sends()?;
+        let sent = session.victim.send_some(&pattern(21, BYTES));
+        let errno = sent.err().and_then(|e| e.raw_os_error());
+        expect(errno == Some(libc::EPROTO), || {
+            format!("send() ended with {errno:?}")
+        })?;
+        session.peer.await_disconnect()?;
+        session.expect_counted(&moves(&[("read_refused", 1)]))?;
+    }
+    Ok(())
+}
+
+fn advert(count: u32) -> Body {
+    Body::SinkAvail {
+        len: 100,
+        rkey: 1,
+        addr: 4096,
+        count,
+    }
+}
+
+fn impossible_memory(ctx: &Ctx) -> Result<()> {
+    for (len, addr) in [(0, 4096), (2, u64::MAX), (u32::MAX, u64::MAX - 1000)] {
+        let body = Body::SinkAvail {
+            len,
+            rkey: 1,
+            addr,
+            count: 1,
+        };
+        violates(ctx, Violation::BadBody, &[body])?;
+    }
+    Ok(())
+}
+
+fn too_many(ctx: &Ctx) -> Result<()> {
+    violates(ctx, Violation::TooManyAdverts, &[advert(1); ADVERTS + 1])
+}
+
+fn nothing_to_cancel(ctx: &Ctx) -> Result<()> {
+    violates(ctx, Violation::NothingToCancel, &[Body::SinkAvailCancel])?;
+    let twice = [advert(1), Body::SinkAvailCancel, Body::SinkAvailCancel];
+    violates(ctx, Violation::NothingToCancel, &twice)?;
+    violates(ctx, Violation::UnexpectedMid, &[Body::SinkCancelAck])
+}
+
+fn answers_to_nothing(ctx: &Ctx) -> Result<()> {
+    for bytes in [0, 1] {
+        violates(ctx, Violation::NoAnswerDue, &[Body::RdmaWrCompl { bytes }])?;
+    }
+    Ok(())
+}
+
+/// Reports that the victim's advert does not fit.
+fn false_reports(ctx: &Ctx) -> Result<()> {
+    let too_much = [(Body::RdmaWrCompl { bytes: u32::MAX }, 0)];
+    let after_payload = [(Body::Data, 10), (Body::RdmaWrCompl { bytes: 10 }, 0)];
+    let after_the_end = [(Body::DisConn, 0), (Body::RdmaWrCompl { bytes: 10 }, 0)];
+    let cases: [(Violation, &[(Body, usize)]); 3] = [
+        (Violation::AdvertOverrun, &too_much),
+        (Violation::WriteVoided, &after_payload),
+        (Violation::WriteVoided, &after_the_end),
+    ];
+    for (why, messages) in cases {
+        let mut session = open(ctx)?;
+        let ((), got) = lent(&mut session, |peer, _| {
+            for (body, payload) in messages {
+                peer.send(*body, &pattern(22, *payload))?;
+            }
+            Ok(())
+        })?;
+        let told = match got {
+            // Payload, or the end, came first.
+            Ok(_) => session.victim.await_error(ctx.limit)?,
+            Err(e) => e.raw_os_error().unwrap_or(0),
+        };
+        expect(told == libc::EPROTO, || {
+            format!("{}: recv() ended with {told}", why.name())
+        })?;
+        session.peer.await_disconnect()?;
+        session.expect_counted(&counted(why))?;
+    }
+    Ok(())
+}
+
+/// The stream may end while memory is lent, which is given back then.
+fn end_instead(ctx: &Ctx) -> Result<()> {
+    let mut session = open(ctx)?;
+    let ((), got) = lent(&mut session, |peer, _| {
+        peer.send(Body::DisConn, &[])?;
+        peer.send(Body::RdmaWrCompl { bytes: 0 }, &[])
+    })?;
+    received(got, &[])?;
+    session.expect_only(&[])
+}
+
+/// Has `act` do what the adapter must refuse, with memory that is lent.
+fn refused(ctx: &Ctx, act: impl FnOnce(&mut Peer, Lent) -> Result<()>) -> Result<()> {
+    let mut session = open(ctx)?;
+    let (done, got) = lent(&mut session, |peer, lent| {
+        peer.finish_sends()?;
+        let had = peer.succeeded;
+        act(peer, lent)?;
+        peer.finish_sends()?;
+        Ok(peer.succeeded - had)
+    })?;
+    expect(done == 0, || "the adapter did it".to_owned())?;
+    expect(got.is_err(), || "recv() has succeeded".to_owned())?;
+    session.peer.await_disconnect()?;
+    session.expect_only(&["reset_by_peer"])
+}
+
+/// The bytes beside those that were lent cannot be written to.
+fn write_beside(ctx: &Ctx) -> Result<()> {
+    for before in [false, true] {
+        refused(ctx, |peer, lent| {
+            let addr = if before {
+                lent.addr.wrapping_sub(8)
+            } else {
+                lent.addr + u64::from(lent.len) - 8
+            };
+            peer.queue()?.rdma(false, addr, lent.rkey, 16)
+        })?;
+    }
+    Ok(())
+}
+
+/// Nor can they be read.
+fn read_instead(ctx: &Ctx) -> Result<()> {
+    refused(ctx, |peer, lent| {
+        peer.queue()?.rdma(true, lent.addr, lent.rkey, 16)
+    })
+}
+
+/// When recv() has returned the memory is the program's alone.
+fn write_afterwards(ctx: &Ctx) -> Result<()> {
+    for payload in [false, true] {
+        let mut session = open(ctx)?;
+        let ((lent, bytes), got) = lent(&mut session, |peer, lent| {
+            if payload {
+                // Which ends the advert as well.
+                let bytes = pattern(23, 100);
+                peer.send(Body::Data, &bytes)?;
+                return Ok((lent, bytes));
+            }
+            let bytes = write_some(peer, lent)?;
+            let body = Body::RdmaWrCompl {
+                bytes: WRITE as u32,
+            };
+            peer.send(body, &[])?;
+            Ok((lent, bytes))
+        })?;
+        received(got, &bytes)?;
+        let peer = &mut session.peer;
+        peer.finish_sends()?;
+        let before = peer.succeeded;
+        peer.queue()?.rdma(false, lent.addr, lent.rkey, 16)?;
+        peer.finish_sends()?;
+        let (done, status) = (peer.succeeded - before, peer.broken);
+        expect(done == 0, || "the adapter did it".to_owned())?;
+        expect(
+            status.is_none_or(|s| s == ffi::IBV_WC_REM_ACCESS_ERR),
+            || format!("the victim's adapter answered with status {status:?}"),
+        )?;
+        session.expect_some_death(&[libc::ECONNRESET], &["reset_by_peer"])?;
+    }
+    Ok(())
+}
+
+/// An advert that payload has crossed is answered with nothing, and not written to.
+fn stale_advert(ctx: &Ctx) -> Result<()> {
+    for count in [0, 2, u32::MAX] {
+        let mut session = open(ctx)?;
+        session.victim.set_automatic_threshold(16_384)?;
+        session.peer.send(advert(count), &[])?;
+        session
+            .peer
+            .until("an answer", |p| {
+                p.heard.contains(&Body::RdmaWrCompl { bytes: 0 })
+            })
+            .step(&format!("count {count}"))?;
+        session.expect_only(&[])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Pages that any thread may do anything to at any time: what a program with
+//! threads may do to a buffer, and what a test of the kernel must.
+
+use super::{checked, checked_size, PAGE};
+use std::fs::File;
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::fs::FileExt;
+
+/// Bytes of a huge page.
+pub(crate) const HUGE: usize = 2 << 20;
+
+const ACCESS: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+
+/// Advice that the libc crate has no name for everywhere.
+pub(crate) const MADV_COLD: i32 = 20;
+pub(crate) const MADV_PAGEOUT: i32 = 21;
+pub(crate) const MADV_COLLAPSE: i32 = 25;
+
+/// A range of private pages. It stays mapped when the value goes: the end of
+/// the test is the end of its memory.
+///
+/// No reference to such memory is ever made. It is touched by volatile
+/// accesses of its own methods, and by the kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pages {
+    start: usize,
+    len: usize,
+}
+
+impl Pages {
+    /// New pages, at the begin of a huge page, and huge if so wanted and if
+    /// the system has some.
+    pub(crate) fn new(len: usize, huge: bool) -> io::Result<Pages> {
+        let room = Pages::map(0, len + HUGE, ACCESS, 0)?;
+        let pages = Pages {
+            start: room.start.next_multiple_of(HUGE),
+            len,
+        };
+        let advice = match huge {
+            true => libc::MADV_HUGEPAGE,
+            false => libc::MADV_NOHUGEPAGE,
+        };
+        pages.advise(advice)?;
+        Ok(pages)
+    }
+
+    fn map(at: usize, len: usize, access: i32, flags: i32) -> io::Result<Pages> {
+        // SAFETY: a new mapping, at an address of the kernel's choice or over
+        // pages of such a value, to which there are no references.
+        let at = unsafe { libc::mmap(at as *mut _, len, access, ANONYMOUS | flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = at as usize;
+        Ok(Pages { start, len })
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.len
+    }
+
+    /// The address of byte `offset`.
+    pub(crate) fn at(self, offset: usize) -> usize {
+        self.start + offset
+    }
+
+    /// A part of the pages.
+    pub(crate) fn part(self, offset: usize, len: usize) -> Pages {
+        assert!(offset + len <= self.len, "a part outside");
+        Pages {
+            start: self.start + offset,
+            len,
+        }
+    }
+
+    /// Writes bytes at `offset`.
+    pub(crate) fn write(self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.len, "bytes outside");
+        // SAFETY: the range is ours, and there are no references to it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset) as *mut u8, bytes.len());
+        }
+    }
+
+    /// The bytes from `offset` on.
+    pub(crate) fn read(self, offset: usize, len: usize) -> Vec<u8> {
+        assert!(offset + len <= self.len, "bytes outside");
+        let mut bytes = vec![0; len];
+        // SAFETY: as in write().
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.at(offset) as *const u8, bytes.as_mut_ptr(), len);
+        }
+        bytes
+    }
+
+    /// Reads all of it, whatever it is.
+    pub(crate) fn look(self) {
+        // Else the compiler knows that nobody uses the copy.
+        std::hint::black_box(self.read(0, self.len));
+    }
+
+    /// Stores a word; ends the process if the page may not be written to.
+    pub(crate) fn store(self, offset: usize, value: u64) {
+        assert!(offset + 8 <= self.len && offset % 8 == 0, "no such word");
+        // SAFETY: the word is ours, and there are no references to it.
+        unsafe { (self.at(offset) as *mut u64).write_volatile(value) };
+    }
+
+    pub(crate) fn load(self, offset: usize) -> u64 {
+        assert!(offset + 8 <= self.len && offset % 8 == 0, "no such word");
+        // SAFETY: as in store().
+        unsafe { (self.at(offset) as *const u64).read_volatile() }
+    }
+
+    /// Stores a word in every page.
+    pub(crate) fn touch(self, value: u64) {
+        for offset in (0..self.len).step_by(PAGE) {
+            self.store(offset, value);
+        }
+    }
+
+    /// madvise().
+    pub(crate) fn advise(self, advice: i32) -> io::Result<()> {
+        // SAFETY: the range is ours, and there are no references to it.
+        checked(unsafe { libc::madvise(self.start as *mut _, self.len, advice) })?;
+        Ok(())
+    }
+
+    /// mprotect().
+    pub(crate) fn protect(self, writable: bool) -> io::Result<()> {
+        let access = if writable { ACCESS } else { libc::PROT_READ };
+        // SAFETY: as for advise().
+        checked(unsafe { libc::mprotect(self.start as *mut _, self.len, access) })?;
+        Ok(())
+    }
+
+    /// munmap(), with nothing in its place.
+    pub(crate) fn unmap(self) -> io::Result<()> {
+        // SAFETY: as for advise(); the callers do not touch it any more.
+        checked(unsafe { libc::munmap(self.start as *mut _, self.len) })?;
+        Ok(())
+    }
+
+    /// Puts new pages in the place of these.
+    pub(crate) fn replace(self) -> io::Result<()> {
+        Pages::map(self.start, self.len, ACCESS, libc::MAP_FIXED)?;
+        Ok(())
+    }
+
+    /// mremap() to the place of `to`; new pages come to the place of these.
+    pub(crate) fn move_to(self, to: Pages) -> io::Result<()> {
+        assert!(self.len == to.len, "another length");
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        // SAFETY: both ranges are ours, and there are no references to them.
+        let at = unsafe {
+            libc::mremap(
+                self.start as *mut _,
+                self.len,
+                to.len,
+                flags,
+                to.start as *mut libc::c_void,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// vmsplice() of the first bytes to a pipe.
+    pub(crate) fn give_to_pipe(self, pipe: RawFd, len: usize) -> io::Result<usize> {
+        let vec = libc::iovec {
+            iov_base: self.start as *mut _,
+            iov_len: len.min(self.len),
+        };
+        // SAFETY: the kernel refers to pages of ours, to which there are no
+        // references.
+        checked_size(unsafe { libc::vmsplice(pipe, &raw const vec, 1, 0) })
+    }
+
+    /// read() from a descriptor into the first bytes.
+    pub(crate) fn take_from(self, fd: RawFd, len: usize) -> io::Result<usize> {
+        // SAFETY: the range is ours, and there are no references to it; the
+        // kernel checks whether it may be written to.
+        checked_size(unsafe { libc::read(fd, self.start as *mut _, len.min(self.len)) })
+    }
+
+    /// The entry of /proc/self/pagemap for the page of byte `offset`.
+    fn entry(self, offset: usize) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        let at = self.at(offset) / PAGE * bytes.len();
+        File::open("/proc/self/pagemap")?.read_exact_at(&mut bytes, at as u64)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// The number of the physical page; 0 for those who may not know it.
+    pub(crate) fn frame(self, offset: usize) -> io::Result<u64> {
+        Ok(self.entry(offset)? & ((1 << 55) - 1))
+    }
+
+    /// The flags that /proc/kpageflags has of the physical page.
+    pub(crate) fn flags(self, offset: usize) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        let at = self.frame(offset)? * bytes.len() as u64;
+        File::open("/proc/kpageflags")?.read_exact_at(&mut bytes, at)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+}
+
+/// Maps a few pages and unmaps them again, which takes the lock of the
+/// address space for writing.
+pub(crate) fn map_and_unmap() -> io::Result<()> {
+    Pages::map(0, 4 * PAGE, libc::PROT_NONE, 0)?.unmap()
+}
+
+/// Replaces this process by a program that only ends.
+pub(crate) fn become_another_program() -> io::Error {
+    let argv = [c"true".as_ptr(), std::ptr::null()];
+    // SAFETY: both are C strings, the list ends with null.
+    unsafe { libc::execv(c"/bin/true".as_ptr(), argv.as_ptr()) };
+    io::Error::last_os_error()
+}

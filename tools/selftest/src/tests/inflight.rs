@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the tests of sends without copies share: the options, and a connection
+//! whose bytes stay in flight.
+
+use super::zcopy::stat;
+use crate::flow::Span;
+use crate::harness::{
+    eventually, expect, expect_eq, receive, skip, Env, Fail, Family, Outcome, QUIET_MS,
+};
+use crate::sys::{self, Ended, Fork, Pages, Sock, PAGE};
+use libc::{MSG_NOSIGNAL, SOL_SOCKET, SO_RCVBUF, SO_SNDBUFFORCE};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+pub(super) const SOL_SDP: i32 = libc::IPPROTO_TCP;
+pub(super) const SDP_ZCOPY_THRESH: i32 = 80;
+pub(super) const SDP_ZCOPY_MODE: i32 = 82;
+pub(super) const SDP_FAULT_POLICY: i32 = 83;
+/// A program has copies of what it writes to.
+pub(super) const COPY: i32 = 0;
+/// A program waits before it writes.
+pub(super) const BLOCK: i32 = 1;
+/// Without a copy, and the send waits.
+pub(super) const WAITS: i32 = 2;
+/// Without a copy, and the send returns.
+pub(super) const RETURNS: i32 = 3;
+/// Sends of a connection before the module has an opinion of its program.
+pub(super) const SENDS: usize = 7;
+
+/// A set of a few pages, as most tests need.
+pub(super) const LEN: usize = 64 * PAGE;
+
+pub(super) fn return_at_once(sock: &Sock) -> io::Result<()> {
+    sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16384)?;
+    sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, RETURNS)
+}
+
+pub(super) fn pause() {
+    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+}
+
+/// Adverts that have not ended.
+pub(super) fn in_flight(env: &Env) -> io::Result<u64> {
+    let ended = stat(env, "advert_consumed")?
+        + stat(env, "advert_cancelled")?
+        + stat(env, "advert_aborted")?;
+    Ok(stat(env, "advert_posted")? - ended)
+}
+
+/// Waits until programs have got their right to write back.
+#[track_caller]
+pub(super) fn settled(env: &Env) -> Outcome {
+    eventually("adverts", || in_flight(env), |left| *left == 0)?;
+    // The keys die next, and then the worker comes.
+    eventually(
+        "snapshots",
+        || Ok(stat(env, "snapshot_pages")?.saturating_sub(stat(env, "snapshot_freed")?)),
+        |left| *left == 0,
+    )
+    .map(drop)
+}
+
+/// A connection within this machine, whose reader takes nothing before it
+/// reads, and whose sender's buffer has room for all.
+pub(super) struct Stream<'a> {
+    pub(super) env: &'a Env,
+    pub(super) one: Sock,
+    pub(super) other: Sock,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+}
+
+impl<'a> Stream<'a> {
+    pub(super) fn new(env: &'a Env) -> Result<Stream<'a>, Fail> {
+        if env.family == Family::Tcp {
+            return skip("TCP copies what it sends");
+        }
+        let (one, other) = env.own_pair()?;
+        return_at_once(&one)?;
+        one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+        other.set_int(SOL_SOCKET, SO_RCVBUF, 8192)?;
+        Ok(Stream {
+            env,
+            one,
+            other,
+            sent: 0,
+            received: 0,
+        })
+    }
+
+    pub(super) fn next(&self, len: usize) -> Span {
+        Span::new(self.env.seed, self.sent, len as u64)
+    }
+
+    /// Puts the next bytes of the stream there.
+    pub(super) fn fill(&self, pages: Pages) {
+        pages.write(0, &self.next(pages.len()).to_vec());
+    }
+
+    /// Sends what [`Stream::fill`] has put there, in one call that returns
+    /// while it is in flight.
+    #[track_caller]
+    pub(super) fn send_filled(&mut self, pages: Pages) -> Outcome {
+        let before = stat(self.env, "advert_async")?;
+        let n = self.one.send_raw(pages.at(0), pages.len(), MSG_NOSIGNAL)?;
+        expect_eq(n, pages.len(), "sent in one call")?;
+        self.sent += n as u64;
+        expect(stat(self.env, "advert_async")? > before, "it was copied")?;
+        expect(in_flight(self.env)? > 0, "nothing is in flight")
+    }
+
+    #[track_caller]
+    pub(super) fn send(&mut self, pages: Pages) -> Outcome {
+        self.fill(pages);
+        self.send_filled(pages)
+    }
+
+    /// Receives all that was sent, and waits until nothing is in flight.
+    #[track_caller]
+    pub(super) fn receive(&mut self) -> Outcome {
+        let left = self.sent - self.received;
+        receive(&self.other, Span::new(self.env.seed, self.received, left))?;
+        self.received = self.sent;
+        settled(self.env)
+    }
+}
+
+/// How much a counter grows.
+pub(super) struct Growth<'a> {
+    pub(super) env: &'a Env,
+    pub(super) name: &'static str,
+    pub(super) before: u64,
+}
+
+impl<'a> Growth<'a> {
+    pub(super) fn of(env: &'a Env, name: &'static str) -> io::Result<Growth<'a>> {
+        let before = stat(env, name)?;
+        Ok(Growth { env, name, before })
+    }
+
+    #[track_caller]
+    pub(super) fn at_least(&self, least: u64) -> Outcome {
+        let grown = stat(self.env, self.name)? - self.before;
+        expect(
+            grown >= least,
+            format!("{}: {grown}, not {least}", self.name),
+        )
+    }
+}
+
+/// A byte from one process to another.
+pub(super) struct Signal(pub(super) OwnedFd, OwnedFd);
+
+impl Signal {
+    pub(super) fn new() -> io::Result<Signal> {
+        let (from, to) = sys::pipe()?;
+        Ok(Signal(from, to))
+    }
+
+    pub(super) fn give(&self) -> io::Result<()> {
+        sys::write(self.1.as_raw_fd(), &[1]).map(|_| ())
+    }
+
+    pub(super) fn await_it(&self) -> io::Result<()> {
+        sys::read(self.0.as_raw_fd(), &mut [0]).map(|_| ())
+    }
+}
+
+/// Runs `work` in a child, whose exit code says whether it was content.
+pub(super) fn in_child(work: impl FnOnce() -> io::Result<bool>) -> io::Result<i32> {
+    match sys::fork()? {
+        Fork::Parent(pid) => Ok(pid),
+        Fork::Child => {
+            let _ = sys::die_with_parent();
+            sys::exit_now(match work() {
+                Ok(true) => 0,
+                Ok(false) => 1,
+                Err(_) => 2,
+            })
+        }
+    }
+}
+
+#[track_caller]
+pub(super) fn expect_content(pid: i32, what: &str) -> Outcome {
+    expect_eq(sys::wait_child(pid, true)?, Ended::Exit(0), what)
+}

@@ -1,0 +1,1100 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Receives that wait with a large buffer: the peer writes there. What a program
+//! sees is what it sees of a receive that copies.
+
+use super::inflight::{pause, Growth, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
+use super::zcopy::stat;
+use crate::flow::{spawn, Exchange, Span};
+use crate::harness::{
+    eventually, expect, expect_eof, expect_eq, expect_errno, failed, joined, skip, tests, Env,
+    Fail, Family, Outcome, QUIET_MS,
+};
+use crate::pattern::{Pattern, Rng};
+use crate::peer::{Remote, Work};
+use crate::sys::{self, Area, Ended, Fork, Kind, MissingPages, Sock, PAGE};
+use libc::{
+    EAGAIN, ECONNRESET, EFAULT, EINTR, EPIPE, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL,
+    POLLIN, SIGALRM, SO_RCVTIMEO,
+};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+tests!("sink";
+    one_buffer,
+    every_size,
+    anywhere_in_memory,
+    ping_pong,
+    one_buffer_for_both_ways,
+    both_ways_at_once,
+    waited_for_as_a_whole,
+    more_than_the_buffer,
+    small_messages,
+    copies_cross,
+    forced,
+    nobody_sends_in_time,
+    waits_for_long,
+    interrupted,
+    polled_and_peeked,
+    nonblocking_senders,
+    two_readers,
+    beside_another_reader,
+    advert_gone_while_pinning,
+    into_bad_memory,
+    without_leave_to_lock,
+    fork_while_waiting,
+    peer_shuts_down,
+    shut_down_here,
+    peer_closes,
+    peer_dies,
+    reader_is_killed,
+    sender_is_killed,
+    many_of_all_kinds,
+    everything_is_given_back,
+);
+
+/// The least bytes of a send, or a receive, without a copy.
+const THRESHOLD: i32 = 16384;
+
+/// Sends write to readers that wait, or copy.
+const FORCED: i32 = 4;
+
+/// Lets the socket send and receive without copies where that pays.
+fn automatic(sock: &Sock) -> io::Result<()> {
+    sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, 0)?;
+    sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, THRESHOLD)
+}
+
+/// How much a counter has grown.
+fn grown(counter: &Growth<'_>) -> io::Result<u64> {
+    Ok(stat(counter.env, counter.name)? - counter.before)
+}
+
+/// A connection within this machine.
+fn own_pair(env: &Env) -> Result<(Arc<Sock>, Arc<Sock>), Fail> {
+    if env.family == Family::Tcp {
+        return skip("TCP copies what it receives");
+    }
+    let (one, other) = env.own_pair()?;
+    automatic(&one)?;
+    automatic(&other)?;
+    Ok((Arc::new(one), Arc::new(other)))
+}
+
+type Reading = std::thread::JoinHandle<io::Result<Vec<u8>>>;
+
+/// A receive that waits in a thread; and what it got.
+fn receive_in_thread(sock: &Arc<Sock>, len: usize, flags: i32) -> io::Result<Reading> {
+    let sock = Arc::clone(sock);
+    spawn(move || {
+        let mut buf = vec![0xee; len + 64];
+        let result = sock.recv(&mut buf[..len], flags);
+        let n = *result.as_ref().unwrap_or(&0);
+        if buf[n..].iter().any(|b| *b != 0xee) {
+            return Err(io::Error::other("bytes behind those received"));
+        }
+        buf.truncate(n);
+        result.map(|_| buf)
+    })
+}
+
+/// Waits until `count` sink adverts more than `before` were received.
+#[track_caller]
+fn advertised(env: &Env, before: u64, count: u64) -> Outcome {
+    eventually(
+        "sink adverts",
+        || Ok(stat(env, "sink_advert_received")? - before),
+        |n| *n >= count,
+    )
+}
+
+/// As [`receive_in_thread`], and the peer knows of the buffer.
+#[track_caller]
+fn receive_there(env: &Env, sock: &Arc<Sock>, len: usize, flags: i32) -> Result<Reading, Fail> {
+    let before = stat(env, "sink_advert_received")?;
+    let reading = receive_in_thread(sock, len, flags)?;
+    advertised(env, before, 1)?;
+    Ok(reading)
+}
+
+/// Sends a span in one call, from so many bytes behind the start of a page, and
+/// from memory that is overwritten at once.
+fn send_once(sock: &Sock, span: Span, misalign: usize, flags: i32) -> io::Result<usize> {
+    let len = span.len as usize;
+    let mut area = Area::new((misalign + len).div_ceil(PAGE))?;
+    let buf = &mut area.bytes(misalign + len)[misalign..];
+    Pattern::new(span.seed).fill(span.offset, buf);
+    let result = sock.send(buf, flags | MSG_NOSIGNAL);
+    buf.fill(0xdb);
+    result
+}
+
+#[track_caller]
+fn same(got: &[u8], span: Span, what: &str) -> Outcome {
+    expect_eq(got.len() as u64, span.len, what)?;
+    let verdict = Pattern::new(span.seed).check(span.offset, got);
+    expect(verdict.wrong == 0, format!("{what}: {verdict:?}"))
+}
+
+fn one_buffer(env: &Env) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let (written, received) = (
+        stat(env, "sink_written_bytes")?,
+        stat(env, "sink_received_bytes")?,
+    );
+    let span = Span::new(env.seed, 0, 65536);
+    let reading = receive_there(env, &other, 65536, 0)?;
+    expect_eq(send_once(&one, span, 0, 0)?, 65536, "sent")?;
+    same(&joined(reading)??, span, "received")?;
+    expect_eq(stat(env, "sink_written_bytes")? - written, 65536, "written")?;
+    expect_eq(
+        stat(env, "sink_received_bytes")? - received,
+        65536,
+        "written to",
+    )
+}
+
+fn every_size(env: &Env) -> Outcome {
+    let written = stat(env, "sink_written_bytes")?;
+    let (mut total, mut offset) = (0, 0);
+    for len in [
+        20_000, 65_535, 65_536, 65_537, 262_144, 1_044_480, 1_048_575, 1_048_576, 3_000_001,
+    ] {
+        for (from, flags) in [(0, MSG_WAITALL), (1, 0), (4080 - 16, MSG_WAITALL)] {
+            // What is behind the first advert may be sent before the next one comes: then the next
+            // reader would not advertise.
+            let (one, other) = own_pair(env)?;
+            let span = Span::new(env.seed, offset, len);
+            let reading = receive_there(env, &other, len as usize, flags)?;
+            expect_eq(send_once(&one, span, from, 0)? as u64, len, "sent")?;
+            let mut got = joined(reading)??;
+            while flags == 0 && (got.len() as u64) < len {
+                let left = len as usize - got.len();
+                got.append(&mut joined(receive_in_thread(&other, left, flags)?)??);
+            }
+            same(&got, span, &format!("{len} from {from}"))?;
+            (offset, total) = (offset + len, total + len);
+        }
+    }
+    let written = stat(env, "sink_written_bytes")? - written;
+    expect(
+        written > total / 3 && written <= total,
+        format!("{written} of {total} bytes were written"),
+    )
+}
+
+/// Sends a span in a thread, as soon as the peer has advertised.
+fn send_when_awaited(
+    env: &Env,
+    sock: &Arc<Sock>,
+    span: Span,
+) -> Result<std::thread::JoinHandle<Result<usize, Fail>>, Fail> {
+    let before = stat(env, "sink_advert_received")?;
+    let (env, sock) = (env.clone(), Arc::clone(sock));
+    Ok(spawn(move || {
+        advertised(&env, before, 1)?;
+        Ok(send_once(&sock, span, 7, 0)?)
+    })?)
+}
+
+/// Buffers anywhere, in memory of any kind; and nothing beside them is touched.
+fn anywhere_in_memory(env: &Env) -> Outcome {
+    const LEN: usize = 300_003;
+    let (one, other) = own_pair(env)?;
+    for (i, kind) in [Kind::Private, Kind::Shared, Kind::File, Kind::FileCopy]
+        .into_iter()
+        .enumerate()
+    {
+        let mut area = Area::of(kind, LEN / PAGE + 3)?;
+        for start in [0, 1, 4080] {
+            let written = stat(env, "sink_received_bytes")?;
+            let span = Span::new(env.seed + i as u64, start as u64, LEN as u64);
+            let room = area.bytes(LEN + start + 64);
+            room.fill(0xee);
+            let sending = send_when_awaited(env, &one, span)?;
+            let got = other.recv(&mut room[start..start + LEN], MSG_WAITALL)?;
+            expect_eq(joined(sending)??, LEN, "sent")?;
+            expect_eq(got, LEN, "received")?;
+            let text = format!("at {start} of {kind:?}");
+            same(&room[start..start + LEN], span, &text)?;
+            let beside = room[..start].iter().chain(&room[start + LEN..]);
+            expect(beside.copied().all(|b| b == 0xee), format!("beside {text}"))?;
+            let written = stat(env, "sink_received_bytes")? - written;
+            expect_eq(written, LEN as u64, &text)?;
+        }
+    }
+    Ok(())
+}
+
+/// One sends when the other waits, and the other way round: all goes this way.
+fn ping_pong(env: &Env) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let ahead = stat(env, "write_async")?;
+    let written = stat(env, "sink_written_bytes")?;
+    let rounds = env.scaled(60);
+    let (mut total, mut offset) = (0, 0);
+    for round in 0..rounds {
+        let len = [65_536, 100_001, 262_144, 1_048_576][(round % 4) as usize];
+        for (from, to) in [(&one, &other), (&other, &one)] {
+            let span = Span::new(env.seed, offset, len);
+            let reading = receive_there(env, to, len as usize, MSG_WAITALL)?;
+            expect_eq(send_once(from, span, 0, 0)? as u64, len, "sent")?;
+            same(&joined(reading)??, span, &format!("round {round}"))?;
+            (offset, total) = (offset + len, total + len);
+        }
+    }
+    let ahead = stat(env, "write_async")? - ahead;
+    expect(ahead > 0, "each send has waited")?;
+    let written = stat(env, "sink_written_bytes")? - written;
+    // What is behind the whole pages that a region has goes by copy.
+    expect(
+        written <= total && written >= total - rounds * PAGE as u64,
+        format!("{written} of {total} bytes were written"),
+    )
+}
+
+/// Each side sends from the buffer into which it receives, as most programs do:
+/// to wait for the answer is not to write to what is being sent.
+fn one_buffer_for_both_ways(env: &Env) -> Outcome {
+    const ROUNDS: u64 = 40;
+    let (one, other) = own_pair(env)?;
+    let snapshots = Growth::of(env, "snapshot_pages")?;
+    let touched = Growth::of(env, "pages_touched")?;
+    let copied = Growth::of(env, "snapshot_copied")?;
+    let seed = env.seed;
+    let echoing = spawn(move || -> Outcome {
+        let mut area = Area::new(SHARED_PAGES)?;
+        for round in 0..ROUNDS {
+            let buf = area.bytes(SHARED_PAGES * PAGE);
+            let n = other.recv(buf, MSG_WAITALL)?;
+            same(&buf[..n], shared_span(seed, round), "at the echo")?;
+            expect_eq(other.send(buf, MSG_NOSIGNAL)?, n, "sent back")?;
+        }
+        Ok(())
+    })?;
+    let mut area = Area::new(SHARED_PAGES)?;
+    let buf = area.bytes(SHARED_PAGES * PAGE);
+    for round in 0..ROUNDS {
+        let span = shared_span(seed, round);
+        Pattern::new(span.seed).fill(span.offset, buf);
+        expect_eq(one.send(buf, MSG_NOSIGNAL)?, buf.len(), "sent")?;
+        let n = one.recv(buf, MSG_WAITALL)?;
+        same(&buf[..n], span, "back")?;
+    }
+    joined(echoing)??;
+    let pages = grown(&snapshots)?;
+    let all = 2 * ROUNDS * SHARED_PAGES as u64;
+    // Sends have gone on to return at once.
+    expect(
+        pages >= all / 10 * 9,
+        format!("{pages} of {all} pages went ahead"),
+    )?;
+    let (touched, copied) = (grown(&touched)?, grown(&copied)?);
+    expect(
+        touched + copied <= pages / 20,
+        format!("of {pages} pages {touched} were touched and {copied} copied"),
+    )
+}
+
+/// Pages of [`one_buffer_for_both_ways`].
+const SHARED_PAGES: usize = 64;
+
+fn shared_span(seed: u64, round: u64) -> Span {
+    let len = (SHARED_PAGES * PAGE) as u64;
+    Span::new(seed, round * len, len)
+}
+
+/// A connection with the peer.
+fn pair(env: &Env) -> Result<(Arc<Sock>, Remote), Fail> {
+    if env.family == Family::Tcp {
+        return skip("TCP copies what it receives");
+    }
+    let (sock, remote) = env.pair()?;
+    automatic(&sock)?;
+    remote.set_int(SOL_SDP, SDP_ZCOPY_MODE, 0)?;
+    remote.set_int(SOL_SDP, SDP_ZCOPY_THRESH, THRESHOLD)?;
+    Ok((Arc::new(sock), remote))
+}
+
+fn both_ways_at_once(env: &Env) -> Outcome {
+    let sent = stat(env, "sink_advert_sent")?;
+    for max in [20_000, 70_000, 300_000, 1 << 20] {
+        let (sock, remote) = pair(env)?;
+        let exchange = Exchange {
+            send_seed: env.seed,
+            recv_seed: env.seed + 1,
+            bytes: env.scaled(8_000_000),
+            max,
+        };
+        let job = remote.start(Work::Exchange(exchange.mirrored()))?;
+        let got = exchange.run(&sock)?;
+        if let Some(text) = exchange.complaint(&got) {
+            return failed(text);
+        }
+        job.join()?;
+    }
+    let sent = stat(env, "sink_advert_sent")? - sent;
+    expect(sent > 0, "no reader has advertised")
+}
+
+/// A receive that wants all, from sends of other sizes.
+fn waited_for_as_a_whole(env: &Env) -> Outcome {
+    const LEN: usize = 4_000_000;
+    let mut rng = Rng::new(env.seed);
+    for round in 0..env.scaled(8) {
+        let (one, other) = own_pair(env)?;
+        let span = Span::new(env.seed, round * LEN as u64, LEN as u64);
+        let reading = receive_there(env, &other, LEN, MSG_WAITALL)?;
+        let mut done = 0;
+        while done < span.len {
+            let len = (1 + rng.below(600_000) as u64).min(span.len - done);
+            let part = Span::new(span.seed, span.offset + done, len);
+            done += send_once(&one, part, rng.below(4096), 0)? as u64;
+        }
+        same(&joined(reading)??, span, "received")?;
+    }
+    Ok(())
+}
+
+/// What the buffer has no room for goes another way, behind it.
+fn more_than_the_buffer(env: &Env) -> Outcome {
+    for round in 0..8 {
+        let (one, other) = own_pair(env)?;
+        let written = stat(env, "sink_written_bytes")?;
+        let span = Span::new(env.seed, round * 400_000, 400_000);
+        let reading = receive_there(env, &other, 50_000, 0)?;
+        let sender = Arc::clone(&one);
+        let sending = spawn(move || send_once(&sender, span, 0, 0))?;
+        same(
+            &joined(reading)??,
+            Span::new(span.seed, span.offset, 50_000),
+            "first",
+        )?;
+        let rest = joined(receive_in_thread(&other, 350_000, MSG_WAITALL)?)??;
+        same(&rest, span.after(50_000), "the rest")?;
+        expect_eq(joined(sending)??, 400_000, "sent")?;
+        let written = stat(env, "sink_written_bytes")? - written;
+        expect(written >= 50_000, format!("{written} bytes were written"))?;
+    }
+    Ok(())
+}
+
+/// A peer that sends little at a time: readers soon wait without adverts.
+fn small_messages(env: &Env) -> Outcome {
+    const ROUNDS: u64 = 200;
+    let (one, other) = own_pair(env)?;
+    let sent = stat(env, "sink_advert_sent")?;
+    for round in 0..ROUNDS {
+        let span = Span::new(env.seed, round * 100, 100);
+        let reading = receive_in_thread(&other, 100_000, 0)?;
+        expect_eq(send_once(&one, span, 0, 0)?, 100, "sent")?;
+        same(&joined(reading)??, span, "received")?;
+    }
+    let sent = stat(env, "sink_advert_sent")? - sent;
+    expect(sent < 20, format!("{sent} adverts for nothing"))?;
+    // One of use is enough.
+    let written = Growth::of(env, "sink_written_bytes")?;
+    for round in 0..70 {
+        let span = Span::new(env.seed, (ROUNDS + round * 1000) * 100, 100_000);
+        let reading = receive_in_thread(&other, 100_000, MSG_WAITALL)?;
+        pause();
+        expect_eq(send_once(&one, span, 0, 0)?, 100_000, "sent")?;
+        same(&joined(reading)??, span, "received")?;
+        if grown(&written)? > 0 {
+            return Ok(());
+        }
+    }
+    failed("readers have given up for good")
+}
+
+/// Small sends that go by copy cross the adverts of the reader.
+fn copies_cross(env: &Env) -> Outcome {
+    let adverts = Growth::of(env, "sink_advert_sent")?;
+    // On each connection readers advertise until they learn that it is for nothing.
+    for i in 0..8 {
+        copies_cross_once(env, env.seed + i)?;
+    }
+    expect(grown(&adverts)? > 0, "no reader has advertised")
+}
+
+fn copies_cross_once(env: &Env, seed: u64) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let total = env.scaled(1_500_000);
+    let sender = Arc::clone(&one);
+    let sending = spawn(move || -> io::Result<u64> {
+        let mut rng = Rng::new(seed ^ 0xc0c0);
+        let mut done = 0;
+        while done < total {
+            let len = [1, 700, 16_384, 50_000, 200_000][rng.below(5)];
+            let span = Span::new(seed, done, len.min(total - done));
+            done += send_once(&sender, span, rng.below(64), 0)? as u64;
+            if rng.below(3) == 0 {
+                std::thread::sleep(Duration::from_micros(rng.below(600) as u64));
+            }
+        }
+        Ok(done)
+    })?;
+    let mut rng = Rng::new(seed ^ 0xc1c1);
+    let mut buf = vec![0; 400_000];
+    let mut done = 0;
+    while done < total {
+        let len = (1 + rng.below(buf.len())).min((total - done) as usize);
+        let flags = [0, 0, MSG_WAITALL][rng.below(3)];
+        buf.fill(0xee);
+        let n = other.recv(&mut buf[..len], flags)?;
+        same(&buf[..n], Span::new(seed, done, n as u64), "received")?;
+        expect(buf[n..].iter().all(|b| *b == 0xee), "bytes behind")?;
+        done += n as u64;
+    }
+    expect_eq(joined(sending)??, total, "sent")
+}
+
+/// Both sides want this way and no other: senders wait for readers, though not
+/// for long.
+fn forced(env: &Env) -> Outcome {
+    const PIECE: usize = 1 << 20;
+    let (one, other) = own_pair(env)?;
+    for sock in [&one, &other] {
+        sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, FORCED)?;
+        expect_eq(sock.get_int(SOL_SDP, SDP_ZCOPY_MODE)?, FORCED, "the mode")?;
+    }
+    let written = Growth::of(env, "sink_written_bytes")?;
+    let pieces = env.scaled(16);
+    let span = |piece: u64| Span::new(env.seed, piece * PIECE as u64, PIECE as u64);
+    let (sender, spans) = (Arc::clone(&one), (0..pieces).map(span).collect::<Vec<_>>());
+    let sending = spawn(move || {
+        let send = |span: Span| send_once(&sender, span, 0, 0);
+        spans.into_iter().map(send).sum::<io::Result<usize>>()
+    })?;
+    for piece in 0..pieces {
+        let got = joined(receive_in_thread(&other, PIECE, MSG_WAITALL)?)??;
+        same(&got, span(piece), &format!("piece {piece}"))?;
+    }
+    let total = pieces * PIECE as u64;
+    expect_eq(joined(sending)?? as u64, total, "sent")?;
+    let got = grown(&written)?;
+    expect(
+        got >= total / 4 * 3 && got <= total,
+        format!("{got} of {total} bytes were written"),
+    )?;
+    to_small_reads(env, &one, &other)
+}
+
+/// A reader that never advertises gets all that a sender wants to write to it.
+fn to_small_reads(env: &Env, one: &Arc<Sock>, other: &Sock) -> Outcome {
+    const SENDS: u64 = 10;
+    const LEN: u64 = 30_000;
+    let written = Growth::of(env, "sink_written_bytes")?;
+    let (seed, sender) = (env.seed, Arc::clone(one));
+    let start = Instant::now();
+    let sending = spawn(move || {
+        let send = |i| send_once(&sender, Span::new(seed, i * LEN, LEN), 0, 0);
+        (0..SENDS).map(send).sum::<io::Result<usize>>()
+    })?;
+    let all = Span::new(seed, 0, SENDS * LEN);
+    let mut got = Vec::new();
+    while (got.len() as u64) < all.len {
+        let mut buf = [0; 1000];
+        let n = other.recv(&mut buf, 0)?;
+        expect(n > 0, "the end")?;
+        got.extend_from_slice(&buf[..n]);
+    }
+    same(&got, all, "in small pieces")?;
+    expect_eq(joined(sending)?? as u64, all.len, "sent")?;
+    let took = start.elapsed();
+    expect(took < Duration::from_secs(10), format!("{took:?}"))?;
+    expect_eq(grown(&written)?, 0, "bytes written")
+}
+
+/// Receives that end by a time-out have their buffers back; and the more of them
+/// there are, the fewer advertise.
+fn nobody_sends_in_time(env: &Env) -> Outcome {
+    const WAITS: u64 = 8;
+    /// The first wait, the one after a pause of one, and that after one of three.
+    const ADVERTISED: [u64; 3] = [0, 2, 6];
+    let (one, other) = own_pair(env)?;
+    other.set_timeout(SO_RCVTIMEO, 150)?;
+    let mut buf = vec![0xee; 100_000];
+    for wait in 0..WAITS {
+        let cancels = Growth::of(env, "sent_SinkAvailCancel")?;
+        let start = Instant::now();
+        expect_errno(other.recv(&mut buf, 0), EAGAIN, "nothing came")?;
+        let waited = start.elapsed();
+        expect(waited >= Duration::from_millis(140), format!("{waited:?}"))?;
+        expect(buf.iter().all(|b| *b == 0xee), "bytes of nowhere")?;
+        let want = u64::from(ADVERTISED.contains(&wait));
+        expect_eq(grown(&cancels)?, want, format!("cancels of wait {wait}"))?;
+    }
+    other.set_timeout(SO_RCVTIMEO, 20_000)?;
+    for round in 0..4 {
+        let span = Span::new(env.seed, round * 50_000, 50_000);
+        let sender = Arc::clone(&one);
+        let sending = spawn(move || {
+            pause();
+            send_once(&sender, span, 0, 0)
+        })?;
+        let n = other.recv(&mut buf[..50_000], MSG_WAITALL)?;
+        same(&buf[..n], span, "in time")?;
+        expect_eq(joined(sending)??, 50_000, "sent")?;
+    }
+    expect(buf[50_000..].iter().all(|b| *b == 0xee), "bytes behind")
+}
+
+/// A buffer is not advertised for ever, but the wait goes on.
+fn waits_for_long(env: &Env) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let cancels = Growth::of(env, "sent_SinkAvailCancel")?;
+    let adverts = Growth::of(env, "sink_advert_sent")?;
+    let span = Span::new(env.seed, 0, 100_000);
+    let start = Instant::now();
+    let reading = receive_there(env, &other, 100_000, MSG_WAITALL)?;
+    eventually("the end of the advert", || grown(&cancels), |n| *n == 1)?;
+    let lasted = start.elapsed();
+    expect(lasted >= Duration::from_secs(4), format!("{lasted:?}"))?;
+    pause();
+    expect(!reading.is_finished(), "the receive has ended")?;
+    expect_eq(grown(&adverts)?, 1, "adverts of one receive")?;
+    expect_eq(send_once(&one, span, 0, 0)?, 100_000, "sent")?;
+    same(&joined(reading)??, span, "received")
+}
+
+extern "C" fn ignore(_: libc::c_int) {}
+
+/// A signal ends the wait, or the call goes on by itself; nothing is lost.
+fn interrupted(env: &Env) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let cancels = Growth::of(env, "sent_SinkAvailCancel")?;
+    // Memory that is not there is not advertised.
+    let mut buf = vec![0xee; 100_000];
+    for round in 0..4 {
+        sys::install_handler(SIGALRM, ignore, false)?;
+        sys::alarm_every(100)?;
+        let result = other.recv(&mut buf, 0);
+        sys::alarm_every(0)?;
+        expect_errno(result, EINTR, "the receive")?;
+        sys::install_handler(SIGALRM, ignore, true)?;
+        sys::alarm_every(20)?;
+        let span = Span::new(env.seed, round * 80_000, 80_000);
+        let sender = Arc::clone(&one);
+        let sending = spawn(move || {
+            sys::block_signal(SIGALRM)?;
+            pause();
+            send_once(&sender, span, 0, 0)
+        })?;
+        let n = other.recv(&mut buf, 0);
+        sys::alarm_every(0)?;
+        expect_eq(joined(sending)??, 80_000, "sent")?;
+        let mut n = n?;
+        while n < 80_000 {
+            n += other.recv(&mut buf[n..80_000], 0)?;
+        }
+        same(&buf[..n], span, "received")?;
+    }
+    expect(grown(&cancels)? > 0, "no advert was in the way")
+}
+
+fn polled_and_peeked(env: &Env) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let span = Span::new(env.seed, 0, 100_000);
+    let reading = receive_there(env, &other, 100_000, MSG_WAITALL)?;
+    expect_eq(other.poll(POLLIN, QUIET_MS)?, 0, "poll while a call waits")?;
+    expect_eq(send_once(&one, span, 0, 0)?, 100_000, "sent")?;
+    same(&joined(reading)??, span, "received")?;
+    expect_eq(other.poll(POLLIN, 0)?, 0, "poll when all was received")?;
+    // Who looks only does not advertise.
+    let sent = stat(env, "sink_advert_sent")?;
+    let peeking = receive_in_thread(&other, 100_000, MSG_PEEK)?;
+    pause();
+    expect_eq(stat(env, "sink_advert_sent")?, sent, "adverts of a peek")?;
+    let span = span.after(0);
+    expect_eq(send_once(&one, span, 0, 0)?, 100_000, "sent")?;
+    let seen = joined(peeking)??;
+    same(&seen, Span::new(span.seed, 0, seen.len() as u64), "seen")?;
+    let got = joined(receive_in_thread(&other, 100_000, MSG_WAITALL)?)??;
+    same(&got, span, "received")
+}
+
+/// Who must not wait does not write to the reader's memory.
+fn nonblocking_senders(env: &Env) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let written = stat(env, "sink_written_bytes")?;
+    let span = Span::new(env.seed, 0, 60_000);
+    let reading = receive_there(env, &other, 60_000, 0)?;
+    let sent = send_once(&one, span, 0, MSG_DONTWAIT)?;
+    let mut got = joined(reading)??;
+    while got.len() < sent {
+        got.append(&mut joined(receive_in_thread(
+            &other,
+            sent - got.len(),
+            0,
+        )?)??);
+    }
+    same(&got, Span::new(span.seed, 0, sent as u64), "received")?;
+    expect_eq(stat(env, "sink_written_bytes")?, written, "bytes written")
+}
+
+/// Two calls that wait on one socket: each gets bytes that belong together.
+fn two_readers(env: &Env) -> Outcome {
+    for round in 0..10 {
+        let (one, other) = own_pair(env)?;
+        let spans = [0, 1].map(|i| Span::new(env.seed, (round * 2 + i) * 70_000, 70_000));
+        let readers = [
+            receive_there(env, &other, 70_000, MSG_WAITALL)?,
+            receive_in_thread(&other, 70_000, MSG_WAITALL)?,
+        ];
+        expect_errno(other.recv(&mut [0], MSG_DONTWAIT), EAGAIN, "a third")?;
+        for span in spans {
+            expect_eq(send_once(&one, span, 0, 0)?, 70_000, "sent")?;
+        }
+        let mut got = Vec::new();
+        for reader in readers {
+            got.push(joined(reader)??);
+        }
+        let fits = |i: usize, j: usize| same(&got[i], spans[j], "").is_ok();
+        expect(
+            (fits(0, 0) && fits(1, 1)) || (fits(0, 1) && fits(1, 0)),
+            "wrong bytes",
+        )?;
+    }
+    Ok(())
+}
+
+/// Who reads beside a reader that advertises its buffer need not wait for it.
+/// A buffer that is not there is not advertised, nor faulted in before there is
+/// something for it.
+fn beside_another_reader(env: &Env) -> Outcome {
+    const LEN: usize = 100_000;
+    let (one, other) = own_pair(env)?;
+    let reading = receive_there(env, &other, LEN, MSG_WAITALL)?;
+    other.set_timeout(SO_RCVTIMEO, 150)?;
+    ends_soon(&other, MSG_DONTWAIT)?;
+    ends_soon(&other, 0)?;
+    other.set_timeout(SO_RCVTIMEO, 0)?;
+    let span = Span::new(env.seed, 0, LEN as u64);
+    expect_eq(send_once(&one, span, 0, 0)?, LEN, "sent")?;
+    same(&joined(reading)??, span, "received")?;
+
+    let sent = Growth::of(env, "sink_advert_sent")?;
+    let pages = Arc::new(MissingPages::new(LEN.div_ceil(PAGE), 0)?);
+    let reading = {
+        let (sock, pages) = (Arc::clone(&other), Arc::clone(&pages));
+        // SAFETY: the area is used by nobody else until the thread is joined.
+        spawn(move || unsafe { sock.recv_raw(pages.at(0), LEN, MSG_WAITALL) })?
+    };
+    pause();
+    other.set_timeout(SO_RCVTIMEO, 150)?;
+    ends_soon(&other, MSG_DONTWAIT)?;
+    ends_soon(&other, 0)?;
+    expect_eq(grown(&sent)?, 0, "adverts of what is not there")?;
+    let span = Span::new(env.seed, LEN as u64, LEN as u64);
+    let sender = Arc::clone(&one);
+    let sending = spawn(move || send_once(&sender, span, 0, 0))?;
+    pages.await_touch()?;
+    bring_all(&pages, LEN, &[0xee; LEN.next_multiple_of(PAGE)])?;
+    expect_eq(joined(sending)??, LEN, "sent")?;
+    expect_eq(joined(reading)??, LEN, "received")?;
+    let mut pages = Arc::into_inner(pages).ok_or_else(|| Fail::Failed("still used".into()))?;
+    same(pages.bytes(LEN), span, "received")
+}
+
+/// A receive beside another one ends within a second, with nothing.
+#[track_caller]
+fn ends_soon(sock: &Arc<Sock>, flags: i32) -> Outcome {
+    let sock = Arc::clone(sock);
+    let start = Instant::now();
+    let second = spawn(move || sock.recv(&mut [0; 100], flags))?;
+    while !second.is_finished() && start.elapsed() < Duration::from_secs(1) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    expect(second.is_finished(), "it waits for the other one")?;
+    expect_errno(joined(second)?, EAGAIN, "the second receive")
+}
+
+/// Brings the pages of the first `len` bytes, with this content.
+fn bring_all(pages: &MissingPages, len: usize, content: &[u8]) -> io::Result<()> {
+    for (number, start) in (0..len).step_by(PAGE).enumerate() {
+        let mut page = [0; PAGE];
+        let bytes = &content[start..content.len().min(start + PAGE)];
+        page[..bytes.len()].copy_from_slice(bytes);
+        pages.bring(number, &page)?;
+    }
+    Ok(())
+}
+
+/// While a sender pins its pages, which takes as long as it likes, the reader
+/// goes: the bytes are sent in another way, all of them and once.
+fn advert_gone_while_pinning(env: &Env) -> Outcome {
+    const LEN: usize = 100_000;
+    let (one, other) = own_pair(env)?;
+    let mut offset = 0;
+    // By a Write that is waited for, and one that is not.
+    for start in [7, 7, 0] {
+        write_once(env, &one, &other, &mut offset)?;
+        let span = Span::new(env.seed, offset, LEN as u64);
+        other.set_timeout(SO_RCVTIMEO, 300)?;
+        let reading = receive_there(env, &other, LEN, MSG_WAITALL)?;
+        let pages = Arc::new(MissingPages::new((start + LEN).div_ceil(PAGE), 0)?);
+        let sending = {
+            let (sock, pages) = (Arc::clone(&one), Arc::clone(&pages));
+            spawn(move || sock.send_raw(pages.at(start), LEN, MSG_NOSIGNAL))?
+        };
+        pages.await_touch()?;
+        expect_errno(joined(reading)?, EAGAIN, "the receive")?;
+        let content = [vec![0; start], span.to_vec()].concat();
+        bring_all(&pages, content.len(), &content)?;
+        other.set_timeout(SO_RCVTIMEO, 20_000)?;
+        let got = joined(receive_in_thread(&other, LEN, MSG_WAITALL)?)??;
+        same(&got, span, &format!("from {start}"))?;
+        expect_eq(joined(sending)??, LEN, "sent")?;
+        offset += LEN as u64;
+    }
+    expect_errno(other.recv(&mut [0], MSG_DONTWAIT), EAGAIN, "one more byte")
+}
+
+/// A send that waits until all of it is written to the memory of a reader.
+fn write_once(env: &Env, one: &Sock, other: &Arc<Sock>, offset: &mut u64) -> Outcome {
+    const LEN: u64 = 15 * PAGE as u64;
+    let mut written = false;
+    // Until the reader advertises again. Whole pages come at once, so that each receive waits once.
+    for _ in 0..20 {
+        let before = Growth::of(env, "sink_written_bytes")?;
+        let span = Span::new(env.seed, *offset, LEN);
+        let reading = receive_in_thread(other, LEN as usize, MSG_WAITALL)?;
+        pause();
+        expect_eq(send_once(one, span, 0, 0)? as u64, LEN, "sent")?;
+        same(&joined(reading)??, span, "received")?;
+        *offset += LEN;
+        written = grown(&before)? > 0;
+        if written {
+            break;
+        }
+    }
+    expect(written, "the reader has given up for good")?;
+    let written = Growth::of(env, "sink_written_bytes")?;
+    let span = Span::new(env.seed, *offset, LEN);
+    let reading = receive_there(env, other, LEN as usize, MSG_WAITALL)?;
+    expect_eq(send_once(one, span, 7, 0)? as u64, LEN, "sent")?;
+    same(&joined(reading)??, span, "received")?;
+    *offset += LEN;
+    expect_eq(grown(&written)?, LEN, "bytes written")
+}
+
+/// Buffers that are not there, or not all of it.
+fn into_bad_memory(env: &Env) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let span = Span::new(env.seed, 0, 300_000);
+    let mut area = Area::new(100)?;
+    area.forbid_from(20)?;
+    let sender = Arc::clone(&one);
+    let sending = spawn(move || {
+        pause();
+        send_once(&sender, span, 0, 0)
+    })?;
+    // SAFETY: nobody uses the pages, which the kernel must not write to.
+    let result = unsafe { other.recv_raw(area.at(20 * PAGE), 70 * PAGE, 0) };
+    expect_errno(result, EFAULT, "into nowhere")?;
+    let got = joined(receive_in_thread(&other, 300_000, MSG_WAITALL)?)??;
+    same(&got, span, "received")?;
+    expect_eq(joined(sending)??, 300_000, "sent")?;
+    let span = Span::new(env.seed, 300_000, 300_000);
+    let sender = Arc::clone(&one);
+    let sending = spawn(move || {
+        pause();
+        send_once(&sender, span, 0, 0)
+    })?;
+    // SAFETY: the first pages are ours, and the others as above.
+    let n = unsafe { other.recv_raw(area.at(0), 90 * PAGE, 0) }?;
+    expect(n > 0 && n <= 20 * PAGE, format!("{n} bytes in 20 pages"))?;
+    same(
+        area.bytes(n),
+        Span::new(span.seed, span.offset, n as u64),
+        "a part",
+    )?;
+    let left = 300_000 - n;
+    let got = joined(receive_in_thread(&other, left, MSG_WAITALL)?)??;
+    same(&got, span.after(n as u64), "the rest")?;
+    expect_eq(joined(sending)??, 300_000, "sent")
+}
+
+/// A user who may lock no memory receives by copy.
+fn without_leave_to_lock(env: &Env) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let (refused, sent) = (
+        stat(env, "memlock_refused")?,
+        stat(env, "sink_advert_sent")?,
+    );
+    sys::limit_locked_memory(0)?;
+    sys::become_nobody()?;
+    let span = Span::new(env.seed, 0, 200_000);
+    let reading = receive_in_thread(&other, 200_000, MSG_WAITALL)?;
+    eventually(
+        "refusals",
+        || Ok(stat(env, "memlock_refused")? - refused),
+        |n| *n > 0,
+    )?;
+    expect_eq(send_once(&one, span, 0, 0)?, 200_000, "sent")?;
+    same(&joined(reading)??, span, "received")?;
+    expect_eq(stat(env, "sink_advert_sent")?, sent, "adverts")
+}
+
+/// A child of a program that waits has its own copy of the buffer.
+fn fork_while_waiting(env: &Env) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let span = Span::new(env.seed, 0, 200_000);
+    let mut buf = vec![0xee_u8; 200_000];
+    let start = buf.as_mut_ptr() as usize;
+    let before = stat(env, "sink_advert_received")?;
+    let reader = Arc::clone(&other);
+    // SAFETY: the buffer outlives the thread, which is joined below, and nobody
+    // else looks at it until then.
+    let reading = spawn(move || unsafe { reader.recv_raw(start, 200_000, MSG_WAITALL) })?;
+    advertised(env, before, 1)?;
+    let pid = match sys::fork()? {
+        Fork::Child => {
+            let at = start as *mut u8;
+            let mut same = true;
+            for i in (0..200_000).step_by(512) {
+                // SAFETY: the byte is in the buffer, which is the child's own
+                // and which nothing else in the child uses.
+                unsafe {
+                    same &= at.add(i).read_volatile() == 0xee;
+                    at.add(i).write_volatile(0xdb);
+                }
+            }
+            sys::exit_now(i32::from(!same))
+        }
+        Fork::Parent(pid) => pid,
+    };
+    let ended = sys::wait_child(pid, true)?;
+    expect_eq(send_once(&one, span, 0, 0)?, 200_000, "sent")?;
+    expect_eq(joined(reading)??, 200_000, "received")?;
+    same(&buf, span, "received")?;
+    expect_eq(ended, Ended::Exit(0), "the child")
+}
+
+fn peer_shuts_down(env: &Env) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let reading = receive_there(env, &other, 100_000, MSG_WAITALL)?;
+    one.shutdown(libc::SHUT_WR)?;
+    expect_eq(joined(reading)??.len(), 0, "received")?;
+    expect_eof(&other)?;
+    // The other half is as before.
+    let span = Span::new(env.seed, 0, 200_000);
+    let reading = receive_there(env, &one, 200_000, MSG_WAITALL)?;
+    expect_eq(send_once(&other, span, 0, 0)?, 200_000, "sent")?;
+    same(&joined(reading)??, span, "received")?;
+    other.shutdown(libc::SHUT_WR)?;
+    expect_eof(&one)
+}
+
+/// Another thread ends one half of the socket on which a receive waits.
+fn shut_down_here(env: &Env) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let span = Span::new(env.seed, 0, 100_000);
+    let reading = receive_there(env, &other, 100_000, MSG_WAITALL)?;
+    other.shutdown(libc::SHUT_WR)?;
+    expect_eof(&one)?;
+    expect_eq(send_once(&one, span, 0, 0)?, 100_000, "sent")?;
+    same(&joined(reading)??, span, "received")?;
+    let reading = receive_there(env, &other, 100_000, 0)?;
+    other.shutdown(libc::SHUT_RD)?;
+    expect_eq(joined(reading)??.len(), 0, "received")
+}
+
+fn peer_closes(env: &Env) -> Outcome {
+    let (sock, remote) = pair(env)?;
+    let sent = stat(env, "sink_advert_sent")?;
+    let reading = receive_in_thread(&sock, 100_000, MSG_WAITALL)?;
+    eventually(
+        "an advert",
+        || Ok(stat(env, "sink_advert_sent")? - sent),
+        |n| *n > 0,
+    )?;
+    remote.close()?;
+    expect_eq(joined(reading)??.len(), 0, "received")?;
+    expect_eof(&sock)
+}
+
+fn peer_dies(env: &Env) -> Outcome {
+    let (sock, remote) = pair(env)?;
+    let sent = stat(env, "sink_advert_sent")?;
+    let reading = receive_in_thread(&sock, 100_000, 0)?;
+    eventually(
+        "an advert",
+        || Ok(stat(env, "sink_advert_sent")? - sent),
+        |n| *n > 0,
+    )?;
+    remote.session().die()?;
+    match joined(reading)? {
+        Ok(got) => expect_eq(got.len(), 0, "received"),
+        Err(e) => expect_errno::<()>(Err(e), ECONNRESET, "the receive"),
+    }
+}
+
+/// A connection whose one end is in a child that does `work` with it.
+fn with_child(
+    env: &Env,
+    work: impl FnOnce(&Sock) -> io::Result<()>,
+) -> Result<(Arc<Sock>, i32), Fail> {
+    let (one, other) = own_pair(env)?;
+    match sys::fork()? {
+        Fork::Child => {
+            drop(one);
+            let result = sys::die_with_parent().and_then(|()| work(&other));
+            sys::exit_now(i32::from(result.is_err()))
+        }
+        Fork::Parent(pid) => Ok((one, pid)),
+    }
+}
+
+/// Who waits with an advert out is killed: the peer hears of it.
+fn reader_is_killed(env: &Env) -> Outcome {
+    for _ in 0..3 {
+        let before = stat(env, "sink_advert_received")?;
+        let (one, pid) = with_child(env, |sock| {
+            let mut buf = vec![0xee; 100_000];
+            sock.recv(&mut buf, MSG_WAITALL).map(drop)
+        })?;
+        advertised(env, before, 1)?;
+        sys::kill(pid, libc::SIGKILL)?;
+        expect_eq(
+            sys::wait_child(pid, true)?,
+            Ended::Signal(libc::SIGKILL),
+            "the reader",
+        )?;
+        let result = eventually(
+            "the end",
+            || match send_once(&one, Span::new(1, 0, 100_000), 0, 0) {
+                Ok(_) => Ok(0),
+                Err(e) => Ok(e.raw_os_error().unwrap_or(-1)),
+            },
+            |errno| [ECONNRESET, EPIPE].contains(errno),
+        );
+        result?;
+    }
+    Ok(())
+}
+
+/// Who writes to a reader's memory is killed at any time: the reader has a
+/// part of what was sent.
+fn sender_is_killed(env: &Env) -> Outcome {
+    let seed = env.seed;
+    for round in 0..env.scaled(6) {
+        let (one, pid) = with_child(env, |sock| {
+            let mut offset = 0;
+            loop {
+                let n = send_once(sock, Span::new(seed, offset, 250_000), 0, 0)?;
+                offset += n as u64;
+            }
+        })?;
+        let mut buf = vec![0; 250_000];
+        let mut done = 0;
+        let start = Instant::now();
+        let mut killed = false;
+        loop {
+            match one.recv(&mut buf, 0) {
+                Ok(0) => break,
+                Ok(n) => {
+                    same(&buf[..n], Span::new(seed, done, n as u64), "received")?;
+                    done += n as u64;
+                }
+                Err(e) => {
+                    expect_errno::<()>(Err(e), ECONNRESET, "the receive")?;
+                    break;
+                }
+            }
+            if !killed && start.elapsed() > Duration::from_millis(40 + 7 * round) {
+                sys::kill(pid, libc::SIGKILL)?;
+                killed = true;
+            }
+        }
+        sys::wait_child(pid, true)?;
+        expect(done > 0, "nothing was received")?;
+    }
+    Ok(())
+}
+
+/// Sends and receives of all kinds and sizes, both ways, on both sides.
+fn many_of_all_kinds(env: &Env) -> Outcome {
+    let (one, other) = own_pair(env)?;
+    let total = env.scaled(6_000_000);
+    let seed = env.seed;
+    let mut threads = Vec::new();
+    for (i, (sock, peer)) in [(&one, &other), (&other, &one)].into_iter().enumerate() {
+        let (sender, receiver) = (Arc::clone(sock), Arc::clone(peer));
+        let span = Span::new(seed + i as u64, 0, total);
+        threads.push(spawn(move || send_at_random(&sender, span))?);
+        threads.push(spawn(move || receive_at_random(&receiver, span))?);
+    }
+    for thread in threads {
+        joined(thread)??;
+    }
+    Ok(())
+}
+
+fn send_at_random(sock: &Sock, span: Span) -> Outcome {
+    let mut rng = Rng::new(span.seed ^ 0x5e17);
+    let mut done = 0;
+    while done < span.len {
+        let mode = [0, 0, 0, 1, 2, 3][rng.below(6)];
+        sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, mode)?;
+        let len = (rng.length(400_000) as u64).min(span.len - done);
+        let part = Span::new(span.seed, span.offset + done, len);
+        let flags = [0, 0, 0, MSG_DONTWAIT][rng.below(4)];
+        match send_once(sock, part, rng.below(4096), flags) {
+            Ok(n) => done += n as u64,
+            Err(e) => {
+                expect_errno::<()>(Err(e), EAGAIN, "a send")?;
+                std::thread::yield_now();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn receive_at_random(sock: &Sock, span: Span) -> Outcome {
+    let mut rng = Rng::new(span.seed ^ 0x4ec5);
+    let mut room = vec![0; 500_000 + 4096];
+    let mut done = 0;
+    while done < span.len {
+        let len = (rng.length(500_000) as u64).min(span.len - done) as usize;
+        let start = rng.below(4096);
+        let flags = [0, 0, MSG_WAITALL, MSG_DONTWAIT][rng.below(4)];
+        room.fill(0xee);
+        let n = match sock.recv(&mut room[start..start + len], flags) {
+            Ok(n) => n,
+            Err(e) => {
+                expect_errno::<()>(Err(e), EAGAIN, "a receive")?;
+                std::thread::yield_now();
+                continue;
+            }
+        };
+        expect(n > 0, "the end")?;
+        let part = Span::new(span.seed, span.offset + done, n as u64);
+        same(&room[start..start + n], part, "received")?;
+        let beside = room[..start].iter().chain(&room[start + n..]);
+        expect(beside.copied().all(|b| b == 0xee), "bytes beside")?;
+        done += n as u64;
+    }
+    Ok(())
+}
+
+/// After all that: no page is pinned, and nothing is advertised.
+fn everything_is_given_back(env: &Env) -> Outcome {
+    if env.family == Family::Tcp {
+        return skip("TCP copies what it receives");
+    }
+    for (taken, given) in [
+        ("pinned_bytes", "unpinned_bytes"),
+        ("sink_advert_sent", "sink_advert_ended"),
+        ("snapshot_pages", "snapshot_freed"),
+    ] {
+        eventually(
+            taken,
+            || Ok(stat(env, taken)?.saturating_sub(stat(env, given)?)),
+            |left| *left == 0,
+        )?;
+    }
+    expect_eq(stat(env, "illegal_transition")?, 0, "illegal transitions")?;
+    expect_eq(stat(env, "aborted_violation")?, 0, "violations")
+}
