@@ -138,6 +138,7 @@ impl Locked<'_> {
             Pull::Later { us } if starts_timer => {
                 if let Some(zcopy) = &mut stream.zcopy {
                     zcopy.pull_later = true;
+                    zcopy.reader_came = false;
                 }
                 self.start_pull((us / 1000) as u32);
                 None
@@ -154,13 +155,16 @@ impl Locked<'_> {
         }
     }
 
-    /// No reader came in time.
+    /// The time is over. A reader who has come since then is not late for what came behind: he is
+    /// waited for once more.
     pub(super) fn pull_overdue(&mut self) {
         let Some(zcopy) = &mut self.stream().zcopy else {
             return;
         };
         zcopy.pull_later = false;
-        if self.stream().reader_bytes.is_none() {
+        if zcopy.reader_came {
+            self.pull();
+        } else if self.stream().reader_bytes.is_none() {
             self.pull_for_reader();
         }
     }

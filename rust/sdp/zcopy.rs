@@ -74,6 +74,8 @@ pub(crate) struct ZeroCopy {
     pub(crate) pull_now: bool,
     /// The timer that ends the wait is running.
     pub(crate) pull_later: bool,
+    /// A reader with a large buffer has been there since the timer was started.
+    pub(crate) reader_came: bool,
     /// Bytes that the running receive has read into the program's memory.
     pub(crate) direct_bytes: usize,
 }
@@ -105,6 +107,7 @@ impl Locked<'_> {
                 read_bytes: 0,
                 pull_now: false,
                 pull_later: false,
+                reader_came: false,
                 direct_bytes: 0,
             };
             stream.zcopy = KBox::new(zcopy, flags).ok();
