@@ -32,6 +32,7 @@ use crate::proto::state::{
     Event,
     State, //
 };
+use crate::rdma::link::Tag;
 use crate::rdma::mr::Use;
 use crate::rdma::post::READS;
 
@@ -269,12 +270,20 @@ impl Locked<'_> {
         link.is_some_and(|link| link.has_regions(Use::OwnReads))
     }
 
+    /// Whether Reads into a program's memory are in flight.
+    pub(super) fn has_direct_reads(&mut self) -> bool {
+        let is_direct = |tag| matches!(tag, Tag::DirectRead(_) | Tag::EarlyRead(_));
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| link.has_in_flight(is_direct))
+    }
+
     /// The oldest Read has finished: a reader has them, and perhaps waits for them.
     pub(super) fn direct_read_finished(&mut self, awaited: bool) {
         let mut len = 0;
         if let Some(zcopy) = &mut self.stream().zcopy {
             len = zcopy.reader.on_read_done().unwrap_or(0);
             zcopy.hold.finish_read();
+            zcopy.reader_came = true;
             if awaited {
                 zcopy.direct_bytes += len as usize;
             }

@@ -155,14 +155,15 @@ impl Locked<'_> {
         }
     }
 
-    /// The time is over. A reader who has come since then is not late for what came behind: he is
-    /// waited for once more.
+    /// The time is over. A reader who has come since then, or whose bytes are still on their way, is not
+    /// late for what is behind: he is waited for once more.
     pub(super) fn pull_overdue(&mut self) {
+        let reads = self.has_direct_reads();
         let Some(zcopy) = &mut self.stream().zcopy else {
             return;
         };
         zcopy.pull_later = false;
-        if zcopy.reader_came {
+        if zcopy.reader_came || reads {
             self.pull();
         } else if self.stream().reader_bytes.is_none() {
             self.pull_for_reader();

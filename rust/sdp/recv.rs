@@ -253,8 +253,9 @@ impl Locked<'_> {
         let timeless = recv.timeo == 0 && recv.copied == 0;
         let stream = self.stream();
         stream.polled = timeless || (stream.polled && recv.direct == 0);
-        if let Some(zcopy) = &mut stream.zcopy {
-            zcopy.reader_came |= recv.takes_adverts;
+        if let Some(zcopy) = stream.zcopy.as_mut().filter(|_| recv.takes_adverts) {
+            zcopy.reader_came = true;
+            zcopy.pull_now = false;
         }
         if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {
             let copied = recv.copied - recv.direct;

@@ -74,7 +74,7 @@ pub(crate) struct ZeroCopy {
     pub(crate) pull_now: bool,
     /// The timer that ends the wait is running.
     pub(crate) pull_later: bool,
-    /// A reader with a large buffer has been there since the timer was started.
+    /// Since the timer was started a reader with a large buffer has come, or got his bytes.
     pub(crate) reader_came: bool,
     /// Bytes that the running receive has read into the program's memory.
     pub(crate) direct_bytes: usize,
