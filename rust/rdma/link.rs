@@ -28,6 +28,7 @@ use super::mr::{
 };
 use super::post::{
     Registration,
+    ENTRIES,
     PARTS, //
 };
 use super::receive::{
@@ -50,8 +51,7 @@ pub(crate) const SEND_DEPTH: u32 = 14;
 pub(crate) const RECV_DEPTH: u32 = 15;
 /// Completions: all that may be in the queues, with two to spare.
 const CQ_DEPTH: u32 = SEND_DEPTH + RECV_DEPTH + 2;
-/// Fragments of payload in one message. With the header three entries, which is what soft-RoCE has
-/// in 256 bytes.
+/// Fragments of payload in one message.
 pub(crate) const MAX_FRAGS: usize = 2;
 
 /// Places for what is in the queues. A power of two, so that the numbers, which are taken modulo
@@ -255,8 +255,7 @@ impl Link {
         }
         let max_frags = MAX_FRAGS.min(send_sge as usize - 1);
         let max_parts = MAX_PARTS.min(recv_sge as usize - 1);
-        // More would make every place of the send queue larger, of soft-RoCE's twice as large.
-        let send_entries = max_frags + 1;
+        let send_entries = ENTRIES.min(send_sge as usize);
         let part_ranges = send_entries.min(read_sge.max(1) as usize);
         // One protection domain each: keys are bound to it, and are easily guessed.
         // SAFETY: The device is valid.

@@ -35,8 +35,12 @@ use crate::proto::write::Write;
 /// is small.
 pub(crate) const READS: u32 = 4;
 
+/// Entries of a request, at most: so many soft-RoCE has in a place of 512 bytes. They are for Reads and
+/// Writes of 64 KiB whose pages lie one by one.
+pub(super) const ENTRIES: usize = 19;
+
 /// Reads that fill one region without a key, or Writes that empty it.
-pub(super) const PARTS: usize = 4;
+pub(super) const PARTS: usize = 2;
 
 const _: () = assert!(
     MAX_PARTS <= MAX_FRAGS,
@@ -155,7 +159,12 @@ impl Link {
 
     /// Places in the send queue that a registration takes.
     pub(crate) fn registration_places(&self) -> u32 {
-        1 + u32::from(self.regions.repeats())
+        1 + u32::from(self.needs_barrier())
+    }
+
+    /// Whether a registration must wait for the requests that are in the send queue.
+    fn needs_barrier(&self) -> bool {
+        self.regions.repeats() && self.sends_in_flight() > 0
     }
 
     /// Places in the send queue that a message takes with what it does besides.
@@ -196,7 +205,7 @@ impl Link {
         request.wr.__bindgen_anon_1.wr_id = number;
         request.wr.next = next;
         let mut first = (&raw mut requests.request).cast();
-        if self.regions.repeats() {
+        if self.needs_barrier() {
             // One that makes a key invalid waits until all before it is finished. The former key of
             // a free MR is invalid already.
             let number = self.place(0, Tag::Registration)?;
@@ -366,7 +375,7 @@ impl Link {
     /// Requests for a region without a key, which name its ranges with the key that all memory has
     /// for this adapter's own requests. Several go one behind the other, and no other parts them.
     fn post_parts(&mut self, remote: &Remote, id: RegionId, tag: Tag) -> Result {
-        let mut sge = [[bindings::ib_sge::default(); MAX_FRAGS + 1]; PARTS];
+        let mut sge = [[bindings::ib_sge::default(); ENTRIES]; PARTS];
         let mut requests = [bindings::ib_rdma_wr::default(); PARTS];
         let mut ranges = self.regions.ranges(id).ok_or(ENOBUFS)?;
         let mut left = remote.len;

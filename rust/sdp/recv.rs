@@ -264,7 +264,12 @@ impl Locked<'_> {
             self.flush();
         }
         self.pull();
-        self.stream().spares.clear();
+        let stream = self.stream();
+        stream.spares.clear();
+        if stream.rx.is_empty() {
+            // What is left of the page is not charged, and an idle connection shall have none.
+            stream.compact = None;
+        }
         self.poll_queue();
     }
 }
