@@ -8,7 +8,7 @@ import time
 import traceback
 
 from . import klog, ktap
-from .bench import REGISTERED, Bench, Failure, Skip
+from .bench import BY_ADVERTS, REGISTERED, Bench, Failure, Skip
 from .machine import VmError
 from .report import Report
 from .setup import machines, say
@@ -16,6 +16,8 @@ import vmtests
 
 PROGRAMS = "selftest qperf netperf netserver"
 WORDS = {1: "one", 2: "two"}
+# A test that took so many seconds is worth knowing.
+LONG = 5
 
 
 class Suite:
@@ -60,14 +62,20 @@ class Suite:
 
     def boot(self, prefix, count, number, tests, with_suite):
         name = f"{prefix}.boot{number}"
+        by_adverts = with_suite and self.kind == "debug" and count == 1 and \
+            self.patterns_for_selftest(prefix) is not None
         say(f"  .. {name}: {' '.join(t.name for t in tests) or 'the suites inside'}")
         try:
             with machines(self.kind, count, f"vmtest-{name}", cpus=2 if count == 1 else 1) as vms:
                 bench = Bench(self.kind, vms, self.scale)
-                if self.load(name, bench):
+                if self.load(name, bench, BY_ADVERTS if by_adverts else ""):
                     if with_suite:
                         self.kunit(bench)
                         self.selftest(prefix, bench)
+                    if by_adverts:
+                        self.adverts_were_used(f"{prefix}.selftest", bench)
+                        self.unload(f"{name}.suite", bench)
+                        self.load(name, bench)
                     for test in tests:
                         self.one(f"{prefix}.{test.name}", test, bench)
                     self.unload(name, bench)
@@ -75,13 +83,20 @@ class Suite:
         except VmError as error:
             self.report.failed(f"{name}.machines", str(error))
 
-    def load(self, name, bench):
+    def load(self, name, bench, parameters=""):
         for vm in bench.vms:
-            result = vm.run("modprobe ib_sdp")
+            result = vm.run(f"modprobe ib_sdp {parameters}")
             if not result.ok:
                 self.report.failed(f"{name}.load.{vm.name}", f"modprobe ib_sdp: exit {result.rc}\n{result.output}")
                 return False
         return True
+
+    def adverts_were_used(self, name, bench):
+        count = bench.stats(bench.a)["advert_async"]
+        if self.patterns or count >= 100 // bench.slow:
+            self.report.passed(f"{name}.(by adverts)")
+        else:
+            self.report.failed(f"{name}.(by adverts)", f"only {count} sends have returned before they were read")
 
     def kunit(self, bench):
         """KUnit's suites ran when the module was loaded: reads their results."""
@@ -115,6 +130,7 @@ class Suite:
         """Runs a program that prints KTAP; each result is reported as it comes."""
         reader = ktap.Reader(prefix)
         last = [time.monotonic()]
+        ended = [time.monotonic()]
         count = [0]
 
         def on_line(line):
@@ -123,6 +139,9 @@ class Suite:
                 count[0] += 1
                 self.ran += 1
                 self.report.add(test.name, test.outcome, test.detail)
+                if last[0] - ended[0] >= LONG:
+                    print(f"# {test.name}: {last[0] - ended[0]:.1f} s", flush=True)
+                ended[0] = last[0]
         job = bench.a.spawn(command, on_line)
         shown = None
         while job.wait(1) is None and not bench.a.gone.is_set():
