@@ -189,6 +189,8 @@ impl Locked<'_> {
         let result = match zcopy.hold.reserve(GFP_KERNEL) {
             Ok(()) => match zcopy.reader.take(len) {
                 Some(read) => {
+                    zcopy.reader_came = true;
+                    zcopy.pull_renewed &= read.len < zcopy.hold.untaken();
                     zcopy.hold.give(read.len);
                     link.read_into(&read, region)
                 }
@@ -310,7 +312,11 @@ impl Locked<'_> {
         if (1..LEAST_DIRECT).contains(&next) {
             self.pull_rest();
         }
-        self.stream().reader_bytes = Some(room);
+        let stream = self.stream();
+        stream.reader_bytes = Some(room);
+        if let Some(zcopy) = &mut stream.zcopy {
+            zcopy.pull_now = false;
+        }
     }
 
     /// It does not wait any more.

@@ -155,15 +155,17 @@ impl Locked<'_> {
         }
     }
 
-    /// The time is over. A reader who has come since then, or whose bytes are still on their way, is not
-    /// late for what is behind: he is waited for once more.
+    /// The time is over. A reader whose bytes are still on their way is not late for what is behind them;
+    /// one who has come since then is waited for once more, for each advert.
     pub(super) fn pull_overdue(&mut self) {
         let reads = self.has_direct_reads();
         let Some(zcopy) = &mut self.stream().zcopy else {
             return;
         };
         zcopy.pull_later = false;
-        if zcopy.reader_came || reads {
+        let came = zcopy.reader_came && !zcopy.pull_renewed;
+        if reads || came {
+            zcopy.pull_renewed |= !reads;
             self.pull();
         } else if self.stream().reader_bytes.is_none() {
             self.pull_for_reader();
@@ -227,6 +229,7 @@ impl Locked<'_> {
             self.release_receive(charge);
             return Err(ENOBUFS);
         };
+        zcopy.pull_renewed &= read.len < zcopy.hold.untaken();
         zcopy.hold.read(read.len);
         zcopy.pull_now &= zcopy.hold.untaken() > 0;
         let result = link.read(&read, memory);

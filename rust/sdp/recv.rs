@@ -38,8 +38,6 @@ pub(super) struct Recv {
     pub(super) awaited: bool,
     /// The call does not advertise its memory (any more).
     pub(super) no_offer: bool,
-    /// It would take adverts without a copy.
-    takes_adverts: bool,
 }
 
 impl Recv {
@@ -87,9 +85,7 @@ pub(crate) unsafe fn recvmsg(
         by_copy: false,
         awaited: false,
         no_offer: false,
-        takes_adverts: false,
     };
-    recv.takes_adverts = locked.direct_room(&recv) > 0;
     let result = locked.recv_all(&mut recv);
     locked.finish_recv(&recv);
     match result {
@@ -253,10 +249,6 @@ impl Locked<'_> {
         let timeless = recv.timeo == 0 && recv.copied == 0;
         let stream = self.stream();
         stream.polled = timeless || (stream.polled && recv.direct == 0);
-        if let Some(zcopy) = stream.zcopy.as_mut().filter(|_| recv.takes_adverts) {
-            zcopy.reader_came = true;
-            zcopy.pull_now = false;
-        }
         if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {
             let copied = recv.copied - recv.direct;
             self.stats.add(Counter::RxCopiedBytes, copied as u64);

@@ -74,8 +74,11 @@ pub(crate) struct ZeroCopy {
     pub(crate) pull_now: bool,
     /// The timer that ends the wait is running.
     pub(crate) pull_later: bool,
-    /// Since the timer was started a reader with a large buffer has come, or got his bytes.
+    /// Since the timer was started a reader has begun to take an advert without a copy, or has got its
+    /// bytes.
     pub(crate) reader_came: bool,
+    /// That was a reason to wait once more for somebody to take the rest of the first advert.
+    pub(crate) pull_renewed: bool,
     /// Bytes that the running receive has read into the program's memory.
     pub(crate) direct_bytes: usize,
 }
@@ -108,6 +111,7 @@ impl Locked<'_> {
                 pull_now: false,
                 pull_later: false,
                 reader_came: false,
+                pull_renewed: false,
                 direct_bytes: 0,
             };
             stream.zcopy = KBox::new(zcopy, flags).ok();

@@ -30,6 +30,7 @@ tests!("zcopy";
     peeked_and_read_in_bits,
     waited_for_as_a_whole,
     polled_for,
+    read_slowly_in_parts,
     behind_a_small_send,
     of_many_iovecs,
     nobody_reads_in_time,
@@ -478,6 +479,34 @@ fn nonblocking_goes_by_copy(env: &Env) -> Outcome {
     let n = send_once(&one, span, 0, MSG_DONTWAIT)? as u64;
     receive(&other, Span::new(env.seed, 0, n))?;
     grown(env, "by_copy_NonBlocking", fallbacks, 1)
+}
+
+/// A reader who takes his time, and little at a time, does not hold up the sender for longer than the
+/// receive buffer does: the rest is read ahead of him.
+fn read_slowly_in_parts(env: &Env) -> Outcome {
+    const PART: usize = 16384;
+    let (one, other) = env.own_pair()?;
+    let one = Arc::new(one);
+    set_threshold(env, &one, THRESHOLD)?;
+    other.set_int(SOL_SOCKET, SO_RCVBUF, 2 << 20)?;
+    let ahead = stat(env, "rx_pulled_bytes")?;
+    let span = Span::new(env.seed, 0, 1 << 20);
+    let sending = send_in_thread(&one, span)?;
+    let mut buf = vec![0; PART];
+    let mut got = 0;
+    while got < span.len {
+        let n = other.recv(&mut buf, 0)?;
+        let want = Span::new(span.seed, got, n as u64).to_vec();
+        expect(buf[..n] == want, format!("other bytes behind {got}"))?;
+        got += n as u64;
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    expect_eq(joined(sending)??, 1 << 20, "sent")?;
+    if env.family == Family::Sdp {
+        let ahead = stat(env, "rx_pulled_bytes")? - ahead;
+        expect(ahead > 0, "nothing was read ahead of him")?;
+    }
+    Ok(())
 }
 
 /// While a send waits for its reader, others do not get between its bytes.
