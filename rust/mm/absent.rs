@@ -235,7 +235,9 @@ impl Receiving {
                 taken += usize::from(mapped.take_away());
             }
         });
-        if !flushed {
+        if flushed {
+            self.stats.inc(Counter::TlbFlush);
+        } else {
             self.stats.inc(Counter::FlushMissed);
         }
         if flushed && taken == self.pins.0.len() {

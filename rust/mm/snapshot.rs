@@ -257,7 +257,9 @@ impl Snapshot {
                 self.set_state(index, State::ReadOnly);
             }
         });
-        if !flushed {
+        if flushed {
+            self.stats.inc(Counter::TlbFlush);
+        } else {
             self.stats.inc(Counter::FlushMissed);
             return;
         }

@@ -81,6 +81,9 @@ counters! {
     SendPosted => "send_posted",
     /// Send work requests that reported their completion.
     SendSignaled => "send_signaled",
+    /// Requests of send queues that are finished, of all kinds: messages, Reads, Writes, and what makes
+    /// keys valid and invalid.
+    RequestDone => "request_done",
     /// Receive work requests posted.
     RecvPosted => "recv_posted",
     /// Completions polled.
@@ -181,6 +184,8 @@ counters! {
     PagesTouched => "pages_touched",
     /// Those to which the program may write again without a fault.
     PagesRestored => "pages_restored",
+    /// Times that the processors were told that a program's pages are protected, or were taken from it.
+    TlbFlush => "tlb_flush",
     /// Times that the processors could not be told that a program's pages are protected.
     FlushMissed => "flush_missed",
     /// Source adverts of sends that have returned.

@@ -325,7 +325,9 @@ impl Locked<'_> {
 
     /// Takes finished messages out of the send queue and gives their memory back.
     pub(crate) fn reap_sent(&mut self, upto: u32) {
+        let mut count = 0;
         while let Some(sent) = self.stream().link.as_mut().and_then(|l| l.reap(upto)) {
+            count += 1;
             if sent.payload > 0 {
                 self.sk().wmem_uncharge(sent.payload);
             }
@@ -356,6 +358,7 @@ impl Locked<'_> {
                 | Tag::Part => {}
             }
         }
+        self.stats.add(Counter::RequestDone, count);
     }
 
     /// Whether the next completion of a send must be noticed, although nothing was received.

@@ -152,8 +152,10 @@ RAW = {"raw Read": "rc_rdma_read_bw", "raw Write": "rc_rdma_write_bw"}
 # Ratios that are aimed at.
 RATIOS = (("AZ-SDP", "ZSDP"), ("AZ-SDP", "raw Read"), ("SinkAvail", "raw Write"))
 # What a module counts for a MiB of payload, and the name in the table: the sender's, the receiver's.
-COUNTED = ({"tx_copied_bytes": "KiB copied", "pages_touched": "faults", "send_posted": "messages"},
-           {"rx_copied_bytes": "KiB copied", "absent_touched": "faults", "wake_reader": "wake-ups"})
+COUNTED = ({"tx_copied_bytes": "KiB copied", "pages_touched": "faults", "tlb_flush": "flushes",
+            "send_posted": "messages", "request_done": "requests"},
+           {"rx_copied_bytes": "KiB copied", "absent_touched": "faults", "tlb_flush": "flushes",
+            "wake_reader": "wake-ups", "request_done": "requests"})
 
 
 def with_mode(bench, servers, modes, arguments):
@@ -185,7 +187,7 @@ def modes_row(bench, servers, title, arguments, raw_bytes=None):
         cells = ["".join(f"{Figure([counts[side][key] for counts in counted[name]]).median:>8.0f} {what}"
                          for key, what in names.items())
                  for side, names in enumerate(COUNTED)] if counted.get(name) else ["", ""]
-        print(f"    {name:<12}{figure!s:<34}{cells[0]:<48}{cells[1]}")
+        print(f"    {name:<12}{figure!s:<34}{cells[0]:<86}{cells[1]}")
     for one, other in RATIOS:
         if one in got and other in got:
             print(f"    {one} / {other}: {ratio(got, one, other)}")

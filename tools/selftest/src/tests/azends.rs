@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 tests!("azends";
+    one_flush_for_a_send,
     exits_in_flight,
     becomes_another_program_in_flight,
     killed_in_flight,
@@ -43,6 +44,19 @@ tests!("azends";
     peer_dies,
     everything_is_given_back,
 );
+
+/// However many pages are protected, the processors are told once.
+fn one_flush_for_a_send(env: &Env) -> Outcome {
+    if env.family == Family::Tcp {
+        return skip("TCP copies what it sends");
+    }
+    let mut stream = Stream::new(env)?;
+    let pages = Pages::new(LEN, false)?;
+    let flushes = Growth::of(env, "tlb_flush")?;
+    stream.send(pages)?;
+    expect_eq(stat(env, "tlb_flush")? - flushes.before, 1, "flushes")?;
+    stream.receive()
+}
 
 /// A child connects, sends this span, and then does something else; the parent
 /// reads when the child is gone, or when it has told so.
