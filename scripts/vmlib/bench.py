@@ -127,6 +127,13 @@ class Bench:
         failed = "\n".join(line for line in job.lines if line.startswith("not ok"))
         expect(status == 0, f"selftest ended with {status}:\n{failed}")
 
+    def expect_adverts(self):
+        """Sees that programs which ask for nothing send by adverts, as with BY_ADVERTS they do."""
+        before = self.stats(self.a)["advert_async"]
+        self.selftest_passes(self.selftest("data/"), 100)
+        count = self.stats(self.a)["advert_async"] - before
+        expect(count > 0, "no send has returned before its bytes were read")
+
     def other(self, vm):
         return self.b if vm is self.a else self.a
 
