@@ -25,9 +25,11 @@ RAW_SECONDS = 10
 SECONDS = {"bw": 1, "lat": 3}
 # How often, for the same reason.
 TURNS = {"bw": ROUNDS, "lat": 9}
+KIB = 1 << 10
 MIB = 1 << 20
 SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144, MIB]
 MODE_SIZES = [16384, 65536, 262144, MIB]
+CROSSOVER_SIZES = [16384 << n for n in range(9)]
 # LD_PRELOAD turns the sockets of a program into rsockets.
 PRELOAD = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 IDLE = 1000
@@ -61,13 +63,18 @@ def in_turns(measurements, rounds=ROUNDS):
     return {name: Figure(got) for name, got in values.items() if got}
 
 
-def ratio(figures, one, other):
-    """The median of the rounds' ratios: what is measured one after the other meets the same speed
-    of the emulator, more or less."""
+def ratios(figures, one, other):
+    """The rounds' ratios: what is measured one after the other meets the same speed of the emulator,
+    more or less."""
     if one not in figures or other not in figures:
-        return "not measured"
-    ratios = [a / b for a, b in zip(figures[one].values, figures[other].values)]
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        return []
+    return [a / b for a, b in zip(figures[one].values, figures[other].values)]
+
+
+def ratio(figures, one, other):
+    """Their median."""
+    got = ratios(figures, one, other)
+    return f"{statistics.median(got):.2f} ({min(got):.2f} to {max(got):.2f})" if got else "not measured"
 
 
 def heading(text):
@@ -208,6 +215,78 @@ def modes(bench):
         with Servers(bench) as servers, QperfServer(bench.b):
             for name, load, raw_bytes in loads:
                 modes_row(bench, servers, name, f"{load} --seconds 2", raw_bytes)
+
+
+def forced(servers, way, what, load):
+    """One measurement of a way of both sides."""
+    here, there = MODES[way]
+    return servers.measure("sdp", what, f"{load} --seconds 1 --peer-mode {there}", here)
+
+
+def crossover(bench):
+    """For SDP_ZCOPY_THRESH: the sizes from which on the ways without a copy are faster than copying."""
+    heading(f"Throughput against BSDP's, by bytes of a send; median of {ROUNDS} (least to most)")
+    ways = [way for way in MODES if way != "BSDP"]
+    print(f"  {'':>8}  {'BSDP, MB/s':<32}" + "".join(f"{way:<24}" for way in ways))
+    first = {}
+    with Servers(bench) as servers:
+        for size in CROSSOVER_SIZES:
+            got = in_turns({way: lambda w=way, s=size: forced(servers, w, "bw", f"bw {s}") for way in MODES})
+            print(f"  {size:>8}  {got.get('BSDP', 'not measured')!s:<32}"
+                  + "".join(f"{ratio(got, way, 'BSDP'):<24}" for way in ways), flush=True)
+            for way in ways:
+                against = ratios(got, way, "BSDP")
+                if against and statistics.median(against) >= 1:
+                    first.setdefault(way, size)
+                else:
+                    first.pop(way, None)
+    for way in ways:
+        print(f"  {way}: " + (f"as fast or faster from {first[way]} bytes on" if way in first
+                             else f"slower up to {CROSSOVER_SIZES[-1]} bytes"))
+
+
+# The papers' figures: title, what is printed, the loads and their names, and what the papers say.
+FIGURE_SIZES = [1, KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
+FIGURES = (
+    ("Ping-pong latency; us one way, by bytes", "lat",
+     [(f"{size}", f"lat {size}") for size in FIGURE_SIZES], None),
+    ("One-way throughput; MB/s, by bytes of a send", "bw",
+     [(f"{size}", f"bw {size}") for size in FIGURE_SIZES], "AZ-SDP / ZSDP 1.35 for medium messages"),
+    ("Computation between sends of 64 KiB; MB/s, by us of it", "bw",
+     [(f"{us}", f"bw {64 * KIB} --compute {us}") for us in (0, 50, 100, 200, 500, 2000)],
+     "AZ-SDP / ZSDP 2.0 at best"),
+    ("Computation between sends of 1 MiB; MB/s, by us of it", "bw",
+     [(f"{us}", f"bw {MIB} --compute {us}") for us in (0, 200, 2000)], "no loss against ZSDP at 200 us"),
+    ("Page faults: the buffer of 64 KiB is overwritten after so many sends; MB/s", "bw",
+     [(f"{window}", f"bw {64 * KIB} --overwrite {window}") for window in (1, 2, 4, 8, 16, 32, 64, 128)],
+     "AZ-SDP is below ZSDP for small windows"),
+    ("Hot spot: six clients at a time; us one way, by bytes", "lat",
+     [(f"{size}", f"clients 6 lat {size}") for size in (KIB, 16 * KIB, 64 * KIB)], "AZ-SDP is better than ZSDP"),
+    ("Multi-stream: so many connections of one program, 64 KiB; MB/s", "bw",
+     [(f"{count}", f"bw {64 * KIB} --streams {count}") for count in (1, 2, 4, 8)], None),
+    ("Multi-client: so many programs, 64 KiB; MB/s", "bw",
+     [(f"{count}", f"clients {count} bw {64 * KIB}") for count in (2, 4, 8)], "AZ-SDP is better than ZSDP"),
+    ("Fan-in: so many programs send to one thread, 64 KiB; MB/s", "bw",
+     [(f"{count}", f"clients {count} bw {64 * KIB} --one-receiver") for count in (2, 4, 8)], None),
+    ("Fan-out: one thread sends to so many connections by turns, 64 KiB; MB/s", "bw",
+     [(f"{count}", f"bw {64 * KIB} --one-sender --streams {count}") for count in (2, 4, 8)], None),
+)
+
+
+def figures(bench):
+    """The micro-benchmarks of the papers on SDP: each way forced, and TCP."""
+    ways = ["BSDP", "ZSDP", "AZ-SDP"]
+    for title, what, loads, claim in FIGURES:
+        heading(f"{title}; median of {ROUNDS} (least to most)")
+        if claim:
+            print(f"  The papers: {claim}.")
+        print(f"  {'':>8}  " + "".join(f"{name:<32}" for name in [*ways, "TCP"]) + "AZ-SDP/ZSDP")
+        with Servers(bench) as servers:
+            for name, load in loads:
+                got = in_turns({way: lambda w=way, l=load: forced(servers, w, what, l) for way in ways}
+                               | {"TCP": lambda l=load: servers.measure("tcp", what, f"{l} --seconds 1")})
+                cells = "".join(f"{got.get(way, 'not measured')!s:<32}" for way in [*ways, "TCP"])
+                print(f"  {name:>8}  {cells}{ratio(got, 'AZ-SDP', 'ZSDP')}", flush=True)
 
 
 def rdma_cm(bench):
@@ -367,7 +446,7 @@ def memory(bench):
     left("and what another thousand adds to that", again, after)
 
 
-PARTS = {"raw": raw, "sizes": sizes, "modes": modes, "setup": setup, "counters": counters, "memory": memory}
+PARTS = {"raw": raw, "sizes": sizes, "modes": modes, "figures": figures, "crossover": crossover, "setup": setup, "counters": counters, "memory": memory}
 
 
 def main():

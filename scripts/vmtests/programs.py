@@ -5,7 +5,7 @@ import contextlib
 import io
 import re
 
-from vmlib.bench import expect, test
+from vmlib.bench import expect, test, wait_for
 from vmlib.demo import demonstrate
 
 
@@ -81,3 +81,23 @@ def demonstration(bench):
     expect(wrong == 0, f"{wrong} wrong bytes")
     rates = re.findall(r"[\d.]+ MB/s", shown.getvalue())
     expect(len(rates) >= 7 and all(float(rate.split()[0]) > 0 for rate in rates), shown.getvalue())
+
+
+@test()
+def micro_benchmarks(bench):
+    """Those of the papers that have several connections, or programs, at a time."""
+    address = f"{bench.address(bench.b)}:7501"
+    server = bench.b.spawn(f"exec sdpbench --family sdp {address} serve")
+    try:
+        wait_for(lambda: server.lines, bench.limit(20), "sdpbench's server says nothing")
+        for load in ("bw 65536 --streams 4", "bw 65536 --streams 4 --one-sender", "clients 3 bw 65536",
+                     "clients 3 bw 65536 --one-receiver", "clients 3 lat 65536"):
+            for mode in ("copy", "sync", "async", "sink"):
+                before = bench.stats(bench.a)
+                output = bench.succeed(bench.a.spawn(
+                    f"exec sdpbench --family sdp --mode {mode} {address} {load} --seconds 0.3 --peer-mode {mode}"), 60)
+                figure = re.search(r"^(?:bw|lat) ([\d.]+)", output)
+                expect(figure and float(figure[1]) > 0, f"{load}: no figure in the output:\n{output}")
+                counted(bench, before, 1)
+    finally:
+        server.kill()

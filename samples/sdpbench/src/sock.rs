@@ -2,6 +2,7 @@
 //! Sockets of either family, as files of the standard library.
 
 use clap::ValueEnum;
+use std::fmt;
 use std::io;
 use std::mem;
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
@@ -12,6 +13,26 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 pub(crate) enum Family {
     Tcp,
     Sdp,
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        value_name(self, f)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        value_name(self, f)
+    }
+}
+
+/// The name by which the command line knows it.
+fn value_name<T: ValueEnum>(value: &T, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match value.to_possible_value() {
+        Some(name) => f.write_str(name.get_name()),
+        None => Err(fmt::Error),
+    }
 }
 
 impl Family {
@@ -138,6 +159,21 @@ pub(crate) fn accept(listener: &TcpListener, peer: Peer) -> io::Result<TcpStream
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     peer.set_up(&fd)?;
     Ok(fd.into())
+}
+
+/// Waits until some of the sockets can be read; returns which.
+pub(crate) fn wait_readable(socks: &[TcpStream]) -> io::Result<Vec<bool>> {
+    let mut fds: Vec<_> = socks
+        .iter()
+        .map(|sock| libc::pollfd {
+            fd: sock.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    // SAFETY: The pointer and the length describe `fds`, which outlives the call.
+    check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) })?;
+    Ok(fds.iter().map(|fd| fd.revents != 0).collect())
 }
 
 /// A connected socket that sends at once.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The server: a thread for each connection does what its first bytes ask for.
 
+use crate::crowd::Group;
 use crate::measure::{compute, Buffer};
 use crate::sock::{self, Mode, Peer};
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::thread;
@@ -12,6 +14,8 @@ use std::time::Duration;
 pub(crate) mod job {
     /// Read until the peer half-closes, then answer with the number of bytes.
     pub(crate) const SINK: u8 = b'S';
+    /// The same, with one thread for all connections of the group.
+    pub(crate) const GATHER: u8 = b'G';
     /// Send back each message of the given length.
     pub(crate) const ECHO: u8 = b'E';
     /// Answer with one byte, then wait for the end.
@@ -29,12 +33,15 @@ pub(crate) struct Request {
     pub(crate) size: u32,
     /// Microseconds of computation between receives.
     pub(crate) compute_us: u32,
-    /// The way that the server receives.
+    /// The way that the server sends and receives.
     pub(crate) mode: Option<Mode>,
+    /// With more than one member: each is sent a byte when the last has come.
+    pub(crate) group: Group,
 }
 
-/// Job, size and computation, little-endian, and the number of the mode, 255 for none.
-const REQUEST_LEN: usize = 10;
+/// Job, size and computation, little-endian, the number of the mode, 255 for none, and the group and
+/// its members.
+const REQUEST_LEN: usize = 16;
 const NO_MODE: u8 = 255;
 
 impl Request {
@@ -44,6 +51,7 @@ impl Request {
             size,
             compute_us: 0,
             mode: None,
+            group: Group { id: 0, members: 1 },
         }
     }
 
@@ -53,16 +61,22 @@ impl Request {
         raw[1..5].copy_from_slice(&self.size.to_le_bytes());
         raw[5..9].copy_from_slice(&self.compute_us.to_le_bytes());
         raw[9] = self.mode.map_or(NO_MODE, |mode| mode as u8);
+        raw[10..14].copy_from_slice(&self.group.id.to_le_bytes());
+        raw[14..16].copy_from_slice(&self.group.members.to_le_bytes());
         raw
     }
 
     fn decode(raw: [u8; REQUEST_LEN]) -> Self {
-        let [job, a, b, c, d, e, f, g, h, mode] = raw;
+        let [job, a, b, c, d, e, f, g, h, mode, i, j, k, l, m, n] = raw;
         Self {
             job,
             size: u32::from_le_bytes([a, b, c, d]),
             compute_us: u32::from_le_bytes([e, f, g, h]),
             mode: Mode::from_number(mode),
+            group: Group {
+                id: u32::from_le_bytes([i, j, k, l]),
+                members: u16::from_le_bytes([m, n]),
+            },
         }
     }
 }
@@ -77,6 +91,7 @@ pub(crate) fn serve(peer: Peer) -> io::Result<()> {
     let listener = sock::listen(peer)?;
     println!("serving");
     let mut kept = Vec::new();
+    let mut groups = Groups::new();
     loop {
         let mut stream = sock::accept(&listener, peer)?;
         let mut raw = [0; REQUEST_LEN];
@@ -87,23 +102,82 @@ pub(crate) fn serve(peer: Peer) -> io::Result<()> {
             kept.push(stream);
             continue;
         }
-        thread::Builder::new()
-            .stack_size(STACK_BYTES)
-            .spawn(move || {
-                if let Err(e) = answer(stream, request) {
-                    eprintln!("sdpbench: {e}");
-                }
-            })?;
+        if request.group.members <= 1 {
+            in_thread(move || answer(stream, request))?;
+            continue;
+        }
+        let group = groups.entry(request.group.id).or_default();
+        group.push((stream, request));
+        if group.len() == usize::from(request.group.members) {
+            begin(groups.remove(&request.group.id).unwrap_or_default())?;
+        }
     }
+}
+
+/// Connections whose groups are not complete.
+type Groups = HashMap<u32, Vec<(TcpStream, Request)>>;
+
+/// Serves the connections of a group.
+fn begin(group: Vec<(TcpStream, Request)>) -> io::Result<()> {
+    for (stream, _) in &group {
+        let mut stream: &TcpStream = stream;
+        stream.write_all(b"!")?;
+    }
+    if group.iter().all(|(_, request)| request.job == job::GATHER) {
+        return in_thread(move || gather(group));
+    }
+    for (stream, request) in group {
+        in_thread(move || answer(stream, request))?;
+    }
+    Ok(())
+}
+
+fn in_thread(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+    let work = move || {
+        if let Err(e) = work() {
+            eprintln!("sdpbench: {e}");
+        }
+    };
+    thread::Builder::new().stack_size(STACK_BYTES).spawn(work)?;
+    Ok(())
+}
+
+/// Reads from whoever has sent something; tells each at its end how much that was.
+fn gather(group: Vec<(TcpStream, Request)>) -> io::Result<()> {
+    let size = group.iter().map(|(_, r)| r.size as usize).max();
+    let mut buffer = Buffer::new(size.unwrap_or(0).max(64 << 10));
+    let mut streams = Vec::with_capacity(group.len());
+    for (stream, request) in group {
+        if let Some(mode) = request.mode {
+            sock::set_mode(&stream, mode)?;
+        }
+        streams.push(stream);
+    }
+    let mut totals = vec![0u64; streams.len()];
+    while !streams.is_empty() {
+        let ready = sock::wait_readable(&streams)?;
+        for at in (0..streams.len()).rev().filter(|at| ready[*at]) {
+            match streams[at].read(&mut buffer)? {
+                0 => {
+                    let total = totals.swap_remove(at);
+                    streams.swap_remove(at).write_all(&total.to_le_bytes())?;
+                }
+                n => totals[at] += n as u64,
+            }
+        }
+    }
+    Ok(())
 }
 
 fn answer(mut stream: TcpStream, request: Request) -> io::Result<()> {
     let size = request.size as usize;
+    if let Some(mode) = request.mode {
+        sock::set_mode(&stream, mode)?;
+    }
     match request.job {
-        job::SINK => {
+        job::SINK | job::GATHER => {
             let mut buffers = vec![Buffer::new(size.max(64 << 10))];
-            if let Some(mode) = request.mode {
-                sock::set_mode(&stream, mode)?;
+            if request.mode.is_some() {
                 buffers.resize_with(BUFFERS, || Buffer::new(size.max(64 << 10)));
             }
             let mut total = 0u64;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The client's measurements.
 
+use crate::crowd::Group;
 use crate::serve::{job, Request};
 use crate::sock::{self, Mode, Peer};
 use std::alloc::{self, Layout};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::{Deref, DerefMut};
+use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,14 @@ fn open(peer: Peer, request: Request) -> io::Result<TcpStream> {
     let mut stream = sock::connect(peer)?;
     stream.write_all(&request.encode())?;
     Ok(stream)
+}
+
+/// Waits until all of its group have come.
+fn await_group(stream: &mut TcpStream, group: Group) -> io::Result<()> {
+    if group.members > 1 {
+        stream.read_exact(&mut [0])?;
+    }
+    Ok(())
 }
 
 /// A length as it goes over the wire.
@@ -34,6 +44,12 @@ pub(crate) struct Load {
     pub(crate) peer_compute: u32,
     /// The way that the peer receives.
     pub(crate) peer_mode: Option<Mode>,
+    /// So many connections.
+    pub(crate) streams: u16,
+    /// One thread sends to all of them by turns.
+    pub(crate) one_sender: bool,
+    /// One thread of the peer's receives from the whole group.
+    pub(crate) one_receiver: bool,
 }
 
 /// A buffer that begins with a page, as one of a program that moves large
@@ -91,37 +107,96 @@ pub(crate) fn compute(time: Duration) {
     }
 }
 
-/// MB/s (10^6 bytes): bytes that the receiver counted, from the first send to its answer.
-pub(crate) fn bandwidth(peer: Peer, load: &Load) -> io::Result<()> {
+/// MB/s (10^6 bytes): bytes that the receivers counted, from the first send to the last answer.
+pub(crate) fn bandwidth(peer: Peer, group: Group, load: &Load) -> io::Result<()> {
+    let group = if load.streams > 1 {
+        Group {
+            id: process::id(),
+            members: load.streams,
+        }
+    } else {
+        group
+    };
     let request = Request {
-        job: job::SINK,
+        job: if load.one_receiver {
+            job::GATHER
+        } else {
+            job::SINK
+        },
         size: wire(load.size)?,
         compute_us: load.peer_compute,
         mode: load.peer_mode,
+        group,
     };
-    let mut stream = open(peer, request)?;
-    let mut buffer = Buffer::new(load.size);
-    let start = Instant::now();
-    let mut sends = 0u32;
-    while start.elapsed().as_secs_f64() < load.seconds {
-        stream.write_all(&buffer)?;
-        sends = sends.wrapping_add(1);
-        compute(load.compute);
-        if load.overwrite > 0 && sends % load.overwrite == 0 {
-            buffer.fill(sends as u8);
-        }
+    let mut streams = (0..load.streams)
+        .map(|_| open(peer, request))
+        .collect::<io::Result<Vec<_>>>()?;
+    for stream in &mut streams {
+        await_group(stream, group)?;
     }
-    stream.shutdown(Shutdown::Write)?;
-    let mut answer = [0; 8];
-    stream.read_exact(&mut answer)?;
-    let rate = u64::from_le_bytes(answer) as f64 / start.elapsed().as_secs_f64() / 1e6;
+    let start = Instant::now();
+    let total = if load.one_sender {
+        send_by_turns(&mut streams, load)?
+    } else {
+        thread::scope(|scope| {
+            let threads: Vec<_> = streams
+                .chunks_mut(1)
+                .map(|stream| scope.spawn(|| send_by_turns(stream, load)))
+                .collect();
+            let joined = threads.into_iter().map(|thread| {
+                let result = thread.join();
+                result.unwrap_or_else(|_| Err(io::Error::other("a sender panicked")))
+            });
+            joined.sum::<io::Result<u64>>()
+        })?
+    };
+    let rate = total as f64 / start.elapsed().as_secs_f64() / 1e6;
     println!("bw {rate:.3} MB/s");
     Ok(())
 }
 
+/// Sends to one after the other while there is time; returns how many bytes have arrived.
+fn send_by_turns(streams: &mut [TcpStream], load: &Load) -> io::Result<u64> {
+    let mut buffer = Buffer::new(load.size);
+    let start = Instant::now();
+    let mut sends = 0u32;
+    while start.elapsed().as_secs_f64() < load.seconds {
+        for stream in &mut *streams {
+            stream.write_all(&buffer)?;
+            sends = sends.wrapping_add(1);
+            compute(load.compute);
+            if load.overwrite > 0 && sends % load.overwrite == 0 {
+                buffer.fill(sends as u8);
+            }
+        }
+    }
+    for stream in &*streams {
+        stream.shutdown(Shutdown::Write)?;
+    }
+    let mut total = 0;
+    for stream in streams {
+        let mut answer = [0; 8];
+        stream.read_exact(&mut answer)?;
+        total += u64::from_le_bytes(answer);
+    }
+    Ok(total)
+}
+
 /// Microseconds one way: half of the mean time of a round.
-pub(crate) fn latency(peer: Peer, size: usize, seconds: f64) -> io::Result<()> {
-    let mut stream = open(peer, Request::new(job::ECHO, wire(size)?))?;
+pub(crate) fn latency(
+    peer: Peer,
+    group: Group,
+    peer_mode: Option<Mode>,
+    size: usize,
+    seconds: f64,
+) -> io::Result<()> {
+    let request = Request {
+        mode: peer_mode,
+        group,
+        ..Request::new(job::ECHO, wire(size)?)
+    };
+    let mut stream = open(peer, request)?;
+    await_group(&mut stream, group)?;
     let mut buffer = Buffer::new(size);
     // The first round pays for the peer's thread.
     stream.write_all(&buffer)?;
