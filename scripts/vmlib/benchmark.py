@@ -9,76 +9,28 @@ most beside it.
 
 import argparse
 import re
-import statistics
 import sys
 import time
 
 from .bench import Bench, Failure
+from .figures import crossover, figures
+from .instructions import instructions
 from .machine import VmError
+from .measuring import COUNTED, MIB, MODES, PRELOAD, ROUNDS, Figure, Servers, heading, in_turns, ratio, with_mode
 from .rates import QperfServer, qperf
 from .setup import machines, say
 
-ROUNDS = 5
 # Of one measurement with qperf: the emulator's speed changes from second to second.
 RAW_SECONDS = 10
 # Of one with sdpbench: a latency must be told from one that is a few hundredths longer.
 SECONDS = {"bw": 1, "lat": 3}
 # How often, for the same reason.
 TURNS = {"bw": ROUNDS, "lat": 9}
-KIB = 1 << 10
-MIB = 1 << 20
 SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144, MIB]
 MODE_SIZES = [16384, 65536, 262144, MIB]
-CROSSOVER_SIZES = [16384 << n for n in range(9)]
-# LD_PRELOAD turns the sockets of a program into rsockets.
-PRELOAD = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 IDLE = 1000
 # Connections whose allocations are traced.
 FEW = 50
-
-
-class Figure:
-    """Measurements of one thing."""
-
-    def __init__(self, values):
-        self.values = values
-
-    @property
-    def median(self):
-        return statistics.median(self.values)
-
-    def __str__(self):
-        return f"{self.median:10.2f} ({min(self.values):.2f} to {max(self.values):.2f})"
-
-
-def in_turns(measurements, rounds=ROUNDS):
-    """Measures each of the named functions in turns; returns name to Figure."""
-    values = {name: [] for name in measurements}
-    for number in range(rounds):
-        for name, measure in measurements.items():
-            try:
-                values[name].append(measure())
-            except VmError as error:
-                say(f"  .. {name}, round {number + 1}: {error}")
-    return {name: Figure(got) for name, got in values.items() if got}
-
-
-def ratios(figures, one, other):
-    """The rounds' ratios: what is measured one after the other meets the same speed of the emulator,
-    more or less."""
-    if one not in figures or other not in figures:
-        return []
-    return [a / b for a, b in zip(figures[one].values, figures[other].values)]
-
-
-def ratio(figures, one, other):
-    """Their median."""
-    got = ratios(figures, one, other)
-    return f"{statistics.median(got):.2f} ({min(got):.2f} to {max(got):.2f})" if got else "not measured"
-
-
-def heading(text):
-    print(f"\n{text}\n{'-' * len(text)}", flush=True)
 
 
 def raw(bench):
@@ -98,46 +50,6 @@ def raw(bench):
     print(f"  sdp_lat / rc_lat  {ratio(latency, 'sdp', 'rc')}   (aim: at most 1.25)")
 
 
-class Servers:
-    """sdpbench's servers for each transport for the length of a `with` block."""
-
-    PORTS = {"sdp": 7501, "rsockets": 7502, "tcp": 7503}
-
-    def __init__(self, bench):
-        self.bench = bench
-        self.jobs = []
-
-    def prefix(self, name, mode=None):
-        environment = PRELOAD if name == "rsockets" else ""
-        family = "sdp" if name == "sdp" else "tcp"
-        option = f"--mode {mode} " if mode else ""
-        return (f"{environment} exec sdpbench --family {family} {option}"
-                f"{self.bench.address(self.bench.b)}:{self.PORTS[name]}")
-
-    def __enter__(self):
-        for name in self.PORTS:
-            job = self.bench.b.spawn(f"{self.prefix(name)} serve")
-            end = time.monotonic() + 20
-            while not job.lines and not job.ended.is_set() and time.monotonic() < end:
-                time.sleep(0.1)
-            if job.lines[:1] != ["serving"]:
-                raise VmError(f"sdpbench's server for {name} did not start: {job.output}")
-            self.jobs.append(job)
-        return self
-
-    def __exit__(self, *_):
-        for job in self.jobs:
-            job.kill()
-            job.wait(10)
-
-    def measure(self, name, what, arguments, mode=None):
-        result = self.bench.a.run(f"{self.prefix(name, mode)} {arguments}", 120)
-        match = re.search(rf"^{what} ([\d.]+)", result.output, re.MULTILINE)
-        if not result.ok or not match:
-            raise VmError(f"sdpbench {arguments} over {name} ended with {result.rc}: {result.output}")
-        return float(match[1])
-
-
 def sizes(bench):
     """The same program over SDP, rsockets (librspreload) and TCP."""
     for what, unit in (("bw", "MB/s"), ("lat", "us one way")):
@@ -151,29 +63,10 @@ def sizes(bench):
                 print(f"  {size:>8}  {cells}{ratio(got, 'sdp', 'rsockets')}", flush=True)
 
 
-# The ways of both sides' calls, and the table's names for them.
-MODES = {"BSDP": ("copy", "copy"), "ZSDP": ("sync", "sync"), "AZ sends": ("async", "sync"),
-         "AZ-SDP": ("async", "async"), "SinkAvail": ("sink", "sink")}
 # What verbs without a socket do in the same way.
 RAW = {"raw Read": "rc_rdma_read_bw", "raw Write": "rc_rdma_write_bw"}
 # Ratios that are aimed at.
 RATIOS = (("AZ-SDP", "ZSDP"), ("AZ-SDP", "raw Read"), ("SinkAvail", "raw Write"))
-# What a module counts for a MiB of payload, and the name in the table: the sender's, the receiver's.
-COUNTED = ({"tx_copied_bytes": "KiB copied", "pages_touched": "faults", "tlb_flush": "flushes",
-            "send_posted": "messages", "request_done": "requests"},
-           {"rx_copied_bytes": "KiB copied", "absent_touched": "faults", "tlb_flush": "flushes",
-            "wake_reader": "wake-ups", "request_done": "requests"})
-
-
-def with_mode(bench, servers, modes, arguments):
-    """One measurement of a way: the rate, and per MiB what the sender's and the receiver's module counted."""
-    before = [bench.stats(vm) for vm in bench.vms]
-    rate = servers.measure("sdp", "bw", f"{arguments} --peer-mode {modes[1]}", modes[0])
-    grown = [{name: value - old[name] for name, value in bench.stats(vm).items()}
-             for vm, old in zip(bench.vms, before)]
-    mib = max(1, grown[0]["tx_bytes"] + grown[0]["tx_zcopy_bytes"]) / MIB
-    return rate, [{name: counts[name] / mib / (1024 if name.endswith("bytes") else 1) for name in names}
-                  for counts, names in zip(grown, COUNTED)]
 
 
 def modes_row(bench, servers, title, arguments, raw_bytes=None):
@@ -215,78 +108,6 @@ def modes(bench):
         with Servers(bench) as servers, QperfServer(bench.b):
             for name, load, raw_bytes in loads:
                 modes_row(bench, servers, name, f"{load} --seconds 2", raw_bytes)
-
-
-def forced(servers, way, what, load):
-    """One measurement of a way of both sides."""
-    here, there = MODES[way]
-    return servers.measure("sdp", what, f"{load} --seconds 1 --peer-mode {there}", here)
-
-
-def crossover(bench):
-    """For SDP_ZCOPY_THRESH: the sizes from which on the ways without a copy are faster than copying."""
-    heading(f"Throughput against BSDP's, by bytes of a send; median of {ROUNDS} (least to most)")
-    ways = [way for way in MODES if way != "BSDP"]
-    print(f"  {'':>8}  {'BSDP, MB/s':<32}" + "".join(f"{way:<24}" for way in ways))
-    first = {}
-    with Servers(bench) as servers:
-        for size in CROSSOVER_SIZES:
-            got = in_turns({way: lambda w=way, s=size: forced(servers, w, "bw", f"bw {s}") for way in MODES})
-            print(f"  {size:>8}  {got.get('BSDP', 'not measured')!s:<32}"
-                  + "".join(f"{ratio(got, way, 'BSDP'):<24}" for way in ways), flush=True)
-            for way in ways:
-                against = ratios(got, way, "BSDP")
-                if against and statistics.median(against) >= 1:
-                    first.setdefault(way, size)
-                else:
-                    first.pop(way, None)
-    for way in ways:
-        print(f"  {way}: " + (f"as fast or faster from {first[way]} bytes on" if way in first
-                             else f"slower up to {CROSSOVER_SIZES[-1]} bytes"))
-
-
-# The papers' figures: title, what is printed, the loads and their names, and what the papers say.
-FIGURE_SIZES = [1, KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
-FIGURES = (
-    ("Ping-pong latency; us one way, by bytes", "lat",
-     [(f"{size}", f"lat {size}") for size in FIGURE_SIZES], None),
-    ("One-way throughput; MB/s, by bytes of a send", "bw",
-     [(f"{size}", f"bw {size}") for size in FIGURE_SIZES], "AZ-SDP / ZSDP 1.35 for medium messages"),
-    ("Computation between sends of 64 KiB; MB/s, by us of it", "bw",
-     [(f"{us}", f"bw {64 * KIB} --compute {us}") for us in (0, 50, 100, 200, 500, 2000)],
-     "AZ-SDP / ZSDP 2.0 at best"),
-    ("Computation between sends of 1 MiB; MB/s, by us of it", "bw",
-     [(f"{us}", f"bw {MIB} --compute {us}") for us in (0, 200, 2000)], "no loss against ZSDP at 200 us"),
-    ("Page faults: the buffer of 64 KiB is overwritten after so many sends; MB/s", "bw",
-     [(f"{window}", f"bw {64 * KIB} --overwrite {window}") for window in (1, 2, 4, 8, 16, 32, 64, 128)],
-     "AZ-SDP is below ZSDP for small windows"),
-    ("Hot spot: six clients at a time; us one way, by bytes", "lat",
-     [(f"{size}", f"clients 6 lat {size}") for size in (KIB, 16 * KIB, 64 * KIB)], "AZ-SDP is better than ZSDP"),
-    ("Multi-stream: so many connections of one program, 64 KiB; MB/s", "bw",
-     [(f"{count}", f"bw {64 * KIB} --streams {count}") for count in (1, 2, 4, 8)], None),
-    ("Multi-client: so many programs, 64 KiB; MB/s", "bw",
-     [(f"{count}", f"clients {count} bw {64 * KIB}") for count in (2, 4, 8)], "AZ-SDP is better than ZSDP"),
-    ("Fan-in: so many programs send to one thread, 64 KiB; MB/s", "bw",
-     [(f"{count}", f"clients {count} bw {64 * KIB} --one-receiver") for count in (2, 4, 8)], None),
-    ("Fan-out: one thread sends to so many connections by turns, 64 KiB; MB/s", "bw",
-     [(f"{count}", f"bw {64 * KIB} --one-sender --streams {count}") for count in (2, 4, 8)], None),
-)
-
-
-def figures(bench):
-    """The micro-benchmarks of the papers on SDP: each way forced, and TCP."""
-    ways = ["BSDP", "ZSDP", "AZ-SDP"]
-    for title, what, loads, claim in FIGURES:
-        heading(f"{title}; median of {ROUNDS} (least to most)")
-        if claim:
-            print(f"  The papers: {claim}.")
-        print(f"  {'':>8}  " + "".join(f"{name:<32}" for name in [*ways, "TCP"]) + "AZ-SDP/ZSDP")
-        with Servers(bench) as servers:
-            for name, load in loads:
-                got = in_turns({way: lambda w=way, l=load: forced(servers, w, what, l) for way in ways}
-                               | {"TCP": lambda l=load: servers.measure("tcp", what, f"{l} --seconds 1")})
-                cells = "".join(f"{got.get(way, 'not measured')!s:<32}" for way in [*ways, "TCP"])
-                print(f"  {name:>8}  {cells}{ratio(got, 'AZ-SDP', 'ZSDP')}", flush=True)
 
 
 def rdma_cm(bench):
@@ -446,33 +267,46 @@ def memory(bench):
     left("and what another thousand adds to that", again, after)
 
 
-PARTS = {"raw": raw, "sizes": sizes, "modes": modes, "figures": figures, "crossover": crossover, "setup": setup, "counters": counters, "memory": memory}
+PARTS = {"raw": raw, "sizes": sizes, "modes": modes, "figures": figures, "crossover": crossover, "setup": setup,
+         "counters": counters, "memory": memory}
+# In machines of their own.
+COUNTING = {"instructions": instructions}
+
+
+def run_parts(names, parts, by_instructions, about):
+    """Boots two machines and measures those of the parts that are named (all, if none is)."""
+    chosen = [name for name in names or parts if name in parts]
+    if not chosen:
+        return 0
+    status = 0
+    with machines("stock", 2, "bench", memory_mib=2048, by_instructions=by_instructions) as vms:
+        bench = Bench("stock", vms)
+        for vm in vms:
+            bench.load(vm)
+        print(about, flush=True)
+        for name in chosen:
+            try:
+                parts[name](bench)
+            except (VmError, Failure) as error:
+                # The other parts' figures are still worth having.
+                print(f"  {name}: {error}")
+                status = 1
+    return status
 
 
 def main():
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure (all)")
-    args = parser.parse_args()
-    status = 0
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, *COUNTING, []], help="what to measure (all)")
+    names = parser.parse_args().parts
+    about = "Two machines under QEMU (software emulation), one processor each, Debian's kernel, soft-RoCE"
     try:
-        with machines("stock", 2, "bench", memory_mib=2048) as vms:
-            bench = Bench("stock", vms)
-            for vm in vms:
-                bench.load(vm)
-            print("Two machines under QEMU (software emulation), one processor each, Debian's kernel, soft-RoCE.")
-            for name in args.parts or PARTS:
-                try:
-                    PARTS[name](bench)
-                except (VmError, Failure) as error:
-                    # The other parts' figures are still worth having.
-                    print(f"  {name}: {error}")
-                    status = 1
+        return max(run_parts(names, PARTS, False, f"{about}."),
+                   run_parts(names, COUNTING, True, f"{about}, whose clocks go by their instructions."))
     except VmError as error:
         say(f"bench: {error}")
         return 1
     except KeyboardInterrupt:
         return 130
-    return status
 
 
 if __name__ == "__main__":

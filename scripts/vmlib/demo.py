@@ -6,7 +6,7 @@ import sys
 
 from . import klog
 from .bench import Bench, Failure
-from .benchmark import COUNTED, MODES, Servers, with_mode
+from .measuring import COUNTED, MODES, Servers, with_mode
 from .machine import VmError
 from .rates import QperfServer, qperf
 from .setup import machines, say

@@ -70,7 +70,7 @@ class Vm:
     """One machine. `ident` is its number (1, 2): 10.27.0.<ident>, fd27::<ident>."""
 
     def __init__(self, kind, image, initrd, folder, ident=1, cpus=1,
-                 memory_mib=1024, cpu=CPU, extra_append=""):
+                 memory_mib=1024, cpu=CPU, extra_append="", by_instructions=False):
         self.kind = kind
         self.ident = ident
         self.folder = folder
@@ -90,7 +90,9 @@ class Vm:
                   f"remote.type=unix,remote.path={folder}/link{3 - ident}")
         self.arguments = [
             "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
-            "-no-reboot", "-machine", "q35,hpet=off,vmport=off,smbus=off", "-accel", "tcg,thread=multi",
+            "-no-reboot", "-machine", "q35,hpet=off,vmport=off,smbus=off", "-accel",
+            # A clock that goes by instructions goes with one processor only.
+            *(["tcg,thread=single", "-icount", "shift=0,align=off,sleep=on"] if by_instructions else ["tcg,thread=multi"]),
             "-cpu", cpu, "-smp", str(cpus), "-m", f"{memory_mib}M",
             "-kernel", image, "-initrd", initrd,
             "-append", "console=ttyS0 loglevel=7 panic=-1 mitigations=off random.trust_cpu=on "

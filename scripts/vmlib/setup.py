@@ -36,11 +36,12 @@ def queue_for_machines():
 
 
 @contextlib.contextmanager
-def machines(kind, count, run_name, cpus=1, memory_mib=None):
+def machines(kind, count, run_name, cpus=1, memory_mib=None, by_instructions=False):
     """Boots `count` machines and yields them as a list.
 
     The console logs stay in the cache under run/<run_name>; the environment
-    names the images (see in_machines of scripts/env.sh).
+    names the images (see in_machines of scripts/env.sh). With `by_instructions` the
+    machines' clocks advance by a nanosecond for each instruction.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
@@ -49,7 +50,7 @@ def machines(kind, count, run_name, cpus=1, memory_mib=None):
     logs = os.path.join(os.environ["IB_SDP_CACHE"], "run", run_name)
     with queue_for_machines(), tempfile.TemporaryDirectory(prefix="vm") as folder:
         started = time.monotonic()
-        vms = [Vm(kind, image, initrd, folder, ident, cpus, memory_mib)
+        vms = [Vm(kind, image, initrd, folder, ident, cpus, memory_mib, by_instructions=by_instructions)
                for ident in range(1, count + 1)]
         try:
             for vm in vms:

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`scripts/bench instructions`: what bytes and pages cost, counted and not timed.
+
+The machines' clocks go by the instructions that they execute (QEMU's icount, one
+nanosecond each): so the time that a processor was not idle is the number of
+instructions, and no emulator's speed has a part in it.
+"""
+
+import re
+import statistics
+
+from .machine import VmError
+from .measuring import KIB, MIB, MODES, Servers, heading
+from .rates import QperfServer, qperf
+
+# Virtual seconds of one measurement.
+SECONDS = 4
+# QEMU's clock in instructions a second.
+PER_SECOND = 1e9
+TRACING = "/sys/kernel/tracing"
+PAGES = 64
+# What is traced: the call at the begin of a span and who makes it, the same for the end. (Functions in
+# Rust cannot be traced themselves, those in C that they call can.)
+CALLS = ("sdp_helper_inc_tlb_flush_pending", "mutex_unlock", "down_read", "down_read_trylock", "up_read")
+SPANS = {"protecting": (r"sdp_helper_inc_tlb_flush_pending <-\S+8snapshot", r"mutex_unlock <-\S+8snapshot\S+7protect"),
+         "restoring": (r"down_read(_trylock)? <-rust_helper_mmap_read", r"up_read <-\S+8snapshot\S+7restore")}
+
+
+def busy(vm):
+    """Instructions so far, to the hundredth of a second of them."""
+    text = vm.check("cat /proc/uptime; grep '^cpu ' /proc/stat")
+    up = float(text.split()[0])
+    idle, waiting = re.search(r"^cpu +\d+ +\d+ +\d+ +(\d+) +(\d+)", text, re.MULTILINE).groups()
+    return (up - (int(idle) + int(waiting)) / 100) * PER_SECOND
+
+
+def counted(bench, work):
+    """Does `work`; returns what it returns, and the instructions of each machine."""
+    before = [busy(vm) for vm in bench.vms]
+    result = work()
+    return result, [busy(vm) - old for vm, old in zip(bench.vms, before)]
+
+
+def row(title, count, size):
+    print(f"  {title:<44}{count[0] / size:>10.2f}{count[1] / size:>10.2f}", flush=True)
+
+
+def bytes_moved(bench):
+    return sum(bench.stats(bench.a)[name] for name in ("tx_bytes", "tx_zcopy_bytes"))
+
+
+def per_byte(bench):
+    """Each way, verbs alone, and a copy."""
+    heading("Instructions per byte at 1 MiB, of all that the machines do")
+    print(f"  {'':<44}{'sender':>10}{'receiver':>10}")
+    with Servers(bench) as servers:
+        for way, (here, there) in MODES.items():
+            def work(load=f"bw {MIB} --seconds {SECONDS} --peer-mode {there}", mode=here):
+                before = bytes_moved(bench)
+                servers.measure("sdp", "bw", load, mode)
+                return bytes_moved(bench) - before
+            size, count = counted(bench, work)
+            row(way, count, size)
+    with QperfServer(bench.b):
+        # Of a Read the bytes come from the server.
+        for title, test, size, source in (("raw Send, messages of 64 KiB", "rc_bw", 64 * KIB, 0),
+                                          ("raw Read", "rc_rdma_read_bw", MIB, 1),
+                                          ("raw Write", "rc_rdma_write_bw", MIB, 0)):
+            rate, count = counted(bench, lambda t=test, s=size: qperf(bench.a, bench.address(bench.b), t, s, SECONDS))
+            row(title, (count[source], count[1 - source]), rate * 1e6 * SECONDS)
+    size = 256 * MIB
+    bench.a.check("dd if=/dev/zero of=/tmp/zeroes bs=1M count=16")
+    _, count = counted(bench, lambda: bench.a.check(
+        f"for i in $(seq {size // (16 * MIB)}); do dd if=/tmp/zeroes of=/dev/null bs=1M; done 2>/dev/null"))
+    bench.a.check("rm /tmp/zeroes")
+    print(f"  {'one copy: read() of a file in memory':<44}{count[0] / size:>10.2f}")
+
+
+def traced(vm, work):
+    """Does `work` while calls are traced; returns what each span took, in instructions."""
+    vm.check(f"[ -d {TRACING}/events ] || mount -t tracefs tracefs {TRACING}; cd {TRACING} && "
+             f"echo x86-tsc >trace_clock && echo {' '.join(CALLS)} >set_ftrace_filter && echo function >current_tracer")
+    work()
+    trace = vm.check(f"cd {TRACING} && echo 0 >tracing_on && cat trace && echo nop >current_tracer && "
+                     "echo >set_ftrace_filter && echo 1 >tracing_on")
+    spans = {name: [] for name in SPANS}
+    begun = {}
+    for clock, call in re.findall(r" (\d+): (\w+ <-\S+)", trace):
+        for name, (begin, end) in SPANS.items():
+            if re.match(begin, call):
+                begun[name] = int(clock)
+            elif name in begun and re.match(end, call):
+                spans[name].append(int(clock) - begun.pop(name))
+    return spans
+
+
+def per_page(bench):
+    """What it costs to protect pages, and to give them back."""
+    heading(f"Instructions per page, of {PAGES} pages")
+    with Servers(bench) as servers:
+        spans = traced(bench.a, lambda: servers.measure(
+            "sdp", "bw", f"bw {PAGES * 4 * KIB} --seconds {SECONDS} --peer-mode sync", "async"))
+    for (name, got), aim in zip(spans.items(), (600, 150)):
+        pages = [span / PAGES for span in got]
+        if not pages:
+            raise VmError(f"{name}: no such calls were traced")
+        print(f"  {name:<12}{statistics.median(pages):8.0f} ({min(pages):.0f} to {max(pages):.0f}, "
+              f"{len(pages)} times)   (aim: at most {aim})")
+
+
+def instructions(bench):
+    per_byte(bench)
+    per_page(bench)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the parts of `make bench` have in common: figures, and sdpbench in two machines."""
+
+import re
+import statistics
+import time
+
+from .machine import VmError
+from .setup import say
+
+ROUNDS = 5
+KIB = 1 << 10
+MIB = 1 << 20
+# LD_PRELOAD turns the sockets of a program into rsockets.
+PRELOAD = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
+# The ways of both sides' calls, and the table's names for them.
+MODES = {"BSDP": ("copy", "copy"), "ZSDP": ("sync", "sync"), "AZ sends": ("async", "sync"),
+         "AZ-SDP": ("async", "async"), "SinkAvail": ("sink", "sink")}
+# What a module counts for a MiB of payload, and the name in the table: the sender's, the receiver's.
+COUNTED = ({"tx_copied_bytes": "KiB copied", "pages_touched": "faults", "tlb_flush": "flushes",
+            "send_posted": "messages", "request_done": "requests"},
+           {"rx_copied_bytes": "KiB copied", "absent_touched": "faults", "tlb_flush": "flushes",
+            "wake_reader": "wake-ups", "request_done": "requests"})
+
+
+class Figure:
+    """Measurements of one thing."""
+
+    def __init__(self, values):
+        self.values = values
+
+    @property
+    def median(self):
+        return statistics.median(self.values)
+
+    def __str__(self):
+        return f"{self.median:10.2f} ({min(self.values):.2f} to {max(self.values):.2f})"
+
+
+def in_turns(measurements, rounds=ROUNDS):
+    """Measures each of the named functions in turns; returns name to Figure."""
+    values = {name: [] for name in measurements}
+    for number in range(rounds):
+        for name, measure in measurements.items():
+            try:
+                values[name].append(measure())
+            except VmError as error:
+                say(f"  .. {name}, round {number + 1}: {error}")
+    return {name: Figure(got) for name, got in values.items() if got}
+
+
+def ratios(figures, one, other):
+    """The rounds' ratios: what is measured one after the other meets the same speed of the emulator,
+    more or less."""
+    if one not in figures or other not in figures:
+        return []
+    return [a / b for a, b in zip(figures[one].values, figures[other].values)]
+
+
+def ratio(figures, one, other):
+    """Their median."""
+    got = ratios(figures, one, other)
+    return f"{statistics.median(got):.2f} ({min(got):.2f} to {max(got):.2f})" if got else "not measured"
+
+
+def heading(text):
+    print(f"\n{text}\n{'-' * len(text)}", flush=True)
+
+
+class Servers:
+    """sdpbench's servers for each transport for the length of a `with` block."""
+
+    PORTS = {"sdp": 7501, "rsockets": 7502, "tcp": 7503}
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.jobs = []
+
+    def prefix(self, name, mode=None):
+        environment = PRELOAD if name == "rsockets" else ""
+        family = "sdp" if name == "sdp" else "tcp"
+        option = f"--mode {mode} " if mode else ""
+        return (f"{environment} exec sdpbench --family {family} {option}"
+                f"{self.bench.address(self.bench.b)}:{self.PORTS[name]}")
+
+    def __enter__(self):
+        for name in self.PORTS:
+            job = self.bench.b.spawn(f"{self.prefix(name)} serve")
+            end = time.monotonic() + 20
+            while not job.lines and not job.ended.is_set() and time.monotonic() < end:
+                time.sleep(0.1)
+            if job.lines[:1] != ["serving"]:
+                raise VmError(f"sdpbench's server for {name} did not start: {job.output}")
+            self.jobs.append(job)
+        return self
+
+    def __exit__(self, *_):
+        for job in self.jobs:
+            job.kill()
+            job.wait(10)
+
+    def measure(self, name, what, arguments, mode=None):
+        result = self.bench.a.run(f"{self.prefix(name, mode)} {arguments}", 120)
+        match = re.search(rf"^{what} ([\d.]+)", result.output, re.MULTILINE)
+        if not result.ok or not match:
+            raise VmError(f"sdpbench {arguments} over {name} ended with {result.rc}: {result.output}")
+        return float(match[1])
+
+
+def forced(servers, way, what, load):
+    """One measurement of a way of both sides."""
+    here, there = MODES[way]
+    return servers.measure("sdp", what, f"{load} --seconds 1 --peer-mode {there}", here)
+
+
+def with_mode(bench, servers, modes, arguments):
+    """One measurement of a way: the rate, and per MiB what the sender's and the receiver's module counted."""
+    before = [bench.stats(vm) for vm in bench.vms]
+    rate = servers.measure("sdp", "bw", f"{arguments} --peer-mode {modes[1]}", modes[0])
+    grown = [{name: value - old[name] for name, value in bench.stats(vm).items()}
+             for vm, old in zip(bench.vms, before)]
+    mib = max(1, grown[0]["tx_bytes"] + grown[0]["tx_zcopy_bytes"]) / MIB
+    return rate, [{name: counts[name] / mib / (1024 if name.endswith("bytes") else 1) for name in names}
+                  for counts, names in zip(grown, COUNTED)]
