@@ -16,7 +16,7 @@ from .bench import Bench, Failure
 from .figures import crossover, figures
 from .instructions import instructions
 from .machine import VmError
-from .measuring import COUNTED, MIB, MODES, PRELOAD, ROUNDS, Figure, Servers, heading, in_turns, ratio, with_mode
+from .measuring import COUNTED, MIB, MODES, ROUNDS, Figure, Servers, heading, in_turns, ratio, with_mode
 from .rates import QperfServer, qperf
 from .setup import machines, say
 
