@@ -9,6 +9,7 @@ use super::sock::{
     Locked,
     SdpSock, //
 };
+use super::stream::FEW_SHORT;
 use super::turn::Connection;
 use crate::bindings;
 use crate::mm::user::Access;
@@ -258,7 +259,7 @@ impl Locked<'_> {
         self.pull();
         let stream = self.stream();
         stream.spares.clear();
-        if stream.rx.is_empty() {
+        if stream.rx.is_empty() && stream.short_messages < FEW_SHORT {
             // What is left of the page is not charged, and an idle connection shall have none.
             stream.compact = None;
         }

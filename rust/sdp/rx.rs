@@ -15,6 +15,7 @@ use super::sock::{
     BH_OFFSET, //
 };
 use super::stream::{
+    FEW_SHORT,
     IDLE_RECEIVES,
     LARGE_BYTES,
     SMALL_BYTES, //
@@ -410,6 +411,7 @@ impl Locked<'_> {
         let Some(piece) = stream.compact.as_mut().map(|free| free.split_front(len)) else {
             return false;
         };
+        stream.short_messages = (stream.short_messages + 1).min(FEW_SHORT);
         piece.fill(bytes);
         let merged = truesize == 0 && stream.rx.grow_last(|last| last.join(&piece));
         if !merged && stream.rx.push(piece, truesize).is_err() {
