@@ -9,7 +9,6 @@ use super::sock::{
     Locked,
     SdpSock, //
 };
-use super::stream::FEW_SHORT;
 use super::turn::Connection;
 use crate::bindings;
 use crate::mm::user::Access;
@@ -257,12 +256,7 @@ impl Locked<'_> {
             self.flush();
         }
         self.pull();
-        let stream = self.stream();
-        stream.spares.clear();
-        if stream.rx.is_empty() && stream.short_messages < FEW_SHORT {
-            // What is left of the page is not charged, and an idle connection shall have none.
-            stream.compact = None;
-        }
+        self.stream().spares.clear();
         self.poll_queue();
     }
 }

@@ -15,7 +15,6 @@ use super::sock::{
     BH_OFFSET, //
 };
 use super::stream::{
-    FEW_SHORT,
     IDLE_RECEIVES,
     LARGE_BYTES,
     SMALL_BYTES, //
@@ -411,15 +410,27 @@ impl Locked<'_> {
         let Some(piece) = stream.compact.as_mut().map(|free| free.split_front(len)) else {
             return false;
         };
-        stream.short_messages = (stream.short_messages + 1).min(FEW_SHORT);
         piece.fill(bytes);
+        stream.compact_used = true;
         let merged = truesize == 0 && stream.rx.grow_last(|last| last.join(&piece));
         if !merged && stream.rx.push(piece, truesize).is_err() {
             self.release_receive(truesize);
             return false;
         }
         self.stats.add(Counter::RxCompactedBytes, len.into());
+        // Has the page given back when no more come.
+        self.watch_sends();
         true
+    }
+
+    /// An idle connection has no page for short messages: gives it back if it was not used since the
+    /// last call. Whether there is still one.
+    pub(super) fn drop_idle_page(&mut self) -> bool {
+        let stream = self.stream();
+        if !core::mem::replace(&mut stream.compact_used, false) {
+            stream.compact = None;
+        }
+        stream.compact.is_some()
     }
 
     /// Posts a receive again that holds nothing of the stream.

@@ -41,9 +41,6 @@ use crate::rdma::receive::{
 pub(crate) const SMALL_BYTES: u32 = 4096;
 /// Payload of a receive when data flows.
 pub(crate) const LARGE_BYTES: u32 = MAX_PARTS as u32 * PART_BYTES;
-/// A connection with so many short messages will have more of them: it keeps the page for them, for
-/// to allocate one each time would take a fifth of their latency.
-pub(crate) const FEW_SHORT: u8 = 16;
 /// Receives posted for an idle connection. Data needs four credits, so this is room for two.
 pub(crate) const IDLE_RECEIVES: u32 = BUFS_MIN as u32;
 
@@ -159,8 +156,8 @@ pub(crate) struct Stream {
     pub(crate) rx: FragQueue,
     /// The free rest of the page into which short payloads are copied.
     pub(crate) compact: Option<Frag>,
-    /// Short messages that were copied there, up to [`FEW_SHORT`].
-    pub(crate) short_messages: u8,
+    /// Something was copied there since the last look of [`Locked::look_after_sends`].
+    pub(crate) compact_used: bool,
     pub(crate) recv_size: RecvSize,
     /// Receive memory that stays charged while the connection lives, and what of it is unused now.
     pub(crate) guaranteed: u32,
@@ -246,7 +243,7 @@ impl Stream {
             small_in_flight: None,
             rx: FragQueue::new(),
             compact: None,
-            short_messages: 0,
+            compact_used: false,
             recv_size: RecvSize {
                 bytes: SMALL_BYTES,
                 old_left: 0,

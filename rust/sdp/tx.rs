@@ -404,6 +404,7 @@ impl Locked<'_> {
             self.stats.inc(Counter::TimedOut);
             return self.fail(Event::Timeout, ETIMEDOUT);
         }
+        let short_messages = self.drop_idle_page();
         let user_timeout_ms = self.stream().options.user_timeout_ms.unsigned_abs();
         let waits = self.awaits_reads() || self.data_is_due();
         let unsent = self.unsent_bytes();
@@ -412,6 +413,9 @@ impl Locked<'_> {
         let held_up = link.sends_in_flight() == 0;
         if stream.state == State::Dead || (held_up && !waits) {
             stream.watch.looks = 0;
+            if short_messages {
+                self.watch_sends();
+            }
             return;
         }
         if held_up {

@@ -494,6 +494,7 @@ impl Locked<'_> {
     /// Takes the queues out of use, and gives back what is charged for what they hold.
     fn close_link(&mut self) -> Option<Link> {
         self.free_tx();
+        self.stream().compact = None;
         let link = self.stream().link.take()?;
         let (sent, posted) = (link.in_flight_bytes(), link.posted_bytes());
         let reading = link.reading_bytes();
