@@ -204,6 +204,12 @@ bool sdp_helper_pte_present(pte_t pte)
 	return pte_present(pte);
 }
 
+bool sdp_helper_pte_same(pte_t a, pte_t b);
+bool sdp_helper_pte_same(pte_t a, pte_t b)
+{
+	return pte_same(a, b);
+}
+
 bool sdp_helper_pte_protnone(pte_t pte);
 bool sdp_helper_pte_protnone(pte_t pte)
 {

@@ -285,12 +285,51 @@ impl Entry<'_> {
                 && bindings::page_anon(page.0)
                 && !bindings::folio_test_ksm(page.folio())
         };
-        plain.then_some(Mapped {
+        plain.then(|| Mapped {
             entry: self,
             page,
-            pte,
+            said: Said::new(pte),
         })
     }
+
+    /// As [`Entry::maps`], if the entry `said` so before, and the page was held all the time: what does
+    /// not change while it is held need not be asked again.
+    pub(super) fn still_maps(&self, page: Held, said: Said) -> Option<Mapped<'_>> {
+        // SAFETY: Only looks at the values.
+        let same = unsafe { bindings::pte_same(self.get(), said.pte) };
+        let said = if same { said } else { self.maps(page)?.said };
+        Some(Mapped {
+            entry: self,
+            page,
+            said,
+        })
+    }
+}
+
+/// What an entry says that maps a page.
+#[derive(Copy, Clone)]
+pub(super) struct Said {
+    pte: pte_t,
+    writable: bool,
+}
+
+impl Said {
+    fn new(pte: pte_t) -> Self {
+        Self {
+            pte,
+            // SAFETY: Only looks at the value.
+            writable: unsafe { bindings::pte_write(pte) },
+        }
+    }
+}
+
+/// References of ours to the folio of a page.
+#[derive(Copy, Clone)]
+pub(super) enum Ours {
+    /// One: it has no other page.
+    Page,
+    /// So many: it is a large one.
+    Folio(usize),
 }
 
 fn is_device_exclusive(pte: pte_t) -> bool {
@@ -455,12 +494,12 @@ impl Held {
         unsafe { bindings::folio_nr_pages(self.folio()) as usize }
     }
 
-    /// Whether it is this address space's alone, but for `ours` references: by exact counts, for
+    /// Whether it is this address space's alone, but for references of ours: by exact counts, for
     /// whoever else has a reference could read what the program writes later.
     ///
     /// The core asks the same before it lets a program write to a page that it has shared
-    /// (`wp_can_reuse_anon_folio()` in mm/memory.c), and so is the order of the questions.
-    fn with_exclusive(self, ours: usize, f: impl FnOnce()) -> bool {
+    /// (`wp_can_reuse_anon_folio()` in mm/memory.c).
+    fn with_exclusive(self, ours: Ours, f: impl FnOnce()) -> bool {
         if crate::breaks(Rule::Exclusive) {
             f();
             return true;
@@ -468,23 +507,21 @@ impl Held {
         let folio = self.folio();
         // SAFETY: The page is held, and mapped by an entry whose table is locked.
         unsafe {
-            if !bindings::folio_test_large(folio) {
-                let alone = || {
-                    bindings::folio_mapcount(folio) == 1
-                        && bindings::folio_ref_count(folio) as usize == 1 + ours
-                        && !bindings::folio_test_swapcache(folio)
-                };
-                if !alone() || !bindings::folio_trylock(folio) {
+            let Ours::Folio(ours) = ours else {
+                // With the lock, KSM and the swap cache cannot get at it.
+                if !bindings::folio_trylock(folio) {
                     return false;
                 }
-                // With the lock, KSM and the swap cache cannot get at it.
-                let exclusive = alone() && !bindings::folio_test_ksm(folio);
+                // Ours and that of this mapping: further mappings would have references of their own,
+                // and so would the swap cache.
+                let exclusive =
+                    bindings::folio_ref_count(folio) == 2 && !bindings::folio_test_ksm(folio);
                 if exclusive {
                     f();
                 }
                 bindings::folio_unlock(folio);
                 return exclusive;
-            }
+            };
             if bindings::folio_test_swapcache(folio) {
                 return false;
             }
@@ -506,13 +543,12 @@ impl Held {
 pub(super) struct Mapped<'a> {
     entry: &'a Entry<'a>,
     page: Held,
-    pte: pte_t,
+    said: Said,
 }
 
 impl Mapped<'_> {
     pub(super) fn is_writable(&self) -> bool {
-        // SAFETY: Only looks at the value.
-        unsafe { bindings::pte_write(self.pte) }
+        self.said.writable
     }
 
     /// Whether the page is known to be this entry's alone: a fault on it lets the program write in
@@ -522,16 +558,25 @@ impl Mapped<'_> {
         unsafe { bindings::page_anon_exclusive(self.page.0) }
     }
 
+    /// What the entry says.
+    pub(super) fn said(&self) -> Said {
+        self.said
+    }
+
     /// Takes the right to write away. A processor may still have it.
-    pub(super) fn write_protect(&self) {
+    pub(super) fn write_protect(&mut self) {
         let entry = self.entry;
         // SAFETY: The entry is valid while its table is locked.
         unsafe { bindings::ptep_set_wrprotect(entry.area.mm(), entry.addr, entry.ptep) };
+        self.said = Said {
+            pte: entry.get(),
+            writable: false,
+        };
     }
 
     /// Makes the page one that is copied when it is written to, as after a fork; `false` if it is
     /// pinned. It must be exclusive and no processor be able to write to it.
-    pub(super) fn share(&self) -> bool {
+    pub(super) fn share(&mut self) -> bool {
         let entry = self.entry;
         // SAFETY: The entry is valid while its table is locked. Who looks without the lock must not
         // find it while the mark is changed (`folio_try_share_anon_rmap_pte()`).
@@ -540,30 +585,28 @@ impl Mapped<'_> {
             let refused =
                 bindings::folio_try_share_anon_rmap_pte(self.page.folio(), self.page.0) != 0;
             entry.set(pte);
+            self.said.pte = pte;
             !refused
         }
     }
 
-    /// Gives the right to write back, if the page is nobody else's but for `ours` references, and if
+    /// Gives the right to write back, if the page is nobody else's but for references of ours, and if
     /// the core would give it without a fault (`maybe_change_pte_writable()` in mm/mprotect.c).
-    pub(super) fn restore(&self, ours: usize) -> bool {
+    pub(super) fn restore(&self, ours: Ours) -> bool {
         let entry = self.entry;
         // SAFETY: Only looks at the value.
-        let tracked = unsafe {
-            bindings::pgtable_supports_soft_dirty()
-                && entry.area.vma.flags() & bindings::SDP_CONST_VM_SOFTDIRTY == 0
-                && !bindings::pte_soft_dirty(self.pte)
-        };
+        let tracked = entry.area.vma.flags() & bindings::SDP_CONST_VM_SOFTDIRTY == 0
+            && unsafe {
+                bindings::pgtable_supports_soft_dirty() && !bindings::pte_soft_dirty(self.said.pte)
+            };
         if tracked || self.is_writable() {
             return false;
         }
         self.page.with_exclusive(ours, || {
             // SAFETY: The page is mapped by this entry alone, and the area may be written to.
             unsafe {
-                if !bindings::page_anon_exclusive(self.page.0) {
-                    bindings::set_page_anon_exclusive(self.page.0);
-                }
-                entry.set(bindings::pte_mkwrite_novma(self.pte));
+                bindings::set_page_anon_exclusive(self.page.0);
+                entry.set(bindings::pte_mkwrite_novma(self.said.pte));
             }
         })
     }

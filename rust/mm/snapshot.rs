@@ -53,6 +53,8 @@ use super::pte::{
     Area,
     Entry,
     Held,
+    Ours,
+    Said,
     SUPPORTED, //
 };
 use super::sent::Sent;
@@ -92,16 +94,30 @@ pub(crate) unsafe fn init() {
 }
 
 /// How far the protection of a page is.
-#[derive(Copy, Clone, PartialEq, Eq)]
+#[derive(Copy, Clone)]
 enum State {
     /// It is referenced, no more.
     Referenced,
-    /// No entry says any more that it may be written to.
-    ReadOnly,
-    /// It is copied when the program writes to it. If its folio is large, the reference is noted.
-    Protected,
+    /// The entry does not say any more that it may be written to.
+    ReadOnly(Said),
+    /// It is copied when the program writes to it.
+    Protected {
+        said: Said,
+        /// Its folio is a large one: the reference is noted.
+        large: bool,
+    },
     /// A copy of ours.
     Copy,
+}
+
+impl State {
+    fn is_protected(self) -> bool {
+        matches!(self, Self::Protected { .. })
+    }
+
+    fn is_noted(self) -> bool {
+        matches!(self, Self::Protected { large: true, .. })
+    }
 }
 
 /// What became of the pages of a snapshot.
@@ -190,7 +206,7 @@ impl Snapshot {
         snapshot.note();
         if let Some((since, watch)) = watch {
             // Who wrote before this has a copy.
-            let held = snapshot.states.iter().map(|s| *s == State::Protected);
+            let held = snapshot.states.iter().map(|s| s.is_protected());
             snapshot.block = Some(Block::new(watch, base, held, since)?);
         }
         snapshot.copy_rest()?;
@@ -250,11 +266,11 @@ impl Snapshot {
             let Some((index, page)) = self.expected(entry) else {
                 return;
             };
-            if let Some(mapped) = entry.maps(page) {
+            if let Some(mut mapped) = entry.maps(page) {
                 if mapped.is_exclusive() && mapped.is_writable() {
                     mapped.write_protect();
                 }
-                self.set_state(index, State::ReadOnly);
+                self.set_state(index, State::ReadOnly(mapped.said()));
             }
         });
         if flushed {
@@ -267,15 +283,16 @@ impl Snapshot {
             let Some((index, page)) = self.expected(entry) else {
                 return;
             };
-            if self.state(index) != Some(State::ReadOnly) {
+            let Some(State::ReadOnly(said)) = self.state(index) else {
                 return;
-            }
-            let Some(mapped) = entry.maps(page) else {
+            };
+            let Some(mut mapped) = entry.still_maps(page, said) else {
                 return;
             };
             // Another thread may have written to it since: it has the right to write again.
             if !mapped.is_writable() && (!mapped.is_exclusive() || mapped.share()) {
-                self.set_state(index, State::Protected);
+                let (said, large) = (mapped.said(), page.is_large());
+                self.set_state(index, State::Protected { said, large });
             }
         });
     }
@@ -292,7 +309,7 @@ impl Snapshot {
             let noted = cover::add(folio, pages).is_ok();
             for at in index..index + pages.count {
                 if !noted {
-                    self.set_state(at, State::ReadOnly);
+                    self.set_state(at, State::Referenced);
                 }
             }
             index += pages.count;
@@ -302,14 +319,12 @@ impl Snapshot {
     /// The protected pages from `index` on that lie beside each other in one large folio: as long
     /// as they are held, always the same.
     fn run(&self, index: usize) -> Option<(Folio, Pages)> {
+        self.state(index).filter(|s| s.is_noted())?;
         let held = self.held(index)?;
-        if self.state(index)? != State::Protected || !held.is_large() {
-            return None;
-        }
         let (folio, first) = (held.folio(), held.index_in_folio());
         let continues = |offset: &usize| {
             let next = self.held(index + offset);
-            self.state(index + offset) == Some(State::Protected)
+            self.state(index + offset).is_some_and(State::is_noted)
                 && next.is_some_and(|next| {
                     next.folio() == folio && next.index_in_folio() == first + offset
                 })
@@ -321,7 +336,7 @@ impl Snapshot {
     /// Copies what is not protected.
     fn copy_rest(&mut self) -> Result {
         for (place, state) in self.pages.iter_mut().zip(self.states.iter_mut()) {
-            if *state == State::Protected {
+            if state.is_protected() {
                 continue;
             }
             // SAFETY: Both pages are held; the new one takes the place of the other, and that one's
@@ -354,7 +369,7 @@ impl Snapshot {
     }
 
     fn restore(&mut self) -> Outcome {
-        let copied = self.states.iter().filter(|s| **s == State::Copy).count();
+        let copied = self.states.iter().filter(|s| !s.is_protected()).count();
         let mut touched = 0;
         // While its lock is held by others, the program takes its faults. Who holds it may wait for the
         // end of this snapshot.
@@ -370,10 +385,8 @@ impl Snapshot {
             let count = match run {
                 Some((_, pages)) => pages.count,
                 None => {
-                    (index + 1..self.pages.len())
-                        .take_while(|at| self.run(*at).is_none())
-                        .count()
-                        + 1
+                    let rest = self.states.iter().skip(index);
+                    rest.take_while(|s| !s.is_noted()).count().max(1)
                 }
             };
             let mut end = |others: &Others<'_>| {
@@ -412,8 +425,13 @@ impl Snapshot {
         others: &Others<'_>,
         touched: &mut usize,
     ) {
-        let ours = others.count() + if others.is_large() { range.len() } else { 1 };
-        let is_protected = |at: &usize| self.state(*at) == Some(State::Protected);
+        let ours = if others.is_large() {
+            Ours::Folio(others.count() + range.len())
+        } else {
+            Ours::Page
+        };
+        let is_protected = |at: &usize| self.state(*at).is_some_and(State::is_protected);
+        let mut restored = 0;
         let mut index = range.start;
         while index < range.end {
             let addr = |at| self.base + at * PAGE_SIZE;
@@ -430,17 +448,22 @@ impl Snapshot {
                 let Some((at, page)) = self.expected(entry) else {
                     return;
                 };
-                let Some(mapped) = entry.maps(page).filter(|_| is_protected(&at)) else {
+                let Some(State::Protected { said, large }) = self.state(at) else {
+                    return;
+                };
+                let Some(mapped) = entry.still_maps(page, said) else {
                     return;
                 };
                 untouched += 1;
-                if !others.cover(page.index_in_folio()) && mapped.restore(ours) {
-                    self.stats.inc(Counter::PagesRestored);
+                let needed = large && others.cover(page.index_in_folio());
+                if !needed && mapped.restore(ours) {
+                    restored += 1;
                 }
             });
             *touched += protected - untouched;
             index = area_end;
         }
+        self.stats.add(Counter::PagesRestored, restored);
     }
 }
 
