@@ -53,7 +53,7 @@ impl<T> Shared<T> {
 /// Pages of memory for all sockets: low, pressure, high. Set when the module loads.
 static SYSCTL_MEM: Shared<[kernel::ffi::c_long; 3]> = Shared::new([0; 3]);
 /// Bytes of a socket's buffers: minimum, default, maximum.
-static SYSCTL_WMEM: Shared<[i32; 3]> = Shared::new([4096, 1_048_576, 4_194_304]);
+static SYSCTL_WMEM: Shared<[i32; 3]> = Shared::new([4096, 2_097_152, 4_194_304]);
 static SYSCTL_RMEM: Shared<[i32; 3]> = Shared::new([4096, 1_048_576, 6_291_456]);
 static MEMORY_ALLOCATED: Shared<bindings::atomic_long_t> =
     Shared::new(bindings::atomic_long_t { counter: 0 });
