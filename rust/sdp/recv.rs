@@ -109,6 +109,11 @@ impl Locked<'_> {
                 len => recv.copied >= recv.target.min(len),
             };
             if enough {
+                // What needs no wait is taken along: a buffer that does not begin with a page has
+                // just got the bytes up to the next one.
+                if self.may_read_directly(recv) && self.read_early(recv)? {
+                    continue;
+                }
                 return Ok(());
             }
             if self.has_finished() && self.direct_room(recv) > 0 {

@@ -4,7 +4,7 @@
 //! before.
 
 use super::inflight::{
-    expect_content, in_child, return_at_once, Growth, BLOCK, COPY, LEN, RETURNS, SDP_FAULT_POLICY,
+    expect_content, in_child, return_at_once, Growth, Stream, BLOCK, COPY, LEN, RETURNS, SDP_FAULT_POLICY,
     SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SENDS, SOL_SDP, WAITS,
 };
 use super::zcopy::stat;
@@ -38,6 +38,7 @@ tests!("azrecv";
     disconnected_at_once,
     killed_at_once,
     whole_buffers,
+    behind_copied_bytes,
 );
 
 /// A stream of the peer's that goes without copies, as far as that depends on
@@ -603,4 +604,31 @@ fn whole_buffers(env: &Env) -> Outcome {
         got.check()?;
     }
     incoming.end(pages)
+}
+
+/// Buffers of both sides that begin in the middle of a page, as those of malloc()
+/// do: the bytes up to the next one are copied, and the same call takes the whole
+/// pages behind them along.
+fn behind_copied_bytes(env: &Env) -> Outcome {
+    let mut stream = Stream::new(env)?;
+    return_at_once(&stream.other)?;
+    let (from, to) = (Pages::new(LEN, false)?, Pages::new(LEN, false)?);
+    for head in [1, 16, PAGE - 1] {
+        let part = |pages: Pages| pages.part(PAGE - head, LEN - PAGE + head);
+        let early = Growth::of(env, "read_early")?;
+        stream.send(part(from))?;
+        // SAFETY: no reference to the pages exists.
+        let n = unsafe { stream.other.recv_raw(part(to).at(0), part(to).len(), 0)? };
+        expect(n >= head + 4 * PAGE, format!("{n} bytes, {head} of them copied"))?;
+        early.at_least(1)?;
+        let got = Expected {
+            pages: part(to).part(0, n),
+            seed: env.seed,
+            offset: stream.received,
+        };
+        got.check()?;
+        stream.received += n as u64;
+        stream.receive()?;
+    }
+    settled(env)
 }
