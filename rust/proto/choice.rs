@@ -145,6 +145,9 @@ impl Wanted {
         Self::Only(Path::SinkWrite),
     ];
 
+    /// Their names for users, in the same order.
+    pub const NAMES: [&'static str; 5] = ["auto", "copy", "sync", "async", "sink"];
+
     /// Whether bytes may go by [`Path::SinkWrite`], and receives wait for them so.
     pub fn sinks(self) -> bool {
         matches!(self, Self::Automatic | Self::Only(Path::SinkWrite))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The protocol layer of the ib_sdp module, compiled on the host.
+//! The protocol layer of the ib_sdp module, and what else of it is pure logic, compiled on the host.
 //!
 //! These are the very files that the module is built from, so what is tested
 //! here is what runs in the kernel. Like there, only `core` is to be had, and
@@ -8,24 +8,33 @@
 
 #![no_std]
 
-#[path = "../../../rust/proto.rs"]
-#[deny(
-    clippy::arithmetic_side_effects,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::panic_in_result_fn,
-    clippy::string_slice,
-    clippy::todo,
-    clippy::unimplemented,
-    clippy::unreachable,
-    clippy::unwrap_in_result,
-    clippy::unwrap_used,
-    unsafe_code
-)]
-pub mod proto;
+macro_rules! modules_of_the_kernel {
+    ($($path:literal $name:ident;)*) => {$(
+        #[path = $path]
+        #[deny(
+            clippy::arithmetic_side_effects,
+            clippy::cast_possible_truncation,
+            clippy::cast_possible_wrap,
+            clippy::cast_sign_loss,
+            clippy::expect_used,
+            clippy::indexing_slicing,
+            clippy::panic,
+            clippy::panic_in_result_fn,
+            clippy::string_slice,
+            clippy::todo,
+            clippy::unimplemented,
+            clippy::unreachable,
+            clippy::unwrap_in_result,
+            clippy::unwrap_used,
+            unsafe_code
+        )]
+        pub mod $name;
+    )*};
+}
+
+modules_of_the_kernel! {
+    "../../../rust/proto.rs" proto;
+    "../../../rust/params/kind.rs" kind;
+}
 
 pub mod fuzz;

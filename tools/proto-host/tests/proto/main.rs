@@ -11,6 +11,7 @@ mod credit_model;
 mod credits;
 mod fallback;
 mod hello;
+mod kind;
 mod message;
 mod names;
 mod offer;
