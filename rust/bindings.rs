@@ -92,6 +92,8 @@ mod layout {
         size_of::<b::socket>(), SDP_CONST_SIZEOF_SOCKET;
         size_of::<b::proto>(), SDP_CONST_SIZEOF_PROTO;
         size_of::<b::proto_ops>(), SDP_CONST_SIZEOF_PROTO_OPS;
+        size_of::<b::ctl_table>(), SDP_CONST_SIZEOF_CTL_TABLE;
+        offset_of!(b::ctl_table, extra1), SDP_CONST_OFFSET_CTL_TABLE_EXTRA1;
         size_of::<b::rdma_cm_id>(), SDP_CONST_SIZEOF_RDMA_CM_ID;
         size_of::<b::rdma_cm_event>(), SDP_CONST_SIZEOF_RDMA_CM_EVENT;
         size_of::<b::ib_wc>(), SDP_CONST_SIZEOF_IB_WC;

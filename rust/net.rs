@@ -10,6 +10,7 @@ pub(crate) mod ops;
 pub(crate) mod route;
 pub(crate) mod sock;
 mod sockopt;
+pub(crate) mod sysctl;
 pub(crate) mod work;
 
 use kernel::prelude::*;

@@ -20,6 +20,7 @@
 #include <linux/sched.h>
 #include <linux/seq_file.h>
 #include <linux/skbuff.h>
+#include <linux/sysctl.h>
 #include <linux/tcp.h>
 #include <linux/uio.h>
 #include <linux/workqueue.h>
@@ -87,6 +88,8 @@ const size_t SDP_CONST_SIZEOF_IPV6_PINFO = sizeof(struct ipv6_pinfo);
 const size_t SDP_CONST_SIZEOF_SOCKET = sizeof(struct socket);
 const size_t SDP_CONST_SIZEOF_PROTO = sizeof(struct proto);
 const size_t SDP_CONST_SIZEOF_PROTO_OPS = sizeof(struct proto_ops);
+const size_t SDP_CONST_SIZEOF_CTL_TABLE = sizeof(struct ctl_table);
+const size_t SDP_CONST_OFFSET_CTL_TABLE_EXTRA1 = offsetof(struct ctl_table, extra1);
 const size_t SDP_CONST_SIZEOF_RDMA_CM_ID = sizeof(struct rdma_cm_id);
 const size_t SDP_CONST_SIZEOF_RDMA_CM_EVENT = sizeof(struct rdma_cm_event);
 const size_t SDP_CONST_SIZEOF_IB_WC = sizeof(struct ib_wc);

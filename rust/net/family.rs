@@ -6,7 +6,12 @@ use core::cell::UnsafeCell;
 use core::ptr;
 
 use kernel::error::to_result;
+use kernel::page::PAGE_SHIFT;
 use kernel::prelude::*;
+use kernel::sync::atomic::{
+    ordering::Relaxed,
+    Atomic, //
+};
 
 use super::addr::{
     AF_INET6_SDP,
@@ -15,12 +20,14 @@ use super::addr::{
 use super::ops;
 use super::sock::Sk;
 use super::sockopt;
+use super::sysctl::Setting;
 use crate::bindings;
 use crate::net::errno::{
     EAFNOSUPPORT,
     EPROTONOSUPPORT,
     ESOCKTNOSUPPORT, //
 };
+use crate::params;
 use crate::sdp::sock::{
     SdpSock,
     OBJ_SIZE,
@@ -50,11 +57,12 @@ impl<T> Shared<T> {
     }
 }
 
-/// Pages of memory for all sockets: low, pressure, high. Set when the module loads.
-static SYSCTL_MEM: Shared<[kernel::ffi::c_long; 3]> = Shared::new([0; 3]);
-/// Bytes of a socket's buffers: minimum, default, maximum.
-static SYSCTL_WMEM: Shared<[i32; 3]> = Shared::new([4096, 2_097_152, 4_194_304]);
-static SYSCTL_RMEM: Shared<[i32; 3]> = Shared::new([4096, 1_048_576, 6_291_456]);
+/// Pages of memory for all sockets: low, pressure, high. The core has one set of them for a proto, as
+/// it has one count of what is used: they cannot be a namespace's.
+pub(super) type MemoryLimits = [Atomic<kernel::ffi::c_long>; 3];
+static MEMORY_LIMITS: MemoryLimits = [const { Atomic::new(0) }; 3];
+/// Bytes that each of a socket's buffers may have however short memory is.
+static LEAST_BUFFER: Shared<i32> = Shared::new(4096);
 static MEMORY_ALLOCATED: Shared<bindings::atomic_long_t> =
     Shared::new(bindings::atomic_long_t { counter: 0 });
 static MEMORY_PRESSURE: Shared<kernel::ffi::c_ulong> = Shared::new(0);
@@ -81,9 +89,9 @@ pub(super) static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
     sockets_allocated: SOCKETS_ALLOCATED.get(),
     enter_memory_pressure: Some(enter_pressure),
     leave_memory_pressure: Some(leave_pressure),
-    sysctl_mem: SYSCTL_MEM.get().cast(),
-    sysctl_wmem: SYSCTL_WMEM.get().cast(),
-    sysctl_rmem: SYSCTL_RMEM.get().cast(),
+    sysctl_mem: (&raw const MEMORY_LIMITS).cast_mut().cast(),
+    sysctl_wmem: LEAST_BUFFER.get(),
+    sysctl_rmem: LEAST_BUFFER.get(),
     obj_size: OBJ_SIZE as u32,
     ipv6_pinfo_offset: PINFO6_OFFSET as u32,
     name: name(b"SDP"),
@@ -153,10 +161,9 @@ unsafe extern "C" fn leave_pressure(_sk: *mut bindings::sock) {
     unsafe { ptr::write_volatile(MEMORY_PRESSURE.get(), 0) };
 }
 
-/// Bytes of a new socket's send buffer.
-pub(super) fn default_sndbuf() -> i32 {
-    // SAFETY: Nobody writes it.
-    unsafe { (*SYSCTL_WMEM.get())[1] }
+/// The limits of the memory of all sockets.
+pub(super) fn memory_limits() -> &'static MemoryLimits {
+    &MEMORY_LIMITS
 }
 
 /// Whether the sockets together have come near their limit of memory.
@@ -236,7 +243,8 @@ unsafe fn create(
         let wrapped = Sk::new(sk);
         wrapped.set_state(bindings::TCP_CLOSE as u8);
         wrapped.set_family(family);
-        wrapped.set_buffers(default_sndbuf(), (*SYSCTL_RMEM.get())[1]);
+        let own = wrapped.net().settings();
+        wrapped.set_buffers(own.get(Setting::WmemDefault), own.get(Setting::RmemDefault));
         let inet = sk.cast::<bindings::inet_sock>();
         (*inet).uc_ttl = -1;
         (*inet).mc_ttl = 1;
@@ -254,12 +262,21 @@ unsafe fn create(
     0
 }
 
-/// Memory limits as TCP's: an eighth of what is free, half of that as the mark of pressure.
+/// As TCP's if the administrator has said nothing: an eighth of what is free, and half of that as the
+/// mark of pressure.
 fn set_memory_limits() {
-    // SAFETY: Called once, before the proto is registered.
-    unsafe {
-        let limit = (bindings::nr_free_buffer_pages() / 16).max(128) as kernel::ffi::c_long;
-        *SYSCTL_MEM.get() = [limit / 4 * 3, limit, limit / 4 * 6];
+    let most_mib = params::top_mem_usage.value();
+    let pages = if most_mib > 0 {
+        let high = i64::from(most_mib) << (20 - PAGE_SHIFT);
+        [high / 2, high / 4 * 3, high]
+    } else {
+        // SAFETY: No precondition.
+        let free = unsafe { bindings::nr_free_buffer_pages() };
+        let pressure = (free / 16).max(128) as i64;
+        [pressure / 4 * 3, pressure, pressure / 4 * 6]
+    };
+    for (limit, pages) in MEMORY_LIMITS.iter().zip(pages) {
+        limit.store(pages as kernel::ffi::c_long, Relaxed);
     }
 }
 

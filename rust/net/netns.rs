@@ -8,6 +8,7 @@ use core::marker::PhantomData;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
+use super::sysctl::Settings;
 use crate::bindings;
 use crate::observe::procfs;
 use crate::observe::stats::{
@@ -48,6 +49,12 @@ impl<'a> Net<'a> {
         unsafe { bindings::net_generic(self.net.cast(), *PERNET_ID.0.get()).cast() }
     }
 
+    /// What the namespace's administrator has set.
+    pub(crate) fn settings(self) -> &'a Settings {
+        // SAFETY: As in `stats`, and they live as long as the namespace.
+        unsafe { &(*self.mine()).settings }
+    }
+
     /// The counters of the namespace.
     pub(crate) fn stats(self) -> Stats {
         // SAFETY: Initialised by `net_init` before a socket can exist in the namespace.
@@ -58,6 +65,7 @@ impl<'a> Net<'a> {
 /// What we keep in each namespace.
 struct PerNet {
     counters: Counters,
+    settings: Settings,
 }
 
 struct PernetId(UnsafeCell<kernel::ffi::c_uint>);
@@ -88,13 +96,22 @@ unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
         Ok(counters) => counters,
         Err(e) => return e.to_errno(),
     };
+    let mine = ns.mine();
     // SAFETY: The core allocated the memory for us.
-    unsafe { (&raw mut (*ns.mine()).counters).write(counters) };
-    match procfs::create(ns) {
+    unsafe { (&raw mut (*mine).counters).write(counters) };
+    // SAFETY: As above; `net_exit` drops them before the core frees it.
+    let settings = unsafe { Settings::init(&raw mut (*mine).settings, ns) };
+    let result = settings.and_then(|()| {
+        procfs::create(ns).inspect_err(|_| {
+            // SAFETY: Just initialised.
+            unsafe { core::ptr::drop_in_place(&raw mut (*mine).settings) };
+        })
+    });
+    match result {
         Ok(()) => 0,
         Err(e) => {
             // SAFETY: Written just above.
-            unsafe { core::ptr::drop_in_place(&raw mut (*ns.mine()).counters) };
+            unsafe { core::ptr::drop_in_place(&raw mut (*mine).counters) };
             e.to_errno()
         }
     }
@@ -107,8 +124,8 @@ unsafe extern "C" fn net_exit(net: *mut bindings::net) {
     // SAFETY: The core calls this once, after the last socket of the namespace is gone.
     let ns = unsafe { Net::from_raw(net) };
     procfs::remove(ns);
-    // SAFETY: Written by `net_init`.
-    unsafe { core::ptr::drop_in_place(&raw mut (*ns.mine()).counters) };
+    // SAFETY: Initialised by `net_init`.
+    unsafe { core::ptr::drop_in_place(ns.mine()) };
 }
 
 pub(crate) fn register() -> Result {

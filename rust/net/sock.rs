@@ -14,8 +14,8 @@ use super::addr::{
     to_in6,
     Addr, //
 };
-use super::family::default_sndbuf;
 use super::netns::Net;
+use super::sysctl::Setting;
 use crate::bindings;
 
 /// The error for a bind() or connect() of an already used socket, and so on, as the core wants it.
@@ -142,7 +142,7 @@ impl Sk {
     /// Gives the send buffer its size again, which the core takes from it when memory is short;
     /// `false` if it has that.
     pub(crate) fn restore_sndbuf(self) -> bool {
-        let bytes = default_sndbuf();
+        let bytes = self.net().settings().get(Setting::WmemDefault);
         let smaller = self.sndbuf() < bytes.unsigned_abs();
         if self.user_locked(bindings::SOCK_SNDBUF_LOCK) || !smaller {
             return false;

@@ -103,7 +103,8 @@ impl Locked<'_> {
         }
         self.free_queues();
         self.transition(Event::Reuse);
-        let old = core::mem::replace(self.stream(), Stream::new());
+        let new = Stream::new(self.sk().net().settings());
+        let old = core::mem::replace(self.stream(), new);
         let stream = self.stream();
         stream.options = old.options;
         stream.bound = old.bound;

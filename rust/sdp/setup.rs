@@ -13,7 +13,7 @@ use super::stream::SMALL_BYTES;
 use super::worker::Worker;
 use super::zcopy::{
     self,
-    ADVERTS, //
+    max_adverts_of, //
 };
 use super::{
     accept,
@@ -62,8 +62,6 @@ const HANDSHAKE_MS: u32 = 20_000;
 /// How long a connection that starts here may take from its request on, as long as TCP's. The CM's own
 /// tries take a minute; but a peer that asks it for patience (MRA) and vanishes then makes that many.
 const CONNECT_MS: u32 = 130_000;
-/// Adverts of the peer, of each kind, that a connection holds at a time.
-const MAX_ADVERTS: u8 = ADVERTS as u8;
 
 impl Worker<'_> {
     // Connections that start here.
@@ -143,7 +141,7 @@ impl Worker<'_> {
             locked.transition(Event::AddressResolved);
             Hello {
                 features,
-                max_adverts: MAX_ADVERTS,
+                max_adverts: max_adverts_of(self.sock.sk().net()),
                 bufs,
                 rcv_size: SMALL_BYTES,
                 ipv6: !locked.stream().peer.is_v4(),
@@ -179,7 +177,7 @@ impl Worker<'_> {
         let stream = locked.stream();
         stream.credits.set_peer_limit(ack.bufs);
         stream.peer_bytes = ack.rcv_size;
-        locked.agree(ack.features, ack.max_adverts);
+        locked.agree(ack.features, ack.max_adverts, offer.max_adverts);
         locked.transition(Event::ConnectAccepted);
         self.sock.stop_timer();
         self.sock.stats.inc(Counter::ConnectDone);
@@ -218,6 +216,7 @@ impl Worker<'_> {
             .clone()
             .ok_or(ECONNABORTED)?;
         let options = parent.lock().stream().options;
+        let max_adverts = max_adverts_of(self.sock.sk().net());
         let ack = {
             let mut locked = self.sock.lock();
             if locked.stream().state != State::HelloReceived {
@@ -227,11 +226,11 @@ impl Worker<'_> {
             locked.reserve_receives(SMALL_BYTES)?;
             locked.stream().options = options;
             locked.stream().credits.set_peer_limit(offer.bufs);
-            locked.agree(features, offer.max_adverts);
+            locked.agree(features, offer.max_adverts, max_adverts);
             let bufs = locked.open_link(link)?;
             HelloAck {
                 features,
-                max_adverts: MAX_ADVERTS,
+                max_adverts,
                 bufs,
                 rcv_size: SMALL_BYTES,
             }

@@ -88,10 +88,11 @@ impl Locked<'_> {
         let (_, flags) = self.gfp();
         let stream = self.stream();
         if stream.sinks.is_none() && stream.features.contains(NEEDS) {
-            let (peer, features, events) = (stream.peer_adverts, stream.features, stream.events);
+            let (peer, own) = (stream.peer_adverts, stream.own_adverts);
+            let (features, events) = (stream.features, stream.events);
             let sinks = Sinks {
                 adverts: SinkAdverts::new(peer, features, events.received),
-                writer: SinkWriter::new(ADVERTS as u8, features, events.sent),
+                writer: SinkWriter::new(own, features, events.sent),
                 offers: Offers::new(),
                 cancel_due: false,
                 declined: false,

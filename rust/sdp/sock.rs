@@ -172,8 +172,9 @@ impl SdpSock {
                 &raw mut (*this).accepts,
             );
             (&raw mut (*this).cm).write(UnsafeCell::new(CmSide::new()));
-            (&raw mut (*this).stream).write(UnsafeCell::new(Stream::new()));
-            (&raw mut (*this).stats).write(Sk::new(sk).net().stats());
+            let net = Sk::new(sk).net();
+            (&raw mut (*this).stream).write(UnsafeCell::new(Stream::new(net.settings())));
+            (&raw mut (*this).stats).write(net.stats());
 
             let pinfo6 = (&raw mut (*this).pinfo6).cast::<bindings::ipv6_pinfo>();
             ptr::write_bytes(pinfo6, 0, 1);

@@ -19,6 +19,10 @@ use crate::bindings;
 use crate::mm::frag::Frag;
 use crate::mm::queue::FragQueue;
 use crate::net::addr::Addr;
+use crate::net::sysctl::{
+    Setting,
+    Settings, //
+};
 use crate::observe::stats::Counter;
 use crate::proto::choice::Wanted;
 use crate::proto::credits::Credits;
@@ -114,8 +118,10 @@ pub(crate) struct Stream {
     pub(crate) pending: Pending,
     /// What both sides agreed on.
     pub(crate) features: Features,
-    /// Adverts of each kind that the peer holds at a time.
+    /// Adverts of each kind that may be out to the peer at a time.
     pub(crate) peer_adverts: u8,
+    /// Those of the peer that we hold at a time.
+    pub(crate) own_adverts: u8,
     /// From the first advert on, of either side.
     pub(crate) zcopy: Option<KBox<ZeroCopy>>,
     /// From the first sink advert on, of either side.
@@ -203,7 +209,9 @@ impl Stream {
         self.torn_down && self.unlisten == 0 && !self.unlistening
     }
 
-    pub(crate) fn new() -> Self {
+    /// Of a new socket, or connection, of a namespace with these settings.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let wanted = Wanted::from_number(settings.get(Setting::ZcopyMode));
         Self {
             state: State::Closed,
             credits: Credits::new(),
@@ -215,13 +223,14 @@ impl Stream {
                 keepintvl_s: 75,
                 keepcnt: 9,
                 user_timeout_ms: 0,
-                zcopy_thresh_bytes: crate::zcopy_thresh_bytes(),
-                wanted: crate::zcopy_mode(),
-                blocks: crate::blocks_on_write(),
+                zcopy_thresh_bytes: settings.get(Setting::ZcopyThresh),
+                wanted: wanted.unwrap_or(Wanted::Automatic),
+                blocks: settings.get(Setting::FaultPolicy) == 1,
             },
             pending: Pending::default(),
             features: Features::NONE,
             peer_adverts: 0,
+            own_adverts: 0,
             zcopy: None,
             sinks: None,
             events: Events::new(),

@@ -11,6 +11,8 @@ use super::sock::{
     Want, //
 };
 use crate::net::errno::ENOBUFS;
+use crate::net::netns::Net;
+use crate::net::sysctl::Setting;
 use crate::observe::stats::Counter;
 use crate::proto::bsdh::Class;
 use crate::proto::fallback::Fallback;
@@ -37,7 +39,8 @@ use crate::rdma::mr::{
 };
 use crate::rdma::post::READS;
 
-/// Adverts of the peer that we hold at a time, and of ours that we have out.
+/// Adverts of the peer that we can hold at a time, and of ours that we can have out. A namespace may
+/// have fewer.
 pub(crate) const ADVERTS: usize = 32;
 
 const _: () = assert!(
@@ -83,12 +86,21 @@ pub(crate) struct ZeroCopy {
     pub(crate) direct_bytes: usize,
 }
 
+/// Adverts that a connection of the namespace has out, and has the peer have out, at a time.
+pub(super) fn max_adverts_of(net: Net<'_>) -> u8 {
+    net.settings()
+        .get(Setting::MaxAdverts)
+        .clamp(1, ADVERTS as i32) as u8
+}
+
 impl Locked<'_> {
-    /// Both sides agreed on `features`; the peer holds `max_adverts`.
-    pub(super) fn agree(&mut self, features: Features, max_adverts: u8) {
+    /// Both sides agreed on `features`; the peer holds `theirs` adverts, and we `ours`. No more of ours
+    /// are out than we hold ourselves: this is the bound that the administrator sets.
+    pub(super) fn agree(&mut self, features: Features, theirs: u8, ours: u8) {
         let stream = self.stream();
         stream.features = features;
-        stream.peer_adverts = max_adverts;
+        stream.peer_adverts = theirs.min(ours);
+        stream.own_adverts = ours;
         stream.zcopy = None;
         stream.sinks = None;
         stream.events = Events::new();
@@ -101,7 +113,7 @@ impl Locked<'_> {
         if stream.zcopy.is_none() && stream.features.contains(Features::SOURCE) {
             let zcopy = ZeroCopy {
                 source: SourceAdverts::new(stream.peer_adverts, stream.features),
-                reader: SourceReader::new(ADVERTS as u8, stream.features),
+                reader: SourceReader::new(stream.own_adverts, stream.features),
                 hold: Hold::new(),
                 fallback: Fallback::new(),
                 early_fallback: Fallback::new(),

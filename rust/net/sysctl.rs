@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the administrator of a namespace sets, under /proc/sys/net/sdp.
+//!
+//! A namespace begins with what the module's parameters say at that moment, and goes its own way from
+//! then on. Documentation/ABI describes each.
+
+use core::mem::size_of;
+use core::ptr;
+
+use kernel::ffi::{
+    c_int,
+    c_void, //
+};
+use kernel::prelude::*;
+use kernel::str::Formatter;
+use kernel::sync::atomic::{
+    ordering::Relaxed,
+    Atomic, //
+};
+
+use super::family;
+use super::netns::Net;
+use crate::bindings;
+use crate::params::{
+    self,
+    Param, //
+};
+
+const PATH: &kernel::str::CStr = c"net/sdp";
+
+/// A value that each namespace has for itself.
+#[derive(Copy, Clone)]
+#[repr(usize)]
+pub(crate) enum Setting {
+    /// The least bytes of a send without a copy, of new sockets; 0 for none.
+    ZcopyThresh,
+    /// The way that sends of new sockets go.
+    ZcopyMode,
+    /// What a write does to memory that a send of a new socket still needs: 1 if it waits.
+    FaultPolicy,
+    /// The most adverts that a new connection has out.
+    MaxAdverts,
+    /// Bytes of a new socket's send buffer.
+    WmemDefault,
+    /// Bytes of a new socket's receive buffer.
+    RmemDefault,
+}
+
+/// A file of a setting.
+struct Entry {
+    name: &'static kernel::str::CStr,
+    /// Has the values that are allowed, and the first one of a namespace.
+    param: &'static Param,
+    /// Whether the current program may set this value.
+    may: fn(i32) -> bool,
+}
+
+fn anybody(_: i32) -> bool {
+    true
+}
+
+/// An administrator of a namespace is not one of the machine.
+fn who_may_hold_up(policy: i32) -> bool {
+    policy == 0 || params::may_hold_up()
+}
+
+const COUNT: usize = Setting::RmemDefault as usize + 1;
+
+/// In the order of [`Setting`].
+static ENTRIES: [Entry; COUNT] = [
+    Entry {
+        name: c"zcopy_thresh",
+        param: &params::sdp_zcopy_thresh,
+        may: anybody,
+    },
+    Entry {
+        name: c"zcopy_mode",
+        param: &params::sdp_zcopy_mode,
+        may: anybody,
+    },
+    Entry {
+        name: c"fault_policy",
+        param: &params::sdp_fault_policy,
+        may: who_may_hold_up,
+    },
+    Entry {
+        name: c"max_adverts",
+        param: &params::sdp_max_adverts,
+        may: anybody,
+    },
+    Entry {
+        name: c"wmem_default",
+        param: &params::sdp_wmem_default,
+        may: anybody,
+    },
+    Entry {
+        name: c"rmem_default",
+        param: &params::sdp_rmem_default,
+        may: anybody,
+    },
+];
+
+/// The settings of a namespace, and their files.
+///
+/// # Invariants
+///
+/// Stays where it is while `header` is not null: the core then refers to `files`, and these to
+/// `values`.
+pub(crate) struct Settings {
+    values: [Atomic<i32>; COUNT],
+    /// One for each setting, and the last for the memory of all sockets, which only the first namespace
+    /// has.
+    files: [bindings::ctl_table; COUNT + 1],
+    header: *mut bindings::ctl_table_header,
+}
+
+impl Settings {
+    /// Begins with the module's parameters, and creates the files.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; nothing is left then.
+    ///
+    /// # Safety
+    ///
+    /// `this` is memory for the settings of `net`, who keeps it until it has dropped them.
+    pub(super) unsafe fn init(this: *mut Self, net: Net<'_>) -> Result {
+        // SAFETY: The memory is ours alone until the files exist.
+        let settings = unsafe {
+            this.write(Self {
+                values: ENTRIES.each_ref().map(|e| Atomic::new(e.param.value())),
+                files: Default::default(),
+                header: ptr::null_mut(),
+            });
+            &mut *this
+        };
+        let parts = ENTRIES.iter().zip(&settings.values);
+        for (file, (entry, value)) in settings.files.iter_mut().zip(parts) {
+            *file = bindings::ctl_table {
+                procname: entry.name.as_char_ptr(),
+                data: value.as_ptr().cast(),
+                maxlen: size_of::<i32>() as c_int,
+                mode: 0o644,
+                proc_handler: Some(access),
+                extra1: (&raw const *entry).cast_mut().cast(),
+                ..Default::default()
+            };
+        }
+        let is_first = ptr::eq(net.as_ptr(), &raw const bindings::init_net);
+        let files = if is_first { COUNT + 1 } else { COUNT };
+        if let Some(file) = settings.files.last_mut() {
+            *file = bindings::ctl_table {
+                procname: c"mem".as_char_ptr(),
+                data: (&raw const *family::memory_limits()).cast_mut().cast(),
+                maxlen: size_of::<family::MemoryLimits>() as c_int,
+                mode: 0o644,
+                proc_handler: Some(access_limits),
+                ..Default::default()
+            };
+        }
+        // SAFETY: The files are all set, and stay until `drop`; the caller vouches for the rest.
+        let header = unsafe {
+            bindings::register_net_sysctl_sz(
+                net.as_ptr(),
+                PATH.as_char_ptr(),
+                settings.files.as_mut_ptr(),
+                files,
+            )
+        };
+        if header.is_null() {
+            return Err(ENOMEM);
+        }
+        settings.header = header;
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, setting: Setting) -> i32 {
+        let value = self.values.get(setting as usize);
+        value.map_or(0, |value| value.load(Relaxed))
+    }
+}
+
+impl Drop for Settings {
+    /// Waits for whoever reads or writes; who has a file open still gets `ENOENT` from then on.
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant it was registered, and was not taken back.
+        unsafe { bindings::unregister_net_sysctl_table(self.header) };
+    }
+}
+
+/// Room for a setting's text, with an end.
+const TEXT_BYTES: usize = 32;
+
+/// Reads or writes a setting.
+///
+/// # Safety
+///
+/// Called by the core as the handler of a file that [`Settings::init`] has made, with valid arguments.
+unsafe extern "C" fn access(
+    file: *const bindings::ctl_table,
+    write: c_int,
+    buffer: *mut c_void,
+    len: *mut usize,
+    pos: *mut bindings::loff_t,
+) -> c_int {
+    // SAFETY: The core passes the file, which `init` has made of these parts. They stay while the
+    // handler runs.
+    let (mut file, entry, value) = unsafe {
+        (
+            *file,
+            &*(*file).extra1.cast::<Entry>(),
+            &*(*file).data.cast::<Atomic<i32>>(),
+        )
+    };
+    let mut text = [0u8; TEXT_BYTES];
+    let kind = entry.param.kind();
+    if write == 0 {
+        // The last byte stays the end.
+        let mut out = Formatter::new(text.split_at_mut(TEXT_BYTES - 1).0);
+        if kind.show(value.load(Relaxed), &mut out).is_err() {
+            return EIO.to_errno();
+        }
+    // SAFETY: The core passes a valid number.
+    } else if unsafe { *len } >= TEXT_BYTES {
+        // Of a longer text only a part would be seen.
+        return EINVAL.to_errno();
+    }
+    file.data = text.as_mut_ptr().cast();
+    file.maxlen = TEXT_BYTES as c_int;
+    // SAFETY: The copy names a text of this size; the rest is the core's.
+    let ret = unsafe { bindings::proc_dostring(&raw const file, write, buffer, len, pos) };
+    if ret != 0 || write == 0 {
+        return ret;
+    }
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    match kind.parse(text) {
+        None => EINVAL.to_errno(),
+        Some(new) if !(entry.may)(new) => EPERM.to_errno(),
+        Some(new) => {
+            value.store(new, Relaxed);
+            0
+        }
+    }
+}
+
+/// Reads or writes the limits of the memory of all sockets, in pages.
+///
+/// # Safety
+///
+/// As for [`access`].
+unsafe extern "C" fn access_limits(
+    file: *const bindings::ctl_table,
+    write: c_int,
+    buffer: *mut c_void,
+    len: *mut usize,
+    pos: *mut bindings::loff_t,
+) -> c_int {
+    // SAFETY: The core passes the file, which `init` has made.
+    let mut file = unsafe { *file };
+    let limits = family::memory_limits();
+    let mut new = limits.each_ref().map(|limit| limit.load(Relaxed));
+    file.data = new.as_mut_ptr().cast();
+    // SAFETY: The copy names numbers of this size; the rest is the core's.
+    let ret = unsafe { bindings::proc_doulongvec_minmax(&raw const file, write, buffer, len, pos) };
+    if ret != 0 || write == 0 {
+        return ret;
+    }
+    if !new.is_sorted() || new.iter().any(|&pages| pages < 1) {
+        return EINVAL.to_errno();
+    }
+    for (limit, pages) in limits.iter().zip(new) {
+        limit.store(pages, Relaxed);
+    }
+    0
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The module's parameters, of `modprobe ib_sdp NAME=VALUE` and under
+//! /sys/module/ib_sdp/parameters.
+//!
+//! The kernel crate's `module!` has integers of any value, which nobody can read back. These have
+//! values that are checked, and names for them. Documentation/ABI describes each.
+
+// Public: the tools compile the same file.
+#[allow(unreachable_pub)]
+pub(crate) mod kind;
+
+use core::fmt::Write;
+
+use kernel::bindings::{
+    kernel_param,
+    kernel_param__bindgen_ty_1,
+    kernel_param_ops, //
+};
+use kernel::ffi::{
+    c_char,
+    c_int, //
+};
+use kernel::prelude::*;
+use kernel::str::{
+    BStr,
+    Formatter, //
+};
+use kernel::sync::atomic::{
+    ordering::Relaxed,
+    Atomic, //
+};
+
+use self::kind::Kind;
+use crate::bindings;
+use crate::mm::Rule;
+use crate::proto::choice::Wanted;
+use crate::sdp::zcopy::ADVERTS;
+
+/// Set when the module loads, and at run time.
+const ANY_TIME: u16 = 0o644;
+/// Set when the module loads only.
+const AT_LOAD: u16 = 0o444;
+
+/// Bytes of a socket's buffer, by default: no less than a page, and no more than what cannot overflow
+/// the core's sums.
+const BUFFER_BYTES: Kind = Kind::Number {
+    least: 4096,
+    most: 1 << 28,
+};
+
+/// The largest number of [`top_mem_usage`]: a tebibyte.
+const MOST_MIB: i32 = 1 << 20;
+
+/// Who may make others wait who touch his memory.
+const NOBODY: i32 = 0;
+const ALL: i32 = 2;
+
+/// All bits of [`Rule`], where they can be broken.
+const RULES: i32 = if cfg!(CONFIG_DEBUG_VM) { 127 } else { 0 };
+
+/// A parameter's values, and the present one.
+pub(crate) struct Param {
+    kind: Kind,
+    value: Atomic<i32>,
+}
+
+impl Param {
+    const fn new(kind: Kind, value: i32) -> Self {
+        Self {
+            kind,
+            value: Atomic::new(value),
+        }
+    }
+
+    pub(crate) const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(crate) fn value(&self) -> i32 {
+        self.value.load(Relaxed)
+    }
+}
+
+/// What the loader finds in the section `__param`.
+#[repr(transparent)]
+struct KernelParam(kernel_param);
+
+// SAFETY: Nobody writes to it, and what it points to is static and can be shared.
+unsafe impl Sync for KernelParam {}
+
+static OPS: kernel_param_ops = kernel_param_ops {
+    flags: 0,
+    set: Some(set),
+    get: Some(get),
+    free: None,
+};
+
+/// A text for the section `.modinfo`.
+const fn bytes<const N: usize>(text: &str) -> [u8; N] {
+    let text = text.as_bytes();
+    let mut out = [0; N];
+    let mut i = 0;
+    while i < N {
+        out[i] = text[i];
+        i += 1;
+    }
+    out
+}
+
+macro_rules! modinfo {
+    ($($text:expr),*) => {
+        const _: () = {
+            const TEXT: &str = concat!($($text,)* "\0");
+            #[link_section = ".modinfo"]
+            #[used(compiler)]
+            static INFO: [u8; TEXT.len()] = bytes(TEXT);
+        };
+    };
+}
+
+/// Defines parameters: when they may be set, name, type, values and default, and a line for modinfo.
+macro_rules! params {
+    ($($mode:ident $name:ident: $type:literal $kind:expr, $default:expr, $text:literal;)*) => {
+        $(
+            #[doc = $text]
+            #[allow(non_upper_case_globals)]
+            pub(crate) static $name: Param = Param::new($kind, $default);
+
+            const _: () = {
+                #[link_section = "__param"]
+                #[used(compiler)]
+                static PARAM: KernelParam = KernelParam(kernel_param {
+                    name: concat!(stringify!($name), "\0").as_ptr().cast(),
+                    // The loader makes it, and it stays while the module does.
+                    mod_: (&raw const kernel::bindings::__this_module).cast_mut(),
+                    ops: &raw const OPS,
+                    perm: $mode,
+                    level: -1,
+                    flags: 0,
+                    __bindgen_anon_1: kernel_param__bindgen_ty_1 {
+                        arg: (&raw const $name).cast_mut().cast(),
+                    },
+                });
+            };
+            modinfo!("parmtype=", stringify!($name), ":", $type);
+            modinfo!("parm=", stringify!($name), ":", $text);
+        )*
+    };
+}
+
+params! {
+    ANY_TIME sdp_zcopy_thresh: "int" Kind::Number { least: 0, most: i32::MAX }, 0,
+        "Least bytes of a send without a copy; 0 for none. Namespaces begin with it";
+    ANY_TIME sdp_zcopy_mode: "name" Kind::Choice(&Wanted::NAMES), 0,
+        "The way that sends go: auto, copy, sync, async, or sink (to readers that wait). Namespaces begin with it";
+    ANY_TIME sdp_fault_policy: "name" Kind::Choice(&["copy", "block"]), 0,
+        "What a write does to memory that a send which has returned still needs: copy (of the page) or block (the writer). Namespaces begin with it";
+    ANY_TIME sdp_recv_early: "name" Kind::Choice(&["nobody", "ptrace", "all"]), 1,
+        "Who may receive, or choose a fault policy, in a way that makes others wait who touch his memory: nobody, ptrace (with CAP_SYS_PTRACE), or all";
+    ANY_TIME sdp_max_adverts: "int" Kind::Number { least: 1, most: ADVERTS as i32 }, ADVERTS as i32,
+        "Most adverts of a connection that are out at a time, of each kind and either way. Namespaces begin with it";
+    ANY_TIME sdp_wmem_default: "int" BUFFER_BYTES, 2 << 20,
+        "Bytes of a new socket's send buffer. Namespaces begin with it";
+    ANY_TIME sdp_rmem_default: "int" BUFFER_BYTES, 1 << 20,
+        "Bytes of a new socket's receive buffer. Namespaces begin with it";
+    AT_LOAD top_mem_usage: "int" Kind::Number { least: 0, most: MOST_MIB }, 0,
+        "Most memory of all sockets' buffers together, in MiB; 0 for a part of the machine's";
+    AT_LOAD sdp_break: "int" Kind::Number { least: 0, most: RULES }, 0,
+        "Kernels with CONFIG_DEBUG_VM only: rules of page protection to break, so that tests can see that they are needed";
+}
+
+/// The longest text of a parameter that a complaint repeats.
+const COMPLAINT_BYTES: usize = 40;
+
+/// Sets a parameter; `EINVAL` for what it cannot be, with a line in the log that says what it can.
+///
+/// # Safety
+///
+/// Called by the core as a member of [`OPS`]: `kp` is one of those that `params!` makes, and `val` is
+/// null or a C string.
+unsafe extern "C" fn set(val: *const c_char, kp: *const kernel_param) -> c_int {
+    if val.is_null() {
+        return EINVAL.to_errno();
+    }
+    // SAFETY: By the function's conditions; `params!` has put a name and a `Param` there.
+    let (text, name, param) = unsafe {
+        (
+            CStr::from_char_ptr(val).to_bytes().trim_ascii(),
+            CStr::from_char_ptr((*kp).name),
+            &*(*kp).__bindgen_anon_1.arg.cast::<Param>(),
+        )
+    };
+    match param.kind.parse(text) {
+        Some(value) => {
+            param.value.store(value, Relaxed);
+            0
+        }
+        None => {
+            let text: &BStr = text.get(..COMPLAINT_BYTES).unwrap_or(text).as_ref();
+            let kind = param.kind;
+            pr_err!("{}: '{}' is not {}\n", name, text, format_args!("{kind}"));
+            EINVAL.to_errno()
+        }
+    }
+}
+
+/// Room for any parameter's text.
+const SHOWN_BYTES: usize = 32;
+
+/// Writes a parameter's value, and the end of the line; returns the length.
+///
+/// # Safety
+///
+/// Called by the core as a member of [`OPS`]: `kp` is one of those that `params!` makes, and `buffer`
+/// is a page.
+unsafe extern "C" fn get(buffer: *mut c_char, kp: *const kernel_param) -> c_int {
+    // SAFETY: By the function's conditions, as in `set`.
+    let (out, param) = unsafe {
+        (
+            core::slice::from_raw_parts_mut(buffer.cast::<u8>(), SHOWN_BYTES),
+            &*(*kp).__bindgen_anon_1.arg.cast::<Param>(),
+        )
+    };
+    let mut out = Formatter::new(out);
+    let shown = param.kind.show(param.value(), &mut out);
+    match shown.and_then(|()| out.write_char('\n')) {
+        Ok(()) => out.bytes_written() as c_int,
+        Err(_) => EIO.to_errno(),
+    }
+}
+
+/// Whether the current program may return from a receive before its bytes are there, or have writes
+/// wait for a send (the fault policy). Who touches its memory then waits, be it the kernel or an
+/// administrator's tool: as with faults of userfaultfd, this is not for everybody unless the
+/// administrator says so.
+pub(crate) fn may_hold_up() -> bool {
+    match sdp_recv_early.value() {
+        NOBODY => false,
+        ALL => true,
+        // SAFETY: We are in process context; the namespace is the first one.
+        _ => unsafe {
+            bindings::ns_capable_noaudit(
+                &raw mut bindings::init_user_ns,
+                bindings::SDP_CONST_CAP_SYS_PTRACE,
+            )
+        },
+    }
+}
+
+/// Whether a rule of page protection is to be broken.
+pub(crate) fn breaks(rule: Rule) -> bool {
+    cfg!(CONFIG_DEBUG_VM) && sdp_break.value() & rule as i32 != 0
+}
