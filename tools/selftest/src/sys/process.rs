@@ -162,6 +162,13 @@ pub(crate) fn new_netns() -> io::Result<()> {
     Ok(())
 }
 
+/// Moves this process into new namespaces of users and networks, of which it is the administrator.
+pub(crate) fn new_user_and_netns() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    checked(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) })?;
+    Ok(())
+}
+
 /// Gives up root for the user nobody, for good.
 pub(crate) fn become_nobody() -> io::Result<()> {
     const NOBODY: u32 = 65534;

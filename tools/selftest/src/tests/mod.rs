@@ -28,6 +28,7 @@ mod sharing;
 mod signals;
 mod sink;
 mod stress;
+mod sysctl;
 mod zabuse;
 mod zcopy;
 
@@ -63,6 +64,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         azrecv::TESTS,
         attacks::TESTS,
         netns::TESTS,
+        sysctl::TESTS,
     ];
     let groups = if peer_vanishes { &[azlost::TESTS] } else { all };
     groups.iter().copied().flatten()
