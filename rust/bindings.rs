@@ -102,6 +102,11 @@ mod layout {
         size_of::<b::msghdr>(), SDP_CONST_SIZEOF_MSGHDR;
         size_of::<b::work_struct>(), SDP_CONST_SIZEOF_WORK;
         size_of::<b::delayed_work>(), SDP_CONST_SIZEOF_DELAYED_WORK;
+        size_of::<b::genl_family>(), SDP_CONST_SIZEOF_GENL_FAMILY;
+        size_of::<b::genl_info>(), SDP_CONST_SIZEOF_GENL_INFO;
+        size_of::<b::genl_split_ops>(), SDP_CONST_SIZEOF_GENL_SPLIT_OPS;
+        size_of::<b::netlink_callback>(), SDP_CONST_SIZEOF_NETLINK_CALLBACK;
+        size_of::<b::nla_policy>(), SDP_CONST_SIZEOF_NLA_POLICY;
         offset_of!(b::sock, sk_lock), SDP_CONST_OFFSET_SK_LOCK;
         offset_of!(b::sock, sk_shutdown), SDP_CONST_OFFSET_SK_SHUTDOWN;
         offset_of!(b::sock, sk_peer_cred), SDP_CONST_OFFSET_SK_PEER_CRED;

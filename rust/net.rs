@@ -5,6 +5,7 @@
 pub(crate) mod addr;
 pub(crate) mod errno;
 pub(crate) mod family;
+pub(crate) mod genl;
 pub(crate) mod netns;
 pub(crate) mod ops;
 pub(crate) mod route;
@@ -15,11 +16,19 @@ pub(crate) mod work;
 
 use kernel::prelude::*;
 
+use crate::observe::netlink;
+
 /// Registers with the core, last what programs can reach.
 pub(crate) fn start() -> Result {
     work::start()?;
     netns::register().inspect_err(|_| work::stop())?;
+    // SAFETY: The module loads; there is no socket yet.
+    unsafe { netlink::register() }.inspect_err(|_| {
+        netns::unregister();
+        work::stop();
+    })?;
     family::register().inspect_err(|_| {
+        netlink::unregister();
         netns::unregister();
         work::stop();
     })
@@ -29,6 +38,7 @@ pub(crate) fn start() -> Result {
 pub(crate) fn stop() {
     family::unregister();
     crate::mm::watch::stop();
+    netlink::unregister();
     work::stop();
     netns::unregister();
 }

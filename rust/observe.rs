@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What one can see from outside: counters and files under /proc.
+//! What one can see from outside: counters, files under /proc, and a netlink family.
 
+pub(crate) mod netlink;
 pub(crate) mod procfs;
+mod sockets;
 pub(crate) mod stats;
+// More than is used here: the tool compiles the same file.
+#[allow(dead_code)]
+mod uapi;

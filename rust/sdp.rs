@@ -25,6 +25,7 @@ pub(crate) mod recv;
 pub(crate) mod rx;
 pub(crate) mod send;
 pub(crate) mod setup;
+pub(crate) mod shown;
 pub(crate) mod sink;
 pub(crate) mod sock;
 pub(crate) mod stream;

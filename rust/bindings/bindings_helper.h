@@ -25,6 +25,7 @@
 #include <linux/uio.h>
 #include <linux/workqueue.h>
 #include <net/addrconf.h>
+#include <net/genetlink.h>
 #include <net/inet_common.h>
 #include <net/inet_sock.h>
 #include <net/ip.h>
@@ -79,6 +80,7 @@ const u32 SDP_CONST_RDMA_DRIVER_RXE = RDMA_DRIVER_RXE;
 const int SDP_CONST_SIOCINQ = SIOCINQ;
 const int SDP_CONST_SIOCOUTQ = SIOCOUTQ;
 const int SDP_CONST_SIOCATMARK = SIOCATMARK;
+const size_t SDP_CONST_NETLINK_CTX_SIZE = NETLINK_CTX_SIZE;
 const int SDP_CONST_ASYNC_NOSPACE = SOCKWQ_ASYNC_NOSPACE;
 
 /* What the compiler says of the layouts; rust/bindings.rs compares. */
@@ -99,6 +101,11 @@ const size_t SDP_CONST_SIZEOF_MSGHDR = sizeof(struct msghdr);
 const size_t SDP_CONST_SIZEOF_WORK = sizeof(struct work_struct);
 const size_t SDP_CONST_SIZEOF_DELAYED_WORK = sizeof(struct delayed_work);
 const size_t SDP_CONST_SIZEOF_SOCKET_LOCK = sizeof(socket_lock_t);
+const size_t SDP_CONST_SIZEOF_GENL_FAMILY = sizeof(struct genl_family);
+const size_t SDP_CONST_SIZEOF_GENL_INFO = sizeof(struct genl_info);
+const size_t SDP_CONST_SIZEOF_GENL_SPLIT_OPS = sizeof(struct genl_split_ops);
+const size_t SDP_CONST_SIZEOF_NETLINK_CALLBACK = sizeof(struct netlink_callback);
+const size_t SDP_CONST_SIZEOF_NLA_POLICY = sizeof(struct nla_policy);
 const size_t SDP_CONST_OFFSET_SK_LOCK = offsetof(struct sock, sk_lock);
 const size_t SDP_CONST_OFFSET_SK_SHUTDOWN = offsetof(struct sock, sk_shutdown);
 const size_t SDP_CONST_OFFSET_SK_PEER_CRED = offsetof(struct sock, sk_peer_cred);

@@ -10,6 +10,7 @@
 #include <linux/tcp.h>
 #include <linux/uaccess.h>
 #include <net/addrconf.h>
+#include <net/genetlink.h>
 #include <net/inet_sock.h>
 #include <net/ip.h>
 #include <net/ip6_route.h>
@@ -311,6 +312,13 @@ unsigned long sdp_helper_sock_i_ino(const struct sock *sk)
 	return sock_i_ino(sk);
 }
 
+/* bindgen does not get the layout of struct net before this member right */
+u64 sdp_helper_net_cookie(const struct net *net);
+u64 sdp_helper_net_cookie(const struct net *net)
+{
+	return net->net_cookie;
+}
+
 void *sdp_helper_net_generic(const struct net *net, unsigned int id);
 void *sdp_helper_net_generic(const struct net *net, unsigned int id)
 {
@@ -498,4 +506,68 @@ void sdp_helper_dst_release(struct dst_entry *dst);
 void sdp_helper_dst_release(struct dst_entry *dst)
 {
 	dst_release(dst);
+}
+
+u32 sdp_helper_sk_uid_seen_by(const struct sock *sk, const struct sk_buff *from);
+u32 sdp_helper_sk_uid_seen_by(const struct sock *sk, const struct sk_buff *from)
+{
+	return from_kuid_munged(sk_user_ns(NETLINK_CB(from).sk), sk_uid(sk));
+}
+
+struct net *sdp_helper_genl_info_net(const struct genl_info *info);
+struct net *sdp_helper_genl_info_net(const struct genl_info *info)
+{
+	return genl_info_net(info);
+}
+
+const struct genl_info *sdp_helper_genl_info_dump(struct netlink_callback *cb);
+const struct genl_info *sdp_helper_genl_info_dump(struct netlink_callback *cb)
+{
+	return genl_info_dump(cb);
+}
+
+struct sk_buff *sdp_helper_genlmsg_new(size_t payload, gfp_t flags);
+struct sk_buff *sdp_helper_genlmsg_new(size_t payload, gfp_t flags)
+{
+	return genlmsg_new(payload, flags);
+}
+
+void sdp_helper_genlmsg_end(struct sk_buff *skb, void *hdr);
+void sdp_helper_genlmsg_end(struct sk_buff *skb, void *hdr)
+{
+	genlmsg_end(skb, hdr);
+}
+
+void sdp_helper_genlmsg_cancel(struct sk_buff *skb, void *hdr);
+void sdp_helper_genlmsg_cancel(struct sk_buff *skb, void *hdr)
+{
+	genlmsg_cancel(skb, hdr);
+}
+
+void sdp_helper_nlmsg_free(struct sk_buff *skb);
+void sdp_helper_nlmsg_free(struct sk_buff *skb)
+{
+	nlmsg_free(skb);
+}
+
+int sdp_helper_genlmsg_reply(struct sk_buff *skb, struct genl_info *info);
+int sdp_helper_genlmsg_reply(struct sk_buff *skb, struct genl_info *info)
+{
+	return genlmsg_reply(skb, info);
+}
+
+int sdp_helper_genl_has_listeners(const struct genl_family *family, struct net *net,
+				  unsigned int group);
+int sdp_helper_genl_has_listeners(const struct genl_family *family, struct net *net,
+				  unsigned int group)
+{
+	return genl_has_listeners(family, net, group);
+}
+
+int sdp_helper_genlmsg_multicast_netns(const struct genl_family *family, struct net *net,
+				       struct sk_buff *skb, gfp_t flags);
+int sdp_helper_genlmsg_multicast_netns(const struct genl_family *family, struct net *net,
+				       struct sk_buff *skb, gfp_t flags)
+{
+	return genlmsg_multicast_netns(family, net, skb, 0, 0, flags);
 }

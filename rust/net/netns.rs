@@ -7,6 +7,10 @@ use core::marker::PhantomData;
 
 use kernel::error::to_result;
 use kernel::prelude::*;
+use kernel::time::{
+    BootTime,
+    ClockSource, //
+};
 
 use super::sysctl::Settings;
 use crate::bindings;
@@ -43,6 +47,12 @@ impl<'a> Net<'a> {
         self.net as usize
     }
 
+    /// The number by which programs know the namespace (SO_NETNS_COOKIE).
+    pub(crate) fn cookie(self) -> u64 {
+        // SAFETY: The namespace is valid; its number never changes.
+        unsafe { bindings::net_cookie(self.net.cast()) }
+    }
+
     fn mine(self) -> *mut PerNet {
         // SAFETY: The id is set when the module loads, and the core allocates our part for every
         // namespace.
@@ -60,12 +70,20 @@ impl<'a> Net<'a> {
         // SAFETY: Initialised by `net_init` before a socket can exist in the namespace.
         unsafe { (*self.mine()).counters.handle() }
     }
+
+    /// When the counters began, in ns of CLOCK_BOOTTIME.
+    pub(crate) fn counters_since_ns(self) -> u64 {
+        // SAFETY: As above.
+        unsafe { (*self.mine()).since_ns }
+    }
 }
 
 /// What we keep in each namespace.
 struct PerNet {
     counters: Counters,
     settings: Settings,
+    /// CLOCK_BOOTTIME.
+    since_ns: u64,
 }
 
 struct PernetId(UnsafeCell<kernel::ffi::c_uint>);
@@ -98,7 +116,10 @@ unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
     };
     let mine = ns.mine();
     // SAFETY: The core allocated the memory for us.
-    unsafe { (&raw mut (*mine).counters).write(counters) };
+    unsafe {
+        (&raw mut (*mine).counters).write(counters);
+        (&raw mut (*mine).since_ns).write(BootTime::ktime_get().unsigned_abs());
+    }
     // SAFETY: As above; `net_exit` drops them before the core frees it.
     let settings = unsafe { Settings::init(&raw mut (*mine).settings, ns) };
     let result = settings.and_then(|()| {

@@ -482,6 +482,16 @@ impl Sk {
         unsafe { bindings::sk_acceptq_removed(self.0.cast()) };
     }
 
+    /// Connections in the accept queue.
+    pub(crate) fn backlog(self) -> u32 {
+        field!(self, sk_ack_backlog)
+    }
+
+    /// Connections that the accept queue holds at most.
+    pub(crate) fn backlog_max(self) -> u32 {
+        field!(self, sk_max_ack_backlog)
+    }
+
     pub(crate) fn set_backlog(self, backlog: i32) {
         set_field!(self, backlog.max(0).unsigned_abs(), sk_max_ack_backlog);
     }

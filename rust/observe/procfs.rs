@@ -9,7 +9,7 @@ use kernel::seq_print;
 
 use crate::bindings;
 use crate::net::netns::Net;
-use crate::sdp::bind;
+use crate::sdp::shown;
 
 const SOCKETS: &kernel::str::CStr = c"sdp";
 const STATS: &kernel::str::CStr = c"sdpstats";
@@ -76,7 +76,7 @@ unsafe extern "C" fn show_sockets(m: *mut seq_file, _v: *mut core::ffi::c_void) 
         out,
         "local peer state tx_queue rx_queue credits posted rcv_size uid inode\n"
     );
-    bind::for_each(net, |s| {
+    let result = shown::for_each(net, |s| {
         seq_print!(
             out,
             "{} {} {} {} {} {} {} {} {} {}\n",
@@ -92,5 +92,5 @@ unsafe extern "C" fn show_sockets(m: *mut seq_file, _v: *mut core::ffi::c_void) 
             s.inode,
         );
     });
-    0
+    result.map_or_else(|e| e.to_errno(), |()| 0)
 }

@@ -16,6 +16,10 @@ use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
 use kernel::sync::aref::ARef;
+use kernel::sync::atomic::{
+    ordering::Relaxed,
+    Atomic, //
+};
 use kernel::sync::global_lock;
 
 use super::sock::{
@@ -27,7 +31,6 @@ use crate::net::addr::Addr;
 use crate::net::errno::EADDRINUSE;
 use crate::net::netns::Net;
 use crate::net::sock::Sk;
-use crate::proto::state::State;
 
 /// A port of a namespace.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +49,11 @@ impl Key {
 }
 
 /// A socket in the table; it is alive while it is there.
-struct Owner(NonNull<SdpSock>);
+struct Owner {
+    sock: NonNull<SdpSock>,
+    /// Grows from one socket to the next: so a walk knows where it was.
+    serial: u64,
+}
 
 // SAFETY: A socket may be used from any thread.
 unsafe impl Send for Owner {}
@@ -54,7 +61,7 @@ unsafe impl Send for Owner {}
 impl Owner {
     fn sock(&self) -> &SdpSock {
         // SAFETY: The socket is alive while it is in the table, and the table is locked.
-        unsafe { self.0.as_ref() }
+        unsafe { self.sock.as_ref() }
     }
 
     fn hold(&self) -> ARef<SdpSock> {
@@ -62,7 +69,11 @@ impl Owner {
     }
 }
 
+/// Those of a port are in the order in which they came.
 type Table = RBTree<Key, KVec<Owner>>;
+
+/// The next socket's number; changed only under the table's lock.
+static SERIAL: Atomic<i64> = Atomic::new(0);
 
 global_lock! {
     // SAFETY: Initialised in `init`, before the first use.
@@ -140,12 +151,15 @@ fn conflicts(table: &Table, key: &Key, sock: &SdpSock) -> bool {
     table.get(key).is_some_and(|owners| {
         owners
             .iter()
-            .any(|o| o.0 != me && conflict(sock.sk(), o.sock().sk()))
+            .any(|o| o.sock != me && conflict(sock.sk(), o.sock().sk()))
     })
 }
 
 fn insert(table: &mut Table, key: Key, sock: &SdpSock) -> Result {
-    let owner = Owner(sock.into());
+    let owner = Owner {
+        sock: sock.into(),
+        serial: SERIAL.fetch_add(1, Relaxed).unsigned_abs(),
+    };
     if let Some(owners) = table.get_mut(&key) {
         return Ok(owners.push(owner, GFP_KERNEL)?);
     }
@@ -231,7 +245,7 @@ pub(crate) fn put_port(locked: &mut Locked<'_>) {
     let Some(table) = guard.as_mut() else { return };
     let mut empty = false;
     if let Some(owners) = table.get_mut(&key) {
-        owners.retain(|o| o.0 != me);
+        owners.retain(|o| o.sock != me);
         empty = owners.is_empty();
     }
     if empty {
@@ -273,50 +287,72 @@ pub(crate) fn find_listener(
         .map(Owner::hold)
 }
 
-/// What `/proc/net/sdp` shows of a socket.
-pub(crate) struct Shown {
-    pub(crate) local: Addr,
-    pub(crate) peer: Addr,
-    pub(crate) state: State,
-    pub(crate) tx_queue: u32,
-    pub(crate) rx_queue: u32,
-    pub(crate) credits: u32,
-    pub(crate) posted: u32,
-    pub(crate) rcv_size: u32,
-    pub(crate) uid: u32,
-    pub(crate) inode: u64,
+/// Where a walk through the sockets of a namespace goes on; zeros for its beginning.
+#[derive(Copy, Clone, Default, Zeroable)]
+pub(crate) struct Cursor {
+    /// The first socket of interest.
+    serial: u64,
+    /// Of this port, or else of the next one.
+    port: u16,
 }
 
-/// Hands every socket of `net` that has a port to `each`.
-pub(crate) fn for_each(net: Net<'_>, mut each: impl FnMut(&Shown)) {
-    let mut socks: KVec<ARef<SdpSock>> = KVec::new();
-    {
-        let guard = TABLE.lock();
-        let Some(table) = guard.as_ref() else { return };
-        let mine = table.iter().filter(|(key, _)| key.net == net.key());
-        for owner in mine.flat_map(|(_, owners)| owners.iter()) {
-            if socks.push(owner.hold(), GFP_KERNEL).is_err() {
-                break;
-            }
+impl Cursor {
+    /// Behind this socket.
+    pub(crate) fn next(self) -> Self {
+        Self {
+            serial: self.serial + 1,
+            ..self
         }
     }
-    for sock in &socks {
-        let mut locked = sock.lock();
-        let sk = sock.sk();
-        let unsent = locked.unsent_bytes();
-        let stream = locked.stream();
-        let bound = sk.bound_addr();
-        each(&Shown {
-            local: bound,
-            peer: stream.peer,
-            state: stream.state,
-            tx_queue: unsent,
-            rx_queue: stream.rx.bytes(),
-            credits: stream.credits.available(),
-            posted: stream.link.as_ref().map_or(0, |l| l.receives_posted()),
-            rcv_size: stream.recv_size.bytes,
-            uid: sk.uid(),
-            inode: sk.inode(),
-        });
+}
+
+/// Sockets of a walk that are looked at before the table is locked again.
+const BATCH: usize = 16;
+
+/// The next sockets of `net` from `from` on, with their places: none at the end. With `port`, only
+/// those that have it.
+///
+/// A walk meets every socket once that is in the table from its beginning to its end, whatever comes
+/// and goes meanwhile, and locks the table only for a short time.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn batch(
+    net: Net<'_>,
+    from: &Cursor,
+    port: Option<u16>,
+) -> Result<KVec<(ARef<SdpSock>, Cursor)>> {
+    let mut found = KVec::with_capacity(BATCH, GFP_KERNEL)?;
+    let first = Key::new(net, from.port.max(port.unwrap_or(0)));
+    let guard = TABLE.lock();
+    let Some(table) = guard.as_ref() else {
+        return Ok(found);
+    };
+    let mut place = table.cursor_lower_bound(&first);
+    while let Some(at) = place {
+        let (key, owners) = at.current();
+        if key.net != net.key() || port.is_some_and(|port| port != key.port) {
+            break;
+        }
+        let least = if key.port == from.port {
+            from.serial
+        } else {
+            0
+        };
+        let seen = owners.partition_point(|owner| owner.serial < least);
+        for owner in owners.iter().skip(seen) {
+            let cursor = Cursor {
+                serial: owner.serial,
+                port: key.port,
+            };
+            if found.push_within_capacity((owner.hold(), cursor)).is_err() {
+                return Ok(found);
+            }
+        }
+        place = at
+            .peek_next()
+            .and_then(|(next, _)| table.cursor_lower_bound(next));
     }
+    Ok(found)
 }

@@ -194,7 +194,7 @@ impl Worker<'_> {
         self.sock.sk().set_err(why);
         self.sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
         if locked.stream().state != State::Dead {
-            locked.transition(Event::ConnectRefused);
+            locked.transition_for(Event::ConnectRefused, Some(why));
         }
         self.finish(locked);
     }

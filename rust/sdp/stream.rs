@@ -23,6 +23,7 @@ use crate::net::sysctl::{
     Setting,
     Settings, //
 };
+use crate::observe::netlink;
 use crate::observe::stats::Counter;
 use crate::proto::choice::Wanted;
 use crate::proto::credits::Credits;
@@ -284,12 +285,18 @@ impl Stream {
 impl Locked<'_> {
     /// Moves the state on. An event that cannot happen is counted and changes nothing: `false`.
     pub(crate) fn transition(&mut self, event: Event) -> bool {
+        self.transition_for(event, None)
+    }
+
+    /// As [`Locked::transition`]; `why` is what the program learns if the connection ends.
+    pub(super) fn transition_for(&mut self, event: Event, why: Option<Error>) -> bool {
         let old = self.stream().state;
         match old.on(event) {
             Ok(new) => {
                 if new != old {
                     self.stream().state = new;
                     self.sk().set_state(new.tcp_state());
+                    netlink::moved(self, old, event, why);
                 }
                 true
             }
@@ -308,7 +315,7 @@ impl Locked<'_> {
         if self.stream().state == State::Dead {
             return;
         }
-        self.transition(event);
+        self.transition_for(event, Some(why));
         if self.holds() {
             // The peer has sent all, but not all of it comes.
             self.stream().fin_received = false;

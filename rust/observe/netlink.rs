@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The generic netlink family: the module, its counters, its sockets and events for programs.
+
+use kernel::prelude::*;
+
+use super::sockets::Sockets;
+use super::uapi;
+use crate::net::addr::Addr;
+use crate::net::genl::{
+    dump_op,
+    get_op,
+    rejected,
+    Dump,
+    DumpBuffer,
+    Family,
+    Get,
+    Message,
+    Ops,
+    Policy,
+    Request, //
+};
+use crate::proto::hello;
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::sdp::sock::Locked;
+use crate::sdp::zcopy::FEATURES;
+
+static FAMILY: Family = Family::new();
+
+static OPS: Ops<3> = Ops([
+    get_op::<Module>(),
+    dump_op::<Sockets>(),
+    dump_op::<Counters>(),
+]);
+
+// The numbers that others know are the module's own.
+const _: () = {
+    use crate::proto::hello::Features;
+    assert!(uapi::STATES.len() == State::COUNT);
+    assert!(uapi::feature::ORDERED == Features::ORDERED.bits());
+    assert!(uapi::feature::REMOTE_INVALIDATE == Features::REMOTE_INV.bits());
+    assert!(uapi::feature::SINK == Features::SINK.bits());
+    assert!(uapi::feature::SOURCE == Features::SOURCE.bits());
+};
+
+/// Registers the family.
+///
+/// # Errors
+///
+/// `EEXIST`, `ENOMEM`.
+///
+/// # Safety
+///
+/// Called once, when the module loads, after the namespaces and before the first socket.
+pub(crate) unsafe fn register() -> Result {
+    // SAFETY: As the caller promises.
+    unsafe { FAMILY.register(uapi::FAMILY, uapi::EVENTS, uapi::VERSION.into(), &OPS) }
+}
+
+/// Undoes that, after the last socket.
+pub(crate) fn unregister() {
+    FAMILY.unregister();
+}
+
+struct Module;
+
+impl Get for Module {
+    const CMD: u8 = uapi::CMD_MODULE_GET;
+
+    fn get(request: &Request<'_>, out: &mut Message<'_>) -> Result {
+        let net = request.net();
+        out.put_u8(uapi::module::PROTOCOL, hello::VERSION)?;
+        out.put_u32(uapi::module::FEATURES, FEATURES.bits())?;
+        out.put_uint(uapi::module::NETNS_COOKIE, net.cookie())?;
+        out.put_uint(uapi::module::COUNTERS_SINCE, net.counters_since_ns())
+    }
+}
+
+struct Counters;
+
+impl Dump for Counters {
+    const CMD: u8 = uapi::CMD_STAT_GET;
+    const POLICY: &'static [Policy] = &[rejected(), rejected()];
+    /// Counters that are written.
+    type Cursor = usize;
+
+    fn check(_request: &Request<'_>) -> Result {
+        Ok(())
+    }
+
+    fn dump(request: &Request<'_>, cursor: &mut usize, out: &mut DumpBuffer<'_>) -> Result {
+        let mut index = 0;
+        let mut result = Ok(());
+        request.net().stats().for_each(|group, name, n| {
+            if index == *cursor && result.is_ok() {
+                result = write_counter(out, &[group, name], n);
+                *cursor += usize::from(result.is_ok());
+            }
+            index += 1;
+        });
+        result
+    }
+}
+
+fn write_counter(out: &mut DumpBuffer<'_>, name: &[&str], n: u64) -> Result {
+    let mut message = out.next()?;
+    message.put_str(uapi::stat::NAME, name)?;
+    message.put_uint(uapi::stat::VALUE, n)?;
+    message.end();
+    Ok(())
+}
+
+/// Writes an address and its port.
+pub(super) fn put_addr(
+    out: &mut Message<'_>,
+    addr: &Addr,
+    v6: bool,
+    numbers: (u16, u16),
+) -> Result {
+    match addr.as_v4() {
+        Some(ip) if !v6 => out.put(numbers.0, &ip)?,
+        // The wildcard of both families.
+        None if !v6 => out.put(numbers.0, &[0; 4])?,
+        _ => out.put(numbers.0, &addr.ip)?,
+    }
+    out.put_u16(numbers.1, addr.port)
+}
+
+/// Tells who listens that a connection has got from `old` to `new`, which costs one look where
+/// nobody does. `why` is the error of a connection that failed.
+pub(crate) fn moved(locked: &mut Locked<'_>, old: State, event: Event, why: Option<Error>) {
+    let new = locked.stream().state;
+    let cmd = match (old, new) {
+        (State::HelloSent | State::HelloReceived, State::Established) => uapi::CMD_ESTABLISHED_NTF,
+        (State::Draining, State::Dead) if event == Event::Drained => uapi::CMD_CLOSED_NTF,
+        (State::Closed | State::Listen | State::Dead, State::Dead) => return,
+        (_, State::Dead) => uapi::CMD_FAILED_NTF,
+        _ => return,
+    };
+    let sk = locked.sk();
+    let net = sk.net();
+    if !FAMILY.has_listeners(net) {
+        return;
+    }
+    let peer = locked.stream().peer;
+    let told = FAMILY.notify(net, cmd, |out| {
+        let v6 = sk.is_v6();
+        use uapi::sock as a;
+        out.put_u16(a::FAMILY, sk.family())?;
+        out.put_u8(a::STATE, new as u8)?;
+        put_addr(out, &sk.bound_addr(), v6, (a::LOCAL_ADDR, a::LOCAL_PORT))?;
+        put_addr(out, &peer, v6, (a::PEER_ADDR, a::PEER_PORT))?;
+        out.put_uint(a::INODE, sk.inode())?;
+        out.put_uint(a::NETNS_COOKIE, net.cookie())?;
+        if cmd == uapi::CMD_FAILED_NTF {
+            if let Some(why) = why {
+                out.put_u32(a::ERROR, why.to_errno().unsigned_abs())?;
+            }
+            out.put_str(a::CAUSE, &[event.name()])?;
+        }
+        Ok(())
+    });
+    // Whoever has no room for it learns so from netlink; a connection does not wait for listeners.
+    let _ = told;
+}

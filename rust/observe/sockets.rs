@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sockets of a namespace by netlink: the dump and its filter.
+
+use kernel::prelude::*;
+
+use super::netlink::put_addr;
+use super::uapi::sock as a;
+use super::uapi::{
+    option,
+    CMD_SOCK_GET,
+    STATES, //
+};
+use crate::bindings;
+use crate::net::addr::Addr;
+use crate::net::genl::{
+    at_most,
+    bytes,
+    flags,
+    number,
+    rejected,
+    Attr,
+    Dump,
+    DumpBuffer,
+    Policy,
+    Request, //
+};
+use crate::sdp::bind::{
+    self,
+    Cursor, //
+};
+use crate::sdp::shown::{
+    shown,
+    Shown, //
+};
+use crate::sdp::sock::SdpSock;
+
+const AF_INET: u16 = bindings::AF_INET as u16;
+const AF_INET6: u16 = bindings::AF_INET6 as u16;
+
+/// The dump of the sockets.
+pub(super) struct Sockets;
+
+const POLICY_LEN: usize = a::PEER_PREFIX as usize + 1;
+
+const fn policy() -> [Policy; POLICY_LEN] {
+    let mut policy = [rejected(); POLICY_LEN];
+    policy[a::FAMILY as usize] = number(bindings::NLA_U16);
+    policy[a::LOCAL_ADDR as usize] = bytes(16);
+    policy[a::LOCAL_PORT as usize] = number(bindings::NLA_U16);
+    policy[a::PEER_ADDR as usize] = bytes(16);
+    policy[a::PEER_PORT as usize] = number(bindings::NLA_U16);
+    policy[a::STATES as usize] = flags((1 << STATES.len()) - 1);
+    policy[a::LOCAL_PREFIX as usize] = at_most(128);
+    policy[a::PEER_PREFIX as usize] = at_most(128);
+    policy
+}
+
+impl Dump for Sockets {
+    const CMD: u8 = CMD_SOCK_GET;
+    const POLICY: &'static [Policy] = &policy();
+    type Cursor = Cursor;
+
+    fn check(request: &Request<'_>) -> Result {
+        Filter::of(request).map(|_| ())
+    }
+
+    fn dump(request: &Request<'_>, cursor: &mut Cursor, out: &mut DumpBuffer<'_>) -> Result {
+        let filter = Filter::of(request)?;
+        let net = request.net();
+        loop {
+            let batch = bind::batch(net, cursor, filter.local.port)?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            for (sock, place) in &batch {
+                let socket = shown(sock);
+                if filter.matches(&socket) {
+                    write(request, out, sock, &socket)?;
+                }
+                *cursor = place.next();
+            }
+        }
+    }
+}
+
+/// One end of the connections that are asked for.
+struct End {
+    /// With the bits of it that matter.
+    addr: Option<([u8; 16], u32)>,
+    port: Option<u16>,
+}
+
+impl End {
+    /// # Errors
+    ///
+    /// `EINVAL` for an address of no family, or more bits than it has.
+    fn of(request: &Request<'_>, addr: u16, prefix: u16, port: u16) -> Result<Self> {
+        let bits = request.attr(prefix);
+        let addr = match request.attr(addr) {
+            Some(addr) => Some(parse_addr(request, addr, bits)?),
+            None => match bits {
+                Some(bits) => {
+                    return Err(request.refuse(bits, c"a prefix length without an address"))
+                }
+                None => None,
+            },
+        };
+        let port = request.attr(port).map(Attr::u16).transpose()?;
+        Ok(Self { addr, port })
+    }
+
+    fn matches(&self, end: &Addr, v6: bool) -> bool {
+        self.port.is_none_or(|port| port == end.port)
+            && self.addr.is_none_or(|(ip, bits)| {
+                // The wildcard of both families.
+                let end = match end.is_any() && !v6 {
+                    true => Addr::v4([0; 4], 0),
+                    false => *end,
+                };
+                let differ = u128::from_be_bytes(ip) ^ u128::from_be_bytes(end.ip);
+                differ.leading_zeros() >= bits
+            })
+    }
+}
+
+/// IPv4 addresses are held in their mapped form, as those of sockets.
+fn parse_addr(
+    request: &Request<'_>,
+    addr: Attr<'_>,
+    bits: Option<Attr<'_>>,
+) -> Result<([u8; 16], u32)> {
+    let (ip, before) = if let Ok(v4) = <[u8; 4]>::try_from(addr.bytes()) {
+        (Addr::v4(v4, 0).ip, 96)
+    } else if let Ok(v6) = <[u8; 16]>::try_from(addr.bytes()) {
+        (v6, 0)
+    } else {
+        return Err(request.refuse(addr, c"an address has 4 or 16 bytes"));
+    };
+    match bits {
+        None => Ok((ip, 128)),
+        Some(bits) => match before + u32::from(bits.u8()?) {
+            all @ ..=128 => Ok((ip, all)),
+            _ => Err(request.refuse(bits, c"an IPv4 address has 32 bits")),
+        },
+    }
+}
+
+/// Which sockets are asked for.
+struct Filter {
+    states: u32,
+    family: Option<u16>,
+    local: End,
+    peer: End,
+}
+
+impl Filter {
+    /// # Errors
+    ///
+    /// `EINVAL` for a request that no socket can fit.
+    fn of(request: &Request<'_>) -> Result<Self> {
+        let family = match request.attr(a::FAMILY) {
+            None => None,
+            Some(attr) => match attr.u16()? {
+                family @ (AF_INET | AF_INET6) => Some(family),
+                _ => return Err(request.refuse(attr, c"the family is AF_INET or AF_INET6")),
+            },
+        };
+        Ok(Self {
+            states: request.attr(a::STATES).map_or(Ok(u32::MAX), Attr::u32)?,
+            family,
+            local: End::of(request, a::LOCAL_ADDR, a::LOCAL_PREFIX, a::LOCAL_PORT)?,
+            peer: End::of(request, a::PEER_ADDR, a::PEER_PREFIX, a::PEER_PORT)?,
+        })
+    }
+
+    fn matches(&self, socket: &Shown) -> bool {
+        let v6 = socket.family == AF_INET6;
+        self.states & (1 << socket.state.index()) != 0
+            && self.family.is_none_or(|family| family == socket.family)
+            && self.local.matches(&socket.local, v6)
+            && self.peer.matches(&socket.peer, v6)
+    }
+}
+
+fn write(
+    request: &Request<'_>,
+    out: &mut DumpBuffer<'_>,
+    sock: &SdpSock,
+    socket: &Shown,
+) -> Result {
+    let v6 = socket.family == AF_INET6;
+    let mut m = out.next()?;
+    m.put_u16(a::FAMILY, socket.family)?;
+    m.put_u8(a::STATE, socket.state as u8)?;
+    put_addr(&mut m, &socket.local, v6, (a::LOCAL_ADDR, a::LOCAL_PORT))?;
+    put_addr(&mut m, &socket.peer, v6, (a::PEER_ADDR, a::PEER_PORT))?;
+    m.put_u32(a::INTERFACE, socket.interface)?;
+    m.put_u32(a::TX_QUEUE, socket.tx_queue)?;
+    m.put_u32(a::RX_QUEUE, socket.rx_queue)?;
+    m.put_u32(a::UID, request.uid_of(sock.sk()))?;
+    m.put_uint(a::INODE, socket.inode)?;
+    m.put_uint(a::NETNS_COOKIE, request.net().cookie())?;
+    m.put_u32(a::CREDITS, socket.credits)?;
+    m.put_u32(a::RECEIVES_POSTED, socket.posted)?;
+    m.put_u32(a::RECEIVE_BYTES, socket.rcv_size)?;
+    m.put_u32(a::PEER_RECEIVE_BYTES, socket.peer_bytes)?;
+    m.put_u32(a::SENDS_POSTED, socket.sends_posted)?;
+    m.put_u32(a::FEATURES, socket.features.bits())?;
+    let options = &socket.options;
+    m.put_u8(a::MODE, u8::try_from(options.wanted.number()).unwrap_or(0))?;
+    m.put_u32(
+        a::ZCOPY_THRESHOLD,
+        options.zcopy_thresh_bytes.unsigned_abs(),
+    )?;
+    m.put_u32(a::OPTIONS, option_bits(socket))?;
+    m.put_u32(a::SEND_BUFFER, socket.sndbuf)?;
+    m.put_u32(a::RECEIVE_BUFFER, socket.rcvbuf)?;
+    m.put_u32(a::SEND_MEMORY, socket.wmem)?;
+    m.put_u32(a::RECEIVE_MEMORY, socket.rmem)?;
+    m.put_u32(a::KEEPALIVE_IDLE, options.keepidle_s.unsigned_abs())?;
+    m.put_u32(a::KEEPALIVE_INTERVAL, options.keepintvl_s.unsigned_abs())?;
+    m.put_u32(a::KEEPALIVE_COUNT, options.keepcnt.unsigned_abs())?;
+    m.put_u32(a::USER_TIMEOUT, options.user_timeout_ms.unsigned_abs())?;
+    m.end();
+    Ok(())
+}
+
+fn option_bits(socket: &Shown) -> u32 {
+    let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
+    let options = &socket.options;
+    bit(options.nodelay, option::NODELAY)
+        | bit(options.cork, option::CORK)
+        | bit(socket.keepalive, option::KEEPALIVE)
+        | bit(socket.reuseaddr, option::REUSEADDR)
+        | bit(socket.reuseport, option::REUSEPORT)
+        | bit(socket.v6only, option::V6ONLY)
+        | bit(options.blocks, option::FAULT_WAITS)
+}

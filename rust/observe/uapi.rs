@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The numbers of the netlink family, as in `Documentation/netlink/specs/ib-sdp.yaml`.
+//!
+//! `tools/sdpctl` compiles this file too, and its tests compare it with the specification. Numbers
+//! are only added at the end, never changed.
+
+/// The family's name.
+pub(crate) const FAMILY: &core::ffi::CStr = c"ib-sdp";
+/// The multicast group of the events.
+pub(crate) const EVENTS: &core::ffi::CStr = c"events";
+/// Grows when commands or attributes are added.
+pub(crate) const VERSION: u8 = 1;
+
+/// The module, and the namespace of who asks.
+pub(crate) const CMD_MODULE_GET: u8 = 1;
+/// The sockets of the namespace.
+pub(crate) const CMD_SOCK_GET: u8 = 2;
+/// The counters of the namespace.
+pub(crate) const CMD_STAT_GET: u8 = 3;
+/// A connection was established.
+pub(crate) const CMD_ESTABLISHED_NTF: u8 = 4;
+/// A connection has ended after both sides had closed.
+pub(crate) const CMD_CLOSED_NTF: u8 = 5;
+/// A connection has failed, or was aborted.
+pub(crate) const CMD_FAILED_NTF: u8 = 6;
+
+/// Attributes of the module.
+pub(crate) mod module {
+    /// The version of the protocol on the wire (`u8`).
+    pub(crate) const PROTOCOL: u16 = 1;
+    /// What the module can do ([`super::feature`], `u32`).
+    pub(crate) const FEATURES: u16 = 2;
+    /// The cookie of the network namespace (`uint`).
+    pub(crate) const NETNS_COOKIE: u16 = 3;
+    /// When its counters began, in ns of CLOCK_BOOTTIME (`uint`).
+    pub(crate) const COUNTERS_SINCE: u16 = 4;
+}
+
+/// What both sides of a connection can agree on, as bits.
+pub(crate) mod feature {
+    /// Bytes by adverts and bytes in messages keep their order.
+    pub(crate) const ORDERED: u32 = 1 << 0;
+    /// The peer makes keys invalid.
+    pub(crate) const REMOTE_INVALIDATE: u32 = 1 << 1;
+    /// Sink adverts.
+    pub(crate) const SINK: u32 = 1 << 2;
+    /// Source adverts.
+    pub(crate) const SOURCE: u32 = 1 << 3;
+}
+
+/// Attributes of a socket, of a request for sockets and of an event.
+pub(crate) mod sock {
+    /// `AF_INET` or `AF_INET6` (`u16`).
+    pub(crate) const FAMILY: u16 = 1;
+    /// [`super::STATES`] (`u8`).
+    pub(crate) const STATE: u16 = 2;
+    /// The local address, 4 or 16 bytes.
+    pub(crate) const LOCAL_ADDR: u16 = 3;
+    /// The local port (`u16`, as all numbers in the order of the machine).
+    pub(crate) const LOCAL_PORT: u16 = 4;
+    /// The peer's address, 4 or 16 bytes.
+    pub(crate) const PEER_ADDR: u16 = 5;
+    /// The peer's port (`u16`).
+    pub(crate) const PEER_PORT: u16 = 6;
+    /// The interface that the socket is bound to (`u32`).
+    pub(crate) const INTERFACE: u16 = 7;
+    /// Bytes sent that the peer has not taken; of a listener, connections that wait at most (`u32`).
+    pub(crate) const TX_QUEUE: u16 = 8;
+    /// Bytes received that were not read; of a listener, connections that wait (`u32`).
+    pub(crate) const RX_QUEUE: u16 = 9;
+    /// The owner, by the number that he has for the asker (`u32`).
+    pub(crate) const UID: u16 = 10;
+    /// The inode of the socket, 0 for none (`uint`).
+    pub(crate) const INODE: u16 = 11;
+    /// The cookie of the network namespace (`uint`).
+    pub(crate) const NETNS_COOKIE: u16 = 12;
+    /// Messages that the peer has room for (`u32`).
+    pub(crate) const CREDITS: u16 = 13;
+    /// Receives that are posted (`u32`).
+    pub(crate) const RECEIVES_POSTED: u16 = 14;
+    /// Bytes of payload that a receive takes (`u32`).
+    pub(crate) const RECEIVE_BYTES: u16 = 15;
+    /// Bytes of payload that a receive of the peer takes (`u32`).
+    pub(crate) const PEER_RECEIVE_BYTES: u16 = 16;
+    /// Messages that the adapter has not yet sent (`u32`).
+    pub(crate) const SENDS_POSTED: u16 = 17;
+    /// What both sides agreed on ([`super::feature`], `u32`).
+    pub(crate) const FEATURES: u16 = 18;
+    /// The way that sends go ([`super::MODES`], `u8`).
+    pub(crate) const MODE: u16 = 19;
+    /// The least bytes of a send without a copy (`u32`).
+    pub(crate) const ZCOPY_THRESHOLD: u16 = 20;
+    /// [`super::option`] (`u32`).
+    pub(crate) const OPTIONS: u16 = 21;
+    /// The size of the send buffer in bytes (`u32`).
+    pub(crate) const SEND_BUFFER: u16 = 22;
+    /// The size of the receive buffer in bytes (`u32`).
+    pub(crate) const RECEIVE_BUFFER: u16 = 23;
+    /// Bytes of memory that are charged for sends (`u32`).
+    pub(crate) const SEND_MEMORY: u16 = 24;
+    /// Bytes of memory that are charged for receives (`u32`).
+    pub(crate) const RECEIVE_MEMORY: u16 = 25;
+    /// The time without data after which the peer is asked, in seconds (`u32`).
+    pub(crate) const KEEPALIVE_IDLE: u16 = 26;
+    /// The time between such questions in seconds (`u32`).
+    pub(crate) const KEEPALIVE_INTERVAL: u16 = 27;
+    /// Questions without an answer that end a connection (`u32`).
+    pub(crate) const KEEPALIVE_COUNT: u16 = 28;
+    /// The time that a peer may take no data in ms, 0 for any (`u32`).
+    pub(crate) const USER_TIMEOUT: u16 = 29;
+    /// In a request: only sockets in these states, by bit (`u32`).
+    pub(crate) const STATES: u16 = 30;
+    /// In a request: the bits of the local address that matter (`u8`).
+    pub(crate) const LOCAL_PREFIX: u16 = 31;
+    /// In a request: the bits of the peer's address that matter (`u8`).
+    pub(crate) const PEER_PREFIX: u16 = 32;
+    /// In an event: the error that the program sees, as a positive errno (`u32`).
+    pub(crate) const ERROR: u16 = 33;
+    /// In an event: what has ended the connection (`string`).
+    pub(crate) const CAUSE: u16 = 34;
+}
+
+/// The states, by number.
+pub(crate) const STATES: [&str; 13] = [
+    "Closed",
+    "Listen",
+    "Resolving",
+    "HelloSent",
+    "HelloReceived",
+    "Established",
+    "FinWait1",
+    "FinWait2",
+    "CloseWait",
+    "LastAck",
+    "Closing",
+    "Draining",
+    "Dead",
+];
+
+/// The ways that sends go, by number.
+pub(crate) const MODES: [&str; 5] = ["auto", "copy", "zcopy", "azcopy", "sink"];
+
+/// What a program has set, as bits.
+pub(crate) mod option {
+    /// TCP_NODELAY.
+    pub(crate) const NODELAY: u32 = 1 << 0;
+    /// TCP_CORK.
+    pub(crate) const CORK: u32 = 1 << 1;
+    /// SO_KEEPALIVE.
+    pub(crate) const KEEPALIVE: u32 = 1 << 2;
+    /// SO_REUSEADDR.
+    pub(crate) const REUSEADDR: u32 = 1 << 3;
+    /// SO_REUSEPORT.
+    pub(crate) const REUSEPORT: u32 = 1 << 4;
+    /// IPV6_V6ONLY.
+    pub(crate) const V6ONLY: u32 = 1 << 5;
+    /// SDP_FAULT_POLICY 1: writes wait for a send that still needs the memory.
+    pub(crate) const FAULT_WAITS: u32 = 1 << 6;
+}
+
+/// Attributes of a counter.
+pub(crate) mod stat {
+    /// The name, as in `/proc/net/sdpstats` (`string`).
+    pub(crate) const NAME: u16 = 1;
+    /// The value (`uint`).
+    pub(crate) const VALUE: u16 = 2;
+}
