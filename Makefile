@@ -33,7 +33,10 @@ bench: ## rates, latencies, counters and memory, side by side in one run
 modules: ## build rust/ib_sdp.ko for this machine's kernel
 	@scripts/module here
 
-install: ## install rust/ib_sdp.ko (as root, after `make modules`)
+tools: ## build sdpctl, its man pages and completions, in tools/target/sdpctl
+	@scripts/sdpctl
+
+install: ## install rust/ib_sdp.ko and sdpctl (as root, after `make modules tools`)
 	@scripts/install
 
 modules_install: ## the same as install
@@ -51,4 +54,4 @@ clean: ## remove what was built in the checkout
 distclean: clean ## clean, and remove the cache folder (root, kernels, builds, logs)
 	@scripts/distclean
 
-.PHONY: help demo test check kunit vmtest abuse bench modules install modules_install rust-project.json clean distclean
+.PHONY: help demo test check kunit vmtest abuse bench modules tools install modules_install rust-project.json clean distclean

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `sdpctl check`: from the module to the peer, what is wrong and how to mend it.
+
+use std::io;
+use std::mem::size_of;
+use std::net::{
+    IpAddr,
+    SocketAddr,
+    ToSocketAddrs,
+    UdpSocket, //
+};
+use std::os::fd::{
+    AsRawFd,
+    FromRawFd,
+    OwnedFd, //
+};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::cli::{
+    CheckArgs,
+    Cli, //
+};
+use crate::dev;
+use crate::fail::Fail;
+use crate::model;
+use crate::netlink::Module;
+use crate::out;
+use crate::units;
+
+const AF_INET_SDP: i32 = 27;
+const AF_INET6_SDP: i32 = 28;
+
+/// Locked memory below which sends without a copy often go by copy.
+const MEMLOCK_BYTES: u64 = 8 << 20;
+
+#[derive(Copy, Clone, Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Ok,
+    Warning,
+    Failed,
+}
+
+#[derive(Debug, Serialize)]
+struct Step {
+    name: &'static str,
+    status: Status,
+    found: String,
+    /// How to mend it.
+    advice: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    format: u32,
+    result: Status,
+    steps: Vec<Step>,
+}
+
+fn ok(name: &'static str, found: impl Into<String>) -> Step {
+    Step {
+        name,
+        status: Status::Ok,
+        found: found.into(),
+        advice: None,
+    }
+}
+
+fn bad(
+    name: &'static str,
+    status: Status,
+    found: impl Into<String>,
+    advice: impl Into<String>,
+) -> Step {
+    Step {
+        name,
+        status,
+        found: found.into(),
+        advice: Some(advice.into()),
+    }
+}
+
+pub(crate) fn run(cli: &Cli, args: &CheckArgs) -> Result<ExitCode, Fail> {
+    let mut steps = Vec::new();
+    let code = walk(cli, args, &mut steps);
+    let result = steps.iter().map(|s| s.status).max().unwrap_or(Status::Ok);
+    if cli.json {
+        let format = out::FORMAT;
+        out::json(&Report {
+            format,
+            result,
+            steps,
+        })?;
+    } else {
+        print(cli, &steps);
+    }
+    Ok(match (code, result) {
+        (Some(code), _) => code,
+        (None, Status::Failed) => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// One step after the other, as far as they make sense; an exit status of its own, if one has it.
+fn walk(cli: &Cli, args: &CheckArgs, steps: &mut Vec<Step>) -> Option<ExitCode> {
+    if let Err((step, code)) = module(cli).map(|step| steps.push(step)) {
+        steps.push(step);
+        return Some(code);
+    }
+    let devices = dev::here();
+    let ports: Vec<&dev::Port> = devices.iter().flat_map(|d| &d.ports).collect();
+    steps.push(device(&devices));
+    if !devices.is_empty() {
+        steps.push(gid(&ports));
+    }
+    match permission() {
+        Ok(step) => steps.push(step),
+        Err((step, code)) => {
+            steps.push(step);
+            return code;
+        }
+    }
+    steps.extend(limits());
+    if let Some(peer) = &args.peer {
+        match resolve(peer) {
+            Ok(addr) => {
+                steps.push(ok("address", addr.to_string()));
+                steps.push(route(&addr, &ports));
+                steps.push(connect(&addr, args.timeout));
+            }
+            Err(step) => steps.push(step),
+        }
+    }
+    None
+}
+
+fn module(cli: &Cli) -> Result<Step, (Step, ExitCode)> {
+    let about = Module::open(cli).and_then(|mut module| model::about(&mut module));
+    match about {
+        Ok(about) => {
+            let features = about.features.join(", ");
+            Ok(ok(
+                "module",
+                format!("loaded, protocol {}, {features}", about.protocol),
+            ))
+        }
+        Err(fail) => {
+            let advice = match fail {
+                Fail::NotLoaded => {
+                    "`modprobe ib_sdp`; if it is not found, `make install` there first"
+                }
+                Fail::TooOld => "`rmmod ib_sdp`, `make install`, `modprobe ib_sdp`",
+                _ => "try it as root",
+            };
+            let code = fail.code();
+            Err((
+                bad("module", Status::Failed, fail.to_string(), advice),
+                code,
+            ))
+        }
+    }
+}
+
+fn device(devices: &[dev::Device]) -> Step {
+    let names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
+    match names.is_empty() {
+        true => bad("device", Status::Failed, "no RDMA device", dev::NO_DEVICE),
+        false => ok("device", names.join(", ")),
+    }
+}
+
+fn gid(ports: &[&dev::Port]) -> Step {
+    let usable: Vec<String> = ports
+        .iter()
+        .filter(|p| p.usable)
+        .flat_map(|p| p.gids.iter().map(|g| g.ip().to_string()))
+        .collect();
+    if !usable.is_empty() {
+        return ok("gid", usable.join(", "));
+    }
+    let reasons: Vec<&str> = ports.iter().filter_map(|p| p.reason.as_deref()).collect();
+    bad(
+        "gid",
+        Status::Failed,
+        "no port can be used",
+        reasons.join("; "),
+    )
+}
+
+fn open(family: i32) -> io::Result<OwnedFd> {
+    // SAFETY: No precondition; a valid descriptor is nobody else's.
+    unsafe {
+        let fd = libc::socket(
+            family,
+            libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+            0,
+        );
+        match fd {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+fn permission() -> Result<Step, (Step, Option<ExitCode>)> {
+    match open(AF_INET_SDP) {
+        Ok(_) => Ok(ok("permission", "sockets of family 27 can be opened")),
+        Err(e) => {
+            let denied = e.kind() == io::ErrorKind::PermissionDenied;
+            let advice = match denied {
+                true => "a security module or a seccomp filter forbids it to this user",
+                false => "look into the kernel's log",
+            };
+            let found = format!("no socket of family 27: {e}");
+            let code = denied.then(|| Fail::Permission(String::new()).code());
+            Err((bad("permission", Status::Failed, found, advice), code))
+        }
+    }
+}
+
+fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: The result is written to `limit`.
+    let got = unsafe { libc::getrlimit(resource, &raw mut limit) };
+    (got == 0).then_some(limit.rlim_cur)
+}
+
+fn limits() -> Option<Step> {
+    let memlock = limit(libc::RLIMIT_MEMLOCK)?;
+    let files = limit(libc::RLIMIT_NOFILE)?;
+    let found = match memlock {
+        libc::RLIM_INFINITY => format!("any memory may be locked, {files} files"),
+        bytes => format!(
+            "{} of memory may be locked, {files} files",
+            units::bytes(bytes)
+        ),
+    };
+    Some(match memlock {
+        enough if enough >= MEMLOCK_BYTES => ok("limits", found),
+        _ => bad(
+            "limits",
+            Status::Warning,
+            found,
+            "sends without a copy may go by copy: raise `ulimit -l`, or memlock in \
+             /etc/security/limits.conf",
+        ),
+    })
+}
+
+fn resolve(peer: &str) -> Result<SocketAddr, Step> {
+    let failed = |why: String| {
+        let advice = "write HOST:PORT, or [ADDRESS]:PORT for IPv6";
+        Err(bad("address", Status::Failed, why, advice))
+    };
+    match peer.to_socket_addrs() {
+        Ok(mut addrs) => match addrs.next() {
+            Some(addr) => Ok(addr),
+            None => failed(format!("`{peer}` has no address")),
+        },
+        Err(e) => failed(format!("`{peer}`: {e}")),
+    }
+}
+
+/// The address of ours that leads there, by the kernel's own routes.
+fn local_for(addr: &SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match addr {
+        SocketAddr::V4(_) => IpAddr::from([0; 4]),
+        SocketAddr::V6(_) => IpAddr::from([0; 16]),
+    };
+    let probe = UdpSocket::bind((any, 0))?;
+    // Nothing is sent by that.
+    probe.connect(addr)?;
+    Ok(probe.local_addr()?.ip())
+}
+
+fn route(addr: &SocketAddr, ports: &[&dev::Port]) -> Step {
+    let local = match local_for(addr) {
+        Ok(local) => local,
+        Err(e) => {
+            let advice = format!("`ip route get {}` says more", addr.ip());
+            return bad("route", Status::Failed, format!("no route: {e}"), advice);
+        }
+    };
+    // Of this machine itself, every device will do.
+    if local.is_loopback() || local == addr.ip() {
+        return ok("route", format!("from {local}, within this machine"));
+    }
+    let usable = ports.iter().filter(|p| p.usable);
+    let through = usable
+        .into_iter()
+        .find(|p| p.gids.iter().any(|g| g.ip() == local));
+    match through {
+        Some(port) => {
+            let netdev = port.netdev.as_deref().unwrap_or("an RDMA port");
+            ok("route", format!("from {local} through {netdev}"))
+        }
+        None => bad(
+            "route",
+            Status::Failed,
+            format!("from {local}, where there is no RDMA device"),
+            "use an address of the peer that is reached through an interface with one (`sdpctl dev`)",
+        ),
+    }
+}
+
+/// An address of the family that the socket has.
+fn raw(addr: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: Zeros are an address of no family.
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let at = &raw mut storage;
+    // SAFETY: A storage is large enough, and aligned, for every address.
+    let len = unsafe {
+        match addr {
+            SocketAddr::V4(v4) => {
+                let sin = at.cast::<libc::sockaddr_in>();
+                (*sin).sin_family = libc::AF_INET as u16;
+                (*sin).sin_port = v4.port().to_be();
+                (*sin).sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
+                size_of::<libc::sockaddr_in>()
+            }
+            SocketAddr::V6(v6) => {
+                let sin6 = at.cast::<libc::sockaddr_in6>();
+                (*sin6).sin6_family = libc::AF_INET6 as u16;
+                (*sin6).sin6_port = v6.port().to_be();
+                (*sin6).sin6_addr.s6_addr = v6.ip().octets();
+                (*sin6).sin6_scope_id = v6.scope_id();
+                size_of::<libc::sockaddr_in6>()
+            }
+        }
+    };
+    (storage, len as libc::socklen_t)
+}
+
+fn try_connect(addr: &SocketAddr, timeout: f64) -> io::Result<()> {
+    let socket = open(if addr.is_ipv4() {
+        AF_INET_SDP
+    } else {
+        AF_INET6_SDP
+    })?;
+    let fd = socket.as_raw_fd();
+    let (storage, len) = raw(addr);
+    // SAFETY: The address has that length.
+    if unsafe { libc::connect(fd, (&raw const storage).cast(), len) } == 0 {
+        return Ok(());
+    }
+    let e = io::Error::last_os_error();
+    if e.raw_os_error() != Some(libc::EINPROGRESS) {
+        return Err(e);
+    }
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: One entry, as said.
+    match unsafe { libc::poll(&raw mut poll, 1, (timeout * 1000.0) as i32) } {
+        0 => return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
+        n if n < 0 => return Err(io::Error::last_os_error()),
+        _ => {}
+    }
+    let mut error: i32 = 0;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    let to = (&raw mut error).cast();
+    // SAFETY: There is room for the number that is read.
+    let got = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, to, &raw mut len) };
+    match (got, error) {
+        (0, 0) => Ok(()),
+        (0, error) => Err(io::Error::from_raw_os_error(error)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn connect(addr: &SocketAddr, timeout: f64) -> Step {
+    let Err(e) = try_connect(addr, timeout) else {
+        return ok("peer", format!("{addr} takes connections"));
+    };
+    let advice = match e.raw_os_error() {
+        Some(libc::ECONNREFUSED) => {
+            "nobody listens there with SDP (a TCP server does not), or the peer has not loaded ib_sdp"
+        }
+        Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
+            "the peer does not answer by RDMA: `ping` it, and look at `sdpctl check` and `sdpctl dev` there; \
+             a firewall must let UDP port 4791 pass for RoCE"
+        }
+        Some(libc::EPROTO) => "the peer speaks another version of the protocol: load the same module there",
+        Some(libc::EADDRNOTAVAIL | libc::ENODEV) => "no RDMA device has the local address: see `route`",
+        _ => "look into the kernel's log of both machines",
+    };
+    bad("peer", Status::Failed, format!("{addr}: {e}"), advice)
+}
+
+fn print(cli: &Cli, steps: &[Step]) {
+    let on = out::is_coloured(cli);
+    for step in steps {
+        let (word, color) = match step.status {
+            Status::Ok => ("ok", out::Color::Good),
+            Status::Warning => ("warning", out::Color::Warning),
+            Status::Failed => ("failed", out::Color::Bad),
+        };
+        let word = out::paint(&format!("{word:<7}"), color, on);
+        println!("{word}  {:<10}  {}", step.name, step.found);
+        if let Some(advice) = &step.advice {
+            println!("                     {advice}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wants_a_port() {
+        for bad in ["", "10.0.0.1", "10.0.0.1:", ":1:2", "10.0.0.1:65536"] {
+            assert!(resolve(bad).is_err(), "{bad}");
+        }
+        assert_eq!(resolve("10.0.0.1:5").unwrap().to_string(), "10.0.0.1:5");
+        assert_eq!(resolve("[::1]:5").unwrap().to_string(), "[::1]:5");
+    }
+
+    #[test]
+    fn a_route_needs_a_port_with_its_address() {
+        // This machine reaches itself.
+        let step = route(&"127.0.0.1:1".parse().unwrap(), &[]);
+        assert_eq!(step.status, Status::Ok, "{step:?}");
+    }
+
+    #[test]
+    fn the_worst_step_decides() {
+        assert!(Status::Failed > Status::Warning && Status::Warning > Status::Ok);
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{
+    Args,
+    Parser,
+    Subcommand,
+    ValueEnum, //
+};
+
+use crate::ss::{
+    Network,
+    StateSet, //
+};
+
+/// Shows and checks SDP: sockets, counters, devices.
+///
+/// Exit status: 0 done, 1 something is wrong (or could not be done), 2 a bad command line, 3 the
+/// module is not loaded, 4 no permission, 5 the loaded module is too old.
+#[derive(Parser)]
+#[command(name = "sdpctl", version)]
+pub(crate) struct Cli {
+    /// Print JSON, as Documentation/sdpctl.schema.json describes it
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Look into the network namespace NAME (as `ip netns` names it)
+    #[arg(short = 'N', long, global = true, value_name = "NAME")]
+    pub(crate) netns: Option<String>,
+    /// When to use colours
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: When,
+    /// Append what the kernel answers to a file
+    #[arg(long, global = true, hide = true, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Take the kernel's answers from such a file
+    #[arg(long, global = true, hide = true, value_name = "FILE")]
+    pub(crate) replay: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Show sockets
+    Ss(SsArgs),
+    /// Show counters
+    Stat(StatArgs),
+    /// Show the RDMA devices, and whether SDP can use their ports
+    Dev,
+    /// Look for what keeps SDP from working, and say how to mend it
+    Check(CheckArgs),
+    /// Show connections as they are established, are closed or fail
+    Events(EventsArgs),
+    /// Send attributes as they are, for tests of what the module refuses
+    #[command(hide = true)]
+    Raw(RawArgs),
+    /// Write the man pages and the shells' completions into a folder
+    #[command(hide = true)]
+    Generate(GenerateArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct SsArgs {
+    /// Show listening sockets too, and those that are only bound
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Show only listening sockets
+    #[arg(short, long, conflicts_with_all = ["all", "state"])]
+    pub(crate) listening: bool,
+    /// Show the owner, the inode, the namespace and the options
+    #[arg(short, long)]
+    pub(crate) extended: bool,
+    /// Show what the connection knows: credits, receives, memory
+    #[arg(short, long)]
+    pub(crate) info: bool,
+    /// Show the processes that have the socket
+    #[arg(short, long)]
+    pub(crate) processes: bool,
+    /// Show only IPv4 sockets
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    pub(crate) ipv4: bool,
+    /// Show only IPv6 sockets
+    #[arg(short = '6', long)]
+    pub(crate) ipv6: bool,
+    /// Show no headline
+    #[arg(short = 'H', long)]
+    pub(crate) no_header: bool,
+    /// Show numbers of bytes as they are, not in units
+    #[arg(long)]
+    pub(crate) bytes: bool,
+    /// Show only sockets in these states: names with commas between them, or all, connected,
+    /// synchronized, closing
+    #[arg(long, value_name = "STATE")]
+    pub(crate) state: Option<StateSet>,
+    /// Show only sockets with this local address, or a network such as 10.0.0.0/8
+    #[arg(long, value_name = "ADDR[/BITS]")]
+    pub(crate) src: Option<Network>,
+    /// Show only sockets whose peer has this address, or one of this network
+    #[arg(long, value_name = "ADDR[/BITS]")]
+    pub(crate) dst: Option<Network>,
+    /// Show only sockets with this local port
+    #[arg(long, value_name = "PORT")]
+    pub(crate) sport: Option<u16>,
+    /// Show only sockets whose peer has this port
+    #[arg(long, value_name = "PORT")]
+    pub(crate) dport: Option<u16>,
+    /// Show only sockets of the process with this number or name
+    #[arg(long, value_name = "PID|NAME")]
+    pub(crate) process: Option<String>,
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct StatArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<StatCommand>,
+    #[command(flatten)]
+    pub(crate) show: StatShow,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum StatCommand {
+    /// Show what was counted since the last reset, or since the module was loaded
+    Show(StatShow),
+    /// Let the user's own counting begin anew; that of others goes on
+    Reset,
+    /// Show what is counted, again and again
+    Watch(StatWatch),
+}
+
+#[derive(Args)]
+pub(crate) struct StatShow {
+    /// Show counters that are 0, too
+    #[arg(short, long)]
+    pub(crate) zeros: bool,
+    /// Show what was counted since the module was loaded, whatever was reset
+    #[arg(short, long)]
+    pub(crate) absolute: bool,
+    /// Show only counters whose name has one of these in it
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct StatWatch {
+    /// Seconds between two looks
+    #[arg(short, long, default_value_t = 1.0, value_parser = crate::units::seconds)]
+    pub(crate) interval: f64,
+    /// End after so many looks
+    #[arg(short, long)]
+    pub(crate) count: Option<u64>,
+    /// Show only counters whose name has one of these in it
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct CheckArgs {
+    /// A server to connect to: it must listen with SDP
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) peer: Option<String>,
+    /// Seconds to wait for it
+    #[arg(short, long, default_value_t = 5.0, value_parser = crate::units::seconds)]
+    pub(crate) timeout: f64,
+}
+
+#[derive(Args)]
+pub(crate) struct EventsArgs {
+    /// End after so many
+    #[arg(short, long)]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Args)]
+pub(crate) struct RawArgs {
+    /// The number of the command
+    pub(crate) cmd: u8,
+    /// Attributes: a number, and bytes as hexadecimal digits
+    #[arg(value_name = "NUMBER=BYTES", value_parser = crate::netlink::raw_attr)]
+    pub(crate) attrs: Vec<(u16, Vec<u8>)>,
+}
+
+#[derive(Args)]
+pub(crate) struct GenerateArgs {
+    /// The folder; there will be man/ and completions/ in it
+    pub(crate) folder: PathBuf,
+}

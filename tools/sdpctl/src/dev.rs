@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `sdpctl dev`: the RDMA devices, from sysfs, and whether SDP can use their ports.
+
+use std::fs;
+use std::net::{
+    IpAddr,
+    Ipv6Addr, //
+};
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::cli::Cli;
+use crate::fail::Fail;
+use crate::out;
+
+const CLASS: &str = "/sys/class/infiniband";
+const NETDEVS: &str = "/sys/class/net";
+
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) name: String,
+    pub(crate) node_type: String,
+    pub(crate) ports: Vec<Port>,
+}
+
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub(crate) struct Port {
+    pub(crate) number: u32,
+    pub(crate) state: String,
+    pub(crate) link_layer: String,
+    pub(crate) rate: String,
+    pub(crate) netdev: Option<String>,
+    pub(crate) gids: Vec<Gid>,
+    pub(crate) usable: bool,
+    /// Why not, and what to do.
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub(crate) struct Gid {
+    pub(crate) index: u32,
+    pub(crate) gid: Ipv6Addr,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+}
+
+impl Gid {
+    /// The IP address that it stands for.
+    pub(crate) fn ip(&self) -> IpAddr {
+        match self.gid.to_ipv4_mapped() {
+            Some(ip) => ip.into(),
+            None => self.gid.into(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    format: u32,
+    devices: Vec<Device>,
+}
+
+pub(crate) fn run(cli: &Cli) -> Result<ExitCode, Fail> {
+    let devices = here();
+    let usable = devices.iter().flat_map(|d| &d.ports).any(|p| p.usable);
+    if cli.json {
+        let format = out::FORMAT;
+        out::json(&Report { format, devices })?;
+    } else if devices.is_empty() {
+        println!("no RDMA device: {NO_DEVICE}");
+    } else {
+        print(cli, &devices);
+    }
+    Ok(ExitCode::from(u8::from(!usable)))
+}
+
+/// What to do where there is no device.
+pub(crate) const NO_DEVICE: &str = "load the driver of the adapter; for soft-RoCE, \
+	`modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0`";
+
+/// The devices that this namespace has.
+pub(crate) fn here() -> Vec<Device> {
+    all(Path::new(CLASS), Path::new(NETDEVS))
+}
+
+fn read(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_string())
+}
+
+/// `4: ACTIVE`
+fn behind_colon(text: &str) -> String {
+    text.split_once(": ")
+        .map_or(text, |(_, name)| name)
+        .to_string()
+}
+
+/// The names in a folder, numbers by their value.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter_map(|e| e.file_name().into_string().ok())
+        .collect();
+    names.sort_by_key(|name| (name.parse::<u32>().unwrap_or(0), name.clone()));
+    names
+}
+
+fn all(class: &Path, netdevs: &Path) -> Vec<Device> {
+    let device = |name: String| {
+        let folder = class.join(&name);
+        let ports = folder.join("ports");
+        Device {
+            node_type: read(&folder.join("node_type"))
+                .map_or_else(String::new, |t| behind_colon(&t)),
+            ports: names(&ports)
+                .iter()
+                .filter_map(|n| port(&ports, n, netdevs))
+                .collect(),
+            name,
+        }
+    };
+    names(class).into_iter().map(device).collect()
+}
+
+fn port(ports: &Path, number: &str, netdevs: &Path) -> Option<Port> {
+    let folder = ports.join(number);
+    let state = behind_colon(&read(&folder.join("state"))?);
+    let gids: Vec<Gid> = names(&folder.join("gids"))
+        .iter()
+        .filter_map(|index| gid(&folder, index))
+        .collect();
+    let ndevs = folder.join("gid_attrs/ndevs");
+    let netdev = names(&ndevs).iter().find_map(|n| read(&ndevs.join(n)));
+    let elsewhere = netdev
+        .as_ref()
+        .is_some_and(|name| !netdevs.join(name).exists());
+    let reason = why_not(&state, &gids, netdev.as_deref(), elsewhere);
+    Some(Port {
+        number: number.parse().ok()?,
+        link_layer: read(&folder.join("link_layer")).unwrap_or_default(),
+        rate: read(&folder.join("rate")).unwrap_or_default(),
+        usable: reason.is_none(),
+        state,
+        netdev,
+        gids,
+        reason,
+    })
+}
+
+fn gid(port: &Path, index: &str) -> Option<Gid> {
+    let gid: Ipv6Addr = read(&port.join("gids").join(index))?.parse().ok()?;
+    if gid.is_unspecified() {
+        return None;
+    }
+    let kind = read(&port.join("gid_attrs/types").join(index))?;
+    let index = index.parse().ok()?;
+    Some(Gid { index, gid, kind })
+}
+
+fn why_not(state: &str, gids: &[Gid], netdev: Option<&str>, elsewhere: bool) -> Option<String> {
+    let netdev = netdev.unwrap_or("its network interface");
+    if elsewhere {
+        Some(format!(
+            "{netdev} is in another network namespace: move it here, or use SDP there"
+        ))
+    } else if state != "ACTIVE" {
+        Some(format!(
+            "the port is {state}: `ip link set {netdev} up`, and look at the cable"
+        ))
+    } else if gids.is_empty() {
+        Some(format!("no GID: give {netdev} an address"))
+    } else {
+        None
+    }
+}
+
+fn print(cli: &Cli, devices: &[Device]) {
+    let on = out::is_coloured(cli);
+    for device in devices {
+        println!(
+            "{} ({})",
+            out::paint(&device.name, out::Color::Bold, on),
+            device.node_type
+        );
+        for port in &device.ports {
+            let netdev = port.netdev.as_deref().unwrap_or("-");
+            let (word, color) = match port.usable {
+                true => ("usable", out::Color::Good),
+                false => ("not usable", out::Color::Bad),
+            };
+            println!(
+                "  port {}  {}  {}  {}  netdev {netdev}  {}",
+                port.number,
+                port.state,
+                port.link_layer,
+                port.rate,
+                out::paint(word, color, on)
+            );
+            if let Some(reason) = &port.reason {
+                println!("    {reason}");
+            }
+            for gid in &port.gids {
+                println!("    gid {}  {}  {}", gid.index, gid.ip(), gid.kind);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(state: &str, gids: &[&str]) -> (tempdir::Dir, Vec<Device>) {
+        let dir = tempdir::Dir::new();
+        let port = dir.0.join("rxe0/ports/1");
+        for folder in ["gids", "gid_attrs/types", "gid_attrs/ndevs"] {
+            fs::create_dir_all(port.join(folder)).unwrap();
+        }
+        let write = |name: &str, text: &str| fs::write(port.join(name), text).unwrap();
+        fs::write(dir.0.join("rxe0/node_type"), "1: CA\n").unwrap();
+        write("state", state);
+        write("link_layer", "Ethernet\n");
+        write("rate", "2.5 Gb/sec (1X SDR)\n");
+        for (i, gid) in gids.iter().enumerate() {
+            write(&format!("gids/{i}"), gid);
+            if !gid.starts_with("0000:0000:0000:0000:0000:0000") {
+                write(&format!("gid_attrs/types/{i}"), "RoCE v2\n");
+                write(&format!("gid_attrs/ndevs/{i}"), "eth0\n");
+            }
+        }
+        fs::create_dir_all(dir.0.join("net/eth0")).unwrap();
+        let devices = all(&dir.0, &dir.0.join("net"));
+        let devices = devices.into_iter().filter(|d| d.name != "net").collect();
+        (dir, devices)
+    }
+
+    /// A folder that goes with its owner.
+    mod tempdir {
+        use std::path::PathBuf;
+        use std::sync::atomic::{
+            AtomicU32,
+            Ordering, //
+        };
+
+        pub(super) struct Dir(pub(super) PathBuf);
+
+        impl Dir {
+            pub(super) fn new() -> Self {
+                static NUMBER: AtomicU32 = AtomicU32::new(0);
+                let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+                let name = format!("sdpctl-{}-{number}", std::process::id());
+                let path = std::env::temp_dir().join(name);
+                std::fs::create_dir_all(&path).unwrap();
+                Self(path)
+            }
+        }
+
+        impl Drop for Dir {
+            fn drop(&mut self) {
+                let _ = std::fs::remove_dir_all(&self.0);
+            }
+        }
+    }
+
+    const EMPTY: &str = "0000:0000:0000:0000:0000:0000:0000:0000\n";
+
+    #[test]
+    fn reads_a_port() {
+        let gids = [
+            "fe80:0000:0000:0000:5054:00ff:fe00:0001\n",
+            "fd27:0000:0000:0000:0000:0000:0000:0001\n",
+            EMPTY,
+        ];
+        let (_dir, devices) = tree("4: ACTIVE\n", &gids);
+        let [device] = devices.as_slice() else {
+            panic!("{devices:?}")
+        };
+        assert_eq!(
+            (device.name.as_str(), device.node_type.as_str()),
+            ("rxe0", "CA")
+        );
+        let port = &device.ports[0];
+        assert!(port.usable, "{port:?}");
+        assert_eq!((port.number, port.state.as_str()), (1, "ACTIVE"));
+        assert_eq!(port.netdev.as_deref(), Some("eth0"));
+        let ips: Vec<String> = port.gids.iter().map(|g| g.ip().to_string()).collect();
+        assert_eq!(ips, ["fe80::5054:ff:fe00:1", "fd27::1"]);
+    }
+
+    #[test]
+    fn says_why_a_port_cannot_be_used() {
+        let reason = |state: &str, gids: &[&str]| {
+            let (_dir, devices) = tree(state, gids);
+            assert!(!devices[0].ports[0].usable);
+            devices[0].ports[0].reason.clone().unwrap()
+        };
+        assert!(reason("1: DOWN\n", &[EMPTY]).contains("DOWN"));
+        assert!(reason("4: ACTIVE\n", &[EMPTY]).contains("no GID"));
+        let gids = ["fd27:0000:0000:0000:0000:0000:0000:0001\n"];
+        let (dir, _) = tree("4: ACTIVE\n", &gids);
+        let elsewhere = all(&dir.0, &dir.0.join("empty"));
+        let port = elsewhere.iter().flat_map(|d| &d.ports).next().unwrap();
+        assert!(port
+            .reason
+            .clone()
+            .unwrap()
+            .contains("another network namespace"));
+    }
+
+    #[test]
+    fn a_mapped_gid_is_an_ipv4_address() {
+        let gid = Gid {
+            index: 1,
+            gid: "::ffff:10.27.0.1".parse().unwrap(),
+            kind: "RoCE v2".into(),
+        };
+        assert_eq!(gid.ip().to_string(), "10.27.0.1");
+    }
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What ends the program early, and with which exit status.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// Why a command could not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Fail {
+    /// There is no such netlink family, and no sign of the module.
+    NotLoaded,
+    /// The module is there, but not its netlink family, or not all of it.
+    TooOld,
+    /// The user may not.
+    Permission(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl Fail {
+    pub(crate) fn code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Other(_) => 1,
+            Self::NotLoaded => 3,
+            Self::Permission(_) => 4,
+            Self::TooOld => 5,
+        })
+    }
+
+    /// The failure of `what`.
+    pub(crate) fn io(what: impl fmt::Display, e: &io::Error) -> Self {
+        let text = format!("{what}: {e}");
+        match e.kind() {
+            io::ErrorKind::PermissionDenied => Self::Permission(text),
+            _ => Self::Other(text),
+        }
+    }
+}
+
+impl fmt::Display for Fail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLoaded => write!(
+                f,
+                "the module ib_sdp is not loaded: load it with `modprobe ib_sdp`"
+            ),
+            Self::TooOld => write!(
+                f,
+                "the module ib_sdp that is loaded is older than this program: install and load the \
+                 one of the same version, or read /proc/net/sdp"
+            ),
+            Self::Permission(text) => write!(f, "{text}: try it as root"),
+            Self::Other(text) => write!(f, "{text}"),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `sdpctl`: shows and checks SDP, for people and for scripts.
+
+mod check;
+mod cli;
+mod dev;
+mod events;
+mod fail;
+mod generate;
+mod model;
+mod netlink;
+mod netns;
+mod out;
+mod owners;
+mod ss;
+mod stat;
+mod units;
+// The numbers of the netlink family are the module's own file.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../../rust/observe/uapi.rs"]
+mod uapi;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{
+    Cli,
+    Command, //
+};
+use crate::fail::Fail;
+
+fn main() -> ExitCode {
+    // What goes into a pipe whose reader has left is nobody's business.
+    // SAFETY: No other thread runs yet.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(code) => code,
+        Err(fail) => {
+            eprintln!("sdpctl: {fail}");
+            fail.code()
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<ExitCode, Fail> {
+    if let Some(name) = &cli.netns {
+        netns::enter(name)?;
+    }
+    match &cli.command {
+        Command::Ss(args) => ss::run(cli, args),
+        Command::Stat(args) => stat::run(cli, args),
+        Command::Dev => dev::run(cli),
+        Command::Check(args) => check::run(cli, args),
+        Command::Events(args) => events::run(cli, args),
+        Command::Raw(args) => netlink::raw(cli, args),
+        Command::Generate(args) => generate::run(args),
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the module says, as Rust has it and as JSON shows it.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use crate::fail::Fail;
+use crate::netlink::{
+    Message,
+    Module, //
+};
+use crate::owners::Owner;
+use crate::uapi;
+use crate::uapi::sock as a;
+
+/// One end of a connection.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) address: IpAddr,
+    pub(crate) port: u16,
+}
+
+impl End {
+    /// As `ss` shows it: a star for what is not set.
+    pub(crate) fn show(&self) -> String {
+        let port = match self.port {
+            0 => "*".into(),
+            port => port.to_string(),
+        };
+        match self.address {
+            ip if ip.is_unspecified() && self.port == 0 => format!("*:{port}"),
+            IpAddr::V4(ip) => format!("{ip}:{port}"),
+            IpAddr::V6(ip) => format!("[{ip}]:{port}"),
+        }
+    }
+}
+
+/// A socket.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub(crate) struct Socket {
+    pub(crate) family: &'static str,
+    pub(crate) state: &'static str,
+    pub(crate) local: End,
+    pub(crate) peer: End,
+    pub(crate) interface: u32,
+    pub(crate) recv_queue: u64,
+    pub(crate) send_queue: u64,
+    pub(crate) uid: u32,
+    pub(crate) inode: u64,
+    pub(crate) netns_cookie: u64,
+    pub(crate) mode: &'static str,
+    pub(crate) zcopy_threshold: u64,
+    pub(crate) credits: u64,
+    pub(crate) receives_posted: u64,
+    pub(crate) receive_bytes: u64,
+    pub(crate) peer_receive_bytes: u64,
+    pub(crate) sends_posted: u64,
+    pub(crate) send_buffer: u64,
+    pub(crate) receive_buffer: u64,
+    pub(crate) send_memory: u64,
+    pub(crate) receive_memory: u64,
+    pub(crate) keepalive_idle_s: u64,
+    pub(crate) keepalive_interval_s: u64,
+    pub(crate) keepalive_count: u64,
+    pub(crate) user_timeout_ms: u64,
+    pub(crate) features: Vec<&'static str>,
+    pub(crate) options: Vec<&'static str>,
+    /// Only where processes were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) processes: Option<Vec<Owner>>,
+}
+
+/// The module, and the namespace that was asked.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub(crate) struct About {
+    pub(crate) protocol: u64,
+    pub(crate) features: Vec<&'static str>,
+    pub(crate) netns_cookie: u64,
+    pub(crate) counters_since_ns: u64,
+}
+
+const FEATURES: [(u32, &str); 4] = [
+    (uapi::feature::ORDERED, "ordered"),
+    (uapi::feature::REMOTE_INVALIDATE, "remote-invalidate"),
+    (uapi::feature::SINK, "sink"),
+    (uapi::feature::SOURCE, "source"),
+];
+
+const OPTIONS: [(u32, &str); 7] = [
+    (uapi::option::NODELAY, "nodelay"),
+    (uapi::option::CORK, "cork"),
+    (uapi::option::KEEPALIVE, "keepalive"),
+    (uapi::option::REUSEADDR, "reuseaddr"),
+    (uapi::option::REUSEPORT, "reuseport"),
+    (uapi::option::V6ONLY, "v6only"),
+    (uapi::option::FAULT_WAITS, "fault-waits"),
+];
+
+fn names(bits: u64, all: &[(u32, &'static str)]) -> Vec<&'static str> {
+    let set = all.iter().filter(|(bit, _)| bits & u64::from(*bit) != 0);
+    set.map(|(_, name)| *name).collect()
+}
+
+/// An attribute that every version of the family has.
+fn need(message: &Message, number: u16) -> Result<u64, Fail> {
+    message.number(number).ok_or(Fail::TooOld)
+}
+
+fn small<T: TryFrom<u64>>(n: u64) -> Result<T, Fail> {
+    T::try_from(n).map_err(|_| Fail::Other("netlink: a number is too large".into()))
+}
+
+pub(crate) fn end_of(message: &Message, addr: u16, port: u16) -> Result<End, Fail> {
+    let bytes = message.bytes(addr).ok_or(Fail::TooOld)?;
+    let address = if let Ok(v4) = <[u8; 4]>::try_from(bytes.as_slice()) {
+        IpAddr::from(v4)
+    } else if let Ok(v6) = <[u8; 16]>::try_from(bytes.as_slice()) {
+        IpAddr::from(v6)
+    } else {
+        return Err(Fail::Other("netlink: an address of no family".into()));
+    };
+    let port = small(need(message, port)?)?;
+    Ok(End { address, port })
+}
+
+impl TryFrom<&Message> for Socket {
+    type Error = Fail;
+
+    fn try_from(m: &Message) -> Result<Self, Fail> {
+        let n = |number| need(m, number);
+        // A state or a way of a newer module has no name here.
+        let name = |number: u64, all: &[&'static str]| {
+            let index = usize::try_from(number).unwrap_or(usize::MAX);
+            all.get(index).copied().unwrap_or("unknown")
+        };
+        Ok(Self {
+            family: match n(a::FAMILY)? {
+                family if family == libc::AF_INET6 as u64 => "inet6",
+                _ => "inet",
+            },
+            state: name(n(a::STATE)?, &uapi::STATES),
+            local: end_of(m, a::LOCAL_ADDR, a::LOCAL_PORT)?,
+            peer: end_of(m, a::PEER_ADDR, a::PEER_PORT)?,
+            interface: small(n(a::INTERFACE)?)?,
+            recv_queue: n(a::RX_QUEUE)?,
+            send_queue: n(a::TX_QUEUE)?,
+            uid: small(n(a::UID)?)?,
+            inode: n(a::INODE)?,
+            netns_cookie: n(a::NETNS_COOKIE)?,
+            mode: name(n(a::MODE)?, &uapi::MODES),
+            zcopy_threshold: n(a::ZCOPY_THRESHOLD)?,
+            credits: n(a::CREDITS)?,
+            receives_posted: n(a::RECEIVES_POSTED)?,
+            receive_bytes: n(a::RECEIVE_BYTES)?,
+            peer_receive_bytes: n(a::PEER_RECEIVE_BYTES)?,
+            sends_posted: n(a::SENDS_POSTED)?,
+            send_buffer: n(a::SEND_BUFFER)?,
+            receive_buffer: n(a::RECEIVE_BUFFER)?,
+            send_memory: n(a::SEND_MEMORY)?,
+            receive_memory: n(a::RECEIVE_MEMORY)?,
+            keepalive_idle_s: n(a::KEEPALIVE_IDLE)?,
+            keepalive_interval_s: n(a::KEEPALIVE_INTERVAL)?,
+            keepalive_count: n(a::KEEPALIVE_COUNT)?,
+            user_timeout_ms: n(a::USER_TIMEOUT)?,
+            features: names(n(a::FEATURES)?, &FEATURES),
+            options: names(n(a::OPTIONS)?, &OPTIONS),
+            processes: None,
+        })
+    }
+}
+
+/// Asks about the module.
+pub(crate) fn about(module: &mut Module) -> Result<About, Fail> {
+    let m = module.get(uapi::CMD_MODULE_GET)?;
+    Ok(About {
+        protocol: need(&m, uapi::module::PROTOCOL)?,
+        features: names(need(&m, uapi::module::FEATURES)?, &FEATURES),
+        netns_cookie: need(&m, uapi::module::NETNS_COOKIE)?,
+        counters_since_ns: need(&m, uapi::module::COUNTERS_SINCE)?,
+    })
+}
+
+/// Asks for the counters, in the module's order.
+pub(crate) fn counters(module: &mut Module) -> Result<Vec<(String, u64)>, Fail> {
+    let messages = module.dump(uapi::CMD_STAT_GET, Vec::new())?;
+    let one = |m: &Message| {
+        let name = m.string(uapi::stat::NAME).ok_or(Fail::TooOld)?;
+        Ok((name, need(m, uapi::stat::VALUE)?))
+    };
+    messages.iter().map(one).collect()
+}

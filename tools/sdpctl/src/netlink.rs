@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Requests to the module's netlink family, and their answers.
+
+use std::fs::{
+    self,
+    OpenOptions, //
+};
+use std::io::{
+    self,
+    Write, //
+};
+use std::path::Path;
+use std::process::ExitCode;
+
+use netlink_packet_core::{
+    DecodeError,
+    DefaultNla,
+    Emitable,
+    ErrorMessage,
+    NetlinkMessage,
+    NetlinkPayload,
+    Nla,
+    NlasIterator,
+    Parseable,
+    ParseableParametrized,
+    NLM_F_ACK,
+    NLM_F_DUMP,
+    NLM_F_REQUEST, //
+};
+use netlink_packet_generic::ctrl::nlas::{
+    GenlCtrlAttrs,
+    McastGrpAttrs, //
+};
+use netlink_packet_generic::ctrl::{
+    GenlCtrl,
+    GenlCtrlCmd, //
+};
+use netlink_packet_generic::{
+    GenlFamily,
+    GenlHeader,
+    GenlMessage, //
+};
+use netlink_sys::protocols::NETLINK_GENERIC;
+use netlink_sys::{
+    Socket,
+    SocketAddr, //
+};
+
+use crate::cli::{
+    Cli,
+    RawArgs, //
+};
+use crate::fail::Fail;
+use crate::uapi;
+
+/// The attributes of one message of the family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) cmd: u8,
+    pub(crate) attrs: Vec<DefaultNla>,
+}
+
+impl GenlFamily for Message {
+    fn family_name() -> &'static str {
+        name()
+    }
+
+    fn command(&self) -> u8 {
+        self.cmd
+    }
+
+    fn version(&self) -> u8 {
+        uapi::VERSION
+    }
+}
+
+impl Emitable for Message {
+    fn buffer_len(&self) -> usize {
+        self.attrs.as_slice().buffer_len()
+    }
+
+    fn emit(&self, buffer: &mut [u8]) {
+        self.attrs.as_slice().emit(buffer);
+    }
+}
+
+impl ParseableParametrized<[u8], GenlHeader> for Message {
+    fn parse_with_param(buffer: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
+        let attrs = NlasIterator::new(buffer)
+            .map(|nla| DefaultNla::parse(&nla?))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            cmd: header.cmd,
+            attrs,
+        })
+    }
+}
+
+impl Message {
+    fn value(&self, number: u16) -> Option<Vec<u8>> {
+        let nla = self.attrs.iter().find(|nla| nla.kind() == number)?;
+        let mut value = vec![0; nla.value_len()];
+        nla.emit_value(&mut value);
+        Some(value)
+    }
+
+    /// A number of any length that netlink has.
+    pub(crate) fn number(&self, number: u16) -> Option<u64> {
+        let value = self.value(number)?;
+        Some(match value.len() {
+            1 => u8::from_ne_bytes(value.try_into().ok()?).into(),
+            2 => u16::from_ne_bytes(value.try_into().ok()?).into(),
+            4 => u32::from_ne_bytes(value.try_into().ok()?).into(),
+            8 => u64::from_ne_bytes(value.try_into().ok()?),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn bytes(&self, number: u16) -> Option<Vec<u8>> {
+        self.value(number)
+    }
+
+    pub(crate) fn string(&self, number: u16) -> Option<String> {
+        let value = self.value(number)?;
+        let text = value.strip_suffix(&[0]).unwrap_or(&value);
+        String::from_utf8(text.to_vec()).ok()
+    }
+}
+
+fn name() -> &'static str {
+    uapi::FAMILY.to_str().unwrap_or_default()
+}
+
+/// Where the answers come from.
+enum Source {
+    Kernel(Socket),
+    /// Datagrams that were recorded, the next one last.
+    File(Vec<Vec<u8>>),
+}
+
+/// A way to the module.
+pub(crate) struct Module {
+    source: Source,
+    record: Option<fs::File>,
+    family: u16,
+    /// The multicast group of the events.
+    group: Option<u32>,
+}
+
+impl Module {
+    /// Finds the module's family.
+    pub(crate) fn open(cli: &Cli) -> Result<Self, Fail> {
+        let failed = |e: io::Error| Fail::io("netlink", &e);
+        let source = match &cli.replay {
+            Some(path) => Source::File(read_record(path)?),
+            None => {
+                let mut socket = Socket::new(NETLINK_GENERIC).map_err(failed)?;
+                socket.bind_auto().map_err(failed)?;
+                socket.connect(&SocketAddr::new(0, 0)).map_err(failed)?;
+                // Older kernels say less in their errors; that is no reason to fail.
+                let _ = socket.set_ext_ack(true);
+                Source::Kernel(socket)
+            }
+        };
+        let record = match &cli.record {
+            Some(path) => {
+                let file = OpenOptions::new().create(true).append(true).open(path);
+                Some(file.map_err(|e| Fail::io(path.display(), &e))?)
+            }
+            None => None,
+        };
+        let mut module = Self {
+            source,
+            record,
+            family: 0,
+            group: None,
+        };
+        let ask = GenlCtrl {
+            cmd: GenlCtrlCmd::GetFamily,
+            nlas: vec![GenlCtrlAttrs::FamilyName(name().into())],
+        };
+        let answers = module.ask::<GenlCtrl>(GenlMessage::from_payload(ask), NLM_F_ACK)?;
+        for attr in answers.into_iter().flat_map(|answer| answer.nlas) {
+            match attr {
+                GenlCtrlAttrs::FamilyId(id) => module.family = id,
+                GenlCtrlAttrs::McastGroups(groups) => {
+                    module.group = groups.iter().find_map(|group| group_id(group));
+                }
+                _ => {}
+            }
+        }
+        if module.family == 0 {
+            return Err(Fail::Other("netlink: a family without a number".into()));
+        }
+        Ok(module)
+    }
+
+    /// The one answer to a command.
+    pub(crate) fn get(&mut self, cmd: u8) -> Result<Message, Fail> {
+        let answers = self.send(cmd, Vec::new(), NLM_F_ACK)?;
+        let first = answers.into_iter().next();
+        first.ok_or_else(|| Fail::Other("netlink: no answer".into()))
+    }
+
+    /// All answers to a command.
+    pub(crate) fn dump(&mut self, cmd: u8, attrs: Vec<DefaultNla>) -> Result<Vec<Message>, Fail> {
+        self.send(cmd, attrs, NLM_F_DUMP)
+    }
+
+    /// From now on, [`Module::events`] has something to say.
+    pub(crate) fn listen(&self) -> Result<(), Fail> {
+        let group = self.group.ok_or(Fail::TooOld)?;
+        match &self.source {
+            Source::Kernel(socket) => {
+                let joined = socket.add_membership(group);
+                joined.map_err(|e| Fail::io("netlink", &e))
+            }
+            Source::File(_) => Ok(()),
+        }
+    }
+
+    /// Waits for the next events.
+    pub(crate) fn events(&mut self) -> Result<Vec<Message>, Fail> {
+        let mut events = Vec::new();
+        read_datagram(&self.receive()?, &mut events)?;
+        Ok(events)
+    }
+
+    fn send(&mut self, cmd: u8, attrs: Vec<DefaultNla>, flags: u16) -> Result<Vec<Message>, Fail> {
+        let mut message = GenlMessage::from_payload(Message { cmd, attrs });
+        message.set_resolved_family_id(self.family);
+        self.ask::<Message>(message, flags)
+    }
+
+    fn ask<T>(&mut self, message: GenlMessage<T>, flags: u16) -> Result<Vec<T>, Fail>
+    where
+        T: GenlFamily + Emitable + ParseableParametrized<[u8], GenlHeader> + std::fmt::Debug,
+    {
+        let mut request = NetlinkMessage::from(message);
+        request.header.flags = NLM_F_REQUEST | flags;
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        if let Source::Kernel(socket) = &self.source {
+            let sent = socket.send(&bytes, 0);
+            sent.map_err(|e| Fail::io("netlink", &e))?;
+        }
+        let mut answers = Vec::new();
+        loop {
+            let datagram = self.receive()?;
+            if read_datagram(&datagram, &mut answers)? {
+                return Ok(answers);
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Result<Vec<u8>, Fail> {
+        let datagram = match &mut self.source {
+            Source::Kernel(socket) => {
+                let received = socket.recv_from_full();
+                received.map_err(|e| Fail::io("netlink", &e))?.0
+            }
+            Source::File(datagrams) => {
+                let next = datagrams.pop();
+                next.ok_or_else(|| Fail::Other("the record ends too early".into()))?
+            }
+        };
+        if let Some(file) = &mut self.record {
+            let mut line = String::new();
+            for byte in &datagram {
+                line.extend(
+                    [byte >> 4, byte & 15].map(|d| char::from(b"0123456789abcdef"[usize::from(d)])),
+                );
+            }
+            writeln!(file, "{line}").map_err(|e| Fail::io("the record", &e))?;
+        }
+        Ok(datagram)
+    }
+}
+
+/// The number of a group, if it is that of the events.
+fn group_id(attrs: &[McastGrpAttrs]) -> Option<u32> {
+    let is_ours = |attr: &McastGrpAttrs| match attr {
+        McastGrpAttrs::Name(name) => Ok(name.as_str()) == uapi::EVENTS.to_str(),
+        McastGrpAttrs::Id(_) => false,
+    };
+    let id = |attr: &McastGrpAttrs| match attr {
+        McastGrpAttrs::Id(id) => Some(*id),
+        McastGrpAttrs::Name(_) => None,
+    };
+    attrs
+        .iter()
+        .any(is_ours)
+        .then(|| attrs.iter().find_map(id))?
+}
+
+/// Takes the messages out of a datagram; `true` with the last one.
+fn read_datagram<T>(datagram: &[u8], answers: &mut Vec<T>) -> Result<bool, Fail>
+where
+    T: ParseableParametrized<[u8], GenlHeader> + std::fmt::Debug,
+{
+    let garbled = |e: &dyn std::fmt::Display| Fail::Other(format!("netlink: {e}"));
+    let mut rest = datagram;
+    while !rest.is_empty() {
+        let message =
+            NetlinkMessage::<GenlMessage<T>>::deserialize(rest).map_err(|e| garbled(&e))?;
+        match message.payload {
+            NetlinkPayload::InnerMessage(message) => answers.push(message.into_parts().1),
+            NetlinkPayload::Error(error) => return ended(&error).map(|()| true),
+            NetlinkPayload::Done(done) if done.code == 0 => return Ok(true),
+            NetlinkPayload::Done(done) => {
+                return Err(failure(&io::Error::from_raw_os_error(-done.code), None))
+            }
+            NetlinkPayload::Overrun(_) => return Err(Fail::Other("netlink: overrun".into())),
+            _ => {}
+        }
+        let len = message.header.length as usize;
+        let padded = len.div_ceil(4) * 4;
+        rest = rest.get(padded.max(1)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+fn ended(error: &ErrorMessage) -> Result<(), Fail> {
+    match error.code {
+        None => Ok(()),
+        Some(_) => Err(failure(&error.to_io(), words(error))),
+    }
+}
+
+/// What the kernel says besides the number: NLMSGERR_ATTR_MSG behind the header of the request.
+fn words(error: &ErrorMessage) -> Option<String> {
+    const NLMSGERR_ATTR_MSG: u16 = 1;
+    const HEADER_LEN: usize = 16;
+    let of = |attrs: &[u8]| {
+        let nlas = NlasIterator::new(attrs).flatten();
+        let found = nlas
+            .into_iter()
+            .find(|nla| nla.kind() == NLMSGERR_ATTR_MSG)?;
+        let text = found.value().strip_suffix(&[0])?;
+        String::from_utf8(text.to_vec()).ok()
+    };
+    // The request's own header comes first; with it, if it was not capped, its body.
+    let length = error.header.get(..4)?.try_into().ok()?;
+    let length = (u32::from_ne_bytes(length) as usize).max(HEADER_LEN);
+    error
+        .header
+        .get(length.div_ceil(4) * 4..)
+        .and_then(of)
+        .or_else(|| error.header.get(HEADER_LEN..).and_then(of))
+}
+
+fn failure(e: &io::Error, words: Option<String>) -> Fail {
+    match e.raw_os_error() {
+        // No such family.
+        Some(libc::ENOENT) if is_loaded() => Fail::TooOld,
+        Some(libc::ENOENT) => Fail::NotLoaded,
+        Some(libc::EOPNOTSUPP) => Fail::TooOld,
+        _ => match words {
+            Some(words) => Fail::Other(format!("the module refuses the request: {words}")),
+            None => Fail::io("netlink", e),
+        },
+    }
+}
+
+/// Whether there is a module, perhaps one without a netlink family.
+pub(crate) fn is_loaded() -> bool {
+    Path::new("/proc/net/sdpstats").exists()
+}
+
+/// An attribute of the command line.
+pub(crate) fn raw_attr(text: &str) -> Result<(u16, Vec<u8>), String> {
+    let read = || {
+        let (number, bytes) = text.split_once('=')?;
+        Some((number.parse().ok()?, read_hex(bytes)?))
+    };
+    read().ok_or_else(|| "NUMBER=BYTES, the bytes as hexadecimal digits".into())
+}
+
+/// Sends a request as it is, and says how many answers come.
+pub(crate) fn raw(cli: &Cli, args: &RawArgs) -> Result<ExitCode, Fail> {
+    let mut module = Module::open(cli)?;
+    let attrs = args.attrs.iter();
+    let attrs = attrs.map(|(number, bytes)| DefaultNla::new(*number, bytes.clone()));
+    let flags = match args.cmd {
+        uapi::CMD_MODULE_GET => NLM_F_ACK,
+        _ => NLM_F_DUMP,
+    };
+    println!("{}", module.send(args.cmd, attrs.collect(), flags)?.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_hex(text: &str) -> Option<Vec<u8>> {
+    let byte = |pair: &[u8]| {
+        let digits = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(digits, 16).ok()
+    };
+    text.as_bytes().chunks(2).map(byte).collect()
+}
+
+/// Datagrams, a line each, in hexadecimal digits; the next one last.
+fn read_record(path: &Path) -> Result<Vec<Vec<u8>>, Fail> {
+    let text = fs::read_to_string(path).map_err(|e| Fail::io(path.display(), &e))?;
+    let bad = || Fail::Other(format!("{} is no record", path.display()));
+    let datagrams: Option<Vec<_>> = text.lines().rev().map(read_hex).collect();
+    datagrams.ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_any_length() {
+        let attrs = vec![
+            DefaultNla::new(1, vec![7]),
+            DefaultNla::new(2, 0x0102u16.to_ne_bytes().to_vec()),
+            DefaultNla::new(3, 70_000u32.to_ne_bytes().to_vec()),
+            DefaultNla::new(4, (1u64 << 40).to_ne_bytes().to_vec()),
+            DefaultNla::new(5, vec![1, 2, 3]),
+            DefaultNla::new(6, b"abc\0".to_vec()),
+        ];
+        let message = Message { cmd: 1, attrs };
+        let numbers: Vec<_> = (1..=7).map(|n| message.number(n)).collect();
+        assert_eq!(
+            numbers,
+            [
+                Some(7),
+                Some(0x0102),
+                Some(70_000),
+                Some(1 << 40),
+                None,
+                // Four bytes, whatever they mean.
+                Some(u32::from_ne_bytes(*b"abc\0").into()),
+                None
+            ]
+        );
+        assert_eq!(message.string(6).as_deref(), Some("abc"));
+    }
+
+    #[test]
+    fn survives_garbage() {
+        for len in 0..64 {
+            for byte in [0, 1, 16, 255] {
+                let mut answers: Vec<Message> = Vec::new();
+                // It must end, whatever it says.
+                let _ = read_datagram(&vec![byte; len], &mut answers);
+            }
+        }
+    }
+}

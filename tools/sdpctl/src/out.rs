@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tables, colours and JSON.
+
+use std::io::IsTerminal;
+
+use serde::Serialize;
+
+use crate::cli::{
+    Cli,
+    When, //
+};
+use crate::fail::Fail;
+
+/// The version of the JSON: grows when a field changes its meaning or goes, not when one comes.
+pub(crate) const FORMAT: u32 = 1;
+
+#[derive(Copy, Clone)]
+pub(crate) enum Color {
+    Good,
+    Warning,
+    Bad,
+    Bold,
+}
+
+/// Whether to colour what is printed: by itself only on a terminal, and not against the user's wish.
+pub(crate) fn is_coloured(cli: &Cli) -> bool {
+    match cli.color {
+        When::Always => true,
+        When::Never => false,
+        When::Auto => {
+            std::io::stdout().is_terminal()
+                && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+        }
+    }
+}
+
+pub(crate) fn paint(text: &str, color: Color, on: bool) -> String {
+    if !on {
+        return text.into();
+    }
+    let code = match color {
+        Color::Good => 32,
+        Color::Warning => 33,
+        Color::Bad => 31,
+        Color::Bold => 1,
+    };
+    format!("\x1b[{code}m{text}\x1b[0m")
+}
+
+/// Prints a value as JSON, over several lines.
+pub(crate) fn json(value: &impl Serialize) -> Result<(), Fail> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| Fail::Other(e.to_string()))?;
+    println!("{text}");
+    Ok(())
+}
+
+/// Prints a value as JSON, on one line.
+pub(crate) fn json_line(value: &impl Serialize) -> Result<(), Fail> {
+    let text = serde_json::to_string(value).map_err(|e| Fail::Other(e.to_string()))?;
+    println!("{text}");
+    Ok(())
+}
+
+/// Lines of cells in columns, those of `right` at the right.
+pub(crate) fn table(lines: &[Vec<String>], right: &[usize]) -> Vec<String> {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line_of = |cells: &Vec<String>| {
+        let cells = cells.iter().zip(&widths).enumerate();
+        let texts: Vec<String> = cells
+            .map(|(column, (cell, &width))| {
+                if right.contains(&column) {
+                    format!("{cell:>width$}")
+                } else {
+                    format!("{cell:<width$}")
+                }
+            })
+            .collect();
+        texts.join("  ").trim_end().to_string()
+    };
+    lines.iter().map(line_of).collect()
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who has which socket, from `/proc`: of other users' processes only for root.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde::Serialize;
+
+/// A process that has a socket.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Owner {
+    pub(crate) name: String,
+    pub(crate) pid: u32,
+    pub(crate) fd: u32,
+}
+
+/// The processes of every socket, by its inode.
+pub(crate) fn all() -> BTreeMap<u64, Vec<Owner>> {
+    let mut owners: BTreeMap<u64, Vec<Owner>> = BTreeMap::new();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|n| n.parse().ok()) else {
+            continue;
+        };
+        // It may be another user's, or gone meanwhile.
+        let Ok(files) = fs::read_dir(process.path().join("fd")) else {
+            continue;
+        };
+        let mut name = None;
+        for file in files.flatten() {
+            let target = fs::read_link(file.path()).unwrap_or_default();
+            let Some(inode) = target.to_str().and_then(inode_of) else {
+                continue;
+            };
+            let Some(fd) = file.file_name().to_str().and_then(|n| n.parse().ok()) else {
+                continue;
+            };
+            let name = name.get_or_insert_with(|| {
+                let comm = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+                comm.trim_end_matches('\n').to_string()
+            });
+            owners.entry(inode).or_default().push(Owner {
+                name: name.clone(),
+                pid,
+                fd,
+            });
+        }
+    }
+    for of_one in owners.values_mut() {
+        of_one.sort();
+    }
+    owners
+}
+
+/// `socket:[123]`
+fn inode_of(link: &str) -> Option<u64> {
+    link.strip_prefix("socket:[")?
+        .strip_suffix(']')?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_links() {
+        assert_eq!(inode_of("socket:[123]"), Some(123));
+        for other in ["pipe:[1]", "socket:[]", "socket:[1", "socket:[-1]", ""] {
+            assert_eq!(inode_of(other), None);
+        }
+    }
+
+    #[test]
+    fn finds_a_socket_of_this_process() {
+        let before = all();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let me = std::process::id();
+        let count = |owners: &BTreeMap<u64, Vec<Owner>>| {
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&socket).unsigned_abs();
+            let mine = |o: &&Owner| o.pid == me && o.fd == fd;
+            owners.values().flatten().filter(mine).count()
+        };
+        assert_eq!(count(&all()), 1);
+        drop(before);
+    }
+}

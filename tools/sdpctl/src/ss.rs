@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `sdpctl ss`: the sockets.
+
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use netlink_packet_core::DefaultNla;
+use serde::Serialize;
+
+use crate::cli::{
+    Cli,
+    SsArgs, //
+};
+use crate::fail::Fail;
+use crate::model::Socket;
+use crate::netlink::Module;
+use crate::out;
+use crate::owners::{
+    self,
+    Owner, //
+};
+use crate::uapi;
+use crate::uapi::sock as a;
+use crate::units;
+
+/// Some of the states, by bit.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StateSet(u32);
+
+const CLOSED: u32 = 1 << 0;
+const LISTEN: u32 = 1 << 1;
+const SYN: u32 = (1 << 2) | (1 << 3) | (1 << 4);
+const ESTABLISHED: u32 = 1 << 5;
+const DEAD: u32 = 1 << 12;
+
+impl StateSet {
+    const ALL: Self = Self((1 << uapi::STATES.len()) - 1);
+    /// What `ss` shows by itself.
+    const CONNECTED: Self = Self(Self::ALL.0 & !(CLOSED | LISTEN | DEAD));
+}
+
+impl FromStr for StateSet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut set = 0;
+        for name in text.split(',') {
+            // As `ss` has it: hello-sent and HelloSent are the same.
+            let name: String = name.chars().filter(|c| !"-_".contains(*c)).collect();
+            let is_name = |state: &str| state.eq_ignore_ascii_case(&name);
+            let index = uapi::STATES.iter().position(|state| is_name(state));
+            set |= match (index, name.to_ascii_lowercase().as_str()) {
+                (Some(index), _) => 1 << index,
+                (_, "all") => Self::ALL.0,
+                (_, "connected") => Self::CONNECTED.0,
+                (_, "synchronized") => Self::CONNECTED.0 & !SYN,
+                (_, "closing") => Self::CONNECTED.0 & !SYN & !ESTABLISHED,
+                _ => {
+                    return Err(format!(
+                        "there are {}, all, connected, synchronized, closing",
+                        uapi::STATES.join(", ")
+                    ))
+                }
+            };
+        }
+        Ok(Self(set))
+    }
+}
+
+/// An address, or all that begin like it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let address = address.trim_start_matches('[').trim_end_matches(']');
+        let address: IpAddr = address
+            .parse()
+            .map_err(|_| format!("`{address}` is no address"))?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            None => most,
+            Some(bits) => match bits.parse() {
+                Ok(bits) if bits <= most => bits,
+                _ => return Err(format!("from 0 to {most} bits")),
+            },
+        };
+        Ok(Self { address, bits })
+    }
+}
+
+fn address_attrs(network: &Network, addr: u16, prefix: u16) -> [DefaultNla; 2] {
+    let bytes = match network.address {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    [
+        DefaultNla::new(addr, bytes),
+        DefaultNla::new(prefix, vec![network.bits]),
+    ]
+}
+
+/// The filter that the module applies.
+fn filter(args: &SsArgs) -> Vec<DefaultNla> {
+    let states = match args.state {
+        Some(states) => states.0,
+        None if args.all => StateSet::ALL.0,
+        None if args.listening => LISTEN,
+        None => StateSet::CONNECTED.0,
+    };
+    let mut attrs = vec![DefaultNla::new(a::STATES, states.to_ne_bytes().to_vec())];
+    let family = match (args.ipv4, args.ipv6) {
+        (true, _) => Some(libc::AF_INET as u16),
+        (_, true) => Some(libc::AF_INET6 as u16),
+        _ => None,
+    };
+    let numbers = [
+        (a::FAMILY, family),
+        (a::LOCAL_PORT, args.sport),
+        (a::PEER_PORT, args.dport),
+    ];
+    for (number, value) in numbers {
+        attrs.extend(value.map(|n| DefaultNla::new(number, n.to_ne_bytes().to_vec())));
+    }
+    if let Some(network) = &args.src {
+        attrs.extend(address_attrs(network, a::LOCAL_ADDR, a::LOCAL_PREFIX));
+    }
+    if let Some(network) = &args.dst {
+        attrs.extend(address_attrs(network, a::PEER_ADDR, a::PEER_PREFIX));
+    }
+    attrs
+}
+
+#[derive(Serialize)]
+struct Report {
+    format: u32,
+    sockets: Vec<Socket>,
+}
+
+pub(crate) fn run(cli: &Cli, args: &SsArgs) -> Result<ExitCode, Fail> {
+    let mut module = Module::open(cli)?;
+    let messages = module.dump(uapi::CMD_SOCK_GET, filter(args))?;
+    let mut sockets: Vec<Socket> = messages
+        .iter()
+        .map(Socket::try_from)
+        .collect::<Result<_, _>>()?;
+    if args.processes || args.process.is_some() {
+        let owners = owners::all();
+        for socket in &mut sockets {
+            // An orphan has no inode, and no process either.
+            socket.processes = Some(owners.get(&socket.inode).cloned().unwrap_or_default());
+        }
+    }
+    if let Some(wanted) = &args.process {
+        let is_wanted = |o: &Owner| o.name == *wanted || o.pid.to_string() == *wanted;
+        sockets.retain(|s| s.processes.iter().flatten().any(is_wanted));
+    }
+    if cli.json {
+        let format = out::FORMAT;
+        out::json(&Report { format, sockets })?;
+    } else {
+        print(cli, args, &sockets);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(cli: &Cli, args: &SsArgs, sockets: &[Socket]) {
+    let mut headline = vec![
+        "State",
+        "Recv-Q",
+        "Send-Q",
+        "Local Address:Port",
+        "Peer Address:Port",
+    ];
+    if args.processes {
+        headline.push("Process");
+    }
+    let mut lines = vec![headline.into_iter().map(String::from).collect()];
+    for socket in sockets {
+        let mut line = vec![
+            socket.state.into(),
+            socket.recv_queue.to_string(),
+            socket.send_queue.to_string(),
+            socket.local.show(),
+            socket.peer.show(),
+        ];
+        if args.processes {
+            line.push(processes(socket));
+        }
+        lines.push(line);
+    }
+    let mut lines = out::table(&lines, &[1, 2]).into_iter();
+    let headline = lines.next().unwrap_or_default();
+    if !args.no_header {
+        println!(
+            "{}",
+            out::paint(&headline, out::Color::Bold, out::is_coloured(cli))
+        );
+    }
+    for (line, socket) in lines.zip(sockets) {
+        println!("{line}");
+        if args.extended {
+            println!("    {}", extended(socket));
+        }
+        if args.info {
+            println!("    {}", info(socket, args.bytes));
+        }
+    }
+}
+
+fn processes(socket: &Socket) -> String {
+    let one = |o: &Owner| format!("(\"{}\",pid={},fd={})", o.name, o.pid, o.fd);
+    let all: Vec<String> = socket.processes.iter().flatten().map(one).collect();
+    match all.is_empty() {
+        true => String::new(),
+        false => format!("users:({})", all.join(",")),
+    }
+}
+
+fn extended(s: &Socket) -> String {
+    let mut text = format!("uid:{} ino:{} netns:{}", s.uid, s.inode, s.netns_cookie);
+    if s.interface != 0 {
+        text += &format!(" interface:{}", s.interface);
+    }
+    if !s.options.is_empty() {
+        text += &format!(" options:{}", s.options.join(","));
+    }
+    if s.options.contains(&"keepalive") {
+        let (idle, interval) = (s.keepalive_idle_s, s.keepalive_interval_s);
+        text += &format!(" keepalive:{idle}s/{interval}s/{}", s.keepalive_count);
+    }
+    if s.user_timeout_ms != 0 {
+        text += &format!(" user-timeout:{}ms", s.user_timeout_ms);
+    }
+    text
+}
+
+fn info(s: &Socket, exact: bool) -> String {
+    let b = |n: u64| match exact {
+        true => n.to_string(),
+        false => units::bytes(n),
+    };
+    let mut text = format!(
+        "mode:{} zcopy-from:{}",
+        s.mode,
+        threshold(s.zcopy_threshold, &b)
+    );
+    text += &format!(
+        " credits:{} receives:{}x{} peer-receives:{} sends:{}",
+        s.credits,
+        s.receives_posted,
+        b(s.receive_bytes),
+        b(s.peer_receive_bytes),
+        s.sends_posted
+    );
+    text += &format!(
+        " snd-mem:{}/{} rcv-mem:{}/{}",
+        b(s.send_memory),
+        b(s.send_buffer),
+        b(s.receive_memory),
+        b(s.receive_buffer)
+    );
+    if !s.features.is_empty() {
+        text += &format!(" features:{}", s.features.join(","));
+    }
+    text
+}
+
+fn threshold(bytes: u64, show: &impl Fn(u64) -> String) -> String {
+    match bytes {
+        0 => "never".into(),
+        bytes => show(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_states() {
+        assert_eq!("established".parse(), Ok(StateSet(ESTABLISHED)));
+        assert_eq!("Listen,dead".parse(), Ok(StateSet(LISTEN | DEAD)));
+        assert_eq!("fin-wait-1".parse(), Ok(StateSet(1 << 6)));
+        assert_eq!("all".parse(), Ok(StateSet::ALL));
+        assert_eq!(
+            "synchronized,hellosent".parse(),
+            Ok(StateSet(0b1111_1110_1000))
+        );
+        for bad in ["", "x", "listen,", "listen established"] {
+            assert!(bad.parse::<StateSet>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_states_have_their_places() {
+        for (name, bits) in [
+            ("Closed", CLOSED),
+            ("Listen", LISTEN),
+            ("Resolving", 1 << 2),
+            ("HelloSent", 1 << 3),
+            ("HelloReceived", 1 << 4),
+            ("Established", ESTABLISHED),
+            ("Dead", DEAD),
+        ] {
+            assert_eq!(uapi::STATES[bits.trailing_zeros() as usize], name);
+        }
+    }
+
+    #[test]
+    fn reads_networks() {
+        let network = |text: &str| {
+            text.parse::<Network>()
+                .map(|n| (n.address.to_string(), n.bits))
+        };
+        assert_eq!(network("10.0.0.0/8"), Ok(("10.0.0.0".into(), 8)));
+        assert_eq!(network("10.0.0.1"), Ok(("10.0.0.1".into(), 32)));
+        assert_eq!(network("[fd27::1]"), Ok(("fd27::1".into(), 128)));
+        assert_eq!(network("::/0"), Ok(("::".into(), 0)));
+        for bad in [
+            "",
+            "10",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0.0/",
+            "10.0.0.0/-1",
+            "localhost",
+        ] {
+            assert!(network(bad).is_err(), "{bad}");
+        }
+    }
+}

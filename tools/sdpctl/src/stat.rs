@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `sdpctl stat`: the counters.
+//!
+//! The module counts on for ever: a reset there would take the figures from everybody else. What a
+//! user resets is a baseline of his own, in a file, for one namespace and one life of the module.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{
+    Duration,
+    Instant,
+    SystemTime,
+    UNIX_EPOCH, //
+};
+
+use serde::{
+    Deserialize,
+    Serialize, //
+};
+
+use crate::cli::{
+    Cli,
+    StatArgs,
+    StatCommand,
+    StatShow,
+    StatWatch, //
+};
+use crate::fail::Fail;
+use crate::model::{
+    self,
+    About, //
+};
+use crate::netlink::Module;
+use crate::out;
+
+/// What was counted when the user said `reset`.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+struct Baseline {
+    boot_id: String,
+    netns_cookie: u64,
+    counters_since_ns: u64,
+    at_unix_s: u64,
+    counters: BTreeMap<String, u64>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    format: u32,
+    netns_cookie: u64,
+    counters_since_ns: u64,
+    /// When the user's own counting began; none, then the module's.
+    reset_at_unix_s: Option<u64>,
+    counters: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Serialize)]
+struct Look {
+    format: u32,
+    seconds: f64,
+    /// What was counted in that time.
+    counters: serde_json::Map<String, serde_json::Value>,
+}
+
+pub(crate) fn run(cli: &Cli, args: &StatArgs) -> Result<ExitCode, Fail> {
+    match &args.command {
+        None => show(cli, &args.show),
+        Some(StatCommand::Show(args)) => show(cli, args),
+        Some(StatCommand::Reset) => reset(cli),
+        Some(StatCommand::Watch(args)) => watch(cli, args),
+    }
+}
+
+fn is_asked_for(names: &[String], name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    names.is_empty()
+        || names
+            .iter()
+            .any(|n| lower.contains(&n.to_ascii_lowercase()))
+}
+
+fn as_map<'a>(
+    counters: impl Iterator<Item = (&'a str, u64)>,
+) -> serde_json::Map<String, serde_json::Value> {
+    counters
+        .map(|(name, n)| (name.to_string(), n.into()))
+        .collect()
+}
+
+fn show(cli: &Cli, args: &StatShow) -> Result<ExitCode, Fail> {
+    let mut module = Module::open(cli)?;
+    let about = model::about(&mut module)?;
+    let counters = model::counters(&mut module)?;
+    let baseline = match args.absolute {
+        true => None,
+        false => load(&about),
+    };
+    let zero = BTreeMap::new();
+    let before = baseline.as_ref().map_or(&zero, |b| &b.counters);
+    let counters: Vec<(&str, u64)> = counters
+        .iter()
+        .filter(|(name, _)| is_asked_for(&args.names, name))
+        .map(|(name, n)| {
+            let before = before.get(name).copied().unwrap_or(0);
+            (name.as_str(), n.saturating_sub(before))
+        })
+        .collect();
+    let shown = counters.into_iter().filter(|(_, n)| args.zeros || *n != 0);
+    if cli.json {
+        out::json(&Report {
+            format: out::FORMAT,
+            netns_cookie: about.netns_cookie,
+            counters_since_ns: about.counters_since_ns,
+            reset_at_unix_s: baseline.as_ref().map(|b| b.at_unix_s),
+            counters: as_map(shown),
+        })?;
+    } else {
+        let lines: Vec<_> = shown
+            .map(|(name, n)| vec![name.to_string(), n.to_string()])
+            .collect();
+        for line in out::table(&lines, &[1]) {
+            println!("{line}");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn reset(cli: &Cli) -> Result<ExitCode, Fail> {
+    let mut module = Module::open(cli)?;
+    let about = model::about(&mut module)?;
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let baseline = Baseline {
+        boot_id: boot_id(),
+        netns_cookie: about.netns_cookie,
+        counters_since_ns: about.counters_since_ns,
+        at_unix_s: now.as_secs(),
+        counters: model::counters(&mut module)?.into_iter().collect(),
+    };
+    let path = path(&about)?;
+    let failed = |e: std::io::Error| Fail::io(path.display(), &e);
+    fs::create_dir_all(path.parent().unwrap_or(&path)).map_err(failed)?;
+    let text = serde_json::to_string(&baseline).map_err(|e| Fail::Other(e.to_string()))?;
+    // Whole or not at all: another look may be reading it.
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    fs::write(&new, text).map_err(failed)?;
+    fs::rename(&new, &path).map_err(failed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn watch(cli: &Cli, args: &StatWatch) -> Result<ExitCode, Fail> {
+    let mut module = Module::open(cli)?;
+    let mut before: BTreeMap<String, u64> = model::counters(&mut module)?.into_iter().collect();
+    let mut at = Instant::now();
+    let mut looks = 0;
+    while args.count.is_none_or(|count| looks < count) {
+        std::thread::sleep(Duration::from_secs_f64(args.interval));
+        let counters = model::counters(&mut module)?;
+        let seconds = at.elapsed().as_secs_f64();
+        at = Instant::now();
+        let changes: Vec<(&str, u64)> = counters
+            .iter()
+            .filter(|(name, _)| is_asked_for(&args.names, name))
+            .map(|(name, n)| {
+                let before = before.get(name).copied().unwrap_or(0);
+                // Less than before: the module was loaded anew.
+                (name.as_str(), n.checked_sub(before).unwrap_or(*n))
+            })
+            .filter(|(_, n)| *n != 0)
+            .collect();
+        if cli.json {
+            out::json_line(&Look {
+                format: out::FORMAT,
+                seconds,
+                counters: as_map(changes.into_iter()),
+            })?;
+        } else {
+            print_look(cli, seconds, &changes);
+        }
+        before = counters.into_iter().collect();
+        looks += 1;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_look(cli: &Cli, seconds: f64, changes: &[(&str, u64)]) {
+    let headline = format!("{seconds:.1} s");
+    println!(
+        "{}",
+        out::paint(&headline, out::Color::Bold, out::is_coloured(cli))
+    );
+    let line = |&(name, n): &(&str, u64)| {
+        let rate = format!("{:.1}/s", n as f64 / seconds);
+        vec![name.to_string(), n.to_string(), rate]
+    };
+    let lines: Vec<_> = changes.iter().map(line).collect();
+    for line in out::table(&lines, &[1, 2]) {
+        println!("  {line}");
+    }
+}
+
+fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.unwrap_or_default().trim().to_string()
+}
+
+/// One file for each namespace.
+fn path(about: &About) -> Result<PathBuf, Fail> {
+    let folder = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    let folder = folder.filter(|f| f.is_absolute()).or_else(home);
+    let folder = folder.ok_or_else(|| {
+        Fail::Other("neither XDG_STATE_HOME nor HOME says where to remember the reset".into())
+    })?;
+    Ok(folder
+        .join("sdpctl")
+        .join(format!("reset-{}.json", about.netns_cookie)))
+}
+
+/// The user's baseline, if it is of this boot, namespace and life of the module.
+fn load(about: &About) -> Option<Baseline> {
+    let text = fs::read_to_string(path(about).ok()?).ok()?;
+    let baseline: Baseline = serde_json::from_str(&text).ok()?;
+    let is_ours = baseline.boot_id == boot_id()
+        && baseline.netns_cookie == about.netns_cookie
+        && baseline.counters_since_ns == about.counters_since_ns;
+    is_ours.then_some(baseline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn picks_by_parts_of_names() {
+        assert!(is_asked_for(&[], "tx_bytes"));
+        assert!(is_asked_for(&["TX".into()], "tx_bytes"));
+        assert!(is_asked_for(&["x".into(), "data".into()], "sent_Data"));
+        assert!(!is_asked_for(&["rx".into()], "tx_bytes"));
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Numbers for people.
+
+const UNITS: [&str; 4] = ["K", "M", "G", "T"];
+
+/// Bytes with a unit of 1024, as `64K`, if that is exact or near enough.
+pub(crate) fn bytes(n: u64) -> String {
+    if n < 10_000 && n % 1024 != 0 || n == 0 {
+        return n.to_string();
+    }
+    let (mut whole, mut rest, mut unit) = (n, 0, "");
+    for next in UNITS {
+        if whole < 1024 {
+            break;
+        }
+        (rest, whole, unit) = (whole % 1024, whole / 1024, next);
+    }
+    match rest * 10 / 1024 {
+        0 => format!("{whole}{unit}"),
+        tenth => format!("{whole}.{tenth}{unit}"),
+    }
+}
+
+/// A number of seconds from the command line.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(n) if n.is_finite() && (0.01..=86_400.0).contains(&n) => Ok(n),
+        _ => Err("from 0.01 to 86400".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_units_where_they_help() {
+        for (n, text) in [
+            (0, "0"),
+            (1, "1"),
+            (1000, "1000"),
+            (1024, "1K"),
+            (4096, "4K"),
+            (9999, "9999"),
+            (65536, "64K"),
+            (100_000, "97.6K"),
+            (1 << 20, "1M"),
+            (3 << 29, "1.5G"),
+            (u64::MAX, "16777215.9T"),
+        ] {
+            assert_eq!(bytes(n), text);
+        }
+    }
+
+    #[test]
+    fn refuses_seconds_without_sense() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for bad in ["", "x", "0", "-1", "nan", "inf", "1e9"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is printed for answers that a kernel once gave (`--record`), compared with what was printed
+//! then (`--replay tests/data/ss.hex ss -a` and so on, after a look).
+
+use std::path::{
+    Path,
+    PathBuf, //
+};
+use std::process::{
+    Command,
+    Output, //
+};
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(name)
+}
+
+fn sdpctl(arguments: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_sdpctl");
+    let output = Command::new(program).args(arguments).output();
+    output.expect("sdpctl runs")
+}
+
+fn replay(record: &str, arguments: &[&str]) -> Output {
+    let record = folder("data").join(record);
+    let record = record.to_str().expect("a path in UTF-8");
+    let mut all = vec!["--replay", record];
+    all.extend(arguments);
+    sdpctl(&all)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text in UTF-8")
+}
+
+#[track_caller]
+fn compare(name: &str, record: &str, arguments: &[&str]) {
+    let output = replay(record, arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    let path = folder("snapshots").join(name);
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(printed, expected, "{}", path.display());
+}
+
+#[test]
+fn sockets() {
+    compare("ss-all.txt", "ss.hex", &["ss", "-a"]);
+    compare("ss-everything.txt", "ss.hex", &["ss", "-aei"]);
+    compare("ss-bytes.txt", "ss.hex", &["ss", "-aiH", "--bytes"]);
+    compare("ss-all.json", "ss.hex", &["ss", "-a", "--json"]);
+}
+
+#[test]
+fn counters() {
+    compare("stat-nonzero.txt", "stat.hex", &["stat", "--absolute"]);
+    compare("stat-bytes.txt", "stat.hex", &["stat", "-a", "-z", "bytes"]);
+    compare("stat-nonzero.json", "stat.hex", &["stat", "-a", "--json"]);
+}
+
+/// A record that was cut, or garbled anywhere, is an error or other figures, never a panic.
+#[test]
+fn survives_what_is_garbled() {
+    let whole = std::fs::read_to_string(folder("data").join("ss.hex")).expect("the record");
+    let path = std::env::temp_dir().join(format!("sdpctl-garbled-{}", std::process::id()));
+    for i in (0..whole.len()).step_by(whole.len() / 60) {
+        let mut garbled = whole.clone().into_bytes();
+        garbled[i] = b'f';
+        for content in [&whole.as_bytes()[..i], &garbled] {
+            std::fs::write(&path, content).expect("a file to write to");
+            let name = path.to_str().expect("a path in UTF-8");
+            let output = sdpctl(&["--replay", name, "ss", "-aei"]);
+            let code = output.status.code();
+            assert!(
+                matches!(code, Some(0..=5)),
+                "{i}: {code:?} {}",
+                text(&output.stderr)
+            );
+            assert!(!text(&output.stderr).contains("panicked"), "{i}");
+        }
+    }
+    std::fs::remove_file(&path).expect("the file goes");
+}
+
+#[test]
+fn bad_command_lines_are_refused() {
+    for arguments in [
+        &["ss", "--state", "open"][..],
+        &["ss", "-l", "-a"],
+        &["ss", "-4", "-6"],
+        &["ss", "--sport", "65536"],
+        &["ss", "--src", "10.0.0.0/33"],
+        &["stat", "watch", "-i", "0"],
+        &["check", "--timeout", "-1"],
+        &["nothing"],
+        &[],
+    ] {
+        assert_eq!(sdpctl(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn man_pages_and_completions_are_made() {
+    let path = std::env::temp_dir().join(format!("sdpctl-pages-{}", std::process::id()));
+    let output = sdpctl(&["generate", path.to_str().expect("a path in UTF-8")]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for page in [
+        "sdpctl",
+        "sdpctl-ss",
+        "sdpctl-stat",
+        "sdpctl-dev",
+        "sdpctl-check",
+        "sdpctl-events",
+    ] {
+        let page = std::fs::read_to_string(path.join(format!("man/{page}.1")));
+        assert!(page.expect("a man page").contains(".SH SYNOPSIS"));
+    }
+    for file in ["sdpctl.bash", "_sdpctl", "sdpctl.fish"] {
+        let file = std::fs::read_to_string(path.join("completions").join(file));
+        assert!(file.expect("completions").contains("check"));
+    }
+    std::fs::remove_dir_all(&path).expect("the folder goes");
+}
