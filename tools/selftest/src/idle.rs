@@ -22,6 +22,9 @@ pub(crate) struct Ends {
     connect: Option<SocketAddr>,
     #[arg(long, default_value_t = 1000)]
     conns: u64,
+    /// Bytes that `idle` sends on each connection it makes, and that nobody reads.
+    #[arg(long, default_value_t = 0)]
+    bytes: usize,
 }
 
 /// Holds connections until a line or the end of the standard input.
@@ -37,7 +40,9 @@ pub(crate) fn idle(ends: &Ends) -> io::Result<bool> {
         }
         (None, Some(addr)) => {
             for _ in 0..ends.conns {
-                socks.push(connect_patiently(ends.family, addr)?);
+                let sock = connect_patiently(ends.family, addr)?;
+                send_unread(&sock, ends.bytes)?;
+                socks.push(sock);
             }
         }
         (None, None) => return Err(io::Error::other("--listen or --connect")),
@@ -90,6 +95,16 @@ pub(crate) fn connect_rate(ends: &Ends) -> io::Result<bool> {
         at(99)
     );
     Ok(true)
+}
+
+/// Sends what the buffers of both ends must have room for.
+fn send_unread(sock: &sys::Sock, bytes: usize) -> io::Result<()> {
+    let data = vec![0x5d; bytes];
+    let mut sent = 0;
+    while sent < bytes {
+        sent += sock.send(&data[sent..], 0)?;
+    }
+    Ok(())
 }
 
 fn listen(ends: &Ends, addr: SocketAddr) -> io::Result<sys::Sock> {

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: GPL-2.0
+"""sdpctl on live connections: what it shows is what the test has done."""
+
+import json
+
+from vmlib.bench import Failure, expect, test, wait_for
+from vmlib.schema import Invalid, load, validate
+
+CONNECTIONS = 5
+BYTES = 1235
+
+
+def ask(vm, arguments, name=None, status=0):
+    """What sdpctl prints, as JSON that fits the schema; `arguments` begin with the command."""
+    result = vm.run(f"sdpctl --json {arguments} 2>&1")
+    expect(result.rc == status, f"sdpctl {arguments} ended with {result.rc}:\n{result.output}")
+    try:
+        value = json.loads(result.output)
+        validate(value, name or arguments.split()[0], load())
+    except (ValueError, Invalid) as e:
+        raise Failure(f"sdpctl {arguments}: {e}\n{result.output}") from None
+    return value
+
+
+def sockets(vm, filters=""):
+    return ask(vm, f"ss {filters}")["sockets"]
+
+
+class Connections:
+    """Connections from the first machine to itself, each with bytes that nobody reads."""
+
+    def __init__(self, bench, port, count=CONNECTIONS, family=""):
+        self.vm = bench.a
+        address = "[fd27::1]" if family else bench.address(bench.a)
+        # The standard input stays open, so that they stay.
+        hold = "sleep 1000 | exec selftest idle --family sdp"
+        self.jobs = [self.vm.spawn(f"{hold} --listen {address}:{port} --conns {count}")]
+        self.jobs.append(self.vm.spawn(f"{hold} --connect {address}:{port} --conns {count} --bytes {BYTES}"))
+        for job in self.jobs:
+            wait_for(lambda job=job: any("open" in line for line in job.lines), bench.limit(30),
+                     f"no connections: {job.output}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for job in self.jobs:
+            job.kill()
+
+
+@test(machines=1)
+def ss(bench):
+    """Every number that the test knows, and every filter."""
+    vm, address = bench.a, bench.address(bench.a)
+    with Connections(bench, 7601), Connections(bench, 7602, 1, "6"):
+        wait_for(lambda: sum(s["recv_queue"] for s in sockets(vm, "--sport 7601")) == CONNECTIONS * BYTES,
+                 bench.limit(20), f"not all has come: {sockets(vm, '--sport 7601')}")
+        served = sockets(vm, "--sport 7601")
+        made = sockets(vm, "--dport 7601")
+        expect(len(served) == CONNECTIONS and len(made) == CONNECTIONS, f"{served}\n{made}")
+        for socket in served:
+            expect(socket["recv_queue"] == BYTES and socket["send_queue"] == 0, socket)
+            expect(socket["local"] == {"address": address, "port": 7601}, socket)
+            expect(socket["receives_posted"] > 0 and socket["credits"] > 0, socket)
+        for socket in made:
+            expect(socket["recv_queue"] == 0 and socket["peer"] == {"address": address, "port": 7601}, socket)
+        for socket in served + made:
+            expect((socket["state"], socket["family"], socket["uid"]) == ("Established", "inet", 0), socket)
+            inode = socket["inode"]
+            found = vm.run(f"ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c 'socket:.{inode}.'").output.strip()
+            expect(found == "1", f"inode {inode} is in {found} places")
+        ends = {(s["local"]["port"], s["peer"]["port"]) for s in made}
+        expect({(peer, local) for local, peer in ends} ==
+               {(s["local"]["port"], s["peer"]["port"]) for s in served}, f"{served}\n{made}")
+        both = 2 * CONNECTIONS
+        for filters, count in (("", both + 2), ("-4", both), ("-6", 2), ("--src 10.0.0.0/8", both),
+                               ("--dst fd27::/16", 2), ("--src 10.27.0.99", 0), ("--src fd27::1/128", 2),
+                               ("--state established", both + 2), ("--state dead,listen", 0),
+                               (f"--dst {address} --dport 7601 -4 --state synchronized", CONNECTIONS),
+                               ("--src 0.0.0.0/0", both), ("--process selftest", both + 2),
+                               ("--process nobody", 0)):
+            got = sockets(vm, filters)
+            expect(len(got) == count, f"{filters}: {len(got)} instead of {count}")
+        for socket in sockets(vm, "-p --sport 7601"):
+            expect([p["name"] for p in socket["processes"]] == ["selftest"], socket)
+        listed = vm.check("tail -n +2 /proc/net/sdp").splitlines()
+        expect(len(listed) == len(sockets(vm, "-a")), "\n".join(listed))
+        # An ordinary user sees as much, as with TCP.
+        seen = json.loads(vm.check("busybox su nobody -s /bin/sh -c 'sdpctl --json ss'"))["sockets"]
+        expect(len(seen) == both + 2, f"{len(seen)} for an ordinary user")
+        text = vm.check("sdpctl ss -eipH --sport 7601").splitlines()
+        expect(len(text) == 3 * CONNECTIONS and "\x1b" not in "".join(text), "\n".join(text))
+        expect("\x1b[1m" in vm.check("sdpctl --color always ss"), "no colour")
+        bench.a.check("ip netns add sdpctl")
+        expect(vm.check("sdpctl -N sdpctl ss -aH") == "", "another namespace shows our sockets")
+        vm.check("ip netns del sdpctl")
+
+
+@test(machines=1)
+def stat(bench):
+    """Counts what the test sends, from its own reset on."""
+    vm = bench.a
+    shown = ask(vm, "stat --absolute --zeros")["counters"]
+    names = [line.split()[0] for line in vm.check("cat /proc/net/sdpstats").splitlines()]
+    expect(sorted(shown) == sorted(names), f"not the names of /proc/net/sdpstats: {sorted(set(shown) ^ set(names))}")
+    printed = [line.split()[0] for line in vm.check("sdpctl stat --absolute --zeros").splitlines()]
+    expect(printed == names, "not the order of /proc/net/sdpstats")
+    before = bench.stats(vm)
+    vm.check("sdpctl stat reset")
+    with Connections(bench, 7603):
+        wait_for(lambda: ask(vm, "stat rx_bytes")["counters"].get("rx_bytes") == CONNECTIONS * BYTES,
+                 bench.limit(20), f"{ask(vm, 'stat')}")
+        report = ask(vm, "stat show --zeros")
+        counted = report["counters"]
+        for name, value in (("tx_bytes", CONNECTIONS * BYTES), ("tx_copied_bytes", CONNECTIONS * BYTES),
+                            ("rx_copied_bytes", 0), ("accepted", CONNECTIONS), ("connect_done", CONNECTIONS)):
+            expect(counted[name] == value, f"{name} is {counted[name]} instead of {value}")
+        expect(report["reset_at_unix_s"] is not None, report)
+        # The module itself counts on, for all others.
+        total = ask(vm, "stat --absolute --zeros")["counters"]
+        expect(total["tx_bytes"] == before["tx_bytes"] + CONNECTIONS * BYTES, total["tx_bytes"])
+    look = ask(vm, "stat watch -i 0.2 -c 1 --", "watch")
+    expect(look["seconds"] >= 0.2, look)
+    bench.unload(vm)
+    bench.load(vm)
+    # The counters of another life of the module have nothing to do with that reset.
+    expect(ask(vm, "stat")["reset_at_unix_s"] is None, "the reset has outlived the module")
+
+
+@test(machines=1)
+def dev(bench):
+    port = ask(bench.a, "dev")["devices"][0]["ports"][0]
+    expect(port["usable"] and port["netdev"] == "eth0" and port["state"] == "ACTIVE", port)
+    expect("::ffff:10.27.0.1" in [gid["gid"] for gid in port["gids"]], port)
+
+
+def steps(report):
+    return {step["name"]: step["status"] for step in report["steps"]}
+
+
+@test()
+def check(bench):
+    """Each step fails when its reason is there, and says so in the exit status."""
+    vm, there = bench.a, bench.address(bench.b)
+    good = ask(vm, "check")
+    expect(set(steps(good).values()) == {"ok"}, good)
+    refused = ask(vm, f"check {there}:7604", status=1)
+    expect(steps(refused)["peer"] == "failed" and steps(refused)["route"] == "ok", refused)
+    server = bench.stream(bench.b, "listen", 7604)
+    wait_for(lambda: sockets(bench.b, "-l --sport 7604"), bench.limit(20), "nobody listens")
+    found = ask(vm, f"check {there}:7604")
+    expect(set(steps(found).values()) == {"ok"} and len(found["steps"]) == 8, found)
+    server.kill()
+    low = vm.run("ulimit -l 64; sdpctl --json check")
+    expect(low.rc == 0 and steps(json.loads(low.output))["limits"] == "warning", low.output)
+    for peer in ("10.27.0.1", "no.such.host.invalid:1"):
+        expect(steps(ask(vm, f"check {peer}", status=1))["address"] == "failed", peer)
+    bench.unload(vm)
+    expect(steps(ask(vm, "check", status=3)) == {"module": "failed"}, "a check without the module")
+    for arguments in ("ss", "stat", "stat reset", "stat watch"):
+        result = vm.run(f"sdpctl {arguments}")
+        expect(result.rc == 3 and "modprobe ib_sdp" in result.output, f"{arguments}: {result.output}")
+    bench.load(vm)
+    expect(vm.run("sdpctl -N none ss").rc == 1, "a namespace that there is not")
+
+
+@test(machines=1)
+def bad_requests(bench):
+    """The module refuses what it does not know, and says why where it is not plain."""
+    vm = bench.a
+    for request, why in (("1 1=00", ""), ("3 1=00", ""), ("2 2=05", ""), ("2 8=00000000", ""), ("2 99=00", ""),
+                         ("2 30=00000080", ""), ("2 30=00", ""), ("2 31=81 3=0a1b0001", ""), ("2 4=0000000000", ""),
+                         ("2 1=0100", "the family is AF_INET or AF_INET6"),
+                         ("2 3=0a1b00", "an address has 4 or 16 bytes"),
+                         ("2 3=" + 17 * "00", ""), ("2 3=", "an address has 4 or 16 bytes"),
+                         ("2 31=21 3=0a1b0001", "an IPv4 address has 32 bits"),
+                         ("2 32=00", "a prefix length without an address")):
+        result = vm.run(f"sdpctl raw {request}")
+        expect(result.rc == 1 and why in result.output, f"{request}: {result.rc} {result.output}")
+    for number in (0, 4, 5, 7, 255):
+        expect(vm.run(f"sdpctl raw {number}").rc != 0, f"command {number}")
+    for request in ("1", "2", "3", "2 30=ff1f0000 1=0200 31=08 3=0a000000 32=00 5=" + 16 * "00"):
+        expect(vm.run(f"sdpctl raw {request}").ok, request)
+
+
+@test(machines=1)
+def events(bench):
+    """Each end of a connection is told of once when it comes and once when it goes; a refusal too."""
+    vm, address = bench.a, bench.address(bench.a)
+    count = 10
+    watcher = vm.spawn("exec sdpctl --json events")
+    wait_for(lambda: "listening" in watcher.lines, bench.limit(20), watcher.output)
+    server = vm.spawn(f"exec selftest connect-rate --family sdp --listen {address}:7607 --conns {count}")
+    client = vm.spawn(f"exec selftest connect-rate --family sdp --connect {address}:7607 --conns {count}")
+    bench.succeed(client, 60)
+    bench.succeed(server, 20)
+    expect(vm.run(f"sdpctl check {address}:7608").rc == 1, "somebody listens at port 7608")
+
+    def seen(name, port):
+        told = [json.loads(line) for line in watcher.lines if line.startswith("{")]
+        for event in told:
+            validate(event, "event", load())
+        return [e for e in told if e["event"] == name and port in (e["local"]["port"], e["peer"]["port"])]
+    wait_for(lambda: len(seen("closed", 7607)) == 2 * count, bench.limit(30), watcher.output)
+    # The client has tried until the server listened.
+    expect(len(seen("established", 7607)) == 2 * count, watcher.output)
+    refused = seen("failed", 7608)
+    expect([(e["error"], e["cause"]) for e in refused] == [(111, "ConnectRefused")], watcher.output)
+    for end in ("local", "peer"):
+        served = [e for e in seen("established", 7607) if e[end] == {"address": address, "port": 7607}]
+        expect(len(served) == count, watcher.output)
+    watcher.kill()
+
+
+@test(machines=1)
+def dump_while_connections_come_and_go(bench):
+    """Neither a dump nor a file fails, nor do the connections; those that stay are in each dump once."""
+    vm = bench.a
+    count = bench.amount(1000)
+    address = f"{bench.address(vm)}:7606"
+    with Connections(bench, 7605, 40):
+        inodes = sorted(s["inode"] for s in sockets(vm) if 7605 in (s["local"]["port"], s["peer"]["port"]))
+        expect(len(inodes) == 80, len(inodes))
+        server = vm.spawn(f"exec selftest connect-rate --family sdp --listen {address} --conns {count}")
+        client = vm.spawn(f"exec selftest connect-rate --family sdp --connect {address} --conns {count}")
+        dumps = 0
+        while client.wait(0) is None:
+            seen = sorted(s["inode"] for s in sockets(vm, "-a") if s["inode"] in inodes)
+            expect(seen == inodes, f"{len(seen)} of {len(inodes)}")
+            vm.check("cat /proc/net/sdp /proc/net/sdpstats >/dev/null && sdpctl stat >/dev/null")
+            dumps += 1
+        bench.succeed(client, 200)
+        bench.succeed(server, 20)
+        expect(dumps > 0, "no dump meanwhile")
