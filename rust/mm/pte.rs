@@ -594,11 +594,12 @@ impl Mapped<'_> {
     /// the core would give it without a fault (`maybe_change_pte_writable()` in mm/mprotect.c).
     pub(super) fn restore(&self, ours: Ours) -> bool {
         let entry = self.entry;
+        let may_be_tracked = entry.area.vma.flags() & bindings::SDP_CONST_VM_SOFTDIRTY == 0;
         // SAFETY: Only looks at the value.
-        let tracked = entry.area.vma.flags() & bindings::SDP_CONST_VM_SOFTDIRTY == 0
-            && unsafe {
-                bindings::pgtable_supports_soft_dirty() && !bindings::pte_soft_dirty(self.said.pte)
-            };
+        let is_clean = || unsafe {
+            bindings::pgtable_supports_soft_dirty() && !bindings::pte_soft_dirty(self.said.pte)
+        };
+        let tracked = may_be_tracked && is_clean();
         if tracked || self.is_writable() {
             return false;
         }

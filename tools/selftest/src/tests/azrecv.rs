@@ -4,8 +4,8 @@
 //! before.
 
 use super::inflight::{
-    expect_content, in_child, return_at_once, Growth, Stream, BLOCK, COPY, LEN, RETURNS, SDP_FAULT_POLICY,
-    SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SENDS, SOL_SDP, WAITS,
+    expect_content, in_child, return_at_once, Growth, Stream, BLOCK, COPY, LEN, RETURNS,
+    SDP_FAULT_POLICY, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SENDS, SOL_SDP, WAITS,
 };
 use super::zcopy::stat;
 use crate::flow::{recv_span, spawn, Span};
@@ -619,7 +619,10 @@ fn behind_copied_bytes(env: &Env) -> Outcome {
         stream.send(part(from))?;
         // SAFETY: no reference to the pages exists.
         let n = unsafe { stream.other.recv_raw(part(to).at(0), part(to).len(), 0)? };
-        expect(n >= head + 4 * PAGE, format!("{n} bytes, {head} of them copied"))?;
+        expect(
+            n >= head + 4 * PAGE,
+            format!("{n} bytes, {head} of them copied"),
+        )?;
         early.at_least(1)?;
         let got = Expected {
             pages: part(to).part(0, n),
