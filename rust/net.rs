@@ -20,6 +20,8 @@ use crate::observe::netlink;
 
 /// Registers with the core, last what programs can reach.
 pub(crate) fn start() -> Result {
+    // Before the file that shows them.
+    family::set_memory_limits();
     work::start()?;
     netns::register().inspect_err(|_| work::stop())?;
     // SAFETY: The module loads; there is no socket yet.

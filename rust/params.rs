@@ -42,11 +42,11 @@ const ANY_TIME: u16 = 0o644;
 /// Set when the module loads only.
 const AT_LOAD: u16 = 0o444;
 
-/// Bytes of a socket's buffer, by default: no less than a page, and no more than what cannot overflow
-/// the core's sums.
+/// Bytes of a socket's buffer, by default: no less than a page, and so few that the table of as many
+/// short messages as fit can be allocated in one piece.
 const BUFFER_BYTES: Kind = Kind::Number {
     least: 4096,
-    most: 1 << 28,
+    most: 1 << 24,
 };
 
 /// The largest number of [`top_mem_usage`]: a tebibyte.

@@ -312,6 +312,12 @@ unsigned long sdp_helper_sock_i_ino(const struct sock *sk)
 	return sock_i_ino(sk);
 }
 
+void sdp_helper_clear_sk_cookie(struct sock *sk);
+void sdp_helper_clear_sk_cookie(struct sock *sk)
+{
+	atomic64_set(&sk->sk_cookie, 0);
+}
+
 /* bindgen does not get the layout of struct net before this member right */
 u64 sdp_helper_net_cookie(const struct net *net);
 u64 sdp_helper_net_cookie(const struct net *net)

@@ -174,13 +174,14 @@ pub(crate) struct Receiving {
 impl Receiving {
     /// Takes access to at most `count` pages of the current program from `base` on, which is the
     /// begin of a page, until [`Receiving::arrived`]; to fewer, if the memory area ends before.
-    /// Sleeps, and faults pages in: no lock may be held.
+    /// Sleeps, and faults pages in: no lock may be held. Waits for bytes that are on their way there,
+    /// if it `may_wait`.
     ///
     /// # Errors
     ///
     /// `EOPNOTSUPP` if the memory cannot be protected, `EAGAIN` if it cannot now, `ENOBUFS` if the
     /// user may not lock so much, `ENOMEM`, `EFAULT`, `EINTR` if the thread is being killed.
-    pub(crate) fn take(base: usize, count: usize, stats: Stats) -> Result<Self> {
+    pub(crate) fn take(base: usize, count: usize, may_wait: bool, stats: Stats) -> Result<Self> {
         if !SUPPORTED {
             return Err(EOPNOTSUPP);
         }
@@ -188,7 +189,11 @@ impl Receiving {
         let mm = current.mm().ok_or(EOPNOTSUPP)?;
         let end = base.checked_add(count * PAGE_SIZE).ok_or(EFAULT)?;
         let watch = watch::of(mm)?;
-        watch::await_bytes(mm, base, end)?;
+        if may_wait {
+            watch::await_bytes(mm, base, end)?;
+        } else if watch.has_bytes_to_come(base, end) {
+            return Err(EAGAIN);
+        }
         let locked = Locked::charge(count * PAGE_SIZE).map_err(|_| ENOBUFS)?;
         let guard = mm.mmap_read_lock();
         let area = Area::any(&guard, base, end).filter(Area::is_simple);

@@ -500,11 +500,12 @@ impl Held {
     /// The core asks the same before it lets a program write to a page that it has shared
     /// (`wp_can_reuse_anon_folio()` in mm/memory.c).
     fn with_exclusive(self, ours: Ours, f: impl FnOnce()) -> bool {
-        if crate::breaks(Rule::Exclusive) {
+        let folio = self.folio();
+        // SAFETY: The page is held.
+        if crate::breaks(Rule::Exclusive) && !unsafe { bindings::folio_test_ksm(folio) } {
             f();
             return true;
         }
-        let folio = self.folio();
         // SAFETY: The page is held, and mapped by an entry whose table is locked.
         unsafe {
             let Ours::Folio(ours) = ours else {
@@ -513,7 +514,8 @@ impl Held {
                     return false;
                 }
                 // Ours and that of this mapping: further mappings would have references of their own,
-                // and so would the swap cache.
+                // and so would the swap cache. KSM may have made the page one of its own in place: it
+                // does not count the references of a page that is clean and was shared already.
                 let exclusive =
                     bindings::folio_ref_count(folio) == 2 && !bindings::folio_test_ksm(folio);
                 if exclusive {

@@ -310,6 +310,11 @@ impl Watch {
             .find(|t| t.overlaps(start, end) && t.is_absent() && !t.is_closed_by_current())
     }
 
+    /// Whether bytes are on their way into the range.
+    pub(super) fn has_bytes_to_come(&self, start: usize, end: usize) -> bool {
+        self.find(start, end).is_some()
+    }
+
     /// Whether bytes other than `absent`'s are on their way to a page.
     pub(super) fn has_other(&self, absent: &Arc<Absent>, addr: usize) -> bool {
         let is_other =

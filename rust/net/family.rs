@@ -264,7 +264,7 @@ unsafe fn create(
 
 /// As TCP's if the administrator has said nothing: an eighth of what is free, and half of that as the
 /// mark of pressure.
-fn set_memory_limits() {
+pub(super) fn set_memory_limits() {
     let most_mib = params::top_mem_usage.value();
     let pages = if most_mib > 0 {
         let high = i64::from(most_mib) << (20 - PAGE_SHIFT);
@@ -282,7 +282,6 @@ fn set_memory_limits() {
 
 /// Registers the proto and the families.
 pub(crate) fn register() -> Result {
-    set_memory_limits();
     // SAFETY: All objects are static, and this runs once.
     unsafe {
         to_result(bindings::percpu_counter_init(

@@ -538,7 +538,7 @@ impl Family {
         unsafe { bindings::genl_unregister_family(self.raw.get()) };
     }
 
-    /// Whether somebody in the namespace listens to the group.
+    /// Whether somebody listens to the group: in any namespace, for the core keeps no more.
     pub(crate) fn has_listeners(&'static self, net: Net<'_>) -> bool {
         // SAFETY: The family is registered while there are sockets, and the namespace is valid.
         unsafe { bindings::genl_has_listeners(self.raw.get().cast(), net.as_ptr().cast(), 0) != 0 }

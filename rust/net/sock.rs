@@ -15,7 +15,6 @@ use super::addr::{
     Addr, //
 };
 use super::netns::Net;
-use super::sysctl::Setting;
 use crate::bindings;
 
 /// The error for a bind() or connect() of an already used socket, and so on, as the core wants it.
@@ -139,10 +138,9 @@ impl Sk {
         field!(self, sk_sndbuf).unsigned_abs()
     }
 
-    /// Gives the send buffer its size again, which the core takes from it when memory is short;
+    /// Gives the send buffer its size again, `bytes`, which the core takes from it when memory is short;
     /// `false` if it has that.
-    pub(crate) fn restore_sndbuf(self) -> bool {
-        let bytes = self.net().settings().get(Setting::WmemDefault);
+    pub(crate) fn restore_sndbuf(self, bytes: i32) -> bool {
         let smaller = self.sndbuf() < bytes.unsigned_abs();
         if self.user_locked(bindings::SOCK_SNDBUF_LOCK) || !smaller {
             return false;

@@ -30,7 +30,10 @@ use crate::bindings;
 use crate::net::addr::Addr;
 use crate::net::errno::EADDRINUSE;
 use crate::net::netns::Net;
-use crate::net::sock::Sk;
+use crate::net::sock::{
+    fatal_signal_pending,
+    Sk, //
+};
 
 /// A port of a namespace.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,7 +76,7 @@ impl Owner {
 type Table = RBTree<Key, KVec<Owner>>;
 
 /// The next socket's number; changed only under the table's lock.
-static SERIAL: Atomic<i64> = Atomic::new(0);
+static SERIAL: Atomic<i64> = Atomic::new(1);
 
 global_lock! {
     // SAFETY: Initialised in `init`, before the first use.
@@ -292,6 +295,8 @@ pub(crate) fn find_listener(
 pub(crate) struct Cursor {
     /// The first socket of interest.
     serial: u64,
+    /// Sockets from this one on came after the walk had begun: to follow them, it might never end.
+    end: u64,
     /// Of this port, or else of the next one.
     port: u16,
 }
@@ -317,17 +322,25 @@ const BATCH: usize = 16;
 ///
 /// # Errors
 ///
-/// `ENOMEM`.
+/// `ENOMEM`; `EINTR` if the thread is being killed.
 pub(crate) fn batch(
     net: Net<'_>,
     from: &Cursor,
     port: Option<u16>,
 ) -> Result<KVec<(ARef<SdpSock>, Cursor)>> {
+    if fatal_signal_pending() {
+        return Err(EINTR);
+    }
     let mut found = KVec::with_capacity(BATCH, GFP_KERNEL)?;
     let first = Key::new(net, from.port.max(port.unwrap_or(0)));
     let guard = TABLE.lock();
     let Some(table) = guard.as_ref() else {
         return Ok(found);
+    };
+    let end = match from.end {
+        // Numbers are given with the table locked.
+        0 => SERIAL.load(Relaxed).unsigned_abs(),
+        end => end,
     };
     let mut place = table.cursor_lower_bound(&first);
     while let Some(at) = place {
@@ -341,9 +354,11 @@ pub(crate) fn batch(
             0
         };
         let seen = owners.partition_point(|owner| owner.serial < least);
-        for owner in owners.iter().skip(seen) {
+        let known = owners.iter().take_while(|owner| owner.serial < end);
+        for owner in known.skip(seen) {
             let cursor = Cursor {
                 serial: owner.serial,
+                end,
                 port: key.port,
             };
             if found.push_within_capacity((owner.hold(), cursor)).is_err() {

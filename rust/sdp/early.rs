@@ -87,7 +87,8 @@ impl Locked<'_> {
                     return false;
                 };
                 let may = zcopy.early_fallback.may_go_async();
-                if !may {
+                // What a call that has enough does not get goes no other way.
+                if !may && !recv.has_enough {
                     zcopy.early_fallback.on_other_path();
                     self.stats.fallback(Reason::TooManyFaults);
                 }
@@ -123,12 +124,13 @@ impl Locked<'_> {
         let pages = pages.min(most);
         // The reader is about to take them.
         self.stream().reader_bytes = Some(recv.len - recv.copied);
-        let stats = self.stats;
-        let receiving = match self.unlocked(|| Receiving::take(base, pages, stats)) {
+        let (stats, may_wait) = (self.stats, !recv.has_enough);
+        let receiving = match self.unlocked(|| Receiving::take(base, pages, may_wait, stats)) {
             Ok(receiving) => receiving,
             Err(e) => {
                 recv.awaited = true;
                 match e {
+                    _ if recv.has_enough => {}
                     _ if e == EOPNOTSUPP => self.stats.fallback(Reason::NotProtectable),
                     _ if e == ENOBUFS => {
                         self.stats.inc(Counter::MemlockRefused);

@@ -38,6 +38,8 @@ pub(super) struct Recv {
     pub(super) awaited: bool,
     /// The call does not advertise its memory (any more).
     pub(super) no_offer: bool,
+    /// It could return.
+    pub(super) has_enough: bool,
 }
 
 impl Recv {
@@ -85,6 +87,7 @@ pub(crate) unsafe fn recvmsg(
         by_copy: false,
         awaited: false,
         no_offer: false,
+        has_enough: false,
     };
     let result = locked.recv_all(&mut recv);
     locked.finish_recv(&recv);
@@ -111,6 +114,7 @@ impl Locked<'_> {
             if enough {
                 // What needs no wait is taken along: a buffer that does not begin with a page has
                 // just got the bytes up to the next one.
+                recv.has_enough = true;
                 if self.may_read_directly(recv) && self.read_early(recv)? {
                     continue;
                 }

@@ -153,7 +153,8 @@ impl Locked<'_> {
                 }
             }
             if !self.sk().stream_memory_free() {
-                if memory_is_short() || !self.sk().restore_sndbuf() {
+                let bytes = self.stream().options.sndbuf_bytes;
+                if memory_is_short() || !self.sk().restore_sndbuf(bytes) {
                     self.wait_memory(send)?;
                 }
                 continue;

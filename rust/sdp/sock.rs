@@ -184,8 +184,10 @@ impl SdpSock {
             (*inet).mc_list = ptr::null_mut();
             (*inet).ipv6_fl_list = ptr::null_mut();
             (*inet).inet_opt = ptr::null_mut();
-            // A clone has its listener's: the count is that of its own queue, the page not ours.
+            // A clone has its listener's: the count is that of its own queue, the page not ours, and
+            // the cookie the name of one socket.
             (*sk).sk_ack_backlog = 0;
+            bindings::clear_sk_cookie(sk.cast());
             (*sk).sk_frag = Default::default();
 
             bindings::sock_lock_init(

@@ -58,6 +58,8 @@ pub(crate) struct Options {
     pub(crate) keepintvl_s: i32,
     pub(crate) keepcnt: i32,
     pub(crate) user_timeout_ms: i32,
+    /// The size that the send buffer began with.
+    pub(crate) sndbuf_bytes: i32,
     /// The least bytes of a send without a copy; 0 for none.
     pub(crate) zcopy_thresh_bytes: i32,
     /// The way that sends go.
@@ -224,6 +226,7 @@ impl Stream {
                 keepintvl_s: 75,
                 keepcnt: 9,
                 user_timeout_ms: 0,
+                sndbuf_bytes: settings.get(Setting::WmemDefault),
                 zcopy_thresh_bytes: settings.get(Setting::ZcopyThresh),
                 wanted: wanted.unwrap_or(Wanted::Automatic),
                 blocks: settings.get(Setting::FaultPolicy) == 1,

@@ -8,7 +8,7 @@ from vmlib.bench import expect, test, wait_for
 PARAMETERS = "/sys/module/ib_sdp/parameters"
 SYSCTLS = "/proc/sys/net/sdp"
 
-BUFFER = ("4096", "268435456", ("4095", "268435457", "1m"), "is not a number from 4096 to 268435456")
+BUFFER = ("4096", "16777216", ("4095", "16777217", "1m"), "is not a number from 4096 to 16777216")
 
 # Each parameter: the first and the last of its values as they are shown, bad ones, and what the log
 # says of these.
