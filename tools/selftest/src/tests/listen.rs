@@ -7,11 +7,13 @@ use crate::harness::{
     failed, joined, receive, send, tests, Child, Env, Outcome, QUIET_MS,
 };
 use crate::peer::Work;
+use crate::sys::Sock;
 use libc::{
-    EAGAIN, ECONNREFUSED, ECONNRESET, EINVAL, IPPROTO_TCP, POLLIN, SOL_SOCKET, SO_KEEPALIVE,
-    SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF,
+    EAGAIN, ECONNREFUSED, ECONNRESET, EINVAL, IPPROTO_TCP, POLLIN, SOL_SOCKET, SO_COOKIE,
+    SO_KEEPALIVE, SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF,
 };
 use std::collections::HashSet;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,7 @@ tests!("listen";
     accepted_outlives_listener,
     big_and_negative_backlog,
     listens_where_a_connection_is,
+    each_has_a_cookie_of_its_own,
 );
 
 fn accept_nonblocking(env: &Env) -> Outcome {
@@ -193,7 +196,7 @@ fn options_are_inherited(env: &Env) -> Outcome {
     expect_eq(sock.get_int(SOL_SOCKET, SO_RCVBUF)?, 80_000, "SO_RCVBUF")?;
     let nodelay = sock.get_int(IPPROTO_TCP, libc::TCP_NODELAY)?;
     expect_eq(nodelay, 1, "TCP_NODELAY")?;
-    let accepting = |s: &crate::sys::Sock| s.get_int(SOL_SOCKET, libc::SO_ACCEPTCONN);
+    let accepting = |s: &Sock| s.get_int(SOL_SOCKET, libc::SO_ACCEPTCONN);
     expect_eq(accepting(&listener)?, 1, "SO_ACCEPTCONN of the listener")?;
     expect_eq(accepting(&sock)?, 0, "SO_ACCEPTCONN of the accepted")
 }
@@ -206,7 +209,7 @@ fn accepting_threads(env: &Env) -> Outcome {
     let mut threads = Vec::new();
     for _ in 0..4 {
         let listener = Arc::clone(&listener);
-        threads.push(flow::spawn(move || -> std::io::Result<Vec<_>> {
+        threads.push(flow::spawn(move || -> io::Result<Vec<_>> {
             (0..EACH)
                 .map(|_| Ok(listener.accept()?.1.to_std()))
                 .collect()
@@ -306,5 +309,25 @@ fn listens_where_a_connection_is(env: &Env) -> Outcome {
     let port = sock.getsockname()?.port();
     second.bind(&env.here(port))?;
     second.listen(1)?;
+    Ok(())
+}
+
+/// Also where somebody has asked for the listener's before.
+fn each_has_a_cookie_of_its_own(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(2)?;
+    let cookie = |sock: &Sock| {
+        let mut value = [0; 8];
+        sock.get_bytes(SOL_SOCKET, SO_COOKIE, &mut value)?;
+        io::Result::Ok(u64::from_ne_bytes(value))
+    };
+    let mut cookies = HashSet::from([cookie(&listener)?]);
+    for _ in 0..2 {
+        let sock = env.socket()?;
+        sock.connect(&addr)?;
+        let (other, _) = listener.accept()?;
+        for end in [&sock, &other] {
+            expect(cookies.insert(cookie(end)?), "two sockets have one cookie")?;
+        }
+    }
     Ok(())
 }
