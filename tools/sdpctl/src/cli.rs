@@ -4,8 +4,10 @@
 
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{
     Args,
+    CommandFactory,
     Parser,
     Subcommand,
     ValueEnum, //
@@ -40,6 +42,24 @@ pub(crate) struct Cli {
     pub(crate) replay: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// The command line of this program; a bad one ends it.
+    pub(crate) fn from_args() -> Self {
+        let cli = Self::parse();
+        if let Command::Stat(args) = &cli.command {
+            if let Some(mistake) = args.mistake() {
+                let mut command = Self::command();
+                command.build();
+                let stat = command.find_subcommand_mut("stat");
+                stat.expect("there is such a command")
+                    .error(ErrorKind::ArgumentConflict, mistake)
+                    .exit();
+            }
+        }
+        cli
+    }
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, ValueEnum)]
@@ -119,8 +139,11 @@ pub(crate) struct SsArgs {
     pub(crate) process: Option<String>,
 }
 
+// Not `args_conflicts_with_subcommands`: with it, clap looks for no subcommand behind an option.
 #[derive(Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(
+    override_usage = "sdpctl stat [OPTIONS] [NAME]...\n       sdpctl stat [OPTIONS] <COMMAND>"
+)]
 pub(crate) struct StatArgs {
     #[command(subcommand)]
     pub(crate) command: Option<StatCommand>,
@@ -149,6 +172,27 @@ pub(crate) struct StatShow {
     /// Show only counters whose name has one of these in it
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
+}
+
+impl StatArgs {
+    /// What clap takes, but what was hardly meant: a word that would be ignored, or be a filter.
+    fn mistake(&self) -> Option<String> {
+        let show = &self.show;
+        if self.command.is_some() {
+            let alone = !show.zeros && !show.absolute && show.names.is_empty();
+            return (!alone).then(|| {
+                "a command of `stat` comes before its names and options: only --json, -N and --color \
+                 may stand between"
+                    .into()
+            });
+        }
+        let is_command = |name: &&String| StatCommand::has_subcommand(name);
+        let name = show.names.iter().find(is_command)?;
+        Some(format!(
+            "`{name}` is a command of `stat` and comes before names; `stat show {name}` shows \
+             counters with that name"
+        ))
+    }
 }
 
 #[derive(Args)]

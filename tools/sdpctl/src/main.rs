@@ -23,8 +23,6 @@ mod uapi;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::cli::{
     Cli,
     Command, //
@@ -35,7 +33,7 @@ fn main() -> ExitCode {
     // What goes into a pipe whose reader has left is nobody's business.
     // SAFETY: No other thread runs yet.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    let cli = Cli::parse();
+    let cli = Cli::from_args();
     match run(&cli) {
         Ok(code) => code,
         Err(fail) => {

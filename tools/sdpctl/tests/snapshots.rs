@@ -102,6 +102,87 @@ fn bad_command_lines_are_refused() {
     }
 }
 
+/// A folder of this test alone, that goes with its owner.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sdpctl-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs `stat` on the record, with the folder as the user's own.
+fn stat(state: &Folder, arguments: &[&str]) -> Output {
+    let record = folder("data").join("stat.hex");
+    let program = env!("CARGO_BIN_EXE_sdpctl");
+    let mut command = Command::new(program);
+    command.arg("--replay").arg(record).arg("stat");
+    let command = command.args(arguments).env("XDG_STATE_HOME", &state.0);
+    command.output().expect("sdpctl runs")
+}
+
+/// The file of the reset: of the namespace that the record is from.
+fn baseline(state: &Folder) -> PathBuf {
+    state.0.join("sdpctl/reset-7.json")
+}
+
+#[test]
+fn a_reset_is_one_wherever_the_options_are() {
+    for arguments in [
+        &["reset"][..],
+        &["--json", "reset"],
+        &["--color", "never", "reset"],
+        &["--color=never", "--json", "reset"],
+        &["reset", "--json"],
+    ] {
+        let state = Folder::new("reset");
+        let output = stat(&state, arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(baseline(&state).exists(), "{arguments:?}");
+    }
+    let state = Folder::new("namespace");
+    // The option is understood: it is the namespace that there is not.
+    for arguments in [&["-N", "no-such", "reset"][..], &["-N", "watch", "reset"]] {
+        let output = stat(&state, arguments);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("no network namespace"));
+    }
+    let shown = stat(&state, &["--json", "show", "-a", "reset_by"]);
+    assert!(text(&shown.stdout).starts_with('{'));
+}
+
+#[test]
+fn a_word_that_would_be_ignored_is_refused() {
+    let state = Folder::new("mistakes");
+    for arguments in [
+        &["-z", "reset"][..],
+        &["--absolute", "reset"],
+        &["bytes", "reset"],
+        &["bytes", "watch"],
+        &["bytes", "show"],
+        &["bytes", "--json", "reset"],
+        &["-z", "watch"],
+        &["-a", "show"],
+        &["reset", "bytes"],
+    ] {
+        let output = stat(&state, arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(
+            text(&output.stderr).contains("sdpctl stat"),
+            "{arguments:?}"
+        );
+    }
+    assert!(!baseline(&state).exists());
+}
+
 #[test]
 fn man_pages_and_completions_are_made() {
     let path = std::env::temp_dir().join(format!("sdpctl-pages-{}", std::process::id()));
