@@ -95,7 +95,7 @@ pub(crate) fn run(cli: &Cli, args: &CheckArgs) -> Result<ExitCode, Fail> {
             steps,
         })?;
     } else {
-        print(cli, &steps);
+        print(cli, &steps)?;
     }
     Ok(match (code, result) {
         (Some(code), _) => code,
@@ -395,7 +395,7 @@ fn connect(addr: &SocketAddr, timeout: f64) -> Step {
     bad("peer", Status::Failed, format!("{addr}: {e}"), advice)
 }
 
-fn print(cli: &Cli, steps: &[Step]) {
+fn print(cli: &Cli, steps: &[Step]) -> Result<(), Fail> {
     let on = out::is_coloured(cli);
     for step in steps {
         let (word, color) = match step.status {
@@ -404,11 +404,12 @@ fn print(cli: &Cli, steps: &[Step]) {
             Status::Failed => ("failed", out::Color::Bad),
         };
         let word = out::paint(&format!("{word:<7}"), color, on);
-        println!("{word}  {:<10}  {}", step.name, step.found);
+        out::line(format_args!("{word}  {:<10}  {}", step.name, step.found))?;
         if let Some(advice) = &step.advice {
-            println!("                     {advice}");
+            out::line(format_args!("                     {advice}"))?;
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -70,9 +70,9 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, Fail> {
         let format = out::FORMAT;
         out::json(&Report { format, devices })?;
     } else if devices.is_empty() {
-        println!("no RDMA device: {NO_DEVICE}");
+        out::line(format_args!("no RDMA device: {NO_DEVICE}"))?;
     } else {
-        print(cli, &devices);
+        print(cli, &devices)?;
     }
     Ok(ExitCode::from(u8::from(!usable)))
 }
@@ -177,36 +177,42 @@ fn why_not(state: &str, gids: &[Gid], netdev: Option<&str>, elsewhere: bool) -> 
     }
 }
 
-fn print(cli: &Cli, devices: &[Device]) {
+fn print(cli: &Cli, devices: &[Device]) -> Result<(), Fail> {
     let on = out::is_coloured(cli);
     for device in devices {
-        println!(
+        out::line(format_args!(
             "{} ({})",
             out::paint(&device.name, out::Color::Bold, on),
             device.node_type
-        );
+        ))?;
         for port in &device.ports {
             let netdev = port.netdev.as_deref().unwrap_or("-");
             let (word, color) = match port.usable {
                 true => ("usable", out::Color::Good),
                 false => ("not usable", out::Color::Bad),
             };
-            println!(
+            out::line(format_args!(
                 "  port {}  {}  {}  {}  netdev {netdev}  {}",
                 port.number,
                 port.state,
                 port.link_layer,
                 port.rate,
                 out::paint(word, color, on)
-            );
+            ))?;
             if let Some(reason) = &port.reason {
-                println!("    {reason}");
+                out::line(format_args!("    {reason}"))?;
             }
             for gid in &port.gids {
-                println!("    gid {}  {}  {}", gid.index, gid.ip(), gid.kind);
+                out::line(format_args!(
+                    "    gid {}  {}  {}",
+                    gid.index,
+                    gid.ip(),
+                    gid.kind
+                ))?;
             }
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! `sdpctl events`: connections as they come and go.
 
 use std::io;
-use std::io::Write;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -42,7 +41,7 @@ pub(crate) fn run(cli: &Cli, args: &EventsArgs) -> Result<ExitCode, Fail> {
     let mut module = Module::open(cli)?;
     module.listen()?;
     // Who waits for the beginning sees it.
-    eprintln!("listening");
+    out::say("listening");
     let mut shown = 0;
     while args.count.is_none_or(|count| shown < count) {
         for message in module.events()? {
@@ -80,7 +79,5 @@ fn show(cli: &Cli, message: &Message) -> Result<(), Fail> {
     if let Some(cause) = &event.cause {
         line += &format!("  ({cause})");
     }
-    println!("{line}");
-    // Into a file or a pipe, too, as it happens.
-    io::stdout().flush().map_err(|e| Fail::io("output", &e))
+    out::line(line)
 }

@@ -2,6 +2,9 @@
 
 //! `sdpctl`: shows and checks SDP, for people and for scripts.
 
+// Both macros panic when they cannot write: `out` has what to use.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod check;
 mod cli;
 mod dev;
@@ -37,7 +40,7 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(code) => code,
         Err(fail) => {
-            eprintln!("sdpctl: {fail}");
+            out::say(format_args!("sdpctl: {fail}"));
             fail.code()
         }
     }

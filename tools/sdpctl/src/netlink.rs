@@ -52,6 +52,7 @@ use crate::cli::{
     RawArgs, //
 };
 use crate::fail::Fail;
+use crate::out;
 use crate::uapi;
 
 /// The attributes of one message of the family.
@@ -387,7 +388,7 @@ pub(crate) fn raw(cli: &Cli, args: &RawArgs) -> Result<ExitCode, Fail> {
         uapi::CMD_MODULE_GET => NLM_F_ACK,
         _ => NLM_F_DUMP,
     };
-    println!("{}", module.send(args.cmd, attrs.collect(), flags)?.len());
+    out::line(module.send(args.cmd, attrs.collect(), flags)?.len())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,7 +2,12 @@
 
 //! Tables, colours and JSON.
 
-use std::io::IsTerminal;
+use std::fmt;
+use std::io::{
+    self,
+    IsTerminal,
+    Write, //
+};
 
 use serde::Serialize;
 
@@ -29,8 +34,7 @@ pub(crate) fn is_coloured(cli: &Cli) -> bool {
         When::Always => true,
         When::Never => false,
         When::Auto => {
-            std::io::stdout().is_terminal()
-                && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+            io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
         }
     }
 }
@@ -48,18 +52,28 @@ pub(crate) fn paint(text: &str, color: Color, on: bool) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
 }
 
+/// Prints a line, at once: into a file or a pipe, too. `println!` would panic where there is no room.
+pub(crate) fn line(text: impl fmt::Display) -> Result<(), Fail> {
+    let mut stdout = io::stdout().lock();
+    let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+    written.map_err(|e| Fail::io("output", &e))
+}
+
+/// Says something to who looks on; if nobody can hear it, that changes nothing.
+pub(crate) fn say(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Prints a value as JSON, over several lines.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Fail> {
     let text = serde_json::to_string_pretty(value).map_err(|e| Fail::Other(e.to_string()))?;
-    println!("{text}");
-    Ok(())
+    line(text)
 }
 
 /// Prints a value as JSON, on one line.
 pub(crate) fn json_line(value: &impl Serialize) -> Result<(), Fail> {
     let text = serde_json::to_string(value).map_err(|e| Fail::Other(e.to_string()))?;
-    println!("{text}");
-    Ok(())
+    line(text)
 }
 
 /// Lines of cells in columns, those of `right` at the right.

@@ -170,12 +170,12 @@ pub(crate) fn run(cli: &Cli, args: &SsArgs) -> Result<ExitCode, Fail> {
         let format = out::FORMAT;
         out::json(&Report { format, sockets })?;
     } else {
-        print(cli, args, &sockets);
+        print(cli, args, &sockets)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(cli: &Cli, args: &SsArgs, sockets: &[Socket]) {
+fn print(cli: &Cli, args: &SsArgs, sockets: &[Socket]) -> Result<(), Fail> {
     let mut headline = vec![
         "State",
         "Recv-Q",
@@ -203,20 +203,22 @@ fn print(cli: &Cli, args: &SsArgs, sockets: &[Socket]) {
     let mut lines = out::table(&lines, &[1, 2]).into_iter();
     let headline = lines.next().unwrap_or_default();
     if !args.no_header {
-        println!(
-            "{}",
-            out::paint(&headline, out::Color::Bold, out::is_coloured(cli))
-        );
+        out::line(out::paint(
+            &headline,
+            out::Color::Bold,
+            out::is_coloured(cli),
+        ))?;
     }
     for (line, socket) in lines.zip(sockets) {
-        println!("{line}");
+        out::line(line)?;
         if args.extended {
-            println!("    {}", extended(socket));
+            out::line(format_args!("    {}", extended(socket)))?;
         }
         if args.info {
-            println!("    {}", info(socket, args.bytes));
+            out::line(format_args!("    {}", info(socket, args.bytes)))?;
         }
     }
+    Ok(())
 }
 
 fn processes(socket: &Socket) -> String {

@@ -121,7 +121,7 @@ fn show(cli: &Cli, args: &StatShow) -> Result<ExitCode, Fail> {
             .map(|(name, n)| vec![name.to_string(), n.to_string()])
             .collect();
         for line in out::table(&lines, &[1]) {
-            println!("{line}");
+            out::line(line)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -178,7 +178,7 @@ fn watch(cli: &Cli, args: &StatWatch) -> Result<ExitCode, Fail> {
                 counters: as_map(changes.into_iter()),
             })?;
         } else {
-            print_look(cli, seconds, &changes);
+            print_look(cli, seconds, &changes)?;
         }
         before = counters.into_iter().collect();
         looks += 1;
@@ -186,20 +186,22 @@ fn watch(cli: &Cli, args: &StatWatch) -> Result<ExitCode, Fail> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_look(cli: &Cli, seconds: f64, changes: &[(&str, u64)]) {
+fn print_look(cli: &Cli, seconds: f64, changes: &[(&str, u64)]) -> Result<(), Fail> {
     let headline = format!("{seconds:.1} s");
-    println!(
-        "{}",
-        out::paint(&headline, out::Color::Bold, out::is_coloured(cli))
-    );
+    out::line(out::paint(
+        &headline,
+        out::Color::Bold,
+        out::is_coloured(cli),
+    ))?;
     let line = |&(name, n): &(&str, u64)| {
         let rate = format!("{:.1}/s", n as f64 / seconds);
         vec![name.to_string(), n.to_string(), rate]
     };
     let lines: Vec<_> = changes.iter().map(line).collect();
     for line in out::table(&lines, &[1, 2]) {
-        println!("  {line}");
+        out::line(format_args!("  {line}"))?;
     }
+    Ok(())
 }
 
 fn boot_id() -> String {

@@ -183,6 +183,111 @@ fn a_word_that_would_be_ignored_is_refused() {
     assert!(!baseline(&state).exists());
 }
 
+/// A record of what `events` hears: the family, then these lines.
+fn events_record(folder: &Folder, lines: &[String]) -> PathBuf {
+    let family =
+        std::fs::read_to_string(self::folder("data").join("stat.hex")).expect("the record");
+    let family: Vec<&str> = family.lines().take(2).collect();
+    let path = folder.0.join("events.hex");
+    let text = format!("{}\n{}\n", family.join("\n"), lines.join("\n"));
+    std::fs::write(&path, text).expect("a file to write to");
+    path
+}
+
+/// A message of the family: its command, and attributes with their bytes.
+fn message(command: u8, attrs: &[(u16, &[u8])]) -> String {
+    let mut body = vec![command, 1, 0, 0];
+    for (number, bytes) in attrs {
+        body.extend(u16::try_from(bytes.len() + 4).unwrap().to_ne_bytes());
+        body.extend(number.to_ne_bytes());
+        body.extend(*bytes);
+        body.resize(body.len().next_multiple_of(4), 0);
+    }
+    datagram(37, &body)
+}
+
+/// A netlink message of a kind, in hexadecimal digits.
+fn datagram(kind: u16, body: &[u8]) -> String {
+    let mut bytes = u32::try_from(body.len() + 16)
+        .unwrap()
+        .to_ne_bytes()
+        .to_vec();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.resize(16, 0);
+    bytes.extend(body);
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.concat()
+}
+
+/// A connection that was established.
+fn established() -> String {
+    message(
+        4,
+        &[
+            (3, &[10, 27, 0, 1]),
+            (4, &7000u16.to_ne_bytes()),
+            (5, &[10, 27, 0, 2]),
+            (6, &7001u16.to_ne_bytes()),
+        ],
+    )
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let state = Folder::new("full");
+    let events = events_record(&state, &[established()]);
+    let looks = state.0.join("looks.hex");
+    let counters = std::fs::read_to_string(folder("data").join("stat.hex")).expect("the record");
+    let lines: Vec<&str> = counters.lines().collect();
+    // `watch` asks for the counters alone, twice.
+    let twice = [&lines[..2], &lines[4..], &lines[4..]].concat();
+    std::fs::write(&looks, twice.join("\n")).expect("a file to write to");
+    let (ss, stat) = (
+        folder("data").join("ss.hex"),
+        folder("data").join("stat.hex"),
+    );
+    for (record, arguments) in [
+        (&ss, &["ss", "-a"][..]),
+        (&ss, &["ss", "-aei"]),
+        (&ss, &["ss", "-aeiH"]),
+        (&ss, &["ss", "-a", "--json"]),
+        (&ss, &["raw", "2"]),
+        (&stat, &["stat", "-a"]),
+        (&stat, &["stat", "-a", "--json"]),
+        (&looks, &["stat", "watch", "-i", "0.01", "-c", "1"]),
+        (
+            &looks,
+            &["stat", "watch", "-i", "0.01", "-c", "1", "--json"],
+        ),
+        (&stat, &["dev"]),
+        (&stat, &["dev", "--json"]),
+        (&stat, &["check"]),
+        (&stat, &["check", "--json"]),
+        (&events, &["events", "-c", "1"]),
+        (&events, &["events", "-c", "1", "--json"]),
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let output = Command::new(env!("CARGO_BIN_EXE_sdpctl"))
+            .arg("--replay")
+            .arg(record)
+            .args(arguments)
+            .stdout(full.expect("a full device"))
+            .output()
+            .expect("sdpctl runs");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains("No space left"), "{arguments:?}: {said}");
+        assert!(!said.contains("panicked"), "{arguments:?}: {said}");
+    }
+    // Nor is it a panic where nobody can be told of an error.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    let status = Command::new(env!("CARGO_BIN_EXE_sdpctl"))
+        .args(["--replay", "/no/such/record", "ss"])
+        .stderr(full.expect("a full device"))
+        .status();
+    assert_eq!(status.expect("sdpctl runs").code(), Some(1));
+}
+
 #[test]
 fn man_pages_and_completions_are_made() {
     let path = std::env::temp_dir().join(format!("sdpctl-pages-{}", std::process::id()));
