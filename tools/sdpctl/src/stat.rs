@@ -6,8 +6,23 @@
 //! user resets is a baseline of his own, in a file, for one namespace and one life of the module.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{
+    self,
+    DirBuilder,
+    OpenOptions, //
+};
+use std::io::{
+    self,
+    Write, //
+};
+use std::os::unix::fs::{
+    DirBuilderExt,
+    OpenOptionsExt, //
+};
+use std::path::{
+    Path,
+    PathBuf, //
+};
 use std::process::ExitCode;
 use std::time::{
     Duration,
@@ -141,14 +156,40 @@ fn reset(cli: &Cli) -> Result<ExitCode, Fail> {
         counters: model::counters(&mut module)?.into_iter().collect(),
     };
     let path = path(&about)?;
-    let failed = |e: std::io::Error| Fail::io(path.display(), &e);
-    fs::create_dir_all(path.parent().unwrap_or(&path)).map_err(failed)?;
     let text = serde_json::to_string(&baseline).map_err(|e| Fail::Other(e.to_string()))?;
-    // Whole or not at all: another look may be reading it.
-    let new = path.with_extension(format!("new-{}", std::process::id()));
-    fs::write(&new, text).map_err(failed)?;
-    fs::rename(&new, &path).map_err(failed)?;
+    save(&path, &text).map_err(|e| Fail::io(path.display(), &e))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the file, for its user alone; whole or not at all: another look may be reading it.
+fn save(path: &Path, text: &str) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    let mut file = match create(&new) {
+        // Left by a process with our number that was killed, or laid there by somebody else.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(&new)?;
+            create(&new)?
+        }
+        other => other?,
+    };
+    let written = file.write_all(text.as_bytes());
+    let saved = written.and_then(|()| fs::rename(&new, path));
+    if saved.is_err() {
+        // That nothing is left is worth a try; the first error is what counts.
+        let _ = fs::remove_file(&new);
+    }
+    saved
+}
+
+/// A new file: what is there, or where a link leads, is not touched.
+fn create(path: &Path) -> io::Result<fs::File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
 }
 
 fn watch(cli: &Cli, args: &StatWatch) -> Result<ExitCode, Fail> {
@@ -224,12 +265,34 @@ fn path(about: &About) -> Result<PathBuf, Fail> {
 
 /// The user's baseline, if it is of this boot, namespace and life of the module.
 fn load(about: &About) -> Option<Baseline> {
-    let text = fs::read_to_string(path(about).ok()?).ok()?;
-    let baseline: Baseline = serde_json::from_str(&text).ok()?;
+    let baseline = match read(about) {
+        Ok(baseline) => baseline?,
+        Err(fail) => {
+            // The figures are right, but perhaps not those that the user waits for.
+            out::say(format_args!(
+                "sdpctl: no reset is taken into account: {fail}"
+            ));
+            return None;
+        }
+    };
     let is_ours = baseline.boot_id == boot_id()
         && baseline.netns_cookie == about.netns_cookie
         && baseline.counters_since_ns == about.counters_since_ns;
     is_ours.then_some(baseline)
+}
+
+/// What the file says; none if there is no file.
+fn read(about: &About) -> Result<Option<Baseline>, Fail> {
+    let path = path(about)?;
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Fail::io(path.display(), &e)),
+    };
+    let baseline = serde_json::from_str(&text);
+    baseline
+        .map(Some)
+        .map_err(|e| Fail::Other(format!("{}: {e}", path.display())))
 }
 
 #[cfg(test)]

@@ -159,6 +159,102 @@ fn a_reset_is_one_wherever_the_options_are() {
     assert!(text(&shown.stdout).starts_with('{'));
 }
 
+/// `stat reset` in a shell that has first done what `before` says; `$new` is the file that it makes
+/// before the other gets its name.
+fn reset_after(state: &Folder, before: &str) -> Output {
+    let script = format!(
+        "cd \"$XDG_STATE_HOME\"; new=sdpctl/reset-7.new-$$; {before}; exec \"$0\" --replay \"$1\" stat reset"
+    );
+    let output = Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_sdpctl")])
+        .arg(folder("data").join("stat.hex"))
+        .env("XDG_STATE_HOME", &state.0)
+        .output();
+    output.expect("a shell runs")
+}
+
+/// The names in the folder of the baseline.
+fn left(state: &Folder) -> Vec<String> {
+    let entries = std::fs::read_dir(state.0.join("sdpctl")).expect("the folder");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());
+    names.map(|name| name.expect("a name in UTF-8")).collect()
+}
+
+#[test]
+fn a_baseline_is_its_users_alone() {
+    let state = Folder::new("modes");
+    let output = reset_after(&state, "umask 0");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mode = |path: &Path| {
+        let metadata = std::fs::metadata(path).expect("it is there");
+        std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777
+    };
+    assert_eq!(mode(&state.0.join("sdpctl")), 0o700);
+    assert_eq!(mode(&baseline(&state)), 0o600);
+}
+
+#[test]
+fn a_reset_follows_no_link() {
+    let state = Folder::new("link");
+    let output = reset_after(
+        &state,
+        "mkdir sdpctl; echo precious >victim; ln -s ../victim $new",
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let victim = std::fs::read_to_string(state.0.join("victim")).expect("the file");
+    assert_eq!(victim, "precious\n");
+    let metadata = std::fs::symlink_metadata(baseline(&state)).expect("the baseline");
+    assert!(metadata.is_file());
+    // One that a killed process has left is no reason to fail either.
+    let output = reset_after(&state, "echo garbage >$new");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = stat(&state, &["--json"]);
+    assert_eq!(text(&shown.stderr), "");
+    assert_eq!(left(&state), ["reset-7.json"]);
+}
+
+#[test]
+fn a_reset_that_fails_leaves_nothing() {
+    let state = Folder::new("rename");
+    let output = reset_after(&state, "mkdir -p sdpctl/reset-7.json");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("reset-7.json"));
+    assert_eq!(left(&state), ["reset-7.json"]);
+    let state = Folder::new("unlink");
+    let output = reset_after(&state, "mkdir -p $new");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!baseline(&state).exists());
+}
+
+#[test]
+fn a_baseline_that_cannot_be_read_is_told_of() {
+    let state = Folder::new("unreadable");
+    let counters = |output: &Output| {
+        let shown = text(&output.stdout);
+        shown
+            .split_once("reset_at_unix_s")
+            .expect("a report")
+            .1
+            .to_string()
+    };
+    let without = stat(&state, &["--json"]);
+    assert_eq!(text(&without.stderr), "");
+    std::fs::create_dir(state.0.join("sdpctl")).expect("a folder");
+    for garbage in [&b""[..], b"{}", b"\xff", b"[1"] {
+        std::fs::write(baseline(&state), garbage).expect("a file to write to");
+        let output = stat(&state, &["--json"]);
+        assert!(output.status.success());
+        let said = text(&output.stderr);
+        assert!(said.contains("reset-7.json"), "{garbage:?}: {said}");
+        assert_eq!(counters(&output), counters(&without));
+        // Who wants no baseline is not told of it.
+        assert_eq!(text(&stat(&state, &["--absolute"]).stderr), "");
+    }
+    std::fs::remove_file(baseline(&state)).expect("the file goes");
+    std::fs::create_dir(baseline(&state)).expect("a folder");
+    assert!(text(&stat(&state, &[]).stderr).contains("reset-7.json"));
+}
+
 #[test]
 fn a_word_that_would_be_ignored_is_refused() {
     let state = Folder::new("mistakes");
