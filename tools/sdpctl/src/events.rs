@@ -28,10 +28,11 @@ use crate::uapi::sock as a;
 struct Event {
     format: u32,
     event: &'static str,
-    local: End,
-    peer: End,
-    inode: u64,
-    netns_cookie: u64,
+    /// Of all that follows, there is nothing where events were lost.
+    local: Option<End>,
+    peer: Option<End>,
+    inode: Option<u64>,
+    netns_cookie: Option<u64>,
     /// The errno of a connection that failed.
     error: Option<u64>,
     cause: Option<String>,
@@ -44,35 +45,66 @@ pub(crate) fn run(cli: &Cli, args: &EventsArgs) -> Result<ExitCode, Fail> {
     out::say("listening");
     let mut shown = 0;
     while args.count.is_none_or(|count| shown < count) {
-        for message in module.events()? {
-            show(cli, &message)?;
+        let messages = match module.events() {
+            // More happened than there was room for; what comes now is told of again.
+            Err(Fail::Lost) => {
+                lost(cli)?;
+                continue;
+            }
+            other => other?,
+        };
+        for event in messages.iter().filter_map(read) {
+            show(cli, &event)?;
             shown += 1;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(cli: &Cli, message: &Message) -> Result<(), Fail> {
-    let name = match message.cmd {
+fn lost(cli: &Cli) -> Result<(), Fail> {
+    if !cli.json {
+        out::say("events were lost");
+        return Ok(());
+    }
+    out::json_line(&Event {
+        format: out::FORMAT,
+        event: "lost",
+        local: None,
+        peer: None,
+        inode: None,
+        netns_cookie: None,
+        error: None,
+        cause: None,
+    })
+}
+
+/// None for what a newer module may tell of, and for what has no addresses.
+fn read(message: &Message) -> Option<Event> {
+    let event = match message.cmd {
         uapi::CMD_ESTABLISHED_NTF => "established",
         uapi::CMD_CLOSED_NTF => "closed",
         uapi::CMD_FAILED_NTF => "failed",
-        _ => "unknown",
+        _ => return None,
     };
-    let event = Event {
+    Some(Event {
         format: out::FORMAT,
-        event: name,
-        local: model::end_of(message, a::LOCAL_ADDR, a::LOCAL_PORT)?,
-        peer: model::end_of(message, a::PEER_ADDR, a::PEER_PORT)?,
-        inode: message.number(a::INODE).unwrap_or(0),
-        netns_cookie: message.number(a::NETNS_COOKIE).unwrap_or(0),
+        event,
+        local: Some(model::end_of(message, a::LOCAL_ADDR, a::LOCAL_PORT).ok()?),
+        peer: Some(model::end_of(message, a::PEER_ADDR, a::PEER_PORT).ok()?),
+        inode: Some(message.number(a::INODE).unwrap_or(0)),
+        netns_cookie: Some(message.number(a::NETNS_COOKIE).unwrap_or(0)),
         error: message.number(a::ERROR),
         cause: message.string(a::CAUSE),
-    };
+    })
+}
+
+fn show(cli: &Cli, event: &Event) -> Result<(), Fail> {
     if cli.json {
-        return out::json_line(&event);
+        return out::json_line(event);
     }
-    let mut line = format!("{name:<11}  {}  {}", event.local.show(), event.peer.show());
+    let end = |end: &Option<End>| end.as_ref().map_or_else(String::new, End::show);
+    let (local, peer) = (end(&event.local), end(&event.peer));
+    let mut line = format!("{:<11}  {local}  {peer}", event.event);
     if let Some(error) = event.error.and_then(|error| i32::try_from(error).ok()) {
         line += &format!("  {}", io::Error::from_raw_os_error(error));
     }

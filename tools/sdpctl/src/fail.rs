@@ -15,6 +15,8 @@ pub(crate) enum Fail {
     TooOld,
     /// The user may not.
     Permission(String),
+    /// The kernel had more to say than there was room for.
+    Lost,
     /// Anything else.
     Other(String),
 }
@@ -22,7 +24,7 @@ pub(crate) enum Fail {
 impl Fail {
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Other(_) => 1,
+            Self::Lost | Self::Other(_) => 1,
             Self::NotLoaded => 3,
             Self::Permission(_) => 4,
             Self::TooOld => 5,
@@ -52,6 +54,7 @@ impl fmt::Display for Fail {
                  one of the same version, or read /proc/net/sdp"
             ),
             Self::Permission(text) => write!(f, "{text}: try it as root"),
+            Self::Lost => write!(f, "netlink: answers were lost"),
             Self::Other(text) => write!(f, "{text}"),
         }
     }

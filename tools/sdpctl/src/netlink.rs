@@ -55,6 +55,12 @@ use crate::fail::Fail;
 use crate::out;
 use crate::uapi;
 
+/// Room for the events that come while the program does something else; the kernel may give less.
+const EVENT_ROOM_BYTES: libc::c_int = 1 << 20;
+
+/// What begins a line of a record that is the number of an error, not a datagram.
+const ERRNO: char = '!';
+
 /// The attributes of one message of the family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
@@ -133,11 +139,14 @@ fn name() -> &'static str {
     uapi::FAMILY.to_str().unwrap_or_default()
 }
 
+/// A datagram, or the errno instead of one.
+type Received = Result<Vec<u8>, i32>;
+
 /// Where the answers come from.
 enum Source {
     Kernel(Socket),
-    /// Datagrams that were recorded, the next one last.
-    File(Vec<Vec<u8>>),
+    /// What was recorded, the next one last.
+    File(Vec<Received>),
 }
 
 /// A way to the module.
@@ -214,14 +223,15 @@ impl Module {
         let group = self.group.ok_or(Fail::TooOld)?;
         match &self.source {
             Source::Kernel(socket) => {
-                let joined = socket.add_membership(group);
+                let widened = socket.set_rx_buf_sz(EVENT_ROOM_BYTES);
+                let joined = widened.and_then(|()| socket.add_membership(group));
                 joined.map_err(|e| Fail::io("netlink", &e))
             }
             Source::File(_) => Ok(()),
         }
     }
 
-    /// Waits for the next events.
+    /// Waits for the next events; [`Fail::Lost`] is not the end of them.
     pub(crate) fn events(&mut self) -> Result<Vec<Message>, Fail> {
         let mut events = Vec::new();
         read_datagram(&self.receive()?, &mut events)?;
@@ -257,26 +267,23 @@ impl Module {
     }
 
     fn receive(&mut self) -> Result<Vec<u8>, Fail> {
-        let datagram = match &mut self.source {
-            Source::Kernel(socket) => {
-                let received = socket.recv_from_full();
-                received.map_err(|e| Fail::io("netlink", &e))?.0
-            }
-            Source::File(datagrams) => {
-                let next = datagrams.pop();
+        let received: Received = match &mut self.source {
+            Source::Kernel(socket) => match socket.recv_from_full() {
+                Ok((datagram, _)) => Ok(datagram),
+                Err(e) => Err(e.raw_os_error().unwrap_or(libc::EIO)),
+            },
+            Source::File(recorded) => {
+                let next = recorded.pop();
                 next.ok_or_else(|| Fail::Other("the record ends too early".into()))?
             }
         };
         if let Some(file) = &mut self.record {
-            let mut line = String::new();
-            for byte in &datagram {
-                line.extend(
-                    [byte >> 4, byte & 15].map(|d| char::from(b"0123456789abcdef"[usize::from(d)])),
-                );
-            }
-            writeln!(file, "{line}").map_err(|e| Fail::io("the record", &e))?;
+            writeln!(file, "{}", record_line(&received)).map_err(|e| Fail::io("the record", &e))?;
         }
-        Ok(datagram)
+        received.map_err(|errno| match errno {
+            libc::ENOBUFS => Fail::Lost,
+            errno => Fail::io("netlink", &io::Error::from_raw_os_error(errno)),
+        })
     }
 }
 
@@ -400,11 +407,29 @@ fn read_hex(text: &str) -> Option<Vec<u8>> {
     text.as_bytes().chunks(2).map(byte).collect()
 }
 
+fn record_line(received: &Received) -> String {
+    match received {
+        Err(errno) => format!("{ERRNO}{errno}"),
+        Ok(datagram) => {
+            let digits = datagram.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+            let digit = |d: u8| char::from(b"0123456789abcdef"[usize::from(d)]);
+            digits.map(digit).collect()
+        }
+    }
+}
+
+fn read_record_line(line: &str) -> Option<Received> {
+    match line.strip_prefix(ERRNO) {
+        Some(errno) => Some(Err(errno.parse().ok()?)),
+        None => read_hex(line).map(Ok),
+    }
+}
+
 /// Datagrams, a line each, in hexadecimal digits; the next one last.
-fn read_record(path: &Path) -> Result<Vec<Vec<u8>>, Fail> {
+fn read_record(path: &Path) -> Result<Vec<Received>, Fail> {
     let text = fs::read_to_string(path).map_err(|e| Fail::io(path.display(), &e))?;
     let bad = || Fail::Other(format!("{} is no record", path.display()));
-    let datagrams: Option<Vec<_>> = text.lines().rev().map(read_hex).collect();
+    let datagrams: Option<Vec<_>> = text.lines().rev().map(read_record_line).collect();
     datagrams.ok_or_else(bad)
 }
 
@@ -438,6 +463,39 @@ mod tests {
             ]
         );
         assert_eq!(message.string(6).as_deref(), Some("abc"));
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        for received in [Ok(vec![]), Ok(vec![0, 0x9a, 0xff]), Err(libc::ENOBUFS)] {
+            let line = record_line(&received);
+            assert_eq!(read_record_line(&line), Some(received), "{line}");
+        }
+        for bad in ["!", "!x", "0g", "é"] {
+            assert_eq!(read_record_line(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_many_events() {
+        // Everybody may hear of families that come and go.
+        const CONTROL_EVENTS: u32 = 16;
+        let mut socket = Socket::new(NETLINK_GENERIC).unwrap();
+        socket.bind_auto().unwrap();
+        let module = Module {
+            source: Source::Kernel(socket),
+            record: None,
+            family: 0,
+            group: Some(CONTROL_EVENTS),
+        };
+        module.listen().unwrap();
+        let most = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+        let most: usize = most.trim().parse().unwrap();
+        let Source::Kernel(socket) = &module.source else {
+            unreachable!()
+        };
+        // The kernel counts its own part, too.
+        assert_eq!(socket.get_rx_buf_sz().unwrap(), 2 * most.min(1 << 20));
     }
 
     #[test]

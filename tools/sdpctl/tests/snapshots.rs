@@ -328,6 +328,51 @@ fn established() -> String {
     )
 }
 
+fn events(lines: &[String], arguments: &[&str]) -> Output {
+    let state = Folder::new(&format!("events-{}", arguments.concat()));
+    let record = events_record(&state, lines);
+    let record = record.to_str().expect("a path in UTF-8");
+    sdpctl(&[&["--replay", record, "events"], arguments].concat())
+}
+
+#[test]
+fn lost_events_are_told_of() {
+    // ENOBUFS
+    let lines = [established(), "!105".into(), established()];
+    let output = events(&lines, &["-c2"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "listening\nevents were lost\n");
+    let line = "established  10.27.0.1:7000  10.27.0.2:7001\n";
+    assert_eq!(text(&output.stdout), line.repeat(2));
+    let output = events(&lines, &["-c2", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let expected = folder("snapshots").join("event-lost.json");
+    let expected = std::fs::read_to_string(expected).expect("the snapshot");
+    assert_eq!(text(&output.stdout).lines().nth(1), Some(expected.trim()));
+    // Another error is the end.
+    let output = events(&["!5".into(), established()], &["-c", "1", "--color=never"]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn events_that_say_nothing_are_skipped() {
+    let lines = [
+        message(99, &[]),
+        // A known one without addresses, or with half of them, or with one of no family.
+        message(4, &[]),
+        message(5, &[(3, &[10, 27, 0, 1]), (4, &[1, 0])]),
+        message(
+            6,
+            &[(3, &[10, 27, 0]), (4, &[1, 0]), (5, &[0; 4]), (6, &[1, 0])],
+        ),
+        established(),
+    ];
+    let output = events(&lines, &["--count", "1"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).lines().count(), 1);
+    assert!(text(&output.stdout).starts_with("established"));
+}
+
 #[test]
 fn a_full_disk_is_an_error() {
     let state = Folder::new("full");
