@@ -149,7 +149,7 @@ fn module(cli: &Cli) -> Result<Step, (Step, ExitCode)> {
         }
         Err(fail) => {
             let advice = match fail {
-                Fail::NotLoaded => {
+                Fail::NotLoaded | Fail::Unloaded => {
                     "`modprobe ib_sdp`; if it is not found, `make install` there first"
                 }
                 Fail::TooOld => "`rmmod ib_sdp`, `make install`, `modprobe ib_sdp`",

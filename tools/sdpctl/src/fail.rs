@@ -11,6 +11,8 @@ use std::process::ExitCode;
 pub(crate) enum Fail {
     /// There is no such netlink family, and no sign of the module.
     NotLoaded,
+    /// The netlink family was there, and is no more.
+    Unloaded,
     /// The module is there, but not its netlink family, or not all of it.
     TooOld,
     /// The user may not.
@@ -25,7 +27,7 @@ impl Fail {
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Lost | Self::Other(_) => 1,
-            Self::NotLoaded => 3,
+            Self::NotLoaded | Self::Unloaded => 3,
             Self::Permission(_) => 4,
             Self::TooOld => 5,
         })
@@ -47,6 +49,10 @@ impl fmt::Display for Fail {
             Self::NotLoaded => write!(
                 f,
                 "the module ib_sdp is not loaded: load it with `modprobe ib_sdp`"
+            ),
+            Self::Unloaded => write!(
+                f,
+                "the module ib_sdp was unloaded meanwhile: load it with `modprobe ib_sdp`"
             ),
             Self::TooOld => write!(
                 f,

@@ -139,6 +139,15 @@ fn name() -> &'static str {
     uapi::FAMILY.to_str().unwrap_or_default()
 }
 
+/// Whom a request is for, and so what it means if there is nobody.
+#[derive(Copy, Clone)]
+enum Asked {
+    /// The control family: it knows which others there are.
+    Control,
+    /// The module's family, which was there before.
+    Module,
+}
+
 /// A datagram, or the errno instead of one.
 type Received = Result<Vec<u8>, i32>;
 
@@ -190,7 +199,8 @@ impl Module {
             cmd: GenlCtrlCmd::GetFamily,
             nlas: vec![GenlCtrlAttrs::FamilyName(name().into())],
         };
-        let answers = module.ask::<GenlCtrl>(GenlMessage::from_payload(ask), NLM_F_ACK)?;
+        let answers =
+            module.ask::<GenlCtrl>(Asked::Control, GenlMessage::from_payload(ask), NLM_F_ACK)?;
         for attr in answers.into_iter().flat_map(|answer| answer.nlas) {
             match attr {
                 GenlCtrlAttrs::FamilyId(id) => module.family = id,
@@ -225,7 +235,7 @@ impl Module {
             Source::Kernel(socket) => {
                 let widened = socket.set_rx_buf_sz(EVENT_ROOM_BYTES);
                 let joined = widened.and_then(|()| socket.add_membership(group));
-                joined.map_err(|e| Fail::io("netlink", &e))
+                joined.map_err(|e| failure(Asked::Module, &e, None))
             }
             Source::File(_) => Ok(()),
         }
@@ -234,17 +244,17 @@ impl Module {
     /// Waits for the next events; [`Fail::Lost`] is not the end of them.
     pub(crate) fn events(&mut self) -> Result<Vec<Message>, Fail> {
         let mut events = Vec::new();
-        read_datagram(&self.receive()?, &mut events)?;
+        read_datagram(Asked::Module, &self.receive()?, &mut events)?;
         Ok(events)
     }
 
     fn send(&mut self, cmd: u8, attrs: Vec<DefaultNla>, flags: u16) -> Result<Vec<Message>, Fail> {
         let mut message = GenlMessage::from_payload(Message { cmd, attrs });
         message.set_resolved_family_id(self.family);
-        self.ask::<Message>(message, flags)
+        self.ask::<Message>(Asked::Module, message, flags)
     }
 
-    fn ask<T>(&mut self, message: GenlMessage<T>, flags: u16) -> Result<Vec<T>, Fail>
+    fn ask<T>(&mut self, asked: Asked, message: GenlMessage<T>, flags: u16) -> Result<Vec<T>, Fail>
     where
         T: GenlFamily + Emitable + ParseableParametrized<[u8], GenlHeader> + std::fmt::Debug,
     {
@@ -260,7 +270,7 @@ impl Module {
         let mut answers = Vec::new();
         loop {
             let datagram = self.receive()?;
-            if read_datagram(&datagram, &mut answers)? {
+            if read_datagram(asked, &datagram, &mut answers)? {
                 return Ok(answers);
             }
         }
@@ -304,7 +314,7 @@ fn group_id(attrs: &[McastGrpAttrs]) -> Option<u32> {
 }
 
 /// Takes the messages out of a datagram; `true` with the last one.
-fn read_datagram<T>(datagram: &[u8], answers: &mut Vec<T>) -> Result<bool, Fail>
+fn read_datagram<T>(asked: Asked, datagram: &[u8], answers: &mut Vec<T>) -> Result<bool, Fail>
 where
     T: ParseableParametrized<[u8], GenlHeader> + std::fmt::Debug,
 {
@@ -315,10 +325,14 @@ where
             NetlinkMessage::<GenlMessage<T>>::deserialize(rest).map_err(|e| garbled(&e))?;
         match message.payload {
             NetlinkPayload::InnerMessage(message) => answers.push(message.into_parts().1),
-            NetlinkPayload::Error(error) => return ended(&error).map(|()| true),
+            NetlinkPayload::Error(error) => return ended(asked, &error).map(|()| true),
             NetlinkPayload::Done(done) if done.code == 0 => return Ok(true),
             NetlinkPayload::Done(done) => {
-                return Err(failure(&io::Error::from_raw_os_error(-done.code), None))
+                return Err(failure(
+                    asked,
+                    &io::Error::from_raw_os_error(-done.code),
+                    None,
+                ))
             }
             NetlinkPayload::Overrun(_) => return Err(Fail::Other("netlink: overrun".into())),
             _ => {}
@@ -330,10 +344,10 @@ where
     Ok(false)
 }
 
-fn ended(error: &ErrorMessage) -> Result<(), Fail> {
+fn ended(asked: Asked, error: &ErrorMessage) -> Result<(), Fail> {
     match error.code {
         None => Ok(()),
-        Some(_) => Err(failure(&error.to_io(), words(error))),
+        Some(_) => Err(failure(asked, &error.to_io(), words(error))),
     }
 }
 
@@ -359,12 +373,13 @@ fn words(error: &ErrorMessage) -> Option<String> {
         .or_else(|| error.header.get(HEADER_LEN..).and_then(of))
 }
 
-fn failure(e: &io::Error, words: Option<String>) -> Fail {
-    match e.raw_os_error() {
+fn failure(asked: Asked, e: &io::Error, words: Option<String>) -> Fail {
+    match (e.raw_os_error(), asked) {
         // No such family.
-        Some(libc::ENOENT) if is_loaded() => Fail::TooOld,
-        Some(libc::ENOENT) => Fail::NotLoaded,
-        Some(libc::EOPNOTSUPP) => Fail::TooOld,
+        (Some(libc::ENOENT), Asked::Module) => Fail::Unloaded,
+        (Some(libc::ENOENT), Asked::Control) if is_loaded() => Fail::TooOld,
+        (Some(libc::ENOENT), Asked::Control) => Fail::NotLoaded,
+        (Some(libc::EOPNOTSUPP), _) => Fail::TooOld,
         _ => match words {
             Some(words) => Fail::Other(format!("the module refuses the request: {words}")),
             None => Fail::io("netlink", e),
@@ -504,7 +519,7 @@ mod tests {
             for byte in [0, 1, 16, 255] {
                 let mut answers: Vec<Message> = Vec::new();
                 // It must end, whatever it says.
-                let _ = read_datagram(&vec![byte; len], &mut answers);
+                let _ = read_datagram(Asked::Module, &vec![byte; len], &mut answers);
             }
         }
     }

@@ -279,12 +279,12 @@ fn a_word_that_would_be_ignored_is_refused() {
     assert!(!baseline(&state).exists());
 }
 
-/// A record of what `events` hears: the family, then these lines.
-fn events_record(folder: &Folder, lines: &[String]) -> PathBuf {
+/// A record of these lines behind the answer that tells of the family.
+fn record_of(folder: &Folder, lines: &[String]) -> PathBuf {
     let family =
         std::fs::read_to_string(self::folder("data").join("stat.hex")).expect("the record");
     let family: Vec<&str> = family.lines().take(2).collect();
-    let path = folder.0.join("events.hex");
+    let path = folder.0.join("record.hex");
     let text = format!("{}\n{}\n", family.join("\n"), lines.join("\n"));
     std::fs::write(&path, text).expect("a file to write to");
     path
@@ -328,9 +328,36 @@ fn established() -> String {
     )
 }
 
+/// The answer to a request that fails.
+fn error(errno: i32) -> String {
+    // Behind the number, the header of the request.
+    let body = [(-errno).to_ne_bytes().as_slice(), &[0; 16]].concat();
+    datagram(2, &body)
+}
+
+#[test]
+fn a_module_that_goes_meanwhile_is_not_an_old_one() {
+    let state = Folder::new("unloaded");
+    // ENOENT, once as an answer and once at the end of a dump.
+    for gone in [error(2), datagram(3, &(-2i32).to_ne_bytes())] {
+        let record = record_of(&state, &[gone]);
+        let record = record.to_str().expect("a path in UTF-8");
+        for command in ["ss", "stat", "check"] {
+            let output = sdpctl(&["--replay", record, command]);
+            assert_eq!(output.status.code(), Some(3), "{command}");
+            let said = text(&output.stderr) + &text(&output.stdout);
+            assert!(said.contains("unloaded meanwhile"), "{command}: {said}");
+        }
+    }
+    // A command that the module does not know: EOPNOTSUPP.
+    let record = record_of(&state, &[error(95)]);
+    let output = sdpctl(&["--replay", record.to_str().expect("a path in UTF-8"), "ss"]);
+    assert_eq!(output.status.code(), Some(5));
+}
+
 fn events(lines: &[String], arguments: &[&str]) -> Output {
     let state = Folder::new(&format!("events-{}", arguments.concat()));
-    let record = events_record(&state, lines);
+    let record = record_of(&state, lines);
     let record = record.to_str().expect("a path in UTF-8");
     sdpctl(&[&["--replay", record, "events"], arguments].concat())
 }
@@ -376,7 +403,7 @@ fn events_that_say_nothing_are_skipped() {
 #[test]
 fn a_full_disk_is_an_error() {
     let state = Folder::new("full");
-    let events = events_record(&state, &[established()]);
+    let events = record_of(&state, &[established()]);
     let looks = state.0.join("looks.hex");
     let counters = std::fs::read_to_string(folder("data").join("stat.hex")).expect("the record");
     let lines: Vec<&str> = counters.lines().collect();
