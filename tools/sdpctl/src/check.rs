@@ -126,10 +126,12 @@ fn walk(cli: &Cli, args: &CheckArgs, steps: &mut Vec<Step>) -> Option<ExitCode> 
     steps.extend(limits());
     if let Some(peer) = &args.peer {
         match resolve(peer) {
-            Ok(addr) => {
-                steps.push(ok("address", addr.to_string()));
-                steps.push(route(&addr, &ports));
-                steps.push(connect(&addr, args.timeout));
+            Ok(addrs) => {
+                let list: Vec<String> = addrs.iter().map(SocketAddr::to_string).collect();
+                steps.push(ok("address", list.join(", ")));
+                steps.extend(try_all(&addrs, |addr| {
+                    (route(addr, &ports), connect(addr, args.timeout))
+                }));
             }
             Err(step) => steps.push(step),
         }
@@ -253,18 +255,59 @@ fn limits() -> Option<Step> {
     })
 }
 
-fn resolve(peer: &str) -> Result<SocketAddr, Step> {
+/// All addresses of the peer, each once.
+fn resolve(peer: &str) -> Result<Vec<SocketAddr>, Step> {
     let failed = |why: String| {
         let advice = "write HOST:PORT, or [ADDRESS]:PORT for IPv6";
         Err(bad("address", Status::Failed, why, advice))
     };
     match peer.to_socket_addrs() {
-        Ok(mut addrs) => match addrs.next() {
-            Some(addr) => Ok(addr),
-            None => failed(format!("`{peer}` has no address")),
-        },
+        Ok(found) => {
+            let mut addrs = Vec::new();
+            for addr in found.map(canonical) {
+                if !addrs.contains(&addr) {
+                    addrs.push(addr);
+                }
+            }
+            match addrs.is_empty() {
+                true => failed(format!("`{peer}` has no address")),
+                false => Ok(addrs),
+            }
+        }
         Err(e) => failed(format!("`{peer}`: {e}")),
     }
+}
+
+/// An IPv4 address as such, even where it is written as one of IPv6.
+fn canonical(addr: SocketAddr) -> SocketAddr {
+    match addr.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::from((ip, addr.port())),
+        // With its scope.
+        IpAddr::V6(_) => addr,
+    }
+}
+
+/// Goes through the addresses until one takes the connection: the steps `route` and `peer` of that
+/// one, or of the last.
+fn try_all(
+    addrs: &[SocketAddr],
+    mut try_one: impl FnMut(&SocketAddr) -> (Step, Step),
+) -> Vec<Step> {
+    let mut last = None;
+    for addr in addrs {
+        let (route, peer) = try_one(addr);
+        if peer.status == Status::Ok {
+            return vec![route, peer];
+        }
+        last = Some((route, peer));
+    }
+    let Some((route, mut peer)) = last else {
+        return Vec::new();
+    };
+    if addrs.len() > 1 {
+        peer.found += &format!(" (the last of {} addresses, all tried)", addrs.len());
+    }
+    vec![route, peer]
 }
 
 /// The address of ours that leads there, by the kernel's own routes.
@@ -276,7 +319,7 @@ fn local_for(addr: &SocketAddr) -> io::Result<IpAddr> {
     let probe = UdpSocket::bind((any, 0))?;
     // Nothing is sent by that.
     probe.connect(addr)?;
-    Ok(probe.local_addr()?.ip())
+    Ok(probe.local_addr()?.ip().to_canonical())
 }
 
 fn route(addr: &SocketAddr, ports: &[&dev::Port]) -> Step {
@@ -287,26 +330,38 @@ fn route(addr: &SocketAddr, ports: &[&dev::Port]) -> Step {
             return bad("route", Status::Failed, format!("no route: {e}"), advice);
         }
     };
+    route_from(local, addr, ports)
+}
+
+fn route_from(local: IpAddr, addr: &SocketAddr, ports: &[&dev::Port]) -> Step {
     // Of this machine itself, every device will do.
     if local.is_loopback() || local == addr.ip() {
         return ok("route", format!("from {local}, within this machine"));
     }
-    let usable = ports.iter().filter(|p| p.usable);
-    let through = usable
-        .into_iter()
-        .find(|p| p.gids.iter().any(|g| g.ip() == local));
-    match through {
-        Some(port) => {
-            let netdev = port.netdev.as_deref().unwrap_or("an RDMA port");
-            ok("route", format!("from {local} through {netdev}"))
-        }
-        None => bad(
-            "route",
-            Status::Failed,
-            format!("from {local}, where there is no RDMA device"),
-            "use an address of the peer that is reached through an interface with one (`sdpctl dev`)",
-        ),
+    let mut usable = ports.iter().filter(|p| p.usable);
+    let has_it = |p: &&&dev::Port| p.roce && p.gids.iter().any(|g| g.ip() == local);
+    if let Some(port) = usable.clone().find(has_it) {
+        let netdev = port.netdev.as_deref().unwrap_or("an RDMA port");
+        return ok("route", format!("from {local} through {netdev}"));
     }
+    if usable.any(|p| !p.roce) {
+        return bad(
+            "route",
+            Status::Warning,
+            format!("from {local}: cannot tell by the GIDs whether an RDMA device has it"),
+            format!(
+                "GIDs of InfiniBand and iWARP are no IP addresses: `ip route get {}` should name an \
+                 interface of the device",
+                addr.ip()
+            ),
+        );
+    }
+    bad(
+        "route",
+        Status::Failed,
+        format!("from {local}, where there is no RDMA device"),
+        "use an address of the peer that is reached through an interface with one (`sdpctl dev`)",
+    )
 }
 
 /// An address of the family that the socket has.
@@ -421,8 +476,50 @@ mod tests {
         for bad in ["", "10.0.0.1", "10.0.0.1:", ":1:2", "10.0.0.1:65536"] {
             assert!(resolve(bad).is_err(), "{bad}");
         }
-        assert_eq!(resolve("10.0.0.1:5").unwrap().to_string(), "10.0.0.1:5");
-        assert_eq!(resolve("[::1]:5").unwrap().to_string(), "[::1]:5");
+        for (peer, addr) in [
+            ("10.0.0.1:5", "10.0.0.1:5"),
+            ("[::1]:5", "[::1]:5"),
+            ("[fe80::1%7]:5", "[fe80::1%7]:5"),
+            // It is IPv4 to routes, GIDs and sockets.
+            ("[::ffff:10.0.0.1]:5", "10.0.0.1:5"),
+        ] {
+            let addrs = resolve(peer).unwrap();
+            let addrs: Vec<String> = addrs.iter().map(SocketAddr::to_string).collect();
+            assert_eq!(addrs, [addr]);
+        }
+    }
+
+    #[test]
+    fn tries_all_addresses_until_one_succeeds() {
+        let addrs: Vec<SocketAddr> = ["[fd27::1]:5", "10.0.0.1:5", "10.0.0.2:5"]
+            .map(|a| a.parse().unwrap())
+            .into();
+        let tries = |good: &str, addrs: &[SocketAddr]| {
+            let mut tried = 0;
+            let steps = try_all(addrs, |addr| {
+                tried += 1;
+                let route = ok("route", format!("to {addr}"));
+                let peer = match addr.to_string() == good {
+                    true => ok("peer", good),
+                    false => bad("peer", Status::Failed, format!("{addr}: no"), "none"),
+                };
+                (route, peer)
+            });
+            let found: Vec<String> = steps.into_iter().map(|s| s.found).collect();
+            (tried, found)
+        };
+        let (tried, found) = tries("10.0.0.1:5", &addrs);
+        assert_eq!((tried, found[0].as_str()), (2, "to 10.0.0.1:5"));
+        assert_eq!(found[1], "10.0.0.1:5");
+        let (tried, found) = tries("nobody", &addrs);
+        assert_eq!((tried, found[0].as_str()), (3, "to 10.0.0.2:5"));
+        assert_eq!(
+            found[1],
+            "10.0.0.2:5: no (the last of 3 addresses, all tried)"
+        );
+        // Of one address, that says nothing.
+        let (_, found) = tries("nobody", &addrs[..1]);
+        assert_eq!(found[1], "[fd27::1]:5: no");
     }
 
     #[test]
@@ -430,6 +527,52 @@ mod tests {
         // This machine reaches itself.
         let step = route(&"127.0.0.1:1".parse().unwrap(), &[]);
         assert_eq!(step.status, Status::Ok, "{step:?}");
+        // Where there is IPv6, our own address may be an IPv4 one in it.
+        if let Ok(local) = local_for(&"[::ffff:127.0.0.1]:1".parse().unwrap()) {
+            assert_eq!(local.to_string(), "127.0.0.1");
+        }
+    }
+
+    fn port(roce: bool, gid: &str) -> dev::Port {
+        let gid = dev::Gid {
+            index: 0,
+            gid: gid.parse().unwrap(),
+            kind: String::new(),
+        };
+        dev::Port {
+            number: 1,
+            state: "ACTIVE".into(),
+            link_layer: String::new(),
+            rate: String::new(),
+            netdev: Some("eth7".into()),
+            gids: vec![gid],
+            usable: true,
+            roce,
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn only_gids_of_roce_tell_of_a_route() {
+        let roce = port(true, "::ffff:10.27.0.1");
+        let other = port(false, "fe80::2:c903:1:2");
+        let closed = dev::Port {
+            usable: false,
+            ..other.clone()
+        };
+        let peer = "10.27.0.2:5".parse().unwrap();
+        let status = |local: &str, ports: &[&dev::Port]| {
+            let step = route_from(local.parse().unwrap(), &peer, ports);
+            assert_eq!(step.advice.is_none(), step.status == Status::Ok);
+            step.status
+        };
+        assert_eq!(status("10.27.0.1", &[&roce]), Status::Ok);
+        assert_eq!(status("10.27.0.1", &[&other, &roce]), Status::Ok);
+        assert_eq!(status("10.9.0.1", &[&roce]), Status::Failed);
+        assert_eq!(status("10.9.0.1", &[&roce, &closed]), Status::Failed);
+        assert_eq!(status("10.9.0.1", &[&other]), Status::Warning);
+        assert_eq!(status("10.9.0.1", &[&roce, &other]), Status::Warning);
+        assert_eq!(status("10.27.0.2", &[]), Status::Ok);
     }
 
     #[test]

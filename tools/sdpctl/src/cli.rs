@@ -213,7 +213,7 @@ pub(crate) struct CheckArgs {
     /// A server to connect to: it must listen with SDP
     #[arg(value_name = "HOST:PORT")]
     pub(crate) peer: Option<String>,
-    /// Seconds to wait for it
+    /// Seconds to wait for it, at each of its addresses
     #[arg(short, long, default_value_t = 5.0, value_parser = crate::units::seconds)]
     pub(crate) timeout: f64,
 }

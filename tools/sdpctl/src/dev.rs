@@ -35,6 +35,9 @@ pub(crate) struct Port {
     pub(crate) netdev: Option<String>,
     pub(crate) gids: Vec<Gid>,
     pub(crate) usable: bool,
+    /// Whether its GIDs are IP addresses. Those of InfiniBand and iWARP are not.
+    #[serde(skip)]
+    pub(crate) roce: bool,
     /// Why not, and what to do.
     pub(crate) reason: Option<String>,
 }
@@ -112,20 +115,21 @@ fn all(class: &Path, netdevs: &Path) -> Vec<Device> {
     let device = |name: String| {
         let folder = class.join(&name);
         let ports = folder.join("ports");
+        let node_type =
+            read(&folder.join("node_type")).map_or_else(String::new, |t| behind_colon(&t));
         Device {
-            node_type: read(&folder.join("node_type"))
-                .map_or_else(String::new, |t| behind_colon(&t)),
             ports: names(&ports)
                 .iter()
-                .filter_map(|n| port(&ports, n, netdevs))
+                .filter_map(|n| port(&ports, n, &node_type, netdevs))
                 .collect(),
+            node_type,
             name,
         }
     };
     names(class).into_iter().map(device).collect()
 }
 
-fn port(ports: &Path, number: &str, netdevs: &Path) -> Option<Port> {
+fn port(ports: &Path, number: &str, node_type: &str, netdevs: &Path) -> Option<Port> {
     let folder = ports.join(number);
     let state = behind_colon(&read(&folder.join("state"))?);
     let gids: Vec<Gid> = names(&folder.join("gids"))
@@ -138,9 +142,12 @@ fn port(ports: &Path, number: &str, netdevs: &Path) -> Option<Port> {
         .as_ref()
         .is_some_and(|name| !netdevs.join(name).exists());
     let reason = why_not(&state, &gids, netdev.as_deref(), elsewhere);
+    let link_layer = read(&folder.join("link_layer")).unwrap_or_default();
     Some(Port {
         number: number.parse().ok()?,
-        link_layer: read(&folder.join("link_layer")).unwrap_or_default(),
+        // An adapter of iWARP is an RNIC, on Ethernet too.
+        roce: node_type == "CA" && link_layer == "Ethernet",
+        link_layer,
         rate: read(&folder.join("rate")).unwrap_or_default(),
         usable: reason.is_none(),
         state,
@@ -292,8 +299,26 @@ mod tests {
         assert!(port.usable, "{port:?}");
         assert_eq!((port.number, port.state.as_str()), (1, "ACTIVE"));
         assert_eq!(port.netdev.as_deref(), Some("eth0"));
+        assert!(port.roce);
         let ips: Vec<String> = port.gids.iter().map(|g| g.ip().to_string()).collect();
         assert_eq!(ips, ["fe80::5054:ff:fe00:1", "fd27::1"]);
+    }
+
+    #[test]
+    fn knows_roce() {
+        let (dir, _) = tree("4: ACTIVE\n", &[EMPTY]);
+        for (node_type, link_layer, roce) in [
+            ("1: CA\n", "Ethernet\n", true),
+            ("1: CA\n", "InfiniBand\n", false),
+            ("4: RNIC\n", "Ethernet\n", false),
+            ("7: unspecified\n", "Unspecified\n", false),
+        ] {
+            fs::write(dir.0.join("rxe0/node_type"), node_type).unwrap();
+            fs::write(dir.0.join("rxe0/ports/1/link_layer"), link_layer).unwrap();
+            let devices = all(&dir.0, &dir.0.join("net"));
+            let port = devices.iter().flat_map(|d| &d.ports).next().unwrap();
+            assert_eq!(port.roce, roce, "{node_type} {link_layer}");
+        }
     }
 
     #[test]
