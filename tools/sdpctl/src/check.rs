@@ -435,19 +435,30 @@ fn connect(addr: &SocketAddr, timeout: f64) -> Step {
     let Err(e) = try_connect(addr, timeout) else {
         return ok("peer", format!("{addr} takes connections"));
     };
-    let advice = match e.raw_os_error() {
+    bad("peer", Status::Failed, format!("{addr}: {e}"), advice(&e))
+}
+
+/// What to do when a connection fails. The counters are those of the peer.
+fn advice(e: &io::Error) -> &'static str {
+    match e.raw_os_error() {
         Some(libc::ECONNREFUSED) => {
-            "nobody listens there with SDP (a TCP server does not), or the peer has not loaded ib_sdp"
+            "nobody listens there with SDP (a TCP server does not), or the peer has not loaded ib_sdp; \
+             it may have refused for another reason, too (refused_bad_hello, refused_no_memory): \
+             `sdpctl stat refused` there says why"
         }
-        Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
+        Some(libc::ETIMEDOUT) => {
+            "the peer does not answer by RDMA: `ping` it, and look at `sdpctl check` and `sdpctl dev` there; \
+             a firewall must let UDP port 4791 pass for RoCE; or the listener's queue is full: \
+             `sdpctl stat dropped_backlog_full` there counts what it has dropped"
+        }
+        Some(libc::EHOSTUNREACH | libc::ENETUNREACH) => {
             "the peer does not answer by RDMA: `ping` it, and look at `sdpctl check` and `sdpctl dev` there; \
              a firewall must let UDP port 4791 pass for RoCE"
         }
         Some(libc::EPROTO) => "the peer speaks another version of the protocol: load the same module there",
         Some(libc::EADDRNOTAVAIL | libc::ENODEV) => "no RDMA device has the local address: see `route`",
         _ => "look into the kernel's log of both machines",
-    };
-    bad("peer", Status::Failed, format!("{addr}: {e}"), advice)
+    }
 }
 
 fn print(cli: &Cli, steps: &[Step]) -> Result<(), Fail> {
@@ -573,6 +584,32 @@ mod tests {
         assert_eq!(status("10.9.0.1", &[&other]), Status::Warning);
         assert_eq!(status("10.9.0.1", &[&roce, &other]), Status::Warning);
         assert_eq!(status("10.27.0.2", &[]), Status::Ok);
+    }
+
+    #[test]
+    fn advice_names_counters_that_there_are() {
+        const COUNTERS: &str = include_str!("../../../rust/observe/stats.rs");
+        for (errno, command, names) in [
+            (
+                libc::ECONNREFUSED,
+                "`sdpctl stat refused`",
+                &["refused_bad_hello", "refused_no_memory"][..],
+            ),
+            (
+                libc::ETIMEDOUT,
+                "`sdpctl stat dropped_backlog_full`",
+                &["dropped_backlog_full"],
+            ),
+        ] {
+            let advice = advice(&io::Error::from_raw_os_error(errno));
+            assert!(advice.contains(command), "{advice}");
+            for name in names {
+                assert!(advice.contains(name), "{advice}");
+                assert!(COUNTERS.contains(&format!("=> \"{name}\",")), "{name}");
+            }
+        }
+        let unreachable = advice(&io::Error::from_raw_os_error(libc::EHOSTUNREACH));
+        assert!(!unreachable.contains("queue"), "{unreachable}");
     }
 
     #[test]
