@@ -57,11 +57,10 @@ def machine_vanishes(bench):
 
 
 def send_later(bench):
-    """From now on sends return while the peer reads the programs' own pages. Few of them fill the send
-    buffer: where it has room for long and the peer has none, sends go by copy."""
+    """From now on sends return while the peer reads the programs' own pages."""
     for vm in bench.vms:
         bench.unload(vm)
-        vm.check("modprobe ib_sdp sdp_zcopy_thresh=16384 sdp_zcopy_mode=3 sdp_wmem_default=1048576")
+        vm.check("modprobe ib_sdp sdp_zcopy_thresh=16384 sdp_zcopy_mode=3")
 
 
 @test(breaks=True)
