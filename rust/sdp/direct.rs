@@ -42,7 +42,13 @@ pub(super) const LEAST_DIRECT: usize = 16384;
 impl Locked<'_> {
     /// Bytes that a call can have without a copy, if the peer has so many; 0 if it wants none so.
     pub(super) fn direct_room(&mut self, recv: &Recv) -> usize {
-        if recv.is(bindings::MSG_PEEK | bindings::MSG_TRUNC) || recv.timeo == 0 || recv.by_copy {
+        let left = recv.len - recv.copied;
+        // Most calls are out here.
+        if left < LEAST_DIRECT
+            || recv.is(bindings::MSG_PEEK | bindings::MSG_TRUNC)
+            || recv.timeo == 0
+            || recv.by_copy
+        {
             return 0;
         }
         // SAFETY: The caller of `recvmsg` vouches for the iterator.
@@ -52,7 +58,7 @@ impl Locked<'_> {
             }
             pin::piece_bytes(recv.iter)
         };
-        let room = piece.min(recv.len - recv.copied);
+        let room = piece.min(left);
         if room < LEAST_DIRECT {
             0
         } else {
