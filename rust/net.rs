@@ -15,8 +15,23 @@ pub(crate) mod sysctl;
 pub(crate) mod work;
 
 use kernel::prelude::*;
+use kernel::sync::atomic::{
+    ordering::{
+        Acquire,
+        Release, //
+    },
+    Atomic, //
+};
 
 use crate::observe::netlink;
+
+static STARTED: Atomic<i32> = Atomic::new(0);
+
+/// Whether the module will not fail to load any more. Whoever gets a reference to it before, with a
+/// socket or a dump, would be left with freed code: the loader does not look at references then.
+fn has_started() -> bool {
+    STARTED.load(Acquire) != 0
+}
 
 /// Registers with the core, last what programs can reach.
 pub(crate) fn start() -> Result {
@@ -33,7 +48,9 @@ pub(crate) fn start() -> Result {
         netlink::unregister();
         netns::unregister();
         work::stop();
-    })
+    })?;
+    STARTED.store(1, Release);
+    Ok(())
 }
 
 /// Undoes [`start`]. No socket is left: each holds the module.

@@ -222,6 +222,9 @@ unsafe fn create(
     if family == bindings::AF_INET6 && !unsafe { bindings::ipv6_mod_enabled() } {
         return EAFNOSUPPORT.to_errno();
     }
+    if !super::has_started() {
+        return EAFNOSUPPORT.to_errno();
+    }
     // SAFETY: The namespace is valid, the proto registered; the new object is initialised before
     // anybody sees it.
     unsafe {

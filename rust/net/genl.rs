@@ -388,6 +388,9 @@ unsafe fn answer<T: Get>(skb: *mut bindings::sk_buff, info: *mut bindings::genl_
 unsafe extern "C" fn start<T: Dump>(cb: *mut bindings::netlink_callback) -> kernel::ffi::c_int {
     // SAFETY: The core passes a valid dump.
     let request = unsafe { request_of::<T>(cb) };
+    if !super::has_started() {
+        return EAGAIN.to_errno();
+    }
     T::check(&request).map_or_else(|e| e.to_errno(), |()| 0)
 }
 
