@@ -570,6 +570,14 @@ int sdp_helper_genl_has_listeners(const struct genl_family *family, struct net *
 	return genl_has_listeners(family, net, group);
 }
 
+int sdp_helper_genl_set_err(const struct genl_family *family, struct net *net, u32 portid,
+			    u32 group, int code);
+int sdp_helper_genl_set_err(const struct genl_family *family, struct net *net, u32 portid,
+			    u32 group, int code)
+{
+	return genl_set_err(family, net, portid, group, code);
+}
+
 int sdp_helper_genlmsg_multicast_netns(const struct genl_family *family, struct net *net,
 				       struct sk_buff *skb, gfp_t flags);
 int sdp_helper_genlmsg_multicast_netns(const struct genl_family *family, struct net *net,

@@ -20,7 +20,10 @@ use super::family::Shared;
 use super::netns::Net;
 use super::sock::Sk;
 use crate::bindings;
-use crate::net::errno::EMSGSIZE;
+use crate::net::errno::{
+    EMSGSIZE,
+    ENOBUFS, //
+};
 
 /// What an attribute of a request must look like; from index 0, which no attribute has.
 pub(crate) type Policy = bindings::nla_policy;
@@ -547,19 +550,35 @@ impl Family {
         unsafe { bindings::genl_has_listeners(self.raw.get().cast(), net.as_ptr().cast(), 0) != 0 }
     }
 
-    /// Sends a message to the group, in any context; those who have no room for it learn that they
-    /// have missed something.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, `ESRCH` if nobody listens any more, or what `write` returns.
+    /// Sends a message to the group, in any context. Those who miss it, because they or we have no room
+    /// for it, learn that they have missed something.
     pub(crate) fn notify(
         &'static self,
         net: Net<'_>,
         cmd: u8,
         write: impl FnOnce(&mut Message<'_>) -> Result,
-    ) -> Result {
+    ) {
         let gfp = bindings::SDP_CONST_GFP_ATOMIC | bindings::SDP_CONST___GFP_NOWARN;
+        let (family, net) = (self.raw.get().cast(), net.as_ptr().cast());
+        match self.compose(cmd, gfp, write) {
+            // SAFETY: The family is registered while there are sockets; the buffer is given away.
+            // Nobody may listen any more.
+            Ok(room) => unsafe {
+                bindings::genlmsg_multicast_netns(family, net, room.into_raw().cast(), gfp);
+            },
+            // SAFETY: As above.
+            Err(_) => unsafe {
+                bindings::genl_set_err(family, net, 0, 0, ENOBUFS.to_errno());
+            },
+        }
+    }
+
+    fn compose(
+        &'static self,
+        cmd: u8,
+        gfp: bindings::gfp_t,
+        write: impl FnOnce(&mut Message<'_>) -> Result,
+    ) -> Result<OwnBuffer> {
         let mut room = OwnBuffer::new(gfp)?;
         let mut message = room.begin(Head {
             family: self.raw.get(),
@@ -569,15 +588,7 @@ impl Family {
         })?;
         write(&mut message)?;
         message.end();
-        // SAFETY: The family is registered while there are sockets; the buffer is given away.
-        to_result(unsafe {
-            bindings::genlmsg_multicast_netns(
-                self.raw.get().cast(),
-                net.as_ptr().cast(),
-                room.into_raw().cast(),
-                gfp,
-            )
-        })
+        Ok(room)
     }
 }
 

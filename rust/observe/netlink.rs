@@ -146,7 +146,7 @@ pub(crate) fn moved(locked: &mut Locked<'_>, old: State, event: Event, why: Opti
         return;
     }
     let peer = locked.stream().peer;
-    let told = FAMILY.notify(net, cmd, |out| {
+    FAMILY.notify(net, cmd, |out| {
         let v6 = sk.is_v6();
         use uapi::sock as a;
         out.put_u16(a::FAMILY, sk.family())?;
@@ -163,6 +163,4 @@ pub(crate) fn moved(locked: &mut Locked<'_>, old: State, event: Event, why: Opti
         }
         Ok(())
     });
-    // Whoever has no room for it learns so from netlink; a connection does not wait for listeners.
-    let _ = told;
 }
