@@ -67,38 +67,27 @@ fn who_may_hold_up(policy: i32) -> bool {
 
 const COUNT: usize = Setting::RmemDefault as usize + 1;
 
+impl Entry {
+    const fn new(name: &'static kernel::str::CStr, param: &'static Param) -> Self {
+        Self {
+            name,
+            param,
+            may: anybody,
+        }
+    }
+}
+
 /// In the order of [`Setting`].
 static ENTRIES: [Entry; COUNT] = [
+    Entry::new(c"zcopy_thresh", &params::sdp_zcopy_thresh),
+    Entry::new(c"zcopy_mode", &params::sdp_zcopy_mode),
     Entry {
-        name: c"zcopy_thresh",
-        param: &params::sdp_zcopy_thresh,
-        may: anybody,
-    },
-    Entry {
-        name: c"zcopy_mode",
-        param: &params::sdp_zcopy_mode,
-        may: anybody,
-    },
-    Entry {
-        name: c"fault_policy",
-        param: &params::sdp_fault_policy,
         may: who_may_hold_up,
+        ..Entry::new(c"fault_policy", &params::sdp_fault_policy)
     },
-    Entry {
-        name: c"max_adverts",
-        param: &params::sdp_max_adverts,
-        may: anybody,
-    },
-    Entry {
-        name: c"wmem_default",
-        param: &params::sdp_wmem_default,
-        may: anybody,
-    },
-    Entry {
-        name: c"rmem_default",
-        param: &params::sdp_rmem_default,
-        may: anybody,
-    },
+    Entry::new(c"max_adverts", &params::sdp_max_adverts),
+    Entry::new(c"wmem_default", &params::sdp_wmem_default),
+    Entry::new(c"rmem_default", &params::sdp_rmem_default),
 ];
 
 /// The settings of a namespace, and their files.
