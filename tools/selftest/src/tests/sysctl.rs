@@ -475,23 +475,23 @@ fn memory_limits_hold(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     let much = until_refused(&one, env.seed)?;
     receive(&other, Span::new(env.seed, 0, much))?;
-    let mut pairs = Vec::new();
-    let mut little = 0;
+    let pairs = (0..PAIRS)
+        .map(|_| env.own_pair())
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut sent = Vec::new();
     {
         let _mem = Changed::to("mem", "1 1 1")?;
-        for _ in 0..PAIRS {
-            let (one, other) = env.own_pair()?;
-            let sent = until_refused(&one, env.seed)?;
-            little += sent;
-            pairs.push((one, other, sent));
+        for (one, _) in &pairs {
+            sent.push(until_refused(one, env.seed)?);
         }
     }
+    let little: u64 = sent.iter().sum();
     expect(
         little < much * PAIRS / 3,
         format!("{little} bytes of {PAIRS} where memory is short, {much} of one where not"),
     )?;
-    for (_one, other, sent) in &pairs {
-        receive(other, Span::new(env.seed, 0, *sent))?;
+    for ((_, other), sent) in pairs.iter().zip(sent) {
+        receive(other, Span::new(env.seed, 0, sent))?;
     }
     Ok(())
 }
