@@ -14,7 +14,7 @@
 //! - **C2** The receive of a message without payload is posted again at once.
 //! - **C3** A pure update is due only if at least 2 receives are unreturned and
 //!   either the peer has at most 3 left, too few for payload, or the unreturned
-//!   are at least half of what it has left. So an update, which itself uses up
+//!   are at least as many as it has left. So an update, which itself uses up
 //!   one receive, never is the only reason for the next one.
 //!
 //! With thresholds of 3, 2 and 1 and updates for a single receive, as OFED had
@@ -182,7 +182,7 @@ impl Credits {
     pub const fn wants_update(&self) -> bool {
         let unreturned = self.unreturned();
         let left = self.peer_has_left();
-        unreturned >= 2 && (left <= 3 || unreturned >= left / 2)
+        unreturned >= 2 && (left <= 3 || unreturned >= left)
     }
 
     /// Posted receives that the peer has not been told of.

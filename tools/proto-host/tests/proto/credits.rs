@@ -111,7 +111,7 @@ fn c3_waits_for_two_and_for_a_need() {
         [
             (1, 7, false),
             (2, 6, false),
-            (3, 5, true),
+            (3, 5, false),
             (4, 4, true),
             (5, 3, true),
             (6, 2, true),
