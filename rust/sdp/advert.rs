@@ -204,14 +204,25 @@ impl Locked<'_> {
         let waiting = self.stream().tx.bytes();
         let zcopy = self.with_adverts();
         let may = zcopy.is_some_and(|z| z.source.may_post(kind, waiting).is_ok());
-        let link = self.stream().link.as_ref();
-        let places = 1 + link.map_or(1, |link| link.registration_places());
-        let places = places + CONTROL_PLACES;
+        let places = self.advert_places();
         let may = may && self.fits_advert() && self.may_post(Class::Payload, places);
         // The answers take credits, too.
         let may = may && self.answer_sinks() && self.may_post(Class::Payload, places);
         self.stream().advert_waits = !may;
         may
+    }
+
+    /// Whether the adapter's send queue has no places for an advert at present.
+    pub(super) fn lacks_places(&mut self) -> bool {
+        let places = self.advert_places();
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| link.send_room() < places)
+    }
+
+    /// Places in the send queue that an advert takes or leaves to control messages.
+    fn advert_places(&mut self) -> u32 {
+        let link = self.stream().link.as_ref();
+        1 + link.map_or(1, |link| link.registration_places()) + CONTROL_PLACES
     }
 
     /// Whether what waits in the send queue fits into the message of an advert.

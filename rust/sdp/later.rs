@@ -134,7 +134,9 @@ impl Locked<'_> {
             if has_room && self.may_advertise(Kind::Asynchronous) {
                 return Ok(true);
             }
-            if send.timeo == 0 || patience == 0 {
+            // The adapter works on what it has: its send queue will have places, or the connection ends.
+            let will_have_places = has_room && self.lacks_places();
+            if send.timeo == 0 || (patience == 0 && !will_have_places) {
                 self.stats.fallback(Reason::AdvertsFull);
                 send.by_copy = next_bytes(send).min(BYTES_BY_COPY);
                 return Ok(false);
@@ -146,7 +148,12 @@ impl Locked<'_> {
             if self.arm() {
                 continue;
             }
-            self.wait_for_room(&mut send.timeo, &mut patience);
+            if will_have_places {
+                let mut for_ever = bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64;
+                self.wait_for_room(&mut send.timeo, &mut for_ever);
+            } else {
+                self.wait_for_room(&mut send.timeo, &mut patience);
+            }
         }
     }
 
