@@ -37,6 +37,9 @@ use crate::mm::Rule;
 use crate::proto::choice::Wanted;
 use crate::sdp::zcopy::ADVERTS;
 
+/// The threshold that suits the adapter of a connection.
+pub(crate) const ADAPTERS: i32 = -1;
+
 /// Set when the module loads, and at run time.
 const ANY_TIME: u16 = 0o644;
 /// Set when the module loads only.
@@ -150,8 +153,8 @@ macro_rules! params {
 }
 
 params! {
-    ANY_TIME sdp_zcopy_thresh: "int" Kind::Number { least: 0, most: i32::MAX }, 0,
-        "Least bytes of a send without a copy; 0 for none. Namespaces begin with it";
+    ANY_TIME sdp_zcopy_thresh: "int" Kind::Number { least: ADAPTERS, most: i32::MAX }, ADAPTERS,
+        "Least bytes of a send without a copy; 0 for none, -1 for what suits the adapter. Namespaces begin with it";
     ANY_TIME sdp_zcopy_mode: "name" Kind::Choice(&Wanted::NAMES), 0,
         "The way that sends go: auto, copy, sync, async, or sink (to readers that wait). Namespaces begin with it";
     ANY_TIME sdp_fault_policy: "name" Kind::Choice(&["copy", "block"]), 0,

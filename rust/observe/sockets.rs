@@ -209,10 +209,7 @@ fn write(
     m.put_u32(a::FEATURES, socket.features.bits())?;
     let options = &socket.options;
     m.put_u8(a::MODE, u8::try_from(options.wanted.number()).unwrap_or(0))?;
-    m.put_u32(
-        a::ZCOPY_THRESHOLD,
-        options.zcopy_thresh_bytes.unsigned_abs(),
-    )?;
+    m.put_u32(a::ZCOPY_THRESHOLD, socket.threshold_bytes)?;
     m.put_u32(a::OPTIONS, option_bits(socket))?;
     m.put_u32(a::SEND_BUFFER, socket.sndbuf)?;
     m.put_u32(a::RECEIVE_BUFFER, socket.rcvbuf)?;

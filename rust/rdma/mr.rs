@@ -302,7 +302,7 @@ pub(super) struct Regions {
     /// Ranges that memory without a key may have.
     max_ranges: usize,
     /// Whether the adapter does a registration again with the requests before it that it sends again.
-    repeats: bool,
+    soft_roce: bool,
 }
 
 impl Drop for Regions {
@@ -352,7 +352,7 @@ impl Regions {
             max_pages: if able { pages } else { 0 },
             max_ranges,
             // SAFETY: As above.
-            repeats: unsafe { bindings::ib_device_driver_id(device.cast()) }
+            soft_roce: unsafe { bindings::ib_device_driver_id(device.cast()) }
                 == bindings::SDP_CONST_RDMA_DRIVER_RXE,
         }
     }
@@ -367,7 +367,11 @@ impl Regions {
     /// own behind it once more. A registration then fails, for its MR is not free, or, if the peer
     /// has made the key invalid, makes it valid again.
     pub(super) fn repeats(&self) -> bool {
-        self.repeats
+        self.soft_roce
+    }
+
+    pub(super) fn is_soft_roce(&self) -> bool {
+        self.soft_roce
     }
 
     /// Whether there is a place for another one.

@@ -58,6 +58,12 @@ impl Link {
         self.regions.max_pages()
     }
 
+    /// Whether the adapter is soft-RoCE: a program that copies, as soft-iWARP is, which has no way
+    /// without a copy here.
+    pub(crate) fn is_software(&self) -> bool {
+        self.regions.is_soft_roce()
+    }
+
     /// Our own requests for a region are finished; returns whether its owner may have it.
     pub(crate) fn region_used(&mut self, id: RegionId) -> bool {
         self.regions.used(id)

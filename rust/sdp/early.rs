@@ -77,9 +77,8 @@ impl Locked<'_> {
     }
 
     fn may_return_early(&mut self, recv: &Recv) -> bool {
-        let options = &self.stream().options;
-        let least = options.zcopy_thresh_bytes.unsigned_abs() as usize;
-        match options.wanted {
+        let least = self.threshold();
+        match self.stream().options.wanted {
             Wanted::Only(path) => path == Path::Asynchronous,
             Wanted::Automatic if least == 0 || recv.len < least => false,
             Wanted::Automatic => {

@@ -97,8 +97,8 @@ impl Locked<'_> {
 
     /// Whether the user wants this receive without a copy, and to wait for its bytes.
     fn wants_offers(&mut self, recv: &Recv) -> bool {
+        let least = self.threshold();
         let options = &self.stream().options;
-        let least = options.zcopy_thresh_bytes.unsigned_abs() as usize;
         let enough = options.wanted != Wanted::Automatic || (least > 0 && recv.len >= least);
         enough && options.wanted.sinks()
     }

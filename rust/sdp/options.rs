@@ -12,6 +12,7 @@ use super::sock::SdpSock;
 use super::stream::SMALL_BYTES;
 use crate::bindings;
 use crate::net::errno::ENOPROTOOPT;
+use crate::params;
 use crate::proto::choice::Wanted;
 use crate::proto::state::State;
 
@@ -67,7 +68,7 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         TCP_KEEPCNT => options.keepcnt = within(value, 1..=MAX_KEEP_COUNT)?,
         TCP_USER_TIMEOUT if value >= 0 => options.user_timeout_ms = value,
         TCP_USER_TIMEOUT => return Err(EINVAL),
-        SDP_ZCOPY_THRESH if value >= 0 => options.zcopy_thresh_bytes = value,
+        SDP_ZCOPY_THRESH if value >= params::ADAPTERS => options.zcopy_thresh_bytes = value,
         SDP_ZCOPY_THRESH => return Err(EINVAL),
         SDP_ZCOPY_MODE => options.wanted = Wanted::from_number(value).ok_or(EINVAL)?,
         SDP_FAULT_POLICY if value == 1 && !crate::may_hold_up() => return Err(EPERM),

@@ -13,7 +13,7 @@ BUFFER = ("4096", "16777216", ("4095", "16777217", "1m"), "is not a number from 
 # Each parameter: the first and the last of its values as they are shown, bad ones, and what the log
 # says of these.
 VALUES = {
-    "sdp_zcopy_thresh": ("0", "2147483647", ("-1", "2147483648", "many"), "is not a number from 0 to 2147483647"),
+    "sdp_zcopy_thresh": ("-1", "2147483647", ("-2", "2147483648", "many"), "is not a number from -1 to 2147483647"),
     "sdp_zcopy_mode": ("auto", "sink", ("-1", "5", "fast"),
                        "is not one of auto (0) copy (1) sync (2) async (3) sink (4)"),
     "sdp_fault_policy": ("copy", "block", ("2", "wait"), "is not one of copy (0) block (1)"),

@@ -105,10 +105,11 @@ const CHECKS: &[Checks] = &[
         "zcopy_thresh",
         &[
             ("0", "0"),
+            ("-1", "-1"),
             ("65536\n", "65536"),
             ("0x7fffffff", "2147483647"),
         ],
-        &["-1", "2147483648", "many", " ", "1 2"],
+        &["-2", "2147483648", "many", " ", "1 2"],
     ),
     (
         "zcopy_mode",
@@ -287,6 +288,7 @@ fn sends_go_without_a_copy(env: &Env) -> Outcome {
     for (mode, least, wanted) in [
         ("async", "0", true),
         ("auto", "0", false),
+        ("auto", "-1", false),
         ("auto", "16384", true),
         ("auto", "1000000", false),
         ("copy", "16384", false),
