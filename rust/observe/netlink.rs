@@ -145,7 +145,7 @@ pub(crate) fn moved(locked: &mut Locked<'_>, old: State, event: Event, why: Opti
     if !FAMILY.has_listeners(net) {
         return;
     }
-    let peer = locked.stream().peer;
+    let (peer, refusal) = (locked.stream().peer, locked.stream().refusal);
     FAMILY.notify(net, cmd, |out| {
         let v6 = sk.is_v6();
         use uapi::sock as a;
@@ -160,6 +160,9 @@ pub(crate) fn moved(locked: &mut Locked<'_>, old: State, event: Event, why: Opti
                 out.put_u32(a::ERROR, why.to_errno().unsigned_abs())?;
             }
             out.put_str(a::CAUSE, &[event.name()])?;
+            if let Some(refusal) = refusal {
+                out.put_str(a::REFUSAL, &[refusal.name()])?;
+            }
         }
         Ok(())
     });

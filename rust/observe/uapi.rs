@@ -119,6 +119,8 @@ pub(crate) mod sock {
     pub(crate) const ERROR: u16 = 33;
     /// In an event: what has ended the connection (`string`).
     pub(crate) const CAUSE: u16 = 34;
+    /// In an event: why the peer has refused the connection, if it said so (`string`).
+    pub(crate) const REFUSAL: u16 = 35;
 }
 
 /// The states, by number.

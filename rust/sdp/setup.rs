@@ -336,12 +336,19 @@ pub(super) fn unreachable_errno(status: i32) -> Error {
     }
 }
 
-/// The errno of a rejection.
-pub(super) fn rejected_errno(event: &cm::Event) -> Error {
+/// Why the peer has refused a connection, by its module or its CM.
+pub(super) fn refusal_of(event: &cm::Event) -> Option<Refusal> {
+    const NO_SERVICE: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_INVALID_SERVICE_ID as i32;
+    // Where no socket has the port, the module is not asked.
+    let nobody = (event.status == NO_SERVICE).then_some(Refusal::NoListener);
+    Refusal::decode(event.private()).or(nobody)
+}
+
+/// The errno of a rejection, with what the peer's module says.
+pub(super) fn rejected_errno(event: &cm::Event, refusal: Option<Refusal>) -> Error {
     const STALE_CONN: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN as i32;
     const TIMEOUT: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT as i32;
-    if let Some(refusal) = Refusal::decode(event.private()) {
-        pr_debug!("refused by the peer: {}\n", refusal.name());
+    if refusal.is_some() {
         return ECONNREFUSED;
     }
     match event.status {

@@ -29,6 +29,7 @@ use crate::proto::choice::Wanted;
 use crate::proto::credits::Credits;
 use crate::proto::hello::{
     Features,
+    Refusal,
     BUFS_MIN, //
 };
 use crate::proto::state::{
@@ -194,6 +195,8 @@ pub(crate) struct Stream {
     /// The connection started here, and has the nonce of a local one.
     pub(crate) nonce: u64,
     pub(crate) last_bind_err: i32,
+    /// Why the peer has refused the connection, if it said so.
+    pub(crate) refusal: Option<Refusal>,
     /// The worker has given everything back.
     pub(crate) torn_down: bool,
     /// The CM listens for this socket.
@@ -276,6 +279,7 @@ impl Stream {
             cm_port: false,
             nonce: 0,
             last_bind_err: 0,
+            refusal: None,
             torn_down: false,
             cm_listens: false,
             unlisten: 0,

@@ -19,6 +19,7 @@ use kernel::time::{
 };
 
 use super::setup::{
+    refusal_of,
     rejected_errno,
     unreachable_errno, //
 };
@@ -235,7 +236,11 @@ impl Worker<'_> {
             // Our reply was never answered, but the peer has sent.
             Kind::Unreachable if self.is_up() => Ok(()),
             Kind::Unreachable | Kind::ConnectError => Err(ETIMEDOUT),
-            Kind::Rejected if self.sets_up() => Err(rejected_errno(event)),
+            Kind::Rejected if self.sets_up() => {
+                let refusal = refusal_of(event);
+                self.sock.lock().stream().refusal = refusal;
+                Err(rejected_errno(event, refusal))
+            }
             Kind::Established => self.established(event),
             Kind::Disconnected => {
                 // It was up for the peer, though our CM may have heard of its end first.

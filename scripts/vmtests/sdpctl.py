@@ -205,7 +205,8 @@ def events(bench):
     # The client has tried until the server listened.
     expect(len(seen("established", 7607)) == 2 * count, watcher.output)
     refused = seen("failed", 7608)
-    expect([(e["error"], e["cause"]) for e in refused] == [(111, "ConnectRefused")], watcher.output)
+    expect([(e["error"], e["cause"], e["refusal"]) for e in refused] == [(111, "ConnectRefused", "NoListener")],
+           watcher.output)
     for end in ("local", "peer"):
         served = [e for e in seen("established", 7607) if e[end] == {"address": address, "port": 7607}]
         expect(len(served) == count, watcher.output)

@@ -36,6 +36,8 @@ struct Event {
     /// The errno of a connection that failed.
     error: Option<u64>,
     cause: Option<String>,
+    /// Why the peer's module has refused it.
+    refusal: Option<String>,
 }
 
 pub(crate) fn run(cli: &Cli, args: &EventsArgs) -> Result<ExitCode, Fail> {
@@ -75,6 +77,7 @@ fn lost(cli: &Cli) -> Result<(), Fail> {
         netns_cookie: None,
         error: None,
         cause: None,
+        refusal: None,
     })
 }
 
@@ -95,6 +98,7 @@ fn read(message: &Message) -> Option<Event> {
         netns_cookie: Some(message.number(a::NETNS_COOKIE).unwrap_or(0)),
         error: message.number(a::ERROR),
         cause: message.string(a::CAUSE),
+        refusal: message.string(a::REFUSAL),
     })
 }
 
@@ -108,8 +112,10 @@ fn show(cli: &Cli, event: &Event) -> Result<(), Fail> {
     if let Some(error) = event.error.and_then(|error| i32::try_from(error).ok()) {
         line += &format!("  {}", io::Error::from_raw_os_error(error));
     }
-    if let Some(cause) = &event.cause {
-        line += &format!("  ({cause})");
+    match (&event.cause, &event.refusal) {
+        (Some(cause), Some(refusal)) => line += &format!("  ({cause}: {refusal})"),
+        (Some(cause), None) => line += &format!("  ({cause})"),
+        (None, _) => {}
     }
     out::line(line)
 }
