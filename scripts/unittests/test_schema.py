@@ -29,6 +29,14 @@ class SchemaTest(unittest.TestCase):
             with self.assertRaises(Invalid, msg=bad):
                 validate(bad, "watch", self.root)
 
+    def test_lets_it_grow(self):
+        def look(schema):
+            if isinstance(schema, dict):
+                self.assertIsNot(schema.get("additionalProperties"), False, schema)
+                for part in schema.values():
+                    look(part)
+        look(self.root)
+
     def test_refuses_words_it_does_not_know(self):
         with self.assertRaises(Invalid):
             validate(1, "x", {"$defs": {"x": {"multipleOf": 1}}})
