@@ -201,6 +201,7 @@ impl Sk {
         field!(self, __sk_common.skc_bound_dev_if)
     }
 
+    /// The owner's number on the machine, to compare it.
     pub(crate) fn uid(self) -> u32 {
         // SAFETY: The object is valid.
         unsafe { bindings::sk_uid(self.0.cast()) }
@@ -263,6 +264,32 @@ impl Sk {
                     .skc_rcv_saddr,
             )
         };
+        if v4 == 0 {
+            return Addr::ANY.with_port(port);
+        }
+        Addr::v4(v4.to_ne_bytes(), port)
+    }
+
+    /// The peer's address and port, [`Addr::ANY`] for none; what [`Sk::set_peer`] has set. Without the
+    /// lock, one that is just being set may be seen in parts.
+    pub(crate) fn peer_addr(self) -> Addr {
+        // SAFETY: The object is valid.
+        let (v4, port): (u32, u16) = unsafe {
+            let common = &raw const (*self.0).__sk_common;
+            (
+                ptr::read_volatile(
+                    &raw const (*common).__bindgen_anon_1.__bindgen_anon_1.skc_daddr,
+                ),
+                ptr::read_volatile(
+                    &raw const (*common).__bindgen_anon_3.__bindgen_anon_1.skc_dport,
+                ),
+            )
+        };
+        let port = u16::from_be(port);
+        if self.is_v6() {
+            let in6 = field!(self, __sk_common.skc_v6_daddr);
+            return Addr::v6(from_in6(&in6), port, 0);
+        }
         if v4 == 0 {
             return Addr::ANY.with_port(port);
         }

@@ -25,6 +25,7 @@ use crate::net::genl::{
     Policy,
     Request, //
 };
+use crate::net::sock::Sk;
 use crate::sdp::bind::{
     self,
     Cursor, //
@@ -74,9 +75,11 @@ impl Dump for Sockets {
                 return Ok(());
             }
             for (sock, place) in &batch {
-                let socket = shown(sock);
-                if filter.matches(&socket) {
-                    write(request, out, sock, &socket)?;
+                if filter.may_match(sock.sk()) {
+                    let socket = shown(sock);
+                    if filter.matches(&socket) {
+                        write(request, out, sock, &socket)?;
+                    }
                 }
                 *cursor = place.next();
             }
@@ -172,6 +175,15 @@ impl Filter {
             local: End::of(request, a::LOCAL_ADDR, a::LOCAL_PREFIX, a::LOCAL_PORT)?,
             peer: End::of(request, a::PEER_ADDR, a::PEER_PREFIX, a::PEER_PORT)?,
         })
+    }
+
+    /// Whether a socket can be asked for, by what is seen of it without its lock: who asks for one
+    /// shall not wait for all the others.
+    fn may_match(&self, sk: Sk) -> bool {
+        let v6 = sk.is_v6();
+        self.family.is_none_or(|family| family == sk.family())
+            && self.local.matches(&sk.bound_addr(), v6)
+            && self.peer.matches(&sk.peer_addr(), v6)
     }
 
     fn matches(&self, socket: &Shown) -> bool {
