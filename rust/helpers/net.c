@@ -306,6 +306,12 @@ u32 sdp_helper_sk_uid(const struct sock *sk)
 	return from_kuid_munged(&init_user_ns, sk_uid(sk));
 }
 
+u32 sdp_helper_sk_uid_in_file(const struct sock *sk, struct seq_file *seq);
+u32 sdp_helper_sk_uid_in_file(const struct sock *sk, struct seq_file *seq)
+{
+	return from_kuid_munged(seq_user_ns(seq), sk_uid(sk));
+}
+
 unsigned long sdp_helper_sock_i_ino(const struct sock *sk);
 unsigned long sdp_helper_sock_i_ino(const struct sock *sk)
 {

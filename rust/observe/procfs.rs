@@ -76,7 +76,7 @@ unsafe extern "C" fn show_sockets(m: *mut seq_file, _v: *mut core::ffi::c_void) 
         out,
         "local peer state tx_queue rx_queue credits posted rcv_size uid inode\n"
     );
-    let result = shown::for_each(net, |s| {
+    let result = shown::for_each(net, |sk, s| {
         seq_print!(
             out,
             "{} {} {} {} {} {} {} {} {} {}\n",
@@ -88,7 +88,8 @@ unsafe extern "C" fn show_sockets(m: *mut seq_file, _v: *mut core::ffi::c_void) 
             s.credits,
             s.posted,
             s.rcv_size,
-            s.uid,
+            // SAFETY: Both are valid; the reader has the file open.
+            unsafe { bindings::sk_uid_in_file(sk.as_ptr().cast(), m.cast()) },
             s.inode,
         );
     });

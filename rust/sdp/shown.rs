@@ -13,6 +13,7 @@ use super::stream::Options;
 use crate::bindings;
 use crate::net::addr::Addr;
 use crate::net::netns::Net;
+use crate::net::sock::Sk;
 use crate::proto::hello::Features;
 use crate::proto::state::State;
 
@@ -43,7 +44,6 @@ pub(crate) struct Shown {
     pub(crate) rcvbuf: u32,
     pub(crate) wmem: u32,
     pub(crate) rmem: u32,
-    pub(crate) uid: u32,
     pub(crate) inode: u64,
 }
 
@@ -83,17 +83,16 @@ pub(crate) fn shown(sock: &SdpSock) -> Shown {
         rcvbuf: sk.rcvbuf(),
         wmem: sk.wmem_queued(),
         rmem: sk.rmem(),
-        uid: sk.uid(),
         inode: sk.inode(),
     }
 }
 
-/// Hands every socket of `net` that has a port to `each`.
+/// Hands every socket of `net` that has a port to `each`, and what is shown of it.
 ///
 /// # Errors
 ///
 /// `ENOMEM`.
-pub(crate) fn for_each(net: Net<'_>, mut each: impl FnMut(&Shown)) -> Result {
+pub(crate) fn for_each(net: Net<'_>, mut each: impl FnMut(Sk, &Shown)) -> Result {
     let mut cursor = Cursor::default();
     loop {
         let batch = bind::batch(net, &cursor, None)?;
@@ -101,7 +100,7 @@ pub(crate) fn for_each(net: Net<'_>, mut each: impl FnMut(&Shown)) -> Result {
             return Ok(());
         }
         for (sock, place) in &batch {
-            each(&shown(sock));
+            each(sock.sk(), &shown(sock));
             cursor = place.next();
         }
     }
