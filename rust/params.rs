@@ -233,6 +233,9 @@ unsafe extern "C" fn get(buffer: *mut c_char, kp: *const kernel_param) -> c_int 
     }
 }
 
+// What `modinfo` and /sys/module/ib_sdp/version say.
+modinfo!("version=", env!("SDP_VERSION"));
+
 /// Whether the current program may return from a receive before its bytes are there, or have writes
 /// wait for a send (the fault policy). Who touches its memory then waits, be it the kernel or an
 /// administrator's tool: as with faults of userfaultfd, this is not for everybody unless the

@@ -119,6 +119,12 @@ def modinfo_has_all(bench):
 
 
 @test(machines=1)
+def version_is_that_of_the_tool(bench):
+    said = bench.a.check("cat /sys/module/ib_sdp/version; modinfo -F version ib_sdp; sdpctl --version").split()
+    expect(len(said) == 4 and said[0] == said[1] == said[3], f"they said {said}")
+
+
+@test(machines=1)
 def namespaces_begin_with_parameters(bench):
     """With what they are at that moment; those that exist have their own."""
     vm = bench.a
