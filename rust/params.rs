@@ -55,6 +55,10 @@ const BUFFER_BYTES: Kind = Kind::Number {
 /// The largest number of [`top_mem_usage`]: a tebibyte.
 const MOST_MIB: i32 = 1 << 20;
 
+/// The longest time between keepalives, in seconds, and the most of them, as in TCP.
+pub(crate) const MAX_KEEP_S: i32 = 32767;
+pub(crate) const MAX_KEEP_COUNT: i32 = 127;
+
 /// Who may make others wait who touch his memory.
 const NOBODY: i32 = 0;
 const ALL: i32 = 2;
@@ -167,6 +171,12 @@ params! {
         "Bytes of a new socket's send buffer. Namespaces begin with it";
     ANY_TIME sdp_rmem_default: "int" BUFFER_BYTES, 1 << 20,
         "Bytes of a new socket's receive buffer. Namespaces begin with it";
+    ANY_TIME sdp_keepalive_time: "int" Kind::Number { least: 1, most: MAX_KEEP_S }, 7200,
+        "Seconds without a message of the peer after which SO_KEEPALIVE asks whether it is there. Namespaces begin with it";
+    ANY_TIME sdp_keepalive_intvl: "int" Kind::Number { least: 1, most: MAX_KEEP_S }, 75,
+        "Seconds that SO_KEEPALIVE waits for an answer at a time. Namespaces begin with it";
+    ANY_TIME sdp_keepalive_probes: "int" Kind::Number { least: 1, most: MAX_KEEP_COUNT }, 9,
+        "How many such times SO_KEEPALIVE waits. Namespaces begin with it";
     AT_LOAD top_mem_usage: "int" Kind::Number { least: 0, most: MOST_MIB }, 0,
         "Most memory of all sockets' buffers together, in MiB; 0 for a part of the machine's";
     AT_LOAD sdp_break: "int" Kind::Number { least: 0, most: RULES }, 0,

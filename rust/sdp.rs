@@ -13,6 +13,7 @@ pub(crate) mod connect;
 pub(crate) mod direct;
 mod early;
 pub(crate) mod hold;
+mod keepalive;
 mod later;
 pub(crate) mod listen;
 pub(crate) mod local;

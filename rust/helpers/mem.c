@@ -179,6 +179,12 @@ unsigned long sdp_helper_msecs_to_jiffies(unsigned int ms)
 	return msecs_to_jiffies(ms);
 }
 
+unsigned int sdp_helper_jiffies_to_msecs(unsigned long jiffies);
+unsigned int sdp_helper_jiffies_to_msecs(unsigned long jiffies)
+{
+	return jiffies_to_msecs(jiffies);
+}
+
 unsigned long sdp_helper_nr_free_buffer_pages(void);
 unsigned long sdp_helper_nr_free_buffer_pages(void)
 {

@@ -78,6 +78,7 @@ pub(super) static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
     accept: Some(ops::accept_sk),
     ioctl: Some(ops::ioctl_sk),
     shutdown: Some(ops::shutdown),
+    keepalive: Some(ops::keepalive),
     setsockopt: Some(sockopt::setsockopt),
     getsockopt: Some(sockopt::getsockopt),
     release_cb: Some(ops::release_cb),

@@ -433,6 +433,17 @@ pub(super) unsafe extern "C" fn ioctl_sk(sk: *mut sock, cmd: i32, out: *mut i32)
     }
 }
 
+/// SO_KEEPALIVE, before its flag is set.
+///
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
+pub(super) unsafe extern "C" fn keepalive(sk: *mut sock, on: i32) {
+    // SAFETY: The core passes a socket of ours, with its lock held.
+    unsafe { SdpSock::from_raw(sk).locked_by_owner() }.set_keepalive(on != 0);
+}
+
 /// A system call gives the lock back: completions that came meanwhile are handled first.
 ///
 /// # Safety

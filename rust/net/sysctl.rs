@@ -45,6 +45,12 @@ pub(crate) enum Setting {
     WmemDefault,
     /// Bytes of a new socket's receive buffer.
     RmemDefault,
+    /// Seconds without a message of the peer until a new socket with SO_KEEPALIVE asks for it.
+    KeepaliveTime,
+    /// Seconds that it waits for an answer at a time.
+    KeepaliveIntvl,
+    /// How many times.
+    KeepaliveProbes,
 }
 
 /// A file of a setting.
@@ -65,7 +71,7 @@ fn who_may_hold_up(policy: i32) -> bool {
     policy == 0 || params::may_hold_up()
 }
 
-const COUNT: usize = Setting::RmemDefault as usize + 1;
+const COUNT: usize = Setting::KeepaliveProbes as usize + 1;
 
 impl Entry {
     const fn new(name: &'static kernel::str::CStr, param: &'static Param) -> Self {
@@ -88,6 +94,9 @@ static ENTRIES: [Entry; COUNT] = [
     Entry::new(c"max_adverts", &params::sdp_max_adverts),
     Entry::new(c"wmem_default", &params::sdp_wmem_default),
     Entry::new(c"rmem_default", &params::sdp_rmem_default),
+    Entry::new(c"keepalive_time", &params::sdp_keepalive_time),
+    Entry::new(c"keepalive_intvl", &params::sdp_keepalive_intvl),
+    Entry::new(c"keepalive_probes", &params::sdp_keepalive_probes),
 ];
 
 /// The settings of a namespace, and their files.

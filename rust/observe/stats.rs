@@ -98,6 +98,8 @@ counters! {
     WakeWriter => "wake_writer",
     /// Acknowledgements asked for while the peer makes no room.
     Probe => "probe",
+    /// Acknowledgements asked for because the peer sends nothing (SO_KEEPALIVE).
+    KeepaliveProbe => "keepalive_probe",
     /// Times that data waited for credits.
     CreditStall => "credit_stall",
     /// Times that data waited for a place in the send queue.

@@ -98,6 +98,8 @@ pub(crate) struct Sent {
 pub(crate) enum Tag {
     Data,
     Control,
+    /// A request that only the peer's adapter notices.
+    Probe,
     DisConn,
     AbortConn,
     /// An answer to an advert or a cancel.

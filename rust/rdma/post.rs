@@ -275,7 +275,7 @@ impl Link {
     /// `ENOBUFS` without a place, else what the provider returns; the connection must be aborted
     /// then.
     pub(crate) fn probe(&mut self) -> Result {
-        let number = self.place(0, Tag::Control)?;
+        let number = self.place(0, Tag::Probe)?;
         let mut wr = bindings::ib_rdma_wr::default();
         wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
         wr.wr.__bindgen_anon_1.wr_id = number;

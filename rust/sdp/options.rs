@@ -12,7 +12,11 @@ use super::sock::SdpSock;
 use super::stream::SMALL_BYTES;
 use crate::bindings;
 use crate::net::errno::ENOPROTOOPT;
-use crate::params;
+use crate::params::{
+    self,
+    MAX_KEEP_COUNT,
+    MAX_KEEP_S, //
+};
 use crate::proto::choice::Wanted;
 use crate::proto::state::State;
 
@@ -35,9 +39,6 @@ const SDP_FAULT_POLICY: i32 = 83;
 /// OFED's name and number: why the last bind() failed.
 const SDP_LAST_BIND_ERR: i32 = 81;
 
-/// The longest time between keepalives, as in TCP.
-const MAX_KEEP: i32 = 32767;
-const MAX_KEEP_COUNT: i32 = 127;
 /// What TCP takes for TCP_MAXSEG.
 const MIN_MAXSEG: i32 = 88;
 const MAX_MAXSEG: i32 = 32767;
@@ -63,8 +64,8 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
     match name {
         TCP_NODELAY => options.nodelay = value != 0,
         TCP_CORK => options.cork = value != 0,
-        TCP_KEEPIDLE => options.keepidle_s = within(value, 1..=MAX_KEEP)?,
-        TCP_KEEPINTVL => options.keepintvl_s = within(value, 1..=MAX_KEEP)?,
+        TCP_KEEPIDLE => options.keepidle_s = within(value, 1..=MAX_KEEP_S)?,
+        TCP_KEEPINTVL => options.keepintvl_s = within(value, 1..=MAX_KEEP_S)?,
         TCP_KEEPCNT => options.keepcnt = within(value, 1..=MAX_KEEP_COUNT)?,
         TCP_USER_TIMEOUT if value >= 0 => options.user_timeout_ms = value,
         TCP_USER_TIMEOUT => return Err(EINVAL),
@@ -83,6 +84,9 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
     // What was held back may be due now.
     if matches!(name, TCP_NODELAY | TCP_CORK) {
         locked.flush();
+    }
+    if name == TCP_KEEPIDLE {
+        locked.keepidle_set();
     }
     // It holds for what waits already.
     if name == TCP_USER_TIMEOUT && locked.stream().link.is_some() {

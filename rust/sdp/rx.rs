@@ -159,7 +159,7 @@ impl Locked<'_> {
         if !self.may_poll() {
             return 0;
         }
-        let mut total = 0;
+        let (mut total, mut heard) = (0, false);
         loop {
             let mut batch = [None; POLL_BATCH];
             let n = match &mut self.stream().link {
@@ -174,12 +174,16 @@ impl Locked<'_> {
                 match completion {
                     Completion::Sent(upto) => self.reap_sent(upto),
                     Completion::Received { len, invalidated } => {
+                        heard = true;
                         let readable = self.received(len, invalidated);
                         self.stream().readable |= readable;
                     }
                     Completion::Failed(status) => self.completion_failed(status),
                 }
             }
+        }
+        if heard {
+            self.stream().keepalive.on_receive();
         }
         if total > 0 {
             self.stats.add(Counter::Completions, total as u64);

@@ -74,6 +74,8 @@ pub(crate) enum Want {
     Timeout,
     /// Look whether what was sent has failed.
     Watch,
+    /// Ask whether the peer's machine is still there.
+    Keepalive,
     /// Post receives, and Reads, for which there was no memory.
     Refill,
     /// Read adverts for which no reader came.
@@ -106,6 +108,7 @@ pub(crate) struct SdpSock {
     bh: BhWork,
     timer: Timer,
     watch: Timer,
+    keepalive: Timer,
     pull: Timer,
     wants: [Atomic<i32>; WANTS],
     /// Completions came while a system call held the lock; `release_cb` takes care of them.
@@ -159,6 +162,7 @@ impl SdpSock {
             BhWork::init(&raw mut (*this).bh, super::rx::run_bh);
             Timer::init(&raw mut (*this).timer, super::worker::run_timer);
             Timer::init(&raw mut (*this).watch, super::worker::run_watch);
+            Timer::init(&raw mut (*this).keepalive, super::worker::run_keepalive);
             Timer::init(&raw mut (*this).pull, super::worker::run_pull);
             (&raw mut (*this).wants).write([const { Atomic::new(0) }; WANTS]);
             (&raw mut (*this).deferred).write(Atomic::new(0));
@@ -378,6 +382,15 @@ impl SdpSock {
         self.stop(&self.watch);
     }
 
+    /// Has the worker look after some time whether the peer's machine is there.
+    pub(super) fn start_keepalive(&self, ms: u32) {
+        self.start(&self.keepalive, ms);
+    }
+
+    pub(super) fn stop_keepalive(&self) {
+        self.stop(&self.keepalive);
+    }
+
     /// Has the worker read adverts after some time.
     pub(crate) fn start_pull(&self, ms: u32) {
         self.start(&self.pull, ms);
@@ -457,6 +470,7 @@ pub(super) const BH_OFFSET: usize = offset_of!(SdpSock, bh);
 /// A `delayed_work` starts with its `work_struct`.
 pub(super) const TIMER_OFFSET: usize = offset_of!(SdpSock, timer);
 pub(super) const WATCH_OFFSET: usize = offset_of!(SdpSock, watch);
+pub(super) const KEEPALIVE_OFFSET: usize = offset_of!(SdpSock, keepalive);
 pub(super) const PULL_OFFSET: usize = offset_of!(SdpSock, pull);
 
 /// Runs `f` in BH context under the lock, or leaves the work to whoever holds it.

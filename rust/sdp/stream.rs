@@ -5,6 +5,7 @@
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
+use super::keepalive::Keepalive;
 use super::sink::{
     Events,
     Sinks, //
@@ -160,6 +161,7 @@ pub(crate) struct Stream {
     /// The peer owes the answer to that.
     pub(crate) awaits_larger: bool,
     pub(crate) watch: Watch,
+    pub(crate) keepalive: Keepalive,
     /// The number of the last message that was not full, while it is in flight.
     pub(crate) small_in_flight: Option<u32>,
     /// Bytes received that the user has not read.
@@ -225,9 +227,9 @@ impl Stream {
             options: Options {
                 nodelay: false,
                 cork: false,
-                keepidle_s: 7200,
-                keepintvl_s: 75,
-                keepcnt: 9,
+                keepidle_s: settings.get(Setting::KeepaliveTime),
+                keepintvl_s: settings.get(Setting::KeepaliveIntvl),
+                keepcnt: settings.get(Setting::KeepaliveProbes),
                 user_timeout_ms: 0,
                 sndbuf_bytes: settings.get(Setting::WmemDefault),
                 zcopy_thresh_bytes: settings.get(Setting::ZcopyThresh),
@@ -256,6 +258,7 @@ impl Stream {
             asked_for_larger: false,
             awaits_larger: false,
             watch: Watch::default(),
+            keepalive: Keepalive::default(),
             small_in_flight: None,
             rx: FragQueue::new(),
             compact: None,
@@ -304,6 +307,9 @@ impl Locked<'_> {
                     self.stream().state = new;
                     self.sk().set_state(new.tcp_state());
                     netlink::moved(self, old, event, why);
+                    if new == State::Established {
+                        self.begin_keepalive();
+                    }
                 }
                 true
             }

@@ -63,7 +63,7 @@ const UNANSWERED_MS: u32 = 20_000;
 pub(super) const CANCEL_MS: u32 = UNANSWERED_MS + 10_000;
 /// The least of it that a program can ask for: an adapter sends a lost packet again after some two
 /// seconds, and may lose that, too.
-const LEAST_UNANSWERED_MS: u32 = 7000;
+pub(super) const LEAST_UNANSWERED_MS: u32 = 7000;
 
 impl Locked<'_> {
     /// Sends all that may be sent now: control messages, data, the end of the stream, credits.
@@ -340,6 +340,7 @@ impl Locked<'_> {
             match sent.tag {
                 Tag::DisConn => self.disconn_sent(),
                 Tag::Answer => self.finish_if_drained(),
+                Tag::Probe => self.stream().keepalive.on_answer(),
                 Tag::Invalidation(region) => self.region_invalidated(region),
                 Tag::DirectRead(region) => {
                     self.direct_read_finished(true);
@@ -420,7 +421,7 @@ impl Locked<'_> {
         }
         if held_up {
             // The peer's program makes no room; but is the peer's machine still there?
-            self.probe();
+            self.probe(Counter::Probe);
         }
         let stream = self.stream();
         let Some(link) = &stream.link else { return };
@@ -452,15 +453,24 @@ impl Locked<'_> {
         self.watch_sends();
     }
 
-    /// Asks for an acknowledgement of the peer's adapter, without using a receive of the peer.
-    fn probe(&mut self) {
+    /// Asks for an acknowledgement of the peer's adapter, without using a receive of the peer; `false`
+    /// if there is no connection any more.
+    pub(super) fn probe(&mut self, counter: Counter) -> bool {
         let Some(link) = &mut self.stream().link else {
-            return;
+            return false;
         };
         match link.probe() {
-            Ok(()) => self.stats.inc(Counter::Probe),
+            Ok(()) => self.stats.inc(counter),
             Err(e) => self.post_failed(e),
         }
+        self.stream().state.is_connected()
+    }
+
+    /// Whether the watch looks after something already: what was sent, or cannot be.
+    pub(super) fn awaits_acknowledgement(&mut self) -> bool {
+        let waits = self.awaits_reads() || self.data_is_due();
+        let link = self.stream().link.as_ref();
+        waits || link.is_some_and(|link| link.sends_in_flight() > 0)
     }
 
     /// Bytes that a program has sent and the peer's adapter does not have yet.

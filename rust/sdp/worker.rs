@@ -28,6 +28,7 @@ use super::sock::{
     Locked,
     SdpSock,
     Want,
+    KEEPALIVE_OFFSET,
     PULL_OFFSET,
     TIMER_OFFSET,
     WATCH_OFFSET,
@@ -109,6 +110,15 @@ pub(super) unsafe extern "C" fn run_watch(work: *mut kernel::bindings::work_stru
     // SAFETY: The item is that of a socket of ours.
     let sock = unsafe { sock_of(work.cast(), WATCH_OFFSET) };
     sock.want(Want::Watch);
+}
+
+/// # Safety
+///
+/// Called by the work queue, for the item of a socket.
+pub(super) unsafe extern "C" fn run_keepalive(work: *mut kernel::bindings::work_struct) {
+    // SAFETY: The item is that of a socket of ours.
+    let sock = unsafe { sock_of(work.cast(), KEEPALIVE_OFFSET) };
+    sock.want(Want::Keepalive);
 }
 
 /// # Safety
@@ -200,6 +210,9 @@ impl Worker<'_> {
         }
         if self.sock.take_want(Want::Watch) {
             self.sock.lock().look_after_sends();
+        }
+        if self.sock.take_want(Want::Keepalive) {
+            self.sock.lock().keep_alive();
         }
         if self.sock.take_want(Want::Timeout) {
             self.timed_out();
@@ -427,6 +440,7 @@ impl Worker<'_> {
     pub(super) fn give_back(&mut self) {
         self.sock.stop_timer();
         self.sock.stop_watch();
+        self.sock.stop_keepalive();
         self.sock.stop_pull();
         if let Some(id) = &self.cm.id {
             id.disconnect();
@@ -460,6 +474,7 @@ impl Worker<'_> {
             Want::FirstReceive,
             Want::Timeout,
             Want::Watch,
+            Want::Keepalive,
             Want::Refill,
             Want::Pull,
             Want::Restore,
@@ -470,6 +485,7 @@ impl Worker<'_> {
         *self.sock.events.lock() = KVec::new();
         self.sock.stop_timer();
         self.sock.stop_watch();
+        self.sock.stop_keepalive();
         self.sock.stop_pull();
         locked.stream().torn_down = true;
         self.sock.sk().wake_all();

@@ -56,6 +56,61 @@ def machine_vanishes(bench):
     bench.load(bench.a)
 
 
+def idle(bench, vm, port, options):
+    """The ends of connections on a machine, which wait until /tmp/end is there, or for bytes."""
+    hold = "" if "--receive" in options else "while [ ! -e /tmp/end ]; do sleep 0.2; done |"
+    role = "listen" if vm is bench.b else "connect"
+    return vm.spawn(f"{hold} exec selftest idle --family sdp --{role} {bench.address(bench.b)}:{port} {options}")
+
+
+def are_open(bench, *jobs):
+    for job in jobs:
+        wait_for(lambda job=job: any("open" in line for line in job.lines), bench.limit(30),
+                 f"no connections: {job.output}")
+
+
+@test(breaks=True)
+def idle_receiver_notices_that_machine_vanishes(bench):
+    """By SO_KEEPALIVE, with the times of the namespace; who has not set it goes on waiting."""
+    for name, value in (("time", 3), ("intvl", 4), ("probes", 3)):
+        bench.a.check(f"echo {value} >/proc/sys/net/sdp/keepalive_{name}")
+    server = idle(bench, bench.b, 7320, "--conns 2")
+    asks = idle(bench, bench.a, 7320, "--conns 1 --receive --keepalive")
+    waits = idle(bench, bench.a, 7320, "--conns 1 --receive")
+    are_open(bench, server, asks, waits)
+    wait_for(lambda: bench.stats(bench.a)["keepalive_probe"] > 0, bench.limit(30), "the peer is not asked for")
+    expect(not asks.ended.is_set(), f"the peer was there: {asks.output}")
+    bench.b.kill()
+    status = bench.finish(asks, 60)
+    expect(status == 1 and "TimedOut" in asks.output, f"the receive ended with {status}: {asks.output}")
+    expect(bench.stats(bench.a)["timed_out"] == 1, "another connection was lost, too")
+    expect(not waits.ended.is_set(), f"a receive ended that nobody wanted to: {waits.output}")
+    bench.a.check("killall -KILL selftest")
+    bench.unload(bench.a)
+    bench.load(bench.a)
+
+
+@test()
+def idle_peer_is_asked(bench):
+    """Who answers stays, and its program notices nothing; the options of a listener are its children's."""
+    for vm in bench.vms:
+        vm.check("rm -f /tmp/end")
+    before = [bench.stats(vm) for vm in bench.vms]
+    server = idle(bench, bench.b, 7321, "--conns 3 --keepalive 1,1,2")
+    client = idle(bench, bench.a, 7321, "--conns 3 --keepalive 1,1,2")
+    are_open(bench, server, client)
+
+    def more(name):
+        return [bench.stats(vm)[name] - was[name] for vm, was in zip(bench.vms, before)]
+    # Long enough for each to be asked more often than it would take to be lost.
+    wait_for(lambda: min(more("keepalive_probe")) >= 3 * 10, bench.limit(60), f"asked {more('keepalive_probe')} times")
+    for vm in bench.vms:
+        vm.check("touch /tmp/end")
+    for job in (server, client):
+        expect("0 of 3 were dead" in bench.succeed(job, 20), job.output)
+    expect(more("timed_out") == [0, 0], "a connection was lost")
+
+
 def send_later(bench):
     """From now on sends return while the peer reads the programs' own pages."""
     for vm in bench.vms:

@@ -21,13 +21,17 @@ VALUES = {
     "sdp_max_adverts": ("1", "32", ("0", "33"), "is not a number from 1 to 32"),
     "sdp_wmem_default": BUFFER,
     "sdp_rmem_default": BUFFER,
+    "sdp_keepalive_time": ("1", "32767", ("0", "32768", "1h"), "is not a number from 1 to 32767"),
+    "sdp_keepalive_intvl": ("1", "32767", ("0", "32768"), "is not a number from 1 to 32767"),
+    "sdp_keepalive_probes": ("1", "127", ("0", "128"), "is not a number from 1 to 127"),
     "top_mem_usage": ("0", "1048576", ("-1", "1048577"), "is not a number from 0 to 1048576"),
 }
 AT_LOAD = ("top_mem_usage", "sdp_break")
 
 # The file under /proc/sys/net/sdp that begins with a parameter.
 BEGINS_WITH = {f"sdp_{name}": name for name in
-               ("zcopy_thresh", "zcopy_mode", "fault_policy", "max_adverts", "wmem_default", "rmem_default")}
+               ("zcopy_thresh", "zcopy_mode", "fault_policy", "max_adverts", "wmem_default", "rmem_default",
+                "keepalive_time", "keepalive_intvl", "keepalive_probes")}
 
 
 def values(kind):

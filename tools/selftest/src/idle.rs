@@ -25,6 +25,13 @@ pub(crate) struct Ends {
     /// Bytes that `idle` sends on each connection it makes, and that nobody reads.
     #[arg(long, default_value_t = 0)]
     bytes: usize,
+    /// Of `idle`: ask whether the peer is there (SO_KEEPALIVE), after how many seconds, for how many
+    /// at a time, and how many times; by default as the namespace says.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=3, value_delimiter = ',')]
+    keepalive: Option<Vec<i32>>,
+    /// Of `idle`: wait for bytes of the last connection, and say how that ends.
+    #[arg(long)]
+    receive: bool,
 }
 
 /// Holds connections until a line or the end of the standard input.
@@ -41,6 +48,7 @@ pub(crate) fn idle(ends: &Ends) -> io::Result<bool> {
         (None, Some(addr)) => {
             for _ in 0..ends.conns {
                 let sock = connect_patiently(ends.family, addr)?;
+                keep_alive(ends, &sock)?;
                 send_unread(&sock, ends.bytes)?;
                 socks.push(sock);
             }
@@ -49,6 +57,12 @@ pub(crate) fn idle(ends: &Ends) -> io::Result<bool> {
     }
     println!("idle: {} connections open", socks.len());
     io::stdout().flush()?;
+    if let Some(sock) = socks.last().filter(|_| ends.receive) {
+        let began = Instant::now();
+        let result = sock.recv(&mut [0], 0);
+        println!("idle: {result:?} after {} s", began.elapsed().as_secs());
+        return Ok(result.is_ok());
+    }
     io::stdin().lock().read_line(&mut String::new())?;
     // All must still be alive: open, without an error, without an end.
     let mut dead = 0;
@@ -97,6 +111,18 @@ pub(crate) fn connect_rate(ends: &Ends) -> io::Result<bool> {
     Ok(true)
 }
 
+fn keep_alive(ends: &Ends, sock: &sys::Sock) -> io::Result<()> {
+    let Some(values) = &ends.keepalive else {
+        return Ok(());
+    };
+    sock.set_int(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    let options = [libc::TCP_KEEPIDLE, libc::TCP_KEEPINTVL, libc::TCP_KEEPCNT];
+    for (option, value) in options.into_iter().zip(values) {
+        sock.set_int(libc::IPPROTO_TCP, option, *value)?;
+    }
+    Ok(())
+}
+
 /// Sends what the buffers of both ends must have room for.
 fn send_unread(sock: &sys::Sock, bytes: usize) -> io::Result<()> {
     let data = vec![0x5d; bytes];
@@ -110,6 +136,7 @@ fn send_unread(sock: &sys::Sock, bytes: usize) -> io::Result<()> {
 fn listen(ends: &Ends, addr: SocketAddr) -> io::Result<sys::Sock> {
     let listener = ends.family.socket(addr.ip())?;
     listener.set_int(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    keep_alive(ends, &listener)?;
     listener.bind(&addr.into())?;
     listener.listen(128)?;
     Ok(listener)

@@ -13,8 +13,8 @@ use crate::harness::{
 };
 use crate::sys::{self, Pages, Sock};
 use libc::{
-    EACCES, EAGAIN, EINVAL, ENOENT, EPERM, MSG_DONTWAIT, MSG_NOSIGNAL, SOL_SOCKET, SO_RCVBUF,
-    SO_SNDBUF,
+    EACCES, EAGAIN, EINVAL, ENOENT, EPERM, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, SOL_SOCKET,
+    SO_RCVBUF, SO_SNDBUF, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -147,6 +147,21 @@ const CHECKS: &[Checks] = &[
         &[("4096", "4096"), ("16777216", "16777216")],
         &["4095", "16777217", "-4096", "1m"],
     ),
+    (
+        "keepalive_time",
+        &[("1", "1"), ("32767", "32767")],
+        &["0", "-1", "32768", "1s"],
+    ),
+    (
+        "keepalive_intvl",
+        &[("1", "1"), ("32767", "32767")],
+        &["0", "-1", "32768", "1s"],
+    ),
+    (
+        "keepalive_probes",
+        &[("1", "1"), ("127", "127")],
+        &["0", "-1", "128", "many"],
+    ),
 ];
 
 fn values_are_checked(env: &Env) -> Outcome {
@@ -202,34 +217,40 @@ fn written_in_pieces(env: &Env) -> Outcome {
     })
 }
 
-/// What a new socket has: threshold, mode, policy, bytes of its buffers.
-fn seen(sock: &Sock) -> io::Result<[i32; 5]> {
+/// What a new socket has: threshold, mode, policy, bytes of its buffers, keepalive.
+fn seen(sock: &Sock) -> io::Result<[i32; 8]> {
     Ok([
         sock.get_int(SOL_SDP, SDP_ZCOPY_THRESH)?,
         sock.get_int(SOL_SDP, SDP_ZCOPY_MODE)?,
         sock.get_int(SOL_SDP, SDP_FAULT_POLICY)?,
         sock.get_int(SOL_SOCKET, SO_SNDBUF)?,
         sock.get_int(SOL_SOCKET, SO_RCVBUF)?,
+        sock.get_int(IPPROTO_TCP, TCP_KEEPIDLE)?,
+        sock.get_int(IPPROTO_TCP, TCP_KEEPINTVL)?,
+        sock.get_int(IPPROTO_TCP, TCP_KEEPCNT)?,
     ])
 }
 
-const NAMES: [&str; 5] = [
+const NAMES: [&str; 8] = [
     "zcopy_thresh",
     "zcopy_mode",
     "fault_policy",
     "wmem_default",
     "rmem_default",
+    "keepalive_time",
+    "keepalive_intvl",
+    "keepalive_probes",
 ];
 
-fn set_all(values: [i32; 5]) -> io::Result<()> {
+fn set_all(values: [i32; 8]) -> io::Result<()> {
     for (name, value) in NAMES.iter().zip(values) {
         set(name, &value.to_string())?;
     }
     Ok(())
 }
 
-const FIRST: [i32; 5] = [20_000, 2, 1, 100_000, 200_000];
-const SECOND: [i32; 5] = [0, 3, 0, 300_000, 8192];
+const FIRST: [i32; 8] = [20_000, 2, 1, 100_000, 200_000, 600, 10, 5];
+const SECOND: [i32; 8] = [0, 3, 0, 300_000, 8192, 32767, 1, 127];
 
 /// Two namespaces with different values, beside each other.
 fn new_sockets_begin_with_them(env: &Env) -> Outcome {
@@ -265,7 +286,7 @@ fn accepted_sockets_have_their_listeners(env: &Env) -> Outcome {
     sock.connect(&listener.1)?;
     let (accepted, _) = listener.0.accept()?;
     let now = seen(&sock)?;
-    let [_, mode, _, _, bytes] = seen(&accepted)?;
+    let [_, mode, _, _, bytes, ..] = seen(&accepted)?;
     expect_eq((mode, bytes), (2, 150_000), "of the accepted socket")?;
     expect(now[1] != 2 && now[4] != 150_000, "of the other socket")
 }
@@ -369,7 +390,7 @@ fn roots_of_namespaces_may_not_hold_up(env: &Env) -> Outcome {
         expect_eq(get("fault_policy")?, "copy".to_owned(), "fault_policy")?;
         set("fault_policy", "copy")?;
         let sock = env.socket()?;
-        let [_, mode, policy, bytes, _] = seen(&sock)?;
+        let [_, mode, policy, bytes, ..] = seen(&sock)?;
         expect_eq((mode, policy, bytes), (3, 0, 50_000), "of a socket")?;
         let set = sock.set_int(SOL_SDP, SDP_FAULT_POLICY, 1);
         expect_errno(set, EPERM, "the option")
