@@ -36,6 +36,13 @@ modules: ## build rust/ib_sdp.ko for this machine's kernel
 tools: ## build sdpctl, its man pages and completions, in tools/target/sdpctl
 	@scripts/sdpctl
 
+deb: ## Debian packages in deb/: the module's source for dkms, sdpctl
+	@scripts/sdpctl
+	@scripts/deb
+
+deb-check: ## install the packages in a clean Debian, load what dkms built; 10 minutes
+	@scripts/debcheck
+
 install: ## install rust/ib_sdp.ko and sdpctl (as root, after `make modules tools`)
 	@scripts/install
 
@@ -48,10 +55,10 @@ rust-project.json: ## project file for rust-analyzer
 clean: ## remove what was built in the checkout
 	@find . -path ./.git -prune -o \( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' \
 		-o -name '.*.cmd' -o -name '.module-common.o' -o -name modules.order -o -name Module.symvers \
-		-o -name __pycache__ -o -path ./rust/bindings/generated -o -path ./tools/target -o -name rust-project.json \) \
+		-o -name __pycache__ -o -path ./rust/bindings/generated -o -path ./tools/target -o -path ./deb -o -name rust-project.json \) \
 		-prune -exec rm -rf {} +
 
 distclean: clean ## clean, and remove the cache folder (root, kernels, builds, logs)
 	@scripts/distclean
 
-.PHONY: help demo test check kunit vmtest abuse bench modules tools install modules_install rust-project.json clean distclean
+.PHONY: help demo test check kunit vmtest abuse bench modules tools deb deb-check install modules_install rust-project.json clean distclean
