@@ -6,6 +6,7 @@ pub(crate) mod netlink;
 pub(crate) mod procfs;
 mod sockets;
 pub(crate) mod stats;
+pub(crate) mod tally;
 // More than is used here: the tool compiles the same file.
 #[allow(dead_code)]
 mod uapi;

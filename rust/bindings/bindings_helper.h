@@ -20,6 +20,7 @@
 #include <linux/sched.h>
 #include <linux/seq_file.h>
 #include <linux/skbuff.h>
+#include <linux/sock_diag.h>
 #include <linux/sysctl.h>
 #include <linux/tcp.h>
 #include <linux/uio.h>

@@ -562,6 +562,18 @@ void sdp_helper_nlmsg_free(struct sk_buff *skb)
 	nlmsg_free(skb);
 }
 
+struct nlattr *sdp_helper_nla_nest_start(struct sk_buff *skb, int attrtype);
+struct nlattr *sdp_helper_nla_nest_start(struct sk_buff *skb, int attrtype)
+{
+	return nla_nest_start(skb, attrtype);
+}
+
+int sdp_helper_nla_nest_end(struct sk_buff *skb, struct nlattr *start);
+int sdp_helper_nla_nest_end(struct sk_buff *skb, struct nlattr *start)
+{
+	return nla_nest_end(skb, start);
+}
+
 int sdp_helper_genlmsg_reply(struct sk_buff *skb, struct genl_info *info);
 int sdp_helper_genlmsg_reply(struct sk_buff *skb, struct genl_info *info)
 {

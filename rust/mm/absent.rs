@@ -330,7 +330,12 @@ impl Receiving {
         self.stats.add(Counter::AbsentFreed, pages.into());
         self.stats.add(Counter::AbsentTouched, touched.into());
         self.stats.add(Counter::AbsentWaits, waits.into());
-        Outcome { pages, touched }
+        Outcome {
+            pages,
+            touched,
+            waits,
+            ..Outcome::default()
+        }
     }
 
     /// Gives back what was not touched; returns how many pages were.

@@ -127,6 +127,14 @@ pub(crate) struct Outcome {
     /// Those of them that had to be copied, by us or because the program has written to them, or for
     /// which it has waited before it did.
     pub(crate) touched: u32,
+    /// Those that we have copied.
+    pub(crate) copied: u32,
+    /// Those that the program has written to.
+    pub(crate) written: u32,
+    /// Those for which somebody has waited, or how often that was.
+    pub(crate) waits: u32,
+    /// Those to which the program may write again without a fault.
+    pub(crate) restored: u32,
 }
 
 /// Whole pages of a program's memory, as they were.
@@ -370,7 +378,7 @@ impl Snapshot {
 
     fn restore(&mut self) -> Outcome {
         let copied = self.states.iter().filter(|s| !s.is_protected()).count();
-        let mut touched = 0;
+        let (mut touched, mut restored) = (0, 0);
         // While its lock is held by others, the program takes its faults. Who holds it may wait for the
         // end of this snapshot.
         let space = Space::of(&self.mm);
@@ -391,7 +399,10 @@ impl Snapshot {
             };
             let mut end = |others: &Others<'_>| {
                 if let Some(guard) = &guard {
-                    self.restore_range(guard, index..index + count, others, &mut touched);
+                    let range = index..index + count;
+                    let (written, writable) = self.restore_range(guard, range, others);
+                    touched += written;
+                    restored += writable;
                 }
                 for page in self.pages.iter().skip(index).take(count) {
                     // SAFETY: By the type invariant; the list is emptied below.
@@ -411,27 +422,32 @@ impl Snapshot {
         self.stats.add(Counter::SnapshotWaits, waits.into());
         self.stats.add(Counter::PagesTouched, touched as u64);
         self.stats.add(Counter::SnapshotFreed, pages as u64);
+        self.stats.add(Counter::PagesRestored, restored as u64);
         Outcome {
             pages: pages as u32,
             touched: ((copied + touched) as u32 + waits).min(pages as u32),
+            copied: copied as u32,
+            written: touched as u32,
+            waits,
+            restored: restored as u32,
         }
     }
 
-    /// `others` are references to the folio of these pages, if it is a large one.
+    /// `others` are references to the folio of these pages, if it is a large one. Returns how many of them
+    /// the program has written to, and to how many it may write again.
     fn restore_range(
         &self,
         guard: &MmapReadGuard<'_>,
         range: Range<usize>,
         others: &Others<'_>,
-        touched: &mut usize,
-    ) {
+    ) -> (usize, usize) {
         let ours = if others.is_large() {
             Ours::Folio(others.count() + range.len())
         } else {
             Ours::Page
         };
         let is_protected = |at: &usize| self.state(*at).is_some_and(State::is_protected);
-        let mut restored = 0;
+        let (mut touched, mut restored) = (0, 0);
         let mut index = range.start;
         while index < range.end {
             let addr = |at| self.base + at * PAGE_SIZE;
@@ -460,10 +476,10 @@ impl Snapshot {
                     restored += 1;
                 }
             });
-            *touched += protected - untouched;
+            touched += protected - untouched;
             index = area_end;
         }
-        self.stats.add(Counter::PagesRestored, restored);
+        (touched, restored)
     }
 }
 

@@ -249,6 +249,23 @@ impl Message<'_> {
         self.put(number, room.get(..=used).ok_or(EMSGSIZE)?)
     }
 
+    /// Adds an attribute that has others inside, those that `write` adds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Message::put`]. The message cannot be sent then.
+    pub(crate) fn nest(&mut self, number: u16, write: impl FnOnce(&mut Self) -> Result) -> Result {
+        // SAFETY: The buffer is valid.
+        let start = unsafe { bindings::nla_nest_start(self.skb.cast(), number.into()) };
+        if start.is_null() {
+            return Err(EMSGSIZE);
+        }
+        write(self)?;
+        // SAFETY: Begun in this buffer just now, and all that was added since is inside.
+        unsafe { bindings::nla_nest_end(self.skb.cast(), start) };
+        Ok(())
+    }
+
     /// The message is whole.
     pub(crate) fn end(self) {
         // SAFETY: The message was begun in this buffer.

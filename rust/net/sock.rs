@@ -212,6 +212,15 @@ impl Sk {
         unsafe { bindings::sock_i_ino(self.0.cast()) as u64 }
     }
 
+    /// The number by which programs know the socket (SO_COOKIE).
+    pub(crate) fn cookie(self) -> u64 {
+        let mut halves = [0u32; 2];
+        // SAFETY: The object is valid; there are two places to write to.
+        unsafe { bindings::sock_diag_save_cookie(self.0, halves.as_mut_ptr()) };
+        let [low, high] = halves;
+        u64::from(high) << 32 | u64::from(low)
+    }
+
     pub(crate) fn linger(self) -> Option<u64> {
         self.has_flag(bindings::sock_flags_SOCK_LINGER)
             .then(|| field!(self, sk_lingertime) as u64)

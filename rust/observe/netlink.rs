@@ -107,10 +107,15 @@ impl Dump for Counters {
 
 fn write_counter(out: &mut DumpBuffer<'_>, name: &[&str], n: u64) -> Result {
     let mut message = out.next()?;
-    message.put_str(uapi::stat::NAME, name)?;
-    message.put_uint(uapi::stat::VALUE, n)?;
+    put_counter(&mut message, name, n)?;
     message.end();
     Ok(())
+}
+
+/// Writes a counter, whose name is in parts.
+pub(super) fn put_counter(out: &mut Message<'_>, name: &[&str], n: u64) -> Result {
+    out.put_str(uapi::stat::NAME, name)?;
+    out.put_uint(uapi::stat::VALUE, n)
 }
 
 /// Writes an address and its port.
@@ -154,6 +159,7 @@ pub(crate) fn moved(locked: &mut Locked<'_>, old: State, event: Event, why: Opti
         put_addr(out, &sk.bound_addr(), v6, (a::LOCAL_ADDR, a::LOCAL_PORT))?;
         put_addr(out, &peer, v6, (a::PEER_ADDR, a::PEER_PORT))?;
         out.put_uint(a::INODE, sk.inode())?;
+        out.put_uint(a::COOKIE, sk.cookie())?;
         out.put_uint(a::NETNS_COOKIE, net.cookie())?;
         if cmd == uapi::CMD_FAILED_NTF {
             if let Some(why) = why {

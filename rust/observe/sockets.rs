@@ -4,7 +4,10 @@
 
 use kernel::prelude::*;
 
-use super::netlink::put_addr;
+use super::netlink::{
+    put_addr,
+    put_counter, //
+};
 use super::uapi::sock as a;
 use super::uapi::{
     option,
@@ -231,6 +234,14 @@ fn write(
     m.put_u32(a::KEEPALIVE_INTERVAL, options.keepintvl_s.unsigned_abs())?;
     m.put_u32(a::KEEPALIVE_COUNT, options.keepcnt.unsigned_abs())?;
     m.put_u32(a::USER_TIMEOUT, options.user_timeout_ms.unsigned_abs())?;
+    m.put_uint(a::COOKIE, socket.cookie)?;
+    let mut result = Ok(());
+    socket.tally.for_each(|group, name, n| {
+        if n != 0 && result.is_ok() {
+            result = m.nest(a::COUNTER, |m| put_counter(m, &[group, name], n));
+        }
+    });
+    result?;
     m.end();
     Ok(())
 }

@@ -24,6 +24,13 @@ macro_rules! counters {
         impl Counter {
             /// All, with the names under which they are shown.
             pub(crate) const ALL: &'static [(Self, &'static str)] = &[$((Self::$name, $text),)*];
+
+            /// The name under which it is shown.
+            pub(crate) const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
         }
     };
 }
@@ -262,6 +269,11 @@ impl Drop for Counters {
 }
 
 impl Stats {
+    /// What the names of counters of a kind begin with.
+    pub(super) const SENT: &'static str = "sent_";
+    pub(super) const RECEIVED: &'static str = "received_";
+    pub(super) const BY_COPY: &'static str = "by_copy_";
+
     fn add_at(self, index: usize, n: u64) {
         // SAFETY: The array has `COUNT` numbers, and the callers' indices are below.
         unsafe { bindings::percpu_add_u64(self.base.as_ptr().cast(), index, n) };
@@ -308,16 +320,20 @@ impl Stats {
             each("", name, self.sum(counter as usize));
         }
         for mid in Mid::ALL {
-            each("sent_", mid.name(), self.sum(SENT + mid.index()));
+            each(Self::SENT, mid.name(), self.sum(SENT + mid.index()));
         }
         for mid in Mid::ALL {
-            each("received_", mid.name(), self.sum(RECEIVED + mid.index()));
+            each(Self::RECEIVED, mid.name(), self.sum(RECEIVED + mid.index()));
         }
         for why in Violation::ALL {
             each("violation_", why.name(), self.sum(VIOLATIONS + why.index()));
         }
         for why in Reason::ALL {
-            each("by_copy_", why.name(), self.sum(FALLBACKS + why as usize));
+            each(
+                Self::BY_COPY,
+                why.name(),
+                self.sum(FALLBACKS + why as usize),
+            );
         }
         for why in PullReason::ALL {
             each("pulled_", why.name(), self.sum(PULLS + why as usize));

@@ -10,7 +10,7 @@ pub(crate) const FAMILY: &core::ffi::CStr = c"ib-sdp";
 /// The multicast group of the events.
 pub(crate) const EVENTS: &core::ffi::CStr = c"events";
 /// Grows when commands or attributes are added.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 
 /// The module, and the namespace of who asks.
 pub(crate) const CMD_MODULE_GET: u8 = 1;
@@ -119,8 +119,13 @@ pub(crate) mod sock {
     pub(crate) const ERROR: u16 = 33;
     /// In an event: what has ended the connection (`string`).
     pub(crate) const CAUSE: u16 = 34;
+    /// The number of the socket, which no other of the machine ever has (SO_COOKIE, `uint`).
+    pub(crate) const COOKIE: u16 = 35;
+    /// A counter of the connection that is not 0, with the attributes of [`super::stat`]; there may be
+    /// several (nest).
+    pub(crate) const COUNTER: u16 = 36;
     /// In an event: why the peer has refused the connection, if it said so (`string`).
-    pub(crate) const REFUSAL: u16 = 35;
+    pub(crate) const REFUSAL: u16 = 37;
 }
 
 /// The states, by number.

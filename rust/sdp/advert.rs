@@ -50,6 +50,7 @@ use crate::net::sock::{
     signal_pending, //
 };
 use crate::observe::stats::Counter;
+use crate::observe::tally::Kept;
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
 use crate::proto::message::Body;
@@ -112,7 +113,7 @@ impl Locked<'_> {
         unsafe { bindings::iov_iter_revert(send.iter, out.taken - read) };
         send.copied += read;
         if let Some(why) = out.stop {
-            self.stats.fallback(why);
+            self.fallback(why);
             send.by_copy = remaining(send);
         }
         if same {
@@ -282,7 +283,7 @@ impl Locked<'_> {
         };
         let with = With::Registration(region);
         if self.post_with(body, &mut frags, waiting, Tag::Control, with) {
-            self.stats.inc(Counter::AdvertPosted);
+            self.count(Kept::AdvertPosted, 1);
             self.stats.inc(Counter::MrRegistered);
         }
         Ok(None)

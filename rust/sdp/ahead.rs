@@ -22,6 +22,7 @@ use crate::mm::pin;
 use crate::mm::user::Access;
 use crate::net::errno::ECONNRESET;
 use crate::observe::stats::Counter;
+use crate::observe::tally::Kept;
 use crate::proto::choice::Reason;
 use crate::proto::split::piece_bytes;
 use crate::proto::state::Event;
@@ -95,7 +96,7 @@ impl Locked<'_> {
             None => Err(memory),
         };
         let region = added.inspect_err(|_| {
-            self.stats.fallback(Reason::NotPinnable);
+            self.fallback(Reason::NotPinnable);
             send.by_copy = len as usize;
         })?;
         self.sk().wmem_charge(len);
@@ -108,7 +109,7 @@ impl Locked<'_> {
             self.fail(Event::Abort, ECONNRESET);
             return Ok(());
         }
-        self.stats.inc(Counter::WriteAsync);
+        self.count(Kept::WriteAsync, 1);
         // SAFETY: The iterator has so many bytes here; the caller of `sendmsg` vouches for it.
         unsafe { bindings::iov_iter_advance(send.iter, len as usize) };
         send.copied += len as usize;

@@ -28,6 +28,7 @@ use crate::net::errno::{
 };
 use crate::net::sock::fatal_signal_pending;
 use crate::observe::stats::Counter;
+use crate::observe::tally::Kept;
 use crate::proto::state::{
     Event,
     State, //
@@ -297,8 +298,8 @@ impl Locked<'_> {
             }
         }
         self.stats.inc(Counter::ReadDone);
-        self.stats.add(Counter::RxBytes, len.into());
-        self.stats.add(Counter::RxZcopyBytes, len.into());
+        self.count(Kept::RxBytes, len.into());
+        self.count(Kept::RxZcopyBytes, len.into());
         self.drain_hold();
     }
 

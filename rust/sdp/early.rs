@@ -32,6 +32,7 @@ use crate::net::errno::{
 };
 use crate::net::sock::fatal_signal_pending;
 use crate::observe::stats::Counter;
+use crate::observe::tally::Kept;
 use crate::proto::choice::{
     Path,
     Reason,
@@ -89,7 +90,7 @@ impl Locked<'_> {
                 // What a call that has enough does not get goes no other way.
                 if !may && !recv.has_enough {
                     zcopy.early_fallback.on_other_path();
-                    self.stats.fallback(Reason::TooManyFaults);
+                    self.fallback(Reason::TooManyFaults);
                 }
                 may
             }
@@ -130,10 +131,10 @@ impl Locked<'_> {
                 recv.awaited = true;
                 match e {
                     _ if recv.has_enough => {}
-                    _ if e == EOPNOTSUPP => self.stats.fallback(Reason::NotProtectable),
+                    _ if e == EOPNOTSUPP => self.fallback(Reason::NotProtectable),
                     _ if e == ENOBUFS => {
                         self.stats.inc(Counter::MemlockRefused);
-                        self.stats.fallback(Reason::PinLimit);
+                        self.fallback(Reason::PinLimit);
                     }
                     _ => {}
                 }
@@ -145,7 +146,7 @@ impl Locked<'_> {
         if !self.post_direct(recv, memory, Use::OwnReadsEarly)? {
             return Ok(true);
         }
-        self.stats.inc(Counter::ReadEarly);
+        self.count(Kept::ReadEarly, 1);
         // SAFETY: The iterator has so many bytes here; the caller of `recvmsg` vouches for it.
         unsafe { bindings::iov_iter_advance(recv.iter, taken) };
         recv.copied += taken;

@@ -43,6 +43,7 @@ use crate::net::sock::{
     signal_pending, //
 };
 use crate::observe::stats::Counter;
+use crate::observe::tally::Kept;
 use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
 use crate::proto::split::piece_bytes;
@@ -137,7 +138,7 @@ impl Locked<'_> {
             // The adapter works on what it has: its send queue will have places, or the connection ends.
             let will_have_places = has_room && self.lacks_places();
             if send.timeo == 0 || (patience == 0 && !will_have_places) {
-                self.stats.fallback(Reason::AdvertsFull);
+                self.fallback(Reason::AdvertsFull);
                 send.by_copy = next_bytes(send).min(BYTES_BY_COPY);
                 return Ok(false);
             }
@@ -173,13 +174,13 @@ impl Locked<'_> {
     /// How the bytes go of which there is no snapshot.
     pub(super) fn no_snapshot(&mut self, send: &mut Send, e: Error) {
         if e == EOPNOTSUPP {
-            self.stats.fallback(Reason::NotProtectable);
+            self.fallback(Reason::NotProtectable);
             send.unprotectable = true;
             return;
         }
         if e == ENOBUFS {
             self.stats.inc(Counter::MemlockRefused);
-            self.stats.fallback(Reason::PinLimit);
+            self.fallback(Reason::PinLimit);
         }
         // The copy will report a bad address.
         send.by_copy = next_bytes(send).min(BYTES_BY_COPY);
@@ -207,12 +208,12 @@ impl Locked<'_> {
                 self.sk().wmem_uncharge(len);
                 *memory = refused?;
                 // Nor can it have them in another way.
-                self.stats.fallback(Reason::NotPinnable);
+                self.fallback(Reason::NotPinnable);
                 send.by_copy = len as usize;
                 return Ok(());
             }
         }
-        self.stats.inc(Counter::AdvertAsync);
+        self.count(Kept::AdvertAsync, 1);
         // SAFETY: The iterator has so many bytes here; the caller of `sendmsg` vouches for it.
         unsafe { bindings::iov_iter_advance(send.iter, len as usize) };
         send.copied += len as usize;
@@ -235,6 +236,7 @@ impl Locked<'_> {
             }
             // A reader may wait for its buffer.
             self.sk().wake_waiters();
+            self.tally_outcome(&outcome, purpose);
             if let Some(zcopy) = &mut self.stream().zcopy {
                 let record = match purpose {
                     Use::OwnReadsEarly => &mut zcopy.early_fallback,
@@ -242,6 +244,28 @@ impl Locked<'_> {
                 };
                 record.on_transfer(outcome.pages, outcome.touched);
             }
+        }
+    }
+
+    /// The namespace has counted it.
+    fn tally_outcome(&mut self, outcome: &Outcome, purpose: Use) {
+        let tally = &mut self.stream().tally;
+        let counts = match purpose {
+            Use::OwnReadsEarly => &[
+                (Kept::AbsentFreed, outcome.pages),
+                (Kept::AbsentTouched, outcome.touched),
+                (Kept::AbsentWaits, outcome.waits),
+            ][..],
+            _ => &[
+                (Kept::SnapshotFreed, outcome.pages),
+                (Kept::SnapshotCopied, outcome.copied),
+                (Kept::PagesTouched, outcome.written),
+                (Kept::SnapshotWaits, outcome.waits),
+                (Kept::PagesRestored, outcome.restored),
+            ],
+        };
+        for (what, n) in counts {
+            tally.add(*what, (*n).into());
         }
     }
 

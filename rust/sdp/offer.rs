@@ -42,6 +42,7 @@ use crate::net::sock::{
     signal_pending, //
 };
 use crate::observe::stats::Counter;
+use crate::observe::tally::Kept;
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Wanted;
 use crate::proto::message::Body;
@@ -240,7 +241,7 @@ impl Locked<'_> {
             None => return Err(memory),
         };
         if self.post_sink(len, region) {
-            self.stats.inc(Counter::SinkSent);
+            self.count(Kept::SinkSent, 1);
             self.stats.inc(Counter::MrRegistered);
         } else {
             // There was room for everything. The call waits until the link has given the region back.

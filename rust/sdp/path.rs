@@ -113,7 +113,7 @@ impl Locked<'_> {
             return Path::SinkWrite;
         }
         if let Some(why) = choice.no_asynchronous.filter(is_fallback) {
-            self.stats.fallback(why);
+            self.fallback(why);
             if why == Reason::TooManyFaults {
                 if let Some(zcopy) = &mut self.stream().zcopy {
                     zcopy.fallback.on_other_path();
@@ -135,7 +135,7 @@ impl Locked<'_> {
                     _ => choice.no_synchronous,
                 };
                 if let Some(why) = why.filter(is_fallback) {
-                    self.stats.fallback(why);
+                    self.fallback(why);
                 }
                 Path::Copy
             }

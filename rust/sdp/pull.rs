@@ -19,6 +19,7 @@ use crate::net::errno::{
     ENOBUFS, //
 };
 use crate::observe::stats::Counter;
+use crate::observe::tally::Kept;
 use crate::proto::pull::{
     pull,
     Pull,
@@ -273,8 +274,8 @@ impl Locked<'_> {
             return self.release_receive(charge);
         };
         self.stats.inc(Counter::ReadDone);
-        self.stats.add(Counter::RxPulledBytes, len.into());
-        self.stats.add(Counter::RxBytes, len.into());
+        self.count(Kept::RxPulledBytes, len.into());
+        self.count(Kept::RxBytes, len.into());
         if self.stream().state == State::Dead {
             drop(memory);
             return self.release_receive(charge);

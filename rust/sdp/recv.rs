@@ -17,7 +17,7 @@ use crate::net::sock::{
     intr_errno,
     signal_pending, //
 };
-use crate::observe::stats::Counter;
+use crate::observe::tally::Kept;
 use crate::proto::state::State;
 
 /// One call of recvmsg().
@@ -260,7 +260,7 @@ impl Locked<'_> {
         stream.polled = timeless || (stream.polled && recv.direct == 0);
         if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {
             let copied = recv.copied - recv.direct;
-            self.stats.add(Counter::RxCopiedBytes, copied as u64);
+            self.count(Kept::RxCopiedBytes, copied as u64);
             self.refill();
             self.flush();
         }

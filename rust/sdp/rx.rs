@@ -30,6 +30,7 @@ use crate::net::errno::{
 };
 use crate::net::family::memory_is_short;
 use crate::observe::stats::Counter;
+use crate::observe::tally::Kept;
 use crate::proto::bsdh::Class;
 use crate::proto::message::{
     Body,
@@ -260,7 +261,7 @@ impl Locked<'_> {
     }
 
     fn handle(&mut self, message: &Message, receive: Receive, invalidated: Option<u32>) -> bool {
-        self.stats.received(message.hdr.mid);
+        self.count_received(message.hdr.mid);
         let payload = message.payload_len;
         let mut result = match message.body {
             // Only the report of an advert may make a key invalid: that of the advert.
@@ -335,7 +336,7 @@ impl Locked<'_> {
             return self.abort(ECONNRESET);
         }
         let truesize = receive.len();
-        self.stats.add(Counter::RxBytes, message.payload_len.into());
+        self.count(Kept::RxBytes, message.payload_len.into());
         // A reader that does not come must not make the peer's credits grow.
         if self.stream().credits.peer_has_left() < Class::Payload.min_credits() {
             let target = self.stream().recv_target;

@@ -29,6 +29,7 @@ use crate::net::sock::{
     Sk, //
 };
 use crate::observe::stats::Counter;
+use crate::observe::tally::Kept;
 use crate::proto::bsdh::BSDH_LEN_U32;
 use crate::proto::choice::Path;
 use crate::rdma::link::MAX_FRAGS;
@@ -287,7 +288,7 @@ impl Locked<'_> {
             (*pfrag).offset += len;
         }
         sk.wmem_charge(len);
-        self.stats.add(Counter::TxCopiedBytes, copied as u64);
+        self.count(Kept::TxCopiedBytes, copied as u64);
         let merged = self.stream().tx.grow_last(|last| {
             // SAFETY: The page is valid and holds the range.
             unsafe { last.extend(page, offset, len) }

@@ -14,6 +14,7 @@ use crate::bindings;
 use crate::net::addr::Addr;
 use crate::net::netns::Net;
 use crate::net::sock::Sk;
+use crate::observe::tally::Tally;
 use crate::proto::hello::Features;
 use crate::proto::state::State;
 
@@ -45,6 +46,8 @@ pub(crate) struct Shown {
     pub(crate) wmem: u32,
     pub(crate) rmem: u32,
     pub(crate) inode: u64,
+    pub(crate) cookie: u64,
+    pub(crate) tally: Tally,
 }
 
 /// Looks at a socket, under its lock.
@@ -84,6 +87,8 @@ pub(crate) fn shown(sock: &SdpSock) -> Shown {
         wmem: sk.wmem_queued(),
         rmem: sk.rmem(),
         inode: sk.inode(),
+        cookie: sk.cookie(),
+        tally: stream.tally.clone(),
     }
 }
 

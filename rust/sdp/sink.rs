@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use super::sock::Locked;
 use super::zcopy::ADVERTS;
 use crate::observe::stats::Counter;
+use crate::observe::tally::Kept;
 use crate::proto::bsdh::Class;
 use crate::proto::buffer::SinkAdverts;
 use crate::proto::hello::Features;
@@ -163,8 +164,8 @@ impl Locked<'_> {
         }
         self.stats.add(Counter::SinkEnded, count);
         self.stats.add(Counter::SinkUnused, unused.into());
-        self.stats.add(Counter::RxBytes, bytes.into());
-        self.stats.add(Counter::RxWrittenBytes, bytes.into());
+        self.count(Kept::RxBytes, bytes.into());
+        self.count(Kept::RxWrittenBytes, bytes.into());
     }
 
     /// Asks for all buffers back (rule S5).
@@ -196,7 +197,7 @@ impl Locked<'_> {
             // Nothing comes any more.
             sinks.writer.decline();
         }
-        self.stats.inc(Counter::SinkReceived);
+        self.count(Kept::SinkReceived, 1);
         if !accepted {
             self.stats.inc(Counter::SinkStale);
         } else if self.stream().senders_waiting > 0 {
@@ -294,8 +295,8 @@ impl Locked<'_> {
         }
         self.region_used(region);
         self.stats.inc(Counter::WriteDone);
-        self.stats.add(Counter::TxBytes, bytes.into());
-        self.stats.add(Counter::TxWrittenBytes, bytes.into());
+        self.count(Kept::TxBytes, bytes.into());
+        self.count(Kept::TxWrittenBytes, bytes.into());
     }
 
     /// The queues are gone: so is what the adverts were about.

@@ -26,6 +26,7 @@ use crate::net::sysctl::{
 };
 use crate::observe::netlink;
 use crate::observe::stats::Counter;
+use crate::observe::tally::Tally;
 use crate::proto::choice::Wanted;
 use crate::proto::credits::Credits;
 use crate::proto::hello::{
@@ -209,6 +210,7 @@ pub(crate) struct Stream {
     pub(crate) unlistening: bool,
     /// What the peer had not taken when the orphan's timer was started.
     pub(crate) orphan_unsent_bytes: u32,
+    pub(crate) tally: Tally,
 }
 
 impl Stream {
@@ -288,6 +290,7 @@ impl Stream {
             unlisten: 0,
             unlistening: false,
             orphan_unsent_bytes: 0,
+            tally: Tally::new(),
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::net::errno::{
     ENOTCONN, //
 };
 use crate::observe::stats::Counter;
+use crate::observe::tally::Kept;
 use crate::proto::bsdh::{
     Class,
     BSDH_LEN,
@@ -149,11 +150,11 @@ impl Locked<'_> {
     fn data_stalls(&mut self) {
         if !core::mem::replace(&mut self.stream().stalled, true) {
             let stalled_on = if self.stream().credits.may_send(Class::Payload) {
-                Counter::QueueStall
+                Kept::QueueStall
             } else {
-                Counter::CreditStall
+                Kept::CreditStall
             };
-            self.stats.inc(stalled_on);
+            self.count(stalled_on, 1);
         }
         self.watch_sends();
     }
@@ -282,12 +283,12 @@ impl Locked<'_> {
                 if header.is_payload() || matches!(body, Body::SrcAvail { .. }) {
                     self.event_sent();
                 }
-                self.stats.sent(header.mid);
+                self.count_sent(header.mid);
                 self.stats.inc(Counter::SendPosted);
                 if signal {
                     self.stats.inc(Counter::SendSignaled);
                 }
-                self.stats.add(Counter::TxBytes, payload.into());
+                self.count(Kept::TxBytes, payload.into());
                 true
             }
             Err(e) => {

@@ -226,7 +226,7 @@ impl Locked<'_> {
         });
         if let Some(e) = failed.filter(|_| pieces.bytes == 0) {
             let why = self.no_pin(e);
-            self.stats.fallback(why);
+            self.fallback(why);
             // The copy will report a bad address.
             send.by_copy = remaining(send);
         }
@@ -243,7 +243,7 @@ impl Locked<'_> {
         }
         let regions = self.register(pieces);
         if regions.bytes == 0 {
-            self.stats.fallback(Reason::NotPinnable);
+            self.fallback(Reason::NotPinnable);
             // SAFETY: So much was taken; the caller of `sendmsg` vouches for the iterator.
             unsafe { bindings::iov_iter_revert(send.iter, pieces.bytes) };
             pieces.bytes = 0;

@@ -14,6 +14,10 @@ use crate::net::errno::ENOBUFS;
 use crate::net::netns::Net;
 use crate::net::sysctl::Setting;
 use crate::observe::stats::Counter;
+use crate::observe::tally::{
+    Kept,
+    Tally, //
+};
 use crate::proto::bsdh::Class;
 use crate::proto::fallback::Fallback;
 use crate::proto::hello::Features;
@@ -104,6 +108,7 @@ impl Locked<'_> {
         stream.zcopy = None;
         stream.sinks = None;
         stream.events = Events::new();
+        stream.tally = Tally::new();
     }
 
     /// What is known of adverts, from the first one on; `None` if there can be none, or no memory.
@@ -205,7 +210,7 @@ impl Locked<'_> {
             return Ok(());
         };
         zcopy.reader.on_advert(payload, len, rkey, addr)?;
-        self.stats.inc(Counter::AdvertReceived);
+        self.count(Kept::AdvertReceived, 1);
         Ok(())
     }
 
@@ -236,7 +241,7 @@ impl Locked<'_> {
         if kind == Some(Kind::Synchronous) {
             zcopy.read_bytes += bytes as usize;
         }
-        self.stats.add(Counter::TxZcopyBytes, bytes.into());
+        self.count(Kept::TxZcopyBytes, bytes.into());
         if kind == Some(Kind::Asynchronous) {
             self.sk().wmem_uncharge(bytes);
         }
@@ -244,7 +249,7 @@ impl Locked<'_> {
             Progress::Partly { .. } if invalidated.is_some() => Err(Violation::WrongKeyInvalidated),
             Progress::Partly { .. } => Ok(()),
             Progress::Consumed(ended) => {
-                self.stats.inc(Counter::AdvertConsumed);
+                self.count(Kept::AdvertConsumed, 1);
                 self.advert_ended(ended.owner, invalidated)
             }
         }
@@ -264,7 +269,7 @@ impl Locked<'_> {
         })?;
         self.stats.inc(Counter::CancelAnswered);
         for region in ended.into_iter().flatten() {
-            self.stats.inc(Counter::AdvertCancelled);
+            self.count(Kept::AdvertCancelled, 1);
             self.advert_ended(region, None)?;
         }
         self.sk().wake_waiters();

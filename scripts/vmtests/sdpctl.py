@@ -3,7 +3,7 @@
 
 import json
 
-from vmlib.bench import Failure, expect, test, wait_for
+from vmlib.bench import BY_ADVERTS, Failure, expect, test, wait_for
 from vmlib.schema import Invalid, load, validate
 
 CONNECTIONS = 5
@@ -64,6 +64,13 @@ def ss(bench):
             expect(socket["receives_posted"] > 0 and socket["credits"] > 0, socket)
         for socket in made:
             expect(socket["recv_queue"] == 0 and socket["peer"] == {"address": address, "port": 7601}, socket)
+        for socket in served:
+            expect(socket["counters"]["rx_bytes"] == BYTES and "rx_copied_bytes" not in socket["counters"], socket)
+        for socket in made:
+            counted = socket["counters"]
+            expect((counted["tx_bytes"], counted["tx_copied_bytes"]) == (BYTES, BYTES), socket)
+            expect(counted["sent_Data"] >= 1 and "rx_bytes" not in counted, socket)
+        expect(len({s["cookie"] for s in served + made}) == 2 * CONNECTIONS, "a cookie of several sockets")
         for socket in served + made:
             expect((socket["state"], socket["family"], socket["uid"]) == ("Established", "inet", 0), socket)
             inode = socket["inode"]
@@ -89,7 +96,7 @@ def ss(bench):
         seen = json.loads(vm.check("busybox su nobody -s /bin/sh -c 'sdpctl --json ss'"))["sockets"]
         expect(len(seen) == both + 2, f"{len(seen)} for an ordinary user")
         text = vm.check("sdpctl ss -eipH --sport 7601").splitlines()
-        expect(len(text) == 3 * CONNECTIONS and "\x1b" not in "".join(text), "\n".join(text))
+        expect(len(text) == 4 * CONNECTIONS and "\x1b" not in "".join(text), "\n".join(text))
         expect("\x1b[1m" in vm.check("sdpctl --color always ss"), "no colour")
         # By the numbers of the reader's user namespace: of whose only user is nobody, root is unknown.
         owners = vm.check("busybox su nobody -s /bin/sh -c 'exec busybox unshare -Ur cat /proc/net/sdp'").splitlines()
@@ -129,6 +136,50 @@ def stat(bench):
     bench.load(vm)
     # The counters of another life of the module have nothing to do with that reset.
     expect(ask(vm, "stat")["reset_at_unix_s"] is None, "the reset has outlived the module")
+
+
+@test(machines=1)
+def counters_of_connections(bench):
+    """Of connections that do all kinds of things, the counters add up to those of their namespace."""
+    vm, count, size = bench.a, 3, bench.amount(3 << 20)
+    bench.unload(vm)
+    vm.check(f"modprobe ib_sdp {BY_ADVERTS} sdp_recv_early=all")
+    command = f"sleep 1000 | exec selftest stream --family sdp --conns {count} --bytes {size} --hold"
+    jobs = [vm.spawn(f"{command} --{role} {bench.address(vm)}:7609") for role in ("listen", "connect")]
+    try:
+        for job in jobs:
+            wait_for(lambda job=job: any("byte-check" in line for line in job.lines), bench.limit(60),
+                     f"no end: {job.output}")
+
+        def differing():
+            """The names of counters that do not add up."""
+            summed = {}
+            for socket in (shown := sockets(vm)):
+                for name, n in socket["counters"].items():
+                    summed[name] = summed.get(name, 0) + n
+            expect(len(shown) == 2 * count, f"{len(shown)} sockets")
+            stats = bench.stats(vm)
+            kept = [name for name in stats if name in summed or name.startswith(("sent_", "received_", "by_copy_"))]
+            return {name: (summed.get(name, 0), stats[name]) for name in kept if summed.get(name, 0) != stats[name]}
+        # The last pages are given back some time after the last byte.
+        wait_for(lambda: not differing(), bench.limit(20), f"sums of the connections, and of the namespace: {differing()}")
+        for socket in sockets(vm):
+            n = socket["counters"]
+            header = 8
+            total = size + (header if socket["peer"]["port"] == 7609 else 0)
+            sent = n["tx_bytes"] + n.get("tx_zcopy_bytes", 0)
+            expect(sent == total, f"{sent} bytes sent instead of {total}: {n}")
+            got = size + header - (total - size)
+            expect(n["rx_bytes"] == got, f"{n['rx_bytes']} bytes received instead of {got}: {n}")
+            expect(n["advert_posted"] == n["advert_consumed"] == n["sent_SrcAvail"], n)
+            copied = n["rx_copied_bytes"] + n.get("rx_zcopy_bytes", 0) + n.get("sink_received_bytes", 0)
+            expect(copied == got, f"{copied} bytes given to the program instead of {got}: {n}")
+        expect(all(s["counters"].get("snapshot_freed") for s in sockets(vm)), "no pages of asynchronous sends")
+    finally:
+        for job in jobs:
+            job.kill()
+        bench.unload(vm)
+        bench.load(vm)
 
 
 @test(machines=1)
@@ -216,6 +267,10 @@ def events(bench):
     refused = seen("failed", 7608)
     expect([(e["error"], e["cause"], e["refusal"]) for e in refused] == [(111, "ConnectRefused", "NoListener")],
            watcher.output)
+    # Orphans have no inode, and are told apart all the same: each socket has come once and gone once.
+    cookies = {name: sorted(e["cookie"] for e in seen(name, 7607)) for name in ("established", "closed")}
+    expect(cookies["established"] == cookies["closed"], watcher.output)
+    expect(len(set(cookies["closed"])) == 2 * count, watcher.output)
     for end in ("local", "peer"):
         served = [e for e in seen("established", 7607) if e[end] == {"address": address, "port": 7607}]
         expect(len(served) == count, watcher.output)

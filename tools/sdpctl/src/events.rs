@@ -33,6 +33,8 @@ struct Event {
     peer: Option<End>,
     inode: Option<u64>,
     netns_cookie: Option<u64>,
+    /// None from a module of version 1, too.
+    cookie: Option<u64>,
     /// The errno of a connection that failed.
     error: Option<u64>,
     cause: Option<String>,
@@ -75,6 +77,7 @@ fn lost(cli: &Cli) -> Result<(), Fail> {
         peer: None,
         inode: None,
         netns_cookie: None,
+        cookie: None,
         error: None,
         cause: None,
         refusal: None,
@@ -96,6 +99,7 @@ fn read(message: &Message) -> Option<Event> {
         peer: Some(model::end_of(message, a::PEER_ADDR, a::PEER_PORT).ok()?),
         inode: Some(message.number(a::INODE).unwrap_or(0)),
         netns_cookie: Some(message.number(a::NETNS_COOKIE).unwrap_or(0)),
+        cookie: message.number(a::COOKIE),
         error: message.number(a::ERROR),
         cause: message.string(a::CAUSE),
         refusal: message.string(a::REFUSAL),

@@ -4,7 +4,10 @@
 
 use std::net::IpAddr;
 
-use serde::Serialize;
+use serde::{
+    Serialize,
+    Serializer, //
+};
 
 use crate::fail::Fail;
 use crate::netlink::{
@@ -50,6 +53,8 @@ pub(crate) struct Socket {
     pub(crate) uid: u32,
     pub(crate) inode: u64,
     pub(crate) netns_cookie: u64,
+    /// None from a module of version 1, which has no counters of sockets either.
+    pub(crate) cookie: Option<u64>,
     pub(crate) mode: &'static str,
     pub(crate) zcopy_threshold: u64,
     pub(crate) credits: u64,
@@ -67,9 +72,16 @@ pub(crate) struct Socket {
     pub(crate) user_timeout_ms: u64,
     pub(crate) features: Vec<&'static str>,
     pub(crate) options: Vec<&'static str>,
+    /// Those that are not 0, in the module's order.
+    #[serde(serialize_with = "as_map")]
+    pub(crate) counters: Vec<(String, u64)>,
     /// Only where processes were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) processes: Option<Vec<Owner>>,
+}
+
+fn as_map<S: Serializer>(counters: &[(String, u64)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(counters.iter().map(|(name, n)| (name, n)))
 }
 
 /// The module, and the namespace that was asked.
@@ -149,6 +161,7 @@ impl TryFrom<&Message> for Socket {
             uid: small(n(a::UID)?)?,
             inode: n(a::INODE)?,
             netns_cookie: n(a::NETNS_COOKIE)?,
+            cookie: m.number(a::COOKIE),
             mode: name(n(a::MODE)?, &uapi::MODES),
             zcopy_threshold: n(a::ZCOPY_THRESHOLD)?,
             credits: n(a::CREDITS)?,
@@ -166,6 +179,7 @@ impl TryFrom<&Message> for Socket {
             user_timeout_ms: n(a::USER_TIMEOUT)?,
             features: names(n(a::FEATURES)?, &FEATURES),
             options: names(n(a::OPTIONS)?, &OPTIONS),
+            counters: read_counters(&m.nests(a::COUNTER)?)?,
             processes: None,
         })
     }
@@ -184,7 +198,10 @@ pub(crate) fn about(module: &mut Module) -> Result<About, Fail> {
 
 /// Asks for the counters, in the module's order.
 pub(crate) fn counters(module: &mut Module) -> Result<Vec<(String, u64)>, Fail> {
-    let messages = module.dump(uapi::CMD_STAT_GET, Vec::new())?;
+    read_counters(&module.dump(uapi::CMD_STAT_GET, Vec::new())?)
+}
+
+fn read_counters(messages: &[Message]) -> Result<Vec<(String, u64)>, Fail> {
     let one = |m: &Message| {
         let name = m.string(uapi::stat::NAME).ok_or(Fail::TooOld)?;
         Ok((name, need(m, uapi::stat::VALUE)?))

@@ -24,6 +24,7 @@ use netlink_packet_core::{
     NlasIterator,
     Parseable,
     ParseableParametrized,
+    NLA_TYPE_MASK,
     NLM_F_ACK,
     NLM_F_DUMP,
     NLM_F_REQUEST, //
@@ -104,12 +105,36 @@ impl ParseableParametrized<[u8], GenlHeader> for Message {
     }
 }
 
+fn value_of(nla: &DefaultNla) -> Vec<u8> {
+    let mut value = vec![0; nla.value_len()];
+    nla.emit_value(&mut value);
+    value
+}
+
 impl Message {
     fn value(&self, number: u16) -> Option<Vec<u8>> {
         let nla = self.attrs.iter().find(|nla| nla.kind() == number)?;
-        let mut value = vec![0; nla.value_len()];
-        nla.emit_value(&mut value);
-        Some(value)
+        Some(value_of(nla))
+    }
+
+    /// All attributes of a number that have others inside, each as a message of its own.
+    ///
+    /// # Errors
+    ///
+    /// What is inside is no attributes.
+    pub(crate) fn nests(&self, number: u16) -> Result<Vec<Self>, Fail> {
+        let is_one = |nla: &&DefaultNla| nla.kind() & NLA_TYPE_MASK == number;
+        let nests = self.attrs.iter().filter(is_one);
+        let inside = |nla: &DefaultNla| {
+            let value = value_of(nla);
+            let attrs = NlasIterator::new(&value[..])
+                .map(|nla| DefaultNla::parse(&nla?))
+                .collect::<Result<_, DecodeError>>();
+            let attrs = attrs.map_err(|e| Fail::Other(format!("netlink: {e}")))?;
+            let cmd = self.cmd;
+            Ok(Self { cmd, attrs })
+        };
+        nests.map(inside).collect()
     }
 
     /// A number of any length that netlink has.

@@ -216,6 +216,9 @@ fn print(cli: &Cli, args: &SsArgs, sockets: &[Socket]) -> Result<(), Fail> {
         }
         if args.info {
             out::line(format_args!("    {}", info(socket, args.bytes)))?;
+            if !socket.counters.is_empty() {
+                out::line(format_args!("    {}", counters(socket, args.bytes)))?;
+            }
         }
     }
     Ok(())
@@ -232,6 +235,9 @@ fn processes(socket: &Socket) -> String {
 
 fn extended(s: &Socket) -> String {
     let mut text = format!("uid:{} ino:{} netns:{}", s.uid, s.inode, s.netns_cookie);
+    if let Some(cookie) = s.cookie {
+        text += &format!(" cookie:{cookie}");
+    }
     if s.interface != 0 {
         text += &format!(" interface:{}", s.interface);
     }
@@ -277,6 +283,16 @@ fn info(s: &Socket, exact: bool) -> String {
         text += &format!(" features:{}", s.features.join(","));
     }
     text
+}
+
+/// What the connection has counted.
+fn counters(s: &Socket, exact: bool) -> String {
+    let one = |(name, n): &(String, u64)| match name.ends_with("_bytes") && !exact {
+        true => format!("{name}:{}", units::bytes(*n)),
+        false => format!("{name}:{n}"),
+    };
+    let all: Vec<String> = s.counters.iter().map(one).collect();
+    all.join(" ")
 }
 
 fn threshold(bytes: u64, show: &impl Fn(u64) -> String) -> String {

@@ -144,6 +144,11 @@ impl Exchange {
     /// Sends and receives at the same time, then ends the own direction and
     /// expects the end of the other.
     pub(crate) fn run(self, sock: &Arc<Sock>) -> io::Result<Received> {
+        self.carry(sock, true)
+    }
+
+    /// The same, and both directions stay open if they do not end.
+    pub(crate) fn carry(self, sock: &Arc<Sock>, ends: bool) -> io::Result<Received> {
         let sender = Arc::clone(sock);
         let sending = spawn(move || -> Result<u64, (u64, io::Error)> {
             let span = Span {
@@ -152,14 +157,16 @@ impl Exchange {
                 len: self.bytes,
             };
             let sent = send_span(&sender, span, self.max)?;
-            sender.shutdown(libc::SHUT_WR).map_err(|e| (sent, e))?;
+            if ends {
+                sender.shutdown(libc::SHUT_WR).map_err(|e| (sent, e))?;
+            }
             Ok(sent)
         })?;
         // One byte more than agreed, so that the end of file is seen too.
         let span = Span {
             seed: self.recv_seed,
             offset: 0,
-            len: self.bytes + 1,
+            len: self.bytes + u64::from(ends),
         };
         let got = recv_span(sock, span, self.max);
         match sending.join() {
@@ -171,10 +178,15 @@ impl Exchange {
 
     /// Whether a side received all that it should, in words if not.
     pub(crate) fn complaint(self, got: &Received) -> Option<String> {
+        self.lacks(got, true)
+    }
+
+    /// The same of directions that may stay open.
+    pub(crate) fn lacks(self, got: &Received, ends: bool) -> Option<String> {
         let whole = Received {
             bytes: self.bytes,
             verdict: Verdict::default(),
-            eof: true,
+            eof: ends,
             errno: 0,
         };
         (*got != whole).then(|| format!("of {} bytes: {got}", self.bytes))

@@ -7,7 +7,7 @@ use crate::flow::{self, Exchange, Received};
 use crate::harness::Family;
 use crate::sys::{self, Sock, SockAddr};
 use clap::Args;
-use std::io;
+use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,6 +37,9 @@ pub(crate) struct StreamArgs {
     /// The longest single send() or recv(), in bytes.
     #[arg(long, default_value_t = 4 << 20)]
     max: usize,
+    /// End no connection before the standard input ends.
+    #[arg(long)]
+    hold: bool,
 }
 
 /// Streams; returns whether every byte was right.
@@ -49,9 +52,11 @@ pub(crate) fn run(args: &StreamArgs) -> io::Result<bool> {
     };
     let start = Instant::now();
     let mut threads = Vec::new();
+    let mut held = Vec::new();
     for (number, sock) in conns {
-        let exchange = args.exchange(number);
-        threads.push((number, flow::spawn(move || exchange.run(&sock))?));
+        let (exchange, ends) = (args.exchange(number), !args.hold);
+        held.extend(args.hold.then(|| Arc::clone(&sock)));
+        threads.push((number, flow::spawn(move || exchange.carry(&sock, ends))?));
     }
     let (mut bytes, mut wrong, mut good) = (0, 0, true);
     for (number, thread) in threads {
@@ -59,7 +64,7 @@ pub(crate) fn run(args: &StreamArgs) -> io::Result<bool> {
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("panic")));
         let complaint = match &got {
-            Ok(got) => args.exchange(number).complaint(got),
+            Ok(got) => args.exchange(number).lacks(got, !args.hold),
             Err(e) => Some(e.to_string()),
         };
         if let Some(text) = complaint {
@@ -78,6 +83,10 @@ pub(crate) fn run(args: &StreamArgs) -> io::Result<bool> {
         bytes as f64 / secs / 1e6
     );
     println!("byte-check: {bytes} bytes, {wrong} wrong");
+    if args.hold {
+        io::stdout().flush()?;
+        io::stdin().lock().read_line(&mut String::new())?;
+    }
     Ok(good)
 }
 

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is counted for each connection, under its socket's lock: plain numbers beside the rest of the
+//! connection's state.
+
+use kernel::prelude::*;
+
+use super::stats::{
+    Counter,
+    Stats, //
+};
+use crate::proto::bsdh::Mid;
+use crate::proto::choice::Reason;
+use crate::sdp::sock::Locked;
+
+macro_rules! kept {
+    ($($name:ident,)*) => {
+        /// The counters of a namespace that each connection has, too.
+        #[derive(Copy, Clone)]
+        #[repr(usize)]
+        pub(crate) enum Kept {
+            $($name,)*
+        }
+
+        impl Kept {
+            const ALL: &'static [Counter] = &[$(Counter::$name,)*];
+        }
+    };
+}
+
+kept! {
+    TxCopiedBytes,
+    TxBytes,
+    TxZcopyBytes,
+    TxWrittenBytes,
+    RxBytes,
+    RxCopiedBytes,
+    RxZcopyBytes,
+    RxPulledBytes,
+    RxWrittenBytes,
+    CreditStall,
+    QueueStall,
+    AdvertPosted,
+    AdvertAsync,
+    AdvertConsumed,
+    AdvertCancelled,
+    AdvertReceived,
+    SinkSent,
+    SinkReceived,
+    WriteAsync,
+    ReadEarly,
+    SnapshotFreed,
+    SnapshotCopied,
+    SnapshotWaits,
+    PagesTouched,
+    PagesRestored,
+    AbsentFreed,
+    AbsentTouched,
+    AbsentWaits,
+}
+
+const KEPT: usize = Kept::ALL.len();
+
+/// The counters of a connection, from its beginning on. They stay with the socket when it has ended.
+#[derive(Clone)]
+pub(crate) struct Tally {
+    kept: [u64; KEPT],
+    sent: [u64; Mid::COUNT],
+    received: [u64; Mid::COUNT],
+    by_copy: [u64; Reason::ALL.len()],
+}
+
+fn add(place: Option<&mut u64>, n: u64) {
+    if let Some(place) = place {
+        *place = place.wrapping_add(n);
+    }
+}
+
+impl Tally {
+    pub(crate) const fn new() -> Self {
+        Self {
+            kept: [0; KEPT],
+            sent: [0; Mid::COUNT],
+            received: [0; Mid::COUNT],
+            by_copy: [0; Reason::ALL.len()],
+        }
+    }
+
+    /// Counts what the namespace has counted already.
+    pub(crate) fn add(&mut self, what: Kept, n: u64) {
+        add(self.kept.get_mut(what as usize), n);
+    }
+
+    /// Hands every counter to `each`: a group, a name, the value. The names are those of the
+    /// namespace's counters.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(&'static str, &'static str, u64)) {
+        for (counter, n) in Kept::ALL.iter().zip(&self.kept) {
+            each("", counter.name(), *n);
+        }
+        for (mid, n) in Mid::ALL.iter().zip(&self.sent) {
+            each(Stats::SENT, mid.name(), *n);
+        }
+        for (mid, n) in Mid::ALL.iter().zip(&self.received) {
+            each(Stats::RECEIVED, mid.name(), *n);
+        }
+        for (why, n) in Reason::ALL.iter().zip(&self.by_copy) {
+            each(Stats::BY_COPY, why.name(), *n);
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Counts for the connection and for its namespace.
+    pub(crate) fn count(&mut self, what: Kept, n: u64) {
+        if let Some(counter) = Kept::ALL.get(what as usize) {
+            self.stats.add(*counter, n);
+        }
+        self.stream().tally.add(what, n);
+    }
+
+    /// The same of a message sent.
+    pub(crate) fn count_sent(&mut self, mid: Mid) {
+        self.stats.sent(mid);
+        add(self.stream().tally.sent.get_mut(mid.index()), 1);
+    }
+
+    /// The same of a message received.
+    pub(crate) fn count_received(&mut self, mid: Mid) {
+        self.stats.received(mid);
+        add(self.stream().tally.received.get_mut(mid.index()), 1);
+    }
+
+    /// The same of bytes that should have gone, or come, without a copy and did not.
+    pub(crate) fn fallback(&mut self, why: Reason) {
+        self.stats.fallback(why);
+        add(self.stream().tally.by_copy.get_mut(why as usize), 1);
+    }
+}
+
+#[kunit_tests(ib_sdp_tally)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_each_counter_once() {
+        let mut tally = Tally::new();
+        tally.add(Kept::TxBytes, 5);
+        tally.add(Kept::TxBytes, 1 << 40);
+        let (mut shown, mut total) = (0, 0);
+        tally.for_each(|group, name, n| {
+            shown += 1;
+            total += n;
+            let expected = (group, name) == ("", "tx_bytes");
+            assert_eq!(n != 0, expected);
+        });
+        assert_eq!(shown, KEPT + 2 * Mid::COUNT + Reason::ALL.len());
+        assert_eq!(total, 5 + (1 << 40));
+    }
+}
