@@ -36,6 +36,7 @@ mod raw {
         page,
         seq_file,
         spinlock_t,
+        tracepoint,
         vm_area_struct,
         wait_queue_entry,
         work_struct, //

@@ -7,6 +7,7 @@ pub(crate) mod procfs;
 mod sockets;
 pub(crate) mod stats;
 pub(crate) mod tally;
+pub(crate) mod trace;
 // More than is used here: the tool compiles the same file.
 #[allow(dead_code)]
 mod uapi;

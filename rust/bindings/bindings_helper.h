@@ -44,6 +44,7 @@
 #include <rdma/ib_cm.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
+#include "../helpers/sdp_trace.h"
 
 /* Macros that bindgen cannot evaluate by itself. */
 const gfp_t SDP_CONST_GFP_ATOMIC = GFP_ATOMIC;

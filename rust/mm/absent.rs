@@ -70,6 +70,7 @@ use crate::observe::stats::{
     Counter,
     Stats, //
 };
+use crate::observe::trace;
 
 /// The bytes are on their way.
 const READING: i32 = 0;
@@ -219,7 +220,9 @@ impl Receiving {
         drop(guard);
         match taken {
             Ok(()) => {
-                stats.add(Counter::AbsentPages, receiving.pins.0.len() as u64);
+                let pages = receiving.pins.0.len();
+                stats.add(Counter::AbsentPages, pages as u64);
+                trace::protect(base, true, pages, pages);
                 Ok(receiving)
             }
             Err(e) => {
@@ -310,7 +313,7 @@ impl Receiving {
     fn end(&mut self) -> Outcome {
         self.conclude();
         let pages = self.pins.0.len() as u32;
-        let mut touched = 0;
+        let (mut touched, mut restored) = (0, 0);
         if let Some(space) = Space::of(&self.mm) {
             if self.absent.has_failed() && !self.close(&space) {
                 self.absent.let_through();
@@ -322,6 +325,7 @@ impl Receiving {
                 }
                 if let Some(guard) = space.lock() {
                     touched = self.give_back(&guard);
+                    restored = pages - touched;
                 }
             }
         }
@@ -330,6 +334,13 @@ impl Receiving {
         self.stats.add(Counter::AbsentFreed, pages.into());
         self.stats.add(Counter::AbsentTouched, touched.into());
         self.stats.add(Counter::AbsentWaits, waits.into());
+        trace::restore(
+            self.absent.base,
+            true,
+            pages as usize,
+            touched as usize,
+            restored as usize,
+        );
         Outcome {
             pages,
             touched,

@@ -73,6 +73,7 @@ use crate::observe::stats::{
     Counter,
     Stats, //
 };
+use crate::observe::trace;
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised by `init`, before there is a socket.
@@ -212,6 +213,8 @@ impl Snapshot {
         snapshot.protect(&area);
         drop(guard);
         snapshot.note();
+        let protected = snapshot.states.iter().filter(|s| s.is_protected());
+        trace::protect(base, false, snapshot.pages.len(), protected.count());
         if let Some((since, watch)) = watch {
             // Who wrote before this has a copy.
             let held = snapshot.states.iter().map(|s| s.is_protected());
@@ -423,6 +426,7 @@ impl Snapshot {
         self.stats.add(Counter::PagesTouched, touched as u64);
         self.stats.add(Counter::SnapshotFreed, pages as u64);
         self.stats.add(Counter::PagesRestored, restored as u64);
+        trace::restore(self.base, false, pages, touched, restored);
         Outcome {
             pages: pages as u32,
             touched: ((copied + touched) as u32 + waits).min(pages as u32),

@@ -49,6 +49,7 @@ use super::Rule;
 use crate::bindings;
 use crate::net::errno::EOPNOTSUPP;
 use crate::net::work::StaticWork;
+use crate::observe::trace;
 
 /// How long a fault waits before it lets go of its locks.
 const SLICE_MS: u32 = 4;
@@ -340,13 +341,15 @@ impl Watch {
             if !is_fault {
                 // A fork, or a move. It cannot come again: it waits for the end. What has failed is
                 // cleared.
-                if absent.has_failed() || matches!(absent.hold_up(FOR_EVER, mm), Waited::Killed) {
+                if absent.has_failed()
+                    || matches!(absent.hold_up(start, FOR_EVER, mm), Waited::Killed)
+                {
                     return;
                 }
                 continue;
             }
             let waits = !absent.has_failed() && may_wait(mm);
-            match waits.then(|| absent.hold_up(slice(), mm)) {
+            match waits.then(|| absent.hold_up(start, slice(), mm)) {
                 Some(Waited::Over) => continue,
                 Some(Waited::TooLong) => {}
                 // Not at once again: what it waits for needs the processor, too.
@@ -376,6 +379,7 @@ impl Watch {
         let seen = unsafe { pte::copied_on_write(mm, addr) };
         // Else it is something else that is done to the page.
         let Some(seen) = seen else { return };
+        trace::fault(addr, false);
         if sent.wait(addr, slice()) {
             // SAFETY: As above.
             unsafe { pte::stir(mm, addr, &seen) };
@@ -454,8 +458,10 @@ fn pause() {
 }
 
 impl Absent {
-    /// Has the current thread wait for the end of the transfer, or for so long.
-    fn hold_up(&self, jiffies: usize, mm: *mut bindings::mm_struct) -> Waited {
+    /// Has the current thread wait, who is about to touch `addr`, for the end of the transfer or for so
+    /// long.
+    fn hold_up(&self, addr: usize, jiffies: usize, mm: *mut bindings::mm_struct) -> Waited {
+        trace::fault(addr, true);
         self.waits.fetch_add(1, Relaxed);
         match self.wait(jiffies) {
             0 => Waited::TooLong,

@@ -9,7 +9,11 @@ use super::stats::{
     Counter,
     Stats, //
 };
-use crate::proto::bsdh::Mid;
+use super::trace;
+use crate::proto::bsdh::{
+    Bsdh,
+    Mid, //
+};
 use crate::proto::choice::Reason;
 use crate::sdp::sock::Locked;
 
@@ -118,21 +122,28 @@ impl Locked<'_> {
         self.stream().tally.add(what, n);
     }
 
-    /// The same of a message sent.
-    pub(crate) fn count_sent(&mut self, mid: Mid) {
-        self.stats.sent(mid);
-        add(self.stream().tally.sent.get_mut(mid.index()), 1);
+    /// The same of a message sent, with so many bytes of payload.
+    pub(crate) fn count_sent(&mut self, header: &Bsdh, payload: u32) {
+        let stream = self.stream();
+        let credits = stream.credits.available();
+        add(stream.tally.sent.get_mut(header.mid.index()), 1);
+        self.stats.sent(header.mid);
+        trace::sent(self.sk(), header, payload, credits);
     }
 
     /// The same of a message received.
-    pub(crate) fn count_received(&mut self, mid: Mid) {
-        self.stats.received(mid);
-        add(self.stream().tally.received.get_mut(mid.index()), 1);
+    pub(crate) fn count_received(&mut self, header: &Bsdh, payload: u32) {
+        let stream = self.stream();
+        let credits = stream.credits.available();
+        add(stream.tally.received.get_mut(header.mid.index()), 1);
+        self.stats.received(header.mid);
+        trace::received(self.sk(), header, payload, credits);
     }
 
     /// The same of bytes that should have gone, or come, without a copy and did not.
     pub(crate) fn fallback(&mut self, why: Reason) {
         self.stats.fallback(why);
+        trace::fallback(self.sk(), why);
         add(self.stream().tally.by_copy.get_mut(why as usize), 1);
     }
 }

@@ -38,6 +38,8 @@ pub enum SinkHold {
 #[must_use = "its memory must be released (A4)"]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Returned<T> {
+    /// Its bytes.
+    pub len: u32,
     /// Bytes that the peer has written to its start.
     pub bytes: u32,
     /// What its reader attached.
@@ -150,9 +152,10 @@ impl<T, const N: usize> SinkAdverts<T, N> {
         if bytes > 0 && oldest.owner.is_none() {
             return Err(Violation::WriteVoided);
         }
-        let short = bytes > 0 && bytes < oldest.len;
+        let len = oldest.len;
+        let short = bytes > 0 && bytes < len;
         if let Some(owner) = self.buffers.pop().and_then(|buffer| buffer.owner) {
-            give_back(Returned { bytes, owner });
+            give_back(Returned { len, bytes, owner });
         }
         if short {
             self.events.note();
@@ -206,7 +209,12 @@ impl<T, const N: usize> SinkAdverts<T, N> {
     fn return_all(&mut self, mut give_back: impl FnMut(Returned<T>)) {
         for buffer in self.buffers.iter_mut() {
             if let Some(owner) = buffer.owner.take() {
-                give_back(Returned { bytes: 0, owner });
+                let len = buffer.len;
+                give_back(Returned {
+                    len,
+                    bytes: 0,
+                    owner,
+                });
             }
         }
         self.cancelling = false;

@@ -51,6 +51,10 @@ use crate::net::sock::{
 };
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
+use crate::observe::trace::{
+    self,
+    Advert, //
+};
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
 use crate::proto::message::Body;
@@ -284,6 +288,8 @@ impl Locked<'_> {
         let with = With::Registration(region);
         if self.post_with(body, &mut frags, waiting, Tag::Control, with) {
             self.count(Kept::AdvertPosted, 1);
+            let (sink, bytes) = (false, 0);
+            trace::advert_posted(self.sk(), Advert { sink, len, bytes });
             self.stats.inc(Counter::MrRegistered);
         }
         Ok(None)

@@ -29,6 +29,10 @@ use crate::net::errno::{
 use crate::net::sock::fatal_signal_pending;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
+use crate::observe::trace::{
+    self,
+    Advert, //
+};
 use crate::proto::state::{
     Event,
     State, //
@@ -298,6 +302,8 @@ impl Locked<'_> {
             }
         }
         self.stats.inc(Counter::ReadDone);
+        let (sink, bytes) = (false, len);
+        trace::advert_read(self.sk(), Advert { sink, len, bytes });
         self.count(Kept::RxBytes, len.into());
         self.count(Kept::RxZcopyBytes, len.into());
         self.drain_hold();

@@ -43,6 +43,10 @@ use crate::net::sock::{
 };
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
+use crate::observe::trace::{
+    self,
+    Advert, //
+};
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Wanted;
 use crate::proto::message::Body;
@@ -242,6 +246,8 @@ impl Locked<'_> {
         };
         if self.post_sink(len, region) {
             self.count(Kept::SinkSent, 1);
+            let (sink, bytes) = (true, 0);
+            trace::advert_posted(self.sk(), Advert { sink, len, bytes });
             self.stats.inc(Counter::MrRegistered);
         } else {
             // There was room for everything. The call waits until the link has given the region back.

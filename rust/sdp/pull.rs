@@ -20,6 +20,10 @@ use crate::net::errno::{
 };
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
+use crate::observe::trace::{
+    self,
+    Advert, //
+};
 use crate::proto::pull::{
     pull,
     Pull,
@@ -274,6 +278,8 @@ impl Locked<'_> {
             return self.release_receive(charge);
         };
         self.stats.inc(Counter::ReadDone);
+        let (sink, bytes) = (false, len);
+        trace::advert_read(self.sk(), Advert { sink, len, bytes });
         self.count(Kept::RxPulledBytes, len.into());
         self.count(Kept::RxBytes, len.into());
         if self.stream().state == State::Dead {

@@ -261,8 +261,8 @@ impl Locked<'_> {
     }
 
     fn handle(&mut self, message: &Message, receive: Receive, invalidated: Option<u32>) -> bool {
-        self.count_received(message.hdr.mid);
         let payload = message.payload_len;
+        self.count_received(&message.hdr, payload);
         let mut result = match message.body {
             // Only the report of an advert may make a key invalid: that of the advert.
             Body::RdmaRdCompl { bytes } => self.read_reported(bytes, invalidated),

@@ -8,10 +8,18 @@ use kernel::prelude::*;
 
 use super::sock::Locked;
 use super::zcopy::ADVERTS;
+use crate::net::sock::Sk;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
+use crate::observe::trace::{
+    self,
+    Advert, //
+};
 use crate::proto::bsdh::Class;
-use crate::proto::buffer::SinkAdverts;
+use crate::proto::buffer::{
+    Returned,
+    SinkAdverts, //
+};
 use crate::proto::hello::Features;
 use crate::proto::message::Body;
 use crate::proto::offer::Offers;
@@ -74,11 +82,25 @@ pub(crate) struct Sinks {
 }
 
 /// Buffers that are advertised no longer.
-type Ended = [Option<RegionId>; OFFERS];
+type Ended = [Option<Returned<RegionId>>; OFFERS];
 
-fn put(ended: &mut Ended, region: RegionId) {
+fn put(ended: &mut Ended, back: Returned<RegionId>) {
     if let Some(place) = ended.iter_mut().find(|place| place.is_none()) {
-        *place = Some(region);
+        *place = Some(back);
+    }
+}
+
+fn trace_end(sk: Sk, back: &Returned<RegionId>) {
+    let (len, bytes) = (back.len, back.bytes);
+    let advert = Advert {
+        sink: true,
+        len,
+        bytes,
+    };
+    if bytes > 0 {
+        trace::advert_completed(sk, advert);
+    } else {
+        trace::advert_cancelled(sk, advert);
     }
 }
 
@@ -110,9 +132,9 @@ impl Locked<'_> {
 
     /// Data with payload, or a source advert, has come: our sink adverts have ended (rule S5).
     pub(super) fn event_received(&mut self) {
-        let mut ended = [None; OFFERS];
+        let mut ended = [const { None }; OFFERS];
         match &mut self.stream().sinks {
-            Some(sinks) => sinks.adverts.on_payload(|back| put(&mut ended, back.owner)),
+            Some(sinks) => sinks.adverts.on_payload(|back| put(&mut ended, back)),
             None => return self.stream().events.received.note(),
         }
         self.offers_ended(&ended, 0);
@@ -120,7 +142,7 @@ impl Locked<'_> {
 
     /// The peer has written so many bytes to the oldest advert.
     pub(super) fn write_reported(&mut self, bytes: u32) -> Result<(), Violation> {
-        let mut ended = [None; OFFERS];
+        let mut ended = [const { None }; OFFERS];
         let ended_before = self.stream().fin_received;
         let Some(sinks) = self.with_sinks() else {
             return Err(Violation::NoAnswerDue);
@@ -130,7 +152,7 @@ impl Locked<'_> {
         }
         sinks
             .adverts
-            .on_write_completion(bytes, |back| put(&mut ended, back.owner))?;
+            .on_write_completion(bytes, |back| put(&mut ended, back))?;
         // Not so the answer to an advert that had ended before.
         sinks.declined |= bytes == 0 && ended.iter().any(Option::is_some);
         self.offers_ended(&ended, bytes);
@@ -140,6 +162,7 @@ impl Locked<'_> {
     /// Buffers of the running receive are its own again when their keys are dead. The first of them
     /// has so many bytes.
     fn offers_ended(&mut self, ended: &Ended, bytes: u32) {
+        let sk = self.sk();
         let stream = self.stream();
         let Some(sinks) = &mut stream.sinks else {
             return;
@@ -159,8 +182,11 @@ impl Locked<'_> {
         } else if unused {
             sinks.offers.on_unused();
         }
-        if let Some(link) = &mut stream.link {
-            ended.for_each(|region| link.condemn_region(*region));
+        for back in ended {
+            if let Some(link) = &mut stream.link {
+                link.condemn_region(back.owner);
+            }
+            trace_end(sk, back);
         }
         self.stats.add(Counter::SinkEnded, count);
         self.stats.add(Counter::SinkUnused, unused.into());
@@ -301,12 +327,16 @@ impl Locked<'_> {
 
     /// The queues are gone: so is what the adverts were about.
     pub(super) fn forget_sinks(&mut self) {
+        let sk = self.sk();
         let Some(sinks) = &mut self.stream().sinks else {
             return;
         };
         let mut ended = 0;
         // The regions go with the link.
-        sinks.adverts.abort(|_| ended += 1);
+        sinks.adverts.abort(|back| {
+            ended += 1;
+            trace_end(sk, &back);
+        });
         sinks.cancel_due = false;
         let charged = core::mem::take(&mut sinks.charged_bytes);
         if charged > 0 {

@@ -27,6 +27,7 @@ use crate::net::sysctl::{
 use crate::observe::netlink;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Tally;
+use crate::observe::trace;
 use crate::proto::choice::Wanted;
 use crate::proto::credits::Credits;
 use crate::proto::hello::{
@@ -309,6 +310,7 @@ impl Locked<'_> {
                 if new != old {
                     self.stream().state = new;
                     self.sk().set_state(new.tcp_state());
+                    trace::state(self.sk(), &self.stream().peer, old, new);
                     netlink::moved(self, old, event, why);
                     if new == State::Established {
                         self.begin_keepalive();

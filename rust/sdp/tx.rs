@@ -283,7 +283,7 @@ impl Locked<'_> {
                 if header.is_payload() || matches!(body, Body::SrcAvail { .. }) {
                     self.event_sent();
                 }
-                self.count_sent(header.mid);
+                self.count_sent(&header, payload);
                 self.stats.inc(Counter::SendPosted);
                 if signal {
                     self.stats.inc(Counter::SendSignaled);

@@ -18,6 +18,10 @@ use crate::observe::tally::{
     Kept,
     Tally, //
 };
+use crate::observe::trace::{
+    self,
+    Advert, //
+};
 use crate::proto::bsdh::Class;
 use crate::proto::fallback::Fallback;
 use crate::proto::hello::Features;
@@ -88,6 +92,11 @@ pub(crate) struct ZeroCopy {
     pub(crate) pull_renewed: bool,
     /// Bytes that the running receive has read into the program's memory.
     pub(crate) direct_bytes: usize,
+}
+
+fn source(len: u32, bytes: u32) -> Advert {
+    let sink = false;
+    Advert { sink, len, bytes }
 }
 
 /// Adverts that a connection of the namespace has out, and has the peer have out, at a time.
@@ -250,6 +259,7 @@ impl Locked<'_> {
             Progress::Partly { .. } => Ok(()),
             Progress::Consumed(ended) => {
                 self.count(Kept::AdvertConsumed, 1);
+                trace::advert_completed(self.sk(), source(ended.len, ended.read));
                 self.advert_ended(ended.owner, invalidated)
             }
         }
@@ -264,12 +274,13 @@ impl Locked<'_> {
         };
         zcopy.source.on_send_sm(|advert| {
             if let Some(place) = free.next() {
-                *place = Some(advert.owner);
+                *place = Some((advert.owner, source(advert.len, advert.read)));
             }
         })?;
         self.stats.inc(Counter::CancelAnswered);
-        for region in ended.into_iter().flatten() {
+        for (region, advert) in ended.into_iter().flatten() {
             self.count(Kept::AdvertCancelled, 1);
+            trace::advert_cancelled(self.sk(), advert);
             self.advert_ended(region, None)?;
         }
         self.sk().wake_waiters();
@@ -388,6 +399,7 @@ impl Locked<'_> {
     /// The queues are gone: so is what the adverts were about.
     pub(super) fn forget_adverts(&mut self) {
         self.forget_sinks();
+        let sk = self.sk();
         let Some(zcopy) = &mut self.stream().zcopy else {
             return;
         };
@@ -395,6 +407,7 @@ impl Locked<'_> {
         // The regions go with the link.
         zcopy.source.abort(|advert| {
             aborted += 1;
+            trace::advert_cancelled(sk, source(advert.len, advert.read));
             if advert.kind == Kind::Asynchronous {
                 charged += advert.len - advert.read;
             }

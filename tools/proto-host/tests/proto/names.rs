@@ -5,6 +5,7 @@
 
 use proto_host::proto::{
     bsdh::Mid,
+    choice::Reason,
     hello::Refusal,
     state::{
         Event,
@@ -51,4 +52,32 @@ fn states() {
 #[test]
 fn events() {
     check(&Event::ALL, |e| e as usize, Event::name);
+}
+
+/// The numbers and names of a table of the trace events' header.
+fn traced(table: &str) -> Vec<(u8, &'static str)> {
+    const HEADER: &str = include_str!("../../../../rust/helpers/sdp_trace.h");
+    let (_, rest) = HEADER.split_once(&format!("#define {table}(")).unwrap();
+    let (entries, _) = rest.split_once("\n\n").unwrap();
+    let entry = |line: &'static str| {
+        let (number, name) = line.split_once('{')?.1.split_once(", \"")?;
+        let number = number.trim();
+        let number = match number.strip_prefix("0x") {
+            Some(hex) => u8::from_str_radix(hex, 16).unwrap(),
+            None => number.parse().unwrap(),
+        };
+        Some((number, name.split_once('"')?.0))
+    };
+    entries.lines().filter_map(entry).collect()
+}
+
+/// What tracefs prints is what the numbers mean.
+#[test]
+fn traces() {
+    let states = State::ALL.map(|state| (state as u8, state.name()));
+    assert_eq!(traced("sdp_show_state"), states);
+    let mids = Mid::ALL.map(|mid| (mid.wire(), mid.name()));
+    assert_eq!(traced("sdp_show_mid"), mids);
+    let reasons = Reason::ALL.map(|reason| (reason as u8, reason.name()));
+    assert_eq!(traced("sdp_show_reason"), reasons);
 }

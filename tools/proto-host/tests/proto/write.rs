@@ -52,7 +52,7 @@ fn complete(adverts: &mut Adverts, bytes: u32) -> Vec<(u32, u32)> {
 
 fn payload(adverts: &mut Adverts) -> Vec<u32> {
     let mut back = Vec::new();
-    adverts.on_payload(|Returned { bytes, owner }| {
+    adverts.on_payload(|Returned { bytes, owner, .. }| {
         assert_eq!(bytes, 0);
         back.push(owner);
     });

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Trace events, `Documentation/tracing.rst`. One that nobody has switched on costs an instruction that
+//! does nothing.
+
+use crate::bindings;
+use crate::net::addr::Addr;
+use crate::net::sock::Sk;
+use crate::proto::bsdh::Bsdh;
+use crate::proto::choice::Reason;
+use crate::proto::state::State;
+
+/// Runs the block if somebody has switched the event on.
+macro_rules! if_on {
+    ($event:path, $then:block) => {
+        // SAFETY: The event is static, and may be looked at by everybody.
+        let is_on = unsafe {
+            kernel::jump_label::static_branch_unlikely!(
+                $event,
+                kernel::bindings::tracepoint,
+                key
+            )
+        };
+        if is_on $then
+    };
+}
+
+/// A connection has got from one state to another.
+#[inline(always)]
+pub(crate) fn state(sk: Sk, peer: &Addr, from: State, to: State) {
+    if_on!(bindings::__tracepoint_sdp_state, {
+        let local = sk.bound_addr();
+        // SAFETY: The addresses are valid, 16 bytes each.
+        unsafe {
+            bindings::rust_do_trace_sdp_state(
+                sk.cookie(),
+                local.ip.as_ptr(),
+                local.port,
+                peer.ip.as_ptr(),
+                peer.port,
+                from as u8,
+                to as u8,
+            );
+        }
+    });
+}
+
+macro_rules! messages {
+    ($($(#[$doc:meta])* $name:ident, $event:ident, $call:ident;)*) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) fn $name(sk: Sk, header: &Bsdh, payload: u32, credits: u32) {
+            if_on!(bindings::$event, {
+                // SAFETY: It takes numbers only.
+                unsafe {
+                    bindings::$call(
+                        sk.cookie(),
+                        header.mid.wire(),
+                        header.mseq,
+                        header.mseq_ack,
+                        header.bufs.into(),
+                        payload,
+                        credits,
+                    );
+                }
+            });
+        }
+    )*};
+}
+
+messages! {
+    /// A message is posted; `credits` are left then.
+    sent, __tracepoint_sdp_send, rust_do_trace_sdp_send;
+    /// A message has come, which leaves `credits`.
+    received, __tracepoint_sdp_receive, rust_do_trace_sdp_receive;
+}
+
+/// What an advert is about.
+#[derive(Copy, Clone)]
+pub(crate) struct Advert {
+    /// The peer writes to its memory, and does not read it.
+    pub(crate) sink: bool,
+    /// Its bytes.
+    pub(crate) len: u32,
+    /// Those that were read, or written.
+    pub(crate) bytes: u32,
+}
+
+macro_rules! adverts {
+    ($($(#[$doc:meta])* $name:ident, $event:ident, $call:ident;)*) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) fn $name(sk: Sk, advert: Advert) {
+            if_on!(bindings::$event, {
+                // SAFETY: It takes numbers only.
+                unsafe { bindings::$call(sk.cookie(), advert.sink, advert.len, advert.bytes) };
+            });
+        }
+    )*};
+}
+
+adverts! {
+    /// An advert of ours is sent.
+    advert_posted, __tracepoint_sdp_advert_posted, rust_do_trace_sdp_advert_posted;
+    /// A Read of an advert of the peer's has finished: `len` and `bytes` are those of the Read.
+    advert_read, __tracepoint_sdp_advert_read, rust_do_trace_sdp_advert_read;
+    /// The peer has read our advert whole, or has written to it.
+    advert_completed, __tracepoint_sdp_advert_completed, rust_do_trace_sdp_advert_completed;
+    /// Our advert has ended otherwise: it was taken back, the peer has sent its bytes another way, or the
+    /// connection has ended.
+    advert_cancelled, __tracepoint_sdp_advert_cancelled, rust_do_trace_sdp_advert_cancelled;
+}
+
+/// Pages of a program are protected from `addr` on, for a send or for a `receive`; those that could not
+/// be are not among the `protected`.
+#[inline(always)]
+pub(crate) fn protect(addr: usize, receive: bool, pages: usize, protected: usize) {
+    if_on!(bindings::__tracepoint_sdp_protect, {
+        // SAFETY: It takes numbers only.
+        unsafe {
+            bindings::rust_do_trace_sdp_protect(addr, receive, pages as u32, protected as u32);
+        }
+    });
+}
+
+/// They are the program's again: so many it has touched before, and so many it may touch again without
+/// a fault.
+#[inline(always)]
+pub(crate) fn restore(addr: usize, receive: bool, pages: usize, touched: usize, restored: usize) {
+    if_on!(bindings::__tracepoint_sdp_restore, {
+        // SAFETY: It takes numbers only.
+        unsafe {
+            bindings::rust_do_trace_sdp_restore(
+                addr,
+                receive,
+                pages as u32,
+                touched as u32,
+                restored as u32,
+            );
+        }
+    });
+}
+
+/// The current thread waits, for the page at `addr` is protected.
+#[inline(always)]
+pub(crate) fn fault(addr: usize, receive: bool) {
+    if_on!(bindings::__tracepoint_sdp_fault, {
+        // SAFETY: It takes numbers only.
+        unsafe { bindings::rust_do_trace_sdp_fault(addr, receive) };
+    });
+}
+
+/// Bytes that should have gone, or come, without a copy do not.
+#[inline(always)]
+pub(crate) fn fallback(sk: Sk, why: Reason) {
+    if_on!(bindings::__tracepoint_sdp_fallback, {
+        // SAFETY: It takes numbers only.
+        unsafe { bindings::rust_do_trace_sdp_fallback(sk.cookie(), why as u8) };
+    });
+}
