@@ -23,7 +23,10 @@ use kernel::sync::atomic::{
     Atomic, //
 };
 
-use crate::observe::netlink;
+use crate::observe::{
+    debugfs,
+    netlink, //
+};
 
 static STARTED: Atomic<i32> = Atomic::new(0);
 
@@ -38,15 +41,22 @@ pub(crate) fn start() -> Result {
     // Before the file that shows them.
     family::set_memory_limits();
     work::start()?;
-    netns::register().inspect_err(|_| work::stop())?;
+    // SAFETY: The module loads; there is no connection yet.
+    unsafe { debugfs::start() };
+    netns::register().inspect_err(|_| {
+        debugfs::stop();
+        work::stop();
+    })?;
     // SAFETY: The module loads; there is no socket yet.
     unsafe { netlink::register() }.inspect_err(|_| {
         netns::unregister();
+        debugfs::stop();
         work::stop();
     })?;
     family::register().inspect_err(|_| {
         netlink::unregister();
         netns::unregister();
+        debugfs::stop();
         work::stop();
     })?;
     STARTED.store(1, Release);
@@ -59,5 +69,6 @@ pub(crate) fn stop() {
     crate::mm::watch::stop();
     netlink::unregister();
     work::stop();
+    debugfs::stop();
     netns::unregister();
 }

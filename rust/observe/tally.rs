@@ -5,6 +5,7 @@
 
 use kernel::prelude::*;
 
+use super::histogram::Noted;
 use super::stats::{
     Counter,
     Stats, //
@@ -72,6 +73,7 @@ pub(crate) struct Tally {
     sent: [u64; Mid::COUNT],
     received: [u64; Mid::COUNT],
     by_copy: [u64; Reason::ALL.len()],
+    last_by_copy: Option<Reason>,
 }
 
 fn add(place: Option<&mut u64>, n: u64) {
@@ -87,12 +89,18 @@ impl Tally {
             sent: [0; Mid::COUNT],
             received: [0; Mid::COUNT],
             by_copy: [0; Reason::ALL.len()],
+            last_by_copy: None,
         }
     }
 
     /// Counts what the namespace has counted already.
     pub(crate) fn add(&mut self, what: Kept, n: u64) {
         add(self.kept.get_mut(what as usize), n);
+    }
+
+    /// Why bytes went, or came, with a copy last.
+    pub(crate) fn last_by_copy(&self) -> Option<Reason> {
+        self.last_by_copy
     }
 
     /// Hands every counter to `each`: a group, a name, the value. The names are those of the
@@ -127,6 +135,9 @@ impl Locked<'_> {
         let stream = self.stream();
         let credits = stream.credits.available();
         add(stream.tally.sent.get_mut(header.mid.index()), 1);
+        if let Some(messages) = &mut stream.messages {
+            messages.add(Noted::new(header, true, payload, credits));
+        }
         self.stats.sent(header.mid);
         trace::sent(self.sk(), header, payload, credits);
     }
@@ -136,6 +147,9 @@ impl Locked<'_> {
         let stream = self.stream();
         let credits = stream.credits.available();
         add(stream.tally.received.get_mut(header.mid.index()), 1);
+        if let Some(messages) = &mut stream.messages {
+            messages.add(Noted::new(header, false, payload, credits));
+        }
         self.stats.received(header.mid);
         trace::received(self.sk(), header, payload, credits);
     }
@@ -144,7 +158,9 @@ impl Locked<'_> {
     pub(crate) fn fallback(&mut self, why: Reason) {
         self.stats.fallback(why);
         trace::fallback(self.sk(), why);
-        add(self.stream().tally.by_copy.get_mut(why as usize), 1);
+        let tally = &mut self.stream().tally;
+        add(tally.by_copy.get_mut(why as usize), 1);
+        tally.last_by_copy = Some(why);
     }
 }
 

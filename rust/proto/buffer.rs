@@ -201,6 +201,13 @@ impl<T, const N: usize> SinkAdverts<T, N> {
         self.buffers.len()
     }
 
+    /// The adverts that the peer may write to, oldest first: their bytes, and
+    /// what their reader attached.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let buffers = self.buffers.iter();
+        buffers.filter_map(|buffer| Some((buffer.len, buffer.owner.as_ref()?)))
+    }
+
     /// The events received so far.
     pub const fn events(&self) -> PayloadEvents {
         self.events

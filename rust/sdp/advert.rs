@@ -20,6 +20,7 @@
 
 use kernel::prelude::*;
 
+use super::details::Posted;
 use super::path::LEAST_BYTES;
 use super::send::{
     remaining,
@@ -278,7 +279,7 @@ impl Locked<'_> {
             self.cut_message(&mut frags);
         }
         let zcopy = self.stream().zcopy.as_mut().ok_or(ECONNRESET)?;
-        let posted = zcopy.source.post(kind, waiting, len, region);
+        let posted = zcopy.source.post(kind, waiting, len, Posted::now(region));
         posted.map_err(|_| ECONNRESET)?;
         let body = Body::SrcAvail {
             len,

@@ -18,6 +18,7 @@
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
+use super::details::Posted;
 use super::direct::LEAST_DIRECT;
 use super::recv::Recv;
 use super::sock::Locked;
@@ -262,9 +263,10 @@ impl Locked<'_> {
         let (Some(link), Some(sinks)) = (&stream.link, &mut stream.sinks) else {
             return false;
         };
-        let (Some(address), Ok(count)) =
-            (link.region(region), sinks.adverts.post(true, len, region))
-        else {
+        let (Some(address), Ok(count)) = (
+            link.region(region),
+            sinks.adverts.post(true, len, Posted::now(region)),
+        ) else {
             return false;
         };
         let body = Body::SinkAvail {

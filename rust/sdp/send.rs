@@ -316,6 +316,7 @@ impl Locked<'_> {
     }
 
     fn finish_send(&mut self, send: &Send) {
+        self.note_send(send.copied);
         self.leave_open(send);
         self.flush();
         if self.awaits_send_completion() {

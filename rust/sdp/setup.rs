@@ -183,6 +183,8 @@ impl Worker<'_> {
         self.sock.stats.inc(Counter::ConnectDone);
         locked.process();
         self.sock.sk().wake_all();
+        drop(locked);
+        self.make_folder();
         Ok(())
     }
 
@@ -271,6 +273,7 @@ impl Worker<'_> {
         if let Err(e) = accept::push(&parent, child.clone()) {
             child.abandon(e);
         }
+        self.make_folder();
     }
 }
 

@@ -8,7 +8,10 @@ use super::bind::{
     self,
     Cursor, //
 };
-use super::sock::SdpSock;
+use super::sock::{
+    Locked,
+    SdpSock, //
+};
 use super::stream::Options;
 use crate::bindings;
 use crate::net::addr::Addr;
@@ -52,8 +55,12 @@ pub(crate) struct Shown {
 
 /// Looks at a socket, under its lock.
 pub(crate) fn shown(sock: &SdpSock) -> Shown {
-    let mut locked = sock.lock();
-    let sk = sock.sk();
+    shown_locked(&mut sock.lock())
+}
+
+/// The same of a socket whose lock is held.
+pub(super) fn shown_locked(locked: &mut Locked<'_>) -> Shown {
+    let sk = locked.sk();
     let unsent = locked.unsent_bytes();
     let stream = locked.stream();
     let listens = stream.state == State::Listen;

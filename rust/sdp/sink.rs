@@ -6,6 +6,7 @@
 
 use kernel::prelude::*;
 
+use super::details::Posted;
 use super::sock::Locked;
 use super::zcopy::ADVERTS;
 use crate::net::sock::Sk;
@@ -63,7 +64,7 @@ impl Events {
 /// The sink adverts of a connection.
 pub(crate) struct Sinks {
     /// Ours, with the region that each is about.
-    pub(crate) adverts: SinkAdverts<RegionId, OFFERS>,
+    pub(crate) adverts: SinkAdverts<Posted, OFFERS>,
     /// The peer's.
     pub(crate) writer: SinkWriter<ADVERTS>,
     /// Whether adverts pay.
@@ -82,15 +83,15 @@ pub(crate) struct Sinks {
 }
 
 /// Buffers that are advertised no longer.
-type Ended = [Option<Returned<RegionId>>; OFFERS];
+type Ended = [Option<Returned<Posted>>; OFFERS];
 
-fn put(ended: &mut Ended, back: Returned<RegionId>) {
+fn put(ended: &mut Ended, back: Returned<Posted>) {
     if let Some(place) = ended.iter_mut().find(|place| place.is_none()) {
         *place = Some(back);
     }
 }
 
-fn trace_end(sk: Sk, back: &Returned<RegionId>) {
+fn trace_end(sk: Sk, back: &Returned<Posted>) {
     let (len, bytes) = (back.len, back.bytes);
     let advert = Advert {
         sink: true,
@@ -182,11 +183,14 @@ impl Locked<'_> {
         } else if unused {
             sinks.offers.on_unused();
         }
-        for back in ended {
+        for back in ended.clone() {
             if let Some(link) = &mut stream.link {
-                link.condemn_region(back.owner);
+                link.condemn_region(back.owner.region);
             }
             trace_end(sk, back);
+        }
+        for back in ended {
+            self.note_end_of(&back.owner);
         }
         self.stats.add(Counter::SinkEnded, count);
         self.stats.add(Counter::SinkUnused, unused.into());

@@ -24,6 +24,10 @@ use crate::net::sysctl::{
     Setting,
     Settings, //
 };
+use crate::observe::histogram::{
+    Histograms,
+    Messages, //
+};
 use crate::observe::netlink;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Tally;
@@ -212,6 +216,10 @@ pub(crate) struct Stream {
     /// What the peer had not taken when the orphan's timer was started.
     pub(crate) orphan_unsent_bytes: u32,
     pub(crate) tally: Tally,
+    /// From the first send, or advert, on.
+    pub(crate) histograms: Option<KBox<Histograms>>,
+    /// The last messages, where somebody has asked for them.
+    pub(crate) messages: Option<Messages>,
 }
 
 impl Stream {
@@ -292,6 +300,8 @@ impl Stream {
             unlistening: false,
             orphan_unsent_bytes: 0,
             tally: Tally::new(),
+            histograms: None,
+            messages: None,
         }
     }
 }

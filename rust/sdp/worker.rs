@@ -37,6 +37,7 @@ use super::sock::{
 use super::{
     accept,
     bind,
+    details,
     listen,
     local, //
 };
@@ -45,6 +46,7 @@ use crate::net::errno::{
     ECONNRESET,
     ENETDOWN, //
 };
+use crate::observe::debugfs::Folder;
 use crate::observe::stats::Counter;
 use crate::proto::hello::Hello;
 use crate::proto::state::{
@@ -68,6 +70,8 @@ pub(crate) struct CmSide {
     pub(super) offer: Option<Hello>,
     /// A child's own reference, until it is in its listener's queue.
     pub(super) child: Option<ARef<SdpSock>>,
+    /// Of a connection that is, or was, established, until all is given back.
+    folder: Option<Folder>,
 }
 
 impl CmSide {
@@ -76,6 +80,7 @@ impl CmSide {
             id: None,
             offer: None,
             child: None,
+            folder: None,
         }
     }
 }
@@ -507,7 +512,21 @@ impl Worker<'_> {
         if let Some(parent) = parent {
             accept::unreserve(&parent);
         }
+        // Waits for readers, who may wait for the lock: the last thing that somebody could wait for.
+        if self.cm.folder.take().is_some() {
+            // Nobody can ask for more now.
+            details::set_messages(self.sock, None);
+        }
         drop(child);
+    }
+
+    /// Shows a connection that has just been established.
+    pub(super) fn make_folder(&mut self) {
+        if self.cm.id.is_some() && self.cm.folder.is_none() {
+            // SAFETY: The connection holds the socket as long as there is an id; when that has gone, the
+            // work item that runs does, and `leave` drops the folder, without the lock.
+            self.cm.folder = unsafe { Folder::new(self.sock) };
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use kernel::prelude::*;
 
+use super::details::Posted;
 use super::hold::Hold;
 use super::sink::Events;
 use super::sock::{
@@ -65,7 +66,7 @@ pub(crate) const FEATURES: Features = Features::SOURCE
 /// The adverts of a connection that has agreed on them.
 pub(crate) struct ZeroCopy {
     /// Ours, with the region that each is about.
-    pub(crate) source: SourceAdverts<RegionId, ADVERTS>,
+    pub(crate) source: SourceAdverts<Posted, ADVERTS>,
     /// The peer's.
     pub(crate) reader: SourceReader<ADVERTS, { READS as usize }>,
     /// What is behind the receive queue in the stream.
@@ -118,6 +119,7 @@ impl Locked<'_> {
         stream.sinks = None;
         stream.events = Events::new();
         stream.tally = Tally::new();
+        stream.histograms = None;
     }
 
     /// What is known of adverts, from the first one on; `None` if there can be none, or no memory.
@@ -260,7 +262,8 @@ impl Locked<'_> {
             Progress::Consumed(ended) => {
                 self.count(Kept::AdvertConsumed, 1);
                 trace::advert_completed(self.sk(), source(ended.len, ended.read));
-                self.advert_ended(ended.owner, invalidated)
+                self.note_end_of(&ended.owner);
+                self.advert_ended(ended.owner.region, invalidated)
             }
         }
     }
@@ -278,10 +281,11 @@ impl Locked<'_> {
             }
         })?;
         self.stats.inc(Counter::CancelAnswered);
-        for (region, advert) in ended.into_iter().flatten() {
+        for (posted, advert) in ended.into_iter().flatten() {
             self.count(Kept::AdvertCancelled, 1);
             trace::advert_cancelled(self.sk(), advert);
-            self.advert_ended(region, None)?;
+            self.note_end_of(&posted);
+            self.advert_ended(posted.region, None)?;
         }
         self.sk().wake_waiters();
         Ok(())

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `ib_sdp/` in debugfs: a folder for each connection, named by its cookie.
+//!
+//! The socket's worker makes the folder when the connection is established, and removes it when all
+//! else is given back; it holds no lock then. debugfs keeps a file's data until those who read it are
+//! done, and lets nobody begin after that: so the files can have the socket without a reference. An open
+//! file holds the module.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::ptr;
+
+use kernel::bindings as kb;
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::seq_print;
+use kernel::str::CString;
+
+use super::histogram::{
+    Log2,
+    Messages,
+    Noted, //
+};
+use super::uapi;
+use crate::proto::choice::Wanted;
+use crate::sdp::details::{
+    self,
+    Details, //
+};
+use crate::sdp::sock::SdpSock;
+
+/// Only the owner, root, may read.
+const READ_ONLY: u16 = 0o400;
+const READ_WRITE: u16 = 0o600;
+
+struct Root(UnsafeCell<*mut kb::dentry>);
+
+// SAFETY: Written only while the module loads or unloads, when there is no connection.
+unsafe impl Sync for Root {}
+
+static ROOT: Root = Root(UnsafeCell::new(ptr::null_mut()));
+
+struct FileOps(kb::file_operations);
+
+// SAFETY: Nobody changes them.
+unsafe impl Sync for FileOps {}
+
+const fn file_ops(open: Open, write: Option<Write>) -> FileOps {
+    FileOps(kb::file_operations {
+        owner: crate::THIS_MODULE.as_ptr(),
+        open: Some(open),
+        read: Some(kb::seq_read),
+        llseek: Some(kb::seq_lseek),
+        release: Some(kb::single_release),
+        write,
+        ..pin_init::zeroed()
+    })
+}
+
+type Open = unsafe extern "C" fn(*mut kb::inode, *mut kb::file) -> kernel::ffi::c_int;
+type Write = unsafe extern "C" fn(
+    *mut kb::file,
+    *const kernel::ffi::c_char,
+    usize,
+    *mut kb::loff_t,
+) -> isize;
+
+static STATE: FileOps = file_ops(open_state, None);
+static MESSAGES: FileOps = file_ops(open_messages, Some(write_messages));
+
+/// Makes the folder of the module. That debugfs may be missing is no error.
+///
+/// # Safety
+///
+/// Called once, when the module loads, before the first connection.
+pub(crate) unsafe fn start() {
+    // SAFETY: The name is a C string; nobody else uses the place yet.
+    unsafe {
+        *ROOT.0.get() = kb::debugfs_create_dir(c"ib_sdp".as_char_ptr(), ptr::null_mut());
+    }
+}
+
+/// Removes it, after the last connection.
+pub(crate) fn stop() {
+    // SAFETY: Made by `start`, or an error, which the function takes too.
+    unsafe { kb::debugfs_remove(*ROOT.0.get()) };
+}
+
+/// The folder of a connection. To drop it waits for those who read its files.
+pub(crate) struct Folder(*mut kb::dentry);
+
+// SAFETY: Any thread may remove it.
+unsafe impl Send for Folder {}
+
+impl Folder {
+    /// Makes the folder; sleeps. What there is no memory for is missing.
+    ///
+    /// # Safety
+    ///
+    /// The socket outlives the value, and its lock is not held when that is dropped.
+    pub(crate) unsafe fn new(sock: &SdpSock) -> Option<Self> {
+        let name = CString::try_from_fmt(fmt!("{}", sock.sk().cookie())).ok()?;
+        let data = ptr::from_ref(sock).cast_mut().cast::<c_void>();
+        // SAFETY: The names are C strings, which debugfs copies. The operations are static and are for
+        // files of sockets. Errors are taken as folders.
+        unsafe {
+            let folder = kb::debugfs_create_dir(name.as_char_ptr(), *ROOT.0.get());
+            for (name, mode, ops) in [
+                (c"state", READ_ONLY, &STATE),
+                (c"messages", READ_WRITE, &MESSAGES),
+            ] {
+                kb::debugfs_create_file_full(
+                    name.as_char_ptr(),
+                    mode,
+                    folder,
+                    data,
+                    ptr::null(),
+                    &raw const ops.0,
+                );
+            }
+            Some(Self(folder))
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // SAFETY: Made by `new`, and removed once.
+        unsafe { kb::debugfs_remove(self.0) };
+    }
+}
+
+fn mode_name(wanted: Wanted) -> &'static str {
+    let number = usize::try_from(wanted.number()).unwrap_or(usize::MAX);
+    uapi::MODES.get(number).copied().unwrap_or("unknown")
+}
+
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
+unsafe extern "C" fn open_state(inode: *mut kb::inode, file: *mut kb::file) -> i32 {
+    // SAFETY: The core passes a file of ours.
+    unsafe { kb::single_open(file, Some(show_state), (*inode).i_private) }
+}
+
+/// # Safety
+///
+/// As [`open_state`].
+unsafe extern "C" fn open_messages(inode: *mut kb::inode, file: *mut kb::file) -> i32 {
+    // SAFETY: As above.
+    unsafe { kb::single_open(file, Some(show_messages), (*inode).i_private) }
+}
+
+/// The socket of an open file.
+///
+/// # Safety
+///
+/// `m` is the argument of a running operation of a file of ours: debugfs removes the file, and then
+/// the worker gives up the socket, only after it.
+unsafe fn sock_of<'a>(m: *mut kb::seq_file) -> &'a SdpSock {
+    // SAFETY: `Folder::new` gave the files their socket.
+    unsafe { &*(*m).private.cast::<SdpSock>() }
+}
+
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
+unsafe extern "C" fn show_state(m: *mut kb::seq_file, _v: *mut c_void) -> i32 {
+    // SAFETY: The core passes a valid file of ours.
+    let (out, sock) = unsafe { (SeqFile::from_raw(m), sock_of(m)) };
+    match details::look(sock) {
+        Ok(details) => {
+            print_state(out, &details);
+            0
+        }
+        Err(e) => e.to_errno(),
+    }
+}
+
+fn print_state(out: &SeqFile, details: &Details) {
+    let s = &details.shown;
+    let options = &s.options;
+    seq_print!(out, "state {}\n", s.state.name());
+    seq_print!(out, "local {}\npeer {}\n", s.local, s.peer);
+    seq_print!(out, "netns {}\n", details.netns);
+    seq_print!(out, "uid {}\ninode {}\n", s.uid, s.inode);
+    seq_print!(out, "mode {}\n", mode_name(options.wanted));
+    seq_print!(out, "zcopy_thresh {}\n", options.zcopy_thresh_bytes);
+    let (sends, receives) = (details.async_sends, details.async_receives);
+    seq_print!(
+        out,
+        "async_sends {}\n",
+        if sends { "yes" } else { "paused" }
+    );
+    seq_print!(
+        out,
+        "async_receives {}\n",
+        if receives { "yes" } else { "paused" }
+    );
+    if let Some(why) = details.last_by_copy {
+        seq_print!(out, "last_by_copy {}\n", why.name());
+    }
+    seq_print!(out, "credits {}\n", s.credits);
+    seq_print!(out, "peer_credits {}\n", details.peer_credits);
+    seq_print!(out, "receives_posted {}x{}\n", s.posted, s.rcv_size);
+    seq_print!(out, "sends_posted {}\n", s.sends_posted);
+    seq_print!(out, "reads_posted {}\n", details.reads_posted);
+    seq_print!(out, "tx_queue {}\n", s.tx_queue);
+    seq_print!(out, "tx_waiting {}\n", details.tx_waiting);
+    seq_print!(out, "rx_queue {}\n", s.rx_queue);
+    seq_print!(out, "rx_behind_adverts {}\n", details.held);
+    seq_print!(out, "peer_advert_unread {}\n", details.peer_unread);
+    seq_print!(
+        out,
+        "wmem {}/{}\nrmem {}/{}\n",
+        s.wmem,
+        s.sndbuf,
+        s.rmem,
+        s.rcvbuf
+    );
+    for advert in &details.adverts {
+        seq_print!(
+            out,
+            "advert {} len={} read={} age_us={}\n",
+            advert.kind,
+            advert.len,
+            advert.read,
+            advert.age_us
+        );
+    }
+    s.tally.for_each(|group, name, n| {
+        if n != 0 {
+            seq_print!(out, "{group}{name} {n}\n");
+        }
+    });
+    print_histogram(out, "send_bytes", &details.histograms.send_bytes);
+    print_histogram(out, "advert_us", &details.histograms.advert_us);
+}
+
+fn print_histogram(out: &SeqFile, name: &str, histogram: &Log2) {
+    histogram.for_each(|least, n| seq_print!(out, "histogram {name} {least} {n}\n"));
+}
+
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
+unsafe extern "C" fn show_messages(m: *mut kb::seq_file, _v: *mut c_void) -> i32 {
+    // SAFETY: The core passes a valid file of ours.
+    let (out, sock) = unsafe { (SeqFile::from_raw(m), sock_of(m)) };
+    match details::messages(sock) {
+        Ok(None) => {
+            seq_print!(out, "off\n");
+            0
+        }
+        Ok(Some(messages)) => {
+            messages
+                .iter()
+                .for_each(|message| print_message(out, message));
+            0
+        }
+        Err(e) => e.to_errno(),
+    }
+}
+
+fn print_message(out: &SeqFile, m: &Noted) {
+    let (s, us) = (m.time_ns / 1_000_000_000, m.time_ns % 1_000_000_000 / 1000);
+    let way = if m.is_sent { "sent" } else { "received" };
+    seq_print!(
+        out,
+        "{s}.{us:06} {way} {} mseq={} mseq_ack={} bufs={} payload={} credits={}\n",
+        m.mid.name(),
+        m.mseq,
+        m.mseq_ack,
+        m.bufs,
+        m.payload,
+        m.credits
+    );
+}
+
+/// 1 has the messages from now on kept, 0 forgets them.
+///
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
+unsafe extern "C" fn write_messages(
+    file: *mut kb::file,
+    from: *const kernel::ffi::c_char,
+    len: usize,
+    _pos: *mut kb::loff_t,
+) -> isize {
+    let mut on = false;
+    // SAFETY: The core passes the user's buffer, and a file of ours that `single_open` has opened.
+    let (result, sock) = unsafe {
+        (
+            kernel::error::to_result(kb::kstrtobool_from_user(from, len, &raw mut on)),
+            sock_of((*file).private_data.cast()),
+        )
+    };
+    let new = match (result, on) {
+        (Err(e), _) => Err(e),
+        (Ok(()), true) => Messages::new().map(Some),
+        (Ok(()), false) => Ok(None),
+    };
+    match new {
+        Ok(new) => {
+            details::set_messages(sock, new);
+            len as isize
+        }
+        Err(e) => e.to_errno() as isize,
+    }
+}

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The folders of connections in debugfs: what they show, and that nobody is in their way."""
+
+import re
+
+from vmlib.bench import BY_ADVERTS, expect, test, wait_for
+
+from .sdpctl import Connections, sockets
+
+ROOT = "/sys/kernel/debug/ib_sdp"
+
+
+def state(vm, cookie):
+    """The file `state`: single values by name, adverts and histograms as lists."""
+    values, adverts, histograms = {}, [], {}
+    for line in vm.check(f"cat {ROOT}/{cookie}/state").splitlines():
+        name, *rest = line.split()
+        if name == "advert":
+            adverts.append((rest[0], *(int(word.split("=")[1]) for word in rest[1:])))
+        elif name == "histogram":
+            histograms.setdefault(rest[0], {})[int(rest[1])] = int(rest[2])
+        else:
+            values[name] = rest[0]
+    return values, adverts, histograms
+
+
+def folders(vm):
+    return sorted(int(name) for name in vm.check(f"ls {ROOT}").split())
+
+
+@test(machines=1)
+def connections(bench):
+    """There is a folder for each connection, with what sdpctl says of it; it goes with the connection."""
+    vm = bench.a
+    with Connections(bench, 7801):
+        shown = {s["cookie"]: s for s in sockets(vm)}
+        expect(len(shown) == 10 and folders(vm) == sorted(shown), f"{folders(vm)}, sockets {sorted(shown)}")
+        # What is sent is sent some time later.
+        wait_for(lambda: not any(s["send_queue"] for s in sockets(vm)), bench.limit(20), "bytes stay in their queues")
+        for cookie, socket in {s["cookie"]: s for s in sockets(vm)}.items():
+            values, adverts, histograms = state(vm, cookie)
+            for ours, theirs in (("state", "state"), ("mode", "mode"), ("credits", "credits"), ("inode", "inode"),
+                                 ("tx_queue", "send_queue"), ("rx_queue", "recv_queue"), ("netns", "netns_cookie")):
+                expect(values[ours] == str(socket[theirs]), f"{ours}: {values}\n{socket}")
+            expect(values["receives_posted"] == f"{socket['receives_posted']}x{socket['receive_bytes']}", values)
+            for name, n in socket["counters"].items():
+                expect(int(values[name]) == n, f"{name}: {values}\n{socket}")
+            sent = socket["counters"].get("tx_bytes", 0)
+            # One call of send(), of 1235 bytes.
+            expect(histograms == ({"send_bytes": {1024: 1}} if sent else {}) and not adverts, histograms)
+        modes = vm.check(f"stat -c %a {ROOT}/*/state {ROOT}/*/messages").split()
+        expect(modes == 10 * ["400"] + 10 * ["600"], modes)
+        expect(vm.run(f"busybox su nobody -s /bin/sh -c 'ls {ROOT}'").rc != 0, "everybody may look")
+    wait_for(lambda: not folders(vm), bench.limit(30), "folders stay")
+
+
+@test(machines=1)
+def adverts(bench):
+    """Adverts that nobody reads are shown with their age; those that were, in the histogram."""
+    vm, address = bench.a, bench.address(bench.a)
+    bench.unload(vm)
+    vm.check(f"modprobe ib_sdp {BY_ADVERTS}")
+    hold = "sleep 1000 | exec selftest idle --family sdp"
+    # More than the reader's buffer takes, and less than both.
+    jobs = [vm.spawn(f"{hold} --listen {address}:7802 --conns 1"),
+            vm.spawn(f"{hold} --connect {address}:7802 --conns 1 --bytes {3 << 19}")]
+    try:
+        for job in jobs:
+            wait_for(lambda job=job: any("open" in line for line in job.lines), bench.limit(30), job.output)
+        [sender] = sockets(vm, "--dport 7802")
+        [reader] = sockets(vm, "--sport 7802")
+
+        seen = []
+
+        def rests():
+            seen.append((state(vm, reader["cookie"])[0]["rx_queue"], state(vm, sender["cookie"])[1]))
+            kept = [(queue, [a[:3] for a in out]) for queue, out in seen[-3:]]
+            return len(kept) == 3 and kept[0] == kept[1] == kept[2] and kept[0][1]
+        wait_for(rests, bench.limit(30), "the reader's buffer does not fill")
+        expect(int(seen[-1][0]) > 3 << 18, f"{seen[-1][0]} bytes are with the reader")
+        values, out, histograms = state(vm, sender["cookie"])
+        left = sum(length - read for _, length, read, _ in out)
+        expect(out and {kind for kind, *_ in out} == {"source-async"}, out)
+        expect(left == int(values["tx_queue"]), f"{out}\n{values}")
+        ages = [age for *_, age in out]
+        expect(ages == sorted(ages, reverse=True) and ages[-1] > 0, out)
+        later = state(vm, sender["cookie"])[1]
+        expect(later[0][3] > out[0][3], f"{out} then {later}")
+        expect(sum(histograms.get("advert_us", {}).values()) == int(values.get("advert_consumed", 0)), values)
+        expect(int(values["advert_posted"]) == len(out) + int(values.get("advert_consumed", 0)), values)
+        expect(int(state(vm, reader["cookie"])[0]["peer_advert_unread"]) > 0, "the reader has read all")
+    finally:
+        for job in jobs:
+            job.kill()
+        bench.unload(vm)
+        bench.load(vm)
+
+
+MESSAGE = re.compile(r"^\d+\.\d{6} (sent|received) (\w+) mseq=(\d+) mseq_ack=(\d+) bufs=(\d+) payload=(\d+) credits=(\d+)$")
+
+
+@test(machines=1)
+def messages(bench):
+    """Messages are kept from the moment on that somebody asks, the last 256."""
+    vm, size = bench.a, 12 << 20
+    stream = f"exec selftest stream --family sdp --bytes {size} --max 20000"
+    server = vm.spawn(f"sleep 1000 | {stream} --hold --conns 2 --listen {bench.address(vm)}:7803")
+    client = f"sleep 1000 | {stream} --hold --conns 1 --connect {bench.address(vm)}:7803"
+    jobs = [server, vm.spawn(client)]
+    try:
+        # The server begins with the second client; the first one fills the buffers meanwhile.
+        wait_for(lambda: len(folders(vm)) == 2, bench.limit(30), server.output)
+        asked = folders(vm)
+        vm.check(f"for f in {ROOT}/*/messages; do echo 1 >$f; done")
+        jobs.append(vm.spawn(client))
+        for job in jobs:
+            wait_for(lambda job=job: any("byte-check" in line for line in job.lines), bench.limit(120), job.output)
+        expect(len(folders(vm)) == 4, folders(vm))
+        for cookie in asked:
+            lines = vm.check(f"cat {ROOT}/{cookie}/messages").splitlines()
+            told = [MESSAGE.match(line) for line in lines]
+            expect(all(told) and len(told) == 256, f"{len(lines)} lines\n" + "\n".join(lines[:5]))
+            times = [float(line.split()[0]) for line in lines]
+            expect(times == sorted(times), lines)
+            counters = next(s for s in sockets(vm) if s["cookie"] == cookie)["counters"]
+            for way in ("sent", "received"):
+                numbers = [int(m[3]) for m in told if m[1] == way]
+                expect(numbers == list(range(numbers[0], numbers[0] + len(numbers))), numbers)
+                # The first message of a direction has the number 1.
+                total = sum(n for name, n in counters.items() if name.startswith(f"{way}_"))
+                expect(numbers[-1] == total, f"{numbers[-1]} {way}, {total} counted")
+        vm.check(f"for f in {ROOT}/*/messages; do echo 0 >$f; done")
+        off = vm.check(f"cat {ROOT}/*/messages").splitlines()
+        expect(off == 4 * ["off"], off)
+        for bad in ("x", "", "2"):
+            expect(not vm.run(f"printf '%s\\n' '{bad}' >{ROOT}/{folders(vm)[0]}/messages").ok, f"`{bad}` is taken")
+    finally:
+        for job in jobs:
+            job.kill()
+
+
+@test(machines=1)
+def open_files(bench):
+    """A file may stay open when its connection ends, and keeps the module, nothing else."""
+    vm = bench.a
+    with Connections(bench, 7804, 1):
+        cookie = folders(vm)[0]
+        reader = vm.spawn(f"exec 8<{ROOT}/{cookie}/state 9<>{ROOT}/{cookie}/messages; head -n 1 <&8; echo 1 >&9; echo open; "
+                          "while [ ! -e /tmp/ended ]; do sleep 0.1; done; "
+                          "cat <&8; echo state $?; echo 1 >&9; echo messages $?; "
+                          "while [ ! -e /tmp/go ]; do sleep 0.1; done")
+        wait_for(lambda: "open" in reader.lines, bench.limit(20), reader.output)
+        expect("state Established" in reader.lines, reader.output)
+    wait_for(lambda: not folders(vm), bench.limit(30), "an open file holds the folder")
+    wait_for(lambda: not vm.check("sdpctl ss -aH"), bench.limit(30), "an open file holds the socket")
+    vm.check("touch /tmp/ended")
+    wait_for(lambda: any(line.startswith("messages ") for line in reader.lines), bench.limit(20), reader.output)
+    expect("state 1" in reader.lines and "messages 1" in reader.lines, reader.output)
+    expect(not vm.run("rmmod ib_sdp").ok, "the module goes though a file is open")
+    vm.check("touch /tmp/go")
+    bench.succeed(reader, 20)
+    bench.unload(vm)
+    expect(not vm.run(f"[ -e {ROOT} ]").ok, "the folder has outlived the module")
+    bench.load(vm)
+
+
+@test(machines=1)
+def while_connections_come_and_go(bench):
+    """Whoever reads all files all the time is in nobody's way, and sees no error but that a file has gone."""
+    vm, count = bench.a, bench.amount(600)
+    address = f"{bench.address(vm)}:7805"
+    readers = [vm.spawn(f"while [ ! -e /tmp/enough ]; do for d in {ROOT}/*/; do {what}; done 2>/dev/null; done; echo done")
+               for what in ("cat $d/state >/dev/null", "echo 1 >$d/messages; cat $d/messages >/dev/null",
+                            "cat $d/* >/dev/null; echo 0 >$d/messages")]
+    with Connections(bench, 7806, 20):
+        server = vm.spawn(f"exec selftest connect-rate --family sdp --listen {address} --conns {count}")
+        client = vm.spawn(f"exec selftest connect-rate --family sdp --connect {address} --conns {count}")
+        bench.succeed(client, 300)
+        bench.succeed(server, 20)
+        expect(len(folders(vm)) >= 40, folders(vm))
+    vm.check("touch /tmp/enough")
+    for reader in readers:
+        bench.succeed(reader, 30)
+        expect(reader.lines[-1] == "done", reader.output)
+    wait_for(lambda: not folders(vm), bench.limit(60), "folders stay")
+    bench.unload(vm)
+    bench.load(vm)
