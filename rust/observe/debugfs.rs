@@ -184,9 +184,9 @@ fn print_state(out: &SeqFile, details: &Details) {
     seq_print!(out, "state {}\n", s.state.name());
     seq_print!(out, "local {}\npeer {}\n", s.local, s.peer);
     seq_print!(out, "netns {}\n", details.netns);
-    seq_print!(out, "uid {}\ninode {}\n", s.uid, s.inode);
+    seq_print!(out, "inode {}\n", s.inode);
     seq_print!(out, "mode {}\n", mode_name(options.wanted));
-    seq_print!(out, "zcopy_thresh {}\n", options.zcopy_thresh_bytes);
+    seq_print!(out, "zcopy_thresh {}\n", s.threshold_bytes);
     let (sends, receives) = (details.async_sends, details.async_receives);
     seq_print!(
         out,
