@@ -123,7 +123,7 @@ impl Locked<'_> {
         }
         if same {
             self.stream().advertising = false;
-            self.stream().advert_waits = false;
+            self.set_advert_waits(false);
         }
         self.set_turn(Access::Read, false);
         self.sk().wake_writer();
@@ -214,8 +214,16 @@ impl Locked<'_> {
         let may = may && self.fits_advert() && self.may_post(Class::Payload, places);
         // The answers take credits, too.
         let may = may && self.answer_sinks() && self.may_post(Class::Payload, places);
-        self.stream().advert_waits = !may;
+        self.set_advert_waits(!may);
         may
+    }
+
+    /// Says whether somebody waits to advertise, so that it is woken by what makes room.
+    pub(super) fn set_advert_waits(&mut self, waits: bool) {
+        if core::mem::replace(&mut self.stream().advert_waits, waits) && !waits {
+            // Others may wait, too: they say so again.
+            self.sk().wake_waiters();
+        }
     }
 
     /// Whether the adapter's send queue has no places for an advert at present.

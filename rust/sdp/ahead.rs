@@ -66,8 +66,7 @@ impl Locked<'_> {
         match snapshot {
             Ok(snapshot) => {
                 if let Err(memory) = self.post_ahead(send, Memory::Snapshot(snapshot)) {
-                    // It takes the address space's lock.
-                    self.unlocked(|| drop(memory));
+                    self.give_back(memory, Use::OwnWritesLater);
                 }
             }
             Err(e) => self.no_snapshot(send, e),

@@ -189,7 +189,7 @@ impl Locked<'_> {
             Ok(region) => region,
             Err(memory) => {
                 memory.open();
-                self.unlocked(|| drop(memory));
+                self.give_back(memory, purpose);
                 return Ok(false);
             }
         };

@@ -53,6 +53,10 @@ use crate::rdma::mr::Use;
 /// may count on that.
 pub(super) const ROOM_MS: u32 = 50;
 
+/// The same for places in the adapter's send queue, which gets empty by itself; but others may fill
+/// it again and again.
+const PLACES_MS: u32 = 2000;
+
 /// Bytes that go by copy if there is no room, or no snapshot, before adverts are thought of again.
 const BYTES_BY_COPY: usize = 1 << 20;
 
@@ -69,7 +73,8 @@ impl Locked<'_> {
     pub(super) fn send_later(&mut self, send: &mut Send) -> Result {
         let result = self.send_piece_later(send);
         if self.connection() == send.began {
-            self.stream().advert_waits = self.stream().advertising;
+            let waits = self.stream().advertising;
+            self.set_advert_waits(waits);
         }
         result
     }
@@ -100,9 +105,8 @@ impl Locked<'_> {
         } else {
             Ok(())
         };
-        if memory.is_some() {
-            // It takes the address space's lock.
-            self.unlocked(|| drop(memory));
+        if let Some(memory) = memory {
+            self.give_back(memory, Use::PeerReadsLater);
         }
         result
     }
@@ -112,7 +116,8 @@ impl Locked<'_> {
     /// waits for them.
     fn await_advert(&mut self, send: &mut Send) -> Result<bool> {
         // SAFETY: No precondition.
-        let mut patience = unsafe { bindings::msecs_to_jiffies(ROOM_MS) } as i64;
+        let [mut patience, mut patience_for_places] =
+            [ROOM_MS, PLACES_MS].map(|ms| unsafe { bindings::msecs_to_jiffies(ms) } as i64);
         loop {
             self.poll_queue();
             self.settle();
@@ -135,9 +140,12 @@ impl Locked<'_> {
             if has_room && self.may_advertise(Kind::Asynchronous) {
                 return Ok(true);
             }
-            // The adapter works on what it has: its send queue will have places, or the connection ends.
-            let will_have_places = has_room && self.lacks_places();
-            if send.timeo == 0 || (patience == 0 && !will_have_places) {
+            let patience = if has_room && self.lacks_places() {
+                &mut patience_for_places
+            } else {
+                &mut patience
+            };
+            if send.timeo == 0 || *patience == 0 {
                 self.fallback(Reason::AdvertsFull);
                 send.by_copy = next_bytes(send).min(BYTES_BY_COPY);
                 return Ok(false);
@@ -149,12 +157,7 @@ impl Locked<'_> {
             if self.arm() {
                 continue;
             }
-            if will_have_places {
-                let mut for_ever = bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64;
-                self.wait_for_room(&mut send.timeo, &mut for_ever);
-            } else {
-                self.wait_for_room(&mut send.timeo, &mut patience);
-            }
+            self.wait_for_room(&mut send.timeo, patience);
         }
     }
 
@@ -226,17 +229,12 @@ impl Locked<'_> {
         while let Some((memory, purpose)) = self.take_finished() {
             // There is a place for another region.
             self.sk().wake_waiters();
-            let outcome = self.unlocked(|| match memory {
-                Memory::Snapshot(snapshot) => snapshot.finish(),
-                Memory::Receiving(receiving) => receiving.finish(),
-                Memory::Pinned(_) => Outcome::default(),
-            });
+            let outcome = self.give_back(memory, purpose);
             if self.connection() != connection {
                 return;
             }
             // A reader may wait for its buffer.
             self.sk().wake_waiters();
-            self.tally_outcome(&outcome, purpose);
             if let Some(zcopy) = &mut self.stream().zcopy {
                 let record = match purpose {
                     Use::OwnReadsEarly => &mut zcopy.early_fallback,
@@ -245,6 +243,21 @@ impl Locked<'_> {
                 record.on_transfer(outcome.pages, outcome.touched);
             }
         }
+    }
+
+    /// Gives a program back what no adapter needs, or ever had. Gives the lock, too, in the meantime.
+    pub(super) fn give_back(&mut self, memory: Memory, purpose: Use) -> Outcome {
+        let connection = self.connection();
+        // It takes the address space's lock.
+        let outcome = self.unlocked(|| match memory {
+            Memory::Snapshot(snapshot) => snapshot.finish(),
+            Memory::Receiving(receiving) => receiving.finish(),
+            Memory::Pinned(_) => Outcome::default(),
+        });
+        if self.connection() == connection {
+            self.tally_outcome(&outcome, purpose);
+        }
+        outcome
     }
 
     /// The namespace has counted it.

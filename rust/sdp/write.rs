@@ -149,7 +149,8 @@ impl Locked<'_> {
             if !self.arm() {
                 self.wait_for_room(&mut send.timeo, &mut patience);
             }
-            self.stream().advert_waits = self.stream().advertising;
+            let waits = self.stream().advertising;
+            self.set_advert_waits(waits);
         }
     }
 
