@@ -222,7 +222,7 @@ impl Receiving {
             Ok(()) => {
                 let pages = receiving.pins.0.len();
                 stats.add(Counter::AbsentPages, pages as u64);
-                trace::protect(base, true, pages, pages);
+                trace::protect(base, true, pages, || pages);
                 Ok(receiving)
             }
             Err(e) => {

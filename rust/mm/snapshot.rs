@@ -213,8 +213,8 @@ impl Snapshot {
         snapshot.protect(&area);
         drop(guard);
         snapshot.note();
-        let protected = snapshot.states.iter().filter(|s| s.is_protected());
-        trace::protect(base, false, snapshot.pages.len(), protected.count());
+        let protected = || snapshot.states.iter().filter(|s| s.is_protected()).count();
+        trace::protect(base, false, snapshot.pages.len(), protected);
         if let Some((since, watch)) = watch {
             // Who wrote before this has a copy.
             let held = snapshot.states.iter().map(|s| s.is_protected());
@@ -426,7 +426,10 @@ impl Snapshot {
         self.stats.add(Counter::PagesTouched, touched as u64);
         self.stats.add(Counter::SnapshotFreed, pages as u64);
         self.stats.add(Counter::PagesRestored, restored as u64);
-        trace::restore(self.base, false, pages, touched, restored);
+        // Without it nothing was protected.
+        if self.locked.is_some() {
+            trace::restore(self.base, false, pages, touched, restored);
+        }
         Outcome {
             pages: pages as u32,
             touched: ((copied + touched) as u32 + waits).min(pages as u32),

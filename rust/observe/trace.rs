@@ -114,11 +114,11 @@ adverts! {
 /// Pages of a program are protected from `addr` on, for a send or for a `receive`; those that could not
 /// be are not among the `protected`.
 #[inline(always)]
-pub(crate) fn protect(addr: usize, receive: bool, pages: usize, protected: usize) {
+pub(crate) fn protect(addr: usize, receive: bool, pages: usize, protected: impl Fn() -> usize) {
     if_on!(bindings::__tracepoint_sdp_protect, {
         // SAFETY: It takes numbers only.
         unsafe {
-            bindings::rust_do_trace_sdp_protect(addr, receive, pages as u32, protected as u32);
+            bindings::rust_do_trace_sdp_protect(addr, receive, pages as u32, protected() as u32);
         }
     });
 }

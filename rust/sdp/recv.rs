@@ -17,6 +17,7 @@ use crate::net::sock::{
     intr_errno,
     signal_pending, //
 };
+use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::proto::state::State;
 
@@ -260,7 +261,11 @@ impl Locked<'_> {
         stream.polled = timeless || (stream.polled && recv.direct == 0);
         if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {
             let copied = recv.copied - recv.direct;
-            self.count(Kept::RxCopiedBytes, copied as u64);
+            if self.connection() == recv.began {
+                self.count(Kept::RxCopiedBytes, copied as u64);
+            } else {
+                self.stats.add(Counter::RxCopiedBytes, copied as u64);
+            }
             self.refill();
             self.flush();
         }

@@ -316,7 +316,9 @@ impl Locked<'_> {
     }
 
     fn finish_send(&mut self, send: &Send) {
-        self.note_send(send.copied);
+        if self.connection() == send.began {
+            self.note_send(send.copied);
+        }
         self.leave_open(send);
         self.flush();
         if self.awaits_send_completion() {

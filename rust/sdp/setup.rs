@@ -170,6 +170,7 @@ impl Worker<'_> {
                 self.sock.stats.inc(Counter::AbortedViolation);
                 EPROTO
             })?;
+        self.make_folder();
         let mut locked = self.sock.lock();
         if locked.stream().state != State::HelloSent {
             return Err(ECONNABORTED);
@@ -183,8 +184,6 @@ impl Worker<'_> {
         self.sock.stats.inc(Counter::ConnectDone);
         locked.process();
         self.sock.sk().wake_all();
-        drop(locked);
-        self.make_folder();
         Ok(())
     }
 
@@ -270,10 +269,10 @@ impl Worker<'_> {
         let parent = self.sock.lock().stream().parent.take();
         self.sock.stop_timer();
         let Some(parent) = parent else { return };
+        self.make_folder();
         if let Err(e) = accept::push(&parent, child.clone()) {
             child.abandon(e);
         }
-        self.make_folder();
     }
 }
 

@@ -520,7 +520,9 @@ impl Worker<'_> {
         drop(child);
     }
 
-    /// Shows a connection that has just been established.
+    /// Shows a connection that is about to be established. Before any program can have transfers: it
+    /// takes a lock that who reads the folders holds, while he touches his own memory; that may be such
+    /// as waits for a transfer, whose end is the work of this very item.
     pub(super) fn make_folder(&mut self) {
         if self.cm.id.is_some() && self.cm.folder.is_none() {
             // SAFETY: The connection holds the socket as long as there is an id; when that has gone, the
