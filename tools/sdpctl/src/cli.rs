@@ -18,7 +18,7 @@ use crate::ss::{
     StateSet, //
 };
 
-/// Shows and checks SDP: sockets, counters, devices.
+/// Shows, checks and sets up SDP: sockets, counters, devices, settings.
 ///
 /// Exit status: 0 done, 1 something is wrong (or could not be done), 2 a bad command line, 3 the
 /// module is not loaded, 4 no permission, 5 the loaded module is too old.
@@ -40,6 +40,9 @@ pub(crate) struct Cli {
     /// Take the kernel's answers from such a file
     #[arg(long, global = true, hide = true, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
+    /// Look for the files of /proc/sys and /sys below a folder
+    #[arg(long, global = true, hide = true, value_name = "FOLDER")]
+    pub(crate) files: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -81,6 +84,10 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Show connections as they are established, are closed or fail
     Events(EventsArgs),
+    /// Show the module's parameters and the sysctls of the network namespace
+    Get(GetArgs),
+    /// Set parameters of the module, and sysctls of the network namespace
+    Set(SetArgs),
     /// Send attributes as they are, for tests of what the module refuses
     #[command(hide = true)]
     Raw(RawArgs),
@@ -223,6 +230,23 @@ pub(crate) struct EventsArgs {
     /// End after so many
     #[arg(short, long)]
     pub(crate) count: Option<u64>,
+}
+
+#[derive(Args)]
+pub(crate) struct GetArgs {
+    /// Print the values alone, as the kernel has them
+    #[arg(short = 'n', long)]
+    pub(crate) values: bool,
+    /// The settings, as `sdp_zcopy_mode` or `net.sdp.zcopy_mode`; without any, all
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct SetArgs {
+    /// Settings and their new values, bytes with units as 64K or 1M; if one cannot be, none is set
+    #[arg(value_name = "NAME=VALUE", required = true)]
+    pub(crate) assignments: Vec<String>,
 }
 
 #[derive(Args)]

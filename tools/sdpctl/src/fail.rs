@@ -19,6 +19,8 @@ pub(crate) enum Fail {
     Permission(String),
     /// The kernel had more to say than there was room for.
     Lost,
+    /// The command line is wrong in a way that only the command itself can see.
+    Usage(String),
     /// Anything else.
     Other(String),
 }
@@ -27,6 +29,7 @@ impl Fail {
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Lost | Self::Other(_) => 1,
+            Self::Usage(_) => 2,
             Self::NotLoaded | Self::Unloaded => 3,
             Self::Permission(_) => 4,
             Self::TooOld => 5,
@@ -61,7 +64,7 @@ impl fmt::Display for Fail {
             ),
             Self::Permission(text) => write!(f, "{text}: try it as root"),
             Self::Lost => write!(f, "netlink: answers were lost"),
-            Self::Other(text) => write!(f, "{text}"),
+            Self::Usage(text) | Self::Other(text) => write!(f, "{text}"),
         }
     }
 }

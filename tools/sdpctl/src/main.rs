@@ -7,6 +7,7 @@
 
 mod check;
 mod cli;
+mod config;
 mod dev;
 mod events;
 mod fail;
@@ -16,9 +17,14 @@ mod netlink;
 mod netns;
 mod out;
 mod owners;
+mod settings;
 mod ss;
 mod stat;
 mod units;
+// What values a setting takes is the module's own file.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../../rust/params/kind.rs"]
+mod kind;
 // The numbers of the netlink family are the module's own file.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../../rust/observe/uapi.rs"]
@@ -56,6 +62,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Fail> {
         Command::Dev => dev::run(cli),
         Command::Check(args) => check::run(cli, args),
         Command::Events(args) => events::run(cli, args),
+        Command::Get(args) => config::get(cli, args),
+        Command::Set(args) => config::set(cli, args),
         Command::Raw(args) => netlink::raw(cli, args),
         Command::Generate(args) => generate::run(args),
     }

@@ -468,6 +468,8 @@ fn man_pages_and_completions_are_made() {
         "sdpctl-dev",
         "sdpctl-check",
         "sdpctl-events",
+        "sdpctl-get",
+        "sdpctl-set",
     ] {
         let page = std::fs::read_to_string(path.join(format!("man/{page}.1")));
         assert!(page.expect("a man page").contains(".SH SYNOPSIS"));

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0
+"""sdpctl get and set: what the files have, and what becomes of them."""
+
+from vmlib.bench import expect, test
+from vmtests.sdpctl import ask
+from vmtests.settings import AT_LOAD, BEGINS_WITH, PARAMETERS, SYSCTLS, VALUES, read, unloaded
+
+
+def settings(vm, names=""):
+    """What `sdpctl get` says, by name."""
+    return {one["name"]: one for one in ask(vm, f"get {names}", "settings")["settings"]}
+
+
+def refused(vm, arguments, words, status=1, before=""):
+    """The command line fails with that exit status, and says so."""
+    result = vm.run(f"{before} sdpctl {arguments} 2>&1")
+    expect(result.rc == status and words in result.output, f"{arguments}: {result.rc} {result.output}")
+
+
+@test(machines=1)
+def get_shows_all(bench):
+    """Each file, with what is in it."""
+    vm = bench.a
+    shown = settings(vm)
+    for place, folder in (("sysctl", SYSCTLS), ("parameter", PARAMETERS)):
+        files = {name: " ".join(value.split()) for name, value in read(vm, folder).items()}
+        mine = {name: one["value"] for name, one in shown.items() if one["place"] == place}
+        expect(mine == files, f"{place}: {mine}\n{files}")
+    for name, one in shown.items():
+        expect(one["meaning"] is not None, f"{name} has no meaning")
+        # `mem` begins with a part of the machine's memory.
+        expect(one["default"] in (one["value"], None), f"{name} is {one['value']}, not {one['default']}")
+    expect(vm.check("sdpctl get -n wmem_default net.sdp.zcopy_mode") == "1048576\nauto", "not the values alone")
+    text = vm.check("sdpctl get wmem_default").splitlines()
+    expect(text[1].split()[:3] == ["wmem_default", "1M", "1M"], "\n".join(text))
+    expect(vm.run("busybox su nobody -s /bin/sh -c 'sdpctl get' >/dev/null").ok, "an ordinary user cannot read")
+    refused(vm, "get nothing", "there is no setting `nothing`")
+
+
+@test(machines=1)
+def set_writes(bench):
+    """The first and the last value of each, by both names, and with units."""
+    vm = bench.a
+    before = settings(vm)
+    try:
+        for name in [name for name in VALUES if name not in AT_LOAD]:
+            first, last, _, _ = VALUES[name]
+            for value in (first, last):
+                vm.check(f"sdpctl set {name}={value}")
+                expect(vm.check(f"cat {PARAMETERS}/{name}") == value, f"{name} is not {value}")
+                if name in BEGINS_WITH:
+                    sysctl = BEGINS_WITH[name]
+                    vm.check(f"sdpctl set net.sdp.{sysctl}={value}")
+                    expect(vm.check(f"cat {SYSCTLS}/{sysctl}") == value, f"{sysctl} is not {value}")
+        for text, file, value in (("wmem_default=64K", "wmem_default", "65536"),
+                                  ("rmem_default=1M", "rmem_default", "1048576"),
+                                  ("zcopy_thresh=16K", "zcopy_thresh", "16384"),
+                                  ("mem=4M,8M,16M", "mem", "1024\t2048\t4096"),
+                                  ("'mem=5000 6000 7000'", "mem", "5000\t6000\t7000")):
+            vm.check(f"sdpctl set {text}")
+            expect(vm.check(f"cat {SYSCTLS}/{file}") == value, f"{text}: not {value}")
+        changed = ask(vm, "set wmem_default=128K max_adverts=7", "settings")["settings"]
+        expect([one["value"] for one in changed] == ["131072", "7"], changed)
+    finally:
+        # The module at first, for what a namespace may.
+        for place in ("parameter", "sysctl"):
+            for name, one in before.items():
+                if one["place"] == place and name not in AT_LOAD:
+                    vm.check(f"sdpctl set '{name}={one['value']}'")
+    after = settings(vm)
+    expect(after == before, f"not as before: {after}")
+
+
+@test(machines=1)
+def set_refuses(bench):
+    """What cannot be, with what can; nothing is written then."""
+    vm = bench.a
+    before = settings(vm)
+    for name, (first, _, bad, allowed) in VALUES.items():
+        if name in AT_LOAD:
+            refused(vm, f"set {name}={first}", "when the module is loaded")
+            continue
+        for value in bad:
+            refused(vm, f"set {name}={value}", f"{name}: '{value}' {allowed}")
+            if name in BEGINS_WITH:
+                sysctl = BEGINS_WITH[name]
+                refused(vm, f"set {sysctl}={value}", f"{sysctl}: '{value}' {allowed}")
+    for mem in ("3,2,1", "0,1,2", "1,2", "1,2,3,4", "1K,2K,4K", "a,b,c"):
+        refused(vm, f"set mem={mem}", f"mem: '{mem}' is not three numbers")
+    # One of two is wrong: neither is set.
+    refused(vm, "set wmem_default=64K max_adverts=33", "max_adverts: '33' is not a number from 1 to 32")
+    refused(vm, "set wmem_default=64K nothing=1", "there is no setting `nothing`")
+    refused(vm, "set ../../../kernel/panic=1", "there is no setting")
+    refused(vm, "set wmem_default", "write NAME=VALUE", 2)
+    refused(vm, "set", "NAME=VALUE", 2)
+    result = vm.run("busybox su nobody -s /bin/sh -c 'sdpctl set max_adverts=3' 2>&1")
+    expect(result.rc == 4 and "try it as root" in result.output, f"{result.rc} {result.output}")
+    # The table would allow it; the module does not.
+    vm.check("sdpctl set sdp_recv_early=nobody")
+    refused(vm, "set fault_policy=block", "sdp_recv_early", 4)
+    vm.check("sdpctl set sdp_recv_early=ptrace")
+    after = settings(vm)
+    expect(after == before, f"something was written: {after}")
+
+
+@test(machines=1)
+def namespaces_have_their_own(bench):
+    vm = bench.a
+    first = settings(vm)
+    vm.check("ip netns add tool")
+    try:
+        vm.check("sdpctl -N tool set max_adverts=5 zcopy_mode=copy")
+        other = {one["name"]: one["value"] for one in ask(vm, "-N tool get", "settings")["settings"]}
+        expect((other["max_adverts"], other["zcopy_mode"]) == ("5", "copy"), other)
+        expect(settings(vm) == first, "the first namespace has changed")
+        expect("mem" not in other, "mem is the machine's")
+        refused(vm, "-N tool set mem=1,2,3", "in the first network namespace only")
+    finally:
+        vm.check("ip netns del tool")
+
+
+@test(machines=1)
+def without_the_module(bench):
+    with unloaded(bench) as vm:
+        for arguments in ("get", "get max_adverts", "set max_adverts=3", "get nothing"):
+            refused(vm, arguments, "modprobe ib_sdp", 3)
+        # A bad value is one all the same.
+        refused(vm, "set max_adverts=99", "is not a number from 1 to 32")

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The module's settings: where each is, what it can be, and what it means. `tests` compares the
+//! table with the module's own source.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::kind::Kind;
+
+/// Who has the value.
+#[derive(Copy, Clone, Debug, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Place {
+    /// A network namespace: under `/proc/sys/net/sdp`.
+    Sysctl,
+    /// The machine: under `/sys/module/ib_sdp/parameters`.
+    Parameter,
+}
+
+impl Place {
+    /// The folder of the files.
+    pub(crate) fn folder(self) -> &'static str {
+        match self {
+            Self::Sysctl => "/proc/sys/net/sdp",
+            Self::Parameter => "/sys/module/ib_sdp/parameters",
+        }
+    }
+}
+
+/// What a number counts.
+#[derive(Copy, Clone, Debug, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Unit {
+    /// Nothing with a unit, or names.
+    None,
+    Bytes,
+    Mebibytes,
+    /// Of the machine's page size.
+    Pages,
+    /// A setting of a newer module: whoever writes to it must know.
+    Unknown,
+}
+
+/// What a value can be.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Shape {
+    One(Kind),
+    /// Three numbers, none less than the one before, and each at least 1.
+    Rising,
+    /// The kernel decides.
+    Any,
+}
+
+/// A setting of this version of the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    pub(crate) place: Place,
+    pub(crate) shape: Shape,
+    pub(crate) unit: Unit,
+    /// As the kernel shows it.
+    pub(crate) default: Option<&'static str>,
+    /// Only when the module is loaded.
+    pub(crate) at_load: bool,
+    pub(crate) meaning: &'static str,
+}
+
+const BUFFER: Shape = number(4096, 1 << 24);
+/// The ways that sends go, by number, as settings name them.
+pub(crate) const MODE_NAMES: [&str; 5] = ["auto", "copy", "sync", "async", "sink"];
+const MODES: Shape = choice(&MODE_NAMES);
+const POLICIES: Shape = choice(&["copy", "block"]);
+const THRESHOLD: Shape = number(0, i32::MAX);
+
+const fn number(least: i32, most: i32) -> Shape {
+    Shape::One(Kind::Number { least, most })
+}
+
+const fn choice(names: &'static [&'static str]) -> Shape {
+    Shape::One(Kind::Choice(names))
+}
+
+const fn sysctl(
+    name: &'static str,
+    (shape, unit): (Shape, Unit),
+    default: &'static str,
+    meaning: &'static str,
+) -> Setting {
+    Setting {
+        name,
+        place: Place::Sysctl,
+        shape,
+        unit,
+        default: Some(default),
+        at_load: false,
+        meaning,
+    }
+}
+
+const fn parameter(
+    name: &'static str,
+    what: (Shape, Unit),
+    default: &'static str,
+    meaning: &'static str,
+) -> Setting {
+    Setting {
+        place: Place::Parameter,
+        ..sysctl(name, what, default, meaning)
+    }
+}
+
+/// All settings, in the order in which they are shown.
+pub(crate) const SETTINGS: &[Setting] = &[
+    sysctl(
+        "zcopy_mode",
+        (MODES, Unit::None),
+        "auto",
+        "the way that sends go",
+    ),
+    sysctl(
+        "zcopy_thresh",
+        (THRESHOLD, Unit::Bytes),
+        "0",
+        "least bytes of a send without a copy, in auto; 0 for none",
+    ),
+    sysctl(
+        "fault_policy",
+        (POLICIES, Unit::None),
+        "copy",
+        "what a write to memory in flight does",
+    ),
+    sysctl(
+        "max_adverts",
+        (number(1, 32), Unit::None),
+        "32",
+        "pieces of memory in flight, of each kind",
+    ),
+    sysctl(
+        "wmem_default",
+        (BUFFER, Unit::Bytes),
+        "1048576",
+        "send buffer of a new socket",
+    ),
+    sysctl(
+        "rmem_default",
+        (BUFFER, Unit::Bytes),
+        "1048576",
+        "receive buffer of a new socket",
+    ),
+    Setting {
+        default: None,
+        ..sysctl(
+            "mem",
+            (Shape::Rising, Unit::Pages),
+            "",
+            "buffers of all sockets: not short, short, most",
+        )
+    },
+    parameter(
+        "sdp_zcopy_mode",
+        (MODES, Unit::None),
+        "auto",
+        "zcopy_mode that namespaces begin with",
+    ),
+    parameter(
+        "sdp_zcopy_thresh",
+        (THRESHOLD, Unit::Bytes),
+        "0",
+        "zcopy_thresh that namespaces begin with",
+    ),
+    parameter(
+        "sdp_fault_policy",
+        (POLICIES, Unit::None),
+        "copy",
+        "fault_policy that namespaces begin with",
+    ),
+    parameter(
+        "sdp_max_adverts",
+        (number(1, 32), Unit::None),
+        "32",
+        "max_adverts that namespaces begin with",
+    ),
+    parameter(
+        "sdp_wmem_default",
+        (BUFFER, Unit::Bytes),
+        "1048576",
+        "wmem_default that namespaces begin with",
+    ),
+    parameter(
+        "sdp_rmem_default",
+        (BUFFER, Unit::Bytes),
+        "1048576",
+        "rmem_default that namespaces begin with",
+    ),
+    parameter(
+        "sdp_recv_early",
+        (choice(&["nobody", "ptrace", "all"]), Unit::None),
+        "ptrace",
+        "who may make others wait who touch his memory",
+    ),
+    Setting {
+        at_load: true,
+        ..parameter(
+            "top_mem_usage",
+            (number(0, 1 << 20), Unit::Mebibytes),
+            "0",
+            "most memory of all sockets' buffers; 0 for a tenth",
+        )
+    },
+    Setting {
+        at_load: true,
+        ..parameter(
+            "sdp_break",
+            // More on kernels with CONFIG_DEBUG_VM.
+            (Shape::Any, Unit::None),
+            "0",
+            "for tests of the module itself",
+        )
+    },
+];
+
+/// The setting of that name: `wmem_default`, `net.sdp.wmem_default` or `sdp_wmem_default`.
+pub(crate) fn find(name: &str) -> Option<&'static Setting> {
+    let bare = name.strip_prefix("net.sdp.");
+    SETTINGS.iter().find(|s| match bare {
+        Some(bare) => s.place == Place::Sysctl && s.name == bare,
+        None => s.name == name,
+    })
+}
+
+impl Setting {
+    /// Its file, below another root if there is one.
+    pub(crate) fn path(&self, root: Option<&std::path::Path>) -> PathBuf {
+        path(self.place, self.name, root)
+    }
+
+    /// What it can be, to go on after "is not".
+    pub(crate) fn allowed(&self) -> Option<String> {
+        match self.shape {
+            Shape::One(kind) => Some(kind.to_string()),
+            Shape::Rising => Some("three numbers, from 1 and none less than the one before".into()),
+            Shape::Any => None,
+        }
+    }
+
+    /// What to write for `text`, with its units as numbers.
+    ///
+    /// # Errors
+    ///
+    /// What it can be instead, if it cannot be that.
+    pub(crate) fn parse(&self, text: &str, page_bytes: u64) -> Result<String, String> {
+        let refusal = || match self.allowed() {
+            Some(allowed) => format!("{}: '{text}' is not {allowed}", self.name),
+            None => format!("{}: '{text}' is no value", self.name),
+        };
+        let words: Vec<String> = text
+            .split(|c: char| c == ',' || c.is_ascii_whitespace())
+            .filter(|word| !word.is_empty())
+            .map(|word| plain(word, self.unit, page_bytes))
+            .collect::<Option<_>>()
+            .ok_or_else(refusal)?;
+        let fits = match self.shape {
+            Shape::Any => !words.is_empty(),
+            Shape::One(kind) => words.len() == 1 && kind.parse(words[0].as_bytes()).is_some(),
+            Shape::Rising => {
+                let numbers: Vec<u64> = words.iter().filter_map(|w| w.parse().ok()).collect();
+                numbers.len() == 3 && words.len() == 3 && numbers.is_sorted() && numbers[0] >= 1
+            }
+        };
+        match fits {
+            true => Ok(words.join(" ")),
+            false => Err(refusal()),
+        }
+    }
+}
+
+/// The file of a setting, below another root if there is one.
+pub(crate) fn path(place: Place, name: &str, root: Option<&std::path::Path>) -> PathBuf {
+    let folder = match root {
+        Some(root) => root.join(place.folder().trim_start_matches('/')),
+        None => PathBuf::from(place.folder()),
+    };
+    folder.join(name)
+}
+
+/// A word as the kernel takes it: a number with a unit becomes one of what the setting counts. `None`
+/// if the unit does not fit, or leaves a part.
+pub(crate) fn plain(word: &str, unit: Unit, page_bytes: u64) -> Option<String> {
+    let end = word.trim_start_matches(|c: char| c.is_ascii_digit());
+    let digits = &word[..word.len() - end.len()];
+    if digits.is_empty() || end.is_empty() || end.starts_with(['x', 'X']) {
+        return Some(word.into());
+    }
+    let number: u64 = digits.parse().ok()?;
+    let upper = end.to_ascii_uppercase();
+    let is_bytes = !matches!(unit, Unit::None);
+    let scale = match upper.strip_suffix("IB").unwrap_or(&upper) {
+        "K" if is_bytes => 1 << 10,
+        "M" if is_bytes && end != "m" => 1 << 20,
+        "G" if is_bytes => 1 << 30,
+        "T" if is_bytes => 1 << 40,
+        _ => {
+            let seconds = match end {
+                "s" => 1,
+                "min" => 60,
+                "h" => 3600,
+                _ => return None,
+            };
+            return match unit {
+                Unit::Unknown => Some(number.checked_mul(seconds)?.to_string()),
+                _ => None,
+            };
+        }
+    };
+    let bytes: u64 = number.checked_mul(scale)?;
+    let whole = match unit {
+        Unit::Mebibytes => 1 << 20,
+        Unit::Pages => page_bytes.max(1),
+        _ => 1,
+    };
+    (bytes % whole == 0).then(|| (bytes / whole).to_string())
+}
+
+#[cfg(test)]
+mod tests;
