@@ -33,7 +33,7 @@ bench: ## rates, latencies, counters and memory, side by side in one run
 modules: ## build rust/ib_sdp.ko for this machine's kernel
 	@scripts/module here
 
-tools: ## build sdpctl, its man pages and completions, in tools/target/sdpctl
+tools: ## build sdpctl, libsdp.so, man pages and completions, in tools/target/sdpctl
 	@scripts/sdpctl
 
 deb: ## Debian packages in deb/: the module's source for dkms, sdpctl

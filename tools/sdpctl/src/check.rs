@@ -4,17 +4,11 @@
 
 use std::fs;
 use std::io;
-use std::mem::size_of;
 use std::net::{
     IpAddr,
     SocketAddr,
     ToSocketAddrs,
     UdpSocket, //
-};
-use std::os::fd::{
-    AsRawFd,
-    FromRawFd,
-    OwnedFd, //
 };
 use std::process::ExitCode;
 
@@ -29,10 +23,8 @@ use crate::fail::Fail;
 use crate::model;
 use crate::netlink::Module;
 use crate::out;
+use crate::sdp;
 use crate::units;
-
-const AF_INET_SDP: i32 = 27;
-const AF_INET6_SDP: i32 = 28;
 
 /// Locked memory below which sends without a copy often go by copy.
 const MEMLOCK_BYTES: u64 = 8 << 20;
@@ -193,23 +185,8 @@ fn gid(ports: &[&dev::Port]) -> Step {
     )
 }
 
-fn open(family: i32) -> io::Result<OwnedFd> {
-    // SAFETY: No precondition; a valid descriptor is nobody else's.
-    unsafe {
-        let fd = libc::socket(
-            family,
-            libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-            0,
-        );
-        match fd {
-            -1 => Err(io::Error::last_os_error()),
-            fd => Ok(OwnedFd::from_raw_fd(fd)),
-        }
-    }
-}
-
 fn permission() -> Result<Step, (Step, Option<ExitCode>)> {
-    match open(AF_INET_SDP) {
+    match sdp::open(sdp::AF_INET_SDP) {
         Ok(_) => Ok(ok("permission", "sockets of family 27 can be opened")),
         Err(e) => {
             let denied = e.kind() == io::ErrorKind::PermissionDenied;
@@ -284,7 +261,7 @@ fn resolve(peer: &str) -> Result<Vec<SocketAddr>, Step> {
     match peer.to_socket_addrs() {
         Ok(found) => {
             let mut addrs = Vec::new();
-            for addr in found.map(canonical) {
+            for addr in found.map(sdp::canonical) {
                 if !addrs.contains(&addr) {
                     addrs.push(addr);
                 }
@@ -295,15 +272,6 @@ fn resolve(peer: &str) -> Result<Vec<SocketAddr>, Step> {
             }
         }
         Err(e) => failed(format!("`{peer}`: {e}")),
-    }
-}
-
-/// An IPv4 address as such, even where it is written as one of IPv6.
-fn canonical(addr: SocketAddr) -> SocketAddr {
-    match addr.ip().to_canonical() {
-        IpAddr::V4(ip) => SocketAddr::from((ip, addr.port())),
-        // With its scope.
-        IpAddr::V6(_) => addr,
     }
 }
 
@@ -384,75 +352,8 @@ fn route_from(local: IpAddr, addr: &SocketAddr, ports: &[&dev::Port]) -> Step {
     )
 }
 
-/// An address of the family that the socket has.
-fn raw(addr: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
-    // SAFETY: Zeros are an address of no family.
-    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-    let at = &raw mut storage;
-    // SAFETY: A storage is large enough, and aligned, for every address.
-    let len = unsafe {
-        match addr {
-            SocketAddr::V4(v4) => {
-                let sin = at.cast::<libc::sockaddr_in>();
-                (*sin).sin_family = libc::AF_INET as u16;
-                (*sin).sin_port = v4.port().to_be();
-                (*sin).sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
-                size_of::<libc::sockaddr_in>()
-            }
-            SocketAddr::V6(v6) => {
-                let sin6 = at.cast::<libc::sockaddr_in6>();
-                (*sin6).sin6_family = libc::AF_INET6 as u16;
-                (*sin6).sin6_port = v6.port().to_be();
-                (*sin6).sin6_addr.s6_addr = v6.ip().octets();
-                (*sin6).sin6_scope_id = v6.scope_id();
-                size_of::<libc::sockaddr_in6>()
-            }
-        }
-    };
-    (storage, len as libc::socklen_t)
-}
-
-fn try_connect(addr: &SocketAddr, timeout: f64) -> io::Result<()> {
-    let socket = open(if addr.is_ipv4() {
-        AF_INET_SDP
-    } else {
-        AF_INET6_SDP
-    })?;
-    let fd = socket.as_raw_fd();
-    let (storage, len) = raw(addr);
-    // SAFETY: The address has that length.
-    if unsafe { libc::connect(fd, (&raw const storage).cast(), len) } == 0 {
-        return Ok(());
-    }
-    let e = io::Error::last_os_error();
-    if e.raw_os_error() != Some(libc::EINPROGRESS) {
-        return Err(e);
-    }
-    let mut poll = libc::pollfd {
-        fd,
-        events: libc::POLLOUT,
-        revents: 0,
-    };
-    // SAFETY: One entry, as said.
-    match unsafe { libc::poll(&raw mut poll, 1, (timeout * 1000.0) as i32) } {
-        0 => return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
-        n if n < 0 => return Err(io::Error::last_os_error()),
-        _ => {}
-    }
-    let mut error: i32 = 0;
-    let mut len = size_of::<i32>() as libc::socklen_t;
-    let to = (&raw mut error).cast();
-    // SAFETY: There is room for the number that is read.
-    let got = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, to, &raw mut len) };
-    match (got, error) {
-        (0, 0) => Ok(()),
-        (0, error) => Err(io::Error::from_raw_os_error(error)),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 fn connect(addr: &SocketAddr, timeout: f64) -> Step {
-    let Err(e) = try_connect(addr, timeout) else {
+    let Err(e) = sdp::connect(addr, timeout) else {
         return ok("peer", format!("{addr} takes connections"));
     };
     bad("peer", Status::Failed, format!("{addr}: {e}"), advice(&e))

@@ -2,6 +2,7 @@
 
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -88,6 +89,8 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Set parameters of the module, and sysctls of the network namespace
     Set(SetArgs),
+    /// Start a program whose TCP sockets become SDP's
+    Run(RunArgs),
     /// Send attributes as they are, for tests of what the module refuses
     #[command(hide = true)]
     Raw(RawArgs),
@@ -247,6 +250,30 @@ pub(crate) struct SetArgs {
     /// Settings and their new values, bytes with units as 64K or 1M; if one cannot be, none is set
     #[arg(value_name = "NAME=VALUE", required = true)]
     pub(crate) assignments: Vec<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// Never use TCP where the rules say SDP: an error instead
+    #[arg(short, long)]
+    pub(crate) require: bool,
+    /// Say on the standard error which way each socket goes
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Rules as those of OFED's libsdp.conf; without them, every TCP socket becomes one of SDP
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The library to load, if it is not where it belongs
+    #[arg(long, value_name = "FILE")]
+    pub(crate) library: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args)]

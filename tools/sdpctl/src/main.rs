@@ -17,10 +17,19 @@ mod netlink;
 mod netns;
 mod out;
 mod owners;
+mod program;
+mod run;
+mod sdp;
 mod settings;
 mod ss;
 mod stat;
 mod units;
+// The library that `run` loads reads the same rules and names.
+#[path = "../../preload/src/names.rs"]
+mod names;
+#[allow(dead_code)]
+#[path = "../../preload/src/rules.rs"]
+mod rules;
 // What values a setting takes is the module's own file.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../../rust/params/kind.rs"]
@@ -64,6 +73,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Fail> {
         Command::Events(args) => events::run(cli, args),
         Command::Get(args) => config::get(cli, args),
         Command::Set(args) => config::set(cli, args),
+        Command::Run(args) => run::run(args),
         Command::Raw(args) => netlink::raw(cli, args),
         Command::Generate(args) => generate::run(args),
     }

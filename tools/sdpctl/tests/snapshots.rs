@@ -95,6 +95,8 @@ fn bad_command_lines_are_refused() {
         &["ss", "--src", "10.0.0.0/33"],
         &["stat", "watch", "-i", "0"],
         &["check", "--timeout", "-1"],
+        &["run"],
+        &["run", "--config"],
         &["nothing"],
         &[],
     ] {
@@ -470,6 +472,7 @@ fn man_pages_and_completions_are_made() {
         "sdpctl-events",
         "sdpctl-get",
         "sdpctl-set",
+        "sdpctl-run",
     ] {
         let page = std::fs::read_to_string(path.join(format!("man/{page}.1")));
         assert!(page.expect("a man page").contains(".SH SYNOPSIS"));

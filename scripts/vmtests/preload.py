@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: GPL-2.0
+"""sdpctl run: programs that know nothing of SDP, and the module's own counters of what they did."""
+
+import contextlib
+import re
+
+from vmlib.bench import expect, test, wait_for
+from vmtests.settings import unloaded
+
+NETPERF_PORT = 12865
+QPERF_PORT = 19765
+# Before its own bytes, a connection of `selftest stream` has its number.
+NUMBER_BYTES = 8
+# A program that says that it was started; busybox's own are static.
+STARTED = "/bin/sh -c ': >/tmp/started'"
+
+
+def counted(bench, vm, before, **wanted):
+    """The counters have grown by exactly that."""
+    after = bench.stats(vm)
+    grown = {name: after[name] - before[name] for name in wanted}
+    expect(grown == wanted, f"{vm.name} counted {grown}, not {wanted}")
+
+
+@contextlib.contextmanager
+def running(bench, vm, command, port, family="sdp"):
+    """A server for the length of the block, once it listens."""
+    job = vm.spawn(f"exec {command}")
+    listening = f"sdpctl ss -lH --sport {port} | grep ." if family == "sdp" else f"ss -ltnH sport = :{port} | grep ."
+    try:
+        wait_for(lambda: vm.run(listening).ok, bench.limit(30), f"`{command}` does not listen: {job.output}")
+        yield job
+    finally:
+        job.kill()
+
+
+def stream(role, address, port, count, size):
+    return f"selftest stream --family tcp --{role} {address}:{port} --conns {count} --bytes {size} --seed 5"
+
+
+@test()
+def every_byte_by_sdp(bench):
+    """Connections and bytes, exactly, of a program that opens TCP sockets."""
+    count, size, there = 3, 300_007, bench.address(bench.b)
+    a, b = bench.stats(bench.a), bench.stats(bench.b)
+    server = bench.b.spawn("exec sdpctl run --require -- " + stream("listen", there, 7701, count, size))
+    client = bench.a.spawn("exec sdpctl run --require -- " + stream("connect", there, 7701, count, size))
+    output = bench.succeed(client, 60)
+    expect(f"{count * size} bytes, 0 wrong" in output, output)
+    bench.succeed(server, 20)
+    counted(bench, bench.a, a, connect_done=count, accepted=0, tx_bytes=count * (size + NUMBER_BYTES),
+            rx_bytes=count * size)
+    counted(bench, bench.b, b, connect_done=0, accepted=count, tx_bytes=count * size,
+            rx_bytes=count * (size + NUMBER_BYTES))
+
+
+def netperf(bench, run, rules=""):
+    """Bytes that netperf says it has sent within a second, and the size of its sends: the last one is cut
+    by the end of the time, and not in the count."""
+    there = bench.address(bench.b)
+    if rules:
+        for vm in {bench.a, bench.b}:
+            vm.check(f"printf '%s\\n' '{rules}' >/tmp/rules")
+        run += " --config /tmp/rules"
+    family = "tcp" if rules else "sdp"
+    with running(bench, bench.b, f"sdpctl {run} -- netserver -D", NETPERF_PORT, family):
+        output = bench.succeed(bench.a.spawn(
+            f"exec sdpctl {run} -- netperf -H {there} -t TCP_STREAM -l 1 -P 0 -- -k LOCAL_BYTES_SENT,LOCAL_SEND_SIZE"), 60)
+    said = dict(re.findall(r"(LOCAL_\w+)=(\d+)", output))
+    expect(int(said.get("LOCAL_BYTES_SENT", 0)) > 0 and "LOCAL_SEND_SIZE" in said, f"netperf says: {output}")
+    return int(said["LOCAL_BYTES_SENT"]), int(said["LOCAL_SEND_SIZE"])
+
+
+@test()
+def netperf_by_sdp(bench):
+    """Its control connection and its data connection, and no other."""
+    a, b = bench.stats(bench.a), bench.stats(bench.b)
+    sent, _ = netperf(bench, "run --require")
+    counted(bench, bench.a, a, connect_done=2, accepted=0)
+    counted(bench, bench.b, b, accepted=2, connect_done=0)
+    moved = bench.stats(bench.a)["tx_bytes"] - a["tx_bytes"]
+    expect(moved > sent, f"{moved} bytes by SDP of {sent}")
+
+
+@test()
+def rules_decide_by_port(bench):
+    """The control connection stays TCP's, the data goes by SDP."""
+    a, b = bench.stats(bench.a), bench.stats(bench.b)
+    sent, one = netperf(bench, "run --require", f"use tcp * net* *:{NETPERF_PORT}\nuse sdp * net* 10.27.0.0/16:*\n"
+                                           "use sdp server netserver 0.0.0.0:*")
+    counted(bench, bench.a, a, connect_done=1, accepted=0)
+    counted(bench, bench.b, b, accepted=1, connect_done=0)
+    moved = bench.stats(bench.a)["tx_bytes"] - a["tx_bytes"]
+    expect(0 <= moved - sent <= one, f"{moved} bytes by SDP of {sent}, {one} at a time")
+    # No rule fits: all stays TCP's.
+    a = bench.stats(bench.a)
+    netperf(bench, "run", "use sdp * other *:*")
+    counted(bench, bench.a, a, connect_done=0, tx_bytes=0)
+
+
+@test()
+def qperf_by_sdp(bench):
+    there = bench.address(bench.b)
+    with running(bench, bench.b, "sdpctl run --require -- qperf", QPERF_PORT):
+        for name, unit in (("tcp_bw", "bw"), ("tcp_lat", "latency")):
+            a = bench.stats(bench.a)
+            output = bench.succeed(bench.a.spawn(f"exec sdpctl run --require -- qperf {there} -t 1 {name}"), 60)
+            expect(re.search(rf"{unit}\s*=\s*[\d.]+", output), output)
+            # Its questions, and its data.
+            counted(bench, bench.a, a, connect_done=2)
+
+
+@contextlib.contextmanager
+def no_loading(bench):
+    """No module, and none by itself: otherwise a socket of the family loads it."""
+    path = bench.a.check("cat /proc/sys/kernel/modprobe")
+    with unloaded(bench) as vm:
+        vm.check("echo /bin/false >/proc/sys/kernel/modprobe")
+        try:
+            yield vm
+        finally:
+            vm.check(f"echo {path} >/proc/sys/kernel/modprobe")
+
+
+@test(machines=1)
+def falls_back_or_not(bench):
+    """Without the module: TCP carries it, or nothing starts."""
+    here = bench.address(bench.a)
+    with no_loading(bench) as vm:
+        refused = vm.run(f"sdpctl run --require -- {STARTED} 2>&1")
+        expect(refused.rc == 3 and "modprobe ib_sdp" in refused.output, f"{refused.rc} {refused.output}")
+        expect(not vm.run("rm /tmp/started").ok, "the program was started")
+        server = vm.spawn("exec sdpctl run -- " + stream("listen", here, 7702, 2, 100_003))
+        client = vm.spawn("exec sdpctl run -v -- " + stream("connect", here, 7702, 2, 100_003))
+        output = bench.succeed(client, 60)
+        expect("200006 bytes, 0 wrong" in output and "it will use TCP" in output, output)
+        expect(f"has to connect to {here}:7702 by TCP" in output, output)
+        bench.succeed(server, 20)
+        expect(not vm.run("grep -q ib_sdp /proc/modules").ok, "the module was loaded")
+        # The library by itself, as for a program that one with the module has started.
+        failed = vm.run("SDPCTL_REQUIRE=1 LD_PRELOAD=/usr/lib/sdpctl/libsdp.so " + stream("listen", here, 7703, 1, 1))
+        expect(failed.rc != 0 and "os error 97" in failed.output, f"{failed.rc} {failed.output}")
+
+
+@test(machines=1)
+def programs_that_cannot_be_helped(bench):
+    """Static ones, and those that get more rights: it says so."""
+    vm = bench.a
+    for require, status in (("", 0), ("--require", 1)):
+        said = vm.run(f"sdpctl run {require} -- busybox true 2>&1")
+        expect(said.rc == status and "statically linked" in said.output, f"{said.rc} {said.output}")
+    vm.check("cp -L $(which script) /tmp/privileged && chmod 4755 /tmp/privileged")
+    said = vm.run("busybox su nobody -s /bin/sh -c 'sdpctl run --require -- /tmp/privileged --version' 2>&1")
+    expect(said.rc == 1 and "set-user-ID" in said.output, f"{said.rc} {said.output}")
+    vm.check("rm /tmp/privileged")
+    for command, status in (("/no/such/program", 127), ("no-such-program", 127), ("/etc/passwd", 126)):
+        said = vm.run(f"sdpctl run -- {command} 2>&1")
+        expect(said.rc == status and command in said.output, f"{command}: {said.rc} {said.output}")
+    # Its own status, arguments and environment.
+    said = vm.run("X=y sdpctl run -- sh -c 'echo $0 $1 $X; exit 42' -a --require")
+    expect((said.rc, said.output) == (42, "-a --require y"), f"{said.rc} {said.output}")
+
+
+@test(machines=1)
+def bad_rules_are_refused(bench):
+    vm = bench.a
+    for rules, words in (("use sdp", "line 1: it is not"), ("\n# x\nuse both server * *:*", "line 3: a server cannot"),
+                         ("log min-level 9 destination stderr", "line 1: `log`"),
+                         ("use sdp client * *:70000", "line 1: `70000`")):
+        said = vm.run(f"printf '%b' '{rules}' >/tmp/rules; sdpctl run --config /tmp/rules -- {STARTED} 2>&1")
+        expect(said.rc == 1 and f"/tmp/rules: {words}" in said.output, f"{rules}: {said.rc} {said.output}")
+    expect(not vm.run("rm /tmp/started").ok, "the program was started")
+    expect(vm.run("sdpctl run --config /no/such -- true").rc == 1, "without its rules")
+    expect(vm.run("sdpctl run --library /no/such -- true").rc == 1, "without its library")
+
+
+@test(machines=1)
+def both_tries_tcp(bench):
+    """A client whose rule says both: TCP where nobody listens with SDP, SDP where somebody does."""
+    vm, here = bench.a, bench.address(bench.a)
+    vm.check("printf 'use both client * *:*\\n' >/tmp/rules")
+    for family, port, done in (("tcp", 7704, 0), ("sdp", 7705, 1)):
+        before = bench.stats(vm)
+        server = f"selftest stream --family {family} --listen {here}:{port} --conns 1 --bytes 1000 --seed 5"
+        with running(bench, vm, server, port, family):
+            client = vm.spawn("exec sdpctl run --config /tmp/rules -- " + stream("connect", here, port, 1, 1000))
+            output = bench.succeed(client, 60)
+            expect("1000 bytes, 0 wrong" in output, output)
+        counted(bench, vm, before, connect_done=done)
+
+
+@test(machines=1)
+def the_suite_inside(bench):
+    """The functional tests of TCP, which find SDP in its place: but for urgent data, which SDP has not."""
+    before = bench.stats(bench.a)
+    command = bench.selftest("data/ blocking/ poll/ listen/ connect/ options/").replace("--family sdp", "--family tcp")
+    job = bench.a.spawn(command.replace("exec ", "exec sdpctl run --require -- "))
+    bench.finish(job, 300)
+    results = [line for line in job.lines if re.match(r"(not )?ok ", line)]
+    failed = [line for line in results if line.startswith("not ok")]
+    expect(len(results) > 60, f"{len(results)} results:\n{job.output[-3000:]}")
+    expect(len(failed) == 1 and "data/urgent" in failed[0], "\n".join(failed))
+    after = bench.stats(bench.a)
+    expect(after["accepted"] - before["accepted"] > 20, f"{after['accepted']} connections by SDP")

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `libsdp.so`: puts SDP sockets in the place of a program's TCP sockets, for `sdpctl run`.
+//!
+//! A socket stays TCP's until the program says where it leads: connect() and listen() decide by the
+//! rules. If they say SDP, a socket of family 27 or 28 gets the options, flags and address that the
+//! program has given to its own, and takes its descriptor. Nothing else is intercepted, and what is
+//! neither a fresh TCP socket nor matched by a rule is passed on untouched.
+
+mod config;
+mod names;
+mod rules;
+mod sock;
+mod twin;
+mod watched;
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::RawFd;
+
+use libc::{
+    epoll_event,
+    sockaddr,
+    socklen_t, //
+};
+
+use crate::config::Config;
+use crate::rules::{
+    Role,
+    Transport, //
+};
+use crate::sock::RawAddr;
+use crate::twin::Twin;
+
+/// How long a connection of a non-blocking socket may take that a rule lets fall back to TCP.
+const BOTH_WAIT_MS: c_int = 5000;
+
+/// As connect(2).
+///
+/// # Safety
+///
+/// As for the C library's.
+#[cfg_attr(not(test), no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    let before = sock::errno();
+    // SAFETY: The caller passes a valid address.
+    let to = unsafe { addressee(fd, addr, len) };
+    if let Some((config, family, to, both)) = to {
+        match by_sdp(config, fd, family, &to, both) {
+            Some(result) => return sock::answer(result, before),
+            None => sock::answer(Ok(0), before),
+        };
+    }
+    // SAFETY: The caller's arguments, as they came.
+    unsafe { (sock::real().connect)(fd, addr, len) }
+}
+
+/// What is to be connected by SDP: the socket's family, where to, and whether TCP may follow.
+///
+/// # Safety
+///
+/// At `addr`, if it is not null, there are `len` bytes.
+unsafe fn addressee(
+    fd: RawFd,
+    addr: *const sockaddr,
+    len: socklen_t,
+) -> Option<(&'static Config, c_int, RawAddr, bool)> {
+    // What the kernel would refuse to read, it is to refuse itself.
+    if addr.is_null() || (len as usize) < size_of::<libc::sockaddr_in>() {
+        return None;
+    }
+    let family = twin::fresh(fd)?;
+    // SAFETY: As above.
+    let raw = unsafe { RawAddr::read(addr, len) }?;
+    let to = raw.parse()?;
+    let config = config::get();
+    let rules = &config.rules;
+    match rules.decide(Role::Client, &config.program, to.ip(), to.port()) {
+        Transport::Tcp => {
+            config.tell(|| format!("connects to {to} by TCP: a rule says so, or none fits"));
+            None
+        }
+        transport => Some((config, family, raw, transport == Transport::Both)),
+    }
+}
+
+/// Connects by SDP; `None` if it is to be done by TCP.
+fn by_sdp(
+    config: &Config,
+    fd: RawFd,
+    family: c_int,
+    to: &RawAddr,
+    both: bool,
+) -> Option<io::Result<c_int>> {
+    let name = || to.parse().map_or_else(String::new, |to| to.to_string());
+    let twin = match Twin::of(fd, family) {
+        Ok(twin) => twin,
+        Err(e) => return instead(config, e, || format!("connect to {}", name())),
+    };
+    // SAFETY: The address has that length.
+    let ret = unsafe { (sock::real().connect)(twin.as_raw_fd(), to.as_ptr(), to.len()) };
+    let mut result = sock::result(ret);
+    if both && errno_of(&result) == Some(libc::EINPROGRESS) {
+        result = decided(twin.as_raw_fd());
+    }
+    match errno_of(&result) {
+        // It goes on by itself.
+        None | Some(libc::EINPROGRESS | libc::EINTR) => {
+            config.tell(|| format!("connects to {} by SDP", name()));
+            Some(twin.replace().and(result))
+        }
+        // There is no RDMA device on the way.
+        Some(libc::ENODEV | libc::EADDRNOTAVAIL) => {
+            let e = result.err()?;
+            instead(config, e, || format!("connect to {}", name()))
+        }
+        _ if both && !config.require => {
+            config.tell(|| format!("connects to {} by TCP: SDP fails", name()));
+            None
+        }
+        _ => {
+            config.tell(|| format!("cannot connect to {} by SDP", name()));
+            Some(result)
+        }
+    }
+}
+
+fn errno_of(result: &io::Result<c_int>) -> Option<c_int> {
+    let e = result.as_ref().err()?;
+    Some(e.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// TCP where SDP cannot be used, unless the user wants an error then.
+fn instead(
+    config: &Config,
+    e: io::Error,
+    what: impl FnOnce() -> String,
+) -> Option<io::Result<c_int>> {
+    if config.require {
+        config.tell(|| format!("cannot {} by SDP: {e}", what()));
+        return Some(Err(e));
+    }
+    config.tell(|| format!("has to {} by TCP: {e}", what()));
+    None
+}
+
+/// Waits for the end of a connection that was begun, but not for ever.
+fn decided(fd: RawFd) -> io::Result<c_int> {
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: One entry, as said.
+    if unsafe { libc::poll(&raw mut poll, 1, BOTH_WAIT_MS) } <= 0 {
+        return Err(io::Error::from_raw_os_error(libc::EINPROGRESS));
+    }
+    let error = sock::get(fd, libc::SOL_SOCKET, libc::SO_ERROR)?.number();
+    match error.unwrap_or(libc::EIO) {
+        0 => Ok(0),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// As listen(2).
+///
+/// # Safety
+///
+/// As for the C library's.
+#[cfg_attr(not(test), no_mangle)]
+pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    let before = sock::errno();
+    match serve(fd, backlog) {
+        Some(result) => return sock::answer(result, before),
+        None => sock::answer(Ok(0), before),
+    };
+    // SAFETY: It takes numbers.
+    unsafe { (sock::real().listen)(fd, backlog) }
+}
+
+/// Listens by SDP; `None` if it is to be done by TCP.
+fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
+    let family = twin::fresh(fd)?;
+    let at = RawAddr::local(fd).ok()?.parse()?;
+    let config = config::get();
+    let rules = &config.rules;
+    if rules.decide(Role::Server, &config.program, at.ip(), at.port()) == Transport::Tcp {
+        config.tell(|| format!("listens at {at} by TCP: a rule says so, or none fits"));
+        return None;
+    }
+    let listening = Twin::of(fd, family).and_then(|twin| {
+        // SAFETY: It takes numbers.
+        sock::result(unsafe { (sock::real().listen)(twin.as_raw_fd(), backlog) })?;
+        twin.replace()
+    });
+    match listening {
+        Ok(()) => {
+            config.tell(|| format!("listens at {at} by SDP"));
+            Some(Ok(0))
+        }
+        Err(e) => instead(config, e, || format!("listen at {at}")),
+    }
+}
+
+/// As epoll_ctl(2).
+///
+/// # Safety
+///
+/// As for the C library's.
+#[cfg_attr(not(test), no_mangle)]
+pub unsafe extern "C" fn epoll_ctl(
+    epoll: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    // SAFETY: The caller's arguments, as they came.
+    let ret = unsafe { (sock::real().epoll_ctl)(epoll, op, fd, event) };
+    if ret == 0 {
+        let before = sock::errno();
+        match op {
+            libc::EPOLL_CTL_ADD if twin::fresh(fd).is_some() => {
+                // SAFETY: The kernel has read it, too.
+                watched::note(epoll, fd, unsafe { event.read_unaligned() });
+            }
+            libc::EPOLL_CTL_MOD if watched::is_noted(epoll, fd) => {
+                // SAFETY: As above.
+                watched::note(epoll, fd, unsafe { event.read_unaligned() });
+            }
+            libc::EPOLL_CTL_DEL => watched::forget(epoll, fd),
+            _ => {}
+        }
+        sock::answer(Ok(0), before);
+    }
+    ret
+}

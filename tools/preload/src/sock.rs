@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! System calls of sockets, as far as the library needs them; the program's own functions are passed
+//! on to the next library that has them.
+
+use std::ffi::{
+    c_int,
+    c_void,
+    CStr, //
+};
+use std::io;
+use std::mem::{
+    size_of,
+    transmute,
+    zeroed, //
+};
+use std::net::{
+    IpAddr,
+    Ipv4Addr,
+    Ipv6Addr,
+    SocketAddr, //
+};
+use std::os::fd::{
+    FromRawFd,
+    OwnedFd,
+    RawFd, //
+};
+use std::sync::OnceLock;
+
+use libc::{
+    epoll_event,
+    sockaddr,
+    socklen_t, //
+};
+
+/// The functions that this library takes from the program.
+pub(crate) struct Real {
+    pub(crate) connect: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
+    pub(crate) listen: unsafe extern "C" fn(c_int, c_int) -> c_int,
+    pub(crate) epoll_ctl: unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
+}
+
+static REAL: OnceLock<Real> = OnceLock::new();
+
+fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: The name is a string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if found.is_null() {
+        // Without them the program cannot go on, and no C library lacks them.
+        std::process::abort();
+    }
+    found
+}
+
+/// Those that the program would have without this library.
+pub(crate) fn real() -> &'static Real {
+    REAL.get_or_init(|| {
+        // SAFETY: These are the types of the C library's functions, and `next` gives no null.
+        unsafe {
+            Real {
+                connect: transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
+                >(next(c"connect")),
+                listen: transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_int) -> c_int>(
+                    next(c"listen"),
+                ),
+                epoll_ctl: transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
+                >(next(c"epoll_ctl")),
+            }
+        }
+    })
+}
+
+/// The result of a system call.
+pub(crate) fn result(ret: c_int) -> io::Result<c_int> {
+    match ret {
+        -1 => Err(io::Error::last_os_error()),
+        ret => Ok(ret),
+    }
+}
+
+/// What a program gets: -1 and errno, or the result with errno as it was.
+pub(crate) fn answer(result: io::Result<c_int>, errno_before: c_int) -> c_int {
+    let (ret, errno) = match result {
+        Ok(ret) => (ret, errno_before),
+        Err(e) => (-1, e.raw_os_error().unwrap_or(libc::EIO)),
+    };
+    // SAFETY: It is the number of this thread.
+    unsafe { *libc::__errno_location() = errno };
+    ret
+}
+
+pub(crate) fn errno() -> c_int {
+    // SAFETY: It is the number of this thread.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Opens a stream socket that does not outlive an exec.
+pub(crate) fn open(family: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: The new descriptor is ours alone.
+    unsafe {
+        let fd = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        result(fd).map(|fd| OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Longer than any option that is read.
+const OPTION_BYTES: usize = 64;
+
+/// The bytes of an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Value {
+    bytes: [u8; OPTION_BYTES],
+    len: usize,
+}
+
+impl Value {
+    pub(crate) fn of(number: c_int) -> Self {
+        let mut bytes = [0; OPTION_BYTES];
+        bytes[..size_of::<c_int>()].copy_from_slice(&number.to_ne_bytes());
+        let len = size_of::<c_int>();
+        Self { bytes, len }
+    }
+
+    pub(crate) fn first(&self) -> Option<u8> {
+        self.bytes.get(..self.len)?.first().copied()
+    }
+
+    pub(crate) fn number(&self) -> Option<c_int> {
+        let bytes = self.bytes.get(..self.len)?;
+        Some(c_int::from_ne_bytes(bytes.try_into().ok()?))
+    }
+}
+
+pub(crate) fn get(fd: RawFd, level: c_int, name: c_int) -> io::Result<Value> {
+    let mut bytes = [0u8; OPTION_BYTES];
+    let mut len = OPTION_BYTES as socklen_t;
+    // SAFETY: There is room for as many bytes as said.
+    result(unsafe { libc::getsockopt(fd, level, name, bytes.as_mut_ptr().cast(), &raw mut len) })?;
+    let len = (len as usize).min(OPTION_BYTES);
+    Ok(Value { bytes, len })
+}
+
+pub(crate) fn set(fd: RawFd, level: c_int, name: c_int, value: &Value) -> io::Result<()> {
+    let len = value.len as socklen_t;
+    // SAFETY: There are as many bytes as said.
+    let ret = unsafe { libc::setsockopt(fd, level, name, value.bytes.as_ptr().cast(), len) };
+    result(ret).map(drop)
+}
+
+/// An address in the kernel's form.
+pub(crate) struct RawAddr {
+    storage: libc::sockaddr_storage,
+    len: socklen_t,
+}
+
+impl RawAddr {
+    /// The address that a program passes, if it is one of IPv4 or IPv6.
+    ///
+    /// # Safety
+    ///
+    /// At `addr`, if it is not null, there are `len` bytes.
+    pub(crate) unsafe fn read(addr: *const sockaddr, len: socklen_t) -> Option<Self> {
+        // SAFETY: Zeros are an address of no family.
+        let mut storage: libc::sockaddr_storage = unsafe { zeroed() };
+        if addr.is_null() || len as usize > size_of::<libc::sockaddr_storage>() {
+            return None;
+        }
+        // SAFETY: The caller vouches for the source, and the storage is no shorter.
+        unsafe {
+            let to = (&raw mut storage).cast::<u8>();
+            to.copy_from_nonoverlapping(addr.cast(), len as usize);
+        }
+        Some(Self { storage, len })
+    }
+
+    /// Where a socket is bound.
+    pub(crate) fn local(fd: RawFd) -> io::Result<Self> {
+        // SAFETY: Zeros are an address of no family.
+        let mut storage: libc::sockaddr_storage = unsafe { zeroed() };
+        let mut len = size_of::<libc::sockaddr_storage>() as socklen_t;
+        // SAFETY: There is room for as many bytes as said.
+        result(unsafe { libc::getsockname(fd, (&raw mut storage).cast(), &raw mut len) })?;
+        Ok(Self { storage, len })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const sockaddr {
+        (&raw const self.storage).cast()
+    }
+
+    pub(crate) fn len(&self) -> socklen_t {
+        self.len
+    }
+
+    /// None for another family, or one that is cut.
+    pub(crate) fn parse(&self) -> Option<SocketAddr> {
+        let at = &raw const self.storage;
+        let len = self.len as usize;
+        match c_int::from(self.storage.ss_family) {
+            libc::AF_INET if len >= size_of::<libc::sockaddr_in>() => {
+                // SAFETY: It is one of that family, and a storage is aligned for all.
+                let sin = unsafe { &*at.cast::<libc::sockaddr_in>() };
+                let ip = Ipv4Addr::from_bits(u32::from_be(sin.sin_addr.s_addr));
+                Some((IpAddr::V4(ip), u16::from_be(sin.sin_port)).into())
+            }
+            libc::AF_INET6 if len >= size_of::<libc::sockaddr_in6>() => {
+                // SAFETY: As above.
+                let sin6 = unsafe { &*at.cast::<libc::sockaddr_in6>() };
+                let ip = Ipv6Addr::from(sin6.sin6_addr.s6_addr);
+                Some((ip.to_canonical(), u16::from_be(sin6.sin6_port)).into())
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An SDP socket that is what a TCP socket is, and takes its place.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{
+    AsRawFd,
+    OwnedFd,
+    RawFd, //
+};
+
+use crate::sock::{
+    self,
+    RawAddr,
+    Value, //
+};
+use crate::watched;
+
+const AF_INET_SDP: c_int = 27;
+const AF_INET6_SDP: c_int = 28;
+
+/// linux/tcp.h: the first byte of TCP_INFO of a socket that does nothing.
+const TCP_CLOSE: u8 = 7;
+/// asm-generic/socket.h: which buffers have a size that the program has chosen.
+const SO_BUF_LOCK: c_int = 72;
+const SNDBUF_LOCK: c_int = 1;
+const RCVBUF_LOCK: c_int = 2;
+
+/// Options that are carried over, if the program has changed them.
+const OPTIONS: &[(c_int, c_int)] = &[
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_LINGER),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
+    (libc::SOL_SOCKET, libc::SO_PRIORITY),
+    (libc::SOL_SOCKET, libc::SO_MARK),
+    (libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
+    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
+    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
+    (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_TTL),
+    (libc::IPPROTO_IP, libc::IP_FREEBIND),
+    (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
+    (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
+    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_CORK),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+];
+
+/// The family of a TCP socket that neither listens nor is connected, nor is on the way to it.
+pub(crate) fn fresh(fd: RawFd) -> Option<c_int> {
+    let number = |name| sock::get(fd, libc::SOL_SOCKET, name).ok()?.number();
+    if number(libc::SO_PROTOCOL)? != libc::IPPROTO_TCP {
+        return None;
+    }
+    let family = number(libc::SO_DOMAIN)?;
+    let info = sock::get(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok()?;
+    let is_idle = info.first() == Some(TCP_CLOSE);
+    (is_idle && matches!(family, libc::AF_INET | libc::AF_INET6)).then_some(family)
+}
+
+/// An SDP socket that is to take a TCP socket's place.
+pub(crate) struct Twin {
+    sdp: OwnedFd,
+    /// The descriptor of the TCP socket.
+    fd: RawFd,
+}
+
+impl Twin {
+    /// Makes one, with the options, the flags and the address that the socket `fd` has.
+    ///
+    /// # Errors
+    ///
+    /// Those of socket() and bind(); `EAFNOSUPPORT` without the module.
+    pub(crate) fn of(fd: RawFd, family: c_int) -> io::Result<Self> {
+        let sdp = sock::open(match family {
+            libc::AF_INET6 => AF_INET6_SDP,
+            _ => AF_INET_SDP,
+        })?;
+        let twin = Self { sdp, fd };
+        twin.take_options(family)?;
+        twin.take_flags()?;
+        twin.take_address()?;
+        Ok(twin)
+    }
+
+    pub(crate) fn as_raw_fd(&self) -> RawFd {
+        self.sdp.as_raw_fd()
+    }
+
+    fn take_options(&self, family: c_int) -> io::Result<()> {
+        // What differs from a new TCP socket is what the program has set.
+        let new = sock::open(family)?;
+        for &(level, name) in OPTIONS {
+            let of = |fd| sock::get(fd, level, name).ok();
+            let (Some(wanted), Some(usual)) = (of(self.fd), of(new.as_raw_fd())) else {
+                continue;
+            };
+            if wanted != usual {
+                // One that SDP does not have is no reason to fail.
+                let _ = sock::set(self.as_raw_fd(), level, name, &wanted);
+            }
+        }
+        let number = |name| sock::get(self.fd, libc::SOL_SOCKET, name).ok()?.number();
+        let locked = number(SO_BUF_LOCK).unwrap_or(0);
+        for (lock, name) in [
+            (SNDBUF_LOCK, libc::SO_SNDBUF),
+            (RCVBUF_LOCK, libc::SO_RCVBUF),
+        ] {
+            if let (true, Some(bytes)) = (locked & lock != 0, number(name)) {
+                // The kernel shows twice of what was set.
+                let bytes = Value::of(bytes / 2);
+                let _ = sock::set(self.as_raw_fd(), libc::SOL_SOCKET, name, &bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_flags(&self) -> io::Result<()> {
+        // SAFETY: These commands take and give numbers.
+        unsafe {
+            let flags = sock::result(libc::fcntl(self.fd, libc::F_GETFL))?;
+            sock::result(libc::fcntl(self.as_raw_fd(), libc::F_SETFL, flags))?;
+            if flags & libc::O_ASYNC != 0 {
+                let owner = libc::fcntl(self.fd, libc::F_GETOWN);
+                libc::fcntl(self.as_raw_fd(), libc::F_SETOWN, owner);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_address(&self) -> io::Result<()> {
+        let local = RawAddr::local(self.fd)?;
+        let is_bound = |addr: std::net::SocketAddr| addr.port() != 0 || !addr.ip().is_unspecified();
+        if !local.parse().is_some_and(is_bound) {
+            return Ok(());
+        }
+        // SAFETY: The address has that length.
+        let ret = unsafe { libc::bind(self.as_raw_fd(), local.as_ptr(), local.len()) };
+        sock::result(ret).map(drop)
+    }
+
+    /// Takes the place of the TCP socket, which is closed with it.
+    pub(crate) fn replace(self) -> io::Result<()> {
+        let watches = watched::take(self.fd);
+        // SAFETY: Both are descriptors of the program; the old one's file goes as with dup2().
+        unsafe {
+            let flags = sock::result(libc::fcntl(self.fd, libc::F_GETFD))?;
+            let keep = match flags & libc::FD_CLOEXEC != 0 {
+                true => libc::O_CLOEXEC,
+                false => 0,
+            };
+            sock::result(libc::dup3(self.as_raw_fd(), self.fd, keep))?;
+        }
+        watched::put(self.fd, &watches);
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `sdpctl run`: starts a program whose TCP sockets become SDP's, by the library `libsdp.so`
+//! (`tools/preload`).
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{
+    Path,
+    PathBuf, //
+};
+use std::process::{
+    Command,
+    ExitCode, //
+};
+
+use crate::cli::RunArgs;
+use crate::fail::Fail;
+use crate::names;
+use crate::out;
+use crate::program;
+use crate::rules::Rules;
+use crate::sdp;
+
+const LIBRARY: &str = "libsdp.so";
+/// What an environment has room for in one string, by half.
+const MOST_RULES_BYTES: usize = 64 << 10;
+/// As shells have it: no such program, and one that cannot be executed.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
+    let rules = match &args.config {
+        Some(path) => read(path)?,
+        None => Rules::ALL_SDP.into(),
+    };
+    let (name, arguments) = args
+        .command
+        .split_first()
+        .ok_or_else(|| Fail::Usage("which program?".into()))?;
+    let failed = |e: &io::Error| {
+        out::say(format_args!("sdpctl: {}: {e}", name.to_string_lossy()));
+        ExitCode::from(match e.kind() {
+            io::ErrorKind::NotFound => NOT_FOUND,
+            _ => NOT_EXECUTABLE,
+        })
+    };
+    let path = match program::find(name, std::env::var_os("PATH")) {
+        Ok(path) => path,
+        Err(e) => return Ok(failed(&e)),
+    };
+    match program::obstacle(&path) {
+        Ok(None) => {}
+        Ok(Some(why)) if args.require => return Err(Fail::Other(why)),
+        Ok(Some(why)) => out::say(format_args!("sdpctl: {why}: it will use TCP")),
+        Err(e) => return Ok(failed(&e)),
+    }
+    match usable() {
+        Ok(()) => {}
+        Err(fail) if args.require => return Err(fail),
+        Err(fail) => out::say(format_args!("sdpctl: {fail}; it will use TCP")),
+    }
+    let library = library(args.library.as_deref())?;
+    let mut preload = library.into_os_string();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let flag = |on: bool| if on { "1" } else { "0" };
+    let mut command = Command::new(path);
+    command
+        .arg0(name)
+        .args(arguments)
+        .env("LD_PRELOAD", preload)
+        .env(names::RULES, rules)
+        .env(names::REQUIRE, flag(args.require))
+        .env(names::VERBOSE, flag(args.verbose));
+    // It comes back only with an error.
+    Ok(failed(&command.exec()))
+}
+
+/// The rules of a file, less what is no rule.
+fn read(path: &Path) -> Result<String, Fail> {
+    let text = std::fs::read_to_string(path).map_err(|e| Fail::io(path.display(), &e))?;
+    Rules::parse(&text).map_err(|e| Fail::Other(format!("{}: {e}", path.display())))?;
+    let lines = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default().trim())
+        .filter(|line| !line.is_empty());
+    let rules = lines.collect::<Vec<_>>().join("\n");
+    match rules.len() <= MOST_RULES_BYTES && !rules.contains('\0') {
+        true => Ok(rules),
+        false => Err(Fail::Other(format!(
+            "{}: rules are text of at most {MOST_RULES_BYTES} bytes",
+            path.display()
+        ))),
+    }
+}
+
+/// Whether there are such sockets at all; to ask loads the module, where that is allowed.
+fn usable() -> Result<(), Fail> {
+    let Err(e) = sdp::open(sdp::AF_INET_SDP) else {
+        return Ok(());
+    };
+    match e.raw_os_error() {
+        Some(libc::EAFNOSUPPORT) => Err(Fail::NotLoaded),
+        _ => Err(Fail::io("a socket of family 27", &e)),
+    }
+}
+
+/// The library: beside the program in its build folder, or where `make install` puts it.
+fn library(named: Option<&Path>) -> Result<PathBuf, Fail> {
+    let missing = |path: &Path| {
+        Fail::Other(format!(
+            "{} is missing: `make tools` builds it, --library says where it is",
+            path.display()
+        ))
+    };
+    if let Some(path) = named {
+        // The dynamic linker would look for a name alone in folders of its own.
+        let path = std::fs::canonicalize(path).map_err(|_| missing(path))?;
+        return fit(path);
+    }
+    let me = std::env::current_exe().map_err(|e| Fail::io("this program", &e))?;
+    let folder = me.parent().unwrap_or(Path::new("/"));
+    let places = [
+        folder.join(LIBRARY),
+        folder.join("../lib/sdpctl").join(LIBRARY),
+    ];
+    let found = places.iter().find_map(|p| std::fs::canonicalize(p).ok());
+    found.map_or_else(|| Err(missing(Path::new(LIBRARY))), fit)
+}
+
+/// A path in `LD_PRELOAD` has neither spaces nor colons.
+fn fit(path: PathBuf) -> Result<PathBuf, Fail> {
+    let text = OsString::from(&path);
+    match text.to_string_lossy().contains([' ', ':']) {
+        false => Ok(path),
+        true => Err(Fail::Other(format!(
+            "{}: a library to be loaded has no space and no colon in its path",
+            path.display()
+        ))),
+    }
+}

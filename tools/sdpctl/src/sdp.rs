@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sockets of SDP, as the tool itself uses them.
+
+use std::io;
+use std::mem::size_of;
+use std::net::{
+    IpAddr,
+    SocketAddr, //
+};
+use std::os::fd::{
+    AsRawFd,
+    FromRawFd,
+    OwnedFd, //
+};
+
+pub(crate) const AF_INET_SDP: i32 = 27;
+pub(crate) const AF_INET6_SDP: i32 = 28;
+
+/// Opens a socket that does not wait; that loads the module, where this is allowed.
+///
+/// # Errors
+///
+/// `EAFNOSUPPORT` without the module.
+pub(crate) fn open(family: i32) -> io::Result<OwnedFd> {
+    // SAFETY: No precondition; a valid descriptor is nobody else's.
+    unsafe {
+        let fd = libc::socket(
+            family,
+            libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+            0,
+        );
+        match fd {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// An IPv4 address as such, even where it is written as one of IPv6.
+pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
+    match addr.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::from((ip, addr.port())),
+        // With its scope.
+        IpAddr::V6(_) => addr,
+    }
+}
+
+/// An address of the family that the socket has.
+fn raw(addr: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: Zeros are an address of no family.
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let at = &raw mut storage;
+    // SAFETY: A storage is large enough, and aligned, for every address.
+    let len = unsafe {
+        match addr {
+            SocketAddr::V4(v4) => {
+                let sin = at.cast::<libc::sockaddr_in>();
+                (*sin).sin_family = libc::AF_INET as u16;
+                (*sin).sin_port = v4.port().to_be();
+                (*sin).sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
+                size_of::<libc::sockaddr_in>()
+            }
+            SocketAddr::V6(v6) => {
+                let sin6 = at.cast::<libc::sockaddr_in6>();
+                (*sin6).sin6_family = libc::AF_INET6 as u16;
+                (*sin6).sin6_port = v6.port().to_be();
+                (*sin6).sin6_addr.s6_addr = v6.ip().octets();
+                (*sin6).sin6_scope_id = v6.scope_id();
+                size_of::<libc::sockaddr_in6>()
+            }
+        }
+    };
+    (storage, len as libc::socklen_t)
+}
+
+fn family_of(addr: &SocketAddr) -> i32 {
+    match addr {
+        SocketAddr::V4(_) => AF_INET_SDP,
+        SocketAddr::V6(_) => AF_INET6_SDP,
+    }
+}
+
+/// The result of a system call.
+fn result(ret: i32) -> io::Result<()> {
+    match ret {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Connects, within so many seconds; the socket does not wait afterwards either.
+///
+/// # Errors
+///
+/// Those of connect(); `ETIMEDOUT` when the time is over.
+pub(crate) fn connect(addr: &SocketAddr, timeout: f64) -> io::Result<OwnedFd> {
+    let socket = open(family_of(addr))?;
+    let fd = socket.as_raw_fd();
+    let (storage, len) = raw(addr);
+    // SAFETY: The address has that length.
+    match result(unsafe { libc::connect(fd, (&raw const storage).cast(), len) }) {
+        Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {}
+        done => return done.map(|()| socket),
+    }
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: One entry, as said.
+    match unsafe { libc::poll(&raw mut poll, 1, (timeout * 1000.0) as i32) } {
+        0 => return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
+        n => result(n)?,
+    }
+    let mut error: i32 = 0;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    let to = (&raw mut error).cast();
+    // SAFETY: There is room for the number that is read.
+    let got = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, to, &raw mut len) };
+    result(got)?;
+    match error {
+        0 => Ok(socket),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
