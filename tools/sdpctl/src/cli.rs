@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Set(SetArgs),
     /// Start a program whose TCP sockets become SDP's
     Run(RunArgs),
+    /// Show all that is known of a connection
+    Conn(ConnArgs),
     /// Send attributes as they are, for tests of what the module refuses
     #[command(hide = true)]
     Raw(RawArgs),
@@ -274,6 +276,13 @@ pub(crate) struct RunArgs {
         allow_hyphen_values = true
     )]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(crate) struct ConnArgs {
+    /// The socket's cookie, or else its inode, or else its local port
+    #[arg(value_name = "NUMBER")]
+    pub(crate) number: u64,
 }
 
 #[derive(Args)]

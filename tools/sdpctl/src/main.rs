@@ -8,6 +8,7 @@
 mod check;
 mod cli;
 mod config;
+mod conn;
 mod dev;
 mod events;
 mod fail;
@@ -74,6 +75,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Fail> {
         Command::Get(args) => config::get(cli, args),
         Command::Set(args) => config::set(cli, args),
         Command::Run(args) => run::run(args),
+        Command::Conn(args) => conn::run(cli, args),
         Command::Raw(args) => netlink::raw(cli, args),
         Command::Generate(args) => generate::run(args),
     }

@@ -117,6 +117,14 @@ impl Message {
         Some(value_of(nla))
     }
 
+    /// The attributes with larger numbers than this, which a newer module may have.
+    pub(crate) fn beyond(&self, number: u16) -> Vec<(u16, Vec<u8>)> {
+        // The upper bits say how the bytes are to be read.
+        let kind = |nla: &DefaultNla| nla.kind() & NLA_TYPE_MASK;
+        let newer = self.attrs.iter().filter(|nla| kind(nla) > number);
+        newer.map(|nla| (kind(nla), value_of(nla))).collect()
+    }
+
     /// All attributes of a number that have others inside, each as a message of its own.
     ///
     /// # Errors

@@ -111,6 +111,9 @@ fn address_attrs(network: &Network, addr: u16, prefix: u16) -> [DefaultNla; 2] {
     ]
 }
 
+/// A bit for each state.
+pub(crate) const ALL_STATES: u32 = StateSet::ALL.0;
+
 /// The filter that the module applies.
 fn filter(args: &SsArgs) -> Vec<DefaultNla> {
     let states = match args.state {

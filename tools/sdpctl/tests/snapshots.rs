@@ -55,6 +55,71 @@ fn sockets() {
 }
 
 #[test]
+fn a_connection() {
+    // By its inode, and by a port that several have.
+    let sockets = replay("ss.hex", &["ss", "-H"]);
+    let shown = text(&sockets.stdout);
+    let local = shown
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(3));
+    let ports = local.filter(|local| local.ends_with(":7000")).count();
+    assert!(ports > 1, "{shown}");
+    let output = replay("ss.hex", &["conn", "7000", "--json"]);
+    let shown = text(&output.stdout);
+    assert_eq!(shown.matches("\"socket\": {").count(), ports, "{shown}");
+    let inode = shown.split("\"inode\": ").nth(1).expect("an inode");
+    let inode = inode.split(',').next().expect("a number");
+    let one = replay("ss.hex", &["conn", inode]);
+    assert!(one.status.success(), "{}", text(&one.stderr));
+    let one = text(&one.stdout);
+    for words in [
+        "Established",
+        &format!("inode {inode}"),
+        "1234 bytes not read",
+    ] {
+        assert!(one.contains(words), "{words}: {one}");
+    }
+    assert_eq!(
+        replay("ss.hex", &["conn", "4294967296"]).status.code(),
+        Some(1)
+    );
+}
+
+#[test]
+fn what_a_newer_module_says_of_a_socket_is_shown() {
+    let state = Folder::new("newer");
+    let sockets = std::fs::read_to_string(folder("data").join("ss.hex")).expect("the record");
+    let mut lines: Vec<String> = sockets.lines().skip(2).map(String::from).collect();
+    let first = lines[0].clone();
+    // One more attribute behind those of the first message, whose length grows by it.
+    let bytes: Vec<u8> = (0..first.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&first[at..at + 2], 16).expect("digits"))
+        .collect();
+    let length = u32::from_ne_bytes(bytes[..4].try_into().expect("a length")) as usize;
+    let mut newer = (u32::try_from(length).expect("a length") + 8)
+        .to_ne_bytes()
+        .to_vec();
+    newer.extend(&bytes[4..length]);
+    newer.extend([8, 0, 99, 0, 0xde, 0xad, 0xbe, 0xef]);
+    newer.extend(&bytes[length..]);
+    let digits: Vec<String> = newer.iter().map(|byte| format!("{byte:02x}")).collect();
+    lines[0] = digits.concat();
+    let record = record_of(&state, &lines);
+    let record = record.to_str().expect("a path in UTF-8");
+    let all = text(&sdpctl(&["--replay", record, "ss", "-a", "--json"]).stdout);
+    let inodes = all.split("\"inode\": ").skip(1);
+    let mut seen = 0;
+    for inode in inodes.filter_map(|rest| rest.split(',').next()) {
+        let output = sdpctl(&["--replay", record, "conn", inode]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let shown = text(&output.stdout);
+        seen += shown.matches("attribute 99: deadbeef").count();
+    }
+    assert_eq!(seen, 1);
+}
+
+#[test]
 fn counters() {
     compare("stat-nonzero.txt", "stat.hex", &["stat", "--absolute"]);
     compare("stat-bytes.txt", "stat.hex", &["stat", "-a", "-z", "bytes"]);
@@ -95,6 +160,8 @@ fn bad_command_lines_are_refused() {
         &["ss", "--src", "10.0.0.0/33"],
         &["stat", "watch", "-i", "0"],
         &["check", "--timeout", "-1"],
+        &["conn"],
+        &["conn", "x"],
         &["run"],
         &["run", "--config"],
         &["nothing"],
@@ -473,6 +540,7 @@ fn man_pages_and_completions_are_made() {
         "sdpctl-get",
         "sdpctl-set",
         "sdpctl-run",
+        "sdpctl-conn",
     ] {
         let page = std::fs::read_to_string(path.join(format!("man/{page}.1")));
         assert!(page.expect("a man page").contains(".SH SYNOPSIS"));
