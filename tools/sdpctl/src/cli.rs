@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Show all that is known of a connection
     Conn(ConnArgs),
+    /// Show connections and what they carry, live
+    Top(TopArgs),
     /// Send attributes as they are, for tests of what the module refuses
     #[command(hide = true)]
     Raw(RawArgs),
@@ -283,6 +285,50 @@ pub(crate) struct ConnArgs {
     /// The socket's cookie, or else its inode, or else its local port
     #[arg(value_name = "NUMBER")]
     pub(crate) number: u64,
+}
+
+/// What `top` shows first.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    Sent,
+    Received,
+    Memory,
+    Address,
+}
+
+impl Sort {
+    /// The order that a key of `top` asks for.
+    pub(crate) fn of_key(key: u8) -> Option<Self> {
+        Some(match key {
+            b't' => Self::Sent,
+            b'r' => Self::Received,
+            b'm' => Self::Memory,
+            b'a' => Self::Address,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Received => "received",
+            Self::Memory => "memory",
+            Self::Address => "address",
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct TopArgs {
+    /// Seconds between two looks
+    #[arg(short, long, default_value_t = 1.0, value_parser = crate::units::seconds)]
+    pub(crate) interval: f64,
+    /// End after so many looks
+    #[arg(short, long)]
+    pub(crate) count: Option<u64>,
+    /// What comes first; keys change it
+    #[arg(short, long, default_value = "sent")]
+    pub(crate) sort: Sort,
 }
 
 #[derive(Args)]

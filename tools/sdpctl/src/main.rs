@@ -24,6 +24,8 @@ mod sdp;
 mod settings;
 mod ss;
 mod stat;
+mod term;
+mod top;
 mod units;
 // The library that `run` loads reads the same rules and names.
 #[path = "../../preload/src/names.rs"]
@@ -76,6 +78,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Fail> {
         Command::Set(args) => config::set(cli, args),
         Command::Run(args) => run::run(args),
         Command::Conn(args) => conn::run(cli, args),
+        Command::Top(args) => top::run(cli, args),
         Command::Raw(args) => netlink::raw(cli, args),
         Command::Generate(args) => generate::run(args),
     }

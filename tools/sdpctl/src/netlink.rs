@@ -481,6 +481,19 @@ fn read_record(path: &Path) -> Result<Vec<Received>, Fail> {
     datagrams.ok_or_else(bad)
 }
 
+/// The sockets of a record of `ss`.
+#[cfg(test)]
+pub(crate) fn recorded_sockets(text: &str) -> Vec<crate::model::Socket> {
+    let mut messages: Vec<Message> = Vec::new();
+    // The first two are about the family.
+    for line in text.lines().skip(2) {
+        let datagram = read_hex(line).expect("a record");
+        read_datagram(Asked::Module, &datagram, &mut messages).expect("a record");
+    }
+    let sockets = messages.iter().map(crate::model::Socket::try_from);
+    sockets.collect::<Result<_, _>>().expect("sockets")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

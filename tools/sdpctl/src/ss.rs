@@ -114,6 +114,13 @@ fn address_attrs(network: &Network, addr: u16, prefix: u16) -> [DefaultNla; 2] {
 /// A bit for each state.
 pub(crate) const ALL_STATES: u32 = StateSet::ALL.0;
 
+/// All sockets that have a port.
+pub(crate) fn all(module: &mut Module) -> Result<Vec<Socket>, Fail> {
+    let states = DefaultNla::new(a::STATES, ALL_STATES.to_ne_bytes().to_vec());
+    let messages = module.dump(uapi::CMD_SOCK_GET, vec![states])?;
+    messages.iter().map(Socket::try_from).collect()
+}
+
 /// The filter that the module applies.
 fn filter(args: &SsArgs) -> Vec<DefaultNla> {
     let states = match args.state {

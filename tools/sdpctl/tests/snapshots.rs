@@ -164,6 +164,8 @@ fn bad_command_lines_are_refused() {
         &["conn", "x"],
         &["run"],
         &["run", "--config"],
+        &["top", "-i", "0"],
+        &["top", "--sort", "name"],
         &["nothing"],
         &[],
     ] {
@@ -541,6 +543,7 @@ fn man_pages_and_completions_are_made() {
         "sdpctl-set",
         "sdpctl-run",
         "sdpctl-conn",
+        "sdpctl-top",
     ] {
         let page = std::fs::read_to_string(path.join(format!("man/{page}.1")));
         assert!(page.expect("a man page").contains(".SH SYNOPSIS"));

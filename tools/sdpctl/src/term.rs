@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The terminal of a live view: a screen of its own, keys without a return, and everything as it was
+//! afterwards.
+
+use std::io::{
+    self,
+    IsTerminal,
+    Write, //
+};
+use std::mem::zeroed;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering, //
+};
+use std::time::{
+    Duration,
+    Instant, //
+};
+
+/// The alternate screen, without a cursor; and back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn end(_: libc::c_int) {
+    ENDED.store(true, Ordering::Relaxed);
+}
+
+/// What has happened while the view waited.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Key(u8),
+    /// The time is over.
+    Time,
+    /// The terminal is gone, or the program is to end.
+    End,
+}
+
+/// The user's terminal, changed until this is dropped.
+pub(crate) struct Terminal {
+    before: libc::termios,
+}
+
+impl Terminal {
+    /// Takes the terminal.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if input or output is none.
+    pub(crate) fn enter() -> io::Result<Self> {
+        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        // SAFETY: The settings are written before they are read; the handler only stores a flag.
+        unsafe {
+            let mut before: libc::termios = zeroed();
+            if libc::tcgetattr(0, &raw mut before) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let mut raw = before;
+            libc::cfmakeraw(&raw mut raw);
+            for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT] {
+                libc::signal(signal, end as *const () as libc::sighandler_t);
+            }
+            if libc::tcsetattr(0, libc::TCSANOW, &raw const raw) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let terminal = Self { before };
+            terminal.write(ENTER)?;
+            Ok(terminal)
+        }
+    }
+
+    /// Columns and lines.
+    pub(crate) fn size() -> (usize, usize) {
+        // SAFETY: The result is written to `size`.
+        unsafe {
+            let mut size: libc::winsize = zeroed();
+            let got = libc::ioctl(1, libc::TIOCGWINSZ, &raw mut size);
+            match (got, size.ws_col, size.ws_row) {
+                (0, 1.., 1..) => (size.ws_col.into(), size.ws_row.into()),
+                _ => (80, 24),
+            }
+        }
+    }
+
+    fn write(&self, text: &str) -> io::Result<()> {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(text.as_bytes())?;
+        stdout.flush()
+    }
+
+    /// Shows lines, and nothing else; they must fit.
+    pub(crate) fn show(&self, lines: &[String]) -> io::Result<()> {
+        let mut text = String::from("\x1b[H");
+        for (i, line) in lines.iter().enumerate() {
+            if i > 0 {
+                text += "\r\n";
+            }
+            text += line;
+            text += "\x1b[K";
+        }
+        text += "\x1b[J";
+        self.write(&text)
+    }
+
+    /// Waits for a key, until then.
+    pub(crate) fn wait(&self, until: Instant) -> Event {
+        loop {
+            if ENDED.load(Ordering::Relaxed) {
+                return Event::End;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            // A signal that comes just before the wait is seen a little later.
+            let wait = left.min(Duration::from_millis(200));
+            let mut poll = libc::pollfd {
+                fd: 0,
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: One entry, as said.
+            let got = unsafe { libc::poll(&raw mut poll, 1, wait.as_millis() as i32 + 1) };
+            if got > 0 {
+                let mut key = 0u8;
+                // SAFETY: There is room for the byte.
+                return match unsafe { libc::read(0, (&raw mut key).cast(), 1) } {
+                    1 => Event::Key(key),
+                    _ => Event::End,
+                };
+            }
+            if left.is_zero() {
+                return Event::Time;
+            }
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.write(LEAVE);
+        // SAFETY: These are the settings that it had.
+        unsafe { libc::tcsetattr(0, libc::TCSANOW, &raw const self.before) };
+    }
+}
