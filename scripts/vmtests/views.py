@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""sdpctl conn and top on live connections."""
+"""sdpctl conn, top and bench on live connections."""
 
 import re
 
@@ -83,3 +83,43 @@ def top_shows_rates(bench):
     finally:
         client.kill()
         server.kill()
+
+
+@test()
+def bench_against_a_peer(bench):
+    """Figures of every way and size, and the module has carried what it says."""
+    vm, there = bench.a, bench.address(bench.b)
+    server = bench.b.spawn("exec sdpctl bench --listen --count 2")
+    wait_for(lambda: any("listening" in line for line in server.lines), bench.limit(20), server.output)
+    before = bench.stats(vm)
+    report = ask(vm, f"bench {there} --seconds 0.1 --sizes 64,64K")
+    figures = report["figures"]
+    expect([(f["mode"], f["message_bytes"]) for f in figures] ==
+           [(mode, size) for mode in ("auto", "copy", "sync", "async", "sink") for size in (64, 65536)], figures)
+    expect(all(f["latency_us"] > 0 and f["throughput_mb_s"] > 0 for f in figures), figures)
+    after = bench.stats(vm)
+    # By the adapter, and read by the peer from the tool's own memory.
+    moved = sum(after[name] - before[name] for name in ("tx_bytes", "tx_zcopy_bytes"))
+    # 8 of each to begin with, and a header of 16 bytes before each of six times.
+    said = sum((f["round_trips"] + f["messages"] + 16) * f["message_bytes"] + 96 for f in figures)
+    expect(moved == said, f"{moved} bytes, not {said}")
+    text = vm.check(f"sdpctl bench {there} --seconds 0.05 --sizes 1K --modes copy").splitlines()
+    expect(len(text) == 2 and text[1].split()[:2] == ["copy", "1K"], "\n".join(text))
+    bench.succeed(server, 20)
+    nobody = vm.run(f"sdpctl bench {there} 2>&1")
+    expect(nobody.rc == 1 and "Connection refused" in nobody.output, f"{nobody.rc} {nobody.output}")
+    for bad in ("", f"{there} --sizes 17M", f"{there} --modes fast", f"{there} --seconds 0"):
+        expect(vm.run(f"sdpctl bench {bad}").rc == 2, bad)
+
+
+@test(machines=1)
+def bench_peers_are_not_trusted(bench):
+    """Who says something else is told so and left."""
+    vm, address = bench.a, bench.address(bench.a)
+    server = vm.spawn(f"exec sdpctl bench --listen {address}:7804")
+    wait_for(lambda: any("listening" in line for line in server.lines), bench.limit(20), server.output)
+    vm.run(f"selftest stream --family sdp --connect {address}:7804 --conns 2 --bytes 100000 --seed 1")
+    wait_for(lambda: sum("not what" in line for line in server.lines) == 2, bench.limit(20), server.output)
+    figures = ask(vm, f"bench {address}:7804 --seconds 0.05 --sizes 64 --modes copy")["figures"]
+    expect(len(figures) == 1, figures)
+    server.kill()

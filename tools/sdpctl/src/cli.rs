@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Set(SetArgs),
     /// Start a program whose TCP sockets become SDP's
     Run(RunArgs),
+    /// Measure latency and throughput against a peer, for each way of sending and some sizes
+    Bench(BenchArgs),
     /// Show all that is known of a connection
     Conn(ConnArgs),
     /// Show connections and what they carry, live
@@ -278,6 +280,29 @@ pub(crate) struct RunArgs {
         allow_hyphen_values = true
     )]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(crate) struct BenchArgs {
+    /// Be the other side, until it is stopped
+    #[arg(short, long, conflicts_with_all = ["seconds", "sizes", "modes"])]
+    pub(crate) listen: bool,
+    /// End after so many clients
+    #[arg(short, long, requires = "listen")]
+    pub(crate) count: Option<u64>,
+    /// Seconds for each figure
+    #[arg(short, long, default_value_t = 0.5, value_parser = crate::units::seconds)]
+    pub(crate) seconds: f64,
+    /// Sizes of the messages, with commas between them, as 64,4K
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = crate::units::message_bytes,
+          default_value = "64,4K,64K,1M")]
+    pub(crate) sizes: Vec<u64>,
+    /// Ways of sending, with commas between them; all of them without this
+    #[arg(long, value_name = "MODE", value_delimiter = ',')]
+    pub(crate) modes: Vec<String>,
+    /// The peer that listens; with --listen, the address to listen at
+    #[arg(value_name = "HOST[:PORT]")]
+    pub(crate) peer: Option<String>,
 }
 
 #[derive(Args)]

@@ -5,6 +5,7 @@
 // Both macros panic when they cannot write: `out` has what to use.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod bench;
 mod check;
 mod cli;
 mod config;
@@ -77,6 +78,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Fail> {
         Command::Get(args) => config::get(cli, args),
         Command::Set(args) => config::set(cli, args),
         Command::Run(args) => run::run(args),
+        Command::Bench(args) => bench::run(cli, args),
         Command::Conn(args) => conn::run(cli, args),
         Command::Top(args) => top::run(cli, args),
         Command::Raw(args) => netlink::raw(cli, args),

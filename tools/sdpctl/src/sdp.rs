@@ -6,7 +6,8 @@ use std::io;
 use std::mem::size_of;
 use std::net::{
     IpAddr,
-    SocketAddr, //
+    SocketAddr,
+    TcpListener, //
 };
 use std::os::fd::{
     AsRawFd,
@@ -16,6 +17,10 @@ use std::os::fd::{
 
 pub(crate) const AF_INET_SDP: i32 = 27;
 pub(crate) const AF_INET6_SDP: i32 = 28;
+
+/// The level of SDP's socket options, and the one that says which way sends go.
+const SOL_SDP: i32 = libc::IPPROTO_TCP;
+const SDP_ZCOPY_MODE: i32 = 82;
 
 /// Opens a socket that does not wait; that loads the module, where this is allowed.
 ///
@@ -123,4 +128,37 @@ pub(crate) fn connect(addr: &SocketAddr, timeout: f64) -> io::Result<OwnedFd> {
         0 => Ok(socket),
         error => Err(io::Error::from_raw_os_error(error)),
     }
+}
+
+fn set(fd: i32, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: The value has that length.
+    result(unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), len) })
+}
+
+/// Listens; accept() waits.
+///
+/// # Errors
+///
+/// Those of bind() and listen().
+pub(crate) fn listen(addr: &SocketAddr) -> io::Result<TcpListener> {
+    const BACKLOG: i32 = 16;
+    let socket = open(family_of(addr))?;
+    let fd = socket.as_raw_fd();
+    set(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    let (storage, len) = raw(addr);
+    // SAFETY: The address has that length.
+    result(unsafe { libc::bind(fd, (&raw const storage).cast(), len) })?;
+    // SAFETY: It takes numbers.
+    result(unsafe { libc::listen(fd, BACKLOG) })?;
+    let listener = TcpListener::from(socket);
+    listener.set_nonblocking(false)?;
+    Ok(listener)
+}
+
+/// Chooses the way that sends go, by its number, and has small messages leave at once.
+pub(crate) fn choose_mode(socket: &impl AsRawFd, mode: u8) -> io::Result<()> {
+    let fd = socket.as_raw_fd();
+    set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    set(fd, SOL_SDP, SDP_ZCOPY_MODE, mode.into())
 }

@@ -2,6 +2,8 @@
 
 //! Numbers for people.
 
+use crate::settings;
+
 const UNITS: [&str; 4] = ["K", "M", "G", "T"];
 
 /// Bytes with a unit of 1024, as `64K`, if that is exact or near enough.
@@ -30,6 +32,16 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Bytes of a message from the command line, with a unit of 1024 or without.
+pub(crate) fn message_bytes(text: &str) -> Result<u64, String> {
+    let most = crate::bench::MOST_BYTES;
+    let plain = settings::plain(text, settings::Unit::Bytes, 1);
+    match plain.and_then(|plain| plain.parse().ok()) {
+        Some(n) if (1..=most).contains(&n) => Ok(n),
+        _ => Err(format!("from 1 to {}", bytes(most))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,6 +62,16 @@ mod tests {
             (u64::MAX, "16777215.9T"),
         ] {
             assert_eq!(bytes(n), text);
+        }
+    }
+
+    #[test]
+    fn messages_have_a_size() {
+        for (text, n) in [("1", 1), ("4K", 4096), ("16M", 16 << 20)] {
+            assert_eq!(message_bytes(text), Ok(n));
+        }
+        for bad in ["", "0", "17M", "-1", "0x10", "4Q", "K"] {
+            assert!(message_bytes(bad).is_err(), "{bad}");
         }
     }
 

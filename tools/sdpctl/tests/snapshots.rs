@@ -166,6 +166,10 @@ fn bad_command_lines_are_refused() {
         &["run", "--config"],
         &["top", "-i", "0"],
         &["top", "--sort", "name"],
+        &["bench"],
+        &["bench", "x", "--sizes", "0"],
+        &["bench", "--count", "1", "x"],
+        &["bench", "--listen", "--sizes", "64"],
         &["nothing"],
         &[],
     ] {
@@ -544,6 +548,7 @@ fn man_pages_and_completions_are_made() {
         "sdpctl-run",
         "sdpctl-conn",
         "sdpctl-top",
+        "sdpctl-bench",
     ] {
         let page = std::fs::read_to_string(path.join(format!("man/{page}.1")));
         assert!(page.expect("a man page").contains(".SH SYNOPSIS"));
