@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""sdpctl conn, top and bench on live connections."""
+"""sdpctl conn, top, bench and debug on live connections."""
 
+import json
 import re
 
 from vmlib.bench import expect, test, wait_for
@@ -123,3 +124,42 @@ def bench_peers_are_not_trusted(bench):
     figures = ask(vm, f"bench {address}:7804 --seconds 0.05 --sizes 64 --modes copy")["figures"]
     expect(len(figures) == 1, figures)
     server.kill()
+
+
+def archive(vm, before="", after=""):
+    """The files of `sdpctl debug`, by their names in the archive, and what it says."""
+    vm.check("rm -rf /tmp/debug* && mkdir /tmp/debug")
+    said = vm.run(f"cd /tmp && {before} sdpctl --json debug -o /tmp/debug.tar {after}")
+    expect(said.rc == 0, f"{said.rc} {said.output}")
+    names = vm.check("cd /tmp/debug && tar -xf ../debug.tar && find . -type f").splitlines()
+    return {name.split("/", 2)[2] for name in names}, json.loads(said.output)
+
+
+@test(machines=1)
+def debug(bench):
+    """What a report needs is there, and no secret."""
+    vm = bench.a
+    secret = vm.spawn("TOKEN=hunter2hunter2 exec selftest idle --family sdp --listen 10.27.0.1:7805 --conns 1")
+    with Connections(bench, 7806, 1):
+        names, report = archive(vm)
+        ask(vm, "debug -o /tmp/debug2.tar")
+        expect({"versions.json", "check.json", "dev.json", "settings.json", "counters.json", "sockets.json",
+                "module.json", "kernel.log", "modules.txt", "proc/net/sdp", "proc/self/limits"} <= names, names)
+        expect(len(report["files"]) == len(names), report)
+        ports = [s["local"]["port"] for s in json.loads(vm.check("cat /tmp/debug/*/sockets.json"))]
+        expect(7806 in ports, ports)
+        expect(vm.check("stat -c %a /tmp/debug.tar") == "600", "the archive is not its owner's alone")
+        expect("ib_sdp" in vm.check("cat /tmp/debug/*/modules.txt"), "no module")
+        for word in ("hunter2", "idle --family", "console=ttyS0"):
+            expect(not vm.run(f"grep -r '{word}' /tmp/debug").ok, f"`{word}` is in the archive")
+        again = vm.run("sdpctl debug -o /tmp/debug.tar 2>&1")
+        expect(again.rc == 1 and "exists" in again.output, again.output)
+        counted = vm.check("sdpctl debug -o - 2>/dev/null | tar -t | wc -l")
+        expect(int(counted) == len(names), counted)
+    secret.kill()
+    with unloaded(bench):
+        names, report = archive(vm)
+        expect({"versions.json", "check.json", "missing.txt"} <= names and "sockets.json" not in names, names)
+    vm.check("chmod 777 /tmp")
+    said = vm.run("rm -f /tmp/n.tar; busybox su nobody -s /bin/sh -c 'sdpctl debug -o /tmp/n.tar'")
+    expect(said.rc == 0, said.output)

@@ -97,6 +97,17 @@ pub(crate) fn run(cli: &Cli, args: &CheckArgs) -> Result<ExitCode, Fail> {
     })
 }
 
+/// What can be said without a peer.
+pub(crate) fn here(cli: &Cli) -> impl Serialize {
+    let args = CheckArgs {
+        peer: None,
+        timeout: 1.0,
+    };
+    let mut steps = Vec::new();
+    walk(cli, &args, &mut steps);
+    steps
+}
+
 /// One step after the other, as far as they make sense; an exit status of its own, if one has it.
 fn walk(cli: &Cli, args: &CheckArgs, steps: &mut Vec<Step>) -> Option<ExitCode> {
     if let Err((step, code)) = module(cli).map(|step| steps.push(step)) {

@@ -97,6 +97,8 @@ pub(crate) enum Command {
     Conn(ConnArgs),
     /// Show connections and what they carry, live
     Top(TopArgs),
+    /// Put all that a report of a problem needs into one archive
+    Debug(DebugArgs),
     /// Send attributes as they are, for tests of what the module refuses
     #[command(hide = true)]
     Raw(RawArgs),
@@ -354,6 +356,13 @@ pub(crate) struct TopArgs {
     /// What comes first; keys change it
     #[arg(short, long, default_value = "sent")]
     pub(crate) sort: Sort,
+}
+
+#[derive(Args)]
+pub(crate) struct DebugArgs {
+    /// The archive, a new file, or `-` for the standard output; sdpctl-debug-TIME.tar by itself
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Args)]

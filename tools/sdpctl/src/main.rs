@@ -10,6 +10,7 @@ mod check;
 mod cli;
 mod config;
 mod conn;
+mod debug;
 mod dev;
 mod events;
 mod fail;
@@ -25,6 +26,7 @@ mod sdp;
 mod settings;
 mod ss;
 mod stat;
+mod tar;
 mod term;
 mod top;
 mod units;
@@ -81,6 +83,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Fail> {
         Command::Bench(args) => bench::run(cli, args),
         Command::Conn(args) => conn::run(cli, args),
         Command::Top(args) => top::run(cli, args),
+        Command::Debug(args) => debug::run(cli, args),
         Command::Raw(args) => netlink::raw(cli, args),
         Command::Generate(args) => generate::run(args),
     }

@@ -549,6 +549,7 @@ fn man_pages_and_completions_are_made() {
         "sdpctl-conn",
         "sdpctl-top",
         "sdpctl-bench",
+        "sdpctl-debug",
     ] {
         let page = std::fs::read_to_string(path.join(format!("man/{page}.1")));
         assert!(page.expect("a man page").contains(".SH SYNOPSIS"));
