@@ -65,7 +65,7 @@ fn shows_all_settings() {
     let machine = Machine::new("get");
     for (name, arguments) in [
         ("get.txt", &["get"][..]),
-        ("get.json", &["get", "--json"]),
+        ("settings-all.json", &["get", "--json"]),
         ("get-some.txt", &["get", "net.sdp.mem", "top_mem_usage"]),
     ] {
         let output = machine.run(arguments);
