@@ -39,6 +39,7 @@ pub(crate) enum Unit {
     Mebibytes,
     /// Of the machine's page size.
     Pages,
+    Seconds,
     /// A setting of a newer module: whoever writes to it must know.
     Unknown,
 }
@@ -72,7 +73,10 @@ const BUFFER: Shape = number(4096, 1 << 24);
 pub(crate) const MODE_NAMES: [&str; 5] = ["auto", "copy", "sync", "async", "sink"];
 const MODES: Shape = choice(&MODE_NAMES);
 const POLICIES: Shape = choice(&["copy", "block"]);
-const THRESHOLD: Shape = number(0, i32::MAX);
+const THRESHOLD: Shape = number(-1, i32::MAX);
+
+const SECONDS: (Shape, Unit) = (number(1, 32767), Unit::Seconds);
+const PROBES: (Shape, Unit) = (number(1, 127), Unit::None);
 
 const fn number(least: i32, most: i32) -> Shape {
     Shape::One(Kind::Number { least, most })
@@ -122,8 +126,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     sysctl(
         "zcopy_thresh",
         (THRESHOLD, Unit::Bytes),
-        "0",
-        "least bytes of a send without a copy, in auto; 0 for none",
+        "-1",
+        "least bytes of a send without a copy, in auto; 0 for none, -1 for what suits the adapter",
     ),
     sysctl(
         "fault_policy",
@@ -149,6 +153,19 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "1048576",
         "receive buffer of a new socket",
     ),
+    sysctl(
+        "keepalive_time",
+        SECONDS,
+        "7200",
+        "quiet until SO_KEEPALIVE asks the peer",
+    ),
+    sysctl(
+        "keepalive_intvl",
+        SECONDS,
+        "75",
+        "how long it waits for an answer at a time",
+    ),
+    sysctl("keepalive_probes", PROBES, "9", "how many times it waits"),
     Setting {
         default: None,
         ..sysctl(
@@ -167,7 +184,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     parameter(
         "sdp_zcopy_thresh",
         (THRESHOLD, Unit::Bytes),
-        "0",
+        "-1",
         "zcopy_thresh that namespaces begin with",
     ),
     parameter(
@@ -193,6 +210,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
         (BUFFER, Unit::Bytes),
         "1048576",
         "rmem_default that namespaces begin with",
+    ),
+    parameter(
+        "sdp_keepalive_time",
+        SECONDS,
+        "7200",
+        "keepalive_time that namespaces begin with",
+    ),
+    parameter(
+        "sdp_keepalive_intvl",
+        SECONDS,
+        "75",
+        "keepalive_intvl that namespaces begin with",
+    ),
+    parameter(
+        "sdp_keepalive_probes",
+        PROBES,
+        "9",
+        "keepalive_probes that namespaces begin with",
     ),
     parameter(
         "sdp_recv_early",
@@ -295,7 +330,7 @@ pub(crate) fn plain(word: &str, unit: Unit, page_bytes: u64) -> Option<String> {
     }
     let number: u64 = digits.parse().ok()?;
     let upper = end.to_ascii_uppercase();
-    let is_bytes = !matches!(unit, Unit::None);
+    let is_bytes = !matches!(unit, Unit::None | Unit::Seconds);
     let scale = match upper.strip_suffix("IB").unwrap_or(&upper) {
         "K" if is_bytes => 1 << 10,
         "M" if is_bytes && end != "m" => 1 << 20,
@@ -309,7 +344,7 @@ pub(crate) fn plain(word: &str, unit: Unit, page_bytes: u64) -> Option<String> {
                 _ => return None,
             };
             return match unit {
-                Unit::Unknown => Some(number.checked_mul(seconds)?.to_string()),
+                Unit::Seconds | Unit::Unknown => Some(number.checked_mul(seconds)?.to_string()),
                 _ => None,
             };
         }

@@ -92,7 +92,7 @@ fn words(kind: &str) -> Option<String> {
         return None;
     }
     let (least, most) = match kind.contains("most: i32::MAX") {
-        true => (0, i32::MAX.into()),
+        true => (value("ADAPTERS"), i32::MAX.into()),
         false if kind.contains("ADVERTS as i32") => (1, value("ADVERTS as i32")),
         false => number(kind),
     };
@@ -159,6 +159,11 @@ fn units_become_what_the_setting_counts() {
         ("max_adverts", "4", Some("4")),
         ("max_adverts", "4K", None),
         ("max_adverts", "33", None),
+        ("keepalive_time", "30s", Some("30")),
+        ("keepalive_time", "2h", Some("7200")),
+        ("keepalive_time", "64K", None),
+        ("keepalive_time", "0", None),
+        ("keepalive_probes", "9s", None),
         ("zcopy_mode", "async", Some("async")),
         ("zcopy_mode", "3", Some("3")),
         ("zcopy_mode", "fast", None),
