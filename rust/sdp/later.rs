@@ -116,8 +116,8 @@ impl Locked<'_> {
     /// waits for them.
     fn await_advert(&mut self, send: &mut Send) -> Result<bool> {
         // SAFETY: No precondition.
-        let [mut patience, mut patience_for_places] =
-            [ROOM_MS, PLACES_MS].map(|ms| unsafe { bindings::msecs_to_jiffies(ms) } as i64);
+        let ticks = |ms| unsafe { bindings::msecs_to_jiffies(ms) } as i64;
+        let (mut patience, mut patience_for_places) = (ticks(ROOM_MS), ticks(PLACES_MS));
         loop {
             self.poll_queue();
             self.settle();
