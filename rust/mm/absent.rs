@@ -324,8 +324,7 @@ impl Receiving {
                     unsafe { bindings::schedule_timeout_uninterruptible(LATE_TICKS) };
                 }
                 if let Some(guard) = space.lock() {
-                    touched = self.give_back(&guard);
-                    restored = pages - touched;
+                    (touched, restored) = self.give_back(&guard);
                 }
             }
         }
@@ -349,9 +348,10 @@ impl Receiving {
         }
     }
 
-    /// Gives back what was not touched; returns how many pages were.
-    fn give_back(&self, guard: &MmapReadGuard<'_>) -> u32 {
-        let mut touched = self.pins.0.len();
+    /// Gives back what was not touched; returns how many pages were, and how many were given back: not
+    /// those that a later transfer has by now.
+    fn give_back(&self, guard: &MmapReadGuard<'_>) -> (u32, u32) {
+        let (mut touched, mut restored) = (self.pins.0.len(), 0);
         let mut addr = self.absent.base;
         while addr < self.absent.end {
             // What the program has made of the area since decides.
@@ -370,11 +370,12 @@ impl Receiving {
                 let later = self.watch.has_other(&self.absent, entry.addr());
                 if !later || crate::breaks(Rule::Later) {
                     away.give_back();
+                    restored += 1;
                 }
             });
             addr = area.end();
         }
-        touched as u32
+        (touched as u32, restored)
     }
 
     /// Takes out what the bytes did not come for; `false` if the lock is not to be had: whoever has it
