@@ -255,7 +255,7 @@ pub(crate) struct GetArgs {
 
 #[derive(Args)]
 pub(crate) struct SetArgs {
-    /// Settings and their new values, bytes with units as 64K or 1M; if one cannot be, none is set
+    /// Settings and their new values, bytes with units as 64K or 1M; if one cannot be, none is set; if the kernel refuses one, those before it are
     #[arg(value_name = "NAME=VALUE", required = true)]
     pub(crate) assignments: Vec<String>,
 }

@@ -232,10 +232,13 @@ fn change(assignment: &str, root: Option<&Path>) -> Result<Change, Fail> {
     // A bad value is refused with or without the module.
     let parsed = match settings::find(name) {
         Some(setting) if setting.at_load => {
-            return Err(Fail::Other(format!(
-                "{name}: it is set when the module is loaded: `modprobe ib_sdp {name}={text}`, or a line \
-                 `options ib_sdp {name}={text}` in /etc/modprobe.d"
-            )))
+            return Err(Fail::Other(match setting.parse(text, page_bytes()) {
+                Ok(value) => format!(
+                    "{name}: it is set when the module is loaded: `modprobe ib_sdp {name}={value}`, or a \
+                     line `options ib_sdp {name}={value}` in /etc/modprobe.d"
+                ),
+                Err(why) => why,
+            }))
         }
         Some(setting) => setting.parse(text, page_bytes()),
         None => settings::plain(text, Unit::Unknown, page_bytes())
@@ -282,20 +285,27 @@ pub(crate) fn set(cli: &Cli, args: &SetArgs) -> Result<ExitCode, Fail> {
         .iter()
         .map(|assignment| change(assignment, root))
         .collect::<Result<_, _>>()?;
-    let mut done = Vec::new();
+    let mut settings = Vec::new();
+    let mut result = Ok(ExitCode::SUCCESS);
     for change in &changes {
-        write(change, root)?;
         // What the kernel has made of it.
-        let now = one(change.place, &change.name, root)?;
-        if !cli.json {
-            out::line(format_args!("{} = {}", now.name, now.show()))?;
+        let written = write(change, root).and_then(|()| one(change.place, &change.name, root));
+        match written {
+            Ok(now) => settings.push(now),
+            Err(fail) => {
+                result = Err(fail);
+                break;
+            }
         }
-        done.push(now);
     }
+    // Of those before one that the kernel refuses, too.
     if cli.json {
         let format = out::FORMAT;
-        let settings = done;
         out::json(&Report { format, settings })?;
+    } else {
+        for now in &settings {
+            out::line(format_args!("{} = {}", now.name, now.show()))?;
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    result
 }

@@ -33,6 +33,7 @@ use crate::fail::Fail;
 use crate::model;
 use crate::netlink::Module;
 use crate::out;
+use crate::owners;
 use crate::ss;
 use crate::tar::Archive;
 
@@ -124,7 +125,13 @@ impl Content {
         let mut bytes = Vec::new();
         let read = fs::File::open(path).and_then(|f| f.take(MOST_BYTES).read_to_end(&mut bytes));
         match read {
-            Ok(_) => self.add(path.trim_start_matches('/'), bytes),
+            Ok(n) => {
+                if n as u64 == MOST_BYTES {
+                    self.missing
+                        .push(format!("{path}: what is behind the first {n} bytes"));
+                }
+                self.add(path.trim_start_matches('/'), bytes);
+            }
             Err(e) => self.missing.push(format!("{path}: {e}")),
         }
     }
@@ -160,7 +167,13 @@ pub(crate) fn run(cli: &Cli, args: &DebugArgs) -> Result<ExitCode, Fail> {
         let file = file.write(true).create_new(true).mode(0o600).open(&path);
         file.and_then(|file| write(file, &content, now_s))
     };
-    written.map_err(|e| Fail::io(&archive, &e))?;
+    written.map_err(|e| {
+        if archive != "-" && e.kind() != io::ErrorKind::AlreadyExists {
+            // A part is of no use, and would be in the way of the next.
+            let _ = fs::remove_file(&path);
+        }
+        Fail::io(&archive, &e)
+    })?;
     let files = content.files.into_iter().map(|(name, _)| name).collect();
     let missing = content.missing;
     if archive == "-" {
@@ -214,7 +227,14 @@ fn collect(cli: &Cli, folder: &str, now_s: u64) -> Content {
                 all.collect::<std::collections::BTreeMap<_, _>>()
             });
             content.add_json("counters.json", counters);
-            content.add_json("sockets.json", ss::all(module));
+            let sockets = ss::all(module).map(|mut sockets| {
+                let owners = owners::all();
+                for socket in &mut sockets {
+                    socket.processes = Some(owners.get(&socket.inode).cloned().unwrap_or_default());
+                }
+                sockets
+            });
+            content.add_json("sockets.json", sockets);
         }
         Err(why) => content.missing.push(format!("module.json: {why}")),
     }
@@ -285,11 +305,17 @@ fn kernel_log() -> io::Result<Vec<String>> {
     }
 }
 
-/// A record of /dev/kmsg, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`, as dmesg shows it.
+/// A record of /dev/kmsg, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`, as dmesg shows it, if the kernel
+/// itself has written it, and not its audit, which has the arguments of programs.
 fn line_of(record: &str) -> Option<String> {
     let (head, text) = record.split_once(';')?;
-    let us: u64 = head.split(',').nth(2)?.parse().ok()?;
+    let mut fields = head.split(',');
+    let facility = fields.next()?.parse::<u32>().ok()? >> 3;
+    let us: u64 = fields.nth(1)?.parse().ok()?;
     let text = text.lines().next()?;
+    if facility != 0 || text.trim_start().starts_with("audit:") {
+        return None;
+    }
     Some(format!(
         "[{:5}.{:06}] {text}",
         us / 1_000_000,
@@ -302,8 +328,7 @@ fn is_of_rdma(line: &str) -> bool {
     WORDS.iter().any(|word| lower.contains(word))
 }
 
-/// What is of RDMA, and the kernel's complaints whole. Lines of programs, which write to that log, too,
-/// are not among them unless they say such a word.
+/// What is of RDMA, and the kernel's complaints whole.
 fn relevant(lines: &[String]) -> Vec<String> {
     let mut left = 0;
     let mut kept = Vec::new();
@@ -331,7 +356,12 @@ mod tests {
             line_of("6,339,5140900,-;ib_sdp: loaded\n SUBSYSTEM=x\n").as_deref(),
             Some("[    5.140900] ib_sdp: loaded")
         );
-        for bad in ["", "6,339;x", "6,339,x,-;y"] {
+        // Of a program (its facility is not 0), and of the audit.
+        let others = [
+            "12,340,1,-;ib_sdp: is mine",
+            "5,341,2,-;audit: type=1309 a0=\"rxe\"",
+        ];
+        for bad in ["", "6,339;x", "6,339,x,-;y"].into_iter().chain(others) {
             assert_eq!(line_of(bad), None, "{bad}");
         }
     }

@@ -36,8 +36,8 @@ pub(crate) fn all() -> BTreeMap<u64, Vec<Owner>> {
                 continue;
             };
             let name = name.get_or_insert_with(|| {
-                let comm = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-                comm.trim_end_matches('\n').to_string()
+                let comm = fs::read(process.path().join("comm")).unwrap_or_default();
+                printable(&comm)
             });
             owners.entry(inode).or_default().push(Owner {
                 name: name.clone(),
@@ -50,6 +50,12 @@ pub(crate) fn all() -> BTreeMap<u64, Vec<Owner>> {
         of_one.sort();
     }
     owners
+}
+
+/// A program's name, which it can choose as it likes, without what a terminal would obey.
+fn printable(comm: &[u8]) -> String {
+    let name = String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(comm));
+    name.replace(char::is_control, "?")
 }
 
 /// `socket:[123]`
@@ -70,6 +76,12 @@ mod tests {
         for other in ["pipe:[1]", "socket:[]", "socket:[1", "socket:[-1]", ""] {
             assert_eq!(inode_of(other), None);
         }
+    }
+
+    #[test]
+    fn names_do_not_command_terminals() {
+        assert_eq!(printable(b"nc\n"), "nc");
+        assert_eq!(printable(b"\x1b]0;a\x07\xffb\n\n"), "?]0;a?\u{fffd}b?");
     }
 
     #[test]

@@ -82,9 +82,12 @@ fn look(module: &mut Module) -> Result<Look, Fail> {
     })
 }
 
-/// What names a socket from one look to the next.
+/// What names a socket from one look to the next: an inode comes with accept() and goes with close().
 fn key(s: &Socket) -> (u64, u64, u16) {
-    (s.cookie.unwrap_or(0), s.inode, s.local.port)
+    match s.cookie {
+        Some(cookie) => (cookie, 0, 0),
+        None => (0, s.inode, s.local.port),
+    }
 }
 
 /// Counters of what is sent: handed to the adapter, and read by the peer from programs' memory.
