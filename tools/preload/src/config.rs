@@ -14,6 +14,10 @@ use crate::names::{
     VERBOSE, //
 };
 use crate::rules::Rules;
+use crate::sock::{
+    self,
+    File, //
+};
 
 /// What to do with the sockets of this program.
 pub(crate) struct Config {
@@ -39,6 +43,8 @@ pub(crate) fn get() -> &'static Config {
 
 /// Run by the dynamic linker before the program, and so before its threads.
 extern "C" fn at_load() {
+    // What is looked up later might be so in a signal handler.
+    sock::real();
     get();
 }
 
@@ -57,6 +63,7 @@ fn read() -> Config {
                 .into_owned(),
         }
     };
+    STDERR.get_or_init(|| File::of(libc::STDERR_FILENO).ok());
     let is_set = |name| std::env::var_os(name).is_some_and(|v| v == "1");
     let require = is_set(REQUIRE);
     let text = std::env::var(RULES).unwrap_or_else(|_| Rules::ALL_SDP.into());
@@ -75,8 +82,16 @@ fn read() -> Config {
     }
 }
 
-/// Writes a line to the standard error, at once.
+/// The standard error that the program began with.
+static STDERR: OnceLock<Option<File>> = OnceLock::new();
+
+/// Writes a line to the standard error, at once, unless the program has made another file of that
+/// descriptor.
 fn say(text: &str) {
+    let now = File::of(libc::STDERR_FILENO).ok();
+    if now.is_none() || STDERR.get_or_init(|| now) != &now {
+        return;
+    }
     let line = format!("libsdp: {text}\n");
     // SAFETY: The bytes are as many as said. That nobody reads them changes nothing.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };

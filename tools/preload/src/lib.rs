@@ -17,6 +17,10 @@ mod watched;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::RawFd;
+use std::time::{
+    Duration,
+    Instant, //
+};
 
 use libc::{
     epoll_event,
@@ -33,7 +37,9 @@ use crate::sock::RawAddr;
 use crate::twin::Twin;
 
 /// How long a connection of a non-blocking socket may take that a rule lets fall back to TCP.
-const BOTH_WAIT_MS: c_int = 5000;
+const BOTH_WAIT_MS: u64 = 5000;
+/// A folder for each RDMA device.
+const DEVICES: &str = "/sys/class/infiniband";
 
 /// As connect(2).
 ///
@@ -72,7 +78,8 @@ unsafe fn addressee(
     let family = twin::fresh(fd)?;
     // SAFETY: As above.
     let raw = unsafe { RawAddr::read(addr, len) }?;
-    let to = raw.parse()?;
+    // The kernel is to refuse one of the other family as ever.
+    let to = raw.parse().filter(|_| raw.family() == family)?;
     let config = config::get();
     let rules = &config.rules;
     match rules.decide(Role::Client, &config.program, to.ip(), to.port()) {
@@ -151,9 +158,15 @@ fn decided(fd: RawFd) -> io::Result<c_int> {
         events: libc::POLLOUT,
         revents: 0,
     };
-    // SAFETY: One entry, as said.
-    if unsafe { libc::poll(&raw mut poll, 1, BOTH_WAIT_MS) } <= 0 {
-        return Err(io::Error::from_raw_os_error(libc::EINPROGRESS));
+    let end = Instant::now() + Duration::from_millis(BOTH_WAIT_MS);
+    loop {
+        let left = end.saturating_duration_since(Instant::now()).as_millis();
+        // SAFETY: One entry, as said.
+        match unsafe { libc::poll(&raw mut poll, 1, left as c_int) } {
+            1 => break,
+            -1 if sock::errno() == libc::EINTR => {}
+            _ => return Err(io::Error::from_raw_os_error(libc::EINPROGRESS)),
+        }
     }
     let error = sock::get(fd, libc::SOL_SOCKET, libc::SO_ERROR)?.number();
     match error.unwrap_or(libc::EIO) {
@@ -188,6 +201,11 @@ fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
         config.tell(|| format!("listens at {at} by TCP: a rule says so, or none fits"));
         return None;
     }
+    if std::fs::read_dir(DEVICES).map_or(true, |mut devices| devices.next().is_none()) {
+        // The module would listen, and nobody could come.
+        let e = io::Error::from_raw_os_error(libc::ENODEV);
+        return instead(config, e, || format!("listen at {at}"));
+    }
     let listening = Twin::of(fd, family).and_then(|twin| {
         // SAFETY: It takes numbers.
         sock::result(unsafe { (sock::real().listen)(twin.as_raw_fd(), backlog) })?;
@@ -197,6 +215,11 @@ fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
         Ok(()) => {
             config.tell(|| format!("listens at {at} by SDP"));
             Some(Ok(0))
+        }
+        // Somebody else serves there: bind() could not know.
+        Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE) => {
+            config.tell(|| format!("cannot listen at {at} by SDP: {e}"));
+            Some(Err(e))
         }
         Err(e) => instead(config, e, || format!("listen at {at}")),
     }

@@ -154,7 +154,10 @@ fn network(text: &str) -> Result<Network, String> {
         None => most,
         Some(bits) => bits.parse().map_err(|_| bad())?,
     };
+    let mapped = address.is_ipv6() && address.to_canonical().is_ipv4();
     match bits <= most {
+        // Programs' addresses of that kind are looked at as those of IPv4.
+        true if mapped && bits >= 96 => Ok(Network(Some((address.to_canonical(), bits - 96)))),
         true => Ok(Network(Some((address, bits)))),
         false => Err(bad()),
     }
@@ -270,6 +273,9 @@ mod tests {
         for (network, ip, fits) in [
             ("0.0.0.0/0", "255.1.2.3", true),
             ("10.0.0.1", "10.0.0.1", true),
+            ("[::ffff:10.0.0.1]", "10.0.0.1", true),
+            ("::ffff:10.0.0.0/104", "10.9.9.9", true),
+            ("::ffff:10.0.0.0/104", "11.9.9.9", false),
             ("10.0.0.1/32", "10.0.0.0", false),
             ("10.0.0.0/31", "10.0.0.1", true),
             ("10.0.0.0/31", "10.0.0.2", false),

@@ -98,6 +98,26 @@ pub(crate) fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
+/// Which file a descriptor is of: it may be another's by now.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct File {
+    device: u64,
+    inode: u64,
+}
+
+impl File {
+    pub(crate) fn of(fd: RawFd) -> io::Result<Self> {
+        // SAFETY: Zeros are a valid value of it, and it is written to if the call succeeds.
+        let stat = unsafe {
+            let mut stat: libc::stat = zeroed();
+            result(libc::fstat(fd, &raw mut stat))?;
+            stat
+        };
+        let (device, inode) = (stat.st_dev, stat.st_ino);
+        Ok(Self { device, inode })
+    }
+}
+
 /// Opens a stream socket that does not outlive an exec.
 pub(crate) fn open(family: c_int) -> io::Result<OwnedFd> {
     // SAFETY: The new descriptor is ours alone.
@@ -185,6 +205,10 @@ impl RawAddr {
         // SAFETY: There is room for as many bytes as said.
         result(unsafe { libc::getsockname(fd, (&raw mut storage).cast(), &raw mut len) })?;
         Ok(Self { storage, len })
+    }
+
+    pub(crate) fn family(&self) -> c_int {
+        self.storage.ss_family.into()
     }
 
     pub(crate) fn as_ptr(&self) -> *const sockaddr {

@@ -12,6 +12,7 @@ use std::os::fd::{
 
 use crate::sock::{
     self,
+    File,
     RawAddr,
     Value, //
 };
@@ -26,6 +27,8 @@ const TCP_CLOSE: u8 = 7;
 const SO_BUF_LOCK: c_int = 72;
 const SNDBUF_LOCK: c_int = 1;
 const RCVBUF_LOCK: c_int = 2;
+/// linux/in.h
+const IP_LOCAL_PORT_RANGE: c_int = 51;
 
 /// Options that are carried over, if the program has changed them.
 const OPTIONS: &[(c_int, c_int)] = &[
@@ -45,6 +48,7 @@ const OPTIONS: &[(c_int, c_int)] = &[
     (libc::IPPROTO_IP, libc::IP_FREEBIND),
     (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
     (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
+    (libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE),
     (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
     (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
     (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
@@ -71,8 +75,9 @@ pub(crate) fn fresh(fd: RawFd) -> Option<c_int> {
 /// An SDP socket that is to take a TCP socket's place.
 pub(crate) struct Twin {
     sdp: OwnedFd,
-    /// The descriptor of the TCP socket.
+    /// The descriptor of the TCP socket, and which that is.
     fd: RawFd,
+    tcp: File,
 }
 
 impl Twin {
@@ -80,13 +85,20 @@ impl Twin {
     ///
     /// # Errors
     ///
-    /// Those of socket() and bind(); `EAFNOSUPPORT` without the module.
+    /// Those of socket() and bind(); `EAFNOSUPPORT` without the module, `EOPNOTSUPP` if the program
+    /// counts on what SDP does not have.
     pub(crate) fn of(fd: RawFd, family: c_int) -> io::Result<Self> {
+        let tcp = File::of(fd)?;
+        let wants_zerocopy = sock::get(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY)?.number();
+        if wants_zerocopy != Some(0) {
+            // It would wait for ever for messages that say what was sent.
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
         let sdp = sock::open(match family {
             libc::AF_INET6 => AF_INET6_SDP,
             _ => AF_INET_SDP,
         })?;
-        let twin = Self { sdp, fd };
+        let twin = Self { sdp, fd, tcp };
         twin.take_options(family)?;
         twin.take_flags()?;
         twin.take_address()?;
@@ -102,7 +114,12 @@ impl Twin {
         let new = sock::open(family)?;
         for &(level, name) in OPTIONS {
             let of = |fd| sock::get(fd, level, name).ok();
-            let (Some(wanted), Some(usual)) = (of(self.fd), of(new.as_raw_fd())) else {
+            // A new TCP socket of IPv6 may be for that alone, by a sysctl; SDP's never is.
+            let usual = match name {
+                libc::IPV6_V6ONLY if level == libc::IPPROTO_IPV6 => self.as_raw_fd(),
+                _ => new.as_raw_fd(),
+            };
+            let (Some(wanted), Some(usual)) = (of(self.fd), of(usual)) else {
                 continue;
             };
             if wanted != usual {
@@ -150,18 +167,26 @@ impl Twin {
     }
 
     /// Takes the place of the TCP socket, which is closed with it.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` if another thread has closed that one meanwhile.
     pub(crate) fn replace(self) -> io::Result<()> {
+        if File::of(self.fd)? != self.tcp {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
         let watches = watched::take(self.fd);
         // SAFETY: Both are descriptors of the program; the old one's file goes as with dup2().
-        unsafe {
-            let flags = sock::result(libc::fcntl(self.fd, libc::F_GETFD))?;
-            let keep = match flags & libc::FD_CLOEXEC != 0 {
-                true => libc::O_CLOEXEC,
-                false => 0,
-            };
-            sock::result(libc::dup3(self.as_raw_fd(), self.fd, keep))?;
-        }
+        let replaced = unsafe {
+            sock::result(libc::fcntl(self.fd, libc::F_GETFD)).and_then(|flags| {
+                let keep = match flags & libc::FD_CLOEXEC != 0 {
+                    true => libc::O_CLOEXEC,
+                    false => 0,
+                };
+                sock::result(libc::dup3(self.as_raw_fd(), self.fd, keep))
+            })
+        };
         watched::put(self.fd, &watches);
-        Ok(())
+        replaced.map(drop)
     }
 }

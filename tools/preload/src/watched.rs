@@ -3,7 +3,6 @@
 //! Sockets that are watched by epoll before they are replaced: epoll forgets a file that goes, so
 //! that its successor must be added.
 
-use std::mem::zeroed;
 use std::os::fd::RawFd;
 use std::sync::{
     Mutex,
@@ -13,15 +12,17 @@ use std::sync::{
 
 use libc::epoll_event;
 
-use crate::sock;
+use crate::sock::{
+    self,
+    File, //
+};
 
 /// A socket of one epoll.
 #[derive(Copy, Clone)]
 pub(crate) struct Watch {
     epoll: RawFd,
     fd: RawFd,
-    /// The socket's: a descriptor may have become another's.
-    inode: u64,
+    file: File,
     event: epoll_event,
 }
 
@@ -31,23 +32,15 @@ fn watches() -> MutexGuard<'static, Vec<Watch>> {
     WATCHES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn inode(fd: RawFd) -> Option<u64> {
-    // SAFETY: Zeros are a valid value of it, and it is written to if the call succeeds.
-    unsafe {
-        let mut stat: libc::stat = zeroed();
-        (libc::fstat(fd, &raw mut stat) == 0).then_some(stat.st_ino)
-    }
-}
-
 /// Remembers that a socket is watched, or is so in another way.
 pub(crate) fn note(epoll: RawFd, fd: RawFd, event: epoll_event) {
-    let Some(inode) = inode(fd) else { return };
+    let Ok(file) = File::of(fd) else { return };
     let mut all = watches();
     all.retain(|w| (w.epoll, w.fd) != (epoll, fd));
     all.push(Watch {
         epoll,
         fd,
-        inode,
+        file,
         event,
     });
 }
@@ -62,13 +55,24 @@ pub(crate) fn forget(epoll: RawFd, fd: RawFd) {
     watches().retain(|w| (w.epoll, w.fd) != (epoll, fd));
 }
 
-/// Who watches the socket that has the descriptor now; it is forgotten.
+/// Has nobody watch the socket that has the descriptor now; returns who did. An epoll that was closed, so
+/// that its descriptor is another's, does not know the socket and is none of them.
 pub(crate) fn take(fd: RawFd) -> Vec<Watch> {
-    let inode = inode(fd);
+    let file = File::of(fd).ok();
     let mut all = watches();
-    let is_it = |w: &&Watch| w.fd == fd && Some(w.inode) == inode;
-    let taken = all.iter().filter(is_it).copied().collect();
+    let mut taken: Vec<Watch> = all.iter().filter(|w| w.fd == fd).copied().collect();
     all.retain(|w| w.fd != fd);
+    drop(all);
+    taken.retain(|w| {
+        if Some(w.file) != file {
+            return false;
+        }
+        let mut event = w.event;
+        // SAFETY: The event is valid, if it is looked at at all.
+        let ret =
+            unsafe { (sock::real().epoll_ctl)(w.epoll, libc::EPOLL_CTL_DEL, fd, &raw mut event) };
+        ret == 0
+    });
     taken
 }
 
