@@ -178,7 +178,7 @@ mod tests {
             shown += 1;
             total += n;
             let expected = (group, name) == ("", "tx_bytes");
-            assert_eq!(n != 0, expected);
+            assert_eq!((n != 0), expected);
         });
         assert_eq!(shown, KEPT + 2 * Mid::COUNT + Reason::ALL.len());
         assert_eq!(total, 5 + (1 << 40));

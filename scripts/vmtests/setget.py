@@ -80,7 +80,8 @@ def set_refuses(bench):
         if name in AT_LOAD:
             refused(vm, f"set {name}={first}", "when the module is loaded")
             continue
-        for value in bad:
+        # Units are known to the tool only.
+        for value in (value for value in bad if value != "1h"):
             refused(vm, f"set {name}={value}", f"{name}: '{value}' {allowed}")
             if name in BEGINS_WITH:
                 sysctl = BEGINS_WITH[name]
