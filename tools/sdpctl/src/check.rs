@@ -230,8 +230,11 @@ const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 /// Whether the limit of locked memory does not hold for us: the module asks for the capability in the
 /// machine's user namespace, as the kernel does for all pinned pages.
 fn may_lock_all() -> bool {
-    let is_first = fs::read_link("/proc/self/ns/user")
-        .is_ok_and(|name| name.as_os_str() == FIRST_USER_NAMESPACE);
+    let is_first = match fs::read_link("/proc/self/ns/user") {
+        Ok(name) => name.as_os_str() == FIRST_USER_NAMESPACE,
+        // A kernel that has no others.
+        Err(e) => e.kind() == io::ErrorKind::NotFound,
+    };
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let caps = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let caps = caps.and_then(|caps| u64::from_str_radix(caps.trim(), 16).ok());
