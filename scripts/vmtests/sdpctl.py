@@ -79,7 +79,7 @@ def ss(bench):
         for socket in served + made:
             expect((socket["state"], socket["family"], socket["uid"]) == ("Established", "inet", 0), socket)
             inode = socket["inode"]
-            found = vm.run(f"ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c 'socket:.{inode}.'").output.strip()
+            found = vm.run(f"ls -l /proc/[0-9]*/fd 2>/dev/null | grep -cF 'socket:[{inode}]'").output.strip()
             expect(found == "1", f"inode {inode} is in {found} places")
         ends = {(s["local"]["port"], s["peer"]["port"]) for s in made}
         expect({(peer, local) for local, peer in ends} ==
