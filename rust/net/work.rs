@@ -26,8 +26,9 @@ static SLEEPING: Queue = Queue(UnsafeCell::new(ptr::null_mut()));
 static BH: Queue = Queue(UnsafeCell::new(ptr::null_mut()));
 
 /// Items that may sleep at a time. Each has a thread, which stays for minutes: without a limit, many
-/// connections that end together would leave as many threads. No item waits for another, but one
-/// may wait for a program that holds its socket's lock: so the limit is not low, either.
+/// connections that end together would leave as many threads. No item waits for another's end, but
+/// one may wait for a program that holds its socket's lock, or that reads the connection's folder in
+/// debugfs: so the limit is not low, either.
 const SLEEPERS: i32 = 512;
 
 impl Queue {
