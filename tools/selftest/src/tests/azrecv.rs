@@ -616,7 +616,10 @@ fn behind_copied_bytes(env: &Env) -> Outcome {
     for head in [1, 16, PAGE - 1] {
         let part = |pages: Pages| pages.part(PAGE - head, LEN - PAGE + head);
         let early = Growth::of(env, "read_early")?;
+        let advert = Growth::of(env, "advert_received")?;
         stream.send(part(from))?;
+        // It comes in a message behind them.
+        advert.reaches(1)?;
         // SAFETY: no reference to the pages exists.
         let n = unsafe { stream.other.recv_raw(part(to).at(0), part(to).len(), 0)? };
         expect(

@@ -147,6 +147,16 @@ impl<'a> Growth<'a> {
             format!("{}: {grown}, not {least}", self.name),
         )
     }
+
+    /// Waits until it has grown so much.
+    #[track_caller]
+    pub(super) fn reaches(&self, least: u64) -> Outcome {
+        eventually(
+            self.name,
+            || Ok(stat(self.env, self.name)? - self.before),
+            |grown| *grown >= least,
+        )
+    }
 }
 
 /// A byte from one process to another.

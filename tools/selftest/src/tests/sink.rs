@@ -70,6 +70,35 @@ fn grown(counter: &Growth<'_>) -> io::Result<u64> {
     Ok(stat(counter.env, counter.name)? - counter.before)
 }
 
+/// Writes of sinks in this machine, from some time on.
+struct Writes<'a> {
+    posted: Growth<'a>,
+    done: Growth<'a>,
+    bytes: Growth<'a>,
+}
+
+impl<'a> Writes<'a> {
+    fn since_now(env: &'a Env) -> io::Result<Writes<'a>> {
+        Ok(Writes {
+            posted: Growth::of(env, "write_posted")?,
+            done: Growth::of(env, "write_done")?,
+            bytes: Growth::of(env, "sink_written_bytes")?,
+        })
+    }
+
+    /// Bytes that were written, when all is done: a sender may learn of that after
+    /// the reader has used them.
+    #[track_caller]
+    fn bytes(&self) -> Result<u64, Fail> {
+        eventually(
+            "Writes under way",
+            || Ok(grown(&self.posted)?.saturating_sub(grown(&self.done)?)),
+            |n| *n == 0,
+        )?;
+        Ok(grown(&self.bytes)?)
+    }
+}
+
 /// A connection within this machine.
 fn own_pair(env: &Env) -> Result<(Arc<Sock>, Arc<Sock>), Fail> {
     if env.family == Family::Tcp {
@@ -138,24 +167,18 @@ fn same(got: &[u8], span: Span, what: &str) -> Outcome {
 
 fn one_buffer(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
-    let (written, received) = (
-        stat(env, "sink_written_bytes")?,
-        stat(env, "sink_received_bytes")?,
-    );
+    let writes = Writes::since_now(env)?;
+    let received = Growth::of(env, "sink_received_bytes")?;
     let span = Span::new(env.seed, 0, 65536);
     let reading = receive_there(env, &other, 65536, 0)?;
     expect_eq(send_once(&one, span, 0, 0)?, 65536, "sent")?;
     same(&joined(reading)??, span, "received")?;
-    expect_eq(stat(env, "sink_written_bytes")? - written, 65536, "written")?;
-    expect_eq(
-        stat(env, "sink_received_bytes")? - received,
-        65536,
-        "written to",
-    )
+    expect_eq(writes.bytes()?, 65536, "written")?;
+    expect_eq(grown(&received)?, 65536, "written to")
 }
 
 fn every_size(env: &Env) -> Outcome {
-    let written = stat(env, "sink_written_bytes")?;
+    let writes = Writes::since_now(env)?;
     let (mut total, mut offset) = (0, 0);
     for len in [
         20_000, 65_535, 65_536, 65_537, 262_144, 1_044_480, 1_048_575, 1_048_576, 3_000_001,
@@ -176,7 +199,7 @@ fn every_size(env: &Env) -> Outcome {
             (offset, total) = (offset + len, total + len);
         }
     }
-    let written = stat(env, "sink_written_bytes")? - written;
+    let written = writes.bytes()?;
     expect(
         written > total / 3 && written <= total,
         format!("{written} of {total} bytes were written"),
@@ -230,7 +253,7 @@ fn anywhere_in_memory(env: &Env) -> Outcome {
 fn ping_pong(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
     let ahead = stat(env, "write_async")?;
-    let written = stat(env, "sink_written_bytes")?;
+    let writes = Writes::since_now(env)?;
     let rounds = env.scaled(60);
     let (mut total, mut offset) = (0, 0);
     for round in 0..rounds {
@@ -245,7 +268,7 @@ fn ping_pong(env: &Env) -> Outcome {
     }
     let ahead = stat(env, "write_async")? - ahead;
     expect(ahead > 0, "each send has waited")?;
-    let written = stat(env, "sink_written_bytes")? - written;
+    let written = writes.bytes()?;
     // What is behind the whole pages that a region has goes by copy.
     expect(
         written <= total && written >= total - rounds * PAGE as u64,
@@ -360,7 +383,7 @@ fn waited_for_as_a_whole(env: &Env) -> Outcome {
 fn more_than_the_buffer(env: &Env) -> Outcome {
     for round in 0..8 {
         let (one, other) = own_pair(env)?;
-        let written = stat(env, "sink_written_bytes")?;
+        let writes = Writes::since_now(env)?;
         let span = Span::new(env.seed, round * 400_000, 400_000);
         let reading = receive_there(env, &other, 50_000, 0)?;
         let sender = Arc::clone(&one);
@@ -373,7 +396,7 @@ fn more_than_the_buffer(env: &Env) -> Outcome {
         let rest = joined(receive_in_thread(&other, 350_000, MSG_WAITALL)?)??;
         same(&rest, span.after(50_000), "the rest")?;
         expect_eq(joined(sending)??, 400_000, "sent")?;
-        let written = stat(env, "sink_written_bytes")? - written;
+        let written = writes.bytes()?;
         expect(written >= 50_000, format!("{written} bytes were written"))?;
     }
     Ok(())
@@ -393,14 +416,14 @@ fn small_messages(env: &Env) -> Outcome {
     let sent = stat(env, "sink_advert_sent")? - sent;
     expect(sent < 20, format!("{sent} adverts for nothing"))?;
     // One of use is enough.
-    let written = Growth::of(env, "sink_written_bytes")?;
+    let writes = Writes::since_now(env)?;
     for round in 0..70 {
         let span = Span::new(env.seed, (ROUNDS + round * 1000) * 100, 100_000);
         let reading = receive_in_thread(&other, 100_000, MSG_WAITALL)?;
         pause();
         expect_eq(send_once(&one, span, 0, 0)?, 100_000, "sent")?;
         same(&joined(reading)??, span, "received")?;
-        if grown(&written)? > 0 {
+        if writes.bytes()? > 0 {
             return Ok(());
         }
     }
@@ -458,7 +481,7 @@ fn forced(env: &Env) -> Outcome {
         sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, FORCED)?;
         expect_eq(sock.get_int(SOL_SDP, SDP_ZCOPY_MODE)?, FORCED, "the mode")?;
     }
-    let written = Growth::of(env, "sink_written_bytes")?;
+    let writes = Writes::since_now(env)?;
     let pieces = env.scaled(16);
     let span = |piece: u64| Span::new(env.seed, piece * PIECE as u64, PIECE as u64);
     let (sender, spans) = (Arc::clone(&one), (0..pieces).map(span).collect::<Vec<_>>());
@@ -472,7 +495,7 @@ fn forced(env: &Env) -> Outcome {
     }
     let total = pieces * PIECE as u64;
     expect_eq(joined(sending)?? as u64, total, "sent")?;
-    let got = grown(&written)?;
+    let got = writes.bytes()?;
     expect(
         got >= total / 4 * 3 && got <= total,
         format!("{got} of {total} bytes were written"),
@@ -484,7 +507,7 @@ fn forced(env: &Env) -> Outcome {
 fn to_small_reads(env: &Env, one: &Arc<Sock>, other: &Sock) -> Outcome {
     const SENDS: u64 = 10;
     const LEN: u64 = 30_000;
-    let written = Growth::of(env, "sink_written_bytes")?;
+    let writes = Writes::since_now(env)?;
     let (seed, sender) = (env.seed, Arc::clone(one));
     let start = Instant::now();
     let sending = spawn(move || {
@@ -503,7 +526,7 @@ fn to_small_reads(env: &Env, one: &Arc<Sock>, other: &Sock) -> Outcome {
     expect_eq(joined(sending)?? as u64, all.len, "sent")?;
     let took = start.elapsed();
     expect(took < Duration::from_secs(10), format!("{took:?}"))?;
-    expect_eq(grown(&written)?, 0, "bytes written")
+    expect_eq(writes.bytes()?, 0, "bytes written")
 }
 
 /// Receives that end by a time-out have their buffers back; and the more of them
@@ -617,7 +640,7 @@ fn polled_and_peeked(env: &Env) -> Outcome {
 /// Who must not wait does not write to the reader's memory.
 fn nonblocking_senders(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
-    let written = stat(env, "sink_written_bytes")?;
+    let writes = Writes::since_now(env)?;
     let span = Span::new(env.seed, 0, 60_000);
     let reading = receive_there(env, &other, 60_000, 0)?;
     let sent = send_once(&one, span, 0, MSG_DONTWAIT)?;
@@ -630,7 +653,7 @@ fn nonblocking_senders(env: &Env) -> Outcome {
         )?)??);
     }
     same(&got, Span::new(span.seed, 0, sent as u64), "received")?;
-    expect_eq(stat(env, "sink_written_bytes")?, written, "bytes written")
+    expect_eq(writes.bytes()?, 0, "bytes written")
 }
 
 /// Two calls that wait on one socket: each gets bytes that belong together.
@@ -757,26 +780,26 @@ fn write_once(env: &Env, one: &Sock, other: &Arc<Sock>, offset: &mut u64) -> Out
     let mut written = false;
     // Until the reader advertises again. Whole pages come at once, so that each receive waits once.
     for _ in 0..20 {
-        let before = Growth::of(env, "sink_written_bytes")?;
+        let writes = Writes::since_now(env)?;
         let span = Span::new(env.seed, *offset, LEN);
         let reading = receive_in_thread(other, LEN as usize, MSG_WAITALL)?;
         pause();
         expect_eq(send_once(one, span, 0, 0)? as u64, LEN, "sent")?;
         same(&joined(reading)??, span, "received")?;
         *offset += LEN;
-        written = grown(&before)? > 0;
+        written = writes.bytes()? > 0;
         if written {
             break;
         }
     }
     expect(written, "the reader has given up for good")?;
-    let written = Growth::of(env, "sink_written_bytes")?;
+    let writes = Writes::since_now(env)?;
     let span = Span::new(env.seed, *offset, LEN);
     let reading = receive_there(env, other, LEN as usize, MSG_WAITALL)?;
     expect_eq(send_once(one, span, 7, 0)? as u64, LEN, "sent")?;
     same(&joined(reading)??, span, "received")?;
     *offset += LEN;
-    expect_eq(grown(&written)?, LEN, "bytes written")
+    expect_eq(writes.bytes()?, LEN, "bytes written")
 }
 
 /// Buffers that are not there, or not all of it.
