@@ -167,9 +167,9 @@ params! {
         "Who may receive, or choose a fault policy, in a way that makes others wait who touch his memory: nobody, ptrace (with CAP_SYS_PTRACE), or all";
     ANY_TIME sdp_max_adverts: "int" Kind::Number { least: 1, most: ADVERTS as i32 }, ADVERTS as i32,
         "Most adverts of a connection that are out at a time, of each kind and either way. Namespaces begin with it";
-    ANY_TIME sdp_wmem_default: "int" BUFFER_BYTES, 1 << 20,
+    ANY_TIME sdp_wmem_default: "int" BUFFER_BYTES, 2 << 20,
         "Bytes of a new socket's send buffer. Namespaces begin with it";
-    ANY_TIME sdp_rmem_default: "int" BUFFER_BYTES, 1 << 20,
+    ANY_TIME sdp_rmem_default: "int" BUFFER_BYTES, 2 << 20,
         "Bytes of a new socket's receive buffer. Namespaces begin with it";
     ANY_TIME sdp_keepalive_time: "int" Kind::Number { least: 1, most: MAX_KEEP_S }, 7200,
         "Seconds without a message of the peer after which SO_KEEPALIVE asks whether it is there. Namespaces begin with it";

@@ -7,6 +7,7 @@
 
 use core::ptr;
 
+use kernel::alloc::Flags;
 use kernel::error::{
     from_err_ptr,
     to_result, //
@@ -52,7 +53,9 @@ pub(crate) const RECV_DEPTH: u32 = 15;
 /// Completions: all that may be in the queues, with two to spare.
 const CQ_DEPTH: u32 = SEND_DEPTH + RECV_DEPTH + 2;
 /// Fragments of payload in one message.
-pub(crate) const MAX_FRAGS: usize = 2;
+pub(crate) const MAX_FRAGS: usize = 4;
+/// Those of them that a place of the send queue has from the beginning.
+const FIRST_FRAGS: usize = 2;
 
 /// Places for what is in the queues. A power of two, so that the numbers, which are taken modulo
 /// this, may overflow.
@@ -120,8 +123,8 @@ pub(crate) enum Tag {
     Write(RegionId),
 }
 
-/// The payload of a message that is in the send queue.
-type Frags = [Option<Mapped<Outgoing>>; MAX_FRAGS];
+/// Payload of a message that is in the send queue.
+type Frags<const N: usize> = [Option<Mapped<Outgoing>>; N];
 
 /// A place of the send queue. Apart from its payload, so that the tables of both are small.
 #[derive(Copy, Clone)]
@@ -205,7 +208,9 @@ pub(crate) struct Link {
     pub(super) domain: Domain,
     headers: Headers,
     pub(super) tx: KVec<TxSlot>,
-    frags: KVec<Frags>,
+    frags: KVec<Frags<FIRST_FRAGS>>,
+    /// Empty as long as messages are short.
+    more_frags: KVec<Frags<{ MAX_FRAGS - FIRST_FRAGS }>>,
     pub(super) reading: KVec<Reading>,
     rx: KVec<Option<Receive>>,
     pub(super) lkey: u32,
@@ -313,7 +318,7 @@ impl Link {
         let mut frags = KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?;
         for _ in 0..SLOTS {
             tx.push(TxSlot::new(), GFP_KERNEL)?;
-            frags.push([const { None }; MAX_FRAGS], GFP_KERNEL)?;
+            frags.push([const { None }; FIRST_FRAGS], GFP_KERNEL)?;
         }
         let mut rx = KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?;
         for _ in 0..SLOTS {
@@ -328,6 +333,7 @@ impl Link {
             headers,
             tx,
             frags,
+            more_frags: KVec::new(),
             reading: KVec::new(),
             rx,
             lkey,
@@ -347,7 +353,32 @@ impl Link {
 
     /// Fragments of payload that one message may have.
     pub(crate) fn max_frags(&self) -> usize {
-        self.max_frags
+        if self.more_frags.is_empty() {
+            self.max_frags.min(FIRST_FRAGS)
+        } else {
+            self.max_frags
+        }
+    }
+
+    /// Makes room for messages of as many fragments as the adapter takes.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: they stay short.
+    pub(crate) fn lengthen_messages(&mut self, flags: Flags) -> Result {
+        if self.max_frags > FIRST_FRAGS && self.more_frags.is_empty() {
+            let mut more = KVec::with_capacity(SLOTS as usize, flags)?;
+            for _ in 0..SLOTS {
+                more.push([const { None }; MAX_FRAGS - FIRST_FRAGS], flags)?;
+            }
+            self.more_frags = more;
+        }
+        Ok(())
+    }
+
+    /// Bytes of payload that one message may have, in fragments of the largest kind.
+    pub(crate) fn max_message(&self) -> u32 {
+        self.max_frags() as u32 * PART_BYTES
     }
 
     /// Free places in the send queue.
@@ -410,7 +441,9 @@ impl Link {
         with: With,
     ) -> Result<u32> {
         let places = self.places(with);
-        if self.send_room() < places || header.len() > Headers::TX_BYTES {
+        let count = frags.iter().flatten().count();
+        if self.send_room() < places || header.len() > Headers::TX_BYTES || count > self.max_frags()
+        {
             return Err(ENOBUFS);
         }
         let number = self.tx_next.wrapping_add(places - 1);
@@ -428,8 +461,9 @@ impl Link {
         let (device, lkey) = (self.device, self.lkey);
         let slot = self.tx.get_mut(index as usize).ok_or(ENOBUFS)?;
         let mut payload = 0;
-        let mut mapped_frags = [const { None }; MAX_FRAGS];
-        let free = mapped_frags.iter_mut().take(self.max_frags);
+        let first = self.frags.get_mut(index as usize).ok_or(ENOBUFS)?;
+        let more = self.more_frags.get_mut(index as usize);
+        let free = Iterator::chain(first.iter_mut(), more.into_iter().flatten());
         for (place, frag) in free.zip(frags.iter_mut()) {
             let Some(frag) = frag.take() else { break };
             // SAFETY: The id, which outlives the link, holds the device.
@@ -442,7 +476,6 @@ impl Link {
             payload += mapped.len();
             *place = Some(mapped);
         }
-        *self.frags.get_mut(index as usize).ok_or(ENOBUFS)? = mapped_frags;
         slot.payload = payload;
         slot.tag = tag;
 
@@ -495,6 +528,11 @@ impl Link {
         self.max_parts as u32 * PART_BYTES
     }
 
+    /// The most bytes that [`Link::read`] reads at a time.
+    pub(crate) fn max_read(&self) -> u32 {
+        MAX_PARTS.min(self.part_ranges) as u32 * PART_BYTES
+    }
+
     /// Posts a receive for `bytes` of one message's payload, at most [`Link::max_receive`].
     ///
     /// # Errors
@@ -504,7 +542,7 @@ impl Link {
         &mut self,
         bytes: u32,
         spares: &mut Spares,
-        gfp: bindings::gfp_t,
+        gfp: (bindings::gfp_t, Flags),
     ) -> Result {
         let receive = self.receive_memory(bytes, spares, gfp)?;
         self.post(receive)
@@ -519,7 +557,7 @@ impl Link {
         &self,
         bytes: u32,
         spares: &mut Spares,
-        gfp: bindings::gfp_t,
+        gfp: (bindings::gfp_t, Flags),
     ) -> Result<Receive> {
         // SAFETY: The id, which outlives the link, holds the device.
         unsafe { Receive::new(self.device, bytes, spares, gfp) }
@@ -581,7 +619,10 @@ impl Link {
         }
         let index = (number % SLOTS) as usize;
         let slot = *self.tx.get(index)?;
-        *self.frags.get_mut(index)? = [const { None }; MAX_FRAGS];
+        *self.frags.get_mut(index)? = [const { None }; FIRST_FRAGS];
+        if let Some(more) = self.more_frags.get_mut(index) {
+            *more = [const { None }; MAX_FRAGS - FIRST_FRAGS];
+        }
         let read = match self.reading.iter().position(|r| r.number == number) {
             Some(at) => self.reading.remove(at).ok().map(|r| r.memory),
             None => None,
@@ -596,6 +637,11 @@ impl Link {
             tag: slot.tag,
             read,
         })
+    }
+
+    /// Fragments of the receives that are posted.
+    pub(crate) fn posted_parts(&self) -> usize {
+        self.rx.iter().flatten().map(Receive::count).sum()
     }
 
     /// Bytes of the receives that are posted.

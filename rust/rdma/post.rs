@@ -42,10 +42,7 @@ pub(super) const ENTRIES: usize = 19;
 /// Reads that fill one region without a key, or Writes that empty it.
 pub(super) const PARTS: usize = 2;
 
-const _: () = assert!(
-    MAX_PARTS <= MAX_FRAGS,
-    "a Read has as many entries as a message"
-);
+const _: () = assert!(MAX_PARTS <= ENTRIES && MAX_FRAGS < ENTRIES);
 
 impl Link {
     /// Whether the adapter can do what source adverts need: be read from by a key of ours, and read.

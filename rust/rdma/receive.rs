@@ -2,6 +2,7 @@
 
 //! The memory of a receive: where the adapter puts a message's bytes behind the header.
 
+use kernel::alloc::Flags;
 use kernel::prelude::*;
 
 use super::dma::{
@@ -12,15 +13,15 @@ use crate::bindings;
 use crate::mm::frag::Frag;
 
 /// Fragments that a receive may have.
-pub(crate) const MAX_PARTS: usize = 2;
+pub(crate) const MAX_PARTS: usize = 4;
 /// Bytes of the largest fragment: what the page allocator still keeps on lists of each processor,
 /// and tries hard to have (`PAGE_ALLOC_COSTLY_ORDER`).
 pub(crate) const PART_BYTES: u32 = PAGE_BYTES << PART_ORDER;
 const PART_ORDER: u32 = 3;
 const PAGE_BYTES: u32 = 4096;
 
-/// Fragments of the largest kind whose bytes were read, to be received into again: new pages would be
-/// cleared first.
+/// Fragments of the largest kind whose bytes were read, or that got none, to be received into again:
+/// new pages would be cleared first.
 pub(crate) struct Spares([Option<Frag>; MAX_PARTS]);
 
 impl Spares {
@@ -45,11 +46,14 @@ impl Spares {
     }
 }
 
-/// One or two fragments that the adapter may write into.
+/// Fragments that the adapter may write into.
 pub(crate) struct Receive {
     first: Mapped<Incoming>,
-    second: Option<Mapped<Incoming>>,
+    /// Apart, for most connections have none.
+    rest: Option<KBox<Rest>>,
 }
+
+type Rest = [Option<Mapped<Incoming>>; MAX_PARTS - 1];
 
 impl Receive {
     /// Allocates and maps `bytes`: a page, or twice as much each time up to
@@ -66,7 +70,7 @@ impl Receive {
         device: *mut bindings::ib_device,
         bytes: u32,
         spares: &mut Spares,
-        gfp: bindings::gfp_t,
+        (gfp, flags): (bindings::gfp_t, Flags),
     ) -> Result<Self> {
         let mut part = || {
             let order = (bytes.min(PART_BYTES) / PAGE_BYTES).trailing_zeros();
@@ -82,19 +86,30 @@ impl Receive {
             // SAFETY: The caller vouches for the device.
             unsafe { Mapped::new(device, frag) }
         };
+        let first = part()?;
+        let count = bytes.div_ceil(PART_BYTES) as usize;
+        if count <= 1 {
+            return Ok(Self { first, rest: None });
+        }
+        let mut rest = KBox::new([const { None }; MAX_PARTS - 1], flags)?;
+        for place in rest.iter_mut().take(count - 1) {
+            *place = Some(part()?);
+        }
         Ok(Self {
-            first: part()?,
-            second: if bytes > PART_BYTES {
-                Some(part()?)
-            } else {
-                None
-            },
+            first,
+            rest: Some(rest),
         })
     }
 
     /// The mapped fragments, in the order in which they are filled.
     pub(super) fn parts(&self) -> impl Iterator<Item = &Mapped<Incoming>> {
-        Iterator::chain(core::iter::once(&self.first), &self.second)
+        let rest = self.rest.as_deref().into_iter().flatten().flatten();
+        Iterator::chain(core::iter::once(&self.first), rest)
+    }
+
+    /// How many they are.
+    pub(super) fn count(&self) -> usize {
+        self.parts().count()
     }
 
     /// Bytes of payload (and body) that it takes.
@@ -104,9 +119,10 @@ impl Receive {
 
     /// Lets the CPU look at the first `len` bytes.
     pub(crate) fn sync_for_cpu(&self, len: u32) {
-        self.first.sync_for_cpu(len);
-        if let Some(second) = &self.second {
-            second.sync_for_cpu(len.saturating_sub(self.first.len()));
+        let mut left = len;
+        for part in self.parts() {
+            part.sync_for_cpu(left.min(part.len()));
+            left = left.saturating_sub(part.len());
         }
     }
 
@@ -120,18 +136,35 @@ impl Receive {
         self.first.frag().as_slice()
     }
 
-    /// The `len` bytes behind the first `skip`, as one or two fragments.
-    pub(crate) fn into_payload(self, skip: u32, len: u32) -> [Option<Frag>; MAX_PARTS] {
+    /// The `len` bytes behind the first `skip`, as fragments; those with none of them go to `spares`.
+    pub(crate) fn into_payload(
+        self,
+        skip: u32,
+        len: u32,
+        spares: &mut Spares,
+    ) -> [Option<Frag>; MAX_PARTS] {
         let mut skip = skip;
         let mut left = len;
-        [Some(self.first), self.second].map(|part| {
-            let mut frag = part?.into_frag();
+        let mut part = |part: Mapped<Incoming>| {
+            let mut frag = part.into_frag();
+            if left == 0 {
+                spares.put(frag);
+                return None;
+            }
             let skipped = skip.min(frag.len());
             frag.skip(skipped);
             frag.truncate(left);
             skip -= skipped;
             left -= frag.len();
             (frag.len() > 0).then_some(frag)
-        })
+        };
+        let mut payload = [const { None }; MAX_PARTS];
+        let mut rest = self.rest;
+        let rest = rest.iter_mut().flat_map(|rest| rest.iter_mut());
+        let parts = Iterator::chain(core::iter::once(Some(self.first)), rest.map(Option::take));
+        for (place, from) in payload.iter_mut().zip(parts.flatten()) {
+            *place = part(from);
+        }
+        payload
     }
 }

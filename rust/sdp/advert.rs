@@ -241,9 +241,10 @@ impl Locked<'_> {
 
     /// Whether what waits in the send queue fits into the message of an advert.
     fn fits_advert(&mut self) -> bool {
+        let limit = self.message_limit();
         let stream = self.stream();
         let frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
-        stream.tx.bytes() <= stream.peer_bytes.saturating_sub(ADVERT_BODY)
+        stream.tx.bytes() <= limit.saturating_sub(ADVERT_BODY)
             && stream.tx.len() <= frags.min(MAX_FRAGS)
     }
 

@@ -6,6 +6,7 @@
 //! Who does not read gets no more than the receive buffer holds: a peer that advertises is blocked
 //! where one that copies would be.
 
+use kernel::alloc::Flags;
 use kernel::prelude::*;
 
 use super::direct::LEAST_DIRECT;
@@ -14,6 +15,7 @@ use super::sock::{
     Want, //
 };
 use super::stream::SMALL_BYTES;
+use crate::bindings::gfp_t;
 use crate::net::errno::{
     ECONNRESET,
     ENOBUFS, //
@@ -40,9 +42,6 @@ use crate::rdma::receive::{
     MAX_PARTS,
     PART_BYTES, //
 };
-
-/// Bytes of the longest Read into memory of ours.
-const READ_BYTES: u32 = MAX_PARTS as u32 * PART_BYTES;
 
 /// How long an advert waits for a reader, who can take it without a copy.
 const PULL_DELAY_US: u64 = 4000;
@@ -114,6 +113,7 @@ impl Locked<'_> {
         let stream = self.stream();
         let link = stream.link.as_ref()?;
         let zcopy = stream.zcopy.as_ref()?;
+        let longest = link.max_read();
         if link.reads_in_flight() >= READS || link.send_room() <= MESSAGE_PLACES {
             return None;
         }
@@ -150,9 +150,9 @@ impl Locked<'_> {
             }
             Pull::Now { bytes, why } => {
                 self.stats.pulled(why);
-                let bytes = bytes.min(READ_BYTES.into()) as u32;
+                let bytes = bytes.min(longest.into()) as u32;
                 // At most what is there, and what there is room for.
-                let most = room.min(READ_BYTES);
+                let most = room.min(longest);
                 let size = bytes.max(SMALL_BYTES).next_power_of_two();
                 Some(if size <= most { size } else { size / 2 }.max(SMALL_BYTES))
             }
@@ -209,7 +209,8 @@ impl Locked<'_> {
     ///
     /// `ENOBUFS` without memory, and nothing has happened; else what the provider returns.
     fn read_some(&mut self, size: u32) -> Result {
-        let (gfp, flags) = self.gfp();
+        let gfp = self.gfp();
+        let (_, flags) = gfp;
         let places = self.places_due() + MAX_PARTS;
         self.stream()
             .rx
@@ -244,7 +245,7 @@ impl Locked<'_> {
     }
 
     /// Memory for a Read, of `size` bytes or fewer, which is charged.
-    fn read_memory(&mut self, size: u32, gfp: crate::bindings::gfp_t) -> Result<Receive> {
+    fn read_memory(&mut self, size: u32, gfp: (gfp_t, Flags)) -> Result<Receive> {
         let mut size = size;
         loop {
             if !self.charge_receive(size) {
@@ -295,7 +296,8 @@ impl Locked<'_> {
     /// Places were reserved.
     pub(super) fn queue_bytes(&mut self, memory: Receive, skip: u32, len: u32) {
         let mut unused = memory.len();
-        for frag in memory.into_payload(skip, len).into_iter().flatten() {
+        let spares = &mut self.stream().spares;
+        for frag in memory.into_payload(skip, len, spares).into_iter().flatten() {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
             if self.stream().rx.push(frag, charge).is_err() {
@@ -337,9 +339,9 @@ impl Locked<'_> {
     pub(super) fn places_due(&mut self) -> usize {
         let stream = self.stream();
         let (posted, reads) = stream.link.as_ref().map_or((0, 0), |link| {
-            (link.receives_posted(), link.reads_in_flight())
+            (link.posted_parts(), link.reads_in_flight() as usize)
         });
         let held = stream.zcopy.as_ref().map_or(0, |zcopy| zcopy.hold.len());
-        MAX_PARTS * (posted + reads) as usize + held
+        posted + MAX_PARTS * reads + held
     }
 }

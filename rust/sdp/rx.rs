@@ -106,6 +106,9 @@ impl Locked<'_> {
         if self.take_completions() > 0 {
             self.refill();
             self.pull();
+            if !self.may_sleep() {
+                self.stream().spares.clear();
+            }
             self.flush();
             self.wake_reader_if_due();
             self.wake_writer_if_due();
@@ -364,8 +367,10 @@ impl Locked<'_> {
     fn hold_payload(&mut self, message: &Message, receive: Receive) {
         let (_, flags) = self.gfp();
         let mut unused = receive.len();
+        let (skip, len) = (message.payload_offset, message.payload_len);
+        let spares = &mut self.stream().spares;
         for frag in receive
-            .into_payload(message.payload_offset, message.payload_len)
+            .into_payload(skip, len, spares)
             .into_iter()
             .flatten()
         {
@@ -584,7 +589,7 @@ impl Locked<'_> {
         }
         let stream = self.stream();
         let result = match &mut stream.link {
-            Some(link) => link.post_receive(size, &mut stream.spares, gfp),
+            Some(link) => link.post_receive(size, &mut stream.spares, (gfp, flags)),
             None => Err(ENOTCONN),
         };
         if let Err(e) = result {
@@ -598,14 +603,18 @@ impl Locked<'_> {
 
     /// The peer asks for larger receives because it has much to send.
     fn grow_receives(&mut self, wanted: u32) {
-        let affordable = self.sk().rcvbuf() / 8;
+        let rcvbuf = self.sk().rcvbuf();
         let stream = self.stream();
         stream.recv_target = RECV_DEPTH;
         let now = stream.recv_size.bytes;
         let most = stream.link.as_ref().map_or(0, |l| l.max_receive());
-        let larger = [LARGE_BYTES, PART_BYTES]
+        let larger = [LARGE_BYTES, LARGE_BYTES / 2, PART_BYTES]
             .into_iter()
-            .find(|&size| size <= wanted.min(affordable).min(most));
+            .find(|&size| {
+                // The buffer takes many of them: those that wait to be read, and control messages' too.
+                let share = if size < LARGE_BYTES { 8 } else { 16 };
+                size <= wanted.min(rcvbuf / share).min(most)
+            });
         if let Some(size) = larger.filter(|&size| size > now) {
             if !memory_is_short() && self.reserve_receives(size).is_ok() {
                 let stream = self.stream();
@@ -629,6 +638,13 @@ impl Locked<'_> {
             return self.violated(Violation::BadReceiveSize);
         }
         stream.peer_bytes = size;
+        let (_, flags) = self.gfp();
+        let link = self.stream().link.as_mut();
+        if let Some(link) = link.filter(|_| size > PART_BYTES) {
+            if link.lengthen_messages(flags).is_err() {
+                self.stats.inc(Counter::NoSendMemory);
+            }
+        }
     }
 
     /// One more receive of the former size is used up; after the last the peer may be told.

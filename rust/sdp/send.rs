@@ -32,14 +32,12 @@ use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::proto::bsdh::BSDH_LEN_U32;
 use crate::proto::choice::Path;
-use crate::rdma::link::MAX_FRAGS;
+use crate::rdma::receive::PART_BYTES;
 
-/// Fragments in the send queue up to which the task's page is used.
+/// Fragments in the send queue up to which the task's page is used, however short they are.
 const FRAGS_FROM_TASK: usize = 16;
-
-/// What a page's share of a long stream leaves unused, so that whole pages make whole messages: each
-/// leaves room for its header ([`crate::proto::policy::message_bytes`]).
-const HEADER_SHARE: u32 = BSDH_LEN_U32 / MAX_FRAGS as u32;
+/// Bytes that they have on average from which on it is used for more of them, too.
+const LONG_FRAG_BYTES: usize = 16384;
 
 /// What is faulted in at a time: about what is copied at a time.
 const FAULT_BYTES: usize = 32768;
@@ -168,7 +166,7 @@ impl Locked<'_> {
                 Ok(n) => {
                     send.copied += n;
                     send.by_copy = send.by_copy.saturating_sub(n);
-                    if self.stream().tx.bytes() >= self.stream().peer_bytes {
+                    if self.stream().tx.bytes() >= self.message_limit() {
                         self.flush();
                     }
                 }
@@ -226,11 +224,12 @@ impl Locked<'_> {
         kernel::error::to_result(ret)
     }
 
-    /// The page to copy into: the task's, which fills best, or the socket's own when many fragments
-    /// wait. Else a program that sends on many sockets by turns could make each byte hold a page.
+    /// The page to copy into: the task's, which fills best, or the socket's own when many short
+    /// fragments wait. Else a program that sends on many sockets by turns could make each byte hold a page.
     fn page_frag(&mut self) -> *mut bindings::page_frag {
         let sk = self.sk().as_ptr();
-        if self.stream().tx.len() >= FRAGS_FROM_TASK {
+        let tx = &self.stream().tx;
+        if tx.len() >= FRAGS_FROM_TASK && (tx.bytes() as usize) < tx.len() * LONG_FRAG_BYTES {
             // SAFETY: The object is valid; its page is freed with it, and guarded by the lock.
             return unsafe { &raw mut (*sk).sk_frag };
         }
@@ -266,9 +265,12 @@ impl Locked<'_> {
             (pfrag, at.page, at.offset, at.size - at.offset)
         };
         let page = NonNull::new(page).ok_or(ENOBUFS)?;
-        let stream = self.stream();
-        let room = if stream.tx.bytes() as usize + left > stream.peer_bytes as usize {
-            room - HEADER_SHARE.min(room / 2)
+        let limit = self.message_limit();
+        let room = if self.stream().tx.bytes() as usize + left > limit as usize {
+            // So that whole pages make whole messages, each of which leaves room for its header
+            // ([`crate::proto::policy::message_bytes`]).
+            let header_share = BSDH_LEN_U32.div_ceil((limit / PART_BYTES).max(1));
+            room - header_share.min(room / 2)
         } else {
             room
         };
@@ -321,6 +323,7 @@ impl Locked<'_> {
         }
         self.leave_open(send);
         self.flush();
+        self.stream().spares.clear();
         if self.awaits_send_completion() {
             self.settle();
         }

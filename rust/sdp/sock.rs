@@ -515,9 +515,14 @@ impl<'a> Locked<'a> {
         self.sock
     }
 
+    /// Whether this is process context.
+    pub(super) fn may_sleep(&self) -> bool {
+        matches!(self.release, Release::Owner | Release::CoreOwner)
+    }
+
     /// Memory flags for this context.
     pub(crate) fn gfp(&self) -> (bindings::gfp_t, kernel::alloc::Flags) {
-        if matches!(self.release, Release::Owner | Release::CoreOwner) {
+        if self.may_sleep() {
             (bindings::SDP_CONST_GFP_KERNEL, GFP_KERNEL)
         } else {
             (bindings::SDP_CONST_GFP_ATOMIC, GFP_ATOMIC)

@@ -45,6 +45,7 @@ use crate::rdma::link::{
     MAX_FRAGS,
     SEND_DEPTH, //
 };
+use crate::rdma::receive::PART_BYTES;
 
 /// Places in the send queue that data leaves to control messages.
 pub(super) const CONTROL_PLACES: u32 = 3;
@@ -159,10 +160,20 @@ impl Locked<'_> {
         self.watch_sends();
     }
 
+    /// Bytes of the longest message: what the peer's receives take, and what the fragments of a place
+    /// in the send queue have; and a small send buffer holds several.
+    pub(super) fn message_limit(&mut self) -> u32 {
+        let share = (self.sk().sndbuf() / 4).max(PART_BYTES);
+        let stream = self.stream();
+        let most = stream.link.as_ref().map_or(0, |link| link.max_message());
+        stream.peer_bytes.min(most).min(share)
+    }
+
     /// Whether a message shall be made of what waits.
     fn data_is_due(&mut self) -> bool {
         // A full buffer takes no more.
         let may_grow = self.sk().stream_memory_free();
+        let limit = self.message_limit();
         let stream = self.stream();
         let in_flight = stream.link.as_ref().map_or(0, |l| l.sends_in_flight());
         // What follows cannot join what waits.
@@ -171,7 +182,7 @@ impl Locked<'_> {
         let waits = stream.senders_waiting > 0 && in_flight > 0 && !last;
         push_now(Tail {
             waiting_bytes: stream.tx.bytes(),
-            full_bytes: message_bytes(stream.tx.bytes(), stream.peer_bytes),
+            full_bytes: message_bytes(stream.tx.bytes(), limit),
             small_in_flight: stream.small_in_flight.is_some(),
             nodelay: stream.options.nodelay || last,
             cork: held && stream.options.cork,
@@ -193,9 +204,10 @@ impl Locked<'_> {
 
     /// Takes the next message's bytes out of the queue; returns how many.
     pub(super) fn cut_message(&mut self, frags: &mut [Option<Frag>; MAX_FRAGS]) -> u32 {
+        let limit = self.message_limit();
         let stream = self.stream();
         let max_frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
-        let full = message_bytes(stream.tx.bytes(), stream.peer_bytes);
+        let full = message_bytes(stream.tx.bytes(), limit);
         let mut bytes = 0;
         for place in frags.iter_mut().take(max_frags) {
             if bytes >= full {
@@ -275,8 +287,8 @@ impl Locked<'_> {
             Ok((number, signal)) => {
                 self.watch_sends();
                 // One that is nearly full is not small, nor one that had to end with its fragments.
-                let stream = self.stream();
-                let small = stream.tx.is_empty() && payload + BSDH_LEN_U32 < stream.peer_bytes;
+                let limit = self.message_limit();
+                let small = self.stream().tx.is_empty() && payload + BSDH_LEN_U32 < limit;
                 if tag == Tag::Data && small {
                     self.stream().small_in_flight = Some(number);
                 }
@@ -314,9 +326,10 @@ impl Locked<'_> {
         tag: Tag,
         with: With,
     ) -> Result<(u32, bool)> {
+        let limit = self.message_limit();
         let stream = self.stream();
         let more_follows = tag == Tag::Data
-            && stream.tx.bytes() >= stream.peer_bytes
+            && stream.tx.bytes() >= limit
             && stream.credits.may_send(Class::Payload);
         let link = stream.link.as_mut().ok_or(ENOTCONN)?;
         let last = !more_follows || link.send_room() <= CONTROL_PLACES;

@@ -63,7 +63,7 @@ def adverts(bench):
     hold = "sleep 1000 | exec selftest idle --family sdp"
     # More than the reader's buffer takes, and less than both.
     jobs = [vm.spawn(f"{hold} --listen {address}:7802 --conns 1"),
-            vm.spawn(f"{hold} --connect {address}:7802 --conns 1 --bytes {3 << 19}")]
+            vm.spawn(f"{hold} --connect {address}:7802 --conns 1 --bytes {3 << 20}")]
     try:
         for job in jobs:
             wait_for(lambda job=job: any("open" in line for line in job.lines), bench.limit(30), job.output)
@@ -77,7 +77,7 @@ def adverts(bench):
             kept = [(queue, [a[:3] for a in out]) for queue, out in seen[-3:]]
             return len(kept) == 3 and kept[0] == kept[1] == kept[2] and kept[0][1]
         wait_for(rests, bench.limit(30), "the reader's buffer does not fill")
-        expect(int(seen[-1][0]) > 3 << 18, f"{seen[-1][0]} bytes are with the reader")
+        expect(int(seen[-1][0]) > 3 << 19, f"{seen[-1][0]} bytes are with the reader")
         values, out, histograms = state(vm, sender["cookie"])
         left = sum(length - read for _, length, read, _ in out)
         expect(out and {kind for kind, *_ in out} == {"source-async"}, out)
@@ -102,7 +102,7 @@ MESSAGE = re.compile(r"^\d+\.\d{6} (sent|received) (\w+) mseq=(\d+) mseq_ack=(\d
 @test(machines=1)
 def messages(bench):
     """Messages are kept from the moment on that somebody asks, the last 256."""
-    vm, size = bench.a, 12 << 20
+    vm, size = bench.a, 48 << 20
     stream = f"exec selftest stream --family sdp --bytes {size} --max 20000"
     server = vm.spawn(f"sleep 1000 | {stream} --hold --conns 2 --listen {bench.address(vm)}:7803")
     client = f"sleep 1000 | {stream} --hold --conns 1 --connect {bench.address(vm)}:7803"

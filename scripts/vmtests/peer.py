@@ -19,12 +19,18 @@ def moving(bench, port, size=ENDLESS):
     return server, client
 
 
-def stopped_reader(bench, port):
-    """A sender whose peer has stopped to read; returns its job."""
-    bench.stream(bench.b, "listen", port, 1, ENDLESS)
-    client = bench.stream(bench.a, "connect", port, 1, ENDLESS)
+def stopped_reader(bench, port, overwrites=True):
+    """A sender whose peer has stopped to read, and which uses its memory again, or not; returns its job."""
+    address = f"{bench.address(bench.b)}:{port}"
+    if overwrites:
+        bench.stream(bench.b, "listen", port, 1, ENDLESS)
+        client = bench.stream(bench.a, "connect", port, 1, ENDLESS)
+    else:
+        server = bench.b.spawn(f"exec sdpbench --family sdp {address} serve")
+        wait_for(lambda: server.lines, bench.limit(20), "sdpbench's server says nothing")
+        client = bench.a.spawn(f"exec sdpbench --family sdp {address} bw 262144 --seconds 1000")
     wait_for(lambda: "Established" in bench.b.check("cat /proc/net/sdp"), bench.limit(30), "no connection")
-    bench.b.check("killall -STOP selftest")
+    bench.b.check(f"killall -STOP {'selftest' if overwrites else 'sdpbench'}")
     sent = [-1]
 
     def stalls():
@@ -122,7 +128,7 @@ def send_later(bench):
 def machine_vanishes_before_it_has_read(bench):
     """What sends have left behind that have returned is given back: to programs that get an error."""
     send_later(bench)
-    stalled = stopped_reader(bench, 7317)
+    stalled = stopped_reader(bench, 7317, overwrites=False)
     _, client = moving(bench, 7318)
     expect(bench.stats(bench.a)["advert_async"] > 0, "all was copied")
     bench.b.kill()

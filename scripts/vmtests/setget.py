@@ -30,9 +30,9 @@ def get_shows_all(bench):
         expect(one["meaning"] is not None, f"{name} has no meaning")
         # `mem` begins with a part of the machine's memory.
         expect(one["default"] in (one["value"], None), f"{name} is {one['value']}, not {one['default']}")
-    expect(vm.check("sdpctl get -n wmem_default net.sdp.zcopy_mode") == "1048576\nauto", "not the values alone")
+    expect(vm.check("sdpctl get -n wmem_default net.sdp.zcopy_mode") == "2097152\nauto", "not the values alone")
     text = vm.check("sdpctl get wmem_default").splitlines()
-    expect(text[1].split()[:3] == ["wmem_default", "1M", "1M"], "\n".join(text))
+    expect(text[1].split()[:3] == ["wmem_default", "2M", "2M"], "\n".join(text))
     expect(vm.run("busybox su nobody -s /bin/sh -c 'sdpctl get' >/dev/null").ok, "an ordinary user cannot read")
     refused(vm, "get nothing", "there is no setting `nothing`")
 

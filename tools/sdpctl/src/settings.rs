@@ -144,13 +144,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
     sysctl(
         "wmem_default",
         (BUFFER, Unit::Bytes),
-        "1048576",
+        "2097152",
         "send buffer of a new socket",
     ),
     sysctl(
         "rmem_default",
         (BUFFER, Unit::Bytes),
-        "1048576",
+        "2097152",
         "receive buffer of a new socket",
     ),
     sysctl(
@@ -202,13 +202,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
     parameter(
         "sdp_wmem_default",
         (BUFFER, Unit::Bytes),
-        "1048576",
+        "2097152",
         "wmem_default that namespaces begin with",
     ),
     parameter(
         "sdp_rmem_default",
         (BUFFER, Unit::Bytes),
-        "1048576",
+        "2097152",
         "rmem_default that namespaces begin with",
     ),
     parameter(

@@ -75,7 +75,7 @@ fn shows_all_settings() {
         assert_eq!(text(&output.stdout), expected, "{}", path.display());
     }
     let output = machine.run(&["get", "-n", "wmem_default", "sdp_zcopy_mode"]);
-    assert_eq!(text(&output.stdout), "1048576\nauto\n");
+    assert_eq!(text(&output.stdout), "2097152\nauto\n");
 }
 
 #[test]
