@@ -116,6 +116,15 @@ fn send_in_thread(sock: &Arc<Sock>, span: Span) -> io::Result<Sending> {
     spawn(move || send_once(&sock, span, 9, 0))
 }
 
+/// Waits until a send in another thread has begun, of more than the peer has room for:
+/// to make so many bytes may take a while. And some time more.
+#[track_caller]
+fn until_stuck(sock: &Sock) -> Outcome {
+    eventually("a full socket", || sock.poll(POLLOUT, 0), |e| *e == 0)?;
+    pause();
+    Ok(())
+}
+
 fn of_every_size(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     set_threshold(env, &sock, THRESHOLD)?;
@@ -516,7 +525,7 @@ fn others_wait_or_are_refused(env: &Env) -> Outcome {
     set_threshold(env, &one, THRESHOLD)?;
     let span = Span::new(env.seed, 0, 12 << 20);
     let sending = send_in_thread(&one, span)?;
-    pause();
+    until_stuck(&one)?;
     expect_eq(one.poll(POLLOUT, 0)?, 0, "poll")?;
     expect_errno(one.send(&[1], MSG_DONTWAIT), EAGAIN, "one byte")?;
     let behind = Span::new(env.seed, span.len, 30_000);
@@ -559,7 +568,7 @@ fn fork_under_way(env: &Env) -> Outcome {
     let buf = Arc::new(span.to_vec());
     let (from, sock) = (Arc::clone(&buf), Arc::clone(&one));
     let sending = spawn(move || sock.send(&from, MSG_NOSIGNAL))?;
-    pause();
+    until_stuck(&one)?;
     let pid = match sys::fork()? {
         Fork::Child => {
             let start = buf.as_ptr().cast_mut();
@@ -582,7 +591,7 @@ fn peer_closes(env: &Env) -> Outcome {
     set_threshold(env, &sock, THRESHOLD)?;
     let sock = Arc::new(sock);
     let sending = send_in_thread(&sock, Span::new(env.seed, 0, 12 << 20))?;
-    pause();
+    until_stuck(&sock)?;
     remote.close()?;
     // What the peer had taken counts.
     match joined(sending)? {
@@ -601,7 +610,7 @@ fn peer_dies(env: &Env) -> Outcome {
     set_threshold(env, &sock, THRESHOLD)?;
     let sock = Arc::new(sock);
     let sending = send_in_thread(&sock, Span::new(env.seed, 0, 12 << 20))?;
-    pause();
+    until_stuck(&sock)?;
     remote.session().die()?;
     match joined(sending)? {
         Ok(n) => expect(n < 12 << 20, "everything was sent"),
@@ -616,7 +625,7 @@ fn shutdown_under_way(env: &Env) -> Outcome {
     let one = Arc::new(one);
     set_threshold(env, &one, THRESHOLD)?;
     let sending = send_in_thread(&one, Span::new(env.seed, 0, 12 << 20))?;
-    pause();
+    until_stuck(&one)?;
     one.shutdown(libc::SHUT_WR)?;
     let sent = match joined(sending)? {
         Ok(n) => n as u64,
