@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Steps that tests are put together from.
 
-use super::{expect_received, failed, Outcome};
-use crate::flow::{recv_span, send_span, Span};
-use crate::sys::Sock;
+use super::{expect_received, failed, Fail, Outcome};
+use crate::flow::{recv_span, send_span, spawn, Span};
+use crate::sys::{self, Sock};
 use std::io;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long something that must happen soon may take: generous, as an
@@ -33,6 +35,26 @@ pub(crate) fn eventually<T: std::fmt::Debug>(
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(100));
     }
+}
+
+/// Runs `work` in a thread, and returns when that waits for something, or has
+/// ended: on a busy machine a thread takes its time to begin.
+#[track_caller]
+pub(crate) fn spawn_waiting<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Fail> {
+    let (tell, told) = mpsc::channel();
+    let thread = spawn(move || {
+        let _ = tell.send(sys::thread_id());
+        work()
+    })?;
+    let id = told.recv().map_err(io::Error::other)?;
+    eventually(
+        "a thread that waits",
+        || Ok(thread.is_finished() || sys::is_asleep(id)),
+        |waits| *waits,
+    )?;
+    Ok(thread)
 }
 
 /// Sends a whole span with calls of many lengths.

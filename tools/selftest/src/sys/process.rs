@@ -76,6 +76,20 @@ pub(crate) fn pid() -> i32 {
     unsafe { libc::getpid() }
 }
 
+pub(crate) fn thread_id() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { libc::gettid() }
+}
+
+/// Whether a thread of this process waits for something.
+pub(crate) fn is_asleep(thread: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+    let stat = stat.unwrap_or_default();
+    // The state comes behind the name, which is in parentheses.
+    let state = stat.rsplit(')').next().unwrap_or_default();
+    state.trim_start().starts_with(['S', 'D'])
+}
+
 pub(crate) fn is_root() -> bool {
     // SAFETY: no arguments.
     unsafe { libc::geteuid() == 0 }

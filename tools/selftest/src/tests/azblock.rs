@@ -9,15 +9,14 @@ use super::inflight::{
 };
 use crate::flow::{spawn, Span};
 use crate::harness::{
-    expect, expect_eq, expect_errno, failed, joined, skip, tests, Env, Fail, Family, Outcome,
+    expect, expect_eq, expect_errno, failed, joined, skip, spawn_waiting, tests, Env, Fail, Family,
+    Outcome,
 };
 use crate::sys::{self, Ended, Pages, HUGE, PAGE};
 use libc::{EINVAL, EPERM, MSG_NOSIGNAL};
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 tests!("azblock";
@@ -125,7 +124,7 @@ fn written_in_flight(
     let waits = Growth::of(env, "snapshot_waits")?;
     let began = Instant::now();
     stream.send_filled(pages)?;
-    let writer = spawn(move || {
+    let writer = spawn_waiting(move || {
         part.touch(7);
         Instant::now()
     })?;
@@ -153,22 +152,15 @@ fn written_to_by_many(env: &Env) -> Outcome {
     let pages = Pages::new(LEN, false)?;
     for round in 1..4 {
         stream.send(pages)?;
-        let begun = Arc::new(AtomicU32::new(0));
         let writers: Vec<_> = (0..6)
             .map(|i| {
-                let begun = begun.clone();
-                spawn(move || {
-                    begun.fetch_add(1, Ordering::Relaxed);
+                spawn_waiting(move || {
                     for offset in (0..LEN).step_by(PAGE) {
                         pages.store(offset + 64 * i, round);
                     }
                 })
             })
             .collect::<Result<_, _>>()?;
-        // On a busy machine threads take their time to begin.
-        while begun.load(Ordering::Relaxed) < 6 {
-            pause();
-        }
         pause();
         stream.receive()?;
         for writer in writers {
@@ -252,7 +244,7 @@ fn forked_in_flight(env: &Env) -> Outcome {
             Ok(same && pages.load(0) == 5)
         })?;
         expect_content(child, "the child")?;
-        let writer = spawn(move || pages.touch(6))?;
+        let writer = spawn_waiting(move || pages.touch(6))?;
         pause();
         stream.receive()?;
         joined(writer)?;
@@ -310,7 +302,7 @@ fn two_parts_of_a_huge_page(env: &Env) -> Outcome {
     let (one, other) = (pages.part(0, LEN), pages.part(4 * LEN, LEN));
     stream.send(one)?;
     stream.send(other)?;
-    let writers = [one, other].map(|part| spawn(move || part.touch(8)));
+    let writers = [one, other].map(|part| spawn_waiting(move || part.touch(8)));
     pause();
     stream.receive()?;
     for writer in writers {
@@ -356,7 +348,7 @@ fn unmapped_while_others_wait(env: &Env) -> Outcome {
     stream.send(pages)?;
     let half = pages.part(0, LEN / 2);
     let writers: Vec<_> = (0..3)
-        .map(|i| spawn(move || half.store(64 * i, 3)))
+        .map(|i| spawn_waiting(move || half.store(64 * i, 3)))
         .collect::<Result<_, _>>()?;
     pause();
     for _ in 0..20 {

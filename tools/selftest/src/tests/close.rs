@@ -4,7 +4,7 @@
 use crate::flow::{self, Span};
 use crate::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_received, failed, fill, joined,
-    readable_bytes, receive, send, tests, Env, Outcome, QUIET_MS,
+    readable_bytes, receive, send, spawn_waiting, tests, Env, Outcome, QUIET_MS,
 };
 use crate::peer::Work;
 use crate::sys::{self, Linger};
@@ -255,7 +255,7 @@ fn linger_gives_up(env: &Env) -> Outcome {
 fn close_wakes_no_recv(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let fd = sock.as_raw_fd();
-    let waiting = flow::spawn(move || -> std::io::Result<Vec<u8>> {
+    let waiting = spawn_waiting(move || -> std::io::Result<Vec<u8>> {
         let mut buf = vec![0; 10];
         let n = sys::read(fd, &mut buf)?;
         buf.truncate(n);

@@ -6,7 +6,7 @@ use super::inflight::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS};
 use crate::flow::{recv_span, spawn, Exchange, Span};
 use crate::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,
-    failed, joined, receive, tests, Env, Fail, Family, Outcome, QUIET_MS,
+    failed, joined, receive, spawn_waiting, tests, Env, Fail, Family, Outcome, QUIET_MS,
 };
 use crate::pattern::Rng;
 use crate::peer::Work;
@@ -250,7 +250,7 @@ fn not_one_copy(env: &Env) -> Outcome {
     let (sent, direct) = (stat(env, "tx_zcopy_bytes")?, stat(env, "rx_zcopy_bytes")?);
     let copied = stat(env, "tx_copied_bytes")?;
     let span = Span::new(env.seed, 0, LEN as u64);
-    let reading = spawn(move || -> io::Result<(usize, bool)> {
+    let reading = spawn_waiting(move || -> io::Result<(usize, bool)> {
         let mut buf = vec![0; LEN];
         let n = other.recv(&mut buf, MSG_WAITALL)?;
         Ok((n, buf == span.to_vec()))
