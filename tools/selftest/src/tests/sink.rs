@@ -17,7 +17,7 @@ use libc::{
     POLLIN, SIGALRM, SO_RCVTIMEO,
 };
 use std::io;
-use std::sync::Arc;
+use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
 
 tests!("sink";
@@ -485,13 +485,27 @@ fn forced(env: &Env) -> Outcome {
     let pieces = env.scaled(16);
     let span = |piece: u64| Span::new(env.seed, piece * PIECE as u64, PIECE as u64);
     let (sender, spans) = (Arc::clone(&one), (0..pieces).map(span).collect::<Vec<_>>());
-    let sending = spawn(move || {
-        let send = |span: Span| send_once(&sender, span, 0, 0);
-        spans.into_iter().map(send).sum::<io::Result<usize>>()
+    // Both have their buffers ready before a send begins to wait: to make and to check a piece
+    // takes longer than that on a slow machine.
+    let (begin, begins) = mpsc::channel();
+    let sending = spawn(move || -> io::Result<usize> {
+        let mut area = Area::new(PIECE / PAGE)?;
+        let mut sent = 0;
+        for span in spans {
+            let buf = area.bytes(PIECE);
+            Pattern::new(span.seed).fill(span.offset, buf);
+            begins.recv().map_err(io::Error::other)?;
+            sent += sender.send(buf, MSG_NOSIGNAL)?;
+            buf.fill(0xdb);
+        }
+        Ok(sent)
     })?;
+    let mut buf = vec![0; PIECE];
     for piece in 0..pieces {
-        let got = joined(receive_in_thread(&other, PIECE, MSG_WAITALL)?)??;
-        same(&got, span(piece), &format!("piece {piece}"))?;
+        buf.fill(0xee);
+        begin.send(()).map_err(io::Error::other)?;
+        let n = other.recv(&mut buf, MSG_WAITALL)?;
+        same(&buf[..n], span(piece), &format!("piece {piece}"))?;
     }
     let total = pieces * PIECE as u64;
     expect_eq(joined(sending)?? as u64, total, "sent")?;
