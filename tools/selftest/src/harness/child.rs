@@ -30,10 +30,14 @@ impl Child {
         }
     }
 
-    /// Waits for the outcome, without a limit of its own.
+    /// Waits for the outcome, and until all is closed that the process had open; without a limit of
+    /// its own.
     #[track_caller]
     pub(crate) fn join(self) -> Outcome {
-        match self.outcome_within(Duration::MAX)? {
+        let outcome = self.outcome_within(Duration::MAX)?;
+        // Without an outcome it was waited for already.
+        let _ = sys::wait_child(self.pid, true);
+        match outcome {
             Some(outcome) => outcome,
             None => failed("the child process has no outcome"),
         }
