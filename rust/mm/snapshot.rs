@@ -424,10 +424,12 @@ impl Snapshot {
         let waits = self.block.take().map_or(0, Block::end);
         self.stats.add(Counter::SnapshotWaits, waits.into());
         self.stats.add(Counter::PagesTouched, touched as u64);
-        self.stats.add(Counter::SnapshotFreed, pages as u64);
         self.stats.add(Counter::PagesRestored, restored as u64);
+        let locked = self.locked.take().is_some();
+        // Who sees this finds all the rest.
+        self.stats.add(Counter::SnapshotFreed, pages as u64);
         // Without it nothing was protected.
-        if self.locked.is_some() {
+        if locked {
             trace::restore(self.base, false, pages, touched, restored);
         }
         Outcome {
