@@ -34,9 +34,14 @@ def conn(bench):
         expect(vm.run("sdpctl conn 1").rc == 3, "without the module")
 
 
-def screen(vm, arguments, keys="sleep 60"):
-    """What a terminal gets of `sdpctl top`, whose keys come from a command."""
-    return vm.run(f"({keys}) | script -qec 'stty cols 200 rows 40; sdpctl top {arguments}' /dev/null 2>&1", 60)
+# Enters the screen of its own, and leaves it.
+ENTERED, LEFT = "[?1049h", "[?1049l"
+
+
+def screen(bench, command, keys=f"shown '{LEFT}'"):
+    """What a terminal gets of a command whose keys come from another, in which `shown TEXT` waits for what it gets."""
+    return bench.a.run("shown() { until grep -qsF \"$1\" /tmp/screen; do sleep 0.2; done; }; rm -f /tmp/screen; "
+                       f"({keys}) | script -qefc 'stty cols 200 rows 40; {command}' /tmp/screen 2>&1", bench.limit(60))
 
 
 @test(machines=1)
@@ -44,7 +49,7 @@ def top(bench):
     """On a terminal, connections with what they carry; it leaves the terminal as it was."""
     vm = bench.a
     with Connections(bench, 7802, 2):
-        shown = screen(vm, "-i 0.3 -c 2", "sleep 8")
+        shown = screen(bench, "sdpctl top -i 0.3 -c 2")
         expect(shown.rc == 0, shown.output)
         expect("\x1b[?1049h" in shown.output and shown.output.rstrip().endswith("\x1b[?1049l"), repr(shown.output))
         last = shown.output.split("\x1b[H")[-1]
@@ -52,12 +57,14 @@ def top(bench):
         expect(len(rows) == 4, f"{len(rows)} rows:\n{last}")
         expect("4 connections" in last, last)
         # Keys: another order, and the end.
-        shown = screen(vm, "-i 0.3", "sleep 3; printf m; sleep 2; printf q; sleep 8")
+        shown = screen(bench, "sdpctl top -i 0.3",
+                       f"shown '{ENTERED}'; printf m; shown 'sorted by memory'; printf q; shown '{LEFT}'")
         expect(shown.rc == 0 and "sorted by memory" in shown.output, repr(shown.output[-2000:]))
         # By a signal, the terminal is as it was, too.
-        shown = vm.run("(sleep 3; killall -TERM sdpctl; sleep 5) | script -qec 'stty -a >/tmp/1; sdpctl top -i 9; "
-                       "stty -a >/tmp/2' /dev/null; cmp /tmp/1 /tmp/2", 60)
+        shown = screen(bench, "stty -a >/tmp/1; sdpctl top -i 9; stty -a >/tmp/2",
+                       f"shown '{ENTERED}'; killall -TERM sdpctl; shown '{LEFT}'")
         expect(shown.rc == 0 and "\x1b[?1049l" in shown.output, repr(shown.output))
+        vm.check("cmp /tmp/1 /tmp/2")
     refused = vm.run("sdpctl top 2>&1")
     expect(refused.rc == 1 and "needs a terminal" in refused.output, f"{refused.rc} {refused.output}")
     expect(vm.run("sdpctl --json top").rc == 2, "JSON of a live view")
@@ -71,10 +78,11 @@ def top_shows_rates(bench):
     vm, address = bench.a, bench.address(bench.a)
     server = vm.spawn(f"exec sdpbench --family sdp {address}:7803 serve")
     wait_for(lambda: server.lines, bench.limit(20), "sdpbench's server says nothing")
-    client = vm.spawn(f"exec sdpbench --family sdp {address}:7803 bw 65536 --seconds 12")
+    # For as long as it takes to look.
+    client = vm.spawn(f"exec sdpbench --family sdp {address}:7803 bw 65536 --seconds 1000")
     try:
         wait_for(lambda: sockets(vm, "--state established --dport 7803"), bench.limit(20), "no connection")
-        shown = screen(vm, "-i 1 -c 3 --sort sent", "sleep 10")
+        shown = screen(bench, "sdpctl top -i 1 -c 3 --sort sent")
         # Without what is for the terminal.
         last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.output.split("\x1b[H")[-1])
         first_row = [line for line in last.splitlines() if "Established" in line][0].split()
