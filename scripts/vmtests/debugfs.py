@@ -5,7 +5,7 @@ import re
 
 from vmlib.bench import BY_ADVERTS, expect, test, wait_for
 
-from .sdpctl import Connections, sockets
+from .sdpctl import BYTES, CONNECTIONS, Connections, sockets
 
 ROOT = "/sys/kernel/debug/ib_sdp"
 
@@ -35,8 +35,12 @@ def connections(bench):
     with Connections(bench, 7801):
         shown = {s["cookie"]: s for s in sockets(vm)}
         expect(len(shown) == 10 and folders(vm) == sorted(shown), f"{folders(vm)}, sockets {sorted(shown)}")
-        # What is sent is sent some time later.
-        wait_for(lambda: not any(s["send_queue"] for s in sockets(vm)), bench.limit(20), "bytes stay in their queues")
+
+        def at_rest():
+            """What is sent is sent some time later, and comes later still."""
+            now = sockets(vm)
+            return not any(s["send_queue"] for s in now) and sum(s["recv_queue"] for s in now) == CONNECTIONS * BYTES
+        wait_for(at_rest, bench.limit(20), "bytes stay in their queues")
         for cookie, socket in {s["cookie"]: s for s in sockets(vm)}.items():
             values, adverts, histograms = state(vm, cookie)
             for ours, theirs in (("state", "state"), ("mode", "mode"), ("credits", "credits"), ("inode", "inode"),
@@ -75,9 +79,9 @@ def adverts(bench):
         def rests():
             seen.append((state(vm, reader["cookie"])[0]["rx_queue"], state(vm, sender["cookie"])[1]))
             kept = [(queue, [a[:3] for a in out]) for queue, out in seen[-3:]]
-            return len(kept) == 3 and kept[0] == kept[1] == kept[2] and kept[0][1]
+            # A slow machine rests on the way, too.
+            return len(kept) == 3 and kept[0] == kept[1] == kept[2] and kept[0][1] and int(kept[0][0]) > 3 << 19
         wait_for(rests, bench.limit(30), "the reader's buffer does not fill")
-        expect(int(seen[-1][0]) > 3 << 19, f"{seen[-1][0]} bytes are with the reader")
         values, out, histograms = state(vm, sender["cookie"])
         left = sum(length - read for _, length, read, _ in out)
         expect(out and {kind for kind, *_ in out} == {"source-async"}, out)
@@ -116,19 +120,31 @@ def messages(bench):
         for job in jobs:
             wait_for(lambda job=job: any("byte-check" in line for line in job.lines), bench.limit(120), job.output)
         expect(len(folders(vm)) == 4, folders(vm))
+
+        def differing(cookie):
+            """The last number of each way, if it is not what is counted."""
+            told = [m for m in map(MESSAGE.match, vm.check(f"cat {ROOT}/{cookie}/messages").splitlines()) if m]
+            counters = next(s for s in sockets(vm) if s["cookie"] == cookie)["counters"]
+            found = {}
+            for way in ("sent", "received"):
+                last = max((int(m[3]) for m in told if m[1] == way), default=None)
+                # The first message of a direction has the number 1.
+                total = sum(n for name, n in counters.items() if name.startswith(f"{way}_"))
+                if last != total:
+                    found[way] = (last, total)
+            return found
         for cookie in asked:
+            # The last credits may still be on their way.
+            wait_for(lambda cookie=cookie: not differing(cookie), bench.limit(20),
+                     f"last numbers, and what is counted: {differing(cookie)}")
             lines = vm.check(f"cat {ROOT}/{cookie}/messages").splitlines()
             told = [MESSAGE.match(line) for line in lines]
             expect(all(told) and len(told) == 256, f"{len(lines)} lines\n" + "\n".join(lines[:5]))
             times = [float(line.split()[0]) for line in lines]
             expect(times == sorted(times), lines)
-            counters = next(s for s in sockets(vm) if s["cookie"] == cookie)["counters"]
             for way in ("sent", "received"):
                 numbers = [int(m[3]) for m in told if m[1] == way]
                 expect(numbers == list(range(numbers[0], numbers[0] + len(numbers))), numbers)
-                # The first message of a direction has the number 1.
-                total = sum(n for name, n in counters.items() if name.startswith(f"{way}_"))
-                expect(numbers[-1] == total, f"{numbers[-1]} {way}, {total} counted")
         vm.check(f"for f in {ROOT}/*/messages; do echo 0 >$f; done")
         off = vm.check(f"cat {ROOT}/*/messages").splitlines()
         expect(off == 4 * ["off"], off)
