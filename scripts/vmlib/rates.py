@@ -12,6 +12,10 @@ RESULT = re.compile(r"^\s+(?:bw|latency)\s+=\s+([\d.,]+)\s+(\S+)$", re.MULTILINE
 # rc_* by rdma_cm, as SDP does it, with a hop through user space for each event.
 OPTIONS = {"rc": "-cm1 "}
 
+# How long qperf waits for a server that begins, and for its answers: by itself 5 seconds, which a busy
+# host may take.
+PATIENT = "-ws 30 -to 30"
+
 
 class QperfServer:
     """qperf's server on one machine for the length of a `with` block."""
@@ -32,8 +36,8 @@ class QperfServer:
 def qperf(vm, peer, test, size, seconds=2, options="", environment="", limit=120):
     """One measurement: MB/s for a *_bw test, microseconds for a *_lat one."""
     family = test.split("_")[0]
-    result = vm.run(f"{environment} exec qperf {OPTIONS.get(family, '')}{options} {peer} -t {seconds} -m {size} {test}",
-                    limit)
+    result = vm.run(f"{environment} exec qperf {OPTIONS.get(family, '')}{options} {peer} {PATIENT} "
+                    f"-t {seconds} -m {size} {test}", limit)
     match = RESULT.search(result.output)
     if not result.ok or not match:
         raise VmError(f"qperf {test} ended with {result.rc}:\n{result.output}")

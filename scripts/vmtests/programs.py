@@ -7,6 +7,7 @@ import re
 
 from vmlib.bench import expect, test, wait_for
 from vmlib.demo import demonstrate
+from vmlib.rates import PATIENT
 
 
 def counted(bench, before, least_bytes):
@@ -20,7 +21,8 @@ def qperf(bench, arguments, unit):
     before = bench.stats(bench.a)
     server = bench.b.spawn("exec qperf")
     try:
-        output = bench.succeed(bench.a.spawn(f"exec qperf {bench.address(bench.b)} -t 2 {arguments}"), 60)
+        output = bench.succeed(bench.a.spawn(
+            f"exec qperf {bench.address(bench.b)} {PATIENT} -t 2 {arguments}"), 60)
     finally:
         server.kill()
     match = re.search(rf"{unit}\s*=\s*([\d.]+)", output)
