@@ -46,6 +46,8 @@ def running(bench, vm, command, port, family="sdp"):
         yield job
     finally:
         job.kill()
+        # The next one listens at the same port.
+        job.wait(bench.limit(20))
 
 
 def stream(role, address, port, count, size):
