@@ -162,6 +162,12 @@ class Bench:
             "for p in /proc/[0-9]*/task/*; do grep -qE 'ib_sdp|rdma_cm|ib_cm|rdma_rxe' $p/stack && "
             "{ echo \"$p $(cat $p/comm)\"; cat $p/stack; }; done 2>/dev/null").output)
 
+    def settle(self, vm, seconds=20):
+        """Waits a while until the connections of a test have ended, whose sockets and counts the next
+        one would see; what stays is for the end, when the module must go."""
+        vm.run(f"i=0; while [ $i -lt {5 * seconds} ] && tail -n +2 /proc/net/sdp 2>/dev/null | grep -q .; do "
+               "sleep 0.2; i=$((i + 1)); done", self.limit(2 * seconds))
+
     def unload(self, vm, seconds=60):
         """Unloads the module once its last connections have ended."""
         last = []

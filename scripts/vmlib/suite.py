@@ -14,7 +14,7 @@ from .report import Report
 from .setup import machines, say
 import vmtests
 
-PROGRAMS = "selftest qperf netperf netserver"
+PROGRAMS = "selftest qperf netperf netserver sdpbench sdpctl hostile"
 WORDS = {1: "one", 2: "two"}
 # A test that took so many seconds is worth knowing.
 LONG = 5
@@ -118,6 +118,8 @@ class Suite:
         command = bench.selftest(f"--times {' '.join(patterns)}", None if alone else bench.b)
         with contextlib.nullcontext() if alone else bench.selftest_server():
             self.follow(f"{prefix}.selftest", bench, command, bool(patterns))
+        for vm in bench.vms:
+            bench.settle(vm)
 
     def follow(self, prefix, bench, command, some_only):
         """Runs a program that prints KTAP; each result is reported as it comes."""
@@ -166,10 +168,12 @@ class Suite:
             self.report.failed(name, str(failure))
         except Exception:  # A mistake in a test is a failure, not the end of the run.
             self.report.failed(name, traceback.format_exc())
-        for vm in bench.vms:
-            if not vm.gone.is_set():
-                # What a failed test left running is not the next one's problem.
-                vm.run(f"killall -q -KILL {PROGRAMS}")
+        alive = [vm for vm in bench.vms if not vm.gone.is_set()]
+        for vm in alive:
+            # What a failed test left running is not the next one's problem.
+            vm.run(f"killall -q -KILL {PROGRAMS}")
+        for vm in alive:
+            bench.settle(vm)
         print(f"# {name}: {time.monotonic() - started:.1f} s", flush=True)
 
     def unload(self, name, bench):

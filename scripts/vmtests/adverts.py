@@ -29,6 +29,9 @@ def slow(bench):
         with bench.selftest_server():
             yield
     finally:
+        # Packets that wait are lost with the queue.
+        for vm in bench.vms:
+            bench.settle(vm)
         for vm in bench.vms:
             vm.run("tc qdisc del dev eth0 root")
 
