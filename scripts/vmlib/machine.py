@@ -193,6 +193,16 @@ class Vm:
     def alive(self):
         return self.process is not None and self.process.poll() is None
 
+    def whole_log(self):
+        """The kernel's console with all that was said until now: it may lag behind what commands know."""
+        mark = f"vmtest: so far {next(self.numbers)}"
+        limit = self.default_limit / 4
+        end = time.monotonic() + limit
+        if self.run(f"echo '{mark}' >/dev/kmsg", limit).ok:
+            while mark not in self.log() and not self.gone.is_set() and time.monotonic() < end:
+                time.sleep(0.2)
+        return self.log()
+
     def log(self):
         """The kernel's console so far, as text."""
         try:

@@ -98,9 +98,7 @@ class Suite:
         self.kunit_done = True
         reader = ktap.Reader("kunit")
         tests = []
-        # The console of a slow machine may lag behind the command's end.
-        time.sleep(2)
-        for line in klog.since_init(bench.a.log()).splitlines():
+        for line in klog.since_init(bench.a.whole_log()).splitlines():
             tests += reader.feed(line)
         tests += reader.end()
         for test in tests:
@@ -196,7 +194,7 @@ class Suite:
         for vm in bench.vms:
             if self.kind == "debug" and not vm.gone.is_set():
                 self.kmemleak(f"{name}.kmemleak.{vm.name}", vm)
-            found = klog.complaints(vm.log())
+            found = klog.complaints(vm.log() if vm.gone.is_set() else vm.whole_log())
             for excerpt in found:
                 self.report.failed(f"{name}.log.{vm.name}", excerpt)
             if not found:
