@@ -296,6 +296,9 @@ pub(crate) trait Get {
 pub(crate) trait Dump {
     const CMD: u8;
     const POLICY: &'static [Policy];
+    /// Bytes of the longest message: the buffer has room for one, where the core by itself may come
+    /// with less than a page. A message that does not fit an empty buffer would end the dump.
+    const MESSAGE_BYTES: usize;
     /// Where the next buffer begins; zeros for the first.
     type Cursor: Zeroable;
 
@@ -406,8 +409,11 @@ unsafe fn answer<T: Get>(skb: *mut bindings::sk_buff, info: *mut bindings::genl_
 ///
 /// Called by the core, for an operation made by [`dump_op`].
 unsafe extern "C" fn start<T: Dump>(cb: *mut bindings::netlink_callback) -> kernel::ffi::c_int {
-    // SAFETY: The core passes a valid dump.
-    let request = unsafe { request_of::<T>(cb) };
+    // SAFETY: The core passes a valid dump, of which nobody else knows yet.
+    let request = unsafe {
+        (*cb).min_dump_alloc = T::MESSAGE_BYTES as u32;
+        request_of::<T>(cb)
+    };
     if !super::has_started() {
         return EAGAIN.to_errno();
     }

@@ -85,6 +85,7 @@ impl Dump for Counters {
     const CMD: u8 = uapi::CMD_STAT_GET;
     const POLICY: &'static [Policy] = &[rejected(), rejected()];
     /// Counters that are written.
+    const MESSAGE_BYTES: usize = 256;
     type Cursor = usize;
 
     fn check(_request: &Request<'_>) -> Result {

@@ -8,6 +8,7 @@ use super::netlink::{
     put_addr,
     put_counter, //
 };
+use super::tally::Tally;
 use super::uapi::sock as a;
 use super::uapi::{
     option,
@@ -42,6 +43,11 @@ use crate::sdp::sock::SdpSock;
 const AF_INET: u16 = bindings::AF_INET as u16;
 const AF_INET6: u16 = bindings::AF_INET6 as u16;
 
+/// Bytes of a counter in a message: two heads, a name with its end, the number.
+const COUNTER_BYTES: usize = 4 + (4 + 28) + (4 + 12);
+/// Bytes of all else: some forty attributes, most of them numbers.
+const OTHER_BYTES: usize = 1024;
+
 /// The dump of the sockets.
 pub(super) struct Sockets;
 
@@ -63,6 +69,7 @@ const fn policy() -> [Policy; POLICY_LEN] {
 impl Dump for Sockets {
     const CMD: u8 = CMD_SOCK_GET;
     const POLICY: &'static [Policy] = &policy();
+    const MESSAGE_BYTES: usize = Tally::COUNT * COUNTER_BYTES + OTHER_BYTES;
     type Cursor = Cursor;
 
     fn check(request: &Request<'_>) -> Result {

@@ -83,6 +83,9 @@ fn add(place: Option<&mut u64>, n: u64) {
 }
 
 impl Tally {
+    /// How many they are.
+    pub(super) const COUNT: usize = KEPT + 2 * Mid::COUNT + Reason::ALL.len();
+
     pub(crate) const fn new() -> Self {
         Self {
             kept: [0; KEPT],
@@ -180,7 +183,7 @@ mod tests {
             let expected = (group, name) == ("", "tx_bytes");
             assert_eq!((n != 0), expected);
         });
-        assert_eq!(shown, KEPT + 2 * Mid::COUNT + Reason::ALL.len());
+        assert_eq!(shown, Tally::COUNT);
         assert_eq!(total, 5 + (1 << 40));
     }
 }

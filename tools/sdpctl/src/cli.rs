@@ -187,6 +187,9 @@ pub(crate) struct StatShow {
     /// Show what was counted since the module was loaded, whatever was reset
     #[arg(short, long)]
     pub(crate) absolute: bool,
+    /// Say what each of them counts
+    #[arg(short, long)]
+    pub(crate) explain: bool,
     /// Show only counters whose name has one of these in it
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
@@ -197,7 +200,7 @@ impl StatArgs {
     fn mistake(&self) -> Option<String> {
         let show = &self.show;
         if self.command.is_some() {
-            let alone = !show.zeros && !show.absolute && show.names.is_empty();
+            let alone = !show.zeros && !show.absolute && !show.explain && show.names.is_empty();
             return (!alone).then(|| {
                 "a command of `stat` comes before its names and options: only --json, -N and --color \
                  may stand between"

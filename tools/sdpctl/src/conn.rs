@@ -15,6 +15,7 @@ use crate::cli::{
     ConnArgs, //
 };
 use crate::fail::Fail;
+use crate::meaning;
 use crate::model::Socket;
 use crate::netlink::{
     Message,
@@ -261,7 +262,12 @@ fn sections(s: &Socket) -> Vec<(&'static str, String)> {
         ),
     ));
     for (name, n) in &s.counters {
-        lines.push(("counters", format!("{name} {n}")));
+        let why = match name.starts_with("by_copy_") {
+            true => meaning::of(name),
+            false => None,
+        };
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        lines.push(("counters", format!("{name} {n}{why}")));
     }
     lines
 }

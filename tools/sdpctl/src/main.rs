@@ -15,6 +15,7 @@ mod dev;
 mod events;
 mod fail;
 mod generate;
+mod meaning;
 mod model;
 mod netlink;
 mod netns;

@@ -44,6 +44,7 @@ use crate::cli::{
     StatWatch, //
 };
 use crate::fail::Fail;
+use crate::meaning;
 use crate::model::{
     self,
     About, //
@@ -132,9 +133,15 @@ fn show(cli: &Cli, args: &StatShow) -> Result<ExitCode, Fail> {
             counters: as_map(shown),
         })?;
     } else {
-        let lines: Vec<_> = shown
-            .map(|(name, n)| vec![name.to_string(), n.to_string()])
-            .collect();
+        let line_of = |(name, n): (&str, u64)| {
+            let text = if args.explain {
+                meaning::of(name)
+            } else {
+                None
+            };
+            vec![name.to_string(), n.to_string(), text.unwrap_or_default()]
+        };
+        let lines: Vec<_> = shown.map(line_of).collect();
         for line in out::table(&lines, &[1]) {
             out::line(line)?;
         }

@@ -124,6 +124,15 @@ fn counters() {
     compare("stat-nonzero.txt", "stat.hex", &["stat", "--absolute"]);
     compare("stat-bytes.txt", "stat.hex", &["stat", "-a", "-z", "bytes"]);
     compare("stat-nonzero.json", "stat.hex", &["stat", "-a", "--json"]);
+    compare(
+        "stat-explained.txt",
+        "stat.hex",
+        &["stat", "-ae", "_data", "wake"],
+    );
+    let all = replay("stat.hex", &["stat", "-aze"]);
+    for line in text(&all.stdout).lines() {
+        assert!(line.split_whitespace().count() > 2, "no meaning: {line}");
+    }
 }
 
 /// A record that was cut, or garbled anywhere, is an error or other figures, never a panic.
