@@ -13,3 +13,7 @@ pub(crate) mod trace;
 // More than is used here: the tool compiles the same file.
 #[allow(dead_code)]
 mod uapi;
+
+/// Whether anything is counted. Always, but in the module that `scripts/bench statistics` makes to see
+/// what that costs.
+const COUNTS: bool = option_env!("SDP_UNCOUNTED").is_none();

@@ -275,6 +275,9 @@ impl Stats {
     pub(super) const BY_COPY: &'static str = "by_copy_";
 
     fn add_at(self, index: usize, n: u64) {
+        if !super::COUNTS {
+            return;
+        }
         // SAFETY: The array has `COUNT` numbers, and the callers' indices are below.
         unsafe { bindings::percpu_add_u64(self.base.as_ptr().cast(), index, n) };
     }

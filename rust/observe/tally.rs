@@ -77,7 +77,7 @@ pub(crate) struct Tally {
 }
 
 fn add(place: Option<&mut u64>, n: u64) {
-    if let Some(place) = place {
+    if let Some(place) = place.filter(|_| super::COUNTS) {
         *place = place.wrapping_add(n);
     }
 }

@@ -14,7 +14,7 @@ import time
 
 from .bench import Bench, Failure
 from .figures import crossover, figures
-from .instructions import instructions
+from .instructions import instructions, statistics_cost
 from .machine import VmError
 from .measuring import COUNTED, MIB, MODES, ROUNDS, Figure, Servers, heading, in_turns, ratio, with_mode
 from .rates import QperfServer, qperf
@@ -271,6 +271,8 @@ PARTS = {"raw": raw, "sizes": sizes, "modes": modes, "figures": figures, "crosso
          "counters": counters, "memory": memory}
 # In machines of their own.
 COUNTING = {"instructions": instructions}
+# Only if it is named: `scripts/bench` calls it twice, with two modules.
+ALONE = {"statistics": statistics_cost}
 
 
 def run_parts(names, parts, by_instructions, about):
@@ -296,12 +298,13 @@ def run_parts(names, parts, by_instructions, about):
 
 def main():
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, *COUNTING, []], help="what to measure (all)")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, *COUNTING, *ALONE, []], help="what to measure (all)")
     names = parser.parse_args().parts
     about = "Two machines under QEMU (software emulation), one processor each, Debian's kernel, soft-RoCE"
     try:
         return max(run_parts(names, PARTS, False, f"{about}."),
-                   run_parts(names, COUNTING, True, f"{about}, whose clocks go by their instructions."))
+                   run_parts(names, COUNTING | (ALONE if names else {}), True,
+                             f"{about}, whose clocks go by their instructions."))
     except VmError as error:
         say(f"bench: {error}")
         return 1

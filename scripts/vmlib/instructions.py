@@ -108,6 +108,20 @@ def per_page(bench):
               f"{len(pages)} times)   (aim: at most {aim})")
 
 
+def statistics_cost(bench):
+    """What statistics have a part in, with or without them: a message and a byte to and fro."""
+    heading("Instructions of both machines")
+    peer = bench.address(bench.b)
+    with QperfServer(bench.b):
+        for title, test, size in (("a message of 64 KiB", "sdp_bw", 64 * KIB), ("a byte to and fro", "sdp_lat", 1)):
+            got = []
+            for _ in range(3):
+                figure, count = counted(bench, lambda t=test, s=size: qperf(bench.a, peer, t, s, SECONDS))
+                times = figure * 1e6 * SECONDS / size if test == "sdp_bw" else SECONDS * 1e6 / (2 * figure)
+                got.append(sum(count) / times)
+            print(f"  {title:<24}{statistics.median(got):10.0f} ({min(got):.0f} to {max(got):.0f})", flush=True)
+
+
 def instructions(bench):
     per_byte(bench)
     per_page(bench)
