@@ -25,6 +25,7 @@ use kernel::sync::atomic::{
 
 use crate::observe::{
     debugfs,
+    devices,
     netlink, //
 };
 
@@ -32,7 +33,7 @@ static STARTED: Atomic<i32> = Atomic::new(0);
 
 /// Whether the module will not fail to load any more. Whoever gets a reference to it before, with a
 /// socket or a dump, would be left with freed code: the loader does not look at references then.
-fn has_started() -> bool {
+pub(crate) fn has_started() -> bool {
     STARTED.load(Acquire) != 0
 }
 
@@ -42,25 +43,37 @@ pub(crate) fn start() -> Result {
     family::set_memory_limits();
     work::start()?;
     // SAFETY: The module loads; there is no connection yet.
-    unsafe { debugfs::start() };
-    netns::register().inspect_err(|_| {
+    let devices = unsafe {
+        debugfs::start();
+        devices::start()
+    };
+    devices.inspect_err(|_| {
         debugfs::stop();
+        work::stop();
+    })?;
+    netns::register().inspect_err(|_| {
+        stop_showing();
         work::stop();
     })?;
     // SAFETY: The module loads; there is no socket yet.
     unsafe { netlink::register() }.inspect_err(|_| {
         netns::unregister();
-        debugfs::stop();
+        stop_showing();
         work::stop();
     })?;
     family::register().inspect_err(|_| {
         netlink::unregister();
         netns::unregister();
-        debugfs::stop();
+        stop_showing();
         work::stop();
     })?;
     STARTED.store(1, Release);
     Ok(())
+}
+
+fn stop_showing() {
+    devices::stop();
+    debugfs::stop();
 }
 
 /// Undoes [`start`]. No socket is left: each holds the module.
@@ -69,6 +82,6 @@ pub(crate) fn stop() {
     crate::mm::watch::stop();
     netlink::unregister();
     work::stop();
-    debugfs::stop();
+    stop_showing();
     netns::unregister();
 }

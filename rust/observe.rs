@@ -3,6 +3,7 @@
 //! What one can see from outside: counters, files under /proc, and a netlink family.
 
 pub(crate) mod debugfs;
+pub(crate) mod devices;
 pub(crate) mod histogram;
 pub(crate) mod netlink;
 pub(crate) mod procfs;

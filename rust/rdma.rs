@@ -5,6 +5,7 @@
 //! No other module calls a verb.
 
 pub(crate) mod cm;
+pub(crate) mod device;
 pub(crate) mod dma;
 mod headers;
 pub(crate) mod link;

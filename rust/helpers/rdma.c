@@ -178,6 +178,24 @@ u32 sdp_helper_sg_dma_len(const struct scatterlist *sg)
 	return sg_dma_len(sg);
 }
 
+const char *sdp_helper_ib_device_name(const struct ib_device *dev);
+const char *sdp_helper_ib_device_name(const struct ib_device *dev)
+{
+	return dev_name(&dev->dev);
+}
+
+u32 sdp_helper_rdma_start_port(const struct ib_device *dev);
+u32 sdp_helper_rdma_start_port(const struct ib_device *dev)
+{
+	return rdma_start_port(dev);
+}
+
+u32 sdp_helper_rdma_end_port(const struct ib_device *dev);
+u32 sdp_helper_rdma_end_port(const struct ib_device *dev)
+{
+	return rdma_end_port(dev);
+}
+
 int sdp_helper_ib_device_max_sge_rd(const struct ib_device *dev);
 int sdp_helper_ib_device_max_sge_rd(const struct ib_device *dev)
 {

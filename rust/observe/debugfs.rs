@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `ib_sdp/` in debugfs: a folder for each connection, named by its cookie.
+//! `ib_sdp/` in debugfs: a folder for each connection, named by its cookie; and that of
+//! [`super::devices`].
 //!
 //! The socket's worker makes the folder when the connection is established, and removes it when all
 //! else is given back; it holds no lock then. debugfs keeps a file's data until those who read it are
@@ -31,7 +32,7 @@ use crate::sdp::details::{
 use crate::sdp::sock::SdpSock;
 
 /// Only the owner, root, may read.
-const READ_ONLY: u16 = 0o400;
+pub(super) const READ_ONLY: u16 = 0o400;
 const READ_WRITE: u16 = 0o600;
 
 struct Root(UnsafeCell<*mut kb::dentry>);
@@ -41,12 +42,18 @@ unsafe impl Sync for Root {}
 
 static ROOT: Root = Root(UnsafeCell::new(ptr::null_mut()));
 
-struct FileOps(kb::file_operations);
+pub(super) struct FileOps(kb::file_operations);
 
 // SAFETY: Nobody changes them.
 unsafe impl Sync for FileOps {}
 
-const fn file_ops(open: Open, write: Option<Write>) -> FileOps {
+impl FileOps {
+    pub(super) fn as_ptr(&self) -> *const kb::file_operations {
+        &raw const self.0
+    }
+}
+
+pub(super) const fn file_ops(open: Open, write: Option<Write>) -> FileOps {
     FileOps(kb::file_operations {
         owner: crate::THIS_MODULE.as_ptr(),
         open: Some(open),
@@ -58,8 +65,8 @@ const fn file_ops(open: Open, write: Option<Write>) -> FileOps {
     })
 }
 
-type Open = unsafe extern "C" fn(*mut kb::inode, *mut kb::file) -> kernel::ffi::c_int;
-type Write = unsafe extern "C" fn(
+pub(super) type Open = unsafe extern "C" fn(*mut kb::inode, *mut kb::file) -> kernel::ffi::c_int;
+pub(super) type Write = unsafe extern "C" fn(
     *mut kb::file,
     *const kernel::ffi::c_char,
     usize,
@@ -79,6 +86,16 @@ pub(crate) unsafe fn start() {
     unsafe {
         *ROOT.0.get() = kb::debugfs_create_dir(c"ib_sdp".as_char_ptr(), ptr::null_mut());
     }
+}
+
+/// Makes a folder in that of the module.
+///
+/// # Safety
+///
+/// [`start`] was called, and [`stop`] was not.
+pub(super) unsafe fn folder(name: &kernel::str::CStr) -> *mut kb::dentry {
+    // SAFETY: The name is a C string, which debugfs copies. An error is taken as a folder.
+    unsafe { kb::debugfs_create_dir(name.as_char_ptr(), *ROOT.0.get()) }
 }
 
 /// Removes it, after the last connection.
@@ -105,7 +122,7 @@ impl Folder {
         // SAFETY: The names are C strings, which debugfs copies. The operations are static and are for
         // files of sockets. Errors are taken as folders.
         unsafe {
-            let folder = kb::debugfs_create_dir(name.as_char_ptr(), *ROOT.0.get());
+            let folder = folder(&name);
             for (name, mode, ops) in [
                 (c"state", READ_ONLY, &STATE),
                 (c"messages", READ_WRITE, &MESSAGES),
@@ -116,7 +133,7 @@ impl Folder {
                     folder,
                     data,
                     ptr::null(),
-                    &raw const ops.0,
+                    ops.as_ptr(),
                 );
             }
             Some(Self(folder))

@@ -15,6 +15,7 @@ use kernel::error::{
 use kernel::prelude::*;
 
 use super::cm::CmId;
+use super::device::Abilities;
 use super::dma::{
     Mapped,
     Outgoing, //
@@ -250,27 +251,23 @@ impl Link {
     pub(crate) unsafe fn new<N: Notify>(id: &CmId, notify: *const N) -> Result<Self> {
         let device = id.device()?;
         // SAFETY: The device is valid while the id is.
-        let (send_sge, recv_sge, read_sge) = unsafe {
-            (
-                bindings::ib_device_max_send_sge(device.cast()),
-                bindings::ib_device_max_recv_sge(device.cast()),
-                bindings::ib_device_max_sge_rd(device.cast()),
-            )
-        };
-        if send_sge < 2 || recv_sge < 2 {
+        let abilities = unsafe { Abilities::of(device) };
+        if !abilities.can_connect() {
             return Err(EOPNOTSUPP);
         }
-        let max_frags = MAX_FRAGS.min(send_sge as usize - 1);
-        let max_parts = MAX_PARTS.min(recv_sge as usize - 1);
-        let send_entries = ENTRIES.min(send_sge as usize);
-        let part_ranges = send_entries.min(read_sge.max(1) as usize);
+        let max_frags = MAX_FRAGS.min(abilities.send_sge as usize - 1);
+        let max_parts = MAX_PARTS.min(abilities.recv_sge as usize - 1);
+        let send_entries = ENTRIES.min(abilities.send_sge as usize);
+        let part_ranges = send_entries.min(abilities.read_sge.max(1) as usize);
         // One protection domain each: keys are bound to it, and are easily guessed.
         // SAFETY: The device is valid.
         let pd = unsafe { bindings::__ib_alloc_pd(device, 0, c"ib_sdp".as_char_ptr()) };
         // INVARIANT: A new one. Declared before the queues, so that it goes after them.
         let domain = Domain(from_err_ptr(pd)?);
         // SAFETY: The device is valid, and so is the id's port.
-        let regions = unsafe { Regions::new(device, (*id.as_ptr()).port_num, PARTS * part_ranges) };
+        let port = unsafe { (*id.as_ptr()).port_num };
+        // SAFETY: As above.
+        let regions = unsafe { Regions::new(device, port, &abilities, PARTS * part_ranges) };
         let mut verbs = Verbs {
             id: id.as_ptr(),
             qp: ptr::null_mut(),

@@ -31,8 +31,8 @@ use kernel::error::{
 };
 use kernel::prelude::*;
 
+use super::device::Abilities;
 use super::dma::Direction;
-use super::post::READS;
 use crate::bindings;
 use crate::mm::memory::Memory;
 use crate::net::errno::ENOBUFS;
@@ -320,9 +320,9 @@ impl Drop for Regions {
 
 /// The most pages of one region: an adapter's list of them takes memory, and the Reads of shorter
 /// ones begin earlier.
-const MAX_PAGES: u32 = 256;
+pub(super) const MAX_PAGES: u32 = 256;
 /// Fewer than these are not worth it.
-const LEAST_PAGES: u32 = 16;
+pub(super) const LEAST_PAGES: u32 = 16;
 
 impl Regions {
     /// # Safety
@@ -331,29 +331,17 @@ impl Regions {
     pub(super) unsafe fn new(
         device: *mut bindings::ib_device,
         port: u32,
+        abilities: &Abilities,
         max_ranges: usize,
     ) -> Self {
         // SAFETY: As the caller promises.
-        let (able, pages, reads) = unsafe {
-            let flags = bindings::ib_device_cap_flags(device.cast());
-            (
-                flags & bindings::SDP_CONST_IB_DEVICE_MEM_MGT_EXTENSIONS != 0
-                    // There a Read needs a region that the peer may write to.
-                    && !bindings::rdma_protocol_iwarp(device.cast(), port),
-                bindings::ib_device_max_fast_reg_pages(device.cast()).min(MAX_PAGES),
-                bindings::ib_device_max_qp_rd_atom(device.cast())
-                    .min(bindings::ib_device_max_qp_init_rd_atom(device.cast())),
-            )
-        };
-        let able = able && pages >= LEAST_PAGES && reads >= READS as i32;
+        let iwarp = unsafe { bindings::rdma_protocol_iwarp(device.cast(), port) };
         Self {
             places: KVec::new(),
             spare: KVec::new(),
-            max_pages: if able { pages } else { 0 },
+            max_pages: abilities.advert_pages(iwarp),
             max_ranges,
-            // SAFETY: As above.
-            soft_roce: unsafe { bindings::ib_device_driver_id(device.cast()) }
-                == bindings::SDP_CONST_RDMA_DRIVER_RXE,
+            soft_roce: abilities.soft_roce,
         }
     }
 

@@ -25,7 +25,38 @@ def state(vm, cookie):
 
 
 def folders(vm):
-    return sorted(int(name) for name in vm.check(f"ls {ROOT}").split())
+    return sorted(int(name) for name in vm.check(f"ls {ROOT}").split() if name != "devices")
+
+
+@test(machines=1)
+def devices(bench):
+    """There is a file for each adapter, with what it can do; it goes with the adapter, and gets its new name."""
+    vm = bench.a
+
+    def names():
+        return vm.check(f"ls {ROOT}/devices").split()
+    lines = vm.check(f"cat {ROOT}/devices/rxe0").splitlines()
+    for line in ("soft_roce yes", "registers yes", "connections yes", "port 1 active", "port 1 mtu 4096",
+                 "port 1 iwarp no", "port 1 zero_copy 256 pages"):
+        expect(line in lines, "\n".join(lines))
+    vm.check("ip link add sdp9 type dummy && ip link set sdp9 up && rdma link add rxe9 type rxe netdev sdp9")
+    try:
+        expect(names() == ["rxe0", "rxe9"], names())
+        vm.check("rdma dev set rxe9 name other9")
+        expect(names() == ["other9", "rxe0"], names())
+        text = vm.check(f"cat {ROOT}/devices/other9")
+        expect("port 1 zero_copy 256 pages" in text, text)
+        # Who has the file open holds nothing up, and sees nothing more.
+        held = f"exec 5<{ROOT}/devices/other9; rdma link delete other9; ! cat <&5"
+        expect(vm.run(held, bench.limit(20)).ok, "the file of a device that has gone can be read")
+    finally:
+        vm.run("rdma link delete other9 || rdma link delete rxe9; ip link delete sdp9")
+    expect(names() == ["rxe0"], names())
+    # With files open the module stays, or they fail.
+    vm.check(f"sh -c 'exec 5<{ROOT}/devices/rxe0; ! rmmod ib_sdp'")
+    bench.unload(vm)
+    bench.load(vm)
+    expect(names() == ["rxe0"], names())
 
 
 @test(machines=1)

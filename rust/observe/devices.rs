@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `ib_sdp/devices/` in debugfs: a file for each adapter, with what connections can do there.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::ptr;
+
+use kernel::bindings as kb;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::seq_print;
+
+use super::debugfs::{
+    self,
+    file_ops,
+    FileOps,
+    READ_ONLY, //
+};
+use crate::bindings;
+use crate::net::has_started;
+use crate::rdma::device::Abilities;
+
+/// Our place at the RDMA core, which tells us of its devices.
+struct Client(UnsafeCell<bindings::ib_client>);
+
+// SAFETY: Filled in before the core knows it, and then the core's.
+unsafe impl Sync for Client {}
+
+static CLIENT: Client = Client(UnsafeCell::new(
+    // SAFETY: Numbers, pointers and functions that may be missing.
+    unsafe { core::mem::zeroed() },
+));
+
+struct Devices(UnsafeCell<*mut kb::dentry>);
+
+// SAFETY: Written only while the module loads, before the core knows the client.
+unsafe impl Sync for Devices {}
+
+static DEVICES: Devices = Devices(UnsafeCell::new(ptr::null_mut()));
+
+static DEVICE: FileOps = file_ops(open_device, None);
+
+/// Begins to show the devices.
+///
+/// # Errors
+///
+/// What the RDMA core returns.
+///
+/// # Safety
+///
+/// Called once, when the module loads, after [`debugfs::start`].
+pub(crate) unsafe fn start() -> Result {
+    let client = CLIENT.0.get();
+    // SAFETY: Nobody else uses the places yet; the client is static.
+    to_result(unsafe {
+        *DEVICES.0.get() = debugfs::folder(c"devices");
+        (*client).name = c"ib_sdp".as_char_ptr();
+        (*client).add = Some(add);
+        (*client).remove = Some(remove);
+        (*client).rename = Some(rename);
+        bindings::ib_register_client(client)
+    })
+}
+
+/// Ends it; waits for those who read the files.
+pub(crate) fn stop() {
+    // SAFETY: Registered by `start`.
+    unsafe { bindings::ib_unregister_client(CLIENT.0.get()) };
+}
+
+/// Makes the file of a device, which the core keeps for us.
+///
+/// # Safety
+///
+/// The core is telling us of the device.
+unsafe fn show(device: *mut bindings::ib_device) {
+    // SAFETY: The name is a C string, which debugfs copies; the operations are static, and are for
+    // files of devices. The file goes before the device does. An error is taken back as a file.
+    unsafe {
+        let file = kb::debugfs_create_file_full(
+            bindings::ib_device_name(device.cast()),
+            READ_ONLY,
+            *DEVICES.0.get(),
+            device.cast(),
+            ptr::null(),
+            DEVICE.as_ptr(),
+        );
+        bindings::ib_set_client_data(device, CLIENT.0.get(), file.cast());
+    }
+}
+
+/// # Safety
+///
+/// Called only by whom it was registered with, with valid arguments.
+unsafe extern "C" fn add(device: *mut bindings::ib_device) -> kernel::ffi::c_int {
+    // SAFETY: As the core promises.
+    unsafe { show(device) };
+    0
+}
+
+/// # Safety
+///
+/// As [`add`].
+unsafe extern "C" fn remove(_device: *mut bindings::ib_device, file: *mut c_void) {
+    // SAFETY: Made by `show`. Waits for those who read it.
+    unsafe { kb::debugfs_remove(file.cast()) };
+}
+
+/// # Safety
+///
+/// As [`add`].
+unsafe extern "C" fn rename(device: *mut bindings::ib_device, file: *mut c_void) {
+    // SAFETY: As above; the core renames a device that is there.
+    unsafe {
+        kb::debugfs_remove(file.cast());
+        show(device);
+    }
+}
+
+/// # Safety
+///
+/// As [`add`].
+unsafe extern "C" fn open_device(inode: *mut kb::inode, file: *mut kb::file) -> i32 {
+    if !has_started() {
+        return EAGAIN.to_errno();
+    }
+    // SAFETY: The core passes a file of ours.
+    unsafe { kb::single_open(file, Some(show_device), (*inode).i_private) }
+}
+
+fn yes_no(yes: bool) -> &'static str {
+    if yes {
+        "yes"
+    } else {
+        "no"
+    }
+}
+
+/// # Safety
+///
+/// As [`add`].
+unsafe extern "C" fn show_device(m: *mut kb::seq_file, _v: *mut c_void) -> i32 {
+    // SAFETY: The core passes a valid file of ours, whose device is there: debugfs removes the file
+    // first.
+    let (out, device) = unsafe {
+        (
+            SeqFile::from_raw(m),
+            (*m).private.cast::<bindings::ib_device>(),
+        )
+    };
+    // SAFETY: As above.
+    let can = unsafe { Abilities::of(device) };
+    seq_print!(out, "soft_roce {}\n", yes_no(can.soft_roce));
+    seq_print!(out, "send_sge {}\n", can.send_sge);
+    seq_print!(out, "recv_sge {}\n", can.recv_sge);
+    seq_print!(out, "read_sge {}\n", can.read_sge);
+    seq_print!(out, "registers {}\n", yes_no(can.registers));
+    seq_print!(out, "region_pages {}\n", can.region_pages);
+    seq_print!(out, "reads {}\n", can.reads);
+    seq_print!(out, "connections {}\n", yes_no(can.can_connect()));
+    // SAFETY: As above.
+    let ports = unsafe {
+        bindings::rdma_start_port(device.cast())..=bindings::rdma_end_port(device.cast())
+    };
+    for port in ports {
+        // SAFETY: As above; a port of the device.
+        unsafe { show_port(out, device, port, &can) };
+    }
+    0
+}
+
+/// # Safety
+///
+/// `device` is valid and has the port.
+unsafe fn show_port(out: &SeqFile, device: *mut bindings::ib_device, port: u32, can: &Abilities) {
+    let mut attr = bindings::ib_port_attr::default();
+    // SAFETY: As the caller promises.
+    let (result, iwarp) = unsafe {
+        (
+            bindings::ib_query_port(device, port, &raw mut attr),
+            bindings::rdma_protocol_iwarp(device.cast(), port),
+        )
+    };
+    if result != 0 {
+        return seq_print!(out, "port {port} unknown: error {}\n", -result);
+    }
+    let state = match attr.state {
+        bindings::ib_port_state_IB_PORT_DOWN => "down",
+        bindings::ib_port_state_IB_PORT_INIT => "init",
+        bindings::ib_port_state_IB_PORT_ARMED => "armed",
+        bindings::ib_port_state_IB_PORT_ACTIVE => "active",
+        _ => "other",
+    };
+    // The number 1 stands for 256 bytes.
+    let mtu = 128_u32.checked_shl(attr.active_mtu).unwrap_or(0);
+    seq_print!(out, "port {port} {state}\n");
+    seq_print!(out, "port {port} mtu {mtu}\n");
+    seq_print!(out, "port {port} iwarp {}\n", yes_no(iwarp));
+    match can.no_adverts(iwarp) {
+        None => seq_print!(
+            out,
+            "port {port} zero_copy {} pages\n",
+            can.advert_pages(iwarp)
+        ),
+        Some(why) => seq_print!(out, "port {port} zero_copy no: {why}\n"),
+    }
+}

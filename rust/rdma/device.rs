@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an adapter can do, as far as connections ask for it.
+
+use super::mr::{
+    LEAST_PAGES,
+    MAX_PAGES, //
+};
+use super::post::READS;
+use crate::bindings;
+
+/// What an adapter says of itself.
+#[derive(Copy, Clone)]
+pub(crate) struct Abilities {
+    /// Ranges of memory that a request of the send queue, a receive, and a Read may have.
+    pub(crate) send_sge: u32,
+    pub(crate) recv_sge: u32,
+    pub(crate) read_sge: u32,
+    /// Regions can be made by requests of the send queue.
+    pub(crate) registers: bool,
+    /// Pages of such a region.
+    pub(crate) region_pages: u32,
+    /// Reads of a queue pair that may be in flight, to it and from it.
+    pub(crate) reads: i32,
+    /// A program that copies.
+    pub(crate) soft_roce: bool,
+}
+
+impl Abilities {
+    /// # Safety
+    ///
+    /// `device` is valid.
+    pub(crate) unsafe fn of(device: *mut bindings::ib_device) -> Self {
+        let dev = device.cast();
+        // SAFETY: As the caller promises.
+        unsafe {
+            Self {
+                send_sge: bindings::ib_device_max_send_sge(dev),
+                recv_sge: bindings::ib_device_max_recv_sge(dev),
+                read_sge: u32::try_from(bindings::ib_device_max_sge_rd(dev)).unwrap_or(0),
+                registers: bindings::ib_device_cap_flags(dev)
+                    & bindings::SDP_CONST_IB_DEVICE_MEM_MGT_EXTENSIONS
+                    != 0,
+                region_pages: bindings::ib_device_max_fast_reg_pages(dev),
+                reads: bindings::ib_device_max_qp_rd_atom(dev)
+                    .min(bindings::ib_device_max_qp_init_rd_atom(dev)),
+                soft_roce: bindings::ib_device_driver_id(dev)
+                    == bindings::SDP_CONST_RDMA_DRIVER_RXE,
+            }
+        }
+    }
+
+    /// Whether connections can be made: each message has a header apart.
+    pub(crate) fn can_connect(&self) -> bool {
+        self.send_sge >= 2 && self.recv_sge >= 2
+    }
+
+    /// Why all goes by copy on a port of that kind; `None` if programs' memory can be advertised.
+    pub(crate) fn no_adverts(&self, iwarp: bool) -> Option<&'static str> {
+        if !self.registers {
+            Some("it makes no regions by requests")
+        } else if iwarp {
+            Some("with iWARP a Read needs memory that the peer may write to")
+        } else if self.region_pages < LEAST_PAGES {
+            Some("its regions have too few pages")
+        } else if self.reads < READS as i32 {
+            Some("it has too few Reads in flight")
+        } else {
+            None
+        }
+    }
+
+    /// Pages that are advertised in at a time on a port of that kind; 0 if all goes by copy.
+    pub(crate) fn advert_pages(&self, iwarp: bool) -> u32 {
+        match self.no_adverts(iwarp) {
+            Some(_) => 0,
+            None => self.region_pages.min(MAX_PAGES),
+        }
+    }
+}
