@@ -7,7 +7,10 @@ use core::ffi::c_void;
 use core::ptr;
 
 use kernel::bindings as kb;
-use kernel::error::to_result;
+use kernel::error::{
+    from_err_ptr,
+    to_result, //
+};
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
@@ -77,18 +80,21 @@ pub(crate) fn stop() {
 /// The core is telling us of the device.
 unsafe fn show(device: *mut bindings::ib_device) {
     // SAFETY: The name is a C string, which debugfs copies; the operations are static, and are for
-    // files of devices. The file goes before the device does. An error is taken back as a file.
-    unsafe {
-        let file = kb::debugfs_create_file_full(
+    // files of devices. The file goes before the device does.
+    let file = unsafe {
+        kb::debugfs_create_file_full(
             bindings::ib_device_name(device.cast()),
             READ_ONLY,
             *DEVICES.0.get(),
             device.cast(),
             ptr::null(),
             DEVICE.as_ptr(),
-        );
-        bindings::ib_set_client_data(device, CLIENT.0.get(), file.cast());
-    }
+        )
+    };
+    // An error, where there is no debugfs, is nothing to keep.
+    let file = from_err_ptr(file).unwrap_or(ptr::null_mut());
+    // SAFETY: As the caller promises.
+    unsafe { bindings::ib_set_client_data(device, CLIENT.0.get(), file.cast()) };
 }
 
 /// # Safety
@@ -104,7 +110,7 @@ unsafe extern "C" fn add(device: *mut bindings::ib_device) -> kernel::ffi::c_int
 ///
 /// As [`add`].
 unsafe extern "C" fn remove(_device: *mut bindings::ib_device, file: *mut c_void) {
-    // SAFETY: Made by `show`. Waits for those who read it.
+    // SAFETY: Made by `show`, or null, which the function takes, too. Waits for those who read it.
     unsafe { kb::debugfs_remove(file.cast()) };
 }
 
@@ -112,10 +118,14 @@ unsafe extern "C" fn remove(_device: *mut bindings::ib_device, file: *mut c_void
 ///
 /// As [`add`].
 unsafe extern "C" fn rename(device: *mut bindings::ib_device, file: *mut c_void) {
-    // SAFETY: As above; the core renames a device that is there.
+    // SAFETY: Made by `show`, or null, which the function takes, too. The name is a C string. If it
+    // fails the file keeps its name.
     unsafe {
-        kb::debugfs_remove(file.cast());
-        show(device);
+        kb::debugfs_change_name(
+            file.cast(),
+            c"%s".as_char_ptr(),
+            bindings::ib_device_name(device.cast()),
+        );
     }
 }
 
@@ -194,7 +204,10 @@ unsafe fn show_port(out: &SeqFile, device: *mut bindings::ib_device, port: u32, 
         _ => "other",
     };
     // The number 1 stands for 256 bytes.
-    let mtu = 128_u32.checked_shl(attr.active_mtu).unwrap_or(0);
+    let mtu = match attr.active_mtu {
+        0 => 0,
+        n => 128_u32.checked_shl(n).unwrap_or(0),
+    };
     seq_print!(out, "port {port} {state}\n");
     seq_print!(out, "port {port} mtu {mtu}\n");
     seq_print!(out, "port {port} iwarp {}\n", yes_no(iwarp));

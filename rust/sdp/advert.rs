@@ -284,8 +284,12 @@ impl Locked<'_> {
         let stream = self.stream();
         let waiting = stream.tx.bytes();
         let mut frags: [Option<Frag>; MAX_FRAGS] = [const { None }; MAX_FRAGS];
-        if waiting > 0 {
-            self.cut_message(&mut frags);
+        // All of it, whatever the limit has become: the memory of all sockets may have run out since.
+        if self.cut_message(waiting, &mut frags) != waiting {
+            // `fits_advert` has counted them: bytes would be lost.
+            self.stats.inc(Counter::IllegalTransition);
+            self.abort(ECONNRESET);
+            return Err(ECONNRESET);
         }
         let zcopy = self.stream().zcopy.as_mut().ok_or(ECONNRESET)?;
         let posted = zcopy.source.post(kind, waiting, len, Posted::now(region));

@@ -270,7 +270,6 @@ impl Locked<'_> {
             self.flush();
         }
         self.pull();
-        self.stream().spares.clear();
         self.poll_queue();
     }
 }

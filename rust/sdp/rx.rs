@@ -106,9 +106,6 @@ impl Locked<'_> {
         if self.take_completions() > 0 {
             self.refill();
             self.pull();
-            if !self.may_sleep() {
-                self.stream().spares.clear();
-            }
             self.flush();
             self.wake_reader_if_due();
             self.wake_writer_if_due();

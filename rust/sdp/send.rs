@@ -323,7 +323,6 @@ impl Locked<'_> {
         }
         self.leave_open(send);
         self.flush();
-        self.stream().spares.clear();
         if self.awaits_send_completion() {
             self.settle();
         }

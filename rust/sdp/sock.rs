@@ -515,14 +515,9 @@ impl<'a> Locked<'a> {
         self.sock
     }
 
-    /// Whether this is process context.
-    pub(super) fn may_sleep(&self) -> bool {
-        matches!(self.release, Release::Owner | Release::CoreOwner)
-    }
-
     /// Memory flags for this context.
     pub(crate) fn gfp(&self) -> (bindings::gfp_t, kernel::alloc::Flags) {
-        if self.may_sleep() {
+        if matches!(self.release, Release::Owner | Release::CoreOwner) {
             (bindings::SDP_CONST_GFP_KERNEL, GFP_KERNEL)
         } else {
             (bindings::SDP_CONST_GFP_ATOMIC, GFP_ATOMIC)
@@ -602,6 +597,8 @@ impl<'a> Locked<'a> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
+        // They are charged to nobody.
+        self.stream().spares.clear();
         let sk = self.sock.inet.get();
         // SAFETY: The lock is held in this way.
         unsafe {

@@ -119,7 +119,9 @@ impl Locked<'_> {
             }
             self.stream().stalled = false;
             let mut frags = [const { None }; MAX_FRAGS];
-            let bytes = self.cut_message(&mut frags);
+            let limit = self.message_limit();
+            let full = message_bytes(self.stream().tx.bytes(), limit);
+            let bytes = self.cut_message(full, &mut frags);
             if !self.post(Body::Data, &mut frags, bytes, Tag::Data) {
                 return;
             }
@@ -163,7 +165,8 @@ impl Locked<'_> {
     /// Bytes of the longest message: what the peer's receives take, and what the fragments of a place
     /// in the send queue have; and a small send buffer holds several.
     pub(super) fn message_limit(&mut self) -> u32 {
-        let share = (self.sk().sndbuf() / 4).max(PART_BYTES);
+        // Whole fragments.
+        let share = (self.sk().sndbuf() / 4 / PART_BYTES).max(1) * PART_BYTES;
         let stream = self.stream();
         let most = stream.link.as_ref().map_or(0, |link| link.max_message());
         stream.peer_bytes.min(most).min(share)
@@ -182,7 +185,8 @@ impl Locked<'_> {
         let waits = stream.senders_waiting > 0 && in_flight > 0 && !last;
         push_now(Tail {
             waiting_bytes: stream.tx.bytes(),
-            full_bytes: message_bytes(stream.tx.bytes(), limit),
+            // What leaves no more room than a header has.
+            full_bytes: message_bytes(u32::MAX, limit),
             small_in_flight: stream.small_in_flight.is_some(),
             nodelay: stream.options.nodelay || last,
             cork: held && stream.options.cork,
@@ -202,12 +206,10 @@ impl Locked<'_> {
         }
     }
 
-    /// Takes the next message's bytes out of the queue; returns how many.
-    pub(super) fn cut_message(&mut self, frags: &mut [Option<Frag>; MAX_FRAGS]) -> u32 {
-        let limit = self.message_limit();
+    /// Takes the bytes of the next message, at most `full`, out of the queue; returns how many.
+    pub(super) fn cut_message(&mut self, full: u32, frags: &mut [Option<Frag>; MAX_FRAGS]) -> u32 {
         let stream = self.stream();
         let max_frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
-        let full = message_bytes(stream.tx.bytes(), limit);
         let mut bytes = 0;
         for place in frags.iter_mut().take(max_frags) {
             if bytes >= full {

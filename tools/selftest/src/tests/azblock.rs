@@ -17,6 +17,8 @@ use libc::{EINVAL, EPERM, MSG_NOSIGNAL};
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 tests!("azblock";
@@ -152,15 +154,23 @@ fn written_to_by_many(env: &Env) -> Outcome {
     let pages = Pages::new(LEN, false)?;
     for round in 1..4 {
         stream.send(pages)?;
+        let begun = Arc::new(AtomicU32::new(0));
         let writers: Vec<_> = (0..6)
             .map(|i| {
-                spawn_waiting(move || {
+                let begun = begun.clone();
+                spawn(move || {
+                    begun.fetch_add(1, Ordering::Relaxed);
                     for offset in (0..LEN).step_by(PAGE) {
                         pages.store(offset + 64 * i, round);
                     }
                 })
             })
             .collect::<Result<_, _>>()?;
+        // On a busy machine threads take their time to begin. To wait for one after the other would
+        // take longer than they are held back.
+        while begun.load(Ordering::Relaxed) < 6 {
+            pause();
+        }
         pause();
         stream.receive()?;
         for writer in writers {
