@@ -151,8 +151,9 @@ fn written_in_flight(
 fn written_to_by_many(env: &Env) -> Outcome {
     let mut stream = blocking(env)?;
     let waits = Growth::of(env, "snapshot_waits")?;
-    let pages = Pages::new(LEN, false)?;
     for round in 1..4 {
+        // Others each time: who waits for the same pages again and again has waited since the first.
+        let pages = Pages::new(LEN, false)?;
         stream.send(pages)?;
         let begun = Arc::new(AtomicU32::new(0));
         let writers: Vec<_> = (0..6)
