@@ -166,8 +166,8 @@ def programs_that_cannot_be_helped(bench):
     for require, status in (("", 0), ("--require", 1)):
         said = vm.run(f"sdpctl run {require} -- busybox true 2>&1")
         expect(said.rc == status and "statically linked" in said.output, f"{said.rc} {said.output}")
-    vm.check("cp -L $(which script) /tmp/privileged && chmod 4755 /tmp/privileged")
-    said = vm.run("busybox su nobody -s /bin/sh -c 'sdpctl run --require -- /tmp/privileged --version' 2>&1")
+    vm.check("cp -L $(which strace) /tmp/privileged && chmod 4755 /tmp/privileged")
+    said = vm.run("busybox su nobody -s /bin/sh -c 'sdpctl run --require -- /tmp/privileged -V' 2>&1")
     expect(said.rc == 1 and "set-user-ID" in said.output, f"{said.rc} {said.output}")
     vm.check("rm /tmp/privileged")
     for command, status in (("/no/such/program", 127), ("no-such-program", 127), ("/etc/passwd", 126)):

@@ -120,6 +120,8 @@ def stat(bench):
     shown = ask(vm, "stat --absolute --zeros")["counters"]
     names = [line.split()[0] for line in vm.check("cat /proc/net/sdpstats").splitlines()]
     expect(sorted(shown) == sorted(names), f"not the names of /proc/net/sdpstats: {sorted(set(shown) ^ set(names))}")
+    meanings = ask(vm, "stat --absolute --zeros -e")["meanings"]
+    expect(sorted(meanings) == sorted(names) and all(meanings.values()), f"not each has words: {meanings}")
     printed = [line.split()[0] for line in vm.check("sdpctl stat --absolute --zeros").splitlines()]
     expect(printed == names, "not the order of /proc/net/sdpstats")
     before = bench.stats(vm)

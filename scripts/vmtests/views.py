@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""sdpctl conn, top, bench and debug on live connections."""
+"""sdpctl conn, bench and debug on live connections."""
 
 import json
-import re
 
 from vmlib.bench import expect, test, wait_for
 from vmtests.sdpctl import BYTES, Connections, ask, sockets
@@ -32,66 +31,6 @@ def conn(bench):
         expect(missing.rc == 1 and "no socket has 999999999" in missing.output, missing.output)
     with unloaded(bench):
         expect(vm.run("sdpctl conn 1").rc == 3, "without the module")
-
-
-# Enters the screen of its own, and leaves it.
-ENTERED, LEFT = "[?1049h", "[?1049l"
-
-
-def screen(bench, command, keys=f"shown '{LEFT}'"):
-    """What a terminal gets of a command whose keys come from another, in which `shown TEXT` waits for what it gets."""
-    return bench.a.run("shown() { until grep -qsF \"$1\" /tmp/screen; do sleep 0.2; done; }; rm -f /tmp/screen; "
-                       f"({keys}) | script -qefc 'stty cols 200 rows 40; {command}' /tmp/screen 2>&1", bench.limit(60))
-
-
-@test(machines=1)
-def top(bench):
-    """On a terminal, connections with what they carry; it leaves the terminal as it was."""
-    vm = bench.a
-    with Connections(bench, 7802, 2):
-        shown = screen(bench, "sdpctl top -i 0.3 -c 2")
-        expect(shown.rc == 0, shown.output)
-        expect("\x1b[?1049h" in shown.output and shown.output.rstrip().endswith("\x1b[?1049l"), repr(shown.output))
-        last = shown.output.split("\x1b[H")[-1]
-        rows = [line for line in last.splitlines() if ":7802" in line and "Established" in line]
-        expect(len(rows) == 4, f"{len(rows)} rows:\n{last}")
-        expect("4 connections" in last, last)
-        # Keys: another order, and the end.
-        shown = screen(bench, "sdpctl top -i 0.3",
-                       f"shown '{ENTERED}'; printf m; shown 'sorted by memory'; printf q; shown '{LEFT}'")
-        expect(shown.rc == 0 and "sorted by memory" in shown.output, repr(shown.output[-2000:]))
-        # By a signal, the terminal is as it was, too.
-        shown = screen(bench, "stty -a >/tmp/1; sdpctl top -i 9; stty -a >/tmp/2",
-                       f"shown '{ENTERED}'; killall -TERM sdpctl; shown '{LEFT}'")
-        expect(shown.rc == 0 and "\x1b[?1049l" in shown.output, repr(shown.output))
-        vm.check("cmp /tmp/1 /tmp/2")
-    refused = vm.run("sdpctl top 2>&1")
-    expect(refused.rc == 1 and "needs a terminal" in refused.output, f"{refused.rc} {refused.output}")
-    expect(vm.run("sdpctl --json top").rc == 2, "JSON of a live view")
-    with unloaded(bench):
-        expect(vm.run("sdpctl top").rc == 3, "without the module")
-
-
-@test(machines=1)
-def top_shows_rates(bench):
-    """What a connection has sent between two looks, and what all have."""
-    vm, address = bench.a, bench.address(bench.a)
-    server = vm.spawn(f"exec sdpbench --family sdp {address}:7803 serve")
-    wait_for(lambda: server.lines, bench.limit(20), "sdpbench's server says nothing")
-    # For as long as it takes to look.
-    client = vm.spawn(f"exec sdpbench --family sdp {address}:7803 bw 65536 --seconds 1000")
-    try:
-        wait_for(lambda: sockets(vm, "--state established --dport 7803"), bench.limit(20), "no connection")
-        shown = screen(bench, "sdpctl top -i 1 -c 3 --sort sent")
-        # Without what is for the terminal.
-        last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.output.split("\x1b[H")[-1])
-        first_row = [line for line in last.splitlines() if "Established" in line][0].split()
-        expect(first_row[2] not in ("0/s", "-") and first_row[-1] == f"{address}:7803", last)
-        total = re.search(r"sent (\S+)", last)
-        expect(total and total[1] != "0/s", last)
-    finally:
-        client.kill()
-        server.kill()
 
 
 @test()

@@ -70,6 +70,9 @@ struct Report {
     /// When the user's own counting began; none, then the module's.
     reset_at_unix_s: Option<u64>,
     counters: serde_json::Map<String, serde_json::Value>,
+    /// What the counters count, if that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meanings: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Serialize)]
@@ -125,11 +128,16 @@ fn show(cli: &Cli, args: &StatShow) -> Result<ExitCode, Fail> {
         .collect();
     let shown = counters.into_iter().filter(|(_, n)| args.zeros || *n != 0);
     if cli.json {
+        let meanings = || {
+            let names = shown.clone().map(|(name, _)| name);
+            names.filter_map(|name| Some((name.to_string(), meaning::of(name)?)))
+        };
         out::json(&Report {
             format: out::FORMAT,
             netns_cookie: about.netns_cookie,
             counters_since_ns: about.counters_since_ns,
             reset_at_unix_s: baseline.as_ref().map(|b| b.at_unix_s),
+            meanings: args.explain.then(|| meanings().collect()),
             counters: as_map(shown),
         })?;
     } else {

@@ -22,10 +22,19 @@ use std::time::{
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
+/// Ctrl-Z, which the view gets as a key.
+const STOP: u8 = 26;
+
 static ENDED: AtomicBool = AtomicBool::new(false);
+/// The screen has another size, or was another program's meanwhile.
+static STALE: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn end(_: libc::c_int) {
     ENDED.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn stale(_: libc::c_int) {
+    STALE.store(true, Ordering::Relaxed);
 }
 
 /// What has happened while the view waited.
@@ -34,6 +43,8 @@ pub(crate) enum Event {
     Key(u8),
     /// The time is over.
     Time,
+    /// What is on the screen is to be shown again.
+    Stale,
     /// The terminal is gone, or the program is to end.
     End,
 }
@@ -59,18 +70,43 @@ impl Terminal {
             if libc::tcgetattr(0, &raw mut before) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            let mut raw = before;
-            libc::cfmakeraw(&raw mut raw);
             for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT] {
                 libc::signal(signal, end as *const () as libc::sighandler_t);
             }
-            if libc::tcsetattr(0, libc::TCSANOW, &raw const raw) != 0 {
-                return Err(io::Error::last_os_error());
-            }
+            libc::signal(libc::SIGWINCH, stale as *const () as libc::sighandler_t);
             let terminal = Self { before };
-            terminal.write(ENTER)?;
+            terminal.take()?;
             Ok(terminal)
         }
+    }
+
+    /// Keys without a return and without an echo, on a screen of its own.
+    fn take(&self) -> io::Result<()> {
+        let mut raw = self.before;
+        // SAFETY: Both take settings that there are.
+        let set = unsafe {
+            libc::cfmakeraw(&raw mut raw);
+            libc::tcsetattr(0, libc::TCSANOW, &raw const raw)
+        };
+        if set != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.write(ENTER)
+    }
+
+    /// Gives the terminal back as it was.
+    fn give_back(&self) {
+        let _ = self.write(LEAVE);
+        // SAFETY: These are the settings that it had.
+        unsafe { libc::tcsetattr(0, libc::TCSANOW, &raw const self.before) };
+    }
+
+    /// Stops the job, as the key does elsewhere, until its shell has it go on.
+    fn stop(&self) -> io::Result<()> {
+        self.give_back();
+        // SAFETY: To the own process group; who started this with others has them stop, too.
+        unsafe { libc::kill(0, libc::SIGTSTP) };
+        self.take()
     }
 
     /// Columns and lines.
@@ -112,6 +148,9 @@ impl Terminal {
             if ENDED.load(Ordering::Relaxed) {
                 return Event::End;
             }
+            if STALE.swap(false, Ordering::Relaxed) {
+                return Event::Stale;
+            }
             let left = until.saturating_duration_since(Instant::now());
             // A signal that comes just before the wait is seen a little later.
             let wait = left.min(Duration::from_millis(200));
@@ -126,6 +165,10 @@ impl Terminal {
                 let mut key = 0u8;
                 // SAFETY: There is room for the byte.
                 return match unsafe { libc::read(0, (&raw mut key).cast(), 1) } {
+                    1 if key == STOP => match self.stop() {
+                        Ok(()) => Event::Stale,
+                        Err(_) => Event::End,
+                    },
                     1 => Event::Key(key),
                     _ => Event::End,
                 };
@@ -139,8 +182,6 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let _ = self.write(LEAVE);
-        // SAFETY: These are the settings that it had.
-        unsafe { libc::tcsetattr(0, libc::TCSANOW, &raw const self.before) };
+        self.give_back();
     }
 }

@@ -260,6 +260,7 @@ pub(crate) fn run(cli: &Cli, args: &TopArgs) -> Result<ExitCode, Fail> {
     loop {
         match terminal.wait(until) {
             Event::End | Event::Key(b'q' | CTRL_C) => break,
+            Event::Stale => {}
             Event::Key(key) => {
                 sort = Sort::of_key(key).unwrap_or(sort);
             }

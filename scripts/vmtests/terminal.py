@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0
+"""sdpctl top on a terminal, which tmux is: what its user sees, and what his keys do."""
+
+import re
+
+from vmlib.bench import Failure, expect, test, wait_for
+from vmtests.sdpctl import Connections, sockets
+from vmtests.settings import unloaded
+
+PROMPT = "ready>"
+
+
+class Tmux:
+    """A terminal of a machine with a shell in it."""
+
+    def __init__(self, bench, columns=150, rows=30):
+        self.bench = bench
+        self.tmux("-f /dev/null new-session -d -s top "
+                  f"-x {columns} -y {rows} \"env PS1='{PROMPT} ' busybox sh\"")
+        self.see(PROMPT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.bench.a.run("tmux kill-server")
+
+    def tmux(self, arguments):
+        return self.bench.a.check(f"LC_ALL=C.UTF-8 tmux {arguments}")
+
+    def keys(self, *keys):
+        """Presses keys: tmux's names of them, or text."""
+        self.tmux("send-keys -t top " + " ".join(f"'{key}'" for key in keys))
+
+    def enter(self, command):
+        """Has the shell run a command."""
+        self.keys(command, "Enter")
+
+    def resize(self, columns, rows):
+        self.tmux(f"resize-window -t top -x {columns} -y {rows}")
+
+    def lines(self):
+        """What the screen shows."""
+        return self.tmux("capture-pane -p -t top").rstrip("\n").splitlines()
+
+    def see(self, *texts, without=()):
+        """Waits until the screen shows these texts, and none of the others; returns its lines."""
+        seen = []
+
+        def shown():
+            seen[:] = self.lines()
+            whole = "\n".join(seen)
+            return all(text in whole for text in texts) and not any(text in whole for text in without)
+        try:
+            wait_for(shown, self.bench.limit(20), "")
+        except Failure:
+            raise Failure(f"the screen shows not {texts} without {without}, but:\n" + "\n".join(seen)) from None
+        return list(seen)
+
+
+@test(machines=1)
+def top(bench):
+    """Connections, keys, other sizes of the window, a stop, and the end: the screen is as it was."""
+    vm = bench.a
+    with Connections(bench, 7802, 2), Tmux(bench) as terminal:
+        terminal.enter("echo what was there")
+        terminal.enter("stty -a >/tmp/1")
+        terminal.enter("sdpctl top -i 0.5")
+        shown = terminal.see("4 connections", "sorted by sent", without=["what was there"])
+        rows = [line.split() for line in shown if ":7802" in line]
+        expect(len(rows) == 4 and all(row[0] == "Established" for row in rows), "\n".join(shown))
+        expect(shown[2].split()[:4] == ["State", "Mode", "Sent", "Received"], "\n".join(shown))
+        for key, order in (("m", "memory"), ("a", "address"), ("r", "received"), ("t", "sent"), ("x", "sent")):
+            terminal.keys(key)
+            terminal.see(f"sorted by {order}", "4 connections")
+        terminal.keys("a")
+        terminal.see("sorted by address")
+        rows = [line.split()[7:] for line in terminal.lines() if "Established" in line]
+        expect(len(rows) == 4 and rows == sorted(rows), rows)
+        # No line is longer than the window, and none is missing that has room.
+        terminal.resize(60, 5)
+        wait_for(lambda: len(terminal.lines()) == 5 and sum("Established" in line for line in terminal.lines()) == 2,
+                 bench.limit(20), "five lines, two of them connections")
+        terminal.resize(150, 30)
+        wait_for(lambda: sum(":7802" in line for line in terminal.lines()) == 4, bench.limit(20), "all four again")
+        # A stop gives the shell its own screen; it goes on with the view's.
+        terminal.keys("C-z")
+        terminal.see("what was there", without=["4 connections"])
+        expect(vm.check("ps -o stat,args | grep 'sdpctl top' | grep -v grep").startswith("T"), "it has not stopped")
+        terminal.enter("fg")
+        terminal.see("4 connections", "sorted by address", without=["what was there"])
+        terminal.keys("q")
+        terminal.see("what was there", without=["4 connections"])
+        terminal.enter("echo ended with $?; stty -a >/tmp/2")
+        terminal.see("ended with 0")
+        wait_for(lambda: vm.run("cmp /tmp/1 /tmp/2").ok, bench.limit(20), "the terminal's settings have changed")
+
+
+@test(machines=1)
+def top_ends(bench):
+    """By a number of looks, Ctrl-C or a signal, the terminal is as it was; without a terminal it says so."""
+    vm = bench.a
+    with Tmux(bench) as terminal:
+        for n, (arguments, end) in enumerate((("-c 2", None), ("-i 9", "key"), ("-i 9", "TERM"), ("-i 9", "HUP"))):
+            terminal.enter(f"clear; stty -a >/tmp/1; sdpctl top {arguments}; echo end {n} $?; stty -a >/tmp/2")
+            if end:
+                terminal.see("q quit")
+            if end == "key":
+                terminal.keys("C-c")
+            elif end:
+                vm.check(f"killall -{end} sdpctl")
+            terminal.see(f"end {n} 0", without=["q quit"])
+            wait_for(lambda: vm.run("cmp /tmp/1 /tmp/2").ok, bench.limit(20), f"settings have changed by {end}")
+    refused = vm.run("sdpctl top 2>&1")
+    expect(refused.rc == 1 and "needs a terminal" in refused.output, f"{refused.rc} {refused.output}")
+    expect(vm.run("sdpctl --json top").rc == 2, "JSON of a live view")
+    with unloaded(bench):
+        expect(vm.run("sdpctl top").rc == 3, "without the module")
+
+
+@test(machines=1)
+def top_shows_rates(bench):
+    """What a connection has sent between two looks, and what all have."""
+    vm, address = bench.a, bench.address(bench.a)
+    server = vm.spawn(f"exec sdpbench --family sdp {address}:7803 serve")
+    wait_for(lambda: server.lines, bench.limit(20), "sdpbench's server says nothing")
+    # For as long as it takes to look.
+    client = vm.spawn(f"exec sdpbench --family sdp {address}:7803 bw 65536 --seconds 1000")
+    try:
+        wait_for(lambda: sockets(vm, "--state established --dport 7803"), bench.limit(20), "no connection")
+        with Tmux(bench) as terminal:
+            terminal.enter("sdpctl top -i 1 --sort sent")
+
+            def flows():
+                """The connection that sends is the first, and both it and the namespace have a rate."""
+                shown = terminal.lines() or [""]
+                rows = [line.split() for line in shown if "Established" in line]
+                total = re.search(r"sent (\S+)", shown[0])
+                return (rows and rows[0][2] not in ("0/s", "-") and rows[0][-1] == f"{address}:7803"
+                        and total and total[1] != "0/s")
+            wait_for(flows, bench.limit(20), "no rates")
+    finally:
+        client.kill()
+        server.kill()
