@@ -168,12 +168,6 @@ void sdp_helper_spin_unlock(spinlock_t *lock)
 	spin_unlock(lock);
 }
 
-pte_t sdp_helper_ptep_get(pte_t *ptep);
-pte_t sdp_helper_ptep_get(pte_t *ptep)
-{
-	return ptep_get(ptep);
-}
-
 pte_t sdp_helper_ptep_get_and_clear(struct mm_struct *mm, unsigned long addr,
 				    pte_t *ptep);
 pte_t sdp_helper_ptep_get_and_clear(struct mm_struct *mm, unsigned long addr,
@@ -202,12 +196,6 @@ bool sdp_helper_pte_present(pte_t pte);
 bool sdp_helper_pte_present(pte_t pte)
 {
 	return pte_present(pte);
-}
-
-bool sdp_helper_pte_same(pte_t a, pte_t b);
-bool sdp_helper_pte_same(pte_t a, pte_t b)
-{
-	return pte_same(a, b);
 }
 
 bool sdp_helper_pte_protnone(pte_t pte);
@@ -330,6 +318,12 @@ int sdp_helper_folio_ref_count(struct folio *folio);
 int sdp_helper_folio_ref_count(struct folio *folio)
 {
 	return folio_ref_count(folio);
+}
+
+void sdp_helper_folio_put(struct folio *folio);
+void sdp_helper_folio_put(struct folio *folio)
+{
+	folio_put(folio);
 }
 
 long sdp_helper_folio_nr_pages(struct folio *folio);

@@ -23,6 +23,7 @@ use core::ops::Range;
 use kernel::bindings::page;
 use kernel::mm::{
     Mm,
+    MmWithUser,
     MmapReadGuard, //
 };
 use kernel::page::PAGE_SIZE;
@@ -167,7 +168,7 @@ pub(crate) struct Receiving {
     watch: Arc<Watch>,
     mm: ARef<Mm>,
     pins: Pins,
-    _locked: Locked,
+    locked: Option<Locked>,
     began: Instant<Monotonic>,
     stats: Stats,
 }
@@ -196,40 +197,52 @@ impl Receiving {
             return Err(EAGAIN);
         }
         let locked = Locked::charge(count * PAGE_SIZE).map_err(|_| ENOBUFS)?;
+        let take = |pins| Self::take_pinned(mm, &watch, base..end, pins, stats);
+        let mut receiving = match Pins::new(base, count).and_then(take) {
+            // Of a huge page, whose table is to be made first; or others have changed something since.
+            Err(e) if e == EAGAIN => Pins::split(mm, base, count).and_then(take),
+            other => other,
+        }?;
+        receiving.locked = Some(locked);
+        let pages = receiving.pins.0.len();
+        stats.add(Counter::AbsentPages, pages as u64);
+        trace::protect(base, true, pages, || pages);
+        Ok(receiving)
+    }
+
+    /// As [`Receiving::take`], of pages of the range from its begin on.
+    fn take_pinned(
+        mm: &MmWithUser,
+        watch: &Arc<Watch>,
+        range: Range<usize>,
+        mut pins: Pins,
+        stats: Stats,
+    ) -> Result<Self> {
         let guard = mm.mmap_read_lock();
-        let area = Area::any(&guard, base, end).filter(Area::is_simple);
-        let count = area.ok_or(EOPNOTSUPP)?.pages();
-        let pins = Pins::new(base, count)?;
-        // Fewer may have been pinned than there are.
-        let absent = Absent::new(base, pins.0.len())?;
+        let area = Area::any(&guard, range.start, range.end).filter(Area::is_simple);
+        pins.truncate(area.ok_or(EOPNOTSUPP)?.pages());
+        let absent = Absent::new(range.start, pins.0.len())?;
         let mut receiving = Self {
             absent,
-            watch,
+            watch: watch.clone(),
             mm: ARef::from(&**mm),
             pins,
-            _locked: locked,
+            locked: None,
             began: Instant::now(),
             stats,
         };
-        let taken = receiving.take_away(&guard, end);
+        let taken = receiving.take_away(&guard, range.end);
         if taken.is_err() {
             // Nothing has come, and nobody is to be told otherwise: whoever waits may have his page.
             receiving.arrived();
             receiving.give_back(&guard);
         }
         drop(guard);
-        match taken {
-            Ok(()) => {
-                let pages = receiving.pins.0.len();
-                stats.add(Counter::AbsentPages, pages as u64);
-                trace::protect(base, true, pages, || pages);
-                Ok(receiving)
-            }
-            Err(e) => {
-                receiving.leave();
-                Err(e)
-            }
+        if let Err(e) = taken {
+            receiving.leave();
+            return Err(e);
         }
+        Ok(receiving)
     }
 
     fn take_away(&self, guard: &MmapReadGuard<'_>, end: usize) -> Result {
@@ -353,6 +366,9 @@ impl Receiving {
     fn give_back(&self, guard: &MmapReadGuard<'_>) -> (u32, u32) {
         let (mut touched, mut restored) = (self.pins.0.len(), 0);
         let mut addr = self.absent.base;
+        // Whether later bytes may be on their way to pages of the table that ends there: whoever takes
+        // a page is told of here first, and takes none of this table while it is locked.
+        let (mut table_end, mut later) = (addr, false);
         while addr < self.absent.end {
             // What the program has made of the area since decides.
             let area = Area::any(guard, addr, self.absent.end).filter(Area::is_simple);
@@ -366,8 +382,12 @@ impl Receiving {
                     return;
                 };
                 touched -= 1;
-                // Later bytes may be on their way to the same page.
-                let later = self.watch.has_other(&self.absent, entry.addr());
+                let addr = entry.addr();
+                if addr >= table_end {
+                    table_end = entry.table_end(self.absent.end);
+                    later = self.watch.has_other(&self.absent, addr..table_end);
+                }
+                let later = later && self.watch.has_other(&self.absent, addr..addr + PAGE_SIZE);
                 if !later || crate::breaks(Rule::Later) {
                     away.give_back();
                     restored += 1;
@@ -471,24 +491,48 @@ struct Pins(KVec<*mut page>);
 unsafe impl Send for Pins {}
 
 impl Pins {
-    /// Pins the pages of a range of the current program's memory, as many as can be, with the lock of
-    /// its address space held.
+    /// Pins the pages of a range of the current program's memory, as many as can be. Sleeps.
     fn new(base: usize, count: usize) -> Result<Self> {
-        let flags = bindings::SDP_CONST_FOLL_WRITE | bindings::SDP_CONST_FOLL_SPLIT_PMD;
+        let flags = bindings::SDP_CONST_FOLL_WRITE;
         let pages = pages_by(count, |list| {
-            // SAFETY: The list has so many places; the lock is held.
-            unsafe { bindings::pin_user_pages(base, count, flags, list) }
+            // SAFETY: The list has so many places; no lock is held.
+            unsafe { bindings::pin_user_pages_fast(base, count as i32, flags, list) as isize }
         })?;
         // INVARIANT: Just pinned.
         Ok(Self(pages))
     }
 
-    /// Sleeps.
+    /// As [`Pins::new`]; huge pages in the range have a table then.
+    fn split(mm: &MmWithUser, base: usize, count: usize) -> Result<Self> {
+        let flags = bindings::SDP_CONST_FOLL_WRITE | bindings::SDP_CONST_FOLL_SPLIT_PMD;
+        let guard = mm.mmap_read_lock();
+        let pages = pages_by(count, |list| {
+            // SAFETY: The list has so many places; the lock is held.
+            unsafe { bindings::pin_user_pages(base, count, flags, list) }
+        })?;
+        drop(guard);
+        // INVARIANT: Just pinned.
+        Ok(Self(pages))
+    }
+
+    /// Gives back what is behind the first `count` pages. Sleeps.
+    fn truncate(&mut self, count: usize) {
+        if let Some(rest) = self.0.get_mut(count..) {
+            Self::unpin(rest);
+            self.0.truncate(count);
+        }
+    }
+
     fn release(&mut self) {
-        let (list, count) = (self.0.as_mut_ptr(), self.0.len());
-        // SAFETY: By the type invariant; the list is emptied below.
-        unsafe { bindings::unpin_user_pages_dirty_lock(list.cast(), count, true) };
-        self.0.clear();
+        self.truncate(0);
+    }
+
+    /// The list forgets them next.
+    fn unpin(pages: &mut [*mut page]) {
+        // SAFETY: By the type invariant; each is pinned once.
+        unsafe {
+            bindings::unpin_user_pages_dirty_lock(pages.as_mut_ptr().cast(), pages.len(), true);
+        }
     }
 }
 

@@ -75,7 +75,7 @@ impl<'a> Area<'a> {
         // mark, which is counted nowhere.
         unsafe {
             walk(self.mm(), start, end, |ptep, addr| {
-                if bindings::pte_none(bindings::ptep_get(ptep)) {
+                if bindings::pte_none(read(ptep)) {
                     bindings::set_pte_at(self.mm(), addr, ptep, bindings::make_guard_pte());
                 }
             });
@@ -137,6 +137,16 @@ impl<'a> Area<'a> {
             after != before
         }
     }
+}
+
+/// What an entry says (`ptep_get()`): where [`SUPPORTED`], one load.
+///
+/// # Safety
+///
+/// The table of the entry is locked.
+unsafe fn read(ptep: *const pte_t) -> pte_t {
+    // SAFETY: As the caller promises; processors may mark it used or written to meanwhile.
+    unsafe { ptep.read_volatile() }
 }
 
 /// Calls `f` with every entry of the range that has a table, and its address, under the table's lock.
@@ -246,7 +256,7 @@ impl Entry<'_> {
 
     fn get(&self) -> pte_t {
         // SAFETY: The entry is valid while its table is locked.
-        unsafe { bindings::ptep_get(self.ptep) }
+        unsafe { read(self.ptep) }
     }
 
     fn set(&self, pte: pte_t) {
@@ -257,6 +267,12 @@ impl Entry<'_> {
     /// The address of the page.
     pub(super) fn addr(&self) -> usize {
         self.addr
+    }
+
+    /// Where what the table maps ends, or `end` if that comes before.
+    pub(super) fn table_end(&self, end: usize) -> usize {
+        // SAFETY: No precondition.
+        unsafe { bindings::pmd_addr_end(self.addr, end) }
     }
 
     /// The entry, if it says that a device has the page for itself.
@@ -295,8 +311,7 @@ impl Entry<'_> {
     /// As [`Entry::maps`], if the entry `said` so before, and the page was held all the time: what does
     /// not change while it is held need not be asked again.
     pub(super) fn still_maps(&self, page: Held, said: Said) -> Option<Mapped<'_>> {
-        // SAFETY: Only looks at the values.
-        let same = unsafe { bindings::pte_same(self.get(), said.pte) };
+        let same = self.get().pte == said.pte.pte;
         let said = if same { said } else { self.maps(page)?.said };
         Some(Mapped {
             entry: self,
@@ -360,7 +375,7 @@ pub(super) unsafe fn flip(mm: *mut mm_struct, start: usize, end: usize) {
     // SAFETY: As the caller promises; the entry is a variant of the one that is there.
     unsafe {
         walk(mm, start, end, |ptep, addr| {
-            let pte = bindings::ptep_get(ptep);
+            let pte = read(ptep);
             if is_device_exclusive(pte) {
                 let offset = bindings::pte_swp_offset(pte);
                 let count = offset.wrapping_add(1 << COUNT_SHIFT) & COUNT_MASK;
@@ -393,7 +408,7 @@ pub(super) unsafe fn copied_on_write(mm: *mut mm_struct, addr: usize) -> Option<
     // SAFETY: As the caller promises; only looks.
     unsafe {
         walk(mm, addr, addr + PAGE_SIZE, |ptep, _| {
-            let pte = bindings::ptep_get(ptep);
+            let pte = read(ptep);
             if is_read_only(pte) {
                 let young = bindings::pte_young(pte);
                 seen = Some(Seen { young });
@@ -423,7 +438,7 @@ pub(super) unsafe fn stir(mm: *mut mm_struct, addr: usize, seen: &Seen) {
     // the processor makes in between is not lost, and nobody uses it meanwhile.
     unsafe {
         walk(mm, addr, addr + PAGE_SIZE, |ptep, addr| {
-            let pte = bindings::ptep_get(ptep);
+            let pte = read(ptep);
             if !is_read_only(pte) || bindings::pte_young(pte) != seen.young {
                 return;
             }
@@ -494,13 +509,22 @@ impl Held {
         unsafe { bindings::folio_nr_pages(self.folio()) as usize }
     }
 
+    /// References to a page that has no other in its folio (`page_ref_count()`).
+    fn references(self) -> i32 {
+        // SAFETY: By the type's promise. Others change the counter atomically.
+        unsafe { (&raw const (*self.0)._refcount.counter).read_volatile() }
+    }
+
     /// Whether it is this address space's alone, but for references of ours: by exact counts, for
     /// whoever else has a reference could read what the program writes later.
     ///
     /// The core asks the same before it lets a program write to a page that it has shared
     /// (`wp_can_reuse_anon_folio()` in mm/memory.c).
     fn with_exclusive(self, ours: Ours, f: impl FnOnce()) -> bool {
-        let folio = self.folio();
+        let folio = match ours {
+            Ours::Page => self.0.cast(),
+            Ours::Folio(_) => self.folio(),
+        };
         // SAFETY: The page is held.
         if crate::breaks(Rule::Exclusive) && !unsafe { bindings::folio_test_ksm(folio) } {
             f();
@@ -516,8 +540,7 @@ impl Held {
                 // Ours and that of this mapping: further mappings would have references of their own,
                 // and so would the swap cache. KSM may have made the page one of its own in place: it
                 // does not count the references of a page that is clean and was shared already.
-                let exclusive =
-                    bindings::folio_ref_count(folio) == 2 && !bindings::folio_test_ksm(folio);
+                let exclusive = self.references() == 2 && !bindings::folio_test_ksm(folio);
                 if exclusive {
                     f();
                 }

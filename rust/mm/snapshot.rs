@@ -344,6 +344,20 @@ impl Snapshot {
         Some((Folio(folio as usize), Pages { first, count }))
     }
 
+    /// How many pages from `index` on are of no such run, at least one, and how many of them are
+    /// protected.
+    fn plain_run(&self, index: usize) -> (usize, usize) {
+        let (mut count, mut protected) = (0, 0);
+        for state in self.states.iter().skip(index) {
+            if state.is_noted() {
+                break;
+            }
+            count += 1;
+            protected += usize::from(state.is_protected());
+        }
+        (count.max(1), protected)
+    }
+
     /// Copies what is not protected.
     fn copy_rest(&mut self) -> Result {
         for (place, state) in self.pages.iter_mut().zip(self.states.iter_mut()) {
@@ -380,8 +394,7 @@ impl Snapshot {
     }
 
     fn restore(&mut self) -> Outcome {
-        let copied = self.states.iter().filter(|s| !s.is_protected()).count();
-        let (mut touched, mut restored) = (0, 0);
+        let (mut protected, mut touched, mut restored) = (0, 0, 0);
         // While its lock is held by others, the program takes its faults. Who holds it may wait for the
         // end of this snapshot.
         let space = Space::of(&self.mm);
@@ -393,23 +406,30 @@ impl Snapshot {
         let mut index = 0;
         while index < self.pages.len() {
             let run = self.run(index);
-            let count = match run {
-                Some((_, pages)) => pages.count,
-                None => {
-                    let rest = self.states.iter().skip(index);
-                    rest.take_while(|s| !s.is_noted()).count().max(1)
-                }
+            let (count, of_them) = match run {
+                Some((_, pages)) => (pages.count, pages.count),
+                None => self.plain_run(index),
             };
+            protected += of_them;
             let mut end = |others: &Others<'_>| {
                 if let Some(guard) = &guard {
                     let range = index..index + count;
-                    let (written, writable) = self.restore_range(guard, range, others);
-                    touched += written;
+                    let (untouched, writable) = self.restore_range(guard, range, others);
+                    touched += of_them - untouched;
                     restored += writable;
                 }
-                for page in self.pages.iter().skip(index).take(count) {
-                    // SAFETY: By the type invariant; the list is emptied below.
-                    unsafe { bindings::put_page(*page) };
+                let pages = self.pages.iter().zip(self.states.iter());
+                for (page, state) in pages.skip(index).take(count) {
+                    // SAFETY: By the type invariant; the list is emptied below. One that is protected
+                    // and not noted is its folio.
+                    unsafe {
+                        match state {
+                            State::Protected { large: false, .. } => {
+                                bindings::folio_put(page.cast())
+                            }
+                            _ => bindings::put_page(*page),
+                        }
+                    };
                 }
             };
             match run {
@@ -419,6 +439,7 @@ impl Snapshot {
             index += count;
         }
         let pages = self.pages.len();
+        let copied = pages - protected;
         self.pages.clear();
         // Who waits may write to the page itself now that it is referenced no more.
         let waits = self.block.take().map_or(0, Block::end);
@@ -442,8 +463,8 @@ impl Snapshot {
         }
     }
 
-    /// `others` are references to the folio of these pages, if it is a large one. Returns how many of them
-    /// the program has written to, and to how many it may write again.
+    /// `others` are references to the folio of these pages, if it is a large one. Returns how many of the
+    /// protected ones the program has not written to, and to how many it may write again.
     fn restore_range(
         &self,
         guard: &MmapReadGuard<'_>,
@@ -455,20 +476,17 @@ impl Snapshot {
         } else {
             Ours::Page
         };
-        let is_protected = |at: &usize| self.state(*at).is_some_and(State::is_protected);
-        let (mut touched, mut restored) = (0, 0);
+        let (mut untouched, mut restored) = (0, 0);
         let mut index = range.start;
         while index < range.end {
             let addr = |at| self.base + at * PAGE_SIZE;
             // What the program has made of the area since decides.
             let area = Area::any(guard, addr(index), addr(range.end));
             let Some(area) = area.filter(|a| a.is_simple() || crate::breaks(Rule::Area)) else {
+                untouched += usize::from(self.state(index).is_some_and(State::is_protected));
                 index += 1;
                 continue;
             };
-            let area_end = index + area.pages();
-            let protected = (index..area_end).filter(is_protected).count();
-            let mut untouched = 0;
             area.walk(|entry| {
                 let Some((at, page)) = self.expected(entry) else {
                     return;
@@ -485,10 +503,9 @@ impl Snapshot {
                     restored += 1;
                 }
             });
-            touched += protected - untouched;
-            index = area_end;
+            index += area.pages();
         }
-        (touched, restored)
+        (untouched, restored)
     }
 }
 

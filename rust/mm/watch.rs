@@ -15,6 +15,8 @@
 //! is taken with a page table's lock held. The bytes come without either, and without the socket's
 //! lock if that is held by whoever waits: nobody touches a program's memory under it.
 
+use core::ops::Range;
+
 use kernel::mm::{
     Mm,
     MmWithUser, //
@@ -316,10 +318,11 @@ impl Watch {
         self.find(start, end).is_some()
     }
 
-    /// Whether bytes other than `absent`'s are on their way to a page.
-    pub(super) fn has_other(&self, absent: &Arc<Absent>, addr: usize) -> bool {
-        let is_other =
-            |t: &Arc<_>| !Arc::ptr_eq(t, absent) && t.overlaps(addr, addr + 1) && t.is_absent();
+    /// Whether bytes other than `absent`'s are on their way to a page of the range.
+    pub(super) fn has_other(&self, absent: &Arc<Absent>, range: Range<usize>) -> bool {
+        let is_other = |t: &Arc<Absent>| {
+            !Arc::ptr_eq(t, absent) && t.overlaps(range.start, range.end) && t.is_absent()
+        };
         self.transfers.find(is_other).is_some()
     }
 
