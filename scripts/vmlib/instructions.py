@@ -19,6 +19,8 @@ SECONDS = 4
 PER_SECOND = 1e9
 TRACING = "/sys/kernel/tracing"
 PAGES = 64
+# A byte to and fro differs by a tenth from one measurement to the next: by how the processors' work interleaves.
+ROUNDS_OF_STATISTICS = 15
 # What is traced: the call at the begin of a span and who makes it, the same for the end. (Functions in
 # Rust cannot be traced themselves, those in C that they call can.)
 CALLS = ("sdp_helper_inc_tlb_flush_pending", "mutex_unlock", "down_read", "down_read_trylock", "up_read")
@@ -115,7 +117,7 @@ def statistics_cost(bench):
     with QperfServer(bench.b):
         for title, test, size in (("a message of 64 KiB", "sdp_bw", 64 * KIB), ("a byte to and fro", "sdp_lat", 1)):
             got = []
-            for _ in range(3):
+            for _ in range(ROUNDS_OF_STATISTICS):
                 figure, count = counted(bench, lambda t=test, s=size: qperf(bench.a, peer, t, s, SECONDS))
                 times = figure * 1e6 * SECONDS / size if test == "sdp_bw" else SECONDS * 1e6 / (2 * figure)
                 got.append(sum(count) / times)
