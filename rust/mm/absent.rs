@@ -197,10 +197,13 @@ impl Receiving {
             return Err(EAGAIN);
         }
         let locked = Locked::charge(count * PAGE_SIZE).map_err(|_| ENOBUFS)?;
-        let take = |pins| Self::take_pinned(mm, &watch, base..end, pins, stats);
-        let mut receiving = match Pins::new(base, count).and_then(take) {
-            // Of a huge page, whose table is to be made first; or others have changed something since.
-            Err(e) if e == EAGAIN => Pins::split(mm, base, count).and_then(take),
+        let take = |pins| Self::take_pinned(mm, &watch, base, pins, stats);
+        let mut receiving = match Pins::fast(mm, base, end).and_then(take) {
+            // Of a huge page, whose table is to be made first; or others have changed something since,
+            // of whom none may be waited for with the lock held.
+            Err(e) if e == EAGAIN && !watch.has_bytes_to_come(base, end) => {
+                Pins::split(mm, base, end).and_then(take)
+            }
             other => other,
         }?;
         receiving.locked = Some(locked);
@@ -210,18 +213,21 @@ impl Receiving {
         Ok(receiving)
     }
 
-    /// As [`Receiving::take`], of pages of the range from its begin on.
+    /// As [`Receiving::take`], of pages that were pinned from `base` on.
     fn take_pinned(
         mm: &MmWithUser,
         watch: &Arc<Watch>,
-        range: Range<usize>,
-        mut pins: Pins,
+        base: usize,
+        pins: Pins,
         stats: Stats,
     ) -> Result<Self> {
+        let pages = pins.0.len();
+        let end = base + pages * PAGE_SIZE;
         let guard = mm.mmap_read_lock();
-        let area = Area::any(&guard, range.start, range.end).filter(Area::is_simple);
-        pins.truncate(area.ok_or(EOPNOTSUPP)?.pages());
-        let absent = Absent::new(range.start, pins.0.len())?;
+        if Area::simple(&guard, base, end)?.pages() < pages {
+            return Err(EAGAIN);
+        }
+        let absent = Absent::new(base, pages)?;
         let mut receiving = Self {
             absent,
             watch: watch.clone(),
@@ -231,7 +237,7 @@ impl Receiving {
             began: Instant::now(),
             stats,
         };
-        let taken = receiving.take_away(&guard, range.end);
+        let taken = receiving.take_away(&guard, end);
         if taken.is_err() {
             // Nothing has come, and nobody is to be told otherwise: whoever waits may have his page.
             receiving.arrived();
@@ -366,9 +372,9 @@ impl Receiving {
     fn give_back(&self, guard: &MmapReadGuard<'_>) -> (u32, u32) {
         let (mut touched, mut restored) = (self.pins.0.len(), 0);
         let mut addr = self.absent.base;
-        // Whether later bytes may be on their way to pages of the table that ends there: whoever takes
-        // a page is told of here first, and takes none of this table while it is locked.
-        let (mut table_end, mut later) = (addr, false);
+        // Whether later bytes may be on their way to pages up to there: whoever takes a page is told of
+        // here first, and takes none of a table while that is locked.
+        let (mut known_to, mut later) = (addr, false);
         while addr < self.absent.end {
             // What the program has made of the area since decides.
             let area = Area::any(guard, addr, self.absent.end).filter(Area::is_simple);
@@ -383,9 +389,9 @@ impl Receiving {
                 };
                 touched -= 1;
                 let addr = entry.addr();
-                if addr >= table_end {
-                    table_end = entry.table_end(self.absent.end);
-                    later = self.watch.has_other(&self.absent, addr..table_end);
+                if addr >= known_to {
+                    known_to = entry.table_end(area.end());
+                    later = self.watch.has_other(&self.absent, addr..known_to);
                 }
                 let later = later && self.watch.has_other(&self.absent, addr..addr + PAGE_SIZE);
                 if !later || crate::breaks(Rule::Later) {
@@ -491,8 +497,18 @@ struct Pins(KVec<*mut page>);
 unsafe impl Send for Pins {}
 
 impl Pins {
-    /// Pins the pages of a range of the current program's memory, as many as can be. Sleeps.
-    fn new(base: usize, count: usize) -> Result<Self> {
+    /// Pins the pages of a range of the current program's memory, as many as can be and are simple.
+    /// Sleeps.
+    fn fast(mm: &MmWithUser, base: usize, end: usize) -> Result<Self> {
+        // Others are not faulted in for nothing.
+        let count = {
+            let guard = mm.mmap_read_lock();
+            Area::simple(&guard, base, end)?.pages()
+        };
+        if count == 0 {
+            // The core's fast way does not look at this.
+            return Err(EFAULT);
+        }
         let flags = bindings::SDP_CONST_FOLL_WRITE;
         let pages = pages_by(count, |list| {
             // SAFETY: The list has so many places; no lock is held.
@@ -502,10 +518,11 @@ impl Pins {
         Ok(Self(pages))
     }
 
-    /// As [`Pins::new`]; huge pages in the range have a table then.
-    fn split(mm: &MmWithUser, base: usize, count: usize) -> Result<Self> {
-        let flags = bindings::SDP_CONST_FOLL_WRITE | bindings::SDP_CONST_FOLL_SPLIT_PMD;
+    /// As [`Pins::fast`]; huge pages in the range have a table then.
+    fn split(mm: &MmWithUser, base: usize, end: usize) -> Result<Self> {
         let guard = mm.mmap_read_lock();
+        let count = Area::simple(&guard, base, end)?.pages();
+        let flags = bindings::SDP_CONST_FOLL_WRITE | bindings::SDP_CONST_FOLL_SPLIT_PMD;
         let pages = pages_by(count, |list| {
             // SAFETY: The list has so many places; the lock is held.
             unsafe { bindings::pin_user_pages(base, count, flags, list) }
@@ -515,24 +532,12 @@ impl Pins {
         Ok(Self(pages))
     }
 
-    /// Gives back what is behind the first `count` pages. Sleeps.
-    fn truncate(&mut self, count: usize) {
-        if let Some(rest) = self.0.get_mut(count..) {
-            Self::unpin(rest);
-            self.0.truncate(count);
-        }
-    }
-
+    /// Sleeps.
     fn release(&mut self) {
-        self.truncate(0);
-    }
-
-    /// The list forgets them next.
-    fn unpin(pages: &mut [*mut page]) {
-        // SAFETY: By the type invariant; each is pinned once.
-        unsafe {
-            bindings::unpin_user_pages_dirty_lock(pages.as_mut_ptr().cast(), pages.len(), true);
-        }
+        let (list, count) = (self.0.as_mut_ptr(), self.0.len());
+        // SAFETY: By the type invariant; the list is emptied below.
+        unsafe { bindings::unpin_user_pages_dirty_lock(list.cast(), count, true) };
+        self.0.clear();
     }
 }
 

@@ -13,6 +13,7 @@ use crate::bindings::{
     page,
     pte_t, //
 };
+use crate::net::errno::EOPNOTSUPP;
 use kernel::mm::{
     virt::{
         flags::WRITE,
@@ -21,6 +22,7 @@ use kernel::mm::{
     MmapReadGuard, //
 };
 use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
 
 /// Whether memory can be protected on this machine: elsewhere nothing was tried.
 pub(crate) const SUPPORTED: bool = cfg!(CONFIG_X86_64);
@@ -38,6 +40,16 @@ impl<'a> Area<'a> {
         let vma = guard.vma_lookup(start)?;
         let end = end.min(vma.end());
         Some(Self { vma, start, end })
+    }
+
+    /// As [`Area::any`], if the area [is simple](Self::is_simple) and can be protected here.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`.
+    pub(super) fn simple(guard: &'a MmapReadGuard<'_>, start: usize, end: usize) -> Result<Self> {
+        let area = Self::any(guard, start, end).filter(Self::is_simple);
+        area.filter(|_| SUPPORTED).ok_or(EOPNOTSUPP)
     }
 
     /// As [`Area::any`], without a guard.

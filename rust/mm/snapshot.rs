@@ -54,8 +54,7 @@ use super::pte::{
     Entry,
     Held,
     Ours,
-    Said,
-    SUPPORTED, //
+    Said, //
 };
 use super::sent::Sent;
 use super::space::Space;
@@ -183,7 +182,7 @@ impl Snapshot {
         // Who has a notifier, has mappings of its own, which we could not protect. None comes while
         // the lock is held.
         let alone = watch::is_alone(mm);
-        let area = simple_area(&guard, base, end)?;
+        let area = Area::simple(&guard, base, end)?;
         if !alone {
             return Err(EOPNOTSUPP);
         }
@@ -548,16 +547,10 @@ impl Drop for Block {
     }
 }
 
-/// The part of a range in its first area, if that can be protected.
-fn simple_area<'a>(guard: &'a MmapReadGuard<'_>, base: usize, end: usize) -> Result<Area<'a>> {
-    let area = Area::any(guard, base, end).filter(Area::is_simple);
-    area.filter(|_| SUPPORTED).ok_or(EOPNOTSUPP)
-}
-
 /// The watch of an address space, of which a range can be protected.
 fn watch_of(mm: &MmWithUser, base: usize, end: usize) -> Result<Arc<Watch>> {
     let guard = mm.mmap_read_lock();
-    let simple = simple_area(&guard, base, end).map(drop);
+    let simple = Area::simple(&guard, base, end).map(drop);
     drop(guard);
     simple?;
     watch::of(mm)

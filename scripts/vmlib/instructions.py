@@ -20,7 +20,7 @@ PER_SECOND = 1e9
 TRACING = "/sys/kernel/tracing"
 PAGES = 64
 # A byte to and fro differs by a tenth from one measurement to the next: by how the processors' work interleaves.
-ROUNDS_OF_STATISTICS = 15
+ROUNDS_OF_STATISTICS = 9
 # What is traced: the call at the begin of a span and who makes it, the same for the end. (Functions in
 # Rust cannot be traced themselves, those in C that they call can.)
 CALLS = ("sdp_helper_inc_tlb_flush_pending", "mutex_unlock", "down_read", "down_read_trylock", "up_read")
@@ -113,13 +113,13 @@ def per_page(bench):
 def statistics_cost(bench):
     """What statistics have a part in, with or without them: a message and a byte to and fro."""
     heading("Instructions of both machines")
-    peer = bench.address(bench.b)
+    peer, seconds = bench.address(bench.b), SECONDS // 2
     with QperfServer(bench.b):
         for title, test, size in (("a message of 64 KiB", "sdp_bw", 64 * KIB), ("a byte to and fro", "sdp_lat", 1)):
             got = []
             for _ in range(ROUNDS_OF_STATISTICS):
-                figure, count = counted(bench, lambda t=test, s=size: qperf(bench.a, peer, t, s, SECONDS))
-                times = figure * 1e6 * SECONDS / size if test == "sdp_bw" else SECONDS * 1e6 / (2 * figure)
+                figure, count = counted(bench, lambda t=test, s=size: qperf(bench.a, peer, t, s, seconds))
+                times = figure * 1e6 * seconds / size if test == "sdp_bw" else seconds * 1e6 / (2 * figure)
                 got.append(sum(count) / times)
             print(f"  {title:<24}{statistics.median(got):10.0f} ({min(got):.0f} to {max(got):.0f})", flush=True)
 

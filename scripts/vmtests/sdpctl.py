@@ -202,6 +202,41 @@ def counters_of_connections(bench):
 
 
 @test(machines=1)
+def faults(bench):
+    """As many as the program takes, which writes to pages that its peer has not read."""
+    vm, address = bench.a, f"{bench.address(bench.a)}:7610"
+    count, size, overwritten = 2, 1 << 20, 5
+    pages = count * size // 4096
+    # The kernel reads a little for a reader that does not come.
+    vm.check("sdpctl set zcopy_mode=async rmem_default=64K")
+    hold = f"sleep 1000 | exec selftest idle --family sdp --conns {count}"
+    jobs = []
+    try:
+        vm.check("sdpctl stat reset")
+        jobs.append(vm.spawn(f"{hold} --listen {address}"))
+        jobs.append(vm.spawn(f"{hold} --connect {address} --bytes {size} --overwrite {overwritten}"))
+        for job in jobs:
+            wait_for(lambda job=job: any("open" in line for line in job.lines), bench.limit(30), job.output)
+        for socket in sockets(vm, "--dport 7610"):
+            counted = socket["counters"]
+            expect((counted["advert_posted"], counted["advert_async"]) == (1, 1), socket)
+            left = size - counted.get("tx_zcopy_bytes", 0)
+            expect(socket["mode"] == "azcopy" and socket["send_queue"] == left > size // 2, socket)
+        expect("pages_touched" not in ask(vm, "stat")["counters"], "pages are counted that are still in flight")
+        # The receiver goes: what it has not read is given back.
+        jobs[0].kill()
+        wait_for(lambda: ask(vm, "stat")["counters"].get("snapshot_freed") == pages, bench.limit(20), ask(vm, "stat"))
+        counted = ask(vm, "stat")["counters"]
+        expect((counted["snapshot_pages"], counted["pages_touched"]) == (pages, count * overwritten), counted)
+    finally:
+        for job in jobs:
+            job.kill()
+        bench.settle(vm)
+        bench.unload(vm)
+        bench.load(vm)
+
+
+@test(machines=1)
 def dev(bench):
     port = ask(bench.a, "dev")["devices"][0]["ports"][0]
     expect(port["usable"] and port["netdev"] == "eth0" and port["state"] == "ACTIVE", port)

@@ -4,7 +4,7 @@
 
 use crate::harness::Family;
 use crate::stream::connect_patiently;
-use crate::sys;
+use crate::sys::{self, Pages, PAGE};
 use clap::Args;
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
@@ -25,6 +25,9 @@ pub(crate) struct Ends {
     /// Bytes that `idle` sends on each connection it makes, and that nobody reads.
     #[arg(long, default_value_t = 0)]
     bytes: usize,
+    /// Of `idle`: write to so many of the last pages of these bytes when they are sent.
+    #[arg(long, value_name = "PAGES", default_value_t = 0, requires = "bytes")]
+    overwrite: usize,
     /// Of `idle`: ask whether the peer is there (SO_KEEPALIVE), after how many seconds, for how many
     /// at a time, and how many times; by default as the namespace says.
     #[arg(long, value_name = "SECONDS", num_args = 0..=3, value_delimiter = ',')]
@@ -49,7 +52,7 @@ pub(crate) fn idle(ends: &Ends) -> io::Result<bool> {
             for _ in 0..ends.conns {
                 let sock = connect_patiently(ends.family, addr)?;
                 keep_alive(ends, &sock)?;
-                send_unread(&sock, ends.bytes)?;
+                send_unread(&sock, ends.bytes, ends.overwrite)?;
                 socks.push(sock);
             }
         }
@@ -123,13 +126,19 @@ fn keep_alive(ends: &Ends, sock: &sys::Sock) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends what the buffers of both ends must have room for.
-fn send_unread(sock: &sys::Sock, bytes: usize) -> io::Result<()> {
-    let data = vec![0x5d; bytes];
+/// Sends what the buffers of both ends must have room for, from whole pages of its own.
+fn send_unread(sock: &sys::Sock, bytes: usize, overwrite: usize) -> io::Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let pages = Pages::new(bytes.next_multiple_of(PAGE), false)?;
+    pages.touch(0x5d);
     let mut sent = 0;
     while sent < bytes {
-        sent += sock.send(&data[sent..], 0)?;
+        sent += sock.send_raw(pages.at(sent), bytes - sent, libc::MSG_NOSIGNAL)?;
     }
+    let kept = pages.len().saturating_sub(overwrite * PAGE);
+    pages.part(kept, pages.len() - kept).touch(0x5e);
     Ok(())
 }
 

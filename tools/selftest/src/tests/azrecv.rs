@@ -493,7 +493,8 @@ fn sent_on_at_once(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The next recv() may have the same buffer, or overlap.
+/// The next recv() may have the same buffer, or overlap; what was one area then may be two when it is
+/// given back.
 fn received_into_again(env: &Env) -> Outcome {
     let bytes = amount(env);
     let mut incoming = Incoming::new(env, bytes)?;
@@ -502,7 +503,9 @@ fn received_into_again(env: &Env) -> Outcome {
     let mut rng = Rng::new(env.seed);
     while incoming.received + 2 * LEN as u64 <= bytes {
         let start = rng.below(LEN / PAGE) * PAGE;
+        pages.advise(libc::MADV_DODUMP)?;
         let got = incoming.take(pages.part(start, LEN), 0)?;
+        pages.part(LEN, LEN).advise(libc::MADV_DONTDUMP)?;
         if let Some(before) = last {
             let from = before.pages.at(0);
             // What lies before the new bytes is still there.
