@@ -10,7 +10,7 @@ import re
 import statistics
 
 from .machine import VmError
-from .measuring import KIB, MIB, MODES, Servers, heading
+from .measuring import KIB, MIB, MODES, ROUNDS, Figure, Servers, heading
 from .rates import QperfServer, qperf
 
 # Virtual seconds of one measurement.
@@ -43,39 +43,47 @@ def counted(bench, work):
     return result, [busy(vm) - old for vm, old in zip(bench.vms, before)]
 
 
-def row(title, count, size):
-    print(f"  {title:<44}{count[0] / size:>10.2f}{count[1] / size:>10.2f}", flush=True)
-
-
 def bytes_moved(bench):
     return sum(bench.stats(bench.a)[name] for name in ("tx_bytes", "tx_zcopy_bytes"))
 
 
 def per_byte(bench):
-    """Each way, verbs alone, and a copy."""
-    heading("Instructions per byte at 1 MiB, of all that the machines do")
-    print(f"  {'':<44}{'sender':>10}{'receiver':>10}")
-    with Servers(bench) as servers:
-        for way, (here, there) in MODES.items():
-            def work(load=f"bw {MIB} --seconds {SECONDS} --peer-mode {there}", mode=here):
+    """Each way, verbs alone, and a copy; then what the module has a part in."""
+    heading(f"Instructions per byte at 1 MiB, of all that the machines do; median of {ROUNDS} (least to most)")
+    print(f"  {'':<34}{'sender':>24}{'receiver':>26}")
+    with Servers(bench) as servers, QperfServer(bench.b):
+        def by(way):
+            def work(load=f"bw {MIB} --seconds {SECONDS} --peer-mode {MODES[way][1]}", mode=MODES[way][0]):
                 before = bytes_moved(bench)
                 servers.measure("sdp", "bw", load, mode)
                 return bytes_moved(bench) - before
             size, count = counted(bench, work)
-            row(way, count, size)
-    with QperfServer(bench.b):
-        # Of a Read the bytes come from the server.
-        for title, test, size, source in (("raw Send, messages of 64 KiB", "rc_bw", 64 * KIB, 0),
-                                          ("raw Read", "rc_rdma_read_bw", MIB, 1),
-                                          ("raw Write", "rc_rdma_write_bw", MIB, 0)):
-            rate, count = counted(bench, lambda t=test, s=size: qperf(bench.a, bench.address(bench.b), t, s, SECONDS))
-            row(title, (count[source], count[1 - source]), rate * 1e6 * SECONDS)
+            return [n / size for n in count]
+
+        def raw(test, size, source):
+            rate, count = counted(bench, lambda: qperf(bench.a, bench.address(bench.b), test, size, SECONDS))
+            # Of a Read the bytes come from the server.
+            return [count[end] / (rate * 1e6 * SECONDS) for end in (source, 1 - source)]
+        measurements = {**{way: (lambda way=way: by(way)) for way in MODES}, **{
+            title: (lambda args=args: raw(*args)) for title, args in
+            {"raw Send, 64 KiB": ("rc_bw", 64 * KIB, 0), "raw Read": ("rc_rdma_read_bw", MIB, 1),
+             "raw Write": ("rc_rdma_write_bw", MIB, 0)}.items()}}
+        rounds = [{name: measure() for name, measure in measurements.items()} for _ in range(ROUNDS)]
+    cost = {name: [Figure([one[name][end] for one in rounds]) for end in (0, 1)] for name in measurements}
+    for name, (sender, receiver) in cost.items():
+        print(f"  {name:<24}{sender!s:>34}{receiver!s:>26}", flush=True)
     size = 256 * MIB
     bench.a.check("dd if=/dev/zero of=/tmp/zeroes bs=1M count=16")
     _, count = counted(bench, lambda: bench.a.check(
         f"for i in $(seq {size // (16 * MIB)}); do dd if=/tmp/zeroes of=/dev/null bs=1M; done 2>/dev/null"))
     bench.a.check("rm /tmp/zeroes")
-    print(f"  {'one copy: read() of a file in memory':<44}{count[0] / size:>10.2f}")
+    copy = count[0] / size
+    print(f"  {'one copy: read() of a file in memory':<40}{copy:>8.2f}")
+    own = {name: cost[name][0].median - cost[base][0].median
+           for name, base in (("BSDP", "raw Send, 64 KiB"), ("AZ-SDP", "raw Read"), ("SinkAvail", "raw Write"))}
+    print(f"  the sender's without soft-RoCE's: BSDP {own['BSDP']:.2f} with its copy, {own['BSDP'] - copy:.2f} without; "
+          f"AZ-SDP {own['AZ-SDP']:.2f}, SinkAvail {own['SinkAvail']:.2f}\n"
+          f"    (aims for AZ-SDP: at most {own['BSDP'] / 3:.2f}, a third of the first, and {own['BSDP'] - copy:.2f})")
 
 
 def traced(vm, work):

@@ -27,6 +27,7 @@ mod reset;
 mod sharing;
 mod signals;
 mod sink;
+mod sinkends;
 mod stress;
 mod sysctl;
 mod zabuse;
@@ -58,6 +59,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         zabuse::TESTS,
         zcopy::TESTS,
         sink::TESTS,
+        sinkends::TESTS,
         azabuse::TESTS,
         azblock::TESTS,
         azends::TESTS,
