@@ -110,6 +110,7 @@ def ss(bench):
             expect({line.split()[place] for line in owners[1:]} == {"65534"}, "\n".join(owners))
         bench.a.check("ip netns add sdpctl")
         expect(vm.check("sdpctl -N sdpctl ss -aH") == "", "another namespace shows our sockets")
+        expect(ask(vm, "-N sdpctl stat histograms", "histograms")["connections"] == 0, "or their histograms")
         vm.check("ip netns del sdpctl")
 
 
@@ -138,6 +139,14 @@ def stat(bench):
         # The module itself counts on, for all others.
         total = ask(vm, "stat --absolute --zeros")["counters"]
         expect(total["tx_bytes"] == before["tx_bytes"] + CONNECTIONS * BYTES, total["tx_bytes"])
+        # A send of each that was made, and no advert: an idle peer has sent nothing.
+        shown = ask(vm, "stat histograms", "histograms")
+        expect(shown["connections"] == 2 * CONNECTIONS, shown)
+        expect(shown["histograms"] == {"send_bytes": [{"least": 1024, "count": CONNECTIONS}], "advert_us": []}, shown)
+        text = vm.check("sdpctl stat histograms").splitlines()
+        expect(text[1].split() == ["1K", "to", "less", "than", "2K", str(CONNECTIONS), 40 * "#"], "\n".join(text))
+        refused = vm.run("busybox su nobody -s /bin/sh -c 'sdpctl stat histograms'")
+        expect(refused.rc == 4 and "only root" in refused.output, f"{refused.rc} {refused.output}")
     look = ask(vm, "stat watch -i 0.2 -c 1 --", "watch")
     expect(look["seconds"] >= 0.2, look)
     bench.unload(vm)

@@ -177,6 +177,8 @@ pub(crate) enum StatCommand {
     Reset,
     /// Show what is counted, again and again
     Watch(StatWatch),
+    /// Show how large the sends of all connections were, and how long their adverts took
+    Histograms,
 }
 
 #[derive(Args)]

@@ -31,7 +31,7 @@ use crate::uapi;
 use crate::units;
 
 /// Where the module has a folder for each connection, named by its cookie, if it has any.
-const DEBUGFS: &str = "/sys/kernel/debug/ib_sdp";
+pub(crate) const DEBUGFS: &str = "/sys/kernel/debug/ib_sdp";
 /// The longest file of it that is shown.
 const MOST_BYTES: usize = 64 << 10;
 

@@ -15,6 +15,7 @@ mod dev;
 mod events;
 mod fail;
 mod generate;
+mod histograms;
 mod meaning;
 mod model;
 mod netlink;

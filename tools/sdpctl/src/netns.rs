@@ -47,6 +47,14 @@ pub(crate) fn enter(name: &str) -> Result<(), Fail> {
         {
             return Err(failed("cannot see the devices of the network namespace"));
         }
+        // Which has hidden this; a kernel without it shows less.
+        let _ = libc::mount(
+            c"debugfs".as_ptr(),
+            c"/sys/kernel/debug".as_ptr(),
+            c"debugfs".as_ptr(),
+            0,
+            none.cast(),
+        );
     }
     Ok(())
 }

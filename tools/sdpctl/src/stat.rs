@@ -44,6 +44,7 @@ use crate::cli::{
     StatWatch, //
 };
 use crate::fail::Fail;
+use crate::histograms;
 use crate::meaning;
 use crate::model::{
     self,
@@ -89,6 +90,7 @@ pub(crate) fn run(cli: &Cli, args: &StatArgs) -> Result<ExitCode, Fail> {
         Some(StatCommand::Show(args)) => show(cli, args),
         Some(StatCommand::Reset) => reset(cli),
         Some(StatCommand::Watch(args)) => watch(cli, args),
+        Some(StatCommand::Histograms) => histograms::run(cli),
     }
 }
 
