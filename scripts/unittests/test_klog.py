@@ -37,7 +37,8 @@ class Judge(unittest.TestCase):
 
     def test_quiet_log(self):
         quiet = ("[    9.0] ib_sdp: loading out-of-tree module taints kernel.\n"
-                 "[    9.1] qperf[138]: segfault at 0 ip 00007f error 4 in libibverbs.so.1\n")
+                 "[    9.1] qperf[138]: segfault at 0 ip 00007f error 4 in libibverbs.so.1\n"
+                 "[    9.2] ref_tracker: memory allocation failure, unreliable refcount tracker.\n")
         self.assertEqual(klog.complaints(START + quiet), [])
 
     def test_two_reports_far_apart_are_two(self):
