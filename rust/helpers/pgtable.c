@@ -308,6 +308,12 @@ bool sdp_helper_folio_trylock(struct folio *folio)
 	return folio_trylock(folio);
 }
 
+bool sdp_helper_folio_test_locked(struct folio *folio);
+bool sdp_helper_folio_test_locked(struct folio *folio)
+{
+	return folio_test_locked(folio);
+}
+
 int sdp_helper_folio_mapcount(struct folio *folio);
 int sdp_helper_folio_mapcount(struct folio *folio)
 {

@@ -509,6 +509,13 @@ impl Held {
         unsafe { bindings::folio_test_large(self.folio()) }
     }
 
+    /// Whether somebody has locked its folio. Both the lock and that of a page table are full barriers
+    /// where [`SUPPORTED`].
+    fn is_locked(self) -> bool {
+        // SAFETY: By the type's promise.
+        unsafe { bindings::folio_test_locked(self.folio()) }
+    }
+
     /// Its place in its folio.
     pub(super) fn index_in_folio(self) -> usize {
         // SAFETY: By the type's promise.
@@ -650,9 +657,13 @@ impl Mapped<'_> {
     }
 
     /// Takes the page away, as if a device had it for itself; `false` if it is not the program's
-    /// alone. A processor may still have it.
+    /// alone, or its folio is locked. A processor may still have it.
+    ///
+    /// A fault that gives a page back locks the folio first, asks the notifiers then, and looks last
+    /// whether the entry is still what it has seen. One that was let through for a former transfer would
+    /// find it so. Where the folio is not locked, all faults still have to ask.
     pub(super) fn take_away(&self) -> bool {
-        if !self.is_writable() || !self.is_exclusive() {
+        if !self.is_writable() || !self.is_exclusive() || self.page.is_locked() {
             return false;
         }
         let entry = self.entry;
