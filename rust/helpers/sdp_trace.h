@@ -67,7 +67,8 @@
 		{ 9, "AdvertsBusy" },		\
 		{ 10, "NonBlocking" },		\
 		{ 11, "TooManyFaults" },	\
-		{ 12, "PeerDoesNotWait" })
+		{ 12, "PeerDoesNotWait" },	\
+		{ 13, "NoOverlap" })
 
 #endif /* SDP_TRACE_NAMES */
 

@@ -72,11 +72,13 @@ pub enum Reason {
     TooManyFaults,
     /// No reader of the peer waits with a buffer.
     PeerDoesNotWait,
+    /// Programs have come for more before the bytes were there for which they were not made to wait.
+    NoOverlap,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Forced,
         Self::NotAgreed,
         Self::NotPinnable,
@@ -90,6 +92,7 @@ impl Reason {
         Self::NonBlocking,
         Self::TooManyFaults,
         Self::PeerDoesNotWait,
+        Self::NoOverlap,
     ];
 
     /// The name under which it is counted.
@@ -108,6 +111,7 @@ impl Reason {
             Self::NonBlocking => "NonBlocking",
             Self::TooManyFaults => "TooManyFaults",
             Self::PeerDoesNotWait => "PeerDoesNotWait",
+            Self::NoOverlap => "NoOverlap",
         }
     }
 }

@@ -115,7 +115,8 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
         shown,
         netns: sock.sk().net().cookie(),
         async_sends: zcopy.is_none_or(|z| z.fallback.may_go_async()),
-        async_receives: zcopy.is_none_or(|z| z.early_fallback.may_go_async()),
+        async_receives: zcopy
+            .is_none_or(|z| z.early_fallback.may_go_async() && z.early_use.may_go_async()),
         last_by_copy: stream.tally.last_by_copy(),
         peer_credits: stream.credits.peer_has_left(),
         reads_posted: stream.link.as_ref().map_or(0, |l| l.reads_in_flight()),

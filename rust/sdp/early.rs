@@ -14,6 +14,9 @@
 //! error. A wait is bounded: the connection ends when the bytes of one call take
 //! [`EARLY_MS`], or when somebody who waits is being killed. close() waits for what calls have given
 //! away. Where programs touch pages too soon too often, receives wait in the call for a while.
+//!
+//! A program that comes for more before the bytes are there has not used the time. Then short receives
+//! wait, too: to take pages away and to give them back costs more than several Reads at once bring.
 
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
@@ -56,6 +59,11 @@ const PART_PAGES: usize = 32;
 /// adapter busy.
 const LARGE_PAGES: usize = 128;
 
+/// Whether all that a call may get is but one such part: several at a time are not its own.
+fn is_short(recv: &Recv) -> bool {
+    recv.len < PART_PAGES * PAGE_SIZE
+}
+
 impl Locked<'_> {
     /// Whole pages of the buffer from its next byte on that the call need not wait for, at most what
     /// the peer has: where they begin, and how many.
@@ -74,7 +82,45 @@ impl Locked<'_> {
         let base = unsafe { pin::address(recv.iter) };
         let pages = bytes / PAGE_SIZE;
         let fits = base % PAGE_SIZE == 0 && pages * PAGE_SIZE >= LEAST_DIRECT;
-        (fits && self.may_return_early(recv) && crate::may_hold_up()).then_some((base, pages))
+        let may = fits
+            && self.may_return_early(recv)
+            && crate::may_hold_up()
+            && (!is_short(recv) || self.uses_time(recv));
+        may.then_some((base, pages))
+    }
+
+    /// Whether the program does something else while the bytes of short receives come that have
+    /// returned. It is asked whatever way the user has chosen.
+    fn uses_time(&mut self, recv: &Recv) -> bool {
+        let Some(zcopy) = &mut self.stream().zcopy else {
+            return false;
+        };
+        let uses = zcopy.early_use.may_go_async();
+        // What a call that has enough does not get goes no other way.
+        if !uses && !recv.has_enough {
+            zcopy.early_use.on_other_path();
+            self.fallback(Reason::NoOverlap);
+        }
+        uses
+    }
+
+    /// A receive begins: what the program has made of the time since the last one, if that was short and
+    /// has returned early.
+    pub(super) fn note_time_used(&mut self, recv: &Recv) {
+        let returned = self
+            .stream()
+            .zcopy
+            .as_ref()
+            .is_some_and(|z| z.returned_early);
+        if !returned || self.direct_room(recv) == 0 {
+            return;
+        }
+        self.poll_queue();
+        let comes = self.awaits_early();
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.returned_early = false;
+            zcopy.early_use.on_transfer(1, comes.into());
+        }
     }
 
     fn may_return_early(&mut self, recv: &Recv) -> bool {
@@ -145,6 +191,9 @@ impl Locked<'_> {
         let memory = Memory::Receiving(receiving);
         if !self.post_direct(recv, memory, Use::OwnReadsEarly)? {
             return Ok(true);
+        }
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.returned_early = is_short(recv);
         }
         self.count(Kept::ReadEarly, 1);
         // SAFETY: The iterator has so many bytes here; the caller of `recvmsg` vouches for it.

@@ -90,6 +90,7 @@ pub(crate) unsafe fn recvmsg(
         no_offer: false,
         has_enough: false,
     };
+    locked.note_time_used(&recv);
     let result = locked.recv_all(&mut recv);
     locked.finish_recv(&recv);
     match result {

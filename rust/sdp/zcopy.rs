@@ -75,6 +75,10 @@ pub(crate) struct ZeroCopy {
     pub(crate) fallback: Fallback,
     /// Whether asynchronous receives pay.
     pub(crate) early_fallback: Fallback,
+    /// Whether programs do something else while the bytes of such receives come.
+    pub(crate) early_use: Fallback,
+    /// The last receive has returned before its bytes were there.
+    pub(crate) returned_early: bool,
     /// The program ends the connection: no receive returns early any more.
     pub(crate) early_ends: bool,
     /// A SrcAvailCancel waits to be sent.
@@ -133,6 +137,8 @@ impl Locked<'_> {
                 hold: Hold::new(),
                 fallback: Fallback::new(),
                 early_fallback: Fallback::new(),
+                early_use: Fallback::new(),
+                returned_early: false,
                 early_ends: false,
                 cancel_due: false,
                 read_bytes: 0,

@@ -16,6 +16,7 @@ use crate::pattern::{Pattern, Rng};
 use crate::peer::{Job, Remote, Work};
 use crate::sys::{self, Fork, Pages, Sock, HUGE, PAGE};
 use libc::MSG_WAITALL;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -39,6 +40,8 @@ tests!("azrecv";
     killed_at_once,
     whole_buffers,
     behind_copied_bytes,
+    comes_back_too_soon,
+    comes_back_in_time,
 );
 
 /// A stream of the peer's that goes without copies, as far as that depends on
@@ -658,4 +661,98 @@ fn takes_pages_along(
     stream.received += n as u64;
     stream.receive()?;
     Ok(along)
+}
+
+/// Receives of 64 KiB, into four buffers by turns.
+struct Turns<'a> {
+    incoming: Incoming<'a>,
+    pages: Pages,
+    last: VecDeque<Expected>,
+    calls: usize,
+}
+
+impl<'a> Turns<'a> {
+    const PIECE: usize = 16 * PAGE;
+    const BUFFERS: usize = 4;
+
+    fn new(env: &'a Env) -> Result<Turns<'a>, Fail> {
+        Ok(Turns {
+            incoming: Incoming::endless(env)?,
+            pages: Pages::new(Self::BUFFERS * Self::PIECE, false)?,
+            last: VecDeque::new(),
+            calls: 0,
+        })
+    }
+
+    /// Some more receives, and what is done after each; returns how many Reads nobody waited for.
+    fn take(&mut self, calls: usize, after: impl Fn() -> io::Result<()>) -> Result<u64, Fail> {
+        let early = stat(self.incoming.env, "read_early")?;
+        for _ in 0..calls {
+            let at = self.calls % Self::BUFFERS * Self::PIECE;
+            self.calls += 1;
+            if self.last.len() == Self::BUFFERS {
+                self.last.pop_front();
+            }
+            let got = self.incoming.take(self.pages.part(at, Self::PIECE), 0)?;
+            self.last.push_back(got);
+            after()?;
+        }
+        Ok(stat(self.incoming.env, "read_early")? - early)
+    }
+
+    /// The buffers have their bytes.
+    fn end(self) -> Outcome {
+        for got in self.last {
+            got.check()?;
+        }
+        self.incoming.leave()
+    }
+}
+
+/// A program that does not use the time is made to wait, for that is cheaper.
+fn comes_back_too_soon(env: &Env) -> Outcome {
+    let waited = stat(env, "by_copy_NoOverlap")?;
+    let mut turns = Turns::new(env)?;
+    let in_flight = || -> io::Result<u64> {
+        Ok(stat(env, "read_posted")?.saturating_sub(stat(env, "read_done")?))
+    };
+    // Those of connections that were cut are never done.
+    let others = in_flight()?;
+    let limit = Instant::now() + Duration::from_secs(20);
+    let (mut rounds, mut too_soon) = (0, 0);
+    while stat(env, "by_copy_NoOverlap")? == waited {
+        let often = too_soon > 8 && too_soon > rounds / 2;
+        expect(!often, "nobody minds that calls come too soon")?;
+        if Instant::now() > limit {
+            return skip("the bytes are there too soon: this machine is too slow");
+        }
+        let early = turns.take(16, || Ok(()))?;
+        rounds += 1;
+        too_soon += u32::from(early > 0 && in_flight()? > others);
+    }
+    let early = turns.take(32, || Ok(()))?;
+    expect_eq(early, 0, "Reads that nobody waited for all the same")?;
+    turns.end()
+}
+
+/// One that comes when its bytes are there is not.
+fn comes_back_in_time(env: &Env) -> Outcome {
+    let waited = stat(env, "by_copy_NoOverlap")?;
+    let mut turns = Turns::new(env)?;
+    let limit = Instant::now() + Duration::from_secs(10);
+    let mut early = 0;
+    while early < 16 {
+        if Instant::now() > limit {
+            return skip(format!("only {early} Reads that nobody waited for"));
+        }
+        early += turns.take(8, || {
+            while stat(env, "absent_pages")? > stat(env, "absent_freed")? {
+                std::thread::yield_now();
+            }
+            Ok(())
+        })?;
+    }
+    let waited = stat(env, "by_copy_NoOverlap")? - waited;
+    expect_eq(waited, 0, "receives that have waited")?;
+    turns.end()
 }
