@@ -325,24 +325,36 @@ pub(super) fn pair(env: &Env) -> Result<(Arc<Sock>, Remote), Fail> {
 }
 
 fn both_ways_at_once(env: &Env) -> Outcome {
-    let sent = stat(env, "sink_advert_sent")?;
-    for max in [20_000, 70_000, 300_000, 1 << 20] {
-        let (sock, remote) = pair(env)?;
-        let exchange = Exchange {
-            send_seed: env.seed,
-            recv_seed: env.seed + 1,
-            bytes: env.scaled(8_000_000),
-            max,
-        };
-        let job = remote.start(Work::Exchange(exchange.mirrored()))?;
-        let got = exchange.run(&sock)?;
-        if let Some(text) = exchange.complaint(&got) {
-            return failed(text);
+    let adverts = Growth::of(env, "sink_advert_sent")?;
+    // Where both sides are slow, each may always find something to read.
+    let limit = Instant::now() + Duration::from_secs(20);
+    loop {
+        for max in [20_000, 70_000, 300_000, 1 << 20] {
+            exchanged(env, max)?;
         }
-        job.join()?;
+        let sent = grown(&adverts)?;
+        if sent > 0 || Instant::now() > limit {
+            return expect(sent > 0, "no reader has advertised");
+        }
     }
-    let sent = stat(env, "sink_advert_sent")? - sent;
-    expect(sent > 0, "no reader has advertised")
+}
+
+/// Both sides send and receive with calls of at most `max` bytes.
+fn exchanged(env: &Env, max: usize) -> Outcome {
+    let (sock, remote) = pair(env)?;
+    let exchange = Exchange {
+        send_seed: env.seed,
+        recv_seed: env.seed + 1,
+        bytes: env.scaled(8_000_000),
+        max,
+    };
+    let job = remote.start(Work::Exchange(exchange.mirrored()))?;
+    let got = exchange.run(&sock)?;
+    if let Some(text) = exchange.complaint(&got) {
+        return failed(text);
+    }
+    job.join()?;
+    Ok(())
 }
 
 /// A receive that wants all, from sends of other sizes.
@@ -467,7 +479,7 @@ fn forced(env: &Env) -> Outcome {
         expect_eq(sock.get_int(SOL_SDP, SDP_ZCOPY_MODE)?, FORCED, "the mode")?;
     }
     let writes = Writes::since_now(env)?;
-    let pieces = env.scaled(16);
+    let pieces = env.scaled(16).max(6);
     let span = |piece: u64| Span::new(env.seed, piece * PIECE as u64, PIECE as u64);
     let (sender, spans) = (Arc::clone(&one), (0..pieces).map(span).collect::<Vec<_>>());
     // Both have their buffers ready before a send begins to wait: to make and to check a piece
@@ -485,18 +497,21 @@ fn forced(env: &Env) -> Outcome {
         }
         Ok(sent)
     })?;
-    let mut buf = vec![0; PIECE];
     for piece in 0..pieces {
-        buf.fill(0xee);
+        // Half of the sends find a reader; the others begin together with one, and may give up.
+        let reading = if piece % 2 == 0 {
+            receive_there(env, &other, PIECE, MSG_WAITALL)?
+        } else {
+            receive_in_thread(&other, PIECE, MSG_WAITALL)?
+        };
         begin.send(()).map_err(io::Error::other)?;
-        let n = other.recv(&mut buf, MSG_WAITALL)?;
-        same(&buf[..n], span(piece), &format!("piece {piece}"))?;
+        same(&joined(reading)??, span(piece), &format!("piece {piece}"))?;
     }
     let total = pieces * PIECE as u64;
     expect_eq(joined(sending)?? as u64, total, "sent")?;
     let got = writes.bytes()?;
     expect(
-        got >= total / 4 * 3 && got <= total,
+        got >= total / 4 && got <= total,
         format!("{got} of {total} bytes were written"),
     )?;
     to_small_reads(env, &one, &other)

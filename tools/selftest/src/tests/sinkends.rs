@@ -9,8 +9,8 @@ use super::sink::{
 use super::zcopy::stat;
 use crate::flow::{spawn, Span};
 use crate::harness::{
-    eventually, expect, expect_eof, expect_eq, expect_errno, joined, tests, Env, Fail, Outcome,
-    QUIET_MS,
+    eventually, expect, expect_eof, expect_eq, expect_errno, joined, spawn_waiting, tests, Env,
+    Fail, Outcome, QUIET_MS,
 };
 use crate::sys::{self, Area, Ended, Fork, MissingPages, Sock, PAGE};
 use libc::{
@@ -214,7 +214,7 @@ fn beside_another_reader(env: &Env) -> Outcome {
     let reading = {
         let (sock, pages) = (Arc::clone(&other), Arc::clone(&pages));
         // SAFETY: the area is used by nobody else until the thread is joined.
-        spawn(move || unsafe { sock.recv_raw(pages.at(0), LEN, MSG_WAITALL) })?
+        spawn_waiting(move || unsafe { sock.recv_raw(pages.at(0), LEN, MSG_WAITALL) })?
     };
     pause();
     other.set_timeout(SO_RCVTIMEO, 150)?;
