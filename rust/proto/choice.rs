@@ -52,7 +52,7 @@ pub enum Reason {
     NotAgreed,
     /// The adapter cannot be given such memory.
     NotPinnable,
-    /// Such memory cannot be protected while the send has returned.
+    /// Such memory cannot be protected while the call has returned, or not at that moment.
     NotProtectable,
     /// There is no whole page.
     NoWholePage,

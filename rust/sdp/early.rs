@@ -177,7 +177,8 @@ impl Locked<'_> {
                 recv.awaited = true;
                 match e {
                     _ if recv.has_enough => {}
-                    _ if e == EOPNOTSUPP => self.fallback(Reason::NotProtectable),
+                    // Never, or not now.
+                    _ if e == EOPNOTSUPP || e == EAGAIN => self.fallback(Reason::NotProtectable),
                     _ if e == ENOBUFS => {
                         self.stats.inc(Counter::MemlockRefused);
                         self.fallback(Reason::PinLimit);
