@@ -3,14 +3,14 @@
 //! sees is what it sees of a receive that copies. What may come between: sinkends.
 
 use super::inflight::{pause, Growth, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
-use super::zcopy::stat;
+use super::zcopy::{exchanged, stat};
 use crate::flow::{spawn, Exchange, Span};
 use crate::harness::{
     eventually, expect, expect_eq, expect_errno, failed, joined, skip, tests, Env, Fail, Family,
     Outcome,
 };
 use crate::pattern::{Pattern, Rng};
-use crate::peer::{Remote, Work};
+use crate::peer::Remote;
 use crate::sys::{Area, Kind, Sock, PAGE};
 use libc::{EAGAIN, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL};
 use std::io;
@@ -330,31 +330,20 @@ fn both_ways_at_once(env: &Env) -> Outcome {
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
         for max in [20_000, 70_000, 300_000, 1 << 20] {
-            exchanged(env, max)?;
+            let (sock, remote) = pair(env)?;
+            let exchange = Exchange {
+                send_seed: env.seed,
+                recv_seed: env.seed + 1,
+                bytes: env.scaled(8_000_000),
+                max,
+            };
+            exchanged(&sock, &remote, exchange)?;
         }
         let sent = grown(&adverts)?;
         if sent > 0 || Instant::now() > limit {
             return expect(sent > 0, "no reader has advertised");
         }
     }
-}
-
-/// Both sides send and receive with calls of at most `max` bytes.
-fn exchanged(env: &Env, max: usize) -> Outcome {
-    let (sock, remote) = pair(env)?;
-    let exchange = Exchange {
-        send_seed: env.seed,
-        recv_seed: env.seed + 1,
-        bytes: env.scaled(8_000_000),
-        max,
-    };
-    let job = remote.start(Work::Exchange(exchange.mirrored()))?;
-    let got = exchange.run(&sock)?;
-    if let Some(text) = exchange.complaint(&got) {
-        return failed(text);
-    }
-    job.join()?;
-    Ok(())
 }
 
 /// A receive that wants all, from sends of other sizes.

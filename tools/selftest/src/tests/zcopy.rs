@@ -9,7 +9,7 @@ use crate::harness::{
     failed, joined, receive, spawn_waiting, tests, Env, Fail, Family, Outcome, QUIET_MS,
 };
 use crate::pattern::Rng;
-use crate::peer::Work;
+use crate::peer::{Remote, Work};
 use crate::sys::{self, Area, Fork, Kind, Sock, PAGE};
 use libc::{
     EAGAIN, ECONNRESET, EFAULT, EINTR, EPIPE, ETIMEDOUT, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK,
@@ -194,8 +194,14 @@ fn both_ways_at_once(env: &Env) -> Outcome {
         bytes: env.scaled(4_000_000),
         max: 300_000,
     };
+    exchanged(&sock, &remote, exchange)
+}
+
+/// Both sides send and receive, and have the right bytes.
+#[track_caller]
+pub(super) fn exchanged(sock: &Arc<Sock>, remote: &Remote, exchange: Exchange) -> Outcome {
     let job = remote.start(Work::Exchange(exchange.mirrored()))?;
-    let got = exchange.run(&sock)?;
+    let got = exchange.run(sock)?;
     if let Some(text) = exchange.complaint(&got) {
         return failed(text);
     }
