@@ -11,6 +11,7 @@ use crate::bindings::{
     folio,
     mm_struct,
     page,
+    pmd_t,
     pte_t, //
 };
 use crate::net::errno::EOPNOTSUPP;
@@ -107,6 +108,21 @@ impl<'a> Area<'a> {
         (self.end - self.start) / PAGE_SIZE
     }
 
+    /// Whether each page has an entry of its own to map it, or none: no huge page has any of the range.
+    /// It may be otherwise at once.
+    pub(super) fn has_tables(&self) -> bool {
+        let mut addr = self.start;
+        while addr < self.end {
+            // SAFETY: The address space's lock is held, and the area covers the range.
+            if unsafe { table_entry(self.mm(), addr).and_then(|pmdp| table_in(pmdp)) }.is_none() {
+                return false;
+            }
+            // SAFETY: No precondition.
+            addr = unsafe { bindings::pmd_addr_end(addr, self.end) };
+        }
+        true
+    }
+
     fn mm(&self) -> *mut mm_struct {
         self.vma.mm().as_raw()
     }
@@ -188,8 +204,37 @@ unsafe fn walk(mm: *mut mm_struct, start: usize, end: usize, mut f: impl FnMut(*
 ///
 /// As for [`walk`].
 unsafe fn lock_table(mm: *mut mm_struct, addr: usize) -> Option<Table> {
+    // SAFETY: As the caller promises.
+    let pmdp = unsafe { table_entry(mm, addr)? };
+    loop {
+        // SAFETY: The last table may go at any time, but its memory stays until a grace period
+        // has passed. Under its lock, and if the entry above is still the same, it stays.
+        unsafe {
+            bindings::rcu_read_lock();
+            let Some(mut pmd) = table_in(pmdp) else {
+                bindings::rcu_read_unlock();
+                return None;
+            };
+            let first = bindings::pte_offset_kernel(&raw mut pmd, addr);
+            let lock = bindings::pte_lockptr(mm, &raw mut pmd);
+            bindings::spin_lock(lock);
+            // INVARIANT: Locked just now.
+            let table = Table { first, lock };
+            if bindings::pmd_same(pmd, bindings::pmdp_get_lockless(pmdp)) {
+                return Some(table);
+            }
+        }
+    }
+}
+
+/// The entry that says where the last table for `addr` is, if the tables above it are there.
+///
+/// # Safety
+///
+/// As for [`walk`].
+unsafe fn table_entry(mm: *mut mm_struct, addr: usize) -> Option<*mut pmd_t> {
     // SAFETY: As the caller promises: so the upper tables stay, if they are there.
-    let pmdp = unsafe {
+    unsafe {
         let pgdp = bindings::pgd_offset(mm, addr);
         let pgd = bindings::pgdp_get(pgdp);
         if bindings::pgd_none(pgd) || bindings::pgd_bad(pgd) {
@@ -205,31 +250,25 @@ unsafe fn lock_table(mm: *mut mm_struct, addr: usize) -> Option<Table> {
         if bindings::pud_none(pud) || bindings::pud_leaf(pud) || bindings::pud_bad(pud) {
             return None;
         }
-        bindings::pmd_offset(pudp, addr)
-    };
-    loop {
-        // SAFETY: The last table may go at any time, but its memory stays until a grace period
-        // has passed. Under its lock, and if the entry above is still the same, it stays.
-        unsafe {
-            bindings::rcu_read_lock();
-            let mut pmd = bindings::pmdp_get_lockless(pmdp);
-            if bindings::pmd_none(pmd)
-                || !bindings::pmd_present(pmd)
-                || bindings::pmd_leaf(pmd)
-                || bindings::pmd_bad(pmd)
-            {
-                bindings::rcu_read_unlock();
-                return None;
-            }
-            let first = bindings::pte_offset_kernel(&raw mut pmd, addr);
-            let lock = bindings::pte_lockptr(mm, &raw mut pmd);
-            bindings::spin_lock(lock);
-            // INVARIANT: Locked just now.
-            let table = Table { first, lock };
-            if bindings::pmd_same(pmd, bindings::pmdp_get_lockless(pmdp)) {
-                return Some(table);
-            }
-        }
+        Some(bindings::pmd_offset(pudp, addr))
+    }
+}
+
+/// What an entry says, if that is where a table is: not that there is none, or a huge page. It may be
+/// otherwise at once.
+///
+/// # Safety
+///
+/// The entry is in a table that stays.
+unsafe fn table_in(pmdp: *mut pmd_t) -> Option<pmd_t> {
+    // SAFETY: As the caller promises.
+    unsafe {
+        let pmd = bindings::pmdp_get_lockless(pmdp);
+        let is_table = !bindings::pmd_none(pmd)
+            && bindings::pmd_present(pmd)
+            && !bindings::pmd_leaf(pmd)
+            && !bindings::pmd_bad(pmd);
+        is_table.then_some(pmd)
     }
 }
 

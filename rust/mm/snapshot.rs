@@ -187,11 +187,9 @@ impl Snapshot {
             return Err(EOPNOTSUPP);
         }
         let count = area.pages();
-        let mut states = KVec::with_capacity(count, GFP_KERNEL)?;
-        let pages = reference(base, count)?;
-        for _ in &pages {
-            states.push(State::Referenced, GFP_KERNEL)?;
-        }
+        let mut states = KVec::from_elem(State::Referenced, count, GFP_KERNEL)?;
+        let pages = reference(&area, base, count)?;
+        states.truncate(pages.len());
         stats.add(Counter::SnapshotPages, pages.len() as u64);
         // INVARIANT: They were just referenced.
         let mut snapshot = Self {
@@ -556,11 +554,35 @@ fn watch_of(mm: &MmWithUser, base: usize, end: usize) -> Result<Arc<Watch>> {
     watch::of(mm)
 }
 
-/// References the pages of a range of the current program's memory, as many as can be.
-fn reference(base: usize, count: usize) -> Result<KVec<*mut page>> {
-    pages_by(count, |list| {
-        // SAFETY: The list has so many places; the caller holds the address space's lock, and gives
-        // the references back.
-        unsafe { bindings::get_user_pages(base, count, bindings::SDP_CONST_FOLL_SPLIT_PMD, list) }
+/// References the `count` pages of an area of the current program's memory from `base` on, as many as
+/// can be.
+fn reference(area: &Area<'_>, base: usize, count: usize) -> Result<KVec<*mut page>> {
+    // What a huge page has would not be split by the core's fast way.
+    let fast = area.has_tables();
+    pages_by(count, |list: *mut *mut page| {
+        let got = if fast {
+            // SAFETY: The list has so many places; the function neither faults nor sleeps. The caller
+            // gives the references back.
+            unsafe { bindings::get_user_pages_fast_only(base, count as i32, 0, list.cast()) }
+        } else {
+            0
+        };
+        let got = got.max(0) as usize;
+        if got == count {
+            return got as isize;
+        }
+        // SAFETY: `got` places are taken; the caller holds the address space's lock.
+        let more = unsafe {
+            bindings::get_user_pages(
+                base + got * PAGE_SIZE,
+                count - got,
+                bindings::SDP_CONST_FOLL_SPLIT_PMD,
+                list.add(got).cast(),
+            )
+        };
+        match got {
+            0 => more,
+            _ => got as isize + more.max(0),
+        }
     })
 }
