@@ -80,6 +80,13 @@ const ARRIVED: i32 = 1;
 /// They will not come.
 const FAILED: i32 = 2;
 
+/// A call has returned with the bytes, or will.
+const GIVEN: i32 = 0;
+/// None has yet, or ever will: the pages may be given back as they are.
+const OPEN: i32 = 1;
+/// They were.
+const REFUSED: i32 = 2;
+
 /// How long, in ticks, a failed transfer tries to get the lock of the address space.
 const TRIES: u32 = 50;
 
@@ -94,8 +101,8 @@ pub(super) struct Absent {
     state: Atomic<i32>,
     /// Somebody who waits is being killed: the connection is to end.
     pub(super) abort: Atomic<i32>,
-    /// The pages may be given back as they are.
-    excused: Atomic<i32>,
+    /// Whether a call has promised the bytes.
+    promise: Atomic<i32>,
     /// The thread that takes the pages out, as a number.
     closer: Atomic<usize>,
     /// How often somebody has waited.
@@ -113,7 +120,7 @@ impl Absent {
                 end,
                 state: Atomic::new(READING),
                 abort: Atomic::new(0),
-                excused: Atomic::new(0),
+                promise: Atomic::new(GIVEN),
                 closer: Atomic::new(0),
                 waits: Atomic::new(0),
                 done <- Done::new(),
@@ -157,6 +164,18 @@ impl Absent {
     /// Whether the current thread takes the pages out.
     pub(super) fn is_closed_by_current(&self) -> bool {
         self.closer.load(Relaxed) == Task::current_raw() as usize
+    }
+}
+
+/// What a call may still promise: that bytes come, or whoever looks for them is told.
+pub(crate) struct Promise(Arc<Absent>);
+
+impl Promise {
+    /// Gives it; `false` if the pages were given back as they are, or will be: the connection is not
+    /// `alive`, and the bytes are not there.
+    pub(crate) fn give(self, alive: bool) -> bool {
+        let holds = alive || !self.0.is_absent();
+        holds && self.0.promise.cmpxchg(OPEN, GIVEN, Full).is_ok()
     }
 }
 
@@ -304,7 +323,13 @@ impl Receiving {
 
     /// No call has promised the bytes, and the adapter may still write some of them.
     pub(crate) fn excuse(&self) {
-        self.absent.excused.store(1, Relaxed);
+        self.absent.promise.store(OPEN, Relaxed);
+    }
+
+    /// As [`Receiving::excuse`], until somebody gives the promise.
+    pub(crate) fn leave_open(&self) -> Promise {
+        self.excuse();
+        Promise(self.absent.clone())
     }
 
     /// The adapter writes no more: if the bytes are not there, they will not come. Sleeps.
@@ -312,7 +337,7 @@ impl Receiving {
         if self.absent.state.load(Acquire) != READING {
             return;
         }
-        if self.absent.excused.load(Relaxed) != 0 {
+        if self.absent.promise.cmpxchg(OPEN, REFUSED, Full).is_ok() {
             return self.arrived();
         }
         for page in &self.pins.0 {

@@ -73,20 +73,25 @@ impl Locked<'_> {
 
     /// Whether the next bytes of the stream shall be read into the program's memory.
     pub(super) fn may_read_directly(&mut self, recv: &Recv) -> bool {
-        if self.direct_room(recv) == 0 || !self.stream().rx.is_empty() {
+        if self.direct_room(recv) == 0 || !self.stream().rx.is_empty() || !self.has_places_for(1) {
             return false;
         }
         let stream = self.stream();
         let (Some(link), Some(zcopy)) = (&stream.link, &stream.zcopy) else {
             return false;
         };
-        let alive = stream.state.is_connected();
-        let places = link.send_room() >= link.direct_places() + MESSAGE_PLACES;
-        alive
-            && places
+        stream.state.is_connected()
             && link.has_region_room()
-            && link.reads_in_flight() < READS
             && zcopy.hold.next_untaken() as usize >= LEAST_DIRECT
+    }
+
+    /// Whether so many Reads into a program's memory can be posted besides those in flight.
+    pub(super) fn has_places_for(&mut self, reads: u32) -> bool {
+        let Some(link) = &self.stream().link else {
+            return false;
+        };
+        link.send_room() >= reads * link.direct_places() + MESSAGE_PLACES
+            && link.reads_in_flight() + reads <= READS
     }
 
     /// Reads some of the peer's advert into the program's memory. If that cannot be, the bytes are
@@ -134,25 +139,38 @@ impl Locked<'_> {
         // For what is behind it comes back, if its buffer has room.
         let left = recv.len - recv.copied - taken;
         self.stream().reader_bytes = (left >= LEAST_DIRECT).then_some(left);
-        let read = match posted {
-            Ok(true) => {
-                let waited = self.await_adapter(recv.began, Use::OwnReads);
-                let same = self.connection() == recv.began;
-                let zcopy = self.stream().zcopy.as_ref().filter(|_| same);
-                let read = zcopy.map_or(0, |z| z.direct_bytes).min(taken);
-                if read == 0 {
-                    waited?;
-                }
-                read
-            }
-            Ok(false) => 0,
-            Err(e) => return Err(e),
+        let read = if posted? {
+            self.await_direct(recv, taken)?
+        } else {
+            0
         };
         // SAFETY: So much was taken from it; the caller of `recvmsg` vouches for the iterator.
         unsafe { bindings::iov_iter_revert(recv.iter, taken - read) };
         recv.copied += read;
         recv.direct += read;
         Ok(())
+    }
+
+    /// Waits until the Read into pinned memory, of `len` bytes, has finished; returns how many are there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Locked::await_adapter`], or what has ended the connection.
+    pub(super) fn await_direct(&mut self, recv: &Recv, len: usize) -> Result<usize> {
+        let waited = self.await_adapter(recv.began, Use::OwnReads);
+        let same = self.connection() == recv.began;
+        let zcopy = self.stream().zcopy.as_ref().filter(|_| same);
+        let read = zcopy.map_or(0, |z| z.direct_bytes).min(len);
+        match waited {
+            Err(e) if read == 0 => {
+                // Others that share the socket are told, too, if it is not the end.
+                if e == ECONNRESET && recv.copied == 0 {
+                    self.sk().take_err()?;
+                }
+                Err(e)
+            }
+            _ => Ok(read),
+        }
     }
 
     /// Posts the Read, if the bytes are still the next of the stream: the lock was not held.

@@ -17,7 +17,11 @@
 //!
 //! A program that comes for more before the bytes are there has not used the time. Then short receives
 //! wait, too: to take pages away and to give them back costs more than several Reads at once bring.
+//!
+//! What lies in front of the first whole page of a long buffer is read first, and waited for; what lies
+//! behind the last one is left to the next call.
 
+use kernel::bindings::iov_iter;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
@@ -27,14 +31,21 @@ use super::sock::Locked;
 use crate::bindings;
 use crate::mm::absent::Receiving;
 use crate::mm::memory::Memory;
-use crate::mm::pin;
+use crate::mm::pin::{
+    self,
+    Pinned,
+    Term, //
+};
 use crate::mm::user::Access;
 use crate::net::errno::{
     ENOBUFS,
     EOPNOTSUPP, //
 };
 use crate::net::sock::fatal_signal_pending;
-use crate::observe::stats::Counter;
+use crate::observe::stats::{
+    Counter,
+    Stats, //
+};
 use crate::observe::tally::Kept;
 use crate::proto::choice::{
     Path,
@@ -64,10 +75,50 @@ fn is_short(recv: &Recv) -> bool {
     recv.len < PART_PAGES * PAGE_SIZE
 }
 
+/// A part of a buffer that is read into early.
+struct Early {
+    /// Bytes before the first whole page: the call waits for them.
+    head: usize,
+    /// The whole pages.
+    base: usize,
+    pages: usize,
+    /// It is no gain for a program that does nothing meanwhile.
+    costs: bool,
+}
+
+impl Early {
+    /// Pins the head, and takes the pages. The head is taken from `iter`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Receiving::take`]; `iter` is as before then.
+    ///
+    /// # Safety
+    ///
+    /// The part is one of `iter`'s, which can be pinned and is a destination; no lock is held.
+    unsafe fn take(
+        &self,
+        iter: *mut iov_iter,
+        may_wait: bool,
+        stats: Stats,
+    ) -> Result<(Option<Pinned>, Receiving)> {
+        let head = match self.head {
+            0 => None,
+            // SAFETY: As the caller promises.
+            head => Some(unsafe { Pinned::new(iter, head, 1, Access::Write, Term::Short, stats)? }),
+        };
+        let receiving = Receiving::take(self.base, self.pages, may_wait, stats);
+        if receiving.is_err() {
+            // SAFETY: So much was taken from it.
+            unsafe { bindings::iov_iter_revert(iter, self.head) };
+        }
+        Ok((head, receiving?))
+    }
+}
+
 impl Locked<'_> {
-    /// Whole pages of the buffer from its next byte on that the call need not wait for, at most what
-    /// the peer has: where they begin, and how many.
-    fn early_pages(&mut self, recv: &Recv) -> Option<(usize, usize)> {
+    /// What of the buffer, from its next byte on, the call need not wait for, at most what the peer has.
+    fn early_part(&mut self, recv: &Recv) -> Option<Early> {
         if recv.awaited {
             return None;
         }
@@ -79,14 +130,26 @@ impl Locked<'_> {
         let bytes = room.min(zcopy.hold.next_untaken() as usize);
         // SAFETY: The caller of `recvmsg` vouches for the iterator, which can be pinned: else there
         // is no room.
-        let base = unsafe { pin::address(recv.iter) };
-        let pages = bytes / PAGE_SIZE;
-        let fits = base % PAGE_SIZE == 0 && pages * PAGE_SIZE >= LEAST_DIRECT;
+        let start = unsafe { pin::address(recv.iter) };
+        let head = start.wrapping_neg() % PAGE_SIZE;
+        let pages = bytes.saturating_sub(head) / PAGE_SIZE;
+        let costs = is_short(recv) || head > 0;
+        let fits = if head == 0 {
+            pages * PAGE_SIZE >= LEAST_DIRECT
+        } else {
+            // For the head the call would wait.
+            pages >= PART_PAGES && !recv.has_enough && self.has_places_for(2)
+        };
         let may = fits
             && self.may_return_early(recv)
             && crate::may_hold_up()
-            && (!is_short(recv) || self.uses_time(recv));
-        may.then_some((base, pages))
+            && (!costs || self.uses_time(recv));
+        may.then_some(Early {
+            head,
+            base: start.wrapping_add(head),
+            pages,
+            costs,
+        })
     }
 
     /// Whether the program does something else while the bytes of short receives come that have
@@ -150,29 +213,34 @@ impl Locked<'_> {
     ///
     /// What ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn read_early(&mut self, recv: &mut Recv) -> Result<bool> {
-        let Some((base, pages)) = self.early_pages(recv) else {
+        let Some(mut early) = self.early_part(recv) else {
             return Ok(false);
         };
+        let link = self.stream().link.as_ref();
+        let mut most = link.map_or(0, |link| link.max_region_pages() as usize);
+        if early.pages < LARGE_PAGES {
+            most = most.min(PART_PAGES);
+        }
+        early.pages = early.pages.min(most);
         self.set_turn(Access::Write, true);
-        let result = self.take_and_read(recv, base, pages);
+        let result = self.take_and_read(recv, &early);
         self.set_turn(Access::Write, false);
-        result
+        result?;
+        Ok(true)
     }
 
-    fn take_and_read(&mut self, recv: &mut Recv, base: usize, pages: usize) -> Result<bool> {
-        let link = self.stream().link.as_ref();
-        let most = link.map_or(0, |link| link.max_region_pages() as usize);
-        let most = if pages < LARGE_PAGES {
-            most.min(PART_PAGES)
-        } else {
-            most
-        };
-        let pages = pages.min(most);
+    fn take_and_read(&mut self, recv: &mut Recv, early: &Early) -> Result {
+        let stream = self.stream();
         // The reader is about to take them.
-        self.stream().reader_bytes = Some(recv.len - recv.copied);
-        let (stats, may_wait) = (self.stats, !recv.has_enough);
-        let receiving = match self.unlocked(|| Receiving::take(base, pages, may_wait, stats)) {
-            Ok(receiving) => receiving,
+        stream.reader_bytes = Some(recv.len - recv.copied);
+        if let Some(zcopy) = &mut stream.zcopy {
+            zcopy.direct_bytes = 0;
+        }
+        let (iter, stats, may_wait) = (recv.iter, self.stats, !recv.has_enough);
+        // SAFETY: The caller of `recvmsg` vouches for the iterator, which can be pinned; we have the turn.
+        let taken = self.unlocked(|| unsafe { early.take(iter, may_wait, stats) });
+        let (head, receiving) = match taken {
+            Ok(taken) => taken,
             Err(e) => {
                 recv.awaited = true;
                 match e {
@@ -185,16 +253,19 @@ impl Locked<'_> {
                     }
                     _ => {}
                 }
-                return Ok(true);
+                return Ok(());
             }
         };
         let taken = receiving.len() as usize;
-        let memory = Memory::Receiving(receiving);
-        if !self.post_direct(recv, memory, Use::OwnReadsEarly)? {
-            return Ok(true);
+        let has_pages = match head {
+            None => self.post_direct(recv, Memory::Receiving(receiving), Use::OwnReadsEarly)?,
+            Some(head) => self.read_behind_head(recv, head, receiving)?,
+        };
+        if !has_pages {
+            return Ok(());
         }
         if let Some(zcopy) = &mut self.stream().zcopy {
-            zcopy.returned_early = is_short(recv);
+            zcopy.returned_early |= early.costs;
         }
         self.count(Kept::ReadEarly, 1);
         // SAFETY: The iterator has so many bytes here; the caller of `recvmsg` vouches for it.
@@ -202,7 +273,51 @@ impl Locked<'_> {
         recv.copied += taken;
         recv.direct += taken;
         self.settle();
-        Ok(true)
+        Ok(())
+    }
+
+    /// Posts the Reads into the `head` of a buffer and into the pages behind it, and waits for the first.
+    /// Returns whether the call may count the pages.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Locked::read_early`], where not even the head is there.
+    fn read_behind_head(
+        &mut self,
+        recv: &mut Recv,
+        head: Pinned,
+        receiving: Receiving,
+    ) -> Result<bool> {
+        let bytes = head.len() as usize;
+        // If the head does not come, the call has promised nothing.
+        let promise = receiving.leave_open();
+        let memory = Memory::Receiving(receiving);
+        let mut posted = false;
+        let read = match self.post_direct(recv, Memory::Pinned(head), Use::OwnReads) {
+            Ok(true) => {
+                // If they cannot be posted the head is what the call has; and if the connection ends
+                // by that, the wait says so.
+                let left = recv.len - recv.copied - bytes - memory.len() as usize;
+                posted = self
+                    .post_direct(recv, memory, Use::OwnReadsEarly)
+                    .unwrap_or(false);
+                // For what is behind them it comes back, if its buffer has room.
+                self.stream().reader_bytes = (left >= LEAST_DIRECT).then_some(left);
+                self.await_direct(recv, bytes)
+            }
+            other => {
+                memory.open();
+                self.give_back(memory, Use::OwnReadsEarly);
+                other.map(|_| 0)
+            }
+        };
+        let read_bytes = *read.as_ref().unwrap_or(&0);
+        // SAFETY: So much was taken from it; the caller of `recvmsg` vouches for the iterator.
+        unsafe { bindings::iov_iter_revert(recv.iter, bytes - read_bytes) };
+        recv.copied += read_bytes;
+        recv.direct += read_bytes;
+        let alive = self.stream().state != State::Dead;
+        Ok(read? == bytes && posted && promise.give(alive))
     }
 
     /// The Read into this region has finished: who touches its memory need not wait.

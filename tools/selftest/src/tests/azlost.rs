@@ -27,14 +27,20 @@ enum Touch {
     AfterTheError,
 }
 
-/// Receives until there is an error, which it tells: a program whose end says what it has seen.
-fn receive_on(incoming: &mut Incoming<'_>, touch: Touch, ready: &Signal) -> io::Result<bool> {
+/// Receives until there is an error, which it tells, into buffers that begin `odd` bytes behind that of a
+/// page: a program whose end says what it has seen.
+fn receive_on(
+    incoming: &mut Incoming<'_>,
+    touch: Touch,
+    odd: usize,
+    ready: &Signal,
+) -> io::Result<bool> {
     let buffers = Pages::new(BUFFERS * LEN, false)?;
     for turn in 0.. {
         if turn == 4 * BUFFERS {
             ready.give()?;
         }
-        let pages = buffers.part(turn % BUFFERS * LEN, LEN);
+        let pages = buffers.part(turn % BUFFERS * LEN + odd, LEN - odd);
         match incoming.take(pages, 0) {
             Ok(_) if touch == Touch::AtOnce => pages.look(),
             Ok(got) if got.is_end() => return Ok(false),
@@ -57,16 +63,16 @@ fn peer_vanishes(env: &Env) -> Outcome {
     }
     let lost = Growth::of(env, "absent_failed")?;
     let mut children = Vec::new();
-    for touch in [
-        Touch::AtOnce,
-        Touch::AfterTheError,
-        Touch::AtOnce,
-        Touch::AfterTheError,
-        Touch::AtOnce,
+    for (touch, odd) in [
+        (Touch::AtOnce, 0),
+        (Touch::AfterTheError, 0),
+        (Touch::AtOnce, 16),
+        (Touch::AfterTheError, 16),
+        (Touch::AtOnce, 0),
     ] {
         let mut incoming = Incoming::endless(env)?;
         let ready = Signal::new()?;
-        let child = in_child(|| receive_on(&mut incoming, touch, &ready))?;
+        let child = in_child(|| receive_on(&mut incoming, touch, odd, &ready))?;
         ready.await_it()?;
         children.push((child, incoming));
     }

@@ -16,7 +16,6 @@ use crate::pattern::{Pattern, Rng};
 use crate::peer::{Job, Remote, Work};
 use crate::sys::{self, Fork, Pages, Sock, HUGE, PAGE};
 use libc::MSG_WAITALL;
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -38,16 +37,14 @@ tests!("azrecv";
     closed_at_once,
     disconnected_at_once,
     killed_at_once,
+    odd_buffers_at_random,
     whole_buffers,
-    behind_copied_bytes,
-    comes_back_too_soon,
-    comes_back_in_time,
 );
 
 /// A stream of the peer's that goes without copies, as far as that depends on
 /// the sender.
 pub(super) struct Incoming<'a> {
-    env: &'a Env,
+    pub(super) env: &'a Env,
     sock: Sock,
     remote: Remote,
     job: Job,
@@ -92,13 +89,40 @@ impl<'a> Incoming<'a> {
         Ok(expected)
     }
 
+    /// Fills all pieces, in one call.
+    pub(super) fn take_pieces(&mut self, pieces: &[Pages]) -> Result<Vec<Expected>, Fail> {
+        let vec = |p: &Pages| libc::iovec {
+            iov_base: p.at(0) as *mut _,
+            iov_len: p.len(),
+        };
+        let vecs: Vec<_> = pieces.iter().map(vec).collect();
+        // SAFETY: no reference to the pages exists.
+        let n = unsafe {
+            self.sock
+                .recvmsg_raw(vecs.as_ptr() as usize, vecs.len(), MSG_WAITALL)?
+        };
+        let wanted: usize = pieces.iter().map(|p| p.len()).sum();
+        expect_eq(n, wanted, "received with MSG_WAITALL")?;
+        let mut all = Vec::new();
+        for &pages in pieces {
+            let (seed, offset) = (self.seed, self.received);
+            all.push(Expected {
+                pages,
+                seed,
+                offset,
+            });
+            self.received += pages.len() as u64;
+        }
+        Ok(all)
+    }
+
     /// A stream without an end.
     pub(super) fn endless(env: &'a Env) -> Result<Incoming<'a>, Fail> {
         Incoming::new(env, 1 << 40)
     }
 
     /// Receives until a call has returned early.
-    fn take_early(&mut self, pages: Pages) -> Result<Expected, Fail> {
+    pub(super) fn take_early(&mut self, pages: Pages) -> Result<Expected, Fail> {
         let limit = Instant::now() + Duration::from_secs(20);
         while Instant::now() < limit {
             let before = stat(self.env, "read_early")?;
@@ -113,7 +137,7 @@ impl<'a> Incoming<'a> {
 
     /// Enough was received.
     #[track_caller]
-    fn leave(self) -> Outcome {
+    pub(super) fn leave(self) -> Outcome {
         drop(self.sock);
         settled(self.env)
     }
@@ -142,15 +166,24 @@ pub(super) fn settled(env: &Env) -> Outcome {
     .map(drop)
 }
 
-/// What must be in some pages.
+/// What must be in some memory.
 #[derive(Clone, Copy)]
 pub(super) struct Expected {
-    pages: Pages,
+    pub(super) pages: Pages,
     seed: u64,
     offset: u64,
 }
 
 impl Expected {
+    /// The next bytes that `stream` gives, which are there.
+    pub(super) fn next_of(stream: &Stream<'_>, pages: Pages) -> Expected {
+        Expected {
+            pages,
+            seed: stream.env.seed,
+            offset: stream.received,
+        }
+    }
+
     fn part(self, from: usize, len: usize) -> Expected {
         Expected {
             pages: self.pages.part(from, len),
@@ -178,7 +211,7 @@ impl Expected {
     }
 
     #[track_caller]
-    fn check(self) -> Outcome {
+    pub(super) fn check(self) -> Outcome {
         let verdict =
             Pattern::new(self.seed).check(self.offset, &self.pages.read(0, self.pages.len()));
         expect(
@@ -320,7 +353,17 @@ fn abuse(got: Expected, spare: Pages, rng: &mut Rng) -> io::Result<bool> {
     })
 }
 
-fn at_random(env: &Env, huge: bool) -> Outcome {
+/// What the buffers are.
+#[derive(Clone, Copy, PartialEq)]
+enum Buffers {
+    Small,
+    Huge,
+    /// They begin in the middle of a page.
+    Odd,
+}
+
+fn at_random(env: &Env, buffers: Buffers) -> Outcome {
+    let huge = buffers == Buffers::Huge;
     let len = if huge { HUGE } else { LEN };
     let end = Instant::now() + Duration::from_millis(env.scaled(5000).max(2000));
     let (give_back, ready) = mpsc::channel();
@@ -350,6 +393,7 @@ fn at_random(env: &Env, huge: bool) -> Outcome {
     }
     drop(give_back);
     let early = Growth::of(env, "read_early")?;
+    let mut heads = Rng::new(env.seed ^ 0x0dd);
     let mut turn = 0;
     let mut result = Ok(());
     // A slow machine reads much before there is a reader: until there was enough of what is tested.
@@ -363,7 +407,15 @@ fn at_random(env: &Env, huge: bool) -> Outcome {
                 let (pages, spare) = ready
                     .recv_timeout(Duration::from_secs(60))
                     .map_err(io::Error::other)?;
-                let got = incoming.take(pages, 0)?;
+                let start = match buffers {
+                    Buffers::Odd => 1 + heads.below(PAGE - 1),
+                    _ => 0,
+                };
+                let got = incoming.take(pages.part(start, len - start), 0)?;
+                // What shares a page with others' memory was waited for.
+                let head = (start.next_multiple_of(PAGE) - start).min(got.pages.len());
+                got.part(0, head).check()?;
+                let got = got.part(head, got.pages.len() - head);
                 turn += 1;
                 abusers[turn % abusers.len()]
                     .send((got, pages, spare))
@@ -381,11 +433,15 @@ fn at_random(env: &Env, huge: bool) -> Outcome {
 }
 
 fn small_buffers_at_random(env: &Env) -> Outcome {
-    at_random(env, false)
+    at_random(env, Buffers::Small)
 }
 
 fn huge_buffers_at_random(env: &Env) -> Outcome {
-    at_random(env, true)
+    at_random(env, Buffers::Huge)
+}
+
+fn odd_buffers_at_random(env: &Env) -> Outcome {
+    at_random(env, Buffers::Odd)
 }
 
 /// A child has what its parent was given, and fork() works while others wait.
@@ -555,8 +611,9 @@ fn disconnected_at_once(env: &Env) -> Outcome {
             other.connect(&unspec)
         })?;
         let mut got = Vec::new();
+        let odd = [0, 16][rng.below(2)];
         for turn in 0.. {
-            let pages = all.part(turn % 4 * LEN, LEN);
+            let pages = all.part(turn % 4 * LEN + odd, LEN - odd);
             match incoming.take(pages, [0, MSG_WAITALL][turn & 1]) {
                 Ok(next) if next.pages.len() > 0 => got.push(next),
                 _ => break,
@@ -580,7 +637,8 @@ fn killed_at_once(env: &Env) -> Outcome {
     for way in 0..6 {
         let mut incoming = Incoming::new(env, BYTES)?;
         let child = in_child(|| {
-            let pages = Pages::new(LEN, false)?;
+            let start = [0, 16][way % 3 % 2];
+            let pages = Pages::new(LEN, false)?.part(start, LEN - start);
             loop {
                 let got = incoming.take(pages, 0)?;
                 if way % 2 == 0 {
@@ -616,143 +674,4 @@ fn whole_buffers(env: &Env) -> Outcome {
         got.check()?;
     }
     incoming.end(pages)
-}
-
-/// Buffers of both sides that begin in the middle of a page, as those of malloc()
-/// do: the bytes up to the next one are copied, and the same call takes the whole
-/// pages behind them along.
-fn behind_copied_bytes(env: &Env) -> Outcome {
-    let mut stream = Stream::new(env)?;
-    return_at_once(&stream.other)?;
-    let (from, to) = (Pages::new(LEN, false)?, Pages::new(LEN, false)?);
-    for head in [1, 16, PAGE - 1] {
-        let part = |pages: Pages| pages.part(PAGE - head, LEN - PAGE + head);
-        let mut tries = 1;
-        while !takes_pages_along(&mut stream, part(from), part(to), head)? {
-            expect(tries < 20, format!("nothing behind {head} bytes"))?;
-            tries += 1;
-        }
-    }
-    settled(env)
-}
-
-/// Whether one call that copies the first `head` bytes takes whole pages along: not if it comes
-/// while the first of them are being read for somebody who has not come in time.
-fn takes_pages_along(
-    stream: &mut Stream<'_>,
-    from: Pages,
-    to: Pages,
-    head: usize,
-) -> Result<bool, Fail> {
-    let early = Growth::of(stream.env, "read_early")?;
-    let advert = Growth::of(stream.env, "advert_received")?;
-    stream.send(from)?;
-    // It comes in a message behind them.
-    advert.reaches(1)?;
-    // SAFETY: no reference to the pages exists.
-    let n = unsafe { stream.other.recv_raw(to.at(0), to.len(), 0)? };
-    let along = n >= head + 4 * PAGE && early.at_least(1).is_ok();
-    let got = Expected {
-        pages: to.part(0, n),
-        seed: stream.env.seed,
-        offset: stream.received,
-    };
-    got.check()?;
-    stream.received += n as u64;
-    stream.receive()?;
-    Ok(along)
-}
-
-/// Receives of 64 KiB, into four buffers by turns.
-struct Turns<'a> {
-    incoming: Incoming<'a>,
-    pages: Pages,
-    last: VecDeque<Expected>,
-    calls: usize,
-}
-
-impl<'a> Turns<'a> {
-    const PIECE: usize = 16 * PAGE;
-    const BUFFERS: usize = 4;
-
-    fn new(env: &'a Env) -> Result<Turns<'a>, Fail> {
-        Ok(Turns {
-            incoming: Incoming::endless(env)?,
-            pages: Pages::new(Self::BUFFERS * Self::PIECE, false)?,
-            last: VecDeque::new(),
-            calls: 0,
-        })
-    }
-
-    /// Some more receives, and what is done after each; returns how many Reads nobody waited for.
-    fn take(&mut self, calls: usize, after: impl Fn() -> io::Result<()>) -> Result<u64, Fail> {
-        let early = stat(self.incoming.env, "read_early")?;
-        for _ in 0..calls {
-            let at = self.calls % Self::BUFFERS * Self::PIECE;
-            self.calls += 1;
-            if self.last.len() == Self::BUFFERS {
-                self.last.pop_front();
-            }
-            let got = self.incoming.take(self.pages.part(at, Self::PIECE), 0)?;
-            self.last.push_back(got);
-            after()?;
-        }
-        Ok(stat(self.incoming.env, "read_early")? - early)
-    }
-
-    /// The buffers have their bytes.
-    fn end(self) -> Outcome {
-        for got in self.last {
-            got.check()?;
-        }
-        self.incoming.leave()
-    }
-}
-
-/// A program that does not use the time is made to wait, for that is cheaper.
-fn comes_back_too_soon(env: &Env) -> Outcome {
-    let waited = stat(env, "by_copy_NoOverlap")?;
-    let mut turns = Turns::new(env)?;
-    let in_flight = || -> io::Result<u64> {
-        Ok(stat(env, "read_posted")?.saturating_sub(stat(env, "read_done")?))
-    };
-    // Those of connections that were cut are never done.
-    let others = in_flight()?;
-    let limit = Instant::now() + Duration::from_secs(20);
-    let (mut rounds, mut too_soon) = (0, 0);
-    while stat(env, "by_copy_NoOverlap")? == waited {
-        let often = too_soon > 8 && too_soon > rounds / 2;
-        expect(!often, "nobody minds that calls come too soon")?;
-        if Instant::now() > limit {
-            return skip("the bytes are there too soon: this machine is too slow");
-        }
-        let early = turns.take(16, || Ok(()))?;
-        rounds += 1;
-        too_soon += u32::from(early > 0 && in_flight()? > others);
-    }
-    let early = turns.take(32, || Ok(()))?;
-    expect_eq(early, 0, "Reads that nobody waited for all the same")?;
-    turns.end()
-}
-
-/// One that comes when its bytes are there is not.
-fn comes_back_in_time(env: &Env) -> Outcome {
-    let waited = stat(env, "by_copy_NoOverlap")?;
-    let mut turns = Turns::new(env)?;
-    let limit = Instant::now() + Duration::from_secs(10);
-    let mut early = 0;
-    while early < 16 {
-        if Instant::now() > limit {
-            return skip(format!("only {early} Reads that nobody waited for"));
-        }
-        early += turns.take(8, || {
-            while stat(env, "absent_pages")? > stat(env, "absent_freed")? {
-                std::thread::yield_now();
-            }
-            Ok(())
-        })?;
-    }
-    let waited = stat(env, "by_copy_NoOverlap")? - waited;
-    expect_eq(waited, 0, "receives that have waited")?;
-    turns.end()
 }

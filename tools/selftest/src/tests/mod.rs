@@ -8,6 +8,7 @@ mod azblock;
 mod azends;
 mod azlost;
 mod azrecv;
+mod azwhen;
 mod badinput;
 mod basics;
 mod blocking;
@@ -64,6 +65,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         azblock::TESTS,
         azends::TESTS,
         azrecv::TESTS,
+        azwhen::TESTS,
         attacks::TESTS,
         netns::TESTS,
         sysctl::TESTS,

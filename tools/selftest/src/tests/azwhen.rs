@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Which receives return before their bytes are there: of what buffers, and of
+//! what programs.
+
+use super::azrecv::{settled, Expected, Incoming};
+use super::inflight::{return_at_once, Growth, Stream, LEN};
+use super::zcopy::stat;
+use crate::harness::{expect, expect_eq, skip, tests, Env, Fail, Outcome};
+use crate::sys::{Pages, PAGE};
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+tests!("azwhen";
+    behind_copied_bytes,
+    behind_bytes_of_the_same_advert,
+    in_odd_pieces,
+    short_and_odd,
+    comes_back_too_soon,
+    odd_and_too_soon,
+    comes_back_in_time,
+);
+
+/// Buffers of both sides that begin in the middle of a page, as those of malloc()
+/// do: the bytes up to the next one are copied, and the same call takes the whole
+/// pages behind them along.
+fn behind_copied_bytes(env: &Env) -> Outcome {
+    let mut stream = Stream::new(env)?;
+    return_at_once(&stream.other)?;
+    let (from, to) = (Pages::new(LEN, false)?, Pages::new(LEN, false)?);
+    for head in [1, 16, PAGE - 1] {
+        let part = |pages: Pages| pages.part(PAGE - head, LEN - PAGE + head);
+        let mut tries = 1;
+        while !takes_pages_along(&mut stream, part(from), part(to), head)? {
+            expect(tries < 20, format!("nothing behind {head} bytes"))?;
+            tries += 1;
+        }
+    }
+    settled(env)
+}
+
+/// Whether one call that copies the first `head` bytes takes whole pages along: not if it comes
+/// while the first of them are being read for somebody who has not come in time.
+fn takes_pages_along(
+    stream: &mut Stream<'_>,
+    from: Pages,
+    to: Pages,
+    head: usize,
+) -> Result<bool, Fail> {
+    let early = Growth::of(stream.env, "read_early")?;
+    let advert = Growth::of(stream.env, "advert_received")?;
+    stream.send(from)?;
+    // It comes in a message behind them.
+    advert.reaches(1)?;
+    // SAFETY: no reference to the pages exists.
+    let n = unsafe { stream.other.recv_raw(to.at(0), to.len(), 0)? };
+    let along = n >= head + 4 * PAGE && early.at_least(1).is_ok();
+    Expected::next_of(stream, to.part(0, n)).check()?;
+    stream.received += n as u64;
+    stream.receive()?;
+    Ok(along)
+}
+
+/// How much a buffer has before its first whole page.
+const HEADS: [usize; 3] = [1, 16, PAGE - 1];
+
+/// The peer's bytes up to the first whole page of a buffer are waited for, those in
+/// the pages are not, and what lies beside the buffer is anybody's all the time.
+fn behind_bytes_of_the_same_advert(env: &Env) -> Outcome {
+    const BEHIND: usize = 100;
+    let mut incoming = Incoming::endless(env)?;
+    let all = Pages::new(LEN, false)?;
+    for head in HEADS {
+        let (before, len) = (PAGE - head, LEN - PAGE + head - BEHIND);
+        let limit = Instant::now() + Duration::from_secs(20);
+        let mut along = false;
+        while !along {
+            expect(
+                Instant::now() < limit,
+                format!("nothing behind {head} bytes"),
+            )?;
+            all.write(0, &vec![1; before]);
+            all.write(before + len, &[2; BEHIND]);
+            let got = incoming.take_early(all.part(before, len))?;
+            // Nobody waits for these.
+            expect(
+                all.read(0, before).iter().all(|b| *b == 1),
+                "bytes before it",
+            )?;
+            all.write(0, &vec![3; before]);
+            let end = before + got.pages.len();
+            expect(end <= LEN - PAGE, "bytes in a part of a page")?;
+            expect(
+                all.read(LEN - BEHIND, BEHIND) == [2; BEHIND],
+                "bytes behind it",
+            )?;
+            got.check()?;
+            expect(
+                all.read(0, before).iter().all(|b| *b == 3),
+                "what was written",
+            )?;
+            along = got.pages.len() >= head + 4 * PAGE;
+        }
+    }
+    incoming.leave()
+}
+
+/// Pieces of a buffer that begin anywhere, one call for all of them.
+fn in_odd_pieces(env: &Env) -> Outcome {
+    let mut incoming = Incoming::endless(env)?;
+    let all = Pages::new(3 * LEN, false)?;
+    let piece = |at: usize, odd: usize, len| all.part(at * LEN + odd, len);
+    let pieces = [
+        piece(0, 0, 40 * PAGE + 9),
+        piece(1, 16, LEN - PAGE),
+        piece(2, 1, 40 * PAGE),
+    ];
+    for _ in 0..10 {
+        for got in incoming.take_pieces(&pieces)? {
+            got.check()?;
+        }
+    }
+    incoming.leave()
+}
+
+/// For few pages a call does not wait twice.
+fn short_and_odd(env: &Env) -> Outcome {
+    let mut incoming = Incoming::endless(env)?;
+    let pages = Pages::new(LEN, false)?.part(16, LEN / 4);
+    let early = stat(env, "read_early")?;
+    for _ in 0..20 {
+        incoming.take(pages, 0)?.check()?;
+    }
+    let early = stat(env, "read_early")? - early;
+    expect_eq(early, 0, "Reads that nobody waited for")?;
+    incoming.leave()
+}
+
+/// Receives into four buffers by turns.
+struct Turns<'a> {
+    incoming: Incoming<'a>,
+    buffers: Vec<Pages>,
+    last: VecDeque<Expected>,
+    calls: usize,
+}
+
+impl<'a> Turns<'a> {
+    const BUFFERS: usize = 4;
+
+    /// Each of so many bytes, `odd` bytes behind the begin of a page.
+    fn new(env: &'a Env, len: usize, odd: usize) -> Result<Turns<'a>, Fail> {
+        let buffer = |_| Ok(Pages::new(odd + len, false)?.part(odd, len));
+        Ok(Turns {
+            incoming: Incoming::endless(env)?,
+            buffers: (0..Self::BUFFERS).map(buffer).collect::<io::Result<_>>()?,
+            last: VecDeque::new(),
+            calls: 0,
+        })
+    }
+
+    /// Some more receives, and what is done after each; returns how many Reads nobody waited for.
+    fn take(&mut self, calls: usize, after: impl Fn() -> io::Result<()>) -> Result<u64, Fail> {
+        let early = stat(self.incoming.env, "read_early")?;
+        for _ in 0..calls {
+            let buffer = self.buffers[self.calls % Self::BUFFERS];
+            self.calls += 1;
+            if self.last.len() == Self::BUFFERS {
+                self.last.pop_front();
+            }
+            let got = self.incoming.take(buffer, 0)?;
+            self.last.push_back(got);
+            after()?;
+        }
+        Ok(stat(self.incoming.env, "read_early")? - early)
+    }
+
+    /// The buffers have their bytes.
+    fn end(self) -> Outcome {
+        for got in self.last {
+            got.check()?;
+        }
+        self.incoming.leave()
+    }
+}
+
+/// A program that does not use the time is made to wait, for that is cheaper.
+fn comes_back_too_soon(env: &Env) -> Outcome {
+    too_soon(env, 16 * PAGE, 0)
+}
+
+/// For buffers that do not begin with a page of whatever length: for what lies before the first one
+/// a call waits on its own.
+fn odd_and_too_soon(env: &Env) -> Outcome {
+    too_soon(env, LEN, 16)
+}
+
+fn too_soon(env: &Env, len: usize, odd: usize) -> Outcome {
+    let waited = stat(env, "by_copy_NoOverlap")?;
+    let mut turns = Turns::new(env, len, odd)?;
+    let in_flight = || -> io::Result<u64> {
+        Ok(stat(env, "read_posted")?.saturating_sub(stat(env, "read_done")?))
+    };
+    // Those of connections that were cut are never done.
+    let others = in_flight()?;
+    let limit = Instant::now() + Duration::from_secs(20);
+    let (mut rounds, mut too_soon) = (0, 0);
+    while stat(env, "by_copy_NoOverlap")? == waited {
+        let often = too_soon > 8 && too_soon > rounds / 2;
+        expect(!often, "nobody minds that calls come too soon")?;
+        if Instant::now() > limit {
+            return skip("the bytes are there too soon: this machine is too slow");
+        }
+        let early = turns.take(16, || Ok(()))?;
+        rounds += 1;
+        too_soon += u32::from(early > 0 && in_flight()? > others);
+    }
+    let early = turns.take(32, || Ok(()))?;
+    expect_eq(early, 0, "Reads that nobody waited for all the same")?;
+    turns.end()
+}
+
+/// One that comes when its bytes are there is not.
+fn comes_back_in_time(env: &Env) -> Outcome {
+    let waited = stat(env, "by_copy_NoOverlap")?;
+    let mut turns = Turns::new(env, 16 * PAGE, 0)?;
+    let limit = Instant::now() + Duration::from_secs(10);
+    let mut early = 0;
+    while early < 16 {
+        if Instant::now() > limit {
+            return skip(format!("only {early} Reads that nobody waited for"));
+        }
+        early += turns.take(8, || {
+            while stat(env, "absent_pages")? > stat(env, "absent_freed")? {
+                std::thread::yield_now();
+            }
+            Ok(())
+        })?;
+    }
+    let waited = stat(env, "by_copy_NoOverlap")? - waited;
+    expect_eq(waited, 0, "receives that have waited")?;
+    turns.end()
+}
