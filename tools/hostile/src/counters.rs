@@ -43,6 +43,42 @@ fn is_watched(name: &str) -> bool {
     name.starts_with("violation_") || name.starts_with("refused_") || OTHERS.contains(&name)
 }
 
+/// What must be equal in the end: what began, and the ways in which it ends.
+const PAIRS: [(&str, &[&str]); 4] = [
+    ("snapshot_pages", &["snapshot_freed"]),
+    ("absent_pages", &["absent_freed"]),
+    ("pinned_bytes", &["unpinned_bytes"]),
+    (
+        "advert_posted",
+        &["advert_consumed", "advert_cancelled", "advert_aborted"],
+    ),
+];
+
+/// Waits until programs have their memory back, and no advert is out.
+pub(crate) fn settled(limit: Duration) -> Result<()> {
+    let end = Instant::now() + limit;
+    loop {
+        let now = Counters::read()?;
+        let mut open = Vec::new();
+        for (began, ends) in PAIRS {
+            let mut ended = 0;
+            for name in ends {
+                ended += now.value(name)?;
+            }
+            if now.value(began)? != ended {
+                open.push((began, now.value(began)?, ended));
+            }
+        }
+        if open.is_empty() {
+            return Ok(());
+        }
+        expect(Instant::now() < end, || {
+            format!("not all has ended (what, begun, ended): {open:?}")
+        })?;
+        sleep(Duration::from_millis(5));
+    }
+}
+
 impl Counters {
     pub(crate) fn read() -> Result<Counters> {
         let text = fs::read_to_string(FILE).step(FILE)?;
@@ -61,13 +97,12 @@ impl Counters {
 
     /// How far a counter has gone since this reading.
     pub(crate) fn since(&self, name: &str) -> Result<u64> {
-        let now = Counters::read()?;
-        let value = |c: &Counters| {
-            c.0.get(name)
-                .copied()
-                .ok_or_else(|| Fail::new(format!("{FILE} has no {name}")))
-        };
-        Ok(value(&now)? - value(self)?)
+        Ok(Counters::read()?.value(name)? - self.value(name)?)
+    }
+
+    fn value(&self, name: &str) -> Result<u64> {
+        let value = self.0.get(name).copied();
+        value.ok_or_else(|| Fail::new(format!("{FILE} has no {name}")))
     }
 
     /// The watched counters that have moved since this reading.

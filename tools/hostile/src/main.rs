@@ -7,13 +7,17 @@
 //! each one two honest sockets must still be able to talk. Prints KTAP.
 
 mod attacks;
+mod child;
 mod cm;
 mod counters;
 mod fail;
 mod ffi;
+mod loan;
 mod missing;
+mod pages;
 mod peer;
 mod queue;
+mod reader;
 mod revive;
 mod run;
 mod session;

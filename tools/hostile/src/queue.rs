@@ -4,6 +4,7 @@
 use crate::cm::{checked, errno_fail, Id};
 use crate::fail::{Fail, Result};
 use crate::ffi;
+use crate::loan::{Lent, Loan};
 use std::ptr;
 
 /// Receives that there is room for.
@@ -91,6 +92,8 @@ pub(crate) struct Queue {
     cq: *mut ffi::ibv_cq,
     qp: *mut ffi::ibv_qp,
     mr: *mut ffi::ibv_mr,
+    /// What the peer may read.
+    loans: Vec<Loan>,
     area: Area,
     sends: usize,
     in_flight: usize,
@@ -104,6 +107,7 @@ impl Queue {
             cq: ptr::null_mut(),
             qp: ptr::null_mut(),
             mr: ptr::null_mut(),
+            loans: Vec::new(),
             area: Area::new()?,
             sends: 0,
             in_flight: 0,
@@ -158,6 +162,10 @@ impl Queue {
             unsafe { ffi::rdma_init_qp_attr(id.as_ptr(), &mut attr, &mut mask) },
             "rdma_init_qp_attr",
         )?;
+        if state == ffi::IBV_QPS_INIT {
+            // The CM does not know yet. An empty Write asks whether we are there.
+            attr.qp_access_flags |= ffi::IBV_ACCESS_REMOTE_READ | ffi::IBV_ACCESS_REMOTE_WRITE;
+        }
         if state == ffi::IBV_QPS_RTS {
             // Whatever the victim has asked for, try three times.
             attr.rnr_retry = 3;
@@ -256,6 +264,20 @@ impl Queue {
         self.post(at, len, opcode, addr, rkey).map(|()| at)
     }
 
+    /// Lets the peer read a copy of `bytes`.
+    pub(crate) fn lend(&mut self, bytes: &[u8]) -> Result<Lent> {
+        // SAFETY: the domain is valid, and goes after the loans.
+        let loan = unsafe { Loan::new(self.pd, bytes)? };
+        let lent = loan.lent();
+        self.loans.push(loan);
+        Ok(lent)
+    }
+
+    /// From now on the peer may read nothing.
+    pub(crate) fn take_back(&mut self) {
+        self.loans.clear();
+    }
+
     fn next_slot(&mut self) -> usize {
         let slot = self.sends % SEND_SLOTS;
         self.sends += 1;
@@ -339,6 +361,7 @@ impl Drop for Queue {
             if !self.qp.is_null() {
                 ffi::ibv_destroy_qp(self.qp);
             }
+            self.loans.clear();
             if !self.mr.is_null() {
                 ffi::ibv_dereg_mr(self.mr);
             }

@@ -243,6 +243,11 @@ impl Session {
         self.before.expect(counted, Duration::from_secs(1))
     }
 
+    /// How far a counter has gone since the session was opened.
+    pub(crate) fn since(&self, name: &str) -> Result<u64> {
+        self.before.since(name)
+    }
+
     /// As [`Session::expect_death`], where several errors or counters will do.
     pub(crate) fn expect_some_death(&mut self, errnos: &[i32], allowed: &[&str]) -> Result<()> {
         let got = self.victim.await_error(self.limit)?;

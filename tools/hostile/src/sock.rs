@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 const AF_INET_SDP: i32 = 27;
 const SDP_ZCOPY_THRESH: i32 = 80;
+const SDP_ZCOPY_MODE: i32 = 82;
 
 /// A stream socket of the module. Calls that wait fail after the limit that was
 /// set at its creation.
@@ -182,10 +183,24 @@ impl Sock {
 
     /// Sends of so many bytes go without a copy, and wait for the peer.
     pub(crate) fn set_zcopy_threshold(&self, bytes: i32) -> Result<()> {
-        const SDP_ZCOPY_MODE: i32 = 82;
         const SYNCHRONOUS: i32 = 2;
         self.set_option(SDP_ZCOPY_THRESH, bytes)?;
         self.set_option(SDP_ZCOPY_MODE, SYNCHRONOUS)
+    }
+
+    /// Sends and receives of so many bytes go without a copy, and return before
+    /// the bytes have gone or come.
+    pub(crate) fn set_early_threshold(&self, bytes: i32) -> Result<()> {
+        const ASYNCHRONOUS: i32 = 3;
+        self.set_option(SDP_ZCOPY_THRESH, bytes)?;
+        self.set_option(SDP_ZCOPY_MODE, ASYNCHRONOUS)
+    }
+
+    /// Who writes to memory in flight waits.
+    pub(crate) fn block_writers(&self) -> Result<()> {
+        const SDP_FAULT_POLICY: i32 = 83;
+        const BLOCK: i32 = 1;
+        self.set_option(SDP_FAULT_POLICY, BLOCK)
     }
 
     /// Sends and receives of so many bytes go the way that is best.
@@ -227,6 +242,14 @@ impl Sock {
                 libc::MSG_NOSIGNAL,
             )
         };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// One call of send() from an address.
+    pub(crate) fn send_at(&self, addr: usize, len: usize) -> io::Result<usize> {
+        let from = addr as *const libc::c_void;
+        // SAFETY: the kernel checks the address, and only reads.
+        let n = unsafe { libc::send(self.fd(), from, len, libc::MSG_NOSIGNAL) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 

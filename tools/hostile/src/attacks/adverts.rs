@@ -6,6 +6,7 @@ use super::{counter, Attack};
 use crate::counters::{moves, Moves};
 use crate::fail::{expect, Fail, Result, Step};
 use crate::ffi;
+use crate::loan::Lent;
 use crate::missing::Missing;
 use crate::peer::Peer;
 use crate::session::{pattern, Ctx, Session, Start};
@@ -61,7 +62,7 @@ const BYTES: usize = 50_000;
 /// The most bytes of one Read of ours.
 const READ: usize = 4096;
 
-fn open(ctx: &Ctx) -> Result<Session> {
+pub(super) fn open(ctx: &Ctx) -> Result<Session> {
     let start = Start {
         features: Features::SOURCE.union(Features::ORDERED),
         ..Start::default()
@@ -80,14 +81,6 @@ fn violates(ctx: &Ctx, why: Violation, body: Body) -> Result<()> {
     let mut session = open(ctx)?;
     session.peer.send(body, &[])?;
     session.expect_death(libc::EPROTO, &counted(why))
-}
-
-/// Memory that a victim has lent us.
-#[derive(Clone, Copy)]
-pub(super) struct Lent {
-    pub(super) len: u32,
-    pub(super) rkey: u32,
-    pub(super) addr: u64,
 }
 
 /// Has the victim send without a copy, and does something with what it lends;
@@ -116,7 +109,7 @@ fn lent<T>(
 }
 
 /// Reads all of it.
-fn read_all(peer: &mut Peer, lent: Lent) -> Result<Vec<u8>> {
+pub(super) fn read_all(peer: &mut Peer, lent: Lent) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     while bytes.len() < lent.len as usize {
         let len = READ.min(lent.len as usize - bytes.len());

@@ -4,8 +4,10 @@
 mod ack;
 mod adverts;
 mod control;
+mod early;
 mod floods;
 mod hello;
+mod later;
 mod pending;
 mod rdma;
 mod sinks;
@@ -35,6 +37,8 @@ pub(crate) fn all() -> Vec<Attack> {
         floods::ATTACKS,
         rdma::ATTACKS,
         adverts::ATTACKS,
+        later::ATTACKS,
+        early::ATTACKS,
         sinks::ATTACKS,
         vanish::ATTACKS,
     ]

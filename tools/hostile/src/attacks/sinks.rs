@@ -2,11 +2,12 @@
 //! Sink adverts: memory that is not there, reports of what was not written, and
 //! Writes to memory that was lent and is back.
 
-use super::adverts::{counted, Lent};
+use super::adverts::counted;
 use super::Attack;
 use crate::counters::moves;
 use crate::fail::{expect, Fail, Result, Step};
 use crate::ffi;
+use crate::loan::Lent;
 use crate::peer::Peer;
 use crate::session::{pattern, Ctx, Session, Start};
 use crate::sock::Sock;

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Source adverts to victims whose recv() returns before the bytes are there: memory
+//! that is not what the advert says, and peers that think better of it.
+//!
+//! A victim may be told by a failing call or, of bytes that a call has returned, by
+//! SIGSEGV. It must not see other bytes than the peer's, nor wait without end.
+
+use super::{adverts, Attack};
+use crate::counters::{moves, settled};
+use crate::fail::{expect, Result, Step};
+use crate::loan::Lent;
+use crate::peer::Peer;
+use crate::reader::{Fate, Reader, Seen};
+use crate::session::{pattern, Ctx, Session};
+use proto_host::proto::bsdh::Mid;
+use proto_host::proto::message::Body;
+use std::time::Instant;
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "early.honest_lender",
+        run: honest_lender,
+    },
+    Attack {
+        name: "early.honest_cancel",
+        run: honest_cancel,
+    },
+    Attack {
+        name: "early.lies_about_length",
+        run: lies_about_length,
+    },
+    Attack {
+        name: "early.key_of_nobody",
+        run: key_of_nobody,
+    },
+    Attack {
+        name: "early.cancels_and_forgets",
+        run: cancels_and_forgets,
+    },
+    Attack {
+        name: "early.takes_memory_back",
+        run: takes_memory_back,
+    },
+    Attack {
+        name: "early.says_goodbye",
+        run: says_goodbye,
+    },
+    Attack {
+        name: "early.goes_away",
+        run: goes_away,
+    },
+    Attack {
+        name: "early.never_answers",
+        run: never_answers,
+    },
+];
+
+/// Bytes of an advert.
+const BYTES: usize = 256 << 10;
+/// Bytes of one that takes long enough for something to come in between.
+const MANY: usize = 2 << 20;
+/// Where a buffer begins that does so behind the begin of a page.
+const ODD: usize = 16;
+/// The bytes of such a buffer for which the call waits.
+const HEAD: usize = 4096 - ODD;
+/// How often an attack is tried in any case, and at most until it has hit.
+const TRIES: usize = 4;
+const MOST_TRIES: usize = 40;
+
+/// A session with a victim that waits in recv() for the `bytes`, and the memory that
+/// has the first `lent` of them.
+struct Attacked {
+    session: Session,
+    reader: Reader,
+    lent: Option<Lent>,
+}
+
+impl Attacked {
+    fn new(ctx: &Ctx, bytes: &[u8], odd: usize, lent: usize) -> Result<Attacked> {
+        let mut session = adverts::open(ctx)?;
+        session.victim.set_early_threshold(16_384)?;
+        let lent = match lent {
+            0 => None,
+            len => Some(session.peer.queue()?.lend(&bytes[..len])?),
+        };
+        let reader = Reader::start(&session.victim, bytes, odd, ctx.limit)?;
+        Ok(Attacked {
+            session,
+            reader,
+            lent,
+        })
+    }
+
+    /// Says that `len` bytes are lent.
+    fn advertise(&mut self, len: usize) -> Result<()> {
+        let len = len as u32;
+        let advert = match self.lent {
+            Some(Lent { rkey, addr, .. }) => Body::SrcAvail { len, rkey, addr },
+            None => Body::SrcAvail {
+                len,
+                rkey: 0xdead_beef,
+                addr: 4096,
+            },
+        };
+        self.session.peer.send(advert, &[])
+    }
+
+    /// Waits until a counter of the victim's has moved, and not long: it may not.
+    fn await_counted(&mut self, name: &str, ctx: &Ctx) -> Result<()> {
+        let end = Instant::now() + ctx.limit / 10;
+        while self.session.since(name)? == 0 && Instant::now() < end {
+            self.session.peer.pump()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the victim's end.
+    fn seen(&mut self, ctx: &Ctx) -> Result<Seen> {
+        self.reader.end(&mut self.session.peer, ctx.limit * 6)
+    }
+
+    /// How often a call has returned before its bytes were there.
+    fn early(&self) -> Result<u64> {
+        self.session.since("read_early")
+    }
+
+    /// The victim's connection must have died of one of these; a call of the victim may
+    /// have reported that.
+    fn expect_death(&mut self, seen: &Seen, errnos: &[i32], allowed: &[&str]) -> Result<()> {
+        if seen.is_told_by_errno(errnos) {
+            self.session.peer.await_disconnect()?;
+            return self.session.expect_only(allowed);
+        }
+        expect(seen.is_told_by_signal(), || format!("{seen:?}"))?;
+        self.session.expect_some_death(errnos, allowed)
+    }
+}
+
+/// Tries an attack some times, and so often that what it says has happened once; with
+/// whole pages, and with others in front of them.
+fn tried(ctx: &Ctx, attack: impl Fn(&Ctx, usize) -> Result<bool>) -> Result<()> {
+    for odd in [0, ODD] {
+        let mut hits = 0;
+        for turn in 0..MOST_TRIES {
+            if turn >= TRIES && hits > 0 {
+                break;
+            }
+            let what = format!("{odd} bytes behind a page, try {turn}");
+            hits += usize::from(attack(ctx, odd).step(&what)?);
+            settled(ctx.limit).step(&what)?;
+        }
+        expect(hits > 0, || {
+            format!("it has not hit once, {odd} bytes behind a page")
+        })?;
+    }
+    Ok(())
+}
+
+/// The same of something behind an advert: at once, which may be too soon to hit, and
+/// then when a call has returned.
+fn tried_behind(ctx: &Ctx, attack: impl Fn(&Ctx, usize, bool) -> Result<bool>) -> Result<()> {
+    for waits in [false, true] {
+        tried(ctx, |ctx, odd| Ok(attack(ctx, odd, waits)? || !waits))?;
+    }
+    Ok(())
+}
+
+/// Bytes that the victim says it has read.
+fn reported(peer: &Peer) -> usize {
+    let bytes = |body: &Body| match *body {
+        Body::RdmaRdCompl { bytes } => bytes as usize,
+        _ => 0,
+    };
+    peer.heard.iter().map(bytes).sum()
+}
+
+fn honest_lender(ctx: &Ctx) -> Result<()> {
+    let bytes = pattern(31, BYTES);
+    tried(ctx, |ctx, odd| {
+        let mut attacked = Attacked::new(ctx, &bytes, odd, BYTES)?;
+        attacked.advertise(BYTES)?;
+        let seen = attacked.seen(ctx)?;
+        expect(seen.fate == Fate::All, || format!("{seen:?}"))?;
+        let peer = &mut attacked.session.peer;
+        peer.until("reports of all bytes", |p| reported(p) == BYTES)?;
+        attacked.session.expect_only(&[])?;
+        Ok(attacked.early()? > 0)
+    })
+}
+
+/// Who takes an advert back waits for the answer, and sends what was not read.
+fn honest_cancel(ctx: &Ctx) -> Result<()> {
+    let bytes = pattern(32, MANY);
+    cancelled(ctx, &bytes, &[], |peer| {
+        await_answer(peer)?;
+        for payload in bytes[reported(peer)..].chunks(4000) {
+            peer.send(Body::Data, payload)?;
+        }
+        Ok(())
+    })
+}
+
+/// Does something behind an advert that was taken back. The victim may die of these.
+fn cancelled(
+    ctx: &Ctx,
+    bytes: &[u8],
+    deaths: &[(i32, &str)],
+    act: impl Fn(&mut Peer) -> Result<()>,
+) -> Result<()> {
+    let (errnos, allowed): (Vec<_>, Vec<_>) = deaths.iter().copied().unzip();
+    tried_behind(ctx, |ctx, odd, waits| {
+        let mut attacked = Attacked::new(ctx, bytes, odd, bytes.len())?;
+        attacked.advertise(bytes.len())?;
+        if waits {
+            attacked.await_counted("read_early", ctx)?;
+        }
+        let peer = &mut attacked.session.peer;
+        peer.send(Body::SrcAvailCancel, &[])?;
+        act(peer)?;
+        let seen = attacked.seen(ctx)?;
+        let early = attacked.early()? > 0;
+        if seen.fate == Fate::All {
+            attacked.session.expect_only(&allowed)?;
+        } else {
+            attacked.expect_death(&seen, &errnos, &allowed)?;
+        }
+        Ok(early)
+    })
+}
+
+fn await_answer(peer: &mut Peer) -> Result<()> {
+    peer.until("an answer", |p| {
+        p.is_over() || p.heard.iter().any(|b| b.mid() == Mid::SendSm)
+    })
+}
+
+/// The memory ends before the advert does.
+fn lies_about_length(ctx: &Ctx) -> Result<()> {
+    let bytes = pattern(33, BYTES);
+    for there in [1000, HEAD, 128 << 10, (128 << 10) + HEAD, BYTES - 5000] {
+        tried(ctx, |ctx, odd| {
+            let mut attacked = Attacked::new(ctx, &bytes, odd, there)?;
+            attacked.advertise(BYTES)?;
+            let seen = attacked.seen(ctx)?;
+            expect(seen.right <= there, || format!("{seen:?}"))?;
+            let early = attacked.early()? > 0;
+            attacked.expect_death(&seen, &[libc::EPROTO], &["read_refused"])?;
+            let refused = moves(&[("read_refused", 1)]);
+            attacked.session.expect_counted(&refused)?;
+            if odd > 0 {
+                // Before the head is there nothing is promised, nor if the rest fails at once.
+                let none = seen.received == 0 && !early;
+                expect(none || there >= HEAD, || format!("{seen:?}"))?;
+                return Ok(true);
+            }
+            Ok(early && seen.is_told_by_signal())
+        })
+        .step(&format!("{there} bytes are there"))?;
+    }
+    Ok(())
+}
+
+fn key_of_nobody(ctx: &Ctx) -> Result<()> {
+    let bytes = pattern(34, BYTES);
+    tried(ctx, |ctx, odd| {
+        let mut attacked = Attacked::new(ctx, &bytes, odd, 0)?;
+        attacked.advertise(BYTES)?;
+        let seen = attacked.seen(ctx)?;
+        let early = attacked.early()? > 0;
+        attacked.expect_death(&seen, &[libc::EPROTO], &["read_refused"])?;
+        let refused = moves(&[("read_refused", 1)]);
+        attacked.session.expect_counted(&refused)?;
+        expect(seen.right == 0, || format!("{seen:?}"))?;
+        if odd > 0 {
+            let none = seen.received == 0 && !early;
+            expect(none, || format!("{seen:?}"))?;
+            return Ok(true);
+        }
+        Ok(early && seen.is_told_by_signal())
+    })
+}
+
+/// Takes the advert back, and does not wait for the answer.
+fn cancels_and_forgets(ctx: &Ctx) -> Result<()> {
+    let deaths = [
+        (libc::EPROTO, "read_refused"),
+        (libc::ECONNRESET, "reset_by_peer"),
+    ];
+    cancelled(ctx, &pattern(35, MANY), &deaths, |peer| {
+        peer.queue()?.take_back();
+        await_answer(peer)?;
+        // If there was nothing to forget the victim waits for more.
+        peer.id.disconnect()
+    })
+}
+
+/// The advert stands, but its memory is gone while the victim reads.
+fn takes_memory_back(ctx: &Ctx) -> Result<()> {
+    let bytes = pattern(36, MANY);
+    tried(ctx, |ctx, odd| {
+        let mut attacked = Attacked::new(ctx, &bytes, odd, MANY)?;
+        attacked.advertise(MANY)?;
+        attacked.await_counted("read_early", ctx)?;
+        attacked.session.peer.queue()?.take_back();
+        let seen = attacked.seen(ctx)?;
+        let early = attacked.early()? > 0;
+        if seen.fate == Fate::All {
+            return Ok(false);
+        }
+        attacked.expect_death(&seen, &[libc::EPROTO], &["read_refused"])?;
+        Ok(early && seen.is_told_by_signal())
+    })
+}
+
+/// The CM ends the connection, while the adapter still answers.
+fn says_goodbye(ctx: &Ctx) -> Result<()> {
+    let bytes = pattern(37, MANY);
+    tried_behind(ctx, |ctx, odd, waits| {
+        let mut attacked = Attacked::new(ctx, &bytes, odd, MANY)?;
+        attacked.advertise(MANY)?;
+        if waits {
+            attacked.await_counted("read_early", ctx)?;
+        }
+        attacked.session.peer.id.disconnect()?;
+        let seen = attacked.seen(ctx)?;
+        let early = attacked.early()? > 0;
+        if seen.fate != Fate::All {
+            attacked.expect_death(&seen, &[libc::ECONNRESET], &["reset_by_peer"])?;
+        }
+        Ok(early)
+    })
+}
+
+/// Nor does the adapter answer any more.
+fn goes_away(ctx: &Ctx) -> Result<()> {
+    let bytes = pattern(38, MANY);
+    tried(ctx, |ctx, odd| {
+        let mut attacked = Attacked::new(ctx, &bytes, odd, MANY)?;
+        attacked.advertise(MANY)?;
+        attacked.await_counted("read_early", ctx)?;
+        attacked.session.peer.queue = None;
+        attacked.session.peer.id.disconnect()?;
+        let seen = attacked.seen(ctx)?;
+        if seen.fate == Fate::All {
+            return Ok(false);
+        }
+        attacked.expect_death(&seen, &[libc::ECONNRESET], &["reset_by_peer"])?;
+        Ok(seen.is_told_by_signal())
+    })
+}
+
+/// The queue pair goes, the CM says nothing: who touches the pages waits until the
+/// victim's adapter gives up.
+fn never_answers(ctx: &Ctx) -> Result<()> {
+    let bytes = pattern(39, MANY);
+    for _ in 0..MOST_TRIES {
+        let mut attacked = Attacked::new(ctx, &bytes, 0, MANY)?;
+        attacked.advertise(MANY)?;
+        attacked.await_counted("read_early", ctx)?;
+        attacked.session.peer.queue = None;
+        let seen = attacked.seen(ctx)?;
+        if seen.fate == Fate::All {
+            continue;
+        }
+        let errnos = [libc::ETIMEDOUT, libc::ECONNRESET];
+        attacked.expect_death(&seen, &errnos, &["timed_out", "reset_by_peer"])?;
+        if seen.is_told_by_signal() {
+            let waits = attacked.session.since("absent_waits")?;
+            expect(waits > 0, || "nobody has waited".to_owned())?;
+            return settled(ctx.limit);
+        }
+    }
+    expect(false, || "it has not hit once".to_owned())
+}

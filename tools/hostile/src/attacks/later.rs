@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Source adverts of victims whose send() has returned: the peer may read what was
+//! in their pages then, and nothing else, and only until it has said that it has.
+
+use super::adverts::{self, counted, read_all};
+use super::Attack;
+use crate::counters::settled;
+use crate::fail::{expect, Fail, Result, Step};
+use crate::ffi;
+use crate::loan::Lent;
+use crate::pages::Pages;
+use crate::peer::Peer;
+use crate::session::{pattern, Ctx, Session};
+use proto_host::proto::bsdh::Mid;
+use proto_host::proto::message::Body;
+use proto_host::proto::violation::Violation;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "later.honest_reader",
+        run: honest_reader,
+    },
+    Attack {
+        name: "later.overwritten",
+        run: overwritten,
+    },
+    Attack {
+        name: "later.read_beside",
+        run: read_beside,
+    },
+    Attack {
+        name: "later.read_afterwards",
+        run: read_afterwards,
+    },
+    Attack {
+        name: "later.false_reports",
+        run: false_reports,
+    },
+    Attack {
+        name: "later.leaves_without_a_report",
+        run: leaves_without_a_report,
+    },
+    Attack {
+        name: "later.holds_writers_up",
+        run: holds_writers_up,
+    },
+];
+
+/// Bytes of a victim's send.
+const BYTES: usize = 64 << 10;
+
+/// A victim that has sent the pages, and what it lends for that.
+struct Sent {
+    session: Session,
+    pages: Pages,
+    lent: Lent,
+}
+
+impl Sent {
+    fn new(ctx: &Ctx, bytes: &[u8], blocks: bool) -> Result<Sent> {
+        let mut session = adverts::open(ctx)?;
+        session.victim.set_early_threshold(16_384)?;
+        if blocks {
+            session.victim.block_writers()?;
+        }
+        let pages = Pages::new(bytes.len())?;
+        pages.write(bytes);
+        // Nobody reads yet.
+        let sent = session.victim.send_at(pages.addr(), pages.len());
+        let sent = sent.step("send")?;
+        expect(sent == bytes.len(), || format!("send() returned {sent}"))?;
+        let peer = &mut session.peer;
+        peer.until("an advert", |p| {
+            p.is_over() || p.heard.iter().any(|b| b.mid() == Mid::SrcAvail)
+        })?;
+        let advert = peer.heard.iter().find_map(|body| match *body {
+            Body::SrcAvail { len, rkey, addr } => Some(Lent { len, rkey, addr }),
+            _ => None,
+        });
+        let lent = advert.ok_or_else(|| Fail::new("no advert came"))?;
+        expect(lent.len as usize == bytes.len(), || {
+            format!("{} bytes are lent", lent.len)
+        })?;
+        let later = session.since("advert_async")?;
+        expect(later == 1, || "the send does not know".to_owned())?;
+        Ok(Sent {
+            session,
+            pages,
+            lent,
+        })
+    }
+
+    fn report(&mut self, bytes: u32) -> Result<()> {
+        self.session.peer.send(Body::RdmaRdCompl { bytes }, &[])
+    }
+
+    /// The peer must get these bytes.
+    fn expect_read(&mut self, lent: Lent, want: &[u8]) -> Result<()> {
+        let read = read_all(&mut self.session.peer, lent)?;
+        expect(read == want, || {
+            format!("{} other bytes than it sent", want.len())
+        })
+    }
+
+    /// A Read of the peer's must fail, of which the connection dies.
+    fn expect_refused(&mut self, addr: u64) -> Result<()> {
+        let rkey = self.lent.rkey;
+        let peer: &mut Peer = &mut self.session.peer;
+        peer.finish_sends()?;
+        let before = peer.succeeded;
+        peer.queue()?.rdma(true, addr, rkey, 16)?;
+        peer.finish_sends()?;
+        let (done, status) = (peer.succeeded - before, peer.broken);
+        expect(done == 0, || "the adapter did it".to_owned())?;
+        expect(
+            status.is_none_or(|s| s == ffi::IBV_WC_REM_ACCESS_ERR),
+            || format!("the victim's adapter answered with status {status:?}"),
+        )?;
+        self.session
+            .expect_some_death(&[libc::ECONNRESET], &["reset_by_peer"])
+    }
+
+    /// The victim has its pages back: they hold `want`, and what it writes stays.
+    fn expect_back(&self, ctx: &Ctx, want: &[u8]) -> Result<()> {
+        settled(ctx.limit)?;
+        expect(self.pages.read() == want, || {
+            "the victim's pages have changed".to_owned()
+        })?;
+        let new = pattern(49, want.len());
+        self.pages.write(&new);
+        expect(self.pages.read() == new, || {
+            "what the victim has written is not there".to_owned()
+        })
+    }
+}
+
+fn honest_reader(ctx: &Ctx) -> Result<()> {
+    let bytes = pattern(41, BYTES);
+    let mut sent = Sent::new(ctx, &bytes, false)?;
+    expect(sent.lent.addr < 4096, || {
+        "it tells where its memory is".to_owned()
+    })?;
+    sent.expect_read(sent.lent, &bytes)?;
+    sent.report(1000)?;
+    sent.report(sent.lent.len - 1000)?;
+    sent.expect_back(ctx, &bytes)?;
+    sent.session.greet().step("greeting afterwards")?;
+    sent.session.expect_only(&[])
+}
+
+/// What the victim writes after its send is not for the peer, however often it looks.
+fn overwritten(ctx: &Ctx) -> Result<()> {
+    let (old, new) = (pattern(42, BYTES), pattern(43, BYTES));
+    for looks_before in [false, true] {
+        let mut sent = Sent::new(ctx, &old, false)?;
+        if looks_before {
+            let half = Lent {
+                len: sent.lent.len / 2,
+                ..sent.lent
+            };
+            sent.expect_read(half, &old[..BYTES / 2])?;
+        }
+        sent.pages.write(&new);
+        sent.expect_read(sent.lent, &old).step("once")?;
+        sent.pages.fill(0x5e);
+        sent.expect_read(sent.lent, &old).step("twice")?;
+        sent.report(sent.lent.len)?;
+        sent.expect_back(ctx, &[0x5e; BYTES])?;
+        sent.session.expect_only(&[])?;
+        sent.expect_refused(sent.lent.addr)?;
+    }
+    Ok(())
+}
+
+/// The bytes beside those that were lent are not to be had.
+fn read_beside(ctx: &Ctx) -> Result<()> {
+    let bytes = pattern(44, BYTES);
+    for before in [false, true] {
+        let mut sent = Sent::new(ctx, &bytes, false)?;
+        let lent = sent.lent;
+        sent.expect_refused(if before {
+            lent.addr.wrapping_sub(8)
+        } else {
+            lent.addr + u64::from(lent.len) - 8
+        })?;
+        sent.expect_back(ctx, &bytes)?;
+    }
+    Ok(())
+}
+
+/// When the peer has said that it has read them, the pages are the program's alone.
+fn read_afterwards(ctx: &Ctx) -> Result<()> {
+    let bytes = pattern(45, BYTES);
+    for reads_before in [false, true] {
+        let mut sent = Sent::new(ctx, &bytes, false)?;
+        if reads_before {
+            sent.expect_read(sent.lent, &bytes)?;
+        }
+        sent.report(sent.lent.len)?;
+        sent.expect_back(ctx, &bytes)?;
+        sent.expect_refused(sent.lent.addr)?;
+    }
+    Ok(())
+}
+
+/// Reports that the victim's advert does not fit.
+fn false_reports(ctx: &Ctx) -> Result<()> {
+    let bytes = pattern(46, BYTES);
+    let len = BYTES as u32;
+    let too_much = [Body::RdmaRdCompl { bytes: len + 1 }];
+    let bit_by_bit = [
+        Body::RdmaRdCompl { bytes: len - 1 },
+        Body::RdmaRdCompl { bytes: 2 },
+    ];
+    let twice = [Body::RdmaRdCompl { bytes: len }; 2];
+    let nothing = [Body::RdmaRdCompl { bytes: 0 }];
+    // The victim has not asked.
+    let not_taken_back = [Body::SendSm];
+    let cases: [(Violation, &[Body]); 5] = [
+        (Violation::AdvertOverrun, &too_much),
+        (Violation::AdvertOverrun, &bit_by_bit),
+        (Violation::NoAnswerDue, &twice),
+        (Violation::EmptyCompletion, &nothing),
+        (Violation::NoAnswerDue, &not_taken_back),
+    ];
+    for (why, reports) in cases {
+        let mut sent = Sent::new(ctx, &bytes, false)?;
+        for body in reports {
+            sent.session.peer.send(*body, &[])?;
+        }
+        sent.session.expect_death(libc::EPROTO, &counted(why))?;
+        sent.expect_back(ctx, &bytes).step(why.name())?;
+    }
+    Ok(())
+}
+
+/// Of some bytes, or of none; with a word of the CM.
+fn leaves_without_a_report(ctx: &Ctx) -> Result<()> {
+    let (old, new) = (pattern(47, BYTES), pattern(48, BYTES));
+    let len = BYTES as u32;
+    for (reports, writes) in [(0, false), (0, true), (1, true), (len - 1, false)] {
+        let mut sent = Sent::new(ctx, &old, false)?;
+        if writes {
+            sent.pages.write(&new);
+        }
+        if reports > 0 {
+            sent.report(reports)?;
+        }
+        sent.session.peer.finish_sends()?;
+        sent.session.peer.id.disconnect()?;
+        let errno = sent.session.victim.await_error(ctx.limit)?;
+        expect(errno == libc::ECONNRESET, || format!("errno {errno}"))?;
+        sent.session.expect_only(&["reset_by_peer"])?;
+        sent.expect_back(ctx, if writes { &new } else { &old })?;
+    }
+    Ok(())
+}
+
+/// A program that chose to wait before it writes does not wait for ever.
+fn holds_writers_up(ctx: &Ctx) -> Result<()> {
+    let (old, new) = (pattern(47, BYTES), pattern(48, BYTES));
+    for leaves in [false, true] {
+        // Pages at the same place, soon after, would be another part of the same wait.
+        thread::sleep(Duration::from_millis(300));
+        let mut sent = Sent::new(ctx, &old, true)?;
+        let (pages, peer) = (&sent.pages, &mut sent.session.peer);
+        thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                let begin = Instant::now();
+                pages.write(&new[..1]);
+                begin.elapsed()
+            });
+            thread::sleep(Duration::from_millis(300));
+            if leaves {
+                peer.id.disconnect()?;
+            }
+            let waited = writing.join().map_err(|_| Fail::new("a thread panicked"))?;
+            expect(
+                Duration::from_millis(250) < waited && waited < ctx.limit,
+                || format!("who writes has waited {waited:?}"),
+            )
+        })?;
+        if !leaves {
+            sent.expect_read(sent.lent, &old)?;
+            sent.report(sent.lent.len)?;
+        }
+        let mut want = old.clone();
+        want[0] = new[0];
+        sent.expect_back(ctx, &want)?;
+        let allowed: &[&str] = if leaves { &["reset_by_peer"] } else { &[] };
+        sent.session.expect_only(allowed)?;
+    }
+    Ok(())
+}

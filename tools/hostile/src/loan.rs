@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory that one side lets the other read or write.
+
+use crate::cm::errno_fail;
+use crate::fail::Result;
+use crate::ffi;
+
+/// Where lent memory is for the other side.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent {
+    pub(crate) len: u32,
+    pub(crate) rkey: u32,
+    pub(crate) addr: u64,
+}
+
+/// Memory of ours that the peer may read, as long as the value lives.
+///
+/// # Invariants
+///
+/// `mr` is a valid region of all of `bytes`, owned by this value.
+pub(crate) struct Loan {
+    mr: *mut ffi::ibv_mr,
+    bytes: Vec<u8>,
+}
+
+impl Loan {
+    /// Lends a copy of `bytes`.
+    ///
+    /// # Safety
+    ///
+    /// The domain is valid, and outlives the value.
+    pub(crate) unsafe fn new(pd: *mut ffi::ibv_pd, bytes: &[u8]) -> Result<Loan> {
+        let mut bytes = bytes.to_vec();
+        let access = ffi::IBV_ACCESS_LOCAL_WRITE | ffi::IBV_ACCESS_REMOTE_READ;
+        // SAFETY: as the caller promises; the memory does not move, and goes after the region.
+        let mr =
+            unsafe { ffi::ibv_reg_mr(pd, bytes.as_mut_ptr().cast(), bytes.len(), access as i32) };
+        if mr.is_null() {
+            return Err(errno_fail("ibv_reg_mr"));
+        }
+        Ok(Loan { mr, bytes })
+    }
+
+    pub(crate) fn lent(&self) -> Lent {
+        Lent {
+            len: self.bytes.len() as u32,
+            // SAFETY: by the type invariant.
+            rkey: unsafe { (*self.mr).rkey },
+            addr: self.bytes.as_ptr() as u64,
+        }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant.
+        unsafe { ffi::ibv_dereg_mr(self.mr) };
+    }
+}
