@@ -16,7 +16,8 @@
 //! cleared, then taken out of the address space, and marks left that give SIGSEGV. Whoever has copied
 //! or moved them in between has zeros. All transfers of a connection fail together, before one takes a
 //! lock for which it may have to wait for those who wait for another one. If that lock is not to be
-//! had for some time, the pages stay, cleared.
+//! had for some time, the pages stay, cleared. Where no call has promised the bytes yet, the pages are
+//! given back as they are.
 
 use core::ops::Range;
 
@@ -82,9 +83,9 @@ const FAILED: i32 = 2;
 
 /// A call has returned with the bytes, or will.
 const GIVEN: i32 = 0;
-/// None has yet, or ever will: the pages may be given back as they are.
-const OPEN: i32 = 1;
-/// They were.
+/// None has yet, and perhaps none will.
+const UNDECIDED: i32 = 1;
+/// The pages were given back as they are: none can any more.
 const REFUSED: i32 = 2;
 
 /// How long, in ticks, a failed transfer tries to get the lock of the address space.
@@ -175,7 +176,7 @@ impl Promise {
     /// `alive`, and the bytes are not there.
     pub(crate) fn give(self, alive: bool) -> bool {
         let holds = alive || !self.0.is_absent();
-        holds && self.0.promise.cmpxchg(OPEN, GIVEN, Full).is_ok()
+        holds && self.0.promise.cmpxchg(UNDECIDED, GIVEN, Full).is_ok()
     }
 }
 
@@ -323,11 +324,11 @@ impl Receiving {
 
     /// No call has promised the bytes, and the adapter may still write some of them.
     pub(crate) fn excuse(&self) {
-        self.absent.promise.store(OPEN, Relaxed);
+        self.absent.promise.store(UNDECIDED, Relaxed);
     }
 
     /// As [`Receiving::excuse`], until somebody gives the promise.
-    pub(crate) fn leave_open(&self) -> Promise {
+    pub(crate) fn promise_later(&self) -> Promise {
         self.excuse();
         Promise(self.absent.clone())
     }
@@ -337,7 +338,12 @@ impl Receiving {
         if self.absent.state.load(Acquire) != READING {
             return;
         }
-        if self.absent.promise.cmpxchg(OPEN, REFUSED, Full).is_ok() {
+        if self
+            .absent
+            .promise
+            .cmpxchg(UNDECIDED, REFUSED, Full)
+            .is_ok()
+        {
             return self.arrived();
         }
         for page in &self.pins.0 {

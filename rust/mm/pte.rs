@@ -108,8 +108,8 @@ impl<'a> Area<'a> {
         (self.end - self.start) / PAGE_SIZE
     }
 
-    /// Whether each page has an entry of its own to map it, or none: no huge page has any of the range.
-    /// It may be otherwise at once.
+    /// Whether all tables of the range are there, so that no huge page has any of it. It may be otherwise
+    /// at once.
     pub(super) fn has_tables(&self) -> bool {
         let mut addr = self.start;
         while addr < self.end {

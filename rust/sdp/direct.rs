@@ -108,6 +108,10 @@ impl Locked<'_> {
     }
 
     fn read_pinned(&mut self, recv: &mut Recv) -> Result {
+        if self.reads_directly() {
+            // Of somebody who was killed meanwhile: they would be taken for ours.
+            return self.await_adapter(recv.began, Use::OwnReads);
+        }
         let stream = self.stream();
         let (Some(link), Some(zcopy)) = (&stream.link, &mut stream.zcopy) else {
             return Err(ECONNRESET);
@@ -163,7 +167,8 @@ impl Locked<'_> {
         let read = zcopy.map_or(0, |z| z.direct_bytes).min(len);
         match waited {
             Err(e) if read == 0 => {
-                // Others that share the socket are told, too, if it is not the end.
+                // What has ended the connection, as the next call would have said; one that has bytes
+                // leaves it to that.
                 if e == ECONNRESET && recv.copied == 0 {
                     self.sk().take_err()?;
                 }

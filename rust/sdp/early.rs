@@ -18,8 +18,8 @@
 //! A program that comes for more before the bytes are there has not used the time. Then short receives
 //! wait, too: to take pages away and to give them back costs more than several Reads at once bring.
 //!
-//! What lies in front of the first whole page of a long buffer is read first, and waited for; what lies
-//! behind the last one is left to the next call.
+//! What lies in front of the first whole page of a long buffer is read first, and waited for. What lies
+//! behind the last one is not read early: the call returns without it, unless it must have all.
 
 use kernel::bindings::iov_iter;
 use kernel::page::PAGE_SIZE;
@@ -82,7 +82,7 @@ struct Early {
     /// The whole pages.
     base: usize,
     pages: usize,
-    /// It is no gain for a program that does nothing meanwhile.
+    /// It is no gain for a program that does nothing meanwhile. (What a call takes behind its head is.)
     costs: bool,
 }
 
@@ -152,8 +152,8 @@ impl Locked<'_> {
         })
     }
 
-    /// Whether the program does something else while the bytes of short receives come that have
-    /// returned. It is asked whatever way the user has chosen.
+    /// Whether the program does something else while the bytes come of receives that have returned,
+    /// where that matters. It is asked whatever way the user has chosen.
     fn uses_time(&mut self, recv: &Recv) -> bool {
         let Some(zcopy) = &mut self.stream().zcopy else {
             return false;
@@ -167,22 +167,32 @@ impl Locked<'_> {
         uses
     }
 
-    /// A receive begins: what the program has made of the time since the last one, if that was short and
-    /// has returned early.
+    /// A receive begins: what the program has made of the time since one has returned early.
     pub(super) fn note_time_used(&mut self, recv: &Recv) {
-        let returned = self
-            .stream()
-            .zcopy
-            .as_ref()
-            .is_some_and(|z| z.returned_early);
-        if !returned || self.direct_room(recv) == 0 {
-            return;
+        if self.is_use_open() && self.direct_room(recv) > 0 {
+            self.poll_queue();
+            let comes = self.awaits_early();
+            self.note_use(!comes);
         }
-        self.poll_queue();
-        let comes = self.awaits_early();
+    }
+
+    /// A receive is about to wait: nothing is made of the time if that is for what others, or its own
+    /// parts, have left behind.
+    pub(super) fn note_wait(&mut self) {
+        if self.is_use_open() && self.awaits_early() {
+            self.note_use(false);
+        }
+    }
+
+    fn is_use_open(&mut self) -> bool {
+        let zcopy = self.stream().zcopy.as_ref();
+        zcopy.is_some_and(|z| z.returned_early)
+    }
+
+    fn note_use(&mut self, used: bool) {
         if let Some(zcopy) = &mut self.stream().zcopy {
             zcopy.returned_early = false;
-            zcopy.early_use.on_transfer(1, comes.into());
+            zcopy.early_use.on_transfer(1, (!used).into());
         }
     }
 
@@ -230,6 +240,10 @@ impl Locked<'_> {
     }
 
     fn take_and_read(&mut self, recv: &mut Recv, early: &Early) -> Result {
+        if early.head > 0 && self.reads_directly() {
+            // Of somebody who was killed meanwhile: they would be taken for ours.
+            return self.await_adapter(recv.began, Use::OwnReads);
+        }
         let stream = self.stream();
         // The reader is about to take them.
         stream.reader_bytes = Some(recv.len - recv.copied);
@@ -290,7 +304,7 @@ impl Locked<'_> {
     ) -> Result<bool> {
         let bytes = head.len() as usize;
         // If the head does not come, the call has promised nothing.
-        let promise = receiving.leave_open();
+        let promise = receiving.promise_later();
         let memory = Memory::Receiving(receiving);
         let mut posted = false;
         let read = match self.post_direct(recv, Memory::Pinned(head), Use::OwnReads) {

@@ -114,7 +114,7 @@ impl Locked<'_> {
                 len => recv.copied >= recv.target.min(len),
             };
             if enough {
-                // What needs no wait is taken along: a buffer that does not begin with a page has
+                // What needs no wait is taken along: a buffer that does not begin with a page may have
                 // just got the bytes up to the next one.
                 recv.has_enough = true;
                 if self.may_read_directly(recv) && self.read_early(recv)? {
@@ -149,6 +149,7 @@ impl Locked<'_> {
                 continue;
             }
             self.reader_waits(recv);
+            self.note_wait();
             self.flush();
             self.stream().spares.clear();
             recv.timeo = self.wait_and_poll(recv.timeo);

@@ -77,7 +77,8 @@ pub(crate) struct ZeroCopy {
     pub(crate) early_fallback: Fallback,
     /// Whether programs do something else while the bytes of such receives come.
     pub(crate) early_use: Fallback,
-    /// The last receive has returned before its bytes were there.
+    /// A receive has returned before its bytes were there, of which it is still to be seen whether that
+    /// was of use.
     pub(crate) returned_early: bool,
     /// The program ends the connection: no receive returns early any more.
     pub(crate) early_ends: bool,

@@ -634,10 +634,10 @@ fn disconnected_at_once(env: &Env) -> Outcome {
 
 /// A program that ends takes nothing with it.
 fn killed_at_once(env: &Env) -> Outcome {
-    for way in 0..6 {
+    for way in 0..8 {
         let mut incoming = Incoming::new(env, BYTES)?;
         let child = in_child(|| {
-            let start = [0, 16][way % 3 % 2];
+            let start = [0, 16][way / 2 % 2];
             let pages = Pages::new(LEN, false)?.part(start, LEN - start);
             loop {
                 let got = incoming.take(pages, 0)?;
