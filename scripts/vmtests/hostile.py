@@ -72,21 +72,21 @@ def adverts(bench):
 
 
 @test(machines=1)
+def sink_adverts(bench):
+    """The same of memory that a reader offers, and that is written to."""
+    attack(bench, "sinks")
+
+
+@test(machines=1)
 def later_reads(bench):
-    """The same of memory whose send() has returned."""
+    """Memory whose send() has returned, read while it is lent and when it is not."""
     attack(bench, "later")
 
 
 @test(machines=1)
 def early_receives(bench):
-    """Memory that is offered, and read while recv() has returned, but not there, or not for long."""
+    """Memory lent to receives that return early, which is not what the advert says, or not for long."""
     attack(bench, "early")
-
-
-@test(machines=1)
-def sink_adverts(bench):
-    """The same of memory that a reader offers, and that is written to."""
-    attack(bench, "sinks")
 
 
 @test(machines=1)

@@ -7,6 +7,7 @@
 use crate::cm::Id;
 use crate::fail::{expect, Fail, Result};
 use crate::ffi;
+use crate::loan::Lent;
 use crate::queue::{Completion, Queue};
 use proto_host::proto::bsdh::{Bsdh, Mid, BSDH_LEN};
 use proto_host::proto::credits::Credits;
@@ -240,6 +241,20 @@ impl Peer {
             return Ok(());
         }
         self.queue()?.send(bytes)
+    }
+
+    /// Waits for the first advert; returns where the memory is.
+    pub(crate) fn hear_advert(&mut self) -> Result<Lent> {
+        let lent = |body: &Body| match *body {
+            Body::SrcAvail { len, rkey, addr }
+            | Body::SinkAvail {
+                len, rkey, addr, ..
+            } => Some(Lent { len, rkey, addr }),
+            _ => None,
+        };
+        let heard = |p: &Peer| p.heard.iter().find_map(lent);
+        self.until("an advert", |p| p.is_over() || heard(p).is_some())?;
+        heard(self).ok_or_else(|| Fail::new("no advert came"))
     }
 
     /// Waits for a message of this kind, and takes it and what came before.

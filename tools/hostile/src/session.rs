@@ -258,6 +258,22 @@ impl Session {
         self.expect_only(allowed)
     }
 
+    /// The victim's adapter must refuse 16 bytes of RDMA, of which the connection dies.
+    pub(crate) fn expect_refused(&mut self, read: bool, addr: u64, rkey: u32) -> Result<()> {
+        let peer = &mut self.peer;
+        peer.finish_sends()?;
+        let before = peer.succeeded;
+        peer.queue()?.rdma(read, addr, rkey, 16)?;
+        peer.finish_sends()?;
+        let (done, status) = (peer.succeeded - before, peer.broken);
+        expect(done == 0, || "the adapter did it".to_owned())?;
+        expect(
+            status.is_none_or(|s| s == ffi::IBV_WC_REM_ACCESS_ERR),
+            || format!("the victim's adapter answered with status {status:?}"),
+        )?;
+        self.expect_some_death(&[libc::ECONNRESET], &["reset_by_peer"])
+    }
+
     /// Nothing but these counters may have moved.
     pub(crate) fn expect_only(&self, allowed: &[&str]) -> Result<()> {
         let moved = self.before.moved()?;

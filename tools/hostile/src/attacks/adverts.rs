@@ -5,13 +5,11 @@
 use super::{counter, Attack};
 use crate::counters::{moves, Moves};
 use crate::fail::{expect, Fail, Result, Step};
-use crate::ffi;
 use crate::loan::Lent;
 use crate::missing::Missing;
 use crate::peer::Peer;
 use crate::session::{pattern, Ctx, Session, Start};
 use crate::sock::Sock;
-use proto_host::proto::bsdh::Mid;
 use proto_host::proto::hello::Features;
 use proto_host::proto::message::Body;
 use proto_host::proto::violation::Violation;
@@ -94,14 +92,7 @@ fn lent<T>(
     victim.set_zcopy_threshold(16_384)?;
     thread::scope(|scope| {
         let sending = scope.spawn(|| victim.send_some(bytes));
-        peer.until("an advert", |p| {
-            p.is_over() || p.heard.iter().any(|b| b.mid() == Mid::SrcAvail)
-        })?;
-        let advert = peer.heard.iter().find_map(|body| match *body {
-            Body::SrcAvail { len, rkey, addr } => Some(Lent { len, rkey, addr }),
-            _ => None,
-        });
-        let lent = advert.ok_or_else(|| Fail::new("no advert came"))?;
+        let lent = peer.hear_advert()?;
         let done = act(peer, lent)?;
         let sent = sending.join().map_err(|_| Fail::new("a thread panicked"))?;
         Ok((done, sent))
@@ -250,18 +241,7 @@ fn read_afterwards(ctx: &Ctx) -> Result<()> {
     })?;
     let sent = sent.map_err(|e| Fail::new(format!("send() failed: {e}")))?;
     expect(sent == BYTES, || format!("send() returned {sent}"))?;
-    let peer = &mut session.peer;
-    peer.finish_sends()?;
-    let before = peer.succeeded;
-    peer.queue()?.rdma(true, lent.addr, lent.rkey, 16)?;
-    peer.finish_sends()?;
-    let (done, status) = (peer.succeeded - before, peer.broken);
-    expect(done == 0, || "the adapter did it".to_owned())?;
-    expect(
-        status.is_none_or(|s| s == ffi::IBV_WC_REM_ACCESS_ERR),
-        || format!("the victim's adapter answered with status {status:?}"),
-    )?;
-    session.expect_some_death(&[libc::ECONNRESET], &["reset_by_peer"])
+    session.expect_refused(true, lent.addr, lent.rkey)
 }
 
 /// What comes behind an advert that is not read yet fills the receive buffer like

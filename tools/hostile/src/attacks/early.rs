@@ -365,9 +365,11 @@ fn never_answers(ctx: &Ctx) -> Result<()> {
         let errnos = [libc::ETIMEDOUT, libc::ECONNRESET];
         attacked.expect_death(&seen, &errnos, &["timed_out", "reset_by_peer"])?;
         if seen.is_told_by_signal() {
+            // It is counted last.
+            settled(ctx.limit)?;
+            attacked.await_counted("absent_waits", ctx)?;
             let waits = attacked.session.since("absent_waits")?;
-            expect(waits > 0, || "nobody has waited".to_owned())?;
-            return settled(ctx.limit);
+            return expect(waits > 0, || "nobody has waited".to_owned());
         }
     }
     expect(false, || "it has not hit once".to_owned())

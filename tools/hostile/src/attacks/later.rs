@@ -6,14 +6,12 @@ use super::adverts::{self, counted, read_all};
 use super::Attack;
 use crate::counters::settled;
 use crate::fail::{expect, Fail, Result, Step};
-use crate::ffi;
 use crate::loan::Lent;
 use crate::pages::Pages;
-use crate::peer::Peer;
 use crate::session::{pattern, Ctx, Session};
-use proto_host::proto::bsdh::Mid;
 use proto_host::proto::message::Body;
 use proto_host::proto::violation::Violation;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,20 +69,14 @@ impl Sent {
         let sent = session.victim.send_at(pages.addr(), pages.len());
         let sent = sent.step("send")?;
         expect(sent == bytes.len(), || format!("send() returned {sent}"))?;
-        let peer = &mut session.peer;
-        peer.until("an advert", |p| {
-            p.is_over() || p.heard.iter().any(|b| b.mid() == Mid::SrcAvail)
-        })?;
-        let advert = peer.heard.iter().find_map(|body| match *body {
-            Body::SrcAvail { len, rkey, addr } => Some(Lent { len, rkey, addr }),
-            _ => None,
-        });
-        let lent = advert.ok_or_else(|| Fail::new("no advert came"))?;
+        let lent = session.peer.hear_advert()?;
         expect(lent.len as usize == bytes.len(), || {
             format!("{} bytes are lent", lent.len)
         })?;
         let later = session.since("advert_async")?;
-        expect(later == 1, || "the send does not know".to_owned())?;
+        expect(later == 1, || {
+            "it is not counted as asynchronous".to_owned()
+        })?;
         Ok(Sent {
             session,
             pages,
@@ -106,20 +98,7 @@ impl Sent {
 
     /// A Read of the peer's must fail, of which the connection dies.
     fn expect_refused(&mut self, addr: u64) -> Result<()> {
-        let rkey = self.lent.rkey;
-        let peer: &mut Peer = &mut self.session.peer;
-        peer.finish_sends()?;
-        let before = peer.succeeded;
-        peer.queue()?.rdma(true, addr, rkey, 16)?;
-        peer.finish_sends()?;
-        let (done, status) = (peer.succeeded - before, peer.broken);
-        expect(done == 0, || "the adapter did it".to_owned())?;
-        expect(
-            status.is_none_or(|s| s == ffi::IBV_WC_REM_ACCESS_ERR),
-            || format!("the victim's adapter answered with status {status:?}"),
-        )?;
-        self.session
-            .expect_some_death(&[libc::ECONNRESET], &["reset_by_peer"])
+        self.session.expect_refused(true, addr, self.lent.rkey)
     }
 
     /// The victim has its pages back: they hold `want`, and what it writes stays.
@@ -265,22 +244,27 @@ fn holds_writers_up(ctx: &Ctx) -> Result<()> {
         // Pages at the same place, soon after, would be another part of the same wait.
         thread::sleep(Duration::from_millis(300));
         let mut sent = Sent::new(ctx, &old, true)?;
-        let (pages, peer) = (&sent.pages, &mut sent.session.peer);
+        let (pages, peer, first) = (&sent.pages, &mut sent.session.peer, &new[..1]);
         thread::scope(|scope| {
-            let writing = scope.spawn(|| {
+            let (begins, begun) = mpsc::channel();
+            let writing = scope.spawn(move || {
                 let begin = Instant::now();
-                pages.write(&new[..1]);
+                // Nobody is gone.
+                let _ = begins.send(());
+                pages.write(first);
                 begin.elapsed()
             });
+            begun.recv().step("the writer")?;
             thread::sleep(Duration::from_millis(300));
             if leaves {
                 peer.id.disconnect()?;
             }
             let waited = writing.join().map_err(|_| Fail::new("a thread panicked"))?;
-            expect(
-                Duration::from_millis(250) < waited && waited < ctx.limit,
-                || format!("who writes has waited {waited:?}"),
-            )
+            // Nobody is told how old the snapshot was when he began: it may end by itself.
+            let least = Duration::from_millis(if leaves { 250 } else { 0 });
+            expect(least < waited && waited < ctx.limit, || {
+                format!("who writes has waited {waited:?}")
+            })
         })?;
         if !leaves {
             sent.expect_read(sent.lent, &old)?;
@@ -289,6 +273,8 @@ fn holds_writers_up(ctx: &Ctx) -> Result<()> {
         let mut want = old.clone();
         want[0] = new[0];
         sent.expect_back(ctx, &want)?;
+        let waits = sent.session.since("snapshot_waits")?;
+        expect(waits > 0, || "nobody has waited".to_owned())?;
         let allowed: &[&str] = if leaves { &["reset_by_peer"] } else { &[] };
         sent.session.expect_only(allowed)?;
     }

@@ -6,12 +6,10 @@ use super::adverts::counted;
 use super::Attack;
 use crate::counters::moves;
 use crate::fail::{expect, Fail, Result, Step};
-use crate::ffi;
 use crate::loan::Lent;
 use crate::peer::Peer;
 use crate::session::{pattern, Ctx, Session, Start};
 use crate::sock::Sock;
-use proto_host::proto::bsdh::Mid;
 use proto_host::proto::hello::Features;
 use proto_host::proto::message::Body;
 use proto_host::proto::violation::Violation;
@@ -115,16 +113,7 @@ fn lent<T>(
             buf.truncate(n);
             Ok(buf)
         });
-        peer.until("an advert", |p| {
-            p.is_over() || p.heard.iter().any(|b| b.mid() == Mid::SinkAvail)
-        })?;
-        let advert = peer.heard.iter().find_map(|body| match *body {
-            Body::SinkAvail {
-                len, rkey, addr, ..
-            } => Some(Lent { len, rkey, addr }),
-            _ => None,
-        });
-        let lent = advert.ok_or_else(|| Fail::new("no advert came"))?;
+        let lent = peer.hear_advert()?;
         let done = act(peer, lent)?;
         let got = receiving
             .join()
@@ -331,18 +320,7 @@ fn write_afterwards(ctx: &Ctx) -> Result<()> {
             Ok((lent, bytes))
         })?;
         received(got, &bytes)?;
-        let peer = &mut session.peer;
-        peer.finish_sends()?;
-        let before = peer.succeeded;
-        peer.queue()?.rdma(false, lent.addr, lent.rkey, 16)?;
-        peer.finish_sends()?;
-        let (done, status) = (peer.succeeded - before, peer.broken);
-        expect(done == 0, || "the adapter did it".to_owned())?;
-        expect(
-            status.is_none_or(|s| s == ffi::IBV_WC_REM_ACCESS_ERR),
-            || format!("the victim's adapter answered with status {status:?}"),
-        )?;
-        session.expect_some_death(&[libc::ECONNRESET], &["reset_by_peer"])?;
+        session.expect_refused(false, lent.addr, lent.rkey)?;
     }
     Ok(())
 }
