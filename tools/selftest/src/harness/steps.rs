@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Steps that tests are put together from.
 
-use super::{expect_received, failed, Fail, Outcome};
+use super::{expect, expect_received, failed, Fail, Outcome};
 use crate::flow::{recv_span, send_span, spawn, Span};
 use crate::sys::{self, Sock};
 use std::io;
@@ -14,6 +14,14 @@ use std::time::{Duration, Instant};
 const SOON: Duration = Duration::from_secs(30);
 /// How long a step waits, in milliseconds, to see that nothing happens.
 pub(crate) const QUIET_MS: i32 = 200;
+
+/// Sees that something has waited for its time, of 150 ms. The kernel counts that in
+/// ticks, of which the last may be overdue when it begins: then it is shorter.
+#[track_caller]
+pub(crate) fn expect_waited(since: Instant) -> Outcome {
+    let waited = since.elapsed();
+    expect(waited >= Duration::from_millis(100), format!("{waited:?}"))
+}
 
 /// Waits until `holds` does; the last answer is in the failure.
 #[track_caller]

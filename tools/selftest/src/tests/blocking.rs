@@ -3,8 +3,8 @@
 
 use crate::flow::{self, Exchange, Span};
 use crate::harness::{
-    eventually, expect, expect_eq, expect_errno, expect_received, failed, fill, joined,
-    readable_bytes, receive, send, tests, Env, Outcome, QUIET_MS,
+    eventually, expect, expect_eq, expect_errno, expect_received, expect_waited, failed, fill,
+    joined, readable_bytes, receive, send, tests, Env, Outcome, QUIET_MS,
 };
 use crate::peer::Work;
 use libc::{
@@ -141,7 +141,7 @@ fn recv_timeout(env: &Env) -> Outcome {
     sock.set_timeout(SO_RCVTIMEO, 150)?;
     let start = Instant::now();
     expect_errno(sock.recv(&mut [0], 0), EAGAIN, "recv")?;
-    expect(start.elapsed() >= Duration::from_millis(140), "too early")?;
+    expect_waited(start)?;
     remote.send(Span::new(env.seed, 0, 9), 0)?;
     sock.set_timeout(SO_RCVTIMEO, 0)?;
     receive(&sock, Span::new(env.seed, 0, 9))?;
@@ -182,7 +182,7 @@ fn send_timeout(env: &Env) -> Outcome {
             }
         }
     }
-    expect(start.elapsed() >= Duration::from_millis(140), "too early")?;
+    expect_waited(start)?;
     let all = Span::new(env.seed, 0, full.len + extra);
     expect_received(remote.recv_span(all, 50_000)?, all, "the peer")
 }
