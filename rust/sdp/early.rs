@@ -82,7 +82,7 @@ struct Early {
     /// The whole pages.
     base: usize,
     pages: usize,
-    /// It is no gain for a program that does nothing meanwhile. (What a call takes behind its head is.)
+    /// Only a program that does something meanwhile gains by it.
     costs: bool,
 }
 
@@ -176,8 +176,8 @@ impl Locked<'_> {
         }
     }
 
-    /// A receive is about to wait: nothing is made of the time if that is for what others, or its own
-    /// parts, have left behind.
+    /// A receive is about to wait. If bytes are still on their way that this call or a former one did not
+    /// wait for, it does so now, and the time was of no use.
     pub(super) fn note_wait(&mut self) {
         if self.is_use_open() && self.awaits_early() {
             self.note_use(false);
