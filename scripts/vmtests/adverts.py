@@ -56,7 +56,7 @@ BROKEN = {
 # To give pages back late breaks nothing by itself, but shows what does.
 LATE = 64
 BROKEN_LATE = {
-    32 | LATE: ("azrecv/received_into_again",),
+    32 | LATE: ("azrecv/received_into_twice",),
 }
 
 

@@ -34,6 +34,7 @@ tests!("azrecv";
     read_by_others,
     sent_on_at_once,
     received_into_again,
+    received_into_twice,
     closed_at_once,
     disconnected_at_once,
     killed_at_once,
@@ -581,6 +582,22 @@ fn received_into_again(env: &Env) -> Outcome {
         last = Some(got);
     }
     incoming.end(pages)
+}
+
+/// What gives the first bytes back, however late, gives nothing back that the second ones are on their
+/// way to.
+fn received_into_twice(env: &Env) -> Outcome {
+    let mut incoming = Incoming::endless(env)?;
+    let pages = Pages::new(LEN, false)?;
+    let mut rng = Rng::new(env.seed ^ 0x27);
+    for _ in 0..24 {
+        incoming.take(pages, 0)?;
+        let got = incoming.take(pages, 0)?;
+        // As long as bytes may be on their way, where the link is slow.
+        std::thread::sleep(Duration::from_millis(rng.below(30) as u64));
+        got.check()?;
+    }
+    incoming.leave()
 }
 
 /// close() takes nothing back.
