@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """A virtual machine under QEMU and the commands that run in it."""
 
-import base64
 import itertools
+import json
 import os
 import queue
 import socket
@@ -152,7 +152,7 @@ class Vm:
             job.lines.append("(the machine is gone)")
             job.ended.set()
             return job
-        self.send(f"R {job.ident} {base64.b64encode(command.encode()).decode()}\n")
+        self.send(f"R {job.ident} {json.dumps(command)}\n")
         return job
 
     def run(self, command, timeout=None, on_line=None):
