@@ -206,9 +206,12 @@ def both_tries_tcp(bench):
         counted(bench, vm, before, connect_done=done)
 
 
-@test(machines=1)
+@test(machines=1, kinds=("stock",))
 def the_suite_inside(bench):
-    """The functional tests of TCP, which find SDP in its place: but for urgent data, which SDP has not."""
+    """The functional tests of TCP, which find SDP in its place: but for urgent data, which SDP has not.
+
+    What it adds to the suite is a library of the program's: the debug kernel has nothing to say of it.
+    """
     before = bench.stats(bench.a)
     command = bench.selftest("data/ blocking/ poll/ listen/ connect/ options/").replace("--family sdp", "--family tcp")
     job = bench.a.spawn(command.replace("exec ", "exec sdpctl run --require -- "))
