@@ -57,12 +57,16 @@ pub(crate) enum Use {
     OwnReads,
     /// As before, but nobody waits.
     OwnReadsEarly,
+    /// As before, for the receive was killed.
+    OwnReadsLeft,
     /// The peer writes to it, and a receive waits for that.
     PeerWrites,
     /// Our own Writes take their bytes from it, and a send waits for that.
     OwnWrites,
     /// As before, but nobody waits.
     OwnWritesLater,
+    /// As before, for the send was killed.
+    OwnWritesLeft,
 }
 
 impl Use {
@@ -71,13 +75,15 @@ impl Use {
             Self::PeerReads | Self::PeerReadsLater => {
                 bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
             }
-            Self::OwnReads | Self::OwnReadsEarly => bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE,
+            Self::OwnReads | Self::OwnReadsEarly | Self::OwnReadsLeft => {
+                bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
+            }
             Self::PeerWrites => {
                 bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
                     | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE
             }
             // To be read from by the adapter itself is what every region can.
-            Self::OwnWrites | Self::OwnWritesLater => 0,
+            Self::OwnWrites | Self::OwnWritesLater | Self::OwnWritesLeft => 0,
         }
     }
 
@@ -91,10 +97,23 @@ impl Use {
 
     fn direction(self) -> Direction {
         match self {
-            Self::PeerReads | Self::PeerReadsLater | Self::OwnWrites | Self::OwnWritesLater => {
-                Direction::ToDevice
+            Self::PeerReads
+            | Self::PeerReadsLater
+            | Self::OwnWrites
+            | Self::OwnWritesLater
+            | Self::OwnWritesLeft => Direction::ToDevice,
+            Self::OwnReads | Self::OwnReadsEarly | Self::OwnReadsLeft | Self::PeerWrites => {
+                Direction::FromDevice
             }
-            Self::OwnReads | Self::OwnReadsEarly | Self::PeerWrites => Direction::FromDevice,
+        }
+    }
+
+    /// What it is when the call that waits is killed, if that leaves it.
+    fn left(self) -> Option<Self> {
+        match self {
+            Self::OwnReads => Some(Self::OwnReadsLeft),
+            Self::OwnWrites => Some(Self::OwnWritesLeft),
+            _ => None,
         }
     }
 }
@@ -532,6 +551,14 @@ impl Regions {
         }
     }
 
+    /// The call that waits for regions of this use is being killed, and waits no more.
+    pub(super) fn leave(&mut self, purpose: Use) {
+        let is_such = |r: &&mut Region| r.purpose == purpose;
+        for region in self.places.iter_mut().flatten().filter(is_such) {
+            region.purpose = purpose.left().unwrap_or(purpose);
+        }
+    }
+
     /// Whether somebody who waits for memory of this connection is being killed, or has waited for
     /// `ms` milliseconds.
     pub(super) fn any_unwanted(&self, ms: u32) -> bool {
@@ -551,9 +578,9 @@ impl Regions {
         self.places.iter().flatten().any(|r| r.purpose == purpose)
     }
 
-    /// Whether there are regions of this use whose key is dead.
-    pub(super) fn any_dead(&self, purpose: Use) -> bool {
-        let is_dead = |r: &Region| r.key == Key::Dead && r.purpose == purpose;
+    /// Whether there are regions of one of these uses whose key is dead.
+    pub(super) fn any_dead(&self, purposes: &[Use]) -> bool {
+        let is_dead = |r: &Region| r.key == Key::Dead && purposes.contains(&r.purpose);
         self.places.iter().flatten().any(is_dead)
     }
 

@@ -119,9 +119,9 @@ impl Link {
         self.regions.any(purpose)
     }
 
-    /// Whether there are regions of this use whose key is dead.
-    pub(crate) fn has_dead_regions(&self, purpose: Use) -> bool {
-        self.regions.any_dead(purpose)
+    /// Whether there are regions of one of these uses whose key is dead.
+    pub(crate) fn has_dead_regions(&self, purposes: &[Use]) -> bool {
+        self.regions.any_dead(purposes)
     }
 
     /// Takes the memory of a region out whose key is dead.
@@ -137,6 +137,11 @@ impl Link {
     /// The adapter may still write to the memory of a region, but nobody was promised anything.
     pub(crate) fn excuse_region(&mut self, id: RegionId) {
         self.regions.excuse(id);
+    }
+
+    /// The call that waits for regions of this use is being killed: nobody will come for them.
+    pub(crate) fn leave_regions(&mut self, purpose: Use) {
+        self.regions.leave(purpose);
     }
 
     /// Whether somebody who waits for memory of this connection is being killed, or may have waited

@@ -5,8 +5,8 @@
 //! The reader pins its buffer without the lock, and waits until the Reads have finished and the key of
 //! its pages, if they have one, is dead. It does not matter who handles the completions. Others that read from the
 //! socket wait for their turn; the connection's end is waited for, too, for the adapter may still
-//! write. Only a thread that is being killed leaves: its pages stay pinned until the next receive
-//! finds them, or the connection ends.
+//! write. Only a thread that is being killed leaves: the worker unpins its pages when the Reads have
+//! finished.
 
 use kernel::prelude::*;
 
@@ -108,10 +108,6 @@ impl Locked<'_> {
     }
 
     fn read_pinned(&mut self, recv: &mut Recv) -> Result {
-        if self.reads_directly() {
-            // Of somebody who was killed meanwhile: they would be taken for ours.
-            return self.await_adapter(recv.began, Use::OwnReads);
-        }
         let stream = self.stream();
         let (Some(link), Some(zcopy)) = (&stream.link, &mut stream.zcopy) else {
             return Err(ECONNRESET);
@@ -273,6 +269,9 @@ impl Locked<'_> {
                 return Ok(());
             }
             if fatal_signal_pending() {
+                if let Some(link) = &mut self.stream().link {
+                    link.leave_regions(purpose);
+                }
                 return Err(EINTR);
             }
             if self.stream().state == State::Dead && self.stream().torn_down {

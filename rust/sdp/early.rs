@@ -240,10 +240,6 @@ impl Locked<'_> {
     }
 
     fn take_and_read(&mut self, recv: &mut Recv, early: &Early) -> Result {
-        if early.head > 0 && self.reads_directly() {
-            // Of somebody who was killed meanwhile: they would be taken for ours.
-            return self.await_adapter(recv.began, Use::OwnReads);
-        }
         let stream = self.stream();
         // The reader is about to take them.
         stream.reader_bytes = Some(recv.len - recv.copied);

@@ -61,7 +61,13 @@ const PLACES_MS: u32 = 2000;
 const BYTES_BY_COPY: usize = 1 << 20;
 
 /// What nobody waits for. Who has received is sooner about to use it.
-const LATER: [Use; 3] = [Use::OwnReadsEarly, Use::PeerReadsLater, Use::OwnWritesLater];
+const LATER: [Use; 5] = [
+    Use::OwnReadsEarly,
+    Use::PeerReadsLater,
+    Use::OwnWritesLater,
+    Use::OwnReadsLeft,
+    Use::OwnWritesLeft,
+];
 
 impl Locked<'_> {
     /// Advertises the next piece of a send, which begins with a whole page. What cannot go this way
@@ -238,7 +244,8 @@ impl Locked<'_> {
             if let Some(zcopy) = &mut self.stream().zcopy {
                 let record = match purpose {
                     Use::OwnReadsEarly => &mut zcopy.early_fallback,
-                    _ => &mut zcopy.fallback,
+                    Use::PeerReadsLater | Use::OwnWritesLater => &mut zcopy.fallback,
+                    _ => continue,
                 };
                 record.on_transfer(outcome.pages, outcome.touched);
             }
@@ -252,7 +259,11 @@ impl Locked<'_> {
         let outcome = self.unlocked(|| match memory {
             Memory::Snapshot(snapshot) => snapshot.finish(),
             Memory::Receiving(receiving) => receiving.finish(),
-            Memory::Pinned(_) => Outcome::default(),
+            // Of a call that was killed.
+            Memory::Pinned(pinned) => {
+                drop(pinned);
+                Outcome::default()
+            }
         });
         if self.connection() == connection {
             self.tally_outcome(&outcome, purpose);
@@ -285,11 +296,7 @@ impl Locked<'_> {
     /// Whether adapters have finished with memory of programs that have returned.
     pub(super) fn has_finished(&mut self) -> bool {
         let link = self.stream().link.as_ref();
-        link.is_some_and(|link| {
-            LATER
-                .into_iter()
-                .any(|purpose| link.has_dead_regions(purpose))
-        })
+        link.is_some_and(|link| link.has_dead_regions(&LATER))
     }
 
     fn take_finished(&mut self) -> Option<(Memory, Use)> {

@@ -119,7 +119,6 @@ impl Locked<'_> {
         self.check_sendable()?;
         send.began = self.connection();
         self.poll_queue();
-        self.unpin_left_writes();
         self.leave_open(send);
         while remaining(send) > 0 {
             self.await_turn(Access::Read, send.began, &mut send.timeo)?;

@@ -313,15 +313,16 @@ impl Locked<'_> {
             return;
         };
         let bytes = link.region_bytes(region);
-        let returned = link.region_use(region) == Some(Use::OwnWritesLater);
+        let purpose = link.region_use(region);
         link.condemn_region(region);
-        match &mut stream.sinks {
-            Some(sinks) if returned => {
+        match (&mut stream.sinks, purpose) {
+            (Some(sinks), Some(Use::OwnWritesLater)) => {
                 sinks.charged_bytes -= bytes;
                 self.sk().wmem_uncharge(bytes);
             }
-            Some(sinks) => sinks.written_bytes += bytes as usize,
-            None => {}
+            (Some(sinks), Some(Use::OwnWrites)) => sinks.written_bytes += bytes as usize,
+            // The send was killed.
+            _ => {}
         }
         self.region_used(region);
         self.stats.inc(Counter::WriteDone);

@@ -45,6 +45,7 @@ use crate::rdma::link::{
     MAX_FRAGS,
     SEND_DEPTH, //
 };
+use crate::rdma::mr::Use;
 use crate::rdma::receive::PART_BYTES;
 
 /// Places in the send queue that data leaves to control messages.
@@ -359,7 +360,9 @@ impl Locked<'_> {
                 Tag::Probe => self.stream().keepalive.on_answer(),
                 Tag::Invalidation(region) => self.region_invalidated(region),
                 Tag::DirectRead(region) => {
-                    self.direct_read_finished(true);
+                    let link = self.stream().link.as_ref();
+                    let purpose = link.and_then(|link| link.region_use(region));
+                    self.direct_read_finished(purpose == Some(Use::OwnReads));
                     self.region_used(region);
                 }
                 Tag::EarlyRead(region) => {

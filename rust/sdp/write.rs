@@ -14,8 +14,7 @@
 //! # When it ends otherwise
 //!
 //! Nothing is taken back. When the connection ends, the call waits until its queue pair is gone. Only
-//! a thread that is being killed leaves: its pages stay pinned until the next send finds them, or the
-//! connection ends.
+//! a thread that is being killed leaves: the worker unpins its pages when the Writes have finished.
 
 use core::mem::replace;
 
@@ -97,8 +96,8 @@ impl Locked<'_> {
             return 0;
         };
         let places = link.write_places() + 1 + CONTROL_PLACES;
-        // What waits comes before. And what a thread that was killed has left must be done.
-        let free = stream.tx.is_empty() && !link.has_regions(Use::OwnWrites);
+        // What waits comes before.
+        let free = stream.tx.is_empty();
         let room = sinks.writer.room();
         // For fewer bytes a copy is cheaper.
         let pays = room as usize >= LEAST_BYTES;
@@ -304,13 +303,5 @@ impl Locked<'_> {
             stats.add(Counter::MrRegistered, link.has_key(*region).into());
         }
         Ok(())
-    }
-
-    /// Unpins what a send that was killed has left.
-    pub(super) fn unpin_left_writes(&mut self) {
-        let link = self.stream().link.as_ref();
-        if link.is_some_and(|link| link.has_dead_regions(Use::OwnWrites)) {
-            self.unpin_finished(Use::OwnWrites);
-        }
     }
 }

@@ -37,7 +37,7 @@ tests!("sink";
 const THRESHOLD: i32 = 16384;
 
 /// Sends write to readers that wait, or copy.
-const FORCED: i32 = 4;
+pub(super) const FORCED: i32 = 4;
 
 /// Lets the socket send and receive without copies where that pays.
 fn automatic(sock: &Sock) -> io::Result<()> {

@@ -2,12 +2,14 @@
 //! What a program may do to a stream without copies that waits for its reader:
 //! signals at any time, and a socket that becomes another one under a call.
 
-use super::inflight::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS};
+use super::inflight::{in_child, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS};
+use super::sink::FORCED;
+use super::zcopy::stat;
 use crate::flow::{spawn, Span};
 use crate::harness::{eventually, expect, expect_eq, failed, joined, tests, Env, Family, Outcome};
 use crate::pattern::{Pattern, Rng};
 use crate::sys::{self, Sock};
-use libc::{EINTR, MSG_NOSIGNAL, SIGALRM};
+use libc::{EINTR, MSG_NOSIGNAL, MSG_WAITALL, SIGALRM, SO_RCVTIMEO, SO_SNDTIMEO};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,8 @@ tests!("zabuse";
     signals_at_random,
     listens_while_reading,
     connects_while_reading,
+    killed_readers_leave_nothing,
+    killed_writers_leave_nothing,
 );
 
 fn go_without_copies(env: &Env, sock: &Sock) -> io::Result<()> {
@@ -39,7 +43,7 @@ fn read_all(sock: &Sock, span: Span) -> io::Result<Option<u64>> {
     while done < span.len {
         let at = rng.below(64);
         let len = (rng.length(700_000) as u64).min(span.len - done) as usize;
-        let flags = [0, 0, 0, libc::MSG_WAITALL, libc::MSG_DONTWAIT][rng.below(5)];
+        let flags = [0, 0, 0, MSG_WAITALL, libc::MSG_DONTWAIT][rng.below(5)];
         let buf = &mut room[at..at + len];
         buf.fill(0xee);
         match sock.recv(buf, flags) {
@@ -103,7 +107,7 @@ fn renewed_while_reading(env: &Env, renew: impl Fn(&Sock) -> io::Result<()>) -> 
             let one = Arc::clone(&one);
             spawn(move || {
                 let mut room = vec![0; 1 << 20];
-                while matches!(one.recv(&mut room, libc::MSG_WAITALL), Ok(n) if n > 0) {}
+                while matches!(one.recv(&mut room, MSG_WAITALL), Ok(n) if n > 0) {}
             })?
         };
         let sending = spawn(move || {
@@ -133,4 +137,62 @@ fn listens_while_reading(env: &Env) -> Outcome {
 fn connects_while_reading(env: &Env) -> Outcome {
     let (_listener, addr) = env.listener(100)?;
     renewed_while_reading(env, |sock| sock.connect(&addr))
+}
+
+/// Has a child do something with its end of a connection again and again, and a thread with the other
+/// one; kills the child. Nothing of its memory stays pinned, although we have its socket, too, and do
+/// nothing with it.
+fn killed_in_flight(
+    env: &Env,
+    mode: i32,
+    its: impl Fn(&Sock) -> io::Result<usize>,
+    mine: impl Fn(&Sock) -> io::Result<usize> + Copy + Send + 'static,
+) -> Outcome {
+    if env.family == Family::Tcp {
+        return Ok(());
+    }
+    let mut rng = Rng::new(env.seed ^ 0x6e9);
+    for round in 0..env.scaled(6).max(4) {
+        let (one, other) = env.own_pair()?;
+        for sock in [&one, &other] {
+            go_without_copies(env, sock)?;
+            sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, mode)?;
+            // We get our own memory back, too.
+            sock.set_timeout(SO_SNDTIMEO, 300)?;
+            sock.set_timeout(SO_RCVTIMEO, 300)?;
+        }
+        let child = in_child(|| loop {
+            its(&other)?;
+        })?;
+        let working = spawn(move || while matches!(mine(&one), Ok(n) if n > 0) {})?;
+        std::thread::sleep(Duration::from_millis(60 + rng.below(60) as u64));
+        sys::kill(child, libc::SIGKILL)?;
+        sys::wait_child(child, true)?;
+        joined(working)?;
+        eventually(
+            &format!("pinned bytes of round {round}"),
+            || Ok(stat(env, "pinned_bytes")?.saturating_sub(stat(env, "unpinned_bytes")?)),
+            |left| *left == 0,
+        )?;
+        drop(other);
+    }
+    Ok(())
+}
+
+const LARGE: usize = 2 << 20;
+
+fn receives(sock: &Sock) -> io::Result<usize> {
+    sock.recv(&mut vec![0; LARGE], MSG_WAITALL)
+}
+
+fn sends(sock: &Sock) -> io::Result<usize> {
+    sock.send(&vec![7; LARGE], MSG_NOSIGNAL)
+}
+
+fn killed_readers_leave_nothing(env: &Env) -> Outcome {
+    killed_in_flight(env, WAITS, receives, sends)
+}
+
+fn killed_writers_leave_nothing(env: &Env) -> Outcome {
+    killed_in_flight(env, FORCED, sends, receives)
 }
