@@ -10,7 +10,7 @@ use super::snapshot::Snapshot;
 
 /// Pages of a program, and how they are kept.
 pub(crate) enum Memory {
-    /// Whoever waits for the transfer has them pinned.
+    /// Whoever waits for the transfer has them pinned, or has been killed.
     Pinned(Pinned),
     /// Nobody waits.
     Snapshot(Snapshot),

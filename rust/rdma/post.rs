@@ -150,9 +150,10 @@ impl Link {
         self.regions.any_unwanted(ms)
     }
 
-    /// Whether requests are in flight on whose completion somebody waits.
+    /// Whether requests are in flight whose completion must not be missed: somebody waits, or has his
+    /// memory back then.
     pub(crate) fn awaits_request(&self) -> bool {
-        self.reads > 0 || self.regions.any_ending()
+        self.reads > 0 || self.regions.any_ending() || self.has_regions(Use::OwnWritesLeft)
     }
 
     /// Reads posted and not finished.

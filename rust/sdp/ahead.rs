@@ -60,13 +60,11 @@ impl Locked<'_> {
         if !self.may_write_ahead(send) {
             return false;
         }
-        self.set_turn(Access::Read, true);
-        let snapshot = self.take_snapshot(send);
-        self.set_turn(Access::Read, false);
+        let snapshot = self.in_turn(Access::Read, |locked| locked.take_snapshot(send));
         match snapshot {
             Ok(snapshot) => {
                 if let Err(memory) = self.post_ahead(send, Memory::Snapshot(snapshot)) {
-                    self.give_back(memory, Use::OwnWritesLater);
+                    self.give_back_in_turn(memory, Use::OwnWritesLater);
                 }
             }
             Err(e) => self.no_snapshot(send, e),

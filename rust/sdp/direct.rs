@@ -101,10 +101,7 @@ impl Locked<'_> {
     ///
     /// What ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn read_directly(&mut self, recv: &mut Recv) -> Result {
-        self.set_turn(Access::Write, true);
-        let result = self.read_pinned(recv);
-        self.set_turn(Access::Write, false);
-        result
+        self.in_turn(Access::Write, |locked| locked.read_pinned(recv))
     }
 
     fn read_pinned(&mut self, recv: &mut Recv) -> Result {

@@ -232,10 +232,7 @@ impl Locked<'_> {
             most = most.min(PART_PAGES);
         }
         early.pages = early.pages.min(most);
-        self.set_turn(Access::Write, true);
-        let result = self.take_and_read(recv, &early);
-        self.set_turn(Access::Write, false);
-        result?;
+        self.in_turn(Access::Write, |locked| locked.take_and_read(recv, &early))?;
         Ok(true)
     }
 

@@ -79,7 +79,8 @@ impl Locked<'_> {
     pub(super) fn send_later(&mut self, send: &mut Send) -> Result {
         let result = self.send_piece_later(send);
         if self.connection() == send.began {
-            let waits = self.stream().advertising;
+            let stream = self.stream();
+            let waits = stream.advert_waits && stream.advertising;
             self.set_advert_waits(waits);
         }
         result
@@ -89,9 +90,7 @@ impl Locked<'_> {
         if !self.await_advert(send)? {
             return Ok(());
         }
-        self.set_turn(Access::Read, true);
-        let snapshot = self.take_snapshot(send);
-        self.set_turn(Access::Read, false);
+        let snapshot = self.in_turn(Access::Read, |locked| locked.take_snapshot(send));
         let memory = match snapshot {
             Ok(snapshot) => Memory::Snapshot(snapshot),
             Err(e) => {
@@ -111,8 +110,13 @@ impl Locked<'_> {
         } else {
             Ok(())
         };
-        if let Some(memory) = memory {
-            self.give_back(memory, Use::PeerReadsLater);
+        match memory {
+            Some(memory) if result.is_ok() => {
+                self.give_back_in_turn(memory, Use::PeerReadsLater);
+            }
+            // The turn may be another one's, and the call is over.
+            Some(memory) => drop(self.give_back(memory, Use::PeerReadsLater)),
+            None => {}
         }
         result
     }
@@ -127,9 +131,11 @@ impl Locked<'_> {
         loop {
             self.poll_queue();
             self.settle();
-            self.restore_read();
-            // The lock was not held meanwhile: another send may have begun.
+            // Where the lock was not held another send may have begun.
             self.await_turn(Access::Read, send.began, &mut send.timeo)?;
+            if self.restore_in_turn(Access::Read) {
+                continue;
+            }
             self.check_sendable()?;
             if !self.sk().stream_memory_free() {
                 let bytes = self.stream().options.sndbuf_bytes;
@@ -252,10 +258,26 @@ impl Locked<'_> {
         }
     }
 
+    /// The same in the middle of a call of the half that accesses memory so. Others of that half wait:
+    /// their bytes do not come between its. Returns whether there was something to give back; the
+    /// lock was not held meanwhile then.
+    pub(super) fn restore_in_turn(&mut self, access: Access) -> bool {
+        let finished = self.has_finished();
+        if finished {
+            self.in_turn(access, Self::restore_read);
+        }
+        finished
+    }
+
+    /// Gives back what a send has no use for; others wait meanwhile.
+    pub(super) fn give_back_in_turn(&mut self, memory: Memory, purpose: Use) {
+        self.in_turn(Access::Read, |locked| locked.give_back(memory, purpose));
+    }
+
     /// Gives a program back what no adapter needs, or ever had. Gives the lock, too, in the meantime.
     pub(super) fn give_back(&mut self, memory: Memory, purpose: Use) -> Outcome {
         let connection = self.connection();
-        // It takes the address space's lock.
+        // It takes the address space's lock, or those of pages.
         let outcome = self.unlocked(|| match memory {
             Memory::Snapshot(snapshot) => snapshot.finish(),
             Memory::Receiving(receiving) => receiving.finish(),

@@ -122,9 +122,8 @@ impl Locked<'_> {
                 }
                 return Ok(());
             }
-            if self.has_finished() && self.direct_room(recv) > 0 {
-                // Its buffer may be among what adapters have finished with.
-                self.restore_read();
+            // Its buffer may be among what adapters have finished with.
+            if self.direct_room(recv) > 0 && self.restore_in_turn(Access::Write) {
                 continue;
             }
             if self.may_read_directly(recv) {

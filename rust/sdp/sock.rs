@@ -47,6 +47,7 @@ use super::accept::AcceptQueue;
 use super::stream::Stream;
 use super::worker::CmSide;
 use crate::bindings;
+use crate::mm::user::Access;
 use crate::net::sock::Sk;
 use crate::net::work::{
     BhWork,
@@ -80,7 +81,8 @@ pub(crate) enum Want {
     Refill,
     /// Read adverts for which no reader came.
     Pull,
-    /// Give programs their right to write back to what the peer has read.
+    /// Give programs their right to write back to what the peer has read, and unpin what nobody waits
+    /// for any more.
     Restore,
     /// End the CM's listening.
     Unlisten,
@@ -304,7 +306,7 @@ impl SdpSock {
         unsafe { ptr::read_volatile(&raw const (*self.stream.get()).coming) }
     }
 
-    /// Whether a send has adverts out, behind which no other can send, for poll().
+    /// Whether a send has adverts out or waits for room for one, so that no other can send, for poll().
     pub(crate) fn is_advertising(&self) -> bool {
         // SAFETY: As in `is_starved`.
         unsafe { ptr::read_volatile(&raw const (*self.stream.get()).advertising) }
@@ -547,15 +549,19 @@ impl<'a> Locked<'a> {
         self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, false)
     }
 
-    /// As [`Locked::wait`], of a sender that goes another way after `patience` jiffies.
+    /// As [`Locked::wait`], of a sender that goes another way after `patience` jiffies. Other sends wait
+    /// for it, or are refused: their bytes do not come between its.
     pub(super) fn wait_for_room(&mut self, timeo: &mut i64, patience: &mut i64) {
         let limit = (*timeo).min(*patience);
         let connection = self.connection();
         self.stream().senders_waiting += 1;
-        let waited = limit - self.wait(limit);
+        self.stream().advertising = true;
+        let waited = limit - self.in_turn(Access::Read, |locked| locked.wait(limit));
         if self.connection() == connection {
             self.stream().senders_waiting -= 1;
+            self.stream().advertising = false;
         }
+        self.sk().wake_writer();
         *patience -= waited;
         if *timeo != bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64 {
             *timeo -= waited;

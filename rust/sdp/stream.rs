@@ -143,7 +143,8 @@ pub(crate) struct Stream {
     pub(crate) reader_bytes: Option<usize>,
     /// The last reader does not wait in its calls.
     pub(crate) polled: bool,
-    /// A send has adverts out, or will have; poll() looks at it without a lock.
+    /// A send has adverts out, or will have, or waits for room for one; poll() looks at it without a
+    /// lock.
     pub(crate) advertising: bool,
     /// A receive advertises its buffer, or is about to.
     pub(crate) offering: bool,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Turns: a call that faults pages in has given the lock back, but its place in the stream not.
+//! Turns: a call that faults pages in, or takes or gives back a program's memory, has given the lock
+//! back, but its place in the stream not.
 //!
 //! Two sends of one socket do not mix because of a page that is missing, nor does one receive take
 //! what another has left out: as with TCP, which holds the lock meanwhile. Unlike TCP, everybody
@@ -21,7 +22,7 @@ use crate::net::sock::{
 };
 use crate::observe::stats::Counter;
 
-/// Whether a call of each half faults pages in, and for which connection of the socket.
+/// Whether a call of each half works without the lock, and for which connection of the socket.
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Turns {
     sending: bool,
@@ -57,8 +58,9 @@ impl Locked<'_> {
         Connection(self.stream().turns.connection)
     }
 
-    /// Waits while another call of the same half faults pages in, or has adverts out. The latter
-    /// lasts as long as the peer likes: so only as long as `timeo` allows.
+    /// Waits while another call of the same half faults pages in, gives memory back, has adverts out,
+    /// or waits for room for one. The last two last as long as the peer likes: so only as long as
+    /// `timeo` allows.
     ///
     /// # Errors
     ///
@@ -83,6 +85,10 @@ impl Locked<'_> {
                 Access::Write => self.stream().offering || self.reads_directly(),
             };
             if advertising && *timeo == 0 {
+                if let Access::Read = access {
+                    // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
+                    unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
+                }
                 return Err(EAGAIN);
             }
             if signal_pending() {
@@ -104,6 +110,14 @@ impl Locked<'_> {
         }
     }
 
+    /// Does something in the middle of a call that gives the lock back, but not its turn.
+    pub(super) fn in_turn<R>(&mut self, access: Access, work: impl FnOnce(&mut Self) -> R) -> R {
+        self.set_turn(access, true);
+        let result = work(self);
+        self.set_turn(access, false);
+        result
+    }
+
     /// Faults in some of the next `len` bytes of `iter`, without the lock.
     ///
     /// # Errors
@@ -119,10 +133,10 @@ impl Locked<'_> {
         len: usize,
         access: Access,
     ) -> Result {
-        self.set_turn(access, true);
-        // SAFETY: As the caller promises; the lock is not held.
-        let result = self.unlocked(|| unsafe { user::fault_in(iter, len, access) });
-        self.set_turn(access, false);
+        let result = self.in_turn(access, |locked| {
+            // SAFETY: As the caller promises; the lock is not held.
+            locked.unlocked(|| unsafe { user::fault_in(iter, len, access) })
+        });
         let counter = match result {
             Ok(()) => Counter::FaultedIn,
             Err(_) => Counter::UserFault,

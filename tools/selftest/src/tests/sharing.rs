@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! One socket in many hands: threads, dup, fork, passed over a unix socket.
 
+use super::inflight::return_at_once;
 use crate::flow::{self, Span};
 use crate::harness::{
     eventually, expect, expect_eof, expect_eq, expect_received, failed, joined, receive, send,
-    tests, Child, Env, Outcome,
+    tests, Child, Env, Family, Outcome,
 };
 use crate::pattern::Pattern;
 use crate::peer::Work;
@@ -21,6 +22,7 @@ tests!("sharing";
     passed_over_unix_socket,
     threads_send_records,
     threads_send_without_lock,
+    threads_send_whole_calls,
     threads_receive,
     sender_and_receiver_threads_per_side,
 );
@@ -175,6 +177,50 @@ fn threads_send_records(env: &Env) -> Outcome {
     expect_eof(&sock)?;
     let bytes = THREADS * each * RECORD as u64;
     expect_eq(job.join()?, bytes.to_string(), "echoed")
+}
+
+/// A call that need not wait for room is not mixed with others, also where it gives memory of former
+/// ones back between its own bytes. TCP keeps its lock then.
+fn threads_send_whole_calls(env: &Env) -> Outcome {
+    const LEN: usize = 90_000;
+    const IN_FLIGHT: i32 = 300_000;
+    if env.family == Family::Tcp {
+        return Ok(());
+    }
+    let (sock, other) = env.own_pair()?;
+    return_at_once(&sock)?;
+    let sock = Arc::new(sock);
+    let each = env.scaled(120);
+    let span = move |env: &Env, thread: u64, seq: u64| {
+        Span::new(env.seed ^ (thread + 1), seq * LEN as u64, LEN as u64)
+    };
+    let threads: Vec<_> = (0..3)
+        .map(|thread| {
+            let (sock, env) = (Arc::clone(&sock), env.clone());
+            flow::spawn(move || -> Outcome {
+                for seq in 0..each {
+                    while sock.ioctl_int(libc::TIOCOUTQ)? > IN_FLIGHT {
+                        std::thread::yield_now();
+                    }
+                    let mut bytes = vec![0; 100];
+                    bytes.extend(span(&env, thread, seq).to_vec());
+                    expect_eq(sock.send(&bytes[100..], 0)?, LEN, "sent")?;
+                }
+                Ok(())
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    let mut next = [0; 3];
+    let mut got = vec![0; LEN];
+    for call in 0..3 * each {
+        other.recv_exact(&mut got)?;
+        let of = (0..3).find(|&thread| span(env, thread, next[thread as usize]).to_vec() == got);
+        match of {
+            Some(thread) => next[thread as usize] += 1,
+            None => return failed(format!("call {call} is of several: {next:?}")),
+        }
+    }
+    threads.into_iter().try_for_each(|thread| joined(thread)?)
 }
 
 /// Without a lock the bytes may mix, but none is lost or made up: the sum of
