@@ -108,12 +108,13 @@ impl Use {
         }
     }
 
-    /// What it is when the call that waits is killed, if that leaves it.
-    fn left(self) -> Option<Self> {
+    /// What it is when the call that waits is killed, and leaves it.
+    fn left(self) -> Self {
         match self {
-            Self::OwnReads => Some(Self::OwnReadsLeft),
-            Self::OwnWrites => Some(Self::OwnWritesLeft),
-            _ => None,
+            Self::OwnReads => Self::OwnReadsLeft,
+            Self::OwnWrites => Self::OwnWritesLeft,
+            // Nobody waits, or the connection ends with him.
+            other => other,
         }
     }
 }
@@ -555,7 +556,7 @@ impl Regions {
     pub(super) fn leave(&mut self, purpose: Use) {
         let is_such = |r: &&mut Region| r.purpose == purpose;
         for region in self.places.iter_mut().flatten().filter(is_such) {
-            region.purpose = purpose.left().unwrap_or(purpose);
+            region.purpose = purpose.left();
         }
     }
 
