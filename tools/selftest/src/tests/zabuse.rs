@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What a program may do to a stream without copies that waits for its reader:
-//! signals at any time, and a socket that becomes another one under a call.
+//! signals at any time, a socket that becomes another one under a call, and the end
+//! of the one who waits.
 
 use super::inflight::{in_child, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS};
 use super::sink::FORCED;
