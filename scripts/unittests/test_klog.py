@@ -25,6 +25,21 @@ REPORTS = [
     "[   11.1] Kernel panic - not syncing: Fatal exception",
 ]
 
+RACE = """[  109.6] WARNING: drivers/infiniband/sw/rxe/rxe_task.c:249 at rxe_sched_task+0x9c/0xb0 [rdma_rxe], CPU#0: kworker/0
+[  109.6] Modules linked in: ib_sdp(OE) rdma_rxe ib_core
+[  109.6] RIP: 0010:rxe_sched_task+0x9c/0xb0 [rdma_rxe]
+[  109.6] Call Trace:
+[  109.6]  <TASK>
+[  109.6]  rxe_xmit_packet+0x16c/0x330 [rdma_rxe]
+[  109.6]  ? rxe_get_something+0x1/0x2 [rdma_rxe]
+[  109.6]  rxe_requester+0x885/0x11f0 [rdma_rxe]
+[  109.6]  rxe_sender+0x13/0x50 [rdma_rxe]
+[  109.6]  do_work+0x6c/0x220 [rdma_rxe]
+[  109.6]  process_one_work+0x198/0x370
+[  109.6]  </TASK>
+[  109.6] ---[ end trace 0000000000000000 ]---
+"""
+
 
 class Judge(unittest.TestCase):
     def test_each_report_is_found(self):
@@ -44,6 +59,27 @@ class Judge(unittest.TestCase):
     def test_two_reports_far_apart_are_two(self):
         log = START + REPORTS[0] + "\n" + "x\n" * 100 + REPORTS[3] + "\n"
         self.assertEqual(len(klog.complaints(log)), 2)
+
+    def test_race_of_soft_roce_is_counted_and_no_complaint(self):
+        log = START + RACE + RACE.replace(":249", ":38")
+        self.assertEqual(klog.complaints(log), [])
+        self.assertEqual(klog.races_of_soft_roce(log), 2)
+
+    def test_what_only_looks_like_that_race_is_a_complaint(self):
+        for changed in (
+            RACE.replace(" rxe_xmit_packet+", " rxe_post_send+"),
+            RACE.replace("rxe_task.c", "rxe_pool.c"),
+            RACE.replace("at rxe_sched_task+", "at rxe_cleanup_task+"),
+            RACE.replace("rxe_sender+0x13/0x50 [rdma_rxe]", "sdp_poll+0x13/0x50 [ib_sdp]"),
+            RACE[:RACE.index("[  109.6] ---[ end")],
+            RACE[:RACE.index("[  109.6]  rxe_requester")],
+        ):
+            with self.subTest(changed):
+                self.assertEqual(len(klog.complaints(START + changed)), 1)
+                self.assertEqual(klog.races_of_soft_roce(START + changed), 0)
+
+    def test_what_follows_that_race_is_judged(self):
+        self.assertEqual(len(klog.complaints(START + RACE + REPORTS[3] + "\n")), 1)
 
 
 if __name__ == "__main__":

@@ -194,7 +194,10 @@ class Suite:
         for vm in bench.vms:
             if self.kind == "debug" and not vm.gone.is_set():
                 self.kmemleak(f"{name}.kmemleak.{vm.name}", vm)
-            found = klog.complaints(vm.log() if vm.gone.is_set() else vm.whole_log())
+            log = vm.log() if vm.gone.is_set() else vm.whole_log()
+            if races := klog.races_of_soft_roce(log):
+                print(f"# {name}.log.{vm.name}: {races} warnings of soft-RoCE's race (see testing.rst)", flush=True)
+            found = klog.complaints(log)
             for excerpt in found:
                 self.report.failed(f"{name}.log.{vm.name}", excerpt)
             if not found:
