@@ -45,6 +45,38 @@ def slow_link(bench):
         expect(stats["absent_waits"] >= 16 // bench.slow, f"nobody has waited: {stats['absent_waits']}")
 
 
+@contextlib.contextmanager
+def swap_and_merging(vm):
+    """Pages can leave memory, and equal ones are merged all the time where programs allow it."""
+    vm.check("modprobe zram && echo 256M >/sys/block/zram0/disksize && mkswap /dev/zram0 && swapon /dev/zram0")
+    vm.check("cd /sys/kernel/mm/ksm && echo 2000 >pages_to_scan && echo 20 >sleep_millisecs && echo 1 >run")
+    try:
+        yield
+    finally:
+        vm.run("cd /sys/kernel/mm/ksm && echo 2 >run && echo 0 >run")
+        vm.run("swapoff /dev/zram0 && rmmod zram")
+
+
+AT_RANDOM = ("azabuse/small_pages_at_random", "azabuse/huge_pages_at_random", "azrecv/small_buffers_at_random",
+             "azrecv/huge_buffers_at_random")
+
+
+@test(machines=1, kinds=("stock",))
+def swapped_and_merged(bench):
+    """The random tests once more where MADV_PAGEOUT and MADV_MERGEABLE have an effect."""
+    vm = bench.a
+
+    def growth():
+        return (int(vm.check(f"sed -n 's/^pswp{way} //p' /proc/vmstat")) for way in ("out", "in"))
+    with swap_and_merging(vm):
+        before, scans = tuple(growth()), int(vm.check("cat /sys/kernel/mm/ksm/full_scans"))
+        bench.selftest_passes(bench.selftest(" ".join(AT_RANDOM)), 200)
+        out, back = (now - then for now, then in zip(growth(), before))
+        expect(out >= 100 and back >= 100, f"{out} pages were swapped out and {back} in")
+        scans = int(vm.check("cat /sys/kernel/mm/ksm/full_scans")) - scans
+        expect(scans >= 10, f"KSM has scanned {scans} times")
+
+
 # Bits of the parameter sdp_break, and tests that must see what comes of it.
 BROKEN = {
     1: ("azabuse/written_to_by_others_in_flight", "azabuse/small_pages_at_random", "azabuse/huge_pages_at_random"),

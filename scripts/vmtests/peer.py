@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """A peer that dies, stops reading, or loses its network."""
 
+import contextlib
 import time
 
-from vmlib.bench import Skip, expect, test, wait_for
+from vmlib.bench import Failure, Skip, expect, test, wait_for
 
 ENDLESS = 1 << 40
 
@@ -124,6 +125,48 @@ def send_later(bench):
         vm.check("modprobe ib_sdp sdp_zcopy_thresh=16384 sdp_zcopy_mode=3")
 
 
+def nothing_is_left(bench, vm):
+    """No advert is out, no byte of memory pinned, and no region can be read or written by the peer."""
+    def left():
+        now = bench.stats(vm)
+        return {
+            "adverts": now["advert_posted"] - now["advert_consumed"] - now["advert_aborted"],
+            "pinned bytes": now["pinned_bytes"] - now["unpinned_bytes"],
+        }
+    last = []
+
+    def done():
+        last[:] = [left()]
+        return not any(last[0].values())
+    try:
+        wait_for(done, bench.limit(60), "")
+    except Failure:
+        raise Failure(f"{vm.name}: left are {last[0]}") from None
+
+
+@contextlib.contextmanager
+def adverts_out(bench, port):
+    """Two streams whose sends return before they are read, to a reader that has stopped and to one that
+    reads. Whatever happens to them inside: there were adverts that nobody read, and nothing is left."""
+    send_later(bench)
+    stalled = stopped_reader(bench, port, overwrites=False)
+    server, client = moving(bench, port + 1)
+    expect(bench.stats(bench.a)["advert_async"] > 0, "all was copied")
+    yield stalled, server, client
+    bench.b.run("killall -KILL sdpbench")
+    for vm in bench.vms:
+        nothing_is_left(bench, vm)
+    expect(bench.stats(bench.a)["advert_aborted"] > 0, "all had been read")
+    for vm in bench.vms:
+        bench.unload(vm)
+        bench.load(vm)
+
+
+def end_badly(bench, seconds, *jobs):
+    for job in jobs:
+        expect(bench.finish(job, seconds) not in (0, None), f"`{job.command}` ended well")
+
+
 @test(breaks=True)
 def machine_vanishes_before_it_has_read(bench):
     """What sends have left behind that have returned is given back: to programs that get an error."""
@@ -136,10 +179,7 @@ def machine_vanishes_before_it_has_read(bench):
         status = bench.finish(job, 240)
         expect(status not in (0, None), f"the stream ended with {status} although the peer is gone")
 
-    def left():
-        now = bench.stats(bench.a)
-        return now["advert_posted"] - now["advert_consumed"] - now["advert_aborted"]
-    wait_for(lambda: left() == 0, bench.limit(60), "adverts are still out")
+    nothing_is_left(bench, bench.a)
     expect(bench.stats(bench.a)["advert_aborted"] > 0, "nothing was unread when the machine vanished")
     bench.unload(bench.a)
     bench.load(bench.a)
@@ -159,6 +199,32 @@ def machine_vanishes_before_bytes_have_come(bench):
         raise Skip(job.output.split("# SKIP", 1)[1].splitlines()[0].strip())
     bench.unload(bench.a)
     bench.load(bench.a)
+
+
+@test()
+def readers_killed_before_they_have_read(bench):
+    """Their kernel ends the connections; the senders' adverts come back."""
+    with adverts_out(bench, 7319) as (stalled, server, client):
+        bench.b.check("killall -KILL sdpbench selftest")
+        end_badly(bench, 60, server, client, stalled)
+
+
+@test()
+def senders_killed_before_they_are_read(bench):
+    """What they have sent goes on its way without them, and their memory with the last of it."""
+    with adverts_out(bench, 7321) as (stalled, server, client):
+        bench.a.check("killall -KILL sdpbench selftest")
+        end_badly(bench, 60, stalled, client, server)
+
+
+@test()
+def devices_removed_before_they_have_read(bench):
+    """The adapter goes by which a peer reads, then one that reads itself, and with it all that it could reach."""
+    for vm, port in ((bench.a, 7323), (bench.b, 7325)):
+        with adverts_out(bench, port) as jobs:
+            remove_device(bench, vm)
+            end_badly(bench, 240, *jobs)
+            add_device(bench, vm)
 
 
 @test()
@@ -226,14 +292,22 @@ def sender_gone_while_receiver_stopped(bench):
     transfer_works(bench, 7308)
 
 
+def remove_device(bench, vm):
+    vm.check("rdma link delete rxe0", bench.limit(60))
+
+
+def add_device(bench, vm):
+    vm.check("rdma link add rxe0 type rxe netdev eth0")
+    wait_for(lambda: "state ACTIVE" in vm.run("rdma link").output, bench.limit(20), "rxe0 is not active")
+
+
 @test(breaks=True)
 def device_removed_under_load(bench):
     server, client = moving(bench, 7309)
-    bench.a.check("rdma link delete rxe0", bench.limit(60))
+    remove_device(bench, bench.a)
     expect(bench.finish(client, 60) != 0, "the stream ended well although its device is gone")
     expect(bench.finish(server, 240) != 0, "the peer's stream ended well although its peer is gone")
-    bench.a.check("rdma link add rxe0 type rxe netdev eth0")
-    wait_for(lambda: "state ACTIVE" in bench.a.run("rdma link").output, bench.limit(20), "rxe0 is not active")
+    add_device(bench, bench.a)
     transfer_works(bench, 7310)
 
 
