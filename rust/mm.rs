@@ -2,6 +2,11 @@
 
 //! Memory: page fragments that carry the bytes of a stream, and pages of programs, pinned or as they were.
 
+use kernel::alloc::AllocError;
+use kernel::prelude::*;
+
+use crate::proto::choice::Reason;
+
 /// The rules of page protection that a test can break, as bits of the parameter `sdp_break`.
 #[derive(Copy, Clone)]
 pub(crate) enum Rule {
@@ -19,6 +24,32 @@ pub(crate) enum Rule {
     Later = 32,
     /// No rule: pages that have been received into are soon given back.
     Soon = 64,
+}
+
+/// Why memory is not protected.
+pub(crate) enum Refused {
+    /// It cannot be.
+    Unfit(Reason),
+    /// Something went wrong.
+    Error(Error),
+}
+
+impl From<Error> for Refused {
+    fn from(e: Error) -> Self {
+        Self::Error(e)
+    }
+}
+
+impl From<AllocError> for Refused {
+    fn from(e: AllocError) -> Self {
+        Self::Error(e.into())
+    }
+}
+
+impl From<Reason> for Refused {
+    fn from(why: Reason) -> Self {
+        Self::Unfit(why)
+    }
 }
 
 pub(crate) mod absent;

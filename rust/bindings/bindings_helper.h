@@ -61,10 +61,15 @@ const int SDP_CONST_CAP_SYS_PTRACE = CAP_SYS_PTRACE;
 const unsigned int SDP_CONST_PF_KTHREAD = PF_KTHREAD;
 const unsigned int SDP_CONST_PF_MEMALLOC = PF_MEMALLOC;
 const unsigned long SDP_CONST_VM_SOFTDIRTY = VM_SOFTDIRTY;
-/* Areas whose pages are not simply a program's own. */
-const unsigned long SDP_CONST_VM_SPECIAL = VM_SHARED | VM_MAYSHARE | VM_PFNMAP |
-	VM_MIXEDMAP | VM_IO | VM_HUGETLB | VM_SHADOW_STACK | VM_DROPPABLE |
-	VM_UFFD_WP | VM_UFFD_MISSING | VM_UFFD_MINOR;
+/*
+ * Areas whose pages are not simply a program's own. What the kernel crate calls
+ * MAYSHARE is VM_MAYEXEC (Linux 7.2).
+ */
+const unsigned long SDP_CONST_VM_SHARED = VM_SHARED | VM_MAYSHARE;
+const unsigned long SDP_CONST_VM_SPECIAL = VM_PFNMAP | VM_MIXEDMAP | VM_IO |
+	VM_SHADOW_STACK | VM_DROPPABLE;
+const unsigned long SDP_CONST_VM_UFFD = VM_UFFD_WP | VM_UFFD_MISSING |
+	VM_UFFD_MINOR;
 const unsigned int SDP_CONST_EPOLLIN = (unsigned int)EPOLLIN;
 const unsigned int SDP_CONST_EPOLLPRI = (unsigned int)EPOLLPRI;
 const unsigned int SDP_CONST_EPOLLOUT = (unsigned int)EPOLLOUT;

@@ -68,7 +68,11 @@
 		{ 10, "NonBlocking" },		\
 		{ 11, "TooManyFaults" },	\
 		{ 12, "PeerDoesNotWait" },	\
-		{ 13, "NoOverlap" })
+		{ 13, "NoOverlap" },		\
+		{ 14, "SharedMapping" },	\
+		{ 15, "FileMapping" },		\
+		{ 16, "HugeTlb" },		\
+		{ 17, "Userfaultfd" })
 
 #endif /* SDP_TRACE_NAMES */
 

@@ -62,17 +62,18 @@ use super::watch::{
     self,
     Watch, //
 };
-use super::Rule;
-use crate::bindings;
-use crate::net::errno::{
-    ENOBUFS,
-    EOPNOTSUPP, //
+use super::{
+    Refused,
+    Rule, //
 };
+use crate::bindings;
+use crate::net::errno::ENOBUFS;
 use crate::observe::stats::{
     Counter,
     Stats, //
 };
 use crate::observe::trace;
+use crate::proto::choice::Reason;
 
 /// The bytes are on their way.
 const READING: i32 = 0;
@@ -201,27 +202,32 @@ impl Receiving {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the memory cannot be protected, `EAGAIN` if it cannot now, `ENOBUFS` if the
-    /// user may not lock so much, `ENOMEM`, `EFAULT`, `EINTR` if the thread is being killed.
-    pub(crate) fn take(base: usize, count: usize, may_wait: bool, stats: Stats) -> Result<Self> {
+    /// Why the memory cannot be protected; `EAGAIN` if it cannot now, `ENOBUFS` if the user may not
+    /// lock so much, `ENOMEM`, `EFAULT`, `EINTR` if the thread is being killed.
+    pub(crate) fn take(
+        base: usize,
+        count: usize,
+        may_wait: bool,
+        stats: Stats,
+    ) -> Result<Self, Refused> {
         if !SUPPORTED {
-            return Err(EOPNOTSUPP);
+            return Err(Reason::NotProtectable.into());
         }
         let current = current!();
-        let mm = current.mm().ok_or(EOPNOTSUPP)?;
+        let mm = current.mm().ok_or(Reason::NotProtectable)?;
         let end = base.checked_add(count * PAGE_SIZE).ok_or(EFAULT)?;
         let watch = watch::of(mm)?;
         if may_wait {
             watch::await_bytes(mm, base, end)?;
         } else if watch.has_bytes_to_come(base, end) {
-            return Err(EAGAIN);
+            return Err(EAGAIN.into());
         }
         let locked = Locked::charge(count * PAGE_SIZE).map_err(|_| ENOBUFS)?;
         let take = |pins| Self::take_pinned(mm, &watch, base, pins, stats);
         let mut receiving = match Pins::fast(mm, base, end).and_then(take) {
             // Of a huge page, whose table is to be made first; or others have changed something since,
             // of whom none may be waited for with the lock held.
-            Err(e) if e == EAGAIN && !watch.has_bytes_to_come(base, end) => {
+            Err(Refused::Error(e)) if e == EAGAIN && !watch.has_bytes_to_come(base, end) => {
                 Pins::split(mm, base, end).and_then(take)
             }
             other => other,
@@ -240,12 +246,12 @@ impl Receiving {
         base: usize,
         pins: Pins,
         stats: Stats,
-    ) -> Result<Self> {
+    ) -> Result<Self, Refused> {
         let pages = pins.0.len();
         let end = base + pages * PAGE_SIZE;
         let guard = mm.mmap_read_lock();
         if Area::simple(&guard, base, end)?.pages() < pages {
-            return Err(EAGAIN);
+            return Err(EAGAIN.into());
         }
         let absent = Absent::new(base, pages)?;
         let mut receiving = Self {
@@ -266,7 +272,7 @@ impl Receiving {
         drop(guard);
         if let Err(e) = taken {
             receiving.leave();
-            return Err(e);
+            return Err(e.into());
         }
         Ok(receiving)
     }
@@ -530,7 +536,7 @@ unsafe impl Send for Pins {}
 impl Pins {
     /// Pins the pages of a range of the current program's memory, as many as can be and are simple.
     /// Sleeps.
-    fn fast(mm: &MmWithUser, base: usize, end: usize) -> Result<Self> {
+    fn fast(mm: &MmWithUser, base: usize, end: usize) -> Result<Self, Refused> {
         // Others are not faulted in for nothing.
         let count = {
             let guard = mm.mmap_read_lock();
@@ -538,7 +544,7 @@ impl Pins {
         };
         if count == 0 {
             // The core's fast way does not look at this.
-            return Err(EFAULT);
+            return Err(EFAULT.into());
         }
         let flags = bindings::SDP_CONST_FOLL_WRITE;
         let pages = pages_by(count, |list| {
@@ -550,7 +556,7 @@ impl Pins {
     }
 
     /// As [`Pins::fast`]; huge pages in the range have a table then.
-    fn split(mm: &MmWithUser, base: usize, end: usize) -> Result<Self> {
+    fn split(mm: &MmWithUser, base: usize, end: usize) -> Result<Self, Refused> {
         let guard = mm.mmap_read_lock();
         let count = Area::simple(&guard, base, end)?.pages();
         let flags = bindings::SDP_CONST_FOLL_WRITE | bindings::SDP_CONST_FOLL_SPLIT_PMD;

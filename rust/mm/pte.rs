@@ -14,10 +14,14 @@ use crate::bindings::{
     pmd_t,
     pte_t, //
 };
-use crate::net::errno::EOPNOTSUPP;
+use crate::proto::choice::Reason;
 use kernel::mm::{
     virt::{
-        flags::WRITE,
+        flags::{
+            HUGETLB,
+            WRITE, //
+        },
+        vm_flags_t,
         VmaRef, //
     },
     MmapReadGuard, //
@@ -43,14 +47,21 @@ impl<'a> Area<'a> {
         Some(Self { vma, start, end })
     }
 
-    /// As [`Area::any`], if the area [is simple](Self::is_simple) and can be protected here.
+    /// As [`Area::any`], if the area can be protected here.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`.
-    pub(super) fn simple(guard: &'a MmapReadGuard<'_>, start: usize, end: usize) -> Result<Self> {
-        let area = Self::any(guard, start, end).filter(Self::is_simple);
-        area.filter(|_| SUPPORTED).ok_or(EOPNOTSUPP)
+    /// Why it cannot.
+    pub(super) fn simple(
+        guard: &'a MmapReadGuard<'_>,
+        start: usize,
+        end: usize,
+    ) -> Result<Self, Reason> {
+        let area = Self::any(guard, start, end).ok_or(Reason::NotProtectable)?;
+        match area.why_not_simple() {
+            None if SUPPORTED => Ok(area),
+            why => Err(why.unwrap_or(Reason::NotProtectable)),
+        }
     }
 
     /// As [`Area::any`], without a guard.
@@ -98,10 +109,29 @@ impl<'a> Area<'a> {
     /// Whether its pages are simply the program's own, private and anonymous, and it may write to
     /// them.
     pub(super) fn is_simple(&self) -> bool {
+        self.why_not_simple().is_none()
+    }
+
+    fn why_not_simple(&self) -> Option<Reason> {
         let flags = self.vma.flags();
+        let has = |any: vm_flags_t| flags & any != 0;
         // SAFETY: The area is valid while the lock is held.
         let anonymous = unsafe { bindings::vma_is_anonymous(self.vma.as_ptr()) };
-        anonymous && flags & WRITE != 0 && flags & bindings::SDP_CONST_VM_SPECIAL == 0
+        if has(HUGETLB) {
+            Some(Reason::HugeTlb)
+        } else if has(bindings::SDP_CONST_VM_UFFD) {
+            Some(Reason::Userfaultfd)
+        } else if has(bindings::SDP_CONST_VM_SPECIAL) {
+            Some(Reason::NotProtectable)
+        } else if has(bindings::SDP_CONST_VM_SHARED) {
+            Some(Reason::SharedMapping)
+        } else if !anonymous {
+            Some(Reason::FileMapping)
+        } else if !has(WRITE) {
+            Some(Reason::NotProtectable)
+        } else {
+            None
+        }
     }
 
     pub(super) fn pages(&self) -> usize {

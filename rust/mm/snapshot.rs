@@ -62,17 +62,18 @@ use super::watch::{
     self,
     Watch, //
 };
-use super::Rule;
-use crate::bindings;
-use crate::net::errno::{
-    ENOBUFS,
-    EOPNOTSUPP, //
+use super::{
+    Refused,
+    Rule, //
 };
+use crate::bindings;
+use crate::net::errno::ENOBUFS;
 use crate::observe::stats::{
     Counter,
     Stats, //
 };
 use crate::observe::trace;
+use crate::proto::choice::Reason;
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised by `init`, before there is a socket.
@@ -164,11 +165,16 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the memory cannot be protected, `ENOBUFS` if the user may not lock so much,
-    /// `ENOMEM`, `EFAULT`.
-    pub(crate) fn take(base: usize, count: usize, blocks: bool, stats: Stats) -> Result<Self> {
+    /// Why the memory cannot be protected; `ENOBUFS` if the user may not lock so much, `ENOMEM`,
+    /// `EFAULT`.
+    pub(crate) fn take(
+        base: usize,
+        count: usize,
+        blocks: bool,
+        stats: Stats,
+    ) -> Result<Self, Refused> {
         let current = current!();
-        let mm = current.mm().ok_or(EOPNOTSUPP)?;
+        let mm = current.mm().ok_or(Reason::NotProtectable)?;
         let end = base.checked_add(count * PAGE_SIZE).ok_or(EFAULT)?;
         watch::await_bytes(mm, base, end)?;
         let watch = if blocks {
@@ -184,7 +190,7 @@ impl Snapshot {
         let alone = watch::is_alone(mm);
         let area = Area::simple(&guard, base, end)?;
         if !alone {
-            return Err(EOPNOTSUPP);
+            return Err(Reason::NotProtectable.into());
         }
         let count = area.pages();
         let mut states = KVec::from_elem(State::Referenced, count, GFP_KERNEL)?;
@@ -204,7 +210,7 @@ impl Snapshot {
         let Ok(charge) = Locked::charge(snapshot.folio_bytes()) else {
             // The end of the snapshot takes it again, and somebody may wait for it in between.
             drop(guard);
-            return Err(ENOBUFS);
+            return Err(ENOBUFS.into());
         };
         snapshot.locked = Some(charge);
         snapshot.protect(&area);
@@ -546,7 +552,7 @@ impl Drop for Block {
 }
 
 /// The watch of an address space, of which a range can be protected.
-fn watch_of(mm: &MmWithUser, base: usize, end: usize) -> Result<Arc<Watch>> {
+fn watch_of(mm: &MmWithUser, base: usize, end: usize) -> Result<Arc<Watch>, Refused> {
     let guard = mm.mmap_read_lock();
     let simple = Area::simple(&guard, base, end).map(drop);
     drop(guard);

@@ -47,11 +47,14 @@ use super::absent::Absent;
 use super::done::FOR_EVER;
 use super::pte;
 use super::sent::Sent;
-use super::Rule;
+use super::{
+    Refused,
+    Rule, //
+};
 use crate::bindings;
-use crate::net::errno::EOPNOTSUPP;
 use crate::net::work::StaticWork;
 use crate::observe::trace;
+use crate::proto::choice::Reason;
 
 /// How long a fault waits before it lets go of its locks.
 const SLICE_MS: u32 = 4;
@@ -143,22 +146,27 @@ fn has_notifiers(mm: &Mm) -> bool {
     unsafe { bindings::mm_has_notifiers(mm.as_raw()) }
 }
 
-fn find(mm: &Mm) -> Option<Arc<Watch>> {
+/// Ours, which may not yet be told of everything.
+fn ours(mm: &Mm) -> Option<Arc<Watch>> {
     // Nearly always: who has received so before has one.
     if !has_notifiers(mm) {
         return None;
     }
-    let is_of = |w: &&Arc<Watch>| w.mm == mm.as_raw() && w.inserted.load(Acquire) != 0;
+    let is_of = |w: &&Arc<Watch>| w.mm == mm.as_raw();
     WATCHES.lock().iter().find(is_of).cloned()
+}
+
+fn find(mm: &Mm) -> Option<Arc<Watch>> {
+    ours(mm).filter(|watch| watch.inserted.load(Acquire) != 0)
 }
 
 /// The watch of an address space; makes one if there is none.
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` if somebody else has a notifier there already: he has mappings of his own, which we
-/// could not protect. `ENOMEM`.
-pub(super) fn of(mm: &MmWithUser) -> Result<Arc<Watch>> {
+/// [`Reason::NotProtectable`] if somebody else has a notifier there already: he has mappings of his
+/// own, which we could not protect. `ENOMEM`.
+pub(super) fn of(mm: &MmWithUser) -> Result<Arc<Watch>, Refused> {
     if let Some(watch) = find(mm) {
         return Ok(watch);
     }
@@ -169,21 +177,21 @@ pub(super) fn of(mm: &MmWithUser) -> Result<Arc<Watch>> {
     // SAFETY: Taken above.
     unsafe { bindings::mmap_write_unlock(raw) };
     let watch = result?;
-    // SAFETY: It was inserted. From here on it is told of everything.
+    // SAFETY: It was inserted, by this thread or another. From here on it is told of everything.
     unsafe { bindings::mmu_interval_read_begin(watch.sub.get()) };
     watch.inserted.store(1, Release);
     Ok(watch)
 }
 
 /// With the address space's lock held for writing.
-fn insert(mm: &MmWithUser) -> Result<Arc<Watch>> {
-    // Another thread may have been here.
-    if let Some(watch) = find(mm) {
+fn insert(mm: &MmWithUser) -> Result<Arc<Watch>, Refused> {
+    // Another thread may have been here, and not be done.
+    if let Some(watch) = ours(mm) {
         return Ok(watch);
     }
     let raw = mm.as_raw();
     if has_notifiers(mm) {
-        return Err(EOPNOTSUPP);
+        return Err(Reason::NotProtectable.into());
     }
     let watch = Arc::pin_init(
         pin_init!(Watch {
@@ -215,14 +223,14 @@ fn insert(mm: &MmWithUser) -> Result<Arc<Watch>> {
         let removed = at.and_then(|at| watches.remove(at).ok());
         drop(watches);
         drop(removed);
-        return Err(e);
+        return Err(e.into());
     }
     Ok(watch)
 }
 
 /// Whether nobody but us has a notifier in an address space, as far as one can know.
 pub(super) fn is_alone(mm: &Mm) -> bool {
-    !has_notifiers(mm) || find(mm).is_some()
+    !has_notifiers(mm) || ours(mm).is_some()
 }
 
 /// Waits until no bytes are on their way into a range of the current program's memory: who faults

@@ -3,7 +3,6 @@
 //! Which way bytes of a send go, and why not another.
 
 use super::{
-    bsdh::Class,
     hello::Features,
     source::Hold, //
 };
@@ -52,7 +51,8 @@ pub enum Reason {
     NotAgreed,
     /// The adapter cannot be given such memory.
     NotPinnable,
-    /// Such memory cannot be protected while the call has returned, or not at that moment.
+    /// The memory cannot be protected while the call has returned, or not at that moment, for
+    /// another reason than the kinds of memory below.
     NotProtectable,
     /// There is no whole page.
     NoWholePage,
@@ -60,7 +60,7 @@ pub enum Reason {
     BelowThreshold,
     /// The user's memory that may be locked is used up.
     PinLimit,
-    /// The peer has no receive for payload; the bytes gather meanwhile.
+    /// The peer has had no receive for payload for long; the bytes gather meanwhile.
     NoCredits,
     /// The peer can hold no further advert.
     AdvertsFull,
@@ -74,11 +74,19 @@ pub enum Reason {
     PeerDoesNotWait,
     /// Programs have come for more before the bytes were there for which they were not made to wait.
     NoOverlap,
+    /// A mapping that several programs may share cannot be protected.
+    SharedMapping,
+    /// Nor can a private mapping of a file.
+    FileMapping,
+    /// Nor can pages of hugetlbfs.
+    HugeTlb,
+    /// Nor can memory whose faults a program handles.
+    Userfaultfd,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::Forced,
         Self::NotAgreed,
         Self::NotPinnable,
@@ -93,6 +101,10 @@ impl Reason {
         Self::TooManyFaults,
         Self::PeerDoesNotWait,
         Self::NoOverlap,
+        Self::SharedMapping,
+        Self::FileMapping,
+        Self::HugeTlb,
+        Self::Userfaultfd,
     ];
 
     /// The name under which it is counted.
@@ -112,6 +124,10 @@ impl Reason {
             Self::TooManyFaults => "TooManyFaults",
             Self::PeerDoesNotWait => "PeerDoesNotWait",
             Self::NoOverlap => "NoOverlap",
+            Self::SharedMapping => "SharedMapping",
+            Self::FileMapping => "FileMapping",
+            Self::HugeTlb => "HugeTlb",
+            Self::Userfaultfd => "Userfaultfd",
         }
     }
 }
@@ -124,8 +140,8 @@ pub enum Memory {
     /// Pages that were handed over by reference (splice, sendfile): whoever
     /// writes to them changes what is sent, and knows it.
     Spliced,
-    /// Can be pinned, but not protected: shared, of a file, hugetlb.
-    Shared,
+    /// Can be pinned, but not protected, and why.
+    Unprotectable(Reason),
     /// Can be neither: device memory, secret memory, or unknown.
     Other,
 }
@@ -194,10 +210,6 @@ pub struct Sending {
     pub wanted: Wanted,
     /// What both sides agreed on.
     pub features: Features,
-    /// Messages that the peer has room for.
-    pub credits: u32,
-    /// Whether more memory may be locked for this user.
-    pub may_pin: bool,
     /// Whether the send may wait.
     pub blocking: bool,
     /// What other payload, Writes among it, would have to wait for.
@@ -226,7 +238,8 @@ pub struct Choice {
     pub no_synchronous: Option<Reason>,
 }
 
-/// Chooses the path for a send.
+/// Chooses the path for a send. What may come while it waits, credits of the peer and room in its
+/// records, and what shows only when it is tried, that memory can be pinned, is not asked here.
 ///
 /// The best is to write to a reader that waits: there is nothing that the peer
 /// must do first. Next is to return at once, then to wait, then to copy.
@@ -266,10 +279,13 @@ fn no_sink_write(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
 }
 
 fn no_asynchronous(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
-    let protectable = matches!(sending.memory, Memory::Private | Memory::Spliced);
+    let unprotectable = match sending.memory {
+        Memory::Unprotectable(why) => Some(why),
+        Memory::Private | Memory::Spliced | Memory::Other => None,
+    };
     let least = thresholds.asynchronous_bytes;
     no_zero_copy(sending, Path::Asynchronous, Features::SOURCE, least)
-        .or((!protectable).then_some(Reason::NotProtectable))
+        .or(unprotectable)
         .or((!sending.may_go_async).then_some(Reason::TooManyFaults))
         .or(held(sending.asynchronous_hold))
 }
@@ -294,10 +310,6 @@ fn no_zero_copy(sending: &Sending, path: Path, needs: Features, least: u64) -> O
         Some(Reason::NoWholePage)
     } else if !forced && sending.bytes < least {
         Some(Reason::BelowThreshold)
-    } else if !sending.may_pin {
-        Some(Reason::PinLimit)
-    } else if sending.credits < Class::Payload.min_credits() {
-        Some(Reason::NoCredits)
     } else {
         None
     }

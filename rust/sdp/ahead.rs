@@ -46,7 +46,7 @@ impl Locked<'_> {
         let bytes = bytes & !((1 << PAGE_SHIFT) - 1);
         base % (1 << PAGE_SHIFT) == 0
             && self.fits_sink(send, bytes)
-            && !send.unprotectable
+            && send.unprotectable.is_none()
             && self.sk().stream_memory_free()
             // The record of what programs touch is there.
             && self

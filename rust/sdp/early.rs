@@ -37,10 +37,8 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::mm::user::Access;
-use crate::net::errno::{
-    ENOBUFS,
-    EOPNOTSUPP, //
-};
+use crate::mm::Refused;
+use crate::net::errno::ENOBUFS;
 use crate::net::sock::fatal_signal_pending;
 use crate::observe::stats::{
     Counter,
@@ -101,7 +99,7 @@ impl Early {
         iter: *mut iov_iter,
         may_wait: bool,
         stats: Stats,
-    ) -> Result<(Option<Pinned>, Receiving)> {
+    ) -> Result<(Option<Pinned>, Receiving), Refused> {
         let head = match self.head {
             0 => None,
             // SAFETY: As the caller promises.
@@ -252,13 +250,14 @@ impl Locked<'_> {
                 recv.awaited = true;
                 match e {
                     _ if recv.has_enough => {}
-                    // Never, or not now.
-                    _ if e == EOPNOTSUPP || e == EAGAIN => self.fallback(Reason::NotProtectable),
-                    _ if e == ENOBUFS => {
+                    Refused::Unfit(why) => self.fallback(why),
+                    // Not now.
+                    Refused::Error(e) if e == EAGAIN => self.fallback(Reason::NotProtectable),
+                    Refused::Error(e) if e == ENOBUFS => {
                         self.stats.inc(Counter::MemlockRefused);
                         self.fallback(Reason::PinLimit);
                     }
-                    _ => {}
+                    Refused::Error(_) => {}
                 }
                 return Ok(());
             }

@@ -32,10 +32,10 @@ use crate::mm::snapshot::{
     Snapshot, //
 };
 use crate::mm::user::Access;
+use crate::mm::Refused;
 use crate::net::errno::{
     ENOBUFS,
-    ENOTCONN,
-    EOPNOTSUPP, //
+    ENOTCONN, //
 };
 use crate::net::family::memory_is_short;
 use crate::net::sock::{
@@ -44,6 +44,7 @@ use crate::net::sock::{
 };
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
+use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
 use crate::proto::split::piece_bytes;
@@ -158,7 +159,12 @@ impl Locked<'_> {
                 &mut patience
             };
             if send.timeo == 0 || *patience == 0 {
-                self.fallback(Reason::AdvertsFull);
+                let has_credits = self.stream().credits.may_send(Class::Payload);
+                self.fallback(if has_credits {
+                    Reason::AdvertsFull
+                } else {
+                    Reason::NoCredits
+                });
                 send.by_copy = next_bytes(send).min(BYTES_BY_COPY);
                 return Ok(false);
             }
@@ -173,7 +179,7 @@ impl Locked<'_> {
         }
     }
 
-    pub(super) fn take_snapshot(&mut self, send: &Send) -> Result<Snapshot> {
+    pub(super) fn take_snapshot(&mut self, send: &Send) -> Result<Snapshot, Refused> {
         let link = self.stream().link.as_ref().ok_or(ENOTCONN)?;
         let max_pages = link.max_region_pages();
         let bytes = piece_bytes(next_bytes(send) as u64, max_pages, PAGE_SHIFT);
@@ -187,15 +193,18 @@ impl Locked<'_> {
     }
 
     /// How the bytes go of which there is no snapshot.
-    pub(super) fn no_snapshot(&mut self, send: &mut Send, e: Error) {
-        if e == EOPNOTSUPP {
-            self.fallback(Reason::NotProtectable);
-            send.unprotectable = true;
-            return;
-        }
-        if e == ENOBUFS {
-            self.stats.inc(Counter::MemlockRefused);
-            self.fallback(Reason::PinLimit);
+    pub(super) fn no_snapshot(&mut self, send: &mut Send, why: Refused) {
+        match why {
+            Refused::Unfit(why) => {
+                self.fallback(why);
+                send.unprotectable = Some(why);
+                return;
+            }
+            Refused::Error(e) if e == ENOBUFS => {
+                self.stats.inc(Counter::MemlockRefused);
+                self.fallback(Reason::PinLimit);
+            }
+            Refused::Error(_) => {}
         }
         // The copy will report a bad address.
         send.by_copy = next_bytes(send).min(BYTES_BY_COPY);

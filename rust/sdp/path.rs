@@ -86,14 +86,11 @@ impl Locked<'_> {
             page_bytes: parts.middle,
             memory: match (pinnable, send.unprotectable) {
                 (false, _) => Memory::Other,
-                (true, false) => Memory::Private,
-                (true, true) => Memory::Shared,
+                (true, None) => Memory::Private,
+                (true, Some(why)) => Memory::Unprotectable(why),
             },
             wanted,
             features: self.stream().features,
-            // The send waits for what is missing.
-            credits: u32::MAX,
-            may_pin: true,
             blocking: send.timeo != 0,
             payload_hold,
             synchronous_hold: None,
@@ -107,8 +104,8 @@ impl Locked<'_> {
             sink_write_bytes: threshold as u64,
         };
         let choice = choose(&sending, &thresholds);
-        // What the user has chosen is no fallback.
-        let is_fallback = |why: &Reason| *why != Reason::Forced;
+        // What the user has chosen is no fallback; what was tried is counted already.
+        let is_fallback = |why: &Reason| *why != Reason::Forced && Some(*why) != send.unprotectable;
         if choice.path == Path::SinkWrite {
             return Path::SinkWrite;
         }

@@ -31,7 +31,10 @@ use crate::net::sock::{
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::proto::bsdh::BSDH_LEN_U32;
-use crate::proto::choice::Path;
+use crate::proto::choice::{
+    Path,
+    Reason, //
+};
 use crate::rdma::receive::PART_BYTES;
 
 /// Fragments in the send queue up to which the task's page is used, however short they are.
@@ -54,8 +57,8 @@ pub(super) struct Send {
     pub(super) by_copy: usize,
     /// Bytes of the whole call.
     pub(super) total: usize,
-    /// The program's memory cannot be protected.
-    pub(super) unprotectable: bool,
+    /// Why the program's memory cannot be protected, if that was tried.
+    pub(super) unprotectable: Option<Reason>,
     /// Its next bytes could be written to the peer's memory, if a reader there waited.
     pub(super) no_reader: bool,
     /// It has waited for that.
@@ -87,7 +90,7 @@ pub(crate) unsafe fn sendmsg(sock: &SdpSock, iter: *mut iov_iter, flags: u32) ->
         by_copy: 0,
         // SAFETY: The caller vouches for the iterator.
         total: unsafe { bindings::iov_iter_count(iter.cast()) },
-        unprotectable: false,
+        unprotectable: None,
         no_reader: false,
         sink_awaited: false,
     };

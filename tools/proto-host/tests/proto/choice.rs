@@ -31,8 +31,6 @@ const SENDING: Sending = Sending {
     memory: Memory::Private,
     wanted: Wanted::Automatic,
     features: Features::ALL,
-    credits: 4,
-    may_pin: true,
     blocking: true,
     payload_hold: None,
     synchronous_hold: None,
@@ -90,14 +88,6 @@ fn reasons_against_all() {
         page_bytes: 0,
         ..SENDING
     };
-    let locked = Sending {
-        may_pin: false,
-        ..SENDING
-    };
-    let credits = Sending {
-        credits: 3,
-        ..SENDING
-    };
     let plain = Sending {
         features: Features::NONE,
         ..SENDING
@@ -106,8 +96,6 @@ fn reasons_against_all() {
         (small, Reason::BelowThreshold),
         (foreign, Reason::NotPinnable),
         (no_page, Reason::NoWholePage),
-        (locked, Reason::PinLimit),
-        (credits, Reason::NoCredits),
         (plain, Reason::NotAgreed),
     ] {
         assert_eq!(path(sending), Path::Copy);
@@ -139,10 +127,10 @@ fn reasons_against_some() {
         ),
         (
             Sending {
-                memory: Memory::Shared,
+                memory: Memory::Unprotectable(Reason::HugeTlb),
                 ..SENDING
             },
-            [none, Some(Reason::NotProtectable), none],
+            [none, Some(Reason::HugeTlb), none],
         ),
         (
             Sending {
@@ -251,7 +239,7 @@ fn sending() -> impl Strategy<Value = Sending> {
     let memory = prop::sample::select(vec![
         Memory::Private,
         Memory::Spliced,
-        Memory::Shared,
+        Memory::Unprotectable(Reason::SharedMapping),
         Memory::Other,
     ]);
     let hold = prop::sample::select(vec![
@@ -266,19 +254,13 @@ fn sending() -> impl Strategy<Value = Sending> {
         Wanted::Only(Path::Asynchronous),
         Wanted::Only(Path::SinkWrite),
     ]);
-    let numbers = (
-        0_u64..50_000,
-        0_u32..6,
-        0_u32..16,
-        0_u32..2,
-        any::<[bool; 4]>(),
-    );
+    let numbers = (0_u64..50_000, 0_u32..16, 0_u32..2, any::<[bool; 3]>());
     (memory, [hold.clone(), hold.clone(), hold], wanted, numbers).prop_map(
         |(
             memory,
             [payload_hold, synchronous_hold, asynchronous_hold],
             wanted,
-            (bytes, credits, f, room, b),
+            (bytes, f, room, b),
         )| {
             Sending {
                 bytes,
@@ -286,13 +268,11 @@ fn sending() -> impl Strategy<Value = Sending> {
                 memory,
                 wanted,
                 features: Features::from_bits(f),
-                credits,
-                may_pin: b[1],
-                blocking: b[2],
+                blocking: b[1],
                 payload_hold,
                 synchronous_hold,
                 asynchronous_hold,
-                may_go_async: b[3],
+                may_go_async: b[2],
                 sink_room_bytes: room,
             }
         },
@@ -314,10 +294,11 @@ proptest! {
         let first = against.iter().find(|(_, why)| why.is_none());
         prop_assert_eq!(path, first.map_or(Path::Copy, |(path, _)| *path));
         if path != Path::Copy {
-            prop_assert!(sending.memory != Memory::Other && sending.credits >= 4);
+            prop_assert!(sending.memory != Memory::Other);
         }
         if path == Path::Asynchronous {
-            prop_assert!(sending.memory != Memory::Shared && sending.may_go_async);
+            let unprotectable = matches!(sending.memory, Memory::Unprotectable(_));
+            prop_assert!(!unprotectable && sending.may_go_async);
         }
         if !sending.blocking {
             prop_assert!(matches!(path, Path::Copy | Path::Asynchronous));

@@ -3,11 +3,12 @@
 //! what programs.
 
 use super::azrecv::{settled, Expected, Incoming};
-use super::inflight::{return_at_once, Growth, Stream, LEN};
+use super::inflight::{expect_content, in_child, return_at_once, Growth, Stream, LEN};
 use super::zcopy::stat;
+use crate::flow::Span;
 use crate::harness::{expect, expect_eq, skip, tests, Env, Fail, Outcome};
-use crate::sys::{Pages, PAGE};
-use libc::MSG_WAITALL;
+use crate::sys::{self, Pages, PAGE};
+use libc::{MSG_NOSIGNAL, MSG_WAITALL};
 use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
@@ -21,7 +22,38 @@ tests!("azwhen";
     odd_and_too_soon,
     odd_and_waits_for_the_rest,
     comes_back_in_time,
+    without_leave_to_lock,
 );
+
+/// Who may lock no memory receives as others do, and waits for the bytes.
+fn without_leave_to_lock(env: &Env) -> Outcome {
+    const ALL: usize = 4 * LEN;
+    let stream = Stream::new(env)?;
+    return_at_once(&stream.other)?;
+    let span = Span::new(env.seed, 0, ALL as u64);
+    let child = in_child(|| {
+        let from = Pages::new(ALL, false)?;
+        from.write(0, &span.to_vec());
+        Ok(stream.one.send_raw(from.at(0), ALL, MSG_NOSIGNAL)? == ALL)
+    })?;
+    sys::limit_locked_memory(PAGE as u64)?;
+    sys::become_nobody()?;
+    let refused = Growth::of(env, "memlock_refused")?;
+    let early = stat(env, "read_early")?;
+    let to = Pages::new(ALL, false)?;
+    let mut got = 0;
+    while got < ALL {
+        let rest = to.part(got, ALL - got);
+        // SAFETY: no reference to the pages exists.
+        let n = unsafe { stream.other.recv_raw(rest.at(0), rest.len(), 0)? };
+        expect(n > 0, format!("the end after {got} bytes"))?;
+        got += n;
+    }
+    expect(to.read(0, ALL) == span.to_vec(), "other bytes")?;
+    refused.at_least(1)?;
+    expect_eq(stat(env, "read_early")?, early, "read early")?;
+    expect_content(child, "the sender")
+}
 
 /// Buffers of both sides that begin in the middle of a page, as those of malloc()
 /// do: the bytes up to the next one are copied, and the same call takes the whole
