@@ -20,16 +20,21 @@ def moving(bench, port, size=ENDLESS):
     return server, client
 
 
+def large_sends(bench, port):
+    """A sender of 256 KiB at a time from memory that it leaves alone; its reader would serve others, too."""
+    address = f"{bench.address(bench.b)}:{port}"
+    server = bench.b.spawn(f"exec sdpbench --family sdp {address} serve")
+    wait_for(lambda: server.lines, bench.limit(20), "sdpbench's server says nothing")
+    return bench.a.spawn(f"exec sdpbench --family sdp {address} bw 262144 --seconds 1000")
+
+
 def stopped_reader(bench, port, overwrites=True):
     """A sender whose peer has stopped to read, and which uses its memory again, or not; returns its job."""
-    address = f"{bench.address(bench.b)}:{port}"
     if overwrites:
         bench.stream(bench.b, "listen", port, 1, ENDLESS)
         client = bench.stream(bench.a, "connect", port, 1, ENDLESS)
     else:
-        server = bench.b.spawn(f"exec sdpbench --family sdp {address} serve")
-        wait_for(lambda: server.lines, bench.limit(20), "sdpbench's server says nothing")
-        client = bench.a.spawn(f"exec sdpbench --family sdp {address} bw 262144 --seconds 1000")
+        client = large_sends(bench, port)
     wait_for(lambda: "Established" in bench.b.check("cat /proc/net/sdp"), bench.limit(30), "no connection")
     bench.b.check(f"killall -STOP {'selftest' if overwrites else 'sdpbench'}")
     sent = [-1]
@@ -118,20 +123,28 @@ def idle_peer_is_asked(bench):
     expect(more("timed_out") == [0, 0], "a connection was lost")
 
 
-def send_later(bench):
-    """From now on sends return while the peer reads the programs' own pages."""
+# Numbers of SDP_ZCOPY_MODE.
+SYNCHRONOUS = 2
+ASYNCHRONOUS = 3
+SINK = 4
+
+
+def send_by(bench, mode):
+    """From now on all machines send so whatever is long enough."""
     for vm in bench.vms:
         bench.unload(vm)
-        vm.check("modprobe ib_sdp sdp_zcopy_thresh=16384 sdp_zcopy_mode=3")
+        vm.check(f"modprobe ib_sdp sdp_zcopy_thresh=16384 sdp_zcopy_mode={mode}")
 
 
 def nothing_is_left(bench, vm):
-    """No advert is out, no byte of memory pinned, and no region can be read or written by the peer."""
+    """No advert is out, no memory pinned, no page protected or without access."""
     def left():
         now = bench.stats(vm)
         return {
             "adverts": now["advert_posted"] - now["advert_consumed"] - now["advert_aborted"],
             "pinned bytes": now["pinned_bytes"] - now["unpinned_bytes"],
+            "protected pages": now["snapshot_pages"] - now["snapshot_freed"],
+            "pages without access": now["absent_pages"] - now["absent_freed"],
         }
     last = []
 
@@ -148,7 +161,7 @@ def nothing_is_left(bench, vm):
 def adverts_out(bench, port):
     """Two streams whose sends return before they are read, to a reader that has stopped and to one that
     reads. Whatever happens to them inside: there were adverts that nobody read, and nothing is left."""
-    send_later(bench)
+    send_by(bench, ASYNCHRONOUS)
     stalled = stopped_reader(bench, port, overwrites=False)
     server, client = moving(bench, port + 1)
     expect(bench.stats(bench.a)["advert_async"] > 0, "all was copied")
@@ -157,6 +170,24 @@ def adverts_out(bench, port):
     for vm in bench.vms:
         nothing_is_left(bench, vm)
     expect(bench.stats(bench.a)["advert_aborted"] > 0, "all had been read")
+    plain_again(bench)
+
+
+@contextlib.contextmanager
+def sinks_out(bench, port):
+    """A stream to a reader that waits with a buffer which the peer writes to; nothing is left of it."""
+    send_by(bench, SINK)
+    client = large_sends(bench, port)
+    wait_for(lambda: bench.stats(bench.a)["write_posted"] > 8, bench.limit(20), "nothing is written to a buffer")
+    yield client
+    for vm in bench.vms:
+        vm.run("killall -KILL sdpbench")
+    for vm in bench.vms:
+        nothing_is_left(bench, vm)
+    plain_again(bench)
+
+
+def plain_again(bench):
     for vm in bench.vms:
         bench.unload(vm)
         bench.load(vm)
@@ -170,7 +201,7 @@ def end_badly(bench, seconds, *jobs):
 @test(breaks=True)
 def machine_vanishes_before_it_has_read(bench):
     """What sends have left behind that have returned is given back: to programs that get an error."""
-    send_later(bench)
+    send_by(bench, ASYNCHRONOUS)
     stalled = stopped_reader(bench, 7317, overwrites=False)
     _, client = moving(bench, 7318)
     expect(bench.stats(bench.a)["advert_async"] > 0, "all was copied")
@@ -224,6 +255,25 @@ def devices_removed_before_they_have_read(bench):
         with adverts_out(bench, port) as jobs:
             remove_device(bench, vm)
             end_badly(bench, 240, *jobs)
+            add_device(bench, vm)
+
+
+@test()
+def killed_while_written_to(bench):
+    """Whose buffer the peer writes to, and then who writes."""
+    for vm, port in ((bench.b, 7327), (bench.a, 7329)):
+        with sinks_out(bench, port) as client:
+            vm.check("killall -KILL sdpbench")
+            end_badly(bench, 60, client)
+
+
+@test()
+def devices_removed_while_written_to(bench):
+    """The adapter goes by which a peer writes, then one that writes itself."""
+    for vm, port in ((bench.b, 7331), (bench.a, 7333)):
+        with sinks_out(bench, port) as client:
+            remove_device(bench, vm)
+            end_badly(bench, 240, client)
             add_device(bench, vm)
 
 
@@ -323,11 +373,6 @@ def lossy_link(bench):
     client = bench.stream(bench.a, "connect", 7311, 2, size)
     bench.succeed(client, 400)
     bench.succeed(server, 60)
-
-
-# Numbers of SDP_ZCOPY_MODE.
-SYNCHRONOUS = 2
-ASYNCHRONOUS = 3
 
 
 def lose_acknowledgements(vm, percent):
