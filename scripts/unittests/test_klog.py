@@ -73,6 +73,7 @@ class Judge(unittest.TestCase):
             RACE.replace("rxe_sender+0x13/0x50 [rdma_rxe]", "sdp_poll+0x13/0x50 [ib_sdp]"),
             RACE[:RACE.index("[  109.6] ---[ end")],
             RACE[:RACE.index("[  109.6]  rxe_requester")],
+            RACE.replace("[  109.6]  </TASK>", REPORTS[3] + "\n[  109.6]  </TASK>"),
         ):
             with self.subTest(changed):
                 self.assertEqual(len(klog.complaints(START + changed)), 1)

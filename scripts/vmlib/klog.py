@@ -41,6 +41,12 @@ def callers(report):
     return [name for unsure, name in FRAME.findall(trace) if not unsure]
 
 
+def is_race(report):
+    """Whether a report, up to its end, is of soft-RoCE's race, with no other one in between."""
+    has_another = any(COMPLAINT.search(line) for line in report[1:])
+    return callers(report)[:len(RACE_CALLERS)] == RACE_CALLERS and not has_another
+
+
 def without_races(lines):
     """The lines without the reports of soft-RoCE's race, and how many those were."""
     kept, races = [], 0
@@ -48,7 +54,7 @@ def without_races(lines):
     while at < len(lines):
         if RACE.search(lines[at]):
             end = next((n for n in range(at, len(lines)) if END_OF_WARNING in lines[n]), None)
-            if end is not None and callers(lines[at:end])[:len(RACE_CALLERS)] == RACE_CALLERS:
+            if end is not None and is_race(lines[at:end]):
                 races += 1
                 at = end + 1
                 continue
