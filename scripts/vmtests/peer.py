@@ -260,7 +260,7 @@ def devices_removed_before_they_have_read(bench):
 
 @test(kinds=("stock",))
 def killed_while_written_to(bench):
-    """Whose buffer the peer writes to, and then who writes. On the other kernel hardly a reader waits."""
+    """Whose buffer the peer writes to, and then who writes. On the other kernel hardly a Write comes about."""
     for vm, port in ((bench.b, 7327), (bench.a, 7329)):
         with sinks_out(bench, port) as client:
             vm.check("killall -KILL sdpbench")
