@@ -2,6 +2,9 @@
 # shellcheck shell=bash
 # Sourced by the other scripts: where the cache is, and how progress is shown.
 
+# A command that fails in $(...) ends the script, too.
+shopt -s inherit_errexit
+
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Everything slow to make lives here, outside the checkout.
 CACHE=${IB_SDP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ib_sdp}
