@@ -13,6 +13,7 @@ use crate::params::{
 };
 
 mod bindings;
+mod kern;
 mod mm;
 mod net;
 mod observe;

@@ -24,6 +24,7 @@
 #include <linux/sysctl.h>
 #include <linux/tcp.h>
 #include <linux/uio.h>
+#include <linux/userfaultfd_k.h>
 #include <linux/workqueue.h>
 #include <net/addrconf.h>
 #include <net/genetlink.h>
@@ -68,8 +69,7 @@ const unsigned long SDP_CONST_VM_SOFTDIRTY = VM_SOFTDIRTY;
 const unsigned long SDP_CONST_VM_SHARED = VM_SHARED | VM_MAYSHARE;
 const unsigned long SDP_CONST_VM_SPECIAL = VM_PFNMAP | VM_MIXEDMAP | VM_IO |
 	VM_SHADOW_STACK | VM_DROPPABLE;
-const unsigned long SDP_CONST_VM_UFFD = VM_UFFD_WP | VM_UFFD_MISSING |
-	VM_UFFD_MINOR;
+const unsigned long SDP_CONST_VM_UFFD = __VM_UFFD_FLAGS;
 const unsigned int SDP_CONST_EPOLLIN = (unsigned int)EPOLLIN;
 const unsigned int SDP_CONST_EPOLLPRI = (unsigned int)EPOLLPRI;
 const unsigned int SDP_CONST_EPOLLOUT = (unsigned int)EPOLLOUT;

@@ -12,6 +12,8 @@
 #include <linux/swapops.h>
 #include <linux/uio.h>
 
+#include "compat.h"
+
 #ifdef CONFIG_X86
 #define MM_TLB_GEN(mm) atomic64_read(&(mm)->context.tlb_gen)
 #else
@@ -210,10 +212,10 @@ bool sdp_helper_pte_write(pte_t pte)
 	return pte_write(pte);
 }
 
-bool sdp_helper_pte_uffd_wp(pte_t pte);
-bool sdp_helper_pte_uffd_wp(pte_t pte)
+bool sdp_helper_pte_uffd(pte_t pte);
+bool sdp_helper_pte_uffd(pte_t pte)
 {
-	return pte_uffd_wp(pte);
+	return pte_uffd(pte);
 }
 
 bool sdp_helper_pte_soft_dirty(pte_t pte);
@@ -452,10 +454,10 @@ pte_t sdp_helper_make_device_exclusive_offset_pte(unsigned long offset)
 	return swp_entry_to_pte(swp_entry(SWP_DEVICE_EXCLUSIVE, offset));
 }
 
-pte_t sdp_helper_pte_swp_mkuffd_wp(pte_t pte);
-pte_t sdp_helper_pte_swp_mkuffd_wp(pte_t pte)
+pte_t sdp_helper_pte_swp_mkuffd(pte_t pte);
+pte_t sdp_helper_pte_swp_mkuffd(pte_t pte)
 {
-	return pte_swp_mkuffd_wp(pte);
+	return pte_swp_mkuffd(pte);
 }
 
 bool sdp_helper_pte_swp_soft_dirty(pte_t pte);
@@ -470,10 +472,10 @@ pte_t sdp_helper_pte_swp_mksoft_dirty(pte_t pte)
 	return pte_swp_mksoft_dirty(pte);
 }
 
-bool sdp_helper_pte_swp_uffd_wp(pte_t pte);
-bool sdp_helper_pte_swp_uffd_wp(pte_t pte)
+bool sdp_helper_pte_swp_uffd(pte_t pte);
+bool sdp_helper_pte_swp_uffd(pte_t pte)
 {
-	return pte_swp_uffd_wp(pte);
+	return pte_swp_uffd(pte);
 }
 
 pte_t sdp_helper_vma_mk_pte(struct vm_area_struct *vma, struct page *page);

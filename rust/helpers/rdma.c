@@ -124,14 +124,14 @@ u32 sdp_helper_ib_device_max_fast_reg_pages(const struct ib_device *dev)
 	return dev->attrs.max_fast_reg_page_list_len;
 }
 
-int sdp_helper_ib_device_max_qp_rd_atom(const struct ib_device *dev);
-int sdp_helper_ib_device_max_qp_rd_atom(const struct ib_device *dev)
+u32 sdp_helper_ib_device_max_qp_rd_atom(const struct ib_device *dev);
+u32 sdp_helper_ib_device_max_qp_rd_atom(const struct ib_device *dev)
 {
 	return dev->attrs.max_qp_rd_atom;
 }
 
-int sdp_helper_ib_device_max_qp_init_rd_atom(const struct ib_device *dev);
-int sdp_helper_ib_device_max_qp_init_rd_atom(const struct ib_device *dev)
+u32 sdp_helper_ib_device_max_qp_init_rd_atom(const struct ib_device *dev);
+u32 sdp_helper_ib_device_max_qp_init_rd_atom(const struct ib_device *dev)
 {
 	return dev->attrs.max_qp_init_rd_atom;
 }
@@ -196,8 +196,8 @@ u32 sdp_helper_rdma_end_port(const struct ib_device *dev)
 	return rdma_end_port(dev);
 }
 
-int sdp_helper_ib_device_max_sge_rd(const struct ib_device *dev);
-int sdp_helper_ib_device_max_sge_rd(const struct ib_device *dev)
+u32 sdp_helper_ib_device_max_sge_rd(const struct ib_device *dev);
+u32 sdp_helper_ib_device_max_sge_rd(const struct ib_device *dev)
 {
 	return dev->attrs.max_sge_rd;
 }

@@ -363,7 +363,7 @@ impl Entry<'_> {
         let away = unsafe {
             is_device_exclusive(pte)
                 && bindings::pte_device_exclusive_page(pte).cast() == page.0
-                && !bindings::pte_swp_uffd_wp(pte)
+                && !bindings::pte_swp_uffd(pte)
                 && bindings::page_anon_exclusive(page.0)
         };
         away.then_some(Away { entry: self, page })
@@ -378,7 +378,7 @@ impl Entry<'_> {
             bindings::pte_present(pte)
                 && !bindings::pte_protnone(pte)
                 && bindings::pte_pfn(pte) == bindings::page_to_pfn(page.0)
-                && !bindings::pte_uffd_wp(pte)
+                && !bindings::pte_uffd(pte)
                 && bindings::page_anon(page.0)
                 && !bindings::folio_test_ksm(page.folio())
         };
@@ -465,8 +465,8 @@ pub(super) unsafe fn flip(mm: *mut mm_struct, start: usize, end: usize) {
                 if bindings::pte_swp_soft_dirty(pte) {
                     other = bindings::pte_swp_mksoft_dirty(other);
                 }
-                if bindings::pte_swp_uffd_wp(pte) {
-                    other = bindings::pte_swp_mkuffd_wp(other);
+                if bindings::pte_swp_uffd(pte) {
+                    other = bindings::pte_swp_mkuffd(other);
                 }
                 bindings::set_pte_at(mm, addr, ptep, other);
             }

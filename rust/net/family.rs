@@ -22,6 +22,7 @@ use super::sock::Sk;
 use super::sockopt;
 use super::sysctl::Setting;
 use crate::bindings;
+use crate::kern::compat;
 use crate::net::errno::{
     EAFNOSUPPORT,
     EPROTONOSUPPORT,
@@ -96,7 +97,7 @@ pub(super) static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
     obj_size: OBJ_SIZE as u32,
     ipv6_pinfo_offset: PINFO6_OFFSET as u32,
     name: name(b"SDP"),
-    owner: crate::THIS_MODULE.as_ptr().cast(),
+    owner: compat::this_module().cast(),
     // SAFETY: Null pointers and zeros are what an unused member has.
     ..unsafe { core::mem::zeroed() }
 });
@@ -113,7 +114,7 @@ const fn name(text: &[u8]) -> [kernel::ffi::c_char; 32] {
 
 pub(super) static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(bindings::proto_ops {
     family: AF_INET_SDP as i32,
-    owner: crate::THIS_MODULE.as_ptr().cast(),
+    owner: compat::this_module().cast(),
     release: Some(ops::release),
     bind: Some(ops::bind),
     connect: Some(ops::connect_socket),
@@ -138,12 +139,12 @@ pub(super) static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(bindings
 static FAMILY_4: Shared<bindings::net_proto_family> = Shared::new(bindings::net_proto_family {
     family: AF_INET_SDP as i32,
     create: Some(create_v4),
-    owner: crate::THIS_MODULE.as_ptr().cast(),
+    owner: compat::this_module().cast(),
 });
 static FAMILY_6: Shared<bindings::net_proto_family> = Shared::new(bindings::net_proto_family {
     family: AF_INET6_SDP as i32,
     create: Some(create_v6),
-    owner: crate::THIS_MODULE.as_ptr().cast(),
+    owner: compat::this_module().cast(),
 });
 
 /// # Safety

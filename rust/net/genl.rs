@@ -20,6 +20,7 @@ use super::family::Shared;
 use super::netns::Net;
 use super::sock::Sk;
 use crate::bindings;
+use crate::kern::compat;
 use crate::net::errno::{
     EMSGSIZE,
     ENOBUFS, //
@@ -556,7 +557,7 @@ impl Family {
             family.resv_start_op = 1;
             family.mcgrps = &raw const events.0;
             family.n_mcgrps = 1;
-            family.module = crate::THIS_MODULE.as_ptr().cast();
+            family.module = compat::this_module().cast();
             to_result(bindings::genl_register_family(family))
         }
     }

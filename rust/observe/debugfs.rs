@@ -24,6 +24,7 @@ use super::histogram::{
     Noted, //
 };
 use super::uapi;
+use crate::kern::compat;
 use crate::proto::choice::Wanted;
 use crate::sdp::details::{
     self,
@@ -55,7 +56,7 @@ impl FileOps {
 
 pub(super) const fn file_ops(open: Open, write: Option<Write>) -> FileOps {
     FileOps(kb::file_operations {
-        owner: crate::THIS_MODULE.as_ptr(),
+        owner: compat::this_module(),
         open: Some(open),
         read: Some(kb::seq_read),
         llseek: Some(kb::seq_lseek),

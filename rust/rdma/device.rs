@@ -21,7 +21,7 @@ pub(crate) struct Abilities {
     /// Pages of such a region.
     pub(crate) region_pages: u32,
     /// Reads of a queue pair that may be in flight, to it and from it.
-    pub(crate) reads: i32,
+    pub(crate) reads: u32,
     /// A program that copies.
     pub(crate) soft_roce: bool,
 }
@@ -37,7 +37,7 @@ impl Abilities {
             Self {
                 send_sge: bindings::ib_device_max_send_sge(dev),
                 recv_sge: bindings::ib_device_max_recv_sge(dev),
-                read_sge: u32::try_from(bindings::ib_device_max_sge_rd(dev)).unwrap_or(0),
+                read_sge: bindings::ib_device_max_sge_rd(dev),
                 registers: bindings::ib_device_cap_flags(dev)
                     & bindings::SDP_CONST_IB_DEVICE_MEM_MGT_EXTENSIONS
                     != 0,
@@ -63,7 +63,7 @@ impl Abilities {
             Some("with iWARP a Read needs memory that the peer may write to")
         } else if self.region_pages < LEAST_PAGES {
             Some("its regions have too few pages")
-        } else if self.reads < READS as i32 {
+        } else if self.reads < READS {
             Some("it has too few Reads in flight")
         } else {
             None

@@ -47,6 +47,7 @@ use super::accept::AcceptQueue;
 use super::stream::Stream;
 use super::worker::CmSide;
 use crate::bindings;
+use crate::kern::compat;
 use crate::mm::user::Access;
 use crate::net::sock::Sk;
 use crate::net::work::{
@@ -169,13 +170,13 @@ impl SdpSock {
             (&raw mut (*this).wants).write([const { Atomic::new(0) }; WANTS]);
             (&raw mut (*this).deferred).write(Atomic::new(0));
             (&raw mut (*this).reader_polls).write(Atomic::new(0));
-            let Ok(()) = pin_init::PinInit::<_, core::convert::Infallible>::__pinned_init(
-                new_mutex!(KVec::new(), "sdp_events"),
+            compat::init_in_place(
                 &raw mut (*this).events,
+                new_mutex!(KVec::new(), "sdp_events"),
             );
-            let Ok(()) = pin_init::PinInit::<_, core::convert::Infallible>::__pinned_init(
-                new_mutex!(AcceptQueue::new(), "sdp_accepts"),
+            compat::init_in_place(
                 &raw mut (*this).accepts,
+                new_mutex!(AcceptQueue::new(), "sdp_accepts"),
             );
             (&raw mut (*this).cm).write(UnsafeCell::new(CmSide::new()));
             let net = Sk::new(sk).net();

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the kernel crate offers otherwise in an older release, behind one function each.
+//!
+//! `rust/Kbuild` looks into the tree that the module is built against and sets the `SDP_HAS_`
+//! names; `rust/helpers/compat.h` is the same for the kernel's C headers.
+
+use core::convert::Infallible;
+
+use kernel::prelude::*;
+
+use crate::bindings;
+
+/// The module itself, as an owner of files and operations.
+///
+/// Until 7.2 `module!` made a static item of the crate root; since 7.3 it makes an associated
+/// constant of the module's type.
+pub(crate) const fn this_module() -> *mut bindings::module {
+    #[cfg(SDP_HAS_THIS_MODULE_OF_TYPE)]
+    return kernel::module::this_module::<crate::SdpModule>().as_ptr();
+    #[cfg(not(SDP_HAS_THIS_MODULE_OF_TYPE))]
+    return crate::THIS_MODULE.as_ptr();
+}
+
+/// Initialises `slot` in place. Since 7.3 pin-init has a function for this.
+///
+/// # Safety
+///
+/// `slot` is valid for writes and not initialised, and does not move until it is dropped.
+pub(crate) unsafe fn init_in_place<T>(slot: *mut T, init: impl PinInit<T, Infallible>) {
+    #[cfg(SDP_HAS_RAW_INIT)]
+    // SAFETY: By the function's requirement.
+    unsafe {
+        pin_init::raw_init(slot, init)
+    };
+    #[cfg(not(SDP_HAS_RAW_INIT))]
+    // SAFETY: By the function's requirement.
+    let Ok(()) = unsafe { init.__pinned_init(slot) };
+}
