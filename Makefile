@@ -12,8 +12,11 @@ help: ## list the targets
 demo: ## two machines exchange data over TCP, RDMA and SDP; ends in a table
 	@scripts/demo
 
-test: ## all tests (checks, host, KUnit, machines on both kernels)
+test: ## the tests: checks, host, KUnit, machines on the stock and the debug kernel
 	@scripts/test
+
+test-all: ## every test on every kernel, with one machine and with two; takes hours
+	@scripts/test all
 
 check: ## lints, formats, warnings and host tests; no machines
 	@scripts/check
@@ -21,7 +24,7 @@ check: ## lints, formats, warnings and host tests; no machines
 kunit: ## only the module's KUnit suites, on the debug kernel
 	@scripts/vmtest debug --one kunit
 
-vmtest: ## only the tests in machines, on the stock kernel
+vmtest: ## all tests in machines, on the stock kernel
 	@scripts/vmtest stock
 
 abuse: ## 100,000 sends of memory that threads do everything to; takes long
@@ -61,4 +64,4 @@ clean: ## remove what was built in the checkout
 distclean: clean ## clean, and remove the cache folder (root, kernels, builds, logs)
 	@scripts/distclean
 
-.PHONY: help demo test check kunit vmtest abuse bench modules tools deb deb-check install modules_install rust-project.json clean distclean
+.PHONY: help demo test test-all check kunit vmtest abuse bench modules tools deb deb-check install modules_install rust-project.json clean distclean

@@ -65,13 +65,20 @@ with_lock() {
 	)
 }
 
-# in_machines stock|debug MODULE ARGUMENT...: builds what the machines boot and
-# becomes that Python module of scripts/, which runs them (in the sandbox).
+# in_machines KERNELS MODULE ARGUMENT...: builds what the machines boot and becomes
+# that Python module of scripts/, which runs them (in the sandbox). A kernel is
+# stock (the chosen release, see scripts/kernel), debug, or stock-SERIES.
 in_machines() {
-	local kind=$1 module=$2 images
+	local kernels=$1 module=$2 kernel made images=
 	shift 2
-	images=$("$TOP/scripts/initramfs" "$kind")
+	for kernel in $kernels; do
+		case $kernel in
+		stock-*) made=$(IB_SDP_KERNEL=${kernel#stock-} "$TOP/scripts/initramfs" stock) ;;
+		*) made=$("$TOP/scripts/initramfs" "$kernel") ;;
+		esac
+		images+="$kernel ${made%%$'\n'*} ${made##*$'\n'}"$'\n'
+	done
 	exec "$TOP/scripts/sandbox" env PYTHONPATH="$TOP/scripts" PYTHONDONTWRITEBYTECODE=1 \
-		IB_SDP_TOP="$TOP" IB_SDP_IMAGE="${images%%$'\n'*}" IB_SDP_INITRD="${images##*$'\n'}" \
+		IB_SDP_TOP="$TOP" IB_SDP_IMAGES="$images" IB_SDP_LANES="${IB_SDP_LANES-}" \
 		python3 -m "$module" "$@"
 }

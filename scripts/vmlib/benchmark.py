@@ -18,7 +18,7 @@ from .instructions import instructions, statistics_cost
 from .machine import VmError
 from .measuring import COUNTED, MIB, MODES, ROUNDS, Figure, Servers, heading, in_turns, ratio, with_mode
 from .rates import QperfServer, qperf
-from .setup import machines, say
+from .setup import kernels, machines, say
 
 # Of one measurement with qperf: the emulator's speed changes from second to second.
 RAW_SECONDS = 10
@@ -281,7 +281,7 @@ def run_parts(names, parts, by_instructions, about):
     if not chosen:
         return 0
     status = 0
-    with machines("stock", 2, "bench", memory_mib=2048, by_instructions=by_instructions) as vms:
+    with machines(kernels()[0], 2, "bench", memory_mib=2048, by_instructions=by_instructions) as vms:
         bench = Bench("stock", vms)
         for vm in vms:
             bench.load(vm)

@@ -9,7 +9,7 @@ from .bench import Bench, Failure
 from .measuring import COUNTED, MODES, Servers, with_mode
 from .machine import VmError
 from .rates import QperfServer, qperf
-from .setup import machines, say
+from .setup import kernels, machines, say
 
 # A mebibyte each way on each of 16 connections; enough to meet every path.
 CONNECTIONS = 16
@@ -92,7 +92,7 @@ def demonstrate(bench):
 
 def main():
     try:
-        with machines("stock", 2, "demo") as vms:
+        with machines(kernels()[0], 2, "demo") as vms:
             bench = Bench("stock", vms)
             for vm in vms:
                 bench.load(vm)

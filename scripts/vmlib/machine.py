@@ -190,6 +190,15 @@ class Vm:
 
     close = kill
 
+    def processor_seconds(self):
+        """How much of the host's processors the machine has used; 0 if it is gone."""
+        try:
+            with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
+                user, system = file.read().rpartition(")")[2].split()[11:13]
+        except (AttributeError, OSError):
+            return 0
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def alive(self):
         return self.process is not None and self.process.poll() is None
 

@@ -1,27 +1,39 @@
 # SPDX-License-Identifier: GPL-2.0
 """Prints results as they come (TAP) and counts them."""
 
+import threading
+
+# The last thing that is printed of a run is what took longest: so many tests.
+DEAREST = 10
+
 
 class Report:
-    """The results of a run, flat: every name says where it comes from."""
+    """The results of a run, flat: every name says where it comes from. Several threads may report."""
 
     def __init__(self):
         self.counts = {"passed": 0, "failed": 0, "skipped": 0}
         self.failures = []
+        self.item_times = {}
+        self.test_times = {}
+        self.lock = threading.RLock()
+        self.closed = False
 
     def add(self, name, outcome, detail=()):
-        self.counts[outcome] += 1
-        number = sum(self.counts.values())
-        detail = list(detail)
-        if outcome == "passed":
-            print(f"ok {number} {name}", flush=True)
-        elif outcome == "skipped":
-            print(f"ok {number} {name} # SKIP {' '.join(detail)}", flush=True)
-        else:
-            self.failures.append(name)
-            for line in detail:
-                print(f"#   {line}")
-            print(f"not ok {number} {name}", flush=True)
+        with self.lock:
+            if self.closed:
+                return
+            self.counts[outcome] += 1
+            number = sum(self.counts.values())
+            detail = list(detail)
+            if outcome == "passed":
+                print(f"ok {number} {name}", flush=True)
+            elif outcome == "skipped":
+                print(f"ok {number} {name} # SKIP {' '.join(detail)}", flush=True)
+            else:
+                self.failures.append(name)
+                for line in detail:
+                    print(f"#   {line}")
+                print(f"not ok {number} {name}", flush=True)
 
     def passed(self, name):
         self.add(name, "passed")
@@ -32,13 +44,32 @@ class Report:
     def skipped(self, name, why):
         self.add(name, "skipped", [why])
 
+    def took(self, name, seconds):
+        """How long an item of the plan took."""
+        with self.lock:
+            self.item_times[name] = round(seconds, 1)
+
+    def test_took(self, name, seconds):
+        """How long a single test took."""
+        with self.lock:
+            self.test_times[name] = seconds
+
+    def close(self):
+        """What comes after this is not a result: the run was stopped."""
+        with self.lock:
+            self.closed = True
+
     def end(self):
         """Prints the plan and the last line; returns the exit status.
 
         A run in which nothing passed has shown nothing: it fails too.
         """
-        print(f"1..{sum(self.counts.values())}")
-        for name in self.failures:
-            print(f"# failed: {name}")
-        print("{passed} passed, {failed} failed, {skipped} skipped".format(**self.counts), flush=True)
-        return 0 if self.counts["passed"] and not self.counts["failed"] else 1
+        with self.lock:
+            self.closed = True
+            print(f"1..{sum(self.counts.values())}")
+            for seconds, name in sorted(((s, n) for n, s in self.test_times.items()), reverse=True)[:DEAREST]:
+                print(f"# {seconds:6.1f} s  {name}")
+            for name in self.failures:
+                print(f"# failed: {name}")
+            print("{passed} passed, {failed} failed, {skipped} skipped".format(**self.counts), flush=True)
+            return 0 if self.counts["passed"] and not self.counts["failed"] else 1

@@ -5,7 +5,7 @@ import argparse
 import sys
 
 from .machine import VmError
-from .setup import machines, say
+from .setup import kernels, machines, say
 
 
 def load_module(vm):
@@ -19,7 +19,7 @@ def load_module(vm):
 
 def run(args):
     failed = False
-    with machines(args.kernel, 2 if args.two else 1, "run", args.cpus) as vms:
+    with machines(kernels()[0], 2 if args.two else 1, "run", args.cpus) as vms:
         for vm in vms:
             if not args.no_load:
                 load_module(vm)
@@ -40,7 +40,7 @@ def run(args):
 
 def shell(args):
     """Reads lines `[1|2] COMMAND`; each runs in a shell of its own."""
-    with machines(args.kernel, 2 if args.two else 1, "shell", args.cpus) as vms:
+    with machines(kernels()[0], 2 if args.two else 1, "shell", args.cpus) as vms:
         for vm in vms:
             if not args.no_load:
                 load_module(vm)

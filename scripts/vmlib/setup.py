@@ -8,9 +8,25 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 
 from .machine import Vm
+
+
+class Kernel:
+    """A kernel that machines boot: `kind` is stock or debug, `name` says which one in results."""
+
+    def __init__(self, name, image, initrd):
+        self.name = name
+        self.kind = name.partition("-")[0]
+        self.image = image
+        self.initrd = initrd
+
+
+def kernels():
+    """The kernels whose images the environment names (see in_machines of scripts/env.sh)."""
+    return [Kernel(*line.split()) for line in os.environ["IB_SDP_IMAGES"].splitlines()]
 
 
 def _stop(signum, _frame):
@@ -23,50 +39,79 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
+# The machines that run now, so that a run that is stopped can end them at once.
+RUNNING = set()
+_queued = threading.Event()
+
+
+def kill_all():
+    """Ends all machines of this run, whoever waits for them."""
+    for vm in list(RUNNING):
+        vm.kill()
+
+
+def processors_and_memory():
+    """How many processors this process may use, and how many MiB of memory are to be had."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        kib = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
+    return len(os.sched_getaffinity(0)), kib // 1024
+
+
 @contextlib.contextmanager
 def queue_for_machines():
-    """Two machines fill a small host: runs wait for each other."""
+    """Machines fill a small host: runs wait for each other. One run may hold this over several."""
+    if _queued.is_set():
+        yield
+        return
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _stop)
     with open(os.path.join(os.environ["IB_SDP_CACHE"], "vm.lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say("  .. waiting for another run's machines to end")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        _queued.set()
+        try:
+            yield
+        finally:
+            _queued.clear()
 
 
 @contextlib.contextmanager
-def machines(kind, count, run_name, cpus=1, memory_mib=None, by_instructions=False):
-    """Boots `count` machines and yields them as a list.
+def machines(kernel, count, run_name, cpus=1, memory_mib=None, by_instructions=False, extra_append=""):
+    """Boots `count` machines with that kernel (see plan.Kernel) and yields them as a list.
 
-    The console logs stay in the cache under run/<run_name>; the environment
-    names the images (see in_machines of scripts/env.sh). With `by_instructions` the
+    The console logs stay in the cache under run/<run_name>. With `by_instructions` the
     machines' clocks advance by a nanosecond for each instruction.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _stop)
-    image, initrd = os.environ["IB_SDP_IMAGE"], os.environ["IB_SDP_INITRD"]
-    memory_mib = memory_mib or (1536 if kind == "debug" else 1024)
+    memory_mib = memory_mib or (1536 if kernel.kind == "debug" else 1024)
     logs = os.path.join(os.environ["IB_SDP_CACHE"], "run", run_name)
     with queue_for_machines(), tempfile.TemporaryDirectory(prefix="vm") as folder:
         started = time.monotonic()
-        vms = [Vm(kind, image, initrd, folder, ident, cpus, memory_mib, by_instructions=by_instructions)
+        vms = [Vm(kernel.kind, kernel.image, kernel.initrd, folder, ident, cpus, memory_mib,
+                  by_instructions=by_instructions, extra_append=extra_append)
                for ident in range(1, count + 1)]
+        RUNNING.update(vms)
         try:
             for vm in vms:
                 vm.start()
             for vm in vms:
                 vm.wait_ready()
-            say(f"  ok {count} {kind} machine{'s' if count > 1 else ''} up in "
+            say(f"  ok {run_name}: {count} {kernel.name} machine{'s' if count > 1 else ''} up in "
                 f"{time.monotonic() - started:.0f} s")
             yield vms
         finally:
+            used = sum(vm.processor_seconds() for vm in vms)
             for vm in vms:
                 vm.kill()
+            RUNNING.difference_update(vms)
             shutil.rmtree(logs, ignore_errors=True)
             os.makedirs(logs)
             for vm in vms:
                 for path in (vm.console, vm.console.replace(".log", ".qemu")):
                     if os.path.exists(path):
                         shutil.copy(path, logs)
-            say(f"  console logs: {logs}")
+            say(f"  ended {run_name}: {time.monotonic() - started:.0f} s, {used:.0f} s of the host's processors; "
+                f"console logs: {logs}")

@@ -3,125 +3,164 @@
 
 import argparse
 import contextlib
+import json
+import os
+import subprocess
 import sys
+import threading
 import time
 import traceback
 
-from . import klog, ktap
-from .bench import BY_ADVERTS, REGISTERED, Bench, Failure, Skip
-from .machine import VmError
-from .report import Report
-from .setup import machines, say
 import vmtests
+from . import klog, ktap
+from .bench import Bench, Failure, Skip
+from .machine import VmError
+from .plan import PLAIN, GroupItem, KunitItem, Plan
+from .report import Report
+from .setup import kernels, kill_all, machines, processors_and_memory, queue_for_machines, say
 
 PROGRAMS = "selftest qperf netperf netserver sdpbench sdpctl hostile"
-WORDS = {1: "one", 2: "two"}
-# A test that took so many seconds is worth knowing.
-LONG = 5
+# Boots a second set of machines for a queue only if what is left takes so many seconds.
+WORTH_A_BOOT = {"stock": 25, "debug": 60}
+# Enough for two machines with their QEMUs.
+MIB_PER_LANE = 3500
+# How long items took in former runs: the longest go first.
+TIMES = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "times.json")
 
 
 class Suite:
-    """A run on one kernel."""
+    """A run: lanes, each with machines of its own, take the items from the queues."""
 
-    def __init__(self, kind, patterns, report, scale):
-        self.kind = kind
-        self.scale = scale
-        self.patterns = patterns
+    def __init__(self, queues, report, scale):
+        self.queues = queues
         self.report = report
-        self.kunit_done = False
-        self.ran = 0
+        self.scale = scale
+        self.lock = threading.Lock()
+        self.stopped = threading.Event()
 
-    def wants(self, name):
-        return not self.patterns or any(p in name for p in self.patterns)
+    def run(self, workers):
+        threads = [threading.Thread(target=self.work, daemon=True) for _ in range(workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
-    def run(self, count):
-        """The tests for `count` machines, in as many boots as they need."""
-        prefix = f"{self.kind}.{WORDS[count]}"
-        chosen = [t for t in REGISTERED if t.machines == count and self.kind in t.kinds
-                  and self.wants(f"{prefix}.{t.name}")]
-        sharing = [t for t in chosen if not t.breaks]
-        # The first boot has the suite inside; each breaking test ends a boot.
-        boots = [sharing] + [[t] for t in chosen if t.breaks]
-        for number, tests in enumerate(boots):
-            first = number == 0
-            if tests or first and (self.patterns_for_selftest(prefix) is not None or self.wants_kunit()):
-                self.boot(prefix, count, number + 1, tests, with_suite=first)
+    def work(self):
+        """One worker: a lane after the other, until no queue is worth one."""
+        while not self.stopped.is_set():
+            with self.lock:
+                queue = self.choose()
+                if queue is None:
+                    return
+                queue.lanes += 1
+                queue.booted += 1
+                number = queue.booted
+            try:
+                Lane(self, queue, number).run()
+            except Exception:  # A mistake in here is a failure, not the end of the run.
+                self.report.failed(f"{queue.name}.lane{number}", traceback.format_exc())
+            finally:
+                with self.lock:
+                    queue.lanes -= 1
 
-    def wants_kunit(self):
-        return self.kind == "debug" and not self.kunit_done and (
-            not self.patterns or any(p.startswith("kunit") for p in self.patterns))
+    def choose(self):
+        """The queue that needs another lane most; None if none does."""
+        def share(queue):
+            return queue.seconds() / (queue.lanes + 1)
+        waiting = [queue for queue in self.queues if queue.items and (
+            not queue.lanes or share(queue) > WORTH_A_BOOT[queue.kernel.kind])]
+        return max(waiting, key=share, default=None)
 
-    def patterns_for_selftest(self, prefix):
-        """The patterns to hand on; None if the suite inside is not wanted."""
-        mine = f"{prefix}.selftest."
-        if not self.patterns or any(p in mine for p in self.patterns):
-            return []
-        inner = [p.removeprefix(mine).removeprefix("selftest.") for p in self.patterns
-                 if not p.startswith("kunit") and not any(p in f"{prefix}.{t.name}" for t in REGISTERED)]
-        return inner or None
+    def take(self, queue, parameters):
+        with self.lock:
+            return queue.take(parameters)
 
-    def boot(self, prefix, count, number, tests, with_suite):
-        name = f"{prefix}.boot{number}"
-        by_adverts = with_suite and self.kind == "debug" and count == 1 and \
-            self.patterns_for_selftest(prefix) is not None
-        say(f"  .. {name}: {' '.join(t.name for t in tests) or 'the suites inside'}")
+
+class Lane:
+    """One set of machines, from boot to end."""
+
+    def __init__(self, suite, queue, number):
+        self.suite = suite
+        self.queue = queue
+        self.report = suite.report
+        self.kind = queue.kernel.kind
+        self.name = f"{queue.name}.lane{number}"
+        self.loaded = None
+
+    def run(self):
+        # KUnit's suites run whenever the module is loaded: in one lane, not in each.
+        kunit = any(isinstance(item, KunitItem) for item in self.queue.items)
+        item = self.suite.take(self.queue, PLAIN)
+        if item is None:
+            return
+        started = time.monotonic()
         try:
-            with machines(self.kind, count, f"vmtest-{name}", cpus=2 if count == 1 else 1) as vms:
-                bench = Bench(self.kind, vms, self.scale)
-                if self.load(name, bench, BY_ADVERTS if by_adverts else ""):
-                    if with_suite:
-                        self.kunit(bench)
-                        self.selftest(prefix, bench)
-                    if by_adverts:
-                        self.one(f"{prefix}.adverts_are_used", Bench.expect_adverts, bench)
-                        self.unload(f"{name}.suite", bench)
-                        tests = tests if self.load(name, bench) else []
-                    for test in tests:
-                        self.one(f"{prefix}.{test.name}", test.function, bench)
-                    self.unload(name, bench)
-                self.judge_logs(name, bench)
+            with machines(self.queue.kernel, self.queue.count, f"vmtest-{self.name}",
+                          cpus=2 if self.queue.count == 1 else 1,
+                          extra_append="" if kunit else "kunit.enable=0") as vms:
+                self.report.test_took(f"{self.name}.boot", time.monotonic() - started)
+                bench = Bench(self.kind, vms, self.suite.scale)
+                if kunit and self.reload(bench, PLAIN):
+                    self.kunit(bench)
+                while item is not None and not self.suite.stopped.is_set():
+                    if not isinstance(item, KunitItem):
+                        if not self.reload(bench, item.parameters):
+                            break
+                        self.item(bench, item)
+                    if item.breaks:
+                        break
+                    item = self.suite.take(self.queue, self.loaded)
+                self.unload(bench)
+                self.judge_logs(bench)
         except VmError as error:
-            self.report.failed(f"{name}.machines", str(error))
+            self.report.failed(f"{self.name}.machines", str(error))
 
-    def load(self, name, bench, parameters=""):
+    def item(self, bench, item):
+        say(f"  .. {item.name} ({self.name})")
+        started = time.monotonic()
+        if isinstance(item, GroupItem):
+            self.group(bench, item)
+        else:
+            self.test(bench, item)
+        self.report.took(item.name, time.monotonic() - started)
+
+    def reload(self, bench, parameters):
+        """The module is loaded with these parameters, anew if it has others."""
+        if self.loaded == parameters:
+            return True
+        if self.loaded is not None:
+            self.unload(bench)
         for vm in bench.vms:
             result = vm.run(f"modprobe ib_sdp {parameters}")
             if not result.ok:
-                self.report.failed(f"{name}.load.{vm.name}", f"modprobe ib_sdp: exit {result.rc}\n{result.output}")
+                self.report.failed(f"{self.name}.load.{vm.name}", f"modprobe ib_sdp: exit {result.rc}\n{result.output}")
                 return False
+        self.loaded = parameters
         return True
 
     def kunit(self, bench):
         """KUnit's suites ran when the module was loaded: reads their results."""
-        if not self.wants_kunit():
-            return
-        self.kunit_done = True
         reader = ktap.Reader("kunit")
         tests = []
         for line in klog.since_init(bench.a.whole_log()).splitlines():
             tests += reader.feed(line)
         tests += reader.end()
         for test in tests:
-            if self.wants(test.name) or test.outcome == "failed":
-                self.ran += 1
-                self.report.add(test.name, test.outcome, test.detail)
+            self.report.add(test.name, test.outcome, test.detail)
         if not tests:
             self.report.failed("kunit", "the module has no KUnit suite in its log")
 
-    def selftest(self, prefix, bench):
-        patterns = self.patterns_for_selftest(prefix)
-        if patterns is None:
-            return
+    def group(self, bench, item):
         alone = bench.a is bench.b
-        command = bench.selftest(f"--times {' '.join(patterns)}", None if alone else bench.b)
+        command = bench.selftest(f"--times --exact {' '.join(item.tests)}", None if alone else bench.b)
         with contextlib.nullcontext() if alone else bench.selftest_server():
-            self.follow(f"{prefix}.selftest", bench, command, bool(patterns))
+            self.follow(bench, item, command)
         for vm in bench.vms:
             bench.settle(vm)
 
-    def follow(self, prefix, bench, command, some_only):
+    def follow(self, bench, item, command):
         """Runs a program that prints KTAP; each result is reported as it comes."""
-        reader = ktap.Reader(prefix)
+        reader = ktap.Reader(item.prefix)
         last = [time.monotonic()]
         ended = [time.monotonic()]
         count = [0]
@@ -130,10 +169,8 @@ class Suite:
             last[0] = time.monotonic()
             for test in reader.feed(line):
                 count[0] += 1
-                self.ran += 1
                 self.report.add(test.name, test.outcome, test.detail)
-                if last[0] - ended[0] >= LONG:
-                    print(f"# {test.name}: {last[0] - ended[0]:.1f} s", flush=True)
+                self.report.test_took(test.name, last[0] - ended[0])
                 ended[0] = last[0]
         job = bench.a.spawn(command, on_line)
         shown = None
@@ -146,36 +183,36 @@ class Suite:
             # Each test has a limit of its own; a silence beyond it is a hang of the machine.
             if silence > bench.limit(150):
                 job.kill()
-                self.report.failed(f"{prefix}.(hang)", f"no line for {bench.limit(150)} s\n" +
+                self.report.failed(f"{item.name}(hang)", f"no line for {bench.limit(150)} s\n" +
                                    "\n".join(job.lines[-20:]))
                 break
         for test in reader.end():
             self.report.add(test.name, test.outcome, test.detail)
-        if not count[0] and not (some_only and "no test has such a name" in job.output):
-            self.report.failed(prefix, f"no result (exit {job.status}):\n{job.output}")
+        if not count[0]:
+            self.report.failed(item.name, f"no result (exit {job.status}):\n{job.output}")
 
-    def one(self, name, function, bench):
+    def test(self, bench, item):
         started = time.monotonic()
-        self.ran += 1
         try:
-            function(bench)
-            self.report.passed(name)
+            item.function(bench)
+            self.report.passed(item.name)
         except Skip as skip:
-            self.report.skipped(name, str(skip))
+            self.report.skipped(item.name, str(skip))
         except (Failure, VmError) as failure:
-            self.report.failed(name, str(failure))
+            self.report.failed(item.name, str(failure))
         except Exception:  # A mistake in a test is a failure, not the end of the run.
-            self.report.failed(name, traceback.format_exc())
+            self.report.failed(item.name, traceback.format_exc())
         alive = [vm for vm in bench.vms if not vm.gone.is_set()]
         for vm in alive:
             # What a failed test left running is not the next one's problem.
             vm.run(f"killall -q -KILL {PROGRAMS}")
         for vm in alive:
             bench.settle(vm)
-        print(f"# {name}: {time.monotonic() - started:.1f} s", flush=True)
+        self.report.test_took(item.name, time.monotonic() - started)
 
-    def unload(self, name, bench):
-        """At the end all is closed: the module must go, and leave nothing."""
+    def unload(self, bench):
+        """All is closed: the module must go, and leave nothing."""
+        self.loaded = None
         for vm in bench.vms:
             if vm.gone.is_set():
                 continue
@@ -183,28 +220,29 @@ class Suite:
                 vm.run(f"killall -q -KILL {PROGRAMS}")
                 illegal = bench.stats(vm).get("illegal_transition", 0)
                 if illegal:
-                    self.report.failed(f"{name}.states.{vm.name}", f"{illegal} illegal state transitions")
+                    self.report.failed(f"{self.name}.states.{vm.name}", f"{illegal} illegal state transitions")
                 bench.unload(vm)
             except (Failure, VmError) as failure:
-                self.report.failed(f"{name}.unload.{vm.name}", str(failure))
+                self.report.failed(f"{self.name}.unload.{vm.name}", str(failure))
                 continue
-            self.report.passed(f"{name}.unload.{vm.name}")
+            self.report.passed(f"{self.name}.unload.{vm.name}")
 
-    def judge_logs(self, name, bench):
+    def judge_logs(self, bench):
         for vm in bench.vms:
             if self.kind == "debug" and not vm.gone.is_set():
-                self.kmemleak(f"{name}.kmemleak.{vm.name}", vm)
+                self.kmemleak(vm)
             log = vm.log() if vm.gone.is_set() else vm.whole_log()
             if races := klog.races_of_soft_roce(log):
-                print(f"# {name}.log.{vm.name}: {races} warnings of soft-RoCE's race (see testing.rst)", flush=True)
+                print(f"# {self.name}.log.{vm.name}: {races} warnings of soft-RoCE's race (see testing.rst)", flush=True)
             found = klog.complaints(log)
             for excerpt in found:
-                self.report.failed(f"{name}.log.{vm.name}", excerpt)
+                self.report.failed(f"{self.name}.log.{vm.name}", excerpt)
             if not found:
-                self.report.passed(f"{name}.log.{vm.name}")
+                self.report.passed(f"{self.name}.log.{vm.name}")
 
-    def kmemleak(self, name, vm):
+    def kmemleak(self, vm):
         """Two scans with a pause: an object just freed by RCU is no leak."""
+        name = f"{self.name}.kmemleak.{vm.name}"
         result = vm.run("cd /sys/kernel/debug && echo scan >kmemleak && sleep 6 && echo scan >kmemleak && cat kmemleak")
         if not result.ok:
             self.report.failed(name, f"the scan failed:\n{result.output}")
@@ -214,28 +252,74 @@ class Suite:
             self.report.passed(name)
 
 
+def groups_inside():
+    """The tests of tools/selftest by group, in their order: the program runs on this machine as well."""
+    program = os.path.join(os.environ["IB_SDP_CACHE"], "target/release/selftest")
+    names = subprocess.run([program, "run", "--family", "tcp", "--local", "127.0.0.1", "--list"],
+                           check=True, capture_output=True, text=True).stdout.split()
+    groups = {}
+    for name in names:
+        groups.setdefault(name.partition("/")[0], []).append(name)
+    return groups
+
+
+def former_times():
+    """How long items took; nothing if no run has told yet."""
+    try:
+        with open(TIMES, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}
+
+
+def remember_times(times):
+    with open(f"{TIMES}.new", "w", encoding="utf-8") as file:
+        json.dump(times, file, indent=0, sort_keys=True)
+    os.replace(f"{TIMES}.new", TIMES)
+
+
+def lanes():
+    """How many sets of machines run at a time: most of what tests do is to wait."""
+    if told := os.environ.get("IB_SDP_LANES"):
+        return max(1, int(told))
+    processors, mib = processors_and_memory()
+    return max(1, min(processors + 1, mib // MIB_PER_LANE))
+
+
 def main():
     parser = argparse.ArgumentParser(prog="scripts/vmtest")
-    parser.add_argument("kernel", choices=["stock", "debug"])
+    parser.add_argument("what", choices=["stock", "debug", "core", "all"])
     parser.add_argument("--one", action="store_true", help="only the tests of a single machine")
     parser.add_argument("--two", action="store_true", help="only the tests of two machines")
     parser.add_argument("--scale", type=float, default=1,
                         help="so much more of everything that the suite inside counts")
+    parser.add_argument("--list", action="store_true", help="name what would run, and on which machines")
     parser.add_argument("patterns", nargs="*", help="only tests whose names contain one of these")
     args = parser.parse_intermixed_args()
+    counts = [count for count, only in ((2, args.two), (1, args.one)) if only or not (args.one or args.two)]
+    vmtests.load()
+    times = former_times()
+    plan = Plan(args.what == "core", args.patterns, counts, groups_inside(), times)
+    queues = plan.queues(kernels())
+    if args.list:
+        for queue in queues:
+            print("\n".join(item.name for item in queue.items))
+        return 0
     report = Report()
     print("TAP version 13")
-    vmtests.load()
-    suite = Suite(args.kernel, args.patterns, report, args.scale)
-    counts = [count for count, only in ((2, args.two), (1, args.one)) if only or not (args.one or args.two)]
+    suite = Suite(queues, report, args.scale)
     try:
-        for count in counts:
-            suite.run(count)
-    except KeyboardInterrupt:
+        with queue_for_machines():
+            suite.run(lanes())
+    except (KeyboardInterrupt, SystemExit):
         say("  stopped")
         report.failed("interrupted", "stopped before the end")
-    if not suite.ran:
+        report.close()
+        suite.stopped.set()
+        kill_all()
+    if not queues:
         report.failed("patterns", "no test has such a name")
+    remember_times({**times, **report.item_times})
     return report.end()
 
 

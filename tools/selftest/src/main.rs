@@ -85,6 +85,9 @@ struct RunArgs {
     /// Run the tests that note when the peer's machine is to be killed, and no others.
     #[arg(long, requires = "peer")]
     peer_vanishes: bool,
+    /// The patterns are whole names.
+    #[arg(long)]
+    exact: bool,
     /// Run only the tests whose names contain one of these.
     patterns: Vec<String>,
 }
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
 fn run(args: RunArgs) -> io::Result<bool> {
     let options = harness::Options {
         patterns: args.patterns,
+        exact: args.exact,
         timeout_scale: args.timeout_scale,
         times: args.times,
     };

@@ -15,6 +15,8 @@ const HANG_SECS: f64 = 60.0;
 pub(crate) struct Options {
     /// Substrings of names; a test runs if it has one (or if there are none).
     pub(crate) patterns: Vec<String>,
+    /// The patterns are whole names.
+    pub(crate) exact: bool,
     pub(crate) timeout_scale: f64,
     /// Print how long each test took.
     pub(crate) times: bool,
@@ -22,7 +24,11 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn wants(&self, test: &Test) -> bool {
-        self.patterns.is_empty() || self.patterns.iter().any(|p| test.name.contains(p.as_str()))
+        let has = |p: &String| match self.exact {
+            true => test.name == p,
+            false => test.name.contains(p.as_str()),
+        };
+        self.patterns.is_empty() || self.patterns.iter().any(has)
     }
 }
 

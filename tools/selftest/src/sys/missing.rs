@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory whose pages come when we say so (userfaultfd): who touches one that
-//! is missing sleeps until then.
+//! Memory that userfaultfd watches: pages that come when we say so, where who
+//! touches one that is missing sleeps until then; and memory of other modes.
 
 use super::{checked, Area, PAGE};
 use std::io;
@@ -11,6 +11,9 @@ const UFFDIO_API: u64 = 0xc018_aa3f;
 const UFFDIO_REGISTER: u64 = 0xc020_aa00;
 const UFFDIO_COPY: u64 = 0xc028_aa03;
 const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
+/// Linux 7.3: pages can be protected against reads, too.
+const UFFDIO_REGISTER_MODE_RWP: u64 = 1 << 3;
+const UFFD_FEATURE_RWP: u64 = 1 << 17;
 /// Bytes of a `struct uffd_msg`.
 const EVENT: usize = 32;
 
@@ -23,6 +26,20 @@ pub(crate) struct MissingPages {
 impl MissingPages {
     /// Memory of `pages`, missing from number `first` on.
     pub(crate) fn new(pages: usize, first: usize) -> io::Result<MissingPages> {
+        Self::registered(pages, first, UFFDIO_REGISTER_MODE_MISSING, 0)
+    }
+
+    /// Memory of `pages` that may be protected against reads and writes, and is not; `None` where
+    /// the kernel has no such mode.
+    pub(crate) fn unprotected(pages: usize) -> io::Result<Option<MissingPages>> {
+        match Self::registered(pages, 0, UFFDIO_REGISTER_MODE_RWP, UFFD_FEATURE_RWP) {
+            Ok(this) => Ok(Some(this)),
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn registered(pages: usize, first: usize, mode: u64, features: u64) -> io::Result<Self> {
         let area = Area::new(pages)?;
         // SAFETY: a system call that returns a new descriptor.
         let user_faults = unsafe {
@@ -30,17 +47,10 @@ impl MissingPages {
             OwnedFd::from_raw_fd(checked(fd as libc::c_int)?)
         };
         let this = MissingPages { area, user_faults };
-        this.control(UFFDIO_API, &mut [UFFD_API, 0, 0])?;
+        this.control(UFFDIO_API, &mut [UFFD_API, features, 0])?;
+        let start = this.area.at(first * PAGE) as u64;
         let len = ((pages - first) * PAGE) as u64;
-        this.control(
-            UFFDIO_REGISTER,
-            &mut [
-                this.area.at(first * PAGE) as u64,
-                len,
-                UFFDIO_REGISTER_MODE_MISSING,
-                0,
-            ],
-        )?;
+        this.control(UFFDIO_REGISTER, &mut [start, len, mode, 0])?;
         Ok(this)
     }
 

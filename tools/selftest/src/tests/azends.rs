@@ -31,6 +31,7 @@ tests!("azends";
     killed_in_flight,
     killed_while_sending,
     other_memory_goes_another_way,
+    watched_memory_goes_by_copy,
     without_leave_to_lock,
     refused_while_others_map,
     nobody_reads,
@@ -206,6 +207,17 @@ fn other_memory_goes_another_way(env: &Env) -> Outcome {
     let mut got = vec![1; LEN];
     stream.other.recv_exact(&mut got)?;
     expect(got.iter().all(|b| *b == 0), "zeros")
+}
+
+/// Memory that may be protected against reads is not ours to protect.
+fn watched_memory_goes_by_copy(env: &Env) -> Outcome {
+    const PAGES: usize = 8;
+    let span = Span::new(env.seed, 0, (PAGES * PAGE) as u64);
+    let Some(mut watched) = MissingPages::unprotected(PAGES)? else {
+        return skip("userfaultfd has no read-write protection here");
+    };
+    watched.bytes(PAGES * PAGE).copy_from_slice(&span.to_vec());
+    goes_by_copy(&mut Stream::new(env)?, watched.at(0), span, "Userfaultfd")
 }
 
 /// Where the peer takes no message more, what could go without a copy waits for that as a copy.

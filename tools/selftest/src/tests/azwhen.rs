@@ -7,7 +7,7 @@ use super::inflight::{expect_content, in_child, return_at_once, Growth, Stream, 
 use super::zcopy::stat;
 use crate::flow::Span;
 use crate::harness::{expect, expect_eq, skip, tests, Env, Fail, Outcome};
-use crate::sys::{self, Pages, PAGE};
+use crate::sys::{self, MissingPages, Pages, PAGE};
 use libc::{MSG_NOSIGNAL, MSG_WAITALL};
 use std::collections::VecDeque;
 use std::io;
@@ -23,7 +23,33 @@ tests!("azwhen";
     odd_and_waits_for_the_rest,
     comes_back_in_time,
     without_leave_to_lock,
+    into_watched_memory,
 );
+
+/// Nobody returns early with memory that may be protected against reads: its faults are another's.
+fn into_watched_memory(env: &Env) -> Outcome {
+    const ALL: usize = 4 * LEN;
+    let Some(mut to) = MissingPages::unprotected(ALL / PAGE)? else {
+        return skip("userfaultfd has no read-write protection here");
+    };
+    // The pages must be there.
+    to.bytes(ALL).fill(0xee);
+    let stream = Stream::new(env)?;
+    return_at_once(&stream.other)?;
+    let span = Span::new(env.seed, 0, ALL as u64);
+    let child = in_child(|| {
+        let from = Pages::new(ALL, false)?;
+        from.write(0, &span.to_vec());
+        Ok(stream.one.send_raw(from.at(0), ALL, MSG_NOSIGNAL)? == ALL)
+    })?;
+    let early = stat(env, "read_early")?;
+    let why = Growth::of(env, "by_copy_Userfaultfd")?;
+    stream.other.recv_exact(to.bytes(ALL))?;
+    expect(to.bytes(ALL) == span.to_vec(), "other bytes")?;
+    expect_eq(stat(env, "read_early")?, early, "read early")?;
+    why.at_least(1)?;
+    expect_content(child, "the sender")
+}
 
 /// Who may lock no memory receives as others do, and waits for the bytes.
 fn without_leave_to_lock(env: &Env) -> Outcome {

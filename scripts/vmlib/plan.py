@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a run of the tests consists of: items for each kernel and number of machines."""
+
+from .bench import BY_ADVERTS, REGISTERED, Bench
+
+WORDS = {1: "one", 2: "two"}
+# Seconds that an item counts for if no run has told yet how long it takes.
+UNKNOWN = 5
+# The whole suite inside, in either way, and what only the debug kernel has.
+PLAIN, ADVERTS = "", BY_ADVERTS
+
+
+class Item:
+    """What a set of machines does at a time: a test, or a group of the suite inside."""
+
+    breaks = False
+    parameters = PLAIN
+
+    def __init__(self, name):
+        self.name = name
+
+
+class TestItem(Item):
+    """A function that is given a Bench."""
+
+    def __init__(self, name, function, breaks=False, parameters=PLAIN):
+        super().__init__(name)
+        self.function = function
+        self.breaks = breaks
+        self.parameters = parameters
+
+
+class GroupItem(Item):
+    """Tests of one group of tools/selftest, with the module's parameters for that."""
+
+    def __init__(self, prefix, group, tests, parameters):
+        super().__init__(f"{prefix}.{group}/")
+        self.prefix = prefix
+        self.tests = tests
+        self.parameters = parameters
+
+
+class KunitItem(Item):
+    """KUnit's suites, which ran as the module was loaded."""
+
+
+class Queue:
+    """The items of one kernel and one number of machines, the longest first."""
+
+    def __init__(self, kernel, count, items, times):
+        self.kernel = kernel
+        self.count = count
+        self.name = f"{kernel.name}.{WORDS[count]}"
+        self.items = sorted(items, key=lambda item: -times.get(item.name, UNKNOWN))
+        self.times = times
+        self.lanes = 0
+        self.booted = 0
+
+    def seconds(self):
+        """How long what is left would take on one set of machines."""
+        return sum(self.times.get(item.name, UNKNOWN) for item in self.items)
+
+    def take(self, parameters):
+        """The next item for machines whose module has these parameters; None if there is none.
+
+        What breaks its machines comes last, and what needs other parameters before it.
+        """
+        best = min(self.items, key=lambda item: (item.breaks, item.parameters != parameters), default=None)
+        if best is not None:
+            self.items.remove(best)
+        return best
+
+
+class Plan:
+    """Chooses the items. `core` leaves out what another kernel or number of machines shows as well."""
+
+    def __init__(self, core, patterns, counts, groups, times):
+        self.core = core
+        self.patterns = patterns
+        self.counts = counts
+        self.groups = groups
+        self.times = times
+
+    def wants(self, name):
+        return not self.patterns or any(p in name for p in self.patterns)
+
+    def queue(self, kernel, count):
+        """The queue for that kernel and number of machines."""
+        prefix = f"{kernel.name}.{WORDS[count]}"
+        items = [TestItem(f"{prefix}.{t.name}", t.function, t.breaks) for t in REGISTERED if t.machines == count
+                 and kernel.kind in (t.core if self.core else t.kinds)
+                 and not (self.core and kernel.name != kernel.kind)
+                 and self.wants(f"{prefix}.{t.name}")]
+        for way, parameters in self.ways(kernel, count):
+            items += self.suite(f"{prefix}.{way}", parameters)
+        if kernel.kind == "debug" and count == self.counts[0] and self.wants("kunit"):
+            items.append(KunitItem("kunit"))
+        return Queue(kernel, count, items, self.times)
+
+    def ways(self, kernel, count):
+        """In which ways the suite inside runs there: a word for the results, and parameters."""
+        if kernel.kind == "debug":
+            # It is slow: by adverts on one machine, as users have it on two.
+            return [("selftest", ADVERTS)] if count == 1 else [] if self.core else [("selftest", PLAIN)]
+        if count == 2:
+            return [] if self.core and kernel.name != kernel.kind else [("selftest", PLAIN)]
+        return [("adverts", ADVERTS)] if self.core else [("selftest", PLAIN), ("adverts", ADVERTS)]
+
+    def suite(self, prefix, parameters):
+        """The suite inside, a group at a time."""
+        items = []
+        for group, tests in self.groups.items():
+            chosen = [t for t in tests if self.wants(f"{prefix}.{t}")]
+            if chosen:
+                items.append(GroupItem(prefix, group, chosen, parameters))
+        if items and parameters == ADVERTS and self.wants(f"{prefix}.adverts_are_used"):
+            items.append(TestItem(f"{prefix}.adverts_are_used", Bench.expect_adverts, parameters=ADVERTS))
+        return items
+
+    def queues(self, kernels):
+        """All of them that have something to do."""
+        made = [self.queue(kernel, count) for kernel in kernels for count in self.counts]
+        return [queue for queue in made if queue.items]
