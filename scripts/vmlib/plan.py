@@ -60,6 +60,10 @@ class Queue:
         """How long what is left would take on one set of machines."""
         return sum(self.times.get(item.name, UNKNOWN) for item in self.items)
 
+    def breaking(self):
+        """How many items want machines that nobody uses after them."""
+        return sum(item.breaks for item in self.items)
+
     def take(self, parameters):
         """The next item for machines whose module has these parameters; None if there is none.
 

@@ -68,7 +68,8 @@ class Suite:
         def share(queue):
             return queue.seconds() / (queue.lanes + 1)
         waiting = [queue for queue in self.queues if queue.items and (
-            not queue.lanes or share(queue) > WORTH_A_BOOT[queue.kernel.kind])]
+            queue.breaking() > queue.lanes or not queue.lanes or
+            share(queue) > WORTH_A_BOOT[queue.kernel.kind])]
         return max(waiting, key=share, default=None)
 
     def take(self, queue, parameters):

@@ -18,7 +18,7 @@ def socket_loads_module(bench):
     server.kill()
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def aliases_of_both_families(bench):
     for family in (27, 28):
         bench.unload(bench.a)
@@ -40,7 +40,7 @@ def unload_refused_while_used(bench):
     bench.load(bench.a)
 
 
-@test()
+@test(core=("stock",))
 def reload_ten_times(bench):
     """Each time with a connection that moves data in between."""
     for round_number in range(10):

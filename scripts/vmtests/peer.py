@@ -53,7 +53,7 @@ def transfer_works(bench, port):
     bench.succeed(server, 60)
 
 
-@test(breaks=True)
+@test(breaks=True, core=("stock",))
 def machine_vanishes(bench):
     """The survivor's programs get an error; nothing waits for ever: neither who waits
     for an acknowledgement, nor who waits for a reader, with nothing in flight."""
@@ -81,7 +81,7 @@ def are_open(bench, *jobs):
                  f"no connections: {job.output}")
 
 
-@test(breaks=True)
+@test(breaks=True, core=("stock",))
 def idle_receiver_notices_that_machine_vanishes(bench):
     """By SO_KEEPALIVE, with the times of the namespace; who has not set it goes on waiting."""
     for name, value in (("time", 3), ("intvl", 4), ("probes", 3)):
@@ -102,7 +102,7 @@ def idle_receiver_notices_that_machine_vanishes(bench):
     bench.load(bench.a)
 
 
-@test()
+@test(core=("stock",))
 def idle_peer_is_asked(bench):
     """Who answers stays, and its program notices nothing; the options of a listener are its children's."""
     for vm in bench.vms:
@@ -361,7 +361,7 @@ def device_removed_under_load(bench):
     transfer_works(bench, 7310)
 
 
-@test(breaks=True)
+@test(breaks=True, core=("stock",))
 def lossy_link(bench):
     """Losses, delays and reordering slow the stream down and change no byte."""
     # Each loss costs soft-RoCE a time-out of seconds, or sends a whole window again. A message

@@ -54,7 +54,7 @@ def stream(role, address, port, count, size):
     return f"selftest stream --family tcp --{role} {address}:{port} --conns {count} --bytes {size} --seed 5"
 
 
-@test()
+@test(core=("stock",))
 def every_byte_by_sdp(bench):
     """Connections and bytes, exactly, of a program that opens TCP sockets."""
     count, size, there = 3, 300_007, bench.address(bench.b)
@@ -87,7 +87,7 @@ def netperf(bench, run, rules=""):
     return int(said["LOCAL_BYTES_SENT"]), int(said["LOCAL_SEND_SIZE"])
 
 
-@test()
+@test(core=("stock",))
 def netperf_by_sdp(bench):
     """Its control connection and its data connection, and no other."""
     a, b = bench.stats(bench.a), bench.stats(bench.b)
@@ -98,7 +98,7 @@ def netperf_by_sdp(bench):
     expect(by_sdp > sent, f"{by_sdp} bytes by SDP of {sent}")
 
 
-@test()
+@test(core=("stock",))
 def rules_decide_by_port(bench):
     """The control connection stays TCP's, the data goes by SDP."""
     a, b = bench.stats(bench.a), bench.stats(bench.b)
@@ -114,7 +114,7 @@ def rules_decide_by_port(bench):
     counted(bench, bench.a, a, connect_done=0, tx_bytes=0)
 
 
-@test()
+@test(core=("stock",))
 def qperf_by_sdp(bench):
     there = bench.address(bench.b)
     with running(bench, bench.b, "sdpctl run --require -- qperf", QPERF_PORT):
@@ -139,7 +139,7 @@ def no_loading(bench):
             vm.check(f"echo {path} >/proc/sys/kernel/modprobe")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def falls_back_or_not(bench):
     """Without the module: TCP carries it, or nothing starts."""
     here = bench.address(bench.a)
@@ -159,7 +159,7 @@ def falls_back_or_not(bench):
         expect(failed.rc != 0 and "os error 97" in failed.output, f"{failed.rc} {failed.output}")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def programs_that_cannot_be_helped(bench):
     """Static ones, and those that get more rights: it says so."""
     vm = bench.a
@@ -178,7 +178,7 @@ def programs_that_cannot_be_helped(bench):
     expect((said.rc, said.output) == (42, "-a --require y"), f"{said.rc} {said.output}")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def bad_rules_are_refused(bench):
     vm = bench.a
     for rules, words in (("use sdp", "line 1: it is not"), ("\n# x\nuse both server * *:*", "line 3: a server cannot"),
@@ -191,7 +191,7 @@ def bad_rules_are_refused(bench):
     expect(vm.run("sdpctl run --library /no/such -- true").rc == 1, "without its library")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def both_tries_tcp(bench):
     """A client whose rule says both: TCP where nobody listens with SDP, SDP where somebody does."""
     vm, here = bench.a, bench.address(bench.a)

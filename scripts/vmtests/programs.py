@@ -30,17 +30,17 @@ def qperf(bench, arguments, unit):
     counted(bench, before, 1)
 
 
-@test()
+@test(core=("stock",))
 def qperf_sdp_bw(bench):
     qperf(bench, "-m 64k sdp_bw", "bw")
 
 
-@test()
+@test(core=("stock",))
 def qperf_sdp_bw_small(bench):
     qperf(bench, "-m 37 sdp_bw", "bw")
 
 
-@test()
+@test(core=("stock",))
 def qperf_sdp_lat(bench):
     qperf(bench, "-m 1 sdp_lat", "latency")
 
@@ -59,17 +59,17 @@ def netperf(bench, name, least_bytes):
     counted(bench, before, least_bytes)
 
 
-@test()
+@test(core=("stock",))
 def netperf_stream(bench):
     netperf(bench, "SDP_STREAM", 1 << 16)
 
 
-@test()
+@test(core=("stock",))
 def netperf_maerts(bench):
     netperf(bench, "SDP_MAERTS", 1 << 16)
 
 
-@test()
+@test(core=("stock",))
 def netperf_rr(bench):
     netperf(bench, "SDP_RR", 2)
 
@@ -85,7 +85,7 @@ def demonstration(bench):
     expect(len(rates) >= 7 and all(float(rate.split()[0]) > 0 for rate in rates), shown.getvalue())
 
 
-@test()
+@test(core=("stock",))
 def micro_benchmarks(bench):
     """Those of the papers that have several connections, or programs, at a time."""
     address = f"{bench.address(bench.b)}:7501"

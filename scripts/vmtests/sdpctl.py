@@ -53,7 +53,7 @@ class Connections:
             job.kill()
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def ss(bench):
     """Every number that the test knows, and every filter."""
     vm, address = bench.a, bench.address(bench.a)
@@ -114,7 +114,7 @@ def ss(bench):
         vm.check("ip netns del sdpctl")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def stat(bench):
     """Counts what the test sends, from its own reset on."""
     vm = bench.a
@@ -155,7 +155,7 @@ def stat(bench):
     expect(ask(vm, "stat")["reset_at_unix_s"] is None, "the reset has outlived the module")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def counters_of_connections(bench):
     """Of connections that do all kinds of things, the counters add up to those of their namespace."""
     vm, count, size = bench.a, 3, bench.amount(3 << 20)
@@ -210,7 +210,7 @@ def counters_of_connections(bench):
         bench.load(vm)
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def faults(bench):
     """As many as the program takes, which writes to pages that its peer has not read."""
     vm, address = bench.a, f"{bench.address(bench.a)}:7610"
@@ -245,7 +245,7 @@ def faults(bench):
         bench.load(vm)
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def dev(bench):
     port = ask(bench.a, "dev")["devices"][0]["ports"][0]
     expect(port["usable"] and port["netdev"] == "eth0" and port["state"] == "ACTIVE", port)
@@ -256,7 +256,7 @@ def steps(report):
     return {step["name"]: step["status"] for step in report["steps"]}
 
 
-@test()
+@test(core=("stock",))
 def check(bench):
     """Each step fails when its reason is there, and says so in the exit status."""
     vm, there = bench.a, bench.address(bench.b)

@@ -17,7 +17,7 @@ def refused(vm, arguments, words, status=1, before=""):
     expect(result.rc == status and words in result.output, f"{arguments}: {result.rc} {result.output}")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def get_shows_all(bench):
     """Each file, with what is in it."""
     vm = bench.a
@@ -37,7 +37,7 @@ def get_shows_all(bench):
     refused(vm, "get nothing", "there is no setting `nothing`")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def set_writes(bench):
     """The first and the last value of each, by both names, and with units."""
     vm = bench.a
@@ -71,7 +71,7 @@ def set_writes(bench):
     expect(after == before, f"not as before: {after}")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def set_refuses(bench):
     """What cannot be, with what can; nothing is written then."""
     vm = bench.a
@@ -104,7 +104,7 @@ def set_refuses(bench):
     expect(after == before, f"something was written: {after}")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def namespaces_have_their_own(bench):
     vm = bench.a
     first = settings(vm)
@@ -120,7 +120,7 @@ def namespaces_have_their_own(bench):
         vm.check("ip netns del tool")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def without_the_module(bench):
     with unloaded(bench) as vm:
         for arguments in ("get", "get max_adverts", "set max_adverts=3", "get nothing"):

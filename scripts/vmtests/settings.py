@@ -72,7 +72,7 @@ def unloaded(bench):
         bench.load(bench.a)
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def parameters_by_modprobe(bench):
     checks = values(bench.kind)
     with unloaded(bench) as vm:
@@ -92,7 +92,7 @@ def parameters_by_modprobe(bench):
         expect((now["sdp_zcopy_mode"], now["sdp_zcopy_thresh"]) == ("sync", "16384"), f"read: {now}")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def parameters_by_sysfs(bench):
     vm = bench.a
     before = read(vm)
@@ -114,7 +114,7 @@ def parameters_by_sysfs(bench):
     expect(read(vm) == before, "the parameters were changed back")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def modinfo_has_all(bench):
     said = bench.a.check("modinfo -p ib_sdp").splitlines()
     names = {line.split(":")[0] for line in said}
@@ -122,7 +122,7 @@ def modinfo_has_all(bench):
     expect(all(line.endswith(("(int)", "(name)")) for line in said), f"modinfo says {said}")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def version_is_that_of_the_tool(bench):
     said = bench.a.check("cat /sys/module/ib_sdp/version; modinfo -F version ib_sdp; sdpctl --version").split()
     expect(len(said) == 4 and said[0] == said[1] == said[3], f"they said {said}")

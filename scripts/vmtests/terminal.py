@@ -58,7 +58,7 @@ class Tmux:
         return list(seen)
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def top(bench):
     """Connections, keys, other sizes of the window, a stop, and the end: the screen is as it was."""
     vm = bench.a
@@ -96,7 +96,7 @@ def top(bench):
         wait_for(lambda: vm.run("cmp /tmp/1 /tmp/2").ok, bench.limit(20), "the terminal's settings have changed")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def top_ends(bench):
     """By a number of looks, Ctrl-C or a signal, the terminal is as it was; without a terminal it says so."""
     vm = bench.a
@@ -118,7 +118,7 @@ def top_ends(bench):
         expect(vm.run("sdpctl top").rc == 3, "without the module")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def top_shows_rates(bench):
     """What a connection has sent between two looks, and what all have."""
     vm, address = bench.a, bench.address(bench.a)

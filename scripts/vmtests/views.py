@@ -8,7 +8,7 @@ from vmtests.sdpctl import BYTES, Connections, ask, sockets
 from vmtests.settings import unloaded
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def conn(bench):
     """One connection by each of its numbers, with all that the test knows of it."""
     vm = bench.a
@@ -33,7 +33,7 @@ def conn(bench):
         expect(vm.run("sdpctl conn 1").rc == 3, "without the module")
 
 
-@test()
+@test(core=("stock",))
 def bench_against_a_peer(bench):
     """Figures of every way and size, and the module has carried what it says."""
     vm, there = bench.a, bench.address(bench.b)
@@ -64,7 +64,7 @@ def bench_against_a_peer(bench):
         expect(vm.run(f"sdpctl bench {bad}").rc == 2, bad)
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def bench_peers_are_not_trusted(bench):
     """Who says something else is told so and left."""
     vm, address = bench.a, bench.address(bench.a)
@@ -86,7 +86,7 @@ def archive(vm, before="", after=""):
     return {name.split("/", 2)[2] for name in names}, json.loads(said.output)
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def debug(bench):
     """What a report needs is there, and no secret."""
     vm = bench.a
