@@ -9,6 +9,9 @@ TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Everything slow to make lives here, outside the checkout.
 CACHE=${IB_SDP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ib_sdp}
 export TOP CACHE
+# The release series of the kernel that the module is made for, the newest first.
+# shellcheck disable=SC2034 # for the scripts that source this file
+mapfile -t SERIES < <(grep -v '^#' "$TOP/scripts/series")
 mkdir -p "$CACHE/log"
 
 # die TEXT...: says what failed and stops.
