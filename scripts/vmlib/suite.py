@@ -24,6 +24,10 @@ PROGRAMS = "selftest qperf netperf netserver sdpbench sdpctl hostile"
 WORTH_A_BOOT = {"stock": 25, "debug": 60}
 # Enough for two machines with their QEMUs.
 MIB_PER_LANE = 3500
+# What part of a processor a lane uses, about: tests on the stock kernel mostly wait.
+LOAD = {"stock": 0.6, "debug": 1}
+# What the host's processors are given to do, each: lanes do not work all the time.
+LOAD_PER_PROCESSOR = 1.5
 # How long items took in former runs: the longest go first.
 TIMES = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "times.json")
 
@@ -35,11 +39,16 @@ class Suite:
         self.queues = queues
         self.report = report
         self.scale = scale
-        self.lock = threading.Lock()
+        # Guards the queues, and tells of a lane that has ended.
+        self.changed = threading.Condition()
+        self.running = 0
+        self.load_left = 0
         self.stopped = threading.Event()
 
-    def run(self, workers):
-        threads = [threading.Thread(target=self.work, daemon=True) for _ in range(workers)]
+    def run(self, lanes, load):
+        """Runs so many lanes at a time, with so much load, until the queues are empty."""
+        self.load_left = load
+        threads = [threading.Thread(target=self.work, daemon=True) for _ in range(lanes)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -47,21 +56,35 @@ class Suite:
 
     def work(self):
         """One worker: a lane after the other, until no queue is worth one."""
-        while not self.stopped.is_set():
-            with self.lock:
-                queue = self.choose()
-                if queue is None:
-                    return
-                queue.lanes += 1
-                queue.booted += 1
-                number = queue.booted
+        while (chosen := self.begin()) is not None:
+            queue, number = chosen
             try:
                 Lane(self, queue, number).run()
             except Exception:  # A mistake in here is a failure, not the end of the run.
                 self.report.failed(f"{queue.name}.lane{number}", traceback.format_exc())
             finally:
-                with self.lock:
+                with self.changed:
                     queue.lanes -= 1
+                    self.running -= 1
+                    self.load_left += LOAD[queue.kernel.kind]
+                    self.changed.notify_all()
+
+    def begin(self):
+        """Waits until a lane has room; its queue and its number there, or None at the end."""
+        with self.changed:
+            while not self.stopped.is_set():
+                queue = self.choose()
+                if queue is None:
+                    return None
+                load = LOAD[queue.kernel.kind]
+                if load <= self.load_left or not self.running:
+                    self.load_left -= load
+                    self.running += 1
+                    queue.lanes += 1
+                    queue.booted += 1
+                    return queue, queue.booted
+                self.changed.wait()
+        return None
 
     def choose(self):
         """The queue that needs another lane most; None if none does."""
@@ -73,7 +96,7 @@ class Suite:
         return max(waiting, key=share, default=None)
 
     def take(self, queue, parameters):
-        with self.lock:
+        with self.changed:
             return queue.take(parameters)
 
 
@@ -279,12 +302,13 @@ def remember_times(times):
     os.replace(f"{TIMES}.new", TIMES)
 
 
-def lanes():
-    """How many sets of machines run at a time: most of what tests do is to wait."""
+def room():
+    """How many lanes may run at a time, and with how much load."""
     if told := os.environ.get("IB_SDP_LANES"):
-        return max(1, int(told))
+        return max(1, int(told)), float("inf")
     processors, mib = processors_and_memory()
-    return max(1, min(processors + 1, mib // MIB_PER_LANE))
+    load = processors * LOAD_PER_PROCESSOR
+    return max(1, min(int(load / min(LOAD.values())), mib // MIB_PER_LANE)), load
 
 
 def main():
@@ -311,7 +335,7 @@ def main():
     suite = Suite(queues, report, args.scale)
     try:
         with queue_for_machines():
-            suite.run(lanes())
+            suite.run(*room())
     except (KeyboardInterrupt, SystemExit):
         say("  stopped")
         report.failed("interrupted", "stopped before the end")

@@ -99,9 +99,14 @@ pub(crate) fn readable_bytes(sock: &Sock) -> io::Result<i32> {
 
 /// Sends from the start of a pattern without blocking until the way to the
 /// peer stays full; returns the bytes sent.
+///
+/// It counts as full when no room has come for eight times as long as the room
+/// that took longest until then: a busy machine or a checked kernel is slow to
+/// take bytes from the socket, and nothing says from outside that it has ended.
 pub(crate) fn fill(sock: &Sock, seed: u64) -> io::Result<u64> {
     let mut sent = 0;
     let mut quiet = false;
+    let mut longest_ms = 0;
     loop {
         let buf = Span::new(seed, sent, 10_007).to_vec();
         match sock.send(&buf, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
@@ -112,7 +117,13 @@ pub(crate) fn fill(sock: &Sock, seed: u64) -> io::Result<u64> {
             Err(e) if e.raw_os_error() != Some(libc::EAGAIN) => return Err(e),
             Err(_) if quiet => return Ok(sent),
             // poll() may call a socket full that still has some room.
-            Err(_) => quiet = sock.poll(libc::POLLOUT, QUIET_MS)? == 0,
+            Err(_) => {
+                let began = Instant::now();
+                quiet = sock.poll(libc::POLLOUT, QUIET_MS.max(8 * longest_ms))? == 0;
+                if !quiet {
+                    longest_ms = longest_ms.max(began.elapsed().as_millis() as i32);
+                }
+            }
         }
     }
 }

@@ -268,6 +268,7 @@ fn one_buffer_for_both_ways(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
     let snapshots = Growth::of(env, "snapshot_pages")?;
     let touched = Growth::of(env, "pages_touched")?;
+    let writes = Writes::since_now(env)?;
     let copied = Growth::of(env, "snapshot_copied")?;
     let seed = env.seed;
     let echoing = spawn(move || -> Outcome {
@@ -291,11 +292,13 @@ fn one_buffer_for_both_ways(env: &Env) -> Outcome {
     }
     joined(echoing)??;
     let pages = grown(&snapshots)?;
+    let written = writes.bytes()? / PAGE as u64;
     let all = 2 * ROUNDS * SHARED_PAGES as u64;
-    // Sends have gone on to return at once.
+    // Sends have gone on to return at once, but to a reader that has waited for long: a busy
+    // machine has some, and they are written to.
     expect(
-        pages >= all / 10 * 9,
-        format!("{pages} of {all} pages went ahead"),
+        pages + written >= all / 10 * 9 && pages >= all / 10,
+        format!("{pages} of {all} pages went ahead, {written} were written to the reader"),
     )?;
     let (touched, copied) = (grown(&touched)?, grown(&copied)?);
     expect(

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a run consists of: nothing may be lost between the plan and its lanes."""
+
+import unittest
+
+import vmtests
+from vmlib.bench import REGISTERED
+from vmlib.plan import ADVERTS, GroupItem, Plan, Queue, TestItem
+from vmlib.setup import Kernel
+
+vmtests.load()
+GROUPS = {"data": ["data/one_byte", "data/odd"], "zabuse": ["zabuse/a"], "azabuse": ["azabuse/a"]}
+KERNELS = [Kernel(name, "image", "initrd") for name in ("stock", "debug", "stock-7.2")]
+
+
+def names(core=False, patterns=(), counts=(2, 1)):
+    queues = Plan(core, list(patterns), list(counts), GROUPS, {}).queues(KERNELS)
+    return [item.name for queue in queues for item in queue.items]
+
+
+class What(unittest.TestCase):
+    def test_all_has_each_test_on_each_of_its_kernels(self):
+        have = names()
+        for test in REGISTERED:
+            words = {1: "one", 2: "two"}
+            for kernel in KERNELS:
+                expected = 1 if kernel.kind in test.kinds else 0
+                self.assertEqual(have.count(f"{kernel.name}.{words[test.machines]}.{test.name}"), expected)
+
+    def test_core_leaves_no_test_out(self):
+        have = {name.split(".", 2)[2] for name in names(core=True) if name.count(".") >= 2}
+        for test in REGISTERED:
+            self.assertIn(test.name, have)
+
+    def test_core_is_a_part_of_all(self):
+        self.assertEqual(set(names(core=True)) - set(names()), set())
+
+    def test_kunit_runs_once(self):
+        self.assertEqual(names().count("kunit"), 1)
+        self.assertEqual(names(counts=(1,)).count("kunit"), 1)
+
+    def test_pattern_chooses_tests_of_a_group(self):
+        queues = Plan(False, ["data/odd"], [1], GROUPS, {}).queues(KERNELS[:1])
+        items = [item for queue in queues for item in queue.items if isinstance(item, GroupItem)]
+        self.assertEqual([item.tests for item in items], [["data/odd"]] * 2)
+
+    def test_a_wrong_name_chooses_nothing(self):
+        self.assertEqual(names(patterns=["no such test"]), [])
+
+
+class Order(unittest.TestCase):
+    def test_longest_first_and_what_breaks_last(self):
+        items = [TestItem("short", None), TestItem("breaks", None, breaks=True), TestItem("long", None),
+                 TestItem("other", None, parameters=ADVERTS)]
+        times = {"short": 1, "long": 9, "breaks": 99, "other": 50}
+        queue = Queue(KERNELS[0], 1, items, times)
+        taken = [queue.take("").name for _ in items]
+        self.assertEqual(taken, ["long", "short", "other", "breaks"])
+        self.assertIsNone(queue.take(""))
