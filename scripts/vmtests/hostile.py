@@ -13,7 +13,7 @@ from vmtests.peer import lose_acknowledgements
 
 def attack(bench, group):
     """All attacks of a group; the failure names those that the module did not stand."""
-    scale = f"--timeout-scale {bench.limit(1)}" + (" --every 8" if bench.kind == "debug" else "")
+    scale = f"--timeout-scale {bench.limit(1)}" + (" --every 16" if bench.kind == "debug" else "")
     job = bench.a.spawn(f"exec hostile --local {bench.address(bench.a)} {scale} {group}.")
     status = bench.finish(job, 400)
     reader = ktap.Reader()
