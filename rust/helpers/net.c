@@ -294,6 +294,12 @@ bool sdp_helper_ipv6_only_sock(const struct sock *sk)
 	return ipv6_only_sock(sk);
 }
 
+u8 sdp_helper_net_bindv6only(const struct net *net);
+u8 sdp_helper_net_bindv6only(const struct net *net)
+{
+	return READ_ONCE(net->ipv6.sysctl.bindv6only);
+}
+
 bool sdp_helper_ipv6_mod_enabled(void);
 bool sdp_helper_ipv6_mod_enabled(void)
 {

@@ -53,6 +53,12 @@ impl<'a> Net<'a> {
         unsafe { bindings::net_cookie(self.net.cast()) }
     }
 
+    /// Whether new IPv6 sockets are for IPv6 alone (net.ipv6.bindv6only).
+    pub(crate) fn bind_v6only(self) -> bool {
+        // SAFETY: The namespace is valid.
+        unsafe { bindings::net_bindv6only(self.net.cast()) != 0 }
+    }
+
     fn mine(self) -> *mut PerNet {
         // SAFETY: The id is set when the module loads, and the core allocates our part for every
         // namespace.

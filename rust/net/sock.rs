@@ -78,9 +78,19 @@ impl Sk {
         self.family() == bindings::AF_INET6 as u16
     }
 
-    /// Makes the socket one of the other family, before it is bound.
+    /// Makes the socket one of this family, before it is bound. The namespace says whether an IPv6
+    /// socket is for IPv6 alone, until its program says otherwise.
     pub(crate) fn set_family(self, family: u32) {
         set_field!(self, family as u16, __sk_common.skc_family);
+        if family == bindings::AF_INET6 {
+            let only = self.net().bind_v6only();
+            // SAFETY: The object is valid; the caller holds the socket lock, or nobody else knows the
+            // socket: so nobody writes the other bits of the bit-field.
+            unsafe {
+                let common = &raw mut (*self.0).__sk_common;
+                bindings::sock_common::set_skc_ipv6only_raw(common, only.into());
+            }
+        }
     }
 
     /// The `TCP_*` state that the core sees.

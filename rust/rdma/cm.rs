@@ -295,6 +295,13 @@ impl CmId {
         to_result(unsafe { bindings::rdma_bind_addr(self.as_ptr(), addr.as_ptr().cast_mut()) })
     }
 
+    /// Has a wildcard address of IPv6 stand for both families. Without this call,
+    /// net.ipv6.bindv6only decides; before [`CmId::bind`].
+    pub(crate) fn take_both_families(&self) -> Result {
+        // SAFETY: The id is valid.
+        to_result(unsafe { bindings::rdma_set_afonly(self.as_ptr(), 0) })
+    }
+
     pub(crate) fn listen(&self, backlog: i32) -> Result {
         // SAFETY: The id is valid and bound.
         to_result(unsafe { bindings::rdma_listen(self.as_ptr(), backlog) })

@@ -138,9 +138,11 @@ fn listen_in_kernel(id: CmId, port: u16) -> Result<CmId> {
     unsafe extern "C" fn run(call: *mut core::ffi::c_void) -> kernel::ffi::c_long {
         // SAFETY: `call` is the one below, which waits.
         let call = unsafe { &*call.cast::<Call>() };
+        let any = Addr::ANY.with_port(call.port).to_storage(true);
         let result = call
             .id
-            .bind(&Addr::ANY.with_port(call.port).to_storage(true))
+            .take_both_families()
+            .and_then(|()| call.id.bind(&any))
             .or_else(|_| {
                 // Without IPv6 there is no wildcard for both.
                 let any = Addr::v4([0; 4], call.port);

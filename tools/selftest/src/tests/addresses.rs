@@ -32,6 +32,7 @@ tests!("addresses";
     reuseport,
     v6_wildcard_takes_v4_port,
     v6only,
+    sysctl_decides_v6only,
     v4_mapped,
 );
 
@@ -431,6 +432,74 @@ fn v6only(env: &Env) -> Outcome {
     only.set_int(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
     let mapped = (Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), port).into();
     expect_errno(only.connect(&mapped), libc::ENETUNREACH, "V6ONLY to IPv4")
+}
+
+/// net.ipv6.bindv6only while the value lives.
+struct BindV6only(String);
+
+impl BindV6only {
+    const PATH: &str = "/proc/sys/net/ipv6/bindv6only";
+
+    fn set(value: &str) -> io::Result<BindV6only> {
+        let before = std::fs::read_to_string(Self::PATH)?;
+        std::fs::write(Self::PATH, value)?;
+        Ok(BindV6only(before))
+    }
+}
+
+impl Drop for BindV6only {
+    fn drop(&mut self) {
+        let _ = std::fs::write(Self::PATH, &self.0);
+    }
+}
+
+/// The sysctl net.ipv6.bindv6only is for new IPv6 sockets. It takes nothing from IPv4 sockets.
+fn sysctl_decides_v6only(env: &Env) -> Outcome {
+    env.has_ipv6()?;
+    if !sys::is_root() {
+        return skip("needs root");
+    }
+    let before = env.family.socket(ANY6)?;
+    for (value, only) in [("1", 1), ("0", 0)] {
+        let _value = BindV6only::set(value)?;
+        let v6only = |sock: &Sock| sock.get_int(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
+        let (listener, addr) = env.listener(1)?;
+        let sock = env.socket()?;
+        sock.connect(&addr)?;
+        listener.accept()?;
+        let listener = env.family.socket(ANY6)?;
+        expect_eq(
+            v6only(&listener)?,
+            only,
+            format!("of a new socket with {value}"),
+        )?;
+        expect_eq(
+            v6only(&before)?,
+            0,
+            format!("of an old socket with {value}"),
+        )?;
+        listener.bind(&(ANY6, 0).into())?;
+        listener.listen(1)?;
+        let port = port_of(&listener)?;
+        let sock = env.family.socket(ANY6)?;
+        sock.connect(&(Ipv6Addr::LOCALHOST.into(), port).into())?;
+        listener.accept()?;
+        let v4 = (Ipv4Addr::LOCALHOST.into(), port).into();
+        let result = env.family.socket(ANY4)?.connect(&v4);
+        if only == 1 {
+            expect_errno(result, libc::ECONNREFUSED, "IPv4 to the IPv6 listener")?;
+            // The IPv4 port is free for another socket.
+            let other = bound(env, ANY4, port, None)?;
+            other.listen(1)?;
+            env.family.socket(ANY4)?.connect(&v4)?;
+            other.accept()?;
+        } else {
+            result?;
+            let (accepted, _) = listener.accept()?;
+            expect_eq(v6only(&accepted)?, 0, "of an accepted socket")?;
+        }
+    }
+    Ok(())
 }
 
 /// An IPv6 socket speaks IPv4 with mapped addresses, on either side.
