@@ -164,15 +164,16 @@ void sdp_helper_sk_wake_async(const struct sock *sk, int how, int band)
 	sk_wake_async(sk, how, band);
 }
 
-void sdp_helper_wake_sock(struct sock *sk, __poll_t events);
-void sdp_helper_wake_sock(struct sock *sk, __poll_t events)
+void sdp_helper_wake_sock(struct sock *sk, int nr_exclusive, __poll_t events);
+void sdp_helper_wake_sock(struct sock *sk, int nr_exclusive, __poll_t events)
 {
 	struct socket_wq *wq;
 
 	rcu_read_lock();
 	wq = rcu_dereference(sk->sk_wq);
 	if (skwq_has_sleeper(wq))
-		wake_up_poll(&wq->wait, events);
+		__wake_up(&wq->wait, TASK_NORMAL, nr_exclusive,
+			  poll_to_key(events));
 	rcu_read_unlock();
 }
 

@@ -34,6 +34,11 @@ pub(crate) fn errno(result: Result<i32>) -> kernel::ffi::c_int {
 #[derive(Copy, Clone)]
 pub(crate) struct Sk(*mut bindings::sock);
 
+/// Of those who wait exclusively, one is woken: what happened is for one of them.
+const ONE: i32 = 1;
+/// Also of those who wait exclusively, all are woken.
+const ALL: i32 = 0;
+
 macro_rules! field {
     ($self:ident, $($f:tt)+) => {
         // SAFETY: By the type invariant the object is valid. The field is one that the core reads
@@ -408,6 +413,7 @@ impl Sk {
     pub(crate) fn wake_reader(self) {
         use bindings as b;
         self.wake(
+            ONE,
             b::SDP_CONST_EPOLLIN
                 | b::SDP_CONST_EPOLLPRI
                 | b::SDP_CONST_EPOLLRDNORM
@@ -425,16 +431,20 @@ impl Sk {
             if !b::test_and_clear_nospace(self.0.cast()) {
                 return false;
             }
-            self.wake(b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLWRNORM | b::SDP_CONST_EPOLLWRBAND);
+            self.wake(
+                ONE,
+                b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLWRNORM | b::SDP_CONST_EPOLLWRBAND,
+            );
             b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_SPACE as i32, b::POLL_OUT as i32);
         }
         true
     }
 
-    /// Wakes everybody after a change of state.
+    /// Wakes everybody after a change of state, also all who wait exclusively.
     pub(crate) fn wake_all(self) {
         use bindings as b;
         self.wake(
+            ALL,
             b::SDP_CONST_EPOLLIN
                 | b::SDP_CONST_EPOLLOUT
                 | b::SDP_CONST_EPOLLERR
@@ -449,12 +459,14 @@ impl Sk {
 
     /// Wakes who waits in a system call, for no event that a program could see.
     pub(crate) fn wake_waiters(self) {
-        self.wake(0);
+        self.wake(ALL, 0);
     }
 
-    fn wake(self, events: u32) {
+    /// Wakes those who wait for one of `events`: all of them, or of those who wait exclusively only
+    /// so many as `exclusive` says.
+    fn wake(self, exclusive: i32, events: u32) {
         // SAFETY: The object is valid.
-        unsafe { bindings::wake_sock(self.0.cast(), events) };
+        unsafe { bindings::wake_sock(self.0.cast(), exclusive, events) };
     }
 
     /// Reserves memory for `bytes` to send; `false` if there is none.

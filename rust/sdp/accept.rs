@@ -118,7 +118,7 @@ pub(crate) fn accept(listener: &SdpSock, nonblock: bool) -> Result<ARef<SdpSock>
         if signal_pending() {
             return Err(intr_errno(timeo));
         }
-        timeo = locked.wait(timeo);
+        timeo = locked.wait_exclusive(timeo);
     }
 }
 

@@ -492,6 +492,16 @@ enum Release {
     CoreOwner,
 }
 
+/// How a call sleeps on the socket.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Sleeper {
+    Any,
+    /// One of several, of whom an event wakes one.
+    Exclusive,
+    /// A reader who handles the completions itself.
+    Polls,
+}
+
 /// A socket whose lock is held.
 pub(crate) struct Locked<'a> {
     sock: &'a SdpSock,
@@ -542,12 +552,24 @@ impl<'a> Locked<'a> {
     ///
     /// Returns the time left. Only for the owner of the lock (process context).
     pub(crate) fn wait(&mut self, timeo: i64) -> i64 {
-        self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, false)
+        self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Any)
+    }
+
+    /// As [`Locked::wait`], of one among several who wait for the same: a wake-up for an event that
+    /// only one of them can use wakes one ([`Sk::wake_reader`]).
+    ///
+    /// Whoever was woken must look for the event before it looks at anything else, and take it.
+    pub(crate) fn wait_exclusive(&mut self, timeo: i64) -> i64 {
+        self.sleep(
+            kernel::bindings::TASK_INTERRUPTIBLE,
+            timeo,
+            Sleeper::Exclusive,
+        )
     }
 
     /// As [`Locked::wait`], but only a fatal signal ends it early.
     pub(crate) fn wait_killable(&mut self, timeo: i64) -> i64 {
-        self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, false)
+        self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, Sleeper::Any)
     }
 
     /// As [`Locked::wait`], of a sender that goes another way after `patience` jiffies. Other sends wait
@@ -572,14 +594,14 @@ impl<'a> Locked<'a> {
     /// As [`Locked::wait`], of a reader: the next notification wakes it without the detour over BH,
     /// and it handles the completions itself.
     pub(crate) fn wait_and_poll(&mut self, timeo: i64) -> i64 {
-        let left = self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, true);
+        let left = self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Polls);
         if !self.leave_to_bh() {
             self.process();
         }
         left
     }
 
-    fn sleep(&mut self, state: u32, timeo: i64, polls: bool) -> i64 {
+    fn sleep(&mut self, state: u32, timeo: i64, sleeper: Sleeper) -> i64 {
         let sk = self.sock.sk().as_ptr();
         let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
         let entry = entry.as_mut_ptr();
@@ -590,9 +612,17 @@ impl<'a> Locked<'a> {
             let queue = bindings::sk_sleep(sk.cast());
             // Who waits beside a reader shall not wait for it to be scheduled.
             let alone = !bindings::waitqueue_active(queue.cast());
-            bindings::add_wait_queue(queue.cast(), entry.cast());
+            match sleeper {
+                Sleeper::Exclusive => {
+                    bindings::add_wait_queue_exclusive(queue.cast(), entry.cast());
+                }
+                Sleeper::Any | Sleeper::Polls => {
+                    bindings::add_wait_queue(queue.cast(), entry.cast());
+                }
+            }
+            let polls = sleeper == Sleeper::Polls && alone;
             // Ordered: whoever sees the flag finds the entry.
-            self.sock.reader_polls.xchg((polls && alone).into(), Full);
+            self.sock.reader_polls.xchg(polls.into(), Full);
             bindings::release_sock(sk);
             let left = bindings::wait_woken(entry.cast(), state, timeo as kernel::ffi::c_long);
             bindings::lock_sock(sk.cast());

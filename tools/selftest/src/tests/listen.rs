@@ -7,7 +7,7 @@ use crate::harness::{
     expect_waited, failed, joined, receive, send, tests, Child, Env, Outcome, QUIET_MS,
 };
 use crate::peer::Work;
-use crate::sys::Sock;
+use crate::sys::{self, Sock};
 use libc::{
     EAGAIN, ECONNREFUSED, ECONNRESET, EINVAL, IPPROTO_TCP, POLLIN, SOL_SOCKET, SO_COOKIE,
     SO_KEEPALIVE, SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF,
@@ -27,6 +27,7 @@ tests!("listen";
     close_resets_pending,
     close_then_refused,
     shutdown_wakes_accept,
+    connection_wakes_one,
     options_are_inherited,
     accepting_threads,
     accepting_processes,
@@ -178,6 +179,54 @@ fn shutdown_wakes_accept(env: &Env) -> Outcome {
     env.socket()?.connect(&listener.getsockname()?)?;
     listener.accept()?;
     Ok(())
+}
+
+/// How often a thread of this process has gone to sleep; `None` if it has ended.
+fn sleeps_of(thread: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
+    let line = text
+        .lines()
+        .find(|l| l.starts_with("voluntary_ctxt_switches:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// A connection wakes one of the threads that wait for it. The end of the listener wakes all.
+fn connection_wakes_one(env: &Env) -> Outcome {
+    const WAITING: usize = 6;
+    let (listener, addr) = env.listener(1)?;
+    let listener = Arc::new(listener);
+    let (tell, told) = std::sync::mpsc::channel();
+    let mut threads = Vec::new();
+    for _ in 0..WAITING {
+        let (listener, tell) = (Arc::clone(&listener), tell.clone());
+        threads.push(flow::spawn(move || {
+            // The receiver lives.
+            let _ = tell.send(sys::thread_id());
+            listener.accept().map(drop)
+        })?);
+    }
+    let ids: Vec<i32> = told.iter().take(WAITING).collect();
+    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    let asleep = || io::Result::Ok(ids.iter().all(|&id| sys::is_asleep(id)));
+    eventually("all wait", asleep, |&all| all)?;
+    let before: Vec<_> = ids.iter().map(|&id| sleeps_of(id)).collect();
+    let remote = env.remote_socket(&env.peer()?)?;
+    remote.connect(&addr)?;
+    let ended = || io::Result::Ok(threads.iter().filter(|t| t.is_finished()).count());
+    eventually("one has it", ended, |&n| n == 1)?;
+    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    let now = ids.iter().map(|&id| sleeps_of(id));
+    let woken = now.zip(before).filter(|(now, before)| now != before);
+    expect_eq(woken.count(), 1, "threads that a connection has woken")?;
+    listener.shutdown(libc::SHUT_RD)?;
+    let mut accepted = 0;
+    for thread in threads {
+        match joined(thread)? {
+            Ok(()) => accepted += 1,
+            result => expect_errno(result, EINVAL, "accept")?,
+        }
+    }
+    expect_eq(accepted, 1, "threads with a connection")
 }
 
 fn options_are_inherited(env: &Env) -> Outcome {
