@@ -75,6 +75,7 @@ const unsigned int SDP_CONST_EPOLLPRI = (unsigned int)EPOLLPRI;
 const unsigned int SDP_CONST_EPOLLOUT = (unsigned int)EPOLLOUT;
 const unsigned int SDP_CONST_EPOLLERR = (unsigned int)EPOLLERR;
 const unsigned int SDP_CONST_EPOLLHUP = (unsigned int)EPOLLHUP;
+const unsigned int SDP_CONST_EPOLLNVAL = (unsigned int)EPOLLNVAL;
 const unsigned int SDP_CONST_EPOLLRDHUP = (unsigned int)EPOLLRDHUP;
 const unsigned int SDP_CONST_EPOLLRDNORM = (unsigned int)EPOLLRDNORM;
 const unsigned int SDP_CONST_EPOLLWRNORM = (unsigned int)EPOLLWRNORM;

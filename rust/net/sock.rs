@@ -457,9 +457,11 @@ impl Sk {
         unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_IO as i32, b::POLL_OUT as i32) };
     }
 
-    /// Wakes who waits in a system call, for no event that a program could see.
+    /// Wakes who waits in a system call, for no event that a program could see. Without a key, epoll
+    /// would take the wake-up for any event, and report what holds already as a new edge; so the key
+    /// is an event that no socket has.
     pub(crate) fn wake_waiters(self) {
-        self.wake(ALL, 0);
+        self.wake(ALL, bindings::SDP_CONST_EPOLLNVAL);
     }
 
     /// Wakes those who wait for one of `events`: all of them, or of those who wait exclusively only

@@ -6,7 +6,7 @@ use crate::harness::{
     eventually, expect, expect_eq, expect_errno, fill, joined, receive, tests, Env, Outcome,
     QUIET_MS,
 };
-use crate::sys::{select_one, Epoll, Ready, Sock};
+use crate::sys::{select_one, Epoll, Pages, Ready, Sock, PAGE};
 use libc::{
     EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, POLLERR, POLLHUP,
     POLLIN, POLLOUT, POLLPRI, POLLRDHUP,
@@ -35,6 +35,7 @@ tests!("poll";
     epoll_edge_on_partial_read,
     epoll_edge_on_write_space,
     epoll_edge_on_close,
+    epoll_edge_not_on_faults,
     epoll_oneshot,
     epoll_listener,
     epoll_connect,
@@ -340,6 +341,24 @@ fn epoll_edge_on_close(env: &Env) -> Outcome {
     sock.shutdown(libc::SHUT_WR)?;
     let want = EPOLLIN | EPOLLRDHUP | EPOLLHUP;
     eventually("both ended", || next(&epoll, 1000), |&e| e == want)
+}
+
+/// A call that brings in the pages of its buffer changes nothing that a program waits for.
+fn epoll_edge_not_on_faults(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    let epoll = Epoll::new()?;
+    epoll.add(sock.as_raw_fd(), EPOLLIN | EPOLLOUT | EPOLLET, 1)?;
+    expect_eq(next(&epoll, -1)?, EPOLLOUT, "at first")?;
+    remote.send(Span::new(env.seed, 0, 1000), 0)?;
+    expect_eq(next(&epoll, -1)?, EPOLLIN | EPOLLOUT, "arrival")?;
+    expect_eq(next(&epoll, QUIET_MS)?, 0, "after the arrival")?;
+    // Nobody has touched the page.
+    let page = Pages::new(PAGE, false)?;
+    // SAFETY: nothing else uses the page.
+    let got = unsafe { sock.recv_raw(page.at(0), 400, 0) }?;
+    expect_eq(got, 400, "received")?;
+    expect_eq(next(&epoll, QUIET_MS)?, 0, "after recv")?;
+    receive(&sock, Span::new(env.seed, 400, 600))
 }
 
 fn epoll_oneshot(env: &Env) -> Outcome {
