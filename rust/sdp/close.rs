@@ -150,17 +150,23 @@ impl Locked<'_> {
         let no_linger = self.sk().linger() == Some(0);
         match state {
             State::Closed | State::Listen | State::Dead => {}
-            State::Draining if !unread && !self.awaits_reads() => {}
+            // The last answers may wait for credits that the peer never gives.
+            State::Draining if !unread && !self.awaits_reads() => self.await_peer(),
             State::Resolving | State::HelloSent | State::HelloReceived => self.abort(ECONNRESET),
             _ if unread || no_linger => self.abort(ECONNRESET),
             _ => {
                 self.shutdown_write();
                 self.linger(timeo);
-                self.stream().orphan_unsent_bytes = self.unsent_bytes();
-                if !self.stream().torn_down {
-                    self.start_timer(ORPHAN_MS);
-                }
+                self.await_peer();
             }
+        }
+    }
+
+    /// The socket will be an orphan: its peer has so much time to take the rest and to close.
+    fn await_peer(&mut self) {
+        self.stream().orphan_unsent_bytes = self.unsent_bytes();
+        if !self.stream().torn_down {
+            self.start_timer(ORPHAN_MS);
         }
     }
 }

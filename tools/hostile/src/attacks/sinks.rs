@@ -3,18 +3,21 @@
 //! Writes to memory that was lent and is back.
 
 use super::adverts::counted;
+use super::states::await_state;
 use super::Attack;
-use crate::counters::moves;
+use crate::counters::{moves, Counters};
 use crate::fail::{expect, Fail, Result, Step};
 use crate::loan::Lent;
 use crate::peer::Peer;
-use crate::session::{pattern, Ctx, Session, Start};
+use crate::session::{pattern, sockets, Ctx, Session, Start};
 use crate::sock::Sock;
-use proto_host::proto::hello::Features;
+use proto_host::proto::bsdh::Mid;
+use proto_host::proto::hello::{Features, BUFS_MIN};
 use proto_host::proto::message::Body;
 use proto_host::proto::violation::Violation;
 use std::io;
-use std::thread;
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
@@ -50,6 +53,10 @@ pub(super) const ATTACKS: &[Attack] = &[
         run: end_instead,
     },
     Attack {
+        name: "sinks.orphan_owes_answers",
+        run: orphan_owes_answers,
+    },
+    Attack {
         name: "sinks.write_beside",
         run: write_beside,
     },
@@ -73,6 +80,8 @@ const BYTES: usize = 50_000;
 const WRITE: usize = 4000;
 /// Adverts of each kind that a victim holds.
 const ADVERTS: usize = 32;
+/// The time that the module gives the peer of a closed socket.
+const ORPHAN: Duration = Duration::from_secs(60);
 
 fn open(ctx: &Ctx) -> Result<Session> {
     let start = Start {
@@ -261,6 +270,48 @@ fn end_instead(ctx: &Ctx) -> Result<()> {
     })?;
     received(got, &[])?;
     session.expect_only(&[])
+}
+
+/// A closed socket owes an answer for which its peer gives no credit. It does not wait for ever.
+fn orphan_owes_answers(ctx: &Ctx) -> Result<()> {
+    let start = Start {
+        // The DisConn takes one, three answers take three, and the last one is for credits alone.
+        bufs: BUFS_MIN,
+        posted: usize::from(BUFS_MIN),
+        features: Features::SOURCE
+            .union(Features::ORDERED)
+            .union(Features::SINK),
+    };
+    let mut session = Session::open(ctx, &start)?;
+    session.peer.gives_credits = false;
+    session.victim.shutdown()?;
+    session.peer.hear(Mid::DisConn)?;
+    for _ in 0..4 {
+        session.peer.send(advert(0), &[])?;
+    }
+    session.peer.send(Body::DisConn, &[])?;
+    await_state(ctx, "Draining")?;
+    let before = Counters::read()?;
+    // The peer stays.
+    let Session { victim, peer, .. } = session;
+    drop(victim);
+    let end = Instant::now() + ORPHAN + ctx.limit;
+    loop {
+        let left = sockets()?;
+        if left.is_empty() {
+            break;
+        }
+        expect(Instant::now() < end, || {
+            format!("the orphan does not go away: {left}")
+        })?;
+        sleep(Duration::from_millis(50));
+    }
+    let given_up = before.since("orphan_timeout")?;
+    expect(given_up == 1, || {
+        format!("{given_up} orphans were given up")
+    })?;
+    drop(peer);
+    Ok(())
 }
 
 /// Has `act` do what the adapter must refuse, with memory that is lent.

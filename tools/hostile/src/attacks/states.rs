@@ -59,7 +59,7 @@ const STUCK: Start = Start {
 };
 
 /// Waits until some socket of the module is in this state.
-fn await_state(ctx: &Ctx, name: &str) -> Result<()> {
+pub(super) fn await_state(ctx: &Ctx, name: &str) -> Result<()> {
     let end = Instant::now() + ctx.limit;
     loop {
         let text = sockets()?;
