@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Inline functions and macros of the RDMA core, made callable. No logic. */
 
+#include <linux/cpumask.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
@@ -134,6 +135,18 @@ u32 sdp_helper_ib_device_max_qp_init_rd_atom(const struct ib_device *dev);
 u32 sdp_helper_ib_device_max_qp_init_rd_atom(const struct ib_device *dev)
 {
 	return dev->attrs.max_qp_init_rd_atom;
+}
+
+int sdp_helper_ib_device_num_comp_vectors(const struct ib_device *dev);
+int sdp_helper_ib_device_num_comp_vectors(const struct ib_device *dev)
+{
+	return dev->num_comp_vectors;
+}
+
+unsigned int sdp_helper_num_online_cpus(void);
+unsigned int sdp_helper_num_online_cpus(void)
+{
+	return num_online_cpus();
 }
 
 bool sdp_helper_rdma_protocol_iwarp(const struct ib_device *dev, u32 port);

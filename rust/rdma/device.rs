@@ -2,12 +2,37 @@
 
 //! What an adapter can do, as far as connections ask for it.
 
+use kernel::sync::atomic::{
+    ordering::Relaxed,
+    Atomic, //
+};
+
 use super::mr::{
     LEAST_PAGES,
     MAX_PAGES, //
 };
 use super::post::READS;
 use crate::bindings;
+
+/// The turn of the next completion queue, of all adapters.
+static NEXT_VECTOR: Atomic<i32> = Atomic::new(0);
+
+/// The completion vector of a new completion queue: the vectors take turns, so that the interrupts
+/// of many connections do not all come to one processor. As `ib_alloc_cq_any()` chooses; that makes
+/// queues whose completions the RDMA core polls, which is not for us.
+///
+/// # Safety
+///
+/// `device` is valid.
+pub(super) unsafe fn next_vector(device: *mut bindings::ib_device) -> u32 {
+    // SAFETY: As the caller promises; the other has no precondition.
+    let (vectors, cpus) = unsafe {
+        let vectors = bindings::ib_device_num_comp_vectors(device.cast());
+        (vectors.unsigned_abs(), bindings::num_online_cpus())
+    };
+    let turn = NEXT_VECTOR.fetch_add(1, Relaxed) as u32;
+    turn % vectors.min(cpus).max(1)
+}
 
 /// What an adapter says of itself.
 #[derive(Copy, Clone)]

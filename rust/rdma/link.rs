@@ -15,7 +15,10 @@ use kernel::error::{
 use kernel::prelude::*;
 
 use super::cm::CmId;
-use super::device::Abilities;
+use super::device::{
+    next_vector,
+    Abilities, //
+};
 use super::dma::{
     Mapped,
     Outgoing, //
@@ -275,6 +278,8 @@ impl Link {
         };
         let attr = bindings::ib_cq_init_attr {
             cqe: CQ_DEPTH,
+            // SAFETY: The device is valid.
+            comp_vector: unsafe { next_vector(device) },
             ..Default::default()
         };
         // SAFETY: The handlers match the context, which outlives the CQ.

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the module asks of the adapter: the arguments of the provider's calls."""
+
+import collections
+import re
+
+from vmlib.bench import expect, test, wait_for
+from vmtests.tracing import TRACING, mount
+
+PROBE = "sdp_test/create_cq"
+
+
+# The debug kernel has no events for probes.
+@test(machines=1, kinds=("stock",))
+def completion_vectors(bench):
+    """Completion queues go to the adapter's completion vectors in turn."""
+    vm = bench.a
+    mount(vm)
+    # comp_vector is the second member of struct ib_cq_init_attr.
+    vm.check(f"echo 'p:{PROBE} rxe_create_cq vector=+4(%si):u32' >{TRACING}/kprobe_events")
+    try:
+        vm.check(f"echo >{TRACING}/trace; echo 1 >{TRACING}/events/{PROBE}/enable; echo 1 >{TRACING}/tracing_on")
+        connections = 4
+        command = f"exec selftest stream --family sdp --conns {connections} --bytes 1000"
+        jobs = [vm.spawn(f"{command} --{role} {bench.address(vm)}:7650") for role in ("listen", "connect")]
+        for job in jobs:
+            bench.succeed(job, 60)
+        vm.check(f"echo 0 >{TRACING}/tracing_on")
+        trace = vm.check(f"cat {TRACING}/trace")
+    finally:
+        vm.run(f"echo 0 >{TRACING}/events/{PROBE}/enable; echo >{TRACING}/kprobe_events")
+    used = collections.Counter(int(n) for n in re.findall(r" vector=(\d+)", trace))
+    processors = int(vm.check("nproc"))
+    expect(processors > 1 and sum(used.values()) == 2 * connections, f"{processors} processors, {used}:\n{trace}")
+    each = 2 * connections // processors
+    expect(used == {n: each for n in range(processors)}, f"queues by vector: {dict(used)}")
+    wait_for(lambda: not vm.check("sdpctl ss -aH"), bench.limit(30), "connections stay")
