@@ -93,7 +93,10 @@ impl Locked<'_> {
 
     /// disconnect(): a connect() to AF_UNSPEC, or the core's after a failed connect().
     pub(crate) fn disconnect(&mut self) {
-        match self.stream().state {
+        let stream = self.stream();
+        let (state, is_given_back) = (stream.state, stream.is_given_back());
+        match state {
+            State::Dead if is_given_back => self.make_new(),
             State::Closed | State::Dead => {}
             State::Listen => {
                 let pending = self.stop_listening();

@@ -101,6 +101,27 @@ impl Locked<'_> {
             }
             self.wait(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
         }
+        self.make_new();
+        Ok(())
+    }
+
+    /// As [`Locked::reuse`], before a socket is bound that its program has disconnected: only then has it
+    /// no port. A socket of any other state is left alone.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`; `EINVAL` if another thread was faster.
+    pub(crate) fn reuse_disconnected(&mut self) -> Result {
+        if self.stream().state != State::Dead {
+            return Ok(());
+        }
+        self.reuse()
+            .map_err(|e| if e == EISCONN { EINVAL } else { e })
+    }
+
+    /// Makes the socket of an ended connection, of which everything was given back, a new one. A port
+    /// and an address that its program has not chosen go, as with TCP.
+    pub(super) fn make_new(&mut self) {
         self.free_queues();
         self.transition(Event::Reuse);
         let new = Stream::new(self.sk().net().settings());
@@ -121,6 +142,5 @@ impl Locked<'_> {
             bind::put_port(self);
             sk.set_num(0);
         }
-        Ok(())
     }
 }

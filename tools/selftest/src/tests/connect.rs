@@ -17,6 +17,7 @@ use std::io;
 tests!("connect";
     refused,
     refused_then_accepted,
+    refused_then_bound,
     refused_nonblocking,
     nonblocking,
     many_nonblocking,
@@ -31,6 +32,7 @@ tests!("connect";
     data_before_accept,
     closed_before_accept,
     disconnect_and_reuse,
+    disconnect_and_bind,
     to_itself_is_no_crash,
 );
 
@@ -68,6 +70,32 @@ fn refused_then_accepted(env: &Env) -> Outcome {
     let span = Span::new(env.seed, 0, 1000);
     remote.send_span(span, 1000)?;
     receive(&sock, span)
+}
+
+/// A failed connect() leaves no port behind that the kernel has chosen.
+fn refused_then_bound(env: &Env) -> Outcome {
+    let (bound, addr) = nobody(env)?;
+    let sock = env.socket()?;
+    expect_errno(sock.connect(&addr), ECONNREFUSED, "connect")?;
+    sock.bind(&env.here(0))?;
+    let name = sock.getsockname()?;
+    expect_errno(sock.bind(&env.here(0)), EINVAL, "the second bind")?;
+    bound.listen(1)?;
+    sock.connect(&addr)?;
+    let (_remote, from) = bound.accept()?;
+    expect_eq(from.to_std(), name.to_std(), "accepted")?;
+    // A port that the program has chosen stays.
+    let (_bound, addr) = nobody(env)?;
+    let free = {
+        let other = env.socket()?;
+        other.bind(&env.here(0))?;
+        other.getsockname()?.port()
+    };
+    let sock = env.socket()?;
+    sock.bind(&env.here(free))?;
+    expect_errno(sock.connect(&addr), ECONNREFUSED, "connect of a bound one")?;
+    expect_eq(sock.getsockname()?.port(), free, "the port that was bound")?;
+    expect_errno(sock.bind(&env.here(0)), EINVAL, "bind of a bound one")
 }
 
 fn refused_nonblocking(env: &Env) -> Outcome {
@@ -313,6 +341,26 @@ fn disconnect_and_reuse(env: &Env) -> Outcome {
             || remote.poll(ALL, 0),
             |e| e & POLLIN != 0,
         )?;
+    }
+    Ok(())
+}
+
+/// A socket whose connection its program has ended can be bound at once.
+fn disconnect_and_bind(env: &Env) -> Outcome {
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    let (listener, addr) = env.remote_listener(1)?;
+    let sock = env.socket()?;
+    for round in 0..4 {
+        let name = sock.getsockname()?;
+        sock.connect(&addr)?;
+        let (_remote, from) = listener.accept()?;
+        if round > 0 {
+            expect_eq(from.to_std(), name.to_std(), "accepted")?;
+        }
+        sock.connect(&unspec)?;
+        sock.bind(&env.here(0))?;
+        expect_errno(sock.bind(&env.here(0)), EINVAL, "the second bind")?;
+        sock.take_error()?;
     }
     Ok(())
 }
