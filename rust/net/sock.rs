@@ -477,6 +477,19 @@ impl Sk {
         unsafe { bindings::sk_wmem_schedule(self.0.cast(), bytes as i32) }
     }
 
+    /// Frees the page that the socket copies into, as `tcp_disconnect()` does: a socket that has one must
+    /// not become a listener, for `sk_clone()` copies the pointer, and frees the page where it fails.
+    pub(crate) fn free_page_frag(self) {
+        // SAFETY: The object is valid; the caller holds the lock, which guards the page. The pointer is
+        // null, or a page that the socket has a reference to, which goes once.
+        unsafe {
+            let frag = core::mem::take(&mut (*self.0).sk_frag);
+            if !frag.page.is_null() {
+                bindings::put_page(frag.page);
+            }
+        }
+    }
+
     pub(crate) fn wmem_charge(self, bytes: u32) {
         // SAFETY: As above.
         unsafe {

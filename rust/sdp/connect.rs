@@ -123,6 +123,7 @@ impl Locked<'_> {
     /// and an address that its program has not chosen go, as with TCP.
     pub(super) fn make_new(&mut self) {
         self.free_queues();
+        self.sk().free_page_frag();
         self.transition(Event::Reuse);
         let new = Stream::new(self.sk().net().settings());
         let old = core::mem::replace(self.stream(), new);
