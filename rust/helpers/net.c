@@ -206,6 +206,12 @@ void sdp_helper_sock_poll_wait(struct file *file, struct socket *sock,
 	sock_poll_wait(file, sock, p);
 }
 
+__poll_t sdp_helper_poll_requested_events(const poll_table *p);
+__poll_t sdp_helper_poll_requested_events(const poll_table *p)
+{
+	return poll_requested_events(p);
+}
+
 bool sdp_helper_sk_stream_is_writeable(const struct sock *sk);
 bool sdp_helper_sk_stream_is_writeable(const struct sock *sk)
 {

@@ -226,7 +226,7 @@ pub(super) unsafe extern "C" fn poll(
     // SAFETY: The core passes valid objects.
     unsafe {
         bindings::sock_poll_wait(file.cast(), socket.cast(), table.cast());
-        sdp_poll::events(of(socket))
+        sdp_poll::events(of(socket), bindings::poll_requested_events(table.cast()))
     }
 }
 

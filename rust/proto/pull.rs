@@ -29,6 +29,9 @@ pub struct Waiting {
     pub reader_bytes: Option<u64>,
     /// The peer's DisConn has come: it waits for the last answers.
     pub end_of_stream: bool,
+    /// The program looks whether there are bytes before it reads, by poll() or by reads that do not
+    /// wait: the reader comes when the bytes are there.
+    pub polls: bool,
 }
 
 /// What the caller has chosen.
@@ -54,16 +57,19 @@ pub enum PullReason {
     EndOfStream,
     /// No reader came in time.
     Delay,
+    /// The reader comes when the bytes are there.
+    Polls,
 }
 
 impl PullReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::OwnSenderWaits,
         Self::Peek,
         Self::SmallRead,
         Self::EndOfStream,
         Self::Delay,
+        Self::Polls,
     ];
 
     /// The name under which it is counted.
@@ -74,6 +80,7 @@ impl PullReason {
             Self::SmallRead => "SmallRead",
             Self::EndOfStream => "EndOfStream",
             Self::Delay => "Delay",
+            Self::Polls => "Polls",
         }
     }
 }
@@ -118,6 +125,7 @@ pub const fn pull(waiting: Waiting, limits: PullLimits) -> Pull {
         Some(_) => return Pull::No,
         None if waiting.own_sender_waits => PullReason::OwnSenderWaits,
         None if waiting.end_of_stream => PullReason::EndOfStream,
+        None if waiting.polls => PullReason::Polls,
         None if waiting.waited_us >= limits.delay_us => PullReason::Delay,
         None => {
             return Pull::Later {

@@ -122,6 +122,7 @@ impl Locked<'_> {
     /// Makes the socket of an ended connection, of which everything was given back, a new one. A port
     /// and an address that its program has not chosen go, as with TCP.
     pub(super) fn make_new(&mut self) {
+        self.forget_poller();
         self.free_queues();
         self.sk().free_page_frag();
         self.transition(Event::Reuse);

@@ -8,8 +8,9 @@ use crate::bindings as b;
 const IN: u32 = b::SDP_CONST_EPOLLIN | b::SDP_CONST_EPOLLRDNORM;
 const OUT: u32 = b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLWRNORM;
 
-/// The events of a socket that is not locked: who changes one of them wakes the poller after.
-pub(crate) fn events(sock: &SdpSock) -> u32 {
+/// The events of a socket that is not locked: who changes one of them wakes the poller after. The
+/// program has asked for those of `wanted`.
+pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
     // Who polls shall not wait for a reader to be scheduled.
     sock.leave_to_bh();
     let sk = sock.sk();
@@ -33,6 +34,8 @@ pub(crate) fn events(sock: &SdpSock) -> u32 {
         let unread = sock.unread_bytes() as usize;
         if unread >= target || (unread > 0 && sock.is_starved()) {
             mask |= IN;
+        } else if wanted & IN != 0 {
+            sock.note_poller();
         }
         mask |= writable(sock, shutdown);
     }

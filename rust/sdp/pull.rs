@@ -110,6 +110,7 @@ impl Locked<'_> {
             return None;
         }
         let room = self.pull_room();
+        let polls = self.has_poller();
         let stream = self.stream();
         let link = stream.link.as_ref()?;
         let zcopy = stream.zcopy.as_ref()?;
@@ -120,15 +121,12 @@ impl Locked<'_> {
         let waiting = Waiting {
             untaken_bytes: zcopy.hold.untaken().into(),
             room_bytes: room.into(),
-            waited_us: if zcopy.pull_now || stream.polled {
-                PULL_DELAY_US
-            } else {
-                0
-            },
+            waited_us: if zcopy.pull_now { PULL_DELAY_US } else { 0 },
             own_sender_waits: stream.senders_waiting > 0 || stream.advertising,
             peek: false,
             reader_bytes: stream.reader_bytes.map(|bytes| bytes as u64),
             end_of_stream: stream.fin_received,
+            polls: polls || stream.polled,
         };
         let limits = PullLimits {
             delay_us: PULL_DELAY_US,

@@ -258,6 +258,9 @@ impl Locked<'_> {
     fn finish_recv(&mut self, recv: &Recv) {
         self.reader_is_back();
         let timeless = recv.timeo == 0 && recv.copied == 0;
+        if recv.direct > 0 {
+            self.forget_poller();
+        }
         let stream = self.stream();
         stream.polled = timeless || (stream.polled && recv.direct == 0);
         if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {

@@ -119,6 +119,8 @@ pub(crate) struct SdpSock {
     /// A reader sleeps that the next notification shall wake: it polls the CQ itself, and asks for
     /// the notification after that. No other waits or polls.
     reader_polls: Atomic<i32>,
+    /// A poll() has found nothing to read, and no read without a copy came since.
+    poller: Atomic<i32>,
     /// The events of the CM that the worker has not seen.
     pub(super) events: Mutex<KVec<cm::Event>>,
     /// Connections that wait for accept(), of a listener.
@@ -170,6 +172,7 @@ impl SdpSock {
             (&raw mut (*this).wants).write([const { Atomic::new(0) }; WANTS]);
             (&raw mut (*this).deferred).write(Atomic::new(0));
             (&raw mut (*this).reader_polls).write(Atomic::new(0));
+            (&raw mut (*this).poller).write(Atomic::new(0));
             compat::init_in_place(
                 &raw mut (*this).events,
                 new_mutex!(KVec::new(), "sdp_events"),
@@ -311,6 +314,24 @@ impl SdpSock {
     pub(crate) fn is_advertising(&self) -> bool {
         // SAFETY: As in `is_starved`.
         unsafe { ptr::read_volatile(&raw const (*self.stream.get()).advertising) }
+    }
+
+    /// A poll() finds nothing to read: its program will not read before there is something. What the
+    /// peer has advertised meanwhile does not wait for a reader any more.
+    pub(crate) fn note_poller(&self) {
+        let first = self.poller.load(Relaxed) == 0 && self.poller.xchg(1, Full) == 0;
+        if first && self.pull.is_running() {
+            self.want(Want::Pull);
+        }
+    }
+
+    pub(super) fn has_poller(&self) -> bool {
+        self.poller.load(Relaxed) != 0
+    }
+
+    /// The program reads without polling after all, or has another connection.
+    pub(super) fn forget_poller(&self) {
+        self.poller.store(0, Relaxed);
     }
 
     /// Whether completions wait that a BH could not handle; asked once.

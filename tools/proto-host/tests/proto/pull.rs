@@ -25,6 +25,7 @@ const WAITING: Waiting = Waiting {
     peek: false,
     reader_bytes: None,
     end_of_stream: false,
+    polls: false,
 };
 
 fn now(why: PullReason) -> Pull {
@@ -51,6 +52,11 @@ fn each_reason() {
         ..WAITING
     };
     assert_eq!(pulled(end), now(PullReason::EndOfStream));
+    let polls = Waiting {
+        polls: true,
+        ..WAITING
+    };
+    assert_eq!(pulled(polls), now(PullReason::Polls));
     let reader = |bytes| Waiting {
         reader_bytes: Some(bytes),
         ..sender
@@ -76,7 +82,7 @@ proptest! {
     /// Nothing without bytes and room, never more than both; and whoever is
     /// told to wait is told how long.
     #[test]
-    fn bounds(untaken in 0_u64..9, room in 0_u64..9, waited in 0_u64..4000, b: [bool; 4]) {
+    fn bounds(untaken in 0_u64..9, room in 0_u64..9, waited in 0_u64..4000, b: [bool; 5]) {
         let waiting = Waiting {
             untaken_bytes: untaken,
             room_bytes: room,
@@ -85,6 +91,7 @@ proptest! {
             peek: b[1],
             reader_bytes: b[2].then_some(600),
             end_of_stream: b[3],
+            polls: b[4],
         };
         match pull(waiting, LIMITS) {
             Pull::No => prop_assert!(untaken == 0 || room == 0 || b[2]),

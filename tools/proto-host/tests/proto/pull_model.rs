@@ -96,6 +96,7 @@ fn take(world: &mut World, me: usize, room: u64, policy: Policy) -> Option<()> {
             peek: false,
             reader_bytes: None,
             end_of_stream: false,
+            polls: false,
         };
         let limits = PullLimits {
             delay_us: u64::MAX,

@@ -37,6 +37,7 @@ tests!("zcopy";
     nobody_reads_and_the_user_has_a_limit,
     interrupted,
     nonblocking_goes_by_copy,
+    poller_is_not_waited_for,
     others_wait_or_are_refused,
     without_leave_to_lock,
     fork_under_way,
@@ -522,6 +523,45 @@ fn read_slowly_in_parts(env: &Env) -> Outcome {
         expect(ahead > 0, "nothing was read ahead of him")?;
     }
     Ok(())
+}
+
+/// A program that polls before each of its reads comes when bytes are there, not before.
+fn poller_is_not_waited_for(env: &Env) -> Outcome {
+    const ROUNDS: u64 = 10;
+    const LEN: u64 = 40_000;
+    let (one, other) = env.own_pair()?;
+    set_threshold(env, &one, THRESHOLD)?;
+    let (tell, told) = std::sync::mpsc::channel();
+    let seed = env.seed;
+    let reading = spawn(move || -> Result<(), Fail> {
+        let mut buf = vec![0; LEN as usize];
+        for round in 0..ROUNDS {
+            // The sender waits for it.
+            let _ = tell.send(sys::thread_id());
+            let mut got = 0;
+            while got < LEN {
+                expect_eq(other.poll(POLLIN, -1)?, POLLIN, "poll")?;
+                let n = other.recv(&mut buf, 0)?;
+                let want = Span::new(seed, round * LEN + got, n as u64).to_vec();
+                expect(buf[..n] == want, format!("other bytes in round {round}"))?;
+                got += n as u64;
+            }
+        }
+        Ok(())
+    })?;
+    let late = stat(env, "pulled_Delay")?;
+    for (round, reader) in told.iter().enumerate() {
+        eventually(
+            "the reader polls",
+            || io::Result::Ok(sys::is_asleep(reader)),
+            |&s| s,
+        )?;
+        let span = Span::new(seed, round as u64 * LEN, LEN);
+        expect_eq(send_once(&one, span, 0, 0)? as u64, LEN, "sent")?;
+    }
+    joined(reading)??;
+    let late = stat(env, "pulled_Delay")? - late;
+    expect_eq(late, 0, "adverts that waited for the reader")
 }
 
 /// While a send waits for its reader, others do not get between its bytes.
