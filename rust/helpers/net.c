@@ -15,6 +15,7 @@
 #include <net/ip.h>
 #include <net/ip6_route.h>
 #include <net/ipv6.h>
+#include <net/l3mdev.h>
 #include <net/net_namespace.h>
 #include <net/netns/generic.h>
 #include <net/route.h>
@@ -299,6 +300,26 @@ bool sdp_helper_ipv6_only_sock(const struct sock *sk);
 bool sdp_helper_ipv6_only_sock(const struct sock *sk)
 {
 	return ipv6_only_sock(sk);
+}
+
+bool sdp_helper_inet_sk_bound_dev_eq(const struct net *net, int bound_dev_if,
+				     int dif, int sdif);
+bool sdp_helper_inet_sk_bound_dev_eq(const struct net *net, int bound_dev_if,
+				     int dif, int sdif)
+{
+	return inet_sk_bound_dev_eq(net, bound_dev_if, dif, sdif);
+}
+
+int sdp_helper_inet_sk_bound_l3mdev(const struct sock *sk);
+int sdp_helper_inet_sk_bound_l3mdev(const struct sock *sk)
+{
+	return inet_sk_bound_l3mdev(sk);
+}
+
+int sdp_helper_l3mdev_master_ifindex_by_index(struct net *net, int ifindex);
+int sdp_helper_l3mdev_master_ifindex_by_index(struct net *net, int ifindex)
+{
+	return l3mdev_master_ifindex_by_index(net, ifindex);
 }
 
 u8 sdp_helper_net_bindv6only(const struct net *net);

@@ -20,6 +20,9 @@ use crate::observe::stats::{
     Stats, //
 };
 
+/// The loopback interface, in every namespace.
+pub(crate) const LOOPBACK_IFINDEX: i32 = 1;
+
 /// A borrowed network namespace.
 #[derive(Copy, Clone)]
 pub(crate) struct Net<'a> {
@@ -57,6 +60,19 @@ impl<'a> Net<'a> {
     pub(crate) fn bind_v6only(self) -> bool {
         // SAFETY: The namespace is valid.
         unsafe { bindings::net_bindv6only(self.net.cast()) != 0 }
+    }
+
+    /// The VRF that the interface `dev` is part of, or is; 0 for none.
+    pub(crate) fn vrf_of(self, dev: i32) -> i32 {
+        // SAFETY: The namespace is valid.
+        unsafe { bindings::l3mdev_master_ifindex_by_index(self.net.cast(), dev) }
+    }
+
+    /// Whether a connection that comes in at `dev`, of the VRF `vrf`, is for a socket bound to `bound`,
+    /// by the rules of TCP (net.ipv4.tcp_l3mdev_accept).
+    pub(crate) fn is_for_device(self, bound: i32, dev: i32, vrf: i32) -> bool {
+        // SAFETY: The namespace is valid.
+        unsafe { bindings::inet_sk_bound_dev_eq(self.net.cast(), bound, dev, vrf) }
     }
 
     fn mine(self) -> *mut PerNet {

@@ -9,8 +9,10 @@ use super::addr::{
     to_in6,
     Addr, //
 };
+use super::netns::LOOPBACK_IFINDEX;
 use super::sock::Sk;
 use crate::bindings;
+use crate::net::errno::ENETUNREACH;
 
 /// Looks for a route from the socket to `to`.
 ///
@@ -31,10 +33,20 @@ pub(crate) fn check(sk: Sk, to: &Addr) -> Result {
 fn check_v4(sk: Sk, ip: [u8; 4], dev: i32) -> Result {
     let from = sk.bound_addr().as_v4().map_or(0, u32::from_ne_bytes);
     let net = sk.net().as_ptr();
-    // SAFETY: The namespace is valid; the route is checked and released.
-    unsafe {
+    // Behind the loopback interface are the machine's own addresses only. But IP takes every address for
+    // one on the link of the interface that it is told.
+    let stays = dev == LOOPBACK_IFINDEX;
+    // SAFETY: The namespace is valid; the route is checked, looked at and released.
+    let kind = unsafe {
+        let dev = if stays { 0 } else { dev };
         let route = bindings::ip_route_output(net, u32::from_ne_bytes(ip), from, dev);
-        bindings::ip_rt_put(from_err_ptr(route)?);
+        let route = from_err_ptr(route)?;
+        let kind = (*route).rt_type;
+        bindings::ip_rt_put(route);
+        kind
+    };
+    if stays && u32::from(kind) != bindings::SDP_CONST_RTN_LOCAL {
+        return Err(ENETUNREACH);
     }
     Ok(())
 }

@@ -216,6 +216,12 @@ impl Sk {
         field!(self, __sk_common.skc_bound_dev_if)
     }
 
+    /// The VRF whose ports the socket uses; 0 for those that all sockets without one share.
+    pub(crate) fn bound_vrf(self) -> i32 {
+        // SAFETY: The object is valid.
+        unsafe { bindings::inet_sk_bound_l3mdev(self.0.cast()) }
+    }
+
     /// The owner's number on the machine, to compare it.
     pub(crate) fn uid(self) -> u32 {
         // SAFETY: The object is valid.

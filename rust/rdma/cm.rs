@@ -289,6 +289,19 @@ impl CmId {
         to_result(unsafe { bindings::rdma_set_ack_timeout(self.as_ptr(), ACK_TIMEOUT) })
     }
 
+    /// Has the way to the peer looked for from the interface `dev` only; before
+    /// [`CmId::resolve_addr`], from a wildcard address.
+    pub(crate) fn set_device_of_way(&self, dev: i32) {
+        // SAFETY: The id is valid. Before the address is resolved, only its owner uses it.
+        unsafe { (*self.as_ptr()).route.addr.dev_addr.bound_dev_if = dev };
+    }
+
+    /// The interface that the connection goes over, once the address is resolved.
+    pub(crate) fn interface(&self) -> i32 {
+        // SAFETY: The id is valid; the member does not change after that.
+        unsafe { (*self.as_ptr()).route.addr.dev_addr.bound_dev_if }
+    }
+
     /// Binds the id to a local address.
     pub(crate) fn bind(&self, addr: &Storage) -> Result {
         // SAFETY: The id and the address are valid.

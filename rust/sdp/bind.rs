@@ -101,6 +101,8 @@ struct Reach {
     v4: bool,
     v6: bool,
     dev: i32,
+    /// The VRF whose ports it uses.
+    vrf: i32,
 }
 
 impl Reach {
@@ -113,6 +115,7 @@ impl Reach {
             v4: v4_socket || addr.is_v4() || (any && !sk.v6only()),
             v6: !v4_socket && !addr.is_v4(),
             dev: sk.bound_dev(),
+            vrf: sk.bound_vrf(),
         }
     }
 
@@ -120,13 +123,14 @@ impl Reach {
         let dev = self.dev == 0 || other.dev == 0 || self.dev == other.dev;
         let family = (self.v4 && other.v4) || (self.v6 && other.v6);
         let ip = self.ip.is_none() || other.ip.is_none() || self.ip == other.ip;
-        dev && family && ip
+        dev && family && ip && self.vrf == other.vrf
     }
 
-    /// How well it fits a connection to `to` that comes in at `dev`; `None` if not at all.
-    fn score(&self, to: &Addr, dev: i32) -> Option<u32> {
+    /// How well it fits a connection in `net` to `to` that comes in at `dev`, of the VRF `vrf`; `None`
+    /// if not at all.
+    fn score(&self, net: Net<'_>, to: &Addr, (dev, vrf): (i32, i32)) -> Option<u32> {
         let family = if to.is_v4() { self.v4 } else { self.v6 };
-        if !family || (self.dev != 0 && self.dev != dev) {
+        if !family || !net.is_for_device(self.dev, dev, vrf) {
             return None;
         }
         let bound = if self.dev != 0 { 1 } else { 0 };
@@ -264,6 +268,7 @@ pub(crate) fn find_listener(
     from: &Addr,
     dev: i32,
 ) -> Option<ARef<SdpSock>> {
+    let vrf = net.vrf_of(dev);
     let guard = TABLE.lock();
     let owners = guard.as_ref()?.get(&Key::new(net, to.port))?;
     let score = |o: &Owner| {
@@ -271,7 +276,7 @@ pub(crate) fn find_listener(
         if sk.state() != bindings::TCP_LISTEN as u8 {
             return None;
         }
-        Reach::of(sk).score(to, dev)
+        Reach::of(sk).score(net, to, (dev, vrf))
     };
     let mut best = None;
     let mut count = 0;

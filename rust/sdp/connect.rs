@@ -18,6 +18,7 @@ use crate::net::errno::{
     EISCONN,
     ENETUNREACH, //
 };
+use crate::net::netns::LOOPBACK_IFINDEX;
 use crate::net::route;
 use crate::net::sock::signal_pending;
 use crate::observe::stats::Counter;
@@ -72,14 +73,23 @@ impl Locked<'_> {
         if to.is_multicast() {
             return Err(ENETUNREACH);
         }
-        if to.is_link_local() && to.scope == 0 && sk.bound_dev() == 0 {
-            return Err(EINVAL);
+        let dev = sk.bound_dev();
+        if to.is_link_local() {
+            let scope = to.scope as i32;
+            // One of the two says which link is meant; both must not say different ones.
+            if (scope == 0 && dev == 0) || (scope != 0 && dev != 0 && scope != dev) {
+                return Err(EINVAL);
+            }
         }
-        Ok(match (to.is_any(), to.is_v4()) {
+        let to = match (to.is_any(), to.is_v4()) {
             (false, _) => to,
             (true, true) => Addr::v4(V4_LOOPBACK, to.port),
             (true, false) => Addr::v6(V6_LOOPBACK, to.port, 0),
-        })
+        };
+        if to.is_loopback() && ![0, LOOPBACK_IFINDEX].contains(&dev) {
+            return Err(ENETUNREACH);
+        }
+        Ok(to)
     }
 
     /// Makes the socket of an ended connection a new one. Waits for the worker to give everything

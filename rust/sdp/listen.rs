@@ -23,7 +23,10 @@ use super::{
 use crate::bindings;
 use crate::net::addr::Addr;
 use crate::net::errno::ECONNREFUSED;
-use crate::net::netns::Net;
+use crate::net::netns::{
+    Net,
+    LOOPBACK_IFINDEX, //
+};
 use crate::observe::stats::{
     Counter,
     Stats, //
@@ -76,9 +79,6 @@ pub(crate) unsafe fn init() {
     // SAFETY: As the caller promises.
     unsafe { LISTENERS.init() };
 }
-
-/// The loopback interface, in every namespace.
-const LOOPBACK_IFINDEX: i32 = 1;
 
 /// The CM's own backlog; the IB CM ignores it, ours counts.
 const CM_BACKLOG: i32 = 1024;

@@ -32,6 +32,8 @@ use crate::net::errno::{
     ENOBUFS,
     EPROTO, //
 };
+use crate::net::netns::LOOPBACK_IFINDEX;
+use crate::net::sock::Sk;
 use crate::observe::stats::Counter;
 use crate::proto::hello::{
     Features,
@@ -87,6 +89,10 @@ impl Worker<'_> {
         let id = self.cm.id.insert(id);
         self.sock.lock().stream().cm_port = cm_port != 0;
         if !to.is_loopback() {
+            let dev = self.sock.sk().bound_dev();
+            if from.is_any() && ![0, LOOPBACK_IFINDEX].contains(&dev) {
+                id.set_device_of_way(dev);
+            }
             let from = match (from.is_any(), to.is_v4()) {
                 (true, true) => Addr::v4([0; 4], 0),
                 _ => from,
@@ -115,6 +121,9 @@ impl Worker<'_> {
             let (local, _) = id.addrs();
             let mut locked = self.sock.lock();
             if locked.stream().nonce == 0 {
+                if !goes_over(self.sock.sk(), id.interface()) {
+                    return Err(ENETUNREACH);
+                }
                 let local = local.with_port(self.sock.sk().num());
                 locked.stream().local = local;
                 self.sock.sk().set_local(&local);
@@ -311,6 +320,17 @@ fn able(link: &Link) -> Features {
     } else {
         Features::NONE
     }
+}
+
+/// Whether a connection over the interface `dev` is one for a socket that may be bound to an
+/// interface: to that one, or to a VRF that has it. The RDMA CM takes the interface of a local address
+/// whatever the socket is bound to; connections to the machine's own addresses go over one, too, though
+/// for IP they stay on the loopback interface (which [`route::check`] looks at).
+///
+/// [`route::check`]: crate::net::route::check
+fn goes_over(sk: Sk, dev: i32) -> bool {
+    let bound = sk.bound_dev();
+    [0, LOOPBACK_IFINDEX, dev, sk.net().vrf_of(dev)].contains(&bound)
 }
 
 /// Resolves `to` from the port of `from`, or from any port of the CM's if another user of the CM has

@@ -4,15 +4,16 @@
 use crate::flow::Span;
 use crate::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,
-    receive, tests, Env, Outcome, ANY4, QUIET_MS,
+    receive, skip, tests, Env, Fail, Outcome, ANY4, QUIET_MS,
 };
 use crate::peer::Remote;
-use crate::sys::{Sock, SockAddr};
+use crate::sys::{self, Sock, SockAddr};
 use libc::{
     EAGAIN, EALREADY, ECONNREFUSED, EINPROGRESS, EINVAL, EISCONN, ENETUNREACH, ENOTCONN, EPIPE,
     POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP,
 };
 use std::io;
+use std::process::Command;
 
 tests!("connect";
     refused,
@@ -33,6 +34,7 @@ tests!("connect";
     closed_before_accept,
     disconnect_and_reuse,
     disconnect_and_bind,
+    over_its_interface,
     to_itself_is_no_crash,
 );
 
@@ -175,9 +177,7 @@ fn twice(env: &Env) -> Outcome {
 }
 
 /// A listener of the peer whose backlog is full, and the connections in it.
-pub(super) fn full_listener(
-    env: &Env,
-) -> Result<(Remote, SockAddr, Vec<Sock>), crate::harness::Fail> {
+pub(super) fn full_listener(env: &Env) -> Result<(Remote, SockAddr, Vec<Sock>), Fail> {
     let (listener, addr) = env.remote_listener(0)?;
     let mut inside = Vec::new();
     loop {
@@ -361,6 +361,84 @@ fn disconnect_and_bind(env: &Env) -> Outcome {
         sock.bind(&env.here(0))?;
         expect_errno(sock.bind(&env.here(0)), EINVAL, "the second bind")?;
         sock.take_error()?;
+    }
+    Ok(())
+}
+
+/// A network interface that leads nowhere, while the value lives.
+struct Nowhere;
+
+impl Nowhere {
+    const NAME: &str = "sdpnowhere";
+
+    fn new() -> Result<Nowhere, Fail> {
+        let made = Self::ip(&["link", "add", Self::NAME, "type", "dummy"])?;
+        if !made {
+            return skip("no interface can be made");
+        }
+        let nowhere = Nowhere;
+        Self::ip(&["addr", "add", "198.51.100.1/24", "dev", Self::NAME])?;
+        Self::ip(&["link", "set", Self::NAME, "up"])?;
+        Ok(nowhere)
+    }
+
+    fn ip(words: &[&str]) -> io::Result<bool> {
+        Ok(Command::new("ip").args(words).status()?.success())
+    }
+}
+
+impl Drop for Nowhere {
+    fn drop(&mut self) {
+        let _ = Self::ip(&["link", "del", Self::NAME]);
+    }
+}
+
+fn bind_to(sock: &Sock, interface: &str) -> io::Result<()> {
+    sock.set_bytes(
+        libc::SOL_SOCKET,
+        libc::SO_BINDTODEVICE,
+        interface.as_bytes(),
+    )
+}
+
+/// A socket that is bound to an interface has no connections over others.
+fn over_its_interface(env: &Env) -> Outcome {
+    if !sys::is_root() {
+        return skip("needs root");
+    }
+    let _nowhere = Nowhere::new()?;
+    let (_listener, addr) = env.remote_listener(5)?;
+    for has_address in [false, true] {
+        let sock = env.socket()?;
+        if has_address {
+            sock.bind(&env.here(0))?;
+        }
+        bind_to(&sock, Nowhere::NAME)?;
+        sock.set_nonblocking(true)?;
+        expect(sock.connect(&addr).is_err(), "connected at once")?;
+        sock.poll(POLLOUT, QUIET_MS)?;
+        let what = format!("the peer of one with an address: {has_address}");
+        expect_errno(sock.getpeername(), ENOTCONN, what)?;
+    }
+    let listener = env.socket()?;
+    bind_to(&listener, Nowhere::NAME)?;
+    listener.bind(&env.here(0))?;
+    listener.listen(1)?;
+    let remote = env.remote_socket(&env.peer()?)?;
+    let result = remote.connect(&listener.getsockname()?);
+    expect_errno(result, ECONNREFUSED, "connect to a listener elsewhere")?;
+    // The machine's own addresses are on the loopback interface.
+    let (listener, addr) = env.listener(1)?;
+    let sock = env.socket()?;
+    bind_to(&sock, "lo")?;
+    sock.connect(&addr)?;
+    listener.accept()?;
+    if env.local != env.remote {
+        let (listener, addr) = env.remote_listener(1)?;
+        let sock = env.socket()?;
+        bind_to(&sock, "eth0")?;
+        sock.connect(&addr)?;
+        listener.accept()?;
     }
     Ok(())
 }
