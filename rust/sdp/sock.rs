@@ -41,7 +41,10 @@ use kernel::sync::{
     new_mutex,
     Mutex, //
 };
-use kernel::types::Opaque;
+use kernel::types::{
+    NotThreadSafe,
+    Opaque, //
+};
 
 use super::accept::AcceptQueue;
 use super::stream::Stream;
@@ -235,6 +238,7 @@ impl SdpSock {
         Locked {
             sock: self,
             release: Release::Owner,
+            _not_send: NotThreadSafe,
         }
     }
 
@@ -245,6 +249,7 @@ impl SdpSock {
         Locked {
             sock: self,
             release: Release::Owner,
+            _not_send: NotThreadSafe,
         }
     }
 
@@ -264,6 +269,7 @@ impl SdpSock {
         Some(Locked {
             sock: self,
             release: Release::Bh,
+            _not_send: NotThreadSafe,
         })
     }
 
@@ -276,6 +282,7 @@ impl SdpSock {
         Locked {
             sock: self,
             release: Release::Core,
+            _not_send: NotThreadSafe,
         }
     }
 
@@ -288,6 +295,7 @@ impl SdpSock {
         Locked {
             sock: self,
             release: Release::CoreOwner,
+            _not_send: NotThreadSafe,
         }
     }
 
@@ -523,11 +531,23 @@ enum Sleeper {
     Polls,
 }
 
-/// A socket whose lock is held.
+/// A socket whose lock is held, by this thread or in this BH: who takes the lock gives it back.
 pub(crate) struct Locked<'a> {
     sock: &'a SdpSock,
     release: Release,
+    _not_send: NotThreadSafe,
 }
+
+/// Does not compile if [`Locked`] can be sent to another thread: then there are two candidates.
+const _: fn() = || {
+    trait UnlessSend<A> {
+        fn check() {}
+    }
+    struct IsSend;
+    impl<T> UnlessSend<()> for T {}
+    impl<T: Send> UnlessSend<IsSend> for T {}
+    <Locked<'static> as UnlessSend<_>>::check()
+};
 
 impl Deref for Locked<'_> {
     type Target = SdpSock;
