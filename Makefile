@@ -28,7 +28,7 @@ vmtest: ## all tests in machines, on the stock kernel
 	@scripts/vmtest stock
 
 abuse: ## 100,000 sends of memory that threads do everything to; takes long
-	@scripts/vmtest stock --one --scale 50 azabuse/small_pages_at_random azabuse/huge_pages_at_random
+	@scripts/vmtest stock --one --scale 50 selftest.azabuse/small_pages selftest.azabuse/huge_pages
 
 bench: ## rates, latencies, counters and memory, side by side in one run
 	@scripts/bench
