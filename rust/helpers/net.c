@@ -207,8 +207,8 @@ void sdp_helper_sock_poll_wait(struct file *file, struct socket *sock,
 	sock_poll_wait(file, sock, p);
 }
 
-__poll_t sdp_helper_poll_requested_events(const poll_table *p);
-__poll_t sdp_helper_poll_requested_events(const poll_table *p)
+__poll_t sdp_helper_poll_requested_events(const struct poll_table_struct *p);
+__poll_t sdp_helper_poll_requested_events(const struct poll_table_struct *p)
 {
 	return poll_requested_events(p);
 }

@@ -138,7 +138,7 @@ MESSAGE = re.compile(r"^\d+\.\d{6} (sent|received) (\w+) mseq=(\d+) mseq_ack=(\d
 @test(machines=1)
 def messages(bench):
     """Messages are kept from the moment on that somebody asks, the last 256."""
-    vm, size = bench.a, (12 if bench.kind == "debug" else 48) << 20
+    vm, size = bench.a, (24 if bench.kind == "debug" else 48) << 20
     stream = f"exec selftest stream --family sdp --bytes {size} --max 20000"
     server = vm.spawn(f"sleep 1000 | {stream} --hold --conns 2 --listen {bench.address(vm)}:7803")
     client = f"sleep 1000 | {stream} --hold --conns 1 --connect {bench.address(vm)}:7803"
