@@ -300,9 +300,11 @@ fn one_buffer_for_both_ways(env: &Env) -> Outcome {
         pages + written >= all / 10 * 9 && pages >= all / 10,
         format!("{pages} of {all} pages went ahead, {written} were written to the reader"),
     )?;
+    // If a receive counted as a write, nearly all pages would be touched. Some are: on a busy machine
+    // the answer may come before the adapter's word that the pages are back.
     let (touched, copied) = (grown(&touched)?, grown(&copied)?);
     expect(
-        touched + copied <= pages / 20,
+        touched + copied <= pages / 4,
         format!("of {pages} pages {touched} were touched and {copied} copied"),
     )
 }
