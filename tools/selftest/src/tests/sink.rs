@@ -294,10 +294,11 @@ fn one_buffer_for_both_ways(env: &Env) -> Outcome {
     let pages = grown(&snapshots)?;
     let written = writes.bytes()? / PAGE as u64;
     let all = 2 * ROUNDS * SHARED_PAGES as u64;
-    // Sends have gone on to return at once, but to a reader that has waited for long: a busy
-    // machine has some, and they are written to.
+    // Sends have gone on to return at once. If a receive counted as a write, nearly none would. Not
+    // all do on a busy machine: a reader that has waited for long is written to, and pages that
+    // are touched before they are back make the next sends wait.
     expect(
-        pages + written >= all / 10 * 9 && pages >= all / 10,
+        pages + written >= all / 3 && pages >= all / 10,
         format!("{pages} of {all} pages went ahead, {written} were written to the reader"),
     )?;
     // If a receive counted as a write, nearly all pages would be touched. Some are: on a busy machine
