@@ -7,7 +7,7 @@ use super::inflight::{expect_content, in_child, return_at_once, Growth, Stream, 
 use super::zcopy::stat;
 use crate::flow::Span;
 use crate::harness::{expect, expect_eq, skip, tests, Env, Fail, Outcome};
-use crate::sys::{self, MissingPages, Pages, PAGE};
+use crate::sys::{self, MissingPages, Pages, Sock, PAGE};
 use libc::{MSG_NOSIGNAL, MSG_WAITALL};
 use std::collections::VecDeque;
 use std::io;
@@ -26,6 +26,16 @@ tests!("azwhen";
     into_watched_memory,
 );
 
+/// A child that sends `span` from pages of its own, in one call.
+fn sends_in_child(from: &Sock, span: Span) -> io::Result<i32> {
+    let len = span.len as usize;
+    in_child(|| {
+        let pages = Pages::new(len, false)?;
+        pages.write(0, &span.to_vec());
+        Ok(from.send_raw(pages.at(0), len, MSG_NOSIGNAL)? == len)
+    })
+}
+
 /// Nobody returns early with memory that may be protected against reads: its faults are another's.
 fn into_watched_memory(env: &Env) -> Outcome {
     const ALL: usize = 4 * LEN;
@@ -37,11 +47,7 @@ fn into_watched_memory(env: &Env) -> Outcome {
     let stream = Stream::new(env)?;
     return_at_once(&stream.other)?;
     let span = Span::new(env.seed, 0, ALL as u64);
-    let child = in_child(|| {
-        let from = Pages::new(ALL, false)?;
-        from.write(0, &span.to_vec());
-        Ok(stream.one.send_raw(from.at(0), ALL, MSG_NOSIGNAL)? == ALL)
-    })?;
+    let child = sends_in_child(&stream.one, span)?;
     let early = stat(env, "read_early")?;
     let why = Growth::of(env, "by_copy_Userfaultfd")?;
     stream.other.recv_exact(to.bytes(ALL))?;
@@ -57,11 +63,7 @@ fn without_leave_to_lock(env: &Env) -> Outcome {
     let stream = Stream::new(env)?;
     return_at_once(&stream.other)?;
     let span = Span::new(env.seed, 0, ALL as u64);
-    let child = in_child(|| {
-        let from = Pages::new(ALL, false)?;
-        from.write(0, &span.to_vec());
-        Ok(stream.one.send_raw(from.at(0), ALL, MSG_NOSIGNAL)? == ALL)
-    })?;
+    let child = sends_in_child(&stream.one, span)?;
     sys::limit_locked_memory(PAGE as u64)?;
     sys::become_nobody()?;
     let refused = Growth::of(env, "memlock_refused")?;
