@@ -81,7 +81,7 @@ def queue_for_machines():
 
 @contextlib.contextmanager
 def machines(kernel, count, run_name, cpus=1, memory_mib=None, by_instructions=False, extra_append=""):
-    """Boots `count` machines with that kernel (see plan.Kernel) and yields them as a list.
+    """Boots `count` machines with that kernel and yields them as a list.
 
     The console logs stay in the cache under run/<run_name>. With `by_instructions` the
     machines' clocks advance by a nanosecond for each instruction.

@@ -100,6 +100,13 @@ class Suite:
         with self.changed:
             return queue.take(parameters)
 
+    def take_kunit(self, queue):
+        """Whether the lane is the one that reads KUnit's results."""
+        with self.changed:
+            kunit = [item for item in queue.items if isinstance(item, KunitItem)]
+            queue.items = [item for item in queue.items if item not in kunit]
+            return bool(kunit)
+
 
 class Lane:
     """One set of machines, from boot to end."""
@@ -114,9 +121,9 @@ class Lane:
 
     def run(self):
         # KUnit's suites run whenever the module is loaded: in one lane, not in each.
-        kunit = any(isinstance(item, KunitItem) for item in self.queue.items)
+        kunit = self.suite.take_kunit(self.queue)
         item = self.suite.take(self.queue, PLAIN)
-        if item is None:
+        if item is None and not kunit:
             return
         started = time.monotonic()
         try:
@@ -128,11 +135,11 @@ class Lane:
                 if kunit and self.reload(bench, PLAIN):
                     self.kunit(bench)
                 while item is not None and not self.suite.stopped.is_set():
-                    if not isinstance(item, KunitItem):
-                        if not self.reload(bench, item.parameters):
-                            break
-                        self.item(bench, item)
-                    if item.breaks:
+                    if not self.reload(bench, item.parameters):
+                        break
+                    self.item(bench, item)
+                    # What is left is for machines that are whole.
+                    if item.breaks or any(vm.gone.is_set() for vm in vms):
                         break
                     item = self.suite.take(self.queue, self.loaded)
                 self.unload(bench)
