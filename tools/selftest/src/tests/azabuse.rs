@@ -416,11 +416,12 @@ fn merged_in_flight(env: &Env) -> Outcome {
             pages.write(offset, &one);
         }
     };
-    let (ready, go) = (Signal::new()?, Signal::new()?);
+    let (listed, ready, go) = (Signal::new()?, Signal::new()?, Signal::new()?);
     let other = in_child(|| {
         let own = Pages::new(4 * PAGE, false)?;
         all_alike(own);
         own.advise(libc::MADV_MERGEABLE)?;
+        listed.give()?;
         let merged = eventually("", || own.flags(0), |f| f & MERGED != 0).is_ok();
         ready.give()?;
         go.await_it()?;
@@ -430,6 +431,9 @@ fn merged_in_flight(env: &Env) -> Outcome {
     let early = stream.one.send_raw(pages.at(0), LEN, MSG_NOSIGNAL)?;
     expect_eq(early, LEN, "sent")?;
     expect(in_flight(env)? > 0, "nothing is in flight")?;
+    // KSM looks at processes in the order in which they come, and compares with the first page of
+    // some content: were it one in flight, which cannot be merged, the child's would not be either.
+    listed.await_it()?;
     pages.advise(libc::MADV_MERGEABLE)?;
     ksm("pages_to_scan", 2000)?;
     ksm("sleep_millisecs", 2)?;
