@@ -70,6 +70,8 @@ def machine_vanishes(bench):
 
 def idle(bench, vm, port, options):
     """The ends of connections on a machine, which wait until /tmp/end is there, or for bytes."""
+    # From a former test.
+    vm.check("rm -f /tmp/end")
     hold = "" if "--receive" in options else "while [ ! -e /tmp/end ]; do sleep 0.2; done |"
     role = "listen" if vm is bench.b else "connect"
     return vm.spawn(f"{hold} exec selftest idle --family sdp --{role} {bench.address(bench.b)}:{port} {options}")
@@ -105,8 +107,6 @@ def idle_receiver_notices_that_machine_vanishes(bench):
 @test(core=("stock",))
 def idle_peer_is_asked(bench):
     """Who answers stays, and its program notices nothing; the options of a listener are its children's."""
-    for vm in bench.vms:
-        vm.check("rm -f /tmp/end")
     before = [bench.stats(vm) for vm in bench.vms]
     server = idle(bench, bench.b, 7321, "--conns 3 --keepalive 1,1,2")
     client = idle(bench, bench.a, 7321, "--conns 3 --keepalive 1,1,2")
