@@ -268,7 +268,6 @@ fn one_buffer_for_both_ways(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
     let snapshots = Growth::of(env, "snapshot_pages")?;
     let touched = Growth::of(env, "pages_touched")?;
-    let writes = Writes::since_now(env)?;
     let copied = Growth::of(env, "snapshot_copied")?;
     let seed = env.seed;
     let echoing = spawn(move || -> Outcome {
@@ -292,17 +291,14 @@ fn one_buffer_for_both_ways(env: &Env) -> Outcome {
     }
     joined(echoing)??;
     let pages = grown(&snapshots)?;
-    let written = writes.bytes()? / PAGE as u64;
     let all = 2 * ROUNDS * SHARED_PAGES as u64;
-    // Sends have gone on to return at once. If a receive counted as a write, nearly none would. Not
-    // all do on a busy machine: a reader that has waited for long is written to, and pages that
-    // are touched before they are back make the next sends wait.
+    // Measured: where each side writes to its buffer before it receives, a fifth of the pages goes
+    // ahead, and four fifths or more of these are touched. Without that, all pages go ahead and none
+    // is touched; on a busy machine three fifths go, and a twentieth of these is touched.
     expect(
-        pages + written >= all / 3 && pages >= all / 10,
-        format!("{pages} of {all} pages went ahead, {written} were written to the reader"),
+        pages >= all / 3,
+        format!("{pages} of {all} pages went ahead"),
     )?;
-    // If a receive counted as a write, nearly all pages would be touched. Some are: on a busy machine
-    // the answer may come before the adapter's word that the pages are back.
     let (touched, copied) = (grown(&touched)?, grown(&copied)?);
     expect(
         touched + copied <= pages / 4,
