@@ -111,6 +111,12 @@ impl Sent {
         self.done.complete_all();
     }
 
+    /// Whether somebody has waited for the page at an address, and nobody has asked this before.
+    pub(super) fn has_released(&self, addr: usize) -> bool {
+        self.page(addr)
+            .is_some_and(|page| page.cmpxchg(WAITED, FREE, Relaxed).is_ok())
+    }
+
     /// Waits for the end for so long before a write to an address; `false` if the thread is being
     /// killed. Sleeps.
     pub(super) fn wait(&self, addr: usize, jiffies: usize) -> bool {

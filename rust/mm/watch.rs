@@ -382,16 +382,19 @@ impl Watch {
         if frees_memory() || !is_own(mm) || is_kernels() {
             return;
         }
-        let Some(sent) = self.sent.find(|sent| sent.holds(addr)) else {
+        let sent = self.sent.find(|sent| sent.holds(addr));
+        // The core may have decided on a copy while the snapshot still had its references, and tell of
+        // it after the end of the snapshot: the fault comes again, and the core decides anew.
+        if sent.is_none() && !self.has_released(addr) {
             return;
-        };
+        }
         // SAFETY: Whoever is about to copy a page, or to take it out, holds the lock of the area, of
         // the address space or of all mappings of the page, which keep the tables.
         let seen = unsafe { pte::copied_on_write(mm, addr) };
         // Else it is something else that is done to the page.
         let Some(seen) = seen else { return };
         trace::fault(addr, false);
-        if sent.wait(addr, slice()) {
+        if sent.is_none_or(|sent| sent.wait(addr, slice())) {
             // SAFETY: As above.
             unsafe { pte::stir(mm, addr, &seen) };
         }
@@ -414,6 +417,14 @@ impl Watch {
             .as_ref()
             .filter(|(_, ended)| ended.elapsed().as_millis() < RECENT_MS);
         oldest(current, recent.and_then(|(sent, _)| sent.since(base, end)))
+    }
+
+    /// Whether somebody has waited for a page of the last snapshot that has ended; `true` once for each
+    /// page.
+    fn has_released(&self, addr: usize) -> bool {
+        let last = self.last_waited.lock();
+        last.as_ref()
+            .is_some_and(|(sent, _)| sent.has_released(addr))
     }
 
     /// A snapshot is no longer needed.
