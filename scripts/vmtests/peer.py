@@ -35,14 +35,20 @@ def stopped_reader(bench, port, overwrites=True):
         client = bench.stream(bench.a, "connect", port, 1, ENDLESS)
     else:
         client = large_sends(bench, port)
-    wait_for(lambda: "Established" in bench.b.check("cat /proc/net/sdp"), bench.limit(30), "no connection")
+    # The bytes that a peer reads itself are not among those handed to the adapter.
+    count = "tx_bytes" if overwrites else "advert_consumed"
+    start = bench.stats(bench.a)[count]
+    wait_for(lambda: bench.stats(bench.a)[count] > start, bench.limit(30), "no data moves")
     bench.b.check(f"killall -STOP {'selftest' if overwrites else 'sdpbench'}")
-    sent = [-1]
+    last = []
 
     def stalls():
-        before, sent[0] = sent[0], bench.stats(bench.a)["tx_bytes"]
-        return before == sent[0]
-    wait_for(stalls, bench.limit(30), "data still leaves for a reader that has stopped")
+        now = bench.stats(bench.a)
+        before = last[:]
+        last[:] = now["tx_bytes"], now["advert_posted"], now["advert_consumed"]
+        unread = now["advert_posted"] - now["advert_consumed"] - now["advert_aborted"]
+        return last == before and (overwrites or unread > 0)
+    wait_for(stalls, bench.limit(30), "data still leaves for a reader that has stopped, or none waits for it")
     return client
 
 
