@@ -7,7 +7,6 @@ use super::inflight::{
     expect_content, in_child, in_flight, pause, settled, Growth, Signal, Stream, BLOCK, COPY, LEN,
     SDP_FAULT_POLICY, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS,
 };
-use super::zcopy::stat;
 use crate::flow::{spawn, Span};
 use crate::harness::{
     expect, expect_eq, expect_errno, joined, skip, spawn_waiting, tests, Env, Fail, Family, Outcome,
@@ -25,7 +24,6 @@ tests!("azblock";
     option_is_checked,
     not_for_everybody,
     waits_for_the_reader,
-    written_to_as_the_wait_ends,
     written_to_by_many,
     goes_on_after_a_second,
     killed_while_it_waits,
@@ -141,48 +139,10 @@ fn written_in_flight(
         waits.at_least(1)?;
         settled(env)?;
         expect(touched.at_least(1).is_err(), "pages were copied")?;
-        frames.are_kept_but(0, format_args!("{taken:?}, huge {huge}"))?;
+        // The core may decide on a copy at the very moment of the end.
+        frames.are_kept_but(1, format_args!("{taken:?}, huge {huge}"))?;
     }
     Ok(taken)
-}
-
-/// Some threads have decided on a copy when the snapshot ends, and are about to put it into the place
-/// of the page.
-fn written_to_as_the_wait_ends(env: &Env) -> Outcome {
-    const ROUNDS: usize = 20;
-    let all = Pages::new(ROUNDS * LEN, false)?;
-    let mut checked = 0;
-    for round in 0..ROUNDS {
-        // One whose pages were written to would go another way for a while.
-        let mut stream = blocking(env)?;
-        let pages = all.part(round * LEN, LEN);
-        stream.fill(pages);
-        let frames = Frames::of(pages)?;
-        let waits = stat(env, "snapshot_waits")?;
-        let began = Instant::now();
-        stream.send_filled(pages)?;
-        let writers: Vec<_> = (0..LEN)
-            .step_by(PAGE)
-            .map(|at| spawn(move || pages.store(at, 7)))
-            .collect::<Result<_, _>>()?;
-        // They wait in slices of 4 ms.
-        std::thread::sleep(Duration::from_micros(8000 + 400 * round as u64));
-        stream.receive()?;
-        let taken = began.elapsed();
-        for (writer, at) in writers.into_iter().zip((0..LEN).step_by(PAGE)) {
-            joined(writer)?;
-            expect_eq(pages.load(at), 7, "what was written")?;
-        }
-        let waited = (stat(env, "snapshot_waits")? - waits) as usize;
-        if waited > 0 && taken < LIMIT {
-            frames.are_kept_but(LEN / PAGE - waited, format_args!("round {round}"))?;
-            checked += 1;
-        }
-    }
-    match checked {
-        0 => skip("this machine is too slow"),
-        _ => Ok(()),
-    }
 }
 
 /// The physical pages that some memory has, and how many the kernel had moved by then.
