@@ -54,6 +54,7 @@ use super::pin::{
 use super::pte::{
     Area,
     Held,
+    Simple,
     SUPPORTED, //
 };
 use super::snapshot::Outcome;
@@ -250,7 +251,7 @@ impl Receiving {
         let pages = pins.0.len();
         let end = base + pages * PAGE_SIZE;
         let guard = mm.mmap_read_lock();
-        if Area::simple(&guard, base, end)?.pages() < pages {
+        if Simple::any(&guard, base, end)?.pages() < pages {
             return Err(EAGAIN.into());
         }
         let absent = Absent::new(base, pages)?;
@@ -414,8 +415,7 @@ impl Receiving {
         let (mut known_to, mut later) = (addr, false);
         while addr < self.absent.end {
             // What the program has made of the area since decides.
-            let area = Area::any(guard, addr, self.absent.end).filter(Area::is_simple);
-            let Some(area) = area else {
+            let Ok(area) = Simple::any(guard, addr, self.absent.end) else {
                 addr += PAGE_SIZE;
                 continue;
             };
@@ -540,7 +540,7 @@ impl Pins {
         // Others are not faulted in for nothing.
         let count = {
             let guard = mm.mmap_read_lock();
-            Area::simple(&guard, base, end)?.pages()
+            Simple::any(&guard, base, end)?.pages()
         };
         if count == 0 {
             // The core's fast way does not look at this.
@@ -558,7 +558,7 @@ impl Pins {
     /// As [`Pins::fast`]; huge pages in the range have a table then.
     fn split(mm: &MmWithUser, base: usize, end: usize) -> Result<Self, Refused> {
         let guard = mm.mmap_read_lock();
-        let count = Area::simple(&guard, base, end)?.pages();
+        let count = Simple::any(&guard, base, end)?.pages();
         let flags = bindings::SDP_CONST_FOLL_WRITE | bindings::SDP_CONST_FOLL_SPLIT_PMD;
         let pages = pages_by(count, |list| {
             // SAFETY: The list has so many places; the lock is held.

@@ -5,6 +5,9 @@
 //! The core's own walkers are not exported, or allocate tables, split huge pages and clear what they
 //! do not know. This one looks at present tables only, and changes nothing by itself.
 
+use core::borrow::Borrow;
+use core::ops::Deref;
+
 use super::Rule;
 use crate::bindings::{
     self,
@@ -47,23 +50,6 @@ impl<'a> Area<'a> {
         Some(Self { vma, start, end })
     }
 
-    /// As [`Area::any`], if the area can be protected here.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot.
-    pub(super) fn simple(
-        guard: &'a MmapReadGuard<'_>,
-        start: usize,
-        end: usize,
-    ) -> Result<Self, Reason> {
-        let area = Self::any(guard, start, end).ok_or(Reason::NotProtectable)?;
-        match area.why_not_simple() {
-            None if SUPPORTED => Ok(area),
-            why => Err(why.unwrap_or(Reason::NotProtectable)),
-        }
-    }
-
     /// As [`Area::any`], without a guard.
     ///
     /// # Safety
@@ -104,12 +90,6 @@ impl<'a> Area<'a> {
                 }
             });
         }
-    }
-
-    /// Whether its pages are simply the program's own, private and anonymous, and it may write to
-    /// them.
-    pub(super) fn is_simple(&self) -> bool {
-        self.why_not_simple().is_none()
     }
 
     fn why_not_simple(&self) -> Option<Reason> {
@@ -158,17 +138,8 @@ impl<'a> Area<'a> {
     }
 
     /// Calls `f` for every entry of the range that has a table, under the table's lock.
-    pub(super) fn walk(&self, mut f: impl FnMut(&Entry<'_>)) {
-        // SAFETY: The address space's lock is held, and the area covers the range.
-        unsafe {
-            walk(self.mm(), self.start, self.end, |ptep, addr| {
-                f(&Entry {
-                    area: self,
-                    ptep,
-                    addr,
-                });
-            });
-        }
+    pub(super) fn walk(&self, f: impl FnMut(&Entry<'_, Self>)) {
+        walk_in(self, f);
     }
 
     /// As [`Area::walk`], where `f` takes access away; when this returns no processor has what the
@@ -177,7 +148,7 @@ impl<'a> Area<'a> {
     /// No function that flushes is exported. But whoever gathers pages to be freed looks whether
     /// somebody else has a flush pending, and flushes all of the address space then.
     #[must_use]
-    pub(super) fn walk_and_flush(&self, f: impl FnMut(&Entry<'_>)) -> bool {
+    pub(super) fn walk_and_flush(&self, f: impl FnMut(&Entry<'_, Self>)) -> bool {
         if crate::breaks(Rule::Flush) {
             self.walk(f);
             return true;
@@ -194,6 +165,73 @@ impl<'a> Area<'a> {
             bindings::dec_tlb_flush_pending(self.mm());
             after != before
         }
+    }
+}
+
+/// An area whose pages are simply the program's own, private and anonymous, and to which the program may
+/// write: only there is the right to write given.
+pub(super) struct Simple<'a>(Area<'a>);
+
+impl<'a> Simple<'a> {
+    /// As [`Area::any`], if the area can be protected here.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot.
+    pub(super) fn any(
+        guard: &'a MmapReadGuard<'_>,
+        start: usize,
+        end: usize,
+    ) -> Result<Self, Reason> {
+        let area = Area::any(guard, start, end).ok_or(Reason::NotProtectable)?;
+        match area.why_not_simple() {
+            None if SUPPORTED => Ok(Self(area)),
+            why => Err(why.unwrap_or(Reason::NotProtectable)),
+        }
+    }
+
+    /// As [`Simple::any`], or any area if the rule is broken.
+    pub(super) fn any_unless_broken(
+        guard: &'a MmapReadGuard<'_>,
+        start: usize,
+        end: usize,
+    ) -> Option<Self> {
+        let area = Area::any(guard, start, end)?;
+        (area.why_not_simple().is_none() || crate::breaks(Rule::Area)).then_some(Self(area))
+    }
+
+    /// As [`Area::walk`].
+    pub(super) fn walk(&self, f: impl FnMut(&Entry<'_, Self>)) {
+        walk_in(self, f);
+    }
+}
+
+impl<'a> Deref for Simple<'a> {
+    type Target = Area<'a>;
+
+    fn deref(&self) -> &Area<'a> {
+        &self.0
+    }
+}
+
+impl<'a> Borrow<Area<'a>> for Simple<'a> {
+    fn borrow(&self) -> &Area<'a> {
+        &self.0
+    }
+}
+
+fn walk_in<'a, A: Borrow<Area<'a>>>(of: &A, mut f: impl FnMut(&Entry<'_, A>)) {
+    let area = of.borrow();
+    // SAFETY: The address space's lock is held, and the area covers the range.
+    unsafe {
+        walk(area.mm(), area.start, area.end, |ptep, addr| {
+            f(&Entry {
+                of,
+                mm: area.mm(),
+                ptep,
+                addr,
+            });
+        });
     }
 }
 
@@ -322,14 +360,15 @@ impl Drop for Table {
     }
 }
 
-/// An entry of a locked table.
-pub(super) struct Entry<'a> {
-    area: &'a Area<'a>,
+/// An entry of a locked table, in an area of the kind `A`.
+pub(super) struct Entry<'a, A> {
+    of: &'a A,
+    mm: *mut mm_struct,
     ptep: *mut pte_t,
     addr: usize,
 }
 
-impl Entry<'_> {
+impl<A> Entry<'_, A> {
     /// The place of the page in a range that begins at `base`.
     pub(super) fn index(&self, base: usize) -> usize {
         (self.addr - base) / PAGE_SIZE
@@ -342,7 +381,7 @@ impl Entry<'_> {
 
     fn set(&self, pte: pte_t) {
         // SAFETY: As above; the value is a variant of the one that was there.
-        unsafe { bindings::set_pte_at(self.area.mm(), self.addr, self.ptep, pte) };
+        unsafe { bindings::set_pte_at(self.mm, self.addr, self.ptep, pte) };
     }
 
     /// The address of the page.
@@ -357,7 +396,7 @@ impl Entry<'_> {
     }
 
     /// The entry, if it says that a device has the page for itself.
-    pub(super) fn is_away(&self, page: Held) -> Option<Away<'_>> {
+    pub(super) fn is_away(&self, page: Held) -> Option<Away<'_, A>> {
         let pte = self.get();
         // SAFETY: Only looks at the value; the page is held.
         let away = unsafe {
@@ -371,7 +410,7 @@ impl Entry<'_> {
 
     /// The entry, if it maps an anonymous page as any other: not one of KSM's, not for a fault of
     /// NUMA balancing.
-    pub(super) fn maps(&self, page: Held) -> Option<Mapped<'_>> {
+    pub(super) fn maps(&self, page: Held) -> Option<Mapped<'_, A>> {
         let pte = self.get();
         // SAFETY: Only reads; the page is held.
         let plain = unsafe {
@@ -391,7 +430,7 @@ impl Entry<'_> {
 
     /// As [`Entry::maps`], if the entry `said` so before, and the page was held all the time: what does
     /// not change while it is held need not be asked again.
-    pub(super) fn still_maps(&self, page: Held, said: Said) -> Option<Mapped<'_>> {
+    pub(super) fn still_maps(&self, page: Held, said: Said) -> Option<Mapped<'_, A>> {
         let same = self.get().pte == said.pte.pte;
         let said = if same { said } else { self.maps(page)?.said };
         Some(Mapped {
@@ -535,17 +574,17 @@ pub(super) unsafe fn stir(mm: *mut mm_struct, addr: usize, seen: &Seen) {
 }
 
 /// An entry which says that a device has the page.
-pub(super) struct Away<'a> {
-    entry: &'a Entry<'a>,
+pub(super) struct Away<'a, A> {
+    entry: &'a Entry<'a, A>,
     page: Held,
 }
 
-impl Away<'_> {
-    /// Gives the page back, which has changed. The area is one that may be written to.
+impl Away<'_, Simple<'_>> {
+    /// Gives the page back, which has changed.
     pub(super) fn give_back(&self) {
-        let area = self.entry.area;
+        let area = self.entry.of;
         // SAFETY: The entry is valid while its table is locked, and stands for a mapping of the page
-        // by this address space alone.
+        // by this address space alone. The program may write in the area.
         unsafe {
             let pte = bindings::vma_mk_pte(area.vma.as_ptr().cast(), self.page.0.cast());
             let pte = bindings::pte_mkdirty(bindings::pte_mkwrite_novma(pte));
@@ -653,13 +692,13 @@ impl Held {
 }
 
 /// An entry that maps a page.
-pub(super) struct Mapped<'a> {
-    entry: &'a Entry<'a>,
+pub(super) struct Mapped<'a, A> {
+    entry: &'a Entry<'a, A>,
     page: Held,
     said: Said,
 }
 
-impl Mapped<'_> {
+impl<A> Mapped<'_, A> {
     pub(super) fn is_writable(&self) -> bool {
         self.said.writable
     }
@@ -680,7 +719,7 @@ impl Mapped<'_> {
     pub(super) fn write_protect(&mut self) {
         let entry = self.entry;
         // SAFETY: The entry is valid while its table is locked.
-        unsafe { bindings::ptep_set_wrprotect(entry.area.mm(), entry.addr, entry.ptep) };
+        unsafe { bindings::ptep_set_wrprotect(entry.mm, entry.addr, entry.ptep) };
         self.said = Said {
             pte: entry.get(),
             writable: false,
@@ -694,35 +733,13 @@ impl Mapped<'_> {
         // SAFETY: The entry is valid while its table is locked. Who looks without the lock must not
         // find it while the mark is changed (`folio_try_share_anon_rmap_pte()`).
         unsafe {
-            let pte = bindings::ptep_get_and_clear(entry.area.mm(), entry.addr, entry.ptep);
+            let pte = bindings::ptep_get_and_clear(entry.mm, entry.addr, entry.ptep);
             let refused =
                 bindings::folio_try_share_anon_rmap_pte(self.page.folio(), self.page.0) != 0;
             entry.set(pte);
             self.said.pte = pte;
             !refused
         }
-    }
-
-    /// Gives the right to write back, if the page is nobody else's but for references of ours, and if
-    /// the core would give it without a fault (`maybe_change_pte_writable()` in mm/mprotect.c).
-    pub(super) fn restore(&self, ours: Ours) -> bool {
-        let entry = self.entry;
-        let may_be_tracked = entry.area.vma.flags() & bindings::SDP_CONST_VM_SOFTDIRTY == 0;
-        // SAFETY: Only looks at the value.
-        let is_clean = || unsafe {
-            bindings::pgtable_supports_soft_dirty() && !bindings::pte_soft_dirty(self.said.pte)
-        };
-        let tracked = may_be_tracked && is_clean();
-        if tracked || self.is_writable() {
-            return false;
-        }
-        self.page.with_exclusive(ours, || {
-            // SAFETY: The page is mapped by this entry alone, and the area may be written to.
-            unsafe {
-                bindings::set_page_anon_exclusive(self.page.0);
-                entry.set(bindings::pte_mkwrite_novma(self.said.pte));
-            }
-        })
     }
 
     /// Takes the page away, as if a device had it for itself; `false` if it is not the program's
@@ -739,7 +756,7 @@ impl Mapped<'_> {
         // SAFETY: The entry is valid while its table is locked. The page is pinned, and its mapping
         // by this entry stays one: only the form of the entry changes.
         unsafe {
-            let pte = bindings::ptep_get_and_clear(entry.area.mm(), entry.addr, entry.ptep);
+            let pte = bindings::ptep_get_and_clear(entry.mm, entry.addr, entry.ptep);
             // It will be, if it is not.
             bindings::folio_mark_dirty(self.page.folio());
             let away = bindings::make_device_exclusive_pte(self.page.0.cast());
@@ -750,5 +767,29 @@ impl Mapped<'_> {
             });
         }
         true
+    }
+}
+
+impl Mapped<'_, Simple<'_>> {
+    /// Gives the right to write back, if the page is nobody else's but for references of ours, and if
+    /// the core would give it without a fault (`maybe_change_pte_writable()` in mm/mprotect.c).
+    pub(super) fn restore(&self, ours: Ours) -> bool {
+        let entry = self.entry;
+        let may_be_tracked = entry.of.vma.flags() & bindings::SDP_CONST_VM_SOFTDIRTY == 0;
+        // SAFETY: Only looks at the value.
+        let is_clean = || unsafe {
+            bindings::pgtable_supports_soft_dirty() && !bindings::pte_soft_dirty(self.said.pte)
+        };
+        let tracked = may_be_tracked && is_clean();
+        if tracked || self.is_writable() {
+            return false;
+        }
+        self.page.with_exclusive(ours, || {
+            // SAFETY: The page is mapped by this entry alone, and the program may write in the area.
+            unsafe {
+                bindings::set_page_anon_exclusive(self.page.0);
+                entry.set(bindings::pte_mkwrite_novma(self.said.pte));
+            }
+        })
     }
 }

@@ -54,7 +54,8 @@ use super::pte::{
     Entry,
     Held,
     Ours,
-    Said, //
+    Said,
+    Simple, //
 };
 use super::sent::Sent;
 use super::space::Space;
@@ -62,10 +63,7 @@ use super::watch::{
     self,
     Watch, //
 };
-use super::{
-    Refused,
-    Rule, //
-};
+use super::Refused;
 use crate::bindings;
 use crate::net::errno::ENOBUFS;
 use crate::observe::stats::{
@@ -188,7 +186,7 @@ impl Snapshot {
         // Who has a notifier, has mappings of its own, which we could not protect. None comes while
         // the lock is held.
         let alone = watch::is_alone(mm);
-        let area = Area::simple(&guard, base, end)?;
+        let area = Simple::any(&guard, base, end)?;
         if !alone {
             return Err(Reason::NotProtectable.into());
         }
@@ -267,7 +265,7 @@ impl Snapshot {
     }
 
     /// The entry's place in the snapshot, and the page that should be there.
-    fn expected(&self, entry: &Entry<'_>) -> Option<(usize, Held)> {
+    fn expected<A>(&self, entry: &Entry<'_, A>) -> Option<(usize, Held)> {
         let index = entry.index(self.base);
         Some((index, self.held(index)?))
     }
@@ -484,8 +482,8 @@ impl Snapshot {
         while index < range.end {
             let addr = |at| self.base + at * PAGE_SIZE;
             // What the program has made of the area since decides.
-            let area = Area::any(guard, addr(index), addr(range.end));
-            let Some(area) = area.filter(|a| a.is_simple() || crate::breaks(Rule::Area)) else {
+            let area = Simple::any_unless_broken(guard, addr(index), addr(range.end));
+            let Some(area) = area else {
                 untouched += usize::from(self.state(index).is_some_and(State::is_protected));
                 index += 1;
                 continue;
@@ -554,7 +552,7 @@ impl Drop for Block {
 /// The watch of an address space, of which a range can be protected.
 fn watch_of(mm: &MmWithUser, base: usize, end: usize) -> Result<Arc<Watch>, Refused> {
     let guard = mm.mmap_read_lock();
-    let simple = Area::simple(&guard, base, end).map(drop);
+    let simple = Simple::any(&guard, base, end).map(drop);
     drop(guard);
     simple?;
     watch::of(mm)
