@@ -20,12 +20,19 @@ def moving(bench, port, size=ENDLESS):
     return server, client
 
 
+SEND_BYTES = 262144
+
+
 def large_sends(bench, port):
-    """A sender of 256 KiB at a time from memory that it leaves alone; its reader would serve others, too."""
+    """A sender of 256 KiB at a time from memory that it leaves alone; its reader would serve others, too.
+
+    Its send buffer has room for one send: while that is in flight, the next one cannot go by copy.
+    """
     address = f"{bench.address(bench.b)}:{port}"
     server = bench.b.spawn(f"exec sdpbench --family sdp {address} serve")
     wait_for(lambda: server.lines, bench.limit(20), "sdpbench's server says nothing")
-    return bench.a.spawn(f"exec sdpbench --family sdp {address} bw 262144 --seconds 1000")
+    return bench.a.spawn(f"echo {SEND_BYTES} >/proc/sys/net/sdp/wmem_default; "
+                         f"exec sdpbench --family sdp {address} bw {SEND_BYTES} --seconds 1000")
 
 
 def stopped_reader(bench, port, overwrites=True):
