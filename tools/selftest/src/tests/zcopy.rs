@@ -249,8 +249,16 @@ fn into_our_memory(env: &Env) -> Outcome {
     )
 }
 
-/// Between a sender and a reader with large buffers nothing is copied.
+/// Between a sender and a reader with large buffers nothing is copied. The module fetches what a reader does
+/// not come for within 4 ms; a busy machine may keep one from the processor for longer.
 fn not_one_copy(env: &Env) -> Outcome {
+    if (1..5).any(|_| moves_without_a_copy(env).is_ok()) {
+        return Ok(());
+    }
+    moves_without_a_copy(env)
+}
+
+fn moves_without_a_copy(env: &Env) -> Outcome {
     const LEN: usize = 3_000_000;
     let (one, other) = env.own_pair()?;
     set_threshold(env, &one, THRESHOLD)?;
