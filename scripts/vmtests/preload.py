@@ -160,6 +160,20 @@ def falls_back_or_not(bench):
 
 
 @test(machines=1, core=("stock",))
+def listens_in_another_root(bench):
+    """A server that sees no /sys when it listens, as those of FTP do, serves by SDP."""
+    vm, here = bench.a, bench.address(bench.a)
+    before = bench.stats(vm)
+    vm.check("mkdir -p /tmp/root")
+    server = "sdpctl run --require -- " + stream("listen", here, 7706, 1, 1000) + " --chroot /tmp/root"
+    with running(bench, vm, server, 7706):
+        client = vm.spawn("exec sdpctl run --require -- " + stream("connect", here, 7706, 1, 1000))
+        output = bench.succeed(client, 60)
+        expect("1000 bytes, 0 wrong" in output, output)
+    counted(bench, vm, before, connect_done=1, accepted=1)
+
+
+@test(machines=1, core=("stock",))
 def programs_that_cannot_be_helped(bench):
     """Static ones, and those that get more rights: it says so."""
     vm = bench.a

@@ -17,6 +17,10 @@ mod watched;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering, //
+};
 use std::time::{
     Duration,
     Instant, //
@@ -40,6 +44,24 @@ use crate::twin::Twin;
 const BOTH_WAIT_MS: u64 = 5000;
 /// A folder for each RDMA device.
 const DEVICES: &str = "/sys/class/infiniband";
+
+/// There was a device when the library was loaded. A program may see another root folder later.
+static HAD_DEVICES: AtomicBool = AtomicBool::new(false);
+
+/// Called when the library is loaded.
+#[cfg(not(test))]
+#[used]
+#[link_section = ".init_array"]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn look_for_devices() {
+        HAD_DEVICES.store(sees_devices(), Ordering::Relaxed);
+    }
+    look_for_devices
+};
+
+fn sees_devices() -> bool {
+    std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some())
+}
 
 /// As connect(2).
 ///
@@ -201,7 +223,7 @@ fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
         config.tell(|| format!("listens at {at} by TCP: a rule says so, or none fits"));
         return None;
     }
-    if std::fs::read_dir(DEVICES).map_or(true, |mut devices| devices.next().is_none()) {
+    if !HAD_DEVICES.load(Ordering::Relaxed) && !sees_devices() {
         // The module would listen, and nobody could come.
         let e = io::Error::from_raw_os_error(libc::ENODEV);
         return instead(config, e, || format!("listen at {at}"));

@@ -9,6 +9,7 @@ use crate::sys::{self, Sock, SockAddr};
 use clap::Args;
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,9 @@ pub(crate) struct StreamArgs {
     /// The longest single send() or recv(), in bytes.
     #[arg(long, default_value_t = 4 << 20)]
     max: usize,
+    /// Make this the root folder first.
+    #[arg(long, value_name = "FOLDER")]
+    chroot: Option<PathBuf>,
     /// End no connection before the standard input ends.
     #[arg(long)]
     hold: bool,
@@ -45,6 +49,9 @@ pub(crate) struct StreamArgs {
 /// Streams; returns whether every byte was right.
 pub(crate) fn run(args: &StreamArgs) -> io::Result<bool> {
     sys::raise_file_limit()?;
+    if let Some(root) = &args.chroot {
+        std::os::unix::fs::chroot(root)?;
+    }
     let conns = match (args.listen, args.connect) {
         (Some(addr), _) => accept_all(args, addr)?,
         (None, Some(addr)) => connect_all(args, addr)?,
