@@ -149,6 +149,12 @@ unsigned int sdp_helper_num_online_cpus(void)
 	return num_online_cpus();
 }
 
+bool sdp_helper_rdma_protocol_roce(const struct ib_device *dev, u32 port);
+bool sdp_helper_rdma_protocol_roce(const struct ib_device *dev, u32 port)
+{
+	return rdma_protocol_roce(dev, port);
+}
+
 bool sdp_helper_rdma_protocol_iwarp(const struct ib_device *dev, u32 port);
 bool sdp_helper_rdma_protocol_iwarp(const struct ib_device *dev, u32 port)
 {

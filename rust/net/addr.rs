@@ -86,6 +86,17 @@ impl Addr {
         matches!(self.ip, [0xfe, b, ..] if b & 0xc0 == 0x80)
     }
 
+    /// Whether a single machine may have it on a link: not a wildcard, not loopback, not a group.
+    pub(crate) fn is_of_one_machine(&self) -> bool {
+        !self.is_any() && !self.is_loopback() && !self.is_multicast()
+    }
+
+    /// Whether a connection request may come from there. The peer has written the address; the answers, and
+    /// all packets of the connection, go to the one that names the path, if one does.
+    pub(crate) fn may_be_peer(&self, path: Option<Self>) -> bool {
+        self.is_of_one_machine() && path.is_none_or(|path| path.ip == self.ip)
+    }
+
     pub(crate) fn with_port(self, port: u16) -> Self {
         Self { port, ..self }
     }
@@ -288,5 +299,22 @@ mod tests {
         assert!(Addr::v4([224, 0, 0, 1], 0).is_multicast());
         assert!(Addr::v4([255; 4], 0).is_multicast());
         assert!(Addr::v6([0xff; 16], 0, 0).is_multicast());
+    }
+    /// What the peer says of itself counts only where the path does not say otherwise.
+    #[test]
+    fn takes_no_peer_that_is_another() {
+        let (one, other) = (Addr::v4([10, 0, 0, 1], 7), Addr::v4([10, 0, 0, 2], 0));
+        assert!(one.may_be_peer(None) && one.may_be_peer(Some(one.with_port(0))));
+        assert!(!one.may_be_peer(Some(other)));
+        let loopback = Addr::v6([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], 0, 0);
+        for none in [
+            Addr::ANY,
+            Addr::v4([0; 4], 1),
+            Addr::v4([127, 0, 0, 1], 1),
+            Addr::v4([224, 0, 0, 1], 1),
+            loopback,
+        ] {
+            assert!(!none.may_be_peer(None) && !none.may_be_peer(Some(none)));
+        }
     }
 }

@@ -2,14 +2,20 @@
 
 //! Whether an address can be reached at all, so that connect() can say so at once, as TCP does.
 
+use core::ptr;
+
 use kernel::error::from_err_ptr;
 use kernel::prelude::*;
+use kernel::sync::rcu;
 
 use super::addr::{
     to_in6,
     Addr, //
 };
-use super::netns::LOOPBACK_IFINDEX;
+use super::netns::{
+    Net,
+    LOOPBACK_IFINDEX, //
+};
 use super::sock::Sk;
 use crate::bindings;
 use crate::net::errno::ENETUNREACH;
@@ -71,4 +77,31 @@ fn check_v6(sk: Sk, to: &Addr, dev: i32) -> Result {
         error
     };
     kernel::error::to_result(error.into())
+}
+
+/// Whether a namespace has an address that somebody asks for at an interface.
+pub(crate) fn is_local(net: Net<'_>, addr: &Addr, dev: i32) -> bool {
+    let net = net.as_ptr();
+    let guard = rcu::read_lock();
+    // SAFETY: The namespace is valid; RCU keeps the interface, if there is one.
+    let found = unsafe {
+        let dev = bindings::dev_get_by_index_rcu(net, dev);
+        match addr.as_v4() {
+            Some(ip) => {
+                bindings::inet_addr_type_dev_table(net, dev, u32::from_ne_bytes(ip))
+                    == bindings::SDP_CONST_RTN_LOCAL
+            }
+            None => {
+                let dev = if addr.is_link_local() {
+                    dev
+                } else {
+                    ptr::null_mut()
+                };
+                let ip = to_in6(&addr.ip);
+                bindings::ipv6_chk_addr(net, &raw const ip, dev, 0) != 0
+            }
+        }
+    };
+    drop(guard);
+    found
 }

@@ -48,6 +48,8 @@ counters! {
     RefusedNoListener => "refused_no_listener",
     /// Requests refused: the Hello was not one of this protocol.
     RefusedBadHello => "refused_bad_hello",
+    /// Requests refused: the address that the peer gives as its own is not that of the path.
+    RefusedBadAddress => "refused_bad_address",
     /// Requests refused: no memory, or the adapter had no queues left.
     RefusedNoMemory => "refused_no_memory",
     /// Requests that the peer took back before they were answered.

@@ -138,6 +138,8 @@ pub(crate) struct Request<'a> {
     pub(crate) peer: Addr,
     /// The interface at which it arrived.
     pub(crate) dev: i32,
+    /// Where answers go, where that is an IP address: on RoCE.
+    pub(crate) answers_to: Option<Addr>,
 }
 
 impl Request<'_> {
@@ -407,6 +409,21 @@ unsafe fn addrs(id: NonNull<bindings::rdma_cm_id>) -> (Addr, Addr) {
     )
 }
 
+/// The GID of the peer of a request, as an address, if it is one: on RoCE.
+///
+/// # Safety
+///
+/// `id` is valid, and that of a request.
+unsafe fn peer_gid(id: NonNull<bindings::rdma_cm_id>) -> Option<Addr> {
+    // SAFETY: As the caller promises: the device is there, and the path, if there is one.
+    unsafe {
+        let id = &*id.as_ptr();
+        let has_path = !id.device.is_null() && !id.route.path_rec.is_null();
+        let is_roce = has_path && bindings::rdma_protocol_roce(id.device.cast(), id.port_num);
+        is_roce.then(|| Addr::v6((*id.route.path_rec).dgid.raw, 0, 0))
+    }
+}
+
 const _: () = assert!(mem::size_of::<Storage>() == 128);
 
 /// The CM's callback for an id of [`CmId::new`].
@@ -469,6 +486,8 @@ unsafe extern "C" fn listen_handler<L: Listener>(
         local,
         peer,
         dev,
+        // SAFETY: The new id is valid, and has a device.
+        answers_to: unsafe { peer_gid(new) },
     };
     match listener.on_request(request) {
         Ok(child) => {

@@ -27,6 +27,7 @@ use crate::net::netns::{
     Net,
     LOOPBACK_IFINDEX, //
 };
+use crate::net::route;
 use crate::observe::stats::{
     Counter,
     Stats, //
@@ -242,6 +243,10 @@ impl Listener for Port {
             ECONNREFUSED
         };
         let (to, from) = self.addresses(&request, &hello).ok_or_else(no_listener)?;
+        if hello.nonce == 0 && !from.may_be_peer(request.answers_to) {
+            self.refuse(&request, Counter::RefusedBadAddress, Refusal::NoListener);
+            return Err(ECONNREFUSED);
+        }
         let dev = match hello.nonce {
             0 => request.dev,
             _ => LOOPBACK_IFINDEX,
@@ -276,16 +281,19 @@ impl Port {
     }
 
     /// The connection's addresses, as the programs shall see them: to, from. `None` for a
-    /// connection to loopback that nobody has announced.
+    /// connection to loopback that nobody has announced, or to an address that is not the namespace's:
+    /// what the request says of it, the peer has written.
     fn addresses(&self, request: &Request<'_>, hello: &Hello) -> Option<(Addr, Addr)> {
-        if hello.nonce == 0 {
-            return Some((
-                request.local.with_port(self.number),
-                request.peer.with_port(hello.src_port),
-            ));
-        }
         // SAFETY: As in `on_request`.
         let net = unsafe { Net::from_raw(self.net) };
+        if hello.nonce == 0 {
+            let to = request.local;
+            let is_ours = to.is_of_one_machine() && route::is_local(net, &to, request.dev);
+            return is_ours.then(|| {
+                let from = request.peer.with_port(hello.src_port);
+                (to.with_port(self.number), from)
+            });
+        }
         local::claim(net, hello.nonce).map(|(from, to)| (to, from))
     }
 }

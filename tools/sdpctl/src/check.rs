@@ -378,7 +378,7 @@ fn advice(e: &io::Error) -> &'static str {
     match e.raw_os_error() {
         Some(libc::ECONNREFUSED) => {
             "nobody listens there with SDP (a TCP server does not), or the peer has not loaded ib_sdp; \
-             it may have refused for another reason, too (refused_bad_hello, refused_no_memory): \
+             it may have refused for another reason, too (refused_bad_hello, refused_bad_address, refused_no_memory): \
              `sdpctl stat refused` there says why"
         }
         Some(libc::ETIMEDOUT) => {
@@ -528,7 +528,11 @@ mod tests {
             (
                 libc::ECONNREFUSED,
                 "`sdpctl stat refused`",
-                &["refused_bad_hello", "refused_no_memory"][..],
+                &[
+                    "refused_bad_hello",
+                    "refused_bad_address",
+                    "refused_no_memory",
+                ][..],
             ),
             (
                 libc::ETIMEDOUT,
