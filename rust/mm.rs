@@ -53,6 +53,7 @@ impl From<Reason> for Refused {
 }
 
 pub(crate) mod absent;
+mod age;
 mod cover;
 mod done;
 pub(crate) mod frag;
@@ -60,6 +61,7 @@ pub(crate) mod memory;
 pub(crate) mod pin;
 mod pte;
 pub(crate) mod queue;
+mod ranges;
 mod sent;
 pub(crate) mod snapshot;
 mod space;

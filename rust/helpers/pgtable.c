@@ -292,6 +292,18 @@ bool sdp_helper_folio_test_ksm(struct folio *folio)
 	return folio_test_ksm(folio);
 }
 
+bool sdp_helper_folio_test_lru(struct folio *folio);
+bool sdp_helper_folio_test_lru(struct folio *folio)
+{
+	return folio_test_lru(folio);
+}
+
+bool sdp_helper_folio_test_hugetlb(const struct folio *folio);
+bool sdp_helper_folio_test_hugetlb(const struct folio *folio)
+{
+	return folio_test_hugetlb(folio);
+}
+
 bool sdp_helper_folio_test_swapcache(struct folio *folio);
 bool sdp_helper_folio_test_swapcache(struct folio *folio)
 {

@@ -46,8 +46,15 @@ use kernel::time::{
     Monotonic, //
 };
 
+use super::age::Age;
+use super::cover::{
+    self,
+    Folio,
+    Noted, //
+};
 use super::done::Done;
 use super::pin::{
+    folio_bytes,
     pages_by,
     Locked, //
 };
@@ -57,6 +64,7 @@ use super::pte::{
     Simple,
     SUPPORTED, //
 };
+use super::ranges::Ranged;
 use super::snapshot::Outcome;
 use super::space::Space;
 use super::watch::{
@@ -101,8 +109,10 @@ const LATE_TICKS: kernel::ffi::c_long = 3;
 pub(super) struct Absent {
     base: usize,
     end: usize,
+    /// The pages that it has pinned, as numbers.
+    pages: KVec<usize>,
     state: Atomic<i32>,
-    /// Somebody who waits is being killed: the connection is to end.
+    /// Somebody who waits is being killed, or has waited for too long: the connection is to end.
     pub(super) abort: Atomic<i32>,
     /// Whether a call has promised the bytes.
     promise: Atomic<i32>,
@@ -110,31 +120,34 @@ pub(super) struct Absent {
     closer: Atomic<usize>,
     /// How often somebody has waited.
     pub(super) waits: Atomic<i32>,
+    pub(super) age: Age,
     #[pin]
     done: Done,
 }
 
 impl Absent {
-    fn new(base: usize, pages: usize) -> Result<Arc<Self>> {
-        let end = base + pages * PAGE_SIZE;
+    fn new(base: usize, pins: &Pins, since: Instant<Monotonic>) -> Result<Arc<Self>> {
+        let end = base + pins.pages.len() * PAGE_SIZE;
+        let mut pages = KVec::with_capacity(pins.pages.len(), GFP_KERNEL)?;
+        for page in &pins.pages {
+            pages.push(*page as usize, GFP_KERNEL)?;
+        }
         let absent = Arc::pin_init(
             pin_init!(Self {
                 base,
                 end,
+                pages,
                 state: Atomic::new(READING),
                 abort: Atomic::new(0),
                 promise: Atomic::new(GIVEN),
                 closer: Atomic::new(0),
                 waits: Atomic::new(0),
+                age: Age::new(since),
                 done <- Done::new(),
             }),
             GFP_KERNEL,
         )?;
         Ok(absent)
-    }
-
-    pub(super) fn overlaps(&self, start: usize, end: usize) -> bool {
-        self.base < end && self.end > start
     }
 
     /// The pages may be touched although the bytes did not come: they are cleared.
@@ -145,6 +158,11 @@ impl Absent {
     /// Whether nobody may see the pages.
     pub(super) fn is_absent(&self) -> bool {
         self.state.load(Acquire) != ARRIVED
+    }
+
+    /// Whether the bytes may still come.
+    pub(super) fn is_reading(&self) -> bool {
+        self.state.load(Acquire) == READING
     }
 
     /// Whether the bytes will not come.
@@ -164,9 +182,33 @@ impl Absent {
         self.done.wait(jiffies)
     }
 
+    /// Waits for the end of the transfer, also if the thread is being killed: the worker sees within a
+    /// second that somebody wants the end.
+    pub(super) fn wait_unkillable(&self) {
+        self.done.wait_unkillable();
+    }
+
+    /// Whether it has failed so long ago that nobody waits any more for its pages to be taken out: they are
+    /// cleared. Who took them out would wait for those who wait.
+    pub(super) fn is_too_old(&self) -> bool {
+        self.has_failed() && self.age.is_last()
+    }
+
+    /// Whether it has pinned the page at an address.
+    fn has_pinned(&self, addr: usize, page: *mut page) -> bool {
+        let index = addr.checked_sub(self.base).map(|bytes| bytes / PAGE_SIZE);
+        index.and_then(|index| self.pages.get(index)) == Some(&(page as usize))
+    }
+
     /// Whether the current thread takes the pages out.
     pub(super) fn is_closed_by_current(&self) -> bool {
         self.closer.load(Relaxed) == Task::current_raw() as usize
+    }
+}
+
+impl Ranged for Absent {
+    fn range(&self) -> Range<usize> {
+        self.base..self.end
     }
 }
 
@@ -190,8 +232,7 @@ pub(crate) struct Receiving {
     watch: Arc<Watch>,
     mm: ARef<Mm>,
     pins: Pins,
-    locked: Option<Locked>,
-    began: Instant<Monotonic>,
+    _locked: Locked,
     stats: Stats,
 }
 
@@ -223,9 +264,8 @@ impl Receiving {
         } else if watch.has_bytes_to_come(base, end) {
             return Err(EAGAIN.into());
         }
-        let locked = Locked::charge(count * PAGE_SIZE).map_err(|_| ENOBUFS)?;
         let take = |pins| Self::take_pinned(mm, &watch, base, pins, stats);
-        let mut receiving = match Pins::fast(mm, base, end).and_then(take) {
+        let receiving = match Pins::fast(mm, base, end).and_then(take) {
             // Of a huge page, whose table is to be made first; or others have changed something since,
             // of whom none may be waited for with the lock held.
             Err(Refused::Error(e)) if e == EAGAIN && !watch.has_bytes_to_come(base, end) => {
@@ -233,8 +273,7 @@ impl Receiving {
             }
             other => other,
         }?;
-        receiving.locked = Some(locked);
-        let pages = receiving.pins.0.len();
+        let pages = receiving.pins.pages.len();
         stats.add(Counter::AbsentPages, pages as u64);
         trace::protect(base, true, pages, || pages);
         Ok(receiving)
@@ -248,20 +287,20 @@ impl Receiving {
         pins: Pins,
         stats: Stats,
     ) -> Result<Self, Refused> {
-        let pages = pins.0.len();
+        let pages = pins.pages.len();
         let end = base + pages * PAGE_SIZE;
+        let locked = Locked::charge(pins.folio_bytes()).map_err(|_| ENOBUFS)?;
         let guard = mm.mmap_read_lock();
         if Simple::any(&guard, base, end)?.pages() < pages {
             return Err(EAGAIN.into());
         }
-        let absent = Absent::new(base, pages)?;
+        let absent = Absent::new(base, &pins, watch.began)?;
         let mut receiving = Self {
             absent,
             watch: watch.clone(),
             mm: ARef::from(&**mm),
             pins,
-            locked: None,
-            began: Instant::now(),
+            _locked: locked,
             stats,
         };
         let taken = receiving.take_away(&guard, end);
@@ -273,7 +312,13 @@ impl Receiving {
         drop(guard);
         if let Err(e) = taken {
             receiving.leave();
-            return Err(e.into());
+            // Whoever else holds the pages can read them without the page tables, and cannot be made to
+            // wait.
+            return Err(if e == EBUSY {
+                Reason::NotProtectable.into()
+            } else {
+                e.into()
+            });
         }
         Ok(receiving)
     }
@@ -282,36 +327,72 @@ impl Receiving {
         // Whoever touches a page finds the transfer.
         self.watch.transfers.add(&self.absent)?;
         let area = Area::any(guard, self.absent.base, end).ok_or(EFAULT)?;
-        let mut taken = 0;
-        let flushed = area.walk_and_flush(|entry| {
-            let page = self.held(entry.index(self.absent.base));
-            if let Some(mapped) = page.and_then(|page| entry.maps(page)) {
-                taken += usize::from(mapped.take_away());
-            }
-        });
+        if self.watch.has_other(&self.absent, self.absent.range()) {
+            // Somebody takes some of the same pages just now.
+            return Err(EAGAIN);
+        }
+        let (mut taken, mut refused) = (0, EAGAIN);
+        let mut walk = |noted: &dyn Fn(Folio) -> usize| {
+            area.walk_and_flush(|entry| {
+                let index = entry.index(self.absent.base);
+                let page = self.held(index);
+                let Some((page, mapped)) = page.and_then(|page| Some((page, entry.maps(page)?)))
+                else {
+                    return;
+                };
+                let ours = if page.is_large() {
+                    noted(Folio(page.folio() as usize))
+                } else {
+                    self.pins_of(index, entry.addr())
+                };
+                match mapped.take_away(self.absent.age.mark(), ours) {
+                    Ok(()) => taken += 1,
+                    Err(why) => refused = why,
+                }
+            })
+        };
+        let flushed = if self.pins.noted.is_empty() {
+            walk(&|_| 0)
+        } else {
+            cover::with_counts(walk)
+        };
         if flushed {
             self.stats.inc(Counter::TlbFlush);
         } else {
             self.stats.inc(Counter::FlushMissed);
         }
-        if flushed && taken == self.pins.0.len() {
+        if flushed && taken == self.pins.pages.len() {
             Ok(())
         } else {
-            Err(EAGAIN)
+            Err(refused)
         }
     }
 
+    /// How often our transfers to an address have pinned the page there: those that are over have it
+    /// pinned until they have given it back.
+    fn pins_of(&self, index: usize, addr: usize) -> usize {
+        let Some(page) = self.pins.pages.get(index) else {
+            return 0;
+        };
+        let mut count = 0;
+        self.watch.transfers.find_map(addr..addr + PAGE_SIZE, |t| {
+            count += usize::from(t.has_pinned(addr, *page));
+            None::<()>
+        });
+        count
+    }
+
     pub(crate) fn len(&self) -> u32 {
-        (self.pins.0.len() * PAGE_SIZE) as u32
+        (self.pins.pages.len() * PAGE_SIZE) as u32
     }
 
     /// The pages, in their order.
     pub(crate) fn pages(&self) -> &[*mut page] {
-        &self.pins.0
+        &self.pins.pages
     }
 
     fn held(&self, index: usize) -> Option<Held> {
-        let page = *self.pins.0.get(index)?;
+        let page = *self.pins.pages.get(index)?;
         // SAFETY: It is pinned.
         Some(unsafe { Held::new(page) })
     }
@@ -324,9 +405,8 @@ impl Receiving {
     /// Whether the bytes are not there, and somebody who waits for them is being killed, or may have
     /// waited for `ms` milliseconds.
     pub(crate) fn is_unwanted(&self, ms: u32) -> bool {
-        let waited_ms = self.began.elapsed().as_millis();
         self.absent.is_absent()
-            && (self.absent.abort.load(Relaxed) != 0 || waited_ms >= i64::from(ms))
+            && (self.absent.abort.load(Relaxed) != 0 || self.absent.age.ms() >= u64::from(ms))
     }
 
     /// No call has promised the bytes, and the adapter may still write some of them.
@@ -342,7 +422,7 @@ impl Receiving {
 
     /// The adapter writes no more: if the bytes are not there, they will not come. Sleeps.
     pub(crate) fn conclude(&self) {
-        if self.absent.state.load(Acquire) != READING {
+        if !self.absent.is_reading() {
             return;
         }
         if self
@@ -353,7 +433,7 @@ impl Receiving {
         {
             return self.arrived();
         }
-        for page in &self.pins.0 {
+        for page in &self.pins.pages {
             // SAFETY: The page is pinned; nobody but the program has a right to what it holds, and
             // it waits for other bytes.
             unsafe { bindings::clear_highpage((*page).cast()) };
@@ -369,7 +449,7 @@ impl Receiving {
 
     fn end(&mut self) -> Outcome {
         self.conclude();
-        let pages = self.pins.0.len() as u32;
+        let pages = self.pins.pages.len() as u32;
         let (mut touched, mut restored) = (0, 0);
         if let Some(space) = Space::of(&self.mm) {
             if self.absent.has_failed() && !self.close(&space) {
@@ -408,7 +488,7 @@ impl Receiving {
     /// Gives back what was not touched; returns how many pages were, and how many were given back: not
     /// those that a later transfer has by now.
     fn give_back(&self, guard: &MmapReadGuard<'_>) -> (u32, u32) {
-        let (mut touched, mut restored) = (self.pins.0.len(), 0);
+        let (mut touched, mut restored) = (self.pins.pages.len(), 0);
         let mut addr = self.absent.base;
         // Whether later bytes may be on their way to pages up to there: whoever takes a page is told of
         // here first, and takes none of a table while that is locked.
@@ -510,6 +590,8 @@ impl Receiving {
     /// Nobody is held up any more, and nothing is pinned.
     fn leave(&mut self) {
         self.watch.transfers.remove(&self.absent);
+        // Whoever still waits for it.
+        self.absent.let_through();
         self.pins.release();
     }
 }
@@ -517,7 +599,7 @@ impl Receiving {
 impl Drop for Receiving {
     /// As [`Receiving::finish`].
     fn drop(&mut self) {
-        if !self.pins.0.is_empty() {
+        if !self.pins.pages.is_empty() {
             self.end();
         }
     }
@@ -527,13 +609,30 @@ impl Drop for Receiving {
 ///
 /// # Invariants
 ///
-/// Every entry is pinned once by this value.
-struct Pins(KVec<*mut page>);
+/// Every entry of `pages` is pinned once by this value.
+struct Pins {
+    pages: KVec<*mut page>,
+    noted: Noted,
+}
 
 // SAFETY: Pins may be given back by any thread.
 unsafe impl Send for Pins {}
 
 impl Pins {
+    /// # Safety
+    ///
+    /// The pages are pinned, and given back by the value.
+    unsafe fn new(pages: KVec<*mut page>) -> Result<Self> {
+        // INVARIANT: As the caller promises.
+        let mut pins = Self {
+            pages,
+            noted: Noted::NONE,
+        };
+        // SAFETY: They are pinned until `release`, which forgets the note first.
+        pins.noted = unsafe { Noted::new(&pins.pages)? };
+        Ok(pins)
+    }
+
     /// Pins the pages of a range of the current program's memory, as many as can be and are simple.
     /// Sleeps.
     fn fast(mm: &MmWithUser, base: usize, end: usize) -> Result<Self, Refused> {
@@ -551,8 +650,8 @@ impl Pins {
             // SAFETY: The list has so many places; no lock is held.
             unsafe { bindings::pin_user_pages_fast(base, count as i32, flags, list) as isize }
         })?;
-        // INVARIANT: Just pinned.
-        Ok(Self(pages))
+        // SAFETY: Just pinned.
+        Ok(unsafe { Self::new(pages)? })
     }
 
     /// As [`Pins::fast`]; huge pages in the range have a table then.
@@ -565,16 +664,23 @@ impl Pins {
             unsafe { bindings::pin_user_pages(base, count, flags, list) }
         })?;
         drop(guard);
-        // INVARIANT: Just pinned.
-        Ok(Self(pages))
+        // SAFETY: Just pinned.
+        Ok(unsafe { Self::new(pages)? })
+    }
+
+    /// Bytes of the folios of the pages.
+    fn folio_bytes(&self) -> usize {
+        // SAFETY: They are pinned.
+        unsafe { folio_bytes(&self.pages) }
     }
 
     /// Sleeps.
     fn release(&mut self) {
-        let (list, count) = (self.0.as_mut_ptr(), self.0.len());
+        self.noted = Noted::NONE;
+        let (list, count) = (self.pages.as_mut_ptr(), self.pages.len());
         // SAFETY: By the type invariant; the list is emptied below.
         unsafe { bindings::unpin_user_pages_dirty_lock(list.cast(), count, true) };
-        self.0.clear();
+        self.pages.clear();
     }
 }
 

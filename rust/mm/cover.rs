@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The large folios of which transfers have references, and how many.
+//! The large folios of which transfers have references or pins, and how many.
 //!
-//! A page of a large folio may be written to again when nobody else has a reference to the folio: so
-//! our own references must be known exactly, those of all transfers in all address spaces. That of
-//! a small folio has no need of this: a second transfer of the same page is a reference too many.
+//! A page of a large folio may be written to again, or taken away, when nobody else has a reference to
+//! the folio: so our own must be known, those of all transfers in all address spaces. References to small
+//! folios are not noted: there a second transfer of a sender counts as somebody else, and those of a
+//! receiver are found by the address (`Receiving::pins_of`).
 
+use kernel::bindings::page;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
+
+use super::pte::Held;
 
 /// A large folio, by its address: it is a name here, no more.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,5 +106,74 @@ pub(super) fn remove(folio: Folio, pages: Pages, f: impl FnOnce(&Others<'_>)) {
     f(&Others(Some(all)));
     if all.is_empty() {
         covers.remove(&folio);
+    }
+}
+
+/// Runs `f`, which may ask how many references to a folio are noted: none are forgotten meanwhile.
+pub(super) fn with_counts<R>(f: impl FnOnce(&dyn Fn(Folio) -> usize) -> R) -> R {
+    let covers = COVERS.lock();
+    f(&|folio| {
+        let all = covers.as_ref().and_then(|covers| covers.get(&folio));
+        Others(all.map(|all| all.as_slice())).count()
+    })
+}
+
+/// A note of pins, as long as it lives: it goes before they do.
+pub(super) struct Noted(KVec<(Folio, Pages)>);
+
+impl Noted {
+    /// Of nothing.
+    pub(super) const NONE: Self = Self(KVec::new());
+
+    /// Of those of the pages whose folios are large.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// The caller has pinned the pages, as long as the value lives.
+    pub(super) unsafe fn new(pages: &[*mut page]) -> Result<Self> {
+        let mut noted = Self::NONE;
+        let mut rest = pages;
+        while let [first, ..] = rest {
+            // SAFETY: As the caller promises.
+            let held = |page: *mut page| unsafe { Held::new(page) };
+            let first = held(*first);
+            let in_order = |(i, page): &(usize, &*mut page)| {
+                let page = held(**page);
+                page.folio() == first.folio() && page.index_in_folio() == first.index_in_folio() + i
+            };
+            let count = rest.iter().enumerate().take_while(in_order).count().max(1);
+            if first.is_large() {
+                let run = (
+                    Folio(first.folio() as usize),
+                    Pages {
+                        first: first.index_in_folio(),
+                        count,
+                    },
+                );
+                noted.0.reserve(1, GFP_KERNEL)?;
+                add(run.0, run.1)?;
+                // There is room.
+                let _ = noted.0.push_within_capacity(run);
+            }
+            rest = rest.get(count..).unwrap_or(&[]);
+        }
+        Ok(noted)
+    }
+
+    /// Whether no folio was large.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        for (folio, pages) in self.0.iter() {
+            remove(*folio, *pages, |_| ());
+        }
     }
 }

@@ -43,4 +43,10 @@ impl Done {
         // SAFETY: It was initialised; the caller may sleep.
         unsafe { bindings::wait_for_completion_killable_timeout(self.inner.get(), jiffies) }
     }
+
+    /// Waits for it, also if the thread is being killed. Sleeps.
+    pub(super) fn wait_unkillable(&self) {
+        // SAFETY: It was initialised; the caller may sleep.
+        unsafe { bindings::wait_for_completion(self.inner.get()) }
+    }
 }

@@ -12,6 +12,8 @@ use kernel::error::to_result;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
+use super::cover::Noted;
+use super::pte::Held;
 use super::user::Access;
 use super::watch;
 use crate::bindings;
@@ -49,6 +51,28 @@ pub(super) fn pages_by<P>(
         }
         Err(_) => Err(Error::from_errno(got as i32)),
     }
+}
+
+/// Bytes of the folios of some pages: a reference to one page holds them all. Only pages of hugetlbfs count by
+/// themselves: they were set aside before, and nobody else can have the rest.
+///
+/// # Safety
+///
+/// The caller has references to the pages.
+pub(super) unsafe fn folio_bytes(pages: &[*mut page]) -> usize {
+    let mut last = ptr::null_mut();
+    let mut count = 0;
+    for page in pages {
+        // SAFETY: As the caller promises.
+        let held = unsafe { Held::new(*page) };
+        if held.is_hugetlb() {
+            count += 1;
+        } else if held.folio() != last {
+            count += held.folio_pages();
+            last = held.folio();
+        }
+    }
+    count * PAGE_SIZE
 }
 
 /// The address of the next byte of `iter`.
@@ -150,7 +174,8 @@ pub(crate) struct Pinned {
     len: u32,
     access: Access,
     stats: Stats,
-    _locked: Locked,
+    noted: Noted,
+    locked: Option<Locked>,
 }
 
 // SAFETY: Pins may be given back by any thread.
@@ -191,7 +216,6 @@ impl Pinned {
             return Err(EFAULT);
         }
         let want = want.min(count * PAGE_SIZE - offset);
-        let locked = Locked::charge(want).map_err(|_| ENOBUFS)?;
         let mut flags = 0;
         if access == Access::Write {
             flags |= bindings::SDP_CONST_FOLL_WRITE;
@@ -206,18 +230,25 @@ impl Pinned {
             }
         })?;
         let len = want.min(pages.len() * PAGE_SIZE - offset);
-        // SAFETY: The iterator has so many bytes here.
-        unsafe { bindings::iov_iter_advance(iter, len) };
         stats.add(Counter::PinnedBytes, len as u64);
         // INVARIANT: The core has pinned them for us.
-        Ok(Self {
+        let mut pinned = Self {
             pages,
             offset: offset as u32,
             len: len as u32,
             access,
             stats,
-            _locked: locked,
-        })
+            noted: Noted::NONE,
+            locked: None,
+        };
+        // SAFETY: They are pinned.
+        let bytes = unsafe { folio_bytes(&pinned.pages) };
+        pinned.locked = Some(Locked::charge(bytes).map_err(|_| ENOBUFS)?);
+        // SAFETY: They are pinned until the value goes, which forgets the note first.
+        pinned.noted = unsafe { Noted::new(&pinned.pages)? };
+        // SAFETY: The iterator has so many bytes here.
+        unsafe { bindings::iov_iter_advance(iter, len) };
+        Ok(pinned)
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -237,6 +268,7 @@ impl Pinned {
 impl Drop for Pinned {
     /// Sleeps if the pages were written to.
     fn drop(&mut self) {
+        self.noted = Noted::NONE;
         self.stats.add(Counter::UnpinnedBytes, self.len.into());
         let (list, count) = (self.pages.as_mut_ptr(), self.pages.len());
         // SAFETY: By the type invariant; whoever had the adapter use the pages drops the value when

@@ -8,6 +8,7 @@
 use core::borrow::Borrow;
 use core::ops::Deref;
 
+use super::age::STEPS;
 use super::Rule;
 use crate::bindings::{
     self,
@@ -476,38 +477,51 @@ fn is_device_exclusive(pte: pte_t) -> bool {
     }
 }
 
-/// Bits of an entry's offset that lie above the page's number and those that the core uses, and on
-/// x86 above all physical addresses: free for a count.
-const COUNT_SHIFT: u32 = 43;
-const COUNT_MASK: usize = 0x7f << COUNT_SHIFT;
+/// The bits of an entry's offset that lie above the page's number, which on x86 has at most 40 bits:
+/// the core uses the first two of them, but not in an entry of this kind.
+const MARK_SHIFT: u32 = 40;
+const MARK_MASK: usize = (STEPS - 1) << MARK_SHIFT;
+
+/// The entry which says that a device has a page, with another mark.
+///
+/// # Safety
+///
+/// `pte` says that a device has a page, which stays.
+unsafe fn with_mark(pte: pte_t, mark: usize) -> pte_t {
+    // SAFETY: As the caller promises; what is made differs in the mark alone.
+    unsafe {
+        let offset = bindings::pte_swp_offset(pte) & !MARK_MASK;
+        let mark = (mark << MARK_SHIFT) & MARK_MASK;
+        let mut other = bindings::make_device_exclusive_offset_pte(offset | mark);
+        if bindings::pte_swp_soft_dirty(pte) {
+            other = bindings::pte_swp_mksoft_dirty(other);
+        }
+        if bindings::pte_swp_uffd(pte) {
+            other = bindings::pte_swp_mkuffd(other);
+        }
+        other
+    }
+}
 
 /// Makes the core look again at entries which say that a device has the page: a fault that is about
-/// to give one back finds that it has changed, and comes again.
-///
-/// A single bit would not do: two threads that wait for the same page would change it twice. The
-/// count comes round after 128 changes: a fault that waits for the page's lock behind exactly so many
-/// others of the same program sees what was in the page before.
+/// to give one back finds that it has changed, and comes again. `mark` is asked for the new mark with
+/// the entry's table locked; without one, an entry stays as it is.
 ///
 /// # Safety
 ///
 /// As for [`walk`].
-pub(super) unsafe fn flip(mm: *mut mm_struct, start: usize, end: usize) {
+pub(super) unsafe fn mark(
+    mm: *mut mm_struct,
+    start: usize,
+    end: usize,
+    mark: impl Fn() -> Option<usize>,
+) {
     // SAFETY: As the caller promises; the entry is a variant of the one that is there.
     unsafe {
         walk(mm, start, end, |ptep, addr| {
             let pte = read(ptep);
-            if is_device_exclusive(pte) {
-                let offset = bindings::pte_swp_offset(pte);
-                let count = offset.wrapping_add(1 << COUNT_SHIFT) & COUNT_MASK;
-                let offset = offset & !COUNT_MASK | count;
-                let mut other = bindings::make_device_exclusive_offset_pte(offset);
-                if bindings::pte_swp_soft_dirty(pte) {
-                    other = bindings::pte_swp_mksoft_dirty(other);
-                }
-                if bindings::pte_swp_uffd(pte) {
-                    other = bindings::pte_swp_mkuffd(other);
-                }
-                bindings::set_pte_at(mm, addr, ptep, other);
+            if let (true, Some(mark)) = (is_device_exclusive(pte), mark()) {
+                bindings::set_pte_at(mm, addr, ptep, with_mark(pte, mark));
             }
         });
     }
@@ -617,6 +631,12 @@ impl Held {
         unsafe { bindings::folio_test_large(self.folio()) }
     }
 
+    /// Whether it is one of hugetlbfs.
+    pub(super) fn is_hugetlb(self) -> bool {
+        // SAFETY: By the type's promise.
+        unsafe { bindings::folio_test_hugetlb(self.folio()) }
+    }
+
     /// Whether somebody has locked its folio. Both the lock and that of a page table are full barriers
     /// where [`SUPPORTED`].
     fn is_locked(self) -> bool {
@@ -640,6 +660,34 @@ impl Held {
     fn references(self) -> i32 {
         // SAFETY: By the type's promise. Others change the counter atomically.
         unsafe { (&raw const (*self.0)._refcount.counter).read_volatile() }
+    }
+
+    /// Whether somebody else has it pinned or has a reference to it, and so can read it without the page
+    /// tables. `ours` is how often it is pinned by us, or the large folio that it is part of.
+    ///
+    /// A folio that is in no LRU list may have a reference of a processor that is about to put it there.
+    fn is_held_by_others(self, ours: usize) -> bool {
+        let folio = self.folio();
+        // SAFETY: The page is held.
+        let known = || unsafe {
+            let by_us = if self.is_large() {
+                bindings::folio_large_mapcount(folio) as usize + ours
+            } else {
+                1 + bindings::SDP_CONST_GUP_PIN_COUNTING_BIAS as usize * ours
+            };
+            let of_cache = if bindings::folio_test_swapcache(folio) {
+                self.folio_pages()
+            } else {
+                0
+            };
+            by_us + of_cache + usize::from(!bindings::folio_test_lru(folio))
+        };
+        // Each of them may change meanwhile, together with the count: one that goes must not hide
+        // another's reference, and one that comes must not make room for it.
+        let before = known();
+        // SAFETY: The page is held.
+        let count = unsafe { bindings::folio_ref_count(folio) } as usize;
+        count > before.min(known())
     }
 
     /// Whether it is this address space's alone, but for references of ours: by exact counts, for
@@ -742,31 +790,45 @@ impl<A> Mapped<'_, A> {
         }
     }
 
-    /// Takes the page away, as if a device had it for itself; `false` if it is not the program's
-    /// alone, or its folio is locked. A processor may still have it.
+    /// Takes the page away, as if a device had it for itself, with a mark in the entry. A processor may
+    /// still have it.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` if it is not the program's alone, or its folio is locked; `EBUSY` if somebody else holds
+    /// it; `ours` is as for [`Held::is_held_by_others`].
     ///
     /// A fault that gives a page back locks the folio first, asks the notifiers then, and looks last
     /// whether the entry is still what it has seen. One that was let through for a former transfer would
     /// find it so. Where the folio is not locked, all faults still have to ask.
-    pub(super) fn take_away(&self) -> bool {
+    pub(super) fn take_away(&self, mark: usize, ours: usize) -> Result {
         if !self.is_writable() || !self.is_exclusive() || self.page.is_locked() {
-            return false;
+            return Err(EAGAIN);
         }
         let entry = self.entry;
         // SAFETY: The entry is valid while its table is locked. The page is pinned, and its mapping
         // by this entry stays one: only the form of the entry changes.
         unsafe {
             let pte = bindings::ptep_get_and_clear(entry.mm, entry.addr, entry.ptep);
+            // Who pins it without the table's lock is seen here, or sees that the entry has changed
+            // (gup_fast_pte_range() in mm/gup.c).
+            if self.page.is_held_by_others(ours) {
+                entry.set(pte);
+                return Err(EBUSY);
+            }
             // It will be, if it is not.
             bindings::folio_mark_dirty(self.page.folio());
-            let away = bindings::make_device_exclusive_pte(self.page.0.cast());
+            let away = with_mark(
+                bindings::make_device_exclusive_pte(self.page.0.cast()),
+                mark,
+            );
             entry.set(if bindings::pte_soft_dirty(pte) {
                 bindings::pte_swp_mksoft_dirty(away)
             } else {
                 away
             });
         }
-        true
+        Ok(())
     }
 }
 

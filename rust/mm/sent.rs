@@ -12,6 +12,8 @@
 //! there is a copy. Snapshots of the same page of which the next begins before the last has ended, or
 //! soon after, count as one.
 
+use core::ops::Range;
+
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::atomic::{
@@ -29,6 +31,7 @@ use kernel::time::{
 };
 
 use super::done::Done;
+use super::ranges::Ranged;
 
 /// How long a program waits for one snapshot, or several without a gap.
 const LIMIT_MS: i64 = 1000;
@@ -95,8 +98,8 @@ impl Sent {
 
     /// Since when somebody may have waited for a page of a range.
     pub(super) fn since(&self, base: usize, end: usize) -> Option<Instant<Monotonic>> {
-        let own_end = self.base + self.pages.len() * PAGE_SIZE;
-        (self.base < end && base < own_end).then_some(self.began)
+        let own = self.range();
+        (own.start < end && base < own.end).then_some(self.began)
     }
 
     /// For how many pages somebody has waited.
@@ -124,5 +127,11 @@ impl Sent {
             page.store(WAITED, Relaxed);
         }
         self.done.wait(jiffies) >= 0
+    }
+}
+
+impl Ranged for Sent {
+    fn range(&self) -> Range<usize> {
+        self.base..self.base + self.pages.len() * PAGE_SIZE
     }
 }

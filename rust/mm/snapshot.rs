@@ -46,6 +46,7 @@ use super::cover::{
     Pages, //
 };
 use super::pin::{
+    folio_bytes,
     pages_by,
     Locked, //
 };
@@ -205,7 +206,7 @@ impl Snapshot {
             block: None,
             stats,
         };
-        let Ok(charge) = Locked::charge(snapshot.folio_bytes()) else {
+        let Ok(charge) = snapshot.charge() else {
             // The end of the snapshot takes it again, and somebody may wait for it in between.
             drop(guard);
             return Err(ENOBUFS.into());
@@ -250,18 +251,9 @@ impl Snapshot {
         }
     }
 
-    /// Bytes of the folios of the pages: a reference to one page holds them all.
-    fn folio_bytes(&self) -> usize {
-        let mut last = core::ptr::null_mut();
-        let mut pages = 0;
-        for held in (0..self.pages.len()).filter_map(|i| self.held(i)) {
-            let folio = held.folio();
-            if folio != last {
-                pages += held.folio_pages();
-                last = folio;
-            }
-        }
-        pages * PAGE_SIZE
+    fn charge(&self) -> Result<Locked> {
+        // SAFETY: By the type invariant.
+        Locked::charge(unsafe { folio_bytes(&self.pages) })
     }
 
     /// The entry's place in the snapshot, and the page that should be there.

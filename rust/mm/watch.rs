@@ -46,6 +46,10 @@ use kernel::types::Opaque;
 use super::absent::Absent;
 use super::done::FOR_EVER;
 use super::pte;
+use super::ranges::{
+    Ranged,
+    Ranges, //
+};
 use super::sent::Sent;
 use super::{
     Refused,
@@ -56,8 +60,12 @@ use crate::net::work::StaticWork;
 use crate::observe::trace;
 use crate::proto::choice::Reason;
 
-/// How long a fault waits before it lets go of its locks.
+/// How long a program that writes waits before it lets go of its locks.
 const SLICE_MS: u32 = 4;
+/// How long a fork waits before it has the connections aborted. Meanwhile nobody can register a uprobe,
+/// and whoever tries to blocks all other forks. An adapter that sends again every two seconds has sent
+/// twice by then.
+const FORK_MS: i64 = 5000;
 /// For so long the next snapshot of a page that somebody has waited for counts as one with the last.
 const RECENT_MS: i64 = 100;
 
@@ -115,6 +123,7 @@ fn remove_where(which: impl Fn(&Watch) -> bool) {
 pub(super) struct Watch {
     sub: Opaque<bindings::mmu_interval_notifier>,
     mm: *mut bindings::mm_struct,
+    pub(super) began: Instant<Monotonic>,
     /// Transfers into it.
     #[pin]
     pub(super) transfers: Ranges<Absent>,
@@ -197,6 +206,7 @@ fn insert(mm: &MmWithUser) -> Result<Arc<Watch>, Refused> {
         pin_init!(Watch {
             sub: Opaque::uninit(),
             mm: raw,
+            began: Instant::now(),
             transfers <- Ranges::new(),
             sent <- Ranges::new(),
             last_waited <- new_spinlock!(None, "sdp_last_waited"),
@@ -252,73 +262,12 @@ pub(super) fn await_bytes(mm: &Mm, start: usize, end: usize) -> Result {
     Ok(())
 }
 
-/// What became of a wait.
-enum Waited {
-    /// The transfer is over, well or not.
-    Over,
-    TooLong,
-    Killed,
-}
-
-/// What is under way in an address space.
-#[pin_data]
-pub(super) struct Ranges<T> {
-    #[pin]
-    list: SpinLock<KVec<Arc<T>>>,
-}
-
-impl<T> Ranges<T> {
-    fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
-            list <- new_spinlock!(KVec::new(), "sdp_ranges"),
-        })
-    }
-
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(super) fn add(&self, range: &Arc<T>) -> Result {
-        loop {
-            let mut more = KVec::new();
-            {
-                let mut list = self.list.lock();
-                let Err(_) = list.push_within_capacity(range.clone()) else {
-                    return Ok(());
-                };
-                let room = 2 * list.len() + 4;
-                drop(list);
-                more.reserve(room, GFP_KERNEL)?;
-            }
-            let mut list = self.list.lock();
-            if more.capacity() > list.capacity() {
-                // Freed after the lock.
-                core::mem::swap(&mut *list, &mut more);
-                while let Ok(old) = more.remove(0) {
-                    // There is room.
-                    let _ = list.push_within_capacity(old);
-                }
-            }
-        }
-    }
-
-    pub(super) fn remove(&self, range: &Arc<T>) {
-        let mut list = self.list.lock();
-        let at = list.iter().position(|other| Arc::ptr_eq(other, range));
-        let removed = at.and_then(|at| list.remove(at).ok());
-        drop(list);
-        drop(removed);
-    }
-
-    fn find(&self, which: impl Fn(&Arc<T>) -> bool) -> Option<Arc<T>> {
-        self.list.lock().iter().find(|range| which(range)).cloned()
-    }
-}
-
 impl Watch {
-    /// A transfer into the range whose bytes are not there.
+    /// A transfer into the range whose bytes are not there, and whose pages nobody may see.
     fn find(&self, start: usize, end: usize) -> Option<Arc<Absent>> {
-        self.transfers
-            .find(|t| t.overlaps(start, end) && t.is_absent() && !t.is_closed_by_current())
+        let is_such =
+            |t: &Arc<Absent>| t.is_absent() && !t.is_closed_by_current() && !t.is_too_old();
+        self.transfers.find(start..end, is_such)
     }
 
     /// Whether bytes are on their way into the range.
@@ -328,52 +277,102 @@ impl Watch {
 
     /// Whether bytes other than `absent`'s are on their way to a page of the range.
     pub(super) fn has_other(&self, absent: &Arc<Absent>, range: Range<usize>) -> bool {
-        let is_other = |t: &Arc<Absent>| {
-            !Arc::ptr_eq(t, absent) && t.overlaps(range.start, range.end) && t.is_absent()
-        };
-        self.transfers.find(is_other).is_some()
+        let is_other = |t: &Arc<Absent>| !Arc::ptr_eq(t, absent) && t.is_absent();
+        self.transfers.find(range, is_other).is_some()
     }
 
-    /// Holds up whoever changes the mappings of a range whose bytes are not there.
+    /// Holds up whoever touches a range whose bytes are not there, or changes its mappings.
     fn hold_up(&self, range: &bindings::mmu_notifier_range) {
         let (start, end, mm) = (range.start, range.end, range.mm.cast());
-        let is_fault = range.event == bindings::mmu_notifier_event_MMU_NOTIFY_CLEAR;
         // SAFETY: The range is valid.
-        let may_sleep =
-            unsafe { bindings::mmu_notifier_range_blockable((&raw const *range).cast()) };
-        if !may_sleep || (is_fault && end - start != kernel::page::PAGE_SIZE) {
-            // Somebody frees memory, or the program throws away what is there.
+        if !unsafe { bindings::mmu_notifier_range_blockable((&raw const *range).cast()) } {
+            // Somebody frees memory.
             return;
         }
+        match range.event {
+            bindings::mmu_notifier_event_MMU_NOTIFY_CLEAR => {
+                // Else the program throws away what is there.
+                if end - start == kernel::page::PAGE_SIZE {
+                    self.hold_up_fault(start, end, mm);
+                }
+            }
+            bindings::mmu_notifier_event_MMU_NOTIFY_PROTECTION_PAGE => self.hold_up_fork(mm),
+            _ => self.hold_up_move(start, end, mm),
+        }
+    }
+
+    /// Holds up a fault that is about to give back a page, or to copy it. The fault will come again.
+    fn hold_up_fault(&self, start: usize, end: usize, mm: *mut bindings::mm_struct) {
         while let Some(absent) = self.find(start, end) {
-            if crate::breaks(if is_fault { Rule::Touch } else { Rule::Move }) {
+            if crate::breaks(Rule::Touch) {
                 return;
             }
-            if !is_fault {
-                // A fork, or a move. It cannot come again: it waits for the end. What has failed is
-                // cleared.
-                if absent.has_failed()
-                    || matches!(absent.hold_up(start, FOR_EVER, mm), Waited::Killed)
-                {
-                    return;
-                }
+            // Reclaim compares no entry, and maps nothing.
+            if frees_memory() {
+                return;
+            }
+            let step = absent.age.step();
+            if may_wait(mm) {
+                absent.hold_up(start, step, mm);
+            }
+            if absent.outlast(step) {
                 continue;
             }
-            let waits = !absent.has_failed() && may_wait(mm);
-            match waits.then(|| absent.hold_up(start, slice(), mm)) {
-                Some(Waited::Over) => continue,
-                Some(Waited::TooLong) => {}
-                // Not at once again: what it waits for needs the processor, too.
-                Some(Waited::Killed) | None => pause(),
-            }
+            // The page may be another transfer's by now, whose marks are its own.
+            let mark = || self.find(start, end).map(|absent| absent.age.mark());
             // SAFETY: Whoever is about to give back the page, or to copy it, holds the lock of the
             // area, of the address space or of all mappings of the page, which keep the tables.
-            unsafe { pte::flip(mm, start, end) };
+            unsafe { pte::mark(mm, start, end, mark) };
             return;
         }
-        if is_fault {
-            self.hold_up_writer(start, mm);
+        self.hold_up_writer(start, mm);
+    }
+
+    /// Holds up a fork, a move or the end of a mapping. None of them comes again: so it waits until no
+    /// bytes are on their way any more, also if its thread is being killed. What a failed transfer has
+    /// left is cleared.
+    fn hold_up_move(&self, start: usize, end: usize, mm: *mut bindings::mm_struct) {
+        while let Some(absent) = self.reading_to_await(start, end, mm) {
+            if absent.hold_up_to_the_end(start, FOR_EVER) {
+                continue;
+            }
+            absent.abort.store(1, Relaxed);
+            absent.wait_unkillable();
         }
+    }
+
+    /// As [`Watch::hold_up_move`], of a fork, which calls for each area: the first call waits for all of the
+    /// address space, as none begins before the end of the fork. After [`FORK_MS`] their connections are
+    /// aborted.
+    fn hold_up_fork(&self, mm: *mut bindings::mm_struct) {
+        let began = Instant::<Monotonic>::now();
+        while let Some(absent) = self.reading_to_await(0, usize::MAX, mm) {
+            let left = FORK_MS - began.elapsed().as_millis();
+            // SAFETY: No precondition.
+            let jiffies = unsafe { bindings::msecs_to_jiffies(left.max(0) as u32) };
+            if absent.hold_up_to_the_end(absent.range().start, jiffies) {
+                continue;
+            }
+            self.transfers.find_map(0..usize::MAX, |t| {
+                t.abort.store(1, Relaxed);
+                None::<()>
+            });
+            absent.wait_unkillable();
+        }
+    }
+
+    /// A transfer into the range for whose end the current thread has to wait before it changes the
+    /// mappings. A thread that frees memory, or one of the kernel's that works for nobody, changes none.
+    fn reading_to_await(
+        &self,
+        start: usize,
+        end: usize,
+        mm: *mut bindings::mm_struct,
+    ) -> Option<Arc<Absent>> {
+        if !may_wait(mm) || crate::breaks(Rule::Move) {
+            return None;
+        }
+        self.transfers.find(start..end, |t| t.is_reading())
     }
 
     /// Holds up a program that is about to have its own copy of a page.
@@ -382,7 +381,7 @@ impl Watch {
         if frees_memory() || !is_own(mm) || is_kernels() {
             return;
         }
-        let sent = self.sent.find(|sent| sent.holds(addr));
+        let sent = self.sent.find(addr..addr + 1, |sent| sent.holds(addr));
         // The core may have decided on a copy while the snapshot still had its references, and tell of
         // it after the end of the snapshot: the fault comes again, and the core decides anew.
         if sent.is_none() && !self.has_released(addr) {
@@ -406,12 +405,11 @@ impl Watch {
             let both = Iterator::chain(one.into_iter(), other);
             both.max_by_key(|since| since.elapsed().as_millis())
         };
-        let current = {
-            let sent = self.sent.list.lock();
-            sent.iter()
-                .map(|sent| sent.since(base, end))
-                .fold(None, oldest)
-        };
+        let mut current = None;
+        self.sent.find_map(base..end, |sent| {
+            current = oldest(current, sent.since(base, end));
+            None::<()>
+        });
         let last = self.last_waited.lock();
         let recent = last
             .as_ref()
@@ -472,29 +470,46 @@ fn is_kernels() -> bool {
     unsafe { (*Task::current_raw()).flags & bindings::SDP_CONST_PF_KTHREAD != 0 }
 }
 
-fn pause() {
-    if !frees_memory() {
-        // SAFETY: The caller may sleep.
-        unsafe { bindings::schedule_timeout_uninterruptible(1) };
-    }
-}
-
 impl Absent {
-    /// Has the current thread wait, who is about to touch `addr`, for the end of the transfer or for so
-    /// long.
-    fn hold_up(&self, addr: usize, jiffies: usize, mm: *mut bindings::mm_struct) -> Waited {
+    fn note_wait(&self, addr: usize) {
         trace::fault(addr, true);
         self.waits.fetch_add(1, Relaxed);
-        match self.wait(jiffies) {
-            0 => Waited::TooLong,
-            left if left > 0 => Waited::Over,
-            _ => {
-                if is_own(mm) {
-                    self.abort.store(1, Relaxed);
-                }
-                Waited::Killed
+    }
+
+    /// Has the current thread wait, who is about to touch `addr`, for the end of the transfer, but not
+    /// longer than the step lasts.
+    fn hold_up(&self, addr: usize, step: usize, mm: *mut bindings::mm_struct) {
+        if !self.is_reading() {
+            return;
+        }
+        self.note_wait(addr);
+        while self.age.step() == step {
+            let left = self.wait(self.age.jiffies_to_next());
+            if left < 0 && is_own(mm) {
+                // It is being killed.
+                self.abort.store(1, Relaxed);
+            }
+            if left != 0 {
+                return;
             }
         }
+    }
+
+    /// Keeps the current thread until the step is over; `true` if the page may be looked at.
+    fn outlast(&self, step: usize) -> bool {
+        let may_be_seen = || !self.is_absent() || self.is_too_old();
+        while !may_be_seen() && self.age.step() == step {
+            // SAFETY: The caller may sleep.
+            unsafe { bindings::schedule_timeout_uninterruptible(1) };
+        }
+        may_be_seen()
+    }
+
+    /// Has the current thread, which is about to change the mappings from `addr` on, wait for the end of
+    /// the transfer, for so long at most; `false` if it is not over, or if the thread is being killed.
+    fn hold_up_to_the_end(&self, addr: usize, jiffies: usize) -> bool {
+        self.note_wait(addr);
+        self.wait(jiffies) > 0
     }
 }
 

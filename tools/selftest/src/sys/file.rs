@@ -49,6 +49,13 @@ pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
 }
 
+/// How much a pipe may hold.
+pub(crate) fn set_pipe_size(pipe: RawFd, bytes: usize) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    checked(unsafe { libc::fcntl(pipe, libc::F_SETPIPE_SZ, bytes as libc::c_int) })?;
+    Ok(())
+}
+
 /// splice() between a pipe and something else, at most `len` bytes.
 pub(crate) fn splice(from: RawFd, to: RawFd, len: usize) -> io::Result<usize> {
     let none = std::ptr::null_mut();

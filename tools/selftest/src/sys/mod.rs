@@ -14,6 +14,7 @@ mod poll;
 mod process;
 mod raw;
 mod sock;
+mod uring;
 
 pub(crate) use addr::{SockAddr, AF_INET6_SDP, AF_INET_SDP};
 pub(crate) use area::{Area, Kind, PAGE};
@@ -27,6 +28,7 @@ pub(crate) use poll::{poll_fds, select_one, Ready};
 pub(crate) use process::*;
 pub(crate) use raw::*;
 pub(crate) use sock::{Linger, Sock};
+pub(crate) use uring::Registered;
 
 use std::io;
 

@@ -196,6 +196,11 @@ impl Pages {
         Ok(u64::from_ne_bytes(bytes))
     }
 
+    /// Whether the page table maps the page of byte `offset`.
+    pub(crate) fn is_mapped(self, offset: usize) -> io::Result<bool> {
+        Ok(self.entry(offset)? >> 63 == 1)
+    }
+
     /// The number of the physical page; 0 for those who may not know it.
     pub(crate) fn frame(self, offset: usize) -> io::Result<u64> {
         Ok(self.entry(offset)? & ((1 << 55) - 1))

@@ -21,6 +21,28 @@ pub(crate) fn fork() -> io::Result<Fork> {
     }
 }
 
+/// fork() without what the C library does around it; the child ends at once. Whether there was one.
+pub(crate) fn fork_without_handlers() -> bool {
+    let signal = libc::c_long::from(libc::SIGCHLD);
+    // SAFETY: clone() with no flags but the signal is fork(); the child touches nothing.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, signal, 0, 0, 0, 0) };
+    if pid == 0 {
+        exit_now(0);
+    }
+    pid > 0
+}
+
+/// A process that shares this one's memory, but is a process of its own: it runs `work` and ends. The calling
+/// thread's thread-local variables are its own, too: the work makes system calls and nothing else.
+pub(crate) fn clone_with_memory(work: extern "C" fn(*mut libc::c_void) -> i32) -> io::Result<i32> {
+    const STACK: usize = 1 << 16;
+    let stack = Box::leak(vec![0_u128; STACK / 16].into_boxed_slice());
+    let top = stack.as_mut_ptr_range().end.cast();
+    let flags = libc::CLONE_VM | libc::SIGCHLD;
+    // SAFETY: the stack is never freed, and nobody else has it; the work takes no argument.
+    checked(unsafe { libc::clone(work, top, flags, std::ptr::null_mut()) })
+}
+
 /// Ends this process at once, without unwinding or exit handlers.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: does not return.

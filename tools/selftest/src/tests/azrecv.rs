@@ -13,7 +13,7 @@ use crate::harness::{
     eventually, expect, expect_eq, joined, skip, tests, Env, Fail, Family, Outcome,
 };
 use crate::pattern::{Pattern, Rng};
-use crate::peer::{Job, Remote, Work};
+use crate::peer::{Job, Peer, Remote, Work};
 use crate::sys::{self, Fork, Pages, Sock, HUGE, PAGE};
 use libc::MSG_WAITALL;
 use std::fs::File;
@@ -136,6 +136,11 @@ impl<'a> Incoming<'a> {
         skip("no call has returned early: this machine is too slow")
     }
 
+    /// Who sends.
+    pub(super) fn sender(&self) -> Peer {
+        self.remote.session().clone()
+    }
+
     /// Enough was received.
     #[track_caller]
     pub(super) fn leave(self) -> Outcome {
@@ -185,7 +190,7 @@ impl Expected {
         }
     }
 
-    fn part(self, from: usize, len: usize) -> Expected {
+    pub(super) fn part(self, from: usize, len: usize) -> Expected {
         Expected {
             pages: self.pages.part(from, len),
             offset: self.offset + from as u64,
@@ -198,6 +203,12 @@ impl Expected {
         Expected { pages, ..self }
     }
 
+    /// Whether its last whole page is mapped: who touches it does not wait.
+    pub(super) fn is_there(self) -> io::Result<bool> {
+        let whole = self.pages.len() / PAGE * PAGE;
+        self.pages.is_mapped(whole.saturating_sub(PAGE))
+    }
+
     /// There is no more.
     pub(super) fn is_end(self) -> bool {
         self.pages.len() == 0
@@ -207,7 +218,7 @@ impl Expected {
         Pattern::new(self.seed).check(self.offset, bytes).wrong == 0
     }
 
-    fn holds(self) -> bool {
+    pub(super) fn holds(self) -> bool {
         self.is(&self.pages.read(0, self.pages.len()))
     }
 

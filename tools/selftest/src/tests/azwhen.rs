@@ -5,12 +5,14 @@
 use super::azrecv::{settled, Expected, Incoming};
 use super::inflight::{expect_content, in_child, return_at_once, Growth, Stream, LEN};
 use super::zcopy::stat;
-use crate::flow::Span;
-use crate::harness::{expect, expect_eq, skip, tests, Env, Fail, Outcome};
-use crate::sys::{self, MissingPages, Pages, Sock, PAGE};
+use crate::flow::{spawn, Span};
+use crate::harness::{expect, expect_eq, joined, skip, tests, Env, Fail, Outcome};
+use crate::sys::{self, MissingPages, Pages, Registered, Sock, HUGE, PAGE};
 use libc::{MSG_NOSIGNAL, MSG_WAITALL};
 use std::collections::VecDeque;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 tests!("azwhen";
@@ -24,6 +26,8 @@ tests!("azwhen";
     comes_back_in_time,
     without_leave_to_lock,
     into_watched_memory,
+    into_registered_buffers,
+    into_pages_in_a_pipe,
 );
 
 /// A child that sends `span` from pages of its own, in one call.
@@ -55,6 +59,86 @@ fn into_watched_memory(env: &Env) -> Outcome {
     expect_eq(stat(env, "read_early")?, early, "read early")?;
     why.at_least(1)?;
     expect_content(child, "the sender")
+}
+
+/// Receives into memory that somebody else holds. Who looks at it by his references after each call sees the
+/// bytes: so no call returns early. Returns whether one would have.
+fn into_held_memory(
+    env: &Env,
+    to: Pages,
+    mut look: impl FnMut(usize, usize) -> io::Result<Vec<u8>>,
+) -> Result<bool, Fail> {
+    let stream = Stream::new(env)?;
+    return_at_once(&stream.other)?;
+    let span = Span::new(env.seed, 0, to.len() as u64);
+    let (want, from) = (span.to_vec(), Pages::new(to.len(), false)?);
+    from.write(0, &want);
+    let early = stat(env, "read_early")?;
+    let refused = stat(env, "by_copy_NotProtectable")?;
+    // No child: it would have the memory, too.
+    let sock = stream.one.dup()?;
+    let sender = spawn(move || sock.send_raw(from.at(0), from.len(), MSG_NOSIGNAL))?;
+    let mut got = 0;
+    while got < to.len() {
+        let rest = to.part(got, to.len() - got);
+        // SAFETY: no reference to the pages exists.
+        let n = unsafe { stream.other.recv_raw(rest.at(0), rest.len(), 0)? };
+        expect(n > 0, format!("the end after {got} bytes"))?;
+        expect(
+            look(got, n)? == want[got..got + n],
+            format!("other bytes behind {got}"),
+        )?;
+        got += n;
+    }
+    expect_eq(joined(sender)??, to.len(), "sent")?;
+    expect_eq(stat(env, "read_early")?, early, "read early")?;
+    Ok(stat(env, "by_copy_NotProtectable")? > refused)
+}
+
+/// Until one call would have returned early.
+fn sometimes(mut attempt: impl FnMut() -> Result<bool, Fail>) -> Outcome {
+    for _ in 0..20 {
+        if attempt()? {
+            return Ok(());
+        }
+    }
+    skip("all bytes come before the reader: this machine is too slow")
+}
+
+fn into_registered_buffers(env: &Env) -> Outcome {
+    for huge in [false, true] {
+        let to = Pages::new(if huge { HUGE } else { 4 * LEN }, huge)?.part(0, 4 * LEN);
+        to.touch(1);
+        let mut registered = Registered::new(to)?;
+        sometimes(|| {
+            into_held_memory(env, to, |from, len| {
+                let mut file = sys::memory_file(&[])?;
+                registered.write(file.as_raw_fd(), from, len)?;
+                file.rewind()?;
+                let mut bytes = Vec::new();
+                file.read_to_end(&mut bytes)?;
+                Ok(bytes)
+            })
+        })?;
+    }
+    Ok(())
+}
+
+fn into_pages_in_a_pipe(env: &Env) -> Outcome {
+    let to = Pages::new(4 * LEN, false)?;
+    to.touch(1);
+    sometimes(|| {
+        let (from_pipe, to_pipe) = sys::pipe()?;
+        sys::set_pipe_size(to_pipe.as_raw_fd(), to.len())?;
+        let given = to.give_to_pipe(to_pipe.as_raw_fd(), to.len())?;
+        expect_eq(given, to.len(), "bytes in the pipe")?;
+        let mut pipe = File::from(from_pipe);
+        into_held_memory(env, to, |_, len| {
+            let mut bytes = vec![0; len];
+            pipe.read_exact(&mut bytes)?;
+            Ok(bytes)
+        })
+    })
 }
 
 /// Who may lock no memory receives as others do, and waits for the bytes.

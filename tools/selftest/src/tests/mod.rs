@@ -8,6 +8,7 @@ mod azblock;
 mod azends;
 mod azlost;
 mod azrecv;
+mod azstall;
 mod azwhen;
 mod badinput;
 mod basics;
@@ -65,6 +66,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         azblock::TESTS,
         azends::TESTS,
         azrecv::TESTS,
+        azstall::TESTS,
         azwhen::TESTS,
         attacks::TESTS,
         netns::TESTS,
