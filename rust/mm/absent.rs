@@ -331,6 +331,10 @@ impl Receiving {
             // Somebody takes some of the same pages just now.
             return Err(EAGAIN);
         }
+        // One that begins only now has pins, too: they are taken for somebody else's, and the call waits.
+        let is_other = |t: &Arc<Absent>| !Arc::ptr_eq(t, &self.absent);
+        let range = self.absent.range();
+        let has_former = self.watch.transfers.find(range, is_other).is_some();
         let (mut taken, mut refused) = (0, EAGAIN);
         let mut walk = |noted: &dyn Fn(Folio) -> usize| {
             area.walk_and_flush(|entry| {
@@ -342,8 +346,10 @@ impl Receiving {
                 };
                 let ours = if page.is_large() {
                     noted(Folio(page.folio() as usize))
-                } else {
+                } else if has_former {
                     self.pins_of(index, entry.addr())
+                } else {
+                    1
                 };
                 match mapped.take_away(self.absent.age.mark(), ours) {
                     Ok(()) => taken += 1,
