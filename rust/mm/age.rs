@@ -6,8 +6,9 @@
 //! notifiers, and maps the page if the entry is then what it was. So whoever lets a fault go while the
 //! page is absent changes the entry to a value that the entry has not had since the fault read it. A
 //! count of such changes would come round if enough threads wait in a row for one lock. The age of the
-//! transfer only grows, and each fault is kept until a new step has begun. A transfer ends before its last
-//! step; a fault that comes in the last step nevertheless is kept until the transfer is over.
+//! transfer only grows, and each fault is kept until a new step has begun. A transfer should end before its
+//! last step. A fault in the last step is kept until the transfer is over; when it has failed, the fault
+//! sees the cleared page.
 
 use kernel::macros::kunit_tests;
 use kernel::time::{
