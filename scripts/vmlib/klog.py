@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Finds in a kernel's log what must never be there."""
 
+import itertools
 import re
 
 # What a checker of the kernel, or the kernel itself, prints when it found a bug.
@@ -19,11 +20,17 @@ COMPLAINT = re.compile("|".join([
 HARMLESS = re.compile(r"Spectre|RETBleed|mitigations=off|vulnerab|ref_tracker: memory allocation failure")
 
 # A race of soft-RoCE with itself, which no user of its verbs can prevent (testing.rst says how it
-# comes about): the warning, and that nothing but soft-RoCE's own sending called the function. The
-# two warnings of that function say the same; whatever else it may lead to is a complaint.
-RACE = re.compile(r"WARNING: drivers/infiniband/sw/rxe/rxe_task\.c:\d+ at rxe_sched_task\+")
+# comes about): one of the two warnings of rxe_sched_task(), or what KASAN says of the first of its
+# looks, and that nothing but soft-RoCE's own sending called the function. Whatever else it may lead
+# to is a complaint.
+RACE_WARNING = re.compile(r"WARNING: drivers/infiniband/sw/rxe/rxe_task\.c:\d+ at rxe_sched_task\+")
+RACE_KASAN = re.compile(r"BUG: KASAN: slab-use-after-free in rxe_sched_task\+")
 RACE_CALLERS = ["rxe_xmit_packet", "rxe_requester", "rxe_sender", "do_work"]
-END_OF_WARNING = "---[ end trace"
+# Between the two, where the compiler has not made one function of them.
+RACE_HAND_OVER = re.compile(r"rxe_(?:resp|comp)_queue_pkt|rxe_rcv(?:_pkt)?")
+REPORTERS = re.compile(r"dump_stack_lvl|print_report|kasan_report|kasan_check_range|__kasan_check_read|__asan_load\d")
+END_OF_WARNING = re.compile(r"---\[ end trace")
+END_OF_KASAN = re.compile(r"\] ={20,}$")
 FRAME = re.compile(r"\]\s+(\? )?([\w.]+)\+0x[0-9a-f]+/0x[0-9a-f]+")
 
 EXCERPT_LINES = 40
@@ -38,13 +45,31 @@ def since_init(log):
 def callers(report):
     """The functions of a report's call trace that the unwinder is sure of, innermost first."""
     _, _, trace = "\n".join(report).partition("<TASK>")
+    trace, _, _ = trace.partition("</TASK>")
     return [name for unsure, name in FRAME.findall(trace) if not unsure]
+
+
+def callers_of_race(report):
+    """The same without the frames that a report of soft-RoCE's race may have and need not have."""
+    names = callers(report)
+    if RACE_KASAN.search(report[0]):
+        names = list(itertools.dropwhile(REPORTERS.fullmatch, names))
+        if names[:1] == ["rxe_sched_task"]:
+            names = names[1:]
+    return list(itertools.dropwhile(RACE_HAND_OVER.fullmatch, names))
 
 
 def is_race(report):
     """Whether a report, up to its end, is of soft-RoCE's race, with no other one in between."""
     has_another = any(COMPLAINT.search(line) for line in report[1:])
-    return callers(report)[:len(RACE_CALLERS)] == RACE_CALLERS and not has_another
+    return callers_of_race(report)[:len(RACE_CALLERS)] == RACE_CALLERS and not has_another
+
+
+def end_of_race(line):
+    """What ends the report that starts with this line, if it looks like soft-RoCE's race."""
+    if RACE_WARNING.search(line):
+        return END_OF_WARNING
+    return END_OF_KASAN if RACE_KASAN.search(line) else None
 
 
 def without_races(lines):
@@ -52,8 +77,8 @@ def without_races(lines):
     kept, races = [], 0
     at = 0
     while at < len(lines):
-        if RACE.search(lines[at]):
-            end = next((n for n in range(at, len(lines)) if END_OF_WARNING in lines[n]), None)
+        if mark := end_of_race(lines[at]):
+            end = next((n for n in range(at, len(lines)) if mark.search(lines[n])), None)
             if end is not None and is_race(lines[at:end]):
                 races += 1
                 at = end + 1
