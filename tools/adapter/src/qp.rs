@@ -94,12 +94,26 @@ pub struct Pending {
     pub send: Arc<Send>,
     /// How far it is.
     pub progress: Progress,
+    /// The message's number on the wire; of a request that does not concern the peer, the next one's.
+    pub message: u64,
     /// The number in the ring that the request frees.
     pub frees: u32,
     /// Of a Read: which of the answers is the current one.
     pub answer: u64,
     /// Of a Read: bytes that have come.
     pub came: u64,
+}
+
+impl Pending {
+    /// Whether it does not concern the peer.
+    pub fn is_local(&self) -> bool {
+        self.send.action.is_some_and(|action| action.is_local())
+    }
+
+    /// Whether the peer answers with data.
+    pub fn is_read(&self) -> bool {
+        self.send.action.is_some_and(|action| action.is_read())
+    }
 }
 
 /// The sending half of a queue pair.
@@ -111,6 +125,8 @@ pub struct Requester {
     pub first: u64,
     /// How many of them have been sent.
     pub next: usize,
+    /// The number of the message after all of them.
+    pub messages: u64,
     /// Bytes of the next one that have been sent.
     pub offset: u64,
     /// Reads and atomic operations among those.

@@ -20,7 +20,7 @@ const BETWEEN: u16 = 8 + 20 + 4;
 
 impl Switch {
     /// A datagram arrives, or is lost: its sender does not learn which.
-    pub(super) fn deliver(&mut self, from: Address, number: u64) {
+    pub(super) fn deliver(&mut self, from: Address, number: u64, now: Instant) {
         let Some(send) = self
             .qp(from)
             .and_then(|qp| qp.requester.get(number))
@@ -32,7 +32,7 @@ impl Switch {
             return;
         };
         match self.carry_datagram(from, &send, &to) {
-            Err(status) => self.refused(from, number, status),
+            Err(status) => self.refused(from, number, status, now),
             Ok(()) => {
                 if let Some(sent) = self
                     .qp_mut(from)
@@ -40,7 +40,7 @@ impl Switch {
                 {
                     sent.progress = Progress::Done;
                 }
-                self.retire(from, Instant::now());
+                self.retire(from, now);
                 self.ready(from);
             }
         }

@@ -273,7 +273,7 @@ impl Switch {
         // Some 20 us of the link, so that a short message does not wait long behind others.
         self.link
             .rate
-            .map_or(PIECE, |rate| (rate / 50_000 & !4095).clamp(4096, PIECE))
+            .map_or(PIECE, |rate| ((rate / 50_000) & !4095).clamp(4096, PIECE))
     }
 
     /// Takes the link for so many bytes, and says when they arrive.
@@ -353,9 +353,9 @@ impl Switch {
                 len,
             } => self.receive(from, number, offset, len, now),
             Happening::Request { from, number } => self.respond(from, number, now),
-            Happening::Datagram { from, number } => self.deliver(from, number),
+            Happening::Datagram { from, number } => self.deliver(from, number, now),
             Happening::Data { answer, len } => self.read_came(answer, len, now),
-            Happening::Result { to, number, value } => self.result_came(to, number, value),
+            Happening::Result { to, number, value } => self.result_came(to, number, value, now),
             Happening::Ack { to, number } => self.acknowledged(to, number, now),
             Happening::NotReady {
                 to,
@@ -363,7 +363,7 @@ impl Switch {
                 offset,
                 delay,
             } => self.not_ready(to, number, offset, delay, now),
-            Happening::Refused { to, number, status } => self.refused(to, number, status),
+            Happening::Refused { to, number, status } => self.refused(to, number, status, now),
             Happening::Wake { who } => self.ready(who),
             Happening::Watch { who } => self.watch(who, now),
         }

@@ -69,22 +69,17 @@ impl Switch {
         offset: u64,
         now: Instant,
     ) -> Option<()> {
+        let message = self.qp(from)?.requester.get(number)?.message;
         let peer = self.qp_mut(to)?;
         let (expected, at) = (peer.responder.expected, peer.responder.offset);
         if peer.state == State::Rtr && !peer.responder.established {
             peer.responder.established = true;
             self.devices[to.machine].event(event::COMM_EST, to.handle);
         }
-        if number < expected {
-            self.reply(
-                now,
-                Happening::Ack {
-                    to: from,
-                    number: expected - 1,
-                },
-            );
+        if message < expected {
+            self.reply(now, Happening::Ack { to: from, number });
         }
-        (number == expected && offset == at).then_some(())
+        (message == expected && offset == at).then_some(())
     }
 
     /// Ends a message that is not taken.
@@ -156,7 +151,7 @@ impl Switch {
                 Ok(None) => {
                     let delay = self
                         .qp(to)
-                        .map_or_else(Default::default, |peer| peer.rnr_delay());
+                        .map_or_else(Default::default, super::super::qp::Qp::rnr_delay);
                     self.reply(
                         now,
                         Happening::NotReady {

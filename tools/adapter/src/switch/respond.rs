@@ -18,18 +18,17 @@ impl Switch {
     /// A Read or an atomic operation arrives.
     pub(super) fn respond(&mut self, from: Address, number: u64, now: Instant) {
         let Some(to) = self.peer(from) else { return };
-        let waits = |p: &&crate::qp::Pending| p.progress == Progress::Sent;
-        let Some(send) = self
+        let waits = |read: &&crate::qp::Pending| read.progress == Progress::Sent;
+        let read = self
             .qp(from)
             .and_then(|qp| qp.requester.get(number))
-            .filter(waits)
-            .map(|p| Arc::clone(&p.send))
-        else {
+            .filter(waits);
+        let Some((send, message)) = read.map(|read| (Arc::clone(&read.send), read.message)) else {
             return;
         };
         let before = self.qp(to).map_or(0, |peer| peer.responder.expected);
         // One that has come before is answered again: its answer may have been lost.
-        if number >= before && self.expected(from, to, number, 0, now).is_none() {
+        if message >= before && self.expected(from, to, number, 0, now).is_none() {
             return;
         }
         let answered = match send.action {
@@ -42,7 +41,7 @@ impl Switch {
             Ok(()) => {
                 if let Some(peer) = self
                     .qp_mut(to)
-                    .filter(|peer| peer.responder.expected == number)
+                    .filter(|peer| peer.responder.expected == message)
                 {
                     peer.responder.expected += 1;
                 }
@@ -269,8 +268,7 @@ impl Switch {
     }
 
     /// The result of an atomic operation arrives.
-    pub(super) fn result_came(&mut self, who: Address, number: u64, value: u64) {
-        let now = Instant::now();
+    pub(super) fn result_came(&mut self, who: Address, number: u64, value: u64, now: Instant) {
         let Some(qp) = self.qp(who) else { return };
         let Some(read) = qp
             .requester
@@ -290,7 +288,7 @@ impl Switch {
         if written.is_some() {
             self.answered(who, number, now);
         } else {
-            self.refused(who, number, Status::LocalProtection);
+            self.refused(who, number, Status::LocalProtection, now);
         }
     }
 }

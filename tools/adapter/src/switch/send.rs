@@ -40,9 +40,14 @@ impl Switch {
         match read {
             Ok(Some(send)) => {
                 let frees = qp.sq.own();
+                let message = requester.messages;
+                if !send.action.is_some_and(|action| action.is_local()) {
+                    requester.messages += 1;
+                }
                 requester.pending.push_back(Pending {
                     send: send.into(),
                     progress: Progress::Waiting,
+                    message,
                     frees,
                     answer: 0,
                     came: 0,
@@ -77,8 +82,13 @@ impl Switch {
         requester.wait_until = None;
         let (index, number) = (requester.next, requester.first + requester.next as u64);
         let pending = &requester.pending[index];
+        if pending.progress == Progress::Done {
+            // It was done before the queue pair had to go back.
+            requester.next += 1;
+            return true;
+        }
         let Some(action) = pending.send.action else {
-            self.refused(who, number, Status::LocalOperation);
+            self.refused(who, number, Status::LocalOperation, now);
             return false;
         };
         if Self::must_wait(qp, index, &action) {
@@ -130,10 +140,11 @@ impl Switch {
         let fence = requester.pending[index].send.has(flag::FENCE) && requester.reads > 0;
         let reads = action.is_read() && requester.reads >= u32::from(qp.attrs.max_rd_atomic).max(1);
         let local = action.is_local()
-            && requester.pending.iter().take(index).any(|before| {
-                before.progress == Progress::Sent
-                    && !before.send.action.is_some_and(|a| a.is_read())
-            });
+            && requester
+                .pending
+                .iter()
+                .take(index)
+                .any(|before| before.progress == Progress::Sent && !before.is_read());
         fence || reads || local
     }
 
@@ -159,7 +170,7 @@ impl Switch {
         };
         let number = qp.requester.first + index as u64;
         if done.is_err() {
-            self.refused(who, number, Status::MemoryBind);
+            self.refused(who, number, Status::MemoryBind, now);
             return false;
         }
         self.sent(who, index);
@@ -242,9 +253,7 @@ impl Switch {
             return;
         };
         for pending in requester.pending.iter_mut().take(last as usize + 1) {
-            if pending.progress == Progress::Sent
-                && !pending.send.action.is_some_and(|a| a.is_read())
-            {
+            if pending.progress == Progress::Sent && !pending.is_read() {
                 pending.progress = Progress::Done;
             }
         }
@@ -273,7 +282,7 @@ impl Switch {
         for pending in requester.pending.iter_mut().skip(index) {
             if pending.progress == Progress::Sent {
                 pending.progress = Progress::Waiting;
-                if pending.send.action.is_some_and(|action| action.is_read()) {
+                if pending.is_read() {
                     requester.reads -= 1;
                     // The former answer's bytes are not taken any more.
                     pending.answer = 0;
@@ -299,7 +308,7 @@ impl Switch {
         qp.counters.rnr += 1;
         if qp.attrs.rnr_retry != FOR_EVER {
             let Some(left) = qp.requester.rnr_left.checked_sub(1) else {
-                self.refused(who, number, Status::RnrRetriesExceeded);
+                self.refused(who, number, Status::RnrRetriesExceeded, now);
                 return;
             };
             qp.requester.rnr_left = left;
@@ -322,8 +331,7 @@ impl Switch {
     }
 
     /// A request ends with an error, after those before it.
-    pub(super) fn refused(&mut self, who: Address, number: u64, status: Status) {
-        let now = Instant::now();
+    pub(super) fn refused(&mut self, who: Address, number: u64, status: Status, now: Instant) {
         let Some(qp) = self.qp_mut(who) else { return };
         let requester = &mut qp.requester;
         let Some(index) = number.checked_sub(requester.first) else {
@@ -337,8 +345,7 @@ impl Switch {
         requester.wait_until = None;
         requester.next = requester.pending.len();
         for before in requester.pending.iter_mut().take(index as usize) {
-            if before.progress == Progress::Sent && !before.send.action.is_some_and(|a| a.is_read())
-            {
+            if before.progress == Progress::Sent && !before.is_read() {
                 before.progress = Progress::Done;
             }
         }
@@ -379,17 +386,21 @@ impl Switch {
         {
             return;
         }
-        let end = requester.first + requester.next as u64;
+        let sent = requester
+            .pending
+            .get(requester.next)
+            .map_or(requester.messages, |next| next.message);
         // A peer that has all that was sent may take its time.
         let silent = requester.heard.is_none_or(|heard| heard + patience <= now);
         let mut next = now + patience;
         if !silent {
             next = requester.heard.map_or(next, |heard| heard + patience);
-        } else if has.is_none_or(|(expected, _)| expected < end) && requester.wait_until.is_none() {
+        } else if has.is_none_or(|(expected, _)| expected < sent) && requester.wait_until.is_none()
+        {
             qp.counters.retries += 1;
             let Some(left) = requester.retries_left.checked_sub(1) else {
                 let number = requester.first;
-                self.refused(who, number, Status::RetriesExceeded);
+                self.refused(who, number, Status::RetriesExceeded, now);
                 return;
             };
             requester.retries_left = left;
@@ -397,7 +408,13 @@ impl Switch {
             // What the peer has is not sent again.
             let first = requester.first;
             let (number, offset) = has
-                .filter(|(number, _)| *number >= first)
+                .and_then(|(message, offset)| {
+                    let index = requester
+                        .pending
+                        .iter()
+                        .position(|p| p.message == message && !p.is_local())?;
+                    Some((first + index as u64, offset))
+                })
                 .unwrap_or((first, 0));
             if self.go_back(who, number, offset) {
                 self.ready(who);
