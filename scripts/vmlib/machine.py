@@ -77,6 +77,10 @@ class Vm:
                  cpu=CPU, extra_append="", by_instructions=False, adapter="rxe"):
         self.kind = kind
         self.adapter = adapter
+        # The third number of the addresses that tests use, and the network card that has them.
+        network, self.interface = (1, "eth1") if adapter == "pvrdma" else (0, "eth0")
+        self.address = f"10.27.{network}.{ident}"
+        self.address6 = f"fd27:{network}::{ident}" if network else f"fd27::{ident}"
         self.ident = ident
         self.folder = folder
         self.name = f"vm{ident}"

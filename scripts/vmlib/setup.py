@@ -27,6 +27,8 @@ class Kernel:
     def __init__(self, name, image, initrd, adapter="rxe"):
         self.name = name
         self.kind = name.partition("-")[0]
+        # The series, if it is not the chosen one: stock-7.2.
+        self.series = next((word for word in name.split("-")[1:] if word[0].isdigit()), None)
         self.image = image
         self.initrd = initrd
         self.adapter = adapter

@@ -98,23 +98,16 @@ pub struct Device {
     pub interrupts: u64,
     /// Completion queues that the notification ring had no room for.
     unnotified: VecDeque<u32>,
-    guid: [u8; 8],
+    number: usize,
+    complaints: u32,
 }
+
+/// Lines that the log has of a machine at most: a guest could fill it.
+const MOST_COMPLAINTS: u32 = 100;
 
 impl Device {
     /// The adapter of the machine with that number.
     pub fn new(number: usize) -> Self {
-        // Locally administered, and another one for each machine.
-        let guid = [
-            0x02,
-            0x27,
-            0,
-            0xff,
-            0xfe,
-            0,
-            (number >> 8) as u8,
-            number as u8,
-        ];
         Self {
             memory: Memory::default(),
             shared: None,
@@ -134,19 +127,38 @@ impl Device {
             doorbells: 0,
             interrupts: 0,
             unnotified: VecDeque::new(),
-            guid,
+            number,
+            complaints: 0,
+        }
+    }
+
+    /// The global identifier: locally administered, and another one for each machine.
+    fn guid(&self) -> [u8; 8] {
+        let [high, low] = (self.number as u16).to_be_bytes();
+        [0x02, 0x27, 0, 0xff, 0xfe, 0, high, low]
+    }
+
+    /// Says in the log what a guest has done wrong.
+    pub fn complain(&mut self, what: &str) {
+        self.complaints += 1;
+        if self.complaints <= MOST_COMPLAINTS {
+            eprintln!("adapter: machine {}: {what}", self.number);
+        }
+        if self.complaints == MOST_COMPLAINTS {
+            eprintln!("adapter: machine {}: no more of it", self.number);
         }
     }
 
     /// Forgets all that the driver has made; the memory and the interrupts stay.
     pub fn forget(&mut self) {
-        let fresh = Self::new(usize::from(self.guid[6]) << 8 | usize::from(self.guid[7]));
+        let fresh = Self::new(self.number);
         let old = std::mem::replace(self, fresh);
         self.memory = old.memory;
         self.vectors = old.vectors;
         self.counters = old.counters;
         self.doorbells = old.doorbells;
         self.interrupts = old.interrupts;
+        self.complaints = old.complaints;
     }
 
     /// Reads the shared region at that address, and writes what the device can do into it.
@@ -174,7 +186,7 @@ impl Device {
             notifications: ring(driver.notifications, 4)?,
         };
         let at = address.checked_add(CAPABILITIES_AT).ok_or(Error::Fault)?;
-        self.memory.write(at, &Capabilities::of(self.guid))?;
+        self.memory.write(at, &Capabilities::of(self.guid()))?;
         self.shared = Some(shared);
         Ok(())
     }
@@ -244,7 +256,12 @@ impl Device {
         match queue.put(&self.memory, cqe, solicited) {
             Put::Quiet | Put::Lost => {}
             Put::Notify => self.notify(cq),
-            Put::Overflow => self.event(event::CQ_ERR, cq),
+            Put::Overflow => {
+                self.complain(&format!(
+                    "completion queue {cq} has no room, or makes no sense"
+                ));
+                self.event(event::CQ_ERR, cq);
+            }
         }
     }
 

@@ -101,12 +101,15 @@ impl ServerBackend for Backend {
     ) -> io::Result<()> {
         // Memory without a file is the firmware's, which no driver hands to an adapter.
         let Some(file) = fd else { return Ok(()) };
-        self.running
-            .switch
-            .lock()
-            .device(self.machine)
-            .memory
-            .map(address, size, file, offset)
+        let mut switch = self.running.switch.lock();
+        let device = switch.device(self.machine);
+        let mapped = device.memory.map(address, size, file, offset);
+        if let Err(error) = &mapped {
+            device.complain(&format!(
+                "{size:#x} bytes of memory at {address:#x}: {error}"
+            ));
+        }
+        mapped
     }
 
     fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {

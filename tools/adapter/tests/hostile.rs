@@ -136,7 +136,7 @@ fn torment(acts: &[Act], link: Link) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
     fn nonsense_harms_only_its_author(acts in proptest::collection::vec(act(), 1..200), slow in any::<bool>()) {

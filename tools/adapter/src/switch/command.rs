@@ -39,7 +39,11 @@ impl Switch {
     pub fn command(&mut self, machine: Machine) {
         let done = self.run(machine);
         let device = &mut self.devices[machine];
-        device.error = done.err().map_or(0, |error| error as u32);
+        device.error = 0;
+        if let Err(error) = done {
+            device.error = error as u32;
+            device.complain(&format!("a command is refused: {error:?}"));
+        }
     }
 
     fn run(&mut self, machine: Machine) -> Result<(), Error> {

@@ -37,6 +37,8 @@ impl Switch {
     pub(super) fn broken(&mut self, who: Address) {
         if let Some(qp) = self.qp_mut(who).filter(|qp| !qp.broken) {
             qp.broken = true;
+            let what = format!("the rings of queue pair {} make no sense", who.handle);
+            self.devices[who.machine].complain(&what);
             self.fail(who, Some(event::QP_FATAL));
         }
     }

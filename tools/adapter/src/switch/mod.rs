@@ -23,6 +23,7 @@ mod receive;
 mod registers;
 mod report;
 mod respond;
+mod retry;
 mod send;
 
 pub use report::Report;

@@ -28,8 +28,11 @@ impl Switch {
                 let address = u64::from(value) << 32 | u64::from(self.low_halves[machine]);
                 self.forget(machine);
                 let device = &mut self.devices[machine];
-                let shared = device.share(address);
-                device.error = shared.err().map_or(0, |error| error as u32);
+                device.error = 0;
+                if let Err(error) = device.share(address) {
+                    device.error = error as u32;
+                    device.complain(&format!("the shared region at {address:#x}: {error:?}"));
+                }
             }
             reg::CTL => self.control(machine, value),
             reg::REQUEST => self.command(machine),
