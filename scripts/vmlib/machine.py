@@ -81,6 +81,8 @@ class Vm:
         network, self.interface = (1, "eth1") if adapter == "pvrdma" else (0, "eth0")
         self.address = f"10.27.{network}.{ident}"
         self.address6 = f"fd27:{network}::{ident}" if network else f"fd27::{ident}"
+        # What eth0 gets.
+        soft_device = "rxe" if adapter == "pvrdma" else adapter
         self.ident = ident
         self.folder = folder
         self.name = f"vm{ident}"
@@ -106,7 +108,7 @@ class Vm:
             "-cpu", cpu, "-smp", str(cpus), "-m", f"{memory_mib}M",
             "-kernel", image, "-initrd", initrd,
             "-append", "console=ttyS0 loglevel=7 panic=-1 mitigations=off random.trust_cpu=on "
-                       f"net.ifnames=0 VM_ID={ident} VM_RDMA={adapter} {extra_append}",
+                       f"net.ifnames=0 VM_ID={ident} VM_RDMA={soft_device} {extra_append}",
             "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
             "-chardev", f"socket,id=agent,path={self.agent_path},server=on,wait=off",
             "-serial", "chardev:agent",
