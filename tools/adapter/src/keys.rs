@@ -211,7 +211,7 @@ impl Keys {
             let part = left.min(PAGE - offset % PAGE);
             let begin = page + offset % PAGE;
             match spans.last_mut() {
-                Some(last) if last.addr + last.len == begin => last.len += part,
+                Some(last) if last.addr.checked_add(last.len) == Some(begin) => last.len += part,
                 _ => spans.push(Span {
                     addr: begin,
                     len: part,

@@ -100,9 +100,10 @@ impl Ring {
     pub fn new(state: u64, place: Place, pages: &[u64], slots: u32, entry: u32) -> Option<Self> {
         let shape = Shape::new(slots)?;
         let entry = u64::from(entry);
-        let fits = entry.is_power_of_two()
-            && entry <= PAGE
-            && u64::from(slots) * entry <= pages.len() as u64 * PAGE;
+        let bytes = u64::from(slots) * entry;
+        // What a guest gives beyond what the ring needs is not kept.
+        let pages = pages.get(..bytes.div_ceil(PAGE) as usize)?;
+        let fits = entry.is_power_of_two() && entry <= PAGE;
         let producer = state.checked_add(place as u64)?;
         fits.then(|| Self {
             producer,

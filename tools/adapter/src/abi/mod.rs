@@ -81,6 +81,11 @@ pub mod uar {
     pub const CQ_ARM_SOLICITED: u32 = 1 << 29;
     /// Notify at the next completion.
     pub const CQ_ARM: u32 = 1 << 30;
+
+    /// Whether a doorbell says only that the guest looks at a completion queue.
+    pub fn is_look(offset: u64, value: u32) -> bool {
+        offset % super::PAGE == CQ && value & (CQ_ARM | CQ_ARM_SOLICITED) == 0
+    }
 }
 
 /// Events of the event ring.

@@ -115,3 +115,12 @@ fn there_are_limits() {
     assert!(keys.add_pages(1, READ, 0, 1 << 30, pages).is_none());
     assert!(keys.add_fast(1, limit::FAST_PAGES + 1).is_none());
 }
+
+#[test]
+fn pages_at_the_end_of_all_addresses() {
+    let mut keys = Keys::default();
+    let pages: Box<[u64]> = Box::new([!0xfff, 0, 0x1000]);
+    let key = keys.add_pages(1, READ, 0, 0x3000, pages).unwrap();
+    let found = spans(&keys, key, READ, 0, 0x3000).unwrap();
+    assert_eq!(found.len(), 2);
+}

@@ -11,10 +11,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::abi::queue::Status;
 use crate::device::Device;
 use crate::qp::{Qp, State};
 
+mod clock;
 mod command;
 mod create;
 mod datagram;
@@ -26,6 +26,7 @@ mod respond;
 mod retry;
 mod send;
 
+use clock::{Answer, Happening, Timed};
 pub use report::Report;
 
 /// A machine's number.
@@ -53,6 +54,9 @@ pub struct Link {
 
 /// Bytes that a link carries at a time, at most: what others wait for.
 const PIECE: u64 = 64 << 10;
+/// Things that the clock has before it looks which of them are of queue pairs that are gone: a guest could
+/// make and leave them all day.
+const MANY: usize = 1 << 18;
 /// What a late clock may make up for, so that the rate holds although the host's scheduler is late.
 const LATE: Duration = Duration::from_micros(500);
 
@@ -64,86 +68,6 @@ impl Link {
                 (u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1))) as u64,
             )
         })
-    }
-}
-
-/// A Read that is answered: bytes on their way from the responder's memory.
-#[derive(Clone, Copy, Debug)]
-struct Answer {
-    id: u64,
-    requester: Address,
-    number: u64,
-    responder: Address,
-    offset: u64,
-    total: u64,
-}
-
-/// What happens at a time.
-#[derive(Clone, Copy, Debug)]
-enum Happening {
-    /// A piece of a Send or a Write arrives.
-    Piece {
-        from: Address,
-        number: u64,
-        offset: u64,
-        len: u64,
-    },
-    /// A Read or an atomic operation arrives.
-    Request { from: Address, number: u64 },
-    /// A datagram arrives.
-    Datagram { from: Address, number: u64 },
-    /// A piece of a Read's answer arrives.
-    Data { answer: Answer, len: u64 },
-    /// The result of an atomic operation arrives.
-    Result {
-        to: Address,
-        number: u64,
-        value: u64,
-    },
-    /// The peer has all messages up to that number.
-    Ack { to: Address, number: u64 },
-    /// The peer had no receive.
-    NotReady {
-        to: Address,
-        number: u64,
-        offset: u64,
-        delay: Duration,
-    },
-    /// The peer could not do that.
-    Refused {
-        to: Address,
-        number: u64,
-        status: Status,
-    },
-    /// A queue pair may send again.
-    Wake { who: Address },
-    /// A look whether the peer says anything.
-    Watch { who: Address },
-}
-
-struct Timed {
-    at: Instant,
-    order: u64,
-    what: Happening,
-}
-
-impl PartialEq for Timed {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Timed {}
-
-impl PartialOrd for Timed {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Timed {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
     }
 }
 
@@ -178,6 +102,7 @@ pub struct Switch {
     link: Link,
     gids: HashMap<[u8; 16], Machine>,
     clock: BinaryHeap<Reverse<Timed>>,
+    look_at: usize,
     order: u64,
     uid: u64,
     low_halves: Vec<u32>,
@@ -198,6 +123,7 @@ impl Switch {
             link,
             gids: HashMap::new(),
             clock: BinaryHeap::new(),
+            look_at: MANY,
             order: 0,
             uid: 0,
             low_halves: vec![0; machines],
@@ -256,6 +182,12 @@ impl Switch {
 
     /// Lets something happen after a time.
     fn after(&mut self, at: Instant, what: Happening) {
+        if self.clock.len() >= self.look_at {
+            let mut clock = std::mem::take(&mut self.clock);
+            clock.retain(|Reverse(timed)| self.qp(timed.what.concerns()).is_some());
+            self.clock = clock;
+            self.look_at = MANY.max(2 * self.clock.len());
+        }
         self.order += 1;
         self.clock.push(Reverse(Timed {
             at,

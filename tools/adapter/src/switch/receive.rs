@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Address, Happening, Switch};
+use super::clock::Happening;
+use super::{Address, Switch};
 use crate::abi::queue::{wc, Cqe, Status};
 use crate::abi::{access, event};
 use crate::memory::{copy, Span};

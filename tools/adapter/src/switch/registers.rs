@@ -71,15 +71,10 @@ impl Switch {
                     self.ready(who);
                 }
             }
+            uar::CQ if uar::is_look(offset, value) => {}
             uar::CQ => {
-                let armed = if value & uar::CQ_ARM != 0 {
-                    Armed::Any
-                } else if value & uar::CQ_ARM_SOLICITED != 0 {
-                    Armed::Solicited
-                } else {
-                    // A look at the queue, which is always complete.
-                    return;
-                };
+                let any = value & uar::CQ_ARM != 0;
+                let armed = if any { Armed::Any } else { Armed::Solicited };
                 self.devices[machine].arm(handle, armed);
             }
             // Receives of a shared queue are found when they are needed.

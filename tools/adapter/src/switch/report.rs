@@ -18,7 +18,7 @@ pub struct Report {
 pub struct MachineReport {
     /// Whether its driver has activated it.
     pub active: bool,
-    /// Doorbells that its guest rang, with those of completion queues.
+    /// Doorbells that its guest rang, without those of looks at completion queues.
     pub doorbells: u64,
     /// Interrupts that it raised.
     pub interrupts: u64,

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::clock::{Answer, Happening};
 use super::receive::Refusal;
-use super::{Address, Answer, Happening, Switch, Work};
+use super::{Address, Switch, Work};
 use crate::abi::access;
 use crate::abi::queue::{Atomic, Rdma, Status};
 use crate::memory::{copy, scatter};

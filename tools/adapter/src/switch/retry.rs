@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Address, Happening, Switch};
+use super::clock::Happening;
+use super::{Address, Switch};
 use crate::abi::queue::Status;
 use crate::qp::Kind;
 use crate::request::Progress;

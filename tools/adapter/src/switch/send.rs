@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use super::{Address, Answer, Happening, Switch};
+use super::clock::{Answer, Happening};
+use super::{Address, Switch};
 use crate::abi::queue::{flag, Cqe, FastReg, Status};
 use crate::abi::{event, PAGE};
 use crate::device::Device;
