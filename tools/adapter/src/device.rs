@@ -193,7 +193,7 @@ impl Device {
 
     /// Raises an interrupt.
     pub fn interrupt(&mut self, vector: usize) {
-        if self.masked & 1 << vector != 0 {
+        if self.masked & (1 << vector) != 0 {
             return;
         }
         if let Some(mut file) = self.vectors[vector].as_ref() {

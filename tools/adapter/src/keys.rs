@@ -83,7 +83,7 @@ impl Keys {
         slot.region = Some(Region { pd, kind });
         self.count += 1;
         self.pages += pages;
-        Some(index << 8 | u32::from(slot.variant))
+        Some((index << 8) | u32::from(slot.variant))
     }
 
     /// The key of a region of all memory; `None` if there are too many regions.

@@ -70,7 +70,7 @@ impl Config {
                 _ => continue,
             };
             let place = &mut self.bytes[at as usize];
-            *place = *place & !kept | byte & kept;
+            *place = (*place & !kept) | (byte & kept);
         }
     }
 }

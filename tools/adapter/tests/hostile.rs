@@ -34,7 +34,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (prop_oneof![Just(reg::DSR_LOW), Just(reg::IMR), Just(reg::REQUEST), any::<u64>()], any::<u32>())
             .prop_map(|(at, value)| Act::Register(at, value)),
         1 => (prop_oneof![0u64..16, any::<u64>()], any::<u32>()).prop_map(|(at, value)| Act::Doorbell(at, value)),
-        4 => (0u64..12, 0u32..8, 28u32..32).prop_map(|(at, handle, bit)| Act::Doorbell(at, handle | 1 << bit)),
+        4 => (0u64..12, 0u32..8, 28u32..32).prop_map(|(at, handle, bit)| Act::Doorbell(at, handle | (1 << bit))),
         6 => (0u32..24, proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(2), any::<u8>()], 168))
             .prop_map(|(command, bytes)| Act::Command(command, bytes)),
         6 => (0x10000u64..0x30000, any::<u64>()).prop_map(|(at, value)| Act::Scribble(at & !7, value)),
@@ -155,7 +155,7 @@ fn nothing_works_before_the_shared_region() {
     }
     for handle in [0, 1, 2, 0x00ff_ffff] {
         for bits in 0..8u32 {
-            world.switch.ring(0, u64::from(bits), handle | bits << 29);
+            world.switch.ring(0, u64::from(bits), handle | (bits << 29));
         }
     }
     world.settle();

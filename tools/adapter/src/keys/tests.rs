@@ -70,7 +70,7 @@ fn registrations_by_work_request() {
     let mut keys = Keys::default();
     let old = keys.add_fast(1, 2).unwrap();
     assert_eq!(spans(&keys, old, READ, 0, 0), Err(Denied));
-    let key = old & !0xff | 0x77;
+    let key = (old & !0xff) | 0x77;
     assert_eq!(
         keys.register(key, 1, READ, 0x1010, 0x2000, &[0x5000, 0x6000]),
         Err(Denied)

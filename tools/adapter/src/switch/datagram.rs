@@ -189,12 +189,12 @@ fn route(sgid: &[u8; 16], to: &Datagram, total: u16) -> [u8; ROUTE as usize] {
         header[16..20].copy_from_slice(&to.dgid[12..]);
         let sum: u32 = header
             .chunks(2)
-            .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+            .map(|pair| (u32::from(pair[0]) << 8) | u32::from(pair[1]))
             .sum();
         let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
         header[10..12].copy_from_slice(&sum.to_be_bytes());
     } else {
-        let first = 6 << 28 | u32::from(class) << 20 | to.class_label & 0xf_ffff;
+        let first = (6 << 28) | (u32::from(class) << 20) | (to.class_label & 0xf_ffff);
         route[..4].copy_from_slice(&first.to_be_bytes());
         route[4..6].copy_from_slice(&(BETWEEN + total).to_be_bytes());
         route[6] = UDP;
@@ -216,14 +216,14 @@ mod tests {
         let mut to = Datagram {
             dgid: sgid,
             hop_limit: 64,
-            class_label: 0x123 << 20 | 5,
+            class_label: (0x123 << 20) | 5,
             ..Datagram::default()
         };
         let found = route(&sgid, &to, 256);
         assert_eq!(found[20], 0x45);
         let sum: u32 = found[20..]
             .chunks(2)
-            .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+            .map(|pair| (u32::from(pair[0]) << 8) | u32::from(pair[1]))
             .sum();
         assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
         assert_eq!(&found[32..36], &[10, 27, 1, 1]);

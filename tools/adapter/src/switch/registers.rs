@@ -25,7 +25,7 @@ impl Switch {
         match offset {
             reg::DSR_LOW => self.low_halves[machine] = value,
             reg::DSR_HIGH => {
-                let address = u64::from(value) << 32 | u64::from(self.low_halves[machine]);
+                let address = (u64::from(value) << 32) | u64::from(self.low_halves[machine]);
                 self.forget(machine);
                 let device = &mut self.devices[machine];
                 device.error = 0;
