@@ -40,7 +40,6 @@ use super::receive::{
     Receive,
     Spares,
     MAX_PARTS,
-    PAGE_BYTES,
     PART_BYTES, //
 };
 use crate::bindings;
@@ -79,8 +78,8 @@ pub(crate) trait Notify {
 /// What a completion is about.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Completion {
-    /// Requests of the send queue are finished.
-    Sent,
+    /// All sends up to this number are finished.
+    Sent(u32),
     /// The oldest posted receive.
     Received {
         /// Bytes received.
@@ -128,13 +127,6 @@ pub(crate) enum Tag {
     Write(RegionId),
 }
 
-impl Tag {
-    /// Whether the request is the last of an RDMA Read, or all of it.
-    fn is_read(self) -> bool {
-        matches!(self, Self::Read | Self::DirectRead(_) | Self::EarlyRead(_))
-    }
-}
-
 /// Payload of a message that is in the send queue.
 type Frags<const N: usize> = [Option<Mapped<Outgoing>>; N];
 
@@ -143,8 +135,6 @@ type Frags<const N: usize> = [Option<Mapped<Outgoing>>; N];
 pub(super) struct TxSlot {
     pub(super) payload: u32,
     pub(super) tag: Tag,
-    /// Its completion was seen.
-    pub(super) is_seen: bool,
 }
 
 impl TxSlot {
@@ -152,7 +142,6 @@ impl TxSlot {
         Self {
             payload: 0,
             tag: Tag::Control,
-            is_seen: false,
         }
     }
 }
@@ -228,15 +217,11 @@ pub(crate) struct Link {
     more_frags: KVec<Frags<{ MAX_FRAGS - FIRST_FRAGS }>>,
     pub(super) reading: KVec<Reading>,
     rx: KVec<Option<Receive>>,
-    /// What is free of the page of which the last receives are parts.
-    page_rest: Option<Frag>,
     pub(super) lkey: u32,
     pub(super) device: *mut bindings::ib_device,
     /// Numbers of the next send to post and of the oldest that is not reaped.
     pub(super) tx_next: u32,
     tx_done: u32,
-    /// Number behind the last request whose completion was seen.
-    tx_seen: u32,
     /// Sends posted since the last one that reports its completion.
     pub(super) unsignaled: u32,
     /// Reads posted and not reaped.
@@ -251,9 +236,6 @@ pub(crate) struct Link {
     max_parts: usize,
     /// Ranges of memory that a Read, or a Write, may have.
     pub(super) part_ranges: usize,
-    /// The adapter does not tell of messages alone. soft-iWARP takes what the peer solicits for any
-    /// other message (Linux 7.3: `siw_rqe_complete()`).
-    tells_all_or_nothing: bool,
 }
 
 // SAFETY: All of it may be used from any thread; the socket lock serialises.
@@ -356,12 +338,10 @@ impl Link {
             more_frags: KVec::new(),
             reading: KVec::new(),
             rx,
-            page_rest: None,
             lkey,
             device,
             tx_next: 0,
             tx_done: 0,
-            tx_seen: 0,
             unsignaled: 0,
             reads: 0,
             probes: 0,
@@ -370,7 +350,6 @@ impl Link {
             max_frags,
             max_parts,
             part_ranges,
-            tells_all_or_nothing: abilities.soft_iwarp,
         })
     }
 
@@ -501,7 +480,6 @@ impl Link {
         }
         slot.payload = payload;
         slot.tag = tag;
-        slot.is_seen = false;
 
         let mut wr = bindings::ib_send_wr {
             sg_list: sge.as_mut_ptr(),
@@ -554,8 +532,7 @@ impl Link {
 
     /// The most bytes that [`Link::read`] reads at a time.
     pub(crate) fn max_read(&self) -> u32 {
-        let bytes = self.regions.max_read_bytes();
-        bytes.unwrap_or(MAX_PARTS.min(self.part_ranges) as u32 * PART_BYTES)
+        MAX_PARTS.min(self.part_ranges) as u32 * PART_BYTES
     }
 
     /// Posts a receive for `bytes` of one message's payload, at most [`Link::max_receive`].
@@ -569,12 +546,7 @@ impl Link {
         spares: &mut Spares,
         gfp: (bindings::gfp_t, Flags),
     ) -> Result {
-        let receive = if bytes < PAGE_BYTES {
-            // SAFETY: As in `receive_memory`.
-            unsafe { Receive::part_of_page(self.device, bytes, &mut self.page_rest, gfp.0) }?
-        } else {
-            self.receive_memory(bytes, spares, gfp)?
-        };
+        let receive = self.receive_memory(bytes, spares, gfp)?;
         self.post(receive)
     }
 
@@ -640,30 +612,15 @@ impl Link {
         Some((self.headers.read(index), receive))
     }
 
-    /// Notes that a request has finished. All before it have, too, but for Reads: a Read finishes when
-    /// the peer's bytes are there, and soft-iWARP tells of the messages behind it before.
-    fn note_sent(&mut self, number: u32) {
-        if let Some(slot) = self.tx.get_mut((number % SLOTS) as usize) {
-            slot.is_seen = true;
-        }
-        let after = number.wrapping_add(1);
-        // Not if one behind it was seen before.
-        if after.wrapping_sub(self.tx_seen) <= SEND_DEPTH {
-            self.tx_seen = after;
-        }
-    }
-
-    /// Takes the oldest message out of the send queue, if it has finished.
-    pub(crate) fn reap(&mut self) -> Option<Sent> {
+    /// Takes the oldest message out of the send queue, if its number is not after `upto`.
+    pub(crate) fn reap(&mut self, upto: u32) -> Option<Sent> {
         let number = self.tx_done;
-        if number == self.tx_seen {
+        let finished = upto.wrapping_sub(number) < SEND_DEPTH;
+        if self.sends_in_flight() == 0 || !finished {
             return None;
         }
         let index = (number % SLOTS) as usize;
         let slot = *self.tx.get(index)?;
-        if slot.tag.is_read() && !slot.is_seen {
-            return None;
-        }
         *self.frags.get_mut(index)? = [const { None }; FIRST_FRAGS];
         if let Some(more) = self.more_frags.get_mut(index) {
             *more = [const { None }; MAX_FRAGS - FIRST_FRAGS];
@@ -672,8 +629,7 @@ impl Link {
             Some(at) => self.reading.remove(at).ok().map(|r| r.memory),
             None => None,
         };
-        if slot.tag.is_read() {
-            self.regions.read_done(number);
+        if matches!(slot.tag, Tag::Read | Tag::DirectRead(_) | Tag::EarlyRead(_)) {
             self.reads -= 1;
         }
         self.tx_done = number.wrapping_add(1);
@@ -728,8 +684,7 @@ impl Link {
             *place = Some(if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
                 Completion::Failed(wc.status)
             } else if id & SEND_FLAG != 0 {
-                self.note_sent(id as u32);
-                Completion::Sent
+                Completion::Sent(id as u32)
             } else {
                 let with_key = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
                 // SAFETY: A number, whose meaning the flag tells.
@@ -747,7 +702,7 @@ impl Link {
     /// (and of failures). Returns whether the CQ must be polled again, because something came
     /// before.
     pub(crate) fn arm(&mut self, every: bool) -> bool {
-        let which = if every || self.tells_all_or_nothing {
+        let which = if every {
             bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
         } else {
             bindings::ib_cq_notify_flags_IB_CQ_SOLICITED

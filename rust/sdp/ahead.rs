@@ -14,10 +14,7 @@ use super::send::{
     remaining,
     Send, //
 };
-use super::sock::{
-    Locked,
-    Owned, //
-};
+use super::sock::Locked;
 use super::write::Regions;
 use crate::bindings;
 use crate::mm::memory::Memory;
@@ -55,6 +52,24 @@ impl Locked<'_> {
             && self
                 .with_adverts()
                 .is_some_and(|zcopy| zcopy.fallback.may_go_async())
+    }
+
+    /// Writes the next bytes of a send to the peer's memory without waiting for that; `false` if it
+    /// cannot be. Else the lock was not held meanwhile, whether or not it could.
+    pub(super) fn write_ahead(&mut self, send: &mut Send) -> bool {
+        if !self.may_write_ahead(send) {
+            return false;
+        }
+        let snapshot = self.in_turn(Access::Read, |locked| locked.take_snapshot(send));
+        match snapshot {
+            Ok(snapshot) => {
+                if let Err(memory) = self.post_ahead(send, Memory::Snapshot(snapshot)) {
+                    self.give_back_in_turn(memory, Use::OwnWritesLater);
+                }
+            }
+            Err(e) => self.no_snapshot(send, e),
+        }
+        true
     }
 
     /// Posts the Write, if the peer still has the room: the lock was not held.
@@ -99,25 +114,5 @@ impl Locked<'_> {
         // The answer.
         self.flush();
         Ok(())
-    }
-}
-
-impl Owned<'_> {
-    /// Writes the next bytes of a send to the peer's memory without waiting for that; `false` if it
-    /// cannot be. Else the lock was not held meanwhile, whether or not it could.
-    pub(super) fn write_ahead(&mut self, send: &mut Send) -> bool {
-        if !self.may_write_ahead(send) {
-            return false;
-        }
-        let snapshot = self.in_turn(Access::Read, |locked| locked.take_snapshot(send));
-        match snapshot {
-            Ok(snapshot) => {
-                if let Err(memory) = self.post_ahead(send, Memory::Snapshot(snapshot)) {
-                    self.give_back_in_turn(memory, Use::OwnWritesLater);
-                }
-            }
-            Err(e) => self.no_snapshot(send, e),
-        }
-        true
     }
 }

@@ -6,9 +6,7 @@
 //!
 //! Each side sends DisConn behind its last byte. When both DisConns are there the worker
 //! disconnects the queue pair and gives everything back. Nothing is lost: a DisConn counts as sent
-//! when the peer's adapter has it, and so has everything before. On iWARP, where that is not known, each
-//! side waits for the other one's acknowledgement of its DisConn and of its last answer, or for the
-//! other's disconnection.
+//! when the peer's adapter has it, and so has everything before.
 //!
 //! # When it ends otherwise
 //!
@@ -20,7 +18,6 @@ use kernel::sync::aref::ARef;
 
 use super::sock::{
     Locked,
-    Owned,
     SdpSock,
     Want, //
 };
@@ -68,8 +65,7 @@ impl Locked<'_> {
     pub(crate) fn disconn_received(&mut self) {
         self.transition(Event::DisConnReceived);
         self.stream().fin_received = true;
-        let coming = self.holds();
-        self.glance.coming.set(coming);
+        self.stream().coming = self.holds();
         let sk = self.sk();
         sk.add_shutdown(bindings::RCV_SHUTDOWN);
         sk.set_flag(bindings::sock_flags_SOCK_DONE);
@@ -81,16 +77,8 @@ impl Locked<'_> {
         if self.stream().state != State::Draining || self.owes_answers() || self.awaits_reads() {
             return;
         }
-        let stream = self.stream();
-        let link = stream.link.as_ref();
-        // With iWARP it is on its way when TCP has it: what of the peer's comes after the end has our
-        // TCP reset the connection, and then the peer may not get it. So the peer's module must say that
-        // it has come.
-        let is_acked = |mseq| stream.credits.has_acked(mseq);
-        if link.is_some_and(|link| link.is_iwarp()) && !stream.last_needed.is_none_or(is_acked) {
-            return;
-        }
         // The end of the queue pair would overtake an answer.
+        let link = self.stream().link.as_ref();
         if !link.is_some_and(|link| link.has_in_flight(|tag| tag == Tag::Answer)) {
             self.want(Want::Teardown);
         }
@@ -106,27 +94,17 @@ impl Locked<'_> {
     /// disconnect(): a connect() to AF_UNSPEC, or the core's after a failed connect().
     pub(crate) fn disconnect(&mut self) {
         let stream = self.stream();
-        let (state, torn_down) = (stream.state, stream.torn_down);
+        let (state, is_given_back) = (stream.state, stream.is_given_back());
         match state {
-            State::Dead if torn_down => self.make_new(),
-            State::Dead => {
-                if self.cancel_next() {
-                    self.forget_names();
-                    self.sk().set_err(ECONNRESET);
-                }
-            }
-            State::Closed => {}
+            State::Dead if is_given_back => self.make_new(),
+            State::Closed | State::Dead => {}
             State::Listen => {
                 let pending = self.stop_listening();
-                let port = self.sk().num();
-                let stream = self.stream();
-                // The CM's part must not be ended under the lock. listen() has made the place.
-                if core::mem::replace(&mut stream.cm_listens, false)
-                    && stream.unlisten.push_within_capacity(port).is_ok()
-                {
+                // The CM's part must not be ended under the lock.
+                if core::mem::replace(&mut self.stream().cm_listens, false) {
+                    self.stream().unlisten += 1;
                     self.want(Want::Unlisten);
                 }
-                bind::put_chosen_port(self);
                 abort_all(pending);
             }
             _ => self.abort(ECONNRESET),
@@ -152,20 +130,6 @@ impl Locked<'_> {
         pending
     }
 
-    /// The socket will be an orphan: its peer has so much time to take the rest and to close.
-    fn await_peer(&mut self) {
-        let place = self.stream().place.as_mut();
-        if place.is_some_and(|place| place.become_orphan().is_err()) {
-            return self.abort(ECONNRESET);
-        }
-        self.stream().orphan_unsent_bytes = self.unsent_bytes();
-        if !self.stream().torn_down {
-            self.start_timer(ORPHAN_MS);
-        }
-    }
-}
-
-impl Owned<'_> {
     /// Waits until our half is closed, for SO_LINGER.
     fn linger(&mut self, mut timeo: i64) {
         while timeo > 0 && !signal_pending() {
@@ -180,7 +144,6 @@ impl Owned<'_> {
 
     /// What close() does to a connection.
     fn close_connection(&mut self, timeo: i64) {
-        self.cancel_next();
         // What calls have given away is not unread.
         self.await_early();
         let state = self.stream().state;
@@ -199,6 +162,14 @@ impl Owned<'_> {
                 self.linger(timeo);
                 self.await_peer();
             }
+        }
+    }
+
+    /// The socket will be an orphan: its peer has so much time to take the rest and to close.
+    fn await_peer(&mut self) {
+        self.stream().orphan_unsent_bytes = self.unsent_bytes();
+        if !self.stream().torn_down {
+            self.start_timer(ORPHAN_MS);
         }
     }
 }
@@ -253,7 +224,7 @@ impl Locked<'_> {
 /// The caller gives up the reference of the `struct socket`.
 pub(crate) unsafe fn close(sock: &SdpSock, timeo: i64) {
     let mut pending = KVec::new();
-    let mut listening: KVec<u16>;
+    let mut listening: u32;
     {
         let mut locked = sock.lock();
         sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
@@ -263,17 +234,14 @@ pub(crate) unsafe fn close(sock: &SdpSock, timeo: i64) {
             locked.close_connection(timeo);
         }
         let stream = locked.stream();
-        listening = core::mem::take(&mut stream.unlisten);
-        if core::mem::replace(&mut stream.cm_listens, false) {
-            // listen() has made the place.
-            let _ = listening.push_within_capacity(sock.sk().num());
-        }
+        listening = core::mem::replace(&mut stream.unlisten, 0);
+        listening += u32::from(core::mem::replace(&mut stream.cm_listens, false));
         sock.orphan();
         locked.leave_table();
     }
     abort_all(pending);
-    for &port in &listening {
-        listen::release(sock.sk().net(), port);
+    for _ in 0..listening {
+        listen::release(sock.sk().net(), sock.sk().num());
     }
     // SAFETY: The caller gives the reference up; the connection, if there is one, has its own.
     unsafe { bindings::sk_common_release(sock.sk().as_ptr()) };

@@ -14,10 +14,7 @@ use super::bind::{
     self,
     Key, //
 };
-use super::sock::{
-    Locked,
-    SdpSock, //
-};
+use super::sock::SdpSock;
 use super::{
     accept,
     close,
@@ -25,10 +22,7 @@ use super::{
 };
 use crate::bindings;
 use crate::net::addr::Addr;
-use crate::net::errno::{
-    EAFNOSUPPORT,
-    ECONNREFUSED, //
-};
+use crate::net::errno::ECONNREFUSED;
 use crate::net::netns::{
     Net,
     LOOPBACK_IFINDEX, //
@@ -65,9 +59,9 @@ unsafe impl Send for Port {}
 // SAFETY: As above.
 unsafe impl Sync for Port {}
 
-/// The fields are dropped in this order: the ids wait for their handlers, which use the port.
+/// The fields are dropped in this order: the id waits for its handlers, which use the port.
 struct Entry {
-    _ids: Ids,
+    _id: CmId,
     _port: KBox<Port>,
     users: u32,
 }
@@ -87,17 +81,8 @@ pub(crate) unsafe fn init() {
     unsafe { LISTENERS.init() };
 }
 
-/// The ids that listen at a port: one for IPv6, unless the kernel has none, and one for IPv4. One id
-/// for both families would not do on iWARP: the CM there looks for the interface that has the
-/// destination's address, and does not find an IPv4 address that a TCP socket of IPv6 has accepted.
-struct Ids {
-    _v6: Option<CmId>,
-    _v4: CmId,
-}
-
-/// The CM's own backlog: with 0, the sysctl `net.iw_cm.default_backlog` says how many requests wait
-/// for our handler on iWARP. The IB CM has no such number. What waits for accept() is counted apart.
-const CM_BACKLOG: i32 = 0;
+/// The CM's own backlog; the IB CM ignores it, ours counts.
+const CM_BACKLOG: i32 = 1024;
 
 /// Makes the CM listen at a port, or joins those who already have it do so.
 fn acquire(net: Net<'_>, port: u16, stats: Stats) -> Result {
@@ -116,13 +101,10 @@ fn acquire(net: Net<'_>, port: u16, stats: Stats) -> Result {
         },
         GFP_KERNEL,
     )?;
-    let id = || {
-        // SAFETY: The box stays where it is and is dropped after the id.
-        unsafe { CmId::new_listener(net, NonNull::from(&*boxed)) }
-    };
-    let (v6, v4) = (id()?, id()?);
+    // SAFETY: The box stays where it is and is dropped after the id.
+    let id = unsafe { CmId::new_listener(net, NonNull::from(&*boxed)) }?;
     let entry = Entry {
-        _ids: listen_in_kernel(v6, v4, port)?,
+        _id: listen_in_kernel(id, port)?,
         _port: boxed,
         users: 1,
     };
@@ -146,42 +128,34 @@ pub(super) fn release(net: Net<'_>, port: u16) {
 
 /// Binds and listens from a kernel worker: the CM asks for a capability of the current task for
 /// low ports, whereas our own check, of the namespace's rules, was made at bind().
-fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
+fn listen_in_kernel(id: CmId, port: u16) -> Result<CmId> {
     struct Call {
-        v6: CmId,
-        v4: CmId,
+        id: CmId,
         port: u16,
-        has_v6: bool,
     }
     /// # Safety
     ///
     /// Called only by whom it was registered with, with valid arguments.
     unsafe extern "C" fn run(call: *mut core::ffi::c_void) -> kernel::ffi::c_long {
         // SAFETY: `call` is the one below, which waits.
-        let call = unsafe { &mut *call.cast::<Call>() };
-        let listen = |id: &CmId, any: Addr, v6: bool| {
-            id.take_one_family()?;
-            id.bind(&any.to_storage(v6))?;
-            id.listen(CM_BACKLOG)
-        };
-        let result = match listen(&call.v6, Addr::ANY.with_port(call.port), true) {
-            Err(e) if e != EAFNOSUPPORT => Err(e),
-            result => {
-                call.has_v6 = result.is_ok();
-                listen(&call.v4, Addr::v4([0; 4], call.port), false)
-            }
-        };
+        let call = unsafe { &*call.cast::<Call>() };
+        let any = Addr::ANY.with_port(call.port).to_storage(true);
+        let result = call
+            .id
+            .take_both_families()
+            .and_then(|()| call.id.bind(&any))
+            .or_else(|_| {
+                // Without IPv6 there is no wildcard for both.
+                let any = Addr::v4([0; 4], call.port);
+                call.id.bind(&any.to_storage(false))
+            })
+            .and_then(|()| call.id.listen(CM_BACKLOG));
         match result {
             Ok(()) => 0,
             Err(e) => e.to_errno() as isize,
         }
     }
-    let mut call = Call {
-        v6,
-        v4,
-        port,
-        has_v6: false,
-    };
+    let mut call = Call { id, port };
     // SAFETY: The function is called once with the argument, before this returns.
     let ret = unsafe {
         bindings::work_on_cpu_key(
@@ -192,10 +166,7 @@ fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
         )
     };
     to_result(ret as i32)?;
-    Ok(Ids {
-        _v6: call.has_v6.then_some(call.v6),
-        _v4: call.v4,
-    })
+    Ok(call.id)
 }
 
 /// Makes the socket a listener, or changes its backlog.
@@ -211,19 +182,13 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
         match locked.stream().state {
             State::Listen => {
                 sk.set_backlog(backlog);
-                drop(locked);
-                accept::fill_places(sock);
                 return Ok(());
             }
             State::Closed | State::Dead => {}
             _ => return Err(EINVAL),
         }
         locked.reuse()?;
-        // For the end of listening, which must not fail.
-        locked.stream().unlisten.reserve(1, GFP_KERNEL)?;
         sk.set_backlog(backlog);
-        // `sk_clone()` copies the pointer, and frees the page where it fails.
-        kernel::warn_on!(sk.has_page_frag());
         // The state first, so that of two who try at once one sees the other.
         locked.transition(Event::Listen);
         if let Err(e) = bind::get_port(&mut locked, 0) {
@@ -236,33 +201,26 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
     acquire(sk.net(), port, sock.stats).inspect_err(|_| {
         let mut pending = KVec::new();
         let mut locked = sock.lock();
-        // Meanwhile another thread may have ended it, and begun it anew at another port.
-        if locked.listens_at(port) && !locked.stream().cm_listens {
+        if locked.stream().state == State::Listen {
             pending = locked.stop_listening();
-            bind::put_chosen_port(&mut locked);
         }
         drop(locked);
         close::abort_all(pending);
     })?;
     let listens = {
         let mut locked = sock.lock();
-        if locked.listens_at(port) && !core::mem::replace(&mut locked.stream().cm_listens, true) {
+        let listens = locked.stream().state == State::Listen;
+        if listens && !core::mem::replace(&mut locked.stream().cm_listens, true) {
             return Ok(());
         }
-        locked.stream().state == State::Listen
+        listens
     };
-    // Another thread has ended it meanwhile, or has had the CM listen, too.
+    // Meanwhile another thread has ended it, and perhaps begun it anew.
     release(sk.net(), port);
     if listens {
         Ok(())
     } else {
         Err(EINVAL)
-    }
-}
-
-impl Locked<'_> {
-    fn listens_at(&mut self, port: u16) -> bool {
-        self.stream().state == State::Listen && self.sk().num() == port
     }
 }
 
@@ -297,26 +255,20 @@ impl Listener for Port {
         // before the last of them lets go.
         let net = unsafe { Net::from_raw(self.net) };
         let listener = bind::find_listener(net, &to, &from, dev).ok_or_else(no_listener)?;
-        // Where the peer does not ask again, its request waits for a place.
-        let waits = request.asks_once;
-        if !waits {
-            accept::reserve(&listener).inspect_err(|e| {
-                if *e == ENOMEM {
-                    // Without a word, so that the peer tries again.
-                    self.stats.inc(Counter::DroppedBacklogFull);
-                } else {
-                    self.refuse(&request, Counter::RefusedNoListener, Refusal::Closing);
-                }
-            })?;
-        }
-        let child = child_of(&listener, to, from, &hello).inspect_err(|_| {
-            if !waits {
-                accept::unreserve(&listener);
+        accept::reserve(&listener).inspect_err(|e| {
+            if *e == ENOMEM {
+                // Without a word, so that the peer tries again.
+                self.stats.inc(Counter::DroppedBacklogFull);
+            } else {
+                self.refuse(&request, Counter::RefusedNoListener, Refusal::Closing);
             }
+        })?;
+        let child = child_of(&listener, to, from, &hello).inspect_err(|_| {
+            accept::unreserve(&listener);
             self.stats.inc(Counter::RefusedNoMemory);
         })?;
         let ptr = NonNull::from(&*child);
-        SdpSock::start_child(child, request.keep(), hello, !waits);
+        SdpSock::start_child(child, request.keep(), hello);
         Ok(ptr)
     }
 }

@@ -69,11 +69,8 @@ pub(crate) fn claim(net: Net<'_>, nonce: u64) -> Option<(Addr, Addr)> {
         .map(|p| (p.from, p.to))
 }
 
-/// Takes an announcement back; none has the nonce 0.
+/// Takes an announcement back.
 pub(crate) fn retire(nonce: u64) {
-    if nonce == 0 {
-        return;
-    }
     let mut table = PENDING.lock();
     table.retain(|p| p.nonce != nonce);
     if table.is_empty() {

@@ -16,7 +16,6 @@ use super::sock::{
 };
 use super::stream::SMALL_BYTES;
 use crate::bindings::gfp_t;
-use crate::mm::frag::Frag;
 use crate::net::errno::{
     ECONNRESET,
     ENOBUFS, //
@@ -62,9 +61,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Posts one Read of an advert of which too little is left for the reader to take it itself. Sleeps.
+    /// Posts one Read of an advert of which too little is left for the reader to take it itself.
     pub(super) fn pull_rest(&mut self) {
-        self.prepare_reads();
         self.set_pull_now(true);
         if self.pull_one() {
             self.arm_for_reads();
@@ -90,11 +88,6 @@ impl Locked<'_> {
         let Some(bytes) = self.pull_due() else {
             return false;
         };
-        if !self.stream().link.as_ref().is_some_and(|l| l.can_read()) {
-            // The worker makes what is missing, and comes back: the time is over then as it is now.
-            self.want(Want::Refill);
-            return false;
-        }
         match self.read_some(bytes) {
             Ok(()) => return true,
             Err(e) if e == ENOBUFS => {
@@ -118,20 +111,18 @@ impl Locked<'_> {
         }
         let room = self.pull_room();
         let polls = self.has_poller();
-        let glance = &self.sock().glance;
         let stream = self.stream();
         let link = stream.link.as_ref()?;
         let zcopy = stream.zcopy.as_ref()?;
         let longest = link.max_read();
-        if link.reads_in_flight() >= READS || link.send_room() < MESSAGE_PLACES + link.read_places()
-        {
+        if link.reads_in_flight() >= READS || link.send_room() <= MESSAGE_PLACES {
             return None;
         }
         let waiting = Waiting {
             untaken_bytes: zcopy.hold.untaken().into(),
             room_bytes: room.into(),
             waited_us: if zcopy.pull_now { PULL_DELAY_US } else { 0 },
-            own_sender_waits: stream.senders_waiting > 0 || glance.advertising.get(),
+            own_sender_waits: stream.senders_waiting > 0 || stream.advertising,
             peek: false,
             reader_bytes: stream.reader_bytes.map(|bytes| bytes as u64),
             end_of_stream: stream.fin_received,
@@ -144,7 +135,7 @@ impl Locked<'_> {
         let starts_timer = !zcopy.pull_later;
         if waiting.untaken_bytes > 0 && room == 0 {
             // Who polls for more than this must come before.
-            glance.starved.set(true);
+            stream.starved = true;
         }
         match pull(waiting, limits) {
             Pull::Later { us } if starts_timer => {
@@ -184,23 +175,13 @@ impl Locked<'_> {
         }
     }
 
-    /// Reads what the peer has advertised for a reader that cannot take it itself. Sleeps.
+    /// Reads what the peer has advertised for a reader that cannot take it itself.
     pub(super) fn pull_for_reader(&mut self) {
-        self.prepare_reads();
         let Some(zcopy) = &mut self.stream().zcopy else {
             return;
         };
         zcopy.pull_now = zcopy.hold.untaken() > 0;
         self.pull();
-    }
-
-    /// Makes what Reads into the kernel's memory need, if there are adverts. Sleeps.
-    pub(super) fn prepare_reads(&mut self) {
-        let stream = self.stream();
-        if let (Some(link), Some(_)) = (&mut stream.link, &stream.zcopy) {
-            // Without, the next attempt comes here again.
-            let _ = link.prepare_reads();
-        }
     }
 
     /// Bytes for which the receive buffer has room, whole pages. As for messages, what is posted
@@ -229,7 +210,10 @@ impl Locked<'_> {
         let gfp = self.gfp();
         let (_, flags) = gfp;
         let places = self.places_due() + MAX_PARTS;
-        self.reserve_unread(places, flags).map_err(|_| ENOBUFS)?;
+        self.stream()
+            .rx
+            .reserve(places, flags)
+            .map_err(|_| ENOBUFS)?;
         let stream = self.stream();
         let (Some(zcopy), Some(link)) = (&mut stream.zcopy, &mut stream.link) else {
             return Err(ENOBUFS);
@@ -314,28 +298,12 @@ impl Locked<'_> {
         for frag in memory.into_payload(skip, len, spares).into_iter().flatten() {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
-            if self.queue_unread(frag, charge).is_err() {
+            if self.stream().rx.push(frag, charge).is_err() {
                 self.release_receive(charge + unused);
                 return self.lost_bytes();
             }
         }
         self.release_receive(unused);
-    }
-
-    fn queue_unread(&mut self, frag: Frag, charge: u32) -> Result {
-        let glance = &self.sock().glance;
-        self.stream().rx.change(glance, |rx| rx.push(frag, charge))
-    }
-
-    /// Makes sure that so many fragments find a place in the receive queue.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(super) fn reserve_unread(&mut self, places: usize, flags: Flags) -> Result {
-        let glance = &self.sock().glance;
-        let rx = &mut self.stream().rx;
-        rx.change(glance, |rx| rx.reserve(places, flags))
     }
 
     /// Without memory for bytes that were received the connection cannot go on.
@@ -353,14 +321,14 @@ impl Locked<'_> {
             .as_mut()
             .and_then(|zcopy| zcopy.hold.pop_ready())
         {
-            if self.queue_unread(frag, charge).is_err() {
+            if self.stream().rx.push(frag, charge).is_err() {
                 self.release_receive(charge);
                 return self.lost_bytes();
             }
             self.stream().readable = true;
         }
-        if self.glance.coming.get() && !self.holds() {
-            self.glance.coming.set(false);
+        if self.stream().coming && !self.holds() {
+            self.stream().coming = false;
             self.sk().wake_all();
         }
     }

@@ -5,7 +5,6 @@
 //! Whoever holds the socket lock polls. The adapter's notification schedules BH work; if a system
 //! call holds the lock then, its `release_cb` does the work before the lock is free.
 
-use kernel::pr_warn_once;
 use kernel::prelude::*;
 
 use super::sock::{
@@ -18,7 +17,6 @@ use super::sock::{
 use super::stream::{
     IDLE_RECEIVES,
     LARGE_BYTES,
-    LEAST_BYTES,
     SMALL_BYTES, //
 };
 use super::zcopy::ZeroCopy;
@@ -30,11 +28,7 @@ use crate::net::errno::{
     ENOTCONN,
     EPROTO, //
 };
-use crate::net::family::{
-    memory_has_room,
-    memory_is_ample,
-    memory_is_short, //
-};
+use crate::net::family::memory_is_short;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::proto::bsdh::Class;
@@ -132,7 +126,7 @@ impl Locked<'_> {
 
     /// After the refill, which decides whether a poller has to wait for more ([`starved`]).
     ///
-    /// [`starved`]: super::glance::Glance::starved
+    /// [`starved`]: super::stream::Stream::starved
     fn wake_reader_if_due(&mut self) {
         let stream = self.stream();
         // What a reader that waits can take itself, as soon as there are places for the Read.
@@ -148,7 +142,7 @@ impl Locked<'_> {
 
     fn wake_writer_if_due(&mut self) {
         let sk = self.sk();
-        if self.sock().has_space() && sk.wake_writer() {
+        if sk.stream_writeable() && sk.wake_writer() {
             self.stats.inc(Counter::WakeWriter);
         }
     }
@@ -179,7 +173,7 @@ impl Locked<'_> {
             total += n;
             for completion in batch.into_iter().flatten() {
                 match completion {
-                    Completion::Sent => self.reap_sent(),
+                    Completion::Sent(upto) => self.reap_sent(upto),
                     Completion::Received { len, invalidated } => {
                         heard = true;
                         let readable = self.received(len, invalidated);
@@ -191,7 +185,6 @@ impl Locked<'_> {
         }
         if heard {
             self.stream().keepalive.on_receive();
-            self.stream().watch.wake_ms = 0;
         }
         if total > 0 {
             self.stats.add(Counter::Completions, total as u64);
@@ -239,39 +232,16 @@ impl Locked<'_> {
         }
         if self.stream().state == State::HelloReceived && self.transition(Event::FirstReceive) {
             self.want(Want::FirstReceive);
-            let link = self.stream().link.as_ref();
-            self.stream().pending.answer = link.is_some_and(|link| link.is_iwarp());
         }
         self.count_down_old_receives();
         match self.check(&header, &receive, len) {
-            Ok(message) => {
-                let readable = self.handle(&message, receive, invalidated);
-                self.acknowledge(&message.body);
-                readable
-            }
+            Ok(message) => self.handle(&message, receive, invalidated),
             Err(why) => {
                 self.discard(receive);
                 self.violated(why);
                 true
             }
         }
-    }
-
-    /// On iWARP, has the peer know that this message has come, if it may wait for that to end the
-    /// connection, and no message of ours must follow that says so; and sees whether the end has come
-    /// for us ([`Locked::finish_if_drained`]).
-    fn acknowledge(&mut self, body: &Body) {
-        let stream = self.stream();
-        let ends = !stream.pending.disconn && stream.last_needed.is_some();
-        if !ends || !stream.link.as_ref().is_some_and(|link| link.is_iwarp()) {
-            return;
-        }
-        let is_needed = matches!(
-            body,
-            Body::DisConn | Body::RdmaRdCompl { .. } | Body::RdmaWrCompl { .. } | Body::SendSm
-        );
-        stream.pending.answer |= is_needed && !stream.state.can_send();
-        self.finish_if_drained();
     }
 
     fn check(&mut self, header: &[u8], receive: &Receive, len: u32) -> Result<Message, Violation> {
@@ -375,12 +345,7 @@ impl Locked<'_> {
         if self.holds() {
             return self.hold_payload(message, receive);
         }
-        // A part of a page would keep all of it.
-        let short = if truesize < SMALL_BYTES {
-            truesize
-        } else {
-            (truesize / 8).min(SMALL_BYTES)
-        };
+        let short = (truesize / 8).min(SMALL_BYTES);
         if message.payload_len <= short && self.compact(message, &receive) {
             // Small messages fill the receive buffer, too.
             let in_use = self.sk().rmem() - self.stream().reserve;
@@ -430,7 +395,7 @@ impl Locked<'_> {
         // The receives that are posted need their places besides, and so will this one.
         let (_, flags) = self.gfp();
         let places = self.places_due() + MAX_PARTS;
-        if self.reserve_unread(places + 1, flags).is_err() {
+        if self.stream().rx.reserve(places + 1, flags).is_err() {
             return false;
         }
         let room = self.stream().compact.as_ref().map_or(0, Frag::len);
@@ -448,20 +413,14 @@ impl Locked<'_> {
             }
             truesize = SMALL_BYTES;
         }
-        let glance = &self.sock().glance;
         let stream = self.stream();
         let Some(piece) = stream.compact.as_mut().map(|free| free.split_front(len)) else {
             return false;
         };
         piece.fill(bytes);
         stream.compact_used = true;
-        let pushed = stream.rx.change(glance, |rx| {
-            match truesize == 0 && rx.grow_last(|last| last.join(&piece)) {
-                true => Ok(()),
-                false => rx.push(piece, truesize),
-            }
-        });
-        if pushed.is_err() {
+        let merged = truesize == 0 && stream.rx.grow_last(|last| last.join(&piece));
+        if !merged && stream.rx.push(piece, truesize).is_err() {
             self.release_receive(truesize);
             return false;
         }
@@ -520,8 +479,7 @@ impl Locked<'_> {
                 break;
             }
         }
-        let starved = self.receives_posted() < IDLE_RECEIVES;
-        self.glance.starved.set(starved);
+        self.stream().starved = self.receives_posted() < IDLE_RECEIVES;
     }
 
     pub(crate) fn receives_posted(&mut self) -> u32 {
@@ -575,25 +533,6 @@ impl Locked<'_> {
         nothing_unread || unread + stream.recv_size.bytes <= sk.rcvbuf().max(LEAST_BUFFER)
     }
 
-    /// Charges the receives that a new connection begins with; returns the size of each.
-    ///
-    /// # Errors
-    ///
-    /// `ENOBUFS`.
-    pub(super) fn reserve_first_receives(&mut self) -> Result<u32> {
-        let size = if memory_is_ample() {
-            SMALL_BYTES
-        } else {
-            LEAST_BYTES
-        };
-        self.stream().recv_size.bytes = size;
-        if let Err(e) = self.reserve_receives(size) {
-            pr_warn_once!("mem: the sockets use all of it, new connections are refused\n");
-            return Err(e);
-        }
-        Ok(size)
-    }
-
     /// Charges the least that a connection needs, so that later nothing can take it away.
     ///
     /// # Errors
@@ -641,7 +580,7 @@ impl Locked<'_> {
             gfp | bindings::SDP_CONST___GFP_NORETRY
         };
         let places = self.places_due() + MAX_PARTS;
-        self.reserve_unread(places, flags)?;
+        self.stream().rx.reserve(places, flags)?;
         if !self.charge_receive(size) {
             return Err(ENOBUFS);
         }
@@ -661,20 +600,17 @@ impl Locked<'_> {
 
     /// The peer asks for larger receives because it has much to send.
     fn grow_receives(&mut self, wanted: u32) {
-        let rcvbuf = self.sk().rcvbuf().max(LEAST_BUFFER);
+        let rcvbuf = self.sk().rcvbuf();
         let stream = self.stream();
-        if wanted > SMALL_BYTES {
-            stream.recv_target = RECV_DEPTH;
-        }
+        stream.recv_target = RECV_DEPTH;
         let now = stream.recv_size.bytes;
         let most = stream.link.as_ref().map_or(0, |l| l.max_receive());
-        let larger = [LARGE_BYTES, LARGE_BYTES / 2, PART_BYTES, SMALL_BYTES]
+        let larger = [LARGE_BYTES, LARGE_BYTES / 2, PART_BYTES]
             .into_iter()
             .find(|&size| {
                 // The buffer takes many of them: those that wait to be read, and control messages' too.
                 let share = if size < LARGE_BYTES { 8 } else { 16 };
-                let fits = size <= wanted.min(rcvbuf / share).min(most);
-                fits && (size == SMALL_BYTES || memory_has_room(size * RECV_DEPTH))
+                size <= wanted.min(rcvbuf / share).min(most)
             });
         if let Some(size) = larger.filter(|&size| size > now) {
             if !memory_is_short() && self.reserve_receives(size).is_ok() {

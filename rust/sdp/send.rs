@@ -9,7 +9,6 @@ use kernel::prelude::*;
 
 use super::sock::{
     Locked,
-    Owned,
     SdpSock, //
 };
 use super::turn::Connection;
@@ -27,8 +26,7 @@ use crate::net::family::memory_is_short;
 use crate::net::sock::{
     intr_errno,
     signal_pending,
-    Sk,
-    LEAST_BYTES, //
+    Sk, //
 };
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
@@ -119,127 +117,6 @@ pub(super) fn remaining(send: &Send) -> usize {
 }
 
 impl Locked<'_> {
-    pub(super) fn check_sendable(&mut self) -> Result {
-        let sk = self.sk();
-        if sk.err() != 0 || sk.snd_shutdown() || !self.stream().state.can_send() {
-            return Err(EPIPE);
-        }
-        Ok(())
-    }
-
-    /// The page to copy into: the task's, which fills best, or the socket's own when many short
-    /// fragments wait. Else a program that sends on many sockets by turns could make each byte hold a page.
-    fn page_frag(&mut self) -> *mut bindings::page_frag {
-        let sk = self.sk().as_ptr();
-        let tx = &self.stream().tx;
-        if tx.len() >= FRAGS_FROM_TASK && (tx.bytes() as usize) < tx.len() * LONG_FRAG_BYTES {
-            // SAFETY: The object is valid; its page is freed with it, and guarded by the lock.
-            return unsafe { &raw mut (*sk).sk_frag };
-        }
-        // SAFETY: The object is valid.
-        unsafe { bindings::sk_page_frag(sk.cast()) }.cast()
-    }
-
-    /// Copies as much as fits into the current page; returns how much, 0 if the program's page is
-    /// missing.
-    fn copy_some(&mut self, send: &mut Send) -> Result<usize> {
-        let sk = self.sk();
-        self.stream()
-            .tx
-            .reserve(1, GFP_KERNEL)
-            .map_err(|_| ENOBUFS)?;
-        let left = match send.by_copy {
-            0 => remaining(send),
-            // What is behind goes another way.
-            bytes => remaining(send).min(bytes),
-        };
-        // SAFETY: The object is valid; the page fragment is the task's or the socket's own, which
-        // the lock (or being the current task) guards.
-        let (pfrag, page, offset, room) = unsafe {
-            let pfrag = self.page_frag();
-            // The first of several pages is a fresh one: else the message has a fragment more.
-            if self.stream().tx.is_empty() && left >= (*pfrag).size as usize {
-                (*pfrag).offset = (*pfrag).size;
-            }
-            if !bindings::sk_page_frag_refill(sk.as_ptr(), pfrag.cast()) {
-                return Err(ENOBUFS);
-            }
-            let at = &*pfrag;
-            (pfrag, at.page, at.offset, at.size - at.offset)
-        };
-        let page = NonNull::new(page).ok_or(ENOBUFS)?;
-        let limit = self.message_limit();
-        let room = if self.stream().tx.bytes() as usize + left > limit as usize {
-            // So that whole pages make whole messages, each of which leaves room for its header
-            // ([`crate::proto::policy::message_bytes`]).
-            let header_share = BSDH_LEN_U32.div_ceil((limit / PART_BYTES).max(1));
-            room - header_share.min(room / 2)
-        } else {
-            room
-        };
-        let want = left.min(room as usize).min(sk.sndbuf() as usize);
-        let admitted = sk.wmem_admit(want as u32) as usize;
-        if admitted == 0 {
-            let sndbuf = (sk.wmem_queued() / 2).max(LEAST_BYTES);
-            self.glance.set_refused_sndbuf(sndbuf);
-            return Err(ENOBUFS);
-        }
-        if admitted == want {
-            self.glance.set_refused_sndbuf(0);
-        }
-        let want = admitted;
-        // SAFETY: The page has `room` bytes at `offset` that nobody else uses; the iterator is
-        // valid.
-        let copied = unsafe { user::copy_from_iter(page, offset, want, send.iter) };
-        if copied == 0 {
-            return Ok(0);
-        }
-        let len = copied as u32;
-        // SAFETY: As above; the bytes are ours from now on.
-        unsafe {
-            (*pfrag).offset += len;
-        }
-        sk.wmem_charge(len);
-        self.count(Kept::TxCopiedBytes, copied as u64);
-        let merged = self.stream().tx.grow_last(|last| {
-            // SAFETY: The page is valid and holds the range.
-            unsafe { last.extend(page, offset, len) }
-        });
-        if !merged {
-            // SAFETY: As above.
-            let frag = unsafe { Frag::get(page, offset, len) };
-            // The place was reserved.
-            self.stream().tx.push(frag, 0).map_err(|_| ENOBUFS)?;
-        }
-        Ok(copied)
-    }
-
-    /// The last message stays open with MSG_MORE.
-    fn leave_open(&mut self, send: &Send) {
-        if self.connection() == send.began {
-            self.stream().more = send.flags & bindings::MSG_MORE != 0;
-        }
-    }
-
-    /// The file that was sent with MSG_MORE has ended.
-    pub(crate) fn close_message(&mut self) {
-        self.stream().more = false;
-        self.flush();
-    }
-
-    fn finish_send(&mut self, send: &Send) {
-        if self.connection() == send.began {
-            self.note_send(send.copied);
-        }
-        self.leave_open(send);
-        self.flush();
-        if self.awaits_send_completion() {
-            self.settle();
-        }
-    }
-}
-
-impl Owned<'_> {
     fn send_all(&mut self, send: &mut Send) -> Result {
         self.wait_connected(send)?;
         self.check_sendable()?;
@@ -305,6 +182,14 @@ impl Owned<'_> {
         Ok(())
     }
 
+    pub(super) fn check_sendable(&mut self) -> Result {
+        let sk = self.sk();
+        if sk.err() != 0 || sk.snd_shutdown() || !self.stream().state.can_send() {
+            return Err(EPIPE);
+        }
+        Ok(())
+    }
+
     /// A socket that is being connected: waits until it is.
     fn wait_connected(&mut self, send: &mut Send) -> Result {
         if self.stream().state.can_send() || self.sk().snd_shutdown() {
@@ -339,5 +224,109 @@ impl Owned<'_> {
         }
         self.leave_open(send);
         kernel::error::to_result(ret)
+    }
+
+    /// The page to copy into: the task's, which fills best, or the socket's own when many short
+    /// fragments wait. Else a program that sends on many sockets by turns could make each byte hold a page.
+    fn page_frag(&mut self) -> *mut bindings::page_frag {
+        let sk = self.sk().as_ptr();
+        let tx = &self.stream().tx;
+        if tx.len() >= FRAGS_FROM_TASK && (tx.bytes() as usize) < tx.len() * LONG_FRAG_BYTES {
+            // SAFETY: The object is valid; its page is freed with it, and guarded by the lock.
+            return unsafe { &raw mut (*sk).sk_frag };
+        }
+        // SAFETY: The object is valid.
+        unsafe { bindings::sk_page_frag(sk.cast()) }.cast()
+    }
+
+    /// Copies as much as fits into the current page; returns how much, 0 if the program's page is
+    /// missing.
+    fn copy_some(&mut self, send: &mut Send) -> Result<usize> {
+        let sk = self.sk();
+        self.stream()
+            .tx
+            .reserve(1, GFP_KERNEL)
+            .map_err(|_| ENOBUFS)?;
+        let left = match send.by_copy {
+            0 => remaining(send),
+            // What is behind goes another way.
+            bytes => remaining(send).min(bytes),
+        };
+        // SAFETY: The object is valid; the page fragment is the task's or the socket's own, which
+        // the lock (or being the current task) guards.
+        let (pfrag, page, offset, room) = unsafe {
+            let pfrag = self.page_frag();
+            // The first of several pages is a fresh one: else the message has a fragment more.
+            if self.stream().tx.is_empty() && left >= (*pfrag).size as usize {
+                (*pfrag).offset = (*pfrag).size;
+            }
+            if !bindings::sk_page_frag_refill(sk.as_ptr(), pfrag.cast()) {
+                return Err(ENOBUFS);
+            }
+            let at = &*pfrag;
+            (pfrag, at.page, at.offset, at.size - at.offset)
+        };
+        let page = NonNull::new(page).ok_or(ENOBUFS)?;
+        let limit = self.message_limit();
+        let room = if self.stream().tx.bytes() as usize + left > limit as usize {
+            // So that whole pages make whole messages, each of which leaves room for its header
+            // ([`crate::proto::policy::message_bytes`]).
+            let header_share = BSDH_LEN_U32.div_ceil((limit / PART_BYTES).max(1));
+            room - header_share.min(room / 2)
+        } else {
+            room
+        };
+        let want = left.min(room as usize).min(sk.sndbuf() as usize);
+        if !sk.wmem_schedule(want as u32) {
+            return Err(ENOBUFS);
+        }
+        // SAFETY: The page has `room` bytes at `offset` that nobody else uses; the iterator is
+        // valid.
+        let copied = unsafe { user::copy_from_iter(page, offset, want, send.iter) };
+        if copied == 0 {
+            return Ok(0);
+        }
+        let len = copied as u32;
+        // SAFETY: As above; the bytes are ours from now on.
+        unsafe {
+            (*pfrag).offset += len;
+        }
+        sk.wmem_charge(len);
+        self.count(Kept::TxCopiedBytes, copied as u64);
+        let merged = self.stream().tx.grow_last(|last| {
+            // SAFETY: The page is valid and holds the range.
+            unsafe { last.extend(page, offset, len) }
+        });
+        if !merged {
+            // SAFETY: As above.
+            let frag = unsafe { Frag::get(page, offset, len) };
+            // The place was reserved.
+            self.stream().tx.push(frag, 0).map_err(|_| ENOBUFS)?;
+        }
+        Ok(copied)
+    }
+
+    /// The last message stays open with MSG_MORE.
+    fn leave_open(&mut self, send: &Send) {
+        if self.connection() == send.began {
+            self.stream().more = send.flags & bindings::MSG_MORE != 0;
+        }
+    }
+
+    /// The file that was sent with MSG_MORE has ended.
+    pub(crate) fn close_message(&mut self) {
+        self.stream().more = false;
+        self.flush();
+    }
+
+    fn finish_send(&mut self, send: &Send) {
+        if self.connection() == send.began {
+            self.note_send(send.copied);
+        }
+        self.leave_open(send);
+        self.flush();
+        if self.awaits_send_completion() {
+            self.settle();
+        }
     }
 }

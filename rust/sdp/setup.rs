@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::AlwaysRefCounted;
 
 use super::sock::Locked;
+use super::stream::SMALL_BYTES;
 use super::worker::Worker;
 use super::zcopy::{
     self,
@@ -31,7 +32,6 @@ use crate::net::errno::{
     ENOBUFS,
     EPROTO, //
 };
-use crate::net::limits::Place;
 use crate::net::netns::LOOPBACK_IFINDEX;
 use crate::net::sock::Sk;
 use crate::observe::stats::Counter;
@@ -60,7 +60,7 @@ const RESOLVE_MS: u32 = 2000;
 /// How long a peer may take to finish the set-up that it has started. The CM sends a lost reply again
 /// after some four seconds (`CMA_CM_RESPONSE_TIMEOUT`): this is time for a few. Once the reply is there
 /// late, the peer has its connection, and waits for a program that never gets it.
-pub(super) const HANDSHAKE_MS: u32 = 20_000;
+const HANDSHAKE_MS: u32 = 20_000;
 /// How long a connection that starts here may take from its request on, as long as TCP's. The CM's own
 /// tries take a minute; but a peer that asks it for patience (MRA) and vanishes then makes that many.
 const CONNECT_MS: u32 = 130_000;
@@ -78,9 +78,7 @@ impl Worker<'_> {
             // A port that the program chose, or shares, may become a listener's too.
             let sk = self.sock.sk();
             let shared = sk.reuse() || sk.reuseport();
-            // On iWARP, TCP would connect the port to itself.
-            let itself = stream.peer.port == sk.num();
-            let own = !shared && !itself && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK);
+            let own = !shared && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK);
             let cm_port = if own { sk.num() } else { 0 };
             (stream.local, stream.peer, cm_port)
         };
@@ -137,7 +135,6 @@ impl Worker<'_> {
     pub(super) fn route_resolved(&mut self) -> Result {
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
         id.set_ack_timeout()?;
-        let place = Place::take(self.sock.sk())?;
         // SAFETY: `teardown` drops the link before the id, and gives the connection's reference on
         // the socket back after both.
         let link = unsafe { Link::new(id, self.sock) }?;
@@ -148,14 +145,14 @@ impl Worker<'_> {
                 drop(locked);
                 return Err(ECONNABORTED);
             }
-            let rcv_size = locked.reserve_first_receives()?;
-            let bufs = locked.open_link(link, place)?;
+            locked.reserve_receives(SMALL_BYTES)?;
+            let bufs = locked.open_link(link)?;
             locked.transition(Event::AddressResolved);
             Hello {
                 features,
                 max_adverts: max_adverts_of(self.sock.sk().net()),
                 bufs,
-                rcv_size,
+                rcv_size: SMALL_BYTES,
                 ipv6: !locked.stream().peer.is_v4(),
                 src_port: self.sock.sk().num(),
                 nonce: locked.stream().nonce,
@@ -183,22 +180,15 @@ impl Worker<'_> {
                 EPROTO
             })?;
         self.make_folder();
-        self.cm.is_up = true;
-        let speaks_first = self.cm.id.as_ref().is_some_and(CmId::is_iwarp);
         let mut locked = self.sock.lock();
         if locked.stream().state != State::HelloSent {
             return Err(ECONNABORTED);
         }
-        // The listener's side has looked; what comes again from here on is for the CM.
-        local::retire(core::mem::replace(&mut locked.stream().nonce, 0));
         let stream = locked.stream();
         stream.credits.set_peer_limit(ack.bufs);
         stream.peer_bytes = ack.rcv_size;
         locked.agree(ack.features, ack.max_adverts, offer.max_adverts);
         locked.transition(Event::ConnectAccepted);
-        if speaks_first {
-            locked.send_first();
-        }
         self.sock.stop_timer();
         self.sock.stats.inc(Counter::ConnectDone);
         locked.process();
@@ -225,7 +215,6 @@ impl Worker<'_> {
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
         let offer = self.cm.offer.ok_or(ECONNABORTED)?;
         id.set_ack_timeout()?;
-        let place = Place::take(self.sock.sk())?;
         // SAFETY: As in `route_resolved`.
         let link = unsafe { Link::new(id, self.sock) }?;
         let features = offer.features.intersection(able(&link));
@@ -244,16 +233,16 @@ impl Worker<'_> {
                 drop(locked);
                 return Err(ECONNABORTED);
             }
-            let rcv_size = locked.reserve_first_receives()?;
+            locked.reserve_receives(SMALL_BYTES)?;
             locked.stream().options = options;
             locked.stream().credits.set_peer_limit(offer.bufs);
             locked.agree(features, offer.max_adverts, max_adverts);
-            let bufs = locked.open_link(link, place)?;
+            let bufs = locked.open_link(link)?;
             HelloAck {
                 features,
                 max_adverts,
                 bufs,
-                rcv_size,
+                rcv_size: SMALL_BYTES,
             }
         };
         self.sock.start_timer(HANDSHAKE_MS);
@@ -262,25 +251,10 @@ impl Worker<'_> {
             reads: reads_for(features),
         };
         id.accept(&param).map_err(|e| match e {
-            // The CM has heard of the peer's rejection, or of the end of its TCP connection on iWARP,
-            // and waits for no answer.
-            _ if e == EINVAL || e == ECONNRESET => ECONNABORTED,
+            // The CM has heard of the peer's rejection, and waits for no answer.
+            _ if e == EINVAL => ECONNABORTED,
             e => e,
         })
-    }
-
-    /// There is no place in the listener's backlog, or no listener any more.
-    pub(super) fn refuse_place(&mut self, why: Error) {
-        let (counter, refusal) = match why {
-            _ if why == ENOMEM => (Counter::DroppedBacklogFull, Refusal::BacklogFull),
-            _ => (Counter::RefusedNoListener, Refusal::Closing),
-        };
-        self.sock.stats.inc(counter);
-        if let Some(id) = &self.cm.id {
-            id.reject(&refusal.encode());
-        }
-        self.sock.lock().fail(Event::Abort, why);
-        self.teardown();
     }
 
     pub(super) fn refuse(&mut self, why: Error) {
@@ -298,7 +272,6 @@ impl Worker<'_> {
     /// A child is or was established: into the listener's queue with it, as with TCP even if it has
     /// ended since.
     pub(super) fn child_is_up(&mut self) {
-        self.cm.is_up = true;
         let Some(child) = self.cm.child.take() else {
             return;
         };
@@ -318,9 +291,8 @@ impl Locked<'_> {
     /// # Errors
     ///
     /// `ENOBUFS` without memory for the receives that the protocol demands.
-    fn open_link(&mut self, link: Link, place: Place) -> Result<u16> {
+    fn open_link(&mut self, link: Link) -> Result<u16> {
         self.stream().link = Some(link);
-        self.stream().place = Some(place);
         self.stream().torn_down = false;
         self.refill();
         self.arm();

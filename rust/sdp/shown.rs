@@ -68,9 +68,9 @@ pub(super) fn shown_locked(locked: &mut Locked<'_>) -> Shown {
     Shown {
         family: sk.family(),
         local: sk.bound_addr(),
-        peer: stream.shown_peer(),
+        peer: stream.peer,
         interface: sk.bound_dev().unsigned_abs(),
-        state: stream.shown_state(),
+        state: stream.state,
         tx_queue: if listens { sk.backlog_max() } else { unsent },
         rx_queue: if listens {
             sk.backlog()

@@ -19,10 +19,7 @@ use core::mem::{
     offset_of,
     MaybeUninit, //
 };
-use core::ops::{
-    Deref,
-    DerefMut, //
-};
+use core::ops::Deref;
 use core::ptr::{
     self,
     NonNull, //
@@ -50,7 +47,6 @@ use kernel::types::{
 };
 
 use super::accept::AcceptQueue;
-use super::glance::Glance;
 use super::stream::Stream;
 use super::worker::CmSide;
 use crate::bindings;
@@ -134,7 +130,6 @@ pub(crate) struct SdpSock {
     pub(super) accepts: Mutex<AcceptQueue>,
     pub(super) cm: UnsafeCell<CmSide>,
     stream: UnsafeCell<Stream>,
-    pub(crate) glance: Glance,
     pub(crate) stats: Stats,
 }
 
@@ -192,7 +187,6 @@ impl SdpSock {
             (&raw mut (*this).cm).write(UnsafeCell::new(CmSide::new()));
             let net = Sk::new(sk).net();
             (&raw mut (*this).stream).write(UnsafeCell::new(Stream::new(net.settings())));
-            (&raw mut (*this).glance).write(Glance::new());
             (&raw mut (*this).stats).write(net.stats());
 
             let pinfo6 = (&raw mut (*this).pinfo6).cast::<bindings::ipv6_pinfo>();
@@ -238,29 +232,25 @@ impl SdpSock {
     }
 
     /// Takes the socket lock; may sleep.
-    pub(crate) fn lock(&self) -> Owned<'_> {
+    pub(crate) fn lock(&self) -> Locked<'_> {
         // SAFETY: The object is valid.
         unsafe { bindings::lock_sock(self.inet.get().cast()) };
-        self.owned(Release::Owner)
-    }
-
-    fn locked(&self, release: Release) -> Locked<'_> {
         Locked {
             sock: self,
-            release,
+            release: Release::Owner,
             _not_send: NotThreadSafe,
         }
     }
 
-    fn owned(&self, release: Release) -> Owned<'_> {
-        Owned(self.locked(release))
-    }
-
     /// Takes the lock of a connection while that of its listener may be held.
-    pub(crate) fn lock_nested(&self) -> Owned<'_> {
+    pub(crate) fn lock_nested(&self) -> Locked<'_> {
         // SAFETY: The object is valid.
         unsafe { bindings::lock_sock_nested(self.inet.get().cast()) };
-        self.owned(Release::Owner)
+        Locked {
+            sock: self,
+            release: Release::Owner,
+            _not_send: NotThreadSafe,
+        }
     }
 
     /// Takes the lock in BH context, unless a system call holds it: then the completions are
@@ -276,16 +266,24 @@ impl SdpSock {
                 return None;
             }
         }
-        Some(self.locked(Release::Bh))
+        Some(Locked {
+            sock: self,
+            release: Release::Bh,
+            _not_send: NotThreadSafe,
+        })
     }
 
-    /// Does something with the lock, where the core holds its spin lock for us, in atomic context.
+    /// The lock, where the core holds its spin lock for us, in atomic context.
     ///
     /// # Safety
     ///
     /// The caller was called with the lock held, or is the last user of the socket.
-    pub(crate) unsafe fn with_core_lock(&self, f: impl FnOnce(&mut Locked<'_>)) {
-        f(&mut self.locked(Release::Core));
+    pub(crate) unsafe fn locked_by_core(&self) -> Locked<'_> {
+        Locked {
+            sock: self,
+            release: Release::Core,
+            _not_send: NotThreadSafe,
+        }
     }
 
     /// The lock, where the core owns it for us, in process context.
@@ -293,18 +291,37 @@ impl SdpSock {
     /// # Safety
     ///
     /// The caller was called by a system call's path that owns the lock.
-    pub(crate) unsafe fn locked_by_owner(&self) -> Owned<'_> {
-        self.owned(Release::CoreOwner)
+    pub(crate) unsafe fn locked_by_owner(&self) -> Locked<'_> {
+        Locked {
+            sock: self,
+            release: Release::CoreOwner,
+            _not_send: NotThreadSafe,
+        }
     }
 
-    /// Whether there is space to write, for poll().
-    pub(crate) fn has_space(&self) -> bool {
-        let sk = self.sk();
-        let sndbuf = self.glance.refused_sndbuf();
-        // A third of it must be free, as the core has it (`sk_stream_min_wspace()`).
-        let queued = sk.wmem_queued();
-        let admits = sndbuf == 0 || queued + queued / 2 <= sndbuf;
-        admits && sk.stream_writeable()
+    /// Bytes that wait to be read, for poll(), which takes no lock.
+    pub(crate) fn unread_bytes(&self) -> u32 {
+        // SAFETY: A number that is read whole; `Stream` stays where it is while the socket lives.
+        unsafe { ptr::read_volatile((*self.stream.get()).rx.bytes_ptr()) }
+    }
+
+    /// Whether little more comes before somebody reads, for poll(), which takes no lock: a reader
+    /// who waits for more must come before.
+    pub(crate) fn is_starved(&self) -> bool {
+        // SAFETY: A flag that is read whole; `Stream` stays where it is while the socket lives.
+        unsafe { ptr::read_volatile(&raw const (*self.stream.get()).starved) }
+    }
+
+    /// Whether the peer's half has ended, but not all of it is here, for poll().
+    pub(crate) fn is_coming(&self) -> bool {
+        // SAFETY: As in `is_starved`.
+        unsafe { ptr::read_volatile(&raw const (*self.stream.get()).coming) }
+    }
+
+    /// Whether a send has adverts out or waits for room for one, so that no other can send, for poll().
+    pub(crate) fn is_advertising(&self) -> bool {
+        // SAFETY: As in `is_starved`.
+        unsafe { ptr::read_volatile(&raw const (*self.stream.get()).advertising) }
     }
 
     /// A poll() finds nothing to read: its program will not read before there is something. What the
@@ -391,11 +408,6 @@ impl SdpSock {
     /// Has the worker look after some time whether what was sent has failed.
     pub(crate) fn start_watch(&self) {
         self.start(&self.watch, WATCH_MS);
-    }
-
-    /// The same, earlier.
-    pub(super) fn start_watch_in(&self, ms: u32) {
-        self.start(&self.watch, ms);
     }
 
     pub(crate) fn stop_watch(&self) {
@@ -520,9 +532,6 @@ enum Sleeper {
 }
 
 /// A socket whose lock is held, by this thread or in this BH: who takes the lock gives it back.
-///
-/// In BH context there only ever is a reference to one, of a lifetime that nobody can name: so it cannot
-/// take the place of the one inside an [`Owned`].
 pub(crate) struct Locked<'a> {
     sock: &'a SdpSock,
     release: Release,
@@ -568,35 +577,11 @@ impl<'a> Locked<'a> {
             (bindings::SDP_CONST_GFP_ATOMIC, GFP_ATOMIC)
         }
     }
-}
 
-/// A socket whose lock this thread owns, as a system call or as the worker: it may sleep, and give the
-/// lock back for that. [`Locked`] has what can be done in BH context, too.
-///
-/// # Invariants
-///
-/// The lock was taken by `lock_sock()`, in process context.
-pub(crate) struct Owned<'a>(Locked<'a>);
-
-impl<'a> Deref for Owned<'a> {
-    type Target = Locked<'a>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl DerefMut for Owned<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0
-    }
-}
-
-impl Owned<'_> {
-    /// Gives the lock back while `f` runs.
+    /// Gives the lock back while `f` runs. Only for the owner of the lock (process context).
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let sk = self.sock.sk().as_ptr();
-        // SAFETY: By the type invariant this thread owns the lock; it is taken again below.
+        // SAFETY: The lock is held by a system call, and taken again below.
         unsafe { bindings::release_sock(sk) };
         let result = f();
         // SAFETY: The object is valid.
@@ -606,12 +591,12 @@ impl Owned<'_> {
 
     /// Gives the lock back, sleeps until woken or for `timeo` jiffies, and takes it again.
     ///
-    /// Returns the time left.
+    /// Returns the time left. Only for the owner of the lock (process context).
     pub(crate) fn wait(&mut self, timeo: i64) -> i64 {
         self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Any)
     }
 
-    /// As [`Owned::wait`], of one among several who wait for the same: a wake-up for an event that
+    /// As [`Locked::wait`], of one among several who wait for the same: a wake-up for an event that
     /// only one of them can use wakes one ([`Sk::wake_reader`]).
     ///
     /// Whoever was woken must look for the event before it looks at anything else, and take it.
@@ -623,22 +608,22 @@ impl Owned<'_> {
         )
     }
 
-    /// As [`Owned::wait`], but only a fatal signal ends it early.
+    /// As [`Locked::wait`], but only a fatal signal ends it early.
     pub(crate) fn wait_killable(&mut self, timeo: i64) -> i64 {
         self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, Sleeper::Any)
     }
 
-    /// As [`Owned::wait`], of a sender that goes another way after `patience` jiffies. Other sends wait
+    /// As [`Locked::wait`], of a sender that goes another way after `patience` jiffies. Other sends wait
     /// for it, or are refused: their bytes do not come between its.
     pub(super) fn wait_for_room(&mut self, timeo: &mut i64, patience: &mut i64) {
         let limit = (*timeo).min(*patience);
         let connection = self.connection();
         self.stream().senders_waiting += 1;
-        self.glance.advertising.set(true);
+        self.stream().advertising = true;
         let waited = limit - self.in_turn(Access::Read, |locked| locked.wait(limit));
         if self.connection() == connection {
             self.stream().senders_waiting -= 1;
-            self.glance.advertising.set(false);
+            self.stream().advertising = false;
         }
         self.sk().wake_writer();
         *patience -= waited;
@@ -647,7 +632,7 @@ impl Owned<'_> {
         }
     }
 
-    /// As [`Owned::wait`], of a reader: the next notification wakes it without the detour over BH,
+    /// As [`Locked::wait`], of a reader: the next notification wakes it without the detour over BH,
     /// and it handles the completions itself.
     pub(crate) fn wait_and_poll(&mut self, timeo: i64) -> i64 {
         let left = self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Polls);
@@ -661,9 +646,8 @@ impl Owned<'_> {
         let sk = self.sock.sk().as_ptr();
         let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
         let entry = entry.as_mut_ptr();
-        // SAFETY: The entry lives until it is removed again, below; by the type invariant this thread
-        // owns the lock. An orphan has no queue any more, but nobody can be in a system call on it
-        // either.
+        // SAFETY: The entry lives until it is removed again, below; the caller owns the lock. An
+        // orphan has no queue any more, but nobody can be in a system call on it either.
         unsafe {
             bindings::init_wait_woken(entry.cast());
             let queue = bindings::sk_sleep(sk.cast());
@@ -716,7 +700,7 @@ unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
     // SAFETY: Nobody else has a reference. Of our part, only what owns something is dropped: the
     // bytes that nobody read, and empty containers.
     unsafe {
-        (*this).with_core_lock(|locked| locked.free_queues());
+        (*this).locked_by_core().free_queues();
         ptr::drop_in_place((*this).stream.get());
         ptr::drop_in_place(&raw mut (*this).events);
         ptr::drop_in_place(&raw mut (*this).accepts);

@@ -5,7 +5,6 @@
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
-use super::glance::Unread;
 use super::keepalive::Keepalive;
 use super::sink::{
     Events,
@@ -21,7 +20,6 @@ use crate::bindings;
 use crate::mm::frag::Frag;
 use crate::mm::queue::FragQueue;
 use crate::net::addr::Addr;
-use crate::net::limits::Place;
 use crate::net::sysctl::{
     Setting,
     Settings, //
@@ -54,9 +52,6 @@ use crate::rdma::receive::{
 
 /// Payload of a receive while a connection is idle: one page.
 pub(crate) const SMALL_BYTES: u32 = 4096;
-/// The same where there are many connections already: so that a page has [`IDLE_RECEIVES`] of them,
-/// none in a cache line of another.
-pub(crate) const LEAST_BYTES: u32 = SMALL_BYTES / IDLE_RECEIVES / 128 * 128;
 /// Payload of a receive when data flows.
 pub(crate) const LARGE_BYTES: u32 = MAX_PARTS as u32 * PART_BYTES;
 /// Receives posted for an idle connection. Data needs four credits, so this is room for two.
@@ -90,8 +85,6 @@ pub(crate) struct Pending {
     pub(crate) ch_rcv_buf_ack: Option<u32>,
     /// Tell that no more data comes, behind the data.
     pub(crate) disconn: bool,
-    /// Answer the peer's first message, by one that says nothing.
-    pub(crate) answer: bool,
 }
 
 /// The receiving side's sizes.
@@ -126,8 +119,6 @@ pub(crate) struct Watch {
     pub(crate) unsent: u32,
     /// Looks that have found the same.
     pub(crate) looks: u32,
-    /// When to wake the peer's adapter again, whose answer to the first message is missing; else 0.
-    pub(crate) wake_ms: u32,
 }
 
 pub(crate) struct Stream {
@@ -152,6 +143,9 @@ pub(crate) struct Stream {
     pub(crate) reader_bytes: Option<usize>,
     /// The last reader does not wait in its calls.
     pub(crate) polled: bool,
+    /// A send has adverts out, or will have, or waits for room for one; poll() looks at it without a
+    /// lock.
+    pub(crate) advertising: bool,
     /// A receive advertises its buffer, or is about to.
     pub(crate) offering: bool,
     /// An advert waits for credits, for places, or for what is in the send queue.
@@ -169,19 +163,16 @@ pub(crate) struct Stream {
     pub(crate) peer_bytes: u32,
     /// Pages whose bytes were just read, for the next receives; none outside a call.
     pub(crate) spares: Spares,
-    /// The size of receives for which the peer was asked last, and when, in jiffies.
-    pub(crate) asked_bytes: u32,
-    pub(crate) asked_at: usize,
+    /// The peer was asked for larger receives.
+    pub(crate) asked_for_larger: bool,
     /// The peer owes the answer to that.
     pub(crate) awaits_larger: bool,
     pub(crate) watch: Watch,
     pub(crate) keepalive: Keepalive,
-    /// The number of the last message that the peer must have before the end: DisConn, or an answer.
-    pub(crate) last_needed: Option<u32>,
     /// The number of the last message that was not full, while it is in flight.
     pub(crate) small_in_flight: Option<u32>,
     /// Bytes received that the user has not read.
-    pub(crate) rx: Unread,
+    pub(crate) rx: FragQueue,
     /// The free rest of the page into which short payloads are copied.
     pub(crate) compact: Option<Frag>,
     /// Something was copied there since the last look of [`Locked::look_after_sends`].
@@ -192,15 +183,18 @@ pub(crate) struct Stream {
     pub(crate) reserve: u32,
     /// Something came for a reader, who is to be woken.
     pub(crate) readable: bool,
+    /// The buffer leaves room for so few receives that little more will come before somebody reads;
+    /// poll() looks at it without a lock.
+    pub(crate) starved: bool,
     /// Receives to keep posted while memory allows.
     pub(crate) recv_target: u32,
     pub(crate) turns: Turns,
     /// The peer's DisConn was received: end of file behind the queue.
     pub(crate) fin_received: bool,
+    /// And there are bytes of its adverts before that; poll() looks at it without a lock.
+    pub(crate) coming: bool,
     pub(crate) local: Addr,
     pub(crate) peer: Addr,
-    /// Where the next connection leads that connect() has asked for, while the former one is given back.
-    pub(crate) next: Option<Addr>,
     /// The listener, until the child is in its queue.
     pub(crate) parent: Option<ARef<SdpSock>>,
     /// Stands in the bind table.
@@ -209,8 +203,6 @@ pub(crate) struct Stream {
     pub(crate) cm_port: bool,
     /// The connection started here, and has the nonce of a local one.
     pub(crate) nonce: u64,
-    /// From the queues' beginning to their end.
-    pub(crate) place: Option<Place>,
     pub(crate) last_bind_err: i32,
     /// Why the peer has refused the connection, if it said so.
     pub(crate) refusal: Option<Refusal>,
@@ -218,9 +210,10 @@ pub(crate) struct Stream {
     pub(crate) torn_down: bool,
     /// The CM listens for this socket.
     pub(crate) cm_listens: bool,
-    /// The ports at which the worker shall end the CM's listening; with a place for the next one while
-    /// the socket listens.
-    pub(crate) unlisten: KVec<u16>,
+    /// How often the worker shall end the CM's listening.
+    pub(crate) unlisten: u32,
+    /// The worker is about it: the port stays until then.
+    pub(crate) unlistening: bool,
     /// What the peer had not taken when the orphan's timer was started.
     pub(crate) orphan_unsent_bytes: u32,
     pub(crate) tally: Tally,
@@ -231,17 +224,9 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The state as programs see it.
-    pub(crate) fn shown_state(&self) -> State {
-        match self.next {
-            Some(_) => State::Resolving,
-            None => self.state,
-        }
-    }
-
-    /// The peer, or that of the connection which connect() has noted.
-    pub(crate) fn shown_peer(&self) -> Addr {
-        self.next.unwrap_or(self.peer)
+    /// Whether nothing of the former connection, or of listening, is left at the CM.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.torn_down && self.unlisten == 0 && !self.unlistening
     }
 
     /// Of a new socket, or connection, of a namespace with these settings.
@@ -272,6 +257,7 @@ impl Stream {
             events: Events::new(),
             reader_bytes: None,
             polled: false,
+            advertising: false,
             offering: false,
             advert_waits: false,
             tx: FragQueue::new(),
@@ -281,14 +267,12 @@ impl Stream {
             stalled: false,
             peer_bytes: 0,
             spares: Spares::new(),
-            asked_bytes: 0,
-            asked_at: 0,
+            asked_for_larger: false,
             awaits_larger: false,
             watch: Watch::default(),
             keepalive: Keepalive::default(),
-            last_needed: None,
             small_in_flight: None,
-            rx: Unread::new(),
+            rx: FragQueue::new(),
             compact: None,
             compact_used: false,
             recv_size: RecvSize {
@@ -298,22 +282,23 @@ impl Stream {
             guaranteed: 0,
             reserve: 0,
             readable: false,
+            starved: false,
             recv_target: IDLE_RECEIVES,
             turns: Turns::default(),
             fin_received: false,
+            coming: false,
             local: Addr::ANY,
             peer: Addr::ANY,
-            next: None,
             parent: None,
             bound: false,
             cm_port: false,
             nonce: 0,
-            place: None,
             last_bind_err: 0,
             refusal: None,
             torn_down: false,
             cm_listens: false,
-            unlisten: KVec::new(),
+            unlisten: 0,
+            unlistening: false,
             orphan_unsent_bytes: 0,
             tally: Tally::new(),
             histograms: None,
@@ -335,10 +320,7 @@ impl Locked<'_> {
             Ok(new) => {
                 if new != old {
                     self.stream().state = new;
-                    // A socket for which connect() has noted a connection has connected all the time.
-                    if self.stream().next.is_none() {
-                        self.sk().set_state(new.tcp_state());
-                    }
+                    self.sk().set_state(new.tcp_state());
                     trace::state(self.sk(), &self.stream().peer, old, new);
                     netlink::moved(self, old, event, why);
                     if new == State::Established {
@@ -367,7 +349,7 @@ impl Locked<'_> {
             // The peer has sent all, but not all of it comes.
             self.stream().fin_received = false;
         }
-        self.glance.coming.set(false);
+        self.stream().coming = false;
         let sk = self.sk();
         sk.set_err(why);
         sk.add_shutdown(bindings::SHUTDOWN_MASK);
@@ -385,8 +367,7 @@ impl Locked<'_> {
 
     /// Frees the bytes that wait to be read.
     pub(crate) fn free_received(&mut self) {
-        let glance = &self.sock().glance;
-        while let Some((frag, truesize)) = self.stream().rx.change(glance, FragQueue::pop) {
+        while let Some((frag, truesize)) = self.stream().rx.pop() {
             drop(frag);
             self.release_receive(truesize);
         }

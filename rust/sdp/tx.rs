@@ -5,18 +5,13 @@
 use kernel::prelude::*;
 
 use super::early::EARLY_MS;
-use super::keepalive::{
-    ms_since,
-    now, //
-};
 use super::sock::{
     Locked,
     WATCH_MS, //
 };
 use super::stream::{
     HeldBack,
-    LARGE_BYTES,
-    SMALL_BYTES, //
+    LARGE_BYTES, //
 };
 use crate::mm::frag::Frag;
 use crate::net::errno::{
@@ -60,14 +55,8 @@ pub(super) const CONTROL_PLACES: u32 = 3;
 /// noticed with whatever comes next.
 const IDLE_BYTES: u32 = 65536;
 
-/// How long a peer that gave smaller receives than it was asked for is not asked again.
-const ASK_AGAIN_MS: u32 = 1000;
-
 /// How long TCP_CORK and MSG_MORE hold back a partial message (`man 7 tcp`).
 const HOLD_MS: u32 = 200;
-
-/// How long the answer to the first message may take before the peer's adapter is woken, at first.
-const WAKE_MS: u32 = 20;
 
 /// How long the peer's adapter may take to acknowledge the oldest message, some seconds more than
 /// an adapter with [`crate::rdma::cm`]'s settings tries.
@@ -207,25 +196,13 @@ impl Locked<'_> {
         })
     }
 
-    /// Asks the peer for larger receives, when more waits than its present ones take; again after a
-    /// while if it had no memory for them.
+    /// Asks the peer once for larger receives, when more waits than its present ones take.
     fn ask_for_larger(&mut self) {
-        // A peer that is full is not asked again: the question would count as progress.
-        let may_again = self.may_post(Class::Payload, CONTROL_PLACES);
         let stream = self.stream();
-        let waiting = stream.tx.bytes();
-        let wanted = if waiting >= stream.peer_bytes.max(SMALL_BYTES).saturating_mul(2) {
-            LARGE_BYTES
-        } else {
-            SMALL_BYTES
-        };
-        let again = may_again && ms_since(stream.asked_at) >= ASK_AGAIN_MS;
-        let asked = stream.asked_bytes >= wanted && !again;
-        let awaits = stream.awaits_larger || stream.pending.ch_rcv_buf.is_some();
-        if waiting > stream.peer_bytes && stream.peer_bytes < wanted && !asked && !awaits {
-            stream.asked_bytes = wanted;
-            stream.asked_at = now();
-            stream.pending.ch_rcv_buf = Some(wanted);
+        let bulk = stream.tx.bytes() >= stream.peer_bytes.saturating_mul(2);
+        if bulk && !stream.asked_for_larger && stream.peer_bytes < LARGE_BYTES {
+            stream.asked_for_larger = true;
+            stream.pending.ch_rcv_buf = Some(LARGE_BYTES);
             self.flush_control();
         }
     }
@@ -261,44 +238,9 @@ impl Locked<'_> {
     }
 
     fn flush_update(&mut self) {
-        let due = self.stream().pending.answer || self.stream().credits.wants_update();
-        if due && self.post(Body::Data, &mut [], 0, Tag::Control) {
-            self.stream().pending.answer = false;
+        if self.stream().credits.wants_update() && self.post(Body::Data, &mut [], 0, Tag::Control) {
             self.stats.inc(Counter::CreditUpdateSent);
         }
-    }
-
-    /// Sends a message that says nothing, for which the peer waits where we have to send the first one,
-    /// and which the peer answers in the same way.
-    pub(super) fn send_first(&mut self) {
-        if self.post(Body::Data, &mut [], 0, Tag::Control) {
-            let watch = &mut self.stream().watch;
-            (watch.running, watch.wake_ms) = (true, WAKE_MS);
-            self.sock().start_watch_in(WAKE_MS);
-        }
-    }
-
-    /// Has the peer's adapter look at what has come, if the first message was not answered.
-    ///
-    /// soft-iWARP (Linux 7.3) may sleep over that message: `siw_accept()` sends the MPA reply before it
-    /// has `siw_qp_llp_data_ready()` called for what comes. A message that comes in between lies in
-    /// the receive queue of TCP until the next one. So another one follows, which only the adapter
-    /// notices, later each time.
-    fn wake_peer(&mut self) -> bool {
-        let wake_ms = self.stream().watch.wake_ms;
-        if wake_ms == 0 || !self.may_transmit() {
-            return false;
-        }
-        let next_ms = if wake_ms < WATCH_MS { 2 * wake_ms } else { 0 };
-        self.stream().watch.wake_ms = next_ms;
-        let link = self.stream().link.as_ref();
-        // With a full queue, enough follows.
-        let has_room = link.is_some_and(|link| link.send_room() > 0);
-        if next_ms > 0 && (!has_room || self.probe(Counter::Probe)) {
-            self.stream().watch.running = true;
-            self.sock().start_watch_in(next_ms);
-        }
-        next_ms > 0
     }
 
     /// Tells the peer that the connection is aborted, if that is still possible.
@@ -353,9 +295,6 @@ impl Locked<'_> {
                 if tag == Tag::Data && small {
                     self.stream().small_in_flight = Some(number);
                 }
-                if matches!(tag, Tag::DisConn | Tag::Answer) {
-                    self.stream().last_needed = Some(header.mseq);
-                }
                 if header.is_payload() || matches!(body, Body::SrcAvail { .. }) {
                     self.event_sent();
                 }
@@ -402,9 +341,9 @@ impl Locked<'_> {
     }
 
     /// Takes finished messages out of the send queue and gives their memory back.
-    pub(crate) fn reap_sent(&mut self) {
+    pub(crate) fn reap_sent(&mut self, upto: u32) {
         let mut count = 0;
-        while let Some(sent) = self.stream().link.as_mut().and_then(|l| l.reap()) {
+        while let Some(sent) = self.stream().link.as_mut().and_then(|l| l.reap(upto)) {
             count += 1;
             if sent.payload > 0 {
                 self.sk().wmem_uncharge(sent.payload);
@@ -445,11 +384,10 @@ impl Locked<'_> {
     /// Whether the next completion of a send must be noticed, although nothing was received.
     pub(crate) fn awaits_send_completion(&mut self) -> bool {
         let sk = self.sk();
-        let advertising = self.glance.advertising.get();
         let stream = self.stream();
         !stream.tx.is_empty()
             || stream.link.as_ref().is_some_and(|l| l.awaits_request())
-            || advertising
+            || stream.advertising
             || stream.advert_waits
             // A program has protected pages until it is done.
             || stream.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)
@@ -479,9 +417,6 @@ impl Locked<'_> {
     pub(crate) fn look_after_sends(&mut self) {
         self.stream().watch.running = false;
         self.poll_queue();
-        if self.wake_peer() {
-            return;
-        }
         let stream = self.stream();
         let link = stream.link.as_ref().filter(|_| stream.state != State::Dead);
         if link.is_some_and(|link| link.has_unwanted_regions(EARLY_MS)) {

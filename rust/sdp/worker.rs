@@ -18,17 +18,14 @@ use kernel::time::{
     Delta, //
 };
 
-use super::accept::Place;
 use super::setup::{
     refusal_of,
     rejected_errno,
-    unreachable_errno,
-    HANDSHAKE_MS, //
+    unreachable_errno, //
 };
 use super::sock::{
     sock_of,
     Locked,
-    Owned,
     SdpSock,
     Want,
     KEEPALIVE_OFFSET,
@@ -46,7 +43,6 @@ use super::{
 };
 use crate::bindings;
 use crate::net::errno::{
-    ECONNABORTED,
     ECONNRESET,
     ENETDOWN, //
 };
@@ -74,11 +70,6 @@ pub(crate) struct CmSide {
     pub(super) offer: Option<Hello>,
     /// A child's own reference, until it is in its listener's queue.
     pub(super) child: Option<ARef<SdpSock>>,
-    /// Whether a child has a place in its listener's backlog, or waits for one.
-    has_place: bool,
-    is_parked: bool,
-    /// The peer may know that the connection is established.
-    pub(super) is_up: bool,
     /// Of a connection that is, or was, established, until all is given back.
     folder: Option<Folder>,
 }
@@ -89,9 +80,6 @@ impl CmSide {
             id: None,
             offer: None,
             child: None,
-            has_place: false,
-            is_parked: false,
-            is_up: false,
             folder: None,
         }
     }
@@ -149,13 +137,12 @@ pub(super) unsafe extern "C" fn run_pull(work: *mut kernel::bindings::work_struc
 
 impl SdpSock {
     /// Starts the set-up of a new child: from now on the worker has its reference and the id.
-    pub(crate) fn start_child(child: ARef<Self>, id: CmId, offer: Hello, has_place: bool) {
+    pub(crate) fn start_child(child: ARef<Self>, id: CmId, offer: Hello) {
         let sock: &Self = &child;
         // SAFETY: The worker has not run yet: nobody but the CM's handler knows the child.
         let cm = unsafe { &mut *sock.cm.get() };
         cm.id = Some(id);
         cm.offer = Some(offer);
-        cm.has_place = has_place;
         let ptr = NonNull::from(sock);
         cm.child = Some(child);
         // SAFETY: The child is alive: the connection has a reference.
@@ -198,14 +185,8 @@ impl Worker<'_> {
             }
         }
         if self.sock.take_want(Want::Accept) {
-            match self.take_place() {
-                Ok(Place::Given) => {
-                    if let Err(e) = self.answer() {
-                        self.refuse(e);
-                    }
-                }
-                Ok(Place::Later) => {}
-                Err(e) => self.refuse_place(e),
+            if let Err(e) = self.answer() {
+                self.refuse(e);
             }
         }
         self.first_receive();
@@ -215,7 +196,6 @@ impl Worker<'_> {
         if self.sock.take_want(Want::Refill) {
             let mut locked = self.sock.lock();
             locked.refill();
-            locked.prepare_reads();
             locked.pull();
             locked.flush();
             drop(locked);
@@ -247,26 +227,6 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes a place in the listener's backlog, if the child has none yet.
-    fn take_place(&mut self) -> Result<Place> {
-        if self.cm.has_place {
-            return Ok(Place::Given);
-        }
-        let parent = self.sock.lock().stream().parent.clone();
-        let parent = parent.ok_or(ECONNABORTED)?;
-        let place = if self.cm.is_parked {
-            accept::place_of(&parent, self.sock)?
-        } else {
-            accept::reserve_or_park(&parent, self.sock.into())?
-        };
-        self.cm.has_place = matches!(place, Place::Given);
-        self.cm.is_parked = true;
-        if !self.cm.has_place {
-            self.sock.start_timer(HANDSHAKE_MS);
-        }
-        Ok(place)
-    }
-
     /// One at a time: the end of the connection forgets those behind.
     fn next_event(&self) -> Option<cm::Event> {
         let mut events = self.sock.events.lock();
@@ -293,8 +253,6 @@ impl Worker<'_> {
             Kind::AddrError | Kind::RouteError => Err(unreachable_errno(event.status)),
             // Our reply was never answered, but the peer has sent.
             Kind::Unreachable if self.is_up() => Ok(()),
-            // The peer's TCP has ended in the middle of the set-up.
-            Kind::ConnectError if self.is_iwarp() => Err(ECONNRESET),
             Kind::Unreachable | Kind::ConnectError => Err(ETIMEDOUT),
             Kind::Rejected if self.sets_up() => {
                 let refusal = refusal_of(event);
@@ -347,16 +305,8 @@ impl Worker<'_> {
         if self.sets_up() {
             return self.connected(event);
         }
-        // On iWARP nothing may be sent before the peer's first message (RFC 5044, 7.1.2): the connection
-        // is not up before.
-        if !self.is_iwarp() {
-            self.child_established();
-        }
+        self.child_established();
         Ok(())
-    }
-
-    fn is_iwarp(&self) -> bool {
-        self.cm.id.as_ref().is_some_and(CmId::is_iwarp)
     }
 
     fn child_established(&mut self) {
@@ -438,13 +388,20 @@ impl Worker<'_> {
     }
 
     fn unlisten(&mut self) {
-        loop {
-            // One at a time: the vector keeps its places.
-            let Some(port) = self.sock.lock().stream().unlisten.pop() else {
-                return;
-            };
+        let (due, port) = {
+            let mut locked = self.sock.lock();
+            let stream = locked.stream();
+            stream.unlistening = stream.unlisten > 0;
+            (
+                core::mem::replace(&mut stream.unlisten, 0),
+                self.sock.sk().num(),
+            )
+        };
+        for _ in 0..due {
             listen::release(self.sock.sk().net(), port);
         }
+        self.sock.lock().stream().unlistening = false;
+        self.sock.sk().wake_all();
     }
 
     // The end.
@@ -490,23 +447,22 @@ impl Worker<'_> {
         self.sock.stop_watch();
         self.sock.stop_keepalive();
         self.sock.stop_pull();
-        let was_up = core::mem::replace(&mut self.cm.is_up, false);
-        if let Some(id) = self.cm.id.as_ref().filter(|_| was_up) {
+        if let Some(id) = &self.cm.id {
             id.disconnect();
         }
-        let (link, place, nonce) = {
+        let (link, nonce) = {
             let mut locked = self.sock.lock();
-            let place = locked.stream().place.take();
             let nonce = core::mem::replace(&mut locked.stream().nonce, 0);
             if locked.awaits_early() {
                 // They may be there.
                 locked.poll_queue();
             }
-            (locked.close_link(), place, nonce)
+            (locked.close_link(), nonce)
         };
         drop(link);
-        drop(place);
-        local::retire(nonce);
+        if nonce != 0 {
+            local::retire(nonce);
+        }
         if let Some(id) = self.cm.id.take() {
             drop(id);
             self.sock.lock().stream().cm_port = false;
@@ -517,7 +473,7 @@ impl Worker<'_> {
 
     /// Everything is given back: a program may use the socket anew from now on. What was wanted for
     /// this connection must not meet the next one.
-    pub(super) fn finish(&mut self, mut locked: Owned<'_>) {
+    pub(super) fn finish(&mut self, mut locked: Locked<'_>) {
         for what in [
             Want::Accept,
             Want::FirstReceive,
@@ -537,18 +493,12 @@ impl Worker<'_> {
         self.sock.stop_keepalive();
         self.sock.stop_pull();
         locked.stream().torn_down = true;
-        // Before, the CM had it.
-        if locked.stream().next.is_some() {
-            locked.begin_next();
-        } else {
-            bind::put_chosen_port(&mut locked);
-        }
         self.sock.sk().wake_all();
         self.leave(locked);
     }
 
     /// The last step: what a socket without a program leaves behind.
-    fn leave(&mut self, mut locked: Owned<'_>) {
+    fn leave(&mut self, mut locked: Locked<'_>) {
         let parent = locked.stream().parent.take();
         let child = self.cm.child.take();
         if child.is_some() {
@@ -559,14 +509,8 @@ impl Worker<'_> {
             locked.free_queues();
         }
         drop(locked);
-        let may_be_parked = core::mem::replace(&mut self.cm.is_parked, false);
-        let has_place = core::mem::replace(&mut self.cm.has_place, false);
         if let Some(parent) = parent {
-            if may_be_parked {
-                accept::unreserve_or_unpark(&parent, self.sock);
-            } else if has_place {
-                accept::unreserve(&parent);
-            }
+            accept::unreserve(&parent);
         }
         // Waits for readers, who may wait for the lock: the last thing that somebody could wait for.
         if self.cm.folder.take().is_some() {

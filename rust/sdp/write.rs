@@ -26,10 +26,7 @@ use super::send::{
     remaining,
     Send, //
 };
-use super::sock::{
-    Locked,
-    Owned, //
-};
+use super::sock::Locked;
 use super::tx::CONTROL_PLACES;
 use crate::bindings;
 use crate::mm::memory::Memory;
@@ -127,6 +124,115 @@ impl Locked<'_> {
             && !replace(&mut send.sink_awaited, true)
     }
 
+    /// Waits for that, but not for long: the peer's program may be the one who waits for bytes.
+    pub(super) fn await_sink(&mut self, send: &mut Send) -> Result {
+        send.by_copy = 0;
+        // SAFETY: No precondition.
+        let mut patience = unsafe { bindings::msecs_to_jiffies(ROOM_MS) } as i64;
+        loop {
+            self.poll_queue();
+            self.settle();
+            self.check_sendable()?;
+            if self.connection() != send.began {
+                return Err(EPIPE);
+            }
+            if self.sink_room() > 0 || send.timeo == 0 || patience == 0 {
+                return Ok(());
+            }
+            if signal_pending() {
+                return Err(intr_errno(send.timeo));
+            }
+            // What waits comes first, and for places in the send queue.
+            self.stream().advert_waits = true;
+            self.flush();
+            if !self.arm() {
+                self.wait_for_room(&mut send.timeo, &mut patience);
+            }
+            let waits = self.stream().advertising;
+            self.set_advert_waits(waits);
+        }
+    }
+
+    /// Writes some of what `send` has left to the peer's memory, and waits until it is there. What
+    /// cannot be written is left to another way.
+    ///
+    /// # Errors
+    ///
+    /// What ended the connection; `EINTR` if the thread is being killed.
+    pub(super) fn send_by_writes(&mut self, send: &mut Send) -> Result {
+        self.set_turn(Access::Read, true);
+        self.stream().advertising = true;
+        if let Some(sinks) = &mut self.stream().sinks {
+            sinks.written_bytes = 0;
+        }
+        let mut pieces = self.pin_pieces(send);
+        let result = if self.post_pieces(send, &mut pieces) {
+            // As for every send whose connection has ended.
+            let result = self.await_adapter(send.began, Use::OwnWrites);
+            result.map_err(|e| if e == ECONNRESET { EPIPE } else { e })
+        } else {
+            Ok(())
+        };
+        let same = self.connection() == send.began;
+        let written = match &self.stream().sinks {
+            Some(sinks) if same => sinks.written_bytes.min(pieces.bytes),
+            _ => 0,
+        };
+        // SAFETY: So much was taken from it; the caller of `sendmsg` vouches for the iterator.
+        unsafe { bindings::iov_iter_revert(send.iter, pieces.bytes - written) };
+        send.copied += written;
+        if same {
+            self.stream().advertising = false;
+        }
+        self.set_turn(Access::Read, false);
+        self.sk().wake_writer();
+        match result {
+            Err(e) if written == 0 => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Pins as much as the peer has room for, in a few pieces.
+    fn pin_pieces(&mut self, send: &mut Send) -> Pieces {
+        let mut pieces = Pieces {
+            pinned: [const { None }; PIECES],
+            bytes: 0,
+        };
+        let room = self.sink_room() as usize;
+        let link = self.stream().link.as_ref();
+        let pages = link.map_or(0, |link| link.max_region_pages() as usize);
+        let (iter, stats) = (send.iter, self.stats);
+        let mut failed = None;
+        self.unlocked(|| {
+            for place in &mut pieces.pinned {
+                // SAFETY: The caller of `sendmsg` vouches for the iterator.
+                let left = unsafe { bindings::iov_iter_count(iter.cast()) };
+                let most = room.saturating_sub(pieces.bytes).min(left);
+                if most == 0 {
+                    break;
+                }
+                // SAFETY: As above; it can be pinned. We have the turn, and the lock is not held.
+                match unsafe { Pinned::new(iter, most, pages, Access::Read, Term::Short, stats) } {
+                    Ok(pinned) => {
+                        pieces.bytes += pinned.len() as usize;
+                        *place = Some(pinned);
+                    }
+                    Err(e) => {
+                        failed = Some(e);
+                        break;
+                    }
+                }
+            }
+        });
+        if let Some(e) = failed.filter(|_| pieces.bytes == 0) {
+            let why = self.no_pin(e);
+            self.fallback(why);
+            // The copy will report a bad address.
+            send.by_copy = remaining(send);
+        }
+        pieces
+    }
+
     /// Posts the Writes of what is pinned, with the answer behind them, if the peer still has the
     /// room: the lock was not held. Returns whether there is something to wait for.
     fn post_pieces(&mut self, send: &mut Send, pieces: &mut Pieces) -> bool {
@@ -197,116 +303,5 @@ impl Locked<'_> {
             stats.add(Counter::MrRegistered, link.has_key(*region).into());
         }
         Ok(())
-    }
-}
-
-impl Owned<'_> {
-    /// Waits for that, but not for long: the peer's program may be the one who waits for bytes.
-    pub(super) fn await_sink(&mut self, send: &mut Send) -> Result {
-        send.by_copy = 0;
-        // SAFETY: No precondition.
-        let mut patience = unsafe { bindings::msecs_to_jiffies(ROOM_MS) } as i64;
-        loop {
-            self.poll_queue();
-            self.settle();
-            self.check_sendable()?;
-            if self.connection() != send.began {
-                return Err(EPIPE);
-            }
-            if self.sink_room() > 0 || send.timeo == 0 || patience == 0 {
-                return Ok(());
-            }
-            if signal_pending() {
-                return Err(intr_errno(send.timeo));
-            }
-            // What waits comes first, and for places in the send queue.
-            self.stream().advert_waits = true;
-            self.flush();
-            if !self.arm() {
-                self.wait_for_room(&mut send.timeo, &mut patience);
-            }
-            let waits = self.glance.advertising.get();
-            self.set_advert_waits(waits);
-        }
-    }
-
-    /// Writes some of what `send` has left to the peer's memory, and waits until it is there. What
-    /// cannot be written is left to another way.
-    ///
-    /// # Errors
-    ///
-    /// What ended the connection; `EINTR` if the thread is being killed.
-    pub(super) fn send_by_writes(&mut self, send: &mut Send) -> Result {
-        self.set_turn(Access::Read, true);
-        self.glance.advertising.set(true);
-        if let Some(sinks) = &mut self.stream().sinks {
-            sinks.written_bytes = 0;
-        }
-        let mut pieces = self.pin_pieces(send);
-        let result = if self.post_pieces(send, &mut pieces) {
-            // As for every send whose connection has ended.
-            let result = self.await_adapter(send.began, Use::OwnWrites);
-            result.map_err(|e| if e == ECONNRESET { EPIPE } else { e })
-        } else {
-            Ok(())
-        };
-        let same = self.connection() == send.began;
-        let written = match &self.stream().sinks {
-            Some(sinks) if same => sinks.written_bytes.min(pieces.bytes),
-            _ => 0,
-        };
-        // SAFETY: So much was taken from it; the caller of `sendmsg` vouches for the iterator.
-        unsafe { bindings::iov_iter_revert(send.iter, pieces.bytes - written) };
-        send.copied += written;
-        if same {
-            self.glance.advertising.set(false);
-        }
-        self.set_turn(Access::Read, false);
-        self.sk().wake_writer();
-        match result {
-            Err(e) if written == 0 => Err(e),
-            _ => Ok(()),
-        }
-    }
-
-    /// Pins as much as the peer has room for, in a few pieces.
-    fn pin_pieces(&mut self, send: &mut Send) -> Pieces {
-        let mut pieces = Pieces {
-            pinned: [const { None }; PIECES],
-            bytes: 0,
-        };
-        let room = self.sink_room() as usize;
-        let link = self.stream().link.as_ref();
-        let pages = link.map_or(0, |link| link.max_region_pages() as usize);
-        let (iter, stats) = (send.iter, self.stats);
-        let mut failed = None;
-        self.unlocked(|| {
-            for place in &mut pieces.pinned {
-                // SAFETY: The caller of `sendmsg` vouches for the iterator.
-                let left = unsafe { bindings::iov_iter_count(iter.cast()) };
-                let most = room.saturating_sub(pieces.bytes).min(left);
-                if most == 0 {
-                    break;
-                }
-                // SAFETY: As above; it can be pinned. We have the turn, and the lock is not held.
-                match unsafe { Pinned::new(iter, most, pages, Access::Read, Term::Short, stats) } {
-                    Ok(pinned) => {
-                        pieces.bytes += pinned.len() as usize;
-                        *place = Some(pinned);
-                    }
-                    Err(e) => {
-                        failed = Some(e);
-                        break;
-                    }
-                }
-            }
-        });
-        if let Some(e) = failed.filter(|_| pieces.bytes == 0) {
-            let why = self.no_pin(e);
-            self.fallback(why);
-            // The copy will report a bad address.
-            send.by_copy = remaining(send);
-        }
-        pieces
     }
 }

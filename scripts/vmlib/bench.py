@@ -23,28 +23,27 @@ class Skip(Exception):
 class Test:
     """A registered test: its function and what it needs."""
 
-    def __init__(self, function, machines, breaks, kinds, core, adapter):
+    def __init__(self, function, machines, breaks, kinds, core):
         self.function = function
         self.machines = machines
         self.breaks = breaks
         self.kinds = kinds
         self.core = kinds if core is None else core
-        self.adapter = adapter
         self.name = f"{function.__module__.split('.')[-1]}.{function.__name__}"
 
 
 REGISTERED = []
 
 
-def test(machines=2, breaks=False, kinds=("stock", "debug"), core=None, adapter="rxe"):
+def test(machines=2, breaks=False, kinds=("stock", "debug"), core=None):
     """Registers a test for that many machines.
 
     `breaks`: it leaves the machines in no state for the next one, which then
     gets fresh ones. `kinds`: the kernels that it runs on; `core`: those of `make test`,
-    if one of them finds what the other one would. `adapter`: the RDMA device whose addresses it uses.
+    if one of them finds what the other one would.
     """
     def register(function):
-        REGISTERED.append(Test(function, machines, breaks, kinds, core, adapter))
+        REGISTERED.append(Test(function, machines, breaks, kinds, core))
         return function
     return register
 
@@ -88,7 +87,7 @@ class Bench:
 
     @staticmethod
     def address(vm):
-        return vm.address
+        return f"10.27.0.{vm.ident}"
 
     @staticmethod
     def stats(vm):
@@ -112,7 +111,7 @@ class Bench:
         return f"{command} --timeout-scale {self.limit(max(1, self.scale))} --scale {scale} {names}"
 
     def _addresses(self, vm, option):
-        return f"--{option} {self.address(vm)} --{option}6 {vm.address6}"
+        return f"--{option} {self.address(vm)} --{option}6 fd27::{vm.ident}"
 
     @contextlib.contextmanager
     def selftest_server(self):

@@ -378,21 +378,13 @@ fn advice(e: &io::Error) -> &'static str {
     match e.raw_os_error() {
         Some(libc::ECONNREFUSED) => {
             "nobody listens there with SDP (a TCP server does not), or the peer has not loaded ib_sdp; \
-             it may have refused for another reason, too (refused_bad_hello, refused_bad_address, refused_no_memory, \
-             refused_max_connections, refused_max_user_connections): `sdpctl stat refused` there says why"
-        }
-        Some(libc::ENOBUFS) => {
-            "this machine has as many connections, or as much memory in buffers, as it may: see \
-             `sdpctl stat refused_max` (refused_max_connections, refused_max_user_connections) and `sdpctl get mem max_connections max_user_connections` here"
+             it may have refused for another reason, too (refused_bad_hello, refused_bad_address, refused_no_memory): \
+             `sdpctl stat refused` there says why"
         }
         Some(libc::ETIMEDOUT) => {
             "the peer does not answer by RDMA: `ping` it, and look at `sdpctl check` and `sdpctl dev` there; \
-             a firewall must let UDP port 4791 pass for RoCE, and the TCP port of the listener for iWARP; \
-             or the listener's queue is full: `sdpctl stat dropped_backlog_full` there counts what it has dropped"
-        }
-        Some(libc::ECONNRESET) => {
-            "the peer has ended the connection while it was set up: with iWARP, whose ports are those of \
-             TCP, another program than one of SDP may listen there"
+             a firewall must let UDP port 4791 pass for RoCE; or the listener's queue is full: \
+             `sdpctl stat dropped_backlog_full` there counts what it has dropped"
         }
         Some(libc::EHOSTUNREACH | libc::ENETUNREACH) => {
             "the peer does not answer by RDMA: `ping` it, and look at `sdpctl check` and `sdpctl dev` there; \
@@ -540,14 +532,7 @@ mod tests {
                     "refused_bad_hello",
                     "refused_bad_address",
                     "refused_no_memory",
-                    "refused_max_connections",
-                    "refused_max_user_connections",
                 ][..],
-            ),
-            (
-                libc::ENOBUFS,
-                "`sdpctl stat refused_max`",
-                &["refused_max_connections"],
             ),
             (
                 libc::ETIMEDOUT,

@@ -77,7 +77,6 @@ const THRESHOLD: Shape = number(-1, i32::MAX);
 
 const SECONDS: (Shape, Unit) = (number(1, 32767), Unit::Seconds);
 const PROBES: (Shape, Unit) = (number(1, 127), Unit::None);
-const AS_MANY: (Shape, Unit) = (number(0, i32::MAX), Unit::None);
 
 const fn number(least: i32, most: i32) -> Shape {
     Shape::One(Kind::Number { least, most })
@@ -167,24 +166,6 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "how long it waits for an answer at a time",
     ),
     sysctl("keepalive_probes", PROBES, "9", "how many times it waits"),
-    sysctl(
-        "max_connections",
-        AS_MANY,
-        "0",
-        "connections of the namespace; 0 for what the memory suggests",
-    ),
-    sysctl(
-        "max_user_connections",
-        AS_MANY,
-        "0",
-        "connections of a user, in all namespaces; 0 likewise",
-    ),
-    sysctl(
-        "max_orphans",
-        AS_MANY,
-        "0",
-        "connections without a program; 0 likewise",
-    ),
     Setting {
         default: None,
         ..sysctl(
@@ -249,24 +230,6 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "keepalive_probes that namespaces begin with",
     ),
     parameter(
-        "sdp_max_connections",
-        AS_MANY,
-        "0",
-        "max_connections that namespaces begin with",
-    ),
-    parameter(
-        "sdp_max_user_connections",
-        AS_MANY,
-        "0",
-        "max_user_connections that namespaces begin with",
-    ),
-    parameter(
-        "sdp_max_orphans",
-        AS_MANY,
-        "0",
-        "max_orphans that namespaces begin with",
-    ),
-    parameter(
         "sdp_recv_early",
         (choice(&["nobody", "ptrace", "all"]), Unit::None),
         "ptrace",
@@ -278,7 +241,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
             "top_mem_usage",
             (number(0, 1 << 20), Unit::Mebibytes),
             "0",
-            "most memory of all sockets' buffers; 0 for a fifth",
+            "most memory of all sockets' buffers; 0 for a tenth",
         )
     },
     Setting {

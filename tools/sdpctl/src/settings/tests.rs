@@ -78,17 +78,12 @@ fn words(kind: &str) -> Option<String> {
         let names: Vec<_> = names.map(|(n, name)| format!("{name} ({n})")).collect();
         return Some(format!("one of {}", names.join(" ")));
     }
-    if matches!(kind, "BUFFER_BYTES" | "AS_MANY") {
-        let (_, rest) = PARAMS
-            .split_once(&format!("const {kind}: Kind = "))
-            .unwrap();
+    if kind == "BUFFER_BYTES" {
+        let (_, rest) = PARAMS.split_once("const BUFFER_BYTES: Kind = ").unwrap();
         let body = rest.split_once("};").unwrap().0;
         let field = |name: &str| {
             let (_, rest) = body.split_once(name).unwrap();
-            match rest.split_once(',').unwrap().0.trim() {
-                "i32::MAX" => i32::MAX.into(),
-                number => value(number),
-            }
+            value(rest.split_once(',').unwrap().0)
         };
         let (least, most) = (field("least:"), field("most:"));
         return Some(format!("a number from {least} to {most}"));

@@ -205,20 +205,9 @@ pub(crate) fn new_user_and_netns() -> io::Result<()> {
     Ok(())
 }
 
-const NOBODY: u32 = 65534;
-
-/// What `work` creates on this thread, files and sockets, is the user nobody's.
-pub(crate) fn as_nobodys<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: only the user of what the thread creates is changed, and is root again afterwards.
-    unsafe { libc::setfsuid(NOBODY) };
-    let result = work();
-    // SAFETY: as above.
-    unsafe { libc::setfsuid(0) };
-    result
-}
-
 /// Gives up root for the user nobody, for good.
 pub(crate) fn become_nobody() -> io::Result<()> {
+    const NOBODY: u32 = 65534;
     // SAFETY: plain numbers, and an empty list of groups.
     unsafe {
         checked(libc::setgroups(0, std::ptr::null()))?;
@@ -237,15 +226,4 @@ pub(crate) fn limit_locked_memory(bytes: u64) -> io::Result<()> {
     // SAFETY: the limit is read during the call only.
     checked(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) })?;
     Ok(())
-}
-
-/// How often this thread has slept.
-pub(crate) fn times_slept() -> io::Result<i64> {
-    // SAFETY: zeros are a valid rusage, which the call fills in.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        checked(libc::getrusage(libc::RUSAGE_THREAD, &mut usage))?;
-        usage
-    };
-    Ok(usage.ru_nvcsw)
 }

@@ -22,12 +22,6 @@ impl From<OwnedFd> for Sock {
     }
 }
 
-impl From<Sock> for OwnedFd {
-    fn from(sock: Sock) -> Self {
-        sock.0
-    }
-}
-
 impl AsRawFd for Sock {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
