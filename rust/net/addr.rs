@@ -300,6 +300,7 @@ mod tests {
         assert!(Addr::v4([255; 4], 0).is_multicast());
         assert!(Addr::v6([0xff; 16], 0, 0).is_multicast());
     }
+
     /// What the peer says of itself counts only where the path does not say otherwise.
     #[test]
     fn takes_no_peer_that_is_another() {

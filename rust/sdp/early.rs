@@ -13,7 +13,8 @@
 //! If the connection fails before the bytes are there, a touch gives SIGSEGV, and the next call the
 //! error. A wait is bounded: the connection ends when the bytes of one call take
 //! [`EARLY_MS`], when somebody who waits is being killed, or when a fork has waited for some seconds.
-//! close() waits for what calls have given away. Where programs touch pages too soon too often, receives wait in the call for a while.
+//! close() waits for what calls have given away. Where programs touch pages too soon too often,
+//! receives wait in the call for a while.
 //!
 //! A program that comes for more before the bytes are there has not used the time. Then short receives
 //! wait, too: to take pages away and to give them back costs more than several Reads at once bring.

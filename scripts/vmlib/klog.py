@@ -26,7 +26,7 @@ HARMLESS = re.compile(r"Spectre|RETBleed|mitigations=off|vulnerab|ref_tracker: m
 RACE_WARNING = re.compile(r"WARNING: drivers/infiniband/sw/rxe/rxe_task\.c:\d+ at rxe_sched_task\+")
 RACE_KASAN = re.compile(r"BUG: KASAN: slab-use-after-free in rxe_sched_task\+")
 RACE_CALLERS = ["rxe_xmit_packet", "rxe_requester", "rxe_sender", "do_work"]
-# Between the two, where the compiler has not made one function of them.
+# The frames between rxe_sched_task() and rxe_xmit_packet(), where the compiler has not inlined them.
 RACE_HAND_OVER = re.compile(r"rxe_(?:resp|comp)_queue_pkt|rxe_rcv(?:_pkt)?")
 REPORTERS = re.compile(r"dump_stack_lvl|print_report|kasan_report|kasan_check_range|__kasan_check_read|__asan_load\d")
 END_OF_WARNING = re.compile(r"---\[ end trace")
@@ -50,7 +50,7 @@ def callers(report):
 
 
 def callers_of_race(report):
-    """The same without the frames that a report of soft-RoCE's race may have and need not have."""
+    """The callers of rxe_sched_task() in a report, from rxe_xmit_packet() on if that is one of them."""
     names = callers(report)
     if RACE_KASAN.search(report[0]):
         names = list(itertools.dropwhile(REPORTERS.fullmatch, names))
