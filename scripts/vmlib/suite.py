@@ -24,23 +24,13 @@ PROGRAMS = "selftest qperf netperf netserver sdpbench sdpctl hostile"
 WORTH_A_BOOT = {"stock": 25, "debug": 60}
 # Enough for two machines with their QEMUs.
 MIB_PER_LANE = 3500
-# What part of a processor a lane uses, about, by its kernel and how many machines it has: tests on
-# the stock kernel mostly wait, and most of all those of two machines.
-LOAD = {("stock", 1): 0.6, ("stock", 2): 0.35, ("debug", 1): 0.9, ("debug", 2): 0.6}
+# What part of a processor a lane uses, about: tests on the stock kernel mostly wait.
+LOAD = {"stock": 0.6, "debug": 1}
 # What the host's processors are given to do, each. With more (1.5) a run is some minutes shorter,
 # and tests that watch the order of events begin to see a machine that stands still.
 LOAD_PER_PROCESSOR = 1.1
 # How long items took in former runs: the longest go first.
 TIMES = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "times.json")
-
-
-def load_of(queue):
-    return LOAD[queue.kernel.kind, queue.count]
-
-
-def share(queue):
-    """How long one more lane of the queue would have to do, in seconds."""
-    return queue.seconds() / (queue.lanes + 1)
 
 
 class Suite:
@@ -77,20 +67,19 @@ class Suite:
                 with self.changed:
                     queue.lanes -= 1
                     self.running -= 1
-                    self.load_left += load_of(queue)
+                    self.load_left += LOAD[queue.kernel.kind]
                     self.changed.notify_all()
 
     def begin(self):
         """Waits until a lane has room; its queue and its number there, or None at the end."""
         with self.changed:
             while not self.stopped.is_set():
-                waiting = self.waiting()
-                if not waiting:
+                queue = self.choose()
+                if queue is None:
                     return None
-                fitting = [queue for queue in waiting if load_of(queue) <= self.load_left or not self.running]
-                if fitting:
-                    queue = max(fitting, key=share)
-                    self.load_left -= load_of(queue)
+                load = LOAD[queue.kernel.kind]
+                if load <= self.load_left or not self.running:
+                    self.load_left -= load
                     self.running += 1
                     queue.lanes += 1
                     queue.booted += 1
@@ -98,11 +87,14 @@ class Suite:
                 self.changed.wait()
         return None
 
-    def waiting(self):
-        """The queues that need another lane."""
-        return [queue for queue in self.queues if queue.items and (
+    def choose(self):
+        """The queue that needs another lane most; None if none does."""
+        def share(queue):
+            return queue.seconds() / (queue.lanes + 1)
+        waiting = [queue for queue in self.queues if queue.items and (
             queue.breaking() > queue.lanes or not queue.lanes or
             share(queue) > WORTH_A_BOOT[queue.kernel.kind])]
+        return max(waiting, key=share, default=None)
 
     def take(self, queue, parameters):
         with self.changed:
