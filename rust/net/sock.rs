@@ -263,6 +263,17 @@ impl Sk {
 
     /// Sets the bound port.
     pub(crate) fn set_num(self, num: u16) {
+        self.set_num_only(num);
+        // SAFETY: The object starts with an `inet_sock`; the caller holds the lock.
+        unsafe { ptr::write_volatile(&raw mut (*self.inet()).inet_sport, num.to_be()) };
+    }
+
+    /// The socket has no port any more; getsockname() tells the former one, as with TCP.
+    pub(crate) fn forget_num(self) {
+        self.set_num_only(0);
+    }
+
+    fn set_num_only(self, num: u16) {
         // SAFETY: The object starts with an `inet_sock`; the caller holds the lock.
         unsafe {
             ptr::write_volatile(
@@ -273,7 +284,6 @@ impl Sk {
                     .skc_num,
                 num,
             );
-            ptr::write_volatile(&raw mut (*self.inet()).inet_sport, num.to_be());
         }
     }
 

@@ -6,9 +6,10 @@
 //! IPV6_V6ONLY nor SO_REUSEPORT. So the CM only ever sees one wildcard listener for a port, and
 //! this table decides.
 //!
-//! A socket is in the table from the call that gives it a port to the end of its connection (and
-//! of its use by a program). It leaves in process context, before its last reference is dropped:
-//! so under the table's lock every socket found in it is alive.
+//! A socket is in the table from the call that gives it a port to the end of its use by a program,
+//! or, if the kernel has chosen the port, to the end of its connection or of its listening. It leaves
+//! in process context, before its last reference is dropped: so under the table's lock every socket
+//! found in it is alive.
 
 use core::cmp::Ordering;
 use core::ptr::NonNull;
@@ -257,6 +258,17 @@ pub(crate) fn put_port(locked: &mut Locked<'_>) {
     }
     if empty {
         table.remove(&key);
+    }
+}
+
+/// Gives back a port that the kernel has chosen: the connection, or the listening, for which it was
+/// chosen has ended. A port of the program's choice stays the socket's, as with TCP
+/// (`tcp_set_state`).
+pub(crate) fn put_chosen_port(locked: &mut Locked<'_>) {
+    let sk = locked.sk();
+    if locked.stream().bound && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
+        put_port(locked);
+        sk.forget_num();
     }
 }
 

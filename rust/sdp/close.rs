@@ -94,17 +94,21 @@ impl Locked<'_> {
     /// disconnect(): a connect() to AF_UNSPEC, or the core's after a failed connect().
     pub(crate) fn disconnect(&mut self) {
         let stream = self.stream();
-        let (state, is_given_back) = (stream.state, stream.is_given_back());
+        let (state, torn_down) = (stream.state, stream.torn_down);
         match state {
-            State::Dead if is_given_back => self.make_new(),
+            State::Dead if torn_down => self.make_new(),
             State::Closed | State::Dead => {}
             State::Listen => {
                 let pending = self.stop_listening();
-                // The CM's part must not be ended under the lock.
-                if core::mem::replace(&mut self.stream().cm_listens, false) {
-                    self.stream().unlisten += 1;
+                let port = self.sk().num();
+                let stream = self.stream();
+                // The CM's part must not be ended under the lock. listen() has made the place.
+                if core::mem::replace(&mut stream.cm_listens, false)
+                    && stream.unlisten.push_within_capacity(port).is_ok()
+                {
                     self.want(Want::Unlisten);
                 }
+                bind::put_chosen_port(self);
                 abort_all(pending);
             }
             _ => self.abort(ECONNRESET),
@@ -224,7 +228,7 @@ impl Locked<'_> {
 /// The caller gives up the reference of the `struct socket`.
 pub(crate) unsafe fn close(sock: &SdpSock, timeo: i64) {
     let mut pending = KVec::new();
-    let mut listening: u32;
+    let mut listening: KVec<u16>;
     {
         let mut locked = sock.lock();
         sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
@@ -234,14 +238,17 @@ pub(crate) unsafe fn close(sock: &SdpSock, timeo: i64) {
             locked.close_connection(timeo);
         }
         let stream = locked.stream();
-        listening = core::mem::replace(&mut stream.unlisten, 0);
-        listening += u32::from(core::mem::replace(&mut stream.cm_listens, false));
+        listening = core::mem::take(&mut stream.unlisten);
+        if core::mem::replace(&mut stream.cm_listens, false) {
+            // listen() has made the place.
+            let _ = listening.push_within_capacity(sock.sk().num());
+        }
         sock.orphan();
         locked.leave_table();
     }
     abort_all(pending);
-    for _ in 0..listening {
-        listen::release(sock.sk().net(), sock.sk().num());
+    for &port in &listening {
+        listen::release(sock.sk().net(), port);
     }
     // SAFETY: The caller gives the reference up; the connection, if there is one, has its own.
     unsafe { bindings::sk_common_release(sock.sk().as_ptr()) };

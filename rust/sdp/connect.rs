@@ -102,7 +102,7 @@ impl Locked<'_> {
         if self.stream().state == State::Closed {
             return Ok(());
         }
-        while !self.stream().is_given_back() {
+        while !self.stream().torn_down {
             if self.stream().state != State::Dead {
                 return Err(EISCONN);
             }
@@ -143,6 +143,7 @@ impl Locked<'_> {
         stream.bound = old.bound;
         stream.turns = old.turns.next();
         stream.last_bind_err = old.last_bind_err;
+        stream.unlisten = old.unlisten;
         let sk = self.sk();
         sk.clear_shutdown();
         sk.reset_flag_done();

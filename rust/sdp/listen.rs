@@ -14,7 +14,10 @@ use super::bind::{
     self,
     Key, //
 };
-use super::sock::SdpSock;
+use super::sock::{
+    Locked,
+    SdpSock, //
+};
 use super::{
     accept,
     close,
@@ -188,6 +191,8 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
             _ => return Err(EINVAL),
         }
         locked.reuse()?;
+        // For the end of listening, which must not fail.
+        locked.stream().unlisten.reserve(1, GFP_KERNEL)?;
         sk.set_backlog(backlog);
         // The state first, so that of two who try at once one sees the other.
         locked.transition(Event::Listen);
@@ -201,26 +206,33 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
     acquire(sk.net(), port, sock.stats).inspect_err(|_| {
         let mut pending = KVec::new();
         let mut locked = sock.lock();
-        if locked.stream().state == State::Listen {
+        // Meanwhile another thread may have ended it, and begun it anew at another port.
+        if locked.listens_at(port) && !locked.stream().cm_listens {
             pending = locked.stop_listening();
+            bind::put_chosen_port(&mut locked);
         }
         drop(locked);
         close::abort_all(pending);
     })?;
     let listens = {
         let mut locked = sock.lock();
-        let listens = locked.stream().state == State::Listen;
-        if listens && !core::mem::replace(&mut locked.stream().cm_listens, true) {
+        if locked.listens_at(port) && !core::mem::replace(&mut locked.stream().cm_listens, true) {
             return Ok(());
         }
-        listens
+        locked.stream().state == State::Listen
     };
-    // Meanwhile another thread has ended it, and perhaps begun it anew.
+    // Another thread has ended it meanwhile, or has had the CM listen, too.
     release(sk.net(), port);
     if listens {
         Ok(())
     } else {
         Err(EINVAL)
+    }
+}
+
+impl Locked<'_> {
+    fn listens_at(&mut self, port: u16) -> bool {
+        self.stream().state == State::Listen && self.sk().num() == port
     }
 }
 

@@ -210,10 +210,9 @@ pub(crate) struct Stream {
     pub(crate) torn_down: bool,
     /// The CM listens for this socket.
     pub(crate) cm_listens: bool,
-    /// How often the worker shall end the CM's listening.
-    pub(crate) unlisten: u32,
-    /// The worker is about it: the port stays until then.
-    pub(crate) unlistening: bool,
+    /// The ports at which the worker shall end the CM's listening; with a place for the next one while
+    /// the socket listens.
+    pub(crate) unlisten: KVec<u16>,
     /// What the peer had not taken when the orphan's timer was started.
     pub(crate) orphan_unsent_bytes: u32,
     pub(crate) tally: Tally,
@@ -224,11 +223,6 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Whether nothing of the former connection, or of listening, is left at the CM.
-    pub(crate) fn is_given_back(&self) -> bool {
-        self.torn_down && self.unlisten == 0 && !self.unlistening
-    }
-
     /// Of a new socket, or connection, of a namespace with these settings.
     pub(crate) fn new(settings: &Settings) -> Self {
         let wanted = Wanted::from_number(settings.get(Setting::ZcopyMode));
@@ -297,8 +291,7 @@ impl Stream {
             refusal: None,
             torn_down: false,
             cm_listens: false,
-            unlisten: 0,
-            unlistening: false,
+            unlisten: KVec::new(),
             orphan_unsent_bytes: 0,
             tally: Tally::new(),
             histograms: None,

@@ -388,20 +388,13 @@ impl Worker<'_> {
     }
 
     fn unlisten(&mut self) {
-        let (due, port) = {
-            let mut locked = self.sock.lock();
-            let stream = locked.stream();
-            stream.unlistening = stream.unlisten > 0;
-            (
-                core::mem::replace(&mut stream.unlisten, 0),
-                self.sock.sk().num(),
-            )
-        };
-        for _ in 0..due {
+        loop {
+            // One at a time: the vector keeps its places.
+            let Some(port) = self.sock.lock().stream().unlisten.pop() else {
+                return;
+            };
             listen::release(self.sock.sk().net(), port);
         }
-        self.sock.lock().stream().unlistening = false;
-        self.sock.sk().wake_all();
     }
 
     // The end.
@@ -493,6 +486,8 @@ impl Worker<'_> {
         self.sock.stop_keepalive();
         self.sock.stop_pull();
         locked.stream().torn_down = true;
+        // Before, the CM had it.
+        bind::put_chosen_port(&mut locked);
         self.sock.sk().wake_all();
         self.leave(locked);
     }

@@ -9,8 +9,8 @@ use crate::harness::{
 use crate::peer::Work;
 use crate::sys::{self, Sock};
 use libc::{
-    EAGAIN, ECONNREFUSED, ECONNRESET, EINVAL, IPPROTO_TCP, POLLIN, SOL_SOCKET, SO_COOKIE,
-    SO_KEEPALIVE, SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF,
+    EADDRINUSE, EAGAIN, ECONNREFUSED, ECONNRESET, EINVAL, IPPROTO_TCP, POLLIN, SOL_SOCKET,
+    SO_COOKIE, SO_KEEPALIVE, SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF,
 };
 use std::collections::HashSet;
 use std::io;
@@ -36,7 +36,132 @@ tests!("listen";
     big_and_negative_backlog,
     listens_where_a_connection_is,
     each_has_a_cookie_of_its_own,
+    name_stays_from_bind_to_listen,
+    port_after_shutdown,
+    connects_after_shutdown,
 );
+
+/// How a listener gets its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Port {
+    /// By listen() alone.
+    Unbound,
+    /// By bind() to port 0.
+    Zero,
+    /// By bind() to that port.
+    Given,
+}
+
+impl Port {
+    fn bind(self, env: &Env, sock: &Sock) -> io::Result<()> {
+        match self {
+            Port::Unbound => Ok(()),
+            Port::Zero => sock.bind(&env.here(0)),
+            Port::Given => {
+                let other = env.socket()?;
+                other.bind(&env.here(0))?;
+                let addr = other.getsockname()?;
+                other.close()?;
+                sock.bind(&addr)
+            }
+        }
+    }
+}
+
+/// What bind() gives is the port of the listener.
+fn name_stays_from_bind_to_listen(env: &Env) -> Outcome {
+    for port in [Port::Zero, Port::Given] {
+        let sock = env.socket()?;
+        port.bind(env, &sock)?;
+        let name = sock.getsockname()?;
+        sock.listen(1)?;
+        expect_eq(sock.getsockname()?.to_std(), name.to_std(), "listening")?;
+        let client = env.socket()?;
+        client.connect(&name)?;
+        sock.accept()?;
+    }
+    Ok(())
+}
+
+/// A port of the kernel's choice is free when its listener was shut down for reading; a port of the
+/// program's choice stays the socket's.
+fn port_after_shutdown(env: &Env) -> Outcome {
+    for how in [libc::SHUT_RD, libc::SHUT_WR, libc::SHUT_RDWR] {
+        for port in [Port::Unbound, Port::Zero, Port::Given] {
+            let ends = how != libc::SHUT_WR;
+            let stays = !ends || port == Port::Given;
+            let what = format!("{port:?}, shut down {how}");
+            let sock = env.socket()?;
+            port.bind(env, &sock)?;
+            sock.listen(1)?;
+            let name = sock.getsockname()?;
+            let number = name.port();
+            sock.shutdown(how)?;
+            expect_eq(sock.getsockname()?.to_std(), name.to_std(), &what)?;
+            let other = env.socket()?;
+            let bound = other.bind(&env.here(number));
+            if stays {
+                expect_errno(bound, EADDRINUSE, format!("{what}: another's bind"))?;
+            } else if let Err(e) = bound {
+                return failed(format!("{what}: another's bind: {e}"));
+            } else {
+                // The new owner can serve there at once.
+                other.listen(1)?;
+                let client = env.socket()?;
+                client.connect(&other.getsockname()?)?;
+                other.accept()?;
+            }
+            if ends {
+                let client = env.socket()?;
+                let served = other.getsockname()?.port() == number;
+                if !served {
+                    let refused = client.connect(&env.here(number));
+                    expect_errno(refused, ECONNREFUSED, format!("{what}: connect"))?;
+                }
+            }
+            let again = sock.bind(&env.here(0));
+            if stays {
+                expect_errno(again, EINVAL, format!("{what}: bind"))?;
+            } else if let Err(e) = again {
+                return failed(format!("{what}: bind: {e}"));
+            }
+            sock.listen(1)?;
+            let name = sock.getsockname()?;
+            if stays {
+                expect_eq(name.port(), number, format!("{what}: listen again"))?;
+            } else {
+                expect(
+                    name.port() != number,
+                    format!("{what}: another socket has it"),
+                )?;
+            }
+            let client = env.socket()?;
+            client.connect(&env.here(name.port()))?;
+            sock.accept()?;
+        }
+    }
+    Ok(())
+}
+
+/// A listener that was shut down is a socket as every other, many times over.
+fn connects_after_shutdown(env: &Env) -> Outcome {
+    for port in [Port::Unbound, Port::Zero, Port::Given] {
+        let (remote, there) = env.remote_listener(1)?;
+        let sock = env.socket()?;
+        port.bind(env, &sock)?;
+        for _ in 0..3 {
+            sock.listen(1)?;
+            sock.shutdown(libc::SHUT_RDWR)?;
+        }
+        sock.connect(&there)?;
+        let (theirs, from) = remote.accept()?;
+        expect_eq(from.port(), sock.getsockname()?.port(), "the port")?;
+        let span = Span::new(env.seed, 0, 100);
+        theirs.send_span(span, 100)?;
+        receive(&sock, span)?;
+    }
+    Ok(())
+}
 
 fn accept_nonblocking(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(2)?;

@@ -8,7 +8,10 @@ use crate::harness::{
 };
 use crate::peer::Work;
 use crate::sys::{self, Sock};
-use libc::{ECONNRESET, EPIPE, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, SHUT_WR};
+use libc::{
+    EADDRINUSE, ECONNRESET, EINPROGRESS, EINVAL, EPIPE, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN,
+    SHUT_RDWR, SHUT_WR,
+};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -25,6 +28,7 @@ tests!("reset";
     killed_while_sending,
     reading_ends_after_fin_and_reset,
     nothing_is_left_after_disconnect,
+    chosen_port_is_free_after_the_end,
 );
 
 fn pause() {
@@ -202,6 +206,80 @@ fn reading_ends_after_fin_and_reset(env: &Env) -> Outcome {
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
     let n = sock.recv(&mut [0; 9], 0);
     expect_eq(n.map_err(|e| e.raw_os_error()), Ok(0), "recv again")
+}
+
+/// How a connection ends whose sockets stay open.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Reset,
+    /// The other end first: this one does not wait for late packets.
+    Orderly,
+    /// It never began.
+    Refused,
+}
+
+/// A port that the kernel has chosen is free as soon as the connection has ended, though the socket is
+/// still open; one that the program has chosen stays.
+fn chosen_port_is_free_after_the_end(env: &Env) -> Outcome {
+    for end in [End::Reset, End::Orderly, End::Refused] {
+        for given in [false, true] {
+            let what = format!("{end:?}, the program's choice: {given}");
+            let sock = env.socket()?;
+            if given {
+                let other = env.socket()?;
+                other.bind(&env.here(0))?;
+                let name = other.getsockname()?;
+                other.close()?;
+                sock.bind(&name)?;
+            }
+            ended(env, &sock, end)?;
+            let name = sock.getsockname()?;
+            let port = env.here(name.port());
+            if given {
+                std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+                expect_errno(env.socket()?.bind(&port), EADDRINUSE, &what)?;
+                expect_errno(sock.bind(&env.here(0)), EINVAL, &what)?;
+                continue;
+            }
+            let bound = || Ok(env.socket()?.bind(&port).is_ok());
+            eventually(&what, bound, |&is_free| is_free)?;
+            expect_eq(sock.getsockname()?.to_std(), name.to_std(), &what)?;
+            sock.bind(&env.here(0))?;
+        }
+    }
+    // A child has its listener's port, which the listener's program has chosen, not the child's.
+    let (listener, addr) = env.listener(1)?;
+    let remote = env.remote_socket(&env.peer()?)?;
+    remote.connect(&addr)?;
+    let (child, _) = listener.accept()?;
+    listener.close()?;
+    let bind = || env.socket()?.bind(&addr);
+    expect_errno(bind(), EADDRINUSE, "beside a child")?;
+    remote.reset()?;
+    eventually("beside its end", || Ok(bind().is_ok()), |&is_free| is_free)?;
+    expect_eq(child.getsockname()?.to_std(), addr.to_std(), "the child's")
+}
+
+/// Has a connection of `sock`, and its end.
+fn ended(env: &Env, sock: &Sock, end: End) -> Outcome {
+    let (listener, addr) = env.remote_listener(1)?;
+    if let End::Refused = end {
+        listener.shutdown(SHUT_RDWR)?;
+        sock.set_nonblocking(true)?;
+        expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+        sock.poll(libc::POLLOUT, -1)?;
+        return Ok(());
+    }
+    sock.connect(&addr)?;
+    let (remote, _) = listener.accept()?;
+    if let End::Reset = end {
+        remote.reset()?;
+        return expect_errno(sock.recv(&mut [0], 0), ECONNRESET, "recv");
+    }
+    remote.shutdown(SHUT_WR)?;
+    expect_eq(sock.recv(&mut [0], 0)?, 0, "recv")?;
+    sock.shutdown(SHUT_WR)?;
+    expect_eq(remote.recv(1, 0)?.len(), 0, "the peer's recv")
 }
 
 /// connect() to AF_UNSPEC throws away what nobody has read.
