@@ -97,7 +97,13 @@ impl Locked<'_> {
         let (state, torn_down) = (stream.state, stream.torn_down);
         match state {
             State::Dead if torn_down => self.make_new(),
-            State::Closed | State::Dead => {}
+            State::Dead => {
+                if self.cancel_next() {
+                    self.forget_names();
+                    self.sk().set_err(ECONNRESET);
+                }
+            }
+            State::Closed => {}
             State::Listen => {
                 let pending = self.stop_listening();
                 let port = self.sk().num();
@@ -148,6 +154,7 @@ impl Locked<'_> {
 
     /// What close() does to a connection.
     fn close_connection(&mut self, timeo: i64) {
+        self.cancel_next();
         // What calls have given away is not unread.
         self.await_early();
         let state = self.stream().state;

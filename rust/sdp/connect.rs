@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! connect(): what the system call does itself; the worker does the rest.
+//!
+//! After connect() to AF_UNSPEC, the next connect() may come while the worker still gives the former
+//! connection back. As nobody may wait who must not, the connection is noted then
+//! ([`Stream::next`]), and its program sees a socket that connects; the worker starts it when the
+//! former one is gone.
 
 use kernel::prelude::*;
 
@@ -20,7 +25,10 @@ use crate::net::errno::{
 };
 use crate::net::netns::LOOPBACK_IFINDEX;
 use crate::net::route;
-use crate::net::sock::signal_pending;
+use crate::net::sock::{
+    intr_errno,
+    signal_pending, //
+};
 use crate::observe::stats::Counter;
 use crate::proto::state::{
     Event,
@@ -36,23 +44,90 @@ impl Locked<'_> {
     /// # Errors
     ///
     /// `EAFNOSUPPORT` for an address of a family that the socket is not of, `ENETUNREACH` for
-    /// addresses to which no stream leads or no route does, `EADDRNOTAVAIL` without a free port, `EINTR`.
+    /// addresses to which no stream leads or no route does, `EADDRNOTAVAIL` without a free port,
+    /// `EISCONN` while there is a connection.
     pub(crate) fn start_connect(&mut self, to: Addr) -> Result {
-        self.reuse()?;
+        let former_is_left = match self.stream().state {
+            State::Closed => false,
+            State::Dead => !self.stream().torn_down,
+            _ => return Err(EISCONN),
+        };
+        if former_is_left {
+            self.forget_names();
+        } else if self.stream().state == State::Dead {
+            self.make_new();
+        }
         let to = self.destination(to)?;
         route::check(self.sk(), &to)?;
         if !self.stream().bound {
             bind::get_port(self, 0).map_err(|_| EADDRNOTAVAIL)?;
         }
         let sk = self.sk();
+        sk.clear_err();
+        self.stats.inc(Counter::ConnectStarted);
+        if !former_is_left {
+            self.begin_connect(to);
+            return Ok(());
+        }
+        // The port stays: nothing that a program sees depends on another one.
+        self.free_received();
+        let stream = self.stream();
+        stream.next = Some(to);
+        stream.fin_received = false;
+        stream.coming = false;
+        sk.set_peer(&to);
+        sk.clear_shutdown();
+        sk.reset_flag_done();
+        sk.set_state(State::Resolving.tcp_state());
+        Ok(())
+    }
+
+    /// Has the worker make the connection.
+    fn begin_connect(&mut self, to: Addr) {
+        let sk = self.sk();
         self.stream().peer = to;
         self.stream().local = sk.bound_addr();
         sk.set_peer(&to);
         sk.clear_shutdown();
-        sk.clear_err();
         self.transition(Event::ConnectStart);
-        self.stats.inc(Counter::ConnectStarted);
+        self.stream().next = None;
         self.want(Want::Connect);
+    }
+
+    /// Starts the connection that connect() has noted, if there is one: the former one is given back.
+    pub(super) fn begin_next(&mut self) {
+        if let Some(to) = self.stream().next {
+            self.make_new();
+            self.begin_connect(to);
+        }
+    }
+
+    /// Forgets the connection that connect() has noted; `false` if there is none.
+    pub(super) fn cancel_next(&mut self) -> bool {
+        let noted = self.stream().next.take().is_some();
+        if noted {
+            let state = self.stream().state.tcp_state();
+            self.sk().set_state(state);
+        }
+        noted
+    }
+
+    /// Waits until the worker has started the connection that connect() has noted: what is sent or
+    /// received is that connection's.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`, `EINTR` (or a restart).
+    pub(super) fn await_next(&mut self, timeo: &mut i64) -> Result {
+        while self.stream().next.is_some() {
+            if *timeo == 0 {
+                return Err(EAGAIN);
+            }
+            if signal_pending() {
+                return Err(intr_errno(*timeo));
+            }
+            *timeo = self.wait(*timeo);
+        }
         Ok(())
     }
 
@@ -144,16 +219,24 @@ impl Locked<'_> {
         stream.turns = old.turns.next();
         stream.last_bind_err = old.last_bind_err;
         stream.unlisten = old.unlisten;
+        stream.next = old.next;
+        let connects = stream.next.is_some();
+        self.forget_names();
+        let sk = self.sk();
+        if !connects && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
+            bind::put_port(self);
+            sk.set_num(0);
+        }
+    }
+
+    /// The peer and an address that the program has not chosen go with the connection.
+    pub(super) fn forget_names(&mut self) {
         let sk = self.sk();
         sk.clear_shutdown();
         sk.reset_flag_done();
         sk.set_peer(&Addr::ANY);
         if !sk.user_locked(bindings::SOCK_BINDADDR_LOCK) {
             sk.set_local(&Addr::ANY);
-        }
-        if !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
-            bind::put_port(self);
-            sk.set_num(0);
         }
     }
 }

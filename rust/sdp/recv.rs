@@ -76,12 +76,14 @@ pub(crate) unsafe fn recvmsg(
         return Err(EINVAL);
     }
     let sk = sock.sk();
+    let mut timeo = sk.rcvtimeo(flags & bindings::MSG_DONTWAIT != 0);
+    locked.await_next(&mut timeo)?;
     let mut recv = Recv {
         began: locked.connection(),
         iter,
         len,
         flags,
-        timeo: sk.rcvtimeo(flags & bindings::MSG_DONTWAIT != 0),
+        timeo,
         target: sk.rcvlowat(flags & bindings::MSG_WAITALL != 0, len),
         copied: 0,
         direct: 0,

@@ -68,9 +68,9 @@ pub(super) fn shown_locked(locked: &mut Locked<'_>) -> Shown {
     Shown {
         family: sk.family(),
         local: sk.bound_addr(),
-        peer: stream.peer,
+        peer: stream.shown_peer(),
         interface: sk.bound_dev().unsigned_abs(),
-        state: stream.state,
+        state: stream.shown_state(),
         tx_queue: if listens { sk.backlog_max() } else { unsent },
         rx_queue: if listens {
             sk.backlog()

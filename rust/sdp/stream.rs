@@ -195,6 +195,8 @@ pub(crate) struct Stream {
     pub(crate) coming: bool,
     pub(crate) local: Addr,
     pub(crate) peer: Addr,
+    /// Where the next connection leads that connect() has asked for, while the former one is given back.
+    pub(crate) next: Option<Addr>,
     /// The listener, until the child is in its queue.
     pub(crate) parent: Option<ARef<SdpSock>>,
     /// Stands in the bind table.
@@ -223,6 +225,19 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// The state as programs see it.
+    pub(crate) fn shown_state(&self) -> State {
+        match self.next {
+            Some(_) => State::Resolving,
+            None => self.state,
+        }
+    }
+
+    /// The peer, or that of the connection which connect() has noted.
+    pub(crate) fn shown_peer(&self) -> Addr {
+        self.next.unwrap_or(self.peer)
+    }
+
     /// Of a new socket, or connection, of a namespace with these settings.
     pub(crate) fn new(settings: &Settings) -> Self {
         let wanted = Wanted::from_number(settings.get(Setting::ZcopyMode));
@@ -283,6 +298,7 @@ impl Stream {
             coming: false,
             local: Addr::ANY,
             peer: Addr::ANY,
+            next: None,
             parent: None,
             bound: false,
             cm_port: false,
@@ -313,7 +329,10 @@ impl Locked<'_> {
             Ok(new) => {
                 if new != old {
                     self.stream().state = new;
-                    self.sk().set_state(new.tcp_state());
+                    // A socket for which connect() has noted a connection has connected all the time.
+                    if self.stream().next.is_none() {
+                        self.sk().set_state(new.tcp_state());
+                    }
                     trace::state(self.sk(), &self.stream().peer, old, new);
                     netlink::moved(self, old, event, why);
                     if new == State::Established {

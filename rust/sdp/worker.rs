@@ -487,7 +487,11 @@ impl Worker<'_> {
         self.sock.stop_pull();
         locked.stream().torn_down = true;
         // Before, the CM had it.
-        bind::put_chosen_port(&mut locked);
+        if locked.stream().next.is_some() {
+            locked.begin_next();
+        } else {
+            bind::put_chosen_port(&mut locked);
+        }
         self.sock.sk().wake_all();
         self.leave(locked);
     }

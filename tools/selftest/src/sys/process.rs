@@ -227,3 +227,14 @@ pub(crate) fn limit_locked_memory(bytes: u64) -> io::Result<()> {
     checked(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) })?;
     Ok(())
 }
+
+/// How often this thread has slept.
+pub(crate) fn times_slept() -> io::Result<i64> {
+    // SAFETY: zeros are a valid rusage, which the call fills in.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        checked(libc::getrusage(libc::RUSAGE_THREAD, &mut usage))?;
+        usage
+    };
+    Ok(usage.ru_nvcsw)
+}

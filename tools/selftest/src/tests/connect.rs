@@ -4,7 +4,7 @@
 use crate::flow::Span;
 use crate::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,
-    receive, skip, tests, Env, Fail, Outcome, ANY4, QUIET_MS,
+    joined, receive, skip, spawn_waiting, tests, Env, Fail, Outcome, ANY4, QUIET_MS,
 };
 use crate::peer::Remote;
 use crate::sys::{self, Sock, SockAddr};
@@ -14,6 +14,7 @@ use libc::{
 };
 use std::io;
 use std::process::Command;
+use std::sync::Arc;
 
 tests!("connect";
     refused,
@@ -34,6 +35,8 @@ tests!("connect";
     closed_before_accept,
     disconnect_and_reuse,
     disconnect_and_bind,
+    disconnect_and_connect_nonblocking,
+    next_connect_does_not_wait,
     over_its_interface,
     to_itself_is_no_crash,
 );
@@ -363,6 +366,95 @@ fn disconnect_and_bind(env: &Env) -> Outcome {
         sock.take_error()?;
     }
     Ok(())
+}
+
+/// The next connection begins while the former one ends, and may be ended itself before it has begun.
+fn disconnect_and_connect_nonblocking(env: &Env) -> Outcome {
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    for round in 0..16_u64 {
+        let (listener, addr) = env.remote_listener(8)?;
+        let mut sock = env.socket()?;
+        sock.connect(&addr)?;
+        let (first, _) = listener.accept()?;
+        // Unread bytes of the former connection are not the next one's.
+        first.send(Span::new(env.seed, 0, 10), 0)?;
+        sock.set_nonblocking(true)?;
+        sock.connect(&unspec)?;
+        expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+        if let Err(e) = sock.connect(&addr) {
+            expect_errno_of::<()>(Err(e), &[EALREADY, EISCONN], "connect again")?;
+        }
+        match round % 4 {
+            0 => {}
+            1 => sock.connect(&unspec)?,
+            2 => sock.shutdown(libc::SHUT_RDWR)?,
+            _ => {
+                sock = env.socket()?;
+                sock.set_nonblocking(true)?;
+            }
+        }
+        if round % 4 != 0 {
+            sock.connect(&unspec)?;
+            sock.take_error()?;
+            expect_errno(sock.getpeername(), ENOTCONN, "getpeername")?;
+            expect_errno(sock.connect(&addr), EINPROGRESS, "the last connect")?;
+        }
+        eventually("POLLOUT", || sock.poll(POLLOUT, 1000), |&e| e != 0)?;
+        expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
+        let port = sock.getsockname()?.port();
+        let remote = loop {
+            let (remote, from) = listener.accept()?;
+            if from.port() == port && remote.getpeername().is_ok() {
+                break remote;
+            }
+        };
+        let span = Span::new(env.seed + round, 0, 3000);
+        sock.set_nonblocking(false)?;
+        remote.send_span(span, 1000)?;
+        receive(&sock, span)?;
+    }
+    Ok(())
+}
+
+/// Who must not wait does not sleep until the former connection is gone, and a read that does waits for
+/// the bytes of the new one.
+fn next_connect_does_not_wait(env: &Env) -> Outcome {
+    const ROUNDS: u32 = 20;
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    let (listener, addr) = env.remote_listener(5)?;
+    let sock = Arc::new(env.socket()?);
+    sock.connect(&addr)?;
+    // Both ends of each connection stay open.
+    let mut remotes = vec![listener.accept()?.0];
+    let mut slept = 0;
+    for _ in 0..ROUNDS {
+        sock.set_nonblocking(true)?;
+        sock.connect(&unspec)?;
+        let before = sys::times_slept()?;
+        let result = sock.connect(&addr);
+        slept += u32::from(sys::times_slept()? > before);
+        expect_errno(result, EINPROGRESS, "connect")?;
+        let port = sock.getsockname()?.port();
+        expect(port != 0, "a connecting socket has no port")?;
+        sock.set_nonblocking(false)?;
+        let reader = {
+            let sock = sock.clone();
+            spawn_waiting(move || sock.recv_exact(&mut [0; 5]))?
+        };
+        expect_eq(sock.poll(POLLOUT, -1)?, POLLOUT, "poll at the end")?;
+        expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
+        let (remote, from) = listener.accept()?;
+        expect_eq(from.to_std(), sock.getsockname()?.to_std(), "accepted")?;
+        expect_eq(from.port(), port, "the port while it connected")?;
+        remote.send(Span::new(env.seed, 0, 5), 0)?;
+        joined(reader)??;
+        remotes.push(remote);
+    }
+    // It may find the socket's lock taken for a moment.
+    expect(
+        slept < ROUNDS / 2,
+        format!("{slept} of {ROUNDS} calls have slept"),
+    )
 }
 
 /// A network interface that leads nowhere, while the value lives.
