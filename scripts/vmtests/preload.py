@@ -220,6 +220,37 @@ def both_tries_tcp(bench):
         counted(bench, vm, before, connect_done=done)
 
 
+@test(machines=1, core=("stock",))
+def ports_as_with_tcp(bench):
+    """What becomes of the ports of listeners and connections: also where clients may have TCP."""
+    vm = bench.a
+    listeners = "listen/name_stays listen/port_after listen/connects_after"
+    for rules, names, count in (("use sdp * * *:*", f"{listeners} reset/chosen_port", 4),
+                                # There a connect() to nobody waits for the end of the one by SDP.
+                                ("use sdp server * *:*\nuse both client * *:*", listeners, 3)):
+        before = bench.stats(vm)
+        vm.check(f"printf '{rules}\n' >/tmp/rules")
+        command = bench.selftest(names).replace("--family sdp", "--family tcp")
+        output = bench.succeed(vm.spawn(command.replace("exec ", "exec sdpctl run --require --config /tmp/rules -- ")), 120)
+        expect(output.count("\nok ") == count, output)
+        accepted = bench.stats(vm)["accepted"] - before["accepted"]
+        expect(accepted > 10, f"{rules}: {accepted} connections by SDP")
+
+
+@test(machines=1, core=("stock",))
+def port_of_another_server(bench):
+    """bind() says that a server by SDP has the port, as it says of one by TCP; not where servers are TCP's."""
+    vm, here = bench.a, bench.address(bench.a)
+    second = stream("listen", here, 7707, 1, 1000)
+    with running(bench, vm, f"sdpctl run --require -- {stream('listen', here, 7707, 1, 1000)}", 7707):
+        said = vm.run(f"strace -f -e trace=bind,listen sdpctl run --require -- {second} 2>&1")
+        expect(said.rc != 0 and "os error 98" in said.output, f"{said.rc} {said.output}")
+        expect(not re.search(r"bind\(.*= 0", said.output), f"bind() says nothing:\n{said.output}")
+        vm.check("printf 'use sdp client * *:*\n' >/tmp/rules")
+        with running(bench, vm, f"sdpctl run --config /tmp/rules -- {second}", 7707, "tcp"):
+            pass
+
+
 @test(machines=1, kinds=("stock",))
 def the_suite_inside(bench):
     """The functional tests of TCP, which find SDP in its place: but for urgent data, which SDP has not.

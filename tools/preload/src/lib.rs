@@ -4,9 +4,11 @@
 //!
 //! A socket stays TCP's until the program says where it leads: connect() and listen() decide by the
 //! rules. If they say SDP, a socket of family 27 or 28 gets the options, flags and address that the
-//! program has given to its own, and takes its descriptor. Nothing else is intercepted, and what is
-//! neither a fresh TCP socket nor matched by a rule is passed on untouched.
+//! program has given to its own, and takes its descriptor. bind() looks whether a server could have the
+//! port with SDP, too. Nothing else is intercepted but what epoll watches, and what is neither a fresh
+//! TCP socket nor matched by a rule is passed on untouched.
 
+mod chosen;
 mod config;
 mod names;
 mod rules;
@@ -16,6 +18,7 @@ mod watched;
 
 use std::ffi::c_int;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{
     AtomicBool,
@@ -59,8 +62,78 @@ static AT_LOAD: extern "C" fn() = {
     look_for_devices
 };
 
+fn has_devices() -> bool {
+    HAD_DEVICES.load(Ordering::Relaxed) || sees_devices()
+}
+
 fn sees_devices() -> bool {
     std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some())
+}
+
+/// As bind(2).
+///
+/// # Safety
+///
+/// As for the C library's.
+#[cfg_attr(not(test), no_mangle)]
+pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    let before = sock::errno();
+    // SAFETY: The caller passes a valid address.
+    let at = unsafe { address_of_fresh(fd, addr, len) };
+    if let Some((family, raw, at)) = &at {
+        if is_taken(fd, *family, raw, at) {
+            let e = io::Error::from_raw_os_error(libc::EADDRINUSE);
+            return sock::answer(Err(e), before);
+        }
+        sock::answer(Ok(0), before);
+    }
+    // SAFETY: The caller's arguments, as they came.
+    let ret = unsafe { (sock::real().bind)(fd, addr, len) };
+    if let (0, Some((_, _, at))) = (ret, &at) {
+        chosen::note(fd, at.port() == 0);
+        sock::answer(Ok(0), before);
+    }
+    ret
+}
+
+/// Whether a socket of SDP has a port that a server wants: with TCP alone, bind() would say so, and not
+/// listen().
+fn is_taken(fd: RawFd, family: c_int, raw: &RawAddr, at: &SocketAddr) -> bool {
+    let config = config::get();
+    let serves = config
+        .rules
+        .decide(Role::Server, &config.program, at.ip(), at.port());
+    if at.port() == 0 || serves == Transport::Tcp || !has_devices() {
+        return false;
+    }
+    let tried = Twin::try_address(fd, family, raw);
+    let taken = tried.is_err_and(|e| e.raw_os_error() == Some(libc::EADDRINUSE));
+    if taken {
+        config.tell(|| format!("cannot bind to {at}: a socket of SDP has the port"));
+    }
+    taken
+}
+
+/// The family of a socket that has done nothing yet, and an address of that family for it.
+///
+/// # Safety
+///
+/// At `addr`, if it is not null, there are `len` bytes.
+unsafe fn address_of_fresh(
+    fd: RawFd,
+    addr: *const sockaddr,
+    len: socklen_t,
+) -> Option<(c_int, RawAddr, SocketAddr)> {
+    // What the kernel would refuse to read, it is to refuse itself.
+    if addr.is_null() || (len as usize) < size_of::<libc::sockaddr_in>() {
+        return None;
+    }
+    let family = twin::fresh(fd)?;
+    // SAFETY: As above.
+    let raw = unsafe { RawAddr::read(addr, len) }?;
+    // The kernel is to refuse one of the other family as ever.
+    let parsed = raw.parse().filter(|_| raw.family() == family)?;
+    Some((family, raw, parsed))
 }
 
 /// As connect(2).
@@ -93,15 +166,8 @@ unsafe fn addressee(
     addr: *const sockaddr,
     len: socklen_t,
 ) -> Option<(&'static Config, c_int, RawAddr, bool)> {
-    // What the kernel would refuse to read, it is to refuse itself.
-    if addr.is_null() || (len as usize) < size_of::<libc::sockaddr_in>() {
-        return None;
-    }
-    let family = twin::fresh(fd)?;
     // SAFETY: As above.
-    let raw = unsafe { RawAddr::read(addr, len) }?;
-    // The kernel is to refuse one of the other family as ever.
-    let to = raw.parse().filter(|_| raw.family() == family)?;
+    let (family, raw, to) = unsafe { address_of_fresh(fd, addr, len) }?;
     let config = config::get();
     let rules = &config.rules;
     match rules.decide(Role::Client, &config.program, to.ip(), to.port()) {
@@ -223,7 +289,7 @@ fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
         config.tell(|| format!("listens at {at} by TCP: a rule says so, or none fits"));
         return None;
     }
-    if !HAD_DEVICES.load(Ordering::Relaxed) && !sees_devices() {
+    if !has_devices() {
         // The module would listen, and nobody could come.
         let e = io::Error::from_raw_os_error(libc::ENODEV);
         return instead(config, e, || format!("listen at {at}"));

@@ -35,6 +35,7 @@ use libc::{
 
 /// The functions that this library takes from the program.
 pub(crate) struct Real {
+    pub(crate) bind: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
     pub(crate) connect: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
     pub(crate) listen: unsafe extern "C" fn(c_int, c_int) -> c_int,
     pub(crate) epoll_ctl: unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
@@ -58,6 +59,10 @@ pub(crate) fn real() -> &'static Real {
         // SAFETY: These are the types of the C library's functions, and `next` gives no null.
         unsafe {
             Real {
+                bind: transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
+                >(next(c"bind")),
                 connect: transmute::<
                     *mut c_void,
                     unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
@@ -138,6 +143,11 @@ pub(crate) struct Value {
 }
 
 impl Value {
+    /// For IP_LOCAL_PORT_RANGE: the lowest port, and above it the highest.
+    pub(crate) fn of_ports(low: u16, high: u16) -> Self {
+        Self::of(((u32::from(high) << 16) | u32::from(low)) as c_int)
+    }
+
     pub(crate) fn of(number: c_int) -> Self {
         let mut bytes = [0; OPTION_BYTES];
         bytes[..size_of::<c_int>()].copy_from_slice(&number.to_ne_bytes());
@@ -205,6 +215,16 @@ impl RawAddr {
         // SAFETY: There is room for as many bytes as said.
         result(unsafe { libc::getsockname(fd, (&raw mut storage).cast(), &raw mut len) })?;
         Ok(Self { storage, len })
+    }
+
+    /// The same address with another port; one of another family stays as it is.
+    pub(crate) fn with_port(mut self, port: u16) -> Self {
+        let at = &raw mut self.storage;
+        if matches!(self.family(), libc::AF_INET | libc::AF_INET6) {
+            // SAFETY: Both families have the port in the same place, and a storage is aligned for all.
+            unsafe { (*at.cast::<libc::sockaddr_in>()).sin_port = port.to_be() };
+        }
+        self
     }
 
     pub(crate) fn family(&self) -> c_int {

@@ -16,7 +16,10 @@ use crate::sock::{
     RawAddr,
     Value, //
 };
-use crate::watched;
+use crate::{
+    chosen,
+    watched, //
+};
 
 const AF_INET_SDP: c_int = 27;
 const AF_INET6_SDP: c_int = 28;
@@ -72,6 +75,14 @@ pub(crate) fn fresh(fd: RawFd) -> Option<c_int> {
     (is_idle && matches!(family, libc::AF_INET | libc::AF_INET6)).then_some(family)
 }
 
+/// SDP's family for sockets of this one.
+fn sdp_of(family: c_int) -> c_int {
+    match family {
+        libc::AF_INET6 => AF_INET6_SDP,
+        _ => AF_INET_SDP,
+    }
+}
+
 /// An SDP socket that is to take a TCP socket's place.
 pub(crate) struct Twin {
     sdp: OwnedFd,
@@ -94,15 +105,28 @@ impl Twin {
             // It would wait for ever for messages that say what was sent.
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        let sdp = sock::open(match family {
-            libc::AF_INET6 => AF_INET6_SDP,
-            _ => AF_INET_SDP,
-        })?;
+        let sdp = sock::open(sdp_of(family))?;
         let twin = Self { sdp, fd, tcp };
         twin.take_options(family)?;
         twin.take_flags()?;
         twin.take_address()?;
         Ok(twin)
+    }
+
+    /// Whether an SDP socket with the options of the socket `fd` can have the address `addr`; it is
+    /// given back.
+    ///
+    /// # Errors
+    ///
+    /// Those of socket() and bind().
+    pub(crate) fn try_address(fd: RawFd, family: c_int, addr: &RawAddr) -> io::Result<()> {
+        let twin = Self {
+            sdp: sock::open(sdp_of(family))?,
+            fd,
+            tcp: File::of(fd)?,
+        };
+        twin.take_options(family)?;
+        twin.bind(addr)
     }
 
     pub(crate) fn as_raw_fd(&self) -> RawFd {
@@ -157,13 +181,44 @@ impl Twin {
 
     fn take_address(&self) -> io::Result<()> {
         let local = RawAddr::local(self.fd)?;
-        let is_bound = |addr: std::net::SocketAddr| addr.port() != 0 || !addr.ip().is_unspecified();
-        if !local.parse().is_some_and(is_bound) {
-            return Ok(());
+        let is_bound =
+            |addr: &std::net::SocketAddr| addr.port() != 0 || !addr.ip().is_unspecified();
+        match local.parse().filter(is_bound) {
+            None => Ok(()),
+            Some(addr) if addr.port() != 0 && chosen::by_kernel(self.tcp) => {
+                self.have_chosen(local, addr.port())
+            }
+            Some(_) => self.bind(&local),
         }
+    }
+
+    fn bind(&self, addr: &RawAddr) -> io::Result<()> {
         // SAFETY: The address has that length.
-        let ret = unsafe { libc::bind(self.as_raw_fd(), local.as_ptr(), local.len()) };
+        let ret = unsafe { (sock::real().bind)(self.as_raw_fd(), addr.as_ptr(), addr.len()) };
         sock::result(ret).map(drop)
+    }
+
+    /// Has the kernel choose the port that it has chosen for the TCP socket: what the program has not
+    /// chosen itself is given back at the end of a listener.
+    fn have_chosen(&self, local: RawAddr, port: u16) -> io::Result<()> {
+        let range = |value: &Value| {
+            sock::set(
+                self.as_raw_fd(),
+                libc::IPPROTO_IP,
+                IP_LOCAL_PORT_RANGE,
+                value,
+            )
+        };
+        let usual = sock::get(self.as_raw_fd(), libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE)?;
+        range(&Value::of_ports(port, port))?;
+        self.bind(&local.with_port(0))?;
+        range(&usual)?;
+        let got = RawAddr::local(self.as_raw_fd())?.parse();
+        // The range of the namespace is another one by now.
+        match got.is_some_and(|got| got.port() == port) {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::EADDRINUSE)),
+        }
     }
 
     /// Takes the place of the TCP socket, which is closed with it.
