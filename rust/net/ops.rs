@@ -458,7 +458,7 @@ pub(super) unsafe extern "C" fn release_cb(sk: *mut sock) {
     let sock = unsafe { SdpSock::from_raw(sk) };
     if sock.take_deferred() {
         // SAFETY: As above.
-        unsafe { sock.locked_by_core() }.process();
+        unsafe { sock.with_core_lock(|locked| locked.process()) };
     }
 }
 

@@ -26,7 +26,10 @@ use super::send::{
     remaining,
     Send, //
 };
-use super::sock::Locked;
+use super::sock::{
+    Locked,
+    Owned, //
+};
 use super::tx::{
     CANCEL_MS,
     CONTROL_PLACES, //
@@ -82,112 +85,10 @@ struct Out {
 }
 
 impl Locked<'_> {
-    /// Advertises what `send` has left, and waits until the peer has read it. What cannot be
-    /// advertised is left to be copied.
-    ///
-    /// # Errors
-    ///
-    /// As for [`super::send::sendmsg`]; what the peer has read until then is counted in `send`.
-    pub(super) fn send_by_adverts(&mut self, send: &mut Send) -> Result {
-        if self.with_adverts().is_none() {
-            // There is no memory.
-            send.by_copy = remaining(send);
-            return Ok(());
-        }
-        self.set_turn(Access::Read, true);
-        self.stream().advertising = true;
-        if let Some(zcopy) = &mut self.stream().zcopy {
-            zcopy.read_bytes = 0;
-        }
-        let mut out = Out {
-            taken: 0,
-            next: None,
-            stop: None,
-        };
-        let result = self.advertise(send, &mut out);
-        drop(out.next.take());
-        if result.is_err() {
-            self.take_back(send);
-        }
-        let same = self.connection() == send.began;
-        let read = match &self.stream().zcopy {
-            Some(zcopy) if same => zcopy.read_bytes.min(out.taken),
-            _ => 0,
-        };
-        // SAFETY: So much was taken from it; the caller of `sendmsg` vouches for the iterator.
-        unsafe { bindings::iov_iter_revert(send.iter, out.taken - read) };
-        send.copied += read;
-        if let Some(why) = out.stop {
-            self.fallback(why);
-            send.by_copy = remaining(send);
-        }
-        if same {
-            self.stream().advertising = false;
-            self.set_advert_waits(false);
-        }
-        self.set_turn(Access::Read, false);
-        self.sk().wake_writer();
-        result
-    }
-
-    fn advertise(&mut self, send: &mut Send, out: &mut Out) -> Result {
-        loop {
-            self.poll_queue();
-            self.settle();
-            self.unpin_dead();
-            self.restore_read();
-            self.check_sendable()?;
-            if self.connection() != send.began {
-                return Err(EPIPE);
-            }
-            if out.taken == 0 && self.prefers_sink(send) {
-                return Ok(());
-            }
-            if out.next.is_none() && self.may_pin(send, out) {
-                match self.pin_next(send) {
-                    Ok(pinned) => {
-                        out.taken += pinned.len() as usize;
-                        out.next = Some(pinned);
-                    }
-                    Err(e) => out.stop = Some(self.no_pin(e)),
-                }
-                // The lock was not held meanwhile.
-                continue;
-            }
-            if out.next.is_some() && self.may_advertise(Kind::Synchronous) {
-                if let Some(pinned) = out.next.take() {
-                    self.post_pinned(pinned, send, out)?;
-                }
-                continue;
-            }
-            if out.next.is_none() && self.all_back() && !wants_more(send, out) {
-                return Ok(());
-            }
-            if send.timeo == 0 {
-                return Err(EAGAIN);
-            }
-            if signal_pending() {
-                return Err(intr_errno(send.timeo));
-            }
-            send.timeo = self.wait(send.timeo);
-        }
-    }
-
     /// Whether another piece shall be pinned.
     fn may_pin(&mut self, send: &Send, out: &Out) -> bool {
         let room = self.stream().link.as_ref();
         wants_more(send, out) && room.is_some_and(|link| link.has_region_room())
-    }
-
-    fn pin_next(&mut self, send: &Send) -> Result<Pinned> {
-        let link = self.stream().link.as_ref().ok_or(ECONNRESET)?;
-        let pages = link.max_region_pages() as usize;
-        let (iter, stats) = (send.iter, self.stats);
-        // SAFETY: The caller of `sendmsg` vouches for the iterator, which can be pinned; we have the
-        // turn, and the lock is not held.
-        self.unlocked(|| unsafe {
-            Pinned::new(iter, usize::MAX, pages, Access::Read, Term::Short, stats)
-        })
     }
 
     /// Why the rest goes by copy: which will report a bad address.
@@ -336,6 +237,110 @@ impl Locked<'_> {
         {
             drop(pinned);
         }
+    }
+}
+
+impl Owned<'_> {
+    /// Advertises what `send` has left, and waits until the peer has read it. What cannot be
+    /// advertised is left to be copied.
+    ///
+    /// # Errors
+    ///
+    /// As for [`super::send::sendmsg`]; what the peer has read until then is counted in `send`.
+    pub(super) fn send_by_adverts(&mut self, send: &mut Send) -> Result {
+        if self.with_adverts().is_none() {
+            // There is no memory.
+            send.by_copy = remaining(send);
+            return Ok(());
+        }
+        self.set_turn(Access::Read, true);
+        self.stream().advertising = true;
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.read_bytes = 0;
+        }
+        let mut out = Out {
+            taken: 0,
+            next: None,
+            stop: None,
+        };
+        let result = self.advertise(send, &mut out);
+        drop(out.next.take());
+        if result.is_err() {
+            self.take_back(send);
+        }
+        let same = self.connection() == send.began;
+        let read = match &self.stream().zcopy {
+            Some(zcopy) if same => zcopy.read_bytes.min(out.taken),
+            _ => 0,
+        };
+        // SAFETY: So much was taken from it; the caller of `sendmsg` vouches for the iterator.
+        unsafe { bindings::iov_iter_revert(send.iter, out.taken - read) };
+        send.copied += read;
+        if let Some(why) = out.stop {
+            self.fallback(why);
+            send.by_copy = remaining(send);
+        }
+        if same {
+            self.stream().advertising = false;
+            self.set_advert_waits(false);
+        }
+        self.set_turn(Access::Read, false);
+        self.sk().wake_writer();
+        result
+    }
+
+    fn advertise(&mut self, send: &mut Send, out: &mut Out) -> Result {
+        loop {
+            self.poll_queue();
+            self.settle();
+            self.unpin_dead();
+            self.restore_read();
+            self.check_sendable()?;
+            if self.connection() != send.began {
+                return Err(EPIPE);
+            }
+            if out.taken == 0 && self.prefers_sink(send) {
+                return Ok(());
+            }
+            if out.next.is_none() && self.may_pin(send, out) {
+                match self.pin_next(send) {
+                    Ok(pinned) => {
+                        out.taken += pinned.len() as usize;
+                        out.next = Some(pinned);
+                    }
+                    Err(e) => out.stop = Some(self.no_pin(e)),
+                }
+                // The lock was not held meanwhile.
+                continue;
+            }
+            if out.next.is_some() && self.may_advertise(Kind::Synchronous) {
+                if let Some(pinned) = out.next.take() {
+                    self.post_pinned(pinned, send, out)?;
+                }
+                continue;
+            }
+            if out.next.is_none() && self.all_back() && !wants_more(send, out) {
+                return Ok(());
+            }
+            if send.timeo == 0 {
+                return Err(EAGAIN);
+            }
+            if signal_pending() {
+                return Err(intr_errno(send.timeo));
+            }
+            send.timeo = self.wait(send.timeo);
+        }
+    }
+
+    fn pin_next(&mut self, send: &Send) -> Result<Pinned> {
+        let link = self.stream().link.as_ref().ok_or(ECONNRESET)?;
+        let pages = link.max_region_pages() as usize;
+        let (iter, stats) = (send.iter, self.stats);
+        // SAFETY: The caller of `sendmsg` vouches for the iterator, which can be pinned; we have the
+        // turn, and the lock is not held.
+        self.unlocked(|| unsafe {
+            Pinned::new(iter, usize::MAX, pages, Access::Read, Term::Short, stats)
+        })
     }
 
     /// Takes all adverts back, and waits until nobody can read them.

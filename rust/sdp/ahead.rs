@@ -14,7 +14,10 @@ use super::send::{
     remaining,
     Send, //
 };
-use super::sock::Locked;
+use super::sock::{
+    Locked,
+    Owned, //
+};
 use super::write::Regions;
 use crate::bindings;
 use crate::mm::memory::Memory;
@@ -52,24 +55,6 @@ impl Locked<'_> {
             && self
                 .with_adverts()
                 .is_some_and(|zcopy| zcopy.fallback.may_go_async())
-    }
-
-    /// Writes the next bytes of a send to the peer's memory without waiting for that; `false` if it
-    /// cannot be. Else the lock was not held meanwhile, whether or not it could.
-    pub(super) fn write_ahead(&mut self, send: &mut Send) -> bool {
-        if !self.may_write_ahead(send) {
-            return false;
-        }
-        let snapshot = self.in_turn(Access::Read, |locked| locked.take_snapshot(send));
-        match snapshot {
-            Ok(snapshot) => {
-                if let Err(memory) = self.post_ahead(send, Memory::Snapshot(snapshot)) {
-                    self.give_back_in_turn(memory, Use::OwnWritesLater);
-                }
-            }
-            Err(e) => self.no_snapshot(send, e),
-        }
-        true
     }
 
     /// Posts the Write, if the peer still has the room: the lock was not held.
@@ -114,5 +99,25 @@ impl Locked<'_> {
         // The answer.
         self.flush();
         Ok(())
+    }
+}
+
+impl Owned<'_> {
+    /// Writes the next bytes of a send to the peer's memory without waiting for that; `false` if it
+    /// cannot be. Else the lock was not held meanwhile, whether or not it could.
+    pub(super) fn write_ahead(&mut self, send: &mut Send) -> bool {
+        if !self.may_write_ahead(send) {
+            return false;
+        }
+        let snapshot = self.in_turn(Access::Read, |locked| locked.take_snapshot(send));
+        match snapshot {
+            Ok(snapshot) => {
+                if let Err(memory) = self.post_ahead(send, Memory::Snapshot(snapshot)) {
+                    self.give_back_in_turn(memory, Use::OwnWritesLater);
+                }
+            }
+            Err(e) => self.no_snapshot(send, e),
+        }
+        true
     }
 }

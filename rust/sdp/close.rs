@@ -18,6 +18,7 @@ use kernel::sync::aref::ARef;
 
 use super::sock::{
     Locked,
+    Owned,
     SdpSock,
     Want, //
 };
@@ -140,6 +141,16 @@ impl Locked<'_> {
         pending
     }
 
+    /// The socket will be an orphan: its peer has so much time to take the rest and to close.
+    fn await_peer(&mut self) {
+        self.stream().orphan_unsent_bytes = self.unsent_bytes();
+        if !self.stream().torn_down {
+            self.start_timer(ORPHAN_MS);
+        }
+    }
+}
+
+impl Owned<'_> {
     /// Waits until our half is closed, for SO_LINGER.
     fn linger(&mut self, mut timeo: i64) {
         while timeo > 0 && !signal_pending() {
@@ -173,14 +184,6 @@ impl Locked<'_> {
                 self.linger(timeo);
                 self.await_peer();
             }
-        }
-    }
-
-    /// The socket will be an orphan: its peer has so much time to take the rest and to close.
-    fn await_peer(&mut self) {
-        self.stream().orphan_unsent_bytes = self.unsent_bytes();
-        if !self.stream().torn_down {
-            self.start_timer(ORPHAN_MS);
         }
     }
 }

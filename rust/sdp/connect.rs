@@ -12,6 +12,7 @@ use kernel::prelude::*;
 use super::bind;
 use super::sock::{
     Locked,
+    Owned,
     Want, //
 };
 use super::stream::Stream;
@@ -112,25 +113,6 @@ impl Locked<'_> {
         noted
     }
 
-    /// Waits until the worker has started the connection that connect() has noted: what is sent or
-    /// received is that connection's.
-    ///
-    /// # Errors
-    ///
-    /// `EAGAIN`, `EINTR` (or a restart).
-    pub(super) fn await_next(&mut self, timeo: &mut i64) -> Result {
-        while self.stream().next.is_some() {
-            if *timeo == 0 {
-                return Err(EAGAIN);
-            }
-            if signal_pending() {
-                return Err(intr_errno(*timeo));
-            }
-            *timeo = self.wait(*timeo);
-        }
-        Ok(())
-    }
-
     fn destination(&mut self, to: Addr) -> Result<Addr> {
         let sk = self.sk();
         if sk.is_v6() {
@@ -167,43 +149,6 @@ impl Locked<'_> {
         Ok(to)
     }
 
-    /// Makes the socket of an ended connection a new one. Waits for the worker to give everything
-    /// back first. Nothing happens to a socket that had no connection.
-    ///
-    /// # Errors
-    ///
-    /// `EISCONN` while there is a connection, `EINTR`.
-    pub(crate) fn reuse(&mut self) -> Result {
-        if self.stream().state == State::Closed {
-            return Ok(());
-        }
-        while !self.stream().torn_down {
-            if self.stream().state != State::Dead {
-                return Err(EISCONN);
-            }
-            if signal_pending() {
-                return Err(EINTR);
-            }
-            self.wait(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
-        }
-        self.make_new();
-        Ok(())
-    }
-
-    /// As [`Locked::reuse`], before a socket is bound that its program has disconnected: only then has it
-    /// no port. A socket of any other state is left alone.
-    ///
-    /// # Errors
-    ///
-    /// `EINTR`; `EINVAL` if another thread was faster.
-    pub(crate) fn reuse_disconnected(&mut self) -> Result {
-        if self.stream().state != State::Dead {
-            return Ok(());
-        }
-        self.reuse()
-            .map_err(|e| if e == EISCONN { EINVAL } else { e })
-    }
-
     /// Makes the socket of an ended connection, of which everything was given back, a new one. A port
     /// and an address that its program has not chosen go, as with TCP.
     pub(super) fn make_new(&mut self) {
@@ -238,5 +183,63 @@ impl Locked<'_> {
         if !sk.user_locked(bindings::SOCK_BINDADDR_LOCK) {
             sk.set_local(&Addr::ANY);
         }
+    }
+}
+
+impl Owned<'_> {
+    /// Waits until the worker has started the connection that connect() has noted: what is sent or
+    /// received is that connection's.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`, `EINTR` (or a restart).
+    pub(super) fn await_next(&mut self, timeo: &mut i64) -> Result {
+        while self.stream().next.is_some() {
+            if *timeo == 0 {
+                return Err(EAGAIN);
+            }
+            if signal_pending() {
+                return Err(intr_errno(*timeo));
+            }
+            *timeo = self.wait(*timeo);
+        }
+        Ok(())
+    }
+
+    /// Makes the socket of an ended connection a new one. Waits for the worker to give everything
+    /// back first. Nothing happens to a socket that had no connection.
+    ///
+    /// # Errors
+    ///
+    /// `EISCONN` while there is a connection, `EINTR`.
+    pub(crate) fn reuse(&mut self) -> Result {
+        if self.stream().state == State::Closed {
+            return Ok(());
+        }
+        while !self.stream().torn_down {
+            if self.stream().state != State::Dead {
+                return Err(EISCONN);
+            }
+            if signal_pending() {
+                return Err(EINTR);
+            }
+            self.wait(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
+        }
+        self.make_new();
+        Ok(())
+    }
+
+    /// As [`Owned::reuse`], before a socket is bound that its program has disconnected: only then has it
+    /// no port. A socket of any other state is left alone.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`; `EINVAL` if another thread was faster.
+    pub(crate) fn reuse_disconnected(&mut self) -> Result {
+        if self.stream().state != State::Dead {
+            return Ok(());
+        }
+        self.reuse()
+            .map_err(|e| if e == EISCONN { EINVAL } else { e })
     }
 }

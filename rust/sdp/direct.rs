@@ -12,7 +12,10 @@ use kernel::prelude::*;
 
 use super::pull::MESSAGE_PLACES;
 use super::recv::Recv;
-use super::sock::Locked;
+use super::sock::{
+    Locked,
+    Owned, //
+};
 use super::turn::Connection;
 use crate::bindings;
 use crate::mm::memory::Memory;
@@ -94,6 +97,68 @@ impl Locked<'_> {
             && link.reads_in_flight() + reads <= READS
     }
 
+    /// Whether a receive waits for its own pages to be filled.
+    pub(super) fn reads_directly(&mut self) -> bool {
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| link.has_regions(Use::OwnReads))
+    }
+
+    /// Whether Reads into a program's memory are in flight.
+    pub(super) fn has_direct_reads(&mut self) -> bool {
+        let is_direct = |tag| matches!(tag, Tag::DirectRead(_) | Tag::EarlyRead(_));
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| link.has_in_flight(is_direct))
+    }
+
+    /// The oldest Read has finished: a reader has them, and perhaps waits for them.
+    pub(super) fn direct_read_finished(&mut self, awaited: bool) {
+        let mut len = 0;
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            len = zcopy.reader.on_read_done().unwrap_or(0);
+            zcopy.hold.finish_read();
+            zcopy.reader_came = true;
+            if awaited {
+                zcopy.direct_bytes += len as usize;
+            }
+        }
+        self.stats.inc(Counter::ReadDone);
+        let (sink, bytes) = (false, len);
+        trace::advert_read(self.sk(), Advert { sink, len, bytes });
+        self.count(Kept::RxBytes, len.into());
+        self.count(Kept::RxZcopyBytes, len.into());
+        self.drain_hold();
+    }
+
+    /// A reader is about to wait: who can take adverts itself is woken for them, for others they are
+    /// read into the kernel's memory.
+    pub(super) fn reader_waits(&mut self, recv: &Recv) {
+        let room = self.direct_room(recv);
+        let stream = self.stream();
+        let next = match &stream.zcopy {
+            Some(zcopy) => zcopy.hold.next_untaken() as usize,
+            None => 0,
+        };
+        stream.reader_bytes = None;
+        if room == 0 {
+            return self.pull_for_reader();
+        }
+        if (1..LEAST_DIRECT).contains(&next) {
+            self.pull_rest();
+        }
+        let stream = self.stream();
+        stream.reader_bytes = Some(room);
+        if let Some(zcopy) = &mut stream.zcopy {
+            zcopy.pull_now = false;
+        }
+    }
+
+    /// It does not wait any more.
+    pub(super) fn reader_is_back(&mut self) {
+        self.stream().reader_bytes = None;
+    }
+}
+
+impl Owned<'_> {
     /// Reads some of the peer's advert into the program's memory. If that cannot be, the bytes are
     /// read into the kernel's.
     ///
@@ -152,7 +217,7 @@ impl Locked<'_> {
     ///
     /// # Errors
     ///
-    /// As for [`Locked::await_adapter`], or what has ended the connection.
+    /// As for [`Owned::await_adapter`], or what has ended the connection.
     pub(super) fn await_direct(&mut self, recv: &Recv, len: usize) -> Result<usize> {
         let waited = self.await_adapter(recv.began, Use::OwnReads);
         let same = self.connection() == recv.began;
@@ -294,65 +359,5 @@ impl Locked<'_> {
             Some(link) => !link.has_regions(purpose),
             None => false,
         }
-    }
-
-    /// Whether a receive waits for its own pages to be filled.
-    pub(super) fn reads_directly(&mut self) -> bool {
-        let link = self.stream().link.as_ref();
-        link.is_some_and(|link| link.has_regions(Use::OwnReads))
-    }
-
-    /// Whether Reads into a program's memory are in flight.
-    pub(super) fn has_direct_reads(&mut self) -> bool {
-        let is_direct = |tag| matches!(tag, Tag::DirectRead(_) | Tag::EarlyRead(_));
-        let link = self.stream().link.as_ref();
-        link.is_some_and(|link| link.has_in_flight(is_direct))
-    }
-
-    /// The oldest Read has finished: a reader has them, and perhaps waits for them.
-    pub(super) fn direct_read_finished(&mut self, awaited: bool) {
-        let mut len = 0;
-        if let Some(zcopy) = &mut self.stream().zcopy {
-            len = zcopy.reader.on_read_done().unwrap_or(0);
-            zcopy.hold.finish_read();
-            zcopy.reader_came = true;
-            if awaited {
-                zcopy.direct_bytes += len as usize;
-            }
-        }
-        self.stats.inc(Counter::ReadDone);
-        let (sink, bytes) = (false, len);
-        trace::advert_read(self.sk(), Advert { sink, len, bytes });
-        self.count(Kept::RxBytes, len.into());
-        self.count(Kept::RxZcopyBytes, len.into());
-        self.drain_hold();
-    }
-
-    /// A reader is about to wait: who can take adverts itself is woken for them, for others they are
-    /// read into the kernel's memory.
-    pub(super) fn reader_waits(&mut self, recv: &Recv) {
-        let room = self.direct_room(recv);
-        let stream = self.stream();
-        let next = match &stream.zcopy {
-            Some(zcopy) => zcopy.hold.next_untaken() as usize,
-            None => 0,
-        };
-        stream.reader_bytes = None;
-        if room == 0 {
-            return self.pull_for_reader();
-        }
-        if (1..LEAST_DIRECT).contains(&next) {
-            self.pull_rest();
-        }
-        let stream = self.stream();
-        stream.reader_bytes = Some(room);
-        if let Some(zcopy) = &mut stream.zcopy {
-            zcopy.pull_now = false;
-        }
-    }
-
-    /// It does not wait any more.
-    pub(super) fn reader_is_back(&mut self) {
-        self.stream().reader_bytes = None;
     }
 }

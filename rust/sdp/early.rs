@@ -28,7 +28,10 @@ use kernel::prelude::*;
 
 use super::direct::LEAST_DIRECT;
 use super::recv::Recv;
-use super::sock::Locked;
+use super::sock::{
+    Locked,
+    Owned, //
+};
 use crate::bindings;
 use crate::mm::absent::Receiving;
 use crate::mm::memory::Memory;
@@ -215,6 +218,23 @@ impl Locked<'_> {
         }
     }
 
+    /// The Read into this region has finished: who touches its memory need not wait.
+    pub(super) fn early_read_finished(&mut self, region: RegionId) {
+        if let Some(link) = &mut self.stream().link {
+            link.open_region(region);
+        }
+        self.direct_read_finished(false);
+        self.sk().wake_waiters();
+    }
+
+    /// Whether bytes that calls have given away are still on their way.
+    pub(super) fn awaits_early(&mut self) -> bool {
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| link.has_in_flight(|tag| matches!(tag, Tag::EarlyRead(_))))
+    }
+}
+
+impl Owned<'_> {
     /// Has the next bytes read into the program's memory without waiting for them; `false` if that
     /// cannot be. Else the lock was not held meanwhile, whether or not it could.
     ///
@@ -288,7 +308,7 @@ impl Locked<'_> {
     ///
     /// # Errors
     ///
-    /// As for [`Locked::read_early`], where not even the head is there.
+    /// As for [`Owned::read_early`], where not even the head is there.
     fn read_behind_head(
         &mut self,
         recv: &mut Recv,
@@ -325,21 +345,6 @@ impl Locked<'_> {
         recv.direct += read_bytes;
         let alive = self.stream().state != State::Dead;
         Ok(read? == bytes && posted && promise.give(alive))
-    }
-
-    /// The Read into this region has finished: who touches its memory need not wait.
-    pub(super) fn early_read_finished(&mut self, region: RegionId) {
-        if let Some(link) = &mut self.stream().link {
-            link.open_region(region);
-        }
-        self.direct_read_finished(false);
-        self.sk().wake_waiters();
-    }
-
-    /// Whether bytes that calls have given away are still on their way.
-    pub(super) fn awaits_early(&mut self) -> bool {
-        let link = self.stream().link.as_ref();
-        link.is_some_and(|link| link.has_in_flight(|tag| matches!(tag, Tag::EarlyRead(_))))
     }
 
     /// Before the program ends the connection: waits for the bytes that calls have given away, as long

@@ -23,7 +23,10 @@ use kernel::prelude::*;
 
 use super::path::PAGE_SHIFT;
 use super::send::Send;
-use super::sock::Locked;
+use super::sock::{
+    Locked,
+    Owned, //
+};
 use crate::bindings;
 use crate::mm::memory::Memory;
 use crate::mm::pin;
@@ -71,6 +74,61 @@ const LATER: [Use; 5] = [
 ];
 
 impl Locked<'_> {
+    /// How the bytes go of which there is no snapshot.
+    pub(super) fn no_snapshot(&mut self, send: &mut Send, why: Refused) {
+        match why {
+            Refused::Unfit(why) => {
+                self.fallback(why);
+                send.unprotectable = Some(why);
+                return;
+            }
+            Refused::Error(e) if e == ENOBUFS => {
+                self.stats.inc(Counter::MemlockRefused);
+                self.fallback(Reason::PinLimit);
+            }
+            Refused::Error(_) => {}
+        }
+        // The copy will report a bad address.
+        send.by_copy = next_bytes(send).min(BYTES_BY_COPY);
+    }
+
+    /// The namespace has counted it.
+    fn tally_outcome(&mut self, outcome: &Outcome, purpose: Use) {
+        let tally = &mut self.stream().tally;
+        let counts = match purpose {
+            Use::OwnReadsEarly => &[
+                (Kept::AbsentFreed, outcome.pages),
+                (Kept::AbsentTouched, outcome.touched),
+                (Kept::AbsentWaits, outcome.waits),
+            ][..],
+            _ => &[
+                (Kept::SnapshotFreed, outcome.pages),
+                (Kept::SnapshotCopied, outcome.copied),
+                (Kept::PagesTouched, outcome.written),
+                (Kept::SnapshotWaits, outcome.waits),
+                (Kept::PagesRestored, outcome.restored),
+            ],
+        };
+        for (what, n) in counts {
+            tally.add(*what, (*n).into());
+        }
+    }
+
+    /// Whether adapters have finished with memory of programs that have returned.
+    pub(super) fn has_finished(&mut self) -> bool {
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| link.has_dead_regions(&LATER))
+    }
+
+    fn take_finished(&mut self) -> Option<(Memory, Use)> {
+        let link = self.stream().link.as_mut()?;
+        LATER
+            .into_iter()
+            .find_map(|purpose| Some((link.take_dead_region(purpose)?, purpose)))
+    }
+}
+
+impl Owned<'_> {
     /// Advertises the next piece of a send, which begins with a whole page. What cannot go this way
     /// is left to another.
     ///
@@ -192,24 +250,6 @@ impl Locked<'_> {
         self.unlocked(|| Snapshot::take(base, pages, blocks, stats))
     }
 
-    /// How the bytes go of which there is no snapshot.
-    pub(super) fn no_snapshot(&mut self, send: &mut Send, why: Refused) {
-        match why {
-            Refused::Unfit(why) => {
-                self.fallback(why);
-                send.unprotectable = Some(why);
-                return;
-            }
-            Refused::Error(e) if e == ENOBUFS => {
-                self.stats.inc(Counter::MemlockRefused);
-                self.fallback(Reason::PinLimit);
-            }
-            Refused::Error(_) => {}
-        }
-        // The copy will report a bad address.
-        send.by_copy = next_bytes(send).min(BYTES_BY_COPY);
-    }
-
     /// Advertises `memory`; what is left there was not needed.
     fn advertise_later(&mut self, send: &mut Send, memory: &mut Option<Memory>) -> Result {
         // The lock was not held meanwhile.
@@ -300,41 +340,6 @@ impl Locked<'_> {
             self.tally_outcome(&outcome, purpose);
         }
         outcome
-    }
-
-    /// The namespace has counted it.
-    fn tally_outcome(&mut self, outcome: &Outcome, purpose: Use) {
-        let tally = &mut self.stream().tally;
-        let counts = match purpose {
-            Use::OwnReadsEarly => &[
-                (Kept::AbsentFreed, outcome.pages),
-                (Kept::AbsentTouched, outcome.touched),
-                (Kept::AbsentWaits, outcome.waits),
-            ][..],
-            _ => &[
-                (Kept::SnapshotFreed, outcome.pages),
-                (Kept::SnapshotCopied, outcome.copied),
-                (Kept::PagesTouched, outcome.written),
-                (Kept::SnapshotWaits, outcome.waits),
-                (Kept::PagesRestored, outcome.restored),
-            ],
-        };
-        for (what, n) in counts {
-            tally.add(*what, (*n).into());
-        }
-    }
-
-    /// Whether adapters have finished with memory of programs that have returned.
-    pub(super) fn has_finished(&mut self) -> bool {
-        let link = self.stream().link.as_ref();
-        link.is_some_and(|link| link.has_dead_regions(&LATER))
-    }
-
-    fn take_finished(&mut self) -> Option<(Memory, Use)> {
-        let link = self.stream().link.as_mut()?;
-        LATER
-            .into_iter()
-            .find_map(|purpose| Some((link.take_dead_region(purpose)?, purpose)))
     }
 }
 

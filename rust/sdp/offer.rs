@@ -21,7 +21,10 @@ use kernel::prelude::*;
 use super::details::Posted;
 use super::direct::LEAST_DIRECT;
 use super::recv::Recv;
-use super::sock::Locked;
+use super::sock::{
+    Locked,
+    Owned, //
+};
 use super::tx::{
     CANCEL_MS,
     CONTROL_PLACES, //
@@ -126,6 +129,75 @@ impl Locked<'_> {
                 .is_some_and(|sinks| sinks.adverts.may_post(true, 1).is_ok())
     }
 
+    /// Advertises a piece, if that may be still: the lock was not held. `behind` says that it comes
+    /// behind another, which must still be out.
+    ///
+    /// # Errors
+    ///
+    /// The memory, if not.
+    fn post_offer(&mut self, recv: &mut Recv, pinned: Pinned, behind: bool) -> Result<(), Memory> {
+        let memory = Memory::Pinned(pinned);
+        let len = memory.len();
+        let live = |locked: &mut Self| {
+            let sinks = &locked.stream().sinks;
+            sinks.as_ref().is_some_and(|s| s.adverts.is_live())
+        };
+        let same = self.connection() == recv.began;
+        if !same || recv.no_offer || live(self) != behind || !self.can_offer() {
+            return Err(memory);
+        }
+        let region = match &mut self.stream().link {
+            Some(link) => link.add_region(memory, Use::PeerWrites).inspect_err(|_| {
+                recv.no_offer = true;
+            })?,
+            None => return Err(memory),
+        };
+        if self.post_sink(len, region) {
+            self.count(Kept::SinkSent, 1);
+            let (sink, bytes) = (true, 0);
+            trace::advert_posted(self.sk(), Advert { sink, len, bytes });
+            self.stats.inc(Counter::MrRegistered);
+        } else {
+            // There was room for everything. The call waits until the link has given the region back.
+            self.stats.inc(Counter::PostFailed);
+            self.fail(Event::Abort, ECONNRESET);
+        }
+        Ok(())
+    }
+
+    fn post_sink(&mut self, len: u32, region: RegionId) -> bool {
+        let stream = self.stream();
+        let (Some(link), Some(sinks)) = (&stream.link, &mut stream.sinks) else {
+            return false;
+        };
+        let (Some(address), Ok(count)) = (
+            link.region(region),
+            sinks.adverts.post(true, len, Posted::now(region)),
+        ) else {
+            return false;
+        };
+        let body = Body::SinkAvail {
+            len,
+            rkey: address.key,
+            addr: address.addr,
+            count,
+        };
+        let with = With::Registration(region);
+        self.post_with(body, &mut [], 0, Tag::Control, with)
+    }
+
+    /// Whether a receive shall not wait any longer.
+    fn must_not_wait(&mut self, recv: &Recv) -> bool {
+        let sk = self.sk();
+        self.stream().fin_received
+            || sk.err() != 0
+            || sk.rcv_shutdown()
+            || recv.timeo == 0
+            || signal_pending()
+    }
+}
+
+impl Owned<'_> {
     /// Advertises the buffer of a receive, and waits until something has come, or must not be waited
     /// for any more.
     ///
@@ -222,63 +294,6 @@ impl Locked<'_> {
         }
     }
 
-    /// Advertises a piece, if that may be still: the lock was not held. `behind` says that it comes
-    /// behind another, which must still be out.
-    ///
-    /// # Errors
-    ///
-    /// The memory, if not.
-    fn post_offer(&mut self, recv: &mut Recv, pinned: Pinned, behind: bool) -> Result<(), Memory> {
-        let memory = Memory::Pinned(pinned);
-        let len = memory.len();
-        let live = |locked: &mut Self| {
-            let sinks = &locked.stream().sinks;
-            sinks.as_ref().is_some_and(|s| s.adverts.is_live())
-        };
-        let same = self.connection() == recv.began;
-        if !same || recv.no_offer || live(self) != behind || !self.can_offer() {
-            return Err(memory);
-        }
-        let region = match &mut self.stream().link {
-            Some(link) => link.add_region(memory, Use::PeerWrites).inspect_err(|_| {
-                recv.no_offer = true;
-            })?,
-            None => return Err(memory),
-        };
-        if self.post_sink(len, region) {
-            self.count(Kept::SinkSent, 1);
-            let (sink, bytes) = (true, 0);
-            trace::advert_posted(self.sk(), Advert { sink, len, bytes });
-            self.stats.inc(Counter::MrRegistered);
-        } else {
-            // There was room for everything. The call waits until the link has given the region back.
-            self.stats.inc(Counter::PostFailed);
-            self.fail(Event::Abort, ECONNRESET);
-        }
-        Ok(())
-    }
-
-    fn post_sink(&mut self, len: u32, region: RegionId) -> bool {
-        let stream = self.stream();
-        let (Some(link), Some(sinks)) = (&stream.link, &mut stream.sinks) else {
-            return false;
-        };
-        let (Some(address), Ok(count)) = (
-            link.region(region),
-            sinks.adverts.post(true, len, Posted::now(region)),
-        ) else {
-            return false;
-        };
-        let body = Body::SinkAvail {
-            len,
-            rkey: address.key,
-            addr: address.addr,
-            count,
-        };
-        let with = With::Registration(region);
-        self.post_with(body, &mut [], 0, Tag::Control, with)
-    }
-
     /// Waits until nobody can write to the buffers any more, and unpins them.
     fn await_offers(&mut self, recv: &mut Recv) -> Result {
         // SAFETY: No precondition.
@@ -323,16 +338,6 @@ impl Locked<'_> {
                 left = self.wait_killable(left);
             }
         }
-    }
-
-    /// Whether a receive shall not wait any longer.
-    fn must_not_wait(&mut self, recv: &Recv) -> bool {
-        let sk = self.sk();
-        self.stream().fin_received
-            || sk.err() != 0
-            || sk.rcv_shutdown()
-            || recv.timeo == 0
-            || signal_pending()
     }
 
     /// Waits for the peer, for at most `left` jiffies, and no longer than the receive may.

@@ -7,6 +7,7 @@ use kernel::prelude::*;
 
 use super::sock::{
     Locked,
+    Owned,
     SdpSock, //
 };
 use super::turn::Connection;
@@ -102,62 +103,6 @@ pub(crate) unsafe fn recvmsg(
 }
 
 impl Locked<'_> {
-    fn recv_all(&mut self, recv: &mut Recv) -> Result {
-        loop {
-            self.await_turn(Access::Write, recv.began, &mut recv.timeo)?;
-            if let Some(missing) = self.copy_out(recv) {
-                // SAFETY: The caller of `recvmsg` vouches for the iterator; we have the turn.
-                unsafe { self.fault_in(recv.iter, missing, Access::Write)? };
-                continue;
-            }
-            let enough = match recv.len {
-                // Nothing is wanted, but as with TCP not before there is something.
-                0 => !self.stream().rx.is_empty(),
-                len => recv.copied >= recv.target.min(len),
-            };
-            if enough {
-                // What needs no wait is taken along: a buffer that does not begin with a page may have
-                // just got the bytes up to the next one.
-                recv.has_enough = true;
-                if self.may_read_directly(recv) && self.read_early(recv)? {
-                    continue;
-                }
-                return Ok(());
-            }
-            // Its buffer may be among what adapters have finished with.
-            if self.direct_room(recv) > 0 && self.restore_in_turn(Access::Write) {
-                continue;
-            }
-            if self.may_read_directly(recv) {
-                if !self.read_early(recv)? {
-                    self.read_directly(recv)?;
-                }
-                continue;
-            }
-            // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
-            let before = self.stream().rx.bytes();
-            self.poll_queue();
-            if self.stream().rx.bytes() > before || self.may_read_directly(recv) {
-                continue;
-            }
-            if self.must_stop(recv)? {
-                return Ok(());
-            }
-            // What was read makes room; the peer may wait for just that.
-            self.refill();
-            if self.may_offer(recv) {
-                self.offer(recv)?;
-                continue;
-            }
-            self.reader_waits(recv);
-            self.note_wait();
-            self.flush();
-            self.stream().spares.clear();
-            recv.timeo = self.wait_and_poll(recv.timeo);
-            self.reader_is_back();
-        }
-    }
-
     /// Whether the call ends with what it has.
     fn must_stop(&mut self, recv: &Recv) -> Result<bool> {
         let sk = self.sk();
@@ -277,5 +222,63 @@ impl Locked<'_> {
         }
         self.pull();
         self.poll_queue();
+    }
+}
+
+impl Owned<'_> {
+    fn recv_all(&mut self, recv: &mut Recv) -> Result {
+        loop {
+            self.await_turn(Access::Write, recv.began, &mut recv.timeo)?;
+            if let Some(missing) = self.copy_out(recv) {
+                // SAFETY: The caller of `recvmsg` vouches for the iterator; we have the turn.
+                unsafe { self.fault_in(recv.iter, missing, Access::Write)? };
+                continue;
+            }
+            let enough = match recv.len {
+                // Nothing is wanted, but as with TCP not before there is something.
+                0 => !self.stream().rx.is_empty(),
+                len => recv.copied >= recv.target.min(len),
+            };
+            if enough {
+                // What needs no wait is taken along: a buffer that does not begin with a page may have
+                // just got the bytes up to the next one.
+                recv.has_enough = true;
+                if self.may_read_directly(recv) && self.read_early(recv)? {
+                    continue;
+                }
+                return Ok(());
+            }
+            // Its buffer may be among what adapters have finished with.
+            if self.direct_room(recv) > 0 && self.restore_in_turn(Access::Write) {
+                continue;
+            }
+            if self.may_read_directly(recv) {
+                if !self.read_early(recv)? {
+                    self.read_directly(recv)?;
+                }
+                continue;
+            }
+            // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
+            let before = self.stream().rx.bytes();
+            self.poll_queue();
+            if self.stream().rx.bytes() > before || self.may_read_directly(recv) {
+                continue;
+            }
+            if self.must_stop(recv)? {
+                return Ok(());
+            }
+            // What was read makes room; the peer may wait for just that.
+            self.refill();
+            if self.may_offer(recv) {
+                self.offer(recv)?;
+                continue;
+            }
+            self.reader_waits(recv);
+            self.note_wait();
+            self.flush();
+            self.stream().spares.clear();
+            recv.timeo = self.wait_and_poll(recv.timeo);
+            self.reader_is_back();
+        }
     }
 }

@@ -9,6 +9,7 @@ use kernel::prelude::*;
 
 use super::sock::{
     Locked,
+    Owned,
     SdpSock, //
 };
 use super::turn::Connection;
@@ -117,113 +118,12 @@ pub(super) fn remaining(send: &Send) -> usize {
 }
 
 impl Locked<'_> {
-    fn send_all(&mut self, send: &mut Send) -> Result {
-        self.wait_connected(send)?;
-        self.check_sendable()?;
-        send.began = self.connection();
-        self.poll_queue();
-        self.leave_open(send);
-        while remaining(send) > 0 {
-            self.await_turn(Access::Read, send.began, &mut send.timeo)?;
-            self.check_sendable()?;
-            match self.choose_path(send) {
-                Path::Copy if self.awaits_sink(send) => {
-                    self.await_sink(send)?;
-                    continue;
-                }
-                Path::Copy => {}
-                Path::SinkWrite => {
-                    let before = send.copied;
-                    if !self.write_ahead(send) {
-                        self.send_by_writes(send)?;
-                    }
-                    send.sink_awaited &= send.copied == before;
-                    // It may have waited.
-                    if remaining(send) > 0 && signal_pending() {
-                        return Err(intr_errno(send.timeo));
-                    }
-                    continue;
-                }
-                Path::Synchronous => {
-                    self.send_by_adverts(send)?;
-                    continue;
-                }
-                Path::Asynchronous => {
-                    self.send_later(send)?;
-                    continue;
-                }
-            }
-            if !self.sk().stream_memory_free() {
-                let bytes = self.stream().options.sndbuf_bytes;
-                if memory_is_short() || !self.sk().restore_sndbuf(bytes) {
-                    self.wait_memory(send)?;
-                }
-                continue;
-            }
-            match self.copy_some(send) {
-                // SAFETY: The caller of `sendmsg` vouches for the iterator; we have the turn.
-                Ok(0) => unsafe {
-                    self.fault_in(send.iter, remaining(send).min(FAULT_BYTES), Access::Read)?;
-                },
-                Ok(n) => {
-                    send.copied += n;
-                    send.by_copy = send.by_copy.saturating_sub(n);
-                    if self.stream().tx.bytes() >= self.message_limit() {
-                        self.flush();
-                    }
-                }
-                Err(e) if e == ENOBUFS => {
-                    self.stats.inc(Counter::NoSendMemory);
-                    self.wait_memory(send)?;
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn check_sendable(&mut self) -> Result {
         let sk = self.sk();
         if sk.err() != 0 || sk.snd_shutdown() || !self.stream().state.can_send() {
             return Err(EPIPE);
         }
         Ok(())
-    }
-
-    /// A socket that is being connected: waits until it is.
-    fn wait_connected(&mut self, send: &mut Send) -> Result {
-        if self.stream().state.can_send() || self.sk().snd_shutdown() {
-            return Ok(());
-        }
-        let mut timeo = send.timeo as kernel::ffi::c_long;
-        // SAFETY: The lock is held by a system call, as the function wants it.
-        let ret = unsafe { bindings::sk_stream_wait_connect(self.sk().as_ptr(), &raw mut timeo) };
-        send.timeo = timeo as i64;
-        kernel::error::to_result(ret)
-    }
-
-    /// Waits until there is space in the send buffer.
-    pub(super) fn wait_memory(&mut self, send: &mut Send) -> Result {
-        // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
-        unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
-        self.stream().more = false;
-        // A part of a message is left to be filled, as long as something in flight will make space.
-        let connection = self.connection();
-        self.stream().senders_waiting += 1;
-        self.flush();
-        // The completion that makes space may have come already.
-        self.settle();
-        // Nor shall it wait for a reader to be scheduled.
-        self.leave_to_bh();
-        let mut timeo = send.timeo as kernel::ffi::c_long;
-        // SAFETY: The lock is held by a system call, as the function wants it.
-        let ret = unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), &raw mut timeo) };
-        send.timeo = timeo as i64;
-        if self.connection() == connection {
-            self.stream().senders_waiting -= 1;
-        }
-        self.leave_open(send);
-        kernel::error::to_result(ret)
     }
 
     /// The page to copy into: the task's, which fills best, or the socket's own when many short
@@ -328,5 +228,108 @@ impl Locked<'_> {
         if self.awaits_send_completion() {
             self.settle();
         }
+    }
+}
+
+impl Owned<'_> {
+    fn send_all(&mut self, send: &mut Send) -> Result {
+        self.wait_connected(send)?;
+        self.check_sendable()?;
+        send.began = self.connection();
+        self.poll_queue();
+        self.leave_open(send);
+        while remaining(send) > 0 {
+            self.await_turn(Access::Read, send.began, &mut send.timeo)?;
+            self.check_sendable()?;
+            match self.choose_path(send) {
+                Path::Copy if self.awaits_sink(send) => {
+                    self.await_sink(send)?;
+                    continue;
+                }
+                Path::Copy => {}
+                Path::SinkWrite => {
+                    let before = send.copied;
+                    if !self.write_ahead(send) {
+                        self.send_by_writes(send)?;
+                    }
+                    send.sink_awaited &= send.copied == before;
+                    // It may have waited.
+                    if remaining(send) > 0 && signal_pending() {
+                        return Err(intr_errno(send.timeo));
+                    }
+                    continue;
+                }
+                Path::Synchronous => {
+                    self.send_by_adverts(send)?;
+                    continue;
+                }
+                Path::Asynchronous => {
+                    self.send_later(send)?;
+                    continue;
+                }
+            }
+            if !self.sk().stream_memory_free() {
+                let bytes = self.stream().options.sndbuf_bytes;
+                if memory_is_short() || !self.sk().restore_sndbuf(bytes) {
+                    self.wait_memory(send)?;
+                }
+                continue;
+            }
+            match self.copy_some(send) {
+                // SAFETY: The caller of `sendmsg` vouches for the iterator; we have the turn.
+                Ok(0) => unsafe {
+                    self.fault_in(send.iter, remaining(send).min(FAULT_BYTES), Access::Read)?;
+                },
+                Ok(n) => {
+                    send.copied += n;
+                    send.by_copy = send.by_copy.saturating_sub(n);
+                    if self.stream().tx.bytes() >= self.message_limit() {
+                        self.flush();
+                    }
+                }
+                Err(e) if e == ENOBUFS => {
+                    self.stats.inc(Counter::NoSendMemory);
+                    self.wait_memory(send)?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// A socket that is being connected: waits until it is.
+    fn wait_connected(&mut self, send: &mut Send) -> Result {
+        if self.stream().state.can_send() || self.sk().snd_shutdown() {
+            return Ok(());
+        }
+        let mut timeo = send.timeo as kernel::ffi::c_long;
+        // SAFETY: The lock is held by a system call, as the function wants it.
+        let ret = unsafe { bindings::sk_stream_wait_connect(self.sk().as_ptr(), &raw mut timeo) };
+        send.timeo = timeo as i64;
+        kernel::error::to_result(ret)
+    }
+
+    /// Waits until there is space in the send buffer.
+    pub(super) fn wait_memory(&mut self, send: &mut Send) -> Result {
+        // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
+        unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
+        self.stream().more = false;
+        // A part of a message is left to be filled, as long as something in flight will make space.
+        let connection = self.connection();
+        self.stream().senders_waiting += 1;
+        self.flush();
+        // The completion that makes space may have come already.
+        self.settle();
+        // Nor shall it wait for a reader to be scheduled.
+        self.leave_to_bh();
+        let mut timeo = send.timeo as kernel::ffi::c_long;
+        // SAFETY: The lock is held by a system call, as the function wants it.
+        let ret = unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), &raw mut timeo) };
+        send.timeo = timeo as i64;
+        if self.connection() == connection {
+            self.stream().senders_waiting -= 1;
+        }
+        self.leave_open(send);
+        kernel::error::to_result(ret)
     }
 }

@@ -19,7 +19,10 @@ use core::mem::{
     offset_of,
     MaybeUninit, //
 };
-use core::ops::Deref;
+use core::ops::{
+    Deref,
+    DerefMut, //
+};
 use core::ptr::{
     self,
     NonNull, //
@@ -232,25 +235,29 @@ impl SdpSock {
     }
 
     /// Takes the socket lock; may sleep.
-    pub(crate) fn lock(&self) -> Locked<'_> {
+    pub(crate) fn lock(&self) -> Owned<'_> {
         // SAFETY: The object is valid.
         unsafe { bindings::lock_sock(self.inet.get().cast()) };
+        self.owned(Release::Owner)
+    }
+
+    fn locked(&self, release: Release) -> Locked<'_> {
         Locked {
             sock: self,
-            release: Release::Owner,
+            release,
             _not_send: NotThreadSafe,
         }
     }
 
+    fn owned(&self, release: Release) -> Owned<'_> {
+        Owned(self.locked(release))
+    }
+
     /// Takes the lock of a connection while that of its listener may be held.
-    pub(crate) fn lock_nested(&self) -> Locked<'_> {
+    pub(crate) fn lock_nested(&self) -> Owned<'_> {
         // SAFETY: The object is valid.
         unsafe { bindings::lock_sock_nested(self.inet.get().cast()) };
-        Locked {
-            sock: self,
-            release: Release::Owner,
-            _not_send: NotThreadSafe,
-        }
+        self.owned(Release::Owner)
     }
 
     /// Takes the lock in BH context, unless a system call holds it: then the completions are
@@ -266,24 +273,16 @@ impl SdpSock {
                 return None;
             }
         }
-        Some(Locked {
-            sock: self,
-            release: Release::Bh,
-            _not_send: NotThreadSafe,
-        })
+        Some(self.locked(Release::Bh))
     }
 
-    /// The lock, where the core holds its spin lock for us, in atomic context.
+    /// Does something with the lock, where the core holds its spin lock for us, in atomic context.
     ///
     /// # Safety
     ///
     /// The caller was called with the lock held, or is the last user of the socket.
-    pub(crate) unsafe fn locked_by_core(&self) -> Locked<'_> {
-        Locked {
-            sock: self,
-            release: Release::Core,
-            _not_send: NotThreadSafe,
-        }
+    pub(crate) unsafe fn with_core_lock(&self, f: impl FnOnce(&mut Locked<'_>)) {
+        f(&mut self.locked(Release::Core));
     }
 
     /// The lock, where the core owns it for us, in process context.
@@ -291,12 +290,8 @@ impl SdpSock {
     /// # Safety
     ///
     /// The caller was called by a system call's path that owns the lock.
-    pub(crate) unsafe fn locked_by_owner(&self) -> Locked<'_> {
-        Locked {
-            sock: self,
-            release: Release::CoreOwner,
-            _not_send: NotThreadSafe,
-        }
+    pub(crate) unsafe fn locked_by_owner(&self) -> Owned<'_> {
+        self.owned(Release::CoreOwner)
     }
 
     /// Bytes that wait to be read, for poll(), which takes no lock.
@@ -532,6 +527,9 @@ enum Sleeper {
 }
 
 /// A socket whose lock is held, by this thread or in this BH: who takes the lock gives it back.
+///
+/// In BH context there only ever is a reference to one, of a lifetime that nobody can name: so it cannot
+/// take the place of the one inside an [`Owned`].
 pub(crate) struct Locked<'a> {
     sock: &'a SdpSock,
     release: Release,
@@ -577,11 +575,35 @@ impl<'a> Locked<'a> {
             (bindings::SDP_CONST_GFP_ATOMIC, GFP_ATOMIC)
         }
     }
+}
 
-    /// Gives the lock back while `f` runs. Only for the owner of the lock (process context).
+/// A socket whose lock this thread owns, as a system call or as the worker: it may sleep, and give the
+/// lock back for that. [`Locked`] has what can be done in BH context, too.
+///
+/// # Invariants
+///
+/// The lock was taken by `lock_sock()`, in process context.
+pub(crate) struct Owned<'a>(Locked<'a>);
+
+impl<'a> Deref for Owned<'a> {
+    type Target = Locked<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Owned<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl Owned<'_> {
+    /// Gives the lock back while `f` runs.
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let sk = self.sock.sk().as_ptr();
-        // SAFETY: The lock is held by a system call, and taken again below.
+        // SAFETY: By the type invariant this thread owns the lock; it is taken again below.
         unsafe { bindings::release_sock(sk) };
         let result = f();
         // SAFETY: The object is valid.
@@ -591,12 +613,12 @@ impl<'a> Locked<'a> {
 
     /// Gives the lock back, sleeps until woken or for `timeo` jiffies, and takes it again.
     ///
-    /// Returns the time left. Only for the owner of the lock (process context).
+    /// Returns the time left.
     pub(crate) fn wait(&mut self, timeo: i64) -> i64 {
         self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Any)
     }
 
-    /// As [`Locked::wait`], of one among several who wait for the same: a wake-up for an event that
+    /// As [`Owned::wait`], of one among several who wait for the same: a wake-up for an event that
     /// only one of them can use wakes one ([`Sk::wake_reader`]).
     ///
     /// Whoever was woken must look for the event before it looks at anything else, and take it.
@@ -608,12 +630,12 @@ impl<'a> Locked<'a> {
         )
     }
 
-    /// As [`Locked::wait`], but only a fatal signal ends it early.
+    /// As [`Owned::wait`], but only a fatal signal ends it early.
     pub(crate) fn wait_killable(&mut self, timeo: i64) -> i64 {
         self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, Sleeper::Any)
     }
 
-    /// As [`Locked::wait`], of a sender that goes another way after `patience` jiffies. Other sends wait
+    /// As [`Owned::wait`], of a sender that goes another way after `patience` jiffies. Other sends wait
     /// for it, or are refused: their bytes do not come between its.
     pub(super) fn wait_for_room(&mut self, timeo: &mut i64, patience: &mut i64) {
         let limit = (*timeo).min(*patience);
@@ -632,7 +654,7 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// As [`Locked::wait`], of a reader: the next notification wakes it without the detour over BH,
+    /// As [`Owned::wait`], of a reader: the next notification wakes it without the detour over BH,
     /// and it handles the completions itself.
     pub(crate) fn wait_and_poll(&mut self, timeo: i64) -> i64 {
         let left = self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Polls);
@@ -646,8 +668,9 @@ impl<'a> Locked<'a> {
         let sk = self.sock.sk().as_ptr();
         let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
         let entry = entry.as_mut_ptr();
-        // SAFETY: The entry lives until it is removed again, below; the caller owns the lock. An
-        // orphan has no queue any more, but nobody can be in a system call on it either.
+        // SAFETY: The entry lives until it is removed again, below; by the type invariant this thread
+        // owns the lock. An orphan has no queue any more, but nobody can be in a system call on it
+        // either.
         unsafe {
             bindings::init_wait_woken(entry.cast());
             let queue = bindings::sk_sleep(sk.cast());
@@ -700,7 +723,7 @@ unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
     // SAFETY: Nobody else has a reference. Of our part, only what owns something is dropped: the
     // bytes that nobody read, and empty containers.
     unsafe {
-        (*this).locked_by_core().free_queues();
+        (*this).with_core_lock(|locked| locked.free_queues());
         ptr::drop_in_place((*this).stream.get());
         ptr::drop_in_place(&raw mut (*this).events);
         ptr::drop_in_place(&raw mut (*this).accepts);

@@ -10,7 +10,10 @@
 use kernel::bindings::iov_iter;
 use kernel::prelude::*;
 
-use super::sock::Locked;
+use super::sock::{
+    Locked,
+    Owned, //
+};
 use crate::bindings;
 use crate::mm::user::{
     self,
@@ -58,6 +61,16 @@ impl Locked<'_> {
         Connection(self.stream().turns.connection)
     }
 
+    /// Takes the turn, or gives it back, of a call that works without the lock.
+    pub(super) fn set_turn(&mut self, access: Access, taken: bool) {
+        *self.stream().turns.of(access) = taken;
+        if !taken {
+            self.sk().wake_waiters();
+        }
+    }
+}
+
+impl Owned<'_> {
     /// Waits while another call of the same half faults pages in, gives memory back, has adverts out,
     /// or waits for room for one. The last two last as long as the peer likes: so only as long as
     /// `timeo` allows.
@@ -99,14 +112,6 @@ impl Locked<'_> {
             } else {
                 self.wait(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
             }
-        }
-    }
-
-    /// Takes the turn, or gives it back, of a call that works without the lock.
-    pub(super) fn set_turn(&mut self, access: Access, taken: bool) {
-        *self.stream().turns.of(access) = taken;
-        if !taken {
-            self.sk().wake_waiters();
         }
     }
 

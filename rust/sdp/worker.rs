@@ -26,6 +26,7 @@ use super::setup::{
 use super::sock::{
     sock_of,
     Locked,
+    Owned,
     SdpSock,
     Want,
     KEEPALIVE_OFFSET,
@@ -466,7 +467,7 @@ impl Worker<'_> {
 
     /// Everything is given back: a program may use the socket anew from now on. What was wanted for
     /// this connection must not meet the next one.
-    pub(super) fn finish(&mut self, mut locked: Locked<'_>) {
+    pub(super) fn finish(&mut self, mut locked: Owned<'_>) {
         for what in [
             Want::Accept,
             Want::FirstReceive,
@@ -497,7 +498,7 @@ impl Worker<'_> {
     }
 
     /// The last step: what a socket without a program leaves behind.
-    fn leave(&mut self, mut locked: Locked<'_>) {
+    fn leave(&mut self, mut locked: Owned<'_>) {
         let parent = locked.stream().parent.take();
         let child = self.cm.child.take();
         if child.is_some() {

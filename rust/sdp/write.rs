@@ -26,7 +26,10 @@ use super::send::{
     remaining,
     Send, //
 };
-use super::sock::Locked;
+use super::sock::{
+    Locked,
+    Owned, //
+};
 use super::tx::CONTROL_PLACES;
 use crate::bindings;
 use crate::mm::memory::Memory;
@@ -124,6 +127,80 @@ impl Locked<'_> {
             && !replace(&mut send.sink_awaited, true)
     }
 
+    /// Posts the Writes of what is pinned, with the answer behind them, if the peer still has the
+    /// room: the lock was not held. Returns whether there is something to wait for.
+    fn post_pieces(&mut self, send: &mut Send, pieces: &mut Pieces) -> bool {
+        let same = self.connection() == send.began;
+        let may = same && pieces.bytes > 0 && self.stream().state.can_send();
+        if !may || (self.sink_room() as usize) < pieces.bytes {
+            return false;
+        }
+        let regions = self.register(pieces);
+        if regions.bytes == 0 {
+            self.fallback(Reason::NotPinnable);
+            // SAFETY: So much was taken; the caller of `sendmsg` vouches for the iterator.
+            unsafe { bindings::iov_iter_revert(send.iter, pieces.bytes) };
+            pieces.bytes = 0;
+            send.by_copy = remaining(send);
+            return false;
+        }
+        if self.post_writes(&regions).is_err() {
+            // The call waits until the link has given the regions back.
+            self.stats.inc(Counter::PostFailed);
+            self.fail(Event::Abort, ECONNRESET);
+            return true;
+        }
+        self.watch_sends();
+        // The answer.
+        self.flush();
+        true
+    }
+
+    /// Makes regions of the pieces, as far as there are places for them.
+    fn register(&mut self, pieces: &mut Pieces) -> Regions {
+        let mut regions = Regions::NONE;
+        let Some(link) = &mut self.stream().link else {
+            return regions;
+        };
+        let mut places = 1 + CONTROL_PLACES;
+        for (place, id) in pieces.pinned.iter_mut().zip(&mut regions.ids) {
+            places += link.write_places();
+            if link.send_room() < places {
+                break;
+            }
+            let Some(pinned) = place.take() else { break };
+            let len = pinned.len();
+            match link.add_region(Memory::Pinned(pinned), Use::OwnWrites) {
+                Ok(region) => *id = Some(region),
+                Err(_) => break,
+            }
+            regions.bytes += len;
+        }
+        regions
+    }
+
+    pub(super) fn post_writes(&mut self, regions: &Regions) -> Result {
+        let stats = self.stats;
+        let stream = self.stream();
+        let (Some(sinks), Some(link)) = (&mut stream.sinks, &mut stream.link) else {
+            return Err(ECONNRESET);
+        };
+        let mut write = sinks.writer.write(regions.bytes).ok_or(ECONNRESET)?;
+        if write.len != regions.bytes {
+            return Err(ECONNRESET);
+        }
+        for region in regions.ids.iter().flatten() {
+            let len = link.region_bytes(*region);
+            link.write_from(&Write { len, ..write }, *region)?;
+            write.addr = write.addr.wrapping_add(len.into());
+            stats.inc(Counter::WritePosted);
+            stats.add(Counter::MrRegistered, link.has_key(*region).into());
+        }
+        Ok(())
+    }
+}
+
+impl Owned<'_> {
     /// Waits for that, but not for long: the peer's program may be the one who waits for bytes.
     pub(super) fn await_sink(&mut self, send: &mut Send) -> Result {
         send.by_copy = 0;
@@ -231,77 +308,5 @@ impl Locked<'_> {
             send.by_copy = remaining(send);
         }
         pieces
-    }
-
-    /// Posts the Writes of what is pinned, with the answer behind them, if the peer still has the
-    /// room: the lock was not held. Returns whether there is something to wait for.
-    fn post_pieces(&mut self, send: &mut Send, pieces: &mut Pieces) -> bool {
-        let same = self.connection() == send.began;
-        let may = same && pieces.bytes > 0 && self.stream().state.can_send();
-        if !may || (self.sink_room() as usize) < pieces.bytes {
-            return false;
-        }
-        let regions = self.register(pieces);
-        if regions.bytes == 0 {
-            self.fallback(Reason::NotPinnable);
-            // SAFETY: So much was taken; the caller of `sendmsg` vouches for the iterator.
-            unsafe { bindings::iov_iter_revert(send.iter, pieces.bytes) };
-            pieces.bytes = 0;
-            send.by_copy = remaining(send);
-            return false;
-        }
-        if self.post_writes(&regions).is_err() {
-            // The call waits until the link has given the regions back.
-            self.stats.inc(Counter::PostFailed);
-            self.fail(Event::Abort, ECONNRESET);
-            return true;
-        }
-        self.watch_sends();
-        // The answer.
-        self.flush();
-        true
-    }
-
-    /// Makes regions of the pieces, as far as there are places for them.
-    fn register(&mut self, pieces: &mut Pieces) -> Regions {
-        let mut regions = Regions::NONE;
-        let Some(link) = &mut self.stream().link else {
-            return regions;
-        };
-        let mut places = 1 + CONTROL_PLACES;
-        for (place, id) in pieces.pinned.iter_mut().zip(&mut regions.ids) {
-            places += link.write_places();
-            if link.send_room() < places {
-                break;
-            }
-            let Some(pinned) = place.take() else { break };
-            let len = pinned.len();
-            match link.add_region(Memory::Pinned(pinned), Use::OwnWrites) {
-                Ok(region) => *id = Some(region),
-                Err(_) => break,
-            }
-            regions.bytes += len;
-        }
-        regions
-    }
-
-    pub(super) fn post_writes(&mut self, regions: &Regions) -> Result {
-        let stats = self.stats;
-        let stream = self.stream();
-        let (Some(sinks), Some(link)) = (&mut stream.sinks, &mut stream.link) else {
-            return Err(ECONNRESET);
-        };
-        let mut write = sinks.writer.write(regions.bytes).ok_or(ECONNRESET)?;
-        if write.len != regions.bytes {
-            return Err(ECONNRESET);
-        }
-        for region in regions.ids.iter().flatten() {
-            let len = link.region_bytes(*region);
-            link.write_from(&Write { len, ..write }, *region)?;
-            write.addr = write.addr.wrapping_add(len.into());
-            stats.inc(Counter::WritePosted);
-            stats.add(Counter::MrRegistered, link.has_key(*region).into());
-        }
-        Ok(())
     }
 }
