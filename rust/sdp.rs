@@ -13,6 +13,7 @@ pub(crate) mod connect;
 pub(crate) mod details;
 pub(crate) mod direct;
 mod early;
+pub(crate) mod glance;
 pub(crate) mod hold;
 mod keepalive;
 mod later;

@@ -41,11 +41,6 @@ impl FragQueue {
         self.bytes
     }
 
-    /// Where the number of bytes is, for those who look without a lock.
-    pub(crate) fn bytes_ptr(&self) -> *const u32 {
-        &raw const self.bytes
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -254,7 +254,7 @@ impl Owned<'_> {
             return Ok(());
         }
         self.set_turn(Access::Read, true);
-        self.stream().advertising = true;
+        self.glance.advertising.set(true);
         if let Some(zcopy) = &mut self.stream().zcopy {
             zcopy.read_bytes = 0;
         }
@@ -281,7 +281,7 @@ impl Owned<'_> {
             send.by_copy = remaining(send);
         }
         if same {
-            self.stream().advertising = false;
+            self.glance.advertising.set(false);
             self.set_advert_waits(false);
         }
         self.set_turn(Access::Read, false);

@@ -66,7 +66,8 @@ impl Locked<'_> {
     pub(crate) fn disconn_received(&mut self) {
         self.transition(Event::DisConnReceived);
         self.stream().fin_received = true;
-        self.stream().coming = self.holds();
+        let coming = self.holds();
+        self.glance.coming.set(coming);
         let sk = self.sk();
         sk.add_shutdown(bindings::RCV_SHUTDOWN);
         sk.set_flag(bindings::sock_flags_SOCK_DONE);

@@ -75,7 +75,7 @@ impl Locked<'_> {
         let stream = self.stream();
         stream.next = Some(to);
         stream.fin_received = false;
-        stream.coming = false;
+        self.glance.coming.set(false);
         sk.set_peer(&to);
         sk.clear_shutdown();
         sk.reset_flag_done();
@@ -155,6 +155,7 @@ impl Locked<'_> {
         self.forget_poller();
         self.free_queues();
         self.sk().free_page_frag();
+        self.glance.reset();
         self.transition(Event::Reuse);
         let new = Stream::new(self.sk().net().settings());
         let old = core::mem::replace(self.stream(), new);

@@ -138,8 +138,7 @@ impl Owned<'_> {
     pub(super) fn send_later(&mut self, send: &mut Send) -> Result {
         let result = self.send_piece_later(send);
         if self.connection() == send.began {
-            let stream = self.stream();
-            let waits = stream.advert_waits && stream.advertising;
+            let waits = self.stream().advert_waits && self.glance.advertising.get();
             self.set_advert_waits(waits);
         }
         result

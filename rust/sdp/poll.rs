@@ -22,7 +22,7 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
     let mut mask = 0;
     let shutdown = sk.shutdown();
     // The end comes behind what the peer has advertised.
-    let ended = !sock.is_coming();
+    let ended = !sock.glance.coming.get();
     if ended && (shutdown == b::SHUTDOWN_MASK || state == b::TCP_CLOSE) {
         mask |= b::SDP_CONST_EPOLLHUP;
     }
@@ -31,8 +31,8 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
     }
     if state != b::TCP_SYN_SENT && state != b::TCP_SYN_RECV {
         let target = sk.rcvlowat(false, i32::MAX as usize);
-        let unread = sock.unread_bytes() as usize;
-        if unread >= target || (unread > 0 && sock.is_starved()) {
+        let unread = sock.glance.unread_bytes() as usize;
+        if unread >= target || (unread > 0 && sock.glance.starved.get()) {
             mask |= IN;
         } else if wanted & IN != 0 {
             sock.note_poller();
@@ -47,7 +47,7 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
 
 fn writable(sock: &SdpSock, shutdown: u32) -> u32 {
     let sk = sock.sk();
-    let has_space = || sk.stream_writeable() && !sock.is_advertising();
+    let has_space = || sk.stream_writeable() && !sock.glance.advertising.get();
     if shutdown & b::SEND_SHUTDOWN != 0 || has_space() {
         return OUT;
     }

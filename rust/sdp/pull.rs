@@ -16,6 +16,7 @@ use super::sock::{
 };
 use super::stream::SMALL_BYTES;
 use crate::bindings::gfp_t;
+use crate::mm::frag::Frag;
 use crate::net::errno::{
     ECONNRESET,
     ENOBUFS, //
@@ -111,6 +112,7 @@ impl Locked<'_> {
         }
         let room = self.pull_room();
         let polls = self.has_poller();
+        let glance = &self.sock().glance;
         let stream = self.stream();
         let link = stream.link.as_ref()?;
         let zcopy = stream.zcopy.as_ref()?;
@@ -122,7 +124,7 @@ impl Locked<'_> {
             untaken_bytes: zcopy.hold.untaken().into(),
             room_bytes: room.into(),
             waited_us: if zcopy.pull_now { PULL_DELAY_US } else { 0 },
-            own_sender_waits: stream.senders_waiting > 0 || stream.advertising,
+            own_sender_waits: stream.senders_waiting > 0 || glance.advertising.get(),
             peek: false,
             reader_bytes: stream.reader_bytes.map(|bytes| bytes as u64),
             end_of_stream: stream.fin_received,
@@ -135,7 +137,7 @@ impl Locked<'_> {
         let starts_timer = !zcopy.pull_later;
         if waiting.untaken_bytes > 0 && room == 0 {
             // Who polls for more than this must come before.
-            stream.starved = true;
+            glance.starved.set(true);
         }
         match pull(waiting, limits) {
             Pull::Later { us } if starts_timer => {
@@ -210,10 +212,7 @@ impl Locked<'_> {
         let gfp = self.gfp();
         let (_, flags) = gfp;
         let places = self.places_due() + MAX_PARTS;
-        self.stream()
-            .rx
-            .reserve(places, flags)
-            .map_err(|_| ENOBUFS)?;
+        self.reserve_unread(places, flags).map_err(|_| ENOBUFS)?;
         let stream = self.stream();
         let (Some(zcopy), Some(link)) = (&mut stream.zcopy, &mut stream.link) else {
             return Err(ENOBUFS);
@@ -298,12 +297,28 @@ impl Locked<'_> {
         for frag in memory.into_payload(skip, len, spares).into_iter().flatten() {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
-            if self.stream().rx.push(frag, charge).is_err() {
+            if self.queue_unread(frag, charge).is_err() {
                 self.release_receive(charge + unused);
                 return self.lost_bytes();
             }
         }
         self.release_receive(unused);
+    }
+
+    fn queue_unread(&mut self, frag: Frag, charge: u32) -> Result {
+        let glance = &self.sock().glance;
+        self.stream().rx.change(glance, |rx| rx.push(frag, charge))
+    }
+
+    /// Makes sure that so many fragments find a place in the receive queue.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn reserve_unread(&mut self, places: usize, flags: Flags) -> Result {
+        let glance = &self.sock().glance;
+        let rx = &mut self.stream().rx;
+        rx.change(glance, |rx| rx.reserve(places, flags))
     }
 
     /// Without memory for bytes that were received the connection cannot go on.
@@ -321,14 +336,14 @@ impl Locked<'_> {
             .as_mut()
             .and_then(|zcopy| zcopy.hold.pop_ready())
         {
-            if self.stream().rx.push(frag, charge).is_err() {
+            if self.queue_unread(frag, charge).is_err() {
                 self.release_receive(charge);
                 return self.lost_bytes();
             }
             self.stream().readable = true;
         }
-        if self.stream().coming && !self.holds() {
-            self.stream().coming = false;
+        if self.glance.coming.get() && !self.holds() {
+            self.glance.coming.set(false);
             self.sk().wake_all();
         }
     }

@@ -159,7 +159,9 @@ impl Locked<'_> {
             };
             recv.copied += got as usize;
             if got > 0 {
-                if let Some((frag, truesize)) = self.stream().rx.consume(got) {
+                let glance = &self.sock().glance;
+                let rx = &mut self.stream().rx;
+                if let Some((frag, truesize)) = rx.change(glance, |rx| rx.consume(got)) {
                     self.stream().spares.put(frag);
                     self.release_receive(truesize);
                 }

@@ -126,7 +126,7 @@ impl Locked<'_> {
 
     /// After the refill, which decides whether a poller has to wait for more ([`starved`]).
     ///
-    /// [`starved`]: super::stream::Stream::starved
+    /// [`starved`]: super::glance::Glance::starved
     fn wake_reader_if_due(&mut self) {
         let stream = self.stream();
         // What a reader that waits can take itself, as soon as there are places for the Read.
@@ -395,7 +395,7 @@ impl Locked<'_> {
         // The receives that are posted need their places besides, and so will this one.
         let (_, flags) = self.gfp();
         let places = self.places_due() + MAX_PARTS;
-        if self.stream().rx.reserve(places + 1, flags).is_err() {
+        if self.reserve_unread(places + 1, flags).is_err() {
             return false;
         }
         let room = self.stream().compact.as_ref().map_or(0, Frag::len);
@@ -413,14 +413,20 @@ impl Locked<'_> {
             }
             truesize = SMALL_BYTES;
         }
+        let glance = &self.sock().glance;
         let stream = self.stream();
         let Some(piece) = stream.compact.as_mut().map(|free| free.split_front(len)) else {
             return false;
         };
         piece.fill(bytes);
         stream.compact_used = true;
-        let merged = truesize == 0 && stream.rx.grow_last(|last| last.join(&piece));
-        if !merged && stream.rx.push(piece, truesize).is_err() {
+        let pushed = stream.rx.change(glance, |rx| {
+            match truesize == 0 && rx.grow_last(|last| last.join(&piece)) {
+                true => Ok(()),
+                false => rx.push(piece, truesize),
+            }
+        });
+        if pushed.is_err() {
             self.release_receive(truesize);
             return false;
         }
@@ -479,7 +485,8 @@ impl Locked<'_> {
                 break;
             }
         }
-        self.stream().starved = self.receives_posted() < IDLE_RECEIVES;
+        let starved = self.receives_posted() < IDLE_RECEIVES;
+        self.glance.starved.set(starved);
     }
 
     pub(crate) fn receives_posted(&mut self) -> u32 {
@@ -580,7 +587,7 @@ impl Locked<'_> {
             gfp | bindings::SDP_CONST___GFP_NORETRY
         };
         let places = self.places_due() + MAX_PARTS;
-        self.stream().rx.reserve(places, flags)?;
+        self.reserve_unread(places, flags)?;
         if !self.charge_receive(size) {
             return Err(ENOBUFS);
         }

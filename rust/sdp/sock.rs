@@ -50,6 +50,7 @@ use kernel::types::{
 };
 
 use super::accept::AcceptQueue;
+use super::glance::Glance;
 use super::stream::Stream;
 use super::worker::CmSide;
 use crate::bindings;
@@ -133,6 +134,7 @@ pub(crate) struct SdpSock {
     pub(super) accepts: Mutex<AcceptQueue>,
     pub(super) cm: UnsafeCell<CmSide>,
     stream: UnsafeCell<Stream>,
+    pub(crate) glance: Glance,
     pub(crate) stats: Stats,
 }
 
@@ -190,6 +192,7 @@ impl SdpSock {
             (&raw mut (*this).cm).write(UnsafeCell::new(CmSide::new()));
             let net = Sk::new(sk).net();
             (&raw mut (*this).stream).write(UnsafeCell::new(Stream::new(net.settings())));
+            (&raw mut (*this).glance).write(Glance::new());
             (&raw mut (*this).stats).write(net.stats());
 
             let pinfo6 = (&raw mut (*this).pinfo6).cast::<bindings::ipv6_pinfo>();
@@ -292,31 +295,6 @@ impl SdpSock {
     /// The caller was called by a system call's path that owns the lock.
     pub(crate) unsafe fn locked_by_owner(&self) -> Owned<'_> {
         self.owned(Release::CoreOwner)
-    }
-
-    /// Bytes that wait to be read, for poll(), which takes no lock.
-    pub(crate) fn unread_bytes(&self) -> u32 {
-        // SAFETY: A number that is read whole; `Stream` stays where it is while the socket lives.
-        unsafe { ptr::read_volatile((*self.stream.get()).rx.bytes_ptr()) }
-    }
-
-    /// Whether little more comes before somebody reads, for poll(), which takes no lock: a reader
-    /// who waits for more must come before.
-    pub(crate) fn is_starved(&self) -> bool {
-        // SAFETY: A flag that is read whole; `Stream` stays where it is while the socket lives.
-        unsafe { ptr::read_volatile(&raw const (*self.stream.get()).starved) }
-    }
-
-    /// Whether the peer's half has ended, but not all of it is here, for poll().
-    pub(crate) fn is_coming(&self) -> bool {
-        // SAFETY: As in `is_starved`.
-        unsafe { ptr::read_volatile(&raw const (*self.stream.get()).coming) }
-    }
-
-    /// Whether a send has adverts out or waits for room for one, so that no other can send, for poll().
-    pub(crate) fn is_advertising(&self) -> bool {
-        // SAFETY: As in `is_starved`.
-        unsafe { ptr::read_volatile(&raw const (*self.stream.get()).advertising) }
     }
 
     /// A poll() finds nothing to read: its program will not read before there is something. What the
@@ -641,11 +619,11 @@ impl Owned<'_> {
         let limit = (*timeo).min(*patience);
         let connection = self.connection();
         self.stream().senders_waiting += 1;
-        self.stream().advertising = true;
+        self.glance.advertising.set(true);
         let waited = limit - self.in_turn(Access::Read, |locked| locked.wait(limit));
         if self.connection() == connection {
             self.stream().senders_waiting -= 1;
-            self.stream().advertising = false;
+            self.glance.advertising.set(false);
         }
         self.sk().wake_writer();
         *patience -= waited;

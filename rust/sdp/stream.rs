@@ -5,6 +5,7 @@
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
+use super::glance::Unread;
 use super::keepalive::Keepalive;
 use super::sink::{
     Events,
@@ -143,9 +144,6 @@ pub(crate) struct Stream {
     pub(crate) reader_bytes: Option<usize>,
     /// The last reader does not wait in its calls.
     pub(crate) polled: bool,
-    /// A send has adverts out, or will have, or waits for room for one; poll() looks at it without a
-    /// lock.
-    pub(crate) advertising: bool,
     /// A receive advertises its buffer, or is about to.
     pub(crate) offering: bool,
     /// An advert waits for credits, for places, or for what is in the send queue.
@@ -172,7 +170,7 @@ pub(crate) struct Stream {
     /// The number of the last message that was not full, while it is in flight.
     pub(crate) small_in_flight: Option<u32>,
     /// Bytes received that the user has not read.
-    pub(crate) rx: FragQueue,
+    pub(crate) rx: Unread,
     /// The free rest of the page into which short payloads are copied.
     pub(crate) compact: Option<Frag>,
     /// Something was copied there since the last look of [`Locked::look_after_sends`].
@@ -183,16 +181,11 @@ pub(crate) struct Stream {
     pub(crate) reserve: u32,
     /// Something came for a reader, who is to be woken.
     pub(crate) readable: bool,
-    /// The buffer leaves room for so few receives that little more will come before somebody reads;
-    /// poll() looks at it without a lock.
-    pub(crate) starved: bool,
     /// Receives to keep posted while memory allows.
     pub(crate) recv_target: u32,
     pub(crate) turns: Turns,
     /// The peer's DisConn was received: end of file behind the queue.
     pub(crate) fin_received: bool,
-    /// And there are bytes of its adverts before that; poll() looks at it without a lock.
-    pub(crate) coming: bool,
     pub(crate) local: Addr,
     pub(crate) peer: Addr,
     /// Where the next connection leads that connect() has asked for, while the former one is given back.
@@ -266,7 +259,6 @@ impl Stream {
             events: Events::new(),
             reader_bytes: None,
             polled: false,
-            advertising: false,
             offering: false,
             advert_waits: false,
             tx: FragQueue::new(),
@@ -281,7 +273,7 @@ impl Stream {
             watch: Watch::default(),
             keepalive: Keepalive::default(),
             small_in_flight: None,
-            rx: FragQueue::new(),
+            rx: Unread::new(),
             compact: None,
             compact_used: false,
             recv_size: RecvSize {
@@ -291,11 +283,9 @@ impl Stream {
             guaranteed: 0,
             reserve: 0,
             readable: false,
-            starved: false,
             recv_target: IDLE_RECEIVES,
             turns: Turns::default(),
             fin_received: false,
-            coming: false,
             local: Addr::ANY,
             peer: Addr::ANY,
             next: None,
@@ -361,7 +351,7 @@ impl Locked<'_> {
             // The peer has sent all, but not all of it comes.
             self.stream().fin_received = false;
         }
-        self.stream().coming = false;
+        self.glance.coming.set(false);
         let sk = self.sk();
         sk.set_err(why);
         sk.add_shutdown(bindings::SHUTDOWN_MASK);
@@ -379,7 +369,8 @@ impl Locked<'_> {
 
     /// Frees the bytes that wait to be read.
     pub(crate) fn free_received(&mut self) {
-        while let Some((frag, truesize)) = self.stream().rx.pop() {
+        let glance = &self.sock().glance;
+        while let Some((frag, truesize)) = self.stream().rx.change(glance, FragQueue::pop) {
             drop(frag);
             self.release_receive(truesize);
         }

@@ -94,7 +94,7 @@ impl Owned<'_> {
                 return Ok(());
             }
             let advertising = match access {
-                Access::Read => self.stream().advertising,
+                Access::Read => self.glance.advertising.get(),
                 Access::Write => self.stream().offering || self.reads_directly(),
             };
             if advertising && *timeo == 0 {

@@ -384,10 +384,11 @@ impl Locked<'_> {
     /// Whether the next completion of a send must be noticed, although nothing was received.
     pub(crate) fn awaits_send_completion(&mut self) -> bool {
         let sk = self.sk();
+        let advertising = self.glance.advertising.get();
         let stream = self.stream();
         !stream.tx.is_empty()
             || stream.link.as_ref().is_some_and(|l| l.awaits_request())
-            || stream.advertising
+            || advertising
             || stream.advert_waits
             // A program has protected pages until it is done.
             || stream.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)

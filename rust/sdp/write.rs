@@ -225,7 +225,7 @@ impl Owned<'_> {
             if !self.arm() {
                 self.wait_for_room(&mut send.timeo, &mut patience);
             }
-            let waits = self.stream().advertising;
+            let waits = self.glance.advertising.get();
             self.set_advert_waits(waits);
         }
     }
@@ -238,7 +238,7 @@ impl Owned<'_> {
     /// What ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn send_by_writes(&mut self, send: &mut Send) -> Result {
         self.set_turn(Access::Read, true);
-        self.stream().advertising = true;
+        self.glance.advertising.set(true);
         if let Some(sinks) = &mut self.stream().sinks {
             sinks.written_bytes = 0;
         }
@@ -259,7 +259,7 @@ impl Owned<'_> {
         unsafe { bindings::iov_iter_revert(send.iter, pieces.bytes - written) };
         send.copied += written;
         if same {
-            self.stream().advertising = false;
+            self.glance.advertising.set(false);
         }
         self.set_turn(Access::Read, false);
         self.sk().wake_writer();

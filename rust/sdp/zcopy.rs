@@ -343,9 +343,9 @@ impl Locked<'_> {
     /// Sends what is due about source adverts: reports, the answer to a cancel, a cancel of ours.
     pub(super) fn flush_adverts(&mut self) {
         while self.may_post(Class::Control, 1) {
-            let stream = self.stream();
             // Where the rest may take long, the sender shall see that there is progress.
-            let starved = stream.starved;
+            let starved = self.glance.starved.get();
+            let stream = self.stream();
             let Some(zcopy) = &mut stream.zcopy else {
                 return;
             };

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What poll() looks at without the lock.
+//!
+//! It lies beside the stream, not in it: whoever has the lock has the only reference to the stream,
+//! and nobody may read through another one meanwhile.
+
+use core::ops::Deref;
+
+use kernel::sync::atomic::{
+    ordering::Relaxed,
+    Atomic, //
+};
+
+use crate::mm::queue::FragQueue;
+
+/// A fact that is changed with the lock held, and read without. Who changes it wakes the poller after:
+/// that orders the two.
+pub(crate) struct Flag(Atomic<i32>);
+
+impl Flag {
+    const fn new() -> Self {
+        Self(Atomic::new(0))
+    }
+
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Relaxed) != 0
+    }
+
+    pub(super) fn set(&self, value: bool) {
+        self.0.store(value.into(), Relaxed);
+    }
+}
+
+/// Of a socket.
+pub(crate) struct Glance {
+    unread_bytes: Atomic<i32>,
+    /// The buffer leaves room for so few receives that little more will come before somebody reads: a
+    /// reader who waits for more must come before.
+    pub(crate) starved: Flag,
+    /// The peer's half has ended, but there are bytes of its adverts before that.
+    pub(crate) coming: Flag,
+    /// A send has adverts out, or will have, or waits for room for one, so that no other can send.
+    pub(crate) advertising: Flag,
+}
+
+impl Glance {
+    pub(super) const fn new() -> Self {
+        Self {
+            unread_bytes: Atomic::new(0),
+            starved: Flag::new(),
+            coming: Flag::new(),
+            advertising: Flag::new(),
+        }
+    }
+
+    /// The flags of a new connection; nothing is unread by then.
+    pub(super) fn reset(&self) {
+        for flag in [&self.starved, &self.coming, &self.advertising] {
+            flag.set(false);
+        }
+    }
+
+    /// Bytes that wait to be read.
+    pub(crate) fn unread_bytes(&self) -> u32 {
+        self.unread_bytes.load(Relaxed) as u32
+    }
+}
+
+/// Bytes received that the program has not read. No change goes past [`Glance`].
+pub(crate) struct Unread(FragQueue);
+
+impl Unread {
+    pub(super) const fn new() -> Self {
+        Self(FragQueue::new())
+    }
+
+    /// Changes the queue of a socket that `glance` belongs to.
+    pub(super) fn change<R>(
+        &mut self,
+        glance: &Glance,
+        change: impl FnOnce(&mut FragQueue) -> R,
+    ) -> R {
+        let result = change(&mut self.0);
+        glance.unread_bytes.store(self.0.bytes() as i32, Relaxed);
+        result
+    }
+}
+
+impl Deref for Unread {
+    type Target = FragQueue;
+
+    fn deref(&self) -> &FragQueue {
+        &self.0
+    }
+}
