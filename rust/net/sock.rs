@@ -493,6 +493,11 @@ impl Sk {
         unsafe { bindings::sk_wmem_schedule(self.0.cast(), bytes as i32) }
     }
 
+    /// Whether the socket has a page of its own that it copies into; the caller holds the lock.
+    pub(crate) fn has_page_frag(self) -> bool {
+        !field!(self, sk_frag.page).is_null()
+    }
+
     /// Frees the page that the socket copies into, as `tcp_disconnect()` does: a socket that has one must
     /// not become a listener, for `sk_clone()` copies the pointer, and frees the page where it fails.
     pub(crate) fn free_page_frag(self) {

@@ -194,6 +194,8 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
         // For the end of listening, which must not fail.
         locked.stream().unlisten.reserve(1, GFP_KERNEL)?;
         sk.set_backlog(backlog);
+        // `sk_clone()` copies the pointer, and frees the page where it fails.
+        kernel::warn_on!(sk.has_page_frag());
         // The state first, so that of two who try at once one sees the other.
         locked.transition(Event::Listen);
         if let Err(e) = bind::get_port(&mut locked, 0) {

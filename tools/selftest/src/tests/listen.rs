@@ -39,6 +39,7 @@ tests!("listen";
     name_stays_from_bind_to_listen,
     port_after_shutdown,
     connects_after_shutdown,
+    sender_becomes_a_listener,
 );
 
 /// How a listener gets its port.
@@ -140,6 +141,32 @@ fn port_after_shutdown(env: &Env) -> Outcome {
             sock.accept()?;
         }
     }
+    Ok(())
+}
+
+/// A socket that has sent many short pieces has a page of its own for them; as a listener, of which
+/// the kernel makes copies, it must not. The debug kernel looks.
+fn sender_becomes_a_listener(env: &Env) -> Outcome {
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    let (one, _theirs) = env.pair()?;
+    let (other, _its) = env.pair()?;
+    // By turns: what one thread sends to one socket lies side by side.
+    let mut full = false;
+    for _ in 0..100_000 {
+        for sock in [&one, &other] {
+            full |= sock.send(&[1; 5], libc::MSG_DONTWAIT).is_err();
+        }
+        if full {
+            break;
+        }
+    }
+    one.connect(&unspec)?;
+    one.take_error()?;
+    one.bind(&env.here(0))?;
+    one.listen(1)?;
+    let client = env.socket()?;
+    client.connect(&one.getsockname()?)?;
+    one.accept()?;
     Ok(())
 }
 
