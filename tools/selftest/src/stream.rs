@@ -8,7 +8,7 @@ use crate::harness::Family;
 use crate::sys::{self, Sock, SockAddr};
 use clap::Args;
 use std::io::{self, BufRead, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,6 +41,9 @@ pub(crate) struct StreamArgs {
     /// Make this the root folder first.
     #[arg(long, value_name = "FOLDER")]
     chroot: Option<PathBuf>,
+    /// Bind the sockets to this interface, or VRF.
+    #[arg(long, value_name = "INTERFACE")]
+    device: Option<String>,
     /// End no connection before the standard input ends.
     #[arg(long)]
     hold: bool,
@@ -98,6 +101,14 @@ pub(crate) fn run(args: &StreamArgs) -> io::Result<bool> {
 }
 
 impl StreamArgs {
+    fn socket(&self, ip: IpAddr) -> io::Result<Sock> {
+        let sock = self.family.socket(ip)?;
+        if let Some(device) = &self.device {
+            sock.set_bytes(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, device.as_bytes())?;
+        }
+        Ok(sock)
+    }
+
     /// The traffic of a connection, as this side sees it.
     fn exchange(&self, number: u64) -> Exchange {
         let connector = Exchange {
@@ -117,7 +128,7 @@ impl StreamArgs {
 type Numbered = (u64, Arc<Sock>);
 
 fn accept_all(args: &StreamArgs, addr: SocketAddr) -> io::Result<Vec<Numbered>> {
-    let listener = args.family.socket(addr.ip())?;
+    let listener = args.socket(addr.ip())?;
     listener.set_int(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     listener.bind(&SockAddr::from(addr))?;
     listener.listen(args.conns.min(4096) as i32)?;
@@ -134,7 +145,7 @@ fn accept_all(args: &StreamArgs, addr: SocketAddr) -> io::Result<Vec<Numbered>> 
 fn connect_all(args: &StreamArgs, addr: SocketAddr) -> io::Result<Vec<Numbered>> {
     let mut conns = Vec::new();
     for number in 0..args.conns {
-        let sock = connect_patiently(args.family, addr)?;
+        let sock = patiently(|| args.socket(addr.ip()), addr)?;
         sock.send_all(&number.to_le_bytes())?;
         conns.push((number, Arc::new(sock)));
     }
@@ -143,9 +154,13 @@ fn connect_all(args: &StreamArgs, addr: SocketAddr) -> io::Result<Vec<Numbered>>
 
 /// Connects, waiting for the listener to appear.
 pub(crate) fn connect_patiently(family: Family, addr: SocketAddr) -> io::Result<Sock> {
+    patiently(|| family.socket(addr.ip()), addr)
+}
+
+fn patiently(open: impl Fn() -> io::Result<Sock>, addr: SocketAddr) -> io::Result<Sock> {
     let mut tries = 0;
     loop {
-        let sock = family.socket(addr.ip())?;
+        let sock = open()?;
         match sock.connect(&addr.into()) {
             Ok(()) => return Ok(sock),
             Err(e) if e.raw_os_error() == Some(libc::ECONNREFUSED) && tries < RETRIES => {

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A machine whose link is in a VRF: its ports, and that nothing outside of the VRF has a way to it.
+
+There are no connections by SDP in it. Soft-RoCE gets no packet from another machine: IP hands what
+comes in over the link to the device of the VRF, and rxe_udp_encap_recv() drops it, for that is not
+the device that soft-RoCE was made on. And to the machine's own address, the RDMA CM looks for an
+RDMA device by the device of the VRF (ENODEV).
+"""
+
+from vmlib.bench import expect, test, wait_for
+
+VRF = "sdpvrf"
+PORT = 7660
+
+
+def listening(bench, family, port, inside):
+    """A server of one connection, once it listens."""
+    # Outside of the VRF, the machine does not have the address.
+    words = f"{bench.address(bench.a)}:{port} --device {VRF}" if inside else f"0.0.0.0:{port}"
+    job = bench.a.spawn(f"exec selftest stream --family {family} --listen {words} --conns 1 --bytes 1000")
+    sockets = f"sdpctl ss -lH --sport {port}" if family == "sdp" else f"ss -ltnH sport = :{port}"
+
+    def listens():
+        expect(job.wait(0.1) is None, f"{family}: it does not listen: {job.output}")
+        return bench.a.run(f"{sockets} | grep .").ok
+    wait_for(listens, bench.limit(20), "nobody listens")
+    return job
+
+
+def connecting(bench, family, port, inside):
+    words = f"--device {VRF}" if inside else ""
+    return bench.a.spawn(f"exec selftest stream --family {family} --connect {bench.address(bench.a)}:{port} "
+                         f"{words} --conns 1 --bytes 1000")
+
+
+def refused(bench, family, port, inside, errno):
+    job = connecting(bench, family, port, inside)
+    status = bench.finish(job, 60)
+    expect(status != 0 and f"os error {errno}" in job.output, f"{family}, not errno {errno}: {status} {job.output}")
+
+
+def connections(bench, family, port):
+    server = listening(bench, family, port, True)
+    bench.succeed(connecting(bench, family, port, True), 60)
+    bench.succeed(server, 20)
+    # A server outside of all VRFs gets nothing that comes in over one, unless a sysctl says so.
+    outside = listening(bench, family, port, False)
+    refused(bench, family, port, True, 111)
+    bench.a.check("echo 1 >/proc/sys/net/ipv4/tcp_l3mdev_accept")
+    bench.succeed(connecting(bench, family, port, True), 60)
+    bench.succeed(outside, 20)
+    bench.a.check("echo 0 >/proc/sys/net/ipv4/tcp_l3mdev_accept")
+
+
+def ports(bench, family, port):
+    """A port that servers inside and outside of the VRF have at the same time."""
+    servers = [listening(bench, family, port, True)]
+    # Outside of the VRF there is no way to the address.
+    refused(bench, family, port, False, 101)
+    servers.append(listening(bench, family, port, False))
+    wait_for(lambda: servers[-1].wait(0.5) is None, 5, "it ends")
+    count = int(bench.a.check(f"sdpctl ss -lH --sport {port} | grep -c ." if family == "sdp" else
+                              f"ss -ltnH sport = :{port} | grep -c ."))
+    expect(count == 2, f"{family}: {count} servers have the port")
+    for server in servers:
+        server.kill()
+        server.wait(bench.limit(20))
+
+
+# The debug kernel has no VRFs.
+@test(machines=1, kinds=("stock",), breaks=True)
+def link_in_a_vrf(bench):
+    """As with TCP, which comes first."""
+    bench.a.check(f"modprobe vrf && ip link add {VRF} type vrf table 10 && ip link set {VRF} up && "
+                  f"ip link set eth0 master {VRF}")
+    ports(bench, "tcp", PORT)
+    connections(bench, "tcp", PORT + 1)
+    ports(bench, "sdp", PORT + 2)
