@@ -6,6 +6,7 @@ pub(crate) mod addr;
 pub(crate) mod errno;
 pub(crate) mod family;
 pub(crate) mod genl;
+pub(crate) mod limits;
 pub(crate) mod netns;
 pub(crate) mod ops;
 pub(crate) mod route;
@@ -44,6 +45,7 @@ pub(crate) fn start() -> Result {
     work::start()?;
     // SAFETY: The module loads; there is no connection yet.
     let devices = unsafe {
+        limits::init();
         debugfs::start();
         devices::start()
     };

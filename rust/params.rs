@@ -52,6 +52,12 @@ const BUFFER_BYTES: Kind = Kind::Number {
     most: 1 << 24,
 };
 
+/// A number of connections; 0 is for one that the machine's memory suggests.
+const AS_MANY: Kind = Kind::Number {
+    least: 0,
+    most: i32::MAX,
+};
+
 /// The largest number of [`top_mem_usage`]: a tebibyte.
 const MOST_MIB: i32 = 1 << 20;
 
@@ -177,6 +183,12 @@ params! {
         "Seconds that SO_KEEPALIVE waits for an answer at a time. Namespaces begin with it";
     ANY_TIME sdp_keepalive_probes: "int" Kind::Number { least: 1, most: MAX_KEEP_COUNT }, 9,
         "How many such times SO_KEEPALIVE waits. Namespaces begin with it";
+    ANY_TIME sdp_max_connections: "int" AS_MANY, 0,
+        "Most connections of a namespace; 0 for what the machine's memory suggests. Namespaces begin with it";
+    ANY_TIME sdp_max_user_connections: "int" AS_MANY, 0,
+        "Most connections of a user other than root, in all namespaces; 0 for half of what the memory suggests. Namespaces begin with it";
+    ANY_TIME sdp_max_orphans: "int" AS_MANY, 0,
+        "Most connections of a namespace that no program has any more; 0 for a quarter of its connections. Namespaces begin with it";
     AT_LOAD top_mem_usage: "int" Kind::Number { least: 0, most: MOST_MIB }, 0,
         "Most memory of all sockets' buffers together, in MiB; 0 for a part of the machine's";
     AT_LOAD sdp_break: "int" Kind::Number { least: 0, most: RULES }, 0,
@@ -261,6 +273,17 @@ pub(crate) fn may_hold_up() -> bool {
                 bindings::SDP_CONST_CAP_SYS_PTRACE,
             )
         },
+    }
+}
+
+/// Whether the current program administrates the machine's network, and not only that of a namespace.
+pub(crate) fn is_machines_admin() -> bool {
+    // SAFETY: We are in process context; the namespace is the first one.
+    unsafe {
+        bindings::ns_capable_noaudit(
+            &raw mut bindings::init_user_ns,
+            bindings::SDP_CONST_CAP_NET_ADMIN,
+        )
     }
 }
 

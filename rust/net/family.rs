@@ -18,7 +18,10 @@ use super::addr::{
     AF_INET_SDP, //
 };
 use super::ops;
-use super::sock::Sk;
+use super::sock::{
+    Sk,
+    LEAST_BYTES, //
+};
 use super::sockopt;
 use super::sysctl::Setting;
 use crate::bindings;
@@ -62,8 +65,7 @@ impl<T> Shared<T> {
 /// it has one count of what is used: they cannot be a namespace's.
 pub(super) type MemoryLimits = [Atomic<kernel::ffi::c_long>; 3];
 static MEMORY_LIMITS: MemoryLimits = [const { Atomic::new(0) }; 3];
-/// Bytes that each of a socket's buffers may have however short memory is.
-static LEAST_BUFFER: Shared<i32> = Shared::new(4096);
+static LEAST_BUFFER: Shared<i32> = Shared::new(LEAST_BYTES as i32);
 static MEMORY_ALLOCATED: Shared<bindings::atomic_long_t> =
     Shared::new(bindings::atomic_long_t { counter: 0 });
 static MEMORY_PRESSURE: Shared<kernel::ffi::c_ulong> = Shared::new(0);
@@ -174,6 +176,27 @@ pub(crate) fn memory_is_short() -> bool {
     unsafe { ptr::read_volatile(MEMORY_PRESSURE.get()) != 0 }
 }
 
+/// Whether the sockets together use so little memory that a new one need not save it: a quarter of what
+/// they may use before the core looks at what each has.
+pub(crate) fn memory_is_ample() -> bool {
+    let [low, ..] = &MEMORY_LIMITS;
+    memory_allocated() < low.load(Relaxed) / 4
+}
+
+/// Whether receives of `bytes` more, which stay posted while nothing comes, leave half of that memory to
+/// the bytes of all sockets.
+pub(crate) fn memory_has_room(bytes: u32) -> bool {
+    let [low, ..] = &MEMORY_LIMITS;
+    let more = (bytes >> PAGE_SHIFT) as kernel::ffi::c_long;
+    memory_allocated() + more <= low.load(Relaxed) / 2
+}
+
+/// Pages that all sockets use.
+fn memory_allocated() -> kernel::ffi::c_long {
+    // SAFETY: A number that the core changes atomically.
+    unsafe { ptr::read_volatile(&raw const (*MEMORY_ALLOCATED.get()).counter) as _ }
+}
+
 /// # Safety
 ///
 /// Called by the core for a socket of ours.
@@ -267,8 +290,8 @@ unsafe fn create(
     0
 }
 
-/// As TCP's if the administrator has said nothing: an eighth of what is free, and half of that as the
-/// mark of pressure.
+/// If the administrator has said nothing, twice TCP's, for receives are posted in advance: an eighth of
+/// what is free is the mark of pressure.
 pub(super) fn set_memory_limits() {
     let most_mib = params::top_mem_usage.value();
     let pages = if most_mib > 0 {
@@ -277,7 +300,7 @@ pub(super) fn set_memory_limits() {
     } else {
         // SAFETY: No precondition.
         let free = unsafe { bindings::nr_free_buffer_pages() };
-        let pressure = (free / 16).max(128) as i64;
+        let pressure = (free / 8).max(128) as i64;
         [pressure / 4 * 3, pressure, pressure / 4 * 6]
     };
     for (limit, pages) in MEMORY_LIMITS.iter().zip(pages) {

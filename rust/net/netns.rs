@@ -12,6 +12,7 @@ use kernel::time::{
     ClockSource, //
 };
 
+use super::limits::Occupancy;
 use super::sysctl::Settings;
 use crate::bindings;
 use crate::observe::procfs;
@@ -93,6 +94,12 @@ impl<'a> Net<'a> {
         unsafe { (*self.mine()).counters.handle() }
     }
 
+    /// How many connections there are.
+    pub(super) fn occupancy(self) -> &'a Occupancy {
+        // SAFETY: As above.
+        unsafe { &(*self.mine()).occupancy }
+    }
+
     /// When the counters began, in ns of CLOCK_BOOTTIME.
     pub(crate) fn counters_since_ns(self) -> u64 {
         // SAFETY: As above.
@@ -103,6 +110,7 @@ impl<'a> Net<'a> {
 /// What we keep in each namespace.
 struct PerNet {
     counters: Counters,
+    occupancy: Occupancy,
     settings: Settings,
     /// CLOCK_BOOTTIME.
     since_ns: u64,
@@ -140,6 +148,7 @@ unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
     // SAFETY: The core allocated the memory for us.
     unsafe {
         (&raw mut (*mine).counters).write(counters);
+        (&raw mut (*mine).occupancy).write(Occupancy::new());
         (&raw mut (*mine).since_ns).write(BootTime::ktime_get().unsigned_abs());
     }
     // SAFETY: As above; `net_exit` drops them before the core frees it.

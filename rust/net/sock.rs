@@ -34,6 +34,9 @@ pub(crate) fn errno(result: Result<i32>) -> kernel::ffi::c_int {
 #[derive(Copy, Clone)]
 pub(crate) struct Sk(*mut bindings::sock);
 
+/// Bytes that each of a socket's buffers may have however short memory is, as with TCP.
+pub(crate) const LEAST_BYTES: u32 = 4096;
+
 /// Of those who wait exclusively, one is woken: what happened is for one of them.
 const ONE: i32 = 1;
 /// Also of those who wait exclusively, all are woken.
@@ -496,6 +499,39 @@ impl Sk {
     /// Whether the socket has a page of its own that it copies into; the caller holds the lock.
     pub(crate) fn has_page_frag(self) -> bool {
         !field!(self, sk_frag.page).is_null()
+    }
+
+    /// Reserves memory for up to `bytes` to send; returns for how many. As TCP (`tcp_wmem_schedule()`): the
+    /// first [`LEAST_BYTES`] in the send buffer are admitted whatever the limits say, so that a socket which
+    /// poll() calls writable is so.
+    pub(crate) fn wmem_admit(self, bytes: u32) -> u32 {
+        if self.wmem_schedule(bytes) {
+            return bytes;
+        }
+        let least = LEAST_BYTES.saturating_sub(self.wmem_queued());
+        let bytes = bytes.min(least);
+        if bytes > 0 && self.wmem_force(bytes) {
+            bytes
+        } else {
+            0
+        }
+    }
+
+    /// As `sk_forced_mem_schedule()`, which is not exported: the core admits, and charges to the control
+    /// group, what a socket is asked to hold whose send buffer is full. So it is, for this one call.
+    fn wmem_force(self, bytes: u32) -> bool {
+        let locks = field!(self, sk_userlocks);
+        let sndbuf = field!(self, sk_sndbuf);
+        set_field!(self, locks | bindings::SOCK_SNDBUF_LOCK as u8, sk_userlocks);
+        set_field!(self, self.wmem_queued() as i32 + 1, sk_sndbuf);
+        let admitted = self.wmem_schedule(bytes);
+        set_field!(self, sndbuf, sk_sndbuf);
+        set_field!(self, locks, sk_userlocks);
+        // poll(), which takes no lock, may have seen the full buffer.
+        if self.stream_writeable() {
+            self.wake_writer();
+        }
+        admitted
     }
 
     /// Frees the page that the socket copies into, as `tcp_disconnect()` does: a socket that has one must

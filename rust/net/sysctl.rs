@@ -20,6 +20,7 @@ use kernel::sync::atomic::{
 };
 
 use super::family;
+use super::limits;
 use super::netns::Net;
 use crate::bindings;
 use crate::params::{
@@ -51,6 +52,12 @@ pub(crate) enum Setting {
     KeepaliveIntvl,
     /// How many times.
     KeepaliveProbes,
+    /// The most connections of the namespace; 0 for what the machine's memory suggests.
+    MaxConnections,
+    /// The most connections of a user of the namespace, with those in other namespaces; 0 likewise.
+    MaxUserConnections,
+    /// The most connections that no program has any more; 0 likewise.
+    MaxOrphans,
 }
 
 /// A file of a setting.
@@ -71,7 +78,26 @@ fn who_may_hold_up(policy: i32) -> bool {
     policy == 0 || params::may_hold_up()
 }
 
-const COUNT: usize = Setting::KeepaliveProbes as usize + 1;
+/// An administrator of a namespace may take no more of the machine than the module's parameter gives a
+/// namespace to begin with.
+fn who_may_take(limit: Setting, said: i32, first: &Param) -> bool {
+    limits::most(limit, said) <= limits::most(limit, first.value()) || params::is_machines_admin()
+}
+
+fn who_may_connect(said: i32) -> bool {
+    who_may_take(Setting::MaxConnections, said, &params::sdp_max_connections)
+}
+
+fn whose_users_may_connect(said: i32) -> bool {
+    let first = &params::sdp_max_user_connections;
+    who_may_take(Setting::MaxUserConnections, said, first)
+}
+
+fn who_may_leave_orphans(said: i32) -> bool {
+    who_may_take(Setting::MaxOrphans, said, &params::sdp_max_orphans)
+}
+
+const COUNT: usize = Setting::MaxOrphans as usize + 1;
 
 impl Entry {
     const fn new(name: &'static kernel::str::CStr, param: &'static Param) -> Self {
@@ -97,6 +123,18 @@ static ENTRIES: [Entry; COUNT] = [
     Entry::new(c"keepalive_time", &params::sdp_keepalive_time),
     Entry::new(c"keepalive_intvl", &params::sdp_keepalive_intvl),
     Entry::new(c"keepalive_probes", &params::sdp_keepalive_probes),
+    Entry {
+        may: who_may_connect,
+        ..Entry::new(c"max_connections", &params::sdp_max_connections)
+    },
+    Entry {
+        may: whose_users_may_connect,
+        ..Entry::new(c"max_user_connections", &params::sdp_max_user_connections)
+    },
+    Entry {
+        may: who_may_leave_orphans,
+        ..Entry::new(c"max_orphans", &params::sdp_max_orphans)
+    },
 ];
 
 /// The settings of a namespace, and their files.

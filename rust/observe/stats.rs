@@ -52,6 +52,14 @@ counters! {
     RefusedBadAddress => "refused_bad_address",
     /// Requests refused: no memory, or the adapter had no queues left.
     RefusedNoMemory => "refused_no_memory",
+    /// Connections, of either side, refused because the namespace had as many as it may (max_connections).
+    RefusedMaxConnections => "refused_max_connections",
+    /// Connections, of either side, refused because the user had as many as it may
+    /// (max_user_connections).
+    RefusedMaxUserConnections => "refused_max_user_connections",
+    /// Connections aborted at close() because the namespace had as many without a program as it may
+    /// (max_orphans).
+    AbortedMaxOrphans => "aborted_max_orphans",
     /// Requests that the peer took back before they were answered.
     RequestWithdrawn => "request_withdrawn",
     /// Requests dropped, so that the peer tries again: the backlog was full.

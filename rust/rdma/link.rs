@@ -40,6 +40,7 @@ use super::receive::{
     Receive,
     Spares,
     MAX_PARTS,
+    PAGE_BYTES,
     PART_BYTES, //
 };
 use crate::bindings;
@@ -217,6 +218,8 @@ pub(crate) struct Link {
     more_frags: KVec<Frags<{ MAX_FRAGS - FIRST_FRAGS }>>,
     pub(super) reading: KVec<Reading>,
     rx: KVec<Option<Receive>>,
+    /// What is free of the page of which the last receives are parts.
+    page_rest: Option<Frag>,
     pub(super) lkey: u32,
     pub(super) device: *mut bindings::ib_device,
     /// Numbers of the next send to post and of the oldest that is not reaped.
@@ -338,6 +341,7 @@ impl Link {
             more_frags: KVec::new(),
             reading: KVec::new(),
             rx,
+            page_rest: None,
             lkey,
             device,
             tx_next: 0,
@@ -546,7 +550,12 @@ impl Link {
         spares: &mut Spares,
         gfp: (bindings::gfp_t, Flags),
     ) -> Result {
-        let receive = self.receive_memory(bytes, spares, gfp)?;
+        let receive = if bytes < PAGE_BYTES {
+            // SAFETY: As in `receive_memory`.
+            unsafe { Receive::part_of_page(self.device, bytes, &mut self.page_rest, gfp.0) }?
+        } else {
+            self.receive_memory(bytes, spares, gfp)?
+        };
         self.post(receive)
     }
 

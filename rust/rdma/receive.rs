@@ -18,7 +18,7 @@ pub(crate) const MAX_PARTS: usize = 4;
 /// and tries hard to have (`PAGE_ALLOC_COSTLY_ORDER`).
 pub(crate) const PART_BYTES: u32 = PAGE_BYTES << PART_ORDER;
 const PART_ORDER: u32 = 3;
-const PAGE_BYTES: u32 = 4096;
+pub(super) const PAGE_BYTES: u32 = 4096;
 
 /// Fragments of the largest kind whose bytes were read, or that got none, to be received into again:
 /// new pages would be cleared first.
@@ -99,6 +99,35 @@ impl Receive {
             first,
             rest: Some(rest),
         })
+    }
+
+    /// Maps `bytes`, fewer than a page, of the page `rest`, of which several receives have a part each;
+    /// of a new one if it has no more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Receive::new`].
+    ///
+    /// # Safety
+    ///
+    /// `device` outlives the value.
+    pub(super) unsafe fn part_of_page(
+        device: *mut bindings::ib_device,
+        bytes: u32,
+        rest: &mut Option<Frag>,
+        gfp: bindings::gfp_t,
+    ) -> Result<Self> {
+        let mut page = match rest.take() {
+            Some(page) => page,
+            None => Frag::alloc(0, gfp)?,
+        };
+        let part = page.split_front(bytes);
+        if page.len() >= bytes {
+            *rest = Some(page);
+        }
+        // SAFETY: The caller vouches for the device.
+        let first = unsafe { Mapped::new(device, part) }?;
+        Ok(Self { first, rest: None })
     }
 
     /// The mapped fragments, in the order in which they are filled.

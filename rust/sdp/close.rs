@@ -144,6 +144,10 @@ impl Locked<'_> {
 
     /// The socket will be an orphan: its peer has so much time to take the rest and to close.
     fn await_peer(&mut self) {
+        let place = self.stream().place.as_mut();
+        if place.is_some_and(|place| place.become_orphan().is_err()) {
+            return self.abort(ECONNRESET);
+        }
         self.stream().orphan_unsent_bytes = self.unsent_bytes();
         if !self.stream().torn_down {
             self.start_timer(ORPHAN_MS);

@@ -42,6 +42,7 @@ pub(crate) struct Glance {
     pub(crate) coming: Flag,
     /// A send has adverts out, or will have, or waits for room for one, so that no other can send.
     pub(crate) advertising: Flag,
+    refused_sndbuf: Atomic<i32>,
 }
 
 impl Glance {
@@ -51,6 +52,7 @@ impl Glance {
             starved: Flag::new(),
             coming: Flag::new(),
             advertising: Flag::new(),
+            refused_sndbuf: Atomic::new(0),
         }
     }
 
@@ -59,6 +61,17 @@ impl Glance {
         for flag in [&self.starved, &self.coming, &self.advertising] {
             flag.set(false);
         }
+        self.refused_sndbuf.store(0, Relaxed);
+    }
+
+    /// Bytes that the send buffer takes since memory was refused; 0 if it was not. As what
+    /// `sk_stream_moderate_sndbuf()` makes of a send buffer whose size no program has set.
+    pub(super) fn refused_sndbuf(&self) -> u32 {
+        self.refused_sndbuf.load(Relaxed) as u32
+    }
+
+    pub(super) fn set_refused_sndbuf(&self, bytes: u32) {
+        self.refused_sndbuf.store(bytes as i32, Relaxed);
     }
 
     /// Bytes that wait to be read.

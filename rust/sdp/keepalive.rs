@@ -59,13 +59,13 @@ impl Keepalive {
 }
 
 /// The time in jiffies.
-fn now() -> usize {
+pub(super) fn now() -> usize {
     // SAFETY: The kernel's clock, which is read whole and may change at any time.
     unsafe { ptr::read_volatile(&raw const kernel::bindings::jiffies) }
 }
 
 /// Milliseconds since then.
-fn ms_since(then: usize) -> u32 {
+pub(super) fn ms_since(then: usize) -> u32 {
     // SAFETY: No precondition.
     unsafe { bindings::jiffies_to_msecs(now().wrapping_sub(then)) }
 }

@@ -69,8 +69,11 @@ pub(crate) fn claim(net: Net<'_>, nonce: u64) -> Option<(Addr, Addr)> {
         .map(|p| (p.from, p.to))
 }
 
-/// Takes an announcement back.
+/// Takes an announcement back; none has the nonce 0.
 pub(crate) fn retire(nonce: u64) {
+    if nonce == 0 {
+        return;
+    }
     let mut table = PENDING.lock();
     table.retain(|p| p.nonce != nonce);
     if table.is_empty() {

@@ -47,8 +47,8 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
 
 fn writable(sock: &SdpSock, shutdown: u32) -> u32 {
     let sk = sock.sk();
-    let has_space = || sk.stream_writeable() && !sock.glance.advertising.get();
-    if shutdown & b::SEND_SHUTDOWN != 0 || has_space() {
+    let writable = || sock.has_space() && !sock.glance.advertising.get();
+    if shutdown & b::SEND_SHUTDOWN != 0 || writable() {
         return OUT;
     }
     // SAFETY: The object is valid, and the poller holds its `struct socket`.
@@ -58,7 +58,7 @@ fn writable(sock: &SdpSock, shutdown: u32) -> u32 {
         // Space that came before the flag was set would never be told.
         b::smp_mb();
     }
-    if has_space() {
+    if writable() {
         OUT
     } else {
         0

@@ -5,6 +5,7 @@
 //! Whoever holds the socket lock polls. The adapter's notification schedules BH work; if a system
 //! call holds the lock then, its `release_cb` does the work before the lock is free.
 
+use kernel::pr_warn_once;
 use kernel::prelude::*;
 
 use super::sock::{
@@ -17,6 +18,7 @@ use super::sock::{
 use super::stream::{
     IDLE_RECEIVES,
     LARGE_BYTES,
+    LEAST_BYTES,
     SMALL_BYTES, //
 };
 use super::zcopy::ZeroCopy;
@@ -28,7 +30,11 @@ use crate::net::errno::{
     ENOTCONN,
     EPROTO, //
 };
-use crate::net::family::memory_is_short;
+use crate::net::family::{
+    memory_has_room,
+    memory_is_ample,
+    memory_is_short, //
+};
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::proto::bsdh::Class;
@@ -142,7 +148,7 @@ impl Locked<'_> {
 
     fn wake_writer_if_due(&mut self) {
         let sk = self.sk();
-        if sk.stream_writeable() && sk.wake_writer() {
+        if self.sock().has_space() && sk.wake_writer() {
             self.stats.inc(Counter::WakeWriter);
         }
     }
@@ -345,7 +351,12 @@ impl Locked<'_> {
         if self.holds() {
             return self.hold_payload(message, receive);
         }
-        let short = (truesize / 8).min(SMALL_BYTES);
+        // A part of a page would keep all of it.
+        let short = if truesize < SMALL_BYTES {
+            truesize
+        } else {
+            (truesize / 8).min(SMALL_BYTES)
+        };
         if message.payload_len <= short && self.compact(message, &receive) {
             // Small messages fill the receive buffer, too.
             let in_use = self.sk().rmem() - self.stream().reserve;
@@ -540,6 +551,25 @@ impl Locked<'_> {
         nothing_unread || unread + stream.recv_size.bytes <= sk.rcvbuf().max(LEAST_BUFFER)
     }
 
+    /// Charges the receives that a new connection begins with; returns the size of each.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS`.
+    pub(super) fn reserve_first_receives(&mut self) -> Result<u32> {
+        let size = if memory_is_ample() {
+            SMALL_BYTES
+        } else {
+            LEAST_BYTES
+        };
+        self.stream().recv_size.bytes = size;
+        if let Err(e) = self.reserve_receives(size) {
+            pr_warn_once!("mem: the sockets use all of it, new connections are refused\n");
+            return Err(e);
+        }
+        Ok(size)
+    }
+
     /// Charges the least that a connection needs, so that later nothing can take it away.
     ///
     /// # Errors
@@ -607,17 +637,20 @@ impl Locked<'_> {
 
     /// The peer asks for larger receives because it has much to send.
     fn grow_receives(&mut self, wanted: u32) {
-        let rcvbuf = self.sk().rcvbuf();
+        let rcvbuf = self.sk().rcvbuf().max(LEAST_BUFFER);
         let stream = self.stream();
-        stream.recv_target = RECV_DEPTH;
+        if wanted > SMALL_BYTES {
+            stream.recv_target = RECV_DEPTH;
+        }
         let now = stream.recv_size.bytes;
         let most = stream.link.as_ref().map_or(0, |l| l.max_receive());
-        let larger = [LARGE_BYTES, LARGE_BYTES / 2, PART_BYTES]
+        let larger = [LARGE_BYTES, LARGE_BYTES / 2, PART_BYTES, SMALL_BYTES]
             .into_iter()
             .find(|&size| {
                 // The buffer takes many of them: those that wait to be read, and control messages' too.
                 let share = if size < LARGE_BYTES { 8 } else { 16 };
-                size <= wanted.min(rcvbuf / share).min(most)
+                let fits = size <= wanted.min(rcvbuf / share).min(most);
+                fits && (size == SMALL_BYTES || memory_has_room(size * RECV_DEPTH))
             });
         if let Some(size) = larger.filter(|&size| size > now) {
             if !memory_is_short() && self.reserve_receives(size).is_ok() {

@@ -27,7 +27,8 @@ use crate::net::family::memory_is_short;
 use crate::net::sock::{
     intr_errno,
     signal_pending,
-    Sk, //
+    Sk,
+    LEAST_BYTES, //
 };
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
@@ -177,9 +178,16 @@ impl Locked<'_> {
             room
         };
         let want = left.min(room as usize).min(sk.sndbuf() as usize);
-        if !sk.wmem_schedule(want as u32) {
+        let admitted = sk.wmem_admit(want as u32) as usize;
+        if admitted == 0 {
+            let sndbuf = (sk.wmem_queued() / 2).max(LEAST_BYTES);
+            self.glance.set_refused_sndbuf(sndbuf);
             return Err(ENOBUFS);
         }
+        if admitted == want {
+            self.glance.set_refused_sndbuf(0);
+        }
+        let want = admitted;
         // SAFETY: The page has `room` bytes at `offset` that nobody else uses; the iterator is
         // valid.
         let copied = unsafe { user::copy_from_iter(page, offset, want, send.iter) };

@@ -9,7 +9,6 @@ use kernel::prelude::*;
 use kernel::sync::aref::AlwaysRefCounted;
 
 use super::sock::Locked;
-use super::stream::SMALL_BYTES;
 use super::worker::Worker;
 use super::zcopy::{
     self,
@@ -32,6 +31,7 @@ use crate::net::errno::{
     ENOBUFS,
     EPROTO, //
 };
+use crate::net::limits::Place;
 use crate::net::netns::LOOPBACK_IFINDEX;
 use crate::net::sock::Sk;
 use crate::observe::stats::Counter;
@@ -135,6 +135,7 @@ impl Worker<'_> {
     pub(super) fn route_resolved(&mut self) -> Result {
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
         id.set_ack_timeout()?;
+        let place = Place::take(self.sock.sk())?;
         // SAFETY: `teardown` drops the link before the id, and gives the connection's reference on
         // the socket back after both.
         let link = unsafe { Link::new(id, self.sock) }?;
@@ -145,14 +146,14 @@ impl Worker<'_> {
                 drop(locked);
                 return Err(ECONNABORTED);
             }
-            locked.reserve_receives(SMALL_BYTES)?;
-            let bufs = locked.open_link(link)?;
+            let rcv_size = locked.reserve_first_receives()?;
+            let bufs = locked.open_link(link, place)?;
             locked.transition(Event::AddressResolved);
             Hello {
                 features,
                 max_adverts: max_adverts_of(self.sock.sk().net()),
                 bufs,
-                rcv_size: SMALL_BYTES,
+                rcv_size,
                 ipv6: !locked.stream().peer.is_v4(),
                 src_port: self.sock.sk().num(),
                 nonce: locked.stream().nonce,
@@ -184,6 +185,8 @@ impl Worker<'_> {
         if locked.stream().state != State::HelloSent {
             return Err(ECONNABORTED);
         }
+        // The listener's side has looked; what comes again from here on is for the CM.
+        local::retire(core::mem::replace(&mut locked.stream().nonce, 0));
         let stream = locked.stream();
         stream.credits.set_peer_limit(ack.bufs);
         stream.peer_bytes = ack.rcv_size;
@@ -215,6 +218,7 @@ impl Worker<'_> {
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
         let offer = self.cm.offer.ok_or(ECONNABORTED)?;
         id.set_ack_timeout()?;
+        let place = Place::take(self.sock.sk())?;
         // SAFETY: As in `route_resolved`.
         let link = unsafe { Link::new(id, self.sock) }?;
         let features = offer.features.intersection(able(&link));
@@ -233,16 +237,16 @@ impl Worker<'_> {
                 drop(locked);
                 return Err(ECONNABORTED);
             }
-            locked.reserve_receives(SMALL_BYTES)?;
+            let rcv_size = locked.reserve_first_receives()?;
             locked.stream().options = options;
             locked.stream().credits.set_peer_limit(offer.bufs);
             locked.agree(features, offer.max_adverts, max_adverts);
-            let bufs = locked.open_link(link)?;
+            let bufs = locked.open_link(link, place)?;
             HelloAck {
                 features,
                 max_adverts,
                 bufs,
-                rcv_size: SMALL_BYTES,
+                rcv_size,
             }
         };
         self.sock.start_timer(HANDSHAKE_MS);
@@ -291,8 +295,9 @@ impl Locked<'_> {
     /// # Errors
     ///
     /// `ENOBUFS` without memory for the receives that the protocol demands.
-    fn open_link(&mut self, link: Link) -> Result<u16> {
+    fn open_link(&mut self, link: Link, place: Place) -> Result<u16> {
         self.stream().link = Some(link);
+        self.stream().place = Some(place);
         self.stream().torn_down = false;
         self.refill();
         self.arm();

@@ -297,6 +297,16 @@ impl SdpSock {
         self.owned(Release::CoreOwner)
     }
 
+    /// Whether there is space to write, for poll().
+    pub(crate) fn has_space(&self) -> bool {
+        let sk = self.sk();
+        let sndbuf = self.glance.refused_sndbuf();
+        // A third of it must be free, as the core has it (`sk_stream_min_wspace()`).
+        let queued = sk.wmem_queued();
+        let admits = sndbuf == 0 || queued + queued / 2 <= sndbuf;
+        admits && sk.stream_writeable()
+    }
+
     /// A poll() finds nothing to read: its program will not read before there is something. What the
     /// peer has advertised meanwhile does not wait for a reader any more.
     pub(crate) fn note_poller(&self) {

@@ -21,6 +21,7 @@ use crate::bindings;
 use crate::mm::frag::Frag;
 use crate::mm::queue::FragQueue;
 use crate::net::addr::Addr;
+use crate::net::limits::Place;
 use crate::net::sysctl::{
     Setting,
     Settings, //
@@ -53,6 +54,9 @@ use crate::rdma::receive::{
 
 /// Payload of a receive while a connection is idle: one page.
 pub(crate) const SMALL_BYTES: u32 = 4096;
+/// The same where there are many connections already: so that a page has [`IDLE_RECEIVES`] of them,
+/// none in a cache line of another.
+pub(crate) const LEAST_BYTES: u32 = SMALL_BYTES / IDLE_RECEIVES / 128 * 128;
 /// Payload of a receive when data flows.
 pub(crate) const LARGE_BYTES: u32 = MAX_PARTS as u32 * PART_BYTES;
 /// Receives posted for an idle connection. Data needs four credits, so this is room for two.
@@ -161,8 +165,9 @@ pub(crate) struct Stream {
     pub(crate) peer_bytes: u32,
     /// Pages whose bytes were just read, for the next receives; none outside a call.
     pub(crate) spares: Spares,
-    /// The peer was asked for larger receives.
-    pub(crate) asked_for_larger: bool,
+    /// The size of receives for which the peer was asked last, and when, in jiffies.
+    pub(crate) asked_bytes: u32,
+    pub(crate) asked_at: usize,
     /// The peer owes the answer to that.
     pub(crate) awaits_larger: bool,
     pub(crate) watch: Watch,
@@ -198,6 +203,8 @@ pub(crate) struct Stream {
     pub(crate) cm_port: bool,
     /// The connection started here, and has the nonce of a local one.
     pub(crate) nonce: u64,
+    /// From the queues' beginning to their end.
+    pub(crate) place: Option<Place>,
     pub(crate) last_bind_err: i32,
     /// Why the peer has refused the connection, if it said so.
     pub(crate) refusal: Option<Refusal>,
@@ -268,7 +275,8 @@ impl Stream {
             stalled: false,
             peer_bytes: 0,
             spares: Spares::new(),
-            asked_for_larger: false,
+            asked_bytes: 0,
+            asked_at: 0,
             awaits_larger: false,
             watch: Watch::default(),
             keepalive: Keepalive::default(),
@@ -293,6 +301,7 @@ impl Stream {
             bound: false,
             cm_port: false,
             nonce: 0,
+            place: None,
             last_bind_err: 0,
             refusal: None,
             torn_down: false,

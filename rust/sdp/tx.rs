@@ -5,13 +5,18 @@
 use kernel::prelude::*;
 
 use super::early::EARLY_MS;
+use super::keepalive::{
+    ms_since,
+    now, //
+};
 use super::sock::{
     Locked,
     WATCH_MS, //
 };
 use super::stream::{
     HeldBack,
-    LARGE_BYTES, //
+    LARGE_BYTES,
+    SMALL_BYTES, //
 };
 use crate::mm::frag::Frag;
 use crate::net::errno::{
@@ -54,6 +59,9 @@ pub(super) const CONTROL_PLACES: u32 = 3;
 /// Bytes that may stay in the send queue of a connection that does nothing: their completions are
 /// noticed with whatever comes next.
 const IDLE_BYTES: u32 = 65536;
+
+/// How long a peer that gave smaller receives than it was asked for is not asked again.
+const ASK_AGAIN_MS: u32 = 1000;
 
 /// How long TCP_CORK and MSG_MORE hold back a partial message (`man 7 tcp`).
 const HOLD_MS: u32 = 200;
@@ -196,13 +204,25 @@ impl Locked<'_> {
         })
     }
 
-    /// Asks the peer once for larger receives, when more waits than its present ones take.
+    /// Asks the peer for larger receives, when more waits than its present ones take; again after a
+    /// while if it had no memory for them.
     fn ask_for_larger(&mut self) {
+        // A peer that is full is not asked again: the question would count as progress.
+        let may_again = self.may_post(Class::Payload, CONTROL_PLACES);
         let stream = self.stream();
-        let bulk = stream.tx.bytes() >= stream.peer_bytes.saturating_mul(2);
-        if bulk && !stream.asked_for_larger && stream.peer_bytes < LARGE_BYTES {
-            stream.asked_for_larger = true;
-            stream.pending.ch_rcv_buf = Some(LARGE_BYTES);
+        let waiting = stream.tx.bytes();
+        let wanted = if waiting >= stream.peer_bytes.max(SMALL_BYTES).saturating_mul(2) {
+            LARGE_BYTES
+        } else {
+            SMALL_BYTES
+        };
+        let again = may_again && ms_since(stream.asked_at) >= ASK_AGAIN_MS;
+        let asked = stream.asked_bytes >= wanted && !again;
+        let awaits = stream.awaits_larger || stream.pending.ch_rcv_buf.is_some();
+        if waiting > stream.peer_bytes && stream.peer_bytes < wanted && !asked && !awaits {
+            stream.asked_bytes = wanted;
+            stream.asked_at = now();
+            stream.pending.ch_rcv_buf = Some(wanted);
             self.flush_control();
         }
     }

@@ -444,19 +444,19 @@ impl Worker<'_> {
         if let Some(id) = &self.cm.id {
             id.disconnect();
         }
-        let (link, nonce) = {
+        let (link, place, nonce) = {
             let mut locked = self.sock.lock();
+            let place = locked.stream().place.take();
             let nonce = core::mem::replace(&mut locked.stream().nonce, 0);
             if locked.awaits_early() {
                 // They may be there.
                 locked.poll_queue();
             }
-            (locked.close_link(), nonce)
+            (locked.close_link(), place, nonce)
         };
         drop(link);
-        if nonce != 0 {
-            local::retire(nonce);
-        }
+        drop(place);
+        local::retire(nonce);
         if let Some(id) = self.cm.id.take() {
             drop(id);
             self.sock.lock().stream().cm_port = false;

@@ -9,6 +9,7 @@ PARAMETERS = "/sys/module/ib_sdp/parameters"
 SYSCTLS = "/proc/sys/net/sdp"
 
 BUFFER = ("4096", "16777216", ("4095", "16777217", "1m"), "is not a number from 4096 to 16777216")
+AS_MANY = ("0", "2147483647", ("-1", "2147483648"), "is not a number from 0 to 2147483647")
 
 # Each parameter: the first and the last of its values as they are shown, bad ones, and what the log
 # says of these.
@@ -24,6 +25,9 @@ VALUES = {
     "sdp_keepalive_time": ("1", "32767", ("0", "32768", "1h"), "is not a number from 1 to 32767"),
     "sdp_keepalive_intvl": ("1", "32767", ("0", "32768"), "is not a number from 1 to 32767"),
     "sdp_keepalive_probes": ("1", "127", ("0", "128"), "is not a number from 1 to 127"),
+    "sdp_max_connections": AS_MANY,
+    "sdp_max_user_connections": AS_MANY,
+    "sdp_max_orphans": AS_MANY,
     "top_mem_usage": ("0", "1048576", ("-1", "1048577"), "is not a number from 0 to 1048576"),
 }
 AT_LOAD = ("top_mem_usage", "sdp_break")
@@ -31,7 +35,8 @@ AT_LOAD = ("top_mem_usage", "sdp_break")
 # The file under /proc/sys/net/sdp that begins with a parameter.
 BEGINS_WITH = {f"sdp_{name}": name for name in
                ("zcopy_thresh", "zcopy_mode", "fault_policy", "max_adverts", "wmem_default", "rmem_default",
-                "keepalive_time", "keepalive_intvl", "keepalive_probes")}
+                "keepalive_time", "keepalive_intvl", "keepalive_probes",
+                "max_connections", "max_user_connections", "max_orphans")}
 
 
 def values(kind):

@@ -378,8 +378,12 @@ fn advice(e: &io::Error) -> &'static str {
     match e.raw_os_error() {
         Some(libc::ECONNREFUSED) => {
             "nobody listens there with SDP (a TCP server does not), or the peer has not loaded ib_sdp; \
-             it may have refused for another reason, too (refused_bad_hello, refused_bad_address, refused_no_memory): \
-             `sdpctl stat refused` there says why"
+             it may have refused for another reason, too (refused_bad_hello, refused_bad_address, refused_no_memory, \
+             refused_max_connections, refused_max_user_connections): `sdpctl stat refused` there says why"
+        }
+        Some(libc::ENOBUFS) => {
+            "this machine has as many connections, or as much memory in buffers, as it may: see \
+             `sdpctl stat refused_max` (refused_max_connections, refused_max_user_connections) and `sdpctl get mem max_connections max_user_connections` here"
         }
         Some(libc::ETIMEDOUT) => {
             "the peer does not answer by RDMA: `ping` it, and look at `sdpctl check` and `sdpctl dev` there; \
@@ -532,7 +536,14 @@ mod tests {
                     "refused_bad_hello",
                     "refused_bad_address",
                     "refused_no_memory",
+                    "refused_max_connections",
+                    "refused_max_user_connections",
                 ][..],
+            ),
+            (
+                libc::ENOBUFS,
+                "`sdpctl stat refused_max`",
+                &["refused_max_connections"],
             ),
             (
                 libc::ETIMEDOUT,

@@ -77,6 +77,7 @@ const THRESHOLD: Shape = number(-1, i32::MAX);
 
 const SECONDS: (Shape, Unit) = (number(1, 32767), Unit::Seconds);
 const PROBES: (Shape, Unit) = (number(1, 127), Unit::None);
+const AS_MANY: (Shape, Unit) = (number(0, i32::MAX), Unit::None);
 
 const fn number(least: i32, most: i32) -> Shape {
     Shape::One(Kind::Number { least, most })
@@ -166,6 +167,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "how long it waits for an answer at a time",
     ),
     sysctl("keepalive_probes", PROBES, "9", "how many times it waits"),
+    sysctl(
+        "max_connections",
+        AS_MANY,
+        "0",
+        "connections of the namespace; 0 for what the memory suggests",
+    ),
+    sysctl(
+        "max_user_connections",
+        AS_MANY,
+        "0",
+        "connections of a user, in all namespaces; 0 likewise",
+    ),
+    sysctl(
+        "max_orphans",
+        AS_MANY,
+        "0",
+        "connections without a program; 0 likewise",
+    ),
     Setting {
         default: None,
         ..sysctl(
@@ -228,6 +247,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
         PROBES,
         "9",
         "keepalive_probes that namespaces begin with",
+    ),
+    parameter(
+        "sdp_max_connections",
+        AS_MANY,
+        "0",
+        "max_connections that namespaces begin with",
+    ),
+    parameter(
+        "sdp_max_user_connections",
+        AS_MANY,
+        "0",
+        "max_user_connections that namespaces begin with",
+    ),
+    parameter(
+        "sdp_max_orphans",
+        AS_MANY,
+        "0",
+        "max_orphans that namespaces begin with",
     ),
     parameter(
         "sdp_recv_early",

@@ -78,12 +78,17 @@ fn words(kind: &str) -> Option<String> {
         let names: Vec<_> = names.map(|(n, name)| format!("{name} ({n})")).collect();
         return Some(format!("one of {}", names.join(" ")));
     }
-    if kind == "BUFFER_BYTES" {
-        let (_, rest) = PARAMS.split_once("const BUFFER_BYTES: Kind = ").unwrap();
+    if matches!(kind, "BUFFER_BYTES" | "AS_MANY") {
+        let (_, rest) = PARAMS
+            .split_once(&format!("const {kind}: Kind = "))
+            .unwrap();
         let body = rest.split_once("};").unwrap().0;
         let field = |name: &str| {
             let (_, rest) = body.split_once(name).unwrap();
-            value(rest.split_once(',').unwrap().0)
+            match rest.split_once(',').unwrap().0.trim() {
+                "i32::MAX" => i32::MAX.into(),
+                number => value(number),
+            }
         };
         let (least, most) = (field("least:"), field("most:"));
         return Some(format!("a number from {least} to {most}"));

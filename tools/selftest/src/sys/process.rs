@@ -205,9 +205,20 @@ pub(crate) fn new_user_and_netns() -> io::Result<()> {
     Ok(())
 }
 
+const NOBODY: u32 = 65534;
+
+/// What `work` creates on this thread, files and sockets, is the user nobody's.
+pub(crate) fn as_nobodys<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: only the user of what the thread creates is changed, and is root again afterwards.
+    unsafe { libc::setfsuid(NOBODY) };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { libc::setfsuid(0) };
+    result
+}
+
 /// Gives up root for the user nobody, for good.
 pub(crate) fn become_nobody() -> io::Result<()> {
-    const NOBODY: u32 = 65534;
     // SAFETY: plain numbers, and an empty list of groups.
     unsafe {
         checked(libc::setgroups(0, std::ptr::null()))?;

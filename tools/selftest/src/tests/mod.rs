@@ -18,6 +18,7 @@ mod connect;
 mod data;
 mod inflight;
 mod lengths;
+mod limits;
 mod listen;
 mod memory;
 mod missing;
@@ -71,6 +72,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         attacks::TESTS,
         netns::TESTS,
         sysctl::TESTS,
+        limits::TESTS,
     ];
     let groups = if peer_vanishes { &[azlost::TESTS] } else { all };
     groups.iter().copied().flatten()

@@ -13,8 +13,8 @@ use crate::harness::{
 };
 use crate::sys::{self, Pages, Sock};
 use libc::{
-    EACCES, EAGAIN, EINVAL, ENOENT, EPERM, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, SOL_SOCKET,
-    SO_RCVBUF, SO_SNDBUF, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL,
+    EACCES, EAGAIN, EINVAL, ENOENT, EPERM, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, POLLOUT,
+    SOL_SOCKET, SO_RCVBUF, SO_SNDBUF, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -36,6 +36,7 @@ tests!("sysctl";
     memory_is_of_the_first_namespace,
     memory_limits_are_checked,
     memory_limits_hold,
+    memory_is_short_and_bytes_get_through,
     adverts_are_bounded,
 );
 
@@ -44,7 +45,7 @@ fn path(name: &str) -> String {
 }
 
 /// Writes without creating or truncating, as sysctl does.
-fn set(name: &str, value: &str) -> io::Result<()> {
+pub(super) fn set(name: &str, value: &str) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path(name))?;
     file.write_all_at(value.as_bytes(), 0)
 }
@@ -53,7 +54,7 @@ fn get(name: &str) -> io::Result<String> {
     Ok(fs::read_to_string(path(name))?.trim_end().to_owned())
 }
 
-fn needs_root(env: &Env) -> Outcome {
+pub(super) fn needs_root(env: &Env) -> Outcome {
     if env.family == Family::Tcp {
         skip("TCP has its own")
     } else if sys::is_root() {
@@ -74,13 +75,13 @@ fn elsewhere(env: &Env, work: impl FnOnce() -> Outcome) -> Outcome {
 }
 
 /// A value of the first namespace, which gets its former one back.
-struct Changed {
+pub(super) struct Changed {
     name: &'static str,
     before: String,
 }
 
 impl Changed {
-    fn to(name: &'static str, value: &str) -> io::Result<Changed> {
+    pub(super) fn to(name: &'static str, value: &str) -> io::Result<Changed> {
         let before = get(name)?;
         set(name, value)?;
         Ok(Changed { name, before })
@@ -162,7 +163,15 @@ const CHECKS: &[Checks] = &[
         &[("1", "1"), ("127", "127")],
         &["0", "-1", "128", "many"],
     ),
+    ("max_connections", AS_MANY.0, AS_MANY.1),
+    ("max_user_connections", AS_MANY.0, AS_MANY.1),
+    ("max_orphans", AS_MANY.0, AS_MANY.1),
 ];
+
+const AS_MANY: (&[(&str, &str)], &[&str]) = (
+    &[("1", "1"), ("2147483647", "2147483647"), ("0", "0")],
+    &["-1", "2147483648", "many", "1K"],
+);
 
 fn values_are_checked(env: &Env) -> Outcome {
     elsewhere(env, || {
@@ -515,6 +524,61 @@ fn memory_limits_hold(env: &Env) -> Outcome {
     )?;
     for ((_, other), sent) in pairs.iter().zip(sent) {
         receive(other, Span::new(env.seed, 0, sent))?;
+    }
+    Ok(())
+}
+
+/// Where the memory of all sockets is used up, a socket that has nothing in its send buffer still sends a
+/// few bytes, and what poll() says holds.
+fn memory_is_short_and_bytes_get_through(env: &Env) -> Outcome {
+    const PAIRS: u64 = 8;
+    const ROUNDS: u64 = 20;
+    needs_root(env)?;
+    let (one, other) = env.own_pair()?;
+    let (bounded, bounded_other) = env.own_pair()?;
+    bounded.set_int(SOL_SOCKET, SO_SNDBUF, 200_000)?;
+    let pairs = (0..PAIRS)
+        .map(|_| env.own_pair())
+        .collect::<Result<Vec<_>, _>>()?;
+    // Beyond what the core counts in advance for each processor.
+    let mut full = vec![];
+    for (from, _) in &pairs {
+        full.push(until_refused(from, env.seed)?);
+    }
+    let _mem = Changed::to("mem", "1 1 1")?;
+    for (from, to) in [(&one, &other), (&bounded, &bounded_other)] {
+        for round in 0..ROUNDS {
+            let span = Span::new(env.seed, round * 100, 100);
+            expect_eq(from.poll(POLLOUT, 0)?, POLLOUT, "an empty send buffer")?;
+            expect_eq(
+                from.send(&span.to_vec(), MSG_DONTWAIT)?,
+                100,
+                "the first bytes",
+            )?;
+            receive(to, span)?;
+        }
+        // The reader does not come.
+        let mut sent = ROUNDS * 100;
+        let mut refusals = 0;
+        while from.poll(POLLOUT, 200)? == POLLOUT {
+            match from.send(&Span::new(env.seed, sent, 3000).to_vec(), MSG_DONTWAIT) {
+                Ok(n) => sent += n as u64,
+                Err(e) if e.raw_os_error() == Some(EAGAIN) => refusals += 1,
+                Err(e) => return Err(e.into()),
+            }
+            expect(
+                refusals < 20,
+                "poll() says POLLOUT again and again, send() EAGAIN",
+            )?;
+            expect(sent < 1 << 20, "no limit holds")?;
+        }
+        receive(to, Span::new(env.seed, ROUNDS * 100, sent - ROUNDS * 100))?;
+        expect_eq(from.poll(POLLOUT, 2000)?, POLLOUT, "when all is read")?;
+        from.send_all(&Span::new(env.seed, sent, 100).to_vec())?;
+        receive(to, Span::new(env.seed, sent, 100))?;
+    }
+    for ((_, to), sent) in pairs.iter().zip(full) {
+        receive(to, Span::new(env.seed, 0, sent))?;
     }
     Ok(())
 }

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How many connections a network namespace and a user may have.
+//!
+//! A connection costs memory that no other limit counts: its queues, and what the RDMA CM keeps. A user
+//! has one number for all namespaces, so that a new namespace gives nobody more.
+
+use core::ptr::NonNull;
+
+use kernel::pr_warn_once;
+use kernel::prelude::*;
+use kernel::rbtree::RBTree;
+use kernel::sync::atomic::{
+    ordering::Relaxed,
+    Atomic, //
+};
+use kernel::sync::global_lock;
+
+use super::netns::Net;
+use super::sock::Sk;
+use super::sysctl::Setting;
+use crate::bindings;
+use crate::net::errno::ENOBUFS;
+use crate::observe::stats::Counter;
+
+/// Pages of memory for each connection that there may be, if the administrator has said nothing.
+const PAGES_PER_CONNECTION: u64 = 10;
+/// What part of these one user may have, and what part may be orphans.
+const USERS_SHARE: i32 = 2;
+const ORPHANS_SHARE: i32 = 4;
+
+/// What a namespace has of connections.
+pub(super) struct Occupancy {
+    connections: Atomic<i32>,
+    orphans: Atomic<i32>,
+}
+
+impl Occupancy {
+    pub(super) const fn new() -> Self {
+        Self {
+            connections: Atomic::new(0),
+            orphans: Atomic::new(0),
+        }
+    }
+}
+
+global_lock! {
+    // SAFETY: Initialised in `init`, before the first use.
+    unsafe(uninit) static USERS: Mutex<Option<RBTree<u32, i32>>> = None;
+}
+
+/// Must be called once, when the module loads.
+///
+/// # Safety
+///
+/// Called once, before every other function of this module.
+pub(super) unsafe fn init() {
+    // SAFETY: As the caller promises.
+    unsafe { USERS.init() };
+}
+
+/// The place of one connection among those of its namespace and its user.
+///
+/// # Invariants
+///
+/// The namespace stays valid: the value is a part of a connection, whose socket holds the namespace.
+pub(crate) struct Place {
+    net: NonNull<bindings::net>,
+    user: u32,
+    is_orphan: bool,
+}
+
+// SAFETY: The counts that it stands for may be changed on any CPU.
+unsafe impl Send for Place {}
+
+impl Place {
+    /// Takes a place for a connection of `sk`, which drops it before it gives its namespace back.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` if the namespace, or the user, has as many as it may; `ENOMEM`.
+    pub(crate) fn take(sk: Sk) -> Result<Self> {
+        let net = sk.net();
+        let most = most_of(net, Setting::MaxConnections);
+        if !count_up(&net.occupancy().connections, most) {
+            net.stats().inc(Counter::RefusedMaxConnections);
+            pr_warn_once!("max_connections: {most} connections, more are refused\n");
+            return Err(ENOBUFS);
+        }
+        // The counts of the namespace go down again with it.
+        let mut place = Self {
+            net: NonNull::new(net.as_ptr()).ok_or(ENOBUFS)?,
+            user: ROOT,
+            is_orphan: false,
+        };
+        let most_of_user = most_of(net, Setting::MaxUserConnections);
+        let user = sk.uid();
+        if user != ROOT && !count_user_up(user, most_of_user)? {
+            net.stats().inc(Counter::RefusedMaxUserConnections);
+            pr_warn_once!(
+                "max_user_connections: user {user} has {most_of_user}, more are refused\n"
+            );
+            return Err(ENOBUFS);
+        }
+        place.user = user;
+        Ok(place)
+    }
+
+    /// The connection has no program any more.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` if its namespace has as many of such as it may.
+    pub(crate) fn become_orphan(&mut self) -> Result {
+        if self.is_orphan {
+            return Ok(());
+        }
+        let net = self.net();
+        let most = most_of(net, Setting::MaxOrphans);
+        if !count_up(&net.occupancy().orphans, most) {
+            net.stats().inc(Counter::AbortedMaxOrphans);
+            return Err(ENOBUFS);
+        }
+        self.is_orphan = true;
+        Ok(())
+    }
+
+    fn net(&self) -> Net<'_> {
+        // SAFETY: By the type invariant.
+        unsafe { Net::from_raw(self.net.as_ptr()) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let occupancy = self.net().occupancy();
+        occupancy.connections.fetch_sub(1, Relaxed);
+        if self.is_orphan {
+            occupancy.orphans.fetch_sub(1, Relaxed);
+        }
+        if self.user != ROOT {
+            count_user_down(self.user);
+        }
+    }
+}
+
+/// The machine's administrator, who has no limit of his own.
+const ROOT: u32 = 0;
+
+/// One more, unless there are `most` already.
+fn count_up(count: &Atomic<i32>, most: i32) -> bool {
+    if count.fetch_add(1, Relaxed) < most {
+        return true;
+    }
+    count.fetch_sub(1, Relaxed);
+    false
+}
+
+fn count_user_up(user: u32, most: i32) -> Result<bool> {
+    let mut users = USERS.lock();
+    let users = users.get_or_insert_with(RBTree::new);
+    if let Some(count) = users.get_mut(&user) {
+        if *count >= most {
+            return Ok(false);
+        }
+        *count += 1;
+        return Ok(true);
+    }
+    if most < 1 {
+        return Ok(false);
+    }
+    users.try_create_and_insert(user, 1, GFP_KERNEL)?;
+    Ok(true)
+}
+
+fn count_user_down(user: u32) {
+    let mut users = USERS.lock();
+    let Some(users) = users.as_mut() else { return };
+    let left = users.get_mut(&user).map_or(1, |count| {
+        *count -= 1;
+        *count
+    });
+    if left == 0 {
+        users.remove(&user);
+    }
+}
+
+/// What the administrator has said of a limit, or, for 0, what the machine's memory suggests.
+pub(super) fn most(limit: Setting, said: i32) -> i32 {
+    if said != 0 {
+        return said;
+    }
+    // SAFETY: No precondition.
+    let pages = unsafe { bindings::nr_free_buffer_pages() } as u64;
+    let connections = i32::try_from(pages / PAGES_PER_CONNECTION).unwrap_or(i32::MAX);
+    match limit {
+        Setting::MaxUserConnections => connections / USERS_SHARE,
+        Setting::MaxOrphans => connections / ORPHANS_SHARE,
+        _ => connections,
+    }
+}
+
+/// As [`most`], of the namespace.
+fn most_of(net: Net<'_>, limit: Setting) -> i32 {
+    most(limit, net.settings().get(limit))
+}

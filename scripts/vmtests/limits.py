@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Connections where memory is short."""
+
+import re
+
+from vmlib.bench import expect, test, wait_for
+
+# Any connection finds a quarter of the first number used, and none finds memory for larger receives
+# than a page; but memory is not short.
+MEM = "3 4000000 6000000"
+
+
+def connected(vm):
+    """The lines of /proc/net/sdp of both ends of a connection to that port."""
+    return [line for line in vm.check("cat /proc/net/sdp").splitlines() if ":7661 " in line and "established" in line.lower()]
+
+
+@test(machines=1, core=("stock",))
+def receives_of_parts_of_a_page(bench):
+    """The suite where new connections begin with receives of 768 bytes."""
+    vm = bench.a
+    before = vm.check("cat /proc/sys/net/sdp/mem")
+    vm.check(f"echo '{MEM}' >/proc/sys/net/sdp/mem")
+    try:
+        # Their standard input never ends.
+        vm.check("rm -f /tmp/never; mkfifo /tmp/never")
+        idle = f"exec selftest idle --family sdp --conns 1 {{}} {bench.address(vm)}:7661 <>/tmp/never"
+        ends = [vm.spawn(idle.format("--listen"))]
+        wait_for(lambda: vm.check("sdpctl ss -lH --sport 7661"), bench.limit(20), "nobody listens")
+        ends.append(vm.spawn(idle.format("--connect")))
+        try:
+            wait_for(lambda: len(connected(vm)) == 2, bench.limit(20), "no connection")
+            sizes = [line.split()[7] for line in connected(vm)]
+            expect(sizes == ["768", "768"], f"receives of {sizes} bytes")
+        finally:
+            for end in ends:
+                end.kill()
+        groups = "data/ blocking/ sink/ zcopy/not_one_copy zcopy/of_every_size zcopy/many"
+        suite = vm.spawn(bench.selftest(groups))
+        bench.finish(suite, 100)
+        results = [line for line in suite.lines if re.match(r"(not )?ok ", line)]
+        failed = [line for line in results if line.startswith("not ok")]
+        expect(len(results) > 50, f"{len(results)} results:\n{suite.output[-3000:]}")
+        expect(not failed, "\n".join(failed) + f"\n{suite.output[-3000:]}")
+    finally:
+        vm.check(f"echo '{before}' >/proc/sys/net/sdp/mem")
