@@ -194,7 +194,9 @@ pub(crate) fn memory_has_room(bytes: u32) -> bool {
 /// Pages that all sockets use.
 fn memory_allocated() -> kernel::ffi::c_long {
     // SAFETY: A number that the core changes atomically.
-    unsafe { ptr::read_volatile(&raw const (*MEMORY_ALLOCATED.get()).counter) as _ }
+    unsafe {
+        ptr::read_volatile(&raw const (*MEMORY_ALLOCATED.get()).counter) as kernel::ffi::c_long
+    }
 }
 
 /// # Safety

@@ -278,7 +278,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
             "top_mem_usage",
             (number(0, 1 << 20), Unit::Mebibytes),
             "0",
-            "most memory of all sockets' buffers; 0 for a tenth",
+            "most memory of all sockets' buffers; 0 for a fifth",
         )
     },
     Setting {
