@@ -191,6 +191,13 @@ u64 sdp_helper_sg_dma_address(const struct scatterlist *sg)
 	return sg_dma_address(sg);
 }
 
+void sdp_helper_sg_set_dma(struct scatterlist *sg, u64 addr, u32 len);
+void sdp_helper_sg_set_dma(struct scatterlist *sg, u64 addr, u32 len)
+{
+	sg_dma_address(sg) = addr;
+	sg_dma_len(sg) = len;
+}
+
 u32 sdp_helper_sg_dma_len(const struct scatterlist *sg);
 u32 sdp_helper_sg_dma_len(const struct scatterlist *sg)
 {

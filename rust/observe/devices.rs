@@ -211,12 +211,8 @@ unsafe fn show_port(out: &SeqFile, device: *mut bindings::ib_device, port: u32, 
     seq_print!(out, "port {port} {state}\n");
     seq_print!(out, "port {port} mtu {mtu}\n");
     seq_print!(out, "port {port} iwarp {}\n", yes_no(iwarp));
-    match can.no_adverts(iwarp) {
-        None => seq_print!(
-            out,
-            "port {port} zero_copy {} pages\n",
-            can.advert_pages(iwarp)
-        ),
+    match can.no_adverts() {
+        None => seq_print!(out, "port {port} zero_copy {} pages\n", can.advert_pages()),
         Some(why) => seq_print!(out, "port {port} zero_copy no: {why}\n"),
     }
 }

@@ -90,6 +90,14 @@ impl Event {
                 let conn = unsafe { &(*ev).param.conn };
                 (conn.private_data.cast::<u8>(), conn.private_data_len)
             }
+            // The peer's CM sends what the module there says in its MPA reply, whatever errno the
+            // driver makes of the rejection, by which the RDMA CM would tell it apart.
+            // SAFETY: Valid during the handler.
+            Kind::Rejected if unsafe { is_iwarp(id) } => {
+                // SAFETY: The `conn` parameters are set for every event of the iWARP CM.
+                let conn = unsafe { &(*ev).param.conn };
+                (conn.private_data.cast::<u8>(), conn.private_data_len)
+            }
             Kind::Rejected => {
                 let mut len = 0;
                 // SAFETY: Valid for a rejection during the handler.
@@ -140,6 +148,8 @@ pub(crate) struct Request<'a> {
     pub(crate) dev: i32,
     /// Where answers go, where that is an IP address: on RoCE.
     pub(crate) answers_to: Option<Addr>,
+    /// A request that is dropped does not come again: on iWARP.
+    pub(crate) asks_once: bool,
 }
 
 impl Request<'_> {
@@ -207,12 +217,16 @@ const RNR_RETRY_COUNT: u8 = 0;
 const ACK_TIMEOUT: u8 = 19;
 
 impl ConnParam<'_> {
-    fn raw(&self) -> bindings::rdma_conn_param {
+    fn raw(&self, iwarp: bool) -> bindings::rdma_conn_param {
+        // A Read with iWARP may still have its place when its completion was seen, and one more would
+        // wait for the place. In soft-iWARP (Linux 7.3: `orq_fence`) it stops all other sends meanwhile,
+        // even the answers to the peer's Reads: two peers could wait for each other.
+        let reads = if iwarp { 2 * self.reads } else { self.reads };
         bindings::rdma_conn_param {
             private_data: self.private.as_ptr().cast(),
             private_data_len: self.private.len() as u8,
-            responder_resources: self.reads,
-            initiator_depth: self.reads,
+            responder_resources: reads,
+            initiator_depth: reads,
             flow_control: 1,
             retry_count: RETRY_COUNT,
             rnr_retry_count: RNR_RETRY_COUNT,
@@ -310,11 +324,11 @@ impl CmId {
         to_result(unsafe { bindings::rdma_bind_addr(self.as_ptr(), addr.as_ptr().cast_mut()) })
     }
 
-    /// Has a wildcard address of IPv6 stand for both families. Without this call,
-    /// net.ipv6.bindv6only decides; before [`CmId::bind`].
-    pub(crate) fn take_both_families(&self) -> Result {
+    /// Has a wildcard address stand for its own family only, and another id of the other family have
+    /// the same port. Without this call, net.ipv6.bindv6only decides; before [`CmId::bind`].
+    pub(crate) fn take_one_family(&self) -> Result {
         // SAFETY: The id is valid.
-        to_result(unsafe { bindings::rdma_set_afonly(self.as_ptr(), 0) })
+        to_result(unsafe { bindings::rdma_set_afonly(self.as_ptr(), 1) })
     }
 
     pub(crate) fn listen(&self, backlog: i32) -> Result {
@@ -339,14 +353,14 @@ impl CmId {
 
     /// Sends the connection request.
     pub(crate) fn connect(&self, param: &ConnParam<'_>) -> Result {
-        let mut raw = param.raw();
+        let mut raw = param.raw(self.is_iwarp());
         // SAFETY: The id is valid; the CM copies the private data.
         to_result(unsafe { bindings::rdma_connect(self.as_ptr(), &raw mut raw) })
     }
 
     /// Answers the connection request.
     pub(crate) fn accept(&self, param: &ConnParam<'_>) -> Result {
-        let mut raw = param.raw();
+        let mut raw = param.raw(self.is_iwarp());
         // SAFETY: The id is valid, and rdma_accept wants its handler mutex to be held.
         to_result(unsafe {
             bindings::rdma_lock_handler(self.as_ptr());
@@ -365,16 +379,21 @@ impl CmId {
     /// Disconnects where dropping the queue pair and the id would not do so in order: on iWARP. The IB
     /// CM tells the peer when the id is dropped; what it is told to send before may wait for others,
     /// and is thrown away by the drop then.
+    ///
+    /// Only for a connection that is up: before that, the CM waits here for an answer of the peer,
+    /// whereas dropping the queue pair ends the wait.
     pub(crate) fn disconnect(&self) {
-        // SAFETY: The id is valid; the device and the port are set once and stay while the id lives.
-        // It fails if there was no connection (any more), which is what we want.
-        unsafe {
-            let id = &*self.as_ptr();
-            if !id.device.is_null() && bindings::rdma_protocol_iwarp(id.device.cast(), id.port_num)
-            {
-                let _ = bindings::rdma_disconnect(self.as_ptr());
-            }
+        if self.is_iwarp() {
+            // It fails if there was no connection (any more), which is what we want.
+            // SAFETY: The id is valid.
+            let _ = unsafe { bindings::rdma_disconnect(self.as_ptr()) };
         }
+    }
+
+    /// Whether the id's device is one of iWARP.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { is_iwarp(self.as_ptr()) }
     }
 
     /// The local and the peer's address.
@@ -388,6 +407,19 @@ impl Drop for CmId {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the id is ours, and nobody uses it any more.
         unsafe { bindings::rdma_destroy_id(self.as_ptr()) };
+    }
+}
+
+/// Whether the device of an id, if it has one, is one of iWARP.
+///
+/// # Safety
+///
+/// `id` is valid.
+unsafe fn is_iwarp(id: *mut bindings::rdma_cm_id) -> bool {
+    // SAFETY: As the caller promises; the device and the port are set once and stay while the id lives.
+    unsafe {
+        let id = &*id;
+        !id.device.is_null() && bindings::rdma_protocol_iwarp(id.device.cast(), id.port_num)
     }
 }
 
@@ -488,6 +520,8 @@ unsafe extern "C" fn listen_handler<L: Listener>(
         dev,
         // SAFETY: The new id is valid, and has a device.
         answers_to: unsafe { peer_gid(new) },
+        // SAFETY: As above.
+        asks_once: unsafe { is_iwarp(id) },
     };
     match listener.on_request(request) {
         Ok(child) => {

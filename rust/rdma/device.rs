@@ -47,8 +47,10 @@ pub(crate) struct Abilities {
     pub(crate) region_pages: u32,
     /// Reads of a queue pair that may be in flight, to it and from it.
     pub(crate) reads: u32,
-    /// A program that copies.
+    /// soft-RoCE, which has rules of its own.
     pub(crate) soft_roce: bool,
+    /// soft-iWARP, which has others.
+    pub(crate) soft_iwarp: bool,
 }
 
 impl Abilities {
@@ -57,6 +59,8 @@ impl Abilities {
     /// `device` is valid.
     pub(crate) unsafe fn of(device: *mut bindings::ib_device) -> Self {
         let dev = device.cast();
+        // SAFETY: As the caller promises.
+        let driver = unsafe { bindings::ib_device_driver_id(dev) };
         // SAFETY: As the caller promises.
         unsafe {
             Self {
@@ -69,8 +73,8 @@ impl Abilities {
                 region_pages: bindings::ib_device_max_fast_reg_pages(dev),
                 reads: bindings::ib_device_max_qp_rd_atom(dev)
                     .min(bindings::ib_device_max_qp_init_rd_atom(dev)),
-                soft_roce: bindings::ib_device_driver_id(dev)
-                    == bindings::SDP_CONST_RDMA_DRIVER_RXE,
+                soft_roce: driver == bindings::SDP_CONST_RDMA_DRIVER_RXE,
+                soft_iwarp: driver == bindings::SDP_CONST_RDMA_DRIVER_SIW,
             }
         }
     }
@@ -80,12 +84,15 @@ impl Abilities {
         self.send_sge >= 2 && self.recv_sge >= 2
     }
 
-    /// Why all goes by copy on a port of that kind; `None` if programs' memory can be advertised.
-    pub(crate) fn no_adverts(&self, iwarp: bool) -> Option<&'static str> {
+    /// Whether it is a program that copies.
+    pub(crate) fn is_software(&self) -> bool {
+        self.soft_roce || self.soft_iwarp
+    }
+
+    /// Why all goes by copy; `None` if programs' memory can be advertised.
+    pub(crate) fn no_adverts(&self) -> Option<&'static str> {
         if !self.registers {
             Some("it makes no regions by requests")
-        } else if iwarp {
-            Some("with iWARP a Read needs memory that the peer may write to")
         } else if self.region_pages < LEAST_PAGES {
             Some("its regions have too few pages")
         } else if self.reads < READS {
@@ -95,9 +102,9 @@ impl Abilities {
         }
     }
 
-    /// Pages that are advertised in at a time on a port of that kind; 0 if all goes by copy.
-    pub(crate) fn advert_pages(&self, iwarp: bool) -> u32 {
-        match self.no_adverts(iwarp) {
+    /// Pages that are advertised in at a time; 0 if all goes by copy.
+    pub(crate) fn advert_pages(&self) -> u32 {
+        match self.no_adverts() {
             Some(_) => 0,
             None => self.region_pages.min(MAX_PAGES),
         }

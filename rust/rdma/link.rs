@@ -79,8 +79,8 @@ pub(crate) trait Notify {
 /// What a completion is about.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Completion {
-    /// All sends up to this number are finished.
-    Sent(u32),
+    /// Requests of the send queue are finished.
+    Sent,
     /// The oldest posted receive.
     Received {
         /// Bytes received.
@@ -128,6 +128,13 @@ pub(crate) enum Tag {
     Write(RegionId),
 }
 
+impl Tag {
+    /// Whether the request is the last of an RDMA Read, or all of it.
+    fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::DirectRead(_) | Self::EarlyRead(_))
+    }
+}
+
 /// Payload of a message that is in the send queue.
 type Frags<const N: usize> = [Option<Mapped<Outgoing>>; N];
 
@@ -136,6 +143,8 @@ type Frags<const N: usize> = [Option<Mapped<Outgoing>>; N];
 pub(super) struct TxSlot {
     pub(super) payload: u32,
     pub(super) tag: Tag,
+    /// Its completion was seen.
+    pub(super) is_seen: bool,
 }
 
 impl TxSlot {
@@ -143,6 +152,7 @@ impl TxSlot {
         Self {
             payload: 0,
             tag: Tag::Control,
+            is_seen: false,
         }
     }
 }
@@ -225,6 +235,8 @@ pub(crate) struct Link {
     /// Numbers of the next send to post and of the oldest that is not reaped.
     pub(super) tx_next: u32,
     tx_done: u32,
+    /// Number behind the last request whose completion was seen.
+    tx_seen: u32,
     /// Sends posted since the last one that reports its completion.
     pub(super) unsignaled: u32,
     /// Reads posted and not reaped.
@@ -239,6 +251,9 @@ pub(crate) struct Link {
     max_parts: usize,
     /// Ranges of memory that a Read, or a Write, may have.
     pub(super) part_ranges: usize,
+    /// The adapter does not tell of messages alone. soft-iWARP takes what the peer solicits for any
+    /// other message (Linux 7.3: `siw_rqe_complete()`).
+    tells_all_or_nothing: bool,
 }
 
 // SAFETY: All of it may be used from any thread; the socket lock serialises.
@@ -346,6 +361,7 @@ impl Link {
             device,
             tx_next: 0,
             tx_done: 0,
+            tx_seen: 0,
             unsignaled: 0,
             reads: 0,
             probes: 0,
@@ -354,6 +370,7 @@ impl Link {
             max_frags,
             max_parts,
             part_ranges,
+            tells_all_or_nothing: abilities.soft_iwarp,
         })
     }
 
@@ -484,6 +501,7 @@ impl Link {
         }
         slot.payload = payload;
         slot.tag = tag;
+        slot.is_seen = false;
 
         let mut wr = bindings::ib_send_wr {
             sg_list: sge.as_mut_ptr(),
@@ -536,7 +554,8 @@ impl Link {
 
     /// The most bytes that [`Link::read`] reads at a time.
     pub(crate) fn max_read(&self) -> u32 {
-        MAX_PARTS.min(self.part_ranges) as u32 * PART_BYTES
+        let bytes = self.regions.max_read_bytes();
+        bytes.unwrap_or(MAX_PARTS.min(self.part_ranges) as u32 * PART_BYTES)
     }
 
     /// Posts a receive for `bytes` of one message's payload, at most [`Link::max_receive`].
@@ -621,15 +640,30 @@ impl Link {
         Some((self.headers.read(index), receive))
     }
 
-    /// Takes the oldest message out of the send queue, if its number is not after `upto`.
-    pub(crate) fn reap(&mut self, upto: u32) -> Option<Sent> {
+    /// Notes that a request has finished. All before it have, too, but for Reads: a Read finishes when
+    /// the peer's bytes are there, and soft-iWARP tells of the messages behind it before.
+    fn note_sent(&mut self, number: u32) {
+        if let Some(slot) = self.tx.get_mut((number % SLOTS) as usize) {
+            slot.is_seen = true;
+        }
+        let after = number.wrapping_add(1);
+        // Not if one behind it was seen before.
+        if after.wrapping_sub(self.tx_seen) <= SEND_DEPTH {
+            self.tx_seen = after;
+        }
+    }
+
+    /// Takes the oldest message out of the send queue, if it has finished.
+    pub(crate) fn reap(&mut self) -> Option<Sent> {
         let number = self.tx_done;
-        let finished = upto.wrapping_sub(number) < SEND_DEPTH;
-        if self.sends_in_flight() == 0 || !finished {
+        if number == self.tx_seen {
             return None;
         }
         let index = (number % SLOTS) as usize;
         let slot = *self.tx.get(index)?;
+        if slot.tag.is_read() && !slot.is_seen {
+            return None;
+        }
         *self.frags.get_mut(index)? = [const { None }; FIRST_FRAGS];
         if let Some(more) = self.more_frags.get_mut(index) {
             *more = [const { None }; MAX_FRAGS - FIRST_FRAGS];
@@ -638,7 +672,8 @@ impl Link {
             Some(at) => self.reading.remove(at).ok().map(|r| r.memory),
             None => None,
         };
-        if matches!(slot.tag, Tag::Read | Tag::DirectRead(_) | Tag::EarlyRead(_)) {
+        if slot.tag.is_read() {
+            self.regions.read_done(number);
             self.reads -= 1;
         }
         self.tx_done = number.wrapping_add(1);
@@ -693,7 +728,8 @@ impl Link {
             *place = Some(if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
                 Completion::Failed(wc.status)
             } else if id & SEND_FLAG != 0 {
-                Completion::Sent(id as u32)
+                self.note_sent(id as u32);
+                Completion::Sent
             } else {
                 let with_key = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
                 // SAFETY: A number, whose meaning the flag tells.
@@ -711,7 +747,7 @@ impl Link {
     /// (and of failures). Returns whether the CQ must be polled again, because something came
     /// before.
     pub(crate) fn arm(&mut self, every: bool) -> bool {
-        let which = if every {
+        let which = if every || self.tells_all_or_nothing {
             bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
         } else {
             bindings::ib_cq_notify_flags_IB_CQ_SOLICITED

@@ -12,6 +12,11 @@
 //!
 //! A region of our own Reads or Writes needs no key: these name its ranges of addresses themselves,
 //! and it ends with the last of them. Only one of many ranges is described to an MR like the others.
+//!
+//! With iWARP the memory of a Read, even the kernel's, needs a key with which the peer may write to it:
+//! the peer's adapter sends the bytes as those of a Write. The key is that of this Read alone, and is
+//! made invalid by the adapter when the Read has finished (Read with invalidation); the domain is the
+//! connection's, so that nobody else than this peer can use it.
 //! For the requests that make keys valid and invalid keep the others apart: one waits for all before
 //! it, the other must (on soft-RoCE both), and then one Read is in flight at a time.
 //!
@@ -33,6 +38,10 @@ use kernel::prelude::*;
 
 use super::device::Abilities;
 use super::dma::Direction;
+use super::receive::{
+    MAX_PARTS,
+    PART_BYTES, //
+};
 use crate::bindings;
 use crate::mm::memory::Memory;
 use crate::net::errno::ENOBUFS;
@@ -45,6 +54,10 @@ pub(crate) const REGIONS: usize = 34;
 /// The number of a region of a connection.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) struct RegionId(u8);
+
+/// What memory needs that a Read with iWARP puts its bytes into.
+const READ_SINK: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
+    | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
 
 /// What the adapter may do with a region.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -70,8 +83,11 @@ pub(crate) enum Use {
 }
 
 impl Use {
-    pub(super) fn access(self) -> u32 {
+    /// With iWARP, the peer's adapter puts the bytes of our Reads there as those of its own Writes: so
+    /// the key must allow Writes.
+    pub(super) fn access(self, iwarp: bool) -> u32 {
         match self {
+            Self::OwnReads | Self::OwnReadsEarly | Self::OwnReadsLeft if iwarp => READ_SINK,
             Self::PeerReads | Self::PeerReadsLater => {
                 bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
             }
@@ -85,6 +101,14 @@ impl Use {
             // To be read from by the adapter itself is what every region can.
             Self::OwnWrites | Self::OwnWritesLater | Self::OwnWritesLeft => 0,
         }
+    }
+
+    /// Whether our own Reads put bytes there.
+    fn is_read(self) -> bool {
+        matches!(
+            self,
+            Self::OwnReads | Self::OwnReadsEarly | Self::OwnReadsLeft
+        )
     }
 
     /// Whether the peer uses it, by the key for others.
@@ -167,13 +191,27 @@ impl Mr {
 
     /// Describes the `bytes` bytes of `table`, under a new key.
     fn describe(&mut self, table: &Table, bytes: u32) -> Result {
+        // SAFETY: The table is mapped for the MR's device, and has so many entries.
+        unsafe { self.describe_list(table.sgt.sgl, table.sgt.nents, bytes) }
+    }
+
+    /// As [`Mr::describe`], for the ranges of addresses in a list.
+    ///
+    /// # Safety
+    ///
+    /// The list has `entries` entries, whose addresses are mapped for the MR's device. The MR is not in
+    /// use.
+    unsafe fn describe_list(
+        &mut self,
+        list: *mut bindings::scatterlist,
+        entries: u32,
+        bytes: u32,
+    ) -> Result {
         let mr = self.as_ptr();
-        let sgt = &table.sgt;
-        // SAFETY: The MR is ours and not in use; the table is mapped for its device.
+        // SAFETY: The MR is ours; the list is as the caller promises.
         unsafe {
-            let n =
-                bindings::ib_map_mr_sg(mr, sgt.sgl, sgt.nents as i32, ptr::null_mut(), PAGE_BYTES);
-            if n < 0 || n as u32 != sgt.nents || (*mr).length != u64::from(bytes) {
+            let n = bindings::ib_map_mr_sg(mr, list, entries as i32, ptr::null_mut(), PAGE_BYTES);
+            if n < 0 || n as u32 != entries || (*mr).length != u64::from(bytes) {
                 return Err(EINVAL);
             }
             // Of the address only the place in the page matters: a peer need not learn more.
@@ -287,6 +325,8 @@ enum Key {
     None,
     /// The key is valid, or will be when the posted requests are done.
     Valid,
+    /// It becomes invalid with the Read that is posted.
+    Read,
     /// It shall be made invalid.
     Condemned,
     /// The request for that is posted.
@@ -313,16 +353,27 @@ pub(crate) struct Address {
     pub(crate) addr: u64,
 }
 
+/// An MR for Reads into memory of ours, and the number of the Read that it is used for.
+struct ReadMr {
+    mr: Mr,
+    number: Option<u32>,
+}
+
 /// The regions of a connection, and MRs for the next ones.
 pub(super) struct Regions {
     places: KVec<Option<Region>>,
     spare: KVec<Mr>,
+    /// With iWARP: Reads are posted where no MR can be made.
+    for_reads: KVec<ReadMr>,
     /// Pages that a region may have; 0 if the adapter cannot have any.
     max_pages: u32,
     /// Ranges that memory without a key may have.
     max_ranges: usize,
+    iwarp: bool,
     /// Whether the adapter does a registration again with the requests before it that it sends again.
     soft_roce: bool,
+    /// Whether the adapter is a program that copies.
+    software: bool,
 }
 
 impl Drop for Regions {
@@ -359,9 +410,12 @@ impl Regions {
         Self {
             places: KVec::new(),
             spare: KVec::new(),
-            max_pages: abilities.advert_pages(iwarp),
+            for_reads: KVec::new(),
+            max_pages: abilities.advert_pages(),
             max_ranges,
+            iwarp,
             soft_roce: abilities.soft_roce,
+            software: abilities.is_software(),
         }
     }
 
@@ -378,8 +432,8 @@ impl Regions {
         self.soft_roce
     }
 
-    pub(super) fn is_soft_roce(&self) -> bool {
-        self.soft_roce
+    pub(super) fn is_software(&self) -> bool {
+        self.software
     }
 
     /// Whether there is a place for another one.
@@ -443,7 +497,8 @@ impl Regions {
         self.spare.reserve(REGIONS, GFP_KERNEL)?;
         // SAFETY: As the caller promises.
         let table = unsafe { Table::new(device, memory, purpose.direction()) }?;
-        if !purpose.is_remote() && table.len() <= self.max_ranges {
+        let needs_key = purpose.is_remote() || (self.iwarp && purpose.is_read());
+        if !needs_key && table.len() <= self.max_ranges {
             return Ok((at, None, table));
         }
         let mut mr = match self.spare.pop() {
@@ -453,6 +508,89 @@ impl Regions {
         };
         mr.describe(&table, memory.len())?;
         Ok((at, Some(mr), table))
+    }
+
+    pub(super) fn is_iwarp(&self) -> bool {
+        self.iwarp
+    }
+
+    /// The most bytes of a Read into memory of ours, if it needs a region.
+    pub(super) fn max_read_bytes(&self) -> Option<u32> {
+        let bytes = (self.max_pages * PAGE_BYTES).min(MAX_PARTS as u32 * PART_BYTES);
+        self.iwarp.then_some(bytes)
+    }
+
+    /// Makes what Reads into memory of ours need, so many at a time. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// What the provider returns, `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// `pd` outlives the value.
+    pub(super) unsafe fn prepare_reads(
+        &mut self,
+        pd: *mut bindings::ib_pd,
+        reads: usize,
+    ) -> Result {
+        while self.iwarp && self.for_reads.len() < reads {
+            self.for_reads.reserve(1, GFP_KERNEL)?;
+            // SAFETY: As the caller promises.
+            let mr = unsafe { Mr::new(pd, self.max_pages) }?;
+            let read = ReadMr { mr, number: None };
+            self.for_reads
+                .push_within_capacity(read)
+                .map_err(|_| ENOMEM)?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is what a Read into memory of ours needs.
+    pub(super) fn can_read(&self) -> bool {
+        !self.iwarp || self.for_reads.iter().any(|read| read.number.is_none())
+    }
+
+    /// Describes the ranges of a Read with this number, into memory of ours; returns the MR.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` without an MR or with too many ranges; what the provider returns.
+    ///
+    /// # Safety
+    ///
+    /// The ranges are mapped for the device, until the Read has finished or the queue pair is gone.
+    pub(super) unsafe fn describe_read(
+        &mut self,
+        number: u32,
+        ranges: &[bindings::ib_sge],
+    ) -> Result<&Mr> {
+        let free = |read: &&mut ReadMr| read.number.is_none();
+        let read = self.for_reads.iter_mut().find(free).ok_or(ENOBUFS)?;
+        let mut list = [bindings::scatterlist::default(); MAX_PARTS];
+        let entries = list.get_mut(..ranges.len()).ok_or(ENOBUFS)?;
+        // SAFETY: The list has so many entries.
+        unsafe { bindings::sg_init_table(entries.as_mut_ptr(), ranges.len() as u32) };
+        for (entry, range) in entries.iter_mut().zip(ranges) {
+            // SAFETY: The entry is valid.
+            unsafe { bindings::sg_set_dma((&raw mut *entry).cast(), range.addr, range.length) };
+        }
+        let bytes = ranges.iter().map(|range| range.length).sum();
+        // SAFETY: The entries are as the caller promises, and the MR is free.
+        unsafe {
+            read.mr
+                .describe_list(entries.as_mut_ptr(), ranges.len() as u32, bytes)
+        }?;
+        read.number = Some(number);
+        Ok(&read.mr)
+    }
+
+    /// The Read with this number has finished, and with it the key.
+    pub(super) fn read_done(&mut self, number: u32) {
+        let is_such = |read: &&mut ReadMr| read.number == Some(number);
+        if let Some(read) = self.for_reads.iter_mut().find(is_such) {
+            read.number = None;
+        }
     }
 
     fn get(&self, id: RegionId) -> Option<&Region> {
@@ -490,9 +628,10 @@ impl Regions {
     }
 
     /// Our own requests for a region are finished; returns whether that makes an end of it: not if it
-    /// has a key.
+    /// has a key that does not end with them.
     pub(super) fn used(&mut self, id: RegionId) -> bool {
-        let key = self.key_mut(id).filter(|key| **key == Key::None);
+        let ends = |key: &&mut Key| matches!(**key, Key::None | Key::Read);
+        let key = self.key_mut(id).filter(ends);
         key.map(|key| *key = Key::Dead).is_some()
     }
 
@@ -521,6 +660,13 @@ impl Regions {
     pub(super) fn dying(&mut self, id: RegionId) {
         if let Some(key) = self.key_mut(id) {
             *key = Key::Dying;
+        }
+    }
+
+    /// The Read is posted with which the key becomes invalid.
+    pub(super) fn ends_with_read(&mut self, id: RegionId) {
+        if let Some(key) = self.key_mut(id) {
+            *key = Key::Read;
         }
     }
 

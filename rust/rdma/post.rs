@@ -55,10 +55,14 @@ impl Link {
         self.regions.max_pages()
     }
 
-    /// Whether the adapter is soft-RoCE: a program that copies, as soft-iWARP is, which has no way
-    /// without a copy here.
+    /// Whether the adapter is a program that copies.
     pub(crate) fn is_software(&self) -> bool {
-        self.regions.is_soft_roce()
+        self.regions.is_software()
+    }
+
+    /// Whether the connection is one of iWARP.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        self.regions.is_iwarp()
     }
 
     /// Our own requests for a region are finished; returns whether its owner may have it.
@@ -186,7 +190,31 @@ impl Link {
 
     /// Places in the send queue that [`Link::read_into`] takes.
     pub(crate) fn direct_places(&self) -> u32 {
-        (self.registration_places() + 2).max(PARTS as u32)
+        let invalidation = u32::from(!self.regions.is_iwarp());
+        (self.registration_places() + 1 + invalidation).max(PARTS as u32)
+    }
+
+    /// Places in the send queue that [`Link::read`] takes.
+    pub(crate) fn read_places(&self) -> u32 {
+        match self.regions.is_iwarp() {
+            true => 1 + self.registration_places(),
+            false => 1,
+        }
+    }
+
+    /// Makes what [`Link::read`] needs. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// What the provider returns, `ENOMEM`.
+    pub(crate) fn prepare_reads(&mut self) -> Result {
+        // SAFETY: The domain outlives the regions.
+        unsafe { self.regions.prepare_reads(self.domain.0, READS as usize) }
+    }
+
+    /// Whether there is what [`Link::read`] needs ([`Link::prepare_reads`]).
+    pub(crate) fn can_read(&self) -> bool {
+        self.regions.can_read()
     }
 
     /// Places in the send queue that [`Link::write_from`] takes at most.
@@ -205,11 +233,11 @@ impl Link {
         let places = self.registration_places();
         let number = self.place(places - 1, Tag::Registration)?;
         let (mr, purpose) = self.regions.mr(id).ok_or(ENOBUFS)?;
-        let (key, former_key) = (mr.key(purpose), mr.former_key());
+        let former_key = mr.former_key();
         let request = &mut requests.request;
         request.mr = mr.as_ptr();
-        request.key = key;
-        request.access = purpose.access() as i32;
+        request.key = mr.key(purpose);
+        request.access = purpose.access(self.regions.is_iwarp()) as i32;
         request.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
         request.wr.__bindgen_anon_1.wr_id = number;
         request.wr.next = next;
@@ -252,6 +280,7 @@ impl Link {
         let slot = self.tx.get_mut((number % SLOTS) as usize).ok_or(ENOBUFS)?;
         slot.payload = 0;
         slot.tag = tag;
+        slot.is_seen = false;
         Ok(SEND_FLAG | u64::from(number))
     }
 
@@ -339,21 +368,47 @@ impl Link {
             }
             left -= len;
         }
-        if left > 0 {
+        if left > 0 || self.send_room() < self.read_places() {
             return Err(ENOBUFS);
         }
+        let before = self.read_places() - 1;
         self.reading
             .push_within_capacity(Reading {
-                number: self.tx_next,
+                number: self.tx_next.wrapping_add(before),
                 memory,
             })
             .map_err(|_| ENOBUFS)?;
-        let number = self.place(0, Tag::Read)?;
+        let number = self.place(before, Tag::Read)?;
+        let mut requests = Registration::default();
         let mut wr = Remote::of_read(read).request(&mut sge, count);
         wr.wr.__bindgen_anon_1.wr_id = number;
         wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
-        // SAFETY: One request, whose memory is kept in its place.
-        unsafe { self.post_chain((&raw const wr).cast(), 1) }?;
+        let mut first: *const bindings::ib_send_wr = (&raw const wr).cast();
+        if before > 0 {
+            let ranges = sge.get(..count).ok_or(ENOBUFS)?;
+            // SAFETY: The memory, which is mapped, is kept until the Read has finished.
+            let mr = unsafe { self.regions.describe_read(number as u32, ranges) }?;
+            let (mr, key) = (mr.as_ptr(), mr.key(Use::OwnReads));
+            // SAFETY: The MR is valid.
+            let addr = unsafe { (*mr).iova };
+            sge = [bindings::ib_sge::default(); MAX_PARTS];
+            if let Some(all) = sge.first_mut() {
+                (all.addr, all.length, all.lkey) = (addr, read.len, key);
+            }
+            wr.wr.num_sge = 1;
+            wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_READ_WITH_INV;
+            wr.wr.ex.invalidate_rkey = key;
+            let request = &mut requests.request;
+            request.mr = mr;
+            request.key = key;
+            request.access = Use::OwnReads.access(true) as i32;
+            request.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
+            request.wr.__bindgen_anon_1.wr_id = self.place(0, Tag::Registration)?;
+            request.wr.next = (&raw mut wr).cast();
+            first = (&raw const requests.request).cast();
+        }
+        // SAFETY: A chain of so many requests; the memory is kept until the Read has finished.
+        unsafe { self.post_chain(first, before + 1) }?;
         self.reads += 1;
         Ok(())
     }
@@ -424,7 +479,9 @@ impl Link {
             let number = self.place(skip as u32, tag)?;
             request.wr.__bindgen_anon_1.wr_id = number;
             request.wr.next = next;
-            if last {
+            // With iWARP a Write has finished when TCP has its bytes: soft-iWARP gives TCP a copy, but
+            // of those that nobody hears of it gives the pages (Linux 7.3: `siw_prepare_fpdu()`).
+            if last || self.regions.is_iwarp() {
                 request.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
             }
             next = (&raw mut *request).cast();
@@ -445,10 +502,22 @@ impl Link {
         let before = self.registration_places();
         let number = self.place(before, tag)?;
         let mut wr = Remote::of_read(read).request(&mut sge, 1);
+        wr.wr.__bindgen_anon_1.wr_id = number;
+        if self.regions.is_iwarp() {
+            wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_READ_WITH_INV;
+            wr.wr.ex.invalidate_rkey = address.key;
+            wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
+            let mut requests = Registration::default();
+            let first = self.registration(id, &mut requests, (&raw mut wr).cast())?;
+            // SAFETY: A chain of so many requests; the region stays until the Read has finished, and
+            // with it the key, or the queue pair is gone.
+            unsafe { self.post_chain(first, before + 1) }?;
+            self.regions.ends_with_read(id);
+            return Ok(());
+        }
         let mut invalidation = self.invalidation(before + 1, id)?;
         // The key must not die before the bytes are there.
         invalidation.send_flags |= bindings::ib_send_flags_IB_SEND_FENCE;
-        wr.wr.__bindgen_anon_1.wr_id = number;
         wr.wr.next = &raw mut invalidation;
         let mut requests = Registration::default();
         let first = self.registration(id, &mut requests, (&raw mut wr).cast())?;

@@ -25,7 +25,10 @@ use super::{
 };
 use crate::bindings;
 use crate::net::addr::Addr;
-use crate::net::errno::ECONNREFUSED;
+use crate::net::errno::{
+    EAFNOSUPPORT,
+    ECONNREFUSED, //
+};
 use crate::net::netns::{
     Net,
     LOOPBACK_IFINDEX, //
@@ -62,9 +65,9 @@ unsafe impl Send for Port {}
 // SAFETY: As above.
 unsafe impl Sync for Port {}
 
-/// The fields are dropped in this order: the id waits for its handlers, which use the port.
+/// The fields are dropped in this order: the ids wait for their handlers, which use the port.
 struct Entry {
-    _id: CmId,
+    _ids: Ids,
     _port: KBox<Port>,
     users: u32,
 }
@@ -84,8 +87,17 @@ pub(crate) unsafe fn init() {
     unsafe { LISTENERS.init() };
 }
 
-/// The CM's own backlog; the IB CM ignores it, ours counts.
-const CM_BACKLOG: i32 = 1024;
+/// The ids that listen at a port: one for IPv6, unless the kernel has none, and one for IPv4. One id
+/// for both families would not do on iWARP: the CM there looks for the interface that has the
+/// destination's address, and does not find an IPv4 address that a TCP socket of IPv6 has accepted.
+struct Ids {
+    _v6: Option<CmId>,
+    _v4: CmId,
+}
+
+/// The CM's own backlog: with 0, the sysctl `net.iw_cm.default_backlog` says how many requests wait
+/// for our handler on iWARP. The IB CM has no such number. What waits for accept() is counted apart.
+const CM_BACKLOG: i32 = 0;
 
 /// Makes the CM listen at a port, or joins those who already have it do so.
 fn acquire(net: Net<'_>, port: u16, stats: Stats) -> Result {
@@ -104,10 +116,13 @@ fn acquire(net: Net<'_>, port: u16, stats: Stats) -> Result {
         },
         GFP_KERNEL,
     )?;
-    // SAFETY: The box stays where it is and is dropped after the id.
-    let id = unsafe { CmId::new_listener(net, NonNull::from(&*boxed)) }?;
+    let id = || {
+        // SAFETY: The box stays where it is and is dropped after the id.
+        unsafe { CmId::new_listener(net, NonNull::from(&*boxed)) }
+    };
+    let (v6, v4) = (id()?, id()?);
     let entry = Entry {
-        _id: listen_in_kernel(id, port)?,
+        _ids: listen_in_kernel(v6, v4, port)?,
         _port: boxed,
         users: 1,
     };
@@ -131,34 +146,42 @@ pub(super) fn release(net: Net<'_>, port: u16) {
 
 /// Binds and listens from a kernel worker: the CM asks for a capability of the current task for
 /// low ports, whereas our own check, of the namespace's rules, was made at bind().
-fn listen_in_kernel(id: CmId, port: u16) -> Result<CmId> {
+fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
     struct Call {
-        id: CmId,
+        v6: CmId,
+        v4: CmId,
         port: u16,
+        has_v6: bool,
     }
     /// # Safety
     ///
     /// Called only by whom it was registered with, with valid arguments.
     unsafe extern "C" fn run(call: *mut core::ffi::c_void) -> kernel::ffi::c_long {
         // SAFETY: `call` is the one below, which waits.
-        let call = unsafe { &*call.cast::<Call>() };
-        let any = Addr::ANY.with_port(call.port).to_storage(true);
-        let result = call
-            .id
-            .take_both_families()
-            .and_then(|()| call.id.bind(&any))
-            .or_else(|_| {
-                // Without IPv6 there is no wildcard for both.
-                let any = Addr::v4([0; 4], call.port);
-                call.id.bind(&any.to_storage(false))
-            })
-            .and_then(|()| call.id.listen(CM_BACKLOG));
+        let call = unsafe { &mut *call.cast::<Call>() };
+        let listen = |id: &CmId, any: Addr, v6: bool| {
+            id.take_one_family()?;
+            id.bind(&any.to_storage(v6))?;
+            id.listen(CM_BACKLOG)
+        };
+        let result = match listen(&call.v6, Addr::ANY.with_port(call.port), true) {
+            Err(e) if e != EAFNOSUPPORT => Err(e),
+            result => {
+                call.has_v6 = result.is_ok();
+                listen(&call.v4, Addr::v4([0; 4], call.port), false)
+            }
+        };
         match result {
             Ok(()) => 0,
             Err(e) => e.to_errno() as isize,
         }
     }
-    let mut call = Call { id, port };
+    let mut call = Call {
+        v6,
+        v4,
+        port,
+        has_v6: false,
+    };
     // SAFETY: The function is called once with the argument, before this returns.
     let ret = unsafe {
         bindings::work_on_cpu_key(
@@ -169,7 +192,10 @@ fn listen_in_kernel(id: CmId, port: u16) -> Result<CmId> {
         )
     };
     to_result(ret as i32)?;
-    Ok(call.id)
+    Ok(Ids {
+        _v6: call.has_v6.then_some(call.v6),
+        _v4: call.v4,
+    })
 }
 
 /// Makes the socket a listener, or changes its backlog.
@@ -185,6 +211,8 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
         match locked.stream().state {
             State::Listen => {
                 sk.set_backlog(backlog);
+                drop(locked);
+                accept::fill_places(sock);
                 return Ok(());
             }
             State::Closed | State::Dead => {}
@@ -269,20 +297,26 @@ impl Listener for Port {
         // before the last of them lets go.
         let net = unsafe { Net::from_raw(self.net) };
         let listener = bind::find_listener(net, &to, &from, dev).ok_or_else(no_listener)?;
-        accept::reserve(&listener).inspect_err(|e| {
-            if *e == ENOMEM {
-                // Without a word, so that the peer tries again.
-                self.stats.inc(Counter::DroppedBacklogFull);
-            } else {
-                self.refuse(&request, Counter::RefusedNoListener, Refusal::Closing);
-            }
-        })?;
+        // Where the peer does not ask again, its request waits for a place.
+        let waits = request.asks_once;
+        if !waits {
+            accept::reserve(&listener).inspect_err(|e| {
+                if *e == ENOMEM {
+                    // Without a word, so that the peer tries again.
+                    self.stats.inc(Counter::DroppedBacklogFull);
+                } else {
+                    self.refuse(&request, Counter::RefusedNoListener, Refusal::Closing);
+                }
+            })?;
+        }
         let child = child_of(&listener, to, from, &hello).inspect_err(|_| {
-            accept::unreserve(&listener);
+            if !waits {
+                accept::unreserve(&listener);
+            }
             self.stats.inc(Counter::RefusedNoMemory);
         })?;
         let ptr = NonNull::from(&*child);
-        SdpSock::start_child(child, request.keep(), hello);
+        SdpSock::start_child(child, request.keep(), hello, !waits);
         Ok(ptr)
     }
 }

@@ -62,8 +62,9 @@ impl Locked<'_> {
         }
     }
 
-    /// Posts one Read of an advert of which too little is left for the reader to take it itself.
+    /// Posts one Read of an advert of which too little is left for the reader to take it itself. Sleeps.
     pub(super) fn pull_rest(&mut self) {
+        self.prepare_reads();
         self.set_pull_now(true);
         if self.pull_one() {
             self.arm_for_reads();
@@ -89,6 +90,11 @@ impl Locked<'_> {
         let Some(bytes) = self.pull_due() else {
             return false;
         };
+        if !self.stream().link.as_ref().is_some_and(|l| l.can_read()) {
+            // The worker makes what is missing, and comes back: the time is over then as it is now.
+            self.want(Want::Refill);
+            return false;
+        }
         match self.read_some(bytes) {
             Ok(()) => return true,
             Err(e) if e == ENOBUFS => {
@@ -117,7 +123,8 @@ impl Locked<'_> {
         let link = stream.link.as_ref()?;
         let zcopy = stream.zcopy.as_ref()?;
         let longest = link.max_read();
-        if link.reads_in_flight() >= READS || link.send_room() <= MESSAGE_PLACES {
+        if link.reads_in_flight() >= READS || link.send_room() < MESSAGE_PLACES + link.read_places()
+        {
             return None;
         }
         let waiting = Waiting {
@@ -177,13 +184,23 @@ impl Locked<'_> {
         }
     }
 
-    /// Reads what the peer has advertised for a reader that cannot take it itself.
+    /// Reads what the peer has advertised for a reader that cannot take it itself. Sleeps.
     pub(super) fn pull_for_reader(&mut self) {
+        self.prepare_reads();
         let Some(zcopy) = &mut self.stream().zcopy else {
             return;
         };
         zcopy.pull_now = zcopy.hold.untaken() > 0;
         self.pull();
+    }
+
+    /// Makes what Reads into the kernel's memory need, if there are adverts. Sleeps.
+    pub(super) fn prepare_reads(&mut self) {
+        let stream = self.stream();
+        if let (Some(link), Some(_)) = (&mut stream.link, &stream.zcopy) {
+            // Without, the next attempt comes here again.
+            let _ = link.prepare_reads();
+        }
     }
 
     /// Bytes for which the receive buffer has room, whole pages. As for messages, what is posted

@@ -179,7 +179,7 @@ impl Locked<'_> {
             total += n;
             for completion in batch.into_iter().flatten() {
                 match completion {
-                    Completion::Sent(upto) => self.reap_sent(upto),
+                    Completion::Sent => self.reap_sent(),
                     Completion::Received { len, invalidated } => {
                         heard = true;
                         let readable = self.received(len, invalidated);
@@ -191,6 +191,7 @@ impl Locked<'_> {
         }
         if heard {
             self.stream().keepalive.on_receive();
+            self.stream().watch.wake_ms = 0;
         }
         if total > 0 {
             self.stats.add(Counter::Completions, total as u64);
@@ -238,6 +239,8 @@ impl Locked<'_> {
         }
         if self.stream().state == State::HelloReceived && self.transition(Event::FirstReceive) {
             self.want(Want::FirstReceive);
+            let link = self.stream().link.as_ref();
+            self.stream().pending.answer = link.is_some_and(|link| link.is_iwarp());
         }
         self.count_down_old_receives();
         match self.check(&header, &receive, len) {

@@ -60,7 +60,7 @@ const RESOLVE_MS: u32 = 2000;
 /// How long a peer may take to finish the set-up that it has started. The CM sends a lost reply again
 /// after some four seconds (`CMA_CM_RESPONSE_TIMEOUT`): this is time for a few. Once the reply is there
 /// late, the peer has its connection, and waits for a program that never gets it.
-const HANDSHAKE_MS: u32 = 20_000;
+pub(super) const HANDSHAKE_MS: u32 = 20_000;
 /// How long a connection that starts here may take from its request on, as long as TCP's. The CM's own
 /// tries take a minute; but a peer that asks it for patience (MRA) and vanishes then makes that many.
 const CONNECT_MS: u32 = 130_000;
@@ -78,7 +78,9 @@ impl Worker<'_> {
             // A port that the program chose, or shares, may become a listener's too.
             let sk = self.sock.sk();
             let shared = sk.reuse() || sk.reuseport();
-            let own = !shared && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK);
+            // On iWARP, TCP would connect the port to itself.
+            let itself = stream.peer.port == sk.num();
+            let own = !shared && !itself && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK);
             let cm_port = if own { sk.num() } else { 0 };
             (stream.local, stream.peer, cm_port)
         };
@@ -181,6 +183,8 @@ impl Worker<'_> {
                 EPROTO
             })?;
         self.make_folder();
+        self.cm.is_up = true;
+        let speaks_first = self.cm.id.as_ref().is_some_and(CmId::is_iwarp);
         let mut locked = self.sock.lock();
         if locked.stream().state != State::HelloSent {
             return Err(ECONNABORTED);
@@ -192,6 +196,9 @@ impl Worker<'_> {
         stream.peer_bytes = ack.rcv_size;
         locked.agree(ack.features, ack.max_adverts, offer.max_adverts);
         locked.transition(Event::ConnectAccepted);
+        if speaks_first {
+            locked.send_first();
+        }
         self.sock.stop_timer();
         self.sock.stats.inc(Counter::ConnectDone);
         locked.process();
@@ -255,10 +262,25 @@ impl Worker<'_> {
             reads: reads_for(features),
         };
         id.accept(&param).map_err(|e| match e {
-            // The CM has heard of the peer's rejection, and waits for no answer.
-            _ if e == EINVAL => ECONNABORTED,
+            // The CM has heard of the peer's rejection, or of the end of its TCP connection on iWARP,
+            // and waits for no answer.
+            _ if e == EINVAL || e == ECONNRESET => ECONNABORTED,
             e => e,
         })
+    }
+
+    /// There is no place in the listener's backlog, or no listener any more.
+    pub(super) fn refuse_place(&mut self, why: Error) {
+        let (counter, refusal) = match why {
+            _ if why == ENOMEM => (Counter::DroppedBacklogFull, Refusal::BacklogFull),
+            _ => (Counter::RefusedNoListener, Refusal::Closing),
+        };
+        self.sock.stats.inc(counter);
+        if let Some(id) = &self.cm.id {
+            id.reject(&refusal.encode());
+        }
+        self.sock.lock().fail(Event::Abort, why);
+        self.teardown();
     }
 
     pub(super) fn refuse(&mut self, why: Error) {
@@ -276,6 +298,7 @@ impl Worker<'_> {
     /// A child is or was established: into the listener's queue with it, as with TCP even if it has
     /// ended since.
     pub(super) fn child_is_up(&mut self) {
+        self.cm.is_up = true;
         let Some(child) = self.cm.child.take() else {
             return;
         };

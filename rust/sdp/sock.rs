@@ -393,6 +393,11 @@ impl SdpSock {
         self.start(&self.watch, WATCH_MS);
     }
 
+    /// The same, earlier.
+    pub(super) fn start_watch_in(&self, ms: u32) {
+        self.start(&self.watch, ms);
+    }
+
     pub(crate) fn stop_watch(&self) {
         self.stop(&self.watch);
     }

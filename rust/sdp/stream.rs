@@ -90,6 +90,8 @@ pub(crate) struct Pending {
     pub(crate) ch_rcv_buf_ack: Option<u32>,
     /// Tell that no more data comes, behind the data.
     pub(crate) disconn: bool,
+    /// Answer the peer's first message, by one that says nothing.
+    pub(crate) answer: bool,
 }
 
 /// The receiving side's sizes.
@@ -124,6 +126,8 @@ pub(crate) struct Watch {
     pub(crate) unsent: u32,
     /// Looks that have found the same.
     pub(crate) looks: u32,
+    /// When to wake the peer's adapter again, whose answer to the first message is missing; else 0.
+    pub(crate) wake_ms: u32,
 }
 
 pub(crate) struct Stream {

@@ -66,6 +66,9 @@ const ASK_AGAIN_MS: u32 = 1000;
 /// How long TCP_CORK and MSG_MORE hold back a partial message (`man 7 tcp`).
 const HOLD_MS: u32 = 200;
 
+/// How long the answer to the first message may take before the peer's adapter is woken, at first.
+const WAKE_MS: u32 = 20;
+
 /// How long the peer's adapter may take to acknowledge the oldest message, some seconds more than
 /// an adapter with [`crate::rdma::cm`]'s settings tries.
 const UNANSWERED_MS: u32 = 20_000;
@@ -258,9 +261,44 @@ impl Locked<'_> {
     }
 
     fn flush_update(&mut self) {
-        if self.stream().credits.wants_update() && self.post(Body::Data, &mut [], 0, Tag::Control) {
+        let due = self.stream().pending.answer || self.stream().credits.wants_update();
+        if due && self.post(Body::Data, &mut [], 0, Tag::Control) {
+            self.stream().pending.answer = false;
             self.stats.inc(Counter::CreditUpdateSent);
         }
+    }
+
+    /// Sends a message that says nothing, for which the peer waits where we have to send the first one,
+    /// and which the peer answers in the same way.
+    pub(super) fn send_first(&mut self) {
+        if self.post(Body::Data, &mut [], 0, Tag::Control) {
+            let watch = &mut self.stream().watch;
+            (watch.running, watch.wake_ms) = (true, WAKE_MS);
+            self.sock().start_watch_in(WAKE_MS);
+        }
+    }
+
+    /// Has the peer's adapter look at what has come, if the first message was not answered.
+    ///
+    /// soft-iWARP (Linux 7.3) may sleep over that message: `siw_accept()` sends the MPA reply before it
+    /// has `siw_qp_llp_data_ready()` called for what comes. A message that comes in between lies in
+    /// the receive queue of TCP until the next one. So another one follows, which only the adapter
+    /// notices, later each time.
+    fn wake_peer(&mut self) -> bool {
+        let wake_ms = self.stream().watch.wake_ms;
+        if wake_ms == 0 || !self.may_transmit() {
+            return false;
+        }
+        let next_ms = if wake_ms < WATCH_MS { 2 * wake_ms } else { 0 };
+        self.stream().watch.wake_ms = next_ms;
+        let link = self.stream().link.as_ref();
+        // With a full queue, enough follows.
+        let has_room = link.is_some_and(|link| link.send_room() > 0);
+        if next_ms > 0 && (!has_room || self.probe(Counter::Probe)) {
+            self.stream().watch.running = true;
+            self.sock().start_watch_in(next_ms);
+        }
+        next_ms > 0
     }
 
     /// Tells the peer that the connection is aborted, if that is still possible.
@@ -361,9 +399,9 @@ impl Locked<'_> {
     }
 
     /// Takes finished messages out of the send queue and gives their memory back.
-    pub(crate) fn reap_sent(&mut self, upto: u32) {
+    pub(crate) fn reap_sent(&mut self) {
         let mut count = 0;
-        while let Some(sent) = self.stream().link.as_mut().and_then(|l| l.reap(upto)) {
+        while let Some(sent) = self.stream().link.as_mut().and_then(|l| l.reap()) {
             count += 1;
             if sent.payload > 0 {
                 self.sk().wmem_uncharge(sent.payload);
@@ -438,6 +476,9 @@ impl Locked<'_> {
     pub(crate) fn look_after_sends(&mut self) {
         self.stream().watch.running = false;
         self.poll_queue();
+        if self.wake_peer() {
+            return;
+        }
         let stream = self.stream();
         let link = stream.link.as_ref().filter(|_| stream.state != State::Dead);
         if link.is_some_and(|link| link.has_unwanted_regions(EARLY_MS)) {

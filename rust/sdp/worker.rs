@@ -18,10 +18,12 @@ use kernel::time::{
     Delta, //
 };
 
+use super::accept::Place;
 use super::setup::{
     refusal_of,
     rejected_errno,
-    unreachable_errno, //
+    unreachable_errno,
+    HANDSHAKE_MS, //
 };
 use super::sock::{
     sock_of,
@@ -71,6 +73,11 @@ pub(crate) struct CmSide {
     pub(super) offer: Option<Hello>,
     /// A child's own reference, until it is in its listener's queue.
     pub(super) child: Option<ARef<SdpSock>>,
+    /// Whether a child has a place in its listener's backlog, or waits for one.
+    has_place: bool,
+    is_parked: bool,
+    /// The peer may know that the connection is established.
+    pub(super) is_up: bool,
     /// Of a connection that is, or was, established, until all is given back.
     folder: Option<Folder>,
 }
@@ -81,6 +88,9 @@ impl CmSide {
             id: None,
             offer: None,
             child: None,
+            has_place: false,
+            is_parked: false,
+            is_up: false,
             folder: None,
         }
     }
@@ -138,12 +148,13 @@ pub(super) unsafe extern "C" fn run_pull(work: *mut kernel::bindings::work_struc
 
 impl SdpSock {
     /// Starts the set-up of a new child: from now on the worker has its reference and the id.
-    pub(crate) fn start_child(child: ARef<Self>, id: CmId, offer: Hello) {
+    pub(crate) fn start_child(child: ARef<Self>, id: CmId, offer: Hello, has_place: bool) {
         let sock: &Self = &child;
         // SAFETY: The worker has not run yet: nobody but the CM's handler knows the child.
         let cm = unsafe { &mut *sock.cm.get() };
         cm.id = Some(id);
         cm.offer = Some(offer);
+        cm.has_place = has_place;
         let ptr = NonNull::from(sock);
         cm.child = Some(child);
         // SAFETY: The child is alive: the connection has a reference.
@@ -186,8 +197,14 @@ impl Worker<'_> {
             }
         }
         if self.sock.take_want(Want::Accept) {
-            if let Err(e) = self.answer() {
-                self.refuse(e);
+            match self.take_place() {
+                Ok(Place::Given) => {
+                    if let Err(e) = self.answer() {
+                        self.refuse(e);
+                    }
+                }
+                Ok(Place::Later) => {}
+                Err(e) => self.refuse_place(e),
             }
         }
         self.first_receive();
@@ -197,6 +214,7 @@ impl Worker<'_> {
         if self.sock.take_want(Want::Refill) {
             let mut locked = self.sock.lock();
             locked.refill();
+            locked.prepare_reads();
             locked.pull();
             locked.flush();
             drop(locked);
@@ -226,6 +244,26 @@ impl Worker<'_> {
         if self.sock.take_want(Want::Teardown) {
             self.teardown();
         }
+    }
+
+    /// Takes a place in the listener's backlog, if the child has none yet.
+    fn take_place(&mut self) -> Result<Place> {
+        if self.cm.has_place {
+            return Ok(Place::Given);
+        }
+        let parent = self.sock.lock().stream().parent.clone();
+        let parent = parent.ok_or(ECONNABORTED)?;
+        let place = if self.cm.is_parked {
+            accept::place_of(&parent, self.sock)?
+        } else {
+            accept::reserve_or_park(&parent, self.sock.into())?
+        };
+        self.cm.has_place = matches!(place, Place::Given);
+        self.cm.is_parked = true;
+        if !self.cm.has_place {
+            self.sock.start_timer(HANDSHAKE_MS);
+        }
+        Ok(place)
     }
 
     /// One at a time: the end of the connection forgets those behind.
@@ -263,7 +301,9 @@ impl Worker<'_> {
             Kind::Established => self.established(event),
             Kind::Disconnected => {
                 // It was up for the peer, though our CM may have heard of its end first.
-                self.child_established();
+                if !self.peer_speaks_first() {
+                    self.child_established();
+                }
                 self.disconnected();
                 Ok(())
             }
@@ -306,8 +346,16 @@ impl Worker<'_> {
         if self.sets_up() {
             return self.connected(event);
         }
-        self.child_established();
+        if !self.peer_speaks_first() {
+            self.child_established();
+        }
         Ok(())
+    }
+
+    /// Whether nothing may be sent before the peer's first message: on iWARP, by the side that was
+    /// asked for the connection (RFC 5044, 7.1.2). So the connection is not up before.
+    fn peer_speaks_first(&self) -> bool {
+        self.cm.id.as_ref().is_some_and(CmId::is_iwarp)
     }
 
     fn child_established(&mut self) {
@@ -441,7 +489,8 @@ impl Worker<'_> {
         self.sock.stop_watch();
         self.sock.stop_keepalive();
         self.sock.stop_pull();
-        if let Some(id) = &self.cm.id {
+        let was_up = core::mem::replace(&mut self.cm.is_up, false);
+        if let Some(id) = self.cm.id.as_ref().filter(|_| was_up) {
             id.disconnect();
         }
         let (link, place, nonce) = {
@@ -509,8 +558,14 @@ impl Worker<'_> {
             locked.free_queues();
         }
         drop(locked);
+        let may_be_parked = core::mem::replace(&mut self.cm.is_parked, false);
+        let has_place = core::mem::replace(&mut self.cm.has_place, false);
         if let Some(parent) = parent {
-            accept::unreserve(&parent);
+            if may_be_parked {
+                accept::unreserve_or_unpark(&parent, self.sock);
+            } else if has_place {
+                accept::unreserve(&parent);
+            }
         }
         // Waits for readers, who may wait for the lock: the last thing that somebody could wait for.
         if self.cm.folder.take().is_some() {

@@ -69,9 +69,10 @@ class Result:
 class Vm:
     """One machine. `ident` is its number (1, 2): 10.27.0.<ident>, fd27::<ident>."""
 
-    def __init__(self, kind, image, initrd, folder, ident=1, cpus=1,
-                 memory_mib=1024, cpu=CPU, extra_append="", by_instructions=False):
+    def __init__(self, kind, image, initrd, folder, ident=1, cpus=1, memory_mib=1024,
+                 cpu=CPU, extra_append="", by_instructions=False, adapter="rxe"):
         self.kind = kind
+        self.adapter = adapter
         self.ident = ident
         self.folder = folder
         self.name = f"vm{ident}"
@@ -96,7 +97,7 @@ class Vm:
             "-cpu", cpu, "-smp", str(cpus), "-m", f"{memory_mib}M",
             "-kernel", image, "-initrd", initrd,
             "-append", "console=ttyS0 loglevel=7 panic=-1 mitigations=off random.trust_cpu=on "
-                       f"net.ifnames=0 VM_ID={ident} {extra_append}",
+                       f"net.ifnames=0 VM_ID={ident} VM_RDMA={adapter} {extra_append}",
             "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
             "-chardev", f"socket,id=agent,path={self.agent_path},server=on,wait=off",
             "-serial", "chardev:agent",
@@ -128,7 +129,7 @@ class Vm:
         threading.Thread(target=self._read, daemon=True).start()
 
     def wait_ready(self, timeout=None):
-        """Waits until the guest has soft-RoCE up and answers."""
+        """Waits until the guest has its RDMA device up and answers."""
         timeout = timeout or BOOT_LIMIT[self.kind]
         end = time.monotonic() + timeout
         while True:
@@ -141,7 +142,7 @@ class Vm:
                 if time.monotonic() > end:
                     raise VmError(f"{self.name} did not boot in {timeout} s; log: {self.console}") from None
         if state != "ready":
-            raise VmError(f"{self.name} has no soft-RoCE; log: {self.console}")
+            raise VmError(f"{self.name} has no RDMA device; log: {self.console}")
 
     def spawn(self, command, on_line=None):
         """Starts a command in the guest and returns its Job."""

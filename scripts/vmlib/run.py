@@ -19,7 +19,7 @@ def load_module(vm):
 
 def run(args):
     failed = False
-    with machines(kernels()[0], 2 if args.two else 1, "run", args.cpus) as vms:
+    with machines(args.boots, 2 if args.two else 1, "run", args.cpus) as vms:
         for vm in vms:
             if not args.no_load:
                 load_module(vm)
@@ -40,7 +40,7 @@ def run(args):
 
 def shell(args):
     """Reads lines `[1|2] COMMAND`; each runs in a shell of its own."""
-    with machines(kernels()[0], 2 if args.two else 1, "shell", args.cpus) as vms:
+    with machines(args.boots, 2 if args.two else 1, "shell", args.cpus) as vms:
         for vm in vms:
             if not args.no_load:
                 load_module(vm)
@@ -74,6 +74,7 @@ def main():
     parser = argparse.ArgumentParser(prog="scripts/vm")
     parser.add_argument("action", choices=["run", "shell"])
     parser.add_argument("--two", action="store_true", help="two machines, linked")
+    parser.add_argument("--siw", action="store_true", help="soft-iWARP instead of soft-RoCE")
     parser.add_argument("--cpus", type=int, default=1, help="processors of each machine")
     parser.add_argument("--limit", type=float, default=600, help="seconds for the commands of `run`")
     parser.add_argument("--no-load", action="store_true", help="do not load ib_sdp")
@@ -82,6 +83,8 @@ def main():
     args = parser.parse_intermixed_args()
     args.kernel = args.words.pop(0) if args.words[:1] in (["stock"], ["debug"]) else "stock"
     args.command = args.words
+    kernel = kernels()[0]
+    args.boots = kernel.with_siw() if args.siw else kernel
     try:
         return {"run": run, "shell": shell}[args.action](args)
     except VmError as error:

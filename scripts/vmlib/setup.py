@@ -15,13 +15,21 @@ from .machine import Vm
 
 
 class Kernel:
-    """A kernel that machines boot: `kind` is stock or debug, `name` says which one in results."""
+    """A kernel that machines boot: `kind` is stock or debug, `name` says which one in results.
 
-    def __init__(self, name, image, initrd):
+    `adapter` is the kind of their RDMA device: rxe (soft-RoCE) or siw (soft-iWARP).
+    """
+
+    def __init__(self, name, image, initrd, adapter="rxe"):
         self.name = name
         self.kind = name.partition("-")[0]
         self.image = image
         self.initrd = initrd
+        self.adapter = adapter
+
+    def with_siw(self):
+        """The same kernel with soft-iWARP."""
+        return Kernel(f"{self.name}-siw", self.image, self.initrd, "siw")
 
 
 def kernels():
@@ -91,7 +99,7 @@ def machines(kernel, count, run_name, cpus=1, memory_mib=None, by_instructions=F
     with queue_for_machines(), tempfile.TemporaryDirectory(prefix="vm") as folder:
         started = time.monotonic()
         vms = [Vm(kernel.kind, kernel.image, kernel.initrd, folder, ident, cpus, memory_mib,
-                  by_instructions=by_instructions, extra_append=extra_append)
+                  by_instructions=by_instructions, extra_append=extra_append, adapter=kernel.adapter)
                for ident in range(1, count + 1)]
         RUNNING.update(vms)
         try:
