@@ -195,6 +195,11 @@ impl Credits {
         self.posted.wrapping_sub(self.received)
     }
 
+    /// Whether the peer has acknowledged the message that was sent with the number `mseq`.
+    pub const fn has_acked(&self, mseq: u32) -> bool {
+        self.acked.wrapping_sub(mseq) <= self.sent.wrapping_sub(mseq)
+    }
+
     /// Sent messages that the peer has not acknowledged.
     pub const fn unacked(&self) -> u32 {
         self.sent.wrapping_sub(self.acked)

@@ -6,7 +6,9 @@
 //!
 //! Each side sends DisConn behind its last byte. When both DisConns are there the worker
 //! disconnects the queue pair and gives everything back. Nothing is lost: a DisConn counts as sent
-//! when the peer's adapter has it, and so has everything before.
+//! when the peer's adapter has it, and so has everything before. On iWARP, where that is not known, each
+//! side waits for the other one's acknowledgement of its DisConn and of its last answer, or for the
+//! other's disconnection.
 //!
 //! # When it ends otherwise
 //!
@@ -79,8 +81,16 @@ impl Locked<'_> {
         if self.stream().state != State::Draining || self.owes_answers() || self.awaits_reads() {
             return;
         }
+        let stream = self.stream();
+        let link = stream.link.as_ref();
+        // With iWARP it is on its way when TCP has it: what of the peer's comes after the end has our
+        // TCP reset the connection, and then the peer may not get it. So the peer's module must say that
+        // it has come.
+        let is_acked = |mseq| stream.credits.has_acked(mseq);
+        if link.is_some_and(|link| link.is_iwarp()) && !stream.last_needed.is_none_or(is_acked) {
+            return;
+        }
         // The end of the queue pair would overtake an answer.
-        let link = self.stream().link.as_ref();
         if !link.is_some_and(|link| link.has_in_flight(|tag| tag == Tag::Answer)) {
             self.want(Want::Teardown);
         }

@@ -244,13 +244,34 @@ impl Locked<'_> {
         }
         self.count_down_old_receives();
         match self.check(&header, &receive, len) {
-            Ok(message) => self.handle(&message, receive, invalidated),
+            Ok(message) => {
+                let readable = self.handle(&message, receive, invalidated);
+                self.acknowledge(&message.body);
+                readable
+            }
             Err(why) => {
                 self.discard(receive);
                 self.violated(why);
                 true
             }
         }
+    }
+
+    /// On iWARP, has the peer know that this message has come, if it may wait for that to end the
+    /// connection, and no message of ours must follow that says so; and sees whether the end has come
+    /// for us ([`Locked::finish_if_drained`]).
+    fn acknowledge(&mut self, body: &Body) {
+        let stream = self.stream();
+        let ends = !stream.pending.disconn && stream.last_needed.is_some();
+        if !ends || !stream.link.as_ref().is_some_and(|link| link.is_iwarp()) {
+            return;
+        }
+        let is_needed = matches!(
+            body,
+            Body::DisConn | Body::RdmaRdCompl { .. } | Body::RdmaWrCompl { .. } | Body::SendSm
+        );
+        stream.pending.answer |= is_needed && !stream.state.can_send();
+        self.finish_if_drained();
     }
 
     fn check(&mut self, header: &[u8], receive: &Receive, len: u32) -> Result<Message, Violation> {

@@ -176,6 +176,8 @@ pub(crate) struct Stream {
     pub(crate) awaits_larger: bool,
     pub(crate) watch: Watch,
     pub(crate) keepalive: Keepalive,
+    /// The number of the last message that the peer must have before the end: DisConn, or an answer.
+    pub(crate) last_needed: Option<u32>,
     /// The number of the last message that was not full, while it is in flight.
     pub(crate) small_in_flight: Option<u32>,
     /// Bytes received that the user has not read.
@@ -284,6 +286,7 @@ impl Stream {
             awaits_larger: false,
             watch: Watch::default(),
             keepalive: Keepalive::default(),
+            last_needed: None,
             small_in_flight: None,
             rx: Unread::new(),
             compact: None,

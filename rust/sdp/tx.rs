@@ -353,6 +353,9 @@ impl Locked<'_> {
                 if tag == Tag::Data && small {
                     self.stream().small_in_flight = Some(number);
                 }
+                if matches!(tag, Tag::DisConn | Tag::Answer) {
+                    self.stream().last_needed = Some(header.mseq);
+                }
                 if header.is_payload() || matches!(body, Body::SrcAvail { .. }) {
                     self.event_sent();
                 }

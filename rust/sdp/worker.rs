@@ -292,6 +292,8 @@ impl Worker<'_> {
             Kind::AddrError | Kind::RouteError => Err(unreachable_errno(event.status)),
             // Our reply was never answered, but the peer has sent.
             Kind::Unreachable if self.is_up() => Ok(()),
+            // The peer's TCP has ended in the middle of the set-up.
+            Kind::ConnectError if self.is_iwarp() => Err(ECONNRESET),
             Kind::Unreachable | Kind::ConnectError => Err(ETIMEDOUT),
             Kind::Rejected if self.sets_up() => {
                 let refusal = refusal_of(event);
@@ -301,9 +303,7 @@ impl Worker<'_> {
             Kind::Established => self.established(event),
             Kind::Disconnected => {
                 // It was up for the peer, though our CM may have heard of its end first.
-                if !self.peer_speaks_first() {
-                    self.child_established();
-                }
+                self.child_established();
                 self.disconnected();
                 Ok(())
             }
@@ -346,15 +346,15 @@ impl Worker<'_> {
         if self.sets_up() {
             return self.connected(event);
         }
-        if !self.peer_speaks_first() {
+        // On iWARP nothing may be sent before the peer's first message (RFC 5044, 7.1.2): the connection
+        // is not up before.
+        if !self.is_iwarp() {
             self.child_established();
         }
         Ok(())
     }
 
-    /// Whether nothing may be sent before the peer's first message: on iWARP, by the side that was
-    /// asked for the connection (RFC 5044, 7.1.2). So the connection is not up before.
-    fn peer_speaks_first(&self) -> bool {
+    fn is_iwarp(&self) -> bool {
         self.cm.id.as_ref().is_some_and(CmId::is_iwarp)
     }
 

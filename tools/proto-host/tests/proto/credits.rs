@@ -171,6 +171,23 @@ fn acknowledgements_stay_between_the_last_and_the_sent() {
 }
 
 #[test]
+fn knows_which_messages_are_acknowledged() {
+    for start in [0, u32::MAX - 1] {
+        let mut credits = Credits::starting_at(start, 0);
+        credits.posted(8);
+        credits.announce();
+        credits.set_peer_limit(8);
+        let sent = [0; 3].map(|_| credits.stamp(Class::Payload).unwrap().mseq);
+        let acked = |credits: &Credits| sent.map(|mseq| credits.has_acked(mseq));
+        assert_eq!(acked(&credits), [false; 3]);
+        assert_eq!(receive(&mut credits, 1, sent[1], 8), Ok(()));
+        assert_eq!(acked(&credits), [true, true, false]);
+        assert_eq!(receive(&mut credits, 2, sent[2], 8), Ok(()));
+        assert_eq!(acked(&credits), [true; 3]);
+    }
+}
+
+#[test]
 fn the_limit_never_shrinks() {
     let mut credits = side(8, 8);
     for bufs in [0, 7] {

@@ -5,18 +5,32 @@ use super::jobs::Work;
 use super::wire::{self, Channel, Words};
 use crate::flow::{Received, Span};
 use crate::pattern::Verdict;
-use crate::sys::SockAddr;
+use crate::sys::{Sock, SockAddr};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A session on the peer. Its calls run one after the other.
 #[derive(Clone)]
 pub(crate) struct Peer(Arc<Mutex<Channel>>);
 
+/// Connects with a port that others may listen at: soft-iWARP takes its ports from those of TCP, and a
+/// test may be given one that an earlier session had.
+fn connect(control: SocketAddr) -> io::Result<TcpStream> {
+    let domain = match control {
+        SocketAddr::V4(_) => libc::AF_INET,
+        SocketAddr::V6(_) => libc::AF_INET6,
+    };
+    let sock = Sock::new(domain, libc::SOCK_STREAM, 0)?;
+    sock.set_int(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    sock.connect(&control.into())?;
+    Ok(OwnedFd::from(sock).into())
+}
+
 impl Peer {
     pub(crate) fn open(control: SocketAddr) -> io::Result<Peer> {
-        let stream = TcpStream::connect(control).map_err(|e| {
+        let stream = connect(control).map_err(|e| {
             io::Error::other(format!("no server (selftest serve) at {control}: {e}"))
         })?;
         Ok(Peer(Arc::new(Mutex::new(Channel::new(stream)?))))

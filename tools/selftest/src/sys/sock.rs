@@ -22,6 +22,12 @@ impl From<OwnedFd> for Sock {
     }
 }
 
+impl From<Sock> for OwnedFd {
+    fn from(sock: Sock) -> Self {
+        sock.0
+    }
+}
+
 impl AsRawFd for Sock {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
