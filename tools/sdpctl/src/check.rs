@@ -387,8 +387,12 @@ fn advice(e: &io::Error) -> &'static str {
         }
         Some(libc::ETIMEDOUT) => {
             "the peer does not answer by RDMA: `ping` it, and look at `sdpctl check` and `sdpctl dev` there; \
-             a firewall must let UDP port 4791 pass for RoCE; or the listener's queue is full: \
-             `sdpctl stat dropped_backlog_full` there counts what it has dropped"
+             a firewall must let UDP port 4791 pass for RoCE, and the TCP port of the listener for iWARP; \
+             or the listener's queue is full: `sdpctl stat dropped_backlog_full` there counts what it has dropped"
+        }
+        Some(libc::ECONNRESET) => {
+            "the peer has ended the connection while it was set up: with iWARP, whose ports are those of \
+             TCP, another program than one of SDP may listen there"
         }
         Some(libc::EHOSTUNREACH | libc::ENETUNREACH) => {
             "the peer does not answer by RDMA: `ping` it, and look at `sdpctl check` and `sdpctl dev` there; \

@@ -84,9 +84,16 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, Fail> {
 pub(crate) const NO_DEVICE: &str = "load the driver of the adapter; for soft-RoCE, \
 	`modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0`";
 
+/// What soft-iWARP says that it is (`SIW_NODE_DESC_COMMON` in its source).
+const SOFT_IWARP: &str = "Software iWARP stack";
+
+/// A sysctl of the kernel's iWARP CM, which only the first network namespace has.
+const OF_FIRST_NAMESPACE: &str = "/proc/sys/net/iw_cm";
+
 /// The devices that this namespace has.
 pub(crate) fn here() -> Vec<Device> {
-    all(Path::new(CLASS), Path::new(NETDEVS))
+    let is_first = Path::new(OF_FIRST_NAMESPACE).exists();
+    all(Path::new(CLASS), Path::new(NETDEVS), is_first)
 }
 
 fn read(path: &Path) -> Option<String> {
@@ -111,17 +118,26 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn all(class: &Path, netdevs: &Path) -> Vec<Device> {
+fn all(class: &Path, netdevs: &Path, is_first: bool) -> Vec<Device> {
     let device = |name: String| {
         let folder = class.join(&name);
         let ports = folder.join("ports");
         let node_type =
             read(&folder.join("node_type")).map_or_else(String::new, |t| behind_colon(&t));
+        let soft_iwarp = read(&folder.join("node_desc")).is_some_and(|desc| desc == SOFT_IWARP);
+        let mut found: Vec<Port> = names(&ports)
+            .iter()
+            .filter_map(|n| port(&ports, n, &node_type, netdevs))
+            .collect();
+        for port in found.iter_mut().filter(|_| soft_iwarp && !is_first) {
+            port.usable = false;
+            port.reason = Some(
+                "soft-iWARP connects in the first network namespace only: use SDP there"
+                    .to_string(),
+            );
+        }
         Device {
-            ports: names(&ports)
-                .iter()
-                .filter_map(|n| port(&ports, n, &node_type, netdevs))
-                .collect(),
+            ports: found,
             node_type,
             name,
         }
@@ -138,6 +154,18 @@ fn port(ports: &Path, number: &str, node_type: &str, netdevs: &Path) -> Option<P
         .collect();
     let ndevs = folder.join("gid_attrs/ndevs");
     let netdev = names(&ndevs).iter().find_map(|n| read(&ndevs.join(n)));
+    // The kernel calls every GID of Ethernet one of RoCE.
+    let is_iwarp = node_type == "RNIC";
+    let gids: Vec<Gid> = gids
+        .into_iter()
+        .map(|gid| match is_iwarp {
+            true => Gid {
+                kind: "iWARP".to_string(),
+                ..gid
+            },
+            false => gid,
+        })
+        .collect();
     let elsewhere = netdev
         .as_ref()
         .is_some_and(|name| !netdevs.join(name).exists());
@@ -245,7 +273,7 @@ mod tests {
             }
         }
         fs::create_dir_all(dir.0.join("net/eth0")).unwrap();
-        let devices = all(&dir.0, &dir.0.join("net"));
+        let devices = all(&dir.0, &dir.0.join("net"), true);
         let devices = devices.into_iter().filter(|d| d.name != "net").collect();
         (dir, devices)
     }
@@ -315,10 +343,33 @@ mod tests {
         ] {
             fs::write(dir.0.join("rxe0/node_type"), node_type).unwrap();
             fs::write(dir.0.join("rxe0/ports/1/link_layer"), link_layer).unwrap();
-            let devices = all(&dir.0, &dir.0.join("net"));
+            let devices = all(&dir.0, &dir.0.join("net"), true);
             let port = devices.iter().flat_map(|d| &d.ports).next().unwrap();
             assert_eq!(port.roce, roce, "{node_type} {link_layer}");
         }
+    }
+
+    #[test]
+    fn knows_iwarp() {
+        let (dir, _) = tree(
+            "4: ACTIVE\n",
+            &["5254:0027:0001:0000:0000:0000:0000:0000\n"],
+        );
+        fs::write(dir.0.join("rxe0/node_type"), "4: RNIC\n").unwrap();
+        fs::write(dir.0.join("rxe0/node_desc"), format!("{SOFT_IWARP}\n")).unwrap();
+        let port = |is_first| {
+            let devices = all(&dir.0, &dir.0.join("net"), is_first);
+            devices.into_iter().flat_map(|d| d.ports).next().unwrap()
+        };
+        let here = port(true);
+        assert!(here.usable, "{here:?}");
+        assert_eq!(here.gids[0].kind, "iWARP");
+        let elsewhere = port(false);
+        assert!(!elsewhere.usable);
+        assert!(elsewhere
+            .reason
+            .unwrap()
+            .contains("first network namespace"));
     }
 
     #[test]
@@ -332,7 +383,7 @@ mod tests {
         assert!(reason("4: ACTIVE\n", &[EMPTY]).contains("no GID"));
         let gids = ["fd27:0000:0000:0000:0000:0000:0000:0001\n"];
         let (dir, _) = tree("4: ACTIVE\n", &gids);
-        let elsewhere = all(&dir.0, &dir.0.join("empty"));
+        let elsewhere = all(&dir.0, &dir.0.join("empty"), true);
         let port = elsewhere.iter().flat_map(|d| &d.ports).next().unwrap();
         assert!(port
             .reason
