@@ -23,8 +23,8 @@ class What(unittest.TestCase):
         have = names()
         for test in REGISTERED:
             words = {1: "one", 2: "two"}
-            for kernel in KERNELS:
-                expected = 1 if kernel.kind in test.kinds else 0
+            for kernel in KERNELS + [kernel.with_siw() for kernel in KERNELS[:2]]:
+                expected = 1 if kernel.kind in test.kinds and kernel.adapter == test.adapter else 0
                 self.assertEqual(have.count(f"{kernel.name}.{words[test.machines]}.{test.name}"), expected)
 
     def test_core_leaves_no_test_out(self):
@@ -34,6 +34,16 @@ class What(unittest.TestCase):
 
     def test_core_is_a_part_of_all(self):
         self.assertEqual(set(names(core=True)) - set(names()), set())
+
+    def test_soft_iwarp_has_the_suite_inside(self):
+        self.assertIn("stock-siw.two.selftest.azabuse/", names())
+        self.assertIn("debug-siw.one.selftest.data/", names())
+        self.assertIn("stock-siw.one.adverts.data/", names(core=True))
+        self.assertNotIn("stock-siw.one.adverts.azabuse/", names(core=True))
+
+    def test_soft_iwarp_is_chosen_only_by_name(self):
+        self.assertEqual([n for n in names(patterns=["data/odd"]) if "siw" in n], [])
+        self.assertEqual(names(patterns=["stock-siw.two.selftest.data/odd"]), ["stock-siw.two.selftest.data/"])
 
     def test_kunit_runs_once(self):
         self.assertEqual(names().count("kunit"), 1)

@@ -23,27 +23,28 @@ class Skip(Exception):
 class Test:
     """A registered test: its function and what it needs."""
 
-    def __init__(self, function, machines, breaks, kinds, core):
+    def __init__(self, function, machines, breaks, kinds, core, adapter):
         self.function = function
         self.machines = machines
         self.breaks = breaks
         self.kinds = kinds
         self.core = kinds if core is None else core
+        self.adapter = adapter
         self.name = f"{function.__module__.split('.')[-1]}.{function.__name__}"
 
 
 REGISTERED = []
 
 
-def test(machines=2, breaks=False, kinds=("stock", "debug"), core=None):
+def test(machines=2, breaks=False, kinds=("stock", "debug"), core=None, adapter="rxe"):
     """Registers a test for that many machines.
 
     `breaks`: it leaves the machines in no state for the next one, which then
     gets fresh ones. `kinds`: the kernels that it runs on; `core`: those of `make test`,
-    if one of them finds what the other one would.
+    if one of them finds what the other one would. `adapter`: the RDMA device of the machines.
     """
     def register(function):
-        REGISTERED.append(Test(function, machines, breaks, kinds, core))
+        REGISTERED.append(Test(function, machines, breaks, kinds, core, adapter))
         return function
     return register
 

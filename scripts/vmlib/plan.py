@@ -8,6 +8,8 @@ WORDS = {1: "one", 2: "two"}
 UNKNOWN = 5
 # The whole suite inside, in either way, and what only the debug kernel has.
 PLAIN, ADVERTS = "", BY_ADVERTS
+# The groups of the suite inside whose code has cases for iWARP: set-up, ends, Reads, Writes.
+IWARP_GROUPS = ("basics", "connect", "listen", "data", "close", "zcopy", "sink")
 
 
 class Item:
@@ -92,17 +94,20 @@ class Plan:
         """The queue for that kernel and number of machines."""
         prefix = f"{kernel.name}.{WORDS[count]}"
         items = [TestItem(f"{prefix}.{t.name}", t.function, t.breaks) for t in REGISTERED if t.machines == count
-                 and kernel.kind in (t.core if self.core else t.kinds)
+                 and kernel.adapter == t.adapter and kernel.kind in (t.core if self.core else t.kinds)
                  and not (self.core and kernel.name != kernel.kind)
                  and self.wants(f"{prefix}.{t.name}")]
+        chosen = IWARP_GROUPS if self.core and kernel.adapter == "siw" else self.groups
         for way, parameters in self.ways(kernel, count):
-            items += self.suite(f"{prefix}.{way}", parameters)
-        if kernel.kind == "debug" and count == self.counts[0] and self.wants("kunit"):
+            items += self.suite(f"{prefix}.{way}", parameters, chosen)
+        if kernel.name == "debug" and count == self.counts[0] and self.wants("kunit"):
             items.append(KunitItem("kunit"))
         return Queue(kernel, count, items, self.times)
 
     def ways(self, kernel, count):
         """In which ways the suite inside runs there: a word for the results, and parameters."""
+        if kernel.adapter == "siw" and self.core:
+            return [("adverts", ADVERTS)] if kernel.kind == "stock" and count == 1 else []
         if kernel.kind == "debug":
             # It is slow: by adverts on one machine, as users have it on two.
             return [("selftest", ADVERTS)] if count == 1 else [] if self.core else [("selftest", PLAIN)]
@@ -110,10 +115,11 @@ class Plan:
             return [] if self.core and kernel.name != kernel.kind else [("selftest", PLAIN)]
         return [("adverts", ADVERTS)] if self.core else [("selftest", PLAIN), ("adverts", ADVERTS)]
 
-    def suite(self, prefix, parameters):
+    def suite(self, prefix, parameters, groups):
         """The suite inside, a group at a time."""
         items = []
-        for group, tests in self.groups.items():
+        for group in groups:
+            tests = self.groups.get(group, [])
             chosen = [t for t in tests if self.wants(f"{prefix}.{t}")]
             if chosen:
                 items.append(GroupItem(prefix, group, chosen, parameters))
@@ -122,6 +128,10 @@ class Plan:
         return items
 
     def queues(self, kernels):
-        """All of them that have something to do."""
+        """All of them that have something to do. Those with soft-iWARP must be meant: a pattern that
+        does not say so is for the others."""
+        if not self.patterns or any("siw" in pattern for pattern in self.patterns):
+            # The newest series is enough.
+            kernels = kernels + [kernel.with_siw() for kernel in kernels if kernel.name == kernel.kind]
         made = [self.queue(kernel, count) for kernel in kernels for count in self.counts]
         return [queue for queue in made if queue.items]
