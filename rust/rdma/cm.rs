@@ -279,9 +279,18 @@ impl CmId {
             )
         })?;
         // INVARIANT: A new id, and ours.
-        Ok(Self {
+        let id = Self {
             id: NonNull::new(id).ok_or(ENOMEM)?,
-        })
+        };
+        // iWARP's ports are those of TCP. soft-iWARP makes its TCP sockets in the namespace of whoever
+        // calls it, which are the kernel's workers: a listener of a container would take a port of the
+        // first namespace.
+        if !core::ptr::eq(net.as_ptr(), &raw const bindings::init_net) {
+            let kind = bindings::SDP_CONST_RDMA_NODE_IB_CA;
+            // SAFETY: The id is valid.
+            to_result(unsafe { bindings::rdma_restrict_node_type(id.as_ptr(), kind) })?;
+        }
+        Ok(id)
     }
 
     pub(crate) fn as_ptr(&self) -> *mut bindings::rdma_cm_id {

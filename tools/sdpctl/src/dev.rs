@@ -84,8 +84,8 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, Fail> {
 pub(crate) const NO_DEVICE: &str = "load the driver of the adapter; for soft-RoCE, \
 	`modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0`";
 
-/// What soft-iWARP says that it is (`SIW_NODE_DESC_COMMON` in its source).
-const SOFT_IWARP: &str = "Software iWARP stack";
+/// The kind of the devices of iWARP.
+const RNIC: &str = "RNIC";
 
 /// A sysctl of the kernel's iWARP CM, which only the first network namespace has.
 const OF_FIRST_NAMESPACE: &str = "/proc/sys/net/iw_cm";
@@ -124,16 +124,15 @@ fn all(class: &Path, netdevs: &Path, is_first: bool) -> Vec<Device> {
         let ports = folder.join("ports");
         let node_type =
             read(&folder.join("node_type")).map_or_else(String::new, |t| behind_colon(&t));
-        let soft_iwarp = read(&folder.join("node_desc")).is_some_and(|desc| desc == SOFT_IWARP);
+        let is_iwarp = node_type == RNIC;
         let mut found: Vec<Port> = names(&ports)
             .iter()
             .filter_map(|n| port(&ports, n, &node_type, netdevs))
             .collect();
-        for port in found.iter_mut().filter(|_| soft_iwarp && !is_first) {
+        for port in found.iter_mut().filter(|_| is_iwarp && !is_first) {
             port.usable = false;
             port.reason = Some(
-                "soft-iWARP connects in the first network namespace only: use SDP there"
-                    .to_string(),
+                "SDP uses iWARP in the first network namespace only: use SDP there".to_string(),
             );
         }
         Device {
@@ -155,7 +154,7 @@ fn port(ports: &Path, number: &str, node_type: &str, netdevs: &Path) -> Option<P
     let ndevs = folder.join("gid_attrs/ndevs");
     let netdev = names(&ndevs).iter().find_map(|n| read(&ndevs.join(n)));
     // The kernel calls every GID of Ethernet one of RoCE.
-    let is_iwarp = node_type == "RNIC";
+    let is_iwarp = node_type == RNIC;
     let gids: Vec<Gid> = gids
         .into_iter()
         .map(|gid| match is_iwarp {
@@ -356,7 +355,6 @@ mod tests {
             &["5254:0027:0001:0000:0000:0000:0000:0000\n"],
         );
         fs::write(dir.0.join("rxe0/node_type"), "4: RNIC\n").unwrap();
-        fs::write(dir.0.join("rxe0/node_desc"), format!("{SOFT_IWARP}\n")).unwrap();
         let port = |is_first| {
             let devices = all(&dir.0, &dir.0.join("net"), is_first);
             devices.into_iter().flat_map(|d| d.ports).next().unwrap()
