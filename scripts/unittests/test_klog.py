@@ -25,6 +25,19 @@ REPORTS = [
     "[   11.1] Kernel panic - not syncing: Fatal exception",
 ]
 
+IWCM_LEAK = """unreferenced object 0xff11000005dc3300 (size 64):
+  comm "kworker/u8:10", pid 262, jiffies 4294992021
+  hex dump (first 32 bytes):
+    00 00 00 05 00 00 00 2c 00 00 00 00 00 00 00 00  .......,........
+  backtrace (crc 3e678efa):
+    kmemleak_alloc+0x27/0x30
+    __kmalloc_node_track_caller_noprof+0x2bb/0x4d0
+    kmemdup_noprof+0x24/0x50
+    cm_event_handler+0x367/0x580
+    siw_proc_mpareq+0x71a/0xc80
+    siw_cm_work_handler+0x284/0x2490
+"""
+
 RACE = """[  109.6] WARNING: drivers/infiniband/sw/rxe/rxe_task.c:249 at rxe_sched_task+0x9c/0xb0 [rdma_rxe], CPU#0: kworker/0
 [  109.6] Modules linked in: ib_sdp(OE) rdma_rxe ib_core
 [  109.6] RIP: 0010:rxe_sched_task+0x9c/0xb0 [rdma_rxe]
@@ -116,6 +129,22 @@ class Judge(unittest.TestCase):
 
     def test_what_follows_that_race_is_judged(self):
         self.assertEqual(len(klog.complaints(START + RACE + REPORTS[3] + "\n")), 1)
+
+
+
+class Leaks(unittest.TestCase):
+    def test_the_iwarp_cms_are_counted(self):
+        self.assertEqual(klog.leaks(2 * IWCM_LEAK), ([], 2))
+
+    def test_any_other_is_judged(self):
+        other = IWCM_LEAK.replace("siw_proc_mpareq", "foo")
+        self.assertEqual(klog.leaks(IWCM_LEAK + other), ([other], 1))
+        self.assertEqual(klog.leaks(""), ([], 0))
+
+    def test_the_count_in_the_log_is_no_complaint_of_its_own(self):
+        log = START + "[   11.1] kmemleak: 2 new suspected memory leaks (see /sys/kernel/debug/kmemleak)\n"
+        self.assertEqual(len(klog.complaints(log)), 1)
+        self.assertEqual(klog.complaints(log, leaks_are_known=True), [])
 
 
 if __name__ == "__main__":

@@ -63,6 +63,16 @@ pub(crate) mod differences {
         }
     }
 
+    /// Whether the kernel's iWARP CM, which loses the requests of a listener that goes, is in use.
+    pub(crate) fn loses_requests(family: Family) -> bool {
+        let is_rnic = |device: std::fs::DirEntry| {
+            let kind = std::fs::read_to_string(device.path().join("node_type"));
+            kind.is_ok_and(|kind| kind.contains("RNIC"))
+        };
+        let devices = std::fs::read_dir("/sys/class/infiniband").into_iter();
+        family == Family::Sdp && devices.flatten().flatten().any(is_rnic)
+    }
+
     /// TCP copies with the socket's lock held, however long a page is missing.
     pub(crate) fn holds_lock_in_faults(family: Family) -> bool {
         family == Family::Tcp
