@@ -46,6 +46,7 @@ use super::{
 };
 use crate::bindings;
 use crate::net::errno::{
+    ECONNABORTED,
     ECONNRESET,
     ENETDOWN, //
 };
