@@ -12,13 +12,13 @@
 //!
 //! A region of our own Reads or Writes needs no key: these name its ranges of addresses themselves,
 //! and it ends with the last of them. Only one of many ranges is described to an MR like the others.
+//! For the requests that make keys valid and invalid keep the others apart: one waits for all before
+//! it, the other must (on soft-RoCE both), and then one Read is in flight at a time.
 //!
 //! With iWARP the memory of a Read, even the kernel's, needs a key with which the peer may write to it:
 //! the peer's adapter sends the bytes as those of a Write. The key is that of this Read alone, and is
 //! made invalid by the adapter when the Read has finished (Read with invalidation); the domain is the
 //! connection's, so that nobody else than this peer can use it.
-//! For the requests that make keys valid and invalid keep the others apart: one waits for all before
-//! it, the other must (on soft-RoCE both), and then one Read is in flight at a time.
 //!
 //! # When it ends otherwise
 //!
