@@ -23,7 +23,9 @@ class What(unittest.TestCase):
         have = names()
         for test in REGISTERED:
             words = {1: "one", 2: "two"}
-            for kernel in KERNELS + [kernel.with_siw() for kernel in KERNELS[:2]]:
+            with_siw = [kernel.with_siw() for kernel in KERNELS[:2]]
+            with_pvrdma = [kernel.with_pvrdma() for kernel in (KERNELS[0], KERNELS[2])]
+            for kernel in KERNELS + with_siw + with_pvrdma:
                 expected = 1 if kernel.kind in test.kinds and kernel.adapter == test.adapter else 0
                 self.assertEqual(have.count(f"{kernel.name}.{words[test.machines]}.{test.name}"), expected)
 
@@ -44,6 +46,17 @@ class What(unittest.TestCase):
     def test_soft_iwarp_is_chosen_only_by_name(self):
         self.assertEqual([n for n in names(patterns=["data/odd"]) if "siw" in n], [])
         self.assertEqual(names(patterns=["stock-siw.two.selftest.data/odd"]), ["stock-siw.two.selftest.data/"])
+
+    def test_the_adapter_has_the_suite_inside(self):
+        self.assertIn("stock-pvrdma.two.selftest.azabuse/", names())
+        self.assertIn("stock-7.2-pvrdma.one.adverts.data/", names())
+        self.assertIn("stock-pvrdma.two.adverts.data/", names(core=True))
+        self.assertNotIn("stock-pvrdma.two.adverts.azabuse/", names(core=True))
+        self.assertEqual([name for name in names(core=True) if "7.2-pvrdma" in name], [])
+
+    def test_the_adapter_is_chosen_only_by_name(self):
+        self.assertEqual([name for name in names(patterns=["data/odd"]) if "pvrdma" in name], [])
+        self.assertEqual(names(patterns=["stock-pvrdma.two.selftest.data/odd"]), ["stock-pvrdma.two.selftest.data/"])
 
     def test_kunit_runs_once(self):
         self.assertEqual(names().count("kunit"), 1)

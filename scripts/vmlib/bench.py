@@ -41,7 +41,7 @@ def test(machines=2, breaks=False, kinds=("stock", "debug"), core=None, adapter=
 
     `breaks`: it leaves the machines in no state for the next one, which then
     gets fresh ones. `kinds`: the kernels that it runs on; `core`: those of `make test`,
-    if one of them finds what the other one would. `adapter`: the RDMA device of the machines.
+    if one of them finds what the other one would. `adapter`: the RDMA device whose addresses it uses.
     """
     def register(function):
         REGISTERED.append(Test(function, machines, breaks, kinds, core, adapter))
@@ -88,7 +88,7 @@ class Bench:
 
     @staticmethod
     def address(vm):
-        return f"10.27.0.{vm.ident}"
+        return vm.address
 
     @staticmethod
     def stats(vm):
@@ -112,7 +112,7 @@ class Bench:
         return f"{command} --timeout-scale {self.limit(max(1, self.scale))} --scale {scale} {names}"
 
     def _addresses(self, vm, option):
-        return f"--{option} {self.address(vm)} --{option}6 fd27::{vm.ident}"
+        return f"--{option} {self.address(vm)} --{option}6 {vm.address6}"
 
     @contextlib.contextmanager
     def selftest_server(self):

@@ -67,12 +67,25 @@ class Result:
 
 
 class Vm:
-    """One machine. `ident` is its number (1, 2): 10.27.0.<ident>, fd27::<ident>."""
+    """One machine. `ident` is its number (1, 2): 10.27.0.<ident>, fd27::<ident>.
+
+    With `adapter` "pvrdma" it has a second network card with the adapter of tools/adapter:
+    10.27.1.<ident>, fd27:1::<ident>.
+    """
 
     def __init__(self, kind, image, initrd, folder, ident=1, cpus=1, memory_mib=1024,
                  cpu=CPU, extra_append="", by_instructions=False, adapter="rxe"):
         self.kind = kind
         self.adapter = adapter
+        if adapter == "pvrdma":
+            # A test writes to the device behind the driver's back.
+            extra_append += " iomem=relaxed"
+        # The third number of the addresses that tests use, and the network card that has them.
+        network, self.interface = (1, "eth1") if adapter == "pvrdma" else (0, "eth0")
+        self.address = f"10.27.{network}.{ident}"
+        self.address6 = f"fd27:{network}::{ident}" if network else f"fd27::{ident}"
+        # What eth0 gets.
+        soft_device = "rxe" if adapter == "pvrdma" else adapter
         self.ident = ident
         self.folder = folder
         self.name = f"vm{ident}"
@@ -91,13 +104,14 @@ class Vm:
                   f"remote.type=unix,remote.path={folder}/link{3 - ident}")
         self.arguments = [
             "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
-            "-no-reboot", "-machine", "q35,hpet=off,vmport=off,smbus=off", "-accel",
+            "-no-reboot", "-machine",
+            "q35,hpet=off,vmport=off,smbus=off" + (",memory-backend=ram0" if adapter == "pvrdma" else ""), "-accel",
             # A clock that goes by instructions goes with one processor only.
             *(["tcg,thread=single", "-icount", "shift=0,align=off,sleep=on"] if by_instructions else ["tcg,thread=multi"]),
             "-cpu", cpu, "-smp", str(cpus), "-m", f"{memory_mib}M",
             "-kernel", image, "-initrd", initrd,
             "-append", "console=ttyS0 loglevel=7 panic=-1 mitigations=off random.trust_cpu=on "
-                       f"net.ifnames=0 VM_ID={ident} VM_RDMA={adapter} {extra_append}",
+                       f"net.ifnames=0 VM_ID={ident} VM_RDMA={soft_device} {extra_append}",
             "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
             "-chardev", f"socket,id=agent,path={self.agent_path},server=on,wait=off",
             "-serial", "chardev:agent",
@@ -108,6 +122,25 @@ class Vm:
             "-device", f"virtio-net-pci,netdev=n0,romfile=,mac=52:54:00:27:00:0{ident},host_mtu=9000,"
                        "mrg_rxbuf=off",
             "-monitor", "none",
+            *(self._adapter_arguments(memory_mib) if adapter == "pvrdma" else []),
+        ]
+
+    def adapter_socket(self):
+        """Where the machine's end of the adapter's process is (tools/adapter)."""
+        return os.path.join(self.folder, f"adapter{self.ident}")
+
+    def _adapter_arguments(self, memory_mib):
+        """A second network card, and the adapter in the same slot. The adapter's process copies from one
+        machine's memory to another's, so the memory is a file that QEMU can hand over."""
+        # The driver counts on a write to a register being done when it goes on.
+        device = {"driver": "vfio-user-pci", "addr": "05.1", "x-no-posted-writes": True,
+                  "socket": {"type": "unix", "path": self.adapter_socket()}}
+        return [
+            "-object", f"memory-backend-memfd,id=ram0,size={memory_mib}M,share=on",
+            "-netdev", f"dgram,id=n1,local.type=unix,local.path={self.folder}/second{self.ident},"
+                       f"remote.type=unix,remote.path={self.folder}/second{3 - self.ident}",
+            "-device", f"vmxnet3,netdev=n1,addr=05.0,multifunction=on,romfile=,mac=52:54:00:27:01:0{self.ident}",
+            "-device", json.dumps(device),
         ]
 
     def start(self):
@@ -129,7 +162,7 @@ class Vm:
         threading.Thread(target=self._read, daemon=True).start()
 
     def wait_ready(self, timeout=None):
-        """Waits until the guest has its RDMA device up and answers."""
+        """Waits until the guest has its RDMA devices up and answers."""
         timeout = timeout or BOOT_LIMIT[self.kind]
         end = time.monotonic() + timeout
         while True:

@@ -10,6 +10,9 @@ UNKNOWN = 5
 PLAIN, ADVERTS = "", BY_ADVERTS
 # The groups of the suite inside whose code has cases for iWARP: set-up, ends, Reads, Writes.
 IWARP_GROUPS = ("basics", "connect", "listen", "data", "close", "zcopy", "sink")
+# The groups of the suite inside whose work the adapter does: what `make test` has of it there.
+ADAPTER_GROUPS = ("basics", "connect", "data", "lengths", "close", "zcopy", "sink", "sinkends", "azrecv", "azends")
+CORE_GROUPS = {"siw": IWARP_GROUPS, "pvrdma": ADAPTER_GROUPS}
 
 
 class Item:
@@ -95,9 +98,9 @@ class Plan:
         prefix = f"{kernel.name}.{WORDS[count]}"
         items = [TestItem(f"{prefix}.{t.name}", t.function, t.breaks) for t in REGISTERED if t.machines == count
                  and kernel.adapter == t.adapter and kernel.kind in (t.core if self.core else t.kinds)
-                 and not (self.core and kernel.name != kernel.kind)
+                 and not (self.core and kernel.series)
                  and self.wants(f"{prefix}.{t.name}")]
-        chosen = IWARP_GROUPS if self.core and kernel.adapter == "siw" else self.groups
+        chosen = CORE_GROUPS.get(kernel.adapter, self.groups) if self.core else self.groups
         for way, parameters in self.ways(kernel, count):
             items += self.suite(f"{prefix}.{way}", parameters, chosen)
         if kernel.name == "debug" and count == self.counts[0] and self.wants("kunit"):
@@ -108,15 +111,19 @@ class Plan:
         """In which ways the suite inside runs there: a word for the results, and parameters."""
         if kernel.adapter == "siw" and self.core:
             return [("adverts", ADVERTS)] if kernel.kind == "stock" and count == 1 else []
+        if kernel.adapter == "pvrdma":
+            if self.core:
+                return [("adverts", ADVERTS)] if count == 2 and not kernel.series else []
+            return [("selftest", PLAIN), ("adverts", ADVERTS)]
         if kernel.kind == "debug":
             # It is slow: by adverts on one machine, as users have it on two.
             return [("selftest", ADVERTS)] if count == 1 else [] if self.core else [("selftest", PLAIN)]
         if count == 2:
-            return [] if self.core and kernel.name != kernel.kind else [("selftest", PLAIN)]
+            return [] if self.core and kernel.series else [("selftest", PLAIN)]
         return [("adverts", ADVERTS)] if self.core else [("selftest", PLAIN), ("adverts", ADVERTS)]
 
     def suite(self, prefix, parameters, groups):
-        """The suite inside, a group at a time."""
+        """Those groups of the suite inside, one at a time."""
         items = []
         for group in groups:
             tests = self.groups.get(group, [])
@@ -128,10 +135,17 @@ class Plan:
         return items
 
     def queues(self, kernels):
-        """All of them that have something to do. Those with soft-iWARP must be meant: a pattern that
-        does not say so is for the others."""
-        if not self.patterns or any("siw" in pattern for pattern in self.patterns):
+        """All of them that have something to do. Those with soft-iWARP and with the test adapter must be
+        meant: a pattern that does not say so is for the others. The debug kernel has no MSI-X, which the
+        test adapter needs."""
+        def meant(word):
+            return not self.patterns or any(word in pattern for pattern in self.patterns)
+        added = []
+        if meant("siw"):
             # The newest series is enough.
-            kernels = kernels + [kernel.with_siw() for kernel in kernels if kernel.name == kernel.kind]
+            added += [kernel.with_siw() for kernel in kernels if not kernel.series]
+        if meant("pvrdma"):
+            added += [kernel.with_pvrdma() for kernel in kernels if kernel.kind == "stock"]
+        kernels = kernels + added
         made = [self.queue(kernel, count) for kernel in kernels for count in self.counts]
         return [queue for queue in made if queue.items]

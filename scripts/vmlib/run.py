@@ -74,7 +74,9 @@ def main():
     parser = argparse.ArgumentParser(prog="scripts/vm")
     parser.add_argument("action", choices=["run", "shell"])
     parser.add_argument("--two", action="store_true", help="two machines, linked")
-    parser.add_argument("--siw", action="store_true", help="soft-iWARP instead of soft-RoCE")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--siw", action="store_true", help="soft-iWARP instead of soft-RoCE")
+    other.add_argument("--pvrdma", action="store_true", help="the test adapter on a second network card")
     parser.add_argument("--cpus", type=int, default=1, help="processors of each machine")
     parser.add_argument("--limit", type=float, default=600, help="seconds for the commands of `run`")
     parser.add_argument("--no-load", action="store_true", help="do not load ib_sdp")
@@ -84,7 +86,11 @@ def main():
     args.kernel = args.words.pop(0) if args.words[:1] in (["stock"], ["debug"]) else "stock"
     args.command = args.words
     kernel = kernels()[0]
-    args.boots = kernel.with_siw() if args.siw else kernel
+    if args.siw:
+        kernel = kernel.with_siw()
+    elif args.pvrdma:
+        kernel = kernel.with_pvrdma()
+    args.boots = kernel
     try:
         return {"run": run, "shell": shell}[args.action](args)
     except VmError as error:

@@ -6,23 +6,29 @@ import fcntl
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from .machine import Vm
+from .machine import Vm, VmError
+
+ADAPTER = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "target/release/adapter")
 
 
 class Kernel:
     """A kernel that machines boot: `kind` is stock or debug, `name` says which one in results.
 
-    `adapter` is the kind of their RDMA device: rxe (soft-RoCE) or siw (soft-iWARP).
+    `adapter` is the RDMA device whose addresses are used: rxe (soft-RoCE), siw (soft-iWARP, in its
+    place), or pvrdma (tools/adapter, beside soft-RoCE).
     """
 
     def __init__(self, name, image, initrd, adapter="rxe"):
         self.name = name
         self.kind = name.partition("-")[0]
+        # The series, if it is not the chosen one: stock-7.2.
+        self.series = next((word for word in name.split("-")[1:] if word[0].isdigit()), None)
         self.image = image
         self.initrd = initrd
         self.adapter = adapter
@@ -30,6 +36,10 @@ class Kernel:
     def with_siw(self):
         """The same kernel with soft-iWARP."""
         return Kernel(f"{self.name}-siw", self.image, self.initrd, "siw")
+
+    def with_pvrdma(self):
+        """The same kernel in machines that have the adapter, too."""
+        return Kernel(f"{self.name}-pvrdma", self.image, self.initrd, "pvrdma")
 
 
 def kernels():
@@ -88,6 +98,29 @@ def queue_for_machines():
 
 
 @contextlib.contextmanager
+def adapter_process(vms, folder):
+    """The process that is the machines' adapters, for those that have one; its log is in the folder."""
+    sockets = [vm.adapter_socket() for vm in vms if vm.adapter == "pvrdma"]
+    if not sockets:
+        yield
+        return
+    options = os.environ.get("IB_SDP_ADAPTER", "").split()
+    with open(os.path.join(folder, "adapter.log"), "wb") as log:
+        process = subprocess.Popen([ADAPTER, *options, "--counters", os.path.join(folder, "counters"), *sockets],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+    try:
+        # It says so when the machines can connect.
+        if process.stdout.readline() != b"ready\n":
+            process.wait()
+            with open(os.path.join(folder, "adapter.log"), encoding="utf-8", errors="replace") as log:
+                raise VmError(f"the adapter did not start: {log.read().strip()}")
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
 def machines(kernel, count, run_name, cpus=1, memory_mib=None, by_instructions=False, extra_append=""):
     """Boots `count` machines with that kernel and yields them as a list.
 
@@ -96,11 +129,13 @@ def machines(kernel, count, run_name, cpus=1, memory_mib=None, by_instructions=F
     """
     memory_mib = memory_mib or (1536 if kernel.kind == "debug" else 1024)
     logs = os.path.join(os.environ["IB_SDP_CACHE"], "run", run_name)
-    with queue_for_machines(), tempfile.TemporaryDirectory(prefix="vm") as folder:
+    with (queue_for_machines(), tempfile.TemporaryDirectory(prefix="vm") as folder,
+          contextlib.ExitStack() as stack):
         started = time.monotonic()
         vms = [Vm(kernel.kind, kernel.image, kernel.initrd, folder, ident, cpus, memory_mib,
                   by_instructions=by_instructions, extra_append=extra_append, adapter=kernel.adapter)
                for ident in range(1, count + 1)]
+        stack.enter_context(adapter_process(vms, folder))
         RUNNING.update(vms)
         try:
             for vm in vms:
@@ -121,5 +156,7 @@ def machines(kernel, count, run_name, cpus=1, memory_mib=None, by_instructions=F
                 for path in (vm.console, vm.console.replace(".log", ".qemu")):
                     if os.path.exists(path):
                         shutil.copy(path, logs)
+            if os.path.exists(os.path.join(folder, "adapter.log")):
+                shutil.copy(os.path.join(folder, "adapter.log"), logs)
             say(f"  ended {run_name}: {time.monotonic() - started:.0f} s, {used:.0f} s of the host's processors; "
                 f"console logs: {logs}")

@@ -2,11 +2,12 @@
 //! What a test runs with: the family, the two machines, the sizes; and the
 //! first steps that most tests share.
 
-use super::{skip, Fail};
+use super::{failed, skip, Fail};
 use crate::peer::{Peer, Remote};
 use crate::sys::{Sock, SockAddr, AF_INET6_SDP, AF_INET_SDP};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::Command;
 
 pub(crate) const ANY4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 pub(crate) const ANY6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -120,6 +121,20 @@ impl Env {
     /// `amount`, scaled, and at least one.
     pub(crate) fn scaled(&self, amount: u64) -> u64 {
         ((amount as f64 * self.scale) as u64).max(1)
+    }
+
+    /// The network card that has this machine's address.
+    pub(crate) fn network_card(&self) -> Result<String, Fail> {
+        let local = self.local.to_string();
+        let output = Command::new("ip")
+            .args(["-o", "addr", "show", "to", &local])
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        // 2: eth0    inet 10.27.0.1/24 ...
+        match text.split_whitespace().nth(1) {
+            Some(name) => Ok(name.to_owned()),
+            None => failed(format!("no network card has {local}")),
+        }
     }
 
     pub(crate) fn has_ipv6(&self) -> Result<(IpAddr, IpAddr), Fail> {

@@ -528,7 +528,7 @@ fn over_its_interface(env: &Env) -> Outcome {
     if env.local != env.remote {
         let (listener, addr) = env.remote_listener(1)?;
         let sock = env.socket()?;
-        bind_to(&sock, "eth0")?;
+        bind_to(&sock, &env.network_card()?)?;
         sock.connect(&addr)?;
         listener.accept()?;
     }

@@ -315,10 +315,12 @@ fn sends_go_without_a_copy(env: &Env) -> Outcome {
         receive(&other, span)?;
         Ok(stat(env, "advert_async")? > before)
     };
+    // Soft-RoCE is on the first network card; what suits an adapter is to send without a copy.
+    let adapter = env.network_card()? != "eth0";
     for (mode, least, wanted) in [
         ("async", "0", true),
         ("auto", "0", false),
-        ("auto", "-1", false),
+        ("auto", "-1", adapter),
         ("auto", "16384", true),
         ("auto", "1000000", false),
         ("copy", "16384", false),

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The test adapter (tools/adapter): verbs of others' programs, SDP over it, guests that harm it."""
+
+import functools
+import json
+import re
+import socket
+
+from vmlib.bench import expect, test, wait_for
+
+over_adapter = functools.partial(test, kinds=("stock",), adapter="pvrdma")
+DEVICE = "vmw_pvrdma0"
+# The number of the GID of the IPv4 address, after that of the link-local address.
+GID = 1
+
+
+def counters(bench):
+    """What the adapters of all machines have done, the first machine's first."""
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(f"{bench.a.folder}/counters")
+        text = b"".join(iter(lambda: peer.recv(1 << 16), b""))
+    return json.loads(text)["machines"]
+
+
+def carried(bench):
+    """Bytes that all adapters have copied."""
+    return sum(machine["total"]["bytes"] for machine in counters(bench))
+
+
+def between(bench, server, client, seconds=60):
+    """Runs a program's server in one machine and its client in the other; returns the client's output."""
+    job = bench.b.spawn(f"exec {server}")
+    try:
+        # Such clients give up if nobody listens: each is tried until it finds the server.
+        return bench.succeed(bench.a.spawn(
+            f"for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; timeout {seconds} {client} 2>&1 && exit 0; done; exit 1"),
+            2 * seconds)
+    finally:
+        job.kill()
+        job.wait(10)
+
+
+def streams(bench, vm, port, count=1, size=1 << 20):
+    """Streams both ways between two programs of one machine."""
+    job = bench.stream(vm, "listen", port, count, size)
+    wait_for(lambda: vm.check(f"sdpctl ss -lH --sport {port}"), bench.limit(20), "nobody listens")
+    address = bench.address(vm)
+    connecting = vm.spawn(f"exec selftest stream --family sdp --connect {address}:{port} --conns {count} "
+                          f"--bytes {size} --seed 1")
+    for ended in (connecting, job):
+        bench.succeed(ended, 60)
+
+
+@over_adapter()
+def connection_manager(bench):
+    """rping: the connection manager, Sends, Reads and Writes, each byte compared by the program."""
+    address = bench.address(bench.b)
+    for size in (64, 65000):
+        before = carried(bench)
+        between(bench, f"rping -s -V -a {address} -C 10 -S {size}", f"rping -c -V -a {address} -C 10 -S {size}")
+        # Each round goes there by a Read and back by a Write.
+        expect(carried(bench) - before >= 2 * 10 * size, f"{carried(bench) - before} bytes were carried")
+
+
+@over_adapter()
+def pingpongs(bench):
+    """libibverbs' own examples: polling, events, datagrams, a shared receive queue."""
+    for program, options in (("rc", "-c"), ("rc", "-c -e"), ("ud", "-c"), ("srq", "-c -q 4"), ("rc", "-c -s 1000000 -n 50")):
+        command = f"ibv_{program}_pingpong -d {DEVICE} -g {GID} {options}"
+        output = between(bench, command, f"{command} {bench.address(bench.b)}")
+        expect(re.search(r"bytes in .* seconds", output) and "invalid" not in output, output)
+
+
+@over_adapter()
+def performance_tests(bench):
+    """perftest: each kind of request, from one byte to a megabyte."""
+    for name in ("send_bw", "write_bw", "read_bw", "send_lat", "atomic_bw"):
+        sizes = ("8",) if name == "atomic_bw" else ("1", "4096", "1048576")
+        for size in sizes:
+            command = f"ib_{name} -d {DEVICE} -F -R -n 50 -s {size}"
+            output = between(bench, command, f"{command} {bench.address(bench.b)}")
+            expect(re.search(rf"^ *{size} +50 ", output, re.M), output)
+
+
+@over_adapter()
+def bytes_by_every_way(bench):
+    """Streams both ways at once, of a byte and of a megabyte; the adapter says that it carried them."""
+    for number, size in enumerate((1, 1000, 70000, 1 << 20)):
+        before = carried(bench)
+        port = 7300 + number
+        jobs = [bench.stream(bench.b, "listen", port, 4, size)]
+        wait_for(lambda n=port: bench.b.check(f"sdpctl ss -lH --sport {n}"), bench.limit(20), "nobody listens")
+        jobs.append(bench.stream(bench.a, "connect", port, 4, size))
+        for job in jobs:
+            output = bench.succeed(job, 60)
+            checked = re.search(r"byte-check: (\d+) bytes, (\d+) wrong", output)
+            expect(checked and checked.groups() == (str(4 * size), "0"), output)
+        expect(carried(bench) - before >= 8 * size, f"{carried(bench) - before} bytes were carried")
+    stats = bench.stats(bench.a)
+    # The adapter moves bytes by itself, so large ones go without a copy although nobody asks for it.
+    expect(stats["advert_posted"] > 0, "no send went without a copy")
+
+
+@over_adapter(machines=1)
+def driver_comes_and_goes(bench):
+    """The device begins anew with its driver, and nothing of it stays."""
+    vm = bench.a
+    for number in range(3):
+        bench.unload(vm)
+        vm.check("rmmod vmw_pvrdma")
+        machine = counters(bench)[0]
+        expect(not machine["active"] and machine["keys"] == machine["completion_queues"] == 0, machine)
+        vm.check("modprobe vmw_pvrdma && modprobe ib_sdp")
+        wait_for(lambda: "ACTIVE" in vm.run(f"rdma link show {DEVICE}/1").output, bench.limit(20), "not active")
+        streams(bench, vm, 7320 + number)
+
+
+@over_adapter(breaks=True)
+def machine_vanishes(bench):
+    """A peer whose machine is gone is given up, and the other machine's adapter goes on."""
+    before = carried(bench)
+    bench.stream(bench.b, "listen", 7330, 4, 256 << 20)
+    job = bench.stream(bench.a, "connect", 7330, 4, 256 << 20)
+    wait_for(lambda: carried(bench) - before > 4 << 20, bench.limit(20), "the streams do not begin")
+    bench.b.kill()
+    expect(bench.finish(job, 120) != 0, f"the streams have ended well:\n{job.output}")
+    wait_for(lambda: not counters(bench)[1]["active"], 20, "the adapter of the machine that is gone is active")
+    before = counters(bench)[0]["total"]["bytes"]
+    bench.b = bench.a
+    streams(bench, bench.a, 7331)
+    expect(counters(bench)[0]["total"]["bytes"] > before, "the adapter of the machine that is left carries nothing")
+
+
+# Writes numbers to the registers and doorbells, all of them and at random, through the files that the kernel
+# has for a device's memory.
+NONSENSE = """
+import mmap, random, struct, sys
+random.seed(int(sys.argv[2]))
+def region(number):
+    with open(f'{sys.argv[1]}/resource{number}', 'r+b') as file:
+        return mmap.mmap(file.fileno(), 4096)
+registers, doorbells = region(1), region(2)
+def number():
+    return random.choice([random.getrandbits(32), random.randrange(8), random.randrange(64) | random.getrandbits(3) << 29])
+for _ in range(3000):
+    if random.random() < 0.7:
+        struct.pack_into('<I', doorbells, random.choice([0, 4, 8, 4 * random.randrange(1024)]), number())
+    else:
+        struct.pack_into('<I', registers, 4 * random.choice([1, 3, 4, 7, random.randrange(1024)]), number())
+    if random.random() < 0.1:
+        struct.unpack_from('<I', registers, 4 * random.randrange(1024))
+"""
+
+
+@over_adapter(breaks=True)
+def nonsense_harms_its_machine_only(bench):
+    """A guest that writes anything to its device; the other machine's connections go on."""
+    device = bench.a.check("dirname $(grep -l 0x0820 /sys/bus/pci/devices/*/device)")
+    bench.a.check(f"cat >/tmp/nonsense.py <<'END'\n{NONSENSE}\nEND")
+    # Its kernel may say anything, and its connections may end in any way.
+    bench.a.check("echo 0 >/proc/sys/kernel/printk")
+    bench.stream(bench.b, "listen", 7340, 4, 256 << 20)
+    bench.stream(bench.a, "connect", 7340, 4, 256 << 20)
+    for seed in range(4):
+        job = bench.a.spawn(f"exec python3 /tmp/nonsense.py {device} {seed}")
+        streams(bench, bench.b, 7341 + seed, 4)
+        bench.succeed(job, 60)
+    before = counters(bench)
+    expect(before[0]["doorbells"] > 4000, f"the nonsense did not reach the adapter: {before[0]}")
+    bench.b.run("killall -q -KILL selftest")
+    streams(bench, bench.b, 7350, 4)
+    machines = counters(bench)
+    expect(machines[1]["active"], machines)
+    bench.a.kill()

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion queues.
+
+use crate::abi::queue::Cqe;
+use crate::memory::Memory;
+use crate::ring::Ring;
+
+/// What the guest waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Armed {
+    /// Nothing.
+    No,
+    /// A completion with an error, or one that the peer has marked as solicited.
+    Solicited,
+    /// Any completion.
+    Any,
+}
+
+/// What became of a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It is in the queue.
+    Quiet,
+    /// It is in the queue, and the guest waits for it.
+    Notify,
+    /// There is no room, or the queue's memory is broken: from now on, nothing gets in.
+    Overflow,
+    /// It was lost, as the ones before it.
+    Lost,
+}
+
+/// A completion queue.
+pub struct Cq {
+    ring: Ring,
+    armed: Armed,
+    broken: bool,
+}
+
+impl Cq {
+    /// An empty one.
+    pub fn new(ring: Ring) -> Self {
+        Self {
+            ring,
+            armed: Armed::No,
+            broken: false,
+        }
+    }
+
+    /// Adds a completion; `solicited`: one that wakes those who wait for such.
+    pub fn put(&mut self, memory: &Memory, cqe: &Cqe, solicited: bool) -> Put {
+        if self.broken {
+            return Put::Lost;
+        }
+        if self.ring.put(memory, cqe) != Ok(true) {
+            self.broken = true;
+            return Put::Overflow;
+        }
+        let awaited = self.armed == Armed::Any || self.armed == Armed::Solicited && solicited;
+        if awaited {
+            self.armed = Armed::No;
+            Put::Notify
+        } else {
+            Put::Quiet
+        }
+    }
+
+    /// The guest wants to be notified; returns whether it is to be notified at once.
+    ///
+    /// The doorbell may come late: the guest goes on while it is on its way, looks at an empty queue,
+    /// and sleeps; what was put into the queue meanwhile must wake it.
+    pub fn arm(&mut self, memory: &Memory, armed: Armed) -> bool {
+        if self.broken || self.ring.unread(memory) != Ok(0) {
+            self.armed = Armed::No;
+            return true;
+        }
+        self.armed = self.armed.max(armed);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::Place;
+
+    #[test]
+    fn notifies_once() {
+        let mut memory = Memory::default();
+        memory.map_anonymous(0, 0x3000).unwrap();
+        let mut cq = Cq::new(Ring::new(0, Place::Second, &[0x1000], 8, 64).unwrap());
+        let cqe = Cqe::default();
+        assert_eq!(cq.put(&memory, &cqe, false), Put::Quiet);
+        assert!(cq.arm(&memory, Armed::Any));
+        memory.store(12, 1).unwrap();
+        assert!(!cq.arm(&memory, Armed::Solicited));
+        assert_eq!(cq.put(&memory, &cqe, false), Put::Quiet);
+        assert_eq!(cq.put(&memory, &cqe, true), Put::Notify);
+        assert_eq!(cq.put(&memory, &cqe, true), Put::Quiet);
+        memory.store(12, 4).unwrap();
+        assert!(!cq.arm(&memory, Armed::Any));
+        assert!(!cq.arm(&memory, Armed::Solicited));
+        assert_eq!(cq.put(&memory, &cqe, false), Put::Notify);
+        for _ in 0..7 {
+            assert_eq!(cq.put(&memory, &cqe, false), Put::Quiet);
+        }
+        assert_eq!(cq.put(&memory, &cqe, false), Put::Overflow);
+        assert_eq!(cq.put(&memory, &cqe, false), Put::Lost);
+    }
+}

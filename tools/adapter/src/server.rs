@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One machine's end of vfio-user: what QEMU asks, on the guest's behalf.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use vfio_bindings::bindings::vfio::{
+    VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_PCI_BAR1_REGION_INDEX, VFIO_PCI_BAR2_REGION_INDEX,
+    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
+};
+use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
+
+use crate::abi::uar;
+use crate::pci::Config;
+use crate::switch::{Machine, Switch};
+
+/// The switch, and what wakes the thread that runs it.
+pub struct Running {
+    /// The switch.
+    pub switch: Mutex<Switch>,
+    /// Something was asked of it.
+    pub asked: Condvar,
+}
+
+/// The end of one machine.
+pub struct Backend {
+    machine: Machine,
+    running: Arc<Running>,
+    config: Config,
+}
+
+impl Backend {
+    /// The end of that machine.
+    pub fn new(machine: Machine, running: Arc<Running>) -> Self {
+        Self {
+            machine,
+            running,
+            config: Config::default(),
+        }
+    }
+
+    /// QEMU is gone, and the machine with it.
+    pub fn gone(&mut self) {
+        self.config = Config::default();
+        let mut switch = self.running.switch.lock();
+        switch.forget(self.machine);
+        let device = switch.device(self.machine);
+        device.memory.clear();
+        device.vectors = Default::default();
+    }
+}
+
+impl ServerBackend for Backend {
+    fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
+        data.fill(0);
+        match region {
+            VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(offset, data),
+            VFIO_PCI_BAR1_REGION_INDEX if data.len() <= 4 => {
+                let value = self
+                    .running
+                    .switch
+                    .lock()
+                    .read_register(self.machine, offset);
+                let len = data.len();
+                data.copy_from_slice(&value.to_le_bytes()[..len]);
+            }
+            // Doorbells and the table of MSI-X, which QEMU emulates, say nothing.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> io::Result<()> {
+        let value = data.try_into().map(u32::from_le_bytes);
+        match (region, value) {
+            (VFIO_PCI_CONFIG_REGION_INDEX, _) => self.config.write(offset, data),
+            (VFIO_PCI_BAR1_REGION_INDEX, Ok(value)) => {
+                self.running
+                    .switch
+                    .lock()
+                    .write_register(self.machine, offset, value);
+                self.running.asked.notify_one();
+            }
+            // The driver rings at each look at an empty queue, which is always complete.
+            (VFIO_PCI_BAR2_REGION_INDEX, Ok(value)) if uar::is_look(offset, value) => {}
+            (VFIO_PCI_BAR2_REGION_INDEX, Ok(value)) => {
+                self.running.switch.lock().ring(self.machine, offset, value);
+                self.running.asked.notify_one();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn dma_map(
+        &mut self,
+        _: DmaMapFlags,
+        offset: u64,
+        address: u64,
+        size: u64,
+        fd: Option<File>,
+    ) -> io::Result<()> {
+        // Memory without a file is the firmware's, which no driver hands to an adapter.
+        let Some(file) = fd else { return Ok(()) };
+        let mut switch = self.running.switch.lock();
+        let device = switch.device(self.machine);
+        let mapped = device.memory.map(address, size, file, offset);
+        if let Err(error) = &mapped {
+            device.complain(&format!(
+                "{size:#x} bytes of memory at {address:#x}: {error}"
+            ));
+        }
+        mapped
+    }
+
+    fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
+        let mut switch = self.running.switch.lock();
+        let memory = &mut switch.device(self.machine).memory;
+        if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
+            memory.clear();
+        } else {
+            memory.unmap(address, size);
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) -> io::Result<()> {
+        self.config = Config::default();
+        self.running.switch.lock().forget(self.machine);
+        Ok(())
+    }
+
+    fn set_irqs(
+        &mut self,
+        index: u32,
+        flags: u32,
+        start: u32,
+        count: u32,
+        fds: Vec<File>,
+    ) -> io::Result<()> {
+        if index != VFIO_PCI_MSIX_IRQ_INDEX || flags & VFIO_IRQ_SET_ACTION_TRIGGER == 0 {
+            return Ok(());
+        }
+        let mut switch = self.running.switch.lock();
+        let vectors = &mut switch.device(self.machine).vectors;
+        // None at all means all of them, and no descriptor that a vector has none.
+        let (start, count) = if count == 0 {
+            (0, vectors.len())
+        } else {
+            (start as usize, count as usize)
+        };
+        let mut fds = fds.into_iter();
+        for vector in vectors.iter_mut().skip(start).take(count) {
+            *vector = fds.next();
+        }
+        Ok(())
+    }
+}

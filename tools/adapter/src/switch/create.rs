@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Objects that a driver creates. All sizes are checked against the memory that it gives them.
+
+use std::collections::VecDeque;
+
+use super::command::{answer, Outcome};
+use super::{Machine, Switch};
+use crate::abi::command::{
+    CreateCq, CreateMr, CreateQp, CreateSrq, CreatedMr, CreatedQp, QpAttrs, MR_DMA, MR_FAST,
+};
+use crate::abi::queue::{Cqe, RecvHeader, SendHeader, Sge};
+use crate::abi::shared::limit;
+use crate::cq::Cq;
+use crate::device::{Device, Error, Srq};
+use crate::keys::{pages_of, Keys};
+use crate::qp::{Counters, Kind, Qp, Requester, Responder, State};
+use crate::ring::{Place, Ring};
+
+/// Bytes of an entry with so many ranges: a power of two, as the driver has it.
+fn entry(header: usize, sges: u32) -> u32 {
+    (header as u32 + size_of::<Sge>() as u32 * sges).next_power_of_two()
+}
+
+/// A size as the driver rounds it, if it is within the limit.
+fn rounded(size: u32, most: u32) -> Result<u32, Error> {
+    (size <= most)
+        .then(|| size.max(1).next_power_of_two())
+        .ok_or(Error::Invalid)
+}
+
+impl Switch {
+    pub(super) fn create_mr(&mut self, machine: Machine, from: &CreateMr) -> Outcome {
+        let Device {
+            memory, pds, keys, ..
+        } = &mut self.devices[machine];
+        pds.get(from.pd).ok_or(Error::NoSuch)?;
+        let key = match from.flags {
+            MR_DMA => keys.add_all(from.pd, from.access),
+            MR_FAST => keys.add_fast(from.pd, from.pages),
+            0 => {
+                let pages = u64::from(from.pages);
+                if pages > limit::MR_PAGES
+                    || pages_of(from.start, from.length).is_none_or(|n| n > pages)
+                {
+                    return Err(Error::Invalid);
+                }
+                let pages = memory.page_directory(from.directory, pages)?;
+                keys.add_pages(from.pd, from.access, from.start, from.length, pages)
+            }
+            _ => return Err(Error::Invalid),
+        };
+        let key = key.ok_or(Error::NoRoom)?;
+        answer(&CreatedMr {
+            handle: Keys::index(key),
+            lkey: key,
+            rkey: key,
+            reserved: 0,
+        })
+    }
+
+    pub(super) fn create_cq(&mut self, machine: Machine, from: &CreateCq) -> Outcome {
+        let device = &mut self.devices[machine];
+        if from.entries == 0 || from.entries > limit::CQES || !from.entries.is_power_of_two() {
+            return Err(Error::Invalid);
+        }
+        let pages = device
+            .memory
+            .page_directory(from.directory, u64::from(from.pages))?;
+        let (state, pages) = pages.split_first().ok_or(Error::Invalid)?;
+        let ring = Ring::new(
+            *state,
+            Place::Second,
+            pages,
+            from.entries,
+            size_of::<Cqe>() as u32,
+        );
+        let cq = Cq::new(ring.ok_or(Error::Invalid)?);
+        let handle = device.cqs.insert(|_| Some(cq)).ok_or(Error::NoRoom)?;
+        answer(&[handle, from.entries])
+    }
+
+    pub(super) fn create_srq(&mut self, machine: Machine, from: &CreateSrq) -> Outcome {
+        let device = &mut self.devices[machine];
+        device.pds.get(from.pd).ok_or(Error::NoSuch)?;
+        let size = rounded(from.attrs.max_wr, limit::WRS)?;
+        let most = rounded(from.attrs.max_sge, limit::SGES)?;
+        if from.attrs.limit > size {
+            return Err(Error::Invalid);
+        }
+        let pages = device
+            .memory
+            .page_directory(from.directory, u64::from(from.pages))?;
+        let (state, pages) = pages.split_first().ok_or(Error::Invalid)?;
+        let ring = Ring::new(
+            *state,
+            Place::Second,
+            pages,
+            size,
+            entry(size_of::<RecvHeader>(), most),
+        );
+        let srq = Srq {
+            pd: from.pd,
+            ring: ring.ok_or(Error::Invalid)?,
+            most,
+            limit: from.attrs.limit,
+            size,
+        };
+        let handle = device.srqs.insert(|_| Some(srq)).ok_or(Error::NoRoom)?;
+        super::command::number(handle)
+    }
+
+    pub(super) fn create_qp(&mut self, machine: Machine, from: &CreateQp) -> Outcome {
+        let uid = self.unique();
+        let device = &mut self.devices[machine];
+        let kind = Kind::new(from.kind).ok_or(Error::Invalid)?;
+        device.pds.get(from.pd).ok_or(Error::NoSuch)?;
+        device
+            .cqs
+            .get(from.send_cq)
+            .and(device.cqs.get(from.recv_cq))
+            .ok_or(Error::NoSuch)?;
+        let srq = (from.is_srq != 0).then_some(from.srq);
+        if let Some(handle) = srq {
+            // The receives of a shared queue are in its own protection domain.
+            let shared = device.srqs.get(handle).ok_or(Error::NoSuch)?;
+            if shared.pd != from.pd {
+                return Err(Error::Invalid);
+            }
+        }
+        let sends = rounded(from.max_send_wr, limit::WRS)?;
+        let send_sges = rounded(from.max_send_sge, limit::SGES)?;
+        let receives = rounded(from.max_recv_wr, limit::WRS)?;
+        let recv_sges = rounded(from.max_recv_sge, limit::SGES)?;
+        let pages = device
+            .memory
+            .page_directory(from.directory, u64::from(from.total_pages))?;
+        let (state, pages) = pages.split_first().ok_or(Error::Invalid)?;
+        let (own, rest) = pages
+            .split_at_checked(usize::from(from.send_pages))
+            .ok_or(Error::Invalid)?;
+        let sq = Ring::new(
+            *state,
+            Place::First,
+            own,
+            sends,
+            entry(size_of::<SendHeader>(), send_sges),
+        );
+        let sq = sq.ok_or(Error::Invalid)?;
+        let rq = match srq {
+            Some(_) => None,
+            None => {
+                let size = entry(size_of::<RecvHeader>(), recv_sges);
+                Some(Ring::new(*state, Place::Second, rest, receives, size).ok_or(Error::Invalid)?)
+            }
+        };
+        let qp = Qp {
+            uid,
+            kind,
+            pd: from.pd,
+            send_cq: from.send_cq,
+            recv_cq: from.recv_cq,
+            srq,
+            signal_all: from.signal_all != 0,
+            state: State::Reset,
+            attrs: QpAttrs {
+                max_send_wr: sends,
+                max_recv_wr: receives,
+                max_send_sge: send_sges,
+                max_recv_sge: recv_sges,
+                ..QpAttrs::default()
+            },
+            sq,
+            rq,
+            broken: false,
+            requester: Requester {
+                pending: VecDeque::new(),
+                ..Requester::default()
+            },
+            responder: Responder::default(),
+            counters: Counters::default(),
+        };
+        let handle = match kind {
+            Kind::Gsi => device.qps.insert_at(1, qp),
+            _ => device.qps.insert(|_| Some(qp)),
+        };
+        let handle = handle.ok_or(Error::NoRoom)?;
+        answer(&CreatedQp {
+            qpn: handle,
+            handle,
+            max_send_wr: sends,
+            max_recv_wr: receives,
+            max_send_sge: send_sges,
+            max_recv_sge: recv_sges,
+            max_inline: 0,
+        })
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Ends: queue pairs that fail, and rings that make no sense.
+
+use super::{Address, Switch};
+use crate::abi::event;
+use crate::abi::queue::Status;
+use crate::device::Device;
+use crate::qp::{Kind, State};
+use crate::request::{Recv, Send};
+
+impl Switch {
+    /// A queue pair fails: all its requests end. `why`: an event that its driver is told.
+    pub(super) fn fail(&mut self, who: Address, why: Option<u32>) {
+        let Some(qp) = self.qp_mut(who).filter(|qp| qp.state != State::Err) else {
+            return;
+        };
+        // The connection manager's queue pair and those for datagrams go on receiving.
+        let next = if qp.kind == Kind::Rc || why.is_some() {
+            State::Err
+        } else {
+            State::Sqe
+        };
+        qp.state = next;
+        qp.attrs.state = next as u32;
+        qp.attrs.current_state = next as u32;
+        let shared = qp.srq.is_some();
+        if let Some(kind) = why {
+            self.devices[who.machine].event(kind, who.handle);
+        }
+        self.flush(who);
+        if shared && next == State::Err {
+            self.devices[who.machine].event(event::QP_LAST_WQE_REACHED, who.handle);
+        }
+    }
+
+    /// A queue pair's rings make no sense: nothing more is read from them.
+    pub(super) fn broken(&mut self, who: Address) {
+        if let Some(qp) = self.qp_mut(who).filter(|qp| !qp.broken) {
+            qp.broken = true;
+            let what = format!("the rings of queue pair {} make no sense", who.handle);
+            self.devices[who.machine].complain(&what);
+            self.fail(who, Some(event::QP_FATAL));
+        }
+    }
+
+    /// Ends all requests of a queue pair in error; the receives stay if only sending failed.
+    pub(super) fn flush(&mut self, who: Address) {
+        let Some(qp) = self.qp_mut(who) else { return };
+        let all = qp.state == State::Err;
+        let cq = qp.send_cq;
+        qp.requester.wait_until = None;
+        qp.requester.next = 0;
+        qp.requester.offset = 0;
+        qp.requester.reads = 0;
+        qp.requester.first += qp.requester.pending.len() as u64;
+        let pending = std::mem::take(&mut qp.requester.pending);
+        let receive = if all {
+            qp.responder.receive.take()
+        } else {
+            None
+        };
+        if let Some(last) = pending.back() {
+            self.release(who, last.frees);
+        }
+        let device = &mut self.devices[who.machine];
+        for ended in pending {
+            let cqe = super::send::completion(&ended.send, who.handle, Status::Flushed, 0);
+            device.complete(cq, &cqe, true);
+        }
+        if let Some(receive) = receive {
+            device.complete_receive(who.handle, receive.wr_id, Status::Flushed);
+        }
+        // At most what the rings have now: the guest may go on posting.
+        let most = device.qps.get(who.handle).map_or(0, |qp| {
+            qp.sq
+                .capacity()
+                .max(qp.rq.as_ref().map_or(0, crate::ring::Ring::capacity))
+        });
+        for _ in 0..most {
+            let Some(send) = self.unsent(who) else { break };
+            let cqe = super::send::completion(&send, who.handle, Status::Flushed, 0);
+            self.devices[who.machine].complete(cq, &cqe, true);
+        }
+        for _ in 0..if all { most } else { 0 } {
+            let Some(receive) = self.unreceived(who) else {
+                break;
+            };
+            self.devices[who.machine].complete_receive(who.handle, receive.wr_id, Status::Flushed);
+        }
+    }
+
+    /// The next send of a queue pair in error, whose slot is freed.
+    fn unsent(&mut self, who: Address) -> Option<Send> {
+        let Device { memory, qps, .. } = &mut self.devices[who.machine];
+        let qp = qps
+            .get_mut(who.handle)
+            .filter(|qp| qp.uid == who.uid && !qp.broken)?;
+        let address = qp.sq.take(memory).ok()??;
+        let most = crate::abi::shared::limit::SGES;
+        let send = Send::read(memory, address, most, qp.kind != Kind::Rc).ok()?;
+        qp.requester.first += 1;
+        qp.sq.release(memory, qp.sq.own()).ok()?;
+        Some(send)
+    }
+
+    /// The next receive of a queue pair in error. Those of a shared queue stay for others.
+    fn unreceived(&mut self, who: Address) -> Option<Recv> {
+        let own = self.qp(who).is_some_and(|qp| qp.srq.is_none());
+        own.then(|| {
+            self.devices[who.machine]
+                .take_receive(who.handle)
+                .ok()
+                .flatten()
+        })
+        .flatten()
+    }
+}

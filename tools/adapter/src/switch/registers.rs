@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a guest reads from registers, and writes to them and to doorbells.
+
+use super::{Machine, Switch};
+use crate::abi::{ctl, reg, uar, PAGE, VERSION};
+use crate::cq::Armed;
+use crate::device::Error;
+use crate::qp::State;
+
+impl Switch {
+    /// Reads a register of BAR 1.
+    pub fn read_register(&mut self, machine: Machine, offset: u64) -> u32 {
+        let device = &self.devices[machine];
+        match offset {
+            reg::VERSION => VERSION,
+            reg::ERR => device.error,
+            reg::IMR => device.masked,
+            // With MSI-X nobody asks for the cause.
+            _ => 0,
+        }
+    }
+
+    /// Writes a register of BAR 1.
+    pub fn write_register(&mut self, machine: Machine, offset: u64, value: u32) {
+        match offset {
+            reg::DSR_LOW => self.low_halves[machine] = value,
+            reg::DSR_HIGH => {
+                let address = (u64::from(value) << 32) | u64::from(self.low_halves[machine]);
+                self.forget(machine);
+                let device = &mut self.devices[machine];
+                device.error = 0;
+                if let Err(error) = device.share(address) {
+                    device.error = error as u32;
+                    device.complain(&format!("the shared region at {address:#x}: {error:?}"));
+                }
+            }
+            reg::CTL => self.control(machine, value),
+            reg::REQUEST => self.command(machine),
+            reg::IMR => self.devices[machine].masked = value,
+            _ => {}
+        }
+    }
+
+    fn control(&mut self, machine: Machine, value: u32) {
+        if value == ctl::RESET {
+            self.forget(machine);
+            return;
+        }
+        let device = &mut self.devices[machine];
+        let known = matches!(value, ctl::ACTIVATE | ctl::UNQUIESCE);
+        device.error = if known && device.shared.is_some() {
+            0
+        } else {
+            Error::Invalid as u32
+        };
+        device.active |= device.error == 0;
+    }
+
+    /// Rings a doorbell in BAR 2.
+    pub fn ring(&mut self, machine: Machine, offset: u64, value: u32) {
+        self.devices[machine].doorbells += 1;
+        let handle = value & uar::HANDLE;
+        match offset % PAGE {
+            uar::QP => {
+                let Some(who) = self.address(machine, handle) else {
+                    return;
+                };
+                let failed = self.qp(who).is_some_and(|qp| qp.state == State::Err);
+                // Receives of a queue pair in error are flushed, too.
+                if value & uar::QP_SEND != 0 || value & uar::QP_RECV != 0 && failed {
+                    self.ready(who);
+                }
+            }
+            uar::CQ if uar::is_look(offset, value) => {}
+            uar::CQ => {
+                let any = value & uar::CQ_ARM != 0;
+                let armed = if any { Armed::Any } else { Armed::Solicited };
+                self.devices[machine].arm(handle, armed);
+            }
+            // Receives of a shared queue are found when they are needed.
+            _ => {}
+        }
+    }
+}

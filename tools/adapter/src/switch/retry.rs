@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the peer says to the sending half of a queue pair, and what is done if it says nothing.
+
+use std::time::{Duration, Instant};
+
+use super::clock::Happening;
+use super::{Address, Switch};
+use crate::abi::queue::Status;
+use crate::qp::Kind;
+use crate::request::Progress;
+
+/// An infinite number of retries.
+const FOR_EVER: u8 = 7;
+
+impl Switch {
+    /// The peer has all messages up to that number.
+    pub(super) fn acknowledged(&mut self, who: Address, number: u64, now: Instant) {
+        let Some(qp) = self.qp_mut(who) else { return };
+        let (rnr, retries) = (qp.attrs.rnr_retry, qp.attrs.retry_cnt);
+        let requester = &mut qp.requester;
+        let Some(last) = number.checked_sub(requester.first) else {
+            return;
+        };
+        for pending in requester.pending.iter_mut().take(last as usize + 1) {
+            if pending.progress == Progress::Sent && !pending.is_read() {
+                pending.progress = Progress::Done;
+            }
+        }
+        requester.rnr_left = rnr;
+        requester.retries_left = retries;
+        requester.heard = Some(now);
+        self.retire(who, now);
+        self.ready(who);
+    }
+
+    /// Goes back to a message, of which the peer has some bytes.
+    fn go_back(&mut self, who: Address, number: u64, offset: u64) -> bool {
+        let Some(qp) = self.qp_mut(who) else {
+            return false;
+        };
+        let requester = &mut qp.requester;
+        let Some(index) = number
+            .checked_sub(requester.first)
+            .map(|index| index as usize)
+        else {
+            return false;
+        };
+        if index >= requester.pending.len() || index > requester.next {
+            return false;
+        }
+        for pending in requester.pending.iter_mut().skip(index) {
+            if pending.progress == Progress::Sent {
+                pending.progress = Progress::Waiting;
+                if pending.is_read() {
+                    requester.reads -= 1;
+                    // The former answer's bytes are not taken any more.
+                    pending.answer = 0;
+                    pending.came = 0;
+                }
+            }
+        }
+        requester.next = index;
+        requester.offset = offset;
+        true
+    }
+
+    /// The peer had no receive for a message, and wants to be asked again.
+    pub(super) fn not_ready(
+        &mut self,
+        who: Address,
+        number: u64,
+        offset: u64,
+        delay: Duration,
+        now: Instant,
+    ) {
+        let Some(qp) = self.qp_mut(who) else { return };
+        qp.counters.rnr += 1;
+        if qp.attrs.rnr_retry != FOR_EVER {
+            let Some(left) = qp.requester.rnr_left.checked_sub(1) else {
+                self.refused(who, number, Status::RnrRetriesExceeded, now);
+                return;
+            };
+            qp.requester.rnr_left = left;
+        }
+        // All before it were taken.
+        if let Some(before) = number.checked_sub(1) {
+            let kept = self.qp(who).map_or(0, |qp| qp.requester.rnr_left);
+            self.acknowledged(who, before, now);
+            if let Some(qp) = self.qp_mut(who) {
+                qp.requester.rnr_left = kept;
+            }
+        }
+        if self.go_back(who, number, offset) {
+            if let Some(qp) = self.qp_mut(who) {
+                qp.requester.wait_until = Some(now + delay);
+                qp.requester.heard = Some(now + delay);
+            }
+            self.after(now + delay, Happening::Wake { who });
+        }
+    }
+
+    /// A request ends with an error, after those before it.
+    pub(super) fn refused(&mut self, who: Address, number: u64, status: Status, now: Instant) {
+        let Some(qp) = self.qp_mut(who) else { return };
+        let requester = &mut qp.requester;
+        let Some(index) = number.checked_sub(requester.first) else {
+            return;
+        };
+        let Some(pending) = requester.get_mut(number) else {
+            return;
+        };
+        pending.progress = Progress::Failed(status);
+        // Nothing after it is sent. What is before it was taken by the peer, or it would not have come to it.
+        requester.wait_until = None;
+        requester.next = requester.pending.len();
+        for before in requester.pending.iter_mut().take(index as usize) {
+            if before.progress == Progress::Sent && !before.is_read() {
+                before.progress = Progress::Done;
+            }
+        }
+        self.retire(who, now);
+    }
+
+    pub(super) fn start_watch(&mut self, who: Address, now: Instant) {
+        let Some(qp) = self
+            .qp_mut(who)
+            .filter(|qp| qp.kind == Kind::Rc && !qp.requester.watched)
+        else {
+            return;
+        };
+        let Some(patience) = qp.patience() else {
+            return;
+        };
+        qp.requester.watched = true;
+        qp.requester.heard = Some(now);
+        self.after(now + patience, Happening::Watch { who });
+    }
+
+    /// Looks whether the peer says anything; asks again if it does not, and gives up after some times.
+    pub(super) fn watch(&mut self, who: Address, now: Instant) {
+        let latency = self.link.latency;
+        let has = self
+            .peer(who)
+            .and_then(|to| self.qp(to))
+            .map(|to| (to.responder.expected, to.responder.offset));
+        let Some(qp) = self.qp_mut(who) else { return };
+        qp.requester.watched = false;
+        let Some(patience) = qp.patience().map(|time| time + 4 * latency) else {
+            return;
+        };
+        let requester = &mut qp.requester;
+        let oldest = requester.pending.front().map(|first| first.progress);
+        if oldest.is_none()
+            || requester.next == 0 && requester.offset == 0 && requester.wait_until.is_none()
+        {
+            return;
+        }
+        let sent = requester
+            .pending
+            .get(requester.next)
+            .map_or(requester.messages, |next| next.message);
+        // A peer that has all that was sent may take its time.
+        let silent = requester.heard.is_none_or(|heard| heard + patience <= now);
+        let mut next = now + patience;
+        if !silent {
+            next = requester.heard.map_or(next, |heard| heard + patience);
+        } else if has.is_none_or(|(expected, _)| expected < sent) && requester.wait_until.is_none()
+        {
+            qp.counters.retries += 1;
+            let Some(left) = requester.retries_left.checked_sub(1) else {
+                let number = requester.first;
+                self.refused(who, number, Status::RetriesExceeded, now);
+                return;
+            };
+            requester.retries_left = left;
+            requester.heard = Some(now);
+            // What the peer has is not sent again.
+            let first = requester.first;
+            let (number, offset) = has
+                .and_then(|(message, offset)| {
+                    let index = requester
+                        .pending
+                        .iter()
+                        .position(|p| p.message == message && !p.is_local())?;
+                    Some((first + index as u64, offset))
+                })
+                .unwrap_or((first, 0));
+            if self.go_back(who, number, offset) {
+                self.ready(who);
+            }
+        }
+        if let Some(qp) = self.qp_mut(who) {
+            qp.requester.watched = true;
+            self.after(next, Happening::Watch { who });
+        }
+    }
+}

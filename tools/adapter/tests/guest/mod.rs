@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A driver in miniature: what a guest does with its adapter, on the host.
+
+// Each test program uses a part of it.
+#![allow(dead_code, unreachable_pub)]
+
+use std::time::{Duration, Instant};
+
+use adapter::abi::command::{
+    attr, code, CreateBind, CreateCq, CreateMr, CreateQp, CreatedMr, CreatedQp, Header, ModifyQp,
+    One, Path, QpAttrs, ResponseHeader, MR_DMA, MR_FAST,
+};
+use adapter::abi::queue::{Cqe, FastReg, Rdma, RecvHeader, SendHeader, Sge};
+use adapter::abi::shared::{DriverPart, RingPages};
+use adapter::abi::{access, ctl, reg, uar, PAGE};
+use adapter::qp::State;
+use adapter::switch::{Link, Step, Switch};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Bytes of a machine's memory.
+pub const MEMORY: u64 = 4 << 20;
+/// Addresses of what all tests have.
+pub const SHARED: u64 = 0x1000;
+pub const COMMAND: u64 = 0x2000;
+pub const RESPONSE: u64 = 0x3000;
+/// Entries of queues.
+pub const ENTRIES: u32 = 16;
+/// Bytes of an entry with four ranges.
+const SEND_ENTRY: u64 = 256;
+const RECV_ENTRY: u64 = 128;
+
+/// The world: a switch and its time.
+pub struct World {
+    pub switch: Switch,
+    pub now: Instant,
+}
+
+impl World {
+    pub fn new(machines: usize, link: Link) -> Self {
+        let mut switch = Switch::new(machines, link);
+        for machine in 0..machines {
+            switch
+                .device(machine)
+                .memory
+                .map_anonymous(0, MEMORY)
+                .unwrap();
+        }
+        Self {
+            switch,
+            now: Instant::now(),
+        }
+    }
+
+    /// Lets everything happen that does within the time.
+    pub fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        for _ in 0..1_000_000 {
+            match self.switch.step(self.now) {
+                Step::Done => {}
+                Step::Until(Some(at)) if at <= end => self.now = self.now.max(at),
+                Step::Until(_) => {
+                    self.now = end;
+                    return;
+                }
+            }
+        }
+        panic!("the switch does not come to rest");
+    }
+
+    /// Lets everything happen that takes no time.
+    pub fn settle(&mut self) {
+        self.run(Duration::from_millis(1));
+    }
+}
+
+/// A queue pair as its driver sees it.
+#[derive(Clone, Copy)]
+pub struct Queue {
+    pub machine: usize,
+    pub handle: u32,
+    pub cq: u32,
+    cq_state: u64,
+    state: u64,
+    sent: u32,
+    received: u32,
+    polled: u32,
+}
+
+/// A driver.
+pub struct Guest {
+    pub machine: usize,
+    free: u64,
+    pub pd: u32,
+    pub key: u32,
+}
+
+impl Guest {
+    /// The driver of that machine, with a protection domain and a key for all memory.
+    pub fn start(world: &mut World, machine: usize) -> Self {
+        let mut guest = Self {
+            machine,
+            free: 0x10000,
+            pd: 0,
+            key: 0,
+        };
+        let mut ring = |guest: &mut Self| {
+            let (directory, _) = guest.pages(world, 4);
+            RingPages {
+                pages: 4,
+                reserved: 0,
+                directory,
+            }
+        };
+        let driver = DriverPart {
+            driver_version: 20,
+            command_slot: COMMAND,
+            response_slot: RESPONSE,
+            events: ring(&mut guest),
+            notifications: ring(&mut guest),
+            ..DriverPart::default()
+        };
+        guest.write(world, SHARED, &driver);
+        guest.register(world, reg::DSR_LOW, SHARED as u32);
+        guest.register(world, reg::DSR_HIGH, 0);
+        guest.register(world, reg::CTL, ctl::ACTIVATE);
+        assert_eq!(world.switch.read_register(machine, reg::ERR), 0);
+        guest.pd = guest
+            .command::<_, One>(world, code::CREATE_PD, &One::default())
+            .unwrap()
+            .value;
+        let all = CreateMr {
+            pd: guest.pd,
+            access: access::LOCAL_WRITE,
+            flags: MR_DMA,
+            ..CreateMr::default()
+        };
+        guest.key = guest
+            .command::<_, CreatedMr>(world, code::CREATE_MR, &all)
+            .unwrap()
+            .lkey;
+        let bind = CreateBind {
+            gid: gid(machine),
+            kind: 2,
+            ..CreateBind::default()
+        };
+        assert!(guest.tell(world, code::CREATE_BIND, &bind));
+        guest
+    }
+
+    pub fn register(&self, world: &mut World, register: u64, value: u32) {
+        world.switch.write_register(self.machine, register, value);
+    }
+
+    pub fn write<T: IntoBytes + Immutable>(&self, world: &mut World, addr: u64, value: &T) {
+        world
+            .switch
+            .device(self.machine)
+            .memory
+            .write(addr, value)
+            .unwrap();
+    }
+
+    pub fn read<T: FromBytes + IntoBytes>(&self, world: &mut World, addr: u64) -> T {
+        world.switch.device(self.machine).memory.read(addr).unwrap()
+    }
+
+    /// Fresh bytes, whole pages.
+    pub fn memory(&mut self, bytes: u64) -> u64 {
+        let at = self.free;
+        self.free += bytes.next_multiple_of(PAGE);
+        assert!(self.free <= MEMORY);
+        at
+    }
+
+    /// Fresh pages, and their directory's address before the first one's.
+    pub fn pages(&mut self, world: &mut World, count: u64) -> (u64, u64) {
+        let (directory, table, first) = (
+            self.memory(PAGE),
+            self.memory(PAGE),
+            self.memory(count * PAGE),
+        );
+        self.write(world, directory, &table);
+        for page in 0..count {
+            self.write(world, table + page * 8, &(first + page * PAGE));
+        }
+        (directory, first)
+    }
+
+    /// Does a command that has no response; returns whether the device did it.
+    pub fn tell<T: IntoBytes + Immutable>(
+        &self,
+        world: &mut World,
+        command: u32,
+        body: &T,
+    ) -> bool {
+        self.write(
+            world,
+            COMMAND,
+            &Header {
+                response: 7,
+                command,
+                reserved: 0,
+            },
+        );
+        world
+            .switch
+            .device(self.machine)
+            .memory
+            .write_bytes(COMMAND + 16, body.as_bytes())
+            .unwrap();
+        self.register(world, reg::REQUEST, 0);
+        world.switch.read_register(self.machine, reg::ERR) == 0
+    }
+
+    /// Does a command; `None` if the device refuses.
+    pub fn command<T: IntoBytes + Immutable, R: FromBytes + IntoBytes>(
+        &self,
+        world: &mut World,
+        command: u32,
+        body: &T,
+    ) -> Option<R> {
+        if !self.tell(world, command, body) {
+            return None;
+        }
+        let header: ResponseHeader = self.read(world, RESPONSE);
+        assert_eq!((header.response, header.ack), (7, command | code::RESPONSE));
+        (header.err == 0).then(|| self.read(world, RESPONSE + 16))
+    }
+
+    /// A queue pair with a completion queue of its own.
+    pub fn queue(&mut self, world: &mut World, kind: u8) -> Queue {
+        let (directory, cq_state) = self.pages(world, 2);
+        let cq = CreateCq {
+            directory,
+            entries: 64,
+            pages: 2,
+            ..CreateCq::default()
+        };
+        let cq: [u32; 2] = self.command(world, code::CREATE_CQ, &cq).unwrap();
+        let (directory, state) = self.pages(world, 3);
+        let create = CreateQp {
+            directory,
+            pd: self.pd,
+            send_cq: cq[0],
+            recv_cq: cq[0],
+            max_send_wr: ENTRIES,
+            max_recv_wr: ENTRIES,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            total_pages: 3,
+            send_pages: 1,
+            kind,
+            ..CreateQp::default()
+        };
+        let made: CreatedQp = self.command(world, code::CREATE_QP, &create).unwrap();
+        Queue {
+            machine: self.machine,
+            handle: made.handle,
+            cq: cq[0],
+            cq_state,
+            state,
+            sent: 0,
+            received: 0,
+            polled: 0,
+        }
+    }
+
+    pub fn modify(&self, world: &mut World, queue: &Queue, mask: u32, attrs: QpAttrs) -> bool {
+        let modify = ModifyQp {
+            handle: queue.handle,
+            mask,
+            attrs,
+        };
+        self.command::<_, [u8; 0]>(world, code::MODIFY_QP, &modify)
+            .is_some()
+    }
+
+    /// Connects a queue pair to another one, as far as that state.
+    pub fn connect(&self, world: &mut World, queue: &Queue, to: &Queue, until: State) {
+        let all = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
+        let attrs = QpAttrs {
+            dest_qpn: to.handle,
+            access: all,
+            max_rd_atomic: 4,
+            timeout: 8,
+            retry_cnt: 3,
+            rnr_retry: 3,
+            min_rnr_timer: 1,
+            path: Path {
+                dgid: gid(to.machine),
+                ..Path::default()
+            },
+            ..QpAttrs::default()
+        };
+        let mask = attr::STATE
+            | attr::DEST_QPN
+            | attr::ACCESS
+            | attr::MAX_RD_ATOMIC
+            | attr::TIMEOUT
+            | attr::RETRY_CNT
+            | attr::RNR_RETRY
+            | attr::MIN_RNR_TIMER
+            | attr::AV;
+        for state in [State::Init, State::Rtr, State::Rts] {
+            if state <= until {
+                assert!(self.modify(
+                    world,
+                    queue,
+                    mask,
+                    QpAttrs {
+                        state: state as u32,
+                        ..attrs
+                    }
+                ));
+            }
+        }
+    }
+
+    /// A region for work requests.
+    pub fn fast_region(&self, world: &mut World, pages: u32) -> u32 {
+        let create = CreateMr {
+            pd: self.pd,
+            flags: MR_FAST,
+            pages,
+            ..CreateMr::default()
+        };
+        self.command::<_, CreatedMr>(world, code::CREATE_MR, &create)
+            .unwrap()
+            .rkey
+    }
+
+    /// A request that registers memory from `addr` on under that key.
+    pub fn registration(
+        &mut self,
+        world: &mut World,
+        key: u32,
+        access: u32,
+        addr: u64,
+        bytes: u32,
+    ) -> SendHeader {
+        let (directory, table) = (self.memory(PAGE), self.memory(PAGE));
+        self.write(world, directory, &table);
+        let pages = adapter::keys::pages_of(addr, u64::from(bytes)).unwrap();
+        for page in 0..pages {
+            self.write(world, table + page * 8, &(addr / PAGE * PAGE + page * PAGE));
+        }
+        let what = FastReg {
+            start: addr,
+            directory,
+            page_shift: 12,
+            pages: pages as u32,
+            length: bytes,
+            access,
+            rkey: key,
+            reserved: 0,
+        };
+        request(adapter::abi::queue::op::FAST_REG, &what)
+    }
+}
+
+/// The address of a machine.
+pub fn gid(machine: usize) -> [u8; 16] {
+    let mut gid = [0; 16];
+    gid[10..].copy_from_slice(&[0xff, 0xff, 10, 27, 1, machine as u8 + 1]);
+    gid
+}
+
+/// A send request with a body.
+pub fn request<T: IntoBytes + Immutable>(opcode: u32, body: &T) -> SendHeader {
+    let mut header = SendHeader {
+        opcode,
+        flags: adapter::abi::queue::flag::SIGNALED,
+        ..SendHeader::default()
+    };
+    header.body.as_mut_bytes()[..size_of::<T>()].copy_from_slice(body.as_bytes());
+    header
+}
+
+/// A request to the peer's memory.
+pub fn rdma(opcode: u32, addr: u64, rkey: u32) -> SendHeader {
+    request(
+        opcode,
+        &Rdma {
+            addr,
+            rkey,
+            reserved: 0,
+        },
+    )
+}
+
+impl Queue {
+    fn memory<'a>(&self, world: &'a mut World) -> &'a adapter::memory::Memory {
+        &world.switch.device(self.machine).memory
+    }
+
+    /// Posts a send without telling the device.
+    pub fn put_send(&mut self, world: &mut World, header: SendHeader, sges: &[Sge]) {
+        let at = self.state + PAGE + u64::from(self.sent % ENTRIES) * SEND_ENTRY;
+        let header = SendHeader {
+            wr_id: u64::from(self.sent),
+            num_sge: sges.len() as u32,
+            ..header
+        };
+        let memory = self.memory(world);
+        memory.write(at, &header).unwrap();
+        memory
+            .write_bytes(at + size_of::<SendHeader>() as u64, sges.as_bytes())
+            .unwrap();
+        self.sent += 1;
+        let sent = self.sent;
+        self.memory(world)
+            .store(self.state, sent % (2 * ENTRIES))
+            .unwrap();
+    }
+
+    /// Posts a send.
+    pub fn send(&mut self, world: &mut World, header: SendHeader, sges: &[Sge]) {
+        self.put_send(world, header, sges);
+        world
+            .switch
+            .ring(self.machine, uar::QP, uar::QP_SEND | self.handle);
+    }
+
+    /// Posts a receive.
+    pub fn receive(&mut self, world: &mut World, sges: &[Sge]) {
+        let at = self.state + 2 * PAGE + u64::from(self.received % ENTRIES) * RECV_ENTRY;
+        let header = RecvHeader {
+            wr_id: 1000 + u64::from(self.received),
+            num_sge: sges.len() as u32,
+            total_len: 0,
+        };
+        let memory = self.memory(world);
+        memory.write(at, &header).unwrap();
+        memory
+            .write_bytes(at + size_of::<RecvHeader>() as u64, sges.as_bytes())
+            .unwrap();
+        self.received += 1;
+        let received = self.received;
+        self.memory(world)
+            .store(self.state + 8, received % (2 * ENTRIES))
+            .unwrap();
+        world
+            .switch
+            .ring(self.machine, uar::QP, uar::QP_RECV | self.handle);
+    }
+
+    /// The next completion.
+    pub fn poll(&mut self, world: &mut World) -> Option<Cqe> {
+        let (state, polled) = (self.cq_state, self.polled);
+        let memory = self.memory(world);
+        let produced = memory.load(state + 8).unwrap();
+        if produced == polled {
+            return None;
+        }
+        let cqe = memory
+            .read(state + PAGE + u64::from(polled % 64) * 64)
+            .unwrap();
+        let next = (polled + 1) % 128;
+        memory.store(state + 12, next).unwrap();
+        self.polled = next;
+        Some(cqe)
+    }
+
+    /// Statuses of all completions, by the requests' names.
+    pub fn ended(&mut self, world: &mut World) -> Vec<(u64, u32)> {
+        std::iter::from_fn(|| self.poll(world))
+            .map(|cqe| (cqe.wr_id, cqe.status))
+            .collect()
+    }
+
+    /// Sends of which the device has told that their slots are free.
+    pub fn freed(&self, world: &mut World) -> u32 {
+        self.memory(world).load(self.state + 4).unwrap()
+    }
+}
+
+/// Two machines with a connection.
+pub fn connected(link: Link) -> (World, [Guest; 2], [Queue; 2]) {
+    let mut world = World::new(2, link);
+    let mut a = Guest::start(&mut world, 0);
+    let mut b = Guest::start(&mut world, 1);
+    let (qa, qb) = (a.queue(&mut world, 2), b.queue(&mut world, 2));
+    a.connect(&mut world, &qa, &qb, State::Rts);
+    b.connect(&mut world, &qb, &qa, State::Rts);
+    (world, [a, b], [qa, qb])
+}
+
+impl Queue {
+    /// Tells the device of all sends.
+    pub fn send_doorbell(&self, world: &mut World) {
+        world
+            .switch
+            .ring(self.machine, uar::QP, uar::QP_SEND | self.handle);
+    }
+
+    /// Begins anew, as the driver does after a reset of the queue pair.
+    pub fn reset(&mut self, world: &mut World) {
+        (self.sent, self.received) = (0, 0);
+        let state = self.state;
+        self.memory(world).write(state, &[0u32; 4]).unwrap();
+    }
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Guests that write nonsense: to registers, commands, doorbells and rings. The switch must not panic,
+//! must come to rest, and the other machines' connections must go on.
+
+mod guest;
+
+use std::time::Duration;
+
+use adapter::abi::command::code;
+use adapter::abi::queue::{op, Sge, Status};
+use adapter::abi::{reg, uar};
+use adapter::qp::State;
+use adapter::switch::Link;
+use guest::{gid, request, Guest, World, COMMAND, MEMORY};
+use proptest::prelude::*;
+
+/// What a guest may do.
+#[derive(Clone, Debug)]
+enum Act {
+    Register(u64, u32),
+    Doorbell(u64, u32),
+    /// Bytes into the command slot after a plausible header, then the command.
+    Command(u32, Vec<u8>),
+    /// A number anywhere in the pages that rings and work requests are in.
+    Scribble(u64, u64),
+    /// The same, of a value that makes sense somewhere.
+    Number(u64, u32),
+    Run,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let small = prop_oneof![0u32..40, any::<u32>()];
+    prop_oneof![
+        1 => (prop_oneof![Just(reg::DSR_LOW), Just(reg::IMR), Just(reg::REQUEST), any::<u64>()], any::<u32>())
+            .prop_map(|(at, value)| Act::Register(at, value)),
+        1 => (prop_oneof![0u64..16, any::<u64>()], any::<u32>()).prop_map(|(at, value)| Act::Doorbell(at, value)),
+        4 => (0u64..12, 0u32..8, 28u32..32).prop_map(|(at, handle, bit)| Act::Doorbell(at, handle | (1 << bit))),
+        6 => (0u32..24, proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(2), any::<u8>()], 168))
+            .prop_map(|(command, bytes)| Act::Command(command, bytes)),
+        6 => (0x10000u64..0x30000, any::<u64>()).prop_map(|(at, value)| Act::Scribble(at & !7, value)),
+        12 => (0x10000u64..0x30000, small).prop_map(|(at, value)| Act::Number(at & !3, value)),
+        2 => Just(Act::Run),
+    ]
+}
+
+/// A machine that does all that, beside two that talk to each other, one of them to the machine as well.
+fn torment(acts: &[Act], link: Link) {
+    let mut world = World::new(3, link);
+    let mut guests: Vec<Guest> = (0..3)
+        .map(|machine| Guest::start(&mut world, machine))
+        .collect();
+    let [mut qa, mut qb, mut qc, mut qd] =
+        [0, 1, 1, 2].map(|machine: usize| guests[machine].queue(&mut world, 2));
+    guests[0].connect(&mut world, &qa, &qb, State::Rts);
+    guests[1].connect(&mut world, &qb, &qa, State::Rts);
+    guests[1].connect(&mut world, &qc, &qd, State::Rts);
+    guests[2].connect(&mut world, &qd, &qc, State::Rts);
+    let own = Sge {
+        addr: 0x30_0000,
+        length: 5000,
+        lkey: guests[2].key,
+    };
+    let other = Sge {
+        addr: 0x30_0000,
+        length: 5000,
+        lkey: guests[1].key,
+    };
+    for _ in 0..4 {
+        qd.receive(&mut world, &[own]);
+        qc.receive(&mut world, &[other]);
+    }
+    let hostile = 2;
+    for (n, act) in acts.iter().enumerate() {
+        match act {
+            Act::Register(at, value) => world.switch.write_register(hostile, *at, *value),
+            Act::Doorbell(at, value) => world.switch.ring(hostile, *at, *value),
+            Act::Command(command, bytes) => {
+                let memory = &world.switch.device(hostile).memory;
+                memory.write(COMMAND, &[7, 0, *command, 0]).unwrap();
+                memory.write_bytes(COMMAND + 16, bytes).unwrap();
+                world.switch.write_register(hostile, reg::REQUEST, 0);
+            }
+            Act::Scribble(at, value) => world
+                .switch
+                .device(hostile)
+                .memory
+                .write(*at, value)
+                .unwrap(),
+            Act::Number(at, value) => world
+                .switch
+                .device(hostile)
+                .memory
+                .write(*at, value)
+                .unwrap(),
+            Act::Run => world.run(Duration::from_micros(50)),
+        }
+        if n % 8 == 0 {
+            qd.put_send(&mut world, request(op::SEND, &[0u8; 0]), &[own]);
+            world
+                .switch
+                .ring(hostile, uar::QP, uar::QP_SEND | qd.handle);
+        }
+        if n % 16 == 0 {
+            qc.put_send(&mut world, request(op::SEND, &[0u8; 0]), &[other]);
+            qc.send_doorbell(&mut world);
+        }
+    }
+    world.run(Duration::from_secs(3));
+    // The others' connection works.
+    let (from, to) = (0x20_0000, 0x20_0000);
+    guests[0].write(&mut world, from, &0x1122_3344_5566_7788u64);
+    qb.receive(
+        &mut world,
+        &[Sge {
+            addr: to,
+            length: 8,
+            lkey: guests[1].key,
+        }],
+    );
+    qa.send(
+        &mut world,
+        request(op::SEND, &[0u8; 0]),
+        &[Sge {
+            addr: from,
+            length: 8,
+            lkey: guests[0].key,
+        }],
+    );
+    world.run(Duration::from_secs(1));
+    assert_eq!(
+        qa.poll(&mut world).map(|cqe| cqe.status),
+        Some(Status::Success as u32)
+    );
+    assert_eq!(guests[1].read::<u64>(&mut world, to), 0x1122_3344_5566_7788);
+    world.switch.report();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nonsense_harms_only_its_author(acts in proptest::collection::vec(act(), 1..200), slow in any::<bool>()) {
+        let link = Link { rate: Some(50_000_000), latency: Duration::from_micros(20) };
+        let link = if slow { link } else { Link::default() };
+        torment(&acts, link);
+    }
+}
+
+#[test]
+fn nothing_works_before_the_shared_region() {
+    let mut world = World::new(1, Link::default());
+    for at in (0..0x30).step_by(4) {
+        world.switch.write_register(0, at, 0xffff_ffff);
+        world.switch.read_register(0, at);
+    }
+    for handle in [0, 1, 2, 0x00ff_ffff] {
+        for bits in 0..8u32 {
+            world.switch.ring(0, u64::from(bits), handle | (bits << 29));
+        }
+    }
+    world.settle();
+    world
+        .switch
+        .write_register(0, reg::DSR_LOW, (MEMORY - 8) as u32);
+    world.switch.write_register(0, reg::DSR_HIGH, 0);
+    assert_ne!(world.switch.read_register(0, reg::ERR), 0);
+}
+
+#[test]
+fn an_address_belongs_to_who_had_it_first() {
+    let mut world = World::new(2, Link::default());
+    let guests = [Guest::start(&mut world, 0), Guest::start(&mut world, 1)];
+    let taken = adapter::abi::command::CreateBind {
+        gid: gid(0),
+        index: 3,
+        kind: 2,
+        ..Default::default()
+    };
+    assert!(!guests[1].tell(&mut world, code::CREATE_BIND, &taken));
+    assert!(guests[0].tell(&mut world, code::CREATE_BIND, &taken));
+    let one = adapter::abi::command::DestroyBind {
+        index: 0,
+        gid: gid(0),
+        reserved: 0,
+    };
+    assert!(guests[0].tell(&mut world, code::DESTROY_BIND, &one));
+    assert!(!guests[0].tell(&mut world, code::DESTROY_BIND, &one));
+    assert!(!guests[1].tell(&mut world, code::CREATE_BIND, &taken));
+    world.switch.forget(0);
+    assert!(guests[1].tell(&mut world, code::CREATE_BIND, &taken));
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error_of_the_request() {
+    let (mut world, [a, _], [mut qa, mut qb]) = guest::connected(Link::default());
+    qb.receive(
+        &mut world,
+        &[Sge {
+            addr: 0,
+            length: 8,
+            lkey: a.key,
+        }],
+    );
+    let sge = Sge {
+        addr: MEMORY - 4,
+        length: 8,
+        lkey: a.key,
+    };
+    qa.send(&mut world, request(op::SEND, &[0u8; 0]), &[sge]);
+    world.settle();
+    assert_eq!(qa.ended(&mut world), [(0, Status::LocalProtection as u32)]);
+}
