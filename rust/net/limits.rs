@@ -23,8 +23,10 @@ use crate::bindings;
 use crate::net::errno::ENOBUFS;
 use crate::observe::stats::Counter;
 
-/// Pages of memory for each connection that there may be, if the administrator has said nothing.
-const PAGES_PER_CONNECTION: u64 = 10;
+/// Pages of memory for each connection that there may be, if the administrator has said nothing: twice
+/// what an idle one takes with soft-RoCE's queues where memory is short (`scripts/bench memory`), so
+/// that half is left to others.
+const PAGES_PER_CONNECTION: u64 = 20;
 /// What part of these one user may have, and what part may be orphans.
 const USERS_SHARE: i32 = 2;
 const ORPHANS_SHARE: i32 = 4;

@@ -35,6 +35,10 @@ def receives_of_parts_of_a_page(bench):
         finally:
             for end in ends:
                 end.kill()
+        # The suite looks at counters of the machine, which others have moved.
+        bench.unload(vm)
+        bench.load(vm)
+        vm.check(f"echo '{MEM}' >/proc/sys/net/sdp/mem")
         groups = "data/ blocking/ sink/ zcopy/not_one_copy zcopy/of_every_size zcopy/many"
         suite = vm.spawn(bench.selftest(groups))
         bench.finish(suite, 100)
@@ -44,3 +48,33 @@ def receives_of_parts_of_a_page(bench):
         expect(not failed, "\n".join(failed) + f"\n{suite.output[-3000:]}")
     finally:
         vm.check(f"echo '{before}' >/proc/sys/net/sdp/mem")
+
+
+@test(machines=1, core=("stock",))
+def connections_leave_memory_to_others(bench):
+    """As many idle connections as the limits of the machine's memory allow, of root, who has none as a user."""
+    vm = bench.a
+    wait_for(lambda: connections(vm) == 0, bench.limit(60), "connections of other tests are left")
+    refused = bench.stats(vm)["refused_max_connections"]
+    where = f"sdpbench --family sdp {bench.address(vm)}:7662"
+    server = vm.spawn(f"exec {where} serve")
+    wait_for(lambda: "serving" in server.output, bench.limit(20), "nobody serves")
+    idle = vm.spawn(f"exec {where} idle 100000")
+    try:
+        # The one that is refused ends the program; what it had lives on at the server's end, and as orphans.
+        wait_for(lambda: idle.ended.is_set() or bench.stats(vm)["refused_max_connections"] > refused,
+                 bench.limit(200), f"no limit: {connections(vm)} connections")
+        memory = {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB$", vm.check("cat /proc/meminfo"), re.MULTILINE)}
+        expect(memory["MemAvailable"] > memory["MemTotal"] / 5,
+               f"{memory['MemAvailable']} of {memory['MemTotal']} KiB are left")
+        expect(bench.stats(vm)["refused_max_connections"] > refused, f"another end: {idle.output}")
+    finally:
+        for job in (idle, server):
+            job.kill()
+            job.wait(60)
+    wait_for(lambda: connections(vm) == 0, bench.limit(120), "connections are left")
+
+
+def connections(vm):
+    """How many ends there are."""
+    return len(vm.check("cat /proc/net/sdp").splitlines()) - 1
