@@ -2,14 +2,15 @@
 """What a run consists of: nothing may be lost between the plan and its lanes."""
 
 import unittest
+from pathlib import Path
 
 import vmtests
 from vmlib.bench import REGISTERED
-from vmlib.plan import ADVERTS, GroupItem, Plan, Queue, TestItem
+from vmlib.plan import ADAPTER_GROUPS, ADVERT_GROUPS, ADVERTS, IWARP_GROUPS, GroupItem, Plan, Queue, TestItem
 from vmlib.setup import Kernel
 
 vmtests.load()
-GROUPS = {"data": ["data/one_byte", "data/odd"], "zabuse": ["zabuse/a"], "azabuse": ["azabuse/a"]}
+GROUPS = {"connect": ["connect/a"], "data": ["data/one_byte", "data/odd"], "zabuse": ["zabuse/a"], "azabuse": ["azabuse/a"]}
 KERNELS = [Kernel(name, "image", "initrd") for name in ("stock", "debug", "stock-7.2")]
 
 
@@ -36,6 +37,17 @@ class What(unittest.TestCase):
 
     def test_core_is_a_part_of_all(self):
         self.assertEqual(set(names(core=True)) - set(names()), set())
+
+    def test_groups_of_core_exist(self):
+        tests = Path(__file__).parents[2] / "tools/selftest/src/tests"
+        for group in ADVERT_GROUPS + IWARP_GROUPS + ADAPTER_GROUPS:
+            self.assertTrue((tests / f"{group}.rs").exists(), group)
+
+    def test_core_has_by_adverts_what_uses_them(self):
+        self.assertIn("stock.one.adverts.azabuse/", names(core=True))
+        self.assertNotIn("stock.one.adverts.connect/", names(core=True))
+        for place in ("stock.two.selftest", "debug.one.selftest", "stock-7.2.one.adverts"):
+            self.assertIn(f"{place}.connect/", names(core=True))
 
     def test_soft_iwarp_has_the_suite_inside(self):
         self.assertIn("stock-siw.two.selftest.azabuse/", names())

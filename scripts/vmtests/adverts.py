@@ -22,7 +22,7 @@ def slow(bench):
             vm.run("tc qdisc del dev eth0 root")
 
 
-@test(machines=2)
+@test(machines=2, core=("stock",))
 def slow_link(bench):
     """Where bytes take long, whoever touches what recv() has returned waits for them."""
     with slow(bench):

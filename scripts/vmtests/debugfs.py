@@ -212,7 +212,7 @@ def open_files(bench):
     bench.load(vm)
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def while_connections_come_and_go(bench):
     """Whoever reads all files all the time is in nobody's way, and sees no error but that a file has gone."""
     vm, count = bench.a, bench.amount(600)

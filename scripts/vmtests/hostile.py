@@ -29,67 +29,73 @@ def honest_control(bench):
     attack(bench, "control")
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def bad_hello(bench):
     attack(bench, "hello")
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def bad_answer(bench):
     attack(bench, "hello_ack")
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def half_open(bench):
     attack(bench, "pending")
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def bad_messages(bench):
     attack(bench, "stream")
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def abort_in_every_state(bench):
     attack(bench, "abort")
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def floods(bench):
     attack(bench, "flood")
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def foreign_memory(bench):
     """RDMA Read and Write to keys and addresses that nobody has offered."""
     attack(bench, "rdma")
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def adverts(bench):
     """Memory offered that is not there, and memory read that was not, or is no more, offered."""
     attack(bench, "adverts")
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def sink_adverts(bench):
     """The same of memory that a reader offers, and that is written to."""
     attack(bench, "sinks")
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
+def orphans(bench):
+    """A peer that reads slowly what a closed socket has sent."""
+    attack(bench, "orphans")
+
+
+@test(machines=1, core=("debug",))
 def later_reads(bench):
     """Memory whose send() has returned, read while it is lent and when it is not."""
     attack(bench, "later")
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def early_receives(bench):
     """Memory lent to receives that return early, which is not what the advert says, or not for long."""
     attack(bench, "early")
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def vanished(bench):
     attack(bench, "vanish")
 

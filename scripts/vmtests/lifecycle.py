@@ -54,7 +54,7 @@ def reload_ten_times(bench):
         bench.succeed(server, 60)
 
 
-@test()
+@test(core=("debug",))
 def two_hundred_connections(bench):
     size = bench.amount(200_000)
     server = bench.stream(bench.b, "listen", 7200, 200, size)

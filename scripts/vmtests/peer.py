@@ -211,7 +211,7 @@ def end_badly(bench, seconds, *jobs):
         expect(bench.finish(job, seconds) not in (0, None), f"`{job.command}` ended well")
 
 
-@test(breaks=True)
+@test(breaks=True, core=("stock",))
 def machine_vanishes_before_it_has_read(bench):
     """What sends have left behind that have returned is given back: to programs that get an error."""
     send_by(bench, ASYNCHRONOUS)
@@ -314,7 +314,7 @@ def module_unloaded_at_peer(bench):
     transfer_works(bench, 7305)
 
 
-@test()
+@test(core=("stock",))
 def receiver_never_reads(bench):
     """The sender is held back, at bounded memory, and goes on afterwards."""
     # Not less on a slow kernel: it must still be under way when the receiver is stopped.

@@ -308,7 +308,7 @@ def bad_requests(bench):
         expect(vm.run(f"sdpctl raw {request}").ok, request)
 
 
-@test(machines=1)
+@test(machines=1, core=("stock",))
 def events(bench):
     """Each end of a connection is told of once when it comes and once when it goes; a refusal too."""
     vm, address = bench.a, bench.address(bench.a)
@@ -343,7 +343,7 @@ def events(bench):
     watcher.kill()
 
 
-@test(machines=1)
+@test(machines=1, core=("debug",))
 def dump_while_connections_come_and_go(bench):
     """Neither a dump nor a file fails, nor do the connections; those that stay are in each dump once."""
     vm = bench.a
