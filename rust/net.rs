@@ -3,12 +3,14 @@
 //! Safe wrappers of the socket layer, as far as the kernel crate lacks them.
 
 pub(crate) mod addr;
+pub(crate) mod announced;
 pub(crate) mod errno;
 pub(crate) mod family;
 pub(crate) mod genl;
 pub(crate) mod limits;
 pub(crate) mod netns;
 pub(crate) mod ops;
+pub(crate) mod ports;
 pub(crate) mod route;
 pub(crate) mod sock;
 mod sockopt;

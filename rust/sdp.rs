@@ -46,8 +46,6 @@ pub(crate) mod zcopy;
 pub(crate) unsafe fn init() {
     // SAFETY: As the caller promises.
     unsafe {
-        bind::init();
         listen::init();
-        local::init();
     }
 }

@@ -12,9 +12,12 @@ use kernel::time::{
     ClockSource, //
 };
 
+use super::announced::Announced;
 use super::limits::Occupancy;
+use super::ports::Ports;
 use super::sysctl::Settings;
 use crate::bindings;
+use crate::kern::compat;
 use crate::observe::procfs;
 use crate::observe::stats::{
     Counters,
@@ -94,6 +97,18 @@ impl<'a> Net<'a> {
         unsafe { (*self.mine()).counters.handle() }
     }
 
+    /// Which socket has which port.
+    pub(crate) fn ports(self) -> &'a Ports {
+        // SAFETY: As above.
+        unsafe { &(*self.mine()).ports }
+    }
+
+    /// The connections to loopback that are being set up.
+    pub(crate) fn announced(self) -> &'a Announced {
+        // SAFETY: As above.
+        unsafe { &(*self.mine()).announced }
+    }
+
     /// How many connections there are.
     pub(super) fn occupancy(self) -> &'a Occupancy {
         // SAFETY: As above.
@@ -111,6 +126,8 @@ impl<'a> Net<'a> {
 struct PerNet {
     counters: Counters,
     occupancy: Occupancy,
+    ports: Ports,
+    announced: Announced,
     settings: Settings,
     /// CLOCK_BOOTTIME.
     since_ns: u64,
@@ -145,10 +162,12 @@ unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
         Err(e) => return e.to_errno(),
     };
     let mine = ns.mine();
-    // SAFETY: The core allocated the memory for us.
+    // SAFETY: The core allocated the memory for us, which stays where it is until `net_exit`.
     unsafe {
         (&raw mut (*mine).counters).write(counters);
         (&raw mut (*mine).occupancy).write(Occupancy::new());
+        compat::init_in_place(&raw mut (*mine).ports, Ports::new());
+        compat::init_in_place(&raw mut (*mine).announced, Announced::new());
         (&raw mut (*mine).since_ns).write(BootTime::ktime_get().unsigned_abs());
     }
     // SAFETY: As above; `net_exit` drops them before the core frees it.
@@ -162,8 +181,12 @@ unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
     match result {
         Ok(()) => 0,
         Err(e) => {
-            // SAFETY: Written just above.
-            unsafe { core::ptr::drop_in_place(&raw mut (*mine).counters) };
+            // SAFETY: Written just above, and the core frees the memory.
+            unsafe {
+                core::ptr::drop_in_place(&raw mut (*mine).counters);
+                core::ptr::drop_in_place(&raw mut (*mine).ports);
+                core::ptr::drop_in_place(&raw mut (*mine).announced);
+            }
             e.to_errno()
         }
     }

@@ -64,6 +64,8 @@ counters! {
     RequestWithdrawn => "request_withdrawn",
     /// Requests dropped, so that the peer tries again: the backlog was full.
     DroppedBacklogFull => "dropped_backlog_full",
+    /// Half-open connections ended because others wanted their places in a full backlog.
+    EvictedHalfOpen => "evicted_half_open",
     /// Connections accepted from a listener's queue.
     Accepted => "accepted",
     /// Connections of a peer that were not established in time.

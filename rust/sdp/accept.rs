@@ -4,6 +4,10 @@
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
+use kernel::time::{
+    Instant,
+    Monotonic, //
+};
 
 use super::sock::{
     SdpSock,
@@ -16,24 +20,58 @@ use crate::net::errno::{
 };
 use crate::net::sock::{
     intr_errno,
-    signal_pending, //
+    signal_pending,
+    Sk, //
 };
 use crate::observe::stats::Counter;
 use crate::proto::state::State;
 
-/// Connections that are established and wait for accept(), in their order.
+/// A connection that is being set up and has a place in the backlog.
+struct HalfOpen {
+    child: ARef<SdpSock>,
+    /// When its worker has begun to answer. Before, nobody else may end it.
+    since: Option<Instant<Monotonic>>,
+}
+
+impl HalfOpen {
+    /// Others may have the place: an honest peer would have answered.
+    fn is_old(&self) -> bool {
+        let is_old = |since: Instant<Monotonic>| since.elapsed().as_millis() >= OLD_MS;
+        self.since.is_some_and(is_old)
+    }
+}
+
+/// As long as TCP waits for an answer before it asks again (`TCP_TIMEOUT_INIT`).
+const OLD_MS: i64 = 1000;
+
+/// What a listener has of connections: those that are established and wait for accept(), and those
+/// that will.
+///
+/// The core counts the places of the backlog (`sk_ack_backlog`): one for each that is ready or
+/// half-open.
 pub(crate) struct AcceptQueue {
+    /// In their order, as the others.
     ready: KVec<ARef<SdpSock>>,
-    /// Requests for which there was no place, in their order, where the peer does not ask again.
+    half_open: KVVec<HalfOpen>,
+    /// Requests for which there was no place, where the peer does not ask again.
     parked: KVec<ARef<SdpSock>>,
     /// The listener takes no more.
     closed: bool,
+}
+
+/// What a listener had that listens no more.
+pub(super) struct Closed {
+    /// To be aborted.
+    pub(super) ready: KVec<ARef<SdpSock>>,
+    /// They end by themselves; to be dropped without a lock.
+    _half_open: KVVec<HalfOpen>,
 }
 
 impl AcceptQueue {
     pub(crate) const fn new() -> Self {
         Self {
             ready: KVec::new(),
+            half_open: KVVec::new(),
             parked: KVec::new(),
             closed: true,
         }
@@ -48,22 +86,55 @@ impl AcceptQueue {
         self.closed = false;
     }
 
-    /// Ends the queue; what it holds is the caller's to abort. What is parked ends by itself.
-    pub(crate) fn close(&mut self) -> KVec<ARef<SdpSock>> {
+    /// Ends the queue of `listener`. What is parked ends by itself.
+    pub(super) fn close(&mut self, listener: Sk) -> Closed {
         self.closed = true;
         for parked in &self.parked {
             parked.want(Want::Accept);
         }
-        core::mem::replace(&mut self.ready, KVec::new())
+        let closed = Closed {
+            ready: core::mem::replace(&mut self.ready, KVec::new()),
+            _half_open: core::mem::replace(&mut self.half_open, KVVec::new()),
+        };
+        for _ in 0..closed.ready.len() + closed._half_open.len() {
+            listener.acceptq_remove();
+        }
+        closed
     }
 
-    fn position(&self, child: &SdpSock) -> Option<usize> {
+    fn parked(&self, child: &SdpSock) -> Option<usize> {
         self.parked.iter().position(|c| core::ptr::eq(&**c, child))
     }
 
+    fn half_open(&self, child: &SdpSock) -> Option<usize> {
+        let is_it = |h: &HalfOpen| core::ptr::eq(&*h.child, child);
+        self.half_open.iter().position(is_it)
+    }
+
+    /// The child uses a place that was counted for it.
+    fn seat(&mut self, listener: Sk, child: ARef<SdpSock>) -> Result {
+        let since = None;
+        let seated = self.half_open.push(HalfOpen { child, since }, GFP_KERNEL);
+        if seated.is_err() {
+            listener.acceptq_remove();
+        }
+        Ok(seated?)
+    }
+
+    /// Takes the place of the half-open connection that has had one for longest, if it is old. What is
+    /// returned must be ended.
+    fn evict(&mut self) -> Option<ARef<SdpSock>> {
+        let at = self.half_open.iter().position(HalfOpen::is_old)?;
+        self.half_open.remove(at).ok().map(|old| old.child)
+    }
+
     /// Gives places that are free to those who are parked.
-    fn fill_places(&mut self, listener: &SdpSock) {
-        while !self.parked.is_empty() && listener.sk().acceptq_add() {
+    fn fill_places(&mut self, listener: Sk) {
+        while let Some(first) = self.parked.first() {
+            let child = first.clone();
+            if self.closed || !listener.acceptq_add() || self.seat(listener, child).is_err() {
+                return;
+            }
             if let Ok(child) = self.parked.remove(0) {
                 child.want(Want::Accept);
             }
@@ -81,20 +152,58 @@ pub(crate) enum Place {
     Later,
 }
 
-/// Takes a place in the backlog for a connection that is being set up.
+/// A place in a listener's backlog that is counted, until a child has it.
+pub(crate) struct Reserved<'a>(&'a SdpSock);
+
+impl Reserved<'_> {
+    /// Gives the place to a child of the listener.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `ECONNREFUSED` if nobody listens any more.
+    pub(crate) fn give(self, child: ARef<SdpSock>) -> Result {
+        let listener = self.0;
+        let mut queue = listener.accepts.lock();
+        if queue.closed {
+            return Err(ECONNREFUSED);
+        }
+        core::mem::forget(self);
+        queue.seat(listener.sk(), child)
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.0.accepts.lock();
+        self.0.sk().acceptq_remove();
+        queue.fill_places(self.0.sk());
+    }
+}
+
+/// Takes a place in the backlog for a connection that is to be set up: a free one, or that of a
+/// half-open connection whose peer has not answered for long. A peer that never answers holds a
+/// place for that time only where others want it.
 ///
 /// # Errors
 ///
 /// `ECONNREFUSED` if nobody listens any more, `ENOMEM` if the backlog is full.
-pub(crate) fn reserve(listener: &SdpSock) -> Result {
-    let queue = listener.accepts.lock();
+pub(crate) fn reserve(listener: &SdpSock) -> Result<Reserved<'_>> {
+    let mut queue = listener.accepts.lock();
     if queue.closed {
         return Err(ECONNREFUSED);
     }
     if !listener.sk().acceptq_add() {
-        return Err(ENOMEM);
+        let old = queue.evict().ok_or(ENOMEM)?;
+        drop(queue);
+        end(listener, &old);
     }
-    Ok(())
+    Ok(Reserved(listener))
+}
+
+/// Ends a half-open connection that has lost its place.
+fn end(listener: &SdpSock, child: &SdpSock) {
+    listener.stats.inc(Counter::EvictedHalfOpen);
+    child.start_timer(0);
 }
 
 /// As [`reserve`], for a connection whose peer does not ask again: if the backlog is full, it waits.
@@ -107,77 +216,86 @@ pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Resul
     if queue.closed {
         return Err(ECONNREFUSED);
     }
-    if queue.parked.is_empty() && listener.sk().acceptq_add() {
-        return Ok(Place::Given);
+    let mut old = None;
+    let is_counted = queue.parked.is_empty() && listener.sk().acceptq_add();
+    if !is_counted {
+        old = queue.evict();
+        if old.is_none() && queue.parked.len() < PARKED_MAX {
+            queue.parked.push(child, GFP_KERNEL)?;
+            return Ok(Place::Later);
+        }
+        old.as_ref().ok_or(ENOMEM)?;
     }
-    if queue.parked.len() >= PARKED_MAX {
-        return Err(ENOMEM);
+    let seated = queue.seat(listener.sk(), child.clone());
+    drop(queue);
+    if let Some(old) = old {
+        end(listener, &old);
     }
-    queue.parked.push(child, GFP_KERNEL)?;
-    Ok(Place::Later)
+    seated?;
+    place_of(listener, &child)
 }
 
-/// Whether a connection that was parked has a place now.
+/// Whether a connection that has asked for a place has one now. Its worker, which asks, begins to
+/// answer then: from now on, others may end it.
 ///
 /// # Errors
 ///
-/// `ECONNREFUSED` if nobody listens any more.
+/// `ECONNREFUSED` if nobody listens any more, `ENOMEM` if it has lost its place.
 pub(crate) fn place_of(listener: &SdpSock, child: &SdpSock) -> Result<Place> {
-    let queue = listener.accepts.lock();
-    match queue.position(child) {
-        None => Ok(Place::Given),
-        Some(_) if queue.closed => Err(ECONNREFUSED),
-        Some(_) => Ok(Place::Later),
+    let mut queue = listener.accepts.lock();
+    let at = queue.half_open(child);
+    if let Some(half_open) = at.and_then(|at| queue.half_open.get_mut(at)) {
+        half_open.since = Some(Instant::now());
+        Ok(Place::Given)
+    } else if queue.closed {
+        Err(ECONNREFUSED)
+    } else {
+        queue.parked(child).map(|_| Place::Later).ok_or(ENOMEM)
     }
 }
 
-/// Gives the place of a connection back that came to nothing.
-pub(crate) fn unreserve(listener: &SdpSock) {
+/// Gives back what a connection has that came to nothing: a place, or one among the parked.
+pub(crate) fn unreserve(listener: &SdpSock, child: &SdpSock) {
     let mut queue = listener.accepts.lock();
-    listener.sk().acceptq_remove();
-    queue.fill_places(listener);
-}
-
-/// As [`unreserve`], for a connection that may still be parked.
-pub(crate) fn unreserve_or_unpark(listener: &SdpSock, child: &SdpSock) {
-    let mut queue = listener.accepts.lock();
-    let Some(at) = queue.position(child) else {
-        drop(queue);
-        return unreserve(listener);
-    };
-    let parked = queue.parked.remove(at);
+    let mut parked = None;
+    let mut half_open = None;
+    if let Some(at) = queue.half_open(child) {
+        half_open = queue.half_open.remove(at).ok();
+        listener.sk().acceptq_remove();
+        queue.fill_places(listener.sk());
+    } else if let Some(at) = queue.parked(child) {
+        parked = queue.parked.remove(at).ok();
+    }
     drop(queue);
-    drop(parked);
+    drop((parked, half_open));
 }
 
 /// The backlog may have grown.
 pub(crate) fn fill_places(listener: &SdpSock) {
-    listener.accepts.lock().fill_places(listener);
+    listener.accepts.lock().fill_places(listener.sk());
 }
 
 /// Puts an established connection into the listener's queue.
 ///
 /// # Errors
 ///
-/// `ECONNRESET` if the listener was closed meanwhile, `ENOMEM`. The place in the backlog is given
-/// back then.
+/// `ECONNRESET` if the listener was closed, or the connection has lost its place, meanwhile; `ENOMEM`.
 pub(crate) fn push(listener: &SdpSock, child: ARef<SdpSock>) -> Result {
     let mut queue = listener.accepts.lock();
-    let result = if queue.closed {
-        Err(ECONNRESET)
-    } else {
-        queue.ready.push(child, GFP_KERNEL).map_err(|_| ENOMEM)
-    };
-    if result.is_err() {
+    let at = queue.half_open(&child).ok_or(ECONNRESET)?;
+    let half_open = queue.half_open.remove(at).ok();
+    let pushed = queue.ready.push(child, GFP_KERNEL);
+    if pushed.is_err() {
         listener.sk().acceptq_remove();
-        queue.fill_places(listener);
-    } else {
-        drop(queue);
-        // Under the lock: an accept() that saw the queue empty holds it until it waits.
-        let _locked = listener.lock();
-        listener.sk().wake_reader();
+        queue.fill_places(listener.sk());
     }
-    result
+    drop(queue);
+    drop(half_open);
+    pushed?;
+    // Under the lock: an accept() that saw the queue empty holds it until it waits.
+    let _locked = listener.lock();
+    listener.sk().wake_reader();
+    Ok(())
 }
 
 /// Takes the oldest connection; waits for one unless `nonblock`.
@@ -214,7 +332,7 @@ fn pop(listener: &SdpSock) -> Option<ARef<SdpSock>> {
     }
     let child = queue.ready.remove(0).ok()?;
     listener.sk().acceptq_remove();
-    queue.fill_places(listener);
+    queue.fill_places(listener.sk());
     Some(child)
 }
 

@@ -41,6 +41,10 @@ use crate::rdma::link::Tag;
 /// How long an orphan may wait for its peer to take the rest and to close.
 const ORPHAN_MS: u32 = 60_000;
 
+/// How often it may have as long again, because the peer takes some of the rest: each time that part
+/// of it. A peer that takes one message a minute shall not keep the orphan for hours.
+const ORPHAN_TURNS: u32 = 16;
+
 impl Locked<'_> {
     /// shutdown() of the sending half: DisConn behind the data.
     pub(crate) fn shutdown_write(&mut self) {
@@ -140,16 +144,10 @@ impl Locked<'_> {
     /// Ends the state; what waited for accept() is the caller's to abort.
     pub(super) fn stop_listening(&mut self) -> KVec<ARef<SdpSock>> {
         self.transition(Event::StopListening);
-        let pending = {
-            let mut queue = self.sock().accepts.lock();
-            let pending = queue.close();
-            for _ in &pending {
-                self.sk().acceptq_remove();
-            }
-            pending
-        };
+        bind::stop_listening(self);
+        let closed = self.sock().accepts.lock().close(self.sk());
         self.sk().wake_all();
-        pending
+        closed.ready
     }
 
     /// The socket will be an orphan: its peer has so much time to take the rest and to close.
@@ -158,7 +156,10 @@ impl Locked<'_> {
         if place.is_some_and(|place| place.become_orphan().is_err()) {
             return self.abort(ECONNRESET);
         }
-        self.stream().orphan_unsent_bytes = self.unsent_bytes();
+        let unsent = self.unsent_bytes();
+        let stream = self.stream();
+        stream.orphan_unsent_bytes = unsent;
+        stream.orphan_step_bytes = (unsent / ORPHAN_TURNS).max(1);
         if !self.stream().torn_down {
             self.start_timer(ORPHAN_MS);
         }
@@ -216,6 +217,8 @@ impl SdpSock {
         let mut locked = self.lock_nested();
         // Before the worker can give the rest back: it looks whether there is a program.
         self.orphan();
+        // Before the peer can know of the end, whereupon the program may listen there again.
+        bind::put_port(&mut locked);
         locked.abort(why);
         locked.leave_table();
     }
@@ -234,15 +237,16 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether an orphan's peer has taken some of the rest since the timer was started, which is
+    /// Whether an orphan's peer has taken its part of the rest since the timer was started, which is
     /// started again then.
     pub(super) fn orphan_gets_on(&mut self) -> bool {
         let unsent = self.unsent_bytes();
         let before = core::mem::replace(&mut self.stream().orphan_unsent_bytes, unsent);
-        if unsent < before {
+        let gets_on = before.saturating_sub(unsent) >= self.stream().orphan_step_bytes;
+        if gets_on {
             self.start_timer(ORPHAN_MS);
         }
-        unsent < before
+        gets_on
     }
 }
 

@@ -60,7 +60,10 @@ impl Locked<'_> {
         }
         let to = self.destination(to)?;
         route::check(self.sk(), &to)?;
-        if !self.stream().bound {
+        if former_is_left && !self.sk().user_locked(bindings::SOCK_BINDPORT_LOCK) {
+            bind::change_port(self);
+        }
+        if self.stream().bound.is_none() {
             bind::get_port(self, 0).map_err(|_| EADDRNOTAVAIL)?;
         }
         let sk = self.sk();
@@ -70,7 +73,6 @@ impl Locked<'_> {
             self.begin_connect(to);
             return Ok(());
         }
-        // The port stays: nothing that a program sees depends on another one.
         self.free_received();
         let stream = self.stream();
         stream.next = Some(to);

@@ -10,18 +10,14 @@ use kernel::rbtree::RBTree;
 use kernel::sync::aref::ARef;
 use kernel::sync::global_lock;
 
-use super::bind::{
-    self,
-    Key, //
-};
 use super::sock::{
     Locked,
     SdpSock, //
 };
 use super::{
     accept,
-    close,
-    local, //
+    bind,
+    close, //
 };
 use crate::bindings;
 use crate::net::addr::Addr;
@@ -52,6 +48,22 @@ use crate::rdma::cm::{
     Listener,
     Request, //
 };
+
+/// A port of a namespace.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    net: usize,
+    port: u16,
+}
+
+impl Key {
+    fn new(net: Net<'_>, port: u16) -> Self {
+        Self {
+            net: net.key(),
+            port,
+        }
+    }
+}
 
 /// A port at which the CM listens, for all sockets of the namespace that do.
 struct Port {
@@ -226,7 +238,7 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
         kernel::warn_on!(sk.has_page_frag());
         // The state first, so that of two who try at once one sees the other.
         locked.transition(Event::Listen);
-        if let Err(e) = bind::get_port(&mut locked, 0) {
+        if let Err(e) = bind::listen(&mut locked) {
             locked.transition(Event::StopListening);
             return Err(e);
         }
@@ -298,25 +310,29 @@ impl Listener for Port {
         let net = unsafe { Net::from_raw(self.net) };
         let listener = bind::find_listener(net, &to, &from, dev).ok_or_else(no_listener)?;
         // Where the peer does not ask again, its request waits for a place.
-        let waits = request.asks_once;
-        if !waits {
-            accept::reserve(&listener).inspect_err(|e| {
+        let place = match request.asks_once {
+            true => None,
+            false => Some(accept::reserve(&listener).inspect_err(|e| {
                 if *e == ENOMEM {
                     // Without a word, so that the peer tries again.
                     self.stats.inc(Counter::DroppedBacklogFull);
                 } else {
                     self.refuse(&request, Counter::RefusedNoListener, Refusal::Closing);
                 }
-            })?;
-        }
+            })?),
+        };
+        let has_asked = place.is_some();
         let child = child_of(&listener, to, from, &hello).inspect_err(|_| {
-            if !waits {
-                accept::unreserve(&listener);
-            }
             self.stats.inc(Counter::RefusedNoMemory);
         })?;
+        if let Some(place) = place {
+            place.give(child.clone()).inspect_err(|_| {
+                self.stats.inc(Counter::RefusedNoMemory);
+                child.give_up_child();
+            })?;
+        }
         let ptr = NonNull::from(&*child);
-        SdpSock::start_child(child, request.keep(), hello, !waits);
+        SdpSock::start_child(child, request.keep(), hello, has_asked);
         Ok(ptr)
     }
 }
@@ -342,7 +358,8 @@ impl Port {
                 (to.with_port(self.number), from)
             });
         }
-        local::claim(net, hello.nonce).map(|(from, to)| (to, from))
+        let ends = net.announced().claim(hello.nonce)?;
+        Some((ends.to, ends.from))
     }
 }
 

@@ -4,12 +4,11 @@
 //!
 //! The RDMA CM cannot connect to a loopback address, and takes a bind to one for a wildcard, which
 //! would make a local listener reachable from everywhere. So such a connection runs over an address
-//! of an RDMA device in the same namespace, and is announced here before: the Hello carries the
-//! nonce of the announcement, and the listener's side finds the real addresses under it. Whoever
-//! is not in this table does not reach a loopback listener.
+//! of an RDMA device in the same namespace, and is announced before: the Hello carries the
+//! nonce of the announcement, and the listener's side finds the real addresses under it
+//! ([`crate::net::announced`]). Whoever is not in this table does not reach a loopback listener.
 
 use kernel::prelude::*;
-use kernel::sync::global_lock;
 
 use crate::bindings;
 use crate::net::addr::Addr;
@@ -19,68 +18,6 @@ use crate::rdma::cm::{
     Event,
     Handler, //
 };
-
-/// A loopback connection that is being set up.
-struct Pending {
-    nonce: u64,
-    net: usize,
-    from: Addr,
-    to: Addr,
-}
-
-global_lock! {
-    // SAFETY: Initialised in `init`, before the first use.
-    unsafe(uninit) static PENDING: Mutex<KVec<Pending>> = KVec::new();
-}
-
-/// Must be called once, when the module loads.
-///
-/// # Safety
-///
-/// Called once, before every other function of this module.
-pub(crate) unsafe fn init() {
-    // SAFETY: As the caller promises.
-    unsafe { PENDING.init() };
-}
-
-/// Announces a connection; returns its nonce, which is not 0.
-pub(crate) fn announce(net: Net<'_>, from: Addr, to: Addr) -> Result<u64> {
-    // SAFETY: No precondition.
-    let nonce = unsafe { kernel::bindings::get_random_u64() } | 1;
-    PENDING.lock().push(
-        Pending {
-            nonce,
-            net: net.key(),
-            from,
-            to,
-        },
-        GFP_KERNEL,
-    )?;
-    Ok(nonce)
-}
-
-/// The addresses, from and to, of the connection announced under `nonce` in `net`. An announcement
-/// can be claimed more than once, because a request that is dropped comes again.
-pub(crate) fn claim(net: Net<'_>, nonce: u64) -> Option<(Addr, Addr)> {
-    let table = PENDING.lock();
-    table
-        .iter()
-        .find(|p| p.nonce == nonce && p.net == net.key())
-        .map(|p| (p.from, p.to))
-}
-
-/// Takes an announcement back; none has the nonce 0.
-pub(crate) fn retire(nonce: u64) {
-    if nonce == 0 {
-        return;
-    }
-    let mut table = PENDING.lock();
-    table.retain(|p| p.nonce != nonce);
-    if table.is_empty() {
-        // Nothing is left when the module goes.
-        *table = KVec::new();
-    }
-}
 
 /// Addresses that are tried at the most.
 const CANDIDATES: usize = 16;

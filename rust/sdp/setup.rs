@@ -20,6 +20,7 @@ use super::{
 };
 use crate::bindings;
 use crate::net::addr::Addr;
+use crate::net::announced::Ends;
 use crate::net::errno::{
     EADDRINUSE,
     EADDRNOTAVAIL,
@@ -107,7 +108,7 @@ impl Worker<'_> {
         } else {
             from
         };
-        let nonce = local::announce(net, from, to)?;
+        let nonce = net.announced().add(Ends { from, to })?;
         {
             let mut locked = self.sock.lock();
             locked.stream().nonce = nonce;
@@ -190,7 +191,8 @@ impl Worker<'_> {
             return Err(ECONNABORTED);
         }
         // The listener's side has looked; what comes again from here on is for the CM.
-        local::retire(core::mem::replace(&mut locked.stream().nonce, 0));
+        let nonce = core::mem::replace(&mut locked.stream().nonce, 0);
+        locked.sk().net().announced().retire(nonce);
         let stream = locked.stream();
         stream.credits.set_peer_limit(ack.bufs);
         stream.peer_bytes = ack.rcv_size;

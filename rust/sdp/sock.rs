@@ -9,7 +9,7 @@
 //!
 //! 1. `listen::LISTENERS` (a mutex around the CM's listening ids)
 //! 2. the socket lock (`lock_sock`)
-//! 3. `bind::TABLE`, `local::PENDING`, `SdpSock::events`, `SdpSock::accepts` (mutexes, leaves)
+//! 3. the mutexes of `Ports` and `Announced`, `SdpSock::events`, `SdpSock::accepts` (leaves)
 //!
 //! CM handlers take only leaves. Nothing that takes a CM id's handler mutex is called under the
 //! socket lock.

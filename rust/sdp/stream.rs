@@ -22,6 +22,7 @@ use crate::mm::frag::Frag;
 use crate::mm::queue::FragQueue;
 use crate::net::addr::Addr;
 use crate::net::limits::Place;
+use crate::net::ports::Bound;
 use crate::net::sysctl::{
     Setting,
     Settings, //
@@ -203,8 +204,10 @@ pub(crate) struct Stream {
     pub(crate) next: Option<Addr>,
     /// The listener, until the child is in its queue.
     pub(crate) parent: Option<ARef<SdpSock>>,
-    /// Stands in the bind table.
-    pub(crate) bound: bool,
+    /// Where the socket is in the tables of ports, if it has one.
+    pub(crate) bound: Option<Bound>,
+    /// The same of the connection that is given back, if the next one has another port.
+    pub(crate) former_bound: Option<Bound>,
     /// The connection's id has the port at the CM too.
     pub(crate) cm_port: bool,
     /// The connection started here, and has the nonce of a local one.
@@ -223,6 +226,8 @@ pub(crate) struct Stream {
     pub(crate) unlisten: KVec<u16>,
     /// What the peer had not taken when the orphan's timer was started.
     pub(crate) orphan_unsent_bytes: u32,
+    /// What the peer must take of it each time, to have as long again.
+    pub(crate) orphan_step_bytes: u32,
     pub(crate) tally: Tally,
     /// From the first send, or advert, on.
     pub(crate) histograms: Option<KBox<Histograms>>,
@@ -305,7 +310,8 @@ impl Stream {
             peer: Addr::ANY,
             next: None,
             parent: None,
-            bound: false,
+            bound: None,
+            former_bound: None,
             cm_port: false,
             nonce: 0,
             place: None,
@@ -315,6 +321,7 @@ impl Stream {
             cm_listens: false,
             unlisten: KVec::new(),
             orphan_unsent_bytes: 0,
+            orphan_step_bytes: 0,
             tally: Tally::new(),
             histograms: None,
             messages: None,

@@ -41,8 +41,7 @@ use super::{
     accept,
     bind,
     details,
-    listen,
-    local, //
+    listen, //
 };
 use crate::bindings;
 use crate::net::errno::{
@@ -74,9 +73,8 @@ pub(crate) struct CmSide {
     pub(super) offer: Option<Hello>,
     /// A child's own reference, until it is in its listener's queue.
     pub(super) child: Option<ARef<SdpSock>>,
-    /// Whether a child has a place in its listener's backlog, or waits for one.
-    has_place: bool,
-    is_parked: bool,
+    /// Whether a child has asked for a place in its listener's backlog.
+    has_asked: bool,
     /// The peer may know that the connection is established.
     pub(super) is_up: bool,
     /// Of a connection that is, or was, established, until all is given back.
@@ -89,8 +87,7 @@ impl CmSide {
             id: None,
             offer: None,
             child: None,
-            has_place: false,
-            is_parked: false,
+            has_asked: false,
             is_up: false,
             folder: None,
         }
@@ -149,13 +146,13 @@ pub(super) unsafe extern "C" fn run_pull(work: *mut kernel::bindings::work_struc
 
 impl SdpSock {
     /// Starts the set-up of a new child: from now on the worker has its reference and the id.
-    pub(crate) fn start_child(child: ARef<Self>, id: CmId, offer: Hello, has_place: bool) {
+    pub(crate) fn start_child(child: ARef<Self>, id: CmId, offer: Hello, has_asked: bool) {
         let sock: &Self = &child;
         // SAFETY: The worker has not run yet: nobody but the CM's handler knows the child.
         let cm = unsafe { &mut *sock.cm.get() };
         cm.id = Some(id);
         cm.offer = Some(offer);
-        cm.has_place = has_place;
+        cm.has_asked = has_asked;
         let ptr = NonNull::from(sock);
         cm.child = Some(child);
         // SAFETY: The child is alive: the connection has a reference.
@@ -247,21 +244,16 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes a place in the listener's backlog, if the child has none yet.
+    /// Asks for a place in the listener's backlog, if the child has not yet.
     fn take_place(&mut self) -> Result<Place> {
-        if self.cm.has_place {
-            return Ok(Place::Given);
-        }
         let parent = self.sock.lock().stream().parent.clone();
         let parent = parent.ok_or(ECONNABORTED)?;
-        let place = if self.cm.is_parked {
+        let place = if core::mem::replace(&mut self.cm.has_asked, true) {
             accept::place_of(&parent, self.sock)?
         } else {
             accept::reserve_or_park(&parent, self.sock.into())?
         };
-        self.cm.has_place = matches!(place, Place::Given);
-        self.cm.is_parked = true;
-        if !self.cm.has_place {
+        if matches!(place, Place::Later) {
             self.sock.start_timer(HANDSHAKE_MS);
         }
         Ok(place)
@@ -506,7 +498,7 @@ impl Worker<'_> {
         };
         drop(link);
         drop(place);
-        local::retire(nonce);
+        self.sock.sk().net().announced().retire(nonce);
         if let Some(id) = self.cm.id.take() {
             drop(id);
             self.sock.lock().stream().cm_port = false;
@@ -537,7 +529,8 @@ impl Worker<'_> {
         self.sock.stop_keepalive();
         self.sock.stop_pull();
         locked.stream().torn_down = true;
-        // Before, the CM had it.
+        // Before, the CM had them.
+        bind::put_former_port(&mut locked);
         if locked.stream().next.is_some() {
             locked.begin_next();
         } else {
@@ -559,14 +552,8 @@ impl Worker<'_> {
             locked.free_queues();
         }
         drop(locked);
-        let may_be_parked = core::mem::replace(&mut self.cm.is_parked, false);
-        let has_place = core::mem::replace(&mut self.cm.has_place, false);
         if let Some(parent) = parent {
-            if may_be_parked {
-                accept::unreserve_or_unpark(&parent, self.sock);
-            } else if has_place {
-                accept::unreserve(&parent);
-            }
+            accept::unreserve(&parent, self.sock);
         }
         // Waits for readers, who may wait for the lock: the last thing that somebody could wait for.
         if self.cm.folder.take().is_some() {

@@ -29,6 +29,8 @@ TURNS = {"bw": ROUNDS, "lat": 9}
 SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144, MIB]
 MODE_SIZES = [16384, 65536, 262144, MIB]
 IDLE = 1000
+# Beside how many connections one more is timed.
+HELD = [0, 100, 1000, 10000]
 # Connections whose allocations are traced.
 FEW = 50
 
@@ -138,6 +140,23 @@ def setup(bench):
     print(f"  sdp connect / rdma_cm  {ratio(got, 'sdp connect', 'rdma_cm')}   (aim: at most 1.2)")
 
 
+def connections(bench):
+    """The set-up and the end of a connection beside others: the tables must not make these dearer."""
+    heading("Set-up beside idle connections: us; median of five (least to most), each a mean of 50")
+    for count in HELD:
+        with Servers(bench) as servers:
+            job = hold(bench, servers, count) if count else None
+            got = in_turns({what: lambda w=what: servers.measure("sdp", w, "connect 50") for what in ("connect", "session")})
+            start = time.monotonic()
+            if job:
+                job.kill()
+        # Both programs are gone: until all is given back.
+        while any(sockets_of(vm) for vm in bench.vms) and time.monotonic() < start + 300:
+            time.sleep(0.1)
+        ends = f"   {count} ended in {time.monotonic() - start:.1f} s" if job else ""
+        print(f"  beside {count:>6}  connect {got['connect']}  connect to close {got['session']}{ends}", flush=True)
+
+
 def counters(bench):
     """What the module did for each MiB and for each message."""
     heading("The module's counters, per MiB of payload; they do not depend on the emulator")
@@ -218,9 +237,14 @@ def hold(bench, servers, count):
     return job
 
 
+def sockets_of(vm):
+    """The sockets that have a port there."""
+    return len(vm.check("cat /proc/net/sdp").splitlines()) - 1
+
+
 def wait_for_no_sockets(bench):
     end = time.monotonic() + 120
-    while any(len(vm.check("cat /proc/net/sdp").splitlines()) > 1 for vm in bench.vms) and time.monotonic() < end:
+    while any(sockets_of(vm) for vm in bench.vms) and time.monotonic() < end:
         time.sleep(1)
     time.sleep(3)
 
@@ -268,7 +292,7 @@ def memory(bench):
 
 
 PARTS = {"raw": raw, "sizes": sizes, "modes": modes, "figures": figures, "crossover": crossover, "setup": setup,
-         "counters": counters, "memory": memory}
+         "connections": connections, "counters": counters, "memory": memory}
 # In machines of their own.
 COUNTING = {"instructions": instructions}
 # Only if it is named: `scripts/bench` calls it twice, with two modules.

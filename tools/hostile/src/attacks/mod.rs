@@ -8,6 +8,7 @@ mod early;
 mod floods;
 mod hello;
 mod later;
+mod orphans;
 mod pending;
 mod rdma;
 mod sinks;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> Vec<Attack> {
         later::ATTACKS,
         early::ATTACKS,
         sinks::ATTACKS,
+        orphans::ATTACKS,
         vanish::ATTACKS,
     ]
     .concat()

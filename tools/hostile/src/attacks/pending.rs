@@ -18,6 +18,10 @@ pub(super) const ATTACKS: &[Attack] = &[
         run: full_backlog,
     },
     Attack {
+        name: "pending.held_shut",
+        run: held_shut,
+    },
+    Attack {
         name: "pending.thousand",
         run: thousand,
     },
@@ -106,6 +110,36 @@ fn full_backlog(ctx: &Ctx) -> Result<()> {
     expect(there.recv(4)? == b"free", || "other bytes".to_owned())
 }
 
+/// Who fills the backlog with half-open requests does not keep others out until these end: who asks
+/// again, as the CM does after some 4 s, gets the place of one that is older than a second.
+fn held_shut(ctx: &Ctx) -> Result<()> {
+    let addr = ctx.fresh();
+    let listener = Sock::listen(addr, 4, ctx.limit)?;
+    let before = Counters::read()?;
+    let begin = Instant::now();
+    // A backlog of 4 has 5 places.
+    let ids = half_open(addr, 6, ctx.limit)?;
+    await_true("a request beyond the backlog is dropped", ctx.limit, || {
+        Ok(before.since("dropped_backlog_full")? > 0)
+    })?;
+    let here = Sock::connect(addr, ctx.limit * 4).step("a connection beside them")?;
+    let passed = begin.elapsed();
+    expect(passed < HANDSHAKE, || {
+        format!("the backlog was shut for {passed:?}")
+    })?;
+    expect(before.since("evicted_half_open")? > 0, || {
+        "none was ended for it".to_owned()
+    })?;
+    let there = listener.accept(ctx.limit)?;
+    here.send(b"free")?;
+    expect(there.recv(4)? == b"free", || "other bytes".to_owned())?;
+    await_true("the others end", HANDSHAKE + ctx.limit, || {
+        Ok(before.since("handshake_timeout")? >= 6)
+    })?;
+    drop(ids);
+    Ok(())
+}
+
 /// A thousand at a time, all within the backlog: all of them are ended, and
 /// their memory comes back.
 fn thousand(ctx: &Ctx) -> Result<()> {
@@ -172,6 +206,8 @@ fn listener_closed(ctx: &Ctx) -> Result<()> {
     let idle = count_sockets()? - 1;
     let ids = half_open(addr, 20, ctx.limit)?;
     drop(listener);
+    // A half-open connection does not have the port, as with TCP.
+    drop(Sock::listen(addr, 64, ctx.limit).step("another listener at the port")?);
     await_true("all is given back", HANDSHAKE + ctx.limit, || {
         Ok(count_sockets()? <= idle)
     })?;

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which socket of a network namespace has which port, with TCP's rules of conflict.
+//!
+//! The RDMA CM has port numbers of its own, but takes 127.0.0.1 for a wildcard and knows neither
+//! IPV6_V6ONLY nor SO_REUSEPORT. So the CM only ever sees one wildcard listener for a port, and
+//! these tables decide.
+//!
+//! A socket is in the table from the call that gives it a port to the end of its use by a program,
+//! or, if the kernel has chosen the port, to the end of its connection or of its listening. It leaves
+//! in process context, before its last reference is dropped: so under the lock every socket found in
+//! a table is alive.
+//!
+//! Both tables are trees, in which a socket is found by its port and its number: 10,000 connections of
+//! one listener make the next one no dearer. Listeners are in a tree of their own, so that a request
+//! does not pass the connections at the listener's port. As in TCP, only a bind() to a port that others
+//! have looks at each of these. A mutex of the namespace protects them, not RCU: a request is looked up
+//! once, in process context, by a handler of the RDMA CM that holds mutexes anyway.
+
+use core::cmp::Ordering;
+
+use kernel::prelude::*;
+use kernel::rbtree::{
+    RBTree,
+    RBTreeNodeReservation, //
+};
+use kernel::sync::{
+    new_mutex,
+    Mutex, //
+};
+
+use super::addr::Addr;
+use super::errno::EADDRINUSE;
+use super::netns::Net;
+use super::sock::{
+    fatal_signal_pending,
+    Sk, //
+};
+use crate::bindings;
+
+/// Where a socket is in the tables.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Bound {
+    port: u16,
+    /// Grows from one socket of the namespace to the next: so a walk knows where it was.
+    serial: u64,
+}
+
+impl Bound {
+    /// Before all sockets of a port.
+    const fn first_of(port: u16) -> Self {
+        Self { port, serial: 0 }
+    }
+
+    /// Before all sockets of the next port.
+    fn behind_port(port: u16) -> Option<Self> {
+        port.checked_add(1).map(Self::first_of)
+    }
+}
+
+/// A socket in a table; it is alive while it is there.
+struct Owner(Sk);
+
+// SAFETY: A socket may be used from any thread.
+unsafe impl Send for Owner {}
+
+type Table = RBTree<Bound, Owner>;
+
+struct Tables {
+    all: Table,
+    listeners: Table,
+    /// The next socket's number.
+    next: u64,
+}
+
+/// The sockets of a namespace that have a port.
+#[pin_data]
+pub(crate) struct Ports {
+    #[pin]
+    tables: Mutex<Tables>,
+}
+
+/// The addresses at which a bound socket can be reached.
+#[derive(Copy, Clone)]
+struct Reach {
+    /// `None` for the wildcard.
+    ip: Option<[u8; 16]>,
+    v4: bool,
+    v6: bool,
+    dev: i32,
+    /// The VRF whose ports it uses.
+    vrf: i32,
+}
+
+impl Reach {
+    fn of(sk: Sk) -> Self {
+        let addr = sk.bound_addr();
+        let any = addr.is_any();
+        let v4_socket = !sk.is_v6();
+        Self {
+            ip: (!any).then_some(addr.ip),
+            v4: v4_socket || addr.is_v4() || (any && !sk.v6only()),
+            v6: !v4_socket && !addr.is_v4(),
+            dev: sk.bound_dev(),
+            vrf: sk.bound_vrf(),
+        }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let dev = self.dev == 0 || other.dev == 0 || self.dev == other.dev;
+        let family = (self.v4 && other.v4) || (self.v6 && other.v6);
+        let ip = self.ip.is_none() || other.ip.is_none() || self.ip == other.ip;
+        dev && family && ip && self.vrf == other.vrf
+    }
+
+    /// How well it fits a connection in `net` to `to` that comes in at `dev`, of the VRF `vrf`; `None`
+    /// if not at all.
+    fn score(&self, net: Net<'_>, to: &Addr, (dev, vrf): (i32, i32)) -> Option<u32> {
+        let family = if to.is_v4() { self.v4 } else { self.v6 };
+        if !family || !net.is_for_device(self.dev, dev, vrf) {
+            return None;
+        }
+        let bound = if self.dev != 0 { 1 } else { 0 };
+        match self.ip {
+            None => Some(bound),
+            Some(ip) => (ip == to.ip).then_some(2 + bound),
+        }
+    }
+}
+
+/// Whether two sockets cannot both have the port (`inet_csk_bind_conflict`).
+fn conflict(new: Sk, old: Sk) -> bool {
+    let state = u32::from(old.state());
+    // A half-open connection is no socket with TCP, but a request of its listener: a new listener need
+    // not wait for its end.
+    if state == bindings::TCP_SYN_RECV {
+        return false;
+    }
+    if new.reuse() && old.reuse() && state != bindings::TCP_LISTEN {
+        return false;
+    }
+    if new.reuseport() && old.reuseport() && new.uid() == old.uid() {
+        return false;
+    }
+    Reach::of(new).overlaps(&Reach::of(old))
+}
+
+/// Hands the sockets of a port to `each`, in the order in which they came, until it returns false.
+fn for_port(table: &mut Table, port: u16, mut each: impl FnMut(Sk) -> bool) {
+    let mut at = table.cursor_lower_bound_mut(&Bound::first_of(port));
+    while let Some(cursor) = at {
+        let (place, owner) = cursor.current();
+        if place.port != port || !each(owner.0) {
+            return;
+        }
+        at = cursor.move_next();
+    }
+}
+
+impl Tables {
+    fn has_port(&self, port: u16) -> bool {
+        let at = self.all.cursor_lower_bound(&Bound::first_of(port));
+        at.is_some_and(|cursor| cursor.current().0.port == port)
+    }
+
+    fn conflicts(&mut self, sk: Sk, port: u16) -> bool {
+        let mut found = false;
+        for_port(&mut self.all, port, |old| {
+            found = old.as_ptr() != sk.as_ptr() && conflict(sk, old);
+            !found
+        });
+        found
+    }
+
+    /// A port of the range of the socket or its namespace that nobody has, nor the administrator has set
+    /// aside, from a random one on.
+    fn free_port(&self, sk: Sk) -> Option<u16> {
+        let net = sk.net();
+        let (mut low, mut high) = (0, 0);
+        // SAFETY: The socket is valid, the results are written.
+        unsafe {
+            bindings::inet_sk_get_local_port_range(sk.as_ptr(), &raw mut low, &raw mut high);
+        }
+        let low = u32::try_from(low).ok()?;
+        let range = u32::try_from(high).ok()?.checked_sub(low)? + 1;
+        // SAFETY: No precondition.
+        let start = unsafe { kernel::bindings::get_random_u32() };
+        (0..range)
+            .filter_map(|i| u16::try_from(low + start.wrapping_add(i) % range).ok())
+            .find(|&port| {
+                // SAFETY: The namespace is valid.
+                let reserved =
+                    unsafe { bindings::inet_is_local_reserved_port(net.as_ptr().cast(), port) };
+                !reserved && !self.has_port(port)
+            })
+    }
+
+    fn add(&mut self, sk: Sk, port: u16, node: RBTreeNodeReservation<Bound, Owner>) -> Bound {
+        let place = Bound {
+            port,
+            serial: self.next,
+        };
+        self.next += 1;
+        self.all.insert(node.into_node(place, Owner(sk)));
+        sk.set_num(port);
+        place
+    }
+}
+
+impl Ports {
+    pub(super) fn new() -> impl PinInit<Self> {
+        let tables = Tables {
+            all: RBTree::new(),
+            listeners: RBTree::new(),
+            // A walk begins with 0.
+            next: 1,
+        };
+        pin_init!(Self {
+            tables <- new_mutex!(tables, "sdp_ports"),
+        })
+    }
+
+    /// Gives a socket of this namespace the port `port`, or any free one for 0.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE`, `ENOMEM`.
+    pub(crate) fn bind(&self, sk: Sk, port: u16) -> Result<Bound> {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let mut tables = self.tables.lock();
+        let port = match port {
+            0 => tables.free_port(sk).ok_or(EADDRINUSE)?,
+            port if tables.conflicts(sk, port) => return Err(EADDRINUSE),
+            port => port,
+        };
+        Ok(tables.add(sk, port, node))
+    }
+
+    /// Gives a new connection of a listener the listener's port.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn adopt(&self, sk: Sk, port: u16) -> Result<Bound> {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        Ok(self.tables.lock().add(sk, port, node))
+    }
+
+    /// The socket at `place`, whose state says so, listens from now on.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE`: since bind(), a socket with the same port has begun to listen. `ENOMEM`.
+    pub(crate) fn listen(&self, sk: Sk, place: Bound) -> Result {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let mut tables = self.tables.lock();
+        if tables.conflicts(sk, place.port) {
+            return Err(EADDRINUSE);
+        }
+        tables.listeners.insert(node.into_node(place, Owner(sk)));
+        Ok(())
+    }
+
+    /// The socket at `place` listens no more, if it did.
+    pub(crate) fn stop_listening(&self, place: Bound) {
+        self.tables.lock().listeners.remove(&place);
+    }
+
+    /// Takes a socket out of the tables.
+    pub(crate) fn put(&self, place: Bound) {
+        let mut tables = self.tables.lock();
+        tables.listeners.remove(&place);
+        tables.all.remove(&place);
+    }
+
+    /// The listener for a connection from `from` to `to` that comes in at `dev`: the most specific one,
+    /// and among equals (of SO_REUSEPORT) one by the peer's port. `hold` gets it while it is alive.
+    pub(crate) fn find_listener<T>(
+        &self,
+        net: Net<'_>,
+        to: &Addr,
+        from: &Addr,
+        dev: i32,
+        hold: impl FnOnce(Sk) -> T,
+    ) -> Option<T> {
+        let dev = (dev, net.vrf_of(dev));
+        let score = |sk: Sk| Reach::of(sk).score(net, to, dev);
+        let mut tables = self.tables.lock();
+        let mut best = None;
+        let mut count = 0;
+        for_port(&mut tables.listeners, to.port, |sk| {
+            if let Some(s) = score(sk) {
+                match Some(s).cmp(&best) {
+                    Ordering::Greater => (best, count) = (Some(s), 1),
+                    Ordering::Equal => count += 1,
+                    Ordering::Less => {}
+                }
+            }
+            true
+        });
+        let mut left = u32::from(from.port).checked_rem(count)?;
+        let mut found = None;
+        for_port(&mut tables.listeners, to.port, |sk| {
+            if score(sk) == best {
+                if left == 0 {
+                    found = Some(sk);
+                    return false;
+                }
+                left -= 1;
+            }
+            true
+        });
+        found.map(hold)
+    }
+
+    /// The next sockets from `from` on, as `hold` keeps them, with their places: none at the end. With
+    /// `port`, only those that have it.
+    ///
+    /// A walk meets every socket once that is in the table from its beginning to its end, whatever comes
+    /// and goes meanwhile, and locks the table only for a short time.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EINTR` if the thread is being killed.
+    pub(crate) fn batch<T>(
+        &self,
+        from: &Cursor,
+        port: Option<u16>,
+        hold: impl Fn(Sk) -> T,
+    ) -> Result<KVec<(T, Cursor)>> {
+        if fatal_signal_pending() {
+            return Err(EINTR);
+        }
+        let mut found = KVec::with_capacity(BATCH, GFP_KERNEL)?;
+        let tables = self.tables.lock();
+        let end = match from.end {
+            0 => tables.next,
+            end => end,
+        };
+        let mut next = Some(match port {
+            Some(port) if port > from.port => Bound::first_of(port),
+            _ => Bound {
+                port: from.port,
+                serial: from.serial,
+            },
+        });
+        while let Some(at) = next.and_then(|next| tables.all.cursor_lower_bound(&next)) {
+            let (place, owner) = at.current();
+            if port.is_some_and(|port| port != place.port) {
+                break;
+            }
+            next = if place.serial < end {
+                let cursor = Cursor {
+                    serial: place.serial,
+                    end,
+                    port: place.port,
+                };
+                if found.push_within_capacity((hold(owner.0), cursor)).is_err() {
+                    break;
+                }
+                Some(Bound {
+                    serial: place.serial + 1,
+                    ..*place
+                })
+            } else {
+                Bound::behind_port(place.port)
+            };
+        }
+        Ok(found)
+    }
+}
+
+/// Where a walk through the sockets of a namespace goes on; zeros for its beginning.
+#[derive(Copy, Clone, Default, Zeroable)]
+pub(crate) struct Cursor {
+    /// The first socket of interest.
+    serial: u64,
+    /// Sockets from this one on came after the walk had begun: to follow them, it might never end.
+    end: u64,
+    /// Of this port, or else of the next one.
+    port: u16,
+}
+
+impl Cursor {
+    /// Behind this socket.
+    pub(crate) fn next(self) -> Self {
+        Self {
+            serial: self.serial + 1,
+            ..self
+        }
+    }
+}
+
+/// Sockets of a walk that are looked at before the table is locked again.
+const BATCH: usize = 16;

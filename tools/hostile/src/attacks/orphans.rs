@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Sockets that their programs have closed.
+
+use super::Attack;
+use crate::counters::Counters;
+use crate::fail::{expect, Result};
+use crate::session::{sockets, Ctx, Session, Start};
+use proto_host::proto::hello::{Features, BUFS_MIN};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+pub(super) const ATTACKS: &[Attack] = &[Attack {
+    name: "orphans.slow_reader",
+    run: slow_reader,
+}];
+
+/// The time that the module gives the peer of a closed socket to take its part of the rest.
+const ORPHAN: Duration = Duration::from_secs(60);
+/// How many such parts the rest has.
+const TURNS: usize = 16;
+
+/// A peer that takes a few messages of many in a minute does not keep a closed socket.
+fn slow_reader(ctx: &Ctx) -> Result<()> {
+    let start = Start {
+        bufs: BUFS_MIN,
+        posted: usize::from(BUFS_MIN),
+        features: Features::NONE,
+    };
+    let Session {
+        victim, mut peer, ..
+    } = Session::open(ctx, &start)?;
+    victim.limit_waits(Duration::from_secs(1))?;
+    let mut sent = 0;
+    while let Ok(n) = victim.send_some(&[7; 65536]) {
+        sent += n;
+    }
+    let before = Counters::read()?;
+    let begin = Instant::now();
+    drop(victim);
+    sleep(ORPHAN / 2);
+    // What has come makes room for as much.
+    peer.pump()?;
+    let taken = peer.inbox.len();
+    expect(taken > 0 && 2 * taken * TURNS < sent, || {
+        format!("{taken} of {sent} bytes are not a few")
+    })?;
+    loop {
+        let left = sockets()?;
+        if left.is_empty() {
+            break;
+        }
+        expect(begin.elapsed() < ORPHAN + ctx.limit, || {
+            format!("the orphan does not go away: {left}")
+        })?;
+        sleep(Duration::from_millis(50));
+    }
+    let given_up = before.since("orphan_timeout")?;
+    expect(given_up == 1, || {
+        format!("{given_up} orphans were given up")
+    })?;
+    drop(peer);
+    Ok(())
+}
