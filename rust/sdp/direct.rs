@@ -321,13 +321,9 @@ impl Owned<'_> {
     /// ended, `EINTR` if the thread is being killed.
     pub(super) fn await_adapter(&mut self, began: Connection, purpose: Use) -> Result {
         loop {
-            if self.connection() != began {
-                // The pages went with the queues of the former connection.
-                return Err(EPIPE);
-            }
             self.poll_queue();
             self.settle();
-            if self.unpin_finished(purpose) {
+            if self.unpin_finished(began, purpose)? {
                 return Ok(());
             }
             if fatal_signal_pending() {
@@ -345,19 +341,24 @@ impl Owned<'_> {
 
     /// Unpins what the adapter, or the peer's, has finished with; returns whether that was all of this
     /// use.
-    pub(super) fn unpin_finished(&mut self, purpose: Use) -> bool {
-        while let Some(memory) = self
-            .stream()
-            .link
-            .as_mut()
-            .and_then(|link| link.take_dead_region(purpose))
-        {
+    ///
+    /// # Errors
+    ///
+    /// `EPIPE` if the connection is not the one of `began` any more, also because the socket was not
+    /// locked meanwhile: the pages went with the queues of that one. Nobody would wake the caller.
+    pub(super) fn unpin_finished(&mut self, began: Connection, purpose: Use) -> Result<bool> {
+        loop {
+            if self.connection() != began {
+                return Err(EPIPE);
+            }
+            let link = self.stream().link.as_mut();
+            let Some(memory) = link.and_then(|link| link.take_dead_region(purpose)) else {
+                break;
+            };
             // To mark a page as written to may take time.
             self.unlocked(|| drop(memory));
         }
-        match &self.stream().link {
-            Some(link) => !link.has_regions(purpose),
-            None => false,
-        }
+        let link = self.stream().link.as_ref();
+        Ok(link.is_some_and(|link| !link.has_regions(purpose)))
     }
 }

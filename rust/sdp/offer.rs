@@ -300,13 +300,9 @@ impl Owned<'_> {
         let mut left = unsafe { bindings::msecs_to_jiffies(OFFER_MS) } as i64;
         let mut cancelled = false;
         loop {
-            if self.connection() != recv.began {
-                // The pages went with the queues of the former connection.
-                return Err(EPIPE);
-            }
             self.poll_queue();
             self.settle();
-            if self.unpin_finished(Use::PeerWrites) {
+            if self.unpin_finished(recv.began, Use::PeerWrites)? {
                 return Ok(());
             }
             if fatal_signal_pending() {
