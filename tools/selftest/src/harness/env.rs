@@ -64,8 +64,9 @@ pub(crate) mod differences {
         }
     }
 
-    /// Whether the kernel's iWARP CM, which loses the requests of a listener that goes, is in use.
-    pub(crate) fn loses_requests(family: Family) -> bool {
+    /// Whether connections go over iWARP. Its CM in the kernel loses the requests of a listener that goes,
+    /// and a connection is there for accept() only when its first message has come.
+    pub(crate) fn over_iwarp(family: Family) -> bool {
         let is_rnic = |device: std::fs::DirEntry| {
             let kind = std::fs::read_to_string(device.path().join("node_type"));
             kind.is_ok_and(|kind| kind.contains("RNIC"))

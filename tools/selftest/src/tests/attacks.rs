@@ -465,7 +465,7 @@ fn close_during_set_up(env: &Env) -> Outcome {
             eventually("an end", || sock.poll(POLLIN, 0), |&e| e & POLLIN != 0)?;
             let code = sock.take_error()?;
             let fine = [0, ECONNRESET, ECONNREFUSED];
-            let lost = code == libc::ETIMEDOUT && differences::loses_requests(env.family);
+            let lost = code == libc::ETIMEDOUT && differences::over_iwarp(env.family);
             expect(lost || fine.contains(&code), format!("SO_ERROR is {code}"))?;
         }
         look_at_tables(env)?;
