@@ -12,7 +12,8 @@
 //! - [`message`]: the messages of an established connection.
 //! - [`hello`]: connection set-up, in the private data of the CM.
 //! - [`credits`]: how many messages each side may have in flight.
-//! - [`state`]: the life of a socket, with explicit transitions.
+//! - [`state`]: the life of a socket, with explicit transitions; [`orphan`]: how
+//!   long one lives on that its program has closed.
 //! - [`policy`]: when a partial message goes and which work requests are
 //!   signaled.
 //! - [`advert`], [`ring`]: what the adverts of both kinds have in common.
@@ -47,6 +48,8 @@ pub mod hello;
 pub mod message;
 #[path = "proto/offer.rs"]
 pub mod offer;
+#[path = "proto/orphan.rs"]
+pub mod orphan;
 #[path = "proto/policy.rs"]
 pub mod policy;
 #[path = "proto/pull.rs"]

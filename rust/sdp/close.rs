@@ -32,18 +32,15 @@ use crate::bindings;
 use crate::net::errno::ECONNRESET;
 use crate::net::sock::signal_pending;
 use crate::observe::stats::Counter;
+use crate::proto::orphan::Rest;
 use crate::proto::state::{
     Event,
     State, //
 };
 use crate::rdma::link::Tag;
 
-/// How long an orphan may wait for its peer to take the rest and to close.
+/// How long an orphan may wait for its peer to take its part of the rest ([`Rest`]), or to close.
 const ORPHAN_MS: u32 = 60_000;
-
-/// How often it may have as long again, because the peer takes some of the rest: each time that part
-/// of it. A peer that takes one message a minute shall not keep the orphan for hours.
-const ORPHAN_TURNS: u32 = 16;
 
 impl Locked<'_> {
     /// shutdown() of the sending half: DisConn behind the data.
@@ -156,10 +153,7 @@ impl Locked<'_> {
         if place.is_some_and(|place| place.become_orphan().is_err()) {
             return self.abort(ECONNRESET);
         }
-        let unsent = self.unsent_bytes();
-        let stream = self.stream();
-        stream.orphan_unsent_bytes = unsent;
-        stream.orphan_step_bytes = (unsent / ORPHAN_TURNS).max(1);
+        self.stream().orphan_rest = Rest::new(self.unsent_bytes());
         if !self.stream().torn_down {
             self.start_timer(ORPHAN_MS);
         }
@@ -241,8 +235,7 @@ impl Locked<'_> {
     /// started again then.
     pub(super) fn orphan_gets_on(&mut self) -> bool {
         let unsent = self.unsent_bytes();
-        let before = core::mem::replace(&mut self.stream().orphan_unsent_bytes, unsent);
-        let gets_on = before.saturating_sub(unsent) >= self.stream().orphan_step_bytes;
+        let gets_on = self.stream().orphan_rest.ends_turn(unsent);
         if gets_on {
             self.start_timer(ORPHAN_MS);
         }

@@ -42,6 +42,7 @@ use crate::proto::hello::{
     Refusal,
     BUFS_MIN, //
 };
+use crate::proto::orphan::Rest;
 use crate::proto::state::{
     Event,
     State, //
@@ -225,9 +226,7 @@ pub(crate) struct Stream {
     /// the socket listens.
     pub(crate) unlisten: KVec<u16>,
     /// What the peer had not taken when the orphan's timer was started.
-    pub(crate) orphan_unsent_bytes: u32,
-    /// What the peer must take of it each time, to have as long again.
-    pub(crate) orphan_step_bytes: u32,
+    pub(crate) orphan_rest: Rest,
     pub(crate) tally: Tally,
     /// From the first send, or advert, on.
     pub(crate) histograms: Option<KBox<Histograms>>,
@@ -320,8 +319,7 @@ impl Stream {
             torn_down: false,
             cm_listens: false,
             unlisten: KVec::new(),
-            orphan_unsent_bytes: 0,
-            orphan_step_bytes: 0,
+            orphan_rest: Rest::default(),
             tally: Tally::new(),
             histograms: None,
             messages: None,

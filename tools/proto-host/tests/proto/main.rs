@@ -15,6 +15,7 @@ mod kind;
 mod message;
 mod names;
 mod offer;
+mod orphan;
 mod policy;
 mod pull;
 mod pull_model;
