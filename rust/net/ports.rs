@@ -349,22 +349,26 @@ impl Ports {
             if port.is_some_and(|port| port != place.port) {
                 break;
             }
-            next = if place.serial < end {
-                let cursor = Cursor {
-                    serial: place.serial,
-                    end,
-                    port: place.port,
-                };
-                if found.push_within_capacity((hold(owner.0), cursor)).is_err() {
-                    break;
-                }
-                Some(Bound {
-                    serial: place.serial + 1,
-                    ..*place
-                })
-            } else {
-                Bound::behind_port(place.port)
+            if place.serial >= end {
+                next = Bound::behind_port(place.port);
+                continue;
+            }
+            next = Some(Bound {
+                serial: place.serial + 1,
+                ..*place
+            });
+            // The port of a former connection, which the CM still has: the socket is at another one, too.
+            if owner.0.num() != place.port {
+                continue;
+            }
+            let cursor = Cursor {
+                serial: place.serial,
+                end,
+                port: place.port,
             };
+            if found.push_within_capacity((hold(owner.0), cursor)).is_err() {
+                break;
+            }
         }
         Ok(found)
     }

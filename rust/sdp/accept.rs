@@ -33,14 +33,7 @@ struct HalfOpen {
     since: Option<Instant<Monotonic>>,
 }
 
-impl HalfOpen {
-    /// Others may have the place: an honest peer would have answered.
-    fn is_old(&self) -> bool {
-        let is_old = |since: Instant<Monotonic>| since.elapsed().as_millis() >= OLD_MS;
-        self.since.is_some_and(is_old)
-    }
-}
-
+/// When others may have the place of a half-open connection: an honest peer has completed it by then.
 /// As long as TCP waits for an answer before it asks again (`TCP_TIMEOUT_INIT`).
 const OLD_MS: i64 = 1000;
 
@@ -63,8 +56,8 @@ pub(crate) struct AcceptQueue {
 pub(super) struct Closed {
     /// To be aborted.
     pub(super) ready: KVec<ARef<SdpSock>>,
-    /// They end by themselves; to be dropped without a lock.
-    _half_open: KVVec<HalfOpen>,
+    /// They end by themselves; to be dropped when the queue is unlocked.
+    half_open: KVVec<HalfOpen>,
 }
 
 impl AcceptQueue {
@@ -94,9 +87,9 @@ impl AcceptQueue {
         }
         let closed = Closed {
             ready: core::mem::replace(&mut self.ready, KVec::new()),
-            _half_open: core::mem::replace(&mut self.half_open, KVVec::new()),
+            half_open: core::mem::replace(&mut self.half_open, KVVec::new()),
         };
-        for _ in 0..closed.ready.len() + closed._half_open.len() {
+        for _ in 0..closed.ready.len() + closed.half_open.len() {
             listener.acceptq_remove();
         }
         closed
@@ -121,18 +114,25 @@ impl AcceptQueue {
         Ok(seated?)
     }
 
-    /// Takes the place of the half-open connection that has had one for longest, if it is old. What is
+    /// Takes the place of the half-open connection that was answered first, if that is long ago. What is
     /// returned must be ended.
     fn evict(&mut self) -> Option<ARef<SdpSock>> {
-        let at = self.half_open.iter().position(HalfOpen::is_old)?;
+        // Those behind were answered later, but for some that their workers had to wait for.
+        let at = self.half_open.iter().position(|h| h.since.is_some())?;
+        let since = self.half_open.get(at)?.since?;
+        if since.elapsed().as_millis() < OLD_MS {
+            return None;
+        }
         self.half_open.remove(at).ok().map(|old| old.child)
     }
 
     /// Gives places that are free to those who are parked.
     fn fill_places(&mut self, listener: Sk) {
-        while let Some(first) = self.parked.first() {
-            let child = first.clone();
-            if self.closed || !listener.acceptq_add() || self.seat(listener, child).is_err() {
+        while !self.closed && !self.parked.is_empty() && listener.acceptq_add() {
+            let Some(child) = self.parked.first().cloned() else {
+                return;
+            };
+            if self.seat(listener, child).is_err() {
                 return;
             }
             if let Ok(child) = self.parked.remove(0) {
@@ -206,7 +206,8 @@ fn end(listener: &SdpSock, child: &SdpSock) {
     child.start_timer(0);
 }
 
-/// As [`reserve`], for a connection whose peer does not ask again: if the backlog is full, it waits.
+/// As [`reserve`], for a connection whose peer does not ask again: if the backlog is full, it waits behind
+/// those that wait already.
 ///
 /// # Errors
 ///
@@ -216,23 +217,25 @@ pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Resul
     if queue.closed {
         return Err(ECONNREFUSED);
     }
-    let mut old = None;
-    let is_counted = queue.parked.is_empty() && listener.sk().acceptq_add();
-    if !is_counted {
-        old = queue.evict();
-        if old.is_none() && queue.parked.len() < PARKED_MAX {
-            queue.parked.push(child, GFP_KERNEL)?;
-            return Ok(Place::Later);
-        }
-        old.as_ref().ok_or(ENOMEM)?;
+    if queue.parked.is_empty() && listener.sk().acceptq_add() {
+        queue.seat(listener.sk(), child.clone())?;
+        drop(queue);
+        return place_of(listener, &child);
     }
-    let seated = queue.seat(listener.sk(), child.clone());
+    if queue.parked.len() >= PARKED_MAX {
+        return Err(ENOMEM);
+    }
+    queue.parked.push(child, GFP_KERNEL)?;
+    let old = queue.evict();
+    if old.is_some() {
+        listener.sk().acceptq_remove();
+        queue.fill_places(listener.sk());
+    }
     drop(queue);
     if let Some(old) = old {
         end(listener, &old);
     }
-    seated?;
-    place_of(listener, &child)
+    Ok(Place::Later)
 }
 
 /// Whether a connection that has asked for a place has one now. Its worker, which asks, begins to

@@ -28,10 +28,10 @@ fn hold(sk: Sk) -> ARef<SdpSock> {
 ///
 /// `EADDRINUSE`, `ENOMEM`.
 pub(crate) fn get_port(locked: &mut Locked<'_>, port: u16) -> Result {
-    place_of(locked, port).map(|_| ())
+    bound_of(locked, port).map(|_| ())
 }
 
-fn place_of(locked: &mut Locked<'_>, port: u16) -> Result<Bound> {
+fn bound_of(locked: &mut Locked<'_>, port: u16) -> Result<Bound> {
     if let Some(place) = locked.stream().bound {
         return Ok(place);
     }
@@ -48,7 +48,7 @@ fn place_of(locked: &mut Locked<'_>, port: u16) -> Result<Bound> {
 ///
 /// `EADDRINUSE` if another socket listens there, or if there is no free port; `ENOMEM`.
 pub(crate) fn listen(locked: &mut Locked<'_>) -> Result {
-    let place = place_of(locked, 0)?;
+    let place = bound_of(locked, 0)?;
     let sk = locked.sk();
     sk.net().ports().listen(sk, place)
 }

@@ -310,24 +310,26 @@ impl Listener for Port {
         let net = unsafe { Net::from_raw(self.net) };
         let listener = bind::find_listener(net, &to, &from, dev).ok_or_else(no_listener)?;
         // Where the peer does not ask again, its request waits for a place.
-        let place = match request.asks_once {
-            true => None,
-            false => Some(accept::reserve(&listener).inspect_err(|e| {
-                if *e == ENOMEM {
-                    // Without a word, so that the peer tries again.
-                    self.stats.inc(Counter::DroppedBacklogFull);
-                } else {
-                    self.refuse(&request, Counter::RefusedNoListener, Refusal::Closing);
-                }
-            })?),
+        let closing = || self.refuse(&request, Counter::RefusedNoListener, Refusal::Closing);
+        let place = if request.asks_once {
+            None
+        } else {
+            Some(accept::reserve(&listener).inspect_err(|e| match *e {
+                // Without a word, so that the peer tries again.
+                ENOMEM => self.stats.inc(Counter::DroppedBacklogFull),
+                _ => closing(),
+            })?)
         };
         let has_asked = place.is_some();
         let child = child_of(&listener, to, from, &hello).inspect_err(|_| {
             self.stats.inc(Counter::RefusedNoMemory);
         })?;
         if let Some(place) = place {
-            place.give(child.clone()).inspect_err(|_| {
-                self.stats.inc(Counter::RefusedNoMemory);
+            place.give(child.clone()).inspect_err(|e| {
+                match *e {
+                    ENOMEM => self.stats.inc(Counter::RefusedNoMemory),
+                    _ => closing(),
+                }
                 child.give_up_child();
             })?;
         }
