@@ -191,12 +191,14 @@ pub(crate) fn memory_has_room(bytes: u32) -> bool {
     memory_allocated() + more <= low.load(Relaxed) / 2
 }
 
-/// Pages that all sockets use.
+/// Pages that all sockets use. Each processor keeps some of its changes back, so the sum may be below zero
+/// (`proto_memory_allocated()`).
 fn memory_allocated() -> kernel::ffi::c_long {
     // SAFETY: A number that the core changes atomically.
-    unsafe {
+    let pages = unsafe {
         ptr::read_volatile(&raw const (*MEMORY_ALLOCATED.get()).counter) as kernel::ffi::c_long
-    }
+    };
+    pages.max(0)
 }
 
 /// # Safety

@@ -6,6 +6,7 @@ use crate::counters::Counters;
 use crate::fail::{expect, Result};
 use crate::session::{sockets, Ctx, Session, Start};
 use proto_host::proto::hello::{Features, BUFS_MIN};
+use proto_host::proto::orphan::TURNS;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,9 +17,6 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
 
 /// The time that the module gives the peer of a closed socket to take its part of the rest.
 const ORPHAN: Duration = Duration::from_secs(60);
-/// How many such parts the rest has.
-const TURNS: usize = 16;
-
 /// A peer that takes a few messages of many in a minute does not keep a closed socket.
 fn slow_reader(ctx: &Ctx) -> Result<()> {
     let start = Start {
@@ -41,9 +39,17 @@ fn slow_reader(ctx: &Ctx) -> Result<()> {
     // What has come makes room for as much.
     peer.pump()?;
     let taken = peer.inbox.len();
-    expect(taken > 0 && 2 * taken * TURNS < sent, || {
+    expect(taken > 0 && 2 * taken * (TURNS as usize) < sent, || {
         format!("{taken} of {sent} bytes are not a few")
     })?;
+    given_up(ctx, &before, begin)?;
+    drop(peer);
+    Ok(())
+}
+
+/// Waits until the module has given up the one socket that there is, which its program has closed at
+/// `begin`.
+pub(super) fn given_up(ctx: &Ctx, before: &Counters, begin: Instant) -> Result<()> {
     loop {
         let left = sockets()?;
         if left.is_empty() {
@@ -57,7 +63,5 @@ fn slow_reader(ctx: &Ctx) -> Result<()> {
     let given_up = before.since("orphan_timeout")?;
     expect(given_up == 1, || {
         format!("{given_up} orphans were given up")
-    })?;
-    drop(peer);
-    Ok(())
+    })
 }

@@ -3,21 +3,22 @@
 //! Writes to memory that was lent and is back.
 
 use super::adverts::counted;
+use super::orphans;
 use super::states::await_state;
 use super::Attack;
 use crate::counters::{moves, Counters};
 use crate::fail::{expect, Fail, Result, Step};
 use crate::loan::Lent;
 use crate::peer::Peer;
-use crate::session::{pattern, sockets, Ctx, Session, Start};
+use crate::session::{pattern, Ctx, Session, Start};
 use crate::sock::Sock;
 use proto_host::proto::bsdh::Mid;
 use proto_host::proto::hello::{Features, BUFS_MIN};
 use proto_host::proto::message::Body;
 use proto_host::proto::violation::Violation;
 use std::io;
-use std::thread::{self, sleep};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Instant;
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
@@ -80,8 +81,6 @@ const BYTES: usize = 50_000;
 const WRITE: usize = 4000;
 /// Adverts of each kind that a victim holds.
 const ADVERTS: usize = 32;
-/// The time that the module gives the peer of a closed socket.
-const ORPHAN: Duration = Duration::from_secs(60);
 
 fn open(ctx: &Ctx) -> Result<Session> {
     let start = Start {
@@ -295,21 +294,7 @@ fn orphan_owes_answers(ctx: &Ctx) -> Result<()> {
     // The peer stays.
     let Session { victim, peer, .. } = session;
     drop(victim);
-    let end = Instant::now() + ORPHAN + ctx.limit;
-    loop {
-        let left = sockets()?;
-        if left.is_empty() {
-            break;
-        }
-        expect(Instant::now() < end, || {
-            format!("the orphan does not go away: {left}")
-        })?;
-        sleep(Duration::from_millis(50));
-    }
-    let given_up = before.since("orphan_timeout")?;
-    expect(given_up == 1, || {
-        format!("{given_up} orphans were given up")
-    })?;
+    orphans::given_up(ctx, &before, Instant::now())?;
     drop(peer);
     Ok(())
 }
