@@ -9,7 +9,7 @@ export KDIR
 help: ## list the targets
 	@sed -n 's/^\([a-z_.-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
-demo: ## two machines exchange data over TCP, RDMA and SDP; ends in a table
+demo: ## two machines exchange data over TCP, RDMA and SDP; ends in tables and a picture
 	@scripts/demo
 
 test: ## the tests: checks, host, KUnit, machines on the stock and the debug kernel

@@ -19,6 +19,7 @@ from .machine import VmError
 from .measuring import COUNTED, MIB, MODES, ROUNDS, Figure, Servers, heading, in_turns, ratio, with_mode
 from .rates import QperfServer, qperf
 from .setup import kernels, machines, say
+from .where import where
 
 # Of one measurement with qperf: the emulator's speed changes from second to second.
 RAW_SECONDS = 10
@@ -295,17 +296,18 @@ PARTS = {"raw": raw, "sizes": sizes, "modes": modes, "figures": figures, "crosso
          "connections": connections, "counters": counters, "memory": memory}
 # In machines of their own.
 COUNTING = {"instructions": instructions}
-# Only if it is named: `scripts/bench` calls it twice, with two modules.
+# Only if they are named: `scripts/bench` calls the first twice, with two modules; the other one prints much.
 ALONE = {"statistics": statistics_cost}
+NAMED = {"where": where}
 
 
-def run_parts(names, parts, by_instructions, about):
+def run_parts(kernel, names, parts, by_instructions, about):
     """Boots two machines and measures those of the parts that are named (all, if none is)."""
     chosen = [name for name in names or parts if name in parts]
     if not chosen:
         return 0
     status = 0
-    with machines(kernels()[0], 2, "bench", memory_mib=2048, by_instructions=by_instructions) as vms:
+    with machines(kernel, 2, "bench", memory_mib=2048, by_instructions=by_instructions) as vms:
         bench = Bench("stock", vms)
         for vm in vms:
             bench.load(vm)
@@ -322,12 +324,16 @@ def run_parts(names, parts, by_instructions, about):
 
 def main():
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, *COUNTING, *ALONE, []], help="what to measure (all)")
-    names = parser.parse_args().parts
-    about = "Two machines under QEMU (software emulation), one processor each, Debian's kernel, soft-RoCE"
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, *NAMED, *COUNTING, *ALONE, []], help="what to measure (all)")
+    parser.add_argument("--adapter", action="store_true", help="by the test adapter instead of soft-RoCE")
+    args = parser.parse_args()
+    names = args.parts
+    kernel = kernels()[0].with_pvrdma() if args.adapter else kernels()[0]
+    about = ("Two machines under QEMU (software emulation), one processor each, Debian's kernel, "
+             + ("the test adapter" if args.adapter else "soft-RoCE"))
     try:
-        return max(run_parts(names, PARTS, False, f"{about}."),
-                   run_parts(names, COUNTING | (ALONE if names else {}), True,
+        return max(run_parts(kernel, names, PARTS | (NAMED if names else {}), False, f"{about}."),
+                   run_parts(kernel, names, COUNTING | (ALONE if names else {}), True,
                              f"{about}, whose clocks go by their instructions."))
     except VmError as error:
         say(f"bench: {error}")

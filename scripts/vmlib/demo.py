@@ -1,25 +1,44 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make demo`: two machines exchange data over TCP, raw RDMA and SDP."""
+"""`make demo`: two machines exchange data over TCP, raw RDMA and SDP, by soft-RoCE and by the test adapter."""
 
+import os
 import re
 import sys
 
 from . import klog
-from .bench import Bench, Failure
-from .measuring import COUNTED, MODES, Servers, with_mode
+from .bench import Bench, Failure, expect, wait_for
+from .instructions import PER_SECOND, counted
+from .measuring import MIB, MODES, Servers, with_mode
 from .machine import VmError
+from .plot import bars
 from .rates import QperfServer, qperf
 from .setup import kernels, machines, say
 
 # A mebibyte each way on each of 16 connections; enough to meet every path.
 CONNECTIONS = 16
 BYTES = 1 << 20
+# Of each measurement over the adapter.
+SECONDS = 3
+RSYNC_MIB = 16
 
 ROWS = [
     ("TCP", "tcp_bw", "tcp_lat"),
     ("raw RDMA (verbs)", "rc_bw", "rc_lat"),
     ("SDP (AF_INET_SDP)", "sdp_bw", "sdp_lat"),
 ]
+
+# Copies a MiB from one buffer to another for a second, as the buffers of sockets are copied.
+COPY = ("import time; here, there, n, began = bytearray(1 << 20), memoryview(bytearray(1 << 20)), 0, time.monotonic()\n"
+        "while time.monotonic() < began + 1: there[:] = here; n += 1\n"
+        "print(n * 1.048576 / (time.monotonic() - began))")
+
+
+class BySoftRoce(Bench):
+    """Machines that also have the adapter, by the addresses of soft-RoCE."""
+
+    @staticmethod
+    def address(vm):
+        return f"10.27.0.{vm.ident}"
 
 
 def rates(bench):
@@ -29,16 +48,6 @@ def rates(bench):
         for title, bandwidth, latency in ROWS:
             say(f"  .. measuring {title} with qperf")
             results.append((title, qperf(bench.a, peer, bandwidth, 65536), qperf(bench.a, peer, latency, 1)))
-    return results
-
-
-def ways(bench):
-    """The ways that SDP has, each forced."""
-    results = {}
-    with Servers(bench) as servers:
-        for name, modes in MODES.items():
-            say(f"  .. measuring the ways of SDP: {name}")
-            results[name] = with_mode(bench, servers, modes, f"bw {1 << 20} --seconds 3")
     return results
 
 
@@ -54,49 +63,147 @@ def byte_check(bench):
     return sum(int(m[1]) for m in checked), sum(int(m[2]) for m in checked)
 
 
-def show(results, ways_of_sdp, total, wrong, carried):
+def carried(bench):
+    """Bytes that the module of the first machine has carried."""
+    stats = bench.stats(bench.a)
+    return sum(stats[name] for name in ("tx_bytes", "tx_zcopy_bytes", "rx_bytes"))
+
+
+def file_transfer(bench):
+    """rsync, which knows nothing of SDP, fetches a file from its own server; returns the bytes that SDP carried."""
+    say(f"  .. rsync fetches a file of {RSYNC_MIB} MiB, by `sdpctl run`")
+    there, before = bench.address(bench.b), carried(bench)
+    bench.b.check(f"mkdir -p /tmp/served && head -c {RSYNC_MIB * MIB} /dev/urandom >/tmp/served/file && "
+                  "printf '[files]\\npath = /tmp/served\\nuse chroot = no\\n' >/tmp/rsyncd.conf")
+    server = bench.b.spawn("exec sdpctl run --require -- rsync --daemon --no-detach --config=/tmp/rsyncd.conf "
+                           f"--address={there} --port=7480")
+    try:
+        wait_for(lambda: bench.b.check("sdpctl ss -lH --sport 7480"), bench.limit(20), f"nobody serves: {server.output}")
+        bench.succeed(bench.a.spawn(
+            f"exec sdpctl run --require -- rsync rsync://{there}:7480/files/file /tmp/fetched"), 60)
+        sums = [vm.check(f"sha256sum <{path}") for vm, path in ((bench.a, "/tmp/fetched"), (bench.b, "/tmp/served/file"))]
+        expect(sums[0] == sums[1], f"rsync has fetched another file: {sums}")
+    finally:
+        server.kill()
+        server.wait(10)
+        for vm in bench.vms:
+            vm.run("rm -rf /tmp/fetched /tmp/served")
+    return carried(bench) - before
+
+
+def by_soft_roce(bench):
+    """What any machine can do; returns how many bytes were wrong."""
+    results = rates(bench)
+    total, wrong = byte_check(bench)
+    fetched = file_transfer(bench)
     print()
-    print("Two virtual machines (QEMU, software emulation, one processor each) with Debian's")
-    print("unmodified kernel, soft-RoCE and ib_sdp; all figures measured just now, these by qperf:")
+    print("Soft-RoCE, which any machine has: rates and latencies by qperf")
     print()
-    print(f"  {'transport':<20}{'64 KiB messages':>18}{'1 byte, one way':>20}")
-    print(f"  {'-' * 58}")
+    print(f"  {'':<20}{'64 KiB messages':>18}{'1 byte, one way':>20}")
     for title, bandwidth, latency in results:
         print(f"  {title:<20}{bandwidth:>13.1f} MB/s{latency:>17.0f} us")
     (_, raw_bw, raw_lat), (_, sdp_bw, sdp_lat) = results[1], results[2]
     print(f"  {'SDP / raw RDMA':<20}{sdp_bw / raw_bw:>13.2f}     {sdp_lat / raw_lat:>17.2f}")
     print()
-    print("The ways of SDP, 1 MiB at a time, by sdpbench; each side's counts per MiB:")
+    print(f"  {total} bytes streamed on {CONNECTIONS} connections and compared: {wrong} wrong")
+    print(f"  rsync, unchanged, has fetched a file of {RSYNC_MIB * MIB} bytes, and it is the same one: {fetched} bytes by SDP")
     print()
-    for name, (rate, counts) in ways_of_sdp.items():
-        print(f"  {name:<20}{rate:>13.1f} MB/s")
-        for side, names, got in zip(("sends", "receives"), COUNTED, counts):
-            print(f"  {side:>20}    " + ", ".join(f"{got[key]:.0f} {what}" for key, what in names.items()))
+    print("Soft-RoCE moves and checks each byte with the processor, so it is slower than TCP; judge SDP beside raw RDMA.")
+    return wrong
+
+
+class Row:
+    """One transport: its rate in MB/s, microseconds of each side's processor for a MiB, and per MiB what
+    each side's module counted (nothing for a transport that is not ours)."""
+
+    def __init__(self, rate, instructions, mib, counts=None):
+        self.rate = rate
+        self.processor = [count / PER_SECOND * 1e6 / mib for count in instructions]
+        self.counts = counts
+
+    def text(self):
+        """The cells of the table."""
+        cells = f"{self.rate:>8.0f}{self.processor[0]:>12.0f}{self.processor[1]:>11.0f}"
+        if self.counts:
+            sender, receiver = self.counts
+            cells += (f"{sender['tx_copied_bytes']:>11.0f}{receiver['rx_copied_bytes']:>10.0f}"
+                      f"{sender['pages_touched'] + receiver['absent_touched']:>9.1f}")
+        return cells
+
+
+def by_adapter(bench):
+    """Each way of moving a MiB between the machines' memory; returns rows by title."""
+    rows = {}
+    peer = bench.address(bench.b)
+
+    def beside(title, measure):
+        say(f"  .. measuring {title} over the adapter")
+        rate, instructions = counted(bench, measure)
+        rows[title] = Row(rate, instructions, rate * SECONDS * 1e6 / MIB)
+    with Servers(bench) as servers, QperfServer(bench.b):
+        beside("TCP", lambda: servers.measure("tcp", "bw", f"bw {MIB} --seconds {SECONDS}"))
+        beside("raw verbs", lambda: qperf(bench.a, peer, "rc_bw", MIB, SECONDS))
+        for name, modes in MODES.items():
+            say(f"  .. measuring SDP's {name} over the adapter")
+            before = carried(bench)
+            (rate, counts), instructions = counted(
+                bench, lambda m=modes: with_mode(bench, servers, m, f"bw {MIB} --seconds {SECONDS}"))
+            rows[name] = Row(rate, instructions, (carried(bench) - before) / MIB, counts)
+    return rows
+
+
+def show_adapter(bench, rows):
+    """The table, and the picture."""
+    copies = float(bench.a.check(f'python3 -c "{COPY}"'))
     print()
-    print(f"  byte-check          {total} bytes received on {CONNECTIONS} connections, {wrong} wrong")
-    print(f"  carried by ib_sdp   {carried} bytes, from its own counters")
+    print("The test adapter, an RDMA device that moves bytes by itself, as hardware does: 1 MiB at a time")
     print()
-    print("Emulated soft-RoCE is slower than emulated TCP; judge SDP against raw RDMA.")
+    print(f"  {'':<12}{'rate':>8}{'processor, us/MiB':>23}{'copied, KiB/MiB':>21}{'faults':>9}")
+    print(f"  {'':<12}{'MB/s':>8}{'sender':>12}{'receiver':>11}{'sender':>11}{'receiver':>10}{'per MiB':>9}")
+    for title, row in rows.items():
+        print(f"  {title:<12}{row.text()}")
+    least = min((name for name in MODES if name != "BSDP"), key=lambda name: sum(rows[name].processor))
+    cost = {name: sum(row.processor) for name, row in rows.items()}
+    print()
+    print(f"  {least}, the cheapest way without a copy, takes {cost[least] / cost['TCP']:.2f} of TCP's processor time "
+          f"and {cost[least] / cost['BSDP']:.2f} of BSDP's.")
+    print()
+    print("The adapter is a process beside the two machines (tools/adapter) that their kernels' own driver vmw_pvrdma")
+    print("takes for an adapter of VMware's; it shows what is left for the processors to do, and not how fast any")
+    print(f"hardware is: here it carries {rows['raw verbs'].rate:.0f} MB/s, and a machine's own processor copies "
+          f"{copies:.0f} MB/s.")
+
+
+def picture(rows, path):
+    """Processor time and rates as bars."""
+    bars(path, "A mebibyte from one program to another, over the test adapter",
+         [("processor time, us/MiB", {"sender": {name: row.processor[0] for name, row in rows.items()},
+                                      "receiver": {name: row.processor[1] for name, row in rows.items()}}),
+          ("rate, MB/s", {"rate": {name: row.rate for name, row in rows.items()}})])
 
 
 def demonstrate(bench):
-    """The whole, with the module loaded; returns how many bytes were wrong."""
-    results = rates(bench)
-    ways_of_sdp = ways(bench)
-    total, wrong = byte_check(bench)
-    stats = bench.stats(bench.a)
-    carried = sum(stats[name] for name in ("tx_bytes", "tx_zcopy_bytes", "rx_bytes"))
-    show(results, ways_of_sdp, total, wrong, carried)
+    """The part with soft-RoCE, and where the machines have it the one with the adapter; returns how many bytes
+    were wrong."""
+    wrong = by_soft_roce(BySoftRoce(bench.kind, bench.vms))
+    if bench.a.adapter == "pvrdma":
+        rows = by_adapter(bench)
+        show_adapter(bench, rows)
+        path = os.path.join(os.environ["IB_SDP_CACHE"], "demo.svg")
+        picture(rows, path)
+        print(f"\nThe same as a picture: {path}")
     return wrong
 
 
 def main():
     try:
-        with machines(kernels()[0], 2, "demo") as vms:
+        with machines(kernels()[0].with_pvrdma(), 2, "demo") as vms:
             bench = Bench("stock", vms)
             for vm in vms:
                 bench.load(vm)
             say("  ok ib_sdp loaded in both")
+            print("Two virtual machines (QEMU, software emulation, one processor each) with Debian's unmodified")
+            print("kernel and ib_sdp; all figures are measured just now.")
             wrong = demonstrate(bench)
             for vm in vms:
                 bench.unload(vm)

@@ -91,6 +91,7 @@ class Vm:
         self.name = f"vm{ident}"
         self.console = os.path.join(folder, f"{self.name}.log")
         self.agent_path = os.path.join(folder, f"{self.name}.agent")
+        self.monitor_path = os.path.join(folder, f"{self.name}.monitor")
         self.default_limit = DEFAULT_LIMIT[kind]
         self.jobs = {}
         self.numbers = itertools.count(1)
@@ -121,7 +122,7 @@ class Vm:
             # does not allow, and lockdep stops watching after it has said so.
             "-device", f"virtio-net-pci,netdev=n0,romfile=,mac=52:54:00:27:00:0{ident},host_mtu=9000,"
                        "mrg_rxbuf=off",
-            "-monitor", "none",
+            "-monitor", f"unix:{self.monitor_path},server=on,wait=off",
             *(self._adapter_arguments(memory_mib) if adapter == "pvrdma" else []),
         ]
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """The test adapter (tools/adapter): verbs of others' programs, SDP over it, guests that harm it."""
 
+import contextlib
 import functools
+import io
 import json
 import re
 import socket
 
 from vmlib.bench import expect, test, wait_for
+from vmlib.demo import by_adapter, picture, show_adapter
 
 over_adapter = functools.partial(test, kinds=("stock",), adapter="pvrdma")
 DEVICE = "vmw_pvrdma0"
@@ -99,6 +102,26 @@ def bytes_by_every_way(bench):
     stats = bench.stats(bench.a)
     # The adapter moves bytes by itself, so large ones go without a copy although nobody asks for it.
     expect(stats["advert_posted"] > 0, "no send went without a copy")
+
+
+@over_adapter()
+def demonstration(bench):
+    """The part of `make demo` over the adapter: each way is that way, and the table and the picture have them all."""
+    rows = by_adapter(bench)
+    for name in ("BSDP", "ZSDP", "SinkAvail"):
+        sender, receiver = rows[name].counts
+        copied = (sender["tx_copied_bytes"], receiver["rx_copied_bytes"])
+        # KiB of a MiB. The request and the answer are copied whatever the way of the rest is.
+        expect(min(copied) > 1000 if name == "BSDP" else max(copied) < 50, f"{name} copied {copied}")
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        show_adapter(bench, rows)
+    expect(re.findall(r"^  (\S.*?)  +[1-9]\d* +\d", shown.getvalue(), re.M) == list(rows), shown.getvalue())
+    path = f"{bench.a.folder}/demo.svg"
+    picture(rows, path)
+    with open(path, encoding="utf-8") as file:
+        drawn = file.read()
+    expect("<svg" in drawn and all(f">{title}</tspan>" in drawn for title in rows), drawn[:2000])
 
 
 @over_adapter(machines=1)

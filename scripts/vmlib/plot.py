@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Pictures of figures, drawn by gnuplot."""
+
+import subprocess
+
+from .machine import VmError
+
+HEAD = """
+set terminal svg size {width},{height} font "sans-serif,13" background "white" dynamic
+set output
+set style fill solid 0.85
+set grid ytics
+set yrange [0:*]
+set border 3
+set tics nomirror out
+"""
+
+
+def draw(path, script):
+    """Writes what gnuplot makes of a script."""
+    result = subprocess.run(["gnuplot", "-"], input=script, capture_output=True, text=True, check=False)
+    if result.returncode or not result.stdout:
+        raise VmError(f"gnuplot ended with {result.returncode}: {result.stderr}")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(result.stdout)
+
+
+def block(name, series):
+    """Values by row and series as a data block of gnuplot's."""
+    titles = list(next(iter(series.values())))
+    rows = [" ".join(['"' + title + '"', *(f"{values[title]:.3f}" for values in series.values())]) for title in titles]
+    return f"${name} << EOD\n" + "\n".join(rows) + "\nEOD\n"
+
+
+def bars(path, title, panels):
+    """A picture of panels beside each other; each is the name of its values, with their unit, and values by
+    series and row."""
+    script = HEAD.format(width=480 * len(panels), height=420)
+    for number, (_, series) in enumerate(panels):
+        script += block(f"panel{number}", series)
+    script += f'set multiplot layout 1,{len(panels)} title "{title}"\nset style data histograms\n'
+    script += "set style histogram rowstacked\nset boxwidth 0.7\nset xtics rotate by -40 scale 0\n"
+    for number, (name, series) in enumerate(panels):
+        script += f'set title "{name}"\nset key {"top right" if len(series) > 1 else "off"}\nplot ' + ", ".join(
+            f"$panel{number} using {column + 2}:xtic(1) title \"{which}\"" for column, which in enumerate(series)) + "\n"
+    draw(path, script + "unset multiplot\n")

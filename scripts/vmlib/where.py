@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`scripts/bench where`: in which functions the machines' processors are while bytes move.
+
+QEMU's monitor is asked many times a second for the instruction pointer of each machine's
+processor. The machine itself notices nothing, and interrupts are seen as everything else.
+"""
+
+import collections
+import re
+import socket
+import subprocess
+import threading
+import time
+
+from .machine import VmError
+from .measuring import MIB, MODES, Servers, heading
+from .setup import say
+
+SECONDS = 8
+INTERVAL = 0.002
+SHOWN = 25
+PROMPT = b"(qemu) "
+
+# Runs in the machine: a line for each address, which comes in order, with the function that it is in.
+RESOLVE = """
+symbols = sorted((int(word[0], 16), word[2], word[3] if len(word) > 3 else "[kernel]")
+                 for word in map(str.split, open("/proc/kallsyms")) if word[1] in "tTwW")
+at = 0
+for line in open("/tmp/where"):
+    address = int(line, 16)
+    while at + 1 < len(symbols) and symbols[at + 1][0] <= address:
+        at += 1
+    print(symbols[at][1], symbols[at][2].strip("[]"))
+"""
+
+
+class Monitor:
+    """QEMU's monitor of a machine."""
+
+    def __init__(self, vm):
+        self.vm = vm
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(10)
+        self.socket.connect(vm.monitor_path)
+        self._read()
+
+    def _read(self):
+        got = b""
+        while not got.endswith(PROMPT):
+            more = self.socket.recv(65536)
+            if not more:
+                raise VmError(f"{self.vm.name}: the monitor ends")
+            got += more
+        return got
+
+    def where(self):
+        """The instruction pointer, or None for a processor that is idle."""
+        self.socket.sendall(b"info registers\n")
+        text = self._read()
+        pointer, halted = re.search(rb"RIP=([0-9a-f]{16})", text), re.search(rb"HLT=(\d)", text)
+        if not pointer or not halted:
+            raise VmError(f"{self.vm.name}: the monitor knows no registers")
+        return None if halted[1] == b"1" else int(pointer[1], 16)
+
+    def close(self):
+        self.socket.close()
+
+
+class Sampler(threading.Thread):
+    """Looks where a machine's processor is, until told to stop."""
+
+    def __init__(self, vm):
+        super().__init__(daemon=True)
+        self.vm = vm
+        self.monitor = Monitor(vm)
+        self.places = collections.Counter()
+        self.over = threading.Event()
+
+    def run(self):
+        while not self.over.wait(INTERVAL):
+            self.places[self.monitor.where()] += 1
+
+    def stop(self):
+        """Ends it; returns counts by function and owner (the kernel, a module, the programs, idle)."""
+        self.over.set()
+        self.join()
+        self.monitor.close()
+        return resolved(self.vm, self.places)
+
+
+def resolved(vm, places):
+    counts = collections.Counter()
+    kernel = sorted(place for place in places if place is not None and place >= 1 << 63)
+    vm.check("cat >/tmp/where <<'END'\n" + "\n".join(f"{place:x}" for place in kernel) + "\nEND\n")
+    vm.check(f"cat >/tmp/resolve.py <<'END'{RESOLVE}END\n")
+    lines = vm.check("python3 /tmp/resolve.py", 120).splitlines()
+    for place, line in zip(kernel, lines, strict=True):
+        name, owner = line.split()
+        counts[name, owner] += places[place]
+    for place, count in places.items():
+        if place is None:
+            counts["idle", "idle"] += count
+        elif place < 1 << 63:
+            counts["a program", "programs"] += count
+    return counts
+
+
+def readable(names):
+    """Rust's names as they are in the source."""
+    result = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
+    # Without hashes and generic arguments a name fits into a line.
+    return [re.sub(r"\[[0-9a-f]+\]", "", line) for line in result.stdout.splitlines()]
+
+
+def table(counts):
+    """The functions that take most of the time that is not idle, and shares by owner."""
+    busy = collections.Counter({key: count for key, count in counts.items() if key[1] != "idle"})
+    total = max(1, sum(busy.values()))
+    owners = collections.Counter()
+    for (_, owner), count in busy.items():
+        owners[owner] += count
+    print(f"    {total} of {sum(counts.values())} samples were not idle: "
+          + ", ".join(f"{owner} {100 * count / total:.0f}%" for owner, count in owners.most_common(8)))
+    most = busy.most_common(SHOWN)
+    for ((_, owner), count), name in zip(most, readable([name for (name, _), _ in most])):
+        print(f"    {100 * count / total:6.1f}%  {owner:<14}{name[:110]}")
+
+
+def where(bench):
+    """Each way at a MiB, sender and receiver."""
+    with Servers(bench) as servers:
+        ways = {"TCP": lambda: servers.measure("tcp", "bw", f"bw {MIB} --seconds {SECONDS}")} | {
+            name: lambda here=here, there=there: servers.measure(
+                "sdp", "bw", f"bw {MIB} --seconds {SECONDS} --peer-mode {there}", here)
+            for name, (here, there) in MODES.items()}
+        for name, measure in ways.items():
+            say(f"  .. sampling {name}")
+            samplers = [Sampler(vm) for vm in bench.vms]
+            for sampler in samplers:
+                sampler.start()
+            began = time.monotonic()
+            rate = measure()
+            took = time.monotonic() - began
+            counts = [sampler.stop() for sampler in samplers]
+            heading(f"{name}, {MIB} bytes at a time: {rate:.0f} MB/s, {took:.1f} s")
+            for side, count in zip(("sender", "receiver"), counts):
+                print(f"  {side}")
+                table(count)
