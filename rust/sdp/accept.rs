@@ -222,11 +222,13 @@ pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Resul
         drop(queue);
         return place_of(listener, &child);
     }
-    if queue.parked.len() >= PARKED_MAX {
-        return Err(ENOMEM);
-    }
-    queue.parked.push(child, GFP_KERNEL)?;
+    // Even if too many are parked: one of them gets the place of the old one.
     let old = queue.evict();
+    let is_parked = if old.is_none() && queue.parked.len() >= PARKED_MAX {
+        Err(ENOMEM)
+    } else {
+        queue.parked.push(child, GFP_KERNEL).map_err(Error::from)
+    };
     if old.is_some() {
         listener.sk().acceptq_remove();
         queue.fill_places(listener.sk());
@@ -235,7 +237,7 @@ pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Resul
     if let Some(old) = old {
         end(listener, &old);
     }
-    Ok(Place::Later)
+    is_parked.map(|()| Place::Later)
 }
 
 /// Whether a connection that has asked for a place has one now. Its worker, which asks, begins to
