@@ -17,6 +17,7 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
 
 /// The time that the module gives the peer of a closed socket to take its part of the rest.
 const ORPHAN: Duration = Duration::from_secs(60);
+
 /// A peer that takes a few messages of many in a minute does not keep a closed socket.
 fn slow_reader(ctx: &Ctx) -> Result<()> {
     let start = Start {
