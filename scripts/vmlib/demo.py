@@ -8,8 +8,8 @@ import sys
 from . import klog
 from .bench import Bench, Failure, expect, wait_for
 from .instructions import PER_SECOND, counted
-from .measuring import MIB, MODES, Servers, with_mode
 from .machine import VmError
+from .measuring import MIB, MODES, Servers, counting
 from .plot import bars
 from .rates import QperfServer, qperf
 from .setup import kernels, machines, say
@@ -78,7 +78,7 @@ def file_transfer(bench):
     server = bench.b.spawn("exec sdpctl run --require -- rsync --daemon --no-detach --config=/tmp/rsyncd.conf "
                            f"--address={there} --port=7480")
     try:
-        wait_for(lambda: bench.b.check("sdpctl ss -lH --sport 7480"), bench.limit(20), f"nobody serves: {server.output}")
+        wait_for(lambda: bench.b.check("sdpctl ss -lH --sport 7480"), bench.limit(20), "rsync does not serve")
         bench.succeed(bench.a.spawn(
             f"exec sdpctl run --require -- rsync rsync://{there}:7480/files/file /tmp/fetched"), 60)
         sums = [vm.check(f"sha256sum <{path}") for vm, path in ((bench.a, "/tmp/fetched"), (bench.b, "/tmp/served/file"))]
@@ -88,7 +88,9 @@ def file_transfer(bench):
         server.wait(10)
         for vm in bench.vms:
             vm.run("rm -rf /tmp/fetched /tmp/served")
-    return carried(bench) - before
+    by_sdp = carried(bench) - before
+    expect(by_sdp >= RSYNC_MIB * MIB, f"SDP has carried {by_sdp} bytes")
+    return by_sdp
 
 
 def by_soft_roce(bench):
@@ -114,11 +116,14 @@ def by_soft_roce(bench):
 
 class Row:
     """One transport: its rate in MB/s, microseconds of each side's processor for a MiB, and per MiB what
-    each side's module counted (nothing for a transport that is not ours)."""
+    each side's module counted (nothing for a transport that is not ours).
 
-    def __init__(self, rate, instructions, mib, counts=None):
+    `busy` is what counted() returns: where clocks go by time, nanoseconds in which the processors were not idle.
+    """
+
+    def __init__(self, rate, busy, mib, counts=None):
         self.rate = rate
-        self.processor = [count / PER_SECOND * 1e6 / mib for count in instructions]
+        self.processor = [time / PER_SECOND * 1e6 / mib for time in busy]
         self.counts = counts
 
     def text(self):
@@ -134,21 +139,24 @@ class Row:
 def by_adapter(bench):
     """Each way of moving a MiB between the machines' memory; returns rows by title."""
     rows = {}
-    peer = bench.address(bench.b)
+    load, peer = f"bw {MIB} --seconds {SECONDS}", bench.address(bench.b)
 
-    def beside(title, measure):
+    def timed(title, measure):
         say(f"  .. measuring {title} over the adapter")
-        rate, instructions = counted(bench, measure)
-        rows[title] = Row(rate, instructions, rate * SECONDS * 1e6 / MIB)
+        return counted(bench, measure)
+
+    def moved(rate):
+        return rate * SECONDS * 1e6 / MIB
     with Servers(bench) as servers, QperfServer(bench.b):
-        beside("TCP", lambda: servers.measure("tcp", "bw", f"bw {MIB} --seconds {SECONDS}"))
-        beside("raw verbs", lambda: qperf(bench.a, peer, "rc_bw", MIB, SECONDS))
-        for name, modes in MODES.items():
-            say(f"  .. measuring SDP's {name} over the adapter")
-            before = carried(bench)
-            (rate, counts), instructions = counted(
-                bench, lambda m=modes: with_mode(bench, servers, m, f"bw {MIB} --seconds {SECONDS}"))
-            rows[name] = Row(rate, instructions, (carried(bench) - before) / MIB, counts)
+        for title, measure in {"TCP": lambda: servers.measure("tcp", "bw", load),
+                               "raw verbs": lambda: qperf(bench.a, peer, "rc_bw", MIB, SECONDS)}.items():
+            rate, busy = timed(title, measure)
+            rows[title] = Row(rate, busy, moved(rate))
+        for name, (here, there) in MODES.items():
+            def measure(here=here, there=there):
+                return servers.measure("sdp", "bw", f"{load} --peer-mode {there}", here)
+            (rate, busy), counts = counting(bench, lambda n=name, m=measure: timed(n, m))
+            rows[name] = Row(rate, busy, moved(rate), counts)
     return rows
 
 

@@ -113,12 +113,17 @@ def forced(servers, way, what, load):
     return servers.measure("sdp", what, f"{load} --seconds 1 --peer-mode {there}", here)
 
 
-def with_mode(bench, servers, modes, arguments):
-    """One measurement of a way: the rate, and per MiB what the sender's and the receiver's module counted."""
+def counting(bench, measure):
+    """What `measure` returns, and per MiB what the sender's and the receiver's module counted meanwhile."""
     before = [bench.stats(vm) for vm in bench.vms]
-    rate = servers.measure("sdp", "bw", f"{arguments} --peer-mode {modes[1]}", modes[0])
+    result = measure()
     grown = [{name: value - old[name] for name, value in bench.stats(vm).items()}
              for vm, old in zip(bench.vms, before)]
     mib = max(1, grown[0]["tx_bytes"] + grown[0]["tx_zcopy_bytes"]) / MIB
-    return rate, [{name: counts[name] / mib / (1024 if name.endswith("bytes") else 1) for name in names}
-                  for counts, names in zip(grown, COUNTED)]
+    return result, [{name: counts[name] / mib / (1024 if name.endswith("bytes") else 1) for name in names}
+                    for counts, names in zip(grown, COUNTED)]
+
+
+def with_mode(bench, servers, modes, arguments):
+    """One measurement of a way: the rate, and the counts."""
+    return counting(bench, lambda: servers.measure("sdp", "bw", f"{arguments} --peer-mode {modes[1]}", modes[0]))

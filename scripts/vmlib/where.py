@@ -10,7 +10,6 @@ import re
 import socket
 import subprocess
 import threading
-import time
 
 from .machine import VmError
 from .measuring import MIB, MODES, Servers, heading
@@ -67,24 +66,37 @@ class Monitor:
 
 
 class Sampler(threading.Thread):
-    """Looks where a machine's processor is, until told to stop."""
+    """Looks where a machine's processor is, for the length of a `with` block."""
 
     def __init__(self, vm):
         super().__init__(daemon=True)
         self.vm = vm
-        self.monitor = Monitor(vm)
         self.places = collections.Counter()
+        self.error = None
         self.over = threading.Event()
 
     def run(self):
-        while not self.over.wait(INTERVAL):
-            self.places[self.monitor.where()] += 1
+        monitor = Monitor(self.vm)
+        try:
+            while not self.over.wait(INTERVAL):
+                self.places[monitor.where()] += 1
+        except (OSError, VmError) as error:
+            self.error = error
+        finally:
+            monitor.close()
 
-    def stop(self):
-        """Ends it; returns counts by function and owner (the kernel, a module, the programs, idle)."""
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
         self.over.set()
         self.join()
-        self.monitor.close()
+
+    def counts(self):
+        """Samples by function and owner (the kernel, a module, the programs, idle)."""
+        if self.error:
+            raise VmError(f"{self.vm.name}: sampling ended: {self.error}")
         return resolved(self.vm, self.places)
 
 
@@ -135,14 +147,10 @@ def where(bench):
             for name, (here, there) in MODES.items()}
         for name, measure in ways.items():
             say(f"  .. sampling {name}")
-            samplers = [Sampler(vm) for vm in bench.vms]
-            for sampler in samplers:
-                sampler.start()
-            began = time.monotonic()
-            rate = measure()
-            took = time.monotonic() - began
-            counts = [sampler.stop() for sampler in samplers]
-            heading(f"{name}, {MIB} bytes at a time: {rate:.0f} MB/s, {took:.1f} s")
+            with Sampler(bench.a) as sender, Sampler(bench.b) as receiver:
+                rate = measure()
+            counts = [sampler.counts() for sampler in (sender, receiver)]
+            heading(f"{name}, {MIB} bytes at a time: {rate:.0f} MB/s")
             for side, count in zip(("sender", "receiver"), counts):
                 print(f"  {side}")
                 table(count)
