@@ -25,7 +25,7 @@ class What(unittest.TestCase):
         for test in REGISTERED:
             words = {1: "one", 2: "two"}
             with_siw = [kernel.with_siw() for kernel in KERNELS[:2]]
-            with_pvrdma = [kernel.with_pvrdma() for kernel in (KERNELS[0], KERNELS[2])]
+            with_pvrdma = [kernel.with_pvrdma() for kernel in KERNELS]
             for kernel in KERNELS + with_siw + with_pvrdma:
                 expected = 1 if kernel.kind in test.kinds and kernel.adapter == test.adapter else 0
                 self.assertEqual(have.count(f"{kernel.name}.{words[test.machines]}.{test.name}"), expected)
@@ -62,9 +62,10 @@ class What(unittest.TestCase):
     def test_the_adapter_has_the_suite_inside(self):
         self.assertIn("stock-pvrdma.two.selftest.azabuse/", names())
         self.assertIn("stock-7.2-pvrdma.one.adverts.data/", names())
+        self.assertIn("debug-pvrdma.two.selftest.azabuse/", names())
         self.assertIn("stock-pvrdma.two.adverts.data/", names(core=True))
         self.assertNotIn("stock-pvrdma.two.adverts.azabuse/", names(core=True))
-        self.assertEqual([name for name in names(core=True) if "7.2-pvrdma" in name], [])
+        self.assertEqual([name for name in names(core=True) if "7.2-pvrdma" in name or "debug-pvrdma" in name], [])
 
     def test_the_adapter_is_chosen_only_by_name(self):
         self.assertEqual([name for name in names(patterns=["data/odd"]) if "pvrdma" in name], [])

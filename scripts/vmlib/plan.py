@@ -126,7 +126,7 @@ class Plan:
             return [("adverts", ADVERTS)] if kernel.kind == "stock" and count == 1 else []
         if kernel.adapter == "pvrdma":
             if self.core:
-                return [("adverts", ADVERTS)] if count == 2 and not kernel.series else []
+                return [("adverts", ADVERTS)] if kernel.name == "stock-pvrdma" and count == 2 else []
             return [("selftest", PLAIN), ("adverts", ADVERTS)]
         if kernel.kind == "debug":
             # It is slow: by adverts on one machine, as users have it on two.
@@ -149,8 +149,7 @@ class Plan:
 
     def queues(self, kernels):
         """All of them that have something to do. Those with soft-iWARP and with the test adapter must be
-        meant: a pattern that does not say so is for the others. The debug kernel has no MSI-X, which the
-        test adapter needs."""
+        meant: a pattern that does not say so is for the others."""
         def meant(word):
             return not self.patterns or any(word in pattern for pattern in self.patterns)
         added = []
@@ -158,7 +157,7 @@ class Plan:
             # The newest series is enough.
             added += [kernel.with_siw() for kernel in kernels if not kernel.series]
         if meant("pvrdma"):
-            added += [kernel.with_pvrdma() for kernel in kernels if kernel.kind == "stock"]
+            added += [kernel.with_pvrdma() for kernel in kernels]
         kernels = kernels + added
         made = [self.queue(kernel, count) for kernel in kernels for count in self.counts]
         return [queue for queue in made if queue.items]
