@@ -173,9 +173,6 @@ impl Locked<'_> {
                 Some(link) => link.poll(&mut batch),
                 None => 0,
             };
-            if n == 0 {
-                break;
-            }
             total += n;
             for completion in batch.into_iter().flatten() {
                 match completion {
@@ -187,6 +184,10 @@ impl Locked<'_> {
                     }
                     Completion::Failed(status) => self.completion_failed(status),
                 }
+            }
+            // The queue had no more. Polling an empty queue is a doorbell for some adapters.
+            if n < POLL_BATCH {
+                break;
             }
         }
         if heard {
