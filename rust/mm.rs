@@ -65,5 +65,6 @@ mod ranges;
 mod sent;
 pub(crate) mod snapshot;
 mod space;
+mod turn;
 pub(crate) mod user;
 pub(crate) mod watch;

@@ -83,7 +83,7 @@ fn stop_showing() {
 /// Undoes [`start`]. No socket is left: each holds the module.
 pub(crate) fn stop() {
     family::unregister();
-    crate::mm::watch::stop();
+    crate::mm::snapshot::stop();
     netlink::unregister();
     work::stop();
     stop_showing();

@@ -60,6 +60,10 @@ use super::pte::{
 };
 use super::sent::Sent;
 use super::space::Space;
+use super::turn::{
+    self,
+    OneAtATime, //
+};
 use super::watch::{
     self,
     Watch, //
@@ -74,11 +78,6 @@ use crate::observe::stats::{
 use crate::observe::trace;
 use crate::proto::choice::Reason;
 
-kernel::sync::global_lock! {
-    // SAFETY: Initialised by `init`, before there is a socket.
-    unsafe(uninit) static PROTECTING: Mutex<()> = ();
-}
-
 /// Makes the locks usable.
 ///
 /// # Safety
@@ -87,10 +86,16 @@ kernel::sync::global_lock! {
 pub(crate) unsafe fn init() {
     // SAFETY: As the caller promises.
     unsafe {
-        PROTECTING.init();
+        turn::init();
         cover::init();
         watch::init();
     }
+}
+
+/// Frees what the locks protect. No socket is left.
+pub(crate) fn stop() {
+    turn::stop();
+    watch::stop();
 }
 
 /// How far the protection of a page is.
@@ -263,9 +268,10 @@ impl Snapshot {
     }
 
     fn protect(&mut self, area: &Area<'_>) {
-        // One after the other: none must take what another one has done to a page before its flush
-        // for what was long so.
-        let _turn = PROTECTING.lock();
+        let end = self.base + self.pages.len() * PAGE_SIZE;
+        let Ok(_turn) = OneAtATime::begin(self.mm.as_raw(), self.base..end) else {
+            return;
+        };
         let flushed = area.walk_and_flush(|entry| {
             let Some((index, page)) = self.expected(entry) else {
                 return;

@@ -9,8 +9,8 @@ use super::inflight::{
 };
 use crate::flow::{recv_span, spawn, Span};
 use crate::harness::{
-    eventually, expect, expect_eq, expect_errno, joined, note, skip, tests, Env, Fail, Family,
-    Outcome,
+    eventually, expect, expect_eq, expect_errno, failed, joined, note, skip, tests, Env, Fail,
+    Family, Outcome,
 };
 use crate::pattern::{Pattern, Rng};
 use crate::sys::{self, Ended, Fork, Pages, HUGE, PAGE};
@@ -20,7 +20,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{mpsc, Arc};
+use std::sync::{mpsc, Arc, Barrier};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 tests!("azabuse";
@@ -36,6 +37,7 @@ tests!("azabuse";
     merged_in_flight,
     counted_in_while_sent,
     sent_again_in_flight,
+    sent_by_many_while_written,
     forked_in_flight,
     received_into_in_flight,
     written_to_by_others_in_flight,
@@ -568,6 +570,83 @@ fn sent_again_in_flight(env: &Env) -> Outcome {
         first.touch(2);
         second.touch(3);
         expect_eq(first.load(0), 2, "what was written")?;
+    }
+    Ok(())
+}
+
+/// Threads that send the same pages at the same time, and one that writes to them all the while.
+const SENDERS: usize = 6;
+
+/// The words at the begins of the pages.
+fn words(pages: Pages) -> Vec<u64> {
+    (0..pages.len())
+        .step_by(PAGE)
+        .map(|offset| pages.load(offset))
+        .collect()
+}
+
+/// Each peer gets what was there at some moment of its sender's call, and nothing that was written later,
+/// though snapshots of the same pages are taken at the same time.
+fn sent_by_many_while_written(env: &Env) -> Outcome {
+    let mut streams = Vec::new();
+    for _ in 0..SENDERS {
+        streams.push(Stream::new(env)?);
+    }
+    let pages = Pages::new(LEN, false)?;
+    let over = AtomicBool::new(false);
+    let rounds = env.scaled(15);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for value in 1.. {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                pages.touch(value);
+            }
+        });
+        let result = (0..rounds).try_for_each(|round| sent_by_many(&mut streams, pages, round));
+        over.store(true, Ordering::Relaxed);
+        result
+    })?;
+    settled(env)
+}
+
+/// Sends by all at the same time, and looks at what has come.
+fn sent_by_many(streams: &mut [Stream<'_>], pages: Pages, round: u64) -> Outcome {
+    let begin = Barrier::new(streams.len());
+    let sent: Vec<_> = std::thread::scope(|scope| {
+        let senders: Vec<_> = streams
+            .iter()
+            .map(|stream| {
+                let (one, begin) = (&stream.one, &begin);
+                scope.spawn(move || -> io::Result<_> {
+                    begin.wait();
+                    let before = words(pages);
+                    let n = one.send_raw(pages.at(0), pages.len(), MSG_NOSIGNAL)?;
+                    Ok((n, before, words(pages)))
+                })
+            })
+            .collect();
+        senders.into_iter().map(ScopedJoinHandle::join).collect()
+    });
+    // The writer goes on.
+    std::thread::sleep(Duration::from_millis(2));
+    for (stream, sent) in streams.iter().zip(sent) {
+        let Ok(sent) = sent else {
+            return failed("a sender panics");
+        };
+        let (n, before, after) = sent?;
+        expect_eq(n, pages.len(), "sent in one call")?;
+        let mut got = vec![0; n];
+        stream.other.recv_exact(&mut got)?;
+        for (page, bytes) in got.chunks_exact(PAGE).enumerate() {
+            let word = u64::from_ne_bytes(bytes[..8].try_into().expect("8 bytes"));
+            let then = before[page]..=after[page];
+            expect(
+                then.contains(&word),
+                format!("round {round}, page {page}: {word}, not of {then:?}"),
+            )?;
+        }
     }
     Ok(())
 }
