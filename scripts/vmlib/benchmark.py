@@ -16,6 +16,7 @@ from .bench import Bench, Failure
 from .figures import crossover, figures
 from .instructions import instructions, statistics_cost
 from .machine import VmError
+from .locks import locks
 from .measuring import COUNTED, MIB, MODES, ROUNDS, Figure, Servers, heading, in_turns, ratio, with_mode
 from .rates import QperfServer, qperf
 from .setup import kernels, machines, say
@@ -299,15 +300,17 @@ COUNTING = {"instructions": instructions}
 # Only if they are named: `scripts/bench` calls the first twice, with two modules; the other one prints much.
 ALONE = {"statistics": statistics_cost}
 NAMED = {"where": where}
+# In machines of two processors: threads wait for locks that others hold.
+BESIDE = {"locks": locks}
 
 
-def run_parts(kernel, names, parts, by_instructions, about):
+def run_parts(kernel, names, parts, about, **options):
     """Boots two machines and measures those of the parts that are named (all, if none is)."""
     chosen = [name for name in names or parts if name in parts]
     if not chosen:
         return 0
     status = 0
-    with machines(kernel, 2, "bench", memory_mib=2048, by_instructions=by_instructions) as vms:
+    with machines(kernel, 2, "bench", memory_mib=2048, **options) as vms:
         bench = Bench("stock", vms)
         for vm in vms:
             bench.load(vm)
@@ -324,17 +327,19 @@ def run_parts(kernel, names, parts, by_instructions, about):
 
 def main():
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, *NAMED, *COUNTING, *ALONE, []], help="what to measure (all)")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, *NAMED, *BESIDE, *COUNTING, *ALONE, []], help="what to measure (all)")
     parser.add_argument("--adapter", action="store_true", help="by the test adapter instead of soft-RoCE")
     args = parser.parse_args()
     names = args.parts
     kernel = kernels()[0].with_pvrdma() if args.adapter else kernels()[0]
-    about = ("Two machines under QEMU (software emulation), one processor each, Debian's kernel, "
+    about = ("Two machines under QEMU (software emulation), {} each, Debian's kernel, "
              + ("the test adapter" if args.adapter else "soft-RoCE"))
+    one, two = about.format("one processor"), about.format("two processors")
     try:
-        return max(run_parts(kernel, names, PARTS | (NAMED if names else {}), False, f"{about}."),
-                   run_parts(kernel, names, COUNTING | (ALONE if names else {}), True,
-                             f"{about}, whose clocks go by their instructions."))
+        return max(run_parts(kernel, names, PARTS | (NAMED if names else {}), f"{one}."),
+                   run_parts(kernel, names, BESIDE if names else {}, f"{two}.", cpus=2),
+                   run_parts(kernel, names, COUNTING | (ALONE if names else {}),
+                             f"{one}, whose clocks go by their instructions.", by_instructions=True))
     except VmError as error:
         say(f"bench: {error}")
         return 1
