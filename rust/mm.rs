@@ -55,7 +55,6 @@ impl From<Reason> for Refused {
 pub(crate) mod absent;
 mod age;
 mod cover;
-mod done;
 pub(crate) mod frag;
 pub(crate) mod memory;
 pub(crate) mod pin;

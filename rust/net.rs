@@ -4,7 +4,6 @@
 
 pub(crate) mod addr;
 pub(crate) mod announced;
-pub(crate) mod errno;
 pub(crate) mod family;
 pub(crate) mod genl;
 pub(crate) mod limits;
@@ -15,30 +14,17 @@ pub(crate) mod route;
 pub(crate) mod sock;
 mod sockopt;
 pub(crate) mod sysctl;
-pub(crate) mod work;
 
-use kernel::prelude::*;
-use kernel::sync::atomic::{
-    ordering::{
-        Acquire,
-        Release, //
-    },
-    Atomic, //
+use crate::kern::{
+    module,
+    work, //
 };
-
 use crate::observe::{
     debugfs,
     devices,
     netlink, //
 };
-
-static STARTED: Atomic<i32> = Atomic::new(0);
-
-/// Whether the module will not fail to load any more. Whoever gets a reference to it before, with a
-/// socket or a dump, would be left with freed code: the loader does not look at references then.
-pub(crate) fn has_started() -> bool {
-    STARTED.load(Acquire) != 0
-}
+use kernel::prelude::*;
 
 /// Registers with the core, last what programs can reach.
 pub(crate) fn start() -> Result {
@@ -71,7 +57,7 @@ pub(crate) fn start() -> Result {
         stop_showing();
         work::stop();
     })?;
-    STARTED.store(1, Release);
+    module::set_started();
     Ok(())
 }
 

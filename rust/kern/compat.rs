@@ -9,19 +9,6 @@ use core::convert::Infallible;
 
 use kernel::prelude::*;
 
-use crate::bindings;
-
-/// The module itself, as an owner of files and operations.
-///
-/// Until 7.2 `module!` made a static item of the crate root; since 7.3 it makes an associated
-/// constant of the module's type.
-pub(crate) const fn this_module() -> *mut bindings::module {
-    #[cfg(SDP_HAS_THIS_MODULE_OF_TYPE)]
-    return kernel::module::this_module::<crate::SdpModule>().as_ptr();
-    #[cfg(not(SDP_HAS_THIS_MODULE_OF_TYPE))]
-    return crate::THIS_MODULE.as_ptr();
-}
-
 /// Initialises `slot` in place. Since 7.3 pin-init has a function for this.
 ///
 /// # Safety

@@ -52,7 +52,6 @@ use super::cover::{
     Folio,
     Noted, //
 };
-use super::done::Done;
 use super::pin::{
     folio_bytes,
     pages_by,
@@ -76,7 +75,8 @@ use super::{
     Rule, //
 };
 use crate::bindings;
-use crate::net::errno::ENOBUFS;
+use crate::kern::completion::Completion;
+use crate::kern::errno::ENOBUFS;
 use crate::observe::stats::{
     Counter,
     Stats, //
@@ -122,7 +122,7 @@ pub(super) struct Absent {
     pub(super) waits: Atomic<i32>,
     pub(super) age: Age,
     #[pin]
-    done: Done,
+    done: Completion,
 }
 
 impl Absent {
@@ -143,7 +143,7 @@ impl Absent {
                 closer: Atomic::new(0),
                 waits: Atomic::new(0),
                 age: Age::new(since),
-                done <- Done::new(),
+                done <- Completion::new(),
             }),
             GFP_KERNEL,
         )?;

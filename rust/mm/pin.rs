@@ -17,7 +17,7 @@ use super::pte::Held;
 use super::user::Access;
 use super::watch;
 use crate::bindings;
-use crate::net::errno::ENOBUFS;
+use crate::kern::errno::ENOBUFS;
 use crate::observe::stats::{
     Counter,
     Stats, //

@@ -30,8 +30,8 @@ use kernel::time::{
     Monotonic, //
 };
 
-use super::done::Done;
 use super::ranges::Ranged;
+use crate::kern::completion::Completion;
 
 /// How long a program waits for one snapshot, or several without a gap.
 const LIMIT_MS: i64 = 1000;
@@ -51,7 +51,7 @@ pub(super) struct Sent {
     began: Instant<Monotonic>,
     over: Atomic<i32>,
     #[pin]
-    done: Done,
+    done: Completion,
 }
 
 impl Sent {
@@ -76,7 +76,7 @@ impl Sent {
                 pages,
                 began: began.unwrap_or_else(Instant::now),
                 over: Atomic::new(0),
-                done <- Done::new(),
+                done <- Completion::new(),
             }),
             GFP_KERNEL,
         )?;

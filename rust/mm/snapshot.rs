@@ -70,7 +70,7 @@ use super::watch::{
 };
 use super::Refused;
 use crate::bindings;
-use crate::net::errno::ENOBUFS;
+use crate::kern::errno::ENOBUFS;
 use crate::observe::stats::{
     Counter,
     Stats, //

@@ -12,8 +12,8 @@ use core::ops::Range;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::done::Done;
 use crate::bindings::mm_struct;
+use crate::kern::completion::Completion;
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised by `init`, before there is a socket.
@@ -43,7 +43,7 @@ struct Turn {
     mm: usize,
     range: Range<usize>,
     #[pin]
-    over: Done,
+    over: Completion,
 }
 
 impl Turn {
@@ -67,7 +67,7 @@ impl OneAtATime {
     pub(super) fn begin(mm: *mut mm_struct, range: Range<usize>) -> Result<Self> {
         let mm = mm.addr();
         let turn = Arc::pin_init(
-            pin_init!(Turn { mm, range, over <- Done::new() }),
+            pin_init!(Turn { mm, range, over <- Completion::new() }),
             GFP_KERNEL,
         )?;
         loop {

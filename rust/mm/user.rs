@@ -16,6 +16,7 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use crate::bindings;
+use crate::kern::signal::fatal_signal_pending;
 
 /// Runs `f`, in which a missing page makes a copy end early.
 fn without_faults<R>(f: impl FnOnce() -> R) -> R {
@@ -92,8 +93,7 @@ pub(crate) unsafe fn fault_in(iter: *mut iov_iter, len: usize, access: Access) -
             Access::Write => bindings::fault_in_iov_iter_writeable(iter, len),
         }
     };
-    // SAFETY: We are in process context.
-    if unsafe { bindings::fatal_signal_pending() } {
+    if fatal_signal_pending() {
         return Err(EINTR);
     }
     if missing >= len {

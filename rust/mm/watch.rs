@@ -44,7 +44,6 @@ use kernel::time::{
 use kernel::types::Opaque;
 
 use super::absent::Absent;
-use super::done::FOR_EVER;
 use super::pte;
 use super::ranges::{
     Ranged,
@@ -56,7 +55,8 @@ use super::{
     Rule, //
 };
 use crate::bindings;
-use crate::net::work::StaticWork;
+use crate::kern::completion::FOR_EVER;
+use crate::kern::work::StaticWork;
 use crate::observe::trace;
 use crate::proto::choice::Reason;
 

@@ -7,7 +7,7 @@ use core::mem::size_of;
 use kernel::prelude::*;
 
 use crate::bindings;
-use crate::net::errno::EAFNOSUPPORT;
+use crate::kern::errno::EAFNOSUPPORT;
 
 /// The address family numbers of SDP. In mainline headers they are AF_IB and AF_MPLS, neither of
 /// which registers a socket family.

@@ -2,7 +2,6 @@
 
 //! The socket families 27 and 28: what is registered with the core, and the making of sockets.
 
-use core::cell::UnsafeCell;
 use core::ptr;
 
 use kernel::error::to_result;
@@ -25,12 +24,16 @@ use super::sock::{
 use super::sockopt;
 use super::sysctl::Setting;
 use crate::bindings;
-use crate::kern::compat;
-use crate::net::errno::{
+use crate::kern::errno::{
     EAFNOSUPPORT,
     EPROTONOSUPPORT,
     ESOCKTNOSUPPORT, //
 };
+use crate::kern::module::{
+    has_started,
+    this_module, //
+};
+use crate::kern::shared::Shared;
 use crate::params;
 use crate::sdp::sock::{
     SdpSock,
@@ -43,23 +46,6 @@ use crate::sdp::sock::{
 const PROTOCOL: u16 = 257;
 /// Protocols that socket() accepts: the default one, and TCP for programs that insist.
 const ACCEPTED_PROTOCOLS: [i32; 2] = [0, bindings::IPPROTO_TCP as i32];
-
-/// A C object that the core changes under its own locks.
-#[repr(transparent)]
-pub(super) struct Shared<T>(UnsafeCell<T>);
-
-// SAFETY: Only the core reads and writes it, after registration.
-unsafe impl<T> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    pub(super) const fn new(value: T) -> Self {
-        Self(UnsafeCell::new(value))
-    }
-
-    pub(super) const fn get(&self) -> *mut T {
-        self.0.get()
-    }
-}
 
 /// Pages of memory for all sockets: low, pressure, high. The core has one set of them for a proto, as
 /// it has one count of what is used: they cannot be a namespace's.
@@ -99,7 +85,7 @@ pub(super) static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
     obj_size: OBJ_SIZE as u32,
     ipv6_pinfo_offset: PINFO6_OFFSET as u32,
     name: name(b"SDP"),
-    owner: compat::this_module().cast(),
+    owner: this_module().cast(),
     // SAFETY: Null pointers and zeros are what an unused member has.
     ..unsafe { core::mem::zeroed() }
 });
@@ -116,7 +102,7 @@ const fn name(text: &[u8]) -> [kernel::ffi::c_char; 32] {
 
 pub(super) static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(bindings::proto_ops {
     family: AF_INET_SDP as i32,
-    owner: compat::this_module().cast(),
+    owner: this_module().cast(),
     release: Some(ops::release),
     bind: Some(ops::bind),
     connect: Some(ops::connect_socket),
@@ -141,12 +127,12 @@ pub(super) static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(bindings
 static FAMILY_4: Shared<bindings::net_proto_family> = Shared::new(bindings::net_proto_family {
     family: AF_INET_SDP as i32,
     create: Some(create_v4),
-    owner: compat::this_module().cast(),
+    owner: this_module().cast(),
 });
 static FAMILY_6: Shared<bindings::net_proto_family> = Shared::new(bindings::net_proto_family {
     family: AF_INET6_SDP as i32,
     create: Some(create_v6),
-    owner: compat::this_module().cast(),
+    owner: this_module().cast(),
 });
 
 /// # Safety
@@ -251,7 +237,7 @@ unsafe fn create(
     if family == bindings::AF_INET6 && !unsafe { bindings::ipv6_mod_enabled() } {
         return EAFNOSUPPORT.to_errno();
     }
-    if !super::has_started() {
+    if !has_started() {
         return EAFNOSUPPORT.to_errno();
     }
     // SAFETY: The namespace is valid, the proto registered; the new object is initialised before

@@ -16,15 +16,18 @@ use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::str::CStr;
 
-use super::family::Shared;
 use super::netns::Net;
 use super::sock::Sk;
 use crate::bindings;
-use crate::kern::compat;
-use crate::net::errno::{
+use crate::kern::errno::{
     EMSGSIZE,
     ENOBUFS, //
 };
+use crate::kern::module::{
+    has_started,
+    this_module, //
+};
+use crate::kern::shared::Shared;
 
 /// What an attribute of a request must look like; from index 0, which no attribute has.
 pub(crate) type Policy = bindings::nla_policy;
@@ -415,7 +418,7 @@ unsafe extern "C" fn start<T: Dump>(cb: *mut bindings::netlink_callback) -> kern
         (*cb).min_dump_alloc = T::MESSAGE_BYTES as u32;
         request_of::<T>(cb)
     };
-    if !super::has_started() {
+    if !has_started() {
         return EAGAIN.to_errno();
     }
     T::check(&request).map_or_else(|e| e.to_errno(), |()| 0)
@@ -557,7 +560,7 @@ impl Family {
             family.resv_start_op = 1;
             family.mcgrps = &raw const events.0;
             family.n_mcgrps = 1;
-            family.module = compat::this_module().cast();
+            family.module = this_module().cast();
             to_result(bindings::genl_register_family(family))
         }
     }

@@ -20,7 +20,7 @@ use super::netns::Net;
 use super::sock::Sk;
 use super::sysctl::Setting;
 use crate::bindings;
-use crate::net::errno::ENOBUFS;
+use crate::kern::errno::ENOBUFS;
 use crate::observe::stats::Counter;
 
 /// Pages of memory for each connection that there may be, if the administrator has said nothing: twice

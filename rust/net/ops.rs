@@ -16,14 +16,13 @@ use super::addr::{
     AF_INET6_SDP,
     AF_INET_SDP, //
 };
-use super::sock::errno;
 use crate::bindings::{
     self,
     sock,
     sockaddr_unsized,
     socket, //
 };
-use crate::net::errno::EAFNOSUPPORT;
+use crate::kern::errno::EAFNOSUPPORT;
 use crate::sdp::sock::SdpSock;
 use crate::sdp::{
     self,
@@ -44,6 +43,14 @@ const SIN6_LEN_RFC2133: i32 = 24;
 unsafe fn of<'a>(socket: *mut socket) -> &'a SdpSock {
     // SAFETY: As the caller promises.
     unsafe { SdpSock::from_raw((*socket).sk) }
+}
+
+/// A result as the core wants it: a number, or an error below zero.
+fn errno(result: Result<i32>) -> kernel::ffi::c_int {
+    match result {
+        Ok(n) => n,
+        Err(e) => e.to_errno(),
+    }
 }
 
 pub(super) fn code(result: Result) -> i32 {

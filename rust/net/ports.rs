@@ -30,13 +30,11 @@ use kernel::sync::{
 };
 
 use super::addr::Addr;
-use super::errno::EADDRINUSE;
 use super::netns::Net;
-use super::sock::{
-    fatal_signal_pending,
-    Sk, //
-};
+use super::sock::Sk;
 use crate::bindings;
+use crate::kern::errno::EADDRINUSE;
+use crate::kern::signal::fatal_signal_pending;
 
 /// Where a socket is in the tables.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]

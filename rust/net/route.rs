@@ -18,7 +18,7 @@ use super::netns::{
 };
 use super::sock::Sk;
 use crate::bindings;
-use crate::net::errno::ENETUNREACH;
+use crate::kern::errno::ENETUNREACH;
 
 /// Looks for a route from the socket to `to`.
 ///

@@ -17,14 +17,6 @@ use super::addr::{
 use super::netns::Net;
 use crate::bindings;
 
-/// The error for a bind() or connect() of an already used socket, and so on, as the core wants it.
-pub(crate) fn errno(result: Result<i32>) -> kernel::ffi::c_int {
-    match result {
-        Ok(n) => n,
-        Err(e) => e.to_errno(),
-    }
-}
-
 /// A pointer to a socket object of ours.
 ///
 /// # Invariants
@@ -623,18 +615,6 @@ impl Sk {
     pub(crate) fn set_backlog(self, backlog: i32) {
         set_field!(self, backlog.max(0).unsigned_abs(), sk_max_ack_backlog);
     }
-}
-
-/// Whether a signal waits for the current thread.
-pub(crate) fn signal_pending() -> bool {
-    // SAFETY: No precondition in process context.
-    unsafe { bindings::signal_pending_current() }
-}
-
-/// Whether the current thread is being killed.
-pub(crate) fn fatal_signal_pending() -> bool {
-    // SAFETY: No precondition in process context.
-    unsafe { bindings::fatal_signal_pending() }
 }
 
 /// The error of a wait with `timeo` left that a signal ended: the call starts again after the

@@ -17,7 +17,7 @@ use crate::bindings::{
     sock,
     sockptr_t, //
 };
-use crate::net::errno::{
+use crate::kern::errno::{
     ENOPROTOOPT,
     EOPNOTSUPP, //
 };

@@ -24,7 +24,7 @@ use super::histogram::{
     Noted, //
 };
 use super::uapi;
-use crate::kern::compat;
+use crate::kern::module::this_module;
 use crate::proto::choice::Wanted;
 use crate::sdp::details::{
     self,
@@ -56,7 +56,7 @@ impl FileOps {
 
 pub(super) const fn file_ops(open: Open, write: Option<Write>) -> FileOps {
     FileOps(kb::file_operations {
-        owner: compat::this_module(),
+        owner: this_module(),
         open: Some(open),
         read: Some(kb::seq_read),
         llseek: Some(kb::seq_lseek),

@@ -22,7 +22,7 @@ use super::debugfs::{
     READ_ONLY, //
 };
 use crate::bindings;
-use crate::net::has_started;
+use crate::kern::module::has_started;
 use crate::rdma::device::Abilities;
 
 /// Our place at the RDMA core, which tells us of its devices.

@@ -44,11 +44,11 @@ use super::receive::{
     PART_BYTES, //
 };
 use crate::bindings;
-use crate::mm::frag::Frag;
-use crate::net::errno::{
+use crate::kern::errno::{
     ENOBUFS,
     EOPNOTSUPP, //
 };
+use crate::mm::frag::Frag;
 
 /// Places in the send queue. Providers round the sizes of queues up to 2^n - 1 or 2^n; with this one
 /// less than [`RECV_DEPTH`], the CQ is of that form, too, and nothing is wasted.

@@ -43,8 +43,8 @@ use super::receive::{
     PART_BYTES, //
 };
 use crate::bindings;
+use crate::kern::errno::ENOBUFS;
 use crate::mm::memory::Memory;
-use crate::net::errno::ENOBUFS;
 
 const PAGE_BYTES: u32 = 4096;
 

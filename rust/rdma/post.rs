@@ -26,8 +26,8 @@ use super::receive::{
     MAX_PARTS, //
 };
 use crate::bindings;
+use crate::kern::errno::ENOBUFS;
 use crate::mm::memory::Memory;
-use crate::net::errno::ENOBUFS;
 use crate::proto::sink::Read;
 use crate::proto::write::Write;
 

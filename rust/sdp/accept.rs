@@ -14,13 +14,13 @@ use super::sock::{
     Want, //
 };
 use crate::bindings;
-use crate::net::errno::{
+use crate::kern::errno::{
     ECONNREFUSED,
     ECONNRESET, //
 };
+use crate::kern::signal::signal_pending;
 use crate::net::sock::{
     intr_errno,
-    signal_pending,
     Sk, //
 };
 use crate::observe::stats::Counter;

@@ -36,6 +36,14 @@ use super::tx::{
 };
 use super::zcopy::ZeroCopy;
 use crate::bindings;
+use crate::kern::errno::{
+    ECONNRESET,
+    ENOBUFS, //
+};
+use crate::kern::signal::{
+    fatal_signal_pending,
+    signal_pending, //
+};
 use crate::mm::frag::Frag;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
@@ -44,15 +52,7 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::mm::user::Access;
-use crate::net::errno::{
-    ECONNRESET,
-    ENOBUFS, //
-};
-use crate::net::sock::{
-    fatal_signal_pending,
-    intr_errno,
-    signal_pending, //
-};
+use crate::net::sock::intr_errno;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::observe::trace::{

@@ -20,10 +20,10 @@ use super::sock::{
 };
 use super::write::Regions;
 use crate::bindings;
+use crate::kern::errno::ECONNRESET;
 use crate::mm::memory::Memory;
 use crate::mm::pin;
 use crate::mm::user::Access;
-use crate::net::errno::ECONNRESET;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::proto::choice::Reason;

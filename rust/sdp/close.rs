@@ -29,8 +29,8 @@ use super::{
     listen, //
 };
 use crate::bindings;
-use crate::net::errno::ECONNRESET;
-use crate::net::sock::signal_pending;
+use crate::kern::errno::ECONNRESET;
+use crate::kern::signal::signal_pending;
 use crate::observe::stats::Counter;
 use crate::proto::orphan::Rest;
 use crate::proto::state::{

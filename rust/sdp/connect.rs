@@ -17,19 +17,17 @@ use super::sock::{
 };
 use super::stream::Stream;
 use crate::bindings;
-use crate::net::addr::Addr;
-use crate::net::errno::{
+use crate::kern::errno::{
     EADDRNOTAVAIL,
     EAFNOSUPPORT,
     EISCONN,
     ENETUNREACH, //
 };
+use crate::kern::signal::signal_pending;
+use crate::net::addr::Addr;
 use crate::net::netns::LOOPBACK_IFINDEX;
 use crate::net::route;
-use crate::net::sock::{
-    intr_errno,
-    signal_pending, //
-};
+use crate::net::sock::intr_errno;
 use crate::observe::stats::Counter;
 use crate::proto::state::{
     Event,

@@ -33,6 +33,8 @@ use super::sock::{
     Owned, //
 };
 use crate::bindings;
+use crate::kern::errno::ENOBUFS;
+use crate::kern::signal::fatal_signal_pending;
 use crate::mm::absent::Receiving;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
@@ -42,8 +44,6 @@ use crate::mm::pin::{
 };
 use crate::mm::user::Access;
 use crate::mm::Refused;
-use crate::net::errno::ENOBUFS;
-use crate::net::sock::fatal_signal_pending;
 use crate::observe::stats::{
     Counter,
     Stats, //

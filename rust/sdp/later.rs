@@ -28,6 +28,11 @@ use super::sock::{
     Owned, //
 };
 use crate::bindings;
+use crate::kern::errno::{
+    ENOBUFS,
+    ENOTCONN, //
+};
+use crate::kern::signal::signal_pending;
 use crate::mm::memory::Memory;
 use crate::mm::pin;
 use crate::mm::snapshot::{
@@ -36,15 +41,8 @@ use crate::mm::snapshot::{
 };
 use crate::mm::user::Access;
 use crate::mm::Refused;
-use crate::net::errno::{
-    ENOBUFS,
-    ENOTCONN, //
-};
 use crate::net::family::memory_is_short;
-use crate::net::sock::{
-    intr_errno,
-    signal_pending, //
-};
+use crate::net::sock::intr_errno;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::proto::bsdh::Class;

@@ -20,11 +20,11 @@ use super::{
     close, //
 };
 use crate::bindings;
-use crate::net::addr::Addr;
-use crate::net::errno::{
+use crate::kern::errno::{
     EAFNOSUPPORT,
     ECONNREFUSED, //
 };
+use crate::net::addr::Addr;
 use crate::net::netns::{
     Net,
     LOOPBACK_IFINDEX, //

@@ -30,6 +30,14 @@ use super::tx::{
     CONTROL_PLACES, //
 };
 use crate::bindings;
+use crate::kern::errno::{
+    ECONNRESET,
+    ENOBUFS, //
+};
+use crate::kern::signal::{
+    fatal_signal_pending,
+    signal_pending, //
+};
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
     self,
@@ -37,14 +45,6 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::mm::user::Access;
-use crate::net::errno::{
-    ECONNRESET,
-    ENOBUFS, //
-};
-use crate::net::sock::{
-    fatal_signal_pending,
-    signal_pending, //
-};
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::observe::trace::{

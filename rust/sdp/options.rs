@@ -11,7 +11,7 @@ use kernel::prelude::*;
 use super::sock::SdpSock;
 use super::stream::SMALL_BYTES;
 use crate::bindings;
-use crate::net::errno::ENOPROTOOPT;
+use crate::kern::errno::ENOPROTOOPT;
 use crate::params::{
     self,
     MAX_KEEP_COUNT,

@@ -16,11 +16,11 @@ use super::sock::{
 };
 use super::stream::SMALL_BYTES;
 use crate::bindings::gfp_t;
-use crate::mm::frag::Frag;
-use crate::net::errno::{
+use crate::kern::errno::{
     ECONNRESET,
     ENOBUFS, //
 };
+use crate::mm::frag::Frag;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::observe::trace::{

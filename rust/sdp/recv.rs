@@ -12,12 +12,10 @@ use super::sock::{
 };
 use super::turn::Connection;
 use crate::bindings;
+use crate::kern::errno::ENOTCONN;
+use crate::kern::signal::signal_pending;
 use crate::mm::user::Access;
-use crate::net::errno::ENOTCONN;
-use crate::net::sock::{
-    intr_errno,
-    signal_pending, //
-};
+use crate::net::sock::intr_errno;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::proto::state::State;

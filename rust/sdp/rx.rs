@@ -23,13 +23,13 @@ use super::stream::{
 };
 use super::zcopy::ZeroCopy;
 use crate::bindings;
-use crate::mm::frag::Frag;
-use crate::net::errno::{
+use crate::kern::errno::{
     ECONNRESET,
     ENOBUFS,
     ENOTCONN,
     EPROTO, //
 };
+use crate::mm::frag::Frag;
 use crate::net::family::{
     memory_has_room,
     memory_is_ample,

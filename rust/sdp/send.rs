@@ -14,19 +14,19 @@ use super::sock::{
 };
 use super::turn::Connection;
 use crate::bindings;
+use crate::kern::errno::{
+    ENOBUFS,
+    EOPNOTSUPP, //
+};
+use crate::kern::signal::signal_pending;
 use crate::mm::frag::Frag;
 use crate::mm::user::{
     self,
     Access, //
 };
-use crate::net::errno::{
-    ENOBUFS,
-    EOPNOTSUPP, //
-};
 use crate::net::family::memory_is_short;
 use crate::net::sock::{
     intr_errno,
-    signal_pending,
     Sk,
     LEAST_BYTES, //
 };

@@ -19,9 +19,7 @@ use super::{
     local, //
 };
 use crate::bindings;
-use crate::net::addr::Addr;
-use crate::net::announced::Ends;
-use crate::net::errno::{
+use crate::kern::errno::{
     EADDRINUSE,
     EADDRNOTAVAIL,
     ECONNABORTED,
@@ -32,6 +30,8 @@ use crate::net::errno::{
     ENOBUFS,
     EPROTO, //
 };
+use crate::net::addr::Addr;
+use crate::net::announced::Ends;
 use crate::net::limits::Place;
 use crate::net::netns::LOOPBACK_IFINDEX;
 use crate::net::sock::Sk;

@@ -55,13 +55,13 @@ use super::stream::Stream;
 use super::worker::CmSide;
 use crate::bindings;
 use crate::kern::compat;
-use crate::mm::user::Access;
-use crate::net::sock::Sk;
-use crate::net::work::{
+use crate::kern::work::{
     BhWork,
     Timer,
     Work, //
 };
+use crate::mm::user::Access;
+use crate::net::sock::Sk;
 use crate::observe::stats::{
     Counter,
     Stats, //

@@ -15,14 +15,12 @@ use super::sock::{
     Owned, //
 };
 use crate::bindings;
+use crate::kern::signal::signal_pending;
 use crate::mm::user::{
     self,
     Access, //
 };
-use crate::net::sock::{
-    intr_errno,
-    signal_pending, //
-};
+use crate::net::sock::intr_errno;
 use crate::observe::stats::Counter;
 
 /// Whether a call of each half works without the lock, and for which connection of the socket.

@@ -18,11 +18,11 @@ use super::stream::{
     LARGE_BYTES,
     SMALL_BYTES, //
 };
-use crate::mm::frag::Frag;
-use crate::net::errno::{
+use crate::kern::errno::{
     ECONNRESET,
     ENOTCONN, //
 };
+use crate::mm::frag::Frag;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::proto::bsdh::{

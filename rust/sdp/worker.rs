@@ -44,7 +44,7 @@ use super::{
     listen, //
 };
 use crate::bindings;
-use crate::net::errno::{
+use crate::kern::errno::{
     ECONNABORTED,
     ECONNRESET,
     ENETDOWN, //

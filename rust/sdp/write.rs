@@ -32,17 +32,15 @@ use super::sock::{
 };
 use super::tx::CONTROL_PLACES;
 use crate::bindings;
+use crate::kern::errno::ECONNRESET;
+use crate::kern::signal::signal_pending;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
     Pinned,
     Term, //
 };
 use crate::mm::user::Access;
-use crate::net::errno::ECONNRESET;
-use crate::net::sock::{
-    intr_errno,
-    signal_pending, //
-};
+use crate::net::sock::intr_errno;
 use crate::observe::stats::Counter;
 use crate::proto::choice::{
     Path,

@@ -11,7 +11,7 @@ use super::sock::{
     Locked,
     Want, //
 };
-use crate::net::errno::ENOBUFS;
+use crate::kern::errno::ENOBUFS;
 use crate::net::netns::Net;
 use crate::net::sysctl::Setting;
 use crate::observe::stats::Counter;

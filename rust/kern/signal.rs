@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whether a signal waits for the current thread, for loops that wait.
+
+use crate::bindings;
+
+/// Whether a signal waits for the current thread.
+pub(crate) fn signal_pending() -> bool {
+    // SAFETY: No precondition in process context.
+    unsafe { bindings::signal_pending_current() }
+}
+
+/// Whether the current thread is being killed.
+pub(crate) fn fatal_signal_pending() -> bool {
+    // SAFETY: No precondition in process context.
+    unsafe { bindings::fatal_signal_pending() }
+}
