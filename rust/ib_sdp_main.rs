@@ -7,11 +7,6 @@
 
 use kernel::prelude::*;
 
-use crate::params::{
-    breaks,
-    may_hold_up, //
-};
-
 mod bindings;
 mod kern;
 mod mm;

@@ -6,6 +6,7 @@
 //! The kernel crate's `module!` has integers of any value, which nobody can read back. These have
 //! values that are checked, and names for them. Documentation/ABI describes each.
 
+pub(crate) mod breaks;
 // Public: the tools compile the same file.
 #[allow(unreachable_pub)]
 pub(crate) mod kind;
@@ -33,9 +34,7 @@ use kernel::sync::atomic::{
 
 use self::kind::Kind;
 use crate::bindings;
-use crate::mm::Rule;
 use crate::proto::choice::Wanted;
-use crate::sdp::zcopy::ADVERTS;
 
 /// The threshold that suits the adapter of a connection.
 pub(crate) const ADAPTERS: i32 = -1;
@@ -65,11 +64,15 @@ const MOST_MIB: i32 = 1 << 20;
 pub(crate) const MAX_KEEP_S: i32 = 32767;
 pub(crate) const MAX_KEEP_COUNT: i32 = 127;
 
+/// Adverts of the peer that a connection can hold at a time, and of its own that it can have out. A
+/// namespace may have fewer.
+pub(crate) const ADVERTS: usize = 32;
+
 /// Who may make others wait who touch his memory.
 const NOBODY: i32 = 0;
 const ALL: i32 = 2;
 
-/// All bits of [`Rule`], where they can be broken.
+/// All bits of [`Rule`](breaks::Rule), where they can be broken.
 const RULES: i32 = if cfg!(CONFIG_DEBUG_VM) { 127 } else { 0 };
 
 /// A parameter's values, and the present one.
@@ -285,9 +288,4 @@ pub(crate) fn is_machines_admin() -> bool {
             bindings::SDP_CONST_CAP_NET_ADMIN,
         )
     }
-}
-
-/// Whether a rule of page protection is to be broken.
-pub(crate) fn breaks(rule: Rule) -> bool {
-    cfg!(CONFIG_DEBUG_VM) && sdp_break.value() & rule as i32 != 0
 }

@@ -70,10 +70,7 @@ use super::watch::{
     self,
     Watch, //
 };
-use super::{
-    Refused,
-    Rule, //
-};
+use super::Refused;
 use crate::bindings;
 use crate::kern::completion::Completion;
 use crate::kern::errno::ENOBUFS;
@@ -82,6 +79,7 @@ use crate::observe::stats::{
     Stats, //
 };
 use crate::observe::trace;
+use crate::params::breaks::Rule;
 use crate::proto::choice::Reason;
 
 /// The bytes are on their way.
@@ -462,7 +460,7 @@ impl Receiving {
                 self.absent.let_through();
             }
             if !self.absent.is_absent() {
-                if crate::breaks(Rule::Soon) {
+                if Rule::Soon.is_broken() {
                     // SAFETY: The caller may sleep.
                     unsafe { bindings::schedule_timeout_uninterruptible(LATE_TICKS) };
                 }
@@ -517,7 +515,7 @@ impl Receiving {
                     later = self.watch.has_other(&self.absent, addr..known_to);
                 }
                 let later = later && self.watch.has_other(&self.absent, addr..addr + PAGE_SIZE);
-                if !later || crate::breaks(Rule::Later) {
+                if !later || Rule::Later.is_broken() {
                     away.give_back();
                     restored += 1;
                 }

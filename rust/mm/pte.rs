@@ -9,7 +9,6 @@ use core::borrow::Borrow;
 use core::ops::Deref;
 
 use super::age::STEPS;
-use super::Rule;
 use crate::bindings::{
     self,
     folio,
@@ -18,6 +17,7 @@ use crate::bindings::{
     pmd_t,
     pte_t, //
 };
+use crate::params::breaks::Rule;
 use crate::proto::choice::Reason;
 use kernel::mm::{
     virt::{
@@ -150,7 +150,7 @@ impl<'a> Area<'a> {
     /// somebody else has a flush pending, and flushes all of the address space then.
     #[must_use]
     pub(super) fn walk_and_flush(&self, f: impl FnMut(&Entry<'_, Self>)) -> bool {
-        if crate::breaks(Rule::Flush) {
+        if Rule::Flush.is_broken() {
             self.walk(f);
             return true;
         }
@@ -198,7 +198,7 @@ impl<'a> Simple<'a> {
         end: usize,
     ) -> Option<Self> {
         let area = Area::any(guard, start, end)?;
-        (area.why_not_simple().is_none() || crate::breaks(Rule::Area)).then_some(Self(area))
+        (area.why_not_simple().is_none() || Rule::Area.is_broken()).then_some(Self(area))
     }
 
     /// As [`Area::walk`].
@@ -701,7 +701,7 @@ impl Held {
             Ours::Folio(_) => self.folio(),
         };
         // SAFETY: The page is held.
-        if crate::breaks(Rule::Exclusive) && !unsafe { bindings::folio_test_ksm(folio) } {
+        if Rule::Exclusive.is_broken() && !unsafe { bindings::folio_test_ksm(folio) } {
             f();
             return true;
         }

@@ -50,14 +50,12 @@ use super::ranges::{
     Ranges, //
 };
 use super::sent::Sent;
-use super::{
-    Refused,
-    Rule, //
-};
+use super::Refused;
 use crate::bindings;
 use crate::kern::completion::FOR_EVER;
 use crate::kern::work::StaticWork;
 use crate::observe::trace;
+use crate::params::breaks::Rule;
 use crate::proto::choice::Reason;
 
 /// How long a program that writes waits before it lets go of its locks.
@@ -304,7 +302,7 @@ impl Watch {
     /// Holds up a fault that is about to give back a page, or to copy it. The fault will come again.
     fn hold_up_fault(&self, start: usize, end: usize, mm: *mut bindings::mm_struct) {
         while let Some(absent) = self.find(start, end) {
-            if crate::breaks(Rule::Touch) {
+            if Rule::Touch.is_broken() {
                 return;
             }
             // Reclaim compares no entry, and maps nothing.
@@ -369,7 +367,7 @@ impl Watch {
         end: usize,
         mm: *mut bindings::mm_struct,
     ) -> Option<Arc<Absent>> {
-        if !may_wait(mm) || crate::breaks(Rule::Move) {
+        if !may_wait(mm) || Rule::Move.is_broken() {
             return None;
         }
         self.transfers.find(start..end, |t| t.is_reading())

@@ -6,7 +6,7 @@
 //! # Normal operation
 //!
 //! The pages of a piece of the buffer are pinned without the lock, then made a region of the adapter
-//! and advertised; up to [`ADVERTS`](super::zcopy::ADVERTS) pieces are out at a time. Whoever handles
+//! and advertised; up to [`ADVERTS`](crate::params::ADVERTS) pieces are out at a time. Whoever handles
 //! the peer's report, or the end of a region's key, wakes the call, which then unpins the pages.
 //! Other sends of the socket wait for their turn.
 //!

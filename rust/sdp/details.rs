@@ -17,11 +17,11 @@ use super::sock::{
     Locked,
     SdpSock, //
 };
-use super::zcopy::ADVERTS;
 use crate::observe::histogram::{
     Histograms,
     Messages, //
 };
+use crate::params::ADVERTS;
 use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
 use crate::rdma::mr::RegionId;

@@ -49,6 +49,7 @@ use crate::observe::stats::{
     Stats, //
 };
 use crate::observe::tally::Kept;
+use crate::params;
 use crate::proto::choice::{
     Path,
     Reason,
@@ -144,7 +145,7 @@ impl Locked<'_> {
         };
         let may = fits
             && self.may_return_early(recv)
-            && crate::may_hold_up()
+            && params::may_hold_up()
             && (!costs || self.uses_time(recv));
         may.then_some(Early {
             head,

@@ -45,6 +45,7 @@ use crate::net::family::memory_is_short;
 use crate::net::sock::intr_errno;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
+use crate::params;
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
@@ -242,7 +243,7 @@ impl Owned<'_> {
         let base = unsafe { pin::address(send.iter) };
         let pages = (bytes >> PAGE_SHIFT) as usize;
         // It may not be the program that has chosen.
-        let blocks = self.stream().options.blocks && crate::may_hold_up();
+        let blocks = self.stream().options.blocks && params::may_hold_up();
         let stats = self.stats;
         self.unlocked(|| Snapshot::take(base, pages, blocks, stats))
     }

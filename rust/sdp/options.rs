@@ -72,7 +72,7 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         SDP_ZCOPY_THRESH if value >= params::ADAPTERS => options.zcopy_thresh_bytes = value,
         SDP_ZCOPY_THRESH => return Err(EINVAL),
         SDP_ZCOPY_MODE => options.wanted = Wanted::from_number(value).ok_or(EINVAL)?,
-        SDP_FAULT_POLICY if value == 1 && !crate::may_hold_up() => return Err(EPERM),
+        SDP_FAULT_POLICY if value == 1 && !params::may_hold_up() => return Err(EPERM),
         SDP_FAULT_POLICY => options.blocks = flag(value)?,
         // The adapter acknowledges, at once.
         TCP_QUICKACK => {}

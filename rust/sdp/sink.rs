@@ -8,7 +8,6 @@ use kernel::prelude::*;
 
 use super::details::Posted;
 use super::sock::Locked;
-use super::zcopy::ADVERTS;
 use crate::net::sock::Sk;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
@@ -16,6 +15,7 @@ use crate::observe::trace::{
     self,
     Advert, //
 };
+use crate::params::ADVERTS;
 use crate::proto::bsdh::Class;
 use crate::proto::buffer::{
     Returned,

@@ -23,6 +23,7 @@ use crate::observe::trace::{
     self,
     Advert, //
 };
+use crate::params::ADVERTS;
 use crate::proto::bsdh::Class;
 use crate::proto::fallback::Fallback;
 use crate::proto::hello::Features;
@@ -47,10 +48,6 @@ use crate::rdma::mr::{
     REGIONS, //
 };
 use crate::rdma::post::READS;
-
-/// Adverts of the peer that we can hold at a time, and of ours that we can have out. A namespace may
-/// have fewer.
-pub(crate) const ADVERTS: usize = 32;
 
 const _: () = assert!(
     ADVERTS + 2 <= REGIONS,

@@ -6,7 +6,6 @@ use super::*;
 
 const PARAMS: &str = include_str!("../../../../rust/params.rs");
 const SYSCTL: &str = include_str!("../../../../rust/net/sysctl.rs");
-const ADVERTS: &str = include_str!("../../../../rust/sdp/zcopy.rs");
 const WANTED: &str = include_str!("../../../../rust/proto/choice.rs");
 
 /// A value as the module's source has it, with its constants.
@@ -14,7 +13,7 @@ fn value(text: &str) -> i64 {
     match text.trim() {
         "i32::MAX" => i32::MAX.into(),
         "ADVERTS as i32" => {
-            let (_, rest) = ADVERTS.split_once("const ADVERTS: usize = ").unwrap();
+            let (_, rest) = PARAMS.split_once("const ADVERTS: usize = ").unwrap();
             value(rest.split_once(';').unwrap().0)
         }
         name if name.starts_with(char::is_uppercase) => {
