@@ -7,6 +7,7 @@ pub(crate) mod announced;
 pub(crate) mod family;
 pub(crate) mod genl;
 pub(crate) mod limits;
+pub(crate) mod memory;
 pub(crate) mod netns;
 pub(crate) mod ops;
 pub(crate) mod ports;
@@ -29,7 +30,7 @@ use kernel::prelude::*;
 /// Registers with the core, last what programs can reach.
 pub(crate) fn start() -> Result {
     // Before the file that shows them.
-    family::set_memory_limits();
+    memory::set_limits();
     work::start()?;
     // SAFETY: The module loads; there is no connection yet.
     let devices = unsafe {

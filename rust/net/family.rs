@@ -5,17 +5,13 @@
 use core::ptr;
 
 use kernel::error::to_result;
-use kernel::page::PAGE_SHIFT;
 use kernel::prelude::*;
-use kernel::sync::atomic::{
-    ordering::Relaxed,
-    Atomic, //
-};
 
 use super::addr::{
     AF_INET6_SDP,
     AF_INET_SDP, //
 };
+use super::memory;
 use super::ops;
 use super::sock::{
     Sk,
@@ -34,7 +30,6 @@ use crate::kern::module::{
     this_module, //
 };
 use crate::kern::shared::Shared;
-use crate::params;
 use crate::sdp::sock::{
     SdpSock,
     OBJ_SIZE,
@@ -47,14 +42,7 @@ const PROTOCOL: u16 = 257;
 /// Protocols that socket() accepts: the default one, and TCP for programs that insist.
 const ACCEPTED_PROTOCOLS: [i32; 2] = [0, bindings::IPPROTO_TCP as i32];
 
-/// Pages of memory for all sockets: low, pressure, high. The core has one set of them for a proto, as
-/// it has one count of what is used: they cannot be a namespace's.
-pub(super) type MemoryLimits = [Atomic<kernel::ffi::c_long>; 3];
-static MEMORY_LIMITS: MemoryLimits = [const { Atomic::new(0) }; 3];
 static LEAST_BUFFER: Shared<i32> = Shared::new(LEAST_BYTES as i32);
-static MEMORY_ALLOCATED: Shared<bindings::atomic_long_t> =
-    Shared::new(bindings::atomic_long_t { counter: 0 });
-static MEMORY_PRESSURE: Shared<kernel::ffi::c_ulong> = Shared::new(0);
 static SOCKETS_ALLOCATED: Shared<bindings::percpu_counter> =
     // SAFETY: Initialised when the module loads; zeros until then.
     Shared::new(unsafe { core::mem::zeroed() });
@@ -74,12 +62,12 @@ pub(super) static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
     unhash: Some(ops::unhash),
     get_port: Some(ops::get_port),
     put_port: Some(ops::put_port),
-    memory_allocated: MEMORY_ALLOCATED.get(),
-    memory_pressure: MEMORY_PRESSURE.get(),
+    memory_allocated: memory::ALLOCATED.get(),
+    memory_pressure: memory::PRESSURE.get(),
     sockets_allocated: SOCKETS_ALLOCATED.get(),
-    enter_memory_pressure: Some(enter_pressure),
-    leave_memory_pressure: Some(leave_pressure),
-    sysctl_mem: (&raw const MEMORY_LIMITS).cast_mut().cast(),
+    enter_memory_pressure: Some(memory::enter_pressure),
+    leave_memory_pressure: Some(memory::leave_pressure),
+    sysctl_mem: (&raw const memory::LIMITS).cast_mut().cast(),
     sysctl_wmem: LEAST_BUFFER.get(),
     sysctl_rmem: LEAST_BUFFER.get(),
     obj_size: OBJ_SIZE as u32,
@@ -134,58 +122,6 @@ static FAMILY_6: Shared<bindings::net_proto_family> = Shared::new(bindings::net_
     create: Some(create_v6),
     owner: this_module().cast(),
 });
-
-/// # Safety
-///
-/// Called by the core for a socket of ours.
-unsafe extern "C" fn enter_pressure(_sk: *mut bindings::sock) {
-    // SAFETY: A flag that the core reads without a lock.
-    unsafe { ptr::write_volatile(MEMORY_PRESSURE.get(), 1) };
-}
-
-/// # Safety
-///
-/// Called by the core for a socket of ours.
-unsafe extern "C" fn leave_pressure(_sk: *mut bindings::sock) {
-    // SAFETY: As above.
-    unsafe { ptr::write_volatile(MEMORY_PRESSURE.get(), 0) };
-}
-
-/// The limits of the memory of all sockets.
-pub(super) fn memory_limits() -> &'static MemoryLimits {
-    &MEMORY_LIMITS
-}
-
-/// Whether the sockets together have come near their limit of memory.
-pub(crate) fn memory_is_short() -> bool {
-    // SAFETY: As above.
-    unsafe { ptr::read_volatile(MEMORY_PRESSURE.get()) != 0 }
-}
-
-/// Whether the sockets together use so little memory that a new one need not save it: a quarter of what
-/// they may use before the core looks at what each has.
-pub(crate) fn memory_is_ample() -> bool {
-    let [low, ..] = &MEMORY_LIMITS;
-    memory_allocated() < low.load(Relaxed) / 4
-}
-
-/// Whether receives of `bytes` more, which stay posted while nothing comes, leave half of that memory to
-/// the bytes of all sockets.
-pub(crate) fn memory_has_room(bytes: u32) -> bool {
-    let [low, ..] = &MEMORY_LIMITS;
-    let more = (bytes >> PAGE_SHIFT) as kernel::ffi::c_long;
-    memory_allocated() + more <= low.load(Relaxed) / 2
-}
-
-/// Pages that all sockets use. Each processor keeps some of its changes back, so the sum may be below zero
-/// (`proto_memory_allocated()`).
-fn memory_allocated() -> kernel::ffi::c_long {
-    // SAFETY: A number that the core changes atomically.
-    let pages = unsafe {
-        ptr::read_volatile(&raw const (*MEMORY_ALLOCATED.get()).counter) as kernel::ffi::c_long
-    };
-    pages.max(0)
-}
 
 /// # Safety
 ///
@@ -278,24 +214,6 @@ unsafe fn create(
         }
     }
     0
-}
-
-/// If the administrator has said nothing, twice TCP's, for receives are posted in advance: an eighth of
-/// what is free is the mark of pressure.
-pub(super) fn set_memory_limits() {
-    let most_mib = params::top_mem_usage.value();
-    let pages = if most_mib > 0 {
-        let high = i64::from(most_mib) << (20 - PAGE_SHIFT);
-        [high / 2, high / 4 * 3, high]
-    } else {
-        // SAFETY: No precondition.
-        let free = unsafe { bindings::nr_free_buffer_pages() };
-        let pressure = (free / 8).max(128) as i64;
-        [pressure / 4 * 3, pressure, pressure / 4 * 6]
-    };
-    for (limit, pages) in MEMORY_LIMITS.iter().zip(pages) {
-        limit.store(pages as kernel::ffi::c_long, Relaxed);
-    }
 }
 
 /// Registers the proto and the families.

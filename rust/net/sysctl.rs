@@ -19,8 +19,8 @@ use kernel::sync::atomic::{
     Atomic, //
 };
 
-use super::family;
 use super::limits;
+use super::memory;
 use super::netns::Net;
 use crate::bindings;
 use crate::params::{
@@ -188,8 +188,8 @@ impl Settings {
         if let Some(file) = settings.files.last_mut() {
             *file = bindings::ctl_table {
                 procname: c"mem".as_char_ptr(),
-                data: (&raw const *family::memory_limits()).cast_mut().cast(),
-                maxlen: size_of::<family::MemoryLimits>() as c_int,
+                data: (&raw const memory::LIMITS).cast_mut().cast(),
+                maxlen: size_of::<memory::Limits>() as c_int,
                 mode: 0o644,
                 proc_handler: Some(access_limits),
                 ..Default::default()
@@ -294,7 +294,7 @@ unsafe extern "C" fn access_limits(
 ) -> c_int {
     // SAFETY: The core passes the file, which `init` has made.
     let mut file = unsafe { *file };
-    let limits = family::memory_limits();
+    let limits = &memory::LIMITS;
     let mut new = limits.each_ref().map(|limit| limit.load(Relaxed));
     file.data = new.as_mut_ptr().cast();
     // SAFETY: The copy names numbers of this size; the rest is the core's.

@@ -41,7 +41,7 @@ use crate::mm::snapshot::{
 };
 use crate::mm::user::Access;
 use crate::mm::Refused;
-use crate::net::family::memory_is_short;
+use crate::net::memory;
 use crate::net::sock::intr_errno;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
@@ -196,7 +196,7 @@ impl Owned<'_> {
             self.check_sendable()?;
             if !self.sk().stream_memory_free() {
                 let bytes = self.stream().options.sndbuf_bytes;
-                if memory_is_short() || !self.sk().restore_sndbuf(bytes) {
+                if memory::is_short() || !self.sk().restore_sndbuf(bytes) {
                     self.wait_memory(send)?;
                 }
                 continue;

@@ -30,11 +30,7 @@ use crate::kern::errno::{
     EPROTO, //
 };
 use crate::mm::frag::Frag;
-use crate::net::family::{
-    memory_has_room,
-    memory_is_ample,
-    memory_is_short, //
-};
+use crate::net::memory;
 use crate::observe::stats::Counter;
 use crate::observe::tally::Kept;
 use crate::proto::bsdh::Class;
@@ -559,7 +555,7 @@ impl Locked<'_> {
         if posted < IDLE_RECEIVES {
             self.may_post_least(0)
         } else {
-            in_use + size <= sk.rcvbuf() && !memory_is_short()
+            in_use + size <= sk.rcvbuf() && !memory::is_short()
         }
     }
 
@@ -582,7 +578,7 @@ impl Locked<'_> {
     ///
     /// `ENOBUFS`.
     pub(super) fn reserve_first_receives(&mut self) -> Result<u32> {
-        let size = if memory_is_ample() {
+        let size = if memory::is_ample() {
             SMALL_BYTES
         } else {
             LEAST_BYTES
@@ -675,10 +671,10 @@ impl Locked<'_> {
                 // The buffer takes many of them: those that wait to be read, and control messages' too.
                 let share = if size < LARGE_BYTES { 8 } else { 16 };
                 let fits = size <= wanted.min(rcvbuf / share).min(most);
-                fits && (size == SMALL_BYTES || memory_has_room(size * RECV_DEPTH))
+                fits && (size == SMALL_BYTES || memory::has_room(size * RECV_DEPTH))
             });
         if let Some(size) = larger.filter(|&size| size > now) {
-            if !memory_is_short() && self.reserve_receives(size).is_ok() {
+            if !memory::is_short() && self.reserve_receives(size).is_ok() {
                 let stream = self.stream();
                 stream.recv_size.bytes = size;
                 stream.recv_size.old_left = stream.link.as_ref().map_or(0, |l| l.receives_posted());

@@ -24,7 +24,7 @@ use crate::mm::user::{
     self,
     Access, //
 };
-use crate::net::family::memory_is_short;
+use crate::net::memory;
 use crate::net::sock::{
     intr_errno,
     Sk,
@@ -278,7 +278,7 @@ impl Owned<'_> {
             }
             if !self.sk().stream_memory_free() {
                 let bytes = self.stream().options.sndbuf_bytes;
-                if memory_is_short() || !self.sk().restore_sndbuf(bytes) {
+                if memory::is_short() || !self.sk().restore_sndbuf(bytes) {
                     self.wait_memory(send)?;
                 }
                 continue;
