@@ -11,13 +11,15 @@ mod bindings;
 mod kern;
 mod mm;
 mod net;
-mod observe;
 mod params;
 // Public, and more than is used here: the tools compile the same files.
 #[allow(dead_code, unreachable_pub)]
 mod proto;
 mod rdma;
 mod sdp;
+mod show;
+mod stats;
+mod trace;
 
 module! {
     type: SdpModule,

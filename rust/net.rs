@@ -20,7 +20,7 @@ use crate::kern::{
     module,
     work, //
 };
-use crate::observe::{
+use crate::show::{
     debugfs,
     devices,
     netlink, //

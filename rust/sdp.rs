@@ -10,6 +10,7 @@ mod ahead;
 pub(crate) mod bind;
 pub(crate) mod close;
 pub(crate) mod connect;
+mod count;
 pub(crate) mod details;
 pub(crate) mod direct;
 mod early;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Trace events of ib_sdp. Documentation/tracing.rst says what each field means;
- * rust/observe/trace.rs has the functions that trace. Numbers of states, messages
+ * rust/trace.rs has the functions that trace. Numbers of states, messages
  * and reasons are those of rust/proto.
  */
 

@@ -74,13 +74,13 @@ use super::Refused;
 use crate::bindings;
 use crate::kern::completion::Completion;
 use crate::kern::errno::ENOBUFS;
-use crate::observe::stats::{
+use crate::params::breaks::Rule;
+use crate::proto::choice::Reason;
+use crate::stats::counters::{
     Counter,
     Stats, //
 };
-use crate::observe::trace;
-use crate::params::breaks::Rule;
-use crate::proto::choice::Reason;
+use crate::trace;
 
 /// The bytes are on their way.
 const READING: i32 = 0;

@@ -18,7 +18,7 @@ use super::user::Access;
 use super::watch;
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;
-use crate::observe::stats::{
+use crate::stats::counters::{
     Counter,
     Stats, //
 };

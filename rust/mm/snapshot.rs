@@ -71,12 +71,12 @@ use super::watch::{
 use super::Refused;
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;
-use crate::observe::stats::{
+use crate::proto::choice::Reason;
+use crate::stats::counters::{
     Counter,
     Stats, //
 };
-use crate::observe::trace;
-use crate::proto::choice::Reason;
+use crate::trace;
 
 /// Makes the locks usable.
 ///

@@ -54,9 +54,9 @@ use super::Refused;
 use crate::bindings;
 use crate::kern::completion::FOR_EVER;
 use crate::kern::work::StaticWork;
-use crate::observe::trace;
 use crate::params::breaks::Rule;
 use crate::proto::choice::Reason;
+use crate::trace;
 
 /// How long a program that writes waits before it lets go of its locks.
 const SLICE_MS: u32 = 4;

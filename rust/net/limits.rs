@@ -21,7 +21,7 @@ use super::sock::Sk;
 use super::sysctl::Setting;
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;
-use crate::observe::stats::Counter;
+use crate::stats::counters::Counter;
 
 /// Pages of memory for each connection that there may be, if the administrator has said nothing: twice
 /// what an idle one takes with soft-RoCE's queues where memory is short (`scripts/bench memory`), so

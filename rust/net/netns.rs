@@ -18,8 +18,8 @@ use super::ports::Ports;
 use super::sysctl::Settings;
 use crate::bindings;
 use crate::kern::compat;
-use crate::observe::procfs;
-use crate::observe::stats::{
+use crate::show::procfs;
+use crate::stats::counters::{
     Counters,
     Stats, //
 };

@@ -23,8 +23,8 @@ use crate::net::sock::{
     intr_errno,
     Sk, //
 };
-use crate::observe::stats::Counter;
 use crate::proto::state::State;
+use crate::stats::counters::Counter;
 
 /// A connection that is being set up and has a place in the backlog.
 struct HalfOpen {

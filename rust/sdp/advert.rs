@@ -53,12 +53,6 @@ use crate::mm::pin::{
 };
 use crate::mm::user::Access;
 use crate::net::sock::intr_errno;
-use crate::observe::stats::Counter;
-use crate::observe::tally::Kept;
-use crate::observe::trace::{
-    self,
-    Advert, //
-};
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
 use crate::proto::message::Body;
@@ -70,6 +64,12 @@ use crate::rdma::link::{
     MAX_FRAGS, //
 };
 use crate::rdma::mr::Use;
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
+use crate::trace::{
+    self,
+    Advert, //
+};
 
 /// Bytes of a SrcAvail that are not payload, beyond the header.
 const ADVERT_BODY: u32 = 16;

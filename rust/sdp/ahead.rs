@@ -24,12 +24,12 @@ use crate::kern::errno::ECONNRESET;
 use crate::mm::memory::Memory;
 use crate::mm::pin;
 use crate::mm::user::Access;
-use crate::observe::stats::Counter;
-use crate::observe::tally::Kept;
 use crate::proto::choice::Reason;
 use crate::proto::split::piece_bytes;
 use crate::proto::state::Event;
 use crate::rdma::mr::Use;
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
 
 impl Locked<'_> {
     /// Whether the next `bytes` of a send end it or fill the buffer of a reader that waits: else a Write

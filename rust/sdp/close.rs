@@ -31,13 +31,13 @@ use super::{
 use crate::bindings;
 use crate::kern::errno::ECONNRESET;
 use crate::kern::signal::signal_pending;
-use crate::observe::stats::Counter;
 use crate::proto::orphan::Rest;
 use crate::proto::state::{
     Event,
     State, //
 };
 use crate::rdma::link::Tag;
+use crate::stats::counters::Counter;
 
 /// How long an orphan may wait for its peer to take its part of the rest ([`Rest`]), or to close.
 const ORPHAN_MS: u32 = 60_000;

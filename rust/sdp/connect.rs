@@ -28,11 +28,11 @@ use crate::net::addr::Addr;
 use crate::net::netns::LOOPBACK_IFINDEX;
 use crate::net::route;
 use crate::net::sock::intr_errno;
-use crate::observe::stats::Counter;
 use crate::proto::state::{
     Event,
     State, //
 };
+use crate::stats::counters::Counter;
 
 const V4_LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 const V6_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];

@@ -17,14 +17,14 @@ use super::sock::{
     Locked,
     SdpSock, //
 };
-use crate::observe::histogram::{
-    Histograms,
-    Messages, //
-};
 use crate::params::ADVERTS;
 use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
 use crate::rdma::mr::RegionId;
+use crate::stats::histogram::{
+    Histograms,
+    Messages, //
+};
 
 /// What an advert of ours is about, and since when it is out.
 #[derive(Copy, Clone)]

@@ -30,12 +30,6 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::mm::user::Access;
-use crate::observe::stats::Counter;
-use crate::observe::tally::Kept;
-use crate::observe::trace::{
-    self,
-    Advert, //
-};
 use crate::proto::state::{
     Event,
     State, //
@@ -43,6 +37,12 @@ use crate::proto::state::{
 use crate::rdma::link::Tag;
 use crate::rdma::mr::Use;
 use crate::rdma::post::READS;
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
+use crate::trace::{
+    self,
+    Advert, //
+};
 
 /// Bytes of the smallest Read into a program's memory: for fewer, pinning costs more than copying.
 pub(super) const LEAST_DIRECT: usize = 16384;

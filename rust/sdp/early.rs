@@ -44,11 +44,6 @@ use crate::mm::pin::{
 };
 use crate::mm::user::Access;
 use crate::mm::Refused;
-use crate::observe::stats::{
-    Counter,
-    Stats, //
-};
-use crate::observe::tally::Kept;
 use crate::params;
 use crate::proto::choice::{
     Path,
@@ -61,6 +56,11 @@ use crate::rdma::mr::{
     RegionId,
     Use, //
 };
+use crate::stats::counters::{
+    Counter,
+    Stats, //
+};
+use crate::stats::tally::Kept;
 
 /// How long the bytes of a receive that has returned may take: longer than an adapter tries by itself,
 /// seven times two seconds, before it reports that they do not come.

@@ -23,8 +23,8 @@ use kernel::prelude::*;
 use super::sock::Locked;
 use super::tx::LEAST_UNANSWERED_MS;
 use crate::bindings;
-use crate::observe::stats::Counter;
 use crate::proto::state::Event;
+use crate::stats::counters::Counter;
 
 /// What the timer knows; times are of [`now`].
 #[derive(Copy, Clone, Default)]

@@ -43,14 +43,14 @@ use crate::mm::user::Access;
 use crate::mm::Refused;
 use crate::net::memory;
 use crate::net::sock::intr_errno;
-use crate::observe::stats::Counter;
-use crate::observe::tally::Kept;
 use crate::params;
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
 use crate::proto::split::piece_bytes;
 use crate::rdma::mr::Use;
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
 
 /// How long a send waits for the peer to have room while there is room in the send buffer: a program
 /// may count on that.

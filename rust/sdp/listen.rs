@@ -30,10 +30,6 @@ use crate::net::netns::{
     LOOPBACK_IFINDEX, //
 };
 use crate::net::route;
-use crate::observe::stats::{
-    Counter,
-    Stats, //
-};
 use crate::proto::hello::{
     Hello,
     Refusal,
@@ -47,6 +43,10 @@ use crate::rdma::cm::{
     CmId,
     Listener,
     Request, //
+};
+use crate::stats::counters::{
+    Counter,
+    Stats, //
 };
 
 /// A port of a namespace.

@@ -45,12 +45,6 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::mm::user::Access;
-use crate::observe::stats::Counter;
-use crate::observe::tally::Kept;
-use crate::observe::trace::{
-    self,
-    Advert, //
-};
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Wanted;
 use crate::proto::message::Body;
@@ -65,6 +59,12 @@ use crate::rdma::link::{
 use crate::rdma::mr::{
     RegionId,
     Use, //
+};
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
+use crate::trace::{
+    self,
+    Advert, //
 };
 
 /// Adverts of one call that are out at a time.

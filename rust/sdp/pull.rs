@@ -21,12 +21,6 @@ use crate::kern::errno::{
     ENOBUFS, //
 };
 use crate::mm::frag::Frag;
-use crate::observe::stats::Counter;
-use crate::observe::tally::Kept;
-use crate::observe::trace::{
-    self,
-    Advert, //
-};
 use crate::proto::pull::{
     pull,
     Pull,
@@ -42,6 +36,12 @@ use crate::rdma::receive::{
     Receive,
     MAX_PARTS,
     PART_BYTES, //
+};
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
+use crate::trace::{
+    self,
+    Advert, //
 };
 
 /// How long an advert waits for a reader, who can take it without a copy.

@@ -16,9 +16,9 @@ use crate::kern::errno::ENOTCONN;
 use crate::kern::signal::signal_pending;
 use crate::mm::user::Access;
 use crate::net::sock::intr_errno;
-use crate::observe::stats::Counter;
-use crate::observe::tally::Kept;
 use crate::proto::state::State;
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
 
 /// One call of recvmsg().
 pub(super) struct Recv {

@@ -31,8 +31,6 @@ use crate::kern::errno::{
 };
 use crate::mm::frag::Frag;
 use crate::net::memory;
-use crate::observe::stats::Counter;
-use crate::observe::tally::Kept;
 use crate::proto::bsdh::Class;
 use crate::proto::message::{
     Body,
@@ -54,6 +52,8 @@ use crate::rdma::receive::{
     MAX_PARTS,
     PART_BYTES, //
 };
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
 
 /// How often the CQ is looked at again because something came while it was armed, before the rest
 /// is left to another run.

@@ -30,14 +30,14 @@ use crate::net::sock::{
     Sk,
     LEAST_BYTES, //
 };
-use crate::observe::stats::Counter;
-use crate::observe::tally::Kept;
 use crate::proto::bsdh::BSDH_LEN_U32;
 use crate::proto::choice::{
     Path,
     Reason, //
 };
 use crate::rdma::receive::PART_BYTES;
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
 
 /// Fragments in the send queue up to which the task's page is used, however short they are.
 const FRAGS_FROM_TASK: usize = 16;

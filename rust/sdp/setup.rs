@@ -35,7 +35,6 @@ use crate::net::announced::Ends;
 use crate::net::limits::Place;
 use crate::net::netns::LOOPBACK_IFINDEX;
 use crate::net::sock::Sk;
-use crate::observe::stats::Counter;
 use crate::proto::hello::{
     Features,
     Hello,
@@ -55,6 +54,7 @@ use crate::rdma::cm::{
 };
 use crate::rdma::link::Link;
 use crate::rdma::post::READS;
+use crate::stats::counters::Counter;
 
 /// How long an address or a route may take to be found.
 const RESOLVE_MS: u32 = 2000;

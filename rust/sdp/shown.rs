@@ -17,9 +17,9 @@ use crate::bindings;
 use crate::net::addr::Addr;
 use crate::net::netns::Net;
 use crate::net::sock::Sk;
-use crate::observe::tally::Tally;
 use crate::proto::hello::Features;
 use crate::proto::state::State;
+use crate::stats::tally::Tally;
 
 /// A socket at one moment.
 pub(crate) struct Shown {

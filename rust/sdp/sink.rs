@@ -9,12 +9,6 @@ use kernel::prelude::*;
 use super::details::Posted;
 use super::sock::Locked;
 use crate::net::sock::Sk;
-use crate::observe::stats::Counter;
-use crate::observe::tally::Kept;
-use crate::observe::trace::{
-    self,
-    Advert, //
-};
 use crate::params::ADVERTS;
 use crate::proto::bsdh::Class;
 use crate::proto::buffer::{
@@ -36,6 +30,12 @@ use crate::rdma::link::{
 use crate::rdma::mr::{
     RegionId,
     Use, //
+};
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
+use crate::trace::{
+    self,
+    Advert, //
 };
 
 /// Sink adverts of ours that have no answer, at a time: a call has at most [`super::offer::PIECES`],

@@ -62,12 +62,12 @@ use crate::kern::work::{
 };
 use crate::mm::user::Access;
 use crate::net::sock::Sk;
-use crate::observe::stats::{
+use crate::rdma::cm;
+use crate::rdma::link::Notify;
+use crate::stats::counters::{
     Counter,
     Stats, //
 };
-use crate::rdma::cm;
-use crate::rdma::link::Notify;
 
 /// What the socket's worker is asked to do.
 #[derive(Copy, Clone, PartialEq, Eq)]

@@ -27,14 +27,6 @@ use crate::net::sysctl::{
     Setting,
     Settings, //
 };
-use crate::observe::histogram::{
-    Histograms,
-    Messages, //
-};
-use crate::observe::netlink;
-use crate::observe::stats::Counter;
-use crate::observe::tally::Tally;
-use crate::observe::trace;
 use crate::proto::choice::Wanted;
 use crate::proto::credits::Credits;
 use crate::proto::hello::{
@@ -53,6 +45,14 @@ use crate::rdma::receive::{
     MAX_PARTS,
     PART_BYTES, //
 };
+use crate::show::netlink;
+use crate::stats::counters::Counter;
+use crate::stats::histogram::{
+    Histograms,
+    Messages, //
+};
+use crate::stats::tally::Tally;
+use crate::trace;
 
 /// Payload of a receive while a connection is idle: one page.
 pub(crate) const SMALL_BYTES: u32 = 4096;

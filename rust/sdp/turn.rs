@@ -21,7 +21,7 @@ use crate::mm::user::{
     Access, //
 };
 use crate::net::sock::intr_errno;
-use crate::observe::stats::Counter;
+use crate::stats::counters::Counter;
 
 /// Whether a call of each half works without the lock, and for which connection of the socket.
 #[derive(Copy, Clone, Default)]

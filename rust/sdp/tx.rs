@@ -23,8 +23,6 @@ use crate::kern::errno::{
     ENOTCONN, //
 };
 use crate::mm::frag::Frag;
-use crate::observe::stats::Counter;
-use crate::observe::tally::Kept;
 use crate::proto::bsdh::{
     Class,
     BSDH_LEN,
@@ -52,6 +50,8 @@ use crate::rdma::link::{
 };
 use crate::rdma::mr::Use;
 use crate::rdma::receive::PART_BYTES;
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
 
 /// Places in the send queue that data leaves to control messages.
 pub(super) const CONTROL_PLACES: u32 = 3;

@@ -49,8 +49,6 @@ use crate::kern::errno::{
     ECONNRESET,
     ENETDOWN, //
 };
-use crate::observe::debugfs::Folder;
-use crate::observe::stats::Counter;
 use crate::proto::hello::Hello;
 use crate::proto::state::{
     Event,
@@ -62,6 +60,8 @@ use crate::rdma::cm::{
     Kind, //
 };
 use crate::rdma::link::Link;
+use crate::show::debugfs::Folder;
+use crate::stats::counters::Counter;
 
 /// How long to wait for memory for receives before the next attempt.
 const REFILL_PAUSE: Delta = Delta::from_millis(10);

@@ -41,7 +41,6 @@ use crate::mm::pin::{
 };
 use crate::mm::user::Access;
 use crate::net::sock::intr_errno;
-use crate::observe::stats::Counter;
 use crate::proto::choice::{
     Path,
     Reason,
@@ -53,6 +52,7 @@ use crate::rdma::mr::{
     RegionId,
     Use, //
 };
+use crate::stats::counters::Counter;
 
 /// Pieces that are written to one advert: a buffer of the most pages that a region has may need one
 /// more if it does not begin with a page. The send queue has no places for three.

@@ -14,15 +14,6 @@ use super::sock::{
 use crate::kern::errno::ENOBUFS;
 use crate::net::netns::Net;
 use crate::net::sysctl::Setting;
-use crate::observe::stats::Counter;
-use crate::observe::tally::{
-    Kept,
-    Tally, //
-};
-use crate::observe::trace::{
-    self,
-    Advert, //
-};
 use crate::params::ADVERTS;
 use crate::proto::bsdh::Class;
 use crate::proto::fallback::Fallback;
@@ -48,6 +39,15 @@ use crate::rdma::mr::{
     REGIONS, //
 };
 use crate::rdma::post::READS;
+use crate::stats::counters::Counter;
+use crate::stats::tally::{
+    Kept,
+    Tally, //
+};
+use crate::trace::{
+    self,
+    Advert, //
+};
 
 const _: () = assert!(
     ADVERTS + 2 <= REGIONS,

@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn advice_names_counters_that_there_are() {
-        const COUNTERS: &str = include_str!("../../../rust/observe/stats.rs");
+        const COUNTERS: &str = include_str!("../../../rust/stats/counters.rs");
         for (errno, command, names) in [
             (
                 libc::ECONNREFUSED,

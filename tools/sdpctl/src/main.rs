@@ -44,7 +44,7 @@ mod rules;
 mod kind;
 // The numbers of the netlink family are the module's own file.
 #[allow(dead_code, unreachable_pub)]
-#[path = "../../../rust/observe/uapi.rs"]
+#[path = "../../../rust/show/uapi.rs"]
 mod uapi;
 
 use std::process::ExitCode;

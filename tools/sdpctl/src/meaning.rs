@@ -63,7 +63,7 @@ mod tests {
     /// The page forgets none of the module's source.
     #[test]
     fn of_all() {
-        let source = include_str!("../../../rust/observe/stats.rs");
+        let source = include_str!("../../../rust/stats/counters.rs");
         let names = source.lines().filter_map(|line| {
             let (_, name) = line.trim().strip_suffix("\",")?.split_once(" => \"")?;
             Some(name)

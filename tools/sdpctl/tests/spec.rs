@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 const SPEC: &str = include_str!("../../../Documentation/netlink/specs/ib-sdp.yaml");
-const NUMBERS: &str = include_str!("../../../rust/observe/uapi.rs");
+const NUMBERS: &str = include_str!("../../../rust/show/uapi.rs");
 
 /// The names of a list of the specification, in their order: those of lines `name: X`, at `indent`.
 fn names(section: &str, indent: usize) -> Vec<String> {

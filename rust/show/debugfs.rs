@@ -18,11 +18,6 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use kernel::str::CString;
 
-use super::histogram::{
-    Log2,
-    Messages,
-    Noted, //
-};
 use super::uapi;
 use crate::kern::module::this_module;
 use crate::proto::choice::Wanted;
@@ -31,6 +26,11 @@ use crate::sdp::details::{
     Details, //
 };
 use crate::sdp::sock::SdpSock;
+use crate::stats::histogram::{
+    Log2,
+    Messages,
+    Noted, //
+};
 
 /// Only the owner, root, may read.
 pub(super) const READ_ONLY: u16 = 0o400;

@@ -8,7 +8,6 @@ use super::netlink::{
     put_addr,
     put_counter, //
 };
-use super::tally::Tally;
 use super::uapi::sock as a;
 use super::uapi::{
     option,
@@ -39,6 +38,7 @@ use crate::sdp::shown::{
     Shown, //
 };
 use crate::sdp::sock::SdpSock;
+use crate::stats::tally::Tally;
 
 const AF_INET: u16 = bindings::AF_INET as u16;
 const AF_INET6: u16 = bindings::AF_INET6 as u16;

@@ -5,18 +5,12 @@
 
 use kernel::prelude::*;
 
-use super::histogram::Noted;
-use super::stats::{
+use super::counters::{
     Counter,
     Stats, //
 };
-use super::trace;
-use crate::proto::bsdh::{
-    Bsdh,
-    Mid, //
-};
+use crate::proto::bsdh::Mid;
 use crate::proto::choice::Reason;
-use crate::sdp::sock::Locked;
 
 macro_rules! kept {
     ($($name:ident,)*) => {
@@ -66,6 +60,15 @@ kept! {
 
 const KEPT: usize = Kept::ALL.len();
 
+impl Stats {
+    /// Counts for a namespace what a connection counts, too.
+    pub(crate) fn add_kept(self, what: Kept, n: u64) {
+        if let Some(counter) = Kept::ALL.get(what as usize) {
+            self.add(*counter, n);
+        }
+    }
+}
+
 /// The counters of a connection, from its beginning on. They stay with the socket when it has ended.
 #[derive(Clone)]
 pub(crate) struct Tally {
@@ -84,7 +87,7 @@ fn add(place: Option<&mut u64>, n: u64) {
 
 impl Tally {
     /// How many they are.
-    pub(super) const COUNT: usize = KEPT + 2 * Mid::COUNT + Reason::ALL.len();
+    pub(crate) const COUNT: usize = KEPT + 2 * Mid::COUNT + Reason::ALL.len();
 
     pub(crate) const fn new() -> Self {
         Self {
@@ -99,6 +102,22 @@ impl Tally {
     /// Counts what the namespace has counted already.
     pub(crate) fn add(&mut self, what: Kept, n: u64) {
         add(self.kept.get_mut(what as usize), n);
+    }
+
+    /// Counts a message sent.
+    pub(crate) fn add_sent(&mut self, mid: Mid) {
+        add(self.sent.get_mut(mid.index()), 1);
+    }
+
+    /// Counts a message received.
+    pub(crate) fn add_received(&mut self, mid: Mid) {
+        add(self.received.get_mut(mid.index()), 1);
+    }
+
+    /// Counts bytes that should have gone, or come, without a copy and did not.
+    pub(crate) fn add_by_copy(&mut self, why: Reason) {
+        add(self.by_copy.get_mut(why as usize), 1);
+        self.last_by_copy = Some(why);
     }
 
     /// Why bytes went, or came, with a copy last.
@@ -121,49 +140,6 @@ impl Tally {
         for (why, n) in Reason::ALL.iter().zip(&self.by_copy) {
             each(Stats::BY_COPY, why.name(), *n);
         }
-    }
-}
-
-impl Locked<'_> {
-    /// Counts for the connection and for its namespace.
-    pub(crate) fn count(&mut self, what: Kept, n: u64) {
-        if let Some(counter) = Kept::ALL.get(what as usize) {
-            self.stats.add(*counter, n);
-        }
-        self.stream().tally.add(what, n);
-    }
-
-    /// The same of a message sent, with so many bytes of payload.
-    pub(crate) fn count_sent(&mut self, header: &Bsdh, payload: u32) {
-        let stream = self.stream();
-        let credits = stream.credits.available();
-        add(stream.tally.sent.get_mut(header.mid.index()), 1);
-        if let Some(messages) = &mut stream.messages {
-            messages.add(Noted::new(header, true, payload, credits));
-        }
-        self.stats.sent(header.mid);
-        trace::sent(self.sk(), header, payload, credits);
-    }
-
-    /// The same of a message received.
-    pub(crate) fn count_received(&mut self, header: &Bsdh, payload: u32) {
-        let stream = self.stream();
-        let credits = stream.credits.available();
-        add(stream.tally.received.get_mut(header.mid.index()), 1);
-        if let Some(messages) = &mut stream.messages {
-            messages.add(Noted::new(header, false, payload, credits));
-        }
-        self.stats.received(header.mid);
-        trace::received(self.sk(), header, payload, credits);
-    }
-
-    /// The same of bytes that should have gone, or come, without a copy and did not.
-    pub(crate) fn fallback(&mut self, why: Reason) {
-        self.stats.fallback(why);
-        trace::fallback(self.sk(), why);
-        let tally = &mut self.stream().tally;
-        add(tally.by_copy.get_mut(why as usize), 1);
-        tally.last_by_copy = Some(why);
     }
 }
 

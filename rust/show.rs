@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What one can see of the module from outside: files under /proc and in debugfs, and a netlink family.
+
+pub(crate) mod debugfs;
+pub(crate) mod devices;
+pub(crate) mod netlink;
+pub(crate) mod procfs;
+mod sockets;
+// More than is used here: the tool compiles the same file.
+#[allow(dead_code)]
+mod uapi;
