@@ -5,6 +5,7 @@
 
 pub(crate) mod compat;
 pub(crate) mod completion;
+pub(crate) mod debugfs;
 pub(crate) mod errno;
 pub(crate) mod module;
 pub(crate) mod shared;

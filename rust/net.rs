@@ -17,11 +17,11 @@ mod sockopt;
 pub(crate) mod sysctl;
 
 use crate::kern::{
+    debugfs,
     module,
     work, //
 };
 use crate::show::{
-    debugfs,
     devices,
     netlink, //
 };

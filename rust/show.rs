@@ -2,7 +2,7 @@
 
 //! What one can see of the module from outside: files under /proc and in debugfs, and a netlink family.
 
-pub(crate) mod debugfs;
+mod debugfs;
 pub(crate) mod devices;
 pub(crate) mod netlink;
 pub(crate) mod procfs;

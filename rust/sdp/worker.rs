@@ -44,6 +44,7 @@ use super::{
     listen, //
 };
 use crate::bindings;
+use crate::kern::debugfs::Folder;
 use crate::kern::errno::{
     ECONNABORTED,
     ECONNRESET,
@@ -60,7 +61,6 @@ use crate::rdma::cm::{
     Kind, //
 };
 use crate::rdma::link::Link;
-use crate::show::debugfs::Folder;
 use crate::stats::counters::Counter;
 
 /// How long to wait for memory for receives before the next attempt.
@@ -569,8 +569,9 @@ impl Worker<'_> {
     pub(super) fn make_folder(&mut self) {
         if self.cm.id.is_some() && self.cm.folder.is_none() {
             // SAFETY: The connection holds the socket as long as there is an id; when that has gone, the
-            // work item that runs does, and `leave` drops the folder, without the lock.
-            self.cm.folder = unsafe { Folder::new(self.sock) };
+            // work item that runs does, and `leave` drops the folder, without the lock. The folder of the
+            // module goes after the last socket.
+            self.cm.folder = unsafe { Folder::new(self.sock, self.sock.sk().cookie()) };
         }
     }
 }

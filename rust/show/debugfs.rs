@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `ib_sdp/` in debugfs: a folder for each connection, named by its cookie; and that of
-//! [`super::devices`].
+//! The folder of a connection in debugfs, named by the socket's cookie.
 //!
 //! The socket's worker makes the folder when the connection is established, and removes it when all
-//! else is given back; it holds no lock then. debugfs keeps a file's data until those who read it are
-//! done, and lets nobody begin after that: so the files can have the socket without a reference. An open
-//! file holds the module.
+//! else is given back; it holds no lock then. So the files can have the socket without a reference
+//! ([`crate::kern::debugfs`]).
 
-use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use core::ptr;
 
 use kernel::bindings as kb;
-use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
-use kernel::str::CString;
 
 use super::uapi;
-use crate::kern::module::this_module;
+use crate::kern::debugfs::{
+    file_ops,
+    File,
+    FileOps,
+    HasFolder,
+    READ_ONLY,
+    READ_WRITE, //
+};
 use crate::proto::choice::Wanted;
 use crate::sdp::details::{
     self,
@@ -32,120 +33,26 @@ use crate::stats::histogram::{
     Noted, //
 };
 
-/// Only the owner, root, may read.
-pub(super) const READ_ONLY: u16 = 0o400;
-const READ_WRITE: u16 = 0o600;
-
-struct Root(UnsafeCell<*mut kb::dentry>);
-
-// SAFETY: Written only while the module loads or unloads, when there is no connection.
-unsafe impl Sync for Root {}
-
-static ROOT: Root = Root(UnsafeCell::new(ptr::null_mut()));
-
-pub(super) struct FileOps(kb::file_operations);
-
-// SAFETY: Nobody changes them.
-unsafe impl Sync for FileOps {}
-
-impl FileOps {
-    pub(super) fn as_ptr(&self) -> *const kb::file_operations {
-        &raw const self.0
-    }
-}
-
-pub(super) const fn file_ops(open: Open, write: Option<Write>) -> FileOps {
-    FileOps(kb::file_operations {
-        owner: this_module(),
-        open: Some(open),
-        read: Some(kb::seq_read),
-        llseek: Some(kb::seq_lseek),
-        release: Some(kb::single_release),
-        write,
-        ..pin_init::zeroed()
-    })
-}
-
-pub(super) type Open = unsafe extern "C" fn(*mut kb::inode, *mut kb::file) -> kernel::ffi::c_int;
-pub(super) type Write = unsafe extern "C" fn(
-    *mut kb::file,
-    *const kernel::ffi::c_char,
-    usize,
-    *mut kb::loff_t,
-) -> isize;
-
 static STATE: FileOps = file_ops(open_state, None);
 static MESSAGES: FileOps = file_ops(open_messages, Some(write_messages));
 
-/// Makes the folder of the module. That debugfs may be missing is no error.
-///
-/// # Safety
-///
-/// Called once, when the module loads, before the first connection.
-pub(crate) unsafe fn start() {
-    // SAFETY: The name is a C string; nobody else uses the place yet.
-    unsafe {
-        *ROOT.0.get() = kb::debugfs_create_dir(c"ib_sdp".as_char_ptr(), ptr::null_mut());
-    }
-}
+static FILES: [File; 2] = [
+    File {
+        name: c"state",
+        mode: READ_ONLY,
+        ops: &STATE,
+    },
+    File {
+        name: c"messages",
+        mode: READ_WRITE,
+        ops: &MESSAGES,
+    },
+];
 
-/// Makes a folder in that of the module.
-///
-/// # Safety
-///
-/// [`start`] was called, and [`stop`] was not.
-pub(super) unsafe fn folder(name: &kernel::str::CStr) -> *mut kb::dentry {
-    // SAFETY: The name is a C string, which debugfs copies. An error is taken as a folder.
-    unsafe { kb::debugfs_create_dir(name.as_char_ptr(), *ROOT.0.get()) }
-}
-
-/// Removes it, after the last connection.
-pub(crate) fn stop() {
-    // SAFETY: Made by `start`, or an error, which the function takes too.
-    unsafe { kb::debugfs_remove(*ROOT.0.get()) };
-}
-
-/// The folder of a connection. To drop it waits for those who read its files.
-pub(crate) struct Folder(*mut kb::dentry);
-
-// SAFETY: Any thread may remove it.
-unsafe impl Send for Folder {}
-
-impl Folder {
-    /// Makes the folder; sleeps. What there is no memory for is missing.
-    ///
-    /// # Safety
-    ///
-    /// The socket outlives the value, and its lock is not held when that is dropped.
-    pub(crate) unsafe fn new(sock: &SdpSock) -> Option<Self> {
-        let name = CString::try_from_fmt(fmt!("{}", sock.sk().cookie())).ok()?;
-        let data = ptr::from_ref(sock).cast_mut().cast::<c_void>();
-        // SAFETY: The names are C strings, which debugfs copies. The operations are static and are for
-        // files of sockets. Errors are taken as folders.
-        unsafe {
-            let folder = folder(&name);
-            for (name, mode, ops) in [
-                (c"state", READ_ONLY, &STATE),
-                (c"messages", READ_WRITE, &MESSAGES),
-            ] {
-                kb::debugfs_create_file_full(
-                    name.as_char_ptr(),
-                    mode,
-                    folder,
-                    data,
-                    ptr::null(),
-                    ops.as_ptr(),
-                );
-            }
-            Some(Self(folder))
-        }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // SAFETY: Made by `new`, and removed once.
-        unsafe { kb::debugfs_remove(self.0) };
+// SAFETY: Each operation takes the file's data for a socket, and looks at it under the socket lock.
+unsafe impl HasFolder for SdpSock {
+    fn files() -> &'static [File] {
+        &FILES
     }
 }
 
@@ -177,7 +84,7 @@ unsafe extern "C" fn open_messages(inode: *mut kb::inode, file: *mut kb::file) -
 /// `m` is the argument of a running operation of a file of ours: debugfs removes the file, and then
 /// the worker gives up the socket, only after it.
 unsafe fn sock_of<'a>(m: *mut kb::seq_file) -> &'a SdpSock {
-    // SAFETY: `Folder::new` gave the files their socket.
+    // SAFETY: `Folder::new()` gave the files their socket.
     unsafe { &*(*m).private.cast::<SdpSock>() }
 }
 

@@ -15,13 +15,13 @@ use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 
-use super::debugfs::{
+use crate::bindings;
+use crate::kern::debugfs::{
     self,
     file_ops,
     FileOps,
     READ_ONLY, //
 };
-use crate::bindings;
 use crate::kern::module::has_started;
 use crate::rdma::device::Abilities;
 
