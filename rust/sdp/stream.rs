@@ -45,7 +45,6 @@ use crate::rdma::receive::{
     MAX_PARTS,
     PART_BYTES, //
 };
-use crate::show::netlink;
 use crate::stats::counters::Counter;
 use crate::stats::histogram::{
     Histograms,
@@ -327,6 +326,13 @@ impl Stream {
     }
 }
 
+/// Tells programs of new states of connections. The code that changes the state does not know how.
+pub(crate) trait TellOfState {
+    /// The state of the connection was `old` before `event`. `why` is the error of a connection that
+    /// failed.
+    fn tell_of_state(&mut self, old: State, event: Event, why: Option<Error>);
+}
+
 impl Locked<'_> {
     /// Moves the state on. An event that cannot happen is counted and changes nothing: `false`.
     pub(crate) fn transition(&mut self, event: Event) -> bool {
@@ -345,7 +351,7 @@ impl Locked<'_> {
                         self.sk().set_state(new.tcp_state());
                     }
                     trace::state(self.sk(), &self.stream().peer, old, new);
-                    netlink::moved(self, old, event, why);
+                    self.tell_of_state(old, event, why);
                     if new == State::Established {
                         self.begin_keepalive();
                     }

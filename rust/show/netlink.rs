@@ -26,6 +26,7 @@ use crate::proto::state::{
     State, //
 };
 use crate::sdp::sock::Locked;
+use crate::sdp::stream::TellOfState;
 use crate::sdp::zcopy::FEATURES;
 
 static FAMILY: Family = Family::new();
@@ -135,42 +136,45 @@ pub(super) fn put_addr(
     out.put_u16(numbers.1, addr.port)
 }
 
-/// Tells who listens that a connection has got from `old` to `new`, which costs one look where
-/// nobody does. `why` is the error of a connection that failed.
-pub(crate) fn moved(locked: &mut Locked<'_>, old: State, event: Event, why: Option<Error>) {
-    let new = locked.stream().state;
-    let cmd = match (old, new) {
-        (State::HelloSent | State::HelloReceived, State::Established) => uapi::CMD_ESTABLISHED_NTF,
-        (State::Draining, State::Dead) if event == Event::Drained => uapi::CMD_CLOSED_NTF,
-        (State::Closed | State::Listen | State::Dead, State::Dead) => return,
-        (_, State::Dead) => uapi::CMD_FAILED_NTF,
-        _ => return,
-    };
-    let sk = locked.sk();
-    let net = sk.net();
-    if !FAMILY.has_listeners(net) {
-        return;
-    }
-    let (peer, refusal) = (locked.stream().peer, locked.stream().refusal);
-    FAMILY.notify(net, cmd, |out| {
-        let v6 = sk.is_v6();
-        use uapi::sock as a;
-        out.put_u16(a::FAMILY, sk.family())?;
-        out.put_u8(a::STATE, new as u8)?;
-        put_addr(out, &sk.bound_addr(), v6, (a::LOCAL_ADDR, a::LOCAL_PORT))?;
-        put_addr(out, &peer, v6, (a::PEER_ADDR, a::PEER_PORT))?;
-        out.put_uint(a::INODE, sk.inode())?;
-        out.put_uint(a::COOKIE, sk.cookie())?;
-        out.put_uint(a::NETNS_COOKIE, net.cookie())?;
-        if cmd == uapi::CMD_FAILED_NTF {
-            if let Some(why) = why {
-                out.put_u32(a::ERROR, why.to_errno().unsigned_abs())?;
+impl TellOfState for Locked<'_> {
+    /// Costs one look where nobody listens.
+    fn tell_of_state(&mut self, old: State, event: Event, why: Option<Error>) {
+        let new = self.stream().state;
+        let cmd = match (old, new) {
+            (State::HelloSent | State::HelloReceived, State::Established) => {
+                uapi::CMD_ESTABLISHED_NTF
             }
-            out.put_str(a::CAUSE, &[event.name()])?;
-            if let Some(refusal) = refusal {
-                out.put_str(a::REFUSAL, &[refusal.name()])?;
-            }
+            (State::Draining, State::Dead) if event == Event::Drained => uapi::CMD_CLOSED_NTF,
+            (State::Closed | State::Listen | State::Dead, State::Dead) => return,
+            (_, State::Dead) => uapi::CMD_FAILED_NTF,
+            _ => return,
+        };
+        let sk = self.sk();
+        let net = sk.net();
+        if !FAMILY.has_listeners(net) {
+            return;
         }
-        Ok(())
-    });
+        let (peer, refusal) = (self.stream().peer, self.stream().refusal);
+        FAMILY.notify(net, cmd, |out| {
+            let v6 = sk.is_v6();
+            use uapi::sock as a;
+            out.put_u16(a::FAMILY, sk.family())?;
+            out.put_u8(a::STATE, new as u8)?;
+            put_addr(out, &sk.bound_addr(), v6, (a::LOCAL_ADDR, a::LOCAL_PORT))?;
+            put_addr(out, &peer, v6, (a::PEER_ADDR, a::PEER_PORT))?;
+            out.put_uint(a::INODE, sk.inode())?;
+            out.put_uint(a::COOKIE, sk.cookie())?;
+            out.put_uint(a::NETNS_COOKIE, net.cookie())?;
+            if cmd == uapi::CMD_FAILED_NTF {
+                if let Some(why) = why {
+                    out.put_u32(a::ERROR, why.to_errno().unsigned_abs())?;
+                }
+                out.put_str(a::CAUSE, &[event.name()])?;
+                if let Some(refusal) = refusal {
+                    out.put_str(a::REFUSAL, &[refusal.name()])?;
+                }
+            }
+            Ok(())
+        });
+    }
 }
