@@ -23,7 +23,8 @@ use crate::kern::{
 };
 use crate::show::{
     devices,
-    netlink, //
+    netlink,
+    procfs, //
 };
 use kernel::prelude::*;
 
@@ -46,14 +47,21 @@ pub(crate) fn start() -> Result {
         stop_showing();
         work::stop();
     })?;
+    procfs::register().inspect_err(|_| {
+        netns::unregister();
+        stop_showing();
+        work::stop();
+    })?;
     // SAFETY: The module loads; there is no socket yet.
     unsafe { netlink::register() }.inspect_err(|_| {
+        procfs::unregister();
         netns::unregister();
         stop_showing();
         work::stop();
     })?;
     family::register().inspect_err(|_| {
         netlink::unregister();
+        procfs::unregister();
         netns::unregister();
         stop_showing();
         work::stop();
@@ -74,5 +82,6 @@ pub(crate) fn stop() {
     netlink::unregister();
     work::stop();
     stop_showing();
+    procfs::unregister();
     netns::unregister();
 }

@@ -18,7 +18,6 @@ use super::ports::Ports;
 use super::sysctl::Settings;
 use crate::bindings;
 use crate::kern::compat;
-use crate::show::procfs;
 use crate::stats::counters::{
     Counters,
     Stats, //
@@ -137,9 +136,59 @@ struct PernetId(UnsafeCell<kernel::ffi::c_uint>);
 // SAFETY: Written by the core during registration only.
 unsafe impl Sync for PernetId {}
 
-struct PernetOps(UnsafeCell<bindings::pernet_operations>);
+/// What a part of the module has in each namespace, beside its state in [`PerNet`].
+pub(crate) trait InEachNet {
+    /// Called for each namespace that there is, and for each one that comes.
+    fn create(net: Net<'_>) -> Result;
+
+    /// Undoes [`InEachNet::create`], before the namespace goes, or the module.
+    fn remove(net: Net<'_>);
+}
+
+/// The operations of a part of the module that the core calls for each namespace.
+pub(crate) struct PernetOps(UnsafeCell<bindings::pernet_operations>);
 // SAFETY: Used by the core only, which has its own lock.
 unsafe impl Sync for PernetOps {}
+
+impl PernetOps {
+    pub(crate) const fn of<T: InEachNet>() -> Self {
+        Self(UnsafeCell::new(bindings::pernet_operations {
+            init: Some(create::<T>),
+            exit: Some(remove::<T>),
+            // SAFETY: Null pointers and zeros are what an unused member has.
+            ..unsafe { core::mem::zeroed() }
+        }))
+    }
+
+    /// Registers the operations. The core calls those of a new namespace in the order in which they were
+    /// registered, and those of one that goes in the reverse order.
+    pub(crate) fn register(&'static self) -> Result {
+        // SAFETY: The operations are static.
+        to_result(unsafe { bindings::register_pernet_subsys(self.0.get()) })
+    }
+
+    pub(crate) fn unregister(&'static self) {
+        // SAFETY: Registered before, and no socket is left.
+        unsafe { bindings::unregister_pernet_subsys(self.0.get()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by the core for a namespace that comes.
+unsafe extern "C" fn create<T: InEachNet>(net: *mut bindings::net) -> kernel::ffi::c_int {
+    // SAFETY: The core passes a namespace that stays valid during the call.
+    let created = T::create(unsafe { Net::from_raw(net) });
+    created.map_or_else(|e| e.to_errno(), |()| 0)
+}
+
+/// # Safety
+///
+/// Called by the core for a namespace that goes.
+unsafe extern "C" fn remove<T: InEachNet>(net: *mut bindings::net) {
+    // SAFETY: As above.
+    T::remove(unsafe { Net::from_raw(net) });
+}
 
 static PERNET_ID: PernetId = PernetId(UnsafeCell::new(0));
 static PERNET_OPS: PernetOps = PernetOps(UnsafeCell::new(bindings::pernet_operations {
@@ -172,13 +221,7 @@ unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
     }
     // SAFETY: As above; `net_exit` drops them before the core frees it.
     let settings = unsafe { Settings::init(&raw mut (*mine).settings, ns) };
-    let result = settings.and_then(|()| {
-        procfs::create(ns).inspect_err(|_| {
-            // SAFETY: Just initialised.
-            unsafe { core::ptr::drop_in_place(&raw mut (*mine).settings) };
-        })
-    });
-    match result {
+    match settings {
         Ok(()) => 0,
         Err(e) => {
             // SAFETY: Written just above, and the core frees the memory.
@@ -198,17 +241,14 @@ unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
 unsafe extern "C" fn net_exit(net: *mut bindings::net) {
     // SAFETY: The core calls this once, after the last socket of the namespace is gone.
     let ns = unsafe { Net::from_raw(net) };
-    procfs::remove(ns);
     // SAFETY: Initialised by `net_init`.
     unsafe { core::ptr::drop_in_place(ns.mine()) };
 }
 
 pub(crate) fn register() -> Result {
-    // SAFETY: The operations are static.
-    to_result(unsafe { bindings::register_pernet_subsys(PERNET_OPS.0.get()) })
+    PERNET_OPS.register()
 }
 
 pub(crate) fn unregister() {
-    // SAFETY: Registered before, and no socket is left.
-    unsafe { bindings::unregister_pernet_subsys(PERNET_OPS.0.get()) };
+    PERNET_OPS.unregister();
 }

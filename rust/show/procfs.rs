@@ -8,22 +8,44 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 
 use crate::bindings;
-use crate::net::netns::Net;
+use crate::net::netns::{
+    InEachNet,
+    Net,
+    PernetOps, //
+};
 use crate::sdp::shown;
 
 const SOCKETS: &kernel::str::CStr = c"sdp";
 const STATS: &kernel::str::CStr = c"sdpstats";
 
-/// Creates the files of a namespace.
-pub(crate) fn create(net: Net<'_>) -> Result {
-    create_one(net, SOCKETS, show_sockets)?;
-    create_one(net, STATS, show_stats).inspect_err(|_| remove_one(net, SOCKETS))
+struct Files;
+
+static OPS: PernetOps = PernetOps::of::<Files>();
+
+/// Creates the files in each namespace, and in those that come.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn register() -> Result {
+    OPS.register()
 }
 
-/// Removes the files of a namespace; waits for their readers.
-pub(crate) fn remove(net: Net<'_>) {
-    remove_one(net, STATS);
-    remove_one(net, SOCKETS);
+/// Removes the files from each namespace; waits for their readers.
+pub(crate) fn unregister() {
+    OPS.unregister();
+}
+
+impl InEachNet for Files {
+    fn create(net: Net<'_>) -> Result {
+        create_one(net, SOCKETS, show_sockets)?;
+        create_one(net, STATS, show_stats).inspect_err(|_| remove_one(net, SOCKETS))
+    }
+
+    fn remove(net: Net<'_>) {
+        remove_one(net, STATS);
+        remove_one(net, SOCKETS);
+    }
 }
 
 type Show = unsafe extern "C" fn(*mut seq_file, *mut core::ffi::c_void) -> kernel::ffi::c_int;
