@@ -7,10 +7,27 @@
 
 use kernel::prelude::*;
 
+use crate::inet::{
+    limits,
+    memory,
+    netns, //
+};
+use crate::kern::{
+    debugfs,
+    module,
+    work, //
+};
+use crate::show::{
+    devices,
+    netlink,
+    procfs, //
+};
+
 mod bindings;
+mod family;
+mod inet;
 mod kern;
 mod mm;
-mod net;
 mod params;
 // Public, and more than is used here: the tools compile the same files.
 #[allow(dead_code, unreachable_pub)]
@@ -30,25 +47,93 @@ module! {
     alias: ["net-pf-27", "net-pf-28"],
 }
 
+/// A part of the module that is started when the module loads.
+struct Part {
+    start: fn() -> Result,
+    /// Undoes `start`. No socket is left: each holds the module.
+    stop: fn(),
+}
+
+/// In the order in which the parts start. They stop in the reverse order, so each can rely on those
+/// above it. What programs can reach is last.
+static PARTS: [Part; 8] = [
+    Part {
+        start: netns::register,
+        stop: netns::unregister,
+    },
+    Part {
+        start: procfs::register,
+        stop: procfs::unregister,
+    },
+    Part {
+        start: || {
+            // SAFETY: The module loads; there is no folder yet.
+            unsafe { debugfs::start() };
+            Ok(())
+        },
+        stop: debugfs::stop,
+    },
+    Part {
+        start: || {
+            // SAFETY: The module loads; the folder of the module is there.
+            unsafe { devices::start() }
+        },
+        stop: devices::stop,
+    },
+    // The last work of a socket uses its namespace, and may remove its folder.
+    Part {
+        start: work::start,
+        stop: work::stop,
+    },
+    Part {
+        start: || {
+            // SAFETY: The module loads; there is no socket yet.
+            unsafe { netlink::register() }
+        },
+        stop: netlink::unregister,
+    },
+    Part {
+        start: || {
+            // SAFETY: The module loads; there is no socket yet.
+            unsafe { mm::start() };
+            Ok(())
+        },
+        stop: mm::stop,
+    },
+    Part {
+        start: family::register::register,
+        stop: family::register::unregister,
+    },
+];
+
+fn stop(parts: &[Part]) {
+    parts.iter().rev().for_each(|part| (part.stop)());
+}
+
 struct SdpModule {}
 
 impl kernel::Module for SdpModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         // SAFETY: The module's init runs once, and nothing of it was used before.
         unsafe {
-            mm::snapshot::init();
+            limits::init();
             sdp::init();
         }
         if params::sdp_break.value() != 0 {
             pr_warn!("sdp_break: rules of page protection are broken on purpose\n");
         }
-        net::start()?;
+        // Before the file that shows them.
+        memory::set_limits();
+        for (started, part) in PARTS.iter().enumerate() {
+            (part.start)().inspect_err(|_| stop(PARTS.get(..started).unwrap_or_default()))?;
+        }
+        module::set_started();
         Ok(Self {})
     }
 }
 
 impl Drop for SdpModule {
     fn drop(&mut self) {
-        net::stop();
+        stop(&PARTS);
     }
 }

@@ -47,4 +47,24 @@ pub(crate) mod snapshot;
 mod space;
 mod turn;
 pub(crate) mod user;
-pub(crate) mod watch;
+mod watch;
+
+/// Makes the locks usable.
+///
+/// # Safety
+///
+/// Called once, when the module loads, before anything else here.
+pub(crate) unsafe fn start() {
+    // SAFETY: As the caller promises.
+    unsafe {
+        turn::init();
+        cover::init();
+        watch::init();
+    }
+}
+
+/// Takes the notifiers out of all address spaces, and frees what the locks protect. No socket is left.
+pub(crate) fn stop() {
+    watch::stop();
+    turn::stop();
+}

@@ -4,8 +4,8 @@
 //! does nothing.
 
 use crate::bindings;
-use crate::net::addr::Addr;
-use crate::net::sock::Sk;
+use crate::inet::addr::Addr;
+use crate::inet::sock::Sk;
 use crate::proto::bsdh::Bsdh;
 use crate::proto::choice::Reason;
 use crate::proto::state::State;

@@ -60,10 +60,7 @@ use super::pte::{
 };
 use super::sent::Sent;
 use super::space::Space;
-use super::turn::{
-    self,
-    OneAtATime, //
-};
+use super::turn::OneAtATime;
 use super::watch::{
     self,
     Watch, //
@@ -77,26 +74,6 @@ use crate::stats::counters::{
     Stats, //
 };
 use crate::trace;
-
-/// Makes the locks usable.
-///
-/// # Safety
-///
-/// Called once, when the module loads, before anything else here.
-pub(crate) unsafe fn init() {
-    // SAFETY: As the caller promises.
-    unsafe {
-        turn::init();
-        cover::init();
-        watch::init();
-    }
-}
-
-/// Frees what the locks protect. No socket is left.
-pub(crate) fn stop() {
-    turn::stop();
-    watch::stop();
-}
 
 /// How far the protection of a page is.
 #[derive(Copy, Clone)]

@@ -89,7 +89,7 @@ pub(super) unsafe fn init() {
 }
 
 /// Takes all notifiers out. No socket is left.
-pub(crate) fn stop() {
+pub(super) fn stop() {
     remove_where(|_| true);
     // A static is never dropped.
     *WATCHES.lock() = KVec::new();

@@ -16,11 +16,11 @@ use kernel::error::{
 use kernel::prelude::*;
 
 use crate::bindings;
-use crate::net::addr::{
+use crate::inet::addr::{
     Addr,
     Storage, //
 };
-use crate::net::netns::Net;
+use crate::inet::netns::Net;
 
 /// Private bytes of an event that we keep: those of a reply.
 pub(crate) const PRIVATE_MAX: usize = 196;

@@ -14,15 +14,15 @@ use super::sock::{
     Want, //
 };
 use crate::bindings;
+use crate::inet::sock::{
+    intr_errno,
+    Sk, //
+};
 use crate::kern::errno::{
     ECONNREFUSED,
     ECONNRESET, //
 };
 use crate::kern::signal::signal_pending;
-use crate::net::sock::{
-    intr_errno,
-    Sk, //
-};
 use crate::proto::state::State;
 use crate::stats::counters::Counter;
 

@@ -36,6 +36,7 @@ use super::tx::{
 };
 use super::zcopy::ZeroCopy;
 use crate::bindings;
+use crate::inet::sock::intr_errno;
 use crate::kern::errno::{
     ECONNRESET,
     ENOBUFS, //
@@ -52,7 +53,6 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::mm::user::Access;
-use crate::net::sock::intr_errno;
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
 use crate::proto::message::Body;

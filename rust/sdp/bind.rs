@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockets and the ports of their namespace ([`crate::net::ports`]).
+//! Sockets and the ports of their namespace ([`crate::inet::ports`]).
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -10,11 +10,11 @@ use super::sock::{
     SdpSock, //
 };
 use crate::bindings;
-use crate::net::addr::Addr;
-use crate::net::netns::Net;
-use crate::net::ports::Bound;
-pub(crate) use crate::net::ports::Cursor;
-use crate::net::sock::Sk;
+use crate::inet::addr::Addr;
+use crate::inet::netns::Net;
+use crate::inet::ports::Bound;
+pub(crate) use crate::inet::ports::Cursor;
+use crate::inet::sock::Sk;
 
 /// A reference to a socket that was found in the tables.
 fn hold(sk: Sk) -> ARef<SdpSock> {

@@ -17,6 +17,10 @@ use super::sock::{
 };
 use super::stream::Stream;
 use crate::bindings;
+use crate::inet::addr::Addr;
+use crate::inet::netns::LOOPBACK_IFINDEX;
+use crate::inet::route;
+use crate::inet::sock::intr_errno;
 use crate::kern::errno::{
     EADDRNOTAVAIL,
     EAFNOSUPPORT,
@@ -24,10 +28,6 @@ use crate::kern::errno::{
     ENETUNREACH, //
 };
 use crate::kern::signal::signal_pending;
-use crate::net::addr::Addr;
-use crate::net::netns::LOOPBACK_IFINDEX;
-use crate::net::route;
-use crate::net::sock::intr_errno;
 use crate::proto::state::{
     Event,
     State, //

@@ -28,6 +28,8 @@ use super::sock::{
     Owned, //
 };
 use crate::bindings;
+use crate::inet::memory;
+use crate::inet::sock::intr_errno;
 use crate::kern::errno::{
     ENOBUFS,
     ENOTCONN, //
@@ -41,8 +43,6 @@ use crate::mm::snapshot::{
 };
 use crate::mm::user::Access;
 use crate::mm::Refused;
-use crate::net::memory;
-use crate::net::sock::intr_errno;
 use crate::params;
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;

@@ -20,16 +20,16 @@ use super::{
     close, //
 };
 use crate::bindings;
+use crate::inet::addr::Addr;
+use crate::inet::netns::{
+    Net,
+    LOOPBACK_IFINDEX, //
+};
+use crate::inet::route;
 use crate::kern::errno::{
     EAFNOSUPPORT,
     ECONNREFUSED, //
 };
-use crate::net::addr::Addr;
-use crate::net::netns::{
-    Net,
-    LOOPBACK_IFINDEX, //
-};
-use crate::net::route;
 use crate::proto::hello::{
     Hello,
     Refusal,

@@ -6,13 +6,13 @@
 //! would make a local listener reachable from everywhere. So such a connection runs over an address
 //! of an RDMA device in the same namespace, and is announced before: the Hello carries the
 //! nonce of the announcement, and the listener's side finds the real addresses under it
-//! ([`crate::net::announced`]). Whoever is not in this table does not reach a loopback listener.
+//! ([`crate::inet::announced`]). Whoever is not in this table does not reach a loopback listener.
 
 use kernel::prelude::*;
 
 use crate::bindings;
-use crate::net::addr::Addr;
-use crate::net::netns::Net;
+use crate::inet::addr::Addr;
+use crate::inet::netns::Net;
 use crate::rdma::cm::{
     CmId,
     Event,

@@ -12,10 +12,10 @@ use super::sock::{
 };
 use super::turn::Connection;
 use crate::bindings;
+use crate::inet::sock::intr_errno;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::signal::signal_pending;
 use crate::mm::user::Access;
-use crate::net::sock::intr_errno;
 use crate::proto::state::State;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;

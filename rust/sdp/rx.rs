@@ -23,6 +23,7 @@ use super::stream::{
 };
 use super::zcopy::ZeroCopy;
 use crate::bindings;
+use crate::inet::memory;
 use crate::kern::errno::{
     ECONNRESET,
     ENOBUFS,
@@ -30,7 +31,6 @@ use crate::kern::errno::{
     EPROTO, //
 };
 use crate::mm::frag::Frag;
-use crate::net::memory;
 use crate::proto::bsdh::Class;
 use crate::proto::message::{
     Body,

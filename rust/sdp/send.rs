@@ -14,6 +14,12 @@ use super::sock::{
 };
 use super::turn::Connection;
 use crate::bindings;
+use crate::inet::memory;
+use crate::inet::sock::{
+    intr_errno,
+    Sk,
+    LEAST_BYTES, //
+};
 use crate::kern::errno::{
     ENOBUFS,
     EOPNOTSUPP, //
@@ -23,12 +29,6 @@ use crate::mm::frag::Frag;
 use crate::mm::user::{
     self,
     Access, //
-};
-use crate::net::memory;
-use crate::net::sock::{
-    intr_errno,
-    Sk,
-    LEAST_BYTES, //
 };
 use crate::proto::bsdh::BSDH_LEN_U32;
 use crate::proto::choice::{

@@ -19,6 +19,11 @@ use super::{
     local, //
 };
 use crate::bindings;
+use crate::inet::addr::Addr;
+use crate::inet::announced::Ends;
+use crate::inet::limits::Place;
+use crate::inet::netns::LOOPBACK_IFINDEX;
+use crate::inet::sock::Sk;
 use crate::kern::errno::{
     EADDRINUSE,
     EADDRNOTAVAIL,
@@ -30,11 +35,6 @@ use crate::kern::errno::{
     ENOBUFS,
     EPROTO, //
 };
-use crate::net::addr::Addr;
-use crate::net::announced::Ends;
-use crate::net::limits::Place;
-use crate::net::netns::LOOPBACK_IFINDEX;
-use crate::net::sock::Sk;
 use crate::proto::hello::{
     Features,
     Hello,
@@ -357,7 +357,7 @@ fn able(link: &Link) -> Features {
 /// whatever the socket is bound to; connections to the machine's own addresses go over one, too, though
 /// for IP they stay on the loopback interface (which [`route::check`] looks at).
 ///
-/// [`route::check`]: crate::net::route::check
+/// [`route::check`]: crate::inet::route::check
 fn goes_over(sk: Sk, dev: i32) -> bool {
     let bound = sk.bound_dev();
     [0, LOOPBACK_IFINDEX, dev, sk.net().vrf_of(dev)].contains(&bound)

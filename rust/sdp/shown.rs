@@ -14,9 +14,9 @@ use super::sock::{
 };
 use super::stream::Options;
 use crate::bindings;
-use crate::net::addr::Addr;
-use crate::net::netns::Net;
-use crate::net::sock::Sk;
+use crate::inet::addr::Addr;
+use crate::inet::netns::Net;
+use crate::inet::sock::Sk;
 use crate::proto::hello::Features;
 use crate::proto::state::State;
 use crate::stats::tally::Tally;

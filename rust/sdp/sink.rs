@@ -8,7 +8,7 @@ use kernel::prelude::*;
 
 use super::details::Posted;
 use super::sock::Locked;
-use crate::net::sock::Sk;
+use crate::inet::sock::Sk;
 use crate::params::ADVERTS;
 use crate::proto::bsdh::Class;
 use crate::proto::buffer::{

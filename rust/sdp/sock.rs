@@ -54,6 +54,7 @@ use super::glance::Glance;
 use super::stream::Stream;
 use super::worker::CmSide;
 use crate::bindings;
+use crate::inet::sock::Sk;
 use crate::kern::compat;
 use crate::kern::work::{
     BhWork,
@@ -61,7 +62,6 @@ use crate::kern::work::{
     Work, //
 };
 use crate::mm::user::Access;
-use crate::net::sock::Sk;
 use crate::rdma::cm;
 use crate::rdma::link::Notify;
 use crate::stats::counters::{
@@ -107,7 +107,7 @@ const WANTS: usize = Want::Teardown as usize + 1;
 ///
 /// # Invariants
 ///
-/// Lives in memory of `sk_alloc` or `sk_clone` for the proto of [`crate::net::family`], which
+/// Lives in memory of `sk_alloc` or `sk_clone` for the proto of [`crate::family::register`], which
 /// starts with the `inet_sock`; `stream` is accessed only under the socket lock, `cm` only by the
 /// socket's worker.
 #[repr(C)]

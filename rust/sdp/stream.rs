@@ -18,15 +18,15 @@ use super::sock::{
 use super::turn::Turns;
 use super::zcopy::ZeroCopy;
 use crate::bindings;
-use crate::mm::frag::Frag;
-use crate::mm::queue::FragQueue;
-use crate::net::addr::Addr;
-use crate::net::limits::Place;
-use crate::net::ports::Bound;
-use crate::net::sysctl::{
+use crate::inet::addr::Addr;
+use crate::inet::limits::Place;
+use crate::inet::ports::Bound;
+use crate::inet::sysctl::{
     Setting,
     Settings, //
 };
+use crate::mm::frag::Frag;
+use crate::mm::queue::FragQueue;
 use crate::proto::choice::Wanted;
 use crate::proto::credits::Credits;
 use crate::proto::hello::{

@@ -15,12 +15,12 @@ use super::sock::{
     Owned, //
 };
 use crate::bindings;
+use crate::inet::sock::intr_errno;
 use crate::kern::signal::signal_pending;
 use crate::mm::user::{
     self,
     Access, //
 };
-use crate::net::sock::intr_errno;
 use crate::stats::counters::Counter;
 
 /// Whether a call of each half works without the lock, and for which connection of the socket.

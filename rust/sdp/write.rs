@@ -32,6 +32,7 @@ use super::sock::{
 };
 use super::tx::CONTROL_PLACES;
 use crate::bindings;
+use crate::inet::sock::intr_errno;
 use crate::kern::errno::ECONNRESET;
 use crate::kern::signal::signal_pending;
 use crate::mm::memory::Memory;
@@ -40,7 +41,6 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::mm::user::Access;
-use crate::net::sock::intr_errno;
 use crate::proto::choice::{
     Path,
     Reason,

@@ -11,9 +11,9 @@ use super::sock::{
     Locked,
     Want, //
 };
+use crate::inet::netns::Net;
+use crate::inet::sysctl::Setting;
 use crate::kern::errno::ENOBUFS;
-use crate::net::netns::Net;
-use crate::net::sysctl::Setting;
 use crate::params::ADVERTS;
 use crate::proto::bsdh::Class;
 use crate::proto::fallback::Fallback;

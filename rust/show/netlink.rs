@@ -6,8 +6,8 @@ use kernel::prelude::*;
 
 use super::sockets::Sockets;
 use super::uapi;
-use crate::net::addr::Addr;
-use crate::net::genl::{
+use crate::inet::addr::Addr;
+use crate::inet::genl::{
     dump_op,
     get_op,
     rejected,

@@ -8,7 +8,7 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 
 use crate::bindings;
-use crate::net::netns::{
+use crate::inet::netns::{
     InEachNet,
     Net,
     PernetOps, //

@@ -15,8 +15,8 @@ use super::uapi::{
     STATES, //
 };
 use crate::bindings;
-use crate::net::addr::Addr;
-use crate::net::genl::{
+use crate::inet::addr::Addr;
+use crate::inet::genl::{
     at_most,
     bytes,
     flags,
@@ -28,7 +28,7 @@ use crate::net::genl::{
     Policy,
     Request, //
 };
-use crate::net::sock::Sk;
+use crate::inet::sock::Sk;
 use crate::sdp::bind::{
     self,
     Cursor, //

@@ -5,7 +5,7 @@
 use super::*;
 
 const PARAMS: &str = include_str!("../../../../rust/params.rs");
-const SYSCTL: &str = include_str!("../../../../rust/net/sysctl.rs");
+const SYSCTL: &str = include_str!("../../../../rust/inet/sysctl.rs");
 const WANTED: &str = include_str!("../../../../rust/proto/choice.rs");
 
 /// A value as the module's source has it, with its constants.

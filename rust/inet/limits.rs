@@ -56,7 +56,7 @@ global_lock! {
 /// # Safety
 ///
 /// Called once, before every other function of this module.
-pub(super) unsafe fn init() {
+pub(crate) unsafe fn init() {
     // SAFETY: As the caller promises.
     unsafe { USERS.init() };
 }

@@ -7,19 +7,19 @@ use core::ptr;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
-use super::addr::{
+use super::ops;
+use super::sockopt;
+use crate::bindings;
+use crate::inet::addr::{
     AF_INET6_SDP,
     AF_INET_SDP, //
 };
-use super::memory;
-use super::ops;
-use super::sock::{
+use crate::inet::memory;
+use crate::inet::sock::{
     Sk,
     LEAST_BYTES, //
 };
-use super::sockopt;
-use super::sysctl::Setting;
-use crate::bindings;
+use crate::inet::sysctl::Setting;
 use crate::kern::errno::{
     EAFNOSUPPORT,
     EPROTONOSUPPORT,
@@ -47,7 +47,7 @@ static SOCKETS_ALLOCATED: Shared<bindings::percpu_counter> =
     // SAFETY: Initialised when the module loads; zeros until then.
     Shared::new(unsafe { core::mem::zeroed() });
 
-pub(super) static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
+static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
     close: Some(ops::close),
     pre_connect: Some(ops::pre_connect),
     connect: Some(ops::connect),
@@ -88,7 +88,7 @@ const fn name(text: &[u8]) -> [kernel::ffi::c_char; 32] {
     out
 }
 
-pub(super) static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(bindings::proto_ops {
+static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(bindings::proto_ops {
     family: AF_INET_SDP as i32,
     owner: this_module().cast(),
     release: Some(ops::release),

@@ -10,17 +10,17 @@ use core::mem::size_of;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
-use super::addr::{
-    Addr,
-    Storage,
-    AF_INET6_SDP,
-    AF_INET_SDP, //
-};
 use crate::bindings::{
     self,
     sock,
     sockaddr_unsized,
     socket, //
+};
+use crate::inet::addr::{
+    Addr,
+    Storage,
+    AF_INET6_SDP,
+    AF_INET_SDP, //
 };
 use crate::kern::errno::EAFNOSUPPORT;
 use crate::sdp::sock::SdpSock;
