@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The check of the layers: an import from above must be seen, however it is written."""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+import layers
+
+LIST = """# A comment.
+ib_sdp_main  the root
+sdp::send    sends
+sdp::guard   the lock
+kern         errors
+"""
+FILES = ["ib_sdp_main.rs", "sdp.rs", "sdp/send.rs", "sdp/guard.rs", "kern.rs"]
+
+
+def complaints(name: str, source: str, text: str = LIST) -> list[str]:
+    """Of a tree in which one file has this source, and of a list."""
+    with tempfile.TemporaryDirectory() as top:
+        folder = Path(top) / "rust"
+        for file in {*FILES, name}:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(source if file == name else "")
+        return layers.complaints(layers.Layers(text), folder)
+
+
+class Imports(unittest.TestCase):
+    def check(self, name: str, source: str, *wanted: str) -> None:
+        self.assertEqual(complaints(name, source), [f"rust/{name}:{line}" for line in wanted])
+
+    def test_from_below_and_from_the_own_layer(self) -> None:
+        self.check("sdp/send.rs", "use super::guard::Lock;\nuse crate::kern;\nuse self::copy::Copy;\n")
+        self.check("sdp/send.rs", "mod tests {\n    use super::*;\n    use super::super::guard;\n}\n")
+        self.check("ib_sdp_main.rs", "use crate::{kern, sdp};\nmod kern;\n")
+
+    def test_from_above(self) -> None:
+        up = "kern imports crate::sdp::send::now of sdp::send, which is above it"
+        self.check("kern.rs", "\nuse crate::sdp::send::now;\n", f"2: {up}")
+        self.check("kern.rs", "use crate::sdp::{\n    send::{self, now},\n};\n",
+                   "1: kern imports crate::sdp::send of sdp::send, which is above it", f"1: {up}")
+        self.check("kern.rs", "fn f() {\n    super::sdp::send::now();\n}\n", f"2: {up}")
+        self.check("kern.rs", "mod tests {\n    use super::super::sdp::send::now;\n}\n", f"2: {up}")
+        self.check("kern.rs", "const QUOTE: u8 = b'\"';\nuse crate::sdp::send::now;\n", f"2: {up}")
+        self.check("sdp/guard.rs", "use super::send as s;\n",
+                   "1: sdp::guard imports crate::sdp::send of sdp::send, which is above it")
+
+    def test_of_a_module_with_layers_inside(self) -> None:
+        self.check("kern.rs", "use crate::sdp;\n",
+                   "1: kern imports crate::sdp of sdp::send, which is above it")
+
+    def test_of_the_root(self) -> None:
+        self.check("kern.rs", "use crate::Module;\n",
+                   "1: kern imports crate::Module of ib_sdp_main, which is above it")
+
+    def test_not_in_comments_and_texts(self) -> None:
+        self.check("kern.rs", "/// [`crate::sdp::send`]\nconst T: &str = \"crate::sdp::send\"; // super::sdp\n")
+
+    def test_methods_for_another_layer(self) -> None:
+        self.check("sdp/send.rs", "use super::guard::Lock;\nimpl Lock<'_> {}\n",
+                   "2: sdp::send gives methods to Lock of sdp::guard")
+        self.check("sdp/send.rs", "use super::guard::Lock;\nimpl Drop for Lock<'_> {}\nimpl<T> Own<T> {}\n")
+
+    def test_files_and_layers_that_are_missing(self) -> None:
+        self.assertEqual(complaints("other.rs", ""), ["rust/other.rs: not in rust/layers"])
+        self.assertEqual(complaints("kern.rs", "", LIST + "mm  memory\n"), ["rust/layers: there is no mm"])
+
+
+if __name__ == "__main__":
+    unittest.main()
