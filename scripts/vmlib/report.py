@@ -3,7 +3,7 @@
 
 import threading
 
-# The last thing that is printed of a run is what took longest: so many tests.
+# A run ends with what took longest, and with what used the host's processors most: so many of each.
 DEAREST = 10
 
 
@@ -15,6 +15,7 @@ class Report:
         self.failures = []
         self.item_times = {}
         self.test_times = {}
+        self.item_processors = {}
         self.lock = threading.RLock()
         self.closed = False
 
@@ -44,10 +45,11 @@ class Report:
     def skipped(self, name, why):
         self.add(name, "skipped", [why])
 
-    def took(self, name, seconds):
-        """How long an item of the plan took."""
+    def took(self, name, seconds, of_processors):
+        """How long an item of the plan took, and how many seconds of the host's processors."""
         with self.lock:
             self.item_times[name] = round(seconds, 1)
+            self.item_processors[name] = of_processors
 
     def test_took(self, name, seconds):
         """How long a single test took."""
@@ -67,8 +69,9 @@ class Report:
         with self.lock:
             self.closed = True
             print(f"1..{sum(self.counts.values())}")
-            for seconds, name in sorted(((s, n) for n, s in self.test_times.items()), reverse=True)[:DEAREST]:
-                print(f"# {seconds:6.1f} s  {name}")
+            for what, times in (("in all", self.test_times), ("of the host's processors", self.item_processors)):
+                for seconds, name in sorted(((s, n) for n, s in times.items()), reverse=True)[:DEAREST]:
+                    print(f"# {seconds:6.1f} s {what}  {name}")
             for name in self.failures:
                 print(f"# failed: {name}")
             print("{passed} passed, {failed} failed, {skipped} skipped".format(**self.counts), flush=True)

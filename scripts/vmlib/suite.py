@@ -150,11 +150,14 @@ class Lane:
     def item(self, bench, item):
         say(f"  .. {item.name} ({self.name})")
         started = time.monotonic()
+        used = {vm: vm.processor_seconds() for vm in bench.vms}
         if isinstance(item, GroupItem):
             self.group(bench, item)
         else:
             self.test(bench, item)
-        self.report.took(item.name, time.monotonic() - started)
+        # A machine that is gone by now says nothing of what it used.
+        used = sum(vm.processor_seconds() - before for vm, before in used.items() if not vm.gone.is_set())
+        self.report.took(item.name, time.monotonic() - started, used)
 
     def reload(self, bench, parameters):
         """The module is loaded with these parameters, anew if it has others."""
