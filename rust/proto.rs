@@ -14,6 +14,8 @@
 //! - [`credits`]: how many messages each side may have in flight.
 //! - [`state`]: the life of a socket, with explicit transitions; [`orphan`]: how
 //!   long one lives on that its program has closed.
+//! - [`pace`]: how long messages take, how fast bytes are delivered, and what
+//!   holds a sender up.
 //! - [`policy`]: when a partial message goes and which work requests are
 //!   signaled.
 //! - [`advert`], [`ring`]: what the adverts of both kinds have in common.
@@ -50,6 +52,8 @@ pub mod message;
 pub mod offer;
 #[path = "proto/orphan.rs"]
 pub mod orphan;
+#[path = "proto/pace.rs"]
+pub mod pace;
 #[path = "proto/policy.rs"]
 pub mod policy;
 #[path = "proto/pull.rs"]

@@ -16,6 +16,7 @@ pub(crate) mod direct;
 mod early;
 pub(crate) mod glance;
 pub(crate) mod hold;
+pub(crate) mod info;
 mod keepalive;
 mod later;
 pub(crate) mod listen;

@@ -7,6 +7,7 @@
 //! value is copied before, for every level.
 
 use core::mem::size_of;
+use core::ptr;
 
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -21,8 +22,11 @@ use crate::kern::errno::{
     ENOPROTOOPT,
     EOPNOTSUPP, //
 };
-use crate::sdp::options;
 use crate::sdp::sock::SdpSock;
+use crate::sdp::{
+    info,
+    options, //
+};
 
 /// The longest value that is looked at; no option that means something here has more.
 const MAX_VALUE: usize = 256;
@@ -62,6 +66,11 @@ impl Value {
     }
 }
 
+const TCP_INFO: i32 = bindings::TCP_INFO as i32;
+const TCP_CONGESTION: i32 = bindings::TCP_CONGESTION as i32;
+/// Its value as `getsockopt()` has it, `TCP_CA_NAME_MAX` bytes: credits of the peer decide.
+const CONGESTION_CONTROL: &[u8; 16] = b"sdp\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
 /// The longest name of an interface.
 const MAX_IFNAME: usize = bindings::IFNAMSIZ as usize - 1;
 
@@ -70,6 +79,7 @@ const MAX_IFNAME: usize = bindings::IFNAMSIZ as usize - 1;
 fn least(level: i32, name: i32) -> usize {
     match (level as u32, name as u32) {
         (bindings::SOL_SOCKET, bindings::SO_BINDTODEVICE) => MAX_IFNAME,
+        (bindings::SOL_TCP, bindings::TCP_CONGESTION) => MAX_VALUE,
         (bindings::SOL_SOCKET | bindings::SOL_TCP, _) => size_of::<i32>(),
         _ => MAX_VALUE,
     }
@@ -128,6 +138,9 @@ pub(super) unsafe extern "C" fn setsockopt(
             bindings::SOL_SOCKET => {
                 bindings::sock_setsockopt((*sk).sk_socket, level, name, from, len)
             }
+            bindings::SOL_TCP if name == TCP_CONGESTION => {
+                code(set_congestion_control(SdpSock::from_raw(sk), from, len))
+            }
             bindings::SOL_TCP => code(options::set(SdpSock::from_raw(sk), name, from, len)),
             bindings::SOL_IP => bindings::ip_setsockopt(sk, level, name, from, len),
             bindings::SOL_IPV6 if name == bindings::IPV6_ADDRFORM as i32 => ENOPROTOOPT.to_errno(),
@@ -156,7 +169,7 @@ pub(super) unsafe extern "C" fn getsockopt(
     // SAFETY: The core passes a socket of ours, and pointers of the program's.
     unsafe {
         match level as u32 {
-            bindings::SOL_TCP => code(get_int(SdpSock::from_raw(sk), name, value, len)),
+            bindings::SOL_TCP => code(get_tcp(SdpSock::from_raw(sk), name, value, len)),
             bindings::SOL_IP => bindings::ip_getsockopt(sk, level, name, value, len),
             bindings::SOL_IPV6 if SdpSock::from_raw(sk).sk().is_v6() => {
                 bindings::ipv6_getsockopt(sk, level, name, value, len)
@@ -166,30 +179,72 @@ pub(super) unsafe extern "C" fn getsockopt(
     }
 }
 
-/// Hands an option's value to the program, cut to the length that it has room for.
+/// Hands the value of an option at the level of TCP to the program.
 ///
 /// # Safety
 ///
 /// `to` and `len` are pointers of the program's.
-unsafe fn get_int(
+unsafe fn get_tcp(
     sock: &SdpSock,
     name: i32,
     to: *mut kernel::ffi::c_char,
     len: *mut i32,
 ) -> Result {
     let mut room = 0;
-    // SAFETY: The helpers check the program's pointers.
+    // SAFETY: The helper checks the program's pointer.
+    to_result(unsafe { bindings::get_user_int(&raw mut room, len) })?;
+    let room = usize::try_from(room).map_err(|_| EINVAL)?;
+    // SAFETY: As the caller promises.
     unsafe {
-        to_result(bindings::get_user_int(&raw mut room, len))?;
-        let n = usize::try_from(room)
-            .map_err(|_| EINVAL)?
-            .min(size_of::<i32>());
-        let value = options::get(sock, name)?;
-        to_result(bindings::put_user_int(n as i32, len))?;
-        let left = bindings::copy_to_user(to.cast(), (&raw const value).cast(), n);
-        if left != 0 {
-            return Err(EFAULT);
+        match name {
+            TCP_INFO => put(&info::tcp_info(sock), room, to, len),
+            TCP_CONGESTION => put(CONGESTION_CONTROL, room, to, len),
+            _ => put(&options::get(sock, name)?, room, to, len),
         }
     }
-    Ok(())
+}
+
+/// Hands a value to the program, cut to the length that the program has room for.
+///
+/// # Safety
+///
+/// `to` and `len` are pointers of the program's.
+unsafe fn put<T>(value: &T, room: usize, to: *mut kernel::ffi::c_char, len: *mut i32) -> Result {
+    let n = room.min(size_of::<T>());
+    // SAFETY: The helpers check the program's pointers; the value has so many bytes.
+    unsafe {
+        to_result(bindings::put_user_int(n as i32, len))?;
+        match bindings::copy_to_user(to.cast(), ptr::from_ref(value).cast(), n) {
+            0 => Ok(()),
+            _ => Err(EFAULT),
+        }
+    }
+}
+
+/// TCP_CONGESTION: takes what TCP would take, without effect.
+///
+/// # Errors
+///
+/// Those of TCP, which is asked: `ENOENT`, `EPERM`, `EINVAL`, `EFAULT`.
+fn set_congestion_control(sock: &SdpSock, name: sockptr_t, len: u32) -> Result {
+    let mut tcp = ptr::null_mut();
+    let (family, kind) = (bindings::AF_INET, bindings::sock_type_SOCK_STREAM);
+    // SAFETY: The namespace lives as long as the socket; a socket of the kernel's is ours until it is
+    // released, and the copied name has `len` bytes.
+    unsafe {
+        let net = sock.sk().net().as_ptr();
+        to_result(bindings::sock_create_kern(
+            net,
+            family as i32,
+            kind as i32,
+            bindings::IPPROTO_TCP as i32,
+            &raw mut tcp,
+        ))?;
+        let result = match (*(*tcp).ops).setsockopt {
+            Some(set) => set(tcp, bindings::SOL_TCP as i32, TCP_CONGESTION, name, len),
+            None => ENOPROTOOPT.to_errno(),
+        };
+        bindings::sock_release(tcp);
+        to_result(result)
+    }
 }

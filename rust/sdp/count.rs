@@ -2,6 +2,7 @@
 
 //! What is counted for a connection and for its namespace at once, and traced.
 
+use super::keepalive::now;
 use super::sock::Locked;
 use crate::proto::bsdh::Bsdh;
 use crate::proto::choice::Reason;
@@ -14,6 +15,12 @@ impl Locked<'_> {
     pub(crate) fn count(&mut self, what: Kept, n: u64) {
         self.stats.add_kept(what, n);
         self.stream().tally.add(what, n);
+    }
+
+    /// The same of bytes of the stream that have come.
+    pub(super) fn count_data_received(&mut self, bytes: u32) {
+        self.stream().data_received = now();
+        self.count(Kept::RxBytes, bytes.into());
     }
 
     /// The same of a message sent, with so many bytes of payload.

@@ -124,7 +124,7 @@ impl Locked<'_> {
         self.stats.inc(Counter::ReadDone);
         let (sink, bytes) = (false, len);
         trace::advert_read(self.sk(), Advert { sink, len, bytes });
-        self.count(Kept::RxBytes, len.into());
+        self.count_data_received(len);
         self.count(Kept::RxZcopyBytes, len.into());
         self.drain_hold();
     }

@@ -53,6 +53,16 @@ impl Keepalive {
         self.unanswered = 0;
     }
 
+    /// Probes that were not answered.
+    pub(super) fn unanswered(&self) -> u8 {
+        u8::try_from(self.unanswered).unwrap_or(u8::MAX)
+    }
+
+    /// For how many milliseconds nothing was received.
+    pub(super) fn silent_ms(&self) -> u32 {
+        ms_since(self.heard)
+    }
+
     fn last_heard_before(&self, time: usize) -> bool {
         (self.heard.wrapping_sub(time) as isize) < 0
     }

@@ -296,7 +296,7 @@ impl Locked<'_> {
         let (sink, bytes) = (false, len);
         trace::advert_read(self.sk(), Advert { sink, len, bytes });
         self.count(Kept::RxPulledBytes, len.into());
-        self.count(Kept::RxBytes, len.into());
+        self.count_data_received(len);
         if self.stream().state == State::Dead {
             drop(memory);
             return self.release_receive(charge);

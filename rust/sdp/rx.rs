@@ -53,7 +53,6 @@ use crate::rdma::receive::{
     PART_BYTES, //
 };
 use crate::stats::counters::Counter;
-use crate::stats::tally::Kept;
 
 /// How often the CQ is looked at again because something came while it was armed, before the rest
 /// is left to another run.
@@ -282,6 +281,7 @@ impl Locked<'_> {
             return Err(Violation::CreditOverrun);
         }
         stream.credits.received(&message.hdr)?;
+        stream.note_acknowledged();
         stream.state.admits(&message.hdr)?;
         stream.features.permit(message.hdr.mid)?;
         Ok(message)
@@ -363,7 +363,7 @@ impl Locked<'_> {
             return self.abort(ECONNRESET);
         }
         let truesize = receive.len();
-        self.count(Kept::RxBytes, message.payload_len.into());
+        self.count_data_received(message.payload_len);
         // A reader that does not come must not make the peer's credits grow.
         if self.stream().credits.peer_has_left() < Class::Payload.min_credits() {
             let target = self.stream().recv_target;

@@ -8,6 +8,7 @@ use super::bind::{
     self,
     Cursor, //
 };
+use super::info::Figures;
 use super::sock::{
     Locked,
     SdpSock, //
@@ -51,6 +52,8 @@ pub(crate) struct Shown {
     pub(crate) inode: u64,
     pub(crate) cookie: u64,
     pub(crate) tally: Tally,
+    /// Of a connection.
+    pub(crate) figures: Figures,
 }
 
 /// Looks at a socket, under its lock.
@@ -62,6 +65,7 @@ pub(crate) fn shown(sock: &SdpSock) -> Shown {
 pub(super) fn shown_locked(locked: &mut Locked<'_>) -> Shown {
     let sk = locked.sk();
     let unsent = locked.unsent_bytes();
+    let figures = locked.figures();
     let stream = locked.stream();
     let listens = stream.state == State::Listen;
     let link = stream.link.as_ref();
@@ -96,6 +100,7 @@ pub(super) fn shown_locked(locked: &mut Locked<'_>) -> Shown {
         inode: sk.inode(),
         cookie: sk.cookie(),
         tally: stream.tally.clone(),
+        figures,
     }
 }
 

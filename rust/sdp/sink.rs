@@ -194,7 +194,7 @@ impl Locked<'_> {
         }
         self.stats.add(Counter::SinkEnded, count);
         self.stats.add(Counter::SinkUnused, unused.into());
-        self.count(Kept::RxBytes, bytes.into());
+        self.count_data_received(bytes);
         self.count(Kept::RxWrittenBytes, bytes.into());
     }
 
@@ -327,6 +327,7 @@ impl Locked<'_> {
         self.region_used(region);
         self.stats.inc(Counter::WriteDone);
         self.count(Kept::TxBytes, bytes.into());
+        self.stream().pace.deliver(bytes);
         self.count(Kept::TxWrittenBytes, bytes.into());
     }
 

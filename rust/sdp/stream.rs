@@ -6,7 +6,10 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
 use super::glance::Unread;
-use super::keepalive::Keepalive;
+use super::keepalive::{
+    now,
+    Keepalive, //
+};
 use super::sink::{
     Events,
     Sinks, //
@@ -35,6 +38,7 @@ use crate::proto::hello::{
     BUFS_MIN, //
 };
 use crate::proto::orphan::Rest;
+use crate::proto::pace::Pace;
 use crate::proto::state::{
     Event,
     State, //
@@ -226,6 +230,10 @@ pub(crate) struct Stream {
     pub(crate) unlisten: KVec<u16>,
     /// What the peer had not taken when the orphan's timer was started.
     pub(crate) orphan_rest: Rest,
+    pub(crate) pace: Pace,
+    /// When a message with payload was sent last, and received, in jiffies.
+    pub(crate) data_sent: usize,
+    pub(crate) data_received: usize,
     pub(crate) tally: Tally,
     /// From the first send, or advert, on.
     pub(crate) histograms: Option<KBox<Histograms>>,
@@ -319,6 +327,9 @@ impl Stream {
             cm_listens: false,
             unlisten: KVec::new(),
             orphan_rest: Rest::default(),
+            pace: Pace::default(),
+            data_sent: now(),
+            data_received: now(),
             tally: Tally::new(),
             histograms: None,
             messages: None,

@@ -58,7 +58,7 @@ pub(super) const CONTROL_PLACES: u32 = 3;
 
 /// Bytes that may stay in the send queue of a connection that does nothing: their completions are
 /// noticed with whatever comes next.
-const IDLE_BYTES: u32 = 65536;
+pub(super) const IDLE_BYTES: u32 = 65536;
 
 /// How long a peer that gave smaller receives than it was asked for is not asked again.
 const ASK_AGAIN_MS: u32 = 1000;
@@ -92,6 +92,7 @@ impl Locked<'_> {
         self.flush_data();
         self.flush_disconn();
         self.flush_update();
+        self.note_doing();
     }
 
     fn may_transmit(&mut self) -> bool {
@@ -359,6 +360,7 @@ impl Locked<'_> {
                 if header.is_payload() || matches!(body, Body::SrcAvail { .. }) {
                     self.event_sent();
                 }
+                self.note_posted(header.mseq, payload);
                 self.count_sent(&header, payload);
                 self.stats.inc(Counter::SendPosted);
                 if signal {
@@ -408,6 +410,7 @@ impl Locked<'_> {
             count += 1;
             if sent.payload > 0 {
                 self.sk().wmem_uncharge(sent.payload);
+                self.stream().pace.deliver(sent.payload);
             }
             if self.stream().small_in_flight == Some(sent.number) {
                 self.stream().small_in_flight = None;

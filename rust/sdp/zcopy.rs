@@ -256,6 +256,7 @@ impl Locked<'_> {
         if kind == Some(Kind::Synchronous) {
             zcopy.read_bytes += bytes as usize;
         }
+        self.stream().pace.deliver(bytes);
         self.count(Kept::TxZcopyBytes, bytes.into());
         if kind == Some(Kind::Asynchronous) {
             self.sk().wmem_uncharge(bytes);

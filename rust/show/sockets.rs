@@ -8,6 +8,7 @@ use super::netlink::{
     put_addr,
     put_counter, //
 };
+use super::uapi::pace as p;
 use super::uapi::sock as a;
 use super::uapi::{
     option,
@@ -25,14 +26,17 @@ use crate::inet::genl::{
     Attr,
     Dump,
     DumpBuffer,
+    Message,
     Policy,
     Request, //
 };
 use crate::inet::sock::Sk;
+use crate::proto::state::State;
 use crate::sdp::bind::{
     self,
     Cursor, //
 };
+use crate::sdp::info::Figures;
 use crate::sdp::shown::{
     shown,
     Shown, //
@@ -249,7 +253,42 @@ fn write(
         }
     });
     result?;
+    if socket.state != State::Listen && socket.state != State::Closed {
+        m.nest(a::PACE, |m| put_pace(m, &socket.figures))?;
+    }
     m.end();
+    Ok(())
+}
+
+/// Writes how a connection goes.
+fn put_pace(m: &mut Message<'_>, of: &Figures) -> Result {
+    for (number, n) in [
+        (p::RTT, of.round_trip.smoothed_us),
+        (p::RTT_VAR, of.round_trip.deviation_us),
+        (p::MIN_RTT, of.round_trip.least_us),
+        (p::UNACKED, of.unacked),
+        (p::NOTSENT_BYTES, of.notsent_bytes),
+        (p::LAST_SENT, of.last_sent_ms),
+        (p::LAST_RECEIVED, of.last_received_ms),
+        (p::LAST_HEARD, of.last_heard_ms),
+    ] {
+        if n != 0 {
+            m.put_u32(number, n)?;
+        }
+    }
+    for (number, n) in [
+        (p::DELIVERY_RATE, of.bytes_per_s),
+        (p::BYTES_SENT, of.bytes_sent),
+        (p::BYTES_ACKED, of.bytes_acked),
+        (p::BYTES_RECEIVED, of.bytes_received),
+        (p::BUSY, of.times.busy_us),
+        (p::PEER_LIMITED, of.times.awaiting_peer_us),
+        (p::BUFFER_LIMITED, of.times.awaiting_room_us),
+    ] {
+        if n != 0 {
+            m.put_uint(number, n)?;
+        }
+    }
     Ok(())
 }
 

@@ -126,6 +126,42 @@ pub(crate) mod sock {
     pub(crate) const COUNTER: u16 = 36;
     /// In an event: why the peer has refused the connection, if it said so (`string`).
     pub(crate) const REFUSAL: u16 = 37;
+    /// Of a connection: how it goes, with the attributes of [`super::pace`] (nest).
+    pub(crate) const PACE: u16 = 38;
+}
+
+/// Attributes of how a connection goes. Those that are 0 are left out.
+pub(crate) mod pace {
+    /// The smoothed round-trip time in us (`u32`).
+    pub(crate) const RTT: u16 = 1;
+    /// Its mean deviation in us (`u32`).
+    pub(crate) const RTT_VAR: u16 = 2;
+    /// The least round-trip time in us (`u32`).
+    pub(crate) const MIN_RTT: u16 = 3;
+    /// Bytes that the peer got in a second, by the last sample (`uint`).
+    pub(crate) const DELIVERY_RATE: u16 = 4;
+    /// Bytes sent (`uint`).
+    pub(crate) const BYTES_SENT: u16 = 5;
+    /// Those of them that are with the peer (`uint`).
+    pub(crate) const BYTES_ACKED: u16 = 6;
+    /// Bytes received (`uint`).
+    pub(crate) const BYTES_RECEIVED: u16 = 7;
+    /// Messages that the peer has not acknowledged (`u32`).
+    pub(crate) const UNACKED: u16 = 8;
+    /// Bytes that wait to be sent (`u32`).
+    pub(crate) const NOTSENT_BYTES: u16 = 9;
+    /// For how long not everything was with the peer, in us (`uint`).
+    pub(crate) const BUSY: u16 = 10;
+    /// For how much of that the peer had no room, in us (`uint`).
+    pub(crate) const PEER_LIMITED: u16 = 11;
+    /// For how much of that the send buffer was full, in us (`uint`).
+    pub(crate) const BUFFER_LIMITED: u16 = 12;
+    /// Since payload was sent last, in ms (`u32`).
+    pub(crate) const LAST_SENT: u16 = 13;
+    /// Since bytes of the stream were received last, in ms (`u32`).
+    pub(crate) const LAST_RECEIVED: u16 = 14;
+    /// Since anything was received, in ms (`u32`).
+    pub(crate) const LAST_HEARD: u16 = 15;
 }
 
 /// The states, by number.

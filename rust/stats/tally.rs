@@ -120,6 +120,16 @@ impl Tally {
         self.last_by_copy = Some(why);
     }
 
+    /// The value of a counter.
+    pub(crate) fn get(&self, what: Kept) -> u64 {
+        self.kept.get(what as usize).copied().unwrap_or(0)
+    }
+
+    /// How many messages were sent, and received.
+    pub(crate) fn messages(&self) -> (u64, u64) {
+        (self.sent.iter().sum(), self.received.iter().sum())
+    }
+
     /// Why bytes went, or came, with a copy last.
     pub(crate) fn last_by_copy(&self) -> Option<Reason> {
         self.last_by_copy

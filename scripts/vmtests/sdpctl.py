@@ -71,10 +71,12 @@ def ss(bench):
             expect(socket["recv_queue"] == 0 and socket["peer"] == {"address": address, "port": 7601}, socket)
         for socket in served:
             expect(socket["counters"]["rx_bytes"] == BYTES and "rx_copied_bytes" not in socket["counters"], socket)
+            expect(socket["pace"]["bytes_received"] == BYTES and socket["pace"]["bytes_sent"] == 0, socket)
         for socket in made:
             counted = socket["counters"]
             expect((counted["tx_bytes"], counted["tx_copied_bytes"]) == (BYTES, BYTES), socket)
             expect(counted["sent_Data"] >= 1 and "rx_bytes" not in counted, socket)
+            expect(socket["pace"]["bytes_sent"] == BYTES and socket["pace"]["bytes_received"] == 0, socket)
         expect(len({s["cookie"] for s in served + made}) == 2 * CONNECTIONS, "a cookie of several sockets")
         for socket in served + made:
             expect((socket["state"], socket["family"], socket["uid"]) == ("Established", "inet", 0), socket)
@@ -101,7 +103,7 @@ def ss(bench):
         seen = json.loads(vm.check("busybox su nobody -s /bin/sh -c 'sdpctl --json ss'"))["sockets"]
         expect(len(seen) == both + 2, f"{len(seen)} for an ordinary user")
         text = vm.check("sdpctl ss -eipH --sport 7601").splitlines()
-        expect(len(text) == 4 * CONNECTIONS and "\x1b" not in "".join(text), "\n".join(text))
+        expect(len(text) == 5 * CONNECTIONS and "\x1b" not in "".join(text), "\n".join(text))
         expect("\x1b[1m" in vm.check("sdpctl --color always ss"), "no colour")
         # By the numbers of the reader's user namespace: one that has no users does not know root either.
         if has_user_namespaces(vm):

@@ -122,7 +122,7 @@ fn chosen(connections: Vec<Connection>, number: u64) -> Vec<Connection> {
 
 /// What a newer module says.
 fn others(message: &Message) -> Vec<Other> {
-    let unknown = message.beyond(uapi::sock::COUNTER).into_iter();
+    let unknown = message.beyond(uapi::sock::PACE).into_iter();
     let other = |(number, bytes): (u16, Vec<u8>)| {
         let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         Other {
@@ -261,6 +261,9 @@ fn sections(s: &Socket) -> Vec<(&'static str, String)> {
             s.keepalive_idle_s, s.keepalive_count, s.keepalive_interval_s
         ),
     ));
+    if let Some(pace) = &s.pace {
+        lines.push(("pace", ss::how_it_goes(pace, false)));
+    }
     for (name, n) in &s.counters {
         let why = match name.starts_with("by_copy_") {
             true => meaning::of(name),

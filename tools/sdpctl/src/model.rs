@@ -75,9 +75,56 @@ pub(crate) struct Socket {
     /// Those that are not 0, in the module's order.
     #[serde(serialize_with = "as_map")]
     pub(crate) counters: Vec<(String, u64)>,
+    /// None of a listener, and from a module that does not say it.
+    pub(crate) pace: Option<Pace>,
     /// Only where processes were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) processes: Option<Vec<Owner>>,
+}
+
+/// How a connection goes.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub(crate) struct Pace {
+    pub(crate) rtt_us: u64,
+    pub(crate) rtt_var_us: u64,
+    pub(crate) min_rtt_us: u64,
+    pub(crate) delivery_rate: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_acked: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) unacked: u64,
+    pub(crate) notsent_bytes: u64,
+    pub(crate) busy_us: u64,
+    pub(crate) peer_limited_us: u64,
+    pub(crate) buffer_limited_us: u64,
+    pub(crate) last_sent_ms: u64,
+    pub(crate) last_received_ms: u64,
+    pub(crate) last_heard_ms: u64,
+}
+
+impl Pace {
+    /// What is 0 is not there.
+    fn of(m: &Message) -> Self {
+        use uapi::pace as p;
+        let n = |number| m.number(number).unwrap_or(0);
+        Self {
+            rtt_us: n(p::RTT),
+            rtt_var_us: n(p::RTT_VAR),
+            min_rtt_us: n(p::MIN_RTT),
+            delivery_rate: n(p::DELIVERY_RATE),
+            bytes_sent: n(p::BYTES_SENT),
+            bytes_acked: n(p::BYTES_ACKED),
+            bytes_received: n(p::BYTES_RECEIVED),
+            unacked: n(p::UNACKED),
+            notsent_bytes: n(p::NOTSENT_BYTES),
+            busy_us: n(p::BUSY),
+            peer_limited_us: n(p::PEER_LIMITED),
+            buffer_limited_us: n(p::BUFFER_LIMITED),
+            last_sent_ms: n(p::LAST_SENT),
+            last_received_ms: n(p::LAST_RECEIVED),
+            last_heard_ms: n(p::LAST_HEARD),
+        }
+    }
 }
 
 fn as_map<S: Serializer>(counters: &[(String, u64)], to: S) -> Result<S::Ok, S::Error> {
@@ -180,6 +227,7 @@ impl TryFrom<&Message> for Socket {
             features: names(n(a::FEATURES)?, &FEATURES),
             options: names(n(a::OPTIONS)?, &OPTIONS),
             counters: read_counters(&m.nests(a::COUNTER)?)?,
+            pace: m.nests(a::PACE)?.first().map(Pace::of),
             processes: None,
         })
     }

@@ -14,7 +14,10 @@ use crate::cli::{
     SsArgs, //
 };
 use crate::fail::Fail;
-use crate::model::Socket;
+use crate::model::{
+    Pace,
+    Socket, //
+};
 use crate::netlink::Module;
 use crate::out;
 use crate::owners::{
@@ -226,6 +229,9 @@ fn print(cli: &Cli, args: &SsArgs, sockets: &[Socket]) -> Result<(), Fail> {
         }
         if args.info {
             out::line(format_args!("    {}", info(socket, args.bytes)))?;
+            if let Some(pace) = &socket.pace {
+                out::line(format_args!("    {}", how_it_goes(pace, args.bytes)))?;
+            }
             if !socket.counters.is_empty() {
                 out::line(format_args!("    {}", counters(socket, args.bytes)))?;
             }
@@ -295,6 +301,55 @@ fn info(s: &Socket, exact: bool) -> String {
     text
 }
 
+/// How the connection goes, in the words of ss.
+pub(crate) fn how_it_goes(p: &Pace, exact: bool) -> String {
+    let b = |n: u64| match exact {
+        true => n.to_string(),
+        false => units::bytes(n),
+    };
+    let ms = |us: u64| format!("{}.{:03}", us / 1000, us % 1000);
+    let mut text = Vec::new();
+    if p.rtt_us != 0 {
+        text.push(format!("rtt:{}/{}", ms(p.rtt_us), ms(p.rtt_var_us)));
+        text.push(format!("minrtt:{}", ms(p.min_rtt_us)));
+    }
+    for (name, bytes) in [
+        ("bytes_sent", p.bytes_sent),
+        ("bytes_acked", p.bytes_acked),
+        ("bytes_received", p.bytes_received),
+    ] {
+        if bytes != 0 {
+            text.push(format!("{name}:{}", b(bytes)));
+        }
+    }
+    for (name, since) in [
+        ("lastsnd", p.last_sent_ms),
+        ("lastrcv", p.last_received_ms),
+        ("lastack", p.last_heard_ms),
+    ] {
+        text.push(format!("{name}:{since}ms"));
+    }
+    if p.delivery_rate != 0 {
+        text.push(format!("delivery_rate:{}B/s", b(p.delivery_rate)));
+    }
+    for (name, us) in [
+        ("busy", p.busy_us),
+        ("rwnd_limited", p.peer_limited_us),
+        ("sndbuf_limited", p.buffer_limited_us),
+    ] {
+        if us != 0 {
+            text.push(format!("{name}:{}ms", us / 1000));
+        }
+    }
+    if p.unacked != 0 {
+        text.push(format!("unacked:{}", p.unacked));
+    }
+    if p.notsent_bytes != 0 {
+        text.push(format!("notsent:{}", b(p.notsent_bytes)));
+    }
+    text.join(" ")
+}
+
 /// What the connection has counted.
 fn counters(s: &Socket, exact: bool) -> String {
     let one = |(name, n): &(String, u64)| match name.ends_with("_bytes") && !exact {
@@ -315,6 +370,35 @@ fn threshold(bytes: u64, show: &impl Fn(u64) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn says_how_it_goes_in_the_words_of_ss() {
+        let mut pace = Pace {
+            rtt_us: 1234,
+            rtt_var_us: 56,
+            min_rtt_us: 900,
+            delivery_rate: 3 << 20,
+            bytes_sent: 2 << 20,
+            bytes_acked: 1 << 20,
+            bytes_received: 0,
+            unacked: 3,
+            notsent_bytes: 4096,
+            busy_us: 5_999,
+            peer_limited_us: 0,
+            buffer_limited_us: 0,
+            last_sent_ms: 1,
+            last_received_ms: 2,
+            last_heard_ms: 0,
+        };
+        assert_eq!(
+            how_it_goes(&pace, false),
+            "rtt:1.234/0.056 minrtt:0.900 bytes_sent:2M bytes_acked:1M lastsnd:1ms lastrcv:2ms \
+             lastack:0ms delivery_rate:3MB/s busy:5ms unacked:3 notsent:4K"
+        );
+        pace.rtt_us = 0;
+        let exact = how_it_goes(&pace, true);
+        assert!(exact.starts_with("bytes_sent:2097152 "), "{exact}");
+    }
 
     #[test]
     fn reads_states() {

@@ -16,6 +16,7 @@ mod message;
 mod names;
 mod offer;
 mod orphan;
+mod pace;
 mod policy;
 mod pull;
 mod pull_model;

@@ -17,6 +17,7 @@ mod close;
 mod connect;
 mod data;
 mod inflight;
+mod info;
 mod lengths;
 mod limits;
 mod listen;
@@ -49,6 +50,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         data::TESTS,
         blocking::TESTS,
         options::TESTS,
+        info::TESTS,
         sharing::TESTS,
         poll::TESTS,
         close::TESTS,

@@ -27,7 +27,6 @@ tests!("options";
     of_packets,
     unknown,
     nonblocking_by_ioctl,
-    congestion_name,
 );
 
 fn what_the_socket_is(env: &Env) -> Outcome {
@@ -302,17 +301,6 @@ fn nonblocking_by_ioctl(env: &Env) -> Outcome {
     expect(!sock.is_nonblocking()?, "FIONBIO off")?;
     remote.close()?;
     eventually("end", || sock.recv(&mut [0], 0), |&n| n == 0)
-}
-
-/// iperf3 asks for the name of the congestion control.
-fn congestion_name(env: &Env) -> Outcome {
-    let sock = env.socket()?;
-    let mut name = [0; 16];
-    let len = sock.get_bytes(IPPROTO_TCP, libc::TCP_CONGESTION, &mut name);
-    match len {
-        Ok(len) => expect(len > 0 && len <= 16, format!("{len} bytes")),
-        Err(e) => expect_errno::<()>(Err(e), ENOPROTOOPT, "TCP_CONGESTION"),
-    }
 }
 
 /// A length beyond what is mapped: a name is read as far as names go, and no part
