@@ -278,8 +278,36 @@ pub(super) unsafe extern "C" fn sendmsg(
     // SAFETY: The core passes a socket of ours and a valid message.
     unsafe {
         let flags = (*msg).msg_flags;
+        if let Err(e) = check_control(of(socket), msg) {
+            return e.to_errno();
+        }
         let result = sdp::send::sendmsg(of(socket), &raw mut (*msg).msg_iter, flags);
         errno(result.map(|n| n as i32))
+    }
+}
+
+/// Looks at the control messages of a send, as TCP does: what they ask for is about packets, and has no
+/// effect.
+///
+/// # Errors
+///
+/// `EINVAL` for what is no control message, or one that does not exist; `EPERM`.
+///
+/// # Safety
+///
+/// `msg` is the message of a send.
+unsafe fn check_control(sock: &SdpSock, msg: *mut bindings::msghdr) -> Result {
+    // SAFETY: As the caller promises; a cookie is plain numbers.
+    unsafe {
+        if (*msg).msg_controllen == 0 {
+            return Ok(());
+        }
+        let mut cookie: bindings::sockcm_cookie = core::mem::zeroed();
+        to_result(bindings::sock_cmsg_send(
+            sock.sk().as_ptr().cast(),
+            msg,
+            &raw mut cookie,
+        ))
     }
 }
 
@@ -309,7 +337,38 @@ pub(super) unsafe extern "C" fn recvmsg(
         (*msg).msg_namelen = 0;
         let flags = flags as u32;
         let result = sdp::recv::recvmsg(of(socket), &raw mut (*msg).msg_iter, len, flags);
+        if result.is_ok() {
+            tell_left(of(socket), msg);
+        }
         errno(result.map(|n| n as i32))
+    }
+}
+
+/// Says how many bytes are left: to a program that has asked for it by TCP_INQ, and to io_uring.
+///
+/// # Safety
+///
+/// `msg` is the message of a receive.
+unsafe fn tell_left(sock: &SdpSock, msg: *mut bindings::msghdr) {
+    // SAFETY: As the caller promises; `put_cmsg` copies an integer, or notes that there is no room for it.
+    unsafe {
+        let (told, asked) = (sock.glance.tells_unread.get(), (*msg).msg_get_inq());
+        if !told && !asked {
+            return;
+        }
+        let left = sdp::recv::bytes_left(sock) as i32;
+        if told {
+            bindings::put_cmsg(
+                msg,
+                bindings::SOL_TCP as i32,
+                bindings::TCP_CM_INQ as i32,
+                size_of::<i32>() as i32,
+                (&raw const left).cast_mut().cast(),
+            );
+        }
+        if asked {
+            (*msg).msg_inq = left;
+        }
     }
 }
 
@@ -467,6 +526,18 @@ pub(super) unsafe extern "C" fn release_cb(sk: *mut sock) {
         // SAFETY: As above.
         unsafe { sock.with_core_lock(|locked| locked.process()) };
     }
+}
+
+/// Whether a send may add bytes to those that are not sent yet, as far as TCP_NOTSENT_LOWAT goes.
+///
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` of this name: with a valid object of ours; the lock
+/// may not be held.
+pub(super) unsafe extern "C" fn stream_memory_free(sk: *const sock, wake: i32) -> bool {
+    // SAFETY: The core passes a socket of ours, which is not changed.
+    let sock = unsafe { SdpSock::from_raw(sk.cast_mut()) };
+    sock.glance.is_below_lowat(wake != 0)
 }
 
 /// The port is given back with the connection, not with the program's reference.

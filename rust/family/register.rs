@@ -63,6 +63,7 @@ static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
     get_port: Some(ops::get_port),
     put_port: Some(ops::put_port),
     memory_allocated: memory::ALLOCATED.get(),
+    stream_memory_free: Some(ops::stream_memory_free),
     memory_pressure: memory::PRESSURE.get(),
     sockets_allocated: SOCKETS_ALLOCATED.get(),
     enter_memory_pressure: Some(memory::enter_pressure),

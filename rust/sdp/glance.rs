@@ -42,7 +42,13 @@ pub(crate) struct Glance {
     pub(crate) coming: Flag,
     /// A send has adverts out, or will have, or waits for room for one, so that no other can send.
     pub(crate) advertising: Flag,
+    /// TCP_INQ: a receive says how many bytes are left.
+    pub(crate) tells_unread: Flag,
     refused_sndbuf: Atomic<i32>,
+    /// Bytes that are in no message yet.
+    notsent_bytes: Atomic<i32>,
+    /// TCP_NOTSENT_LOWAT; 0 for none.
+    notsent_lowat: Atomic<i32>,
 }
 
 impl Glance {
@@ -52,7 +58,10 @@ impl Glance {
             starved: Flag::new(),
             coming: Flag::new(),
             advertising: Flag::new(),
+            tells_unread: Flag::new(),
             refused_sndbuf: Atomic::new(0),
+            notsent_bytes: Atomic::new(0),
+            notsent_lowat: Atomic::new(0),
         }
     }
 
@@ -72,6 +81,21 @@ impl Glance {
 
     pub(super) fn set_refused_sndbuf(&self, bytes: u32) {
         self.refused_sndbuf.store(bytes as i32, Relaxed);
+    }
+
+    pub(super) fn set_notsent_bytes(&self, bytes: u32) {
+        self.notsent_bytes.store(bytes as i32, Relaxed);
+    }
+
+    pub(super) fn set_notsent_lowat(&self, bytes: u32) {
+        self.notsent_lowat.store(bytes as i32, Relaxed);
+    }
+
+    /// Whether what is not sent is less than TCP_NOTSENT_LOWAT; less than a half of that to wake a program.
+    pub(crate) fn is_below_lowat(&self, wakes: bool) -> bool {
+        let lowat = u64::from(self.notsent_lowat.load(Relaxed) as u32);
+        let notsent = u64::from(self.notsent_bytes.load(Relaxed) as u32);
+        lowat == 0 || notsent << u32::from(wakes) < lowat
     }
 
     /// Bytes that wait to be read.

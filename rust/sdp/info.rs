@@ -64,6 +64,8 @@ impl Locked<'_> {
     /// All that may be sent was sent: what the sender waits for now.
     pub(super) fn note_doing(&mut self) {
         let doing = self.doing();
+        let waiting = self.stream().tx.bytes();
+        self.glance.set_notsent_bytes(waiting);
         let pace = &mut self.stream().pace;
         if pace.changes(doing) {
             pace.does(doing, now_us());

@@ -100,6 +100,16 @@ pub(crate) unsafe fn recvmsg(
     }
 }
 
+/// Bytes that can be received at once; 1 at the end of the stream, which is received as no byte.
+pub(crate) fn bytes_left(sock: &SdpSock) -> u32 {
+    let mut locked = sock.lock();
+    let stream = locked.stream();
+    match stream.rx.bytes() {
+        0 => stream.fin_received.into(),
+        bytes => bytes,
+    }
+}
+
 impl Locked<'_> {
     /// Whether the call ends with what it has.
     fn must_stop(&mut self, recv: &Recv) -> Result<bool> {

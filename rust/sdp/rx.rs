@@ -141,7 +141,7 @@ impl Locked<'_> {
         }
     }
 
-    fn wake_writer_if_due(&mut self) {
+    pub(super) fn wake_writer_if_due(&mut self) {
         let sk = self.sk();
         if self.sock().has_space() && sk.wake_writer() {
             self.stats.inc(Counter::WakeWriter);

@@ -211,6 +211,8 @@ impl Locked<'_> {
             // The place was reserved.
             self.stream().tx.push(frag, 0).map_err(|_| ENOBUFS)?;
         }
+        let waiting = self.stream().tx.bytes();
+        self.glance.set_notsent_bytes(waiting);
         Ok(copied)
     }
 

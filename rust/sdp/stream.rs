@@ -78,6 +78,10 @@ pub(crate) struct Options {
     pub(crate) user_timeout_ms: i32,
     /// The size that the send buffer began with.
     pub(crate) sndbuf_bytes: i32,
+    /// From so many bytes on that are not sent, a send waits, and so does a poller; 0 for none.
+    pub(crate) notsent_lowat_bytes: u32,
+    /// A receive says how many bytes are left.
+    pub(crate) tells_unread: bool,
     /// The least bytes of a send without a copy; 0 for none.
     pub(crate) zcopy_thresh_bytes: i32,
     /// The way that sends go.
@@ -270,6 +274,8 @@ impl Stream {
                 keepcnt: settings.get(Setting::KeepaliveProbes),
                 user_timeout_ms: 0,
                 sndbuf_bytes: settings.get(Setting::WmemDefault),
+                notsent_lowat_bytes: 0,
+                tells_unread: false,
                 zcopy_thresh_bytes: settings.get(Setting::ZcopyThresh),
                 wanted: wanted.unwrap_or(Wanted::Automatic),
                 blocks: settings.get(Setting::FaultPolicy) == 1,

@@ -180,6 +180,43 @@ impl Sock {
         Ok((n, msg.msg_flags))
     }
 
+    /// One recvmsg() call with room for control messages: the bytes received, those of control messages,
+    /// and the flags of the answer.
+    pub(crate) fn recvmsg_with(
+        &self,
+        buf: &mut [u8],
+        control: &mut [u64],
+        flags: i32,
+    ) -> io::Result<(usize, usize, i32)> {
+        let mut bufs = [IoSliceMut::new(buf)];
+        let mut msg = empty_msghdr();
+        msg.msg_iov = bufs.as_mut_ptr().cast();
+        msg.msg_iovlen = bufs.len();
+        msg.msg_control = control.as_mut_ptr().cast();
+        msg.msg_controllen = size_of_val(control);
+        // SAFETY: as in recvmsg(); the control buffer is writable for its length.
+        let n = checked_size(unsafe { libc::recvmsg(self.as_raw_fd(), &mut msg, flags) })?;
+        Ok((n, msg.msg_controllen, msg.msg_flags))
+    }
+
+    /// One sendmsg() call with so many bytes of control messages.
+    pub(crate) fn sendmsg_with(
+        &self,
+        buf: &[u8],
+        control: &[u64],
+        len: usize,
+    ) -> io::Result<usize> {
+        assert!(len <= size_of_val(control), "bytes outside");
+        let mut bufs = [IoSlice::new(buf)];
+        let mut msg = empty_msghdr();
+        msg.msg_iov = bufs.as_mut_ptr().cast();
+        msg.msg_iovlen = bufs.len();
+        msg.msg_control = control.as_ptr().cast_mut().cast();
+        msg.msg_controllen = len;
+        // SAFETY: as in sendmsg(), which only reads the control messages, too.
+        checked_size(unsafe { libc::sendmsg(self.as_raw_fd(), &msg, libc::MSG_NOSIGNAL) })
+    }
+
     pub(crate) fn shutdown(&self, how: i32) -> io::Result<()> {
         // SAFETY: plain numbers.
         checked(unsafe { libc::shutdown(self.as_raw_fd(), how) })?;

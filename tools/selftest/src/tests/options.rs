@@ -2,8 +2,8 @@
 //! Socket options: what programs set and read on a TCP socket.
 
 use crate::harness::{
-    differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, skip, tests, Env,
-    Outcome, ANY6,
+    differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, readable_bytes,
+    skip, tests, Env, Outcome, ANY6,
 };
 use crate::sys::{Area, Linger, Sock, PAGE};
 use libc::{
@@ -11,6 +11,7 @@ use libc::{
     SO_SNDBUF,
 };
 use std::io;
+use std::time::Duration;
 
 tests!("options";
     what_the_socket_is,
@@ -27,6 +28,9 @@ tests!("options";
     of_packets,
     unknown,
     nonblocking_by_ioctl,
+    bytes_left,
+    control_messages,
+    least_not_sent,
 );
 
 fn what_the_socket_is(env: &Env) -> Outcome {
@@ -316,4 +320,133 @@ fn name_of_device_at_the_end_of_memory(env: &Env) -> Outcome {
         ENODEV,
         "a name",
     )
+}
+
+/// The head of a control message, as it lies in memory.
+fn control_head(len: usize, level: i32, kind: i32) -> [u64; 2] {
+    [
+        len as u64,
+        u64::from(level as u32) | (u64::from(kind as u32) << 32),
+    ]
+}
+
+/// TCP_INQ: each receive says how many bytes are left.
+fn bytes_left(env: &Env) -> Outcome {
+    // Also the number of the control message (include/uapi/linux/tcp.h).
+    const TCP_INQ: i32 = 36;
+    // A head and an integer.
+    const LEN: usize = 20;
+    let (sock, other) = env.own_pair()?;
+    expect_eq(sock.get_int(IPPROTO_TCP, TCP_INQ)?, 0, "at first")?;
+    for value in [-1, 2] {
+        let text = format!("TCP_INQ {value}");
+        expect_errno(sock.set_int(IPPROTO_TCP, TCP_INQ, value), EINVAL, &text)?;
+    }
+    sock.set_int(IPPROTO_TCP, TCP_INQ, 1)?;
+    expect_eq(sock.get_int(IPPROTO_TCP, TCP_INQ)?, 1, "set")?;
+    other.send(&[7; 1000], 0)?;
+    eventually("bytes", || readable_bytes(&sock), |n| *n == 1000)?;
+    let receive = |len: usize| -> io::Result<(usize, i32)> {
+        let mut control = [u64::MAX; 4];
+        let (n, length, flags) = sock.recvmsg_with(&mut vec![0; len], &mut control, 0)?;
+        let [head @ .., left, _] = control;
+        if length != 24 || head != control_head(LEN, IPPROTO_TCP, TCP_INQ) || flags != 0 {
+            let text = format!("{length} bytes of control, {control:x?}, flags {flags:#x}");
+            return Err(io::Error::other(text));
+        }
+        Ok((n, left as i32))
+    };
+    expect_eq(receive(300)?, (300, 700), "300 bytes")?;
+    expect_eq(receive(2000)?, (700, 0), "the rest")?;
+    // No room for it.
+    other.send(&[7; 10], 0)?;
+    let (n, length, flags) = sock.recvmsg_with(&mut [0; 20], &mut [], 0)?;
+    expect_eq((n, length), (10, 0), "without room")?;
+    expect_eq(flags, libc::MSG_CTRUNC, "without room")?;
+    // The end can be read.
+    other.send(&[7; 10], 0)?;
+    other.shutdown(libc::SHUT_WR)?;
+    eventually("the end", || sock.poll(libc::POLLRDHUP, 0), |got| *got != 0)?;
+    expect_eq(receive(10)?, (10, 1), "before the end")?;
+    expect_eq(receive(10)?, (0, 1), "the end")?;
+    sock.set_int(IPPROTO_TCP, TCP_INQ, 0)?;
+    let (n, length, flags) = sock.recvmsg_with(&mut [0; 20], &mut [0; 4], 0)?;
+    expect_eq((n, length, flags), (0, 0, 0), "not asked")
+}
+
+/// What is no control message is refused, and nothing is sent.
+fn control_messages(env: &Env) -> Outcome {
+    let (sock, other) = env.own_pair()?;
+    let send = |head: [u64; 2], value: u64, len: usize| {
+        let control = [head[0], head[1], value];
+        sock.sendmsg_with(b"no", &control, len)
+    };
+    let head = |len, kind| control_head(len, SOL_SOCKET, kind);
+    expect_errno(send(head(20, 9999), 0, 24), EINVAL, "an unknown kind")?;
+    expect_errno(send(head(400, 9999), 0, 24), EINVAL, "beyond its end")?;
+    expect_errno(send(head(8, 9999), 0, 24), EINVAL, "shorter than a head")?;
+    expect_errno(send(head(17, libc::SO_MARK), 0, 24), EINVAL, "a short mark")?;
+    // Those of other levels are for others, and what is shorter than a head is none.
+    expect_eq(send(control_head(20, 9999, 1), 0, 24)?, 2, "another level")?;
+    expect_eq(send(head(20, 9999), 0, 8)?, 2, "less than a head")?;
+    sock.shutdown(libc::SHUT_WR)?;
+    let mut got = Vec::new();
+    loop {
+        let mut buf = [0; 10];
+        match other.recv(&mut buf, 0)? {
+            0 => break,
+            n => got.extend_from_slice(&buf[..n]),
+        }
+    }
+    expect_eq(got.as_slice(), b"nono".as_slice(), "what was sent")
+}
+
+/// TCP_NOTSENT_LOWAT: a program is told to write, and may, only while few bytes wait to be sent.
+fn least_not_sent(env: &Env) -> Outcome {
+    const LEAST: i32 = 20_000;
+    const PIECE: usize = 4096;
+    let (sock, other) = env.own_pair()?;
+    let lowat = |value| sock.set_int(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value);
+    expect_eq(
+        sock.get_int(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)?,
+        0,
+        "at first",
+    )?;
+    lowat(LEAST)?;
+    expect_eq(
+        sock.get_int(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)?,
+        LEAST,
+        "set",
+    )?;
+    let fill = || -> io::Result<usize> {
+        let (mut sent, mut quiet) = (0, 0);
+        // The other side takes bytes for a while.
+        while quiet < 5 {
+            match sock.send(&[1; PIECE], libc::MSG_DONTWAIT) {
+                Ok(n) => (sent, quiet) = (sent + n, 0),
+                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
+                    quiet += 1;
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(sent)
+    };
+    let writable = || Ok(sock.poll(libc::POLLOUT, 0)? != 0);
+    let first = fill()?;
+    expect(!writable()?, "writable above the mark")?;
+    // Without the mark there is more room.
+    lowat(0)?;
+    expect(writable()?, "not writable without a mark")?;
+    let more = fill()?;
+    expect(more > LEAST as usize, format!("{more} bytes more"))?;
+    expect(!writable()?, "writable when full")?;
+    lowat(LEAST)?;
+    let mut got = 0;
+    let mut buf = vec![0; 1 << 20];
+    while got < first + more {
+        got += other.recv(&mut buf, 0)?;
+    }
+    eventually("room", writable, |room| *room)
 }
