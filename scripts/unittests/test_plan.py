@@ -6,7 +6,8 @@ from pathlib import Path
 
 import vmtests
 from vmlib.bench import REGISTERED
-from vmlib.plan import ADAPTER_GROUPS, ADVERT_GROUPS, ADVERTS, IWARP_GROUPS, GroupItem, Plan, Queue, TestItem
+from vmlib.plan import (ADAPTER_GROUPS, ADVERT_GROUPS, ADVERTS, IWARP_GROUPS, MANY_CONNECTIONS, GroupItem, Plan,
+                        Queue, TestItem)
 from vmlib.setup import Kernel
 
 vmtests.load()
@@ -42,6 +43,21 @@ class What(unittest.TestCase):
         tests = Path(__file__).parents[2] / "tools/selftest/src/tests"
         for group in ADVERT_GROUPS + IWARP_GROUPS + ADAPTER_GROUPS:
             self.assertTrue((tests / f"{group}.rs").exists(), group)
+
+    def test_core_leaves_many_connections_to_the_stock_kernel(self):
+        groups = {"stress": [*MANY_CONNECTIONS, "stress/churn"]}
+        queues = Plan(True, [], [2, 1], groups, {}).queues(KERNELS)
+        inside = {queue.name: item.tests for queue in queues for item in queue.items if isinstance(item, GroupItem)}
+        self.assertEqual(inside["debug.one"], ["stress/churn"])
+        self.assertEqual(inside["stock.two"], groups["stress"])
+        everything = Plan(False, [], [1], groups, {}).queues(KERNELS[1:2])[0].items
+        self.assertEqual([item.tests for item in everything if isinstance(item, GroupItem)], [groups["stress"]])
+
+    def test_many_connections_exist(self):
+        tests = Path(__file__).parents[2] / "tools/selftest/src/tests"
+        for name in MANY_CONNECTIONS:
+            group, test = name.split("/")
+            self.assertIn(f"fn {test}(", (tests / f"{group}.rs").read_text())
 
     def test_core_has_by_adverts_what_uses_them(self):
         self.assertIn("stock.one.adverts.azabuse/", names(core=True))
