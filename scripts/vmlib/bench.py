@@ -4,6 +4,7 @@
 import contextlib
 import time
 
+from .adapter import Adapter
 from .setup import say
 
 # With this parameter of the module, what is tested goes by adverts where it can. The stock kernel runs
@@ -73,6 +74,7 @@ class Bench:
         self.vms = vms
         self.a = vms[0]
         self.b = vms[-1]
+        self.adapter = Adapter(vms[0].folder)
         # The checkers make everything slower; amounts shrink, limits grow.
         self.slow = 8 if kind == "debug" else 1
         # A limit is for a machine that has a processor to itself; lanes share the host's.

@@ -106,7 +106,7 @@ def adapter_process(vms, folder):
         return
     options = os.environ.get("IB_SDP_ADAPTER", "").split()
     with open(os.path.join(folder, "adapter.log"), "wb") as log:
-        process = subprocess.Popen([ADAPTER, *options, "--counters", os.path.join(folder, "counters"), *sockets],
+        process = subprocess.Popen([ADAPTER, *options, "--control", os.path.join(folder, "control"), *sockets],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
     try:
         # It says so when the machines can connect.

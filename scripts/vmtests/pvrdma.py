@@ -4,9 +4,7 @@
 import contextlib
 import functools
 import io
-import json
 import re
-import socket
 
 from vmlib.bench import expect, test, wait_for
 from vmlib.demo import by_adapter, picture, show_adapter
@@ -15,19 +13,6 @@ over_adapter = functools.partial(test, kinds=("stock",), adapter="pvrdma")
 DEVICE = "vmw_pvrdma0"
 # The number of the GID of the IPv4 address, after that of the link-local address.
 GID = 1
-
-
-def counters(bench):
-    """What the adapters of all machines have done, the first machine's first."""
-    with socket.socket(socket.AF_UNIX) as peer:
-        peer.connect(f"{bench.a.folder}/counters")
-        text = b"".join(iter(lambda: peer.recv(1 << 16), b""))
-    return json.loads(text)["machines"]
-
-
-def carried(bench):
-    """Bytes that all adapters have copied."""
-    return sum(machine["total"]["bytes"] for machine in counters(bench))
 
 
 def between(bench, server, client, seconds=60):
@@ -59,10 +44,11 @@ def connection_manager(bench):
     """rping: the connection manager, Sends, Reads and Writes, each byte compared by the program."""
     address = bench.address(bench.b)
     for size in (64, 65000):
-        before = carried(bench)
+        before = bench.adapter.carried()
         between(bench, f"rping -s -V -a {address} -C 10 -S {size}", f"rping -c -V -a {address} -C 10 -S {size}")
         # Each round goes there by a Read and back by a Write.
-        expect(carried(bench) - before >= 2 * 10 * size, f"{carried(bench) - before} bytes were carried")
+        carried = bench.adapter.carried() - before
+        expect(carried >= 2 * 10 * size, f"{carried} bytes were carried")
 
 
 @over_adapter()
@@ -89,7 +75,7 @@ def performance_tests(bench):
 def bytes_by_every_way(bench):
     """Streams both ways at once, of a byte and of a megabyte; the adapter says that it carried them."""
     for number, size in enumerate((1, 1000, 70000, 1 << 20)):
-        before = carried(bench)
+        before = bench.adapter.carried()
         port = 7300 + number
         jobs = [bench.stream(bench.b, "listen", port, 4, size)]
         wait_for(lambda n=port: bench.b.check(f"sdpctl ss -lH --sport {n}"), bench.limit(20), "nobody listens")
@@ -98,7 +84,8 @@ def bytes_by_every_way(bench):
             output = bench.succeed(job, 60)
             checked = re.search(r"byte-check: (\d+) bytes, (\d+) wrong", output)
             expect(checked and checked.groups() == (str(4 * size), "0"), output)
-        expect(carried(bench) - before >= 8 * size, f"{carried(bench) - before} bytes were carried")
+        carried = bench.adapter.carried() - before
+        expect(carried >= 8 * size, f"{carried} bytes were carried")
     stats = bench.stats(bench.a)
     # The adapter moves bytes by itself, so large ones go without a copy although nobody asks for it.
     expect(stats["advert_posted"] > 0, "no send went without a copy")
@@ -131,7 +118,7 @@ def driver_comes_and_goes(bench):
     for number in range(3):
         bench.unload(vm)
         vm.check("rmmod vmw_pvrdma")
-        machine = counters(bench)[0]
+        machine = bench.adapter.counters()[0]
         expect(not machine["active"] and machine["keys"] == machine["completion_queues"] == 0, machine)
         vm.check("modprobe vmw_pvrdma && modprobe ib_sdp")
         wait_for(lambda: "ACTIVE" in vm.run(f"rdma link show {DEVICE}/1").output, bench.limit(20), "not active")
@@ -141,17 +128,18 @@ def driver_comes_and_goes(bench):
 @over_adapter(breaks=True)
 def machine_vanishes(bench):
     """A peer whose machine is gone is given up, and the other machine's adapter goes on."""
-    before = carried(bench)
+    before = bench.adapter.carried()
     bench.stream(bench.b, "listen", 7330, 4, 256 << 20)
     job = bench.stream(bench.a, "connect", 7330, 4, 256 << 20)
-    wait_for(lambda: carried(bench) - before > 4 << 20, bench.limit(20), "the streams do not begin")
+    wait_for(lambda: bench.adapter.carried() - before > 4 << 20, bench.limit(20), "the streams do not begin")
     bench.b.kill()
     expect(bench.finish(job, 120) != 0, f"the streams have ended well:\n{job.output}")
-    wait_for(lambda: not counters(bench)[1]["active"], 20, "the adapter of the machine that is gone is active")
-    before = counters(bench)[0]["total"]["bytes"]
+    wait_for(lambda: not bench.adapter.counters()[1]["active"], 20, "the adapter of the machine that is gone is active")
+    before = bench.adapter.counters()[0]["total"]["bytes"]
     bench.b = bench.a
     streams(bench, bench.a, 7331)
-    expect(counters(bench)[0]["total"]["bytes"] > before, "the adapter of the machine that is left carries nothing")
+    expect(bench.adapter.counted(bench.a)["total"]["bytes"] > before,
+           "the adapter of the machine that is left carries nothing")
 
 
 # Writes numbers to the registers and doorbells, all of them and at random, through the files that the kernel
@@ -188,10 +176,10 @@ def nonsense_harms_its_machine_only(bench):
         job = bench.a.spawn(f"exec python3 /tmp/nonsense.py {device} {seed}")
         streams(bench, bench.b, 7341 + seed, 4)
         bench.succeed(job, 60)
-    before = counters(bench)
+    before = bench.adapter.counters()
     expect(before[0]["doorbells"] > 4000, f"the nonsense did not reach the adapter: {before[0]}")
     bench.b.run("killall -q -KILL selftest")
     streams(bench, bench.b, 7350, 4)
-    machines = counters(bench)
+    machines = bench.adapter.counters()
     expect(machines[1]["active"], machines)
     bench.a.kill()

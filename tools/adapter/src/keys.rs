@@ -41,6 +41,21 @@ struct Region {
     kind: Kind,
 }
 
+/// A key that is valid.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Live {
+    /// The key.
+    pub key: u32,
+    /// What it is of: all memory, pages of a program, or pages of a work request.
+    pub kind: &'static str,
+    /// Bytes; none for all memory.
+    pub bytes: Option<u64>,
+    /// Whether peers may read.
+    pub peers_read: bool,
+    /// Whether peers may write.
+    pub peers_write: bool,
+}
+
 #[derive(Default)]
 struct Slot {
     /// The last byte of the key.
@@ -221,6 +236,28 @@ impl Keys {
             left -= part;
         }
         Ok(())
+    }
+
+    /// The keys that are valid, and what peers may do with them.
+    pub fn live(&self) -> Vec<Live> {
+        let live = |(index, slot): (usize, &Slot)| {
+            let (kind, rights, bytes) = match &slot.region.as_ref()?.kind {
+                Kind::All { access } => ("all", *access, None),
+                Kind::Pages(mapping) => ("pages", mapping.access, Some(mapping.len)),
+                Kind::Fast { mapping, .. } => {
+                    let mapping = mapping.as_ref()?;
+                    ("registered", mapping.access, Some(mapping.len))
+                }
+            };
+            Some(Live {
+                key: ((index as u32) << 8) | u32::from(slot.variant),
+                kind,
+                bytes,
+                peers_read: rights & access::REMOTE_READ != 0,
+                peers_write: rights & access::REMOTE_WRITE != 0,
+            })
+        };
+        self.slots.iter().enumerate().filter_map(live).collect()
     }
 
     /// Gives a region pages and a new key, for a work request.

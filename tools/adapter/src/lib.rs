@@ -10,6 +10,7 @@
 //! and nothing else.
 
 pub mod abi;
+pub mod control;
 pub mod cq;
 pub mod device;
 pub mod keys;
@@ -21,3 +22,4 @@ pub mod ring;
 pub mod server;
 pub mod switch;
 pub mod table;
+pub mod units;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Serves an RDMA adapter to each of a set of QEMU machines.
 
-use std::io::{self, Write};
-use std::os::unix::net::UnixListener;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use adapter::control;
 use adapter::pci;
 use adapter::server::{Backend, Running};
 use adapter::switch::{Link, Step, Switch};
+use adapter::units;
 use clap::Parser;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use vfio_user::Server;
@@ -21,63 +23,18 @@ use vfio_user::Server;
 #[command(name = "adapter")]
 struct Options {
     /// Bits per second of each machine's link, such as 100G or 500M [default: as fast as the host copies]
-    #[arg(long, value_parser = rate)]
+    #[arg(long, value_parser = units::rate)]
     rate: Option<u64>,
     /// From one adapter to another, such as 2us or 1.5ms [default: none]
-    #[arg(long, value_parser = time, default_value = "0us", hide_default_value = true)]
+    #[arg(long, value_parser = units::latency, default_value = "0us", hide_default_value = true)]
     latency: Duration,
-    /// Whoever connects to this socket is told all counters, as JSON
+    /// Takes commands at this socket, a line each, and answers with a line of JSON; "help" names them
     #[arg(long)]
-    counters: Option<PathBuf>,
+    control: Option<PathBuf>,
     /// A socket for each machine; machines with QEMU's option
     /// -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"SOCKET"}}'
     #[arg(required = true)]
     sockets: Vec<PathBuf>,
-}
-
-/// A number and one of the units.
-fn with_unit(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
-    let names = || {
-        units
-            .iter()
-            .map(|(name, _)| *name)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let at = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let factor = units
-        .iter()
-        .find(|(name, _)| *name == unit)
-        .map(|(_, factor)| factor);
-    match (number.parse::<f64>(), factor) {
-        (Ok(number), Some(factor)) => Ok(number * factor),
-        _ => Err(format!("a number and one of {} is needed", names())),
-    }
-}
-
-/// Bytes per second.
-fn rate(text: &str) -> Result<u64, String> {
-    let bits = with_unit(text, &[("G", 1e9), ("M", 1e6), ("K", 1e3)])?;
-    if (1e6..=1e13).contains(&bits) {
-        Ok((bits / 8.0) as u64)
-    } else {
-        Err("a rate is from 1M to 10000G".into())
-    }
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    let seconds = with_unit(
-        text,
-        &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)],
-    )?;
-    if (0.0..=10.0).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err("a latency is 10s at most".into())
-    }
 }
 
 /// Serves one machine after the other at that socket.
@@ -90,13 +47,32 @@ fn serve(server: &Server, mut backend: Backend, path: &Path) {
     }
 }
 
-/// Tells the counters to whoever connects.
-fn tell(listener: &UnixListener, running: &Running) {
-    for mut peer in listener.incoming().flatten() {
-        let report = running.switch.lock().report();
+/// Does what is asked for at the control socket, for each peer in a thread of its own.
+fn listen(listener: &UnixListener, running: &Arc<Running>) {
+    for peer in listener.incoming().flatten() {
+        let running = Arc::clone(running);
         // A peer that goes away does not want to know.
-        let _ = serde_json::to_string(&report).map(|text| peer.write_all(text.as_bytes()));
+        thread::spawn(move || obey(&peer, &running));
     }
+}
+
+/// Answers the lines of one peer.
+fn obey(peer: &UnixStream, running: &Running) -> io::Result<()> {
+    let (mut lines, mut answers) = (BufReader::new(peer), peer);
+    let mut line = Vec::new();
+    // A line that is too long is taken for two, and at least one of them for nonsense.
+    while (&mut lines)
+        .take(control::LONGEST)
+        .read_until(b'\n', &mut line)?
+        > 0
+    {
+        let text = String::from_utf8_lossy(&line);
+        let answer = control::obey(&mut running.switch.lock(), &text, Instant::now());
+        running.asked.notify_one();
+        answers.write_all(format!("{answer}\n").as_bytes())?;
+        line.clear();
+    }
+    Ok(())
 }
 
 /// Runs the switch.
@@ -140,10 +116,10 @@ fn start(options: &Options) -> Result<(), String> {
         let path = path.clone();
         thread::spawn(move || serve(&server, backend, &path));
     }
-    if let Some(path) = &options.counters {
+    if let Some(path) = &options.control {
         let listener = UnixListener::bind(path).map_err(|e| failed(path, &e))?;
         let running = Arc::clone(&running);
-        thread::spawn(move || tell(&listener, &running));
+        thread::spawn(move || listen(&listener, &running));
     }
     // Whoever started the process waits for this line before the machines connect.
     let mut out = io::stdout();
@@ -160,25 +136,6 @@ fn main() -> ExitCode {
         Err(error) => {
             say(&error);
             ExitCode::FAILURE
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_have_units_and_ranges() {
-        assert_eq!(rate("100G"), Ok(12_500_000_000));
-        assert_eq!(rate("1.5M"), Ok(187_500));
-        assert_eq!(time("2us"), Ok(Duration::from_micros(2)));
-        assert_eq!(time("1.5ms"), Ok(Duration::from_micros(1500)));
-        for wrong in ["", "G", "100", "-1G", "1T", "999K", "99999G", "1.2.3G"] {
-            assert!(rate(wrong).is_err(), "{wrong}");
-        }
-        for wrong in ["", "2", "11s", "-1us", "2 us"] {
-            assert!(time(wrong).is_err(), "{wrong}");
         }
     }
 }

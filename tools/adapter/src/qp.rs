@@ -100,7 +100,7 @@ pub struct Pending {
     pub frees: u32,
     /// Of a Read: which of the answers is the current one.
     pub answer: u64,
-    /// Of a Read: bytes that have come.
+    /// Of a Read: bytes that have come, from the first one on.
     pub came: u64,
 }
 
@@ -137,8 +137,16 @@ pub struct Requester {
     pub retries_left: u8,
     /// Nothing is sent until then: the peer had no receive.
     pub wait_until: Option<Instant>,
+    /// The message, and bytes of it, that the peer was waiting for when requests were sent again.
+    pub had: Option<(u64, u64)>,
     /// When the peer said something that ended a request, or the first one was sent.
     pub heard: Option<Instant>,
+    /// When the last part of its requests arrives that is slow on demand.
+    pub arrives_at: Option<Instant>,
+    /// When the peer begins to answer the last one of its Reads that are slow on demand.
+    pub answers_at: Option<Instant>,
+    /// Something of it, or for it, was lost on the wire since it was sent again.
+    pub lost: bool,
     /// Whether the clock looks after it.
     pub watched: bool,
     /// Whether it is in the queue of those that send.

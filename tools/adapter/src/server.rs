@@ -41,6 +41,10 @@ impl Backend {
         }
     }
 
+    fn is_removed(&self) -> bool {
+        self.running.switch.lock().is_removed(self.machine)
+    }
+
     /// QEMU is gone, and the machine with it.
     pub fn gone(&mut self) {
         self.config = Config::default();
@@ -56,6 +60,7 @@ impl ServerBackend for Backend {
     fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
         data.fill(0);
         match region {
+            VFIO_PCI_CONFIG_REGION_INDEX if self.is_removed() => data.fill(0xff),
             VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(offset, data),
             VFIO_PCI_BAR1_REGION_INDEX if data.len() <= 4 => {
                 let value = self

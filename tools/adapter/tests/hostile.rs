@@ -25,6 +25,8 @@ enum Act {
     Scribble(u64, u64),
     /// The same, of a value that makes sense somewhere.
     Number(u64, u32),
+    /// A line of the control socket about that machine, or one that is none.
+    Control(String),
     Run,
 }
 
@@ -40,7 +42,30 @@ fn act() -> impl Strategy<Value = Act> {
         6 => (0x10000u64..0x30000, any::<u64>()).prop_map(|(at, value)| Act::Scribble(at & !7, value)),
         12 => (0x10000u64..0x30000, small).prop_map(|(at, value)| Act::Number(at & !3, value)),
         2 => Just(Act::Run),
+        2 => line().prop_map(Act::Control),
     ]
+}
+
+/// Lines of the control socket: most of them about the third machine, and right; others are nonsense.
+fn line() -> impl Strategy<Value = String> {
+    const KIND: &str = "(send|send-inv|write|read|atomic|reg|inv|receive)";
+    const STATUS: &str = "(local-length|remote-access|retries-exceeded|flushed|memory-bind)";
+    let lines = [
+        "(keys|faults|release|clear) 3".to_owned(),
+        "counters".to_owned(),
+        "link 3 (up|down)".to_owned(),
+        "device 3 (present|removed)".to_owned(),
+        "receives 3 (given|held)".to_owned(),
+        "lose 3 [0-9]".to_owned(),
+        "timeout 3 [0-9](us|ms)".to_owned(),
+        format!("delay 3 {KIND} [0-9](us|ms)"),
+        format!("hold 3 {KIND}"),
+        format!("fail 3 {KIND} {STATUS} [0-9]"),
+        "[a-z]{0,8}( [03-9]{1,3}){0,3}".to_owned(),
+        "\\PC{0,40}".to_owned(),
+    ];
+    let pattern = |line: &String| proptest::string::string_regex(line).unwrap();
+    proptest::strategy::Union::new(lines.iter().map(pattern).collect::<Vec<_>>())
 }
 
 /// A machine that does all that, beside two that talk to each other, one of them to the machine as well.
@@ -92,6 +117,10 @@ fn torment(acts: &[Act], link: Link) {
                 .memory
                 .write(*at, value)
                 .unwrap(),
+            Act::Control(line) => {
+                let answer = world.control(line);
+                assert!(!answer.to_string().contains('\n'), "{line:?}: {answer}");
+            }
             Act::Run => world.run(Duration::from_micros(50)),
         }
         if n % 8 == 0 {

@@ -29,10 +29,12 @@ pub mod flag {
 }
 
 /// How a work request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 #[repr(u32)]
 #[allow(missing_docs)]
 pub enum Status {
+    #[value(skip)]
     Success = 0,
     LocalLength = 1,
     LocalOperation = 2,

@@ -31,6 +31,8 @@ pub(super) enum Happening {
     Request { from: Address, number: u64 },
     /// A datagram arrives.
     Datagram { from: Address, number: u64 },
+    /// The peer begins to answer a Read.
+    Answer { answer: Answer },
     /// A piece of a Read's answer arrives.
     Data { answer: Answer, len: u64 },
     /// The result of an atomic operation arrives.
@@ -67,7 +69,7 @@ impl Happening {
             Self::Piece { from, .. } | Self::Request { from, .. } | Self::Datagram { from, .. } => {
                 from
             }
-            Self::Data { answer, .. } => answer.requester,
+            Self::Answer { answer } | Self::Data { answer, .. } => answer.requester,
             Self::Result { to, .. }
             | Self::Ack { to, .. }
             | Self::NotReady { to, .. }

@@ -139,7 +139,7 @@ impl Switch {
         const MTU_4096: u32 = 5;
         const IP_GIDS: u32 = 1 << 26;
         const CM: u32 = 1 << 16;
-        let up = self.devices[machine].active;
+        let up = self.devices[machine].active && !self.is_down(machine);
         Port {
             state: if up { ACTIVE } else { DOWN },
             max_mtu: MTU_4096,

@@ -33,17 +33,20 @@ impl Switch {
         };
         match self.carry_datagram(from, &send, &to) {
             Err(status) => self.refused(from, number, status, now),
-            Ok(()) => {
-                if let Some(sent) = self
-                    .qp_mut(from)
-                    .and_then(|qp| qp.requester.get_mut(number))
-                {
-                    sent.progress = Progress::Done;
-                }
-                self.retire(from, now);
-                self.ready(from);
-            }
+            Ok(()) => self.datagram_is_gone(from, number, now),
         }
+    }
+
+    /// A datagram has left its sender, whatever becomes of it.
+    pub(super) fn datagram_is_gone(&mut self, from: Address, number: u64, now: Instant) {
+        if let Some(sent) = self
+            .qp_mut(from)
+            .and_then(|qp| qp.requester.get_mut(number))
+        {
+            sent.progress = Progress::Done;
+        }
+        self.retire(from, now);
+        self.ready(from);
     }
 
     /// Copies a datagram into a receive of the queue pair that it is for, if there is one.
@@ -67,6 +70,9 @@ impl Switch {
         let Some(machine) = self.gids.get(&to.dgid).copied() else {
             return Ok(());
         };
+        if self.is_down(machine) {
+            return Ok(());
+        }
         let Some(peer) = self.address(machine, to.qpn) else {
             return Ok(());
         };

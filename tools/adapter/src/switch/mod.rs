@@ -19,6 +19,7 @@ mod command;
 mod create;
 mod datagram;
 mod end;
+mod fault;
 mod receive;
 mod registers;
 mod report;
@@ -27,6 +28,7 @@ mod retry;
 mod send;
 
 use clock::{Answer, Happening, Timed};
+pub use fault::{Kind, MachineFaults, Slow};
 pub use report::Report;
 
 /// A machine's number.
@@ -106,6 +108,7 @@ pub struct Switch {
     order: u64,
     uid: u64,
     low_halves: Vec<u32>,
+    faults: fault::Faults,
 }
 
 impl Switch {
@@ -127,12 +130,18 @@ impl Switch {
             order: 0,
             uid: 0,
             low_halves: vec![0; machines],
+            faults: fault::Faults::new(machines),
         }
     }
 
     /// A machine's adapter.
     pub fn device(&mut self, machine: Machine) -> &mut Device {
         &mut self.devices[machine]
+    }
+
+    /// How many machines there are.
+    pub fn machines(&self) -> usize {
+        self.devices.len()
     }
 
     /// A new unique number.
@@ -278,6 +287,9 @@ impl Switch {
     }
 
     fn happen(&mut self, what: Happening, now: Instant) {
+        if self.faults.any && self.is_lost(&what, now) {
+            return;
+        }
         match what {
             Happening::Piece {
                 from,
@@ -287,6 +299,7 @@ impl Switch {
             } => self.receive(from, number, offset, len, now),
             Happening::Request { from, number } => self.respond(from, number, now),
             Happening::Datagram { from, number } => self.deliver(from, number, now),
+            Happening::Answer { answer } => self.begin_to_answer(answer),
             Happening::Data { answer, len } => self.read_came(answer, len, now),
             Happening::Result { to, number, value } => self.result_came(to, number, value, now),
             Happening::Ack { to, number } => self.acknowledged(to, number, now),

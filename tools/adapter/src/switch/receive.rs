@@ -143,10 +143,20 @@ impl Switch {
                 .qp(to)
                 .is_some_and(|peer| peer.responder.receive.is_none())
         {
-            match self.devices[to.machine].take_receive(to.handle) {
+            let taken = if self.has_no_receives(to.machine) {
+                Ok(None)
+            } else {
+                self.devices[to.machine].take_receive(to.handle)
+            };
+            match taken {
                 Ok(Some(receive)) => {
                     if let Some(peer) = self.qp_mut(to) {
                         peer.responder.receive = Some(receive);
+                    }
+                    if let Some(status) = self.receive_failure(to.machine) {
+                        let why = Refusal::receive(status, Status::RemoteOperation);
+                        self.refuse(from, to, number, &why, now);
+                        return;
                     }
                 }
                 Ok(None) => {

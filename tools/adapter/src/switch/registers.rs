@@ -10,6 +10,9 @@ use crate::qp::State;
 impl Switch {
     /// Reads a register of BAR 1.
     pub fn read_register(&mut self, machine: Machine, offset: u64) -> u32 {
+        if self.is_removed(machine) {
+            return u32::MAX;
+        }
         let device = &self.devices[machine];
         match offset {
             reg::VERSION => VERSION,
@@ -22,6 +25,9 @@ impl Switch {
 
     /// Writes a register of BAR 1.
     pub fn write_register(&mut self, machine: Machine, offset: u64, value: u32) {
+        if self.is_removed(machine) {
+            return;
+        }
         match offset {
             reg::DSR_LOW => self.low_halves[machine] = value,
             reg::DSR_HIGH => {
@@ -58,6 +64,9 @@ impl Switch {
 
     /// Rings a doorbell in BAR 2.
     pub fn ring(&mut self, machine: Machine, offset: u64, value: u32) {
+        if self.is_removed(machine) {
+            return;
+        }
         self.devices[machine].doorbells += 1;
         let handle = value & uar::HANDLE;
         match offset % PAGE {

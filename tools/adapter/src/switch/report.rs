@@ -18,6 +18,10 @@ pub struct Report {
 pub struct MachineReport {
     /// Whether its driver has activated it.
     pub active: bool,
+    /// Whether its link is up.
+    pub link_up: bool,
+    /// Pieces, requests and answers that it has sent and that were lost on the wire.
+    pub lost: u64,
     /// Doorbells that its guest rang, without those of looks at completion queues.
     pub doorbells: u64,
     /// Interrupts that it raised.
@@ -61,7 +65,9 @@ impl Counters {
 impl Switch {
     /// The counters of all machines.
     pub fn report(&self) -> Report {
-        let machine = |device: &crate::device::Device| {
+        let machine = |(number, device): (usize, &crate::device::Device)| {
+            let link_up = !self.is_down(number);
+            let lost = self.lost(number);
             let mut total = device.counters;
             let mut queue_pairs = Vec::new();
             for (number, qp) in device.qps.iter() {
@@ -75,6 +81,8 @@ impl Switch {
             }
             MachineReport {
                 active: device.active,
+                link_up,
+                lost,
                 doorbells: device.doorbells,
                 interrupts: device.interrupts,
                 keys: device.keys.count(),
@@ -84,7 +92,7 @@ impl Switch {
             }
         };
         Report {
-            machines: self.devices.iter().map(machine).collect(),
+            machines: self.devices.iter().enumerate().map(machine).collect(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::clock::{Answer, Happening};
 use super::receive::Refusal;
-use super::{Address, Switch, Work};
+use super::{Address, Switch};
 use crate::abi::access;
 use crate::abi::queue::{Atomic, Rdma, Status};
 use crate::memory::{copy, scatter};
@@ -64,27 +64,31 @@ impl Switch {
         now: Instant,
     ) -> Result<(), Refusal> {
         let total = send.ranges.total();
-        self.readable(to, what, 0, total)?;
+        // One that is asked for again is answered from where the bytes have come to.
+        let came = self
+            .qp(from)
+            .and_then(|qp| qp.requester.get(number))
+            .map_or(0, |read| read.came);
+        self.readable(to, what, came, total - came)?;
         let id = self.unique();
         if let Some(read) = self
             .qp_mut(from)
             .and_then(|qp| qp.requester.get_mut(number))
         {
             read.answer = id;
-            read.came = 0;
         }
         let answer = Answer {
             id,
             requester: from,
             number,
             responder: to,
-            offset: 0,
+            offset: came,
             total,
         };
-        if total == 0 {
-            self.reply(now, Happening::Data { answer, len: 0 });
+        if self.faults.any {
+            self.travel(now, Happening::Answer { answer });
         } else {
-            self.ports[to.machine].work.push_back(Work::Answer(answer));
+            self.begin_to_answer(answer);
         }
         Ok(())
     }
@@ -137,7 +141,11 @@ impl Switch {
     /// A piece of an answer arrives.
     pub(super) fn read_came(&mut self, answer: Answer, len: u64, now: Instant) {
         let (who, to) = (answer.requester, answer.responder);
-        let Some(send) = self.awaited(&answer).map(|read| Arc::clone(&read.send)) else {
+        // A piece after one that was lost is not taken.
+        let awaited = self
+            .awaited(&answer)
+            .filter(|read| read.came == answer.offset);
+        let Some(send) = awaited.map(|read| Arc::clone(&read.send)) else {
             return;
         };
         let Some(Action::Read(what)) = send.action else {
@@ -152,6 +160,7 @@ impl Switch {
             Ok(()) => {
                 let Some(qp) = self.qp_mut(who) else { return };
                 qp.requester.heard = Some(now);
+                qp.requester.retries_left = qp.attrs.retry_cnt;
                 let Some(read) = qp.requester.get_mut(answer.number) else {
                     return;
                 };

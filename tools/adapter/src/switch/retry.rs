@@ -55,7 +55,6 @@ impl Switch {
                     requester.reads -= 1;
                     // The former answer's bytes are not taken any more.
                     pending.answer = 0;
-                    pending.came = 0;
                 }
             }
         }
@@ -122,13 +121,11 @@ impl Switch {
     }
 
     pub(super) fn start_watch(&mut self, who: Address, now: Instant) {
-        let Some(qp) = self
-            .qp_mut(who)
+        let patience = self
+            .qp(who)
             .filter(|qp| qp.kind == Kind::Rc && !qp.requester.watched)
-        else {
-            return;
-        };
-        let Some(patience) = qp.patience() else {
+            .and_then(|qp| self.patience(who.machine, qp));
+        let (Some(patience), Some(qp)) = (patience, self.qp_mut(who)) else {
             return;
         };
         qp.requester.watched = true;
@@ -143,11 +140,14 @@ impl Switch {
             .peer(who)
             .and_then(|to| self.qp(to))
             .map(|to| (to.responder.expected, to.responder.offset));
+        let late = self.is_late(who, now);
+        let patience = self.qp(who).and_then(|qp| self.patience(who.machine, qp));
         let Some(qp) = self.qp_mut(who) else { return };
         qp.requester.watched = false;
-        let Some(patience) = qp.patience().map(|time| time + 4 * latency) else {
+        let Some(patience) = patience.map(|time| time + 4 * latency) else {
             return;
         };
+        qp.requester.heard = qp.requester.heard.max(late);
         let requester = &mut qp.requester;
         let oldest = requester.pending.front().map(|first| first.progress);
         if oldest.is_none()
@@ -164,9 +164,15 @@ impl Switch {
         let mut next = now + patience;
         if !silent {
             next = requester.heard.map_or(next, |heard| heard + patience);
-        } else if has.is_none_or(|(expected, _)| expected < sent) && requester.wait_until.is_none()
+        } else if (requester.lost || has.is_none_or(|(expected, _)| expected < sent))
+            && requester.wait_until.is_none()
         {
             qp.counters.retries += 1;
+            // The peer has more than at the last time: that counts as an answer.
+            if has > requester.had {
+                requester.had = has;
+                requester.retries_left = qp.attrs.retry_cnt;
+            }
             let Some(left) = requester.retries_left.checked_sub(1) else {
                 let number = requester.first;
                 self.refused(who, number, Status::RetriesExceeded, now);
@@ -176,15 +182,21 @@ impl Switch {
             requester.heard = Some(now);
             // What the peer has is not sent again.
             let first = requester.first;
-            let (number, offset) = has
-                .and_then(|(message, offset)| {
-                    let index = requester
-                        .pending
-                        .iter()
-                        .position(|p| p.message == message && !p.is_local())?;
-                    Some((first + index as u64, offset))
-                })
-                .unwrap_or((first, 0));
+            let pending = &requester.pending;
+            let wanted = has.and_then(|(message, offset)| {
+                let index = pending
+                    .iter()
+                    .position(|p| p.message == message && !p.is_local())?;
+                Some((index, offset))
+            });
+            // The answer of a Read may be what was lost.
+            let unanswered = pending
+                .iter()
+                .position(|p| requester.lost && p.is_read() && p.progress == Progress::Sent)
+                .map(|index| (index, 0));
+            let (index, offset) = wanted.into_iter().chain(unanswered).min().unwrap_or((0, 0));
+            let number = first + index as u64;
+            requester.lost = false;
             if self.go_back(who, number, offset) {
                 self.ready(who);
             }

@@ -92,6 +92,12 @@ impl Switch {
         if Self::must_wait(qp, index, &action) {
             return false;
         }
+        if self.faults.any && self.fails(who, number, now) {
+            return false;
+        }
+        let Some(qp) = self.qp_mut(who) else {
+            return false;
+        };
         let pending = &qp.requester.pending[index];
         let (total, offset) = (pending.send.ranges.total(), qp.requester.offset);
         match action {
@@ -101,7 +107,8 @@ impl Switch {
             Action::Read(_) | Action::Atomic { .. } => {
                 qp.requester.reads += 1;
                 self.sent(who, index);
-                self.reply(now, Happening::Request { from: who, number });
+                let at = now + self.link.latency;
+                self.travel(at, Happening::Request { from: who, number });
             }
             Action::Datagram(_) => {
                 self.sent(who, index);
@@ -116,7 +123,7 @@ impl Switch {
                     qp.requester.offset += len;
                 }
                 let at = self.occupy(who.machine, len, now);
-                self.after(
+                self.travel(
                     at,
                     Happening::Piece {
                         from: who,
@@ -218,6 +225,9 @@ impl Switch {
         }
         if let Some(number) = freed {
             self.release(who, number);
+        }
+        if let Some(qp) = self.qp_mut(who) {
+            qp.requester.lost &= !qp.requester.pending.is_empty();
         }
         self.drained(who);
     }

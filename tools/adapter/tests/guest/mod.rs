@@ -67,6 +67,24 @@ impl World {
         panic!("the switch does not come to rest");
     }
 
+    /// Does a line of the control socket; returns the answer.
+    pub fn control(&mut self, line: &str) -> serde_json::Value {
+        adapter::control::obey(&mut self.switch, line, self.now)
+    }
+
+    /// Does a line of the control socket that must be right.
+    pub fn tell(&mut self, line: &str) {
+        assert_eq!(self.control(line), serde_json::json!({}), "{line}");
+    }
+
+    /// A counter of all queue pairs of a machine.
+    pub fn total(&self, machine: usize, name: &str) -> u64 {
+        let report = serde_json::to_value(self.switch.report()).unwrap();
+        let machine = &report["machines"][machine];
+        let value = machine.get(name).unwrap_or(&machine["total"][name]);
+        value.as_u64().unwrap()
+    }
+
     /// Lets everything happen that takes no time.
     pub fn settle(&mut self) {
         self.run(Duration::from_millis(1));
@@ -92,6 +110,8 @@ pub struct Guest {
     free: u64,
     pub pd: u32,
     pub key: u32,
+    events: u64,
+    seen: u32,
 }
 
 impl Guest {
@@ -102,21 +122,25 @@ impl Guest {
             free: 0x10000,
             pd: 0,
             key: 0,
+            events: 0,
+            seen: 0,
         };
         let mut ring = |guest: &mut Self| {
-            let (directory, _) = guest.pages(world, 4);
+            let (directory, state) = guest.pages(world, 4);
+            guest.events = state;
             RingPages {
                 pages: 4,
                 reserved: 0,
                 directory,
             }
         };
+        let notifications = ring(&mut guest);
         let driver = DriverPart {
             driver_version: 20,
             command_slot: COMMAND,
             response_slot: RESPONSE,
             events: ring(&mut guest),
-            notifications: ring(&mut guest),
+            notifications,
             ..DriverPart::default()
         };
         guest.write(world, SHARED, &driver);
@@ -162,6 +186,17 @@ impl Guest {
 
     pub fn read<T: FromBytes + IntoBytes>(&self, world: &mut World, addr: u64) -> T {
         world.switch.device(self.machine).memory.read(addr).unwrap()
+    }
+
+    /// The next event of the event ring: its kind, and what it is about.
+    pub fn event(&mut self, world: &mut World) -> Option<[u32; 2]> {
+        let memory = &world.switch.device(self.machine).memory;
+        if memory.load(self.events + 8).unwrap() == self.seen {
+            return None;
+        }
+        let at = self.events + PAGE + u64::from(self.seen) * 8;
+        self.seen += 1;
+        Some(memory.read(at).unwrap())
     }
 
     /// Fresh bytes, whole pages.
