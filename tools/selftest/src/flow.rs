@@ -193,7 +193,8 @@ impl Exchange {
     }
 }
 
-fn with_text(e: &io::Error, text: &str) -> io::Error {
+/// The error, with more words.
+pub(crate) fn with_text(e: &io::Error, text: &str) -> io::Error {
     io::Error::new(e.kind(), format!("{e} {text}"))
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn idle(ends: &Ends) -> io::Result<bool> {
         (None, Some(addr)) => {
             for _ in 0..ends.conns {
                 let sock = connect_patiently(ends.family, addr)?;
-                keep_alive(ends, &sock)?;
+                keep_alive(ends.keepalive.as_deref(), &sock)?;
                 send_unread(&sock, ends.bytes, ends.overwrite)?;
                 socks.push(sock);
             }
@@ -114,8 +114,9 @@ pub(crate) fn connect_rate(ends: &Ends) -> io::Result<bool> {
     Ok(true)
 }
 
-fn keep_alive(ends: &Ends, sock: &sys::Sock) -> io::Result<()> {
-    let Some(values) = &ends.keepalive else {
+/// Has the module ask whether the peer is there, with so many of the times as are given.
+pub(crate) fn keep_alive(values: Option<&[i32]>, sock: &sys::Sock) -> io::Result<()> {
+    let Some(values) = values else {
         return Ok(());
     };
     sock.set_int(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
@@ -145,7 +146,7 @@ fn send_unread(sock: &sys::Sock, bytes: usize, overwrite: usize) -> io::Result<(
 fn listen(ends: &Ends, addr: SocketAddr) -> io::Result<sys::Sock> {
     let listener = ends.family.socket(addr.ip())?;
     listener.set_int(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-    keep_alive(ends, &listener)?;
+    keep_alive(ends.keepalive.as_deref(), &listener)?;
     listener.bind(&addr.into())?;
     listener.listen(128)?;
     Ok(listener)

@@ -17,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 use harness::{Env, Family, Test};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -85,6 +86,9 @@ struct RunArgs {
     /// Run the tests that note when the peer's machine is to be killed, and no others.
     #[arg(long, requires = "peer")]
     peer_vanishes: bool,
+    /// Whoever started this delays the adapter's Reads when a note asks for it, and then makes this file.
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    delays: Option<PathBuf>,
     /// The patterns are whole names.
     #[arg(long)]
     exact: bool,
@@ -149,6 +153,7 @@ fn run(args: RunArgs) -> io::Result<bool> {
         remote6,
         peer_control,
         here_control,
+        delays: args.delays,
         scale: args.scale,
         seed: args.seed,
     };

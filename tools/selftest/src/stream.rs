@@ -3,9 +3,12 @@
 //! checked. One machine listens, the other connects; both are given the same
 //! seed, number of connections and number of bytes.
 
-use crate::flow::{self, Exchange, Received};
+use crate::flow::{self, Exchange, Received, Span};
 use crate::harness::Family;
-use crate::sys::{self, Sock, SockAddr};
+use crate::idle;
+use crate::pattern::Pattern;
+use crate::sys::{self, Pages, Sock, SockAddr};
+use crate::tests::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
 use clap::Args;
 use std::io::{self, BufRead, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -47,7 +50,22 @@ pub(crate) struct StreamArgs {
     /// End no connection before the standard input ends.
     #[arg(long)]
     hold: bool,
+    /// Only who connects sends, and both use whole pages, of the longest call.
+    #[arg(long)]
+    one_way: bool,
+    /// Milliseconds between two sends one way.
+    #[arg(long, requires = "one_way", default_value_t = 0)]
+    pause: u64,
+    /// As of `idle`.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=3, value_delimiter = ',')]
+    keepalive: Option<Vec<i32>>,
+    /// Move what has 16 KiB or more by this way (SDP_ZCOPY_MODE).
+    #[arg(long, value_name = "NUMBER")]
+    mode: Option<i32>,
 }
+
+/// From how many bytes on a way that is asked for is taken.
+const LONG: i32 = 16384;
 
 /// Streams; returns whether every byte was right.
 pub(crate) fn run(args: &StreamArgs) -> io::Result<bool> {
@@ -65,8 +83,14 @@ pub(crate) fn run(args: &StreamArgs) -> io::Result<bool> {
     let mut held = Vec::new();
     for (number, sock) in conns {
         let (exchange, ends) = (args.exchange(number), !args.hold);
+        let pause = Duration::from_millis(args.pause);
         held.extend(args.hold.then(|| Arc::clone(&sock)));
-        threads.push((number, flow::spawn(move || exchange.carry(&sock, ends))?));
+        let carry: Box<dyn FnOnce() -> io::Result<Received> + Send> = match args.one_way {
+            true if args.listen.is_some() => Box::new(move || take(exchange, &sock, ends)),
+            true => Box::new(move || give(exchange, &sock, pause, ends)),
+            false => Box::new(move || exchange.carry(&sock, ends)),
+        };
+        threads.push((number, flow::spawn(carry)?));
     }
     let (mut bytes, mut wrong, mut good) = (0, 0, true);
     for (number, thread) in threads {
@@ -86,8 +110,9 @@ pub(crate) fn run(args: &StreamArgs) -> io::Result<bool> {
         wrong += got.verdict.wrong;
     }
     let secs = start.elapsed().as_secs_f64();
+    let ways = if args.one_way { "one" } else { "each" };
     println!(
-        "{} connections, {} bytes each way on each: {:.2} MB/s each way, {secs:.2} s",
+        "{} connections, {} bytes {ways} way on each: {:.2} MB/s {ways} way, {secs:.2} s",
         args.conns,
         args.bytes,
         bytes as f64 / secs / 1e6
@@ -100,7 +125,79 @@ pub(crate) fn run(args: &StreamArgs) -> io::Result<bool> {
     Ok(good)
 }
 
+/// What a buffer of whole pages holds while no bytes of the stream are in it.
+const UNTOUCHED: u8 = 0xee;
+
+/// Receives what the other side sends, and its end if there is one, in calls of whole pages.
+fn take(exchange: Exchange, sock: &Sock, ends: bool) -> io::Result<Received> {
+    let pages = Pages::new(exchange.max, false)?;
+    let pattern = Pattern::new(exchange.recv_seed);
+    let mut got = Received::default();
+    while ends || got.bytes < exchange.bytes {
+        pages.write(0, &vec![UNTOUCHED; pages.len()]);
+        // SAFETY: No reference to the pages exists.
+        match unsafe { sock.recv_raw(pages.at(0), pages.len(), 0) } {
+            Ok(0) => {
+                got.eof = true;
+                break;
+            }
+            Ok(n) => {
+                got.verdict.add(pattern.check(got.bytes, &pages.read(0, n)));
+                got.bytes += n as u64;
+            }
+            Err(e) => {
+                got.errno = e.raw_os_error().unwrap_or(libc::EIO);
+                break;
+            }
+        }
+    }
+    Ok(got)
+}
+
+/// Sends whole pages with a pause between two calls, and overwrites them when each has returned. Then waits until
+/// the other side, which sends nothing, has ended the connection, if it does.
+fn give(exchange: Exchange, sock: &Sock, pause: Duration, ends: bool) -> io::Result<Received> {
+    let pages = Pages::new(exchange.max, false)?;
+    let mut sent = 0;
+    while sent < exchange.bytes {
+        let len = (pages.len() as u64).min(exchange.bytes - sent) as usize;
+        pages.write(0, &Span::new(exchange.send_seed, sent, len as u64).to_vec());
+        let mut done = 0;
+        while done < len {
+            done += sock
+                .send_raw(pages.at(done), len - done, libc::MSG_NOSIGNAL)
+                .map_err(|e| flow::with_text(&e, &format!("after {sent} bytes sent")))?;
+        }
+        pages.write(0, &vec![UNTOUCHED; len]);
+        sent += len as u64;
+        std::thread::sleep(pause);
+    }
+    if !ends {
+        return Ok(Received {
+            bytes: sent,
+            ..Received::default()
+        });
+    }
+    sock.shutdown(libc::SHUT_WR)?;
+    let end = flow::recv_span(sock, Span::new(0, 0, 1), 1);
+    match end.errno {
+        0 if end.eof => Ok(Received { bytes: sent, ..end }),
+        0 => Err(io::Error::other("the other side has sent something")),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
 impl StreamArgs {
+    /// Prepares a socket of a connection.
+    fn prepare(&self, sock: Sock) -> io::Result<Sock> {
+        if let Some(mode) = self.mode {
+            sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, LONG)?;
+            sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, mode)?;
+        }
+        idle::keep_alive(self.keepalive.as_deref(), &sock)?;
+        Ok(sock)
+    }
+
     fn socket(&self, ip: IpAddr) -> io::Result<Sock> {
         let sock = self.family.socket(ip)?;
         if let Some(device) = &self.device {
@@ -135,6 +232,7 @@ fn accept_all(args: &StreamArgs, addr: SocketAddr) -> io::Result<Vec<Numbered>> 
     let mut conns = Vec::new();
     for _ in 0..args.conns {
         let (sock, _) = listener.accept()?;
+        let sock = args.prepare(sock)?;
         let mut header = [0; HEADER_LEN];
         sock.recv_exact(&mut header)?;
         conns.push((u64::from_le_bytes(header), Arc::new(sock)));
@@ -145,7 +243,7 @@ fn accept_all(args: &StreamArgs, addr: SocketAddr) -> io::Result<Vec<Numbered>> 
 fn connect_all(args: &StreamArgs, addr: SocketAddr) -> io::Result<Vec<Numbered>> {
     let mut conns = Vec::new();
     for number in 0..args.conns {
-        let sock = patiently(|| args.socket(addr.ip()), addr)?;
+        let sock = args.prepare(patiently(|| args.socket(addr.ip()), addr)?)?;
         sock.send_all(&number.to_le_bytes())?;
         conns.push((number, Arc::new(sock)));
     }

@@ -7,6 +7,7 @@ use crate::peer::{Peer, Remote};
 use crate::sys::{Sock, SockAddr, AF_INET6_SDP, AF_INET_SDP};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::Command;
 
 pub(crate) const ANY4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -113,6 +114,8 @@ pub(crate) struct Env {
     /// Where the peer's server listens, and where ours does.
     pub(crate) peer_control: SocketAddr,
     pub(crate) here_control: SocketAddr,
+    /// Reads are delayed by somebody else, who makes this file when they are as a note says.
+    pub(crate) delays: Option<PathBuf>,
     /// Factor for the amounts of data and the numbers of rounds.
     pub(crate) scale: f64,
     pub(crate) seed: u64,

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What programs may do to memory for whose bytes they wait for seconds: what this machine sends to the
-//! peer's is kept for so long, and so are the requests for the bytes.
+//! peer's is kept for so long, and so are the requests for the bytes. Over the test adapter, whoever started
+//! this makes Reads slow.
 
 use super::azrecv::{settled, Expected, Incoming};
 use super::inflight::{in_child, Growth, Signal, LEN};
 use super::zcopy::stat;
 use crate::flow::spawn;
-use crate::harness::{expect, expect_eq, failed, joined, skip, tests, Env, Fail, Outcome};
+use crate::harness::{
+    eventually, expect, expect_eq, failed, joined, note, skip, tests, Env, Fail, Outcome,
+};
 use crate::sys::{self, Ended, Fork, Pages, HUGE, PAGE};
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -27,7 +31,11 @@ tests!("azstall";
 const DEVICE: &str = "eth0";
 
 /// What goes to the peer's machine is late, as long as this lives.
-struct Late(Duration);
+struct Late {
+    delay: Duration,
+    /// The file by which somebody else says that he has changed the delay.
+    done: Option<PathBuf>,
+}
 
 fn tc(words: &str) -> Outcome {
     let status = Command::new("tc").args(words.split(' ')).status()?;
@@ -39,20 +47,32 @@ impl Late {
         if env.local == env.remote {
             return skip("the peer is in this machine");
         }
-        if env.network_card()? != DEVICE {
-            return skip("netem does not delay what the adapter sends");
+        let done = env.delays.clone();
+        if done.is_none() {
+            if env.network_card()? != DEVICE {
+                return skip("netem does not delay what the adapter sends");
+            }
+            tc(&format!(
+                "qdisc replace dev {DEVICE} root netem limit 100000"
+            ))?;
         }
-        tc(&format!(
-            "qdisc replace dev {DEVICE} root netem limit 100000"
-        ))?;
-        Ok(Late(delay))
+        Ok(Late { delay, done })
     }
 
     fn set(&self, delay: Duration, is_set: &AtomicBool) -> Outcome {
         let ms = delay.as_millis();
-        tc(&format!(
-            "qdisc change dev {DEVICE} root netem delay {ms}ms limit 100000"
-        ))?;
+        match &self.done {
+            Some(file) => {
+                if file.exists() {
+                    fs::remove_file(file)?;
+                }
+                note(&format!("delay Reads by {ms}ms"));
+                eventually("the delay", || Ok(file.exists()), |done| *done)?;
+            }
+            None => tc(&format!(
+                "qdisc change dev {DEVICE} root netem delay {ms}ms limit 100000"
+            ))?,
+        }
         is_set.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -61,7 +81,7 @@ impl Late {
     fn receive(&self, incoming: &mut Incoming<'_>, pages: Pages) -> Result<Expected, Fail> {
         let is_set = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let setting = scope.spawn(|| self.set(self.0, &is_set));
+            let setting = scope.spawn(|| self.set(self.delay, &is_set));
             let got = receive_late(incoming, pages, &is_set);
             done(setting.join())?;
             got
@@ -79,7 +99,7 @@ impl Late {
             let is_set = AtomicBool::new(false);
             let (first, second) = std::thread::scope(|scope| {
                 let first = scope.spawn(|| receive_late(one, memory.part(0, LEN), &is_set));
-                let setting = scope.spawn(|| self.set(self.0, &is_set));
+                let setting = scope.spawn(|| self.set(self.delay, &is_set));
                 let second = receive_late(other, memory.part(LEN, LEN), &is_set);
                 done(setting.join())?;
                 Ok::<_, Fail>((done(first.join())?, second?))
@@ -103,7 +123,10 @@ impl Late {
 
 impl Drop for Late {
     fn drop(&mut self) {
-        let _ = tc(&format!("qdisc del dev {DEVICE} root"));
+        let _ = match self.done {
+            Some(_) => self.over(),
+            None => tc(&format!("qdisc del dev {DEVICE} root")),
+        };
     }
 }
 

@@ -13,9 +13,9 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-pub(super) const SOL_SDP: i32 = libc::IPPROTO_TCP;
-pub(super) const SDP_ZCOPY_THRESH: i32 = 80;
-pub(super) const SDP_ZCOPY_MODE: i32 = 82;
+pub(crate) const SOL_SDP: i32 = libc::IPPROTO_TCP;
+pub(crate) const SDP_ZCOPY_THRESH: i32 = 80;
+pub(crate) const SDP_ZCOPY_MODE: i32 = 82;
 pub(super) const SDP_FAULT_POLICY: i32 = 83;
 /// A program has copies of what it writes to.
 pub(super) const COPY: i32 = 0;
