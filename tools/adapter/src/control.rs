@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The control socket: counters, keys, and faults on demand. A command is a line of words, the answer a line
-//! of JSON: what was asked for, or an object that is empty or has an `error`.
+//! of JSON: what was asked for, or an object that is empty, or has an `error`.
 
 use std::time::{Duration, Instant};
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
 use serde_json::{json, Value};
 
@@ -119,13 +120,17 @@ enum DeviceState {
 
 /// Does what a line says; returns the answer.
 pub fn obey(switch: &mut Switch, line: &str, now: Instant) -> Value {
-    let done = Line::try_parse_from(line.split_whitespace())
-        .map_err(|error| in_one_line(&error.to_string()))
-        .and_then(|line| run(switch, &line.command, now));
+    let done = match Line::try_parse_from(line.split_whitespace()) {
+        Ok(line) => run(switch, &line.command, now),
+        Err(help) if help.kind() == ErrorKind::DisplayHelp => {
+            return json!({ "help": help.to_string() });
+        }
+        Err(error) => Err(in_one_line(&error.to_string())),
+    };
     done.unwrap_or_else(|error| json!({ "error": error }))
 }
 
-/// What is wrong with a line, or what the commands are, without the hints that are for a shell.
+/// What is wrong with a line, without the hints that are for a shell.
 fn in_one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim);
     let wanted = lines.take_while(|line| !line.starts_with("For more information"));

@@ -511,11 +511,19 @@ fn faults_of_a_machine_end_together() {
 }
 
 #[test]
+fn help_names_the_commands() {
+    let mut world = World::new(1, Link::default());
+    let help = world.control("help")["help"].to_string();
+    for command in ["counters", "link", "hold", "release", "device", "clear"] {
+        assert!(help.contains(command), "{help}");
+    }
+}
+
+#[test]
 fn a_wrong_line_is_told_what_is_wrong() {
     let mut scene = Scene::new(Link::default());
     for (line, why) in [
         ("", "Commands"),
-        ("help", "Commands"),
         ("links 1 down", "unrecognized subcommand 'links'"),
         ("link 0 down", "there are machines 1 to 2, and no 0"),
         ("link 3 down", "there are machines 1 to 2, and no 3"),

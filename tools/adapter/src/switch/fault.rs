@@ -12,6 +12,7 @@ use super::clock::{Answer, Happening};
 use super::{Address, Machine, Switch, Work, MANY};
 use crate::abi::event;
 use crate::abi::queue::{op, Status};
+use crate::keys::Keys;
 use crate::qp::{Kind as QpKind, Qp};
 use crate::request::{Action, Send};
 
@@ -207,10 +208,28 @@ impl Switch {
             };
             self.devices[machine].event(kind, 1);
         }
-        if removed && !before.removed {
-            self.forget(machine);
+        match (before.removed, removed) {
+            (false, true) => self.die(machine),
+            (true, false) => self.forget(machine),
+            _ => {}
         }
         self.let_go(now);
+    }
+
+    /// A device is gone: all its requests end, no key is valid, no peer finds it. Its queue pairs stay, in
+    /// error, until there is a new device: what is posted to them is flushed. Without that the kernel would wait
+    /// for ever for messages of its connection manager, which vmw_pvrdma does not end by itself.
+    fn die(&mut self, machine: Machine) {
+        self.gids.retain(|_, owner| *owner != machine);
+        let device = &mut self.devices[machine];
+        device.keys = Keys::default();
+        device.event(event::DEVICE_FATAL, 1);
+        let handles: Vec<_> = device.qps.iter().map(|(handle, _)| handle).collect();
+        for handle in handles {
+            if let Some(who) = self.address(machine, handle) {
+                self.fail(who, Some(event::QP_FATAL));
+            }
+        }
     }
 
     /// Lets happen what nothing holds any more.
