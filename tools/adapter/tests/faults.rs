@@ -317,6 +317,21 @@ fn what_is_held_goes_on_when_it_is_released() {
 }
 
 #[test]
+fn nothing_is_held_on_a_link_that_is_down() {
+    for way in WAYS {
+        let mut scene = Scene::new(Link::default());
+        let kind = format!("{way:?}").to_lowercase();
+        scene.world.tell(&format!("hold 1 {kind}"));
+        scene.post(way);
+        scene.run(20);
+        scene.world.tell("link 1 down");
+        scene.world.run(GIVEN_UP);
+        let given_up = Status::RetriesExceeded as u32;
+        assert_eq!(scene.statuses(), [given_up], "{way:?}");
+    }
+}
+
+#[test]
 fn each_kind_of_request_ends_as_told() {
     type Post = (&'static str, fn(&mut Scene));
     let posts: [Post; 6] = [

@@ -261,6 +261,11 @@ impl Switch {
     }
 
     fn hold(&mut self, what: Happening) {
+        // A link that is down holds nothing: what is sent again is lost again.
+        let (from, to) = self.way(&what);
+        if [from, to].into_iter().flatten().any(|m| self.is_down(m)) {
+            return self.lose(&what);
+        }
         if self.faults.held.len() >= self.faults.look_at {
             let mut held = std::mem::take(&mut self.faults.held);
             held.retain(|what| self.qp(what.concerns()).is_some());
