@@ -6,12 +6,13 @@ from pathlib import Path
 
 import vmtests
 from vmlib.bench import REGISTERED
-from vmlib.plan import (ADAPTER_GROUPS, ADVERT_GROUPS, ADVERTS, IWARP_GROUPS, MANY_CONNECTIONS, GroupItem, Plan,
-                        Queue, TestItem)
+from vmlib.plan import (ADAPTER_GROUPS, ADVERT_GROUPS, ADVERTS, IWARP_GROUPS, MANY_CONNECTIONS, SLOW_GROUPS, GroupItem,
+                        Plan, Queue, TestItem)
 from vmlib.setup import Kernel
 
 vmtests.load()
-GROUPS = {"connect": ["connect/a"], "data": ["data/one_byte", "data/odd"], "zabuse": ["zabuse/a"], "azabuse": ["azabuse/a"]}
+GROUPS = {"connect": ["connect/a"], "data": ["data/one_byte", "data/odd"], "zabuse": ["zabuse/a"], "azabuse": ["azabuse/a"],
+          "azstall": ["azstall/a"]}
 KERNELS = [Kernel(name, "image", "initrd") for name in ("stock", "debug", "stock-7.2")]
 
 
@@ -41,7 +42,7 @@ class What(unittest.TestCase):
 
     def test_groups_of_core_exist(self):
         tests = Path(__file__).parents[2] / "tools/selftest/src/tests"
-        for group in ADVERT_GROUPS + IWARP_GROUPS + ADAPTER_GROUPS:
+        for group in ADVERT_GROUPS + IWARP_GROUPS + ADAPTER_GROUPS + SLOW_GROUPS:
             self.assertTrue((tests / f"{group}.rs").exists(), group)
 
     def test_core_leaves_many_connections_to_the_stock_kernel(self):
@@ -58,6 +59,11 @@ class What(unittest.TestCase):
         for name in MANY_CONNECTIONS:
             group, test = name.split("/")
             self.assertIn(f"fn {test}(", (tests / f"{group}.rs").read_text())
+
+    def test_core_has_slow_groups_over_the_adapter(self):
+        self.assertEqual([name for name in names(core=True) if "azstall" in name], [])
+        self.assertIn("stock.two.selftest.azstall/", names())
+        self.assertIn("stock-pvrdma.two.mishaps.stalled_receives", names(core=True))
 
     def test_core_has_by_adverts_what_uses_them(self):
         self.assertIn("stock.one.adverts.azabuse/", names(core=True))

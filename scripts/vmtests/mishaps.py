@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What only the test adapter can do: links that go down, requests that fail, Reads that are slow, a removal.
+
+The first machine sends and the second one receives, and compares each byte. After a mishap no memory is
+pinned, no advert is out, no key is valid, the next connection works, and the module can go.
+"""
+
+import collections
+import contextlib
+import errno
+import functools
+import re
+import signal
+import time
+
+from vmlib.bench import Failure, expect, test, wait_for
+from vmtests.peer import ASYNCHRONOUS, SINK, SYNCHRONOUS, nothing_is_left, transfer_works
+from vmtests.sdpctl import sockets
+
+over_adapter = functools.partial(test, kinds=("stock",), adapter="pvrdma")
+# How long an adapter waits for an answer, where a test does not want to wait for the module's 17 s.
+SOON = "100ms"
+# Bytes of each send.
+CALL = 1 << 18
+# Bytes that take longer than any test waits.
+ENDLESS = 1 << 40
+# The way of copies.
+COPIES = 1
+# Some of the counters that each connection has of its own.
+OWN = ("rx_bytes", "advert_posted", "advert_consumed", "advert_cancelled", "advert_received", "sink_advert_sent")
+# Connections that are held end when this file is there.
+END = "/tmp/end"
+
+
+@contextlib.contextmanager
+def mishaps(bench):
+    """Whatever faults a test makes end with it. Afterwards nothing is left of it, and connections work."""
+    try:
+        yield bench.adapter
+    finally:
+        for vm in bench.vms:
+            bench.adapter.tell("clear", vm)
+    for vm in bench.vms:
+        bench.settle(vm, 60)
+    for vm in bench.vms:
+        nothing_is_left(bench, vm)
+        expect(not bench.adapter.open_keys(vm), f"{vm.name}: keys are valid: {bench.adapter.tell('keys', vm)}")
+    transfer_works(bench, 7999)
+    for vm in bench.vms:
+        bench.unload(vm)
+        bench.load(vm)
+
+
+class Cases:
+    """Several mishaps, one after the other: all are tried, and what went wrong with any fails the test."""
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.failed = []
+
+    @contextlib.contextmanager
+    def one(self, *name):
+        try:
+            yield
+        except Failure as failure:
+            self.failed.append(f"{' '.join(filter(None, name))}: {failure}")
+            for vm in self.bench.vms:
+                self.bench.adapter.tell("clear", vm)
+                vm.run("killall -q -KILL selftest")
+
+    def end(self):
+        expect(not self.failed, "\n".join(self.failed))
+
+
+class Stream:
+    """Bytes from the first machine to the second, on a connection that moves large ones in a certain way."""
+
+    def __init__(self, bench, port, mode, size=2 << 20, pause=0, hold=False):
+        self.bench = bench
+        self.port = port
+        self.before = {vm: bench.stats(vm) for vm in bench.vms}
+        # An end that only waits for bytes asks whether its peer is there.
+        command = (f"exec selftest stream --family sdp --one-way --mode {mode} --bytes {size} --max {CALL} "
+                   "--keepalive 1,1,2")
+        if hold:
+            command = f"while [ ! -e {END} ]; do sleep 0.1; done | {command} --hold"
+        address = f"{bench.address(bench.b)}:{port}"
+        self.jobs = {bench.b: bench.b.spawn(f"{command} --listen {address}"),
+                     bench.a: bench.a.spawn(f"{command} --connect {address} --pause {pause}")}
+
+    def counted(self, vm):
+        """What a machine's module has counted since it began; of this connection, where each is counted."""
+        counted = collections.Counter(self.bench.stats(vm))
+        counted.subtract(self.before[vm])
+        port = "local" if vm is self.bench.b else "peer"
+        own = [shown["counters"] for shown in sockets(vm)
+               if shown[port]["port"] == self.port and shown["state"] != "Listen"]
+        counted.update({name: (own[0].get(name, 0) if own else 0) - counted[name] for name in OWN})
+        return counted
+
+    def wait_for(self, condition, what, seconds=None):
+        """Waits for something that comes before the end."""
+        def has_come():
+            ended = [job for job in self.jobs.values() if job.ended.is_set()]
+            if ended and not condition():
+                expect(False, f"it ended before {what}:\n{ended[0].output}")
+            return condition()
+        wait_for(has_come, seconds or self.bench.limit(10), f"it does not come to be {what}")
+
+    def end_well(self):
+        for job in self.jobs.values():
+            output = self.bench.succeed(job, 60)
+            expect(re.search(r"byte-check: [1-9]\d* bytes, 0 wrong", output), output)
+
+    def end_badly(self, vm, *errors):
+        """The program of that machine ends with one of these errors, or signals below zero."""
+        job = self.jobs[vm]
+        status = self.bench.finish(job, 60)
+        named = re.search(r"\(os error (\d+)\)", job.output)
+        how = 128 - status if status > 128 else int(named[1]) if named else status
+        expect(how in errors, f"{vm.name}: it ended with {how}, which is none of {errors}:\n{job.output}")
+        expect(not re.search(r"[1-9]\d* wrong", job.output), f"{vm.name}: {job.output}")
+
+
+def under_way(counted, begun, *ended):
+    return counted[begun] - sum(counted[name] for name in ended)
+
+
+def unread(stream):
+    """Source adverts of the sender that are out."""
+    return under_way(stream.counted(stream.bench.a), "advert_posted", "advert_consumed", "advert_cancelled")
+
+
+# States of an advert. What is held for them is under way then as well.
+
+def posted(stream):
+    """The advert is out, and its message is not yet at the peer."""
+    return unread(stream) > 0
+
+
+def being_read(stream):
+    return stream.counted(stream.bench.b)["advert_received"] > 0 and unread(stream) > 0
+
+
+def read_early(stream):
+    """The receive has returned, and its bytes are not there."""
+    return under_way(stream.counted(stream.bench.b), "absent_pages", "absent_freed") > 0
+
+
+def unanswered(stream):
+    """The peer has read, and its answer is on its way."""
+    return stream.counted(stream.bench.b)["rx_bytes"] >= CALL and unread(stream) > 0
+
+
+def lent(stream):
+    """The buffer is advertised, and that is on its way."""
+    return stream.counted(stream.bench.b)["sink_advert_sent"] > 0
+
+
+def being_written(stream):
+    return under_way(stream.counted(stream.bench.a), "write_posted", "write_done") > 0
+
+
+# Whose requests of which kinds are held for some states (those of a, the sender, or of b) from the beginning, and
+# then instead, when the bytes have got so far; and these states, each with a way of the bytes.
+STATES = (
+    ("a send", None, ((posted, SYNCHRONOUS), (posted, ASYNCHRONOUS))),
+    ("b read", None, ((being_read, SYNCHRONOUS), (being_read, ASYNCHRONOUS))),
+    (None, "b read", ((read_early, ASYNCHRONOUS),)),
+    ("b read", "b send send-inv", ((unanswered, SYNCHRONOUS), (unanswered, ASYNCHRONOUS), (lent, SINK))),
+    ("a write", None, ((being_written, SINK),)),
+)
+
+
+def holding(bench, held):
+    """Whose requests are held, and which."""
+    owner, *kinds = held.split()
+    return bench.a if owner == "a" else bench.b, kinds
+
+
+def hold(bench, held, is_held=True):
+    """Holds requests, or lets them go."""
+    vm, kinds = holding(bench, held or "a")
+    for kind in kinds:
+        if is_held:
+            bench.adapter.tell("hold", vm, kind)
+        else:
+            bench.adapter.tell("delay", vm, kind, "0s")
+
+
+@contextlib.contextmanager
+def in_states(bench, port, held, then_held, states):
+    """Streams that stand still, one in each of the states."""
+    hold(bench, held)
+    # A reader lends a buffer only to a sender that is not ahead of it, and returns early only behind one that is.
+    size, pause = (4 << 20, 100) if held else (64 << 20, 0)
+    streams = [Stream(bench, port + number, mode, size, pause) for number, (_, mode) in enumerate(states)]
+
+    def wait_for_states(seconds):
+        for stream, (state, _) in zip(streams, states):
+            stream.wait_for(lambda stream=stream, state=state: state(stream), state.__name__, seconds)
+    if then_held:
+        for stream in streams:
+            stream.wait_for(lambda stream=stream: being_read(stream) or stream.counted(bench.b)["rx_bytes"] > 8,
+                            "under way")
+        hold(bench, then_held)
+        hold(bench, held, is_held=False)
+    if held:
+        wait_for_states(bench.limit(10))
+    else:
+        until_it_is(bench, then_held, wait_for_states)
+    owner, _ = holding(bench, then_held or held)
+    wait_for(lambda: len([qp for qp in bench.adapter.counted(owner)["queue_pairs"] if qp["pending"]]) >= len(streams),
+             bench.limit(5), "nothing is held of some streams")
+    yield streams
+    hold(bench, then_held or held, is_held=False)
+
+
+def until_it_is(bench, held, wait_for_states):
+    """Not each receive returns early: lets some go by."""
+    for _ in range(20):
+        try:
+            return wait_for_states(1)
+        except Failure:
+            hold(bench, held, is_held=False)
+            hold(bench, held)
+    return wait_for_states(1)
+
+
+@over_adapter()
+def link_comes_back(bench):
+    """A link that is down for half a second in each state of an advert costs time, and changes no byte."""
+    cases = Cases(bench)
+    with mishaps(bench) as adapter:
+        for number, (*held, states) in enumerate(STATES):
+            with cases.one(*held):
+                with in_states(bench, 8000 + 10 * number, *held, states) as streams:
+                    before = lost(adapter)
+                    cut(bench)
+                    expect(lost(adapter) > before, "nothing was lost with the link")
+                    carried = adapter.carried()
+                    time.sleep(0.5)
+                    expect(adapter.carried() == carried, "bytes pass a link that is down")
+                adapter.tell("link", bench.b, "up")
+                for stream in streams:
+                    stream.end_well()
+        cases.end()
+
+
+@over_adapter()
+def link_stays_down(bench):
+    """A link that stays down in each state of an advert: both ends are told, and get their memory back."""
+    cases = Cases(bench)
+    with mishaps(bench) as adapter:
+        for number, (*held, states) in enumerate(STATES):
+            with cases.one(*held):
+                with in_states(bench, 8100 + 10 * number, *held, states) as streams:
+                    cut(bench)
+                    for stream, (_, mode) in zip(streams, states):
+                        stream.end_badly(bench.a, errno.ETIMEDOUT)
+                        # Who looks at bytes of a receive that has returned early is told by a signal.
+                        also = [-signal.SIGSEGV] if mode == ASYNCHRONOUS else []
+                        stream.end_badly(bench.b, errno.ETIMEDOUT, *also)
+                    for vm in bench.vms:
+                        nothing_is_left(bench, vm)
+                adapter.tell("link", bench.b, "up")
+        cases.end()
+
+
+def lost(adapter):
+    """Pieces that were lost on the way."""
+    return sum(machine["lost"] for machine in adapter.counters())
+
+
+def cut(bench):
+    """The second machine's link goes down, and adapters give up soon."""
+    for vm in bench.vms:
+        bench.adapter.tell("timeout", vm, SOON)
+    bench.adapter.tell("link", bench.b, "down")
+    said = bench.b.check("cat /sys/class/infiniband/vmw_pvrdma0/ports/1/state")
+    expect("DOWN" in said, f"the port says {said}")
+
+
+@over_adapter()
+def lossy_link(bench):
+    """What is lost on the way is sent again: bytes go every way, and none is wrong."""
+    with mishaps(bench) as adapter:
+        before = adapter.counters()
+        for vm in bench.vms:
+            adapter.tell("timeout", vm, "20ms")
+            adapter.tell("lose", vm, 30)
+        streams = [Stream(bench, 8200 + mode, mode, pause=20) for mode in (COPIES, SYNCHRONOUS, ASYNCHRONOUS, SINK)]
+        for stream in streams:
+            stream.end_well()
+        for vm, was in zip(bench.vms, before):
+            now = adapter.counted(vm)
+            expect(now["lost"] - was["lost"] > 2, f"{vm.name} has lost {now['lost'] - was['lost']} pieces")
+            expect(now["total"]["retries"] > was["total"]["retries"], f"{vm.name} has sent nothing again")
+
+
+@over_adapter()
+def receives_run_out(bench):
+    """A peer that has no receive although it has promised one is a peer that has reset the connection."""
+    with mishaps(bench) as adapter:
+        stream = Stream(bench, 8210, COPIES, size=ENDLESS)
+        stream.wait_for(lambda: stream.counted(bench.b)["rx_bytes"] > 1 << 20, "under way")
+        adapter.tell("receives", bench.b, "held")
+        stream.end_badly(bench.a, errno.ECONNRESET)
+        adapter.tell("receives", bench.b, "given")
+        stream.end_badly(bench.b, errno.ECONNRESET)
+
+
+# Of whose requests the next one of which kind ends with what; the way of the bytes; and the error of whose program.
+FAILURES = (
+    ("a", "send", "local-protection", COPIES, errno.ECONNRESET),
+    ("a", "send", "retries-exceeded", COPIES, errno.ETIMEDOUT),
+    ("b", "send-inv", "local-protection", SYNCHRONOUS, errno.ECONNRESET),
+    ("b", "read", "remote-access", SYNCHRONOUS, errno.EPROTO),
+    ("b", "read", "retries-exceeded", SYNCHRONOUS, errno.ETIMEDOUT),
+    ("a", "reg", "memory-bind", ASYNCHRONOUS, errno.ECONNRESET),
+    ("a", "write", "remote-access", SINK, errno.EPROTO),
+    ("b", "inv", "memory-bind", SINK, errno.ECONNRESET),
+    ("b", "receive", "local-protection", COPIES, errno.ECONNRESET),
+)
+
+
+@over_adapter()
+def requests_fail(bench):
+    """Each kind of request that the module posts ends with an error once."""
+    cases = Cases(bench)
+    with mishaps(bench) as adapter:
+        for number, (owner, kind, status, mode, error) in enumerate(FAILURES):
+            with cases.one(kind, status):
+                vm = bench.a if owner == "a" else bench.b
+                before = bench.stats(vm)["completion_error"]
+                # A buffer that its reader has lent for nothing is what keys are invalidated for.
+                pause = 50 if mode == SINK and kind != "inv" else 0
+                stream = Stream(bench, 8220 + number, mode, size=ENDLESS, pause=pause)
+                stream.wait_for(lambda stream=stream: stream.counted(bench.b)["rx_bytes"] > 0, "under way")
+                adapter.tell("fail", vm, kind, status)
+                stream.end_badly(vm, error)
+                stream.end_badly(bench.other(vm), errno.ECONNRESET, errno.EPIPE)
+                expect(not adapter.tell("faults", vm)["fail"], f"no {kind} has failed")
+                expect(bench.stats(vm)["completion_error"] > before, f"{vm.name} has seen no error of a {kind}")
+        cases.end()
+
+
+@over_adapter()
+def old_keys_are_dead(bench):
+    """Of connections that are open and idle, no key is valid, and none of those that the peer was given."""
+    with mishaps(bench) as adapter:
+        for number, mode in enumerate((SYNCHRONOUS, ASYNCHRONOUS, SINK)):
+            for vm in bench.vms:
+                vm.check(f"rm -f {END}")
+            kind = "write" if mode == SINK else "read"
+            owner, lender = (bench.a, bench.b) if mode == SINK else (bench.b, bench.a)
+            adapter.tell("hold", owner, kind)
+            stream = Stream(bench, 8240 + number, mode, pause=100 if mode == SINK else 0, hold=True)
+            stream.wait_for(lambda: adapter.open_keys(lender), "a key that is valid")
+            given = adapter.open_keys(lender)
+            adapter.tell("release", owner)
+            for job in stream.jobs.values():
+                wait_for(lambda job=job: any("byte-check" in line for line in job.lines), bench.limit(20), job.output)
+            expect(bench.a.check("grep -c Established /proc/net/sdp") == "1", "the connection is not open")
+            for vm in bench.vms:
+                wait_for(lambda vm=vm: not adapter.open_keys(vm), bench.limit(5),
+                         f"{vm.name}: keys are valid: {adapter.tell('keys', vm)}")
+            alive = {key["key"] for key in adapter.tell("keys", lender)}
+            expect(not given & alive, f"keys that the peer was given are valid: {given & alive}")
+            for vm in bench.vms:
+                vm.check(f"touch {END}")
+            stream.end_well()
+
+
+def device_of(vm):
+    """The adapter's folder in sysfs."""
+    return vm.check("dirname $(grep -l 0x0820 /sys/bus/pci/devices/*/device)")
+
+
+@over_adapter()
+def device_vanishes(bench):
+    """An adapter that is taken out under load: programs are told, memory is given back, and a new one works."""
+    with mishaps(bench) as adapter:
+        streams = [Stream(bench, 8250 + mode, mode, size=ENDLESS) for mode in (COPIES, SYNCHRONOUS, ASYNCHRONOUS, SINK)]
+        for stream in streams:
+            stream.wait_for(lambda: stream.counted(bench.b)["rx_bytes"] > 4 << 20, "under way")
+        folder = device_of(bench.a)
+        for vm in bench.vms:
+            adapter.tell("timeout", vm, SOON)
+        adapter.tell("device", bench.a, "removed")
+        # As the kernel's hotplug driver does when a card is not there any more.
+        bench.a.check(f"echo 1 >{folder}/remove", bench.limit(60))
+        for stream in streams:
+            # Its requests have ended before the kernel hears of the removal.
+            stream.end_badly(bench.a, errno.ENETDOWN, errno.ECONNRESET)
+            stream.end_badly(bench.b, errno.ETIMEDOUT, errno.ECONNRESET, -signal.SIGSEGV)
+        for vm in bench.vms:
+            nothing_is_left(bench, vm)
+        adapter.tell("device", bench.a, "present")
+        bench.a.check("echo 1 >/sys/bus/pci/rescan", bench.limit(60))
+        wait_for(lambda: "ACTIVE" in bench.a.run("rdma link show").output.partition("vmw_pvrdma")[2], bench.limit(20),
+                 "the new adapter is not active")
+
+
+@over_adapter()
+def stalled_receives(bench):
+    """The suite's group for bytes that take seconds, over Reads that do."""
+    done = "/tmp/delayed"
+    with mishaps(bench) as adapter, bench.selftest_server():
+        job = bench.a.spawn(bench.selftest(f"--delays {done} azstall", bench.b))
+        heard = 0
+        end = time.monotonic() + bench.limit(100)
+        while not job.ended.wait(0.02):
+            expect(time.monotonic() < end, f"it does not end:\n{job.output}")
+            for line in job.lines[heard:]:
+                heard += 1
+                if asked := re.fullmatch(r"# delay Reads by (\d+ms)", line):
+                    adapter.tell("delay", bench.a, "read", asked[1])
+                    bench.a.check(f"touch {done}")
+        bench.succeed(job, 1)
+        skipped = [line for line in job.lines if "# SKIP" in line]
+        expect(not skipped, "\n".join(skipped))
