@@ -13,7 +13,10 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::bindings::mm_struct;
-use crate::kern::completion::Completion;
+use crate::kern::completion::{
+    Completion,
+    FOR_EVER, //
+};
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised by `init`, before there is a socket.
@@ -36,7 +39,7 @@ pub(super) fn stop() {
     *TURNS.lock() = KVec::new();
 }
 
-/// Whose turn it is.
+/// The turn of a snapshot, or its wait for it.
 #[pin_data]
 struct Turn {
     /// The address space, by its address: it is a name here, no more.
@@ -54,32 +57,40 @@ impl Turn {
     }
 }
 
-/// The turn of a snapshot, until this goes.
+/// The place of a snapshot in the list, until this goes.
 pub(super) struct OneAtATime(Arc<Turn>);
 
 impl OneAtATime {
-    /// Waits until no other snapshot has its turn on a page of the range. The caller holds the lock of the
-    /// address space for reading. Sleeps.
+    /// Waits until each snapshot of a page of the range that came before has had its turn. The caller holds
+    /// the lock of the address space for reading. Sleeps.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM`; `EINTR` if the thread is being killed.
     pub(super) fn begin(mm: *mut mm_struct, range: Range<usize>) -> Result<Self> {
         let mm = mm.addr();
-        let turn = Arc::pin_init(
-            pin_init!(Turn { mm, range, over <- Completion::new() }),
-            GFP_KERNEL,
-        )?;
-        loop {
-            let mut turns = TURNS.lock();
-            let Some(other) = turns.iter().find(|other| other.overlaps(&turn)).cloned() else {
-                turns.push(turn.clone(), GFP_KERNEL)?;
-                return Ok(Self(turn));
-            };
-            drop(turns);
+        let turn = pin_init!(Turn {
+            mm,
+            range,
+            over <- Completion::new(),
+        });
+        let turn = Self(Arc::pin_init(turn, GFP_KERNEL)?);
+        TURNS.lock().push(turn.0.clone(), GFP_KERNEL)?;
+        while let Some(earlier) = turn.earlier() {
             // For two walks and a flush.
-            other.over.wait_unkillable();
+            if earlier.over.wait(FOR_EVER) < 0 {
+                return Err(EINTR);
+            }
         }
+        Ok(turn)
+    }
+
+    /// A turn that must be over before this one.
+    fn earlier(&self) -> Option<Arc<Turn>> {
+        let turns = TURNS.lock();
+        let earlier = turns.iter().take_while(|turn| !Arc::ptr_eq(turn, &self.0));
+        let mut overlapping = earlier.filter(|turn| turn.overlaps(&self.0));
+        overlapping.next().cloned()
     }
 }
 
