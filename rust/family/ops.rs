@@ -299,7 +299,13 @@ pub(super) unsafe extern "C" fn sendmsg(
 unsafe fn check_control(sock: &SdpSock, msg: *mut bindings::msghdr) -> Result {
     // SAFETY: As the caller promises; a cookie is plain numbers.
     unsafe {
-        if (*msg).msg_controllen == 0 {
+        // As with TCP, who cannot send learns that first.
+        let state = u32::from(sock.sk().state());
+        let sends = matches!(
+            state,
+            bindings::TCP_ESTABLISHED | bindings::TCP_CLOSE_WAIT | bindings::TCP_SYN_SENT
+        );
+        if (*msg).msg_controllen == 0 || !sends {
             return Ok(());
         }
         let mut cookie: bindings::sockcm_cookie = core::mem::zeroed();

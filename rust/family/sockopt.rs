@@ -79,7 +79,6 @@ const MAX_IFNAME: usize = bindings::IFNAMSIZ as usize - 1;
 fn least(level: i32, name: i32) -> usize {
     match (level as u32, name as u32) {
         (bindings::SOL_SOCKET, bindings::SO_BINDTODEVICE) => MAX_IFNAME,
-        (bindings::SOL_TCP, bindings::TCP_CONGESTION) => MAX_VALUE,
         (bindings::SOL_SOCKET | bindings::SOL_TCP, _) => size_of::<i32>(),
         _ => MAX_VALUE,
     }
@@ -126,6 +125,11 @@ pub(super) unsafe extern "C" fn setsockopt(
     if is_of_packets(level, name) {
         return EOPNOTSUPP.to_errno();
     }
+    if (level as u32, name) == (bindings::SOL_TCP, TCP_CONGESTION) {
+        // SAFETY: The core passes a socket of ours, which a program holds open.
+        let sock = unsafe { SdpSock::from_raw(sk) };
+        return code(set_congestion_control(sock, value, len));
+    }
     let mut value = match Value::copy(value, len, least(level, name)) {
         Ok(value) => value,
         Err(e) => return e.to_errno(),
@@ -137,9 +141,6 @@ pub(super) unsafe extern "C" fn setsockopt(
         match level as u32 {
             bindings::SOL_SOCKET => {
                 bindings::sock_setsockopt((*sk).sk_socket, level, name, from, len)
-            }
-            bindings::SOL_TCP if name == TCP_CONGESTION => {
-                code(set_congestion_control(SdpSock::from_raw(sk), from, len))
             }
             bindings::SOL_TCP => code(options::set(SdpSock::from_raw(sk), name, from, len)),
             bindings::SOL_IP => bindings::ip_setsockopt(sk, level, name, from, len),
@@ -225,12 +226,13 @@ unsafe fn put<T>(value: &T, room: usize, to: *mut kernel::ffi::c_char, len: *mut
 ///
 /// # Errors
 ///
-/// Those of TCP, which is asked: `ENOENT`, `EPERM`, `EINVAL`, `EFAULT`.
+/// Those of TCP, which is asked: `ENOENT`, `EPERM`, `EINVAL`, `EFAULT`. TCP reads the name itself, before it
+/// takes a lock.
 fn set_congestion_control(sock: &SdpSock, name: sockptr_t, len: u32) -> Result {
     let mut tcp = ptr::null_mut();
     let (family, kind) = (bindings::AF_INET, bindings::sock_type_SOCK_STREAM);
     // SAFETY: The namespace lives as long as the socket; a socket of the kernel's is ours until it is
-    // released, and the copied name has `len` bytes.
+    // released; TCP checks the program's pointer.
     unsafe {
         let net = sock.sk().net().as_ptr();
         to_result(bindings::sock_create_kern(

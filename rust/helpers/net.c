@@ -213,10 +213,10 @@ __poll_t sdp_helper_poll_requested_events(const struct poll_table_struct *p)
 	return poll_requested_events(p);
 }
 
-bool sdp_helper_sk_stream_is_writeable(const struct sock *sk);
-bool sdp_helper_sk_stream_is_writeable(const struct sock *sk)
+bool sdp_helper___sk_stream_is_writeable(const struct sock *sk, int wake);
+bool sdp_helper___sk_stream_is_writeable(const struct sock *sk, int wake)
 {
-	return sk_stream_is_writeable(sk);
+	return __sk_stream_is_writeable(sk, wake);
 }
 
 bool sdp_helper_sk_stream_memory_free(const struct sock *sk);

@@ -410,9 +410,10 @@ impl Sk {
         usize::try_from(low).unwrap_or(1)
     }
 
+    /// Whether a program that polls, or waits, shall write: there is more space than the least.
     pub(crate) fn stream_writeable(self) -> bool {
         // SAFETY: The object is valid.
-        unsafe { bindings::sk_stream_is_writeable(self.0.cast()) }
+        unsafe { bindings::__sk_stream_is_writeable(self.0.cast(), 1) }
     }
 
     pub(crate) fn stream_memory_free(self) -> bool {

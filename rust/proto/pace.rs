@@ -86,6 +86,8 @@ pub struct Pace {
     sample: Option<Sample>,
     /// Bytes that the peer has had.
     delivered: u64,
+    /// The most bytes sent that anybody was told of.
+    told_sent: u64,
     round_trip: RoundTrip,
     bytes_per_s: u64,
     doing: Doing,
@@ -111,6 +113,14 @@ impl Pace {
     /// So many bytes more are with the peer.
     pub fn deliver(&mut self, bytes: u32) {
         self.delivered = self.delivered.saturating_add(bytes.into());
+    }
+
+    /// Bytes that were sent, with so many in flight. What is in flight may come to nothing, but who
+    /// looks twice does not find fewer.
+    pub fn sent(&mut self, in_flight: u32) -> u64 {
+        let sent = self.delivered.saturating_add(in_flight.into());
+        self.told_sent = self.told_sent.max(sent);
+        self.told_sent
     }
 
     /// Bytes that the peer has had.

@@ -71,6 +71,7 @@ impl Glance {
             flag.set(false);
         }
         self.refused_sndbuf.store(0, Relaxed);
+        self.notsent_bytes.store(0, Relaxed);
     }
 
     /// Bytes that the send buffer takes since memory was refused; 0 if it was not. As what
@@ -81,10 +82,6 @@ impl Glance {
 
     pub(super) fn set_refused_sndbuf(&self, bytes: u32) {
         self.refused_sndbuf.store(bytes as i32, Relaxed);
-    }
-
-    pub(super) fn set_notsent_bytes(&self, bytes: u32) {
-        self.notsent_bytes.store(bytes as i32, Relaxed);
     }
 
     pub(super) fn set_notsent_lowat(&self, bytes: u32) {
@@ -121,6 +118,34 @@ impl Unread {
         let result = change(&mut self.0);
         glance.unread_bytes.store(self.0.bytes() as i32, Relaxed);
         result
+    }
+}
+
+/// Bytes that a program has sent and that are in no message yet. No change goes past [`Glance`].
+pub(crate) struct Unsent(FragQueue);
+
+impl Unsent {
+    pub(super) const fn new() -> Self {
+        Self(FragQueue::new())
+    }
+
+    /// Changes the queue of a socket that `glance` belongs to.
+    pub(super) fn change<R>(
+        &mut self,
+        glance: &Glance,
+        change: impl FnOnce(&mut FragQueue) -> R,
+    ) -> R {
+        let result = change(&mut self.0);
+        glance.notsent_bytes.store(self.0.bytes() as i32, Relaxed);
+        result
+    }
+}
+
+impl Deref for Unsent {
+    type Target = FragQueue;
+
+    fn deref(&self) -> &FragQueue {
+        &self.0
     }
 }
 

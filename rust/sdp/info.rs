@@ -64,8 +64,6 @@ impl Locked<'_> {
     /// All that may be sent was sent: what the sender waits for now.
     pub(super) fn note_doing(&mut self) {
         let doing = self.doing();
-        let waiting = self.stream().tx.bytes();
-        self.glance.set_notsent_bytes(waiting);
         let pace = &mut self.stream().pace;
         if pace.changes(doing) {
             pace.does(doing, now_us());
@@ -120,7 +118,7 @@ impl Locked<'_> {
             round_trip: stream.pace.round_trip(),
             bytes_per_s: stream.pace.bytes_per_s(),
             times: stream.pace.times(now_us()),
-            bytes_sent: stream.pace.delivered() + u64::from(unsent.saturating_sub(waiting)),
+            bytes_sent: stream.pace.sent(unsent.saturating_sub(waiting)),
             bytes_acked: stream.pace.delivered(),
             bytes_received: stream.tally.get(Kept::RxBytes),
             notsent_bytes: waiting,

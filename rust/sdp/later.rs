@@ -22,7 +22,10 @@
 use kernel::prelude::*;
 
 use super::path::PAGE_SHIFT;
-use super::send::Send;
+use super::send::{
+    Lack, //
+    Send,
+};
 use super::sock::{
     Locked,
     Owned, //
@@ -197,7 +200,7 @@ impl Owned<'_> {
             if !self.sk().stream_memory_free() {
                 let bytes = self.stream().options.sndbuf_bytes;
                 if memory::is_short() || !self.sk().restore_sndbuf(bytes) {
-                    self.wait_memory(send)?;
+                    self.wait_memory(send, Lack::Room)?;
                 }
                 continue;
             }

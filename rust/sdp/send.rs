@@ -106,6 +106,15 @@ pub(crate) unsafe fn sendmsg(sock: &SdpSock, iter: *mut iov_iter, flags: u32) ->
     }
 }
 
+/// Why a send cannot take more bytes.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// The send buffer is full, or too much is not sent.
+    Room,
+    /// The memory of all sockets is used up.
+    Memory,
+}
+
 /// The error that is to be reported instead of `EPIPE`, with the signal if it is that.
 fn stream_error(sk: Sk, flags: u32, e: Error) -> Error {
     // SAFETY: The object is valid, and we are in process context.
@@ -144,9 +153,10 @@ impl Locked<'_> {
     /// missing.
     fn copy_some(&mut self, send: &mut Send) -> Result<usize> {
         let sk = self.sk();
+        let glance = &self.sock().glance;
         self.stream()
             .tx
-            .reserve(1, GFP_KERNEL)
+            .change(glance, |tx| tx.reserve(1, GFP_KERNEL))
             .map_err(|_| ENOBUFS)?;
         let left = match send.by_copy {
             0 => remaining(send),
@@ -201,18 +211,20 @@ impl Locked<'_> {
         }
         sk.wmem_charge(len);
         self.count(Kept::TxCopiedBytes, copied as u64);
-        let merged = self.stream().tx.grow_last(|last| {
-            // SAFETY: The page is valid and holds the range.
-            unsafe { last.extend(page, offset, len) }
-        });
-        if !merged {
+        let pushed = self.stream().tx.change(glance, |tx| {
+            let merged = tx.grow_last(|last| {
+                // SAFETY: The page is valid and holds the range.
+                unsafe { last.extend(page, offset, len) }
+            });
+            if merged {
+                return Ok(());
+            }
             // SAFETY: As above.
             let frag = unsafe { Frag::get(page, offset, len) };
             // The place was reserved.
-            self.stream().tx.push(frag, 0).map_err(|_| ENOBUFS)?;
-        }
-        let waiting = self.stream().tx.bytes();
-        self.glance.set_notsent_bytes(waiting);
+            tx.push(frag, 0)
+        });
+        pushed.map_err(|_| ENOBUFS)?;
         Ok(copied)
     }
 
@@ -281,7 +293,7 @@ impl Owned<'_> {
             if !self.sk().stream_memory_free() {
                 let bytes = self.stream().options.sndbuf_bytes;
                 if memory::is_short() || !self.sk().restore_sndbuf(bytes) {
-                    self.wait_memory(send)?;
+                    self.wait_memory(send, Lack::Room)?;
                 }
                 continue;
             }
@@ -299,7 +311,7 @@ impl Owned<'_> {
                 }
                 Err(e) if e == ENOBUFS => {
                     self.stats.inc(Counter::NoSendMemory);
-                    self.wait_memory(send)?;
+                    self.wait_memory(send, Lack::Memory)?;
                 }
                 Err(e) => return Err(e),
             }
@@ -319,8 +331,8 @@ impl Owned<'_> {
         kernel::error::to_result(ret)
     }
 
-    /// Waits until there is space in the send buffer.
-    pub(super) fn wait_memory(&mut self, send: &mut Send) -> Result {
+    /// Waits until there is space in the send buffer, or memory.
+    pub(super) fn wait_memory(&mut self, send: &mut Send, lack: Lack) -> Result {
         // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
         unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
         self.stream().more = false;
@@ -333,8 +345,13 @@ impl Owned<'_> {
         // Nor shall it wait for a reader to be scheduled.
         self.leave_to_bh();
         let mut timeo = send.timeo as kernel::ffi::c_long;
-        // SAFETY: The lock is held by a system call, as the function wants it.
-        let ret = unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), &raw mut timeo) };
+        // What waited for TCP_NOTSENT_LOWAT alone is sent now, and no completion is awaited.
+        let ret = if lack == Lack::Room && self.sk().stream_memory_free() {
+            0
+        } else {
+            // SAFETY: The lock is held by a system call, as the function wants it.
+            unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), &raw mut timeo) }
+        };
         send.timeo = timeo as i64;
         if self.connection() == connection {
             self.stream().senders_waiting -= 1;

@@ -5,7 +5,10 @@
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
-use super::glance::Unread;
+use super::glance::{
+    Unread,
+    Unsent, //
+};
 use super::keepalive::{
     now,
     Keepalive, //
@@ -166,7 +169,7 @@ pub(crate) struct Stream {
     /// An advert waits for credits, for places, or for what is in the send queue.
     pub(crate) advert_waits: bool,
     /// Bytes of the user that are not yet in a message.
-    pub(crate) tx: FragQueue,
+    pub(crate) tx: Unsent,
     /// The last send had MSG_MORE.
     pub(crate) more: bool,
     pub(crate) held_back: HeldBack,
@@ -291,7 +294,7 @@ impl Stream {
             polled: false,
             offering: false,
             advert_waits: false,
-            tx: FragQueue::new(),
+            tx: Unsent::new(),
             more: false,
             held_back: HeldBack::Nothing,
             senders_waiting: 0,
@@ -423,7 +426,10 @@ impl Locked<'_> {
     /// Frees the bytes that wait to be sent.
     pub(crate) fn free_tx(&mut self) {
         let waiting = self.stream().tx.bytes();
-        while self.stream().tx.pop().is_some() {}
+        let glance = &self.sock().glance;
+        self.stream()
+            .tx
+            .change(glance, |tx| while tx.pop().is_some() {});
         if waiting > 0 {
             self.sk().wmem_uncharge(waiting);
         }

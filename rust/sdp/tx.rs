@@ -233,20 +233,23 @@ impl Locked<'_> {
 
     /// Takes the bytes of the next message, at most `full`, out of the queue; returns how many.
     pub(super) fn cut_message(&mut self, full: u32, frags: &mut [Option<Frag>; MAX_FRAGS]) -> u32 {
+        let glance = &self.sock().glance;
         let stream = self.stream();
         let max_frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
-        let mut bytes = 0;
-        for place in frags.iter_mut().take(max_frags) {
-            if bytes >= full {
-                break;
+        stream.tx.change(glance, |tx| {
+            let mut bytes = 0;
+            for place in frags.iter_mut().take(max_frags) {
+                if bytes >= full {
+                    break;
+                }
+                let Some(frag) = tx.take(full - bytes) else {
+                    break;
+                };
+                bytes += frag.len();
+                *place = Some(frag);
             }
-            let Some(frag) = stream.tx.take(full - bytes) else {
-                break;
-            };
-            bytes += frag.len();
-            *place = Some(frag);
-        }
-        bytes
+            bytes
+        })
     }
 
     fn flush_disconn(&mut self) {

@@ -61,6 +61,17 @@ fn acknowledgement_without_a_sample_changes_nothing() {
     assert_eq!(pace, Pace::default());
 }
 
+/// An advert may be cancelled.
+#[test]
+fn bytes_sent_never_go_back() {
+    let mut pace = Pace::default();
+    pace.deliver(100);
+    assert_eq!(pace.sent(500), 600);
+    assert_eq!(pace.sent(200), 600);
+    pace.deliver(700);
+    assert_eq!(pace.sent(0), 800);
+}
+
 #[test]
 fn times_add_up() {
     let mut pace = Pace::default();

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Socket options: what programs set and read on a TCP socket.
 
+use crate::flow::spawn;
 use crate::harness::{
-    differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, readable_bytes,
-    skip, tests, Env, Outcome, ANY6,
+    differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, fill, joined,
+    readable_bytes, skip, tests, Env, Outcome, ANY6,
 };
-use crate::sys::{Area, Linger, Sock, PAGE};
+use crate::sys::{Area, Epoll, Linger, Sock, PAGE};
 use libc::{
     EINVAL, ENODEV, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, SO_RCVBUF,
     SO_SNDBUF,
 };
 use std::io;
-use std::time::Duration;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 tests!("options";
     what_the_socket_is,
@@ -31,6 +33,8 @@ tests!("options";
     bytes_left,
     control_messages,
     least_not_sent,
+    least_not_sent_of_a_peer_that_reads,
+    least_not_sent_of_the_next_connection,
 );
 
 fn what_the_socket_is(env: &Env) -> Outcome {
@@ -390,6 +394,11 @@ fn control_messages(env: &Env) -> Outcome {
     expect_eq(send(control_head(20, 9999, 1), 0, 24)?, 2, "another level")?;
     expect_eq(send(head(20, 9999), 0, 8)?, 2, "less than a head")?;
     sock.shutdown(libc::SHUT_WR)?;
+    expect_errno(send(head(20, 9999), 0, 24), libc::EPIPE, "after the end")?;
+    let unconnected = env.socket()?;
+    let control = [head(20, 9999)[0], head(20, 9999)[1], 0];
+    let sent = unconnected.sendmsg_with(b"no", &control, 24);
+    expect_errno(sent, libc::EPIPE, "without a connection")?;
     let mut got = Vec::new();
     loop {
         let mut buf = [0; 10];
@@ -449,4 +458,67 @@ fn least_not_sent(env: &Env) -> Outcome {
         got += other.recv(&mut buf, 0)?;
     }
     eventually("room", writable, |room| *room)
+}
+
+/// What is sent at once does not count: no send waits for it, and a poller is told of room.
+fn least_not_sent_of_a_peer_that_reads(env: &Env) -> Outcome {
+    const TOTAL: usize = 2 << 20;
+    let (sock, other) = env.own_pair()?;
+    sock.set_int(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 16384)?;
+    let reader = spawn(move || -> io::Result<usize> {
+        let mut buf = vec![0; 1 << 20];
+        let mut got = 0;
+        loop {
+            match other.recv(&mut buf, 0)? {
+                0 => return Ok(got),
+                n => got += n,
+            }
+        }
+    })?;
+    let began = Instant::now();
+    let piece = vec![7; 60_000];
+    let mut sent = 0;
+    // By edges, as event loops poll; then in calls that wait.
+    let epoll = Epoll::new()?;
+    epoll.add(sock.as_raw_fd(), libc::EPOLLOUT | libc::EPOLLET, 0)?;
+    while sent < TOTAL {
+        match sock.send(&piece, libc::MSG_DONTWAIT) {
+            Ok(n) if n == piece.len() => sent += n,
+            Ok(n) => {
+                sent += n;
+                expect(!epoll.wait(5000)?.is_empty(), "no edge")?;
+            }
+            Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
+                expect(!epoll.wait(5000)?.is_empty(), "no edge after EAGAIN")?;
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    while sent < 2 * TOTAL {
+        sent += sock.send(&piece, 0)?;
+    }
+    sock.shutdown(libc::SHUT_WR)?;
+    expect_eq(joined(reader)??, sent, "received")?;
+    // A wait of 200 ms or more for each 32 KiB would be 25 s.
+    let took = began.elapsed();
+    expect(
+        took < Duration::from_secs(12),
+        format!("{took:?} for {sent} bytes"),
+    )
+}
+
+/// What a former connection has not sent does not count for the next one.
+fn least_not_sent_of_the_next_connection(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(2)?;
+    let sock = env.socket()?;
+    sock.set_int(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 16384)?;
+    sock.connect(&addr)?;
+    let (other, _) = listener.accept()?;
+    fill(&sock, env.seed)?;
+    drop(other);
+    sock.connect(&env.here(0).with_family(libc::AF_UNSPEC))?;
+    sock.connect(&addr)?;
+    let _other = listener.accept()?;
+    expect(sock.poll(libc::POLLOUT, 5000)? != 0, "not writable")?;
+    expect_eq(sock.send(&[1; 100], libc::MSG_DONTWAIT)?, 100, "sent")
 }
