@@ -7,6 +7,7 @@ The kernel's trace events lock:contention_begin and contention_end tell of each 
 import collections
 import re
 
+from .machine import VmError
 from .measuring import KIB, MIB, MODES, Servers, heading
 from .setup import say
 
@@ -14,7 +15,7 @@ SECONDS = 4
 THREADS = 8
 TRACING = "/sys/kernel/tracing"
 # The names in the source, which are parts of the symbols.
-LOCKS = ("PROTECTING", "COVERS", "WATCHES")
+LOCKS = ("TURNS", "COVERS", "WATCHES")
 # The locks and what they protect lie close together; behind the last one there is something else.
 LOCK_BYTES = 64
 
@@ -28,6 +29,8 @@ def addresses(vm):
         for name in LOCKS:
             if re.search(rf"\d{name}$", symbol):
                 found[name] = int(address, 16)
+    if missing := set(LOCKS) - set(found):
+        raise VmError(f"the module has no lock {', '.join(sorted(missing))}")
     return found
 
 
