@@ -299,13 +299,15 @@ pub(super) unsafe extern "C" fn sendmsg(
 unsafe fn check_control(sock: &SdpSock, msg: *mut bindings::msghdr) -> Result {
     // SAFETY: As the caller promises; a cookie is plain numbers.
     unsafe {
+        if (*msg).msg_controllen == 0 {
+            return Ok(());
+        }
         // As with TCP, who cannot send learns that first.
-        let state = u32::from(sock.sk().state());
         let sends = matches!(
-            state,
+            u32::from(sock.sk().state()),
             bindings::TCP_ESTABLISHED | bindings::TCP_CLOSE_WAIT | bindings::TCP_SYN_SENT
         );
-        if (*msg).msg_controllen == 0 || !sends {
+        if !sends {
             return Ok(());
         }
         let mut cookie: bindings::sockcm_cookie = core::mem::zeroed();

@@ -100,12 +100,11 @@ pub(crate) unsafe fn recvmsg(
     }
 }
 
-/// Bytes that can be received at once; 1 at the end of the stream, which is received as no byte.
+/// Bytes that can be received at once, without the lock, as `tcp_inq_hint()`; 1 at the end of the stream,
+/// which is received as no byte.
 pub(crate) fn bytes_left(sock: &SdpSock) -> u32 {
-    let mut locked = sock.lock();
-    let stream = locked.stream();
-    match stream.rx.bytes() {
-        0 => stream.fin_received.into(),
+    match sock.glance.unread_bytes() {
+        0 => sock.sk().has_flag(bindings::sock_flags_SOCK_DONE).into(),
         bytes => bytes,
     }
 }
