@@ -47,7 +47,7 @@ pub(crate) struct Glance {
     refused_sndbuf: Atomic<i32>,
     /// Bytes that are in no message yet.
     notsent_bytes: Atomic<i32>,
-    /// TCP_NOTSENT_LOWAT; 0 for none.
+    /// TCP_NOTSENT_LOWAT: from so many such bytes on a send waits, and so does a poller; 0 for none.
     notsent_lowat: Atomic<i32>,
 }
 
@@ -74,6 +74,12 @@ impl Glance {
         self.notsent_bytes.store(0, Relaxed);
     }
 
+    /// The options that the listener of a new connection has.
+    pub(super) fn inherit(&self, listener: &Self) {
+        self.set_notsent_lowat(listener.notsent_lowat());
+        self.tells_unread.set(listener.tells_unread.get());
+    }
+
     /// Bytes that the send buffer takes since memory was refused; 0 if it was not. As what
     /// `sk_stream_moderate_sndbuf()` makes of a send buffer whose size no program has set.
     pub(super) fn refused_sndbuf(&self) -> u32 {
@@ -84,13 +90,17 @@ impl Glance {
         self.refused_sndbuf.store(bytes as i32, Relaxed);
     }
 
+    pub(super) fn notsent_lowat(&self) -> u32 {
+        self.notsent_lowat.load(Relaxed) as u32
+    }
+
     pub(super) fn set_notsent_lowat(&self, bytes: u32) {
         self.notsent_lowat.store(bytes as i32, Relaxed);
     }
 
     /// Whether what is not sent is less than TCP_NOTSENT_LOWAT; less than a half of that to wake a program.
     pub(crate) fn is_below_lowat(&self, wakes: bool) -> bool {
-        let lowat = u64::from(self.notsent_lowat.load(Relaxed) as u32);
+        let lowat = u64::from(self.notsent_lowat());
         let notsent = u64::from(self.notsent_bytes.load(Relaxed) as u32);
         lowat == 0 || notsent << u32::from(wakes) < lowat
     }

@@ -76,8 +76,8 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         SDP_ZCOPY_MODE => options.wanted = Wanted::from_number(value).ok_or(EINVAL)?,
         SDP_FAULT_POLICY if value == 1 && !params::may_hold_up() => return Err(EPERM),
         SDP_FAULT_POLICY => options.blocks = flag(value)?,
-        TCP_NOTSENT_LOWAT => options.notsent_lowat_bytes = value as u32,
-        TCP_INQ => options.tells_unread = flag(value)?,
+        TCP_NOTSENT_LOWAT => sock.glance.set_notsent_lowat(value as u32),
+        TCP_INQ => sock.glance.tells_unread.set(flag(value)?),
         // The adapter acknowledges, at once.
         TCP_QUICKACK => {}
         // The receives of the peer decide.
@@ -90,11 +90,7 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         locked.flush();
     }
     if name == TCP_NOTSENT_LOWAT {
-        locked.glance.set_notsent_lowat(value as u32);
         locked.wake_writer_if_due();
-    }
-    if name == TCP_INQ {
-        locked.glance.tells_unread.set(value != 0);
     }
     if name == TCP_KEEPIDLE {
         locked.keepidle_set();
@@ -134,8 +130,8 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         TCP_KEEPINTVL => options.keepintvl_s,
         TCP_KEEPCNT => options.keepcnt,
         TCP_USER_TIMEOUT => options.user_timeout_ms,
-        TCP_NOTSENT_LOWAT => options.notsent_lowat_bytes as i32,
-        TCP_INQ => options.tells_unread.into(),
+        TCP_NOTSENT_LOWAT => sock.glance.notsent_lowat() as i32,
+        TCP_INQ => sock.glance.tells_unread.get().into(),
         TCP_QUICKACK => 1,
         TCP_MAXSEG => stream.peer_bytes.max(SMALL_BYTES) as i32,
         SDP_ZCOPY_THRESH => options.zcopy_thresh_bytes,

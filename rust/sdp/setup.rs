@@ -248,8 +248,7 @@ impl Worker<'_> {
             }
             let rcv_size = locked.reserve_first_receives()?;
             locked.stream().options = options;
-            locked.glance.set_notsent_lowat(options.notsent_lowat_bytes);
-            locked.glance.tells_unread.set(options.tells_unread);
+            locked.glance.inherit(&parent.glance);
             locked.stream().credits.set_peer_limit(offer.bufs);
             locked.agree(features, offer.max_adverts, max_adverts);
             let bufs = locked.open_link(link, place)?;

@@ -70,7 +70,8 @@ pub(crate) const LARGE_BYTES: u32 = MAX_PARTS as u32 * PART_BYTES;
 /// Receives posted for an idle connection. Data needs four credits, so this is room for two.
 pub(crate) const IDLE_RECEIVES: u32 = BUFS_MIN as u32;
 
-/// What the user has set.
+/// What the user has set, but for what calls look at without the lock: that is in
+/// [`Glance`](super::glance::Glance).
 #[derive(Copy, Clone)]
 pub(crate) struct Options {
     pub(crate) nodelay: bool,
@@ -81,10 +82,6 @@ pub(crate) struct Options {
     pub(crate) user_timeout_ms: i32,
     /// The size that the send buffer began with.
     pub(crate) sndbuf_bytes: i32,
-    /// From so many bytes on that are not sent, a send waits, and so does a poller; 0 for none.
-    pub(crate) notsent_lowat_bytes: u32,
-    /// A receive says how many bytes are left.
-    pub(crate) tells_unread: bool,
     /// The least bytes of a send without a copy; 0 for none.
     pub(crate) zcopy_thresh_bytes: i32,
     /// The way that sends go.
@@ -277,8 +274,6 @@ impl Stream {
                 keepcnt: settings.get(Setting::KeepaliveProbes),
                 user_timeout_ms: 0,
                 sndbuf_bytes: settings.get(Setting::WmemDefault),
-                notsent_lowat_bytes: 0,
-                tells_unread: false,
                 zcopy_thresh_bytes: settings.get(Setting::ZcopyThresh),
                 wanted: wanted.unwrap_or(Wanted::Automatic),
                 blocks: settings.get(Setting::FaultPolicy) == 1,
