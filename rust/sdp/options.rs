@@ -76,7 +76,7 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         SDP_ZCOPY_MODE => options.wanted = Wanted::from_number(value).ok_or(EINVAL)?,
         SDP_FAULT_POLICY if value == 1 && !params::may_hold_up() => return Err(EPERM),
         SDP_FAULT_POLICY => options.blocks = flag(value)?,
-        TCP_NOTSENT_LOWAT => sock.glance.set_notsent_lowat(value as u32),
+        TCP_NOTSENT_LOWAT => sock.glance.notsent_lowat.set(value as u32),
         TCP_INQ => sock.glance.tells_unread.set(flag(value)?),
         // The adapter acknowledges, at once.
         TCP_QUICKACK => {}
@@ -130,7 +130,7 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         TCP_KEEPINTVL => options.keepintvl_s,
         TCP_KEEPCNT => options.keepcnt,
         TCP_USER_TIMEOUT => options.user_timeout_ms,
-        TCP_NOTSENT_LOWAT => sock.glance.notsent_lowat() as i32,
+        TCP_NOTSENT_LOWAT => sock.glance.notsent_lowat.get() as i32,
         TCP_INQ => sock.glance.tells_unread.get().into(),
         TCP_QUICKACK => 1,
         TCP_MAXSEG => stream.peer_bytes.max(SMALL_BYTES) as i32,

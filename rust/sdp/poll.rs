@@ -31,7 +31,7 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
     }
     if state != b::TCP_SYN_SENT && state != b::TCP_SYN_RECV {
         let target = sk.rcvlowat(false, i32::MAX as usize);
-        let unread = sock.glance.unread_bytes() as usize;
+        let unread = sock.glance.unread.get() as usize;
         if unread >= target || (unread > 0 && sock.glance.starved.get()) {
             mask |= IN;
         } else if wanted & IN != 0 {

@@ -324,7 +324,9 @@ impl Locked<'_> {
 
     fn queue_unread(&mut self, frag: Frag, charge: u32) -> Result {
         let glance = &self.sock().glance;
-        self.stream().rx.change(glance, |rx| rx.push(frag, charge))
+        self.stream()
+            .rx
+            .change(&glance.unread, |rx| rx.push(frag, charge))
     }
 
     /// Makes sure that so many fragments find a place in the receive queue.
@@ -335,7 +337,7 @@ impl Locked<'_> {
     pub(super) fn reserve_unread(&mut self, places: usize, flags: Flags) -> Result {
         let glance = &self.sock().glance;
         let rx = &mut self.stream().rx;
-        rx.change(glance, |rx| rx.reserve(places, flags))
+        rx.change(&glance.unread, |rx| rx.reserve(places, flags))
     }
 
     /// Without memory for bytes that were received the connection cannot go on.

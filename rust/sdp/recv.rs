@@ -103,7 +103,7 @@ pub(crate) unsafe fn recvmsg(
 /// Bytes that can be received at once, without the lock, as `tcp_inq_hint()`; 1 at the end of the stream,
 /// which is received as no byte.
 pub(crate) fn bytes_left(sock: &SdpSock) -> u32 {
-    match sock.glance.unread_bytes() {
+    match sock.glance.unread.get() {
         0 => sock.sk().has_flag(bindings::sock_flags_SOCK_DONE).into(),
         bytes => bytes,
     }
@@ -168,7 +168,7 @@ impl Locked<'_> {
             if got > 0 {
                 let glance = &self.sock().glance;
                 let rx = &mut self.stream().rx;
-                if let Some((frag, truesize)) = rx.change(glance, |rx| rx.consume(got)) {
+                if let Some((frag, truesize)) = rx.change(&glance.unread, |rx| rx.consume(got)) {
                     self.stream().spares.put(frag);
                     self.release_receive(truesize);
                 }

@@ -452,7 +452,7 @@ impl Locked<'_> {
         };
         piece.fill(bytes);
         stream.compact_used = true;
-        let pushed = stream.rx.change(glance, |rx| {
+        let pushed = stream.rx.change(&glance.unread, |rx| {
             match truesize == 0 && rx.grow_last(|last| last.join(&piece)) {
                 true => Ok(()),
                 false => rx.push(piece, truesize),

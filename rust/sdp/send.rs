@@ -156,7 +156,7 @@ impl Locked<'_> {
         let glance = &self.sock().glance;
         self.stream()
             .tx
-            .change(glance, |tx| tx.reserve(1, GFP_KERNEL))
+            .change(&glance.notsent, |tx| tx.reserve(1, GFP_KERNEL))
             .map_err(|_| ENOBUFS)?;
         let left = match send.by_copy {
             0 => remaining(send),
@@ -191,11 +191,11 @@ impl Locked<'_> {
         let admitted = sk.wmem_admit(want as u32) as usize;
         if admitted == 0 {
             let sndbuf = (sk.wmem_queued() / 2).max(LEAST_BYTES);
-            self.glance.set_refused_sndbuf(sndbuf);
+            self.glance.refused_sndbuf.set(sndbuf);
             return Err(ENOBUFS);
         }
         if admitted == want {
-            self.glance.set_refused_sndbuf(0);
+            self.glance.refused_sndbuf.set(0);
         }
         let want = admitted;
         // SAFETY: The page has `room` bytes at `offset` that nobody else uses; the iterator is
@@ -211,7 +211,7 @@ impl Locked<'_> {
         }
         sk.wmem_charge(len);
         self.count(Kept::TxCopiedBytes, copied as u64);
-        let pushed = self.stream().tx.change(glance, |tx| {
+        let pushed = self.stream().tx.change(&glance.notsent, |tx| {
             let merged = tx.grow_last(|last| {
                 // SAFETY: The page is valid and holds the range.
                 unsafe { last.extend(page, offset, len) }

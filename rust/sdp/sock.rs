@@ -300,7 +300,7 @@ impl SdpSock {
     /// Whether there is space to write, for poll().
     pub(crate) fn has_space(&self) -> bool {
         let sk = self.sk();
-        let sndbuf = self.glance.refused_sndbuf();
+        let sndbuf = self.glance.refused_sndbuf.get();
         // A third of it must be free, as the core has it (`sk_stream_min_wspace()`).
         let queued = sk.wmem_queued();
         let admits = sndbuf == 0 || queued + queued / 2 <= sndbuf;

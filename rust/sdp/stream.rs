@@ -5,10 +5,7 @@
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
-use super::glance::{
-    Unread,
-    Unsent, //
-};
+use super::glance::Seen;
 use super::keepalive::{
     now,
     Keepalive, //
@@ -166,7 +163,7 @@ pub(crate) struct Stream {
     /// An advert waits for credits, for places, or for what is in the send queue.
     pub(crate) advert_waits: bool,
     /// Bytes of the user that are not yet in a message.
-    pub(crate) tx: Unsent,
+    pub(crate) tx: Seen,
     /// The last send had MSG_MORE.
     pub(crate) more: bool,
     pub(crate) held_back: HeldBack,
@@ -190,7 +187,7 @@ pub(crate) struct Stream {
     /// The number of the last message that was not full, while it is in flight.
     pub(crate) small_in_flight: Option<u32>,
     /// Bytes received that the user has not read.
-    pub(crate) rx: Unread,
+    pub(crate) rx: Seen,
     /// The free rest of the page into which short payloads are copied.
     pub(crate) compact: Option<Frag>,
     /// Something was copied there since the last look of [`Locked::look_after_sends`].
@@ -289,7 +286,7 @@ impl Stream {
             polled: false,
             offering: false,
             advert_waits: false,
-            tx: Unsent::new(),
+            tx: Seen::new(),
             more: false,
             held_back: HeldBack::Nothing,
             senders_waiting: 0,
@@ -303,7 +300,7 @@ impl Stream {
             keepalive: Keepalive::default(),
             last_needed: None,
             small_in_flight: None,
-            rx: Unread::new(),
+            rx: Seen::new(),
             compact: None,
             compact_used: false,
             recv_size: RecvSize {
@@ -412,7 +409,7 @@ impl Locked<'_> {
     /// Frees the bytes that wait to be read.
     pub(crate) fn free_received(&mut self) {
         let glance = &self.sock().glance;
-        while let Some((frag, truesize)) = self.stream().rx.change(glance, FragQueue::pop) {
+        while let Some((frag, truesize)) = self.stream().rx.change(&glance.unread, FragQueue::pop) {
             drop(frag);
             self.release_receive(truesize);
         }
@@ -424,7 +421,7 @@ impl Locked<'_> {
         let glance = &self.sock().glance;
         self.stream()
             .tx
-            .change(glance, |tx| while tx.pop().is_some() {});
+            .change(&glance.notsent, |tx| while tx.pop().is_some() {});
         if waiting > 0 {
             self.sk().wmem_uncharge(waiting);
         }

@@ -236,7 +236,7 @@ impl Locked<'_> {
         let glance = &self.sock().glance;
         let stream = self.stream();
         let max_frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
-        stream.tx.change(glance, |tx| {
+        stream.tx.change(&glance.notsent, |tx| {
             let mut bytes = 0;
             for place in frags.iter_mut().take(max_frags) {
                 if bytes >= full {
