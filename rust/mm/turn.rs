@@ -75,21 +75,24 @@ impl OneAtATime {
             over <- Completion::new(),
         });
         let turn = Self(Arc::pin_init(turn, GFP_KERNEL)?);
-        TURNS.lock().push(turn.0.clone(), GFP_KERNEL)?;
-        while let Some(earlier) = turn.earlier() {
+        let mut turns = TURNS.lock();
+        let mut earlier = turn.earlier(&turns);
+        turns.push(turn.0.clone(), GFP_KERNEL)?;
+        drop(turns);
+        while let Some(other) = earlier {
             // For two walks and a flush.
-            if earlier.over.wait(FOR_EVER) < 0 {
+            if other.over.wait(FOR_EVER) < 0 {
                 return Err(EINTR);
             }
+            earlier = turn.earlier(&TURNS.lock());
         }
         Ok(turn)
     }
 
     /// A turn that must be over before this one.
-    fn earlier(&self) -> Option<Arc<Turn>> {
-        let turns = TURNS.lock();
-        let earlier = turns.iter().take_while(|turn| !Arc::ptr_eq(turn, &self.0));
-        let mut overlapping = earlier.filter(|turn| turn.overlaps(&self.0));
+    fn earlier(&self, turns: &[Arc<Turn>]) -> Option<Arc<Turn>> {
+        let before = turns.iter().take_while(|turn| !Arc::ptr_eq(turn, &self.0));
+        let mut overlapping = before.filter(|turn| turn.overlaps(&self.0));
         overlapping.next().cloned()
     }
 }

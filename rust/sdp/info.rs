@@ -2,9 +2,9 @@
 
 //! TCP_INFO: a connection's figures in the words that programs know from TCP.
 //!
-//! A message counts as a segment, and a receive of the peer's as room for one in the congestion window,
-//! which so is what the peer lets us send. Nothing is sent again that the module knows of (the adapter does
-//! that), nothing is paced, and there is no threshold of a slow start.
+//! A message counts as a segment. The congestion window is what the peer lets us send: the messages that
+//! the peer has not acknowledged, and the receives that the peer has posted. The adapter sends lost packets
+//! again without the module, so nothing counts as sent again. Nothing is paced, and there is no slow start.
 
 use kernel::time::{
     ClockSource,
