@@ -73,7 +73,7 @@ const NOBODY: i32 = 0;
 const ALL: i32 = 2;
 
 /// All bits of [`Rule`](breaks::Rule), where they can be broken.
-const RULES: i32 = if cfg!(CONFIG_DEBUG_VM) { 127 } else { 0 };
+const RULES: i32 = if cfg!(CONFIG_DEBUG_VM) { 511 } else { 0 };
 
 /// A parameter's values, and the present one.
 pub(crate) struct Param {

@@ -157,6 +157,9 @@ impl<'a> Area<'a> {
         // SAFETY: The address space is valid; what is begun here is ended below.
         unsafe { bindings::inc_tlb_flush_pending(self.mm()) };
         self.walk(f);
+        // Longer than the pause before the second step: then a second step can come before the flush of another
+        // snapshot.
+        pause_if_broken(2);
         // SAFETY: The address space is valid.
         let before = unsafe { bindings::mm_tlb_gen(self.mm()) };
         self.vma.zap_vma_range(self.vma.start(), 0);
@@ -166,6 +169,14 @@ impl<'a> Area<'a> {
             bindings::dec_tlb_flush_pending(self.mm());
             after != before
         }
+    }
+}
+
+/// Sleeps for some jiffies between two steps, where a test wants them apart.
+pub(super) fn pause_if_broken(jiffies: isize) {
+    if Rule::AtOnce.is_broken() {
+        // SAFETY: The callers hold the lock of an address space for reading, and may sleep.
+        unsafe { bindings::schedule_timeout_uninterruptible(jiffies) };
     }
 }
 

@@ -51,6 +51,7 @@ use super::pin::{
     Locked, //
 };
 use super::pte::{
+    pause_if_broken,
     Area,
     Entry,
     Held,
@@ -68,6 +69,7 @@ use super::watch::{
 use super::Refused;
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;
+use crate::params::breaks::Rule;
 use crate::proto::choice::Reason;
 use crate::stats::counters::{
     Counter,
@@ -246,8 +248,13 @@ impl Snapshot {
 
     fn protect(&mut self, area: &Area<'_>) {
         let end = self.base + self.pages.len() * PAGE_SIZE;
-        let Ok(_turn) = OneAtATime::begin(self.mm.as_raw(), self.base..end) else {
-            return;
+        let _turn = if Rule::Turn.is_broken() {
+            None
+        } else {
+            match OneAtATime::begin(self.mm.as_raw(), self.base..end) {
+                Ok(turn) => Some(turn),
+                Err(_) => return,
+            }
         };
         let flushed = area.walk_and_flush(|entry| {
             let Some((index, page)) = self.expected(entry) else {
@@ -266,6 +273,7 @@ impl Snapshot {
             self.stats.inc(Counter::FlushMissed);
             return;
         }
+        pause_if_broken(1);
         area.walk(|entry| {
             let Some((index, page)) = self.expected(entry) else {
                 return;

@@ -19,6 +19,10 @@ pub(crate) enum Rule {
     Later = 32,
     /// No rule: pages that have been received into are soon given back.
     Soon = 64,
+    /// Snapshots of the same page are taken one after the other.
+    Turn = 128,
+    /// No rule: a snapshot takes its next step at once.
+    AtOnce = 256,
 }
 
 impl Rule {

@@ -41,7 +41,7 @@ BEGINS_WITH = {f"sdp_{name}": name for name in
 
 def values(kind):
     """VALUES, and the parameter that has others on a kernel for tests."""
-    most, allowed = (127, "a number from 0 to 127") if kind == "debug" else (0, "0")
+    most, allowed = (511, "a number from 0 to 511") if kind == "debug" else (0, "0")
     rules = ("0", str(most), (str(most + 1), "-1", "all"), f"is not {allowed}")
     checks = {**VALUES, "sdp_break": rules}
     if kind == "debug":

@@ -576,6 +576,7 @@ fn sent_again_in_flight(env: &Env) -> Outcome {
 
 /// Threads that send the same pages at the same time, and one that writes to them all the while.
 const SENDERS: usize = 6;
+const APART: Duration = Duration::from_millis(10);
 
 /// The words at the begins of the pages.
 fn words(pages: Pages) -> Vec<u64> {
@@ -588,13 +589,10 @@ fn words(pages: Pages) -> Vec<u64> {
 /// Each peer gets what was there at some moment of its sender's call, and nothing that was written later,
 /// though snapshots of the same pages are taken at the same time.
 fn sent_by_many_while_written(env: &Env) -> Outcome {
-    let mut streams = Vec::new();
-    for _ in 0..SENDERS {
-        streams.push(Stream::new(env)?);
-    }
     let pages = Pages::new(LEN, false)?;
+    let rounds = env.scaled(2);
+    let returned = Growth::of(env, "advert_async")?;
     let over = AtomicBool::new(false);
-    let rounds = env.scaled(15);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for value in 1.. {
@@ -604,23 +602,36 @@ fn sent_by_many_while_written(env: &Env) -> Outcome {
                 pages.touch(value);
             }
         });
-        let result = (0..rounds).try_for_each(|round| sent_by_many(&mut streams, pages, round));
+        let result = (0..rounds).try_for_each(|round| new_senders(env, pages, round));
         over.store(true, Ordering::Relaxed);
         result
     })?;
+    returned.at_least(rounds * (SENDS * SENDERS) as u64 / 2)?;
     settled(env)
 }
 
+/// New connections, with as many sends as go before the module finds that their pages are written to.
+fn new_senders(env: &Env, pages: Pages, round: u64) -> Outcome {
+    let mut streams = Vec::new();
+    for _ in 0..SENDERS {
+        streams.push(Stream::new(env)?);
+    }
+    (0..SENDS).try_for_each(|_| sent_by_many(&streams, pages, round))
+}
+
 /// Sends by all at the same time, and looks at what has come.
-fn sent_by_many(streams: &mut [Stream<'_>], pages: Pages, round: u64) -> Outcome {
+fn sent_by_many(streams: &[Stream<'_>], pages: Pages, round: u64) -> Outcome {
     let begin = Barrier::new(streams.len());
     let sent: Vec<_> = std::thread::scope(|scope| {
         let senders: Vec<_> = streams
             .iter()
-            .map(|stream| {
+            .zip(0..)
+            .map(|(stream, number)| {
                 let (one, begin) = (&stream.one, &begin);
                 scope.spawn(move || -> io::Result<_> {
                     begin.wait();
+                    // Some begin while others are in the middle.
+                    std::thread::sleep(APART * number);
                     let before = words(pages);
                     let n = one.send_raw(pages.at(0), pages.len(), MSG_NOSIGNAL)?;
                     Ok((n, before, words(pages)))
