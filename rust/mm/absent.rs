@@ -99,8 +99,8 @@ const REFUSED: i32 = 2;
 /// How long, in ticks, a failed transfer tries to get the lock of the address space.
 const TRIES: u32 = 50;
 
-/// How long, in ticks, a page is kept where a test wants that.
-const LATE_TICKS: kernel::ffi::c_long = 3;
+/// How long a page is kept where a test wants that: less than bytes are on their way there.
+const LATE_MS: u32 = 5;
 
 /// A range of a program's memory, and how far the transfer into it is: what those who touch it need.
 #[pin_data]
@@ -462,7 +462,10 @@ impl Receiving {
             if !self.absent.is_absent() {
                 if Rule::Soon.is_broken() {
                     // SAFETY: The caller may sleep.
-                    unsafe { bindings::schedule_timeout_uninterruptible(LATE_TICKS) };
+                    unsafe {
+                        let jiffies = bindings::msecs_to_jiffies(LATE_MS);
+                        bindings::schedule_timeout_uninterruptible(jiffies as isize);
+                    }
                 }
                 if let Some(guard) = space.lock() {
                     (touched, restored) = self.give_back(&guard);

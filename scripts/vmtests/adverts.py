@@ -83,8 +83,9 @@ BROKEN_LATE = {
 }
 
 
-# What a broken rule lets happen takes two events at the same time: not every run has them.
-TRIES = 5
+# What a broken rule lets happen takes two events at the same time: not every run has them. The one that is
+# seen least, in 9 of 20 runs, is then missed in one of 1300.
+TRIES = 12
 
 
 def is_seen(bench, bit, command):

@@ -605,7 +605,7 @@ fn received_into_twice(env: &Env) -> Outcome {
         incoming.take(pages, 0)?;
         let got = incoming.take(pages, 0)?;
         // As long as bytes may be on their way, where the link is slow.
-        std::thread::sleep(Duration::from_millis(rng.below(30) as u64));
+        std::thread::sleep(Duration::from_millis(rng.below(60) as u64));
         got.check()?;
     }
     incoming.leave()
