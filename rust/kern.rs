@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the kernel crate lacks and does not belong to a subsystem: errors, work items, waits, debugfs, and
-//! what differs between releases of the kernel.
+//! What the kernel crate lacks and does not belong to a subsystem: errors, work items, waits, I/O vectors,
+//! debugfs, and what differs between releases of the kernel.
 
 pub(crate) mod compat;
 pub(crate) mod completion;
 pub(crate) mod debugfs;
 pub(crate) mod errno;
+pub(crate) mod iov;
 pub(crate) mod module;
 pub(crate) mod shared;
 pub(crate) mod signal;

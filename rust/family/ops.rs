@@ -6,6 +6,7 @@
 //! proto's functions here.
 
 use core::mem::size_of;
+use core::ptr::NonNull;
 
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -23,6 +24,7 @@ use crate::inet::addr::{
     AF_INET_SDP, //
 };
 use crate::kern::errno::EAFNOSUPPORT;
+use crate::kern::iov::Iov;
 use crate::sdp::sock::SdpSock;
 use crate::sdp::{
     self,
@@ -275,13 +277,14 @@ pub(super) unsafe extern "C" fn sendmsg(
     msg: *mut bindings::msghdr,
     _len: usize,
 ) -> i32 {
-    // SAFETY: The core passes a socket of ours and a valid message.
+    // SAFETY: The core passes a socket of ours and a valid message, whose iterator is a source.
     unsafe {
         let flags = (*msg).msg_flags;
         if let Err(e) = check_control(of(socket), msg) {
             return e.to_errno();
         }
-        let result = sdp::send::sendmsg(of(socket), &raw mut (*msg).msg_iter, flags);
+        let iter = Iov::from_raw(NonNull::from(&mut (*msg).msg_iter));
+        let result = sdp::send::sendmsg(of(socket), iter, flags);
         errno(result.map(|n| n as i32))
     }
 }
@@ -340,11 +343,12 @@ pub(super) unsafe extern "C" fn recvmsg(
     len: usize,
     flags: i32,
 ) -> i32 {
-    // SAFETY: As above.
+    // SAFETY: The core passes a socket of ours and a valid message, whose iterator is a destination.
     unsafe {
         (*msg).msg_namelen = 0;
         let flags = flags as u32;
-        let result = sdp::recv::recvmsg(of(socket), &raw mut (*msg).msg_iter, len, flags);
+        let iter = Iov::from_raw(NonNull::from(&mut (*msg).msg_iter));
+        let result = sdp::recv::recvmsg(of(socket), iter, len, flags);
         if result.is_ok() {
             tell_left(of(socket), msg);
         }

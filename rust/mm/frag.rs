@@ -4,14 +4,15 @@
 
 use core::ptr::NonNull;
 
-use kernel::bindings::{
-    iov_iter,
-    page, //
-};
+use kernel::bindings::page;
 use kernel::prelude::*;
 
 use super::user;
 use crate::bindings;
+use crate::kern::iov::{
+    Dest,
+    Iov, //
+};
 
 /// Bytes in a page (or compound page) that this value holds a reference on.
 ///
@@ -145,13 +146,9 @@ impl Frag {
 
     /// Copies `len` bytes behind the first `skip` into `iter`; returns how many, fewer where a page
     /// of the program's is missing.
-    ///
-    /// # Safety
-    ///
-    /// `iter` is a valid destination.
-    pub(crate) unsafe fn copy_to_iter(&self, skip: u32, len: u32, iter: *mut iov_iter) -> u32 {
+    pub(crate) fn copy_to_iter(&self, skip: u32, len: u32, iter: &mut Iov<'_, Dest>) -> u32 {
         let len = len.min(self.len.saturating_sub(skip));
-        // SAFETY: The range is inside the page; the caller vouches for the iterator.
+        // SAFETY: By the type invariant the range is inside the page.
         let n = unsafe { user::copy_to_iter(self.page, self.offset + skip, len as usize, iter) };
         // At most `len`.
         n as u32

@@ -4,34 +4,25 @@
 
 use core::ptr;
 
-use kernel::bindings::{
-    iov_iter,
-    page, //
-};
+use kernel::bindings::page;
 use kernel::error::to_result;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use super::cover::Noted;
 use super::pte::Held;
-use super::user::Access;
 use super::watch;
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;
+use crate::kern::iov::{
+    Access,
+    Direction,
+    Iov, //
+};
 use crate::stats::counters::{
     Counter,
     Stats, //
 };
-
-/// Whether the bytes of `iter` are a program's memory, which can be pinned.
-///
-/// # Safety
-///
-/// `iter` is valid.
-pub(crate) unsafe fn is_pinnable(iter: *const iov_iter) -> bool {
-    // SAFETY: As the caller promises.
-    unsafe { bindings::iov_iter_extract_will_pin(iter) }
-}
 
 /// A list of pages as the kernel's `get` writes it to a place for `count`, of which it returns how many
 /// it has found, or an error.
@@ -73,26 +64,6 @@ pub(super) unsafe fn folio_bytes(pages: &[*mut page]) -> usize {
         }
     }
     count * PAGE_SIZE
-}
-
-/// The address of the next byte of `iter`.
-///
-/// # Safety
-///
-/// `iter` is valid and [`is_pinnable`].
-pub(crate) unsafe fn address(iter: *const iov_iter) -> usize {
-    // SAFETY: As the caller promises.
-    unsafe { bindings::iter_iov_addr(iter) as usize }
-}
-
-/// The next bytes of `iter` that lie in one piece.
-///
-/// # Safety
-///
-/// `iter` is valid.
-pub(crate) unsafe fn piece_bytes(iter: *const iov_iter) -> usize {
-    // SAFETY: As the caller promises.
-    unsafe { bindings::iov_iter_single_seg_count(iter) }
 }
 
 /// A share of what a user may lock (RLIMIT_MEMLOCK), as for MSG_ZEROCOPY: those who may lock what
@@ -188,23 +159,17 @@ impl Pinned {
     /// # Errors
     ///
     /// `ENOBUFS` if the user may not lock so much, `ENOMEM`; `EFAULT` and others if not even the
-    /// first page can be pinned. `iter` is as before then.
-    ///
-    /// # Safety
-    ///
-    /// `iter` is valid and [`is_pinnable`], a source for [`Access::Read`], else a destination.
-    pub(crate) unsafe fn new(
-        iter: *mut iov_iter,
+    /// first page can be pinned, or the bytes are not a program's memory. `iter` is as before then.
+    pub(crate) fn new<D: Direction>(
+        iter: &mut Iov<'_, D>,
         max_bytes: usize,
         max_pages: usize,
-        access: Access,
         term: Term,
         stats: Stats,
     ) -> Result<Self> {
-        // SAFETY: As the caller promises.
-        let start = unsafe { address(iter) };
-        // SAFETY: As the caller promises.
-        let want = unsafe { piece_bytes(iter) }.min(max_bytes);
+        let piece = iter.piece().ok_or(EFAULT)?;
+        let start = piece.addr;
+        let want = piece.len.min(max_bytes);
         // Who faults pages in that wait for bytes holds a lock meanwhile.
         if let Some(mm) = current!().mm() {
             watch::await_bytes(mm, start, start.saturating_add(want))?;
@@ -217,7 +182,7 @@ impl Pinned {
         }
         let want = want.min(count * PAGE_SIZE - offset);
         let mut flags = 0;
-        if access == Access::Write {
+        if D::ACCESS == Access::Write {
             flags |= bindings::SDP_CONST_FOLL_WRITE;
         }
         if term == Term::Long {
@@ -236,7 +201,7 @@ impl Pinned {
             pages,
             offset: offset as u32,
             len: len as u32,
-            access,
+            access: D::ACCESS,
             stats,
             noted: Noted::NONE,
             locked: None,
@@ -246,8 +211,7 @@ impl Pinned {
         pinned.locked = Some(Locked::charge(bytes).map_err(|_| ENOBUFS)?);
         // SAFETY: They are pinned until the value goes, which forgets the note first.
         pinned.noted = unsafe { Noted::new(&pinned.pages)? };
-        // SAFETY: The iterator has so many bytes here.
-        unsafe { bindings::iov_iter_advance(iter, len) };
+        iter.advance(len);
         Ok(pinned)
     }
 

@@ -8,14 +8,18 @@
 
 use core::ptr::NonNull;
 
-use kernel::bindings::{
-    iov_iter,
-    page, //
-};
+use kernel::bindings::page;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use crate::bindings;
+use crate::kern::iov::{
+    Access,
+    Dest,
+    Direction,
+    Iov,
+    Source, //
+};
 use crate::kern::signal::fatal_signal_pending;
 
 /// Runs `f`, in which a missing page makes a copy end early.
@@ -32,16 +36,16 @@ fn without_faults<R>(f: impl FnOnce() -> R) -> R {
 ///
 /// # Safety
 ///
-/// The page has the range, which nobody else uses; `iter` is a valid source.
+/// The page has the range, which nobody else uses.
 pub(crate) unsafe fn copy_from_iter(
     to: NonNull<page>,
     offset: u32,
     len: usize,
-    iter: *mut iov_iter,
+    iter: &mut Iov<'_, Source>,
 ) -> usize {
-    // SAFETY: As the caller promises.
+    // SAFETY: The page is as the caller promises, and the iterator is valid.
     without_faults(|| unsafe {
-        bindings::copy_page_from_iter(to.as_ptr().cast(), offset as usize, len, iter)
+        bindings::copy_page_from_iter(to.as_ptr().cast(), offset as usize, len, iter.as_ptr())
     })
 }
 
@@ -50,24 +54,17 @@ pub(crate) unsafe fn copy_from_iter(
 ///
 /// # Safety
 ///
-/// The page has the range; `iter` is a valid destination.
+/// The page has the range.
 pub(crate) unsafe fn copy_to_iter(
     from: NonNull<page>,
     offset: u32,
     len: usize,
-    iter: *mut iov_iter,
+    iter: &mut Iov<'_, Dest>,
 ) -> usize {
-    // SAFETY: As the caller promises.
+    // SAFETY: The page is as the caller promises, and the iterator is valid.
     without_faults(|| unsafe {
-        bindings::copy_page_to_iter(from.as_ptr().cast(), offset as usize, len, iter)
+        bindings::copy_page_to_iter(from.as_ptr().cast(), offset as usize, len, iter.as_ptr())
     })
-}
-
-/// What a copy does with the program's memory.
-#[derive(Copy, Clone, PartialEq, Eq)]
-pub(crate) enum Access {
-    Read,
-    Write,
 }
 
 /// Faults in what it can of the next `len` bytes of `iter`. Sleeps; no lock may be held.
@@ -75,22 +72,18 @@ pub(crate) enum Access {
 /// # Errors
 ///
 /// `EFAULT` if not even the first byte can be had, `EINTR` if the thread is being killed.
-///
-/// # Safety
-///
-/// `iter` is valid.
-pub(crate) unsafe fn fault_in(iter: *mut iov_iter, len: usize, access: Access) -> Result {
-    let len = match access {
+pub(crate) fn fault_in<D: Direction>(iter: &mut Iov<'_, D>, len: usize) -> Result {
+    let len = match D::ACCESS {
         Access::Read => len,
         // A page to which a write waits (the fault policy) holds up those behind it here, and they are
         // not needed yet.
         Access::Write => len.min(4 * PAGE_SIZE),
     };
-    // SAFETY: As the caller promises.
+    // SAFETY: The iterator is valid.
     let missing = unsafe {
-        match access {
-            Access::Read => bindings::fault_in_iov_iter_readable(iter, len),
-            Access::Write => bindings::fault_in_iov_iter_writeable(iter, len),
+        match D::ACCESS {
+            Access::Read => bindings::fault_in_iov_iter_readable(iter.as_ptr(), len),
+            Access::Write => bindings::fault_in_iov_iter_writeable(iter.as_ptr(), len),
         }
     };
     if fatal_signal_pending() {

@@ -22,10 +22,7 @@ use kernel::prelude::*;
 
 use super::details::Posted;
 use super::path::LEAST_BYTES;
-use super::send::{
-    remaining,
-    Send, //
-};
+use super::send::Send;
 use super::sock::{
     Locked,
     Owned, //
@@ -41,6 +38,7 @@ use crate::kern::errno::{
     ECONNRESET,
     ENOBUFS, //
 };
+use crate::kern::iov::Access;
 use crate::kern::signal::{
     fatal_signal_pending,
     signal_pending, //
@@ -48,11 +46,9 @@ use crate::kern::signal::{
 use crate::mm::frag::Frag;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
-    self,
     Pinned,
     Term, //
 };
-use crate::mm::user::Access;
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
 use crate::proto::message::Body;
@@ -86,7 +82,7 @@ struct Out {
 
 impl Locked<'_> {
     /// Whether another piece shall be pinned.
-    fn may_pin(&mut self, send: &Send, out: &Out) -> bool {
+    fn may_pin(&mut self, send: &Send<'_>, out: &Out) -> bool {
         let room = self.stream().link.as_ref();
         wants_more(send, out) && room.is_some_and(|link| link.has_region_room())
     }
@@ -149,15 +145,14 @@ impl Locked<'_> {
             && stream.tx.len() <= frags.min(MAX_FRAGS)
     }
 
-    fn post_pinned(&mut self, pinned: Pinned, send: &Send, out: &mut Out) -> Result {
+    fn post_pinned(&mut self, pinned: Pinned, send: &mut Send<'_>, out: &mut Out) -> Result {
         let len = pinned.len() as usize;
         // The adapter may refuse it.
         if self
             .post_advert(Memory::Pinned(pinned), Kind::Synchronous)?
             .is_some()
         {
-            // SAFETY: So much was taken; the caller of `sendmsg` vouches for the iterator.
-            unsafe { bindings::iov_iter_revert(send.iter, len) };
+            send.iter.revert(len);
             out.taken -= len;
             out.stop = Some(Reason::NotPinnable);
         }
@@ -247,10 +242,10 @@ impl Owned<'_> {
     /// # Errors
     ///
     /// As for [`super::send::sendmsg`]; what the peer has read until then is counted in `send`.
-    pub(super) fn send_by_adverts(&mut self, send: &mut Send) -> Result {
+    pub(super) fn send_by_adverts(&mut self, send: &mut Send<'_>) -> Result {
         if self.with_adverts().is_none() {
             // There is no memory.
-            send.by_copy = remaining(send);
+            send.by_copy = send.iter.len();
             return Ok(());
         }
         self.set_turn(Access::Read, true);
@@ -273,12 +268,11 @@ impl Owned<'_> {
             Some(zcopy) if same => zcopy.read_bytes.min(out.taken),
             _ => 0,
         };
-        // SAFETY: So much was taken from it; the caller of `sendmsg` vouches for the iterator.
-        unsafe { bindings::iov_iter_revert(send.iter, out.taken - read) };
+        send.iter.revert(out.taken - read);
         send.copied += read;
         if let Some(why) = out.stop {
             self.fallback(why);
-            send.by_copy = remaining(send);
+            send.by_copy = send.iter.len();
         }
         if same {
             self.glance.advertising.set(false);
@@ -289,7 +283,7 @@ impl Owned<'_> {
         result
     }
 
-    fn advertise(&mut self, send: &mut Send, out: &mut Out) -> Result {
+    fn advertise(&mut self, send: &mut Send<'_>, out: &mut Out) -> Result {
         loop {
             self.poll_queue();
             self.settle();
@@ -332,19 +326,15 @@ impl Owned<'_> {
         }
     }
 
-    fn pin_next(&mut self, send: &Send) -> Result<Pinned> {
+    fn pin_next(&mut self, send: &mut Send<'_>) -> Result<Pinned> {
         let link = self.stream().link.as_ref().ok_or(ECONNRESET)?;
         let pages = link.max_region_pages() as usize;
-        let (iter, stats) = (send.iter, self.stats);
-        // SAFETY: The caller of `sendmsg` vouches for the iterator, which can be pinned; we have the
-        // turn, and the lock is not held.
-        self.unlocked(|| unsafe {
-            Pinned::new(iter, usize::MAX, pages, Access::Read, Term::Short, stats)
-        })
+        let (iter, stats) = (&mut send.iter, self.stats);
+        self.unlocked(|| Pinned::new(iter, usize::MAX, pages, Term::Short, stats))
     }
 
     /// Takes all adverts back, and waits until nobody can read them.
-    fn take_back(&mut self, send: &Send) {
+    fn take_back(&mut self, send: &Send<'_>) {
         if self.connection() != send.began {
             // They went with the queues of the former connection.
             return;
@@ -386,8 +376,6 @@ impl Owned<'_> {
 }
 
 /// Whether another piece of the send could go by an advert.
-fn wants_more(send: &Send, out: &Out) -> bool {
-    // SAFETY: The caller of `sendmsg` vouches for the iterator.
-    let piece = unsafe { pin::piece_bytes(send.iter) };
-    out.stop.is_none() && remaining(send) > 0 && piece >= LEAST_BYTES
+fn wants_more(send: &Send<'_>, out: &Out) -> bool {
+    out.stop.is_none() && send.iter.piece_bytes() >= LEAST_BYTES
 }

@@ -10,20 +10,15 @@
 use kernel::prelude::*;
 
 use super::path::PAGE_SHIFT;
-use super::send::{
-    remaining,
-    Send, //
-};
+use super::send::Send;
 use super::sock::{
     Locked,
     Owned, //
 };
 use super::write::Regions;
-use crate::bindings;
 use crate::kern::errno::ECONNRESET;
+use crate::kern::iov::Access;
 use crate::mm::memory::Memory;
-use crate::mm::pin;
-use crate::mm::user::Access;
 use crate::proto::choice::Reason;
 use crate::proto::split::piece_bytes;
 use crate::proto::state::Event;
@@ -34,20 +29,21 @@ use crate::stats::tally::Kept;
 impl Locked<'_> {
     /// Whether the next `bytes` of a send end it or fill the buffer of a reader that waits: else a Write
     /// of them would end the advert before its time.
-    pub(super) fn fits_sink(&mut self, send: &Send, bytes: usize) -> bool {
+    pub(super) fn fits_sink(&mut self, send: &Send<'_>, bytes: usize) -> bool {
         let room = self.sink_room() as usize;
-        room > 0 && bytes == remaining(send).min(room) && self.stream().options.wanted.sinks()
+        room > 0 && bytes == send.iter.len().min(room) && self.stream().options.wanted.sinks()
     }
 
     /// Whether the next bytes of a send, which can be pinned, are whole pages that fit so.
-    fn may_write_ahead(&mut self, send: &Send) -> bool {
-        // SAFETY: The caller of `sendmsg` vouches for the iterator.
-        let (base, piece) = unsafe { (pin::address(send.iter), pin::piece_bytes(send.iter)) };
+    fn may_write_ahead(&mut self, send: &Send<'_>) -> bool {
+        let Some(piece) = send.iter.piece() else {
+            return false;
+        };
         let link = self.stream().link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages());
-        let bytes = piece_bytes(piece as u64, pages, PAGE_SHIFT) as usize;
+        let bytes = piece_bytes(piece.len as u64, pages, PAGE_SHIFT) as usize;
         let bytes = bytes & !((1 << PAGE_SHIFT) - 1);
-        base % (1 << PAGE_SHIFT) == 0
+        piece.addr % (1 << PAGE_SHIFT) == 0
             && self.fits_sink(send, bytes)
             && send.unprotectable.is_none()
             && self.sk().stream_memory_free()
@@ -62,7 +58,7 @@ impl Locked<'_> {
     /// # Errors
     ///
     /// The memory, if not.
-    pub(super) fn post_ahead(&mut self, send: &mut Send, memory: Memory) -> Result<(), Memory> {
+    pub(super) fn post_ahead(&mut self, send: &mut Send<'_>, memory: Memory) -> Result<(), Memory> {
         let len = memory.len();
         let same = self.connection() == send.began;
         if !same || !self.stream().state.can_send() || self.sink_room() < len {
@@ -92,8 +88,7 @@ impl Locked<'_> {
             return Ok(());
         }
         self.count(Kept::WriteAsync, 1);
-        // SAFETY: The iterator has so many bytes here; the caller of `sendmsg` vouches for it.
-        unsafe { bindings::iov_iter_advance(send.iter, len as usize) };
+        send.iter.advance(len as usize);
         send.copied += len as usize;
         self.watch_sends();
         // The answer.
@@ -105,7 +100,7 @@ impl Locked<'_> {
 impl Owned<'_> {
     /// Writes the next bytes of a send to the peer's memory without waiting for that; `false` if it
     /// cannot be. Else the lock was not held meanwhile, whether or not it could.
-    pub(super) fn write_ahead(&mut self, send: &mut Send) -> bool {
+    pub(super) fn write_ahead(&mut self, send: &mut Send<'_>) -> bool {
         if !self.may_write_ahead(send) {
             return false;
         }

@@ -22,14 +22,13 @@ use crate::kern::errno::{
     ECONNRESET,
     ENOBUFS, //
 };
+use crate::kern::iov::Access;
 use crate::kern::signal::fatal_signal_pending;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
-    self,
     Pinned,
     Term, //
 };
-use crate::mm::user::Access;
 use crate::proto::state::{
     Event,
     State, //
@@ -49,7 +48,7 @@ pub(super) const LEAST_DIRECT: usize = 16384;
 
 impl Locked<'_> {
     /// Bytes that a call can have without a copy, if the peer has so many; 0 if it wants none so.
-    pub(super) fn direct_room(&mut self, recv: &Recv) -> usize {
+    pub(super) fn direct_room(&mut self, recv: &Recv<'_>) -> usize {
         let left = recv.len - recv.copied;
         // Most calls are out here.
         if left < LEAST_DIRECT
@@ -59,14 +58,7 @@ impl Locked<'_> {
         {
             return 0;
         }
-        // SAFETY: The caller of `recvmsg` vouches for the iterator.
-        let piece = unsafe {
-            if !pin::is_pinnable(recv.iter) {
-                return 0;
-            }
-            pin::piece_bytes(recv.iter)
-        };
-        let room = piece.min(left);
+        let room = recv.iter.piece_bytes().min(left);
         if room < LEAST_DIRECT {
             0
         } else {
@@ -75,7 +67,7 @@ impl Locked<'_> {
     }
 
     /// Whether the next bytes of the stream shall be read into the program's memory.
-    pub(super) fn may_read_directly(&mut self, recv: &Recv) -> bool {
+    pub(super) fn may_read_directly(&mut self, recv: &Recv<'_>) -> bool {
         if self.direct_room(recv) == 0 || !self.stream().rx.is_empty() || !self.has_places_for(1) {
             return false;
         }
@@ -131,7 +123,7 @@ impl Locked<'_> {
 
     /// A reader is about to wait: who can take adverts itself is woken for them, for others they are
     /// read into the kernel's memory.
-    pub(super) fn reader_waits(&mut self, recv: &Recv) {
+    pub(super) fn reader_waits(&mut self, recv: &Recv<'_>) {
         let room = self.direct_room(recv);
         let stream = self.stream();
         let next = match &stream.zcopy {
@@ -165,11 +157,11 @@ impl Owned<'_> {
     /// # Errors
     ///
     /// What ended the connection; `EINTR` if the thread is being killed.
-    pub(super) fn read_directly(&mut self, recv: &mut Recv) -> Result {
+    pub(super) fn read_directly(&mut self, recv: &mut Recv<'_>) -> Result {
         self.in_turn(Access::Write, |locked| locked.read_pinned(recv))
     }
 
-    fn read_pinned(&mut self, recv: &mut Recv) -> Result {
+    fn read_pinned(&mut self, recv: &mut Recv<'_>) -> Result {
         let stream = self.stream();
         let (Some(link), Some(zcopy)) = (&stream.link, &mut stream.zcopy) else {
             return Err(ECONNRESET);
@@ -180,12 +172,8 @@ impl Owned<'_> {
         let most = zcopy.hold.next_untaken() as usize;
         let most = most.min(recv.len - recv.copied);
         let pages = link.max_region_pages() as usize;
-        let (iter, stats) = (recv.iter, self.stats);
-        let pinned = self.unlocked(|| {
-            // SAFETY: The caller of `recvmsg` vouches for the iterator, which can be pinned; we have
-            // the turn, and the lock is not held.
-            unsafe { Pinned::new(iter, most, pages, Access::Write, Term::Short, stats) }
-        });
+        let (iter, stats) = (&mut recv.iter, self.stats);
+        let pinned = self.unlocked(|| Pinned::new(iter, most, pages, Term::Short, stats));
         let pinned = match pinned {
             Ok(pinned) => pinned,
             Err(e) => {
@@ -206,8 +194,7 @@ impl Owned<'_> {
         } else {
             0
         };
-        // SAFETY: So much was taken from it; the caller of `recvmsg` vouches for the iterator.
-        unsafe { bindings::iov_iter_revert(recv.iter, taken - read) };
+        recv.iter.revert(taken - read);
         recv.copied += read;
         recv.direct += read;
         Ok(())
@@ -218,7 +205,7 @@ impl Owned<'_> {
     /// # Errors
     ///
     /// As for [`Owned::await_adapter`], or what has ended the connection.
-    pub(super) fn await_direct(&mut self, recv: &Recv, len: usize) -> Result<usize> {
+    pub(super) fn await_direct(&mut self, recv: &Recv<'_>, len: usize) -> Result<usize> {
         let waited = self.await_adapter(recv.began, Use::OwnReads);
         let same = self.connection() == recv.began;
         let zcopy = self.stream().zcopy.as_ref().filter(|_| same);
@@ -239,7 +226,7 @@ impl Owned<'_> {
     /// Posts the Read, if the bytes are still the next of the stream: the lock was not held.
     pub(super) fn post_direct(
         &mut self,
-        recv: &mut Recv,
+        recv: &mut Recv<'_>,
         memory: Memory,
         purpose: Use,
     ) -> Result<bool> {

@@ -22,7 +22,6 @@
 //! What lies in front of the first whole page of a long buffer is read first, and waited for. What lies
 //! behind the last one is not read early: the call returns without it, unless it must have all.
 
-use kernel::bindings::iov_iter;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
@@ -34,15 +33,18 @@ use super::sock::{
 };
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;
+use crate::kern::iov::{
+    Access,
+    Dest,
+    Iov, //
+};
 use crate::kern::signal::fatal_signal_pending;
 use crate::mm::absent::Receiving;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
-    self,
     Pinned,
     Term, //
 };
-use crate::mm::user::Access;
 use crate::mm::Refused;
 use crate::params;
 use crate::proto::choice::{
@@ -74,7 +76,7 @@ const PART_PAGES: usize = 32;
 const LARGE_PAGES: usize = 128;
 
 /// Whether all that a call may get is but one such part: several at a time are not its own.
-fn is_short(recv: &Recv) -> bool {
+fn is_short(recv: &Recv<'_>) -> bool {
     recv.len < PART_PAGES * PAGE_SIZE
 }
 
@@ -95,25 +97,19 @@ impl Early {
     /// # Errors
     ///
     /// As for [`Receiving::take`]; `iter` is as before then.
-    ///
-    /// # Safety
-    ///
-    /// The part is one of `iter`'s, which can be pinned and is a destination; no lock is held.
-    unsafe fn take(
+    fn take(
         &self,
-        iter: *mut iov_iter,
+        iter: &mut Iov<'_, Dest>,
         may_wait: bool,
         stats: Stats,
     ) -> Result<(Option<Pinned>, Receiving), Refused> {
         let head = match self.head {
             0 => None,
-            // SAFETY: As the caller promises.
-            head => Some(unsafe { Pinned::new(iter, head, 1, Access::Write, Term::Short, stats)? }),
+            head => Some(Pinned::new(iter, head, 1, Term::Short, stats)?),
         };
         let receiving = Receiving::take(self.base, self.pages, may_wait, stats);
         if receiving.is_err() {
-            // SAFETY: So much was taken from it.
-            unsafe { bindings::iov_iter_revert(iter, self.head) };
+            iter.revert(self.head);
         }
         Ok((head, receiving?))
     }
@@ -121,7 +117,7 @@ impl Early {
 
 impl Locked<'_> {
     /// What of the buffer, from its next byte on, the call need not wait for, at most what the peer has.
-    fn early_part(&mut self, recv: &Recv) -> Option<Early> {
+    fn early_part(&mut self, recv: &Recv<'_>) -> Option<Early> {
         if recv.awaited {
             return None;
         }
@@ -131,9 +127,7 @@ impl Locked<'_> {
             return None;
         }
         let bytes = room.min(zcopy.hold.next_untaken() as usize);
-        // SAFETY: The caller of `recvmsg` vouches for the iterator, which can be pinned: else there
-        // is no room.
-        let start = unsafe { pin::address(recv.iter) };
+        let start = recv.iter.piece()?.addr;
         let head = start.wrapping_neg() % PAGE_SIZE;
         let pages = bytes.saturating_sub(head) / PAGE_SIZE;
         let costs = is_short(recv) || head > 0;
@@ -157,7 +151,7 @@ impl Locked<'_> {
 
     /// Whether the program does something else while the bytes come of receives that have returned,
     /// where that matters. It is asked whatever way the user has chosen.
-    fn uses_time(&mut self, recv: &Recv) -> bool {
+    fn uses_time(&mut self, recv: &Recv<'_>) -> bool {
         let Some(zcopy) = &mut self.stream().zcopy else {
             return false;
         };
@@ -171,7 +165,7 @@ impl Locked<'_> {
     }
 
     /// A receive begins: what the program has made of the time since one has returned early.
-    pub(super) fn note_time_used(&mut self, recv: &Recv) {
+    pub(super) fn note_time_used(&mut self, recv: &Recv<'_>) {
         if self.is_use_open() && self.direct_room(recv) > 0 {
             self.poll_queue();
             let comes = self.awaits_early();
@@ -199,7 +193,7 @@ impl Locked<'_> {
         }
     }
 
-    fn may_return_early(&mut self, recv: &Recv) -> bool {
+    fn may_return_early(&mut self, recv: &Recv<'_>) -> bool {
         let least = self.threshold();
         match self.stream().options.wanted {
             Wanted::Only(path) => path == Path::Asynchronous,
@@ -242,7 +236,7 @@ impl Owned<'_> {
     /// # Errors
     ///
     /// What ended the connection; `EINTR` if the thread is being killed.
-    pub(super) fn read_early(&mut self, recv: &mut Recv) -> Result<bool> {
+    pub(super) fn read_early(&mut self, recv: &mut Recv<'_>) -> Result<bool> {
         let Some(mut early) = self.early_part(recv) else {
             return Ok(false);
         };
@@ -256,16 +250,15 @@ impl Owned<'_> {
         Ok(true)
     }
 
-    fn take_and_read(&mut self, recv: &mut Recv, early: &Early) -> Result {
+    fn take_and_read(&mut self, recv: &mut Recv<'_>, early: &Early) -> Result {
         let stream = self.stream();
         // The reader is about to take them.
         stream.reader_bytes = Some(recv.len - recv.copied);
         if let Some(zcopy) = &mut stream.zcopy {
             zcopy.direct_bytes = 0;
         }
-        let (iter, stats, may_wait) = (recv.iter, self.stats, !recv.has_enough);
-        // SAFETY: The caller of `recvmsg` vouches for the iterator, which can be pinned; we have the turn.
-        let taken = self.unlocked(|| unsafe { early.take(iter, may_wait, stats) });
+        let (iter, stats, may_wait) = (&mut recv.iter, self.stats, !recv.has_enough);
+        let taken = self.unlocked(|| early.take(iter, may_wait, stats));
         let (head, receiving) = match taken {
             Ok(taken) => taken,
             Err(e) => {
@@ -296,8 +289,7 @@ impl Owned<'_> {
             zcopy.returned_early |= early.costs;
         }
         self.count(Kept::ReadEarly, 1);
-        // SAFETY: The iterator has so many bytes here; the caller of `recvmsg` vouches for it.
-        unsafe { bindings::iov_iter_advance(recv.iter, taken) };
+        recv.iter.advance(taken);
         recv.copied += taken;
         recv.direct += taken;
         self.settle();
@@ -312,7 +304,7 @@ impl Owned<'_> {
     /// As for [`Owned::read_early`], where not even the head is there.
     fn read_behind_head(
         &mut self,
-        recv: &mut Recv,
+        recv: &mut Recv<'_>,
         head: Pinned,
         receiving: Receiving,
     ) -> Result<bool> {
@@ -340,8 +332,7 @@ impl Owned<'_> {
             }
         };
         let read_bytes = *read.as_ref().unwrap_or(&0);
-        // SAFETY: So much was taken from it; the caller of `recvmsg` vouches for the iterator.
-        unsafe { bindings::iov_iter_revert(recv.iter, bytes - read_bytes) };
+        recv.iter.revert(bytes - read_bytes);
         recv.copied += read_bytes;
         recv.direct += read_bytes;
         let alive = self.stream().state != State::Dead;

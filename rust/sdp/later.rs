@@ -37,14 +37,13 @@ use crate::kern::errno::{
     ENOBUFS,
     ENOTCONN, //
 };
+use crate::kern::iov::Access;
 use crate::kern::signal::signal_pending;
 use crate::mm::memory::Memory;
-use crate::mm::pin;
 use crate::mm::snapshot::{
     Outcome,
     Snapshot, //
 };
-use crate::mm::user::Access;
 use crate::mm::Refused;
 use crate::params;
 use crate::proto::bsdh::Class;
@@ -77,7 +76,7 @@ const LATER: [Use; 5] = [
 
 impl Locked<'_> {
     /// How the bytes go of which there is no snapshot.
-    pub(super) fn no_snapshot(&mut self, send: &mut Send, why: Refused) {
+    pub(super) fn no_snapshot(&mut self, send: &mut Send<'_>, why: Refused) {
         match why {
             Refused::Unfit(why) => {
                 self.fallback(why);
@@ -91,7 +90,7 @@ impl Locked<'_> {
             Refused::Error(_) => {}
         }
         // The copy will report a bad address.
-        send.by_copy = next_bytes(send).min(BYTES_BY_COPY);
+        send.by_copy = send.iter.piece_bytes().min(BYTES_BY_COPY);
     }
 
     /// The namespace has counted it.
@@ -137,7 +136,7 @@ impl Owned<'_> {
     /// # Errors
     ///
     /// As for [`super::send::sendmsg`].
-    pub(super) fn send_later(&mut self, send: &mut Send) -> Result {
+    pub(super) fn send_later(&mut self, send: &mut Send<'_>) -> Result {
         let result = self.send_piece_later(send);
         if self.connection() == send.began {
             let waits = self.stream().advert_waits && self.glance.advertising.get();
@@ -146,7 +145,7 @@ impl Owned<'_> {
         result
     }
 
-    fn send_piece_later(&mut self, send: &mut Send) -> Result {
+    fn send_piece_later(&mut self, send: &mut Send<'_>) -> Result {
         if !self.await_advert(send)? {
             return Ok(());
         }
@@ -184,7 +183,7 @@ impl Owned<'_> {
     /// Waits for the turn, and until there is room for an advert, in the send buffer and at the peer;
     /// `false` if the latter takes too long, so that the bytes go by copy, or if a reader of the peer
     /// waits for them.
-    fn await_advert(&mut self, send: &mut Send) -> Result<bool> {
+    fn await_advert(&mut self, send: &mut Send<'_>) -> Result<bool> {
         // SAFETY: No precondition.
         let ticks = |ms| unsafe { bindings::msecs_to_jiffies(ms) } as i64;
         let (mut patience, mut patience_for_places) = (ticks(ROOM_MS), ticks(PLACES_MS));
@@ -224,7 +223,7 @@ impl Owned<'_> {
                 } else {
                     Reason::NoCredits
                 });
-                send.by_copy = next_bytes(send).min(BYTES_BY_COPY);
+                send.by_copy = send.iter.piece_bytes().min(BYTES_BY_COPY);
                 return Ok(false);
             }
             if signal_pending() {
@@ -238,21 +237,20 @@ impl Owned<'_> {
         }
     }
 
-    pub(super) fn take_snapshot(&mut self, send: &Send) -> Result<Snapshot, Refused> {
+    pub(super) fn take_snapshot(&mut self, send: &Send<'_>) -> Result<Snapshot, Refused> {
         let link = self.stream().link.as_ref().ok_or(ENOTCONN)?;
         let max_pages = link.max_region_pages();
-        let bytes = piece_bytes(next_bytes(send) as u64, max_pages, PAGE_SHIFT);
-        // SAFETY: The caller of `sendmsg` vouches for the iterator.
-        let base = unsafe { pin::address(send.iter) };
+        let piece = send.iter.piece().ok_or(EFAULT)?;
+        let bytes = piece_bytes(piece.len as u64, max_pages, PAGE_SHIFT);
         let pages = (bytes >> PAGE_SHIFT) as usize;
         // It may not be the program that has chosen.
         let blocks = self.stream().options.blocks && params::may_hold_up();
         let stats = self.stats;
-        self.unlocked(|| Snapshot::take(base, pages, blocks, stats))
+        self.unlocked(|| Snapshot::take(piece.addr, pages, blocks, stats))
     }
 
     /// Advertises `memory`; what is left there was not needed.
-    fn advertise_later(&mut self, send: &mut Send, memory: &mut Option<Memory>) -> Result {
+    fn advertise_later(&mut self, send: &mut Send<'_>, memory: &mut Option<Memory>) -> Result {
         // The lock was not held meanwhile.
         if !self.await_advert(send)? {
             return Ok(());
@@ -279,8 +277,7 @@ impl Owned<'_> {
             }
         }
         self.count(Kept::AdvertAsync, 1);
-        // SAFETY: The iterator has so many bytes here; the caller of `sendmsg` vouches for it.
-        unsafe { bindings::iov_iter_advance(send.iter, len as usize) };
+        send.iter.advance(len as usize);
         send.copied += len as usize;
         Ok(())
     }
@@ -342,10 +339,4 @@ impl Owned<'_> {
         }
         outcome
     }
-}
-
-/// The next bytes of a send that lie in one piece.
-fn next_bytes(send: &Send) -> usize {
-    // SAFETY: The caller of `sendmsg` vouches for the iterator.
-    unsafe { pin::piece_bytes(send.iter) }
 }

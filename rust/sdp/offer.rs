@@ -34,6 +34,7 @@ use crate::kern::errno::{
     ECONNRESET,
     ENOBUFS, //
 };
+use crate::kern::iov::Access;
 use crate::kern::signal::{
     fatal_signal_pending,
     signal_pending, //
@@ -44,7 +45,6 @@ use crate::mm::pin::{
     Pinned,
     Term, //
 };
-use crate::mm::user::Access;
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Wanted;
 use crate::proto::message::Body;
@@ -78,7 +78,7 @@ const FOR_EVER: i64 = bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64;
 
 impl Locked<'_> {
     /// Whether a receive that is about to wait shall advertise its buffer.
-    pub(super) fn may_offer(&mut self, recv: &mut Recv) -> bool {
+    pub(super) fn may_offer(&mut self, recv: &mut Recv<'_>) -> bool {
         if recv.no_offer || !self.wants_offers(recv) {
             return false;
         }
@@ -96,16 +96,15 @@ impl Locked<'_> {
 
     /// Whether the next piece of the buffer is there, and in no snapshot of a send: else to pin it now
     /// would make copies of its pages, though the reply may come only when they are free.
-    fn is_buffer_free(&mut self, recv: &Recv, room: usize) -> bool {
+    fn is_buffer_free(&mut self, recv: &Recv<'_>, room: usize) -> bool {
         let link = self.stream().link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages() as usize);
-        // SAFETY: The caller of `recvmsg` vouches for the iterator, which can be pinned.
-        let base = unsafe { pin::address(recv.iter) };
-        pin::is_writable(base, room.min(pages * PAGE_SIZE))
+        let piece = recv.iter.piece();
+        piece.is_some_and(|piece| pin::is_writable(piece.addr, room.min(pages * PAGE_SIZE)))
     }
 
     /// Whether the user wants this receive without a copy, and to wait for its bytes.
-    fn wants_offers(&mut self, recv: &Recv) -> bool {
+    fn wants_offers(&mut self, recv: &Recv<'_>) -> bool {
         let least = self.threshold();
         let options = &self.stream().options;
         let enough = options.wanted != Wanted::Automatic || (least > 0 && recv.len >= least);
@@ -135,7 +134,12 @@ impl Locked<'_> {
     /// # Errors
     ///
     /// The memory, if not.
-    fn post_offer(&mut self, recv: &mut Recv, pinned: Pinned, behind: bool) -> Result<(), Memory> {
+    fn post_offer(
+        &mut self,
+        recv: &mut Recv<'_>,
+        pinned: Pinned,
+        behind: bool,
+    ) -> Result<(), Memory> {
         let memory = Memory::Pinned(pinned);
         let len = memory.len();
         let live = |locked: &mut Self| {
@@ -187,7 +191,7 @@ impl Locked<'_> {
     }
 
     /// Whether a receive shall not wait any longer.
-    fn must_not_wait(&mut self, recv: &Recv) -> bool {
+    fn must_not_wait(&mut self, recv: &Recv<'_>) -> bool {
         let sk = self.sk();
         self.stream().fin_received
             || sk.err() != 0
@@ -204,7 +208,7 @@ impl Owned<'_> {
     /// # Errors
     ///
     /// What ended the connection; `EINTR` if the thread is being killed.
-    pub(super) fn offer(&mut self, recv: &mut Recv) -> Result {
+    pub(super) fn offer(&mut self, recv: &mut Recv<'_>) -> Result {
         self.set_turn(Access::Write, true);
         self.stream().offering = true;
         self.stream().spares.clear();
@@ -226,8 +230,7 @@ impl Owned<'_> {
             Some(sinks) if same => sinks.received_bytes.min(taken),
             _ => 0,
         };
-        // SAFETY: So much was taken from it; the caller of `recvmsg` vouches for the iterator.
-        unsafe { bindings::iov_iter_revert(recv.iter, taken - got) };
+        recv.iter.revert(taken - got);
         recv.copied += got;
         recv.direct += got;
         if same {
@@ -243,7 +246,7 @@ impl Owned<'_> {
 
     /// Advertises the buffer, in as many pieces as it takes; a call that returns with less has one.
     /// Returns how many bytes that are.
-    fn offer_pieces(&mut self, recv: &mut Recv) -> usize {
+    fn offer_pieces(&mut self, recv: &mut Recv<'_>) -> usize {
         let mut taken = 0;
         for _ in 0..PIECES {
             let left = recv.len - recv.copied - taken;
@@ -262,8 +265,7 @@ impl Owned<'_> {
             match self.post_offer(recv, pinned, taken > 0) {
                 Ok(()) => taken += len,
                 Err(memory) => {
-                    // SAFETY: So much was taken; the caller of `recvmsg` vouches for the iterator.
-                    unsafe { bindings::iov_iter_revert(recv.iter, len) };
+                    recv.iter.revert(len);
                     // It takes locks of the pages.
                     self.unlocked(|| drop(memory));
                     break;
@@ -273,14 +275,10 @@ impl Owned<'_> {
         taken
     }
 
-    fn pin_offer(&mut self, recv: &mut Recv, most: usize) -> Option<Pinned> {
+    fn pin_offer(&mut self, recv: &mut Recv<'_>, most: usize) -> Option<Pinned> {
         let pages = self.stream().link.as_ref()?.max_region_pages() as usize;
-        let (iter, stats) = (recv.iter, self.stats);
-        let pinned = self.unlocked(|| {
-            // SAFETY: The caller of `recvmsg` vouches for the iterator, which can be pinned; we have
-            // the turn, and the lock is not held.
-            unsafe { Pinned::new(iter, most, pages, Access::Write, Term::Long, stats) }
-        });
+        let (iter, stats) = (&mut recv.iter, self.stats);
+        let pinned = self.unlocked(|| Pinned::new(iter, most, pages, Term::Long, stats));
         match pinned {
             Ok(pinned) => Some(pinned),
             Err(e) => {
@@ -295,7 +293,7 @@ impl Owned<'_> {
     }
 
     /// Waits until nobody can write to the buffers any more, and unpins them.
-    fn await_offers(&mut self, recv: &mut Recv) -> Result {
+    fn await_offers(&mut self, recv: &mut Recv<'_>) -> Result {
         // SAFETY: No precondition.
         let mut left = unsafe { bindings::msecs_to_jiffies(OFFER_MS) } as i64;
         let mut cancelled = false;
@@ -337,7 +335,7 @@ impl Owned<'_> {
     }
 
     /// Waits for the peer, for at most `left` jiffies, and no longer than the receive may.
-    fn await_writer(&mut self, recv: &mut Recv, left: &mut i64) {
+    fn await_writer(&mut self, recv: &mut Recv<'_>, left: &mut i64) {
         // What it advertises instead can be read into the buffer, too.
         let room = recv.len - recv.copied;
         self.stream().reader_bytes = Some(room);

@@ -2,13 +2,9 @@
 
 //! Which way the bytes of a send go.
 
-use super::send::{
-    remaining,
-    Send, //
-};
+use super::send::Send;
 use super::sock::Locked;
 use super::stream::Stream;
-use crate::mm::pin;
 use crate::proto::choice::{
     choose,
     Memory,
@@ -53,7 +49,7 @@ impl Locked<'_> {
     }
 
     /// The way of the next bytes of a send; if only some of them go by copy, `send` says how many.
-    pub(super) fn choose_path(&mut self, send: &mut Send) -> Path {
+    pub(super) fn choose_path(&mut self, send: &mut Send<'_>) -> Path {
         let threshold = self.threshold();
         let wanted = self.stream().options.wanted;
         let automatic = wanted == Wanted::Automatic;
@@ -61,22 +57,17 @@ impl Locked<'_> {
         if send.by_copy > 0 || (automatic && threshold == 0) {
             return Path::Copy;
         }
-        let bytes = remaining(send);
+        let bytes = send.iter.len();
         if wanted == Wanted::Only(Path::Copy) || (automatic && send.total < threshold) {
             send.by_copy = bytes;
             return Path::Copy;
         }
-        // SAFETY: The caller of `sendmsg` vouches for the iterator.
-        let pinnable = unsafe { pin::is_pinnable(send.iter) };
-        let (piece, parts) = if pinnable {
-            // SAFETY: As above.
-            let (addr, piece) = unsafe { (pin::address(send.iter), pin::piece_bytes(send.iter)) };
-            (piece, split(addr as u64, piece as u64, PAGE_SHIFT))
-        } else {
-            (bytes, Split::default())
-        };
-        if pinnable && (parts.middle as usize) < LEAST_BYTES {
-            send.by_copy = piece;
+        let piece = send.iter.piece();
+        let parts = piece.map_or_else(Split::default, |piece| {
+            split(piece.addr as u64, piece.len as u64, PAGE_SHIFT)
+        });
+        if let Some(piece) = piece.filter(|_| (parts.middle as usize) < LEAST_BYTES) {
+            send.by_copy = piece.len;
             return Path::Copy;
         }
         let fallback = self.stream().zcopy.as_ref().map(|zcopy| zcopy.fallback);
@@ -84,10 +75,10 @@ impl Locked<'_> {
         let sending = Sending {
             bytes: send.total as u64,
             page_bytes: parts.middle,
-            memory: match (pinnable, send.unprotectable) {
-                (false, _) => Memory::Other,
-                (true, None) => Memory::Private,
-                (true, Some(why)) => Memory::Unprotectable(why),
+            memory: match (piece, send.unprotectable) {
+                (None, _) => Memory::Other,
+                (Some(_), None) => Memory::Private,
+                (Some(_), Some(why)) => Memory::Unprotectable(why),
             },
             wanted,
             features: self.stream().features,

@@ -2,7 +2,6 @@
 
 //! recvmsg(): from the receive queue into the program's buffers.
 
-use kernel::bindings::iov_iter;
 use kernel::prelude::*;
 
 use super::sock::{
@@ -14,16 +13,20 @@ use super::turn::Connection;
 use crate::bindings;
 use crate::inet::sock::intr_errno;
 use crate::kern::errno::ENOTCONN;
+use crate::kern::iov::{
+    Access,
+    Dest,
+    Iov, //
+};
 use crate::kern::signal::signal_pending;
-use crate::mm::user::Access;
 use crate::proto::state::State;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
 /// One call of recvmsg().
-pub(super) struct Recv {
+pub(super) struct Recv<'a> {
     pub(super) began: Connection,
-    pub(super) iter: *mut iov_iter,
+    pub(super) iter: Iov<'a, Dest>,
     pub(super) len: usize,
     flags: u32,
     pub(super) timeo: i64,
@@ -42,7 +45,7 @@ pub(super) struct Recv {
     pub(super) has_enough: bool,
 }
 
-impl Recv {
+impl Recv<'_> {
     pub(super) fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
@@ -54,13 +57,9 @@ impl Recv {
 ///
 /// As `man 2 recv`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `ENOTCONN`, `EINVAL` for MSG_OOB,
 /// and what ended the connection.
-///
-/// # Safety
-///
-/// `iter` is a valid destination iterator; the caller is in process context.
-pub(crate) unsafe fn recvmsg(
+pub(crate) fn recvmsg(
     sock: &SdpSock,
-    iter: *mut iov_iter,
+    iter: Iov<'_, Dest>,
     len: usize,
     flags: u32,
 ) -> Result<usize> {
@@ -111,7 +110,7 @@ pub(crate) fn bytes_left(sock: &SdpSock) -> u32 {
 
 impl Locked<'_> {
     /// Whether the call ends with what it has.
-    fn must_stop(&mut self, recv: &Recv) -> Result<bool> {
+    fn must_stop(&mut self, recv: &Recv<'_>) -> Result<bool> {
         let sk = self.sk();
         // What the peer has advertised comes before the end, and that before an error that came
         // after it.
@@ -150,7 +149,7 @@ impl Locked<'_> {
 
     /// Copies what the queue has; returns how many bytes of the program's memory are missing, if it
     /// ends because of them.
-    fn copy_out(&mut self, recv: &mut Recv) -> Option<usize> {
+    fn copy_out(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
         if recv.is(bindings::MSG_PEEK) {
             return self.peek(recv);
         }
@@ -161,8 +160,7 @@ impl Locked<'_> {
             let got = if recv.is(bindings::MSG_TRUNC) {
                 want
             } else {
-                // SAFETY: The caller of `recvmsg` vouches for the iterator.
-                unsafe { front.copy_to_iter(0, want, recv.iter) }
+                front.copy_to_iter(0, want, &mut recv.iter)
             };
             recv.copied += got as usize;
             if got > 0 {
@@ -181,7 +179,7 @@ impl Locked<'_> {
     }
 
     /// Copies what lies behind the bytes that this call has already copied, and takes nothing.
-    fn peek(&mut self, recv: &mut Recv) -> Option<usize> {
+    fn peek(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
         let mut skip = recv.copied;
         let count = self.stream().rx.len();
         for i in 0..count {
@@ -198,8 +196,7 @@ impl Locked<'_> {
             let got = if recv.is(bindings::MSG_TRUNC) {
                 want
             } else {
-                // SAFETY: The caller of `recvmsg` vouches for the iterator.
-                unsafe { frag.copy_to_iter(skip as u32, want as u32, recv.iter) as usize }
+                frag.copy_to_iter(skip as u32, want as u32, &mut recv.iter) as usize
             };
             recv.copied += got;
             if got < want {
@@ -211,7 +208,7 @@ impl Locked<'_> {
     }
 
     /// Posts new receives for what was read, and looks at the CQ once more.
-    fn finish_recv(&mut self, recv: &Recv) {
+    fn finish_recv(&mut self, recv: &Recv<'_>) {
         self.reader_is_back();
         let timeless = recv.timeo == 0 && recv.copied == 0;
         if recv.direct > 0 {
@@ -235,12 +232,11 @@ impl Locked<'_> {
 }
 
 impl Owned<'_> {
-    fn recv_all(&mut self, recv: &mut Recv) -> Result {
+    fn recv_all(&mut self, recv: &mut Recv<'_>) -> Result {
         loop {
             self.await_turn(Access::Write, recv.began, &mut recv.timeo)?;
             if let Some(missing) = self.copy_out(recv) {
-                // SAFETY: The caller of `recvmsg` vouches for the iterator; we have the turn.
-                unsafe { self.fault_in(recv.iter, missing, Access::Write)? };
+                self.fault_in(&mut recv.iter, missing)?;
                 continue;
             }
             let enough = match recv.len {

@@ -4,7 +4,6 @@
 
 use core::ptr::NonNull;
 
-use kernel::bindings::iov_iter;
 use kernel::prelude::*;
 
 use super::sock::{
@@ -24,12 +23,14 @@ use crate::kern::errno::{
     ENOBUFS,
     EOPNOTSUPP, //
 };
+use crate::kern::iov::{
+    Access,
+    Iov,
+    Source, //
+};
 use crate::kern::signal::signal_pending;
 use crate::mm::frag::Frag;
-use crate::mm::user::{
-    self,
-    Access, //
-};
+use crate::mm::user;
 use crate::proto::bsdh::BSDH_LEN_U32;
 use crate::proto::choice::{
     Path,
@@ -48,9 +49,9 @@ const LONG_FRAG_BYTES: usize = 16384;
 const FAULT_BYTES: usize = 32768;
 
 /// One call of sendmsg().
-pub(super) struct Send {
+pub(super) struct Send<'a> {
     pub(super) began: Connection,
-    pub(super) iter: *mut iov_iter,
+    pub(super) iter: Iov<'a, Source>,
     flags: u32,
     pub(super) timeo: i64,
     /// Bytes taken from the program for good.
@@ -73,11 +74,7 @@ pub(super) struct Send {
 ///
 /// As `man 2 send`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `EPIPE` (with SIGPIPE unless
 /// MSG_NOSIGNAL), `EOPNOTSUPP` for MSG_OOB, and what ended the connection.
-///
-/// # Safety
-///
-/// `iter` is a valid source iterator; the caller is in process context.
-pub(crate) unsafe fn sendmsg(sock: &SdpSock, iter: *mut iov_iter, flags: u32) -> Result<usize> {
+pub(crate) fn sendmsg(sock: &SdpSock, iter: Iov<'_, Source>, flags: u32) -> Result<usize> {
     if flags & bindings::MSG_OOB != 0 {
         return Err(EOPNOTSUPP);
     }
@@ -85,13 +82,12 @@ pub(crate) unsafe fn sendmsg(sock: &SdpSock, iter: *mut iov_iter, flags: u32) ->
     let nonblock = flags & bindings::MSG_DONTWAIT != 0;
     let mut send = Send {
         began: locked.connection(),
+        total: iter.len(),
         iter,
         flags,
         timeo: sock.sk().sndtimeo(nonblock),
         copied: 0,
         by_copy: 0,
-        // SAFETY: The caller vouches for the iterator.
-        total: unsafe { bindings::iov_iter_count(iter.cast()) },
         unprotectable: None,
         no_reader: false,
         sink_awaited: false,
@@ -122,11 +118,6 @@ fn stream_error(sk: Sk, flags: u32, e: Error) -> Error {
     Error::from_errno(code)
 }
 
-pub(super) fn remaining(send: &Send) -> usize {
-    // SAFETY: The caller of `sendmsg` vouches for the iterator.
-    unsafe { bindings::iov_iter_count(send.iter.cast()) }
-}
-
 impl Locked<'_> {
     pub(super) fn check_sendable(&mut self) -> Result {
         let sk = self.sk();
@@ -151,7 +142,7 @@ impl Locked<'_> {
 
     /// Copies as much as fits into the current page; returns how much, 0 if the program's page is
     /// missing.
-    fn copy_some(&mut self, send: &mut Send) -> Result<usize> {
+    fn copy_some(&mut self, send: &mut Send<'_>) -> Result<usize> {
         let sk = self.sk();
         let glance = &self.sock().glance;
         self.stream()
@@ -159,9 +150,9 @@ impl Locked<'_> {
             .change(&glance.notsent, |tx| tx.reserve(1, GFP_KERNEL))
             .map_err(|_| ENOBUFS)?;
         let left = match send.by_copy {
-            0 => remaining(send),
+            0 => send.iter.len(),
             // What is behind goes another way.
-            bytes => remaining(send).min(bytes),
+            bytes => send.iter.len().min(bytes),
         };
         // SAFETY: The object is valid; the page fragment is the task's or the socket's own, which
         // the lock (or being the current task) guards.
@@ -198,9 +189,8 @@ impl Locked<'_> {
             self.glance.refused_sndbuf.set(0);
         }
         let want = admitted;
-        // SAFETY: The page has `room` bytes at `offset` that nobody else uses; the iterator is
-        // valid.
-        let copied = unsafe { user::copy_from_iter(page, offset, want, send.iter) };
+        // SAFETY: The page has `room` bytes at `offset` that nobody else uses.
+        let copied = unsafe { user::copy_from_iter(page, offset, want, &mut send.iter) };
         if copied == 0 {
             return Ok(0);
         }
@@ -229,7 +219,7 @@ impl Locked<'_> {
     }
 
     /// The last message stays open with MSG_MORE.
-    fn leave_open(&mut self, send: &Send) {
+    fn leave_open(&mut self, send: &Send<'_>) {
         if self.connection() == send.began {
             self.stream().more = send.flags & bindings::MSG_MORE != 0;
         }
@@ -241,7 +231,7 @@ impl Locked<'_> {
         self.flush();
     }
 
-    fn finish_send(&mut self, send: &Send) {
+    fn finish_send(&mut self, send: &Send<'_>) {
         if self.connection() == send.began {
             self.note_send(send.copied);
         }
@@ -254,13 +244,13 @@ impl Locked<'_> {
 }
 
 impl Owned<'_> {
-    fn send_all(&mut self, send: &mut Send) -> Result {
+    fn send_all(&mut self, send: &mut Send<'_>) -> Result {
         self.wait_connected(send)?;
         self.check_sendable()?;
         send.began = self.connection();
         self.poll_queue();
         self.leave_open(send);
-        while remaining(send) > 0 {
+        while send.iter.len() > 0 {
             self.await_turn(Access::Read, send.began, &mut send.timeo)?;
             self.check_sendable()?;
             match self.choose_path(send) {
@@ -276,7 +266,7 @@ impl Owned<'_> {
                     }
                     send.sink_awaited &= send.copied == before;
                     // It may have waited.
-                    if remaining(send) > 0 && signal_pending() {
+                    if send.iter.len() > 0 && signal_pending() {
                         return Err(intr_errno(send.timeo));
                     }
                     continue;
@@ -298,10 +288,10 @@ impl Owned<'_> {
                 continue;
             }
             match self.copy_some(send) {
-                // SAFETY: The caller of `sendmsg` vouches for the iterator; we have the turn.
-                Ok(0) => unsafe {
-                    self.fault_in(send.iter, remaining(send).min(FAULT_BYTES), Access::Read)?;
-                },
+                Ok(0) => {
+                    let len = send.iter.len().min(FAULT_BYTES);
+                    self.fault_in(&mut send.iter, len)?;
+                }
                 Ok(n) => {
                     send.copied += n;
                     send.by_copy = send.by_copy.saturating_sub(n);
@@ -320,7 +310,7 @@ impl Owned<'_> {
     }
 
     /// A socket that is being connected: waits until it is.
-    fn wait_connected(&mut self, send: &mut Send) -> Result {
+    fn wait_connected(&mut self, send: &mut Send<'_>) -> Result {
         if self.stream().state.can_send() || self.sk().snd_shutdown() {
             return Ok(());
         }
@@ -332,7 +322,7 @@ impl Owned<'_> {
     }
 
     /// Waits until there is space in the send buffer, or memory.
-    pub(super) fn wait_memory(&mut self, send: &mut Send, lack: Lack) -> Result {
+    pub(super) fn wait_memory(&mut self, send: &mut Send<'_>, lack: Lack) -> Result {
         // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
         unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
         self.stream().more = false;

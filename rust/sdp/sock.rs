@@ -56,12 +56,12 @@ use super::worker::CmSide;
 use crate::bindings;
 use crate::inet::sock::Sk;
 use crate::kern::compat;
+use crate::kern::iov::Access;
 use crate::kern::work::{
     BhWork,
     Timer,
     Work, //
 };
-use crate::mm::user::Access;
 use crate::rdma::cm;
 use crate::rdma::link::Notify;
 use crate::stats::counters::{

@@ -7,7 +7,6 @@
 //! what another has left out: as with TCP, which holds the lock meanwhile. Unlike TCP, everybody
 //! else gets the lock: the worker, completions, the other half.
 
-use kernel::bindings::iov_iter;
 use kernel::prelude::*;
 
 use super::sock::{
@@ -16,11 +15,13 @@ use super::sock::{
 };
 use crate::bindings;
 use crate::inet::sock::intr_errno;
-use crate::kern::signal::signal_pending;
-use crate::mm::user::{
-    self,
-    Access, //
+use crate::kern::iov::{
+    Access,
+    Direction,
+    Iov, //
 };
+use crate::kern::signal::signal_pending;
+use crate::mm::user;
 use crate::stats::counters::Counter;
 
 /// Whether a call of each half works without the lock, and for which connection of the socket.
@@ -121,24 +122,15 @@ impl Owned<'_> {
         result
     }
 
-    /// Faults in some of the next `len` bytes of `iter`, without the lock.
+    /// Faults in some of the next `len` bytes of `iter`, without the lock. The caller has awaited its
+    /// turn.
     ///
     /// # Errors
     ///
     /// `EFAULT`; `EINTR` if the thread is being killed.
-    ///
-    /// # Safety
-    ///
-    /// `iter` is valid; the caller is a system call that owns the lock and has the turn.
-    pub(crate) unsafe fn fault_in(
-        &mut self,
-        iter: *mut iov_iter,
-        len: usize,
-        access: Access,
-    ) -> Result {
-        let result = self.in_turn(access, |locked| {
-            // SAFETY: As the caller promises; the lock is not held.
-            locked.unlocked(|| unsafe { user::fault_in(iter, len, access) })
+    pub(crate) fn fault_in<D: Direction>(&mut self, iter: &mut Iov<'_, D>, len: usize) -> Result {
+        let result = self.in_turn(D::ACCESS, |locked| {
+            locked.unlocked(|| user::fault_in(iter, len))
         });
         let counter = match result {
             Ok(()) => Counter::FaultedIn,

@@ -22,10 +22,7 @@ use kernel::prelude::*;
 
 use super::later::ROOM_MS;
 use super::path::LEAST_BYTES;
-use super::send::{
-    remaining,
-    Send, //
-};
+use super::send::Send;
 use super::sock::{
     Locked,
     Owned, //
@@ -34,13 +31,13 @@ use super::tx::CONTROL_PLACES;
 use crate::bindings;
 use crate::inet::sock::intr_errno;
 use crate::kern::errno::ECONNRESET;
+use crate::kern::iov::Access;
 use crate::kern::signal::signal_pending;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
     Pinned,
     Term, //
 };
-use crate::mm::user::Access;
 use crate::proto::choice::{
     Path,
     Reason,
@@ -110,7 +107,7 @@ impl Locked<'_> {
     }
 
     /// Whether a send that may go another way shall go this one.
-    pub(super) fn prefers_sink(&mut self, send: &Send) -> bool {
+    pub(super) fn prefers_sink(&mut self, send: &Send<'_>) -> bool {
         send.timeo != 0
             && self.stream().options.wanted.sinks()
             && self.may_send_payload()
@@ -118,7 +115,7 @@ impl Locked<'_> {
     }
 
     /// Whether a send shall wait for a reader of the peer to wait: the user wants this way only.
-    pub(super) fn awaits_sink(&mut self, send: &mut Send) -> bool {
+    pub(super) fn awaits_sink(&mut self, send: &mut Send<'_>) -> bool {
         self.stream().options.wanted == Wanted::Only(Path::SinkWrite)
             && send.no_reader
             && send.timeo != 0
@@ -127,7 +124,7 @@ impl Locked<'_> {
 
     /// Posts the Writes of what is pinned, with the answer behind them, if the peer still has the
     /// room: the lock was not held. Returns whether there is something to wait for.
-    fn post_pieces(&mut self, send: &mut Send, pieces: &mut Pieces) -> bool {
+    fn post_pieces(&mut self, send: &mut Send<'_>, pieces: &mut Pieces) -> bool {
         let same = self.connection() == send.began;
         let may = same && pieces.bytes > 0 && self.stream().state.can_send();
         if !may || (self.sink_room() as usize) < pieces.bytes {
@@ -136,10 +133,9 @@ impl Locked<'_> {
         let regions = self.register(pieces);
         if regions.bytes == 0 {
             self.fallback(Reason::NotPinnable);
-            // SAFETY: So much was taken; the caller of `sendmsg` vouches for the iterator.
-            unsafe { bindings::iov_iter_revert(send.iter, pieces.bytes) };
+            send.iter.revert(pieces.bytes);
             pieces.bytes = 0;
-            send.by_copy = remaining(send);
+            send.by_copy = send.iter.len();
             return false;
         }
         if self.post_writes(&regions).is_err() {
@@ -200,7 +196,7 @@ impl Locked<'_> {
 
 impl Owned<'_> {
     /// Waits for that, but not for long: the peer's program may be the one who waits for bytes.
-    pub(super) fn await_sink(&mut self, send: &mut Send) -> Result {
+    pub(super) fn await_sink(&mut self, send: &mut Send<'_>) -> Result {
         send.by_copy = 0;
         // SAFETY: No precondition.
         let mut patience = unsafe { bindings::msecs_to_jiffies(ROOM_MS) } as i64;
@@ -234,7 +230,7 @@ impl Owned<'_> {
     /// # Errors
     ///
     /// What ended the connection; `EINTR` if the thread is being killed.
-    pub(super) fn send_by_writes(&mut self, send: &mut Send) -> Result {
+    pub(super) fn send_by_writes(&mut self, send: &mut Send<'_>) -> Result {
         self.set_turn(Access::Read, true);
         self.glance.advertising.set(true);
         if let Some(sinks) = &mut self.stream().sinks {
@@ -253,8 +249,7 @@ impl Owned<'_> {
             Some(sinks) if same => sinks.written_bytes.min(pieces.bytes),
             _ => 0,
         };
-        // SAFETY: So much was taken from it; the caller of `sendmsg` vouches for the iterator.
-        unsafe { bindings::iov_iter_revert(send.iter, pieces.bytes - written) };
+        send.iter.revert(pieces.bytes - written);
         send.copied += written;
         if same {
             self.glance.advertising.set(false);
@@ -268,7 +263,7 @@ impl Owned<'_> {
     }
 
     /// Pins as much as the peer has room for, in a few pieces.
-    fn pin_pieces(&mut self, send: &mut Send) -> Pieces {
+    fn pin_pieces(&mut self, send: &mut Send<'_>) -> Pieces {
         let mut pieces = Pieces {
             pinned: [const { None }; PIECES],
             bytes: 0,
@@ -276,18 +271,15 @@ impl Owned<'_> {
         let room = self.sink_room() as usize;
         let link = self.stream().link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages() as usize);
-        let (iter, stats) = (send.iter, self.stats);
+        let (iter, stats) = (&mut send.iter, self.stats);
         let mut failed = None;
         self.unlocked(|| {
             for place in &mut pieces.pinned {
-                // SAFETY: The caller of `sendmsg` vouches for the iterator.
-                let left = unsafe { bindings::iov_iter_count(iter.cast()) };
-                let most = room.saturating_sub(pieces.bytes).min(left);
+                let most = room.saturating_sub(pieces.bytes).min(iter.len());
                 if most == 0 {
                     break;
                 }
-                // SAFETY: As above; it can be pinned. We have the turn, and the lock is not held.
-                match unsafe { Pinned::new(iter, most, pages, Access::Read, Term::Short, stats) } {
+                match Pinned::new(iter, most, pages, Term::Short, stats) {
                     Ok(pinned) => {
                         pieces.bytes += pinned.len() as usize;
                         *place = Some(pinned);
@@ -303,7 +295,7 @@ impl Owned<'_> {
             let why = self.no_pin(e);
             self.fallback(why);
             // The copy will report a bad address.
-            send.by_copy = remaining(send);
+            send.by_copy = send.iter.len();
         }
         pieces
     }

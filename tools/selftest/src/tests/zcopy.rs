@@ -33,6 +33,7 @@ tests!("zcopy";
     read_slowly_in_parts,
     behind_a_small_send,
     of_many_iovecs,
+    ends_with_an_iovec,
     nobody_reads_in_time,
     nobody_reads_and_the_user_has_a_limit,
     interrupted,
@@ -402,16 +403,34 @@ fn behind_a_small_send(env: &Env) -> Outcome {
 }
 
 fn of_many_iovecs(env: &Env) -> Outcome {
+    send_in_pieces(
+        env,
+        &[1, 20_000, 5, 70_000, 4096, 300_001, 0, 16_384, 16_383, 2],
+    )
+}
+
+/// The last of an array of iovecs is advertised whole, and so nothing is left for the time until the peer
+/// has read it: for arrays on the stack of the kernel, and for one that fills an object of its allocator.
+fn ends_with_an_iovec(env: &Env) -> Outcome {
+    for count in [2, 8, 12, 256] {
+        let mut lens = vec![3; count - 1];
+        lens.push(40_000);
+        send_in_pieces(env, &lens)?;
+    }
+    Ok(())
+}
+
+/// Sends iovecs of these lengths in one call.
+fn send_in_pieces(env: &Env, lens: &[usize]) -> Outcome {
     let (sock, remote) = env.pair()?;
     set_threshold(env, &sock, THRESHOLD)?;
-    let lens = [1, 20_000, 5, 70_000, 4096, 300_001, 0, 16_384, 16_383, 2];
     let total: usize = lens.iter().sum();
     let span = Span::new(env.seed, 0, total as u64);
     let job = remote.start(Work::Sink(span))?;
     let bytes = span.to_vec();
     let mut bufs = Vec::new();
     let mut rest = &bytes[..];
-    for len in lens {
+    for &len in lens {
         let (first, behind) = rest.split_at(len);
         bufs.push(first.to_vec());
         rest = behind;

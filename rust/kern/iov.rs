@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! I/O vectors: the memory that a call sends from or receives into.
+//!
+//! The kernel crate has `IovIterSource` and `IovIterDest`. Those copy from and to slices only, and to
+//! revert them is unsafe. Here pages are copied, pinned and faulted in, and calls revert what they could
+//! not use.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use kernel::bindings::iov_iter;
+
+use crate::bindings;
+
+/// What is done with the memory: a send reads it, a receive writes it.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// Which way bytes go.
+pub(crate) trait Direction {
+    const ACCESS: Access;
+}
+
+/// Bytes come from the memory.
+pub(crate) enum Source {}
+
+/// Bytes go to the memory.
+pub(crate) enum Dest {}
+
+impl Direction for Source {
+    const ACCESS: Access = Access::Read;
+}
+
+impl Direction for Dest {
+    const ACCESS: Access = Access::Write;
+}
+
+/// Bytes of a program's memory that lie in one piece.
+#[derive(Copy, Clone)]
+pub(crate) struct Piece {
+    pub(crate) addr: usize,
+    pub(crate) len: usize,
+}
+
+/// An I/O vector of a call.
+///
+/// # Invariants
+///
+/// `iter` is a valid `struct iov_iter` whose `data_source` is that of `D`. Only this value accesses it
+/// during `'a`. It had `total` bytes when the value was made, and has been advanced since by what it has
+/// fewer now.
+pub(crate) struct Iov<'a, D> {
+    iter: NonNull<iov_iter>,
+    total: usize,
+    _iter: PhantomData<(&'a mut iov_iter, D)>,
+}
+
+impl<D: Direction> Iov<'_, D> {
+    /// # Safety
+    ///
+    /// `iter` is a valid `struct iov_iter` during `'a`, a source or a destination as `D` says, and
+    /// nobody else accesses it meanwhile.
+    pub(crate) unsafe fn from_raw(iter: NonNull<iov_iter>) -> Self {
+        // SAFETY: The iterator is valid.
+        let total = unsafe { bindings::iov_iter_count(iter.as_ptr().cast()) };
+        // INVARIANT: As the caller promises; nothing was advanced yet.
+        Self {
+            iter,
+            total,
+            _iter: PhantomData,
+        }
+    }
+
+    /// Bytes that are left.
+    pub(crate) fn len(&self) -> usize {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::iov_iter_count(self.iter.as_ptr().cast()) }
+    }
+
+    /// The next bytes that lie in one piece; `None` if there are none, or if they are not a program's memory,
+    /// which could be pinned.
+    pub(crate) fn piece(&self) -> Option<Piece> {
+        let iter = self.iter.as_ptr();
+        if self.len() == 0 {
+            return None;
+        }
+        // SAFETY: By the type invariant. Only the memory of a program has an address in an `iovec`; while
+        // bytes are left, the iterator points to one of its `iovec`s and not behind the last.
+        unsafe {
+            bindings::iov_iter_extract_will_pin(iter).then(|| Piece {
+                addr: bindings::iter_iov_addr(iter) as usize,
+                len: bindings::iov_iter_single_seg_count(iter),
+            })
+        }
+    }
+
+    /// The bytes of that piece.
+    pub(crate) fn piece_bytes(&self) -> usize {
+        self.piece().map_or(0, |piece| piece.len)
+    }
+
+    /// Skips `bytes` bytes, or all that are left.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        // SAFETY: By the type invariant; the function stops at the end.
+        unsafe { bindings::iov_iter_advance(self.as_ptr(), bytes) };
+    }
+
+    /// Goes back by `bytes` bytes, or to where it was when this value was made.
+    pub(crate) fn revert(&mut self, bytes: usize) {
+        let advanced = self.total.saturating_sub(self.len());
+        kernel::warn_on!(bytes > advanced);
+        let bytes = bytes.min(advanced);
+        // SAFETY: By the type invariant it has been advanced by so much.
+        unsafe { bindings::iov_iter_revert(self.as_ptr(), bytes) };
+    }
+
+    /// For functions of the kernel, which may advance it.
+    pub(crate) fn as_ptr(&mut self) -> *mut iov_iter {
+        self.iter.as_ptr()
+    }
+}
