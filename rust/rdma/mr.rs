@@ -45,6 +45,7 @@ use super::receive::{
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;
 use crate::mm::memory::Memory;
+use crate::proto::source::Kind;
 
 const PAGE_BYTES: u32 = 4096;
 
@@ -56,30 +57,32 @@ pub(crate) const REGIONS: usize = 34;
 pub(crate) struct RegionId(u8);
 
 /// What memory needs that a Read with iWARP puts its bytes into.
-const READ_SINK: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
+pub(super) const READ_SINK: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
     | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
 
-/// What the adapter may do with a region.
+/// The call whose memory our own requests use.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// It waits until they are finished, and takes the memory back.
+    Waits,
+    /// It returns as soon as they are posted.
+    Returns,
+    /// It has waited, and was killed.
+    Killed,
+}
+
+/// What the adapter may do with a region. A call that waits for the peer and is killed resets the
+/// connection: so only our own requests outlive one.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// The peer reads it, and a send waits for that.
-    PeerReads,
-    /// The peer reads it, and nobody waits.
-    PeerReadsLater,
-    /// The bytes of our own Reads are put there, and a receive waits for that.
-    OwnReads,
-    /// As before, but nobody waits.
-    OwnReadsEarly,
-    /// As before, for the receive was killed.
-    OwnReadsLeft,
+    /// The peer reads the bytes of a send.
+    PeerReads(Kind),
+    /// Our own Reads put the bytes there, for a receive.
+    OwnReads(Call),
     /// The peer writes to it, and a receive waits for that.
     PeerWrites,
-    /// Our own Writes take their bytes from it, and a send waits for that.
-    OwnWrites,
-    /// As before, but nobody waits.
-    OwnWritesLater,
-    /// As before, for the send was killed.
-    OwnWritesLeft,
+    /// Our own Writes take their bytes from it, for a send.
+    OwnWrites(Call),
 }
 
 impl Use {
@@ -87,57 +90,41 @@ impl Use {
     /// the key must allow Writes.
     pub(super) fn access(self, iwarp: bool) -> u32 {
         match self {
-            Self::OwnReads | Self::OwnReadsEarly | Self::OwnReadsLeft if iwarp => READ_SINK,
-            Self::PeerReads | Self::PeerReadsLater => {
-                bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
-            }
-            Self::OwnReads | Self::OwnReadsEarly | Self::OwnReadsLeft => {
-                bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
-            }
+            Self::PeerReads(_) => bindings::ib_access_flags_IB_ACCESS_REMOTE_READ,
+            Self::OwnReads(_) if iwarp => READ_SINK,
+            Self::OwnReads(_) => bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE,
             Self::PeerWrites => {
                 bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
                     | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE
             }
             // To be read from by the adapter itself is what every region can.
-            Self::OwnWrites | Self::OwnWritesLater | Self::OwnWritesLeft => 0,
+            Self::OwnWrites(_) => 0,
         }
     }
 
     /// Whether our own Reads put bytes there.
     fn is_read(self) -> bool {
-        matches!(
-            self,
-            Self::OwnReads | Self::OwnReadsEarly | Self::OwnReadsLeft
-        )
+        matches!(self, Self::OwnReads(_))
     }
 
     /// Whether the peer uses it, by the key for others.
     fn is_remote(self) -> bool {
-        matches!(
-            self,
-            Self::PeerReads | Self::PeerReadsLater | Self::PeerWrites
-        )
+        matches!(self, Self::PeerReads(_) | Self::PeerWrites)
     }
 
     fn direction(self) -> Direction {
         match self {
-            Self::PeerReads
-            | Self::PeerReadsLater
-            | Self::OwnWrites
-            | Self::OwnWritesLater
-            | Self::OwnWritesLeft => Direction::ToDevice,
-            Self::OwnReads | Self::OwnReadsEarly | Self::OwnReadsLeft | Self::PeerWrites => {
-                Direction::FromDevice
-            }
+            Self::PeerReads(_) | Self::OwnWrites(_) => Direction::ToDevice,
+            Self::OwnReads(_) | Self::PeerWrites => Direction::FromDevice,
         }
     }
 
     /// What it is when the call that waits is killed, and leaves it.
     fn left(self) -> Self {
         match self {
-            Self::OwnReads => Self::OwnReadsLeft,
-            Self::OwnWrites => Self::OwnWritesLeft,
-            // Nobody waits, or the connection ends with him.
+            Self::OwnReads(Call::Waits) => Self::OwnReads(Call::Killed),
+            Self::OwnWrites(Call::Waits) => Self::OwnWrites(Call::Killed),
+            // No call waits, or the connection ends with the call.
             other => other,
         }
     }
@@ -175,14 +162,18 @@ impl Mr {
 
     /// The key, which is that of the memory described last: for the peer, or for us.
     pub(super) fn key(&self, purpose: Use) -> u32 {
-        // SAFETY: By the type invariant.
-        unsafe {
-            if purpose.is_remote() {
-                (*self.as_ptr()).rkey
-            } else {
-                (*self.as_ptr()).lkey
-            }
+        if purpose.is_remote() {
+            // SAFETY: By the type invariant.
+            unsafe { (*self.as_ptr()).rkey }
+        } else {
+            self.own_key()
         }
+    }
+
+    /// The key for our own requests.
+    pub(super) fn own_key(&self) -> u32 {
+        // SAFETY: By the type invariant.
+        unsafe { (*self.as_ptr()).lkey }
     }
 
     pub(super) fn former_key(&self) -> u32 {

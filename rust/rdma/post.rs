@@ -18,8 +18,10 @@ use super::link::{
 };
 use super::mr::{
     Address,
+    Call,
     RegionId,
-    Use, //
+    Use,
+    READ_SINK, //
 };
 use super::receive::{
     Receive,
@@ -157,7 +159,9 @@ impl Link {
     /// Whether requests are in flight whose completion must not be missed: somebody waits, or has his
     /// memory back then.
     pub(crate) fn awaits_request(&self) -> bool {
-        self.reads > 0 || self.regions.any_ending() || self.has_regions(Use::OwnWritesLeft)
+        self.reads > 0
+            || self.regions.any_ending()
+            || self.has_regions(Use::OwnWrites(Call::Killed))
     }
 
     /// Reads posted and not finished.
@@ -388,7 +392,7 @@ impl Link {
             let ranges = sge.get(..count).ok_or(ENOBUFS)?;
             // SAFETY: The memory, which is mapped, is kept until the Read has finished.
             let mr = unsafe { self.regions.describe_read(number as u32, ranges) }?;
-            let (mr, key) = (mr.as_ptr(), mr.key(Use::OwnReads));
+            let (mr, key) = (mr.as_ptr(), mr.own_key());
             // SAFETY: The MR is valid.
             let addr = unsafe { (*mr).iova };
             sge = [bindings::ib_sge::default(); MAX_PARTS];
@@ -401,7 +405,7 @@ impl Link {
             let request = &mut requests.request;
             request.mr = mr;
             request.key = key;
-            request.access = Use::OwnReads.access(true) as i32;
+            request.access = READ_SINK as i32;
             request.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
             request.wr.__bindgen_anon_1.wr_id = self.place(0, Tag::Registration)?;
             request.wr.next = (&raw mut wr).cast();
@@ -424,7 +428,7 @@ impl Link {
             return Err(ENOBUFS);
         }
         let tag = match self.regions.purpose(id) {
-            Some(Use::OwnReadsEarly) => Tag::EarlyRead(id),
+            Some(Use::OwnReads(Call::Returns)) => Tag::EarlyRead(id),
             _ => Tag::DirectRead(id),
         };
         if self.has_key(id) {

@@ -167,12 +167,8 @@ impl Locked<'_> {
     /// `ECONNRESET` if the connection has ended.
     pub(super) fn post_advert(&mut self, memory: Memory, kind: Kind) -> Result<Option<Memory>> {
         let len = memory.len();
-        let purpose = match kind {
-            Kind::Synchronous => Use::PeerReads,
-            Kind::Asynchronous => Use::PeerReadsLater,
-        };
         let link = self.stream().link.as_mut().ok_or(ECONNRESET)?;
-        let region = match link.add_region(memory, purpose) {
+        let region = match link.add_region(memory, Use::PeerReads(kind)) {
             Ok(region) => region,
             Err(memory) => return Ok(Some(memory)),
         };
@@ -216,7 +212,7 @@ impl Locked<'_> {
         let none = |z: &KBox<ZeroCopy>| z.source.is_idle() || returned(z);
         stream.zcopy.as_ref().is_none_or(none)
             && match &stream.link {
-                Some(link) => !link.has_regions(Use::PeerReads),
+                Some(link) => !link.has_regions(Use::PeerReads(Kind::Synchronous)),
                 // The worker may be about to destroy the queue pair.
                 None => stream.torn_down,
             }
@@ -228,7 +224,7 @@ impl Locked<'_> {
             .stream()
             .link
             .as_mut()
-            .and_then(|link| link.take_dead_region(Use::PeerReads))
+            .and_then(|link| link.take_dead_region(Use::PeerReads(Kind::Synchronous)))
         {
             drop(pinned);
         }

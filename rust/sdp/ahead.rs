@@ -22,7 +22,10 @@ use crate::mm::memory::Memory;
 use crate::proto::choice::Reason;
 use crate::proto::split::piece_bytes;
 use crate::proto::state::Event;
-use crate::rdma::mr::Use;
+use crate::rdma::mr::{
+    Call,
+    Use, //
+};
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
@@ -70,7 +73,7 @@ impl Locked<'_> {
             return Err(memory);
         }
         let added = match &mut self.stream().link {
-            Some(link) => link.add_region(memory, Use::OwnWritesLater),
+            Some(link) => link.add_region(memory, Use::OwnWrites(Call::Returns)),
             None => Err(memory),
         };
         let region = added.inspect_err(|_| {
@@ -108,7 +111,7 @@ impl Owned<'_> {
         match snapshot {
             Ok(snapshot) => {
                 if let Err(memory) = self.post_ahead(send, Memory::Snapshot(snapshot)) {
-                    self.give_back_in_turn(memory, Use::OwnWritesLater);
+                    self.give_back_in_turn(memory, Use::OwnWrites(Call::Returns));
                 }
             }
             Err(e) => self.no_snapshot(send, e),

@@ -34,7 +34,10 @@ use crate::proto::state::{
     State, //
 };
 use crate::rdma::link::Tag;
-use crate::rdma::mr::Use;
+use crate::rdma::mr::{
+    Call,
+    Use, //
+};
 use crate::rdma::post::READS;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
@@ -92,7 +95,7 @@ impl Locked<'_> {
     /// Whether a receive waits for its own pages to be filled.
     pub(super) fn reads_directly(&mut self) -> bool {
         let link = self.stream().link.as_ref();
-        link.is_some_and(|link| link.has_regions(Use::OwnReads))
+        link.is_some_and(|link| link.has_regions(Use::OwnReads(Call::Waits)))
     }
 
     /// Whether Reads into a program's memory are in flight.
@@ -185,7 +188,7 @@ impl Owned<'_> {
             }
         };
         let taken = pinned.len() as usize;
-        let posted = self.post_direct(recv, Memory::Pinned(pinned), Use::OwnReads);
+        let posted = self.post_direct(recv, Memory::Pinned(pinned), Use::OwnReads(Call::Waits));
         // For what is behind it comes back, if its buffer has room.
         let left = recv.len - recv.copied - taken;
         self.stream().reader_bytes = (left >= LEAST_DIRECT).then_some(left);
@@ -206,7 +209,7 @@ impl Owned<'_> {
     ///
     /// As for [`Owned::await_adapter`], or what has ended the connection.
     pub(super) fn await_direct(&mut self, recv: &Recv<'_>, len: usize) -> Result<usize> {
-        let waited = self.await_adapter(recv.began, Use::OwnReads);
+        let waited = self.await_adapter(recv.began, Use::OwnReads(Call::Waits));
         let same = self.connection() == recv.began;
         let zcopy = self.stream().zcopy.as_ref().filter(|_| same);
         let read = zcopy.map_or(0, |z| z.direct_bytes).min(len);
@@ -239,7 +242,7 @@ impl Owned<'_> {
                 same && stream.state.is_connected()
                     && stream.rx.is_empty()
                     && zcopy.hold.next_untaken() >= len
-                    && !(purpose == Use::OwnReadsEarly && zcopy.early_ends)
+                    && !(purpose == Use::OwnReads(Call::Returns) && zcopy.early_ends)
                     && link.send_room() >= link.direct_places()
                     && link.has_region_room()
                     && link.reads_in_flight() < READS

@@ -55,6 +55,7 @@ use crate::proto::choice::{
 use crate::proto::state::State;
 use crate::rdma::link::Tag;
 use crate::rdma::mr::{
+    Call,
     RegionId,
     Use, //
 };
@@ -279,7 +280,11 @@ impl Owned<'_> {
         };
         let taken = receiving.len() as usize;
         let has_pages = match head {
-            None => self.post_direct(recv, Memory::Receiving(receiving), Use::OwnReadsEarly)?,
+            None => self.post_direct(
+                recv,
+                Memory::Receiving(receiving),
+                Use::OwnReads(Call::Returns),
+            )?,
             Some(head) => self.read_behind_head(recv, head, receiving)?,
         };
         if !has_pages {
@@ -313,13 +318,13 @@ impl Owned<'_> {
         let promise = receiving.promise_later();
         let memory = Memory::Receiving(receiving);
         let mut posted = false;
-        let read = match self.post_direct(recv, Memory::Pinned(head), Use::OwnReads) {
+        let read = match self.post_direct(recv, Memory::Pinned(head), Use::OwnReads(Call::Waits)) {
             Ok(true) => {
                 // If they cannot be posted the head is what the call has; and if the connection ends
                 // by that, the wait says so.
                 let left = recv.len - recv.copied - bytes - memory.len() as usize;
                 posted = self
-                    .post_direct(recv, memory, Use::OwnReadsEarly)
+                    .post_direct(recv, memory, Use::OwnReads(Call::Returns))
                     .unwrap_or(false);
                 // For what is behind them it comes back, if its buffer has room.
                 self.stream().reader_bytes = (left >= LEAST_DIRECT).then_some(left);
@@ -327,7 +332,7 @@ impl Owned<'_> {
             }
             other => {
                 memory.open();
-                self.give_back(memory, Use::OwnReadsEarly);
+                self.give_back(memory, Use::OwnReads(Call::Returns));
                 other.map(|_| 0)
             }
         };

@@ -50,7 +50,10 @@ use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
 use crate::proto::split::piece_bytes;
-use crate::rdma::mr::Use;
+use crate::rdma::mr::{
+    Call,
+    Use, //
+};
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
@@ -67,11 +70,11 @@ const BYTES_BY_COPY: usize = 1 << 20;
 
 /// What nobody waits for. Who has received is sooner about to use it.
 const LATER: [Use; 5] = [
-    Use::OwnReadsEarly,
-    Use::PeerReadsLater,
-    Use::OwnWritesLater,
-    Use::OwnReadsLeft,
-    Use::OwnWritesLeft,
+    Use::OwnReads(Call::Returns),
+    Use::PeerReads(Kind::Asynchronous),
+    Use::OwnWrites(Call::Returns),
+    Use::OwnReads(Call::Killed),
+    Use::OwnWrites(Call::Killed),
 ];
 
 impl Locked<'_> {
@@ -97,7 +100,7 @@ impl Locked<'_> {
     fn tally_outcome(&mut self, outcome: &Outcome, purpose: Use) {
         let tally = &mut self.stream().tally;
         let counts = match purpose {
-            Use::OwnReadsEarly => &[
+            Use::OwnReads(Call::Returns) => &[
                 (Kept::AbsentFreed, outcome.pages),
                 (Kept::AbsentTouched, outcome.touched),
                 (Kept::AbsentWaits, outcome.waits),
@@ -171,10 +174,10 @@ impl Owned<'_> {
         };
         match memory {
             Some(memory) if result.is_ok() => {
-                self.give_back_in_turn(memory, Use::PeerReadsLater);
+                self.give_back_in_turn(memory, Use::PeerReads(Kind::Asynchronous));
             }
             // The turn may be another one's, and the call is over.
-            Some(memory) => drop(self.give_back(memory, Use::PeerReadsLater)),
+            Some(memory) => drop(self.give_back(memory, Use::PeerReads(Kind::Asynchronous))),
             None => {}
         }
         result
@@ -296,8 +299,10 @@ impl Owned<'_> {
             self.sk().wake_waiters();
             if let Some(zcopy) = &mut self.stream().zcopy {
                 let record = match purpose {
-                    Use::OwnReadsEarly => &mut zcopy.early_fallback,
-                    Use::PeerReadsLater | Use::OwnWritesLater => &mut zcopy.fallback,
+                    Use::OwnReads(Call::Returns) => &mut zcopy.early_fallback,
+                    Use::PeerReads(Kind::Asynchronous) | Use::OwnWrites(Call::Returns) => {
+                        &mut zcopy.fallback
+                    }
                     _ => continue,
                 };
                 record.on_transfer(outcome.pages, outcome.touched);

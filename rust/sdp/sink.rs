@@ -28,6 +28,7 @@ use crate::rdma::link::{
     With, //
 };
 use crate::rdma::mr::{
+    Call,
     RegionId,
     Use, //
 };
@@ -316,11 +317,13 @@ impl Locked<'_> {
         let purpose = link.region_use(region);
         link.condemn_region(region);
         match (&mut stream.sinks, purpose) {
-            (Some(sinks), Some(Use::OwnWritesLater)) => {
+            (Some(sinks), Some(Use::OwnWrites(Call::Returns))) => {
                 sinks.charged_bytes -= bytes;
                 self.sk().wmem_uncharge(bytes);
             }
-            (Some(sinks), Some(Use::OwnWrites)) => sinks.written_bytes += bytes as usize,
+            (Some(sinks), Some(Use::OwnWrites(Call::Waits))) => {
+                sinks.written_bytes += bytes as usize
+            }
             // The send was killed.
             _ => {}
         }

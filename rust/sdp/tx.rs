@@ -48,7 +48,10 @@ use crate::rdma::link::{
     MAX_FRAGS,
     SEND_DEPTH, //
 };
-use crate::rdma::mr::Use;
+use crate::rdma::mr::{
+    Call,
+    Use, //
+};
 use crate::rdma::receive::PART_BYTES;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
@@ -429,7 +432,7 @@ impl Locked<'_> {
                 Tag::DirectRead(region) => {
                     let link = self.stream().link.as_ref();
                     let purpose = link.and_then(|link| link.region_use(region));
-                    self.direct_read_finished(purpose == Some(Use::OwnReads));
+                    self.direct_read_finished(purpose == Some(Use::OwnReads(Call::Waits)));
                     self.region_used(region);
                 }
                 Tag::EarlyRead(region) => {

@@ -46,6 +46,7 @@ use crate::proto::choice::{
 use crate::proto::state::Event;
 use crate::proto::write::Write;
 use crate::rdma::mr::{
+    Call,
     RegionId,
     Use, //
 };
@@ -164,7 +165,7 @@ impl Locked<'_> {
             }
             let Some(pinned) = place.take() else { break };
             let len = pinned.len();
-            match link.add_region(Memory::Pinned(pinned), Use::OwnWrites) {
+            match link.add_region(Memory::Pinned(pinned), Use::OwnWrites(Call::Waits)) {
                 Ok(region) => *id = Some(region),
                 Err(_) => break,
             }
@@ -239,7 +240,7 @@ impl Owned<'_> {
         let mut pieces = self.pin_pieces(send);
         let result = if self.post_pieces(send, &mut pieces) {
             // As for every send whose connection has ended.
-            let result = self.await_adapter(send.began, Use::OwnWrites);
+            let result = self.await_adapter(send.began, Use::OwnWrites(Call::Waits));
             result.map_err(|e| if e == ECONNRESET { EPIPE } else { e })
         } else {
             Ok(())
