@@ -11,4 +11,5 @@ pub(crate) mod iov;
 pub(crate) mod module;
 pub(crate) mod shared;
 pub(crate) mod signal;
+pub(crate) mod time;
 pub(crate) mod work;

@@ -25,6 +25,7 @@ use crate::inet::addr::{
 };
 use crate::kern::errno::EAFNOSUPPORT;
 use crate::kern::iov::Iov;
+use crate::kern::time::Timeout;
 use crate::sdp::sock::SdpSock;
 use crate::sdp::{
     self,
@@ -392,7 +393,7 @@ unsafe fn tell_left(sock: &SdpSock, msg: *mut bindings::msghdr) {
 /// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn close(sk: *mut sock, timeo: kernel::ffi::c_long) {
     // SAFETY: The core passes a socket of ours, and gives its reference up.
-    unsafe { sdp::close::close(SdpSock::from_raw(sk), timeo as i64) };
+    unsafe { sdp::close::close(SdpSock::from_raw(sk), Timeout::from_jiffies(timeo)) };
 }
 
 /// The hooks of control groups for connect(); they may change the address.

@@ -173,12 +173,6 @@ void sdp_helper_rcu_read_unlock(void)
 	rcu_read_unlock();
 }
 
-unsigned long sdp_helper_msecs_to_jiffies(unsigned int ms);
-unsigned long sdp_helper_msecs_to_jiffies(unsigned int ms)
-{
-	return msecs_to_jiffies(ms);
-}
-
 unsigned int sdp_helper_jiffies_to_msecs(unsigned long jiffies);
 unsigned int sdp_helper_jiffies_to_msecs(unsigned long jiffies)
 {

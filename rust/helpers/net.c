@@ -141,12 +141,6 @@ int sdp_helper_sock_rcvlowat(const struct sock *sk, int waitall, int len)
 	return sock_rcvlowat(sk, waitall, len);
 }
 
-int sdp_helper_sock_intr_errno(long timeo);
-int sdp_helper_sock_intr_errno(long timeo)
-{
-	return sock_intr_errno(timeo);
-}
-
 bool sdp_helper_signal_pending_current(void);
 bool sdp_helper_signal_pending_current(void)
 {

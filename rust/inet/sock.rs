@@ -16,6 +16,7 @@ use super::addr::{
 };
 use super::netns::Net;
 use crate::bindings;
+use crate::kern::time::Timeout;
 
 /// A pointer to a socket object of ours.
 ///
@@ -393,14 +394,14 @@ impl Sk {
         u32::from(field!(self, sk_userlocks)) & what != 0
     }
 
-    pub(crate) fn rcvtimeo(self, nonblock: bool) -> i64 {
+    pub(crate) fn rcvtimeo(self, nonblock: bool) -> Timeout {
         // SAFETY: The object is valid.
-        unsafe { bindings::sock_rcvtimeo(self.0.cast(), nonblock) as i64 }
+        Timeout::from_jiffies(unsafe { bindings::sock_rcvtimeo(self.0.cast(), nonblock) })
     }
 
-    pub(crate) fn sndtimeo(self, nonblock: bool) -> i64 {
+    pub(crate) fn sndtimeo(self, nonblock: bool) -> Timeout {
         // SAFETY: The object is valid.
-        unsafe { bindings::sock_sndtimeo(self.0.cast(), nonblock) as i64 }
+        Timeout::from_jiffies(unsafe { bindings::sock_sndtimeo(self.0.cast(), nonblock) })
     }
 
     pub(crate) fn rcvlowat(self, waitall: bool, len: usize) -> usize {
@@ -616,11 +617,4 @@ impl Sk {
     pub(crate) fn set_backlog(self, backlog: i32) {
         set_field!(self, backlog.max(0).unsigned_abs(), sk_max_ack_backlog);
     }
-}
-
-/// The error of a wait with `timeo` left that a signal ended: the call starts again after the
-/// handler unless it has a time limit.
-pub(crate) fn intr_errno(timeo: i64) -> Error {
-    // SAFETY: No precondition.
-    Error::from_errno(unsafe { bindings::sock_intr_errno(timeo as kernel::ffi::c_long) })
 }

@@ -10,6 +10,7 @@ use core::mem::MaybeUninit;
 use core::ptr;
 
 use kernel::prelude::*;
+use kernel::time::msecs_to_jiffies;
 use kernel::types::Opaque;
 
 use crate::bindings;
@@ -185,11 +186,9 @@ impl Timer {
 
     /// Starts the timer, or moves it; `true` if it was running.
     pub(crate) fn start(&self, ms: u32) -> bool {
+        let delay = msecs_to_jiffies(ms);
         // SAFETY: The item was initialised, and the queue exists as long as sockets do.
-        unsafe {
-            let delay = bindings::msecs_to_jiffies(ms);
-            bindings::mod_delayed_work(SLEEPING.get().cast(), self.0.get().cast(), delay)
-        }
+        unsafe { bindings::mod_delayed_work(SLEEPING.get().cast(), self.0.get().cast(), delay) }
     }
 
     /// Whether the timer will still run.

@@ -42,6 +42,7 @@ use kernel::sync::atomic::{
 use kernel::sync::Arc;
 use kernel::task::Task;
 use kernel::time::{
+    msecs_to_jiffies,
     Instant,
     Monotonic, //
 };
@@ -463,8 +464,9 @@ impl Receiving {
                 if Rule::Soon.is_broken() {
                     // SAFETY: The caller may sleep.
                     unsafe {
-                        let jiffies = bindings::msecs_to_jiffies(LATE_MS);
-                        bindings::schedule_timeout_uninterruptible(jiffies as isize);
+                        bindings::schedule_timeout_uninterruptible(
+                            msecs_to_jiffies(LATE_MS) as isize
+                        );
                     }
                 }
                 if let Some(guard) = space.lock() {

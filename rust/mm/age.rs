@@ -12,11 +12,10 @@
 
 use kernel::macros::kunit_tests;
 use kernel::time::{
+    msecs_to_jiffies,
     Instant,
     Monotonic, //
 };
-
-use crate::bindings;
 
 /// How many milliseconds a short step takes, and how many short steps there are.
 const SHORT_MS: u64 = 4;
@@ -91,8 +90,7 @@ impl Age {
 
     /// Until the next step, in jiffies.
     pub(super) fn jiffies_to_next(&self) -> usize {
-        // SAFETY: No precondition.
-        unsafe { bindings::msecs_to_jiffies(ms_to_next(self.ms()) as u32) }
+        msecs_to_jiffies(ms_to_next(self.ms()) as u32)
     }
 }
 

@@ -38,6 +38,7 @@ use kernel::sync::{
 };
 use kernel::task::Task;
 use kernel::time::{
+    msecs_to_jiffies,
     Instant,
     Monotonic, //
 };
@@ -346,8 +347,7 @@ impl Watch {
         let began = Instant::<Monotonic>::now();
         while let Some(absent) = self.reading_to_await(0, usize::MAX, mm) {
             let left = FORK_MS - began.elapsed().as_millis();
-            // SAFETY: No precondition.
-            let jiffies = unsafe { bindings::msecs_to_jiffies(left.max(0) as u32) };
+            let jiffies = msecs_to_jiffies(left.max(0) as u32);
             if absent.hold_up_to_the_end(absent.range().start, jiffies) {
                 continue;
             }
@@ -440,8 +440,7 @@ impl Watch {
 }
 
 fn slice() -> usize {
-    // SAFETY: No precondition.
-    unsafe { bindings::msecs_to_jiffies(SLICE_MS) }
+    msecs_to_jiffies(SLICE_MS)
 }
 
 /// Whether the current thread frees memory: nothing may wait for it.

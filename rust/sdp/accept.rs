@@ -14,15 +14,11 @@ use super::sock::{
     Want, //
 };
 use crate::bindings;
-use crate::inet::sock::{
-    intr_errno,
-    Sk, //
-};
+use crate::inet::sock::Sk;
 use crate::kern::errno::{
     ECONNREFUSED,
     ECONNRESET, //
 };
-use crate::kern::signal::signal_pending;
 use crate::proto::state::State;
 use crate::stats::counters::Counter;
 
@@ -320,13 +316,8 @@ pub(crate) fn accept(listener: &SdpSock, nonblock: bool) -> Result<ARef<SdpSock>
             listener.stats.inc(Counter::Accepted);
             return Ok(child);
         }
-        if timeo == 0 {
-            return Err(EAGAIN);
-        }
-        if signal_pending() {
-            return Err(intr_errno(timeo));
-        }
-        timeo = locked.wait_exclusive(timeo);
+        timeo.check()?;
+        locked.wait_exclusive(&mut timeo);
     }
 }
 

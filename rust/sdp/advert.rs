@@ -32,17 +32,13 @@ use super::tx::{
     CONTROL_PLACES, //
 };
 use super::zcopy::ZeroCopy;
-use crate::bindings;
-use crate::inet::sock::intr_errno;
 use crate::kern::errno::{
     ECONNRESET,
     ENOBUFS, //
 };
 use crate::kern::iov::Access;
-use crate::kern::signal::{
-    fatal_signal_pending,
-    signal_pending, //
-};
+use crate::kern::signal::fatal_signal_pending;
+use crate::kern::time::Timeout;
 use crate::mm::frag::Frag;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
@@ -312,13 +308,8 @@ impl Owned<'_> {
             if out.next.is_none() && self.all_back() && !wants_more(send, out) {
                 return Ok(());
             }
-            if send.timeo == 0 {
-                return Err(EAGAIN);
-            }
-            if signal_pending() {
-                return Err(intr_errno(send.timeo));
-            }
-            send.timeo = self.wait(send.timeo);
+            send.timeo.check()?;
+            self.wait(&mut send.timeo);
         }
     }
 
@@ -339,8 +330,7 @@ impl Owned<'_> {
             zcopy.cancel_due = zcopy.source.cancel().is_ok();
         }
         self.flush();
-        // SAFETY: No precondition.
-        let mut left = unsafe { bindings::msecs_to_jiffies(CANCEL_MS) } as i64;
+        let mut left = Timeout::from_ms(CANCEL_MS);
         loop {
             if self.connection() != send.began {
                 return;
@@ -355,18 +345,18 @@ impl Owned<'_> {
                 if self.stream().torn_down {
                     return;
                 }
-                self.wait_killable(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
+                self.wait_killable(&mut Timeout::endless());
                 continue;
             }
             if self.all_back() {
                 return;
             }
-            if left == 0 {
+            if left.is_over() {
                 self.stats.inc(Counter::TimedOut);
                 self.abort(ETIMEDOUT);
                 continue;
             }
-            left = self.wait_killable(left);
+            self.wait_killable(&mut left);
         }
     }
 }

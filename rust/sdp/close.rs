@@ -31,6 +31,7 @@ use super::{
 use crate::bindings;
 use crate::kern::errno::ECONNRESET;
 use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
 use crate::proto::orphan::Rest;
 use crate::proto::state::{
     Event,
@@ -162,19 +163,19 @@ impl Locked<'_> {
 
 impl Owned<'_> {
     /// Waits until our half is closed, for SO_LINGER.
-    fn linger(&mut self, mut timeo: i64) {
-        while timeo > 0 && !signal_pending() {
+    fn linger(&mut self, mut timeo: Timeout) {
+        while !timeo.is_over() && !signal_pending() {
             let state = self.stream().state;
             let unsent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
             if state == State::Dead || !(unsent || self.awaits_reads()) {
                 return;
             }
-            timeo = self.wait(timeo);
+            self.wait(&mut timeo);
         }
     }
 
     /// What close() does to a connection.
-    fn close_connection(&mut self, timeo: i64) {
+    fn close_connection(&mut self, timeo: Timeout) {
         self.cancel_next();
         // What calls have given away is not unread.
         self.await_early();
@@ -248,7 +249,7 @@ impl Locked<'_> {
 /// # Safety
 ///
 /// The caller gives up the reference of the `struct socket`.
-pub(crate) unsafe fn close(sock: &SdpSock, timeo: i64) {
+pub(crate) unsafe fn close(sock: &SdpSock, timeo: Timeout) {
     let mut pending = KVec::new();
     let mut listening: KVec<u16>;
     {

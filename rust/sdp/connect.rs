@@ -20,7 +20,6 @@ use crate::bindings;
 use crate::inet::addr::Addr;
 use crate::inet::netns::LOOPBACK_IFINDEX;
 use crate::inet::route;
-use crate::inet::sock::intr_errno;
 use crate::kern::errno::{
     EADDRNOTAVAIL,
     EAFNOSUPPORT,
@@ -28,6 +27,7 @@ use crate::kern::errno::{
     ENETUNREACH, //
 };
 use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
 use crate::proto::state::{
     Event,
     State, //
@@ -194,15 +194,10 @@ impl Owned<'_> {
     /// # Errors
     ///
     /// `EAGAIN`, `EINTR` (or a restart).
-    pub(super) fn await_next(&mut self, timeo: &mut i64) -> Result {
+    pub(super) fn await_next(&mut self, timeo: &mut Timeout) -> Result {
         while self.stream().next.is_some() {
-            if *timeo == 0 {
-                return Err(EAGAIN);
-            }
-            if signal_pending() {
-                return Err(intr_errno(*timeo));
-            }
-            *timeo = self.wait(*timeo);
+            timeo.check()?;
+            self.wait(timeo);
         }
         Ok(())
     }
@@ -224,7 +219,7 @@ impl Owned<'_> {
             if signal_pending() {
                 return Err(EINTR);
             }
-            self.wait(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
+            self.wait(&mut Timeout::endless());
         }
         self.make_new();
         Ok(())

@@ -2,8 +2,8 @@
 
 //! What is counted for a connection and for its namespace at once, and traced.
 
-use super::keepalive::now;
 use super::sock::Locked;
+use crate::kern::time::now;
 use crate::proto::bsdh::Bsdh;
 use crate::proto::choice::Reason;
 use crate::stats::histogram::Noted;

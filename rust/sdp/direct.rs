@@ -24,6 +24,7 @@ use crate::kern::errno::{
 };
 use crate::kern::iov::Access;
 use crate::kern::signal::fatal_signal_pending;
+use crate::kern::time::Timeout;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
     Pinned,
@@ -56,7 +57,7 @@ impl Locked<'_> {
         // Most calls are out here.
         if left < LEAST_DIRECT
             || recv.is(bindings::MSG_PEEK | bindings::MSG_TRUNC)
-            || recv.timeo == 0
+            || recv.timeo.is_over()
             || recv.by_copy
         {
             return 0;
@@ -325,7 +326,7 @@ impl Owned<'_> {
             if self.stream().state == State::Dead && self.stream().torn_down {
                 return Err(ECONNRESET);
             }
-            self.wait_killable(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
+            self.wait_killable(&mut Timeout::endless());
         }
     }
 

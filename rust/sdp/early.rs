@@ -31,7 +31,6 @@ use super::sock::{
     Locked,
     Owned, //
 };
-use crate::bindings;
 use crate::kern::errno::ENOBUFS;
 use crate::kern::iov::{
     Access,
@@ -39,6 +38,7 @@ use crate::kern::iov::{
     Iov, //
 };
 use crate::kern::signal::fatal_signal_pending;
+use crate::kern::time::Timeout;
 use crate::mm::absent::Receiving;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
@@ -350,15 +350,14 @@ impl Owned<'_> {
         if let Some(zcopy) = &mut self.stream().zcopy {
             zcopy.early_ends = true;
         }
-        // SAFETY: No precondition.
-        let mut left = unsafe { bindings::msecs_to_jiffies(EARLY_MS) } as i64;
-        while left > 0 && self.stream().state != State::Dead && !fatal_signal_pending() {
+        let mut left = Timeout::from_ms(EARLY_MS);
+        while !left.is_over() && self.stream().state != State::Dead && !fatal_signal_pending() {
             self.poll_queue();
             self.settle();
             if !self.awaits_early() {
                 return;
             }
-            left = self.wait_killable(left);
+            self.wait_killable(&mut left);
         }
     }
 }

@@ -11,10 +11,6 @@ use kernel::time::{
     Monotonic, //
 };
 
-use super::keepalive::{
-    ms_since,
-    now, //
-};
 use super::sock::{
     Locked,
     SdpSock, //
@@ -22,6 +18,10 @@ use super::sock::{
 use super::stream::Stream;
 use super::tx::IDLE_BYTES;
 use crate::bindings::tcp_info;
+use crate::kern::time::{
+    ms_since,
+    now, //
+};
 use crate::proto::bsdh::Class;
 use crate::proto::pace::{
     Doing,

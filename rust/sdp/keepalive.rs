@@ -16,13 +16,15 @@
 //! adapter has had the time for a second try. Nor does it go on after the adapter has given up, which
 //! the looks after what was sent notice ([`Locked::watch_sends`]).
 
-use core::ptr;
-
 use kernel::prelude::*;
 
 use super::sock::Locked;
 use super::tx::LEAST_UNANSWERED_MS;
 use crate::bindings;
+use crate::kern::time::{
+    ms_since,
+    now, //
+};
 use crate::proto::state::Event;
 use crate::stats::counters::Counter;
 
@@ -66,18 +68,6 @@ impl Keepalive {
     fn last_heard_before(&self, time: usize) -> bool {
         (self.heard.wrapping_sub(time) as isize) < 0
     }
-}
-
-/// The time in jiffies.
-pub(super) fn now() -> usize {
-    // SAFETY: The kernel's clock, which is read whole and may change at any time.
-    unsafe { ptr::read_volatile(&raw const kernel::bindings::jiffies) }
-}
-
-/// Milliseconds since then.
-pub(super) fn ms_since(then: usize) -> u32 {
-    // SAFETY: No precondition.
-    unsafe { bindings::jiffies_to_msecs(now().wrapping_sub(then)) }
 }
 
 /// The milliseconds of an option, which has at most 32767 seconds.

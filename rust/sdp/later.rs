@@ -30,15 +30,14 @@ use super::sock::{
     Locked,
     Owned, //
 };
-use crate::bindings;
 use crate::inet::memory;
-use crate::inet::sock::intr_errno;
 use crate::kern::errno::{
     ENOBUFS,
     ENOTCONN, //
 };
 use crate::kern::iov::Access;
 use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
 use crate::mm::memory::Memory;
 use crate::mm::snapshot::{
     Outcome,
@@ -187,9 +186,8 @@ impl Owned<'_> {
     /// `false` if the latter takes too long, so that the bytes go by copy, or if a reader of the peer
     /// waits for them.
     fn await_advert(&mut self, send: &mut Send<'_>) -> Result<bool> {
-        // SAFETY: No precondition.
-        let ticks = |ms| unsafe { bindings::msecs_to_jiffies(ms) } as i64;
-        let (mut patience, mut patience_for_places) = (ticks(ROOM_MS), ticks(PLACES_MS));
+        let mut patience = Timeout::from_ms(ROOM_MS);
+        let mut patience_for_places = Timeout::from_ms(PLACES_MS);
         loop {
             self.poll_queue();
             self.settle();
@@ -219,7 +217,7 @@ impl Owned<'_> {
             } else {
                 &mut patience
             };
-            if send.timeo == 0 || *patience == 0 {
+            if send.timeo.is_over() || patience.is_over() {
                 let has_credits = self.stream().credits.may_send(Class::Payload);
                 self.fallback(if has_credits {
                     Reason::AdvertsFull
@@ -230,7 +228,7 @@ impl Owned<'_> {
                 return Ok(false);
             }
             if signal_pending() {
-                return Err(intr_errno(send.timeo));
+                return Err(send.timeo.interrupted());
             }
             // What makes room may have come before somebody waits for it.
             if self.arm() {

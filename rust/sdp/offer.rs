@@ -29,7 +29,6 @@ use super::tx::{
     CANCEL_MS,
     CONTROL_PLACES, //
 };
-use crate::bindings;
 use crate::kern::errno::{
     ECONNRESET,
     ENOBUFS, //
@@ -39,6 +38,7 @@ use crate::kern::signal::{
     fatal_signal_pending,
     signal_pending, //
 };
+use crate::kern::time::Timeout;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
     self,
@@ -72,9 +72,6 @@ pub(super) const PIECES: usize = 4;
 
 /// How long a buffer is advertised at most: pinned pages are in the way of memory management.
 const OFFER_MS: u32 = 5000;
-
-/// No limit of time.
-const FOR_EVER: i64 = bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64;
 
 impl Locked<'_> {
     /// Whether a receive that is about to wait shall advertise its buffer.
@@ -196,7 +193,7 @@ impl Locked<'_> {
         self.stream().fin_received
             || sk.err() != 0
             || sk.rcv_shutdown()
-            || recv.timeo == 0
+            || recv.timeo.is_over()
             || signal_pending()
     }
 }
@@ -294,8 +291,7 @@ impl Owned<'_> {
 
     /// Waits until nobody can write to the buffers any more, and unpins them.
     fn await_offers(&mut self, recv: &mut Recv<'_>) -> Result {
-        // SAFETY: No precondition.
-        let mut left = unsafe { bindings::msecs_to_jiffies(OFFER_MS) } as i64;
+        let mut left = Timeout::from_ms(OFFER_MS);
         let mut cancelled = false;
         loop {
             self.poll_queue();
@@ -312,39 +308,33 @@ impl Owned<'_> {
                     // Whether that is an error is seen from what has come before.
                     return Ok(());
                 }
-                self.wait_killable(FOR_EVER);
+                self.wait_killable(&mut Timeout::endless());
                 continue;
             }
-            if !cancelled && (left == 0 || self.must_not_wait(recv)) {
-                recv.no_offer |= left == 0;
+            if !cancelled && (left.is_over() || self.must_not_wait(recv)) {
+                recv.no_offer |= left.is_over();
                 cancelled = true;
-                // SAFETY: No precondition.
-                left = unsafe { bindings::msecs_to_jiffies(CANCEL_MS) } as i64;
+                left = Timeout::from_ms(CANCEL_MS);
                 self.cancel_offers();
                 continue;
             }
             if !cancelled {
                 self.await_writer(recv, &mut left);
-            } else if left == 0 {
+            } else if left.is_over() {
                 self.stats.inc(Counter::TimedOut);
                 self.abort(ETIMEDOUT);
             } else {
-                left = self.wait_killable(left);
+                self.wait_killable(&mut left);
             }
         }
     }
 
-    /// Waits for the peer, for at most `left` jiffies, and no longer than the receive may.
-    fn await_writer(&mut self, recv: &mut Recv<'_>, left: &mut i64) {
+    /// Waits for the peer, for at most what is `left`, and no longer than the receive may.
+    fn await_writer(&mut self, recv: &mut Recv<'_>, left: &mut Timeout) {
         // What it advertises instead can be read into the buffer, too.
         let room = recv.len - recv.copied;
         self.stream().reader_bytes = Some(room);
-        let limit = recv.timeo.min(*left);
-        let waited = limit - self.wait_and_poll(limit);
+        Timeout::wait_both(&mut recv.timeo, left, |limit| self.wait_and_poll(limit));
         self.reader_is_back();
-        *left -= waited;
-        if recv.timeo != FOR_EVER {
-            recv.timeo -= waited;
-        }
     }
 }

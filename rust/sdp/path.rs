@@ -82,7 +82,7 @@ impl Locked<'_> {
             },
             wanted,
             features: self.stream().features,
-            blocking: send.timeo != 0,
+            blocking: !send.timeo.is_over(),
             payload_hold,
             synchronous_hold: None,
             asynchronous_hold: None,

@@ -11,7 +11,6 @@ use super::sock::{
 };
 use super::turn::Connection;
 use crate::bindings;
-use crate::inet::sock::intr_errno;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::iov::{
     Access,
@@ -19,6 +18,7 @@ use crate::kern::iov::{
     Iov, //
 };
 use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
 use crate::proto::state::State;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
@@ -29,7 +29,7 @@ pub(super) struct Recv<'a> {
     pub(super) iter: Iov<'a, Dest>,
     pub(super) len: usize,
     flags: u32,
-    pub(super) timeo: i64,
+    pub(super) timeo: Timeout,
     /// Return as soon as there are so many bytes.
     pub(super) target: usize,
     /// Bytes given to the program, and those of them without a copy.
@@ -123,7 +123,7 @@ impl Locked<'_> {
         let closed = sk.state() == bindings::TCP_CLOSE as u8 && !lives;
         if recv.copied > 0 {
             let stop =
-                sk.err() != 0 || fin || ended || closed || recv.timeo == 0 || signal_pending();
+                sk.err() != 0 || fin || ended || closed || recv.timeo.is_over() || signal_pending();
             return Ok(stop);
         }
         if fin {
@@ -138,12 +138,7 @@ impl Locked<'_> {
         if closed {
             return Err(ENOTCONN);
         }
-        if recv.timeo == 0 {
-            return Err(EAGAIN);
-        }
-        if signal_pending() {
-            return Err(intr_errno(recv.timeo));
-        }
+        recv.timeo.check()?;
         Ok(false)
     }
 
@@ -210,7 +205,7 @@ impl Locked<'_> {
     /// Posts new receives for what was read, and looks at the CQ once more.
     fn finish_recv(&mut self, recv: &Recv<'_>) {
         self.reader_is_back();
-        let timeless = recv.timeo == 0 && recv.copied == 0;
+        let timeless = recv.timeo.is_over() && recv.copied == 0;
         if recv.direct > 0 {
             self.forget_poller();
         }
@@ -282,7 +277,7 @@ impl Owned<'_> {
             self.note_wait();
             self.flush();
             self.stream().spares.clear();
-            recv.timeo = self.wait_and_poll(recv.timeo);
+            self.wait_and_poll(&mut recv.timeo);
             self.reader_is_back();
         }
     }

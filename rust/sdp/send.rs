@@ -15,7 +15,6 @@ use super::turn::Connection;
 use crate::bindings;
 use crate::inet::memory;
 use crate::inet::sock::{
-    intr_errno,
     Sk,
     LEAST_BYTES, //
 };
@@ -29,6 +28,7 @@ use crate::kern::iov::{
     Source, //
 };
 use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
 use crate::mm::frag::Frag;
 use crate::mm::user;
 use crate::proto::bsdh::BSDH_LEN_U32;
@@ -53,7 +53,7 @@ pub(super) struct Send<'a> {
     pub(super) began: Connection,
     pub(super) iter: Iov<'a, Source>,
     flags: u32,
-    pub(super) timeo: i64,
+    pub(super) timeo: Timeout,
     /// Bytes taken from the program for good.
     pub(super) copied: usize,
     /// Bytes that go by copy before adverts are thought of again.
@@ -267,7 +267,7 @@ impl Owned<'_> {
                     send.sink_awaited &= send.copied == before;
                     // It may have waited.
                     if send.iter.len() > 0 && signal_pending() {
-                        return Err(intr_errno(send.timeo));
+                        return Err(send.timeo.interrupted());
                     }
                     continue;
                 }
@@ -314,10 +314,9 @@ impl Owned<'_> {
         if self.stream().state.can_send() || self.sk().snd_shutdown() {
             return Ok(());
         }
-        let mut timeo = send.timeo as kernel::ffi::c_long;
+        let timeo = send.timeo.jiffies_mut();
         // SAFETY: The lock is held by a system call, as the function wants it.
-        let ret = unsafe { bindings::sk_stream_wait_connect(self.sk().as_ptr(), &raw mut timeo) };
-        send.timeo = timeo as i64;
+        let ret = unsafe { bindings::sk_stream_wait_connect(self.sk().as_ptr(), timeo) };
         kernel::error::to_result(ret)
     }
 
@@ -334,15 +333,14 @@ impl Owned<'_> {
         self.settle();
         // Nor shall it wait for a reader to be scheduled.
         self.leave_to_bh();
-        let mut timeo = send.timeo as kernel::ffi::c_long;
+        let timeo = send.timeo.jiffies_mut();
         // What waited for TCP_NOTSENT_LOWAT alone is sent now, and no completion is awaited.
         let ret = if lack == Lack::Room && self.sk().stream_memory_free() {
             0
         } else {
             // SAFETY: The lock is held by a system call, as the function wants it.
-            unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), &raw mut timeo) }
+            unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), timeo) }
         };
-        send.timeo = timeo as i64;
         if self.connection() == connection {
             self.stream().senders_waiting -= 1;
         }

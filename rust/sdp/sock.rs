@@ -57,6 +57,7 @@ use crate::bindings;
 use crate::inet::sock::Sk;
 use crate::kern::compat;
 use crate::kern::iov::Access;
+use crate::kern::time::Timeout;
 use crate::kern::work::{
     BhWork,
     Timer,
@@ -604,60 +605,55 @@ impl Owned<'_> {
         result
     }
 
-    /// Gives the lock back, sleeps until woken or for `timeo` jiffies, and takes it again.
-    ///
-    /// Returns the time left.
-    pub(crate) fn wait(&mut self, timeo: i64) -> i64 {
-        self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Any)
+    /// Gives the lock back, sleeps until woken or for as long as `timeo` allows, and takes the lock again.
+    pub(crate) fn wait(&mut self, timeo: &mut Timeout) {
+        self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Any);
     }
 
     /// As [`Owned::wait`], of one among several who wait for the same: a wake-up for an event that
     /// only one of them can use wakes one ([`Sk::wake_reader`]).
     ///
     /// Whoever was woken must look for the event before it looks at anything else, and take it.
-    pub(crate) fn wait_exclusive(&mut self, timeo: i64) -> i64 {
+    pub(crate) fn wait_exclusive(&mut self, timeo: &mut Timeout) {
         self.sleep(
             kernel::bindings::TASK_INTERRUPTIBLE,
             timeo,
             Sleeper::Exclusive,
-        )
+        );
     }
 
     /// As [`Owned::wait`], but only a fatal signal ends it early.
-    pub(crate) fn wait_killable(&mut self, timeo: i64) -> i64 {
-        self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, Sleeper::Any)
+    pub(crate) fn wait_killable(&mut self, timeo: &mut Timeout) {
+        self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, Sleeper::Any);
     }
 
-    /// As [`Owned::wait`], of a sender that goes another way after `patience` jiffies. Other sends wait
-    /// for it, or are refused: their bytes do not come between its.
-    pub(super) fn wait_for_room(&mut self, timeo: &mut i64, patience: &mut i64) {
-        let limit = (*timeo).min(*patience);
+    /// As [`Owned::wait`], of a sender that goes another way when its `patience` is over. Other sends
+    /// wait for it, or are refused: their bytes do not come between its.
+    pub(super) fn wait_for_room(&mut self, timeo: &mut Timeout, patience: &mut Timeout) {
         let connection = self.connection();
         self.stream().senders_waiting += 1;
         self.glance.advertising.set(true);
-        let waited = limit - self.in_turn(Access::Read, |locked| locked.wait(limit));
+        self.in_turn(Access::Read, |locked| {
+            Timeout::wait_both(timeo, patience, |limit| locked.wait(limit));
+        });
         if self.connection() == connection {
             self.stream().senders_waiting -= 1;
             self.glance.advertising.set(false);
         }
         self.sk().wake_writer();
-        *patience -= waited;
-        if *timeo != bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64 {
-            *timeo -= waited;
-        }
     }
 
     /// As [`Owned::wait`], of a reader: the next notification wakes it without the detour over BH,
     /// and it handles the completions itself.
-    pub(crate) fn wait_and_poll(&mut self, timeo: i64) -> i64 {
-        let left = self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Polls);
+    pub(crate) fn wait_and_poll(&mut self, timeo: &mut Timeout) {
+        self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Polls);
         if !self.leave_to_bh() {
             self.process();
         }
-        left
     }
 
-    fn sleep(&mut self, state: u32, timeo: i64, sleeper: Sleeper) -> i64 {
+    fn sleep(&mut self, state: u32, timeo: &mut Timeout, sleeper: Sleeper) {
+        let left = timeo.jiffies_mut();
         let sk = self.sock.sk().as_ptr();
         let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
         let entry = entry.as_mut_ptr();
@@ -681,10 +677,9 @@ impl Owned<'_> {
             // Ordered: whoever sees the flag finds the entry.
             self.sock.reader_polls.xchg(polls.into(), Full);
             bindings::release_sock(sk);
-            let left = bindings::wait_woken(entry.cast(), state, timeo as kernel::ffi::c_long);
+            *left = bindings::wait_woken(entry.cast(), state, *left);
             bindings::lock_sock(sk.cast());
             bindings::remove_wait_queue(queue.cast(), entry.cast());
-            left as i64
         }
     }
 }

@@ -6,10 +6,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
 use super::glance::Seen;
-use super::keepalive::{
-    now,
-    Keepalive, //
-};
+use super::keepalive::Keepalive;
 use super::sink::{
     Events,
     Sinks, //
@@ -28,6 +25,7 @@ use crate::inet::sysctl::{
     Setting,
     Settings, //
 };
+use crate::kern::time::now;
 use crate::mm::frag::Frag;
 use crate::mm::queue::FragQueue;
 use crate::proto::choice::Wanted;

@@ -14,13 +14,13 @@ use super::sock::{
     Owned, //
 };
 use crate::bindings;
-use crate::inet::sock::intr_errno;
 use crate::kern::iov::{
     Access,
     Direction,
     Iov, //
 };
 use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
 use crate::mm::user;
 use crate::stats::counters::Counter;
 
@@ -83,7 +83,7 @@ impl Owned<'_> {
         &mut self,
         access: Access,
         began: Connection,
-        timeo: &mut i64,
+        timeo: &mut Timeout,
     ) -> Result {
         loop {
             if self.connection() != began {
@@ -96,7 +96,7 @@ impl Owned<'_> {
                 Access::Read => self.glance.advertising.get(),
                 Access::Write => self.stream().offering || self.reads_directly(),
             };
-            if advertising && *timeo == 0 {
+            if advertising && timeo.is_over() {
                 if let Access::Read = access {
                     // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
                     unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
@@ -104,12 +104,12 @@ impl Owned<'_> {
                 return Err(EAGAIN);
             }
             if signal_pending() {
-                return Err(intr_errno(*timeo));
+                return Err(timeo.interrupted());
             }
             if advertising {
-                *timeo = self.wait(*timeo);
+                self.wait(timeo);
             } else {
-                self.wait(bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as i64);
+                self.wait(&mut Timeout::endless());
             }
         }
     }

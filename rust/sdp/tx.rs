@@ -5,10 +5,6 @@
 use kernel::prelude::*;
 
 use super::early::EARLY_MS;
-use super::keepalive::{
-    ms_since,
-    now, //
-};
 use super::sock::{
     Locked,
     WATCH_MS, //
@@ -21,6 +17,10 @@ use super::stream::{
 use crate::kern::errno::{
     ECONNRESET,
     ENOTCONN, //
+};
+use crate::kern::time::{
+    ms_since,
+    now, //
 };
 use crate::mm::frag::Frag;
 use crate::proto::bsdh::{

@@ -28,11 +28,10 @@ use super::sock::{
     Owned, //
 };
 use super::tx::CONTROL_PLACES;
-use crate::bindings;
-use crate::inet::sock::intr_errno;
 use crate::kern::errno::ECONNRESET;
 use crate::kern::iov::Access;
 use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
     Pinned,
@@ -109,7 +108,7 @@ impl Locked<'_> {
 
     /// Whether a send that may go another way shall go this one.
     pub(super) fn prefers_sink(&mut self, send: &Send<'_>) -> bool {
-        send.timeo != 0
+        !send.timeo.is_over()
             && self.stream().options.wanted.sinks()
             && self.may_send_payload()
             && self.sink_room() > 0
@@ -119,7 +118,7 @@ impl Locked<'_> {
     pub(super) fn awaits_sink(&mut self, send: &mut Send<'_>) -> bool {
         self.stream().options.wanted == Wanted::Only(Path::SinkWrite)
             && send.no_reader
-            && send.timeo != 0
+            && !send.timeo.is_over()
             && !replace(&mut send.sink_awaited, true)
     }
 
@@ -199,8 +198,7 @@ impl Owned<'_> {
     /// Waits for that, but not for long: the peer's program may be the one who waits for bytes.
     pub(super) fn await_sink(&mut self, send: &mut Send<'_>) -> Result {
         send.by_copy = 0;
-        // SAFETY: No precondition.
-        let mut patience = unsafe { bindings::msecs_to_jiffies(ROOM_MS) } as i64;
+        let mut patience = Timeout::from_ms(ROOM_MS);
         loop {
             self.poll_queue();
             self.settle();
@@ -208,11 +206,11 @@ impl Owned<'_> {
             if self.connection() != send.began {
                 return Err(EPIPE);
             }
-            if self.sink_room() > 0 || send.timeo == 0 || patience == 0 {
+            if self.sink_room() > 0 || send.timeo.is_over() || patience.is_over() {
                 return Ok(());
             }
             if signal_pending() {
-                return Err(intr_errno(send.timeo));
+                return Err(send.timeo.interrupted());
             }
             // What waits comes first, and for places in the send queue.
             self.stream().advert_waits = true;

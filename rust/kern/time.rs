@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's time in jiffies: for how long calls may wait, and when something was.
+
+use core::ptr;
+
+use kernel::ffi::c_long;
+use kernel::prelude::*;
+use kernel::task::MAX_SCHEDULE_TIMEOUT;
+use kernel::time::{
+    msecs_to_jiffies,
+    Jiffies, //
+};
+
+use super::signal::signal_pending;
+use crate::bindings;
+
+/// For how long a call may still wait. Only the time for which it sleeps counts, as for the timeouts of
+/// a socket in the core.
+#[derive(Copy, Clone)]
+pub(crate) struct Timeout(c_long);
+
+impl Timeout {
+    /// Without a limit.
+    pub(crate) const fn endless() -> Self {
+        Self(MAX_SCHEDULE_TIMEOUT)
+    }
+
+    /// As the core has it: the largest number is no limit.
+    pub(crate) const fn from_jiffies(jiffies: c_long) -> Self {
+        Self(jiffies)
+    }
+
+    pub(crate) fn from_ms(ms: u32) -> Self {
+        Self(
+            msecs_to_jiffies(ms)
+                .try_into()
+                .unwrap_or(MAX_SCHEDULE_TIMEOUT),
+        )
+    }
+
+    /// As the core has it, for functions of the core that wait: they leave there what is left.
+    pub(crate) fn jiffies_mut(&mut self) -> &mut c_long {
+        &mut self.0
+    }
+
+    /// Whether the call must not wait any more, or never might.
+    pub(crate) fn is_over(self) -> bool {
+        self.0 <= 0
+    }
+
+    /// Whether the call may wait.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` if no time is left, [`Timeout::interrupted`] if a signal waits.
+    pub(crate) fn check(self) -> Result {
+        if self.is_over() {
+            return Err(EAGAIN);
+        }
+        if signal_pending() {
+            return Err(self.interrupted());
+        }
+        Ok(())
+    }
+
+    /// The error of a call whose wait a signal has ended: the call starts again after the handler unless
+    /// it has a limit.
+    pub(crate) fn interrupted(self) -> Error {
+        if self.0 == MAX_SCHEDULE_TIMEOUT {
+            ERESTARTSYS
+        } else {
+            EINTR
+        }
+    }
+
+    /// Runs `wait` with the shorter of two timeouts. The time that it takes counts for both.
+    pub(crate) fn wait_both(one: &mut Self, other: &mut Self, wait: impl FnOnce(&mut Self)) {
+        let limit = one.0.min(other.0);
+        let mut left = Self(limit);
+        wait(&mut left);
+        let slept = limit - left.0;
+        one.spend(slept);
+        other.spend(slept);
+    }
+
+    fn spend(&mut self, jiffies: c_long) {
+        if self.0 != MAX_SCHEDULE_TIMEOUT {
+            self.0 -= jiffies;
+        }
+    }
+}
+
+/// The time in jiffies.
+pub(crate) fn now() -> Jiffies {
+    // SAFETY: The kernel's clock, which is read whole and may change at any time.
+    unsafe { ptr::read_volatile(&raw const kernel::bindings::jiffies) }
+}
+
+/// Milliseconds since then.
+pub(crate) fn ms_since(then: Jiffies) -> u32 {
+    // SAFETY: No precondition.
+    unsafe { bindings::jiffies_to_msecs(now().wrapping_sub(then)) }
+}
