@@ -27,6 +27,7 @@ use super::sock::{
     Locked,
     Owned, //
 };
+use super::turn::Half;
 use super::tx::{
     CANCEL_MS,
     CONTROL_PLACES, //
@@ -240,8 +241,12 @@ impl Owned<'_> {
             send.by_copy = send.iter.len();
             return Ok(());
         }
-        self.set_turn(Access::Read, true);
-        self.glance.advertising.set(true);
+        self.keep(Access::Read, Half::AwaitingPeer, |locked| {
+            locked.pin_and_advertise(send)
+        })
+    }
+
+    fn pin_and_advertise(&mut self, send: &mut Send<'_>) -> Result {
         if let Some(zcopy) = &mut self.stream().zcopy {
             zcopy.read_bytes = 0;
         }
@@ -267,11 +272,8 @@ impl Owned<'_> {
             send.by_copy = send.iter.len();
         }
         if same {
-            self.glance.advertising.set(false);
             self.set_advert_waits(false);
         }
-        self.set_turn(Access::Read, false);
-        self.sk().wake_writer();
         result
     }
 

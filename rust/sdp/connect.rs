@@ -162,7 +162,7 @@ impl Locked<'_> {
         let stream = self.stream();
         stream.options = old.options;
         stream.bound = old.bound;
-        stream.turns = old.turns.next();
+        stream.halves = old.halves.next();
         stream.last_bind_err = old.last_bind_err;
         stream.unlisten = old.unlisten;
         stream.next = old.next;

@@ -76,7 +76,10 @@ impl Locked<'_> {
         let stream = self.stream();
         if stream.stalled && !stream.tx.is_empty() && !stream.credits.may_send(Class::Payload) {
             Doing::AwaitingPeer
-        } else if stream.senders_waiting > 0 && stream.tx.is_empty() && !sk.stream_memory_free() {
+        } else if stream.halves.sender_waits_for_room()
+            && stream.tx.is_empty()
+            && !sk.stream_memory_free()
+        {
             Doing::AwaitingRoom
         // The completions of fewer bytes are not looked for, so nobody knows when these are with the peer.
         } else if !stream.tx.is_empty() || advertised || sk.wmem_queued() > IDLE_BYTES {

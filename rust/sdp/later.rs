@@ -141,7 +141,8 @@ impl Owned<'_> {
     pub(super) fn send_later(&mut self, send: &mut Send<'_>) -> Result {
         let result = self.send_piece_later(send);
         if self.connection() == send.began {
-            let waits = self.stream().advert_waits && self.glance.advertising.get();
+            let stream = self.stream();
+            let waits = stream.advert_waits && stream.halves.sending.is_up_to_peer();
             self.set_advert_waits(waits);
         }
         result

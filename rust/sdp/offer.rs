@@ -25,6 +25,7 @@ use super::sock::{
     Locked,
     Owned, //
 };
+use super::turn::Half;
 use super::tx::{
     CANCEL_MS,
     CONTROL_PLACES, //
@@ -206,8 +207,12 @@ impl Owned<'_> {
     ///
     /// What ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn offer(&mut self, recv: &mut Recv<'_>) -> Result {
-        self.set_turn(Access::Write, true);
-        self.stream().offering = true;
+        self.keep(Access::Write, Half::AwaitingPeer, |locked| {
+            locked.pin_and_offer(recv)
+        })
+    }
+
+    fn pin_and_offer(&mut self, recv: &mut Recv<'_>) -> Result {
         self.stream().spares.clear();
         if let Some(sinks) = &mut self.stream().sinks {
             sinks.declined = false;
@@ -230,10 +235,6 @@ impl Owned<'_> {
         recv.iter.revert(taken - got);
         recv.copied += got;
         recv.direct += got;
-        if same {
-            self.stream().offering = false;
-        }
-        self.set_turn(Access::Write, false);
         if got > 0 {
             Ok(())
         } else {

@@ -120,6 +120,7 @@ impl Locked<'_> {
         let polls = self.has_poller();
         let glance = &self.sock().glance;
         let stream = self.stream();
+        let halves = &stream.halves;
         let link = stream.link.as_ref()?;
         let zcopy = stream.zcopy.as_ref()?;
         let longest = link.max_read();
@@ -131,7 +132,7 @@ impl Locked<'_> {
             untaken_bytes: zcopy.hold.untaken().into(),
             room_bytes: room.into(),
             waited_us: if zcopy.pull_now { PULL_DELAY_US } else { 0 },
-            own_sender_waits: stream.senders_waiting > 0 || glance.advertising.get(),
+            own_sender_waits: halves.sender_waits_for_room() || halves.sending.is_up_to_peer(),
             peek: false,
             reader_bytes: stream.reader_bytes.map(|bytes| bytes as u64),
             end_of_stream: stream.fin_received,

@@ -327,7 +327,7 @@ impl Owned<'_> {
         self.stream().more = false;
         // A part of a message is left to be filled, as long as something in flight will make space.
         let connection = self.connection();
-        self.stream().senders_waiting += 1;
+        self.stream().halves.memory_waiters += 1;
         self.flush();
         // The completion that makes space may have come already.
         self.settle();
@@ -342,7 +342,7 @@ impl Owned<'_> {
             unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), timeo) }
         };
         if self.connection() == connection {
-            self.stream().senders_waiting -= 1;
+            self.stream().halves.memory_waiters -= 1;
         }
         self.leave_open(send);
         kernel::error::to_result(ret)

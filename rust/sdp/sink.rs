@@ -231,7 +231,7 @@ impl Locked<'_> {
         self.count(Kept::SinkReceived, 1);
         if !accepted {
             self.stats.inc(Counter::SinkStale);
-        } else if self.stream().senders_waiting > 0 {
+        } else if self.stream().halves.sender_waits_for_room() {
             self.sk().wake_waiters();
         }
         Ok(())

@@ -52,6 +52,7 @@ use kernel::types::{
 use super::accept::AcceptQueue;
 use super::glance::Glance;
 use super::stream::Stream;
+use super::turn::Half;
 use super::worker::CmSide;
 use crate::bindings;
 use crate::inet::sock::Sk;
@@ -630,17 +631,9 @@ impl Owned<'_> {
     /// As [`Owned::wait`], of a sender that goes another way when its `patience` is over. Other sends
     /// wait for it, or are refused: their bytes do not come between its.
     pub(super) fn wait_for_room(&mut self, timeo: &mut Timeout, patience: &mut Timeout) {
-        let connection = self.connection();
-        self.stream().senders_waiting += 1;
-        self.glance.advertising.set(true);
-        self.in_turn(Access::Read, |locked| {
+        self.keep(Access::Read, Half::AwaitingRoom, |locked| {
             Timeout::wait_both(timeo, patience, |limit| locked.wait(limit));
         });
-        if self.connection() == connection {
-            self.stream().senders_waiting -= 1;
-            self.glance.advertising.set(false);
-        }
-        self.sk().wake_writer();
     }
 
     /// As [`Owned::wait`], of a reader: the next notification wakes it without the detour over BH,

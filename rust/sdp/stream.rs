@@ -15,7 +15,7 @@ use super::sock::{
     Locked,
     SdpSock, //
 };
-use super::turn::Turns;
+use super::turn::Halves;
 use super::zcopy::ZeroCopy;
 use crate::bindings;
 use crate::inet::addr::Addr;
@@ -156,8 +156,6 @@ pub(crate) struct Stream {
     pub(crate) reader_bytes: Option<usize>,
     /// The last reader does not wait in its calls.
     pub(crate) polled: bool,
-    /// A receive advertises its buffer, or is about to.
-    pub(crate) offering: bool,
     /// An advert waits for credits, for places, or for what is in the send queue.
     pub(crate) advert_waits: bool,
     /// Bytes of the user that are not yet in a message.
@@ -165,8 +163,6 @@ pub(crate) struct Stream {
     /// The last send had MSG_MORE.
     pub(crate) more: bool,
     pub(crate) held_back: HeldBack,
-    /// Sends that wait for memory, or for the peer, and go on when they have it.
-    pub(crate) senders_waiting: u32,
     /// The next message waits for credits or for a place in the send queue.
     pub(crate) stalled: bool,
     /// Payload that the peer's receives take.
@@ -198,7 +194,7 @@ pub(crate) struct Stream {
     pub(crate) readable: bool,
     /// Receives to keep posted while memory allows.
     pub(crate) recv_target: u32,
-    pub(crate) turns: Turns,
+    pub(crate) halves: Halves,
     /// The peer's DisConn was received: end of file behind the queue.
     pub(crate) fin_received: bool,
     pub(crate) local: Addr,
@@ -282,12 +278,10 @@ impl Stream {
             events: Events::new(),
             reader_bytes: None,
             polled: false,
-            offering: false,
             advert_waits: false,
             tx: Seen::new(),
             more: false,
             held_back: HeldBack::Nothing,
-            senders_waiting: 0,
             stalled: false,
             peer_bytes: 0,
             spares: Spares::new(),
@@ -309,7 +303,7 @@ impl Stream {
             reserve: 0,
             readable: false,
             recv_target: IDLE_RECEIVES,
-            turns: Turns::default(),
+            halves: Halves::new(),
             fin_received: false,
             local: Addr::ANY,
             peer: Addr::ANY,

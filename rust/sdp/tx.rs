@@ -198,7 +198,7 @@ impl Locked<'_> {
         // What follows cannot join what waits.
         let last = stream.pending.disconn || stream.advert_waits;
         let held = may_grow && stream.held_back != HeldBack::TooLong && !last;
-        let waits = stream.senders_waiting > 0 && in_flight > 0 && !last;
+        let waits = stream.halves.sender_waits_for_room() && in_flight > 0 && !last;
         push_now(Tail {
             waiting_bytes: stream.tx.bytes(),
             // What leaves no more room than a header has.
@@ -454,11 +454,10 @@ impl Locked<'_> {
     /// Whether the next completion of a send must be noticed, although nothing was received.
     pub(crate) fn awaits_send_completion(&mut self) -> bool {
         let sk = self.sk();
-        let advertising = self.glance.advertising.get();
         let stream = self.stream();
         !stream.tx.is_empty()
             || stream.link.as_ref().is_some_and(|l| l.awaits_request())
-            || advertising
+            || stream.halves.sending.is_up_to_peer()
             || stream.advert_waits
             // A program has protected pages until it is done.
             || stream.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)

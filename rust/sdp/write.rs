@@ -27,6 +27,7 @@ use super::sock::{
     Locked,
     Owned, //
 };
+use super::turn::Half;
 use super::tx::CONTROL_PLACES;
 use crate::kern::errno::ECONNRESET;
 use crate::kern::iov::Access;
@@ -218,7 +219,7 @@ impl Owned<'_> {
             if !self.arm() {
                 self.wait_for_room(&mut send.timeo, &mut patience);
             }
-            let waits = self.glance.advertising.get();
+            let waits = self.stream().halves.sending.is_up_to_peer();
             self.set_advert_waits(waits);
         }
     }
@@ -230,8 +231,12 @@ impl Owned<'_> {
     ///
     /// What ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn send_by_writes(&mut self, send: &mut Send<'_>) -> Result {
-        self.set_turn(Access::Read, true);
-        self.glance.advertising.set(true);
+        self.keep(Access::Read, Half::AwaitingPeer, |locked| {
+            locked.pin_and_write(send)
+        })
+    }
+
+    fn pin_and_write(&mut self, send: &mut Send<'_>) -> Result {
         if let Some(sinks) = &mut self.stream().sinks {
             sinks.written_bytes = 0;
         }
@@ -250,11 +255,6 @@ impl Owned<'_> {
         };
         send.iter.revert(pieces.bytes - written);
         send.copied += written;
-        if same {
-            self.glance.advertising.set(false);
-        }
-        self.set_turn(Access::Read, false);
-        self.sk().wake_writer();
         match result {
             Err(e) if written == 0 => Err(e),
             _ => Ok(()),
