@@ -38,6 +38,7 @@ mod age;
 mod cover;
 pub(crate) mod frag;
 pub(crate) mod memory;
+pub(crate) mod page_frag;
 pub(crate) mod pin;
 mod pte;
 pub(crate) mod queue;

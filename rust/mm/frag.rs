@@ -52,7 +52,7 @@ impl Frag {
     /// # Safety
     ///
     /// `page` is valid and holds `offset + len` bytes.
-    pub(crate) unsafe fn get(page: NonNull<page>, offset: u32, len: u32) -> Self {
+    pub(super) unsafe fn get(page: NonNull<page>, offset: u32, len: u32) -> Self {
         // SAFETY: The page is valid, as the caller promises.
         unsafe { bindings::get_page(page.as_ptr().cast()) };
         // INVARIANT: The reference was just taken.
@@ -136,7 +136,7 @@ impl Frag {
     /// # Safety
     ///
     /// As for [`Frag::get`].
-    pub(crate) unsafe fn extend(&mut self, page: NonNull<page>, offset: u32, len: u32) -> u32 {
+    pub(super) unsafe fn extend(&mut self, page: NonNull<page>, offset: u32, len: u32) -> u32 {
         if !self.is_followed_by(page, offset) {
             return 0;
         }

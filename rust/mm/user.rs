@@ -37,7 +37,7 @@ fn without_faults<R>(f: impl FnOnce() -> R) -> R {
 /// # Safety
 ///
 /// The page has the range, which nobody else uses.
-pub(crate) unsafe fn copy_from_iter(
+pub(super) unsafe fn copy_from_iter(
     to: NonNull<page>,
     offset: u32,
     len: usize,
@@ -55,7 +55,7 @@ pub(crate) unsafe fn copy_from_iter(
 /// # Safety
 ///
 /// The page has the range.
-pub(crate) unsafe fn copy_to_iter(
+pub(super) unsafe fn copy_to_iter(
     from: NonNull<page>,
     offset: u32,
     len: usize,

@@ -2,8 +2,6 @@
 
 //! sendmsg(): from the program's buffers into the send queue.
 
-use core::ptr::NonNull;
-
 use kernel::prelude::*;
 
 use super::sock::{
@@ -29,8 +27,7 @@ use crate::kern::iov::{
 };
 use crate::kern::signal::signal_pending;
 use crate::kern::time::Timeout;
-use crate::mm::frag::Frag;
-use crate::mm::user;
+use crate::mm::page_frag::PageFrag;
 use crate::proto::bsdh::BSDH_LEN_U32;
 use crate::proto::choice::{
     Path,
@@ -127,95 +124,11 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// The page to copy into: the task's, which fills best, or the socket's own when many short
-    /// fragments wait. Else a program that sends on many sockets by turns could make each byte hold a page.
-    fn page_frag(&mut self) -> *mut bindings::page_frag {
-        let sk = self.sk().as_ptr();
+    /// Whether to copy into a page of the socket's own, because many short fragments wait. The task's
+    /// page fills best; but a program that sends on many sockets by turns could make each byte hold a page.
+    fn needs_own_page(&mut self) -> bool {
         let tx = &self.stream().tx;
-        if tx.len() >= FRAGS_FROM_TASK && (tx.bytes() as usize) < tx.len() * LONG_FRAG_BYTES {
-            // SAFETY: The object is valid; its page is freed with it, and guarded by the lock.
-            return unsafe { &raw mut (*sk).sk_frag };
-        }
-        // SAFETY: The object is valid.
-        unsafe { bindings::sk_page_frag(sk.cast()) }.cast()
-    }
-
-    /// Copies as much as fits into the current page; returns how much, 0 if the program's page is
-    /// missing.
-    fn copy_some(&mut self, send: &mut Send<'_>) -> Result<usize> {
-        let sk = self.sk();
-        let glance = &self.sock().glance;
-        self.stream()
-            .tx
-            .change(&glance.notsent, |tx| tx.reserve(1, GFP_KERNEL))
-            .map_err(|_| ENOBUFS)?;
-        let left = match send.by_copy {
-            0 => send.iter.len(),
-            // What is behind goes another way.
-            bytes => send.iter.len().min(bytes),
-        };
-        // SAFETY: The object is valid; the page fragment is the task's or the socket's own, which
-        // the lock (or being the current task) guards.
-        let (pfrag, page, offset, room) = unsafe {
-            let pfrag = self.page_frag();
-            // The first of several pages is a fresh one: else the message has a fragment more.
-            if self.stream().tx.is_empty() && left >= (*pfrag).size as usize {
-                (*pfrag).offset = (*pfrag).size;
-            }
-            if !bindings::sk_page_frag_refill(sk.as_ptr(), pfrag.cast()) {
-                return Err(ENOBUFS);
-            }
-            let at = &*pfrag;
-            (pfrag, at.page, at.offset, at.size - at.offset)
-        };
-        let page = NonNull::new(page).ok_or(ENOBUFS)?;
-        let limit = self.message_limit();
-        let room = if self.stream().tx.bytes() as usize + left > limit as usize {
-            // So that whole pages make whole messages, each of which leaves room for its header
-            // ([`crate::proto::policy::message_bytes`]).
-            let header_share = BSDH_LEN_U32.div_ceil((limit / PART_BYTES).max(1));
-            room - header_share.min(room / 2)
-        } else {
-            room
-        };
-        let want = left.min(room as usize).min(sk.sndbuf() as usize);
-        let admitted = sk.wmem_admit(want as u32) as usize;
-        if admitted == 0 {
-            let sndbuf = (sk.wmem_queued() / 2).max(LEAST_BYTES);
-            self.glance.refused_sndbuf.set(sndbuf);
-            return Err(ENOBUFS);
-        }
-        if admitted == want {
-            self.glance.refused_sndbuf.set(0);
-        }
-        let want = admitted;
-        // SAFETY: The page has `room` bytes at `offset` that nobody else uses.
-        let copied = unsafe { user::copy_from_iter(page, offset, want, &mut send.iter) };
-        if copied == 0 {
-            return Ok(0);
-        }
-        let len = copied as u32;
-        // SAFETY: As above; the bytes are ours from now on.
-        unsafe {
-            (*pfrag).offset += len;
-        }
-        sk.wmem_charge(len);
-        self.count(Kept::TxCopiedBytes, copied as u64);
-        let pushed = self.stream().tx.change(&glance.notsent, |tx| {
-            let merged = tx.grow_last(|last| {
-                // SAFETY: The page is valid and holds the range.
-                unsafe { last.extend(page, offset, len) }
-            });
-            if merged {
-                return Ok(());
-            }
-            // SAFETY: As above.
-            let frag = unsafe { Frag::get(page, offset, len) };
-            // The place was reserved.
-            tx.push(frag, 0)
-        });
-        pushed.map_err(|_| ENOBUFS)?;
-        Ok(copied)
+        tx.len() >= FRAGS_FROM_TASK && (tx.bytes() as usize) < tx.len() * LONG_FRAG_BYTES
     }
 
     /// The last message stays open with MSG_MORE.
@@ -244,6 +157,70 @@ impl Locked<'_> {
 }
 
 impl Owned<'_> {
+    /// Copies as much as fits into the current page; returns how much, 0 if the program's page is
+    /// missing.
+    fn copy_some(&mut self, send: &mut Send<'_>) -> Result<usize> {
+        let sk = self.sk();
+        let glance = &self.sock().glance;
+        self.stream()
+            .tx
+            .change(&glance.notsent, |tx| tx.reserve(1, GFP_KERNEL))
+            .map_err(|_| ENOBUFS)?;
+        let left = match send.by_copy {
+            0 => send.iter.len(),
+            // What is behind goes another way.
+            bytes => send.iter.len().min(bytes),
+        };
+        let own = self.needs_own_page();
+        // SAFETY: This thread owns the lock until the function returns.
+        let mut page = unsafe {
+            if own {
+                PageFrag::of_socket(sk)
+            } else {
+                PageFrag::of_task(sk)
+            }
+        };
+        // The first of several pages is a fresh one: else the message has a fragment more.
+        if self.stream().tx.is_empty() && left >= page.page_bytes() {
+            page.leave_page();
+        }
+        let room = page.refill().ok_or(ENOBUFS)?;
+        let limit = self.message_limit();
+        let room = if self.stream().tx.bytes() as usize + left > limit as usize {
+            // So that whole pages make whole messages, each of which leaves room for its header
+            // ([`crate::proto::policy::message_bytes`]).
+            let header_share = BSDH_LEN_U32.div_ceil((limit / PART_BYTES).max(1));
+            room - header_share.min(room / 2)
+        } else {
+            room
+        };
+        let want = left.min(room as usize).min(sk.sndbuf() as usize);
+        let admitted = sk.wmem_admit(want as u32) as usize;
+        if admitted == 0 {
+            let sndbuf = (sk.wmem_queued() / 2).max(LEAST_BYTES);
+            self.glance.refused_sndbuf.set(sndbuf);
+            return Err(ENOBUFS);
+        }
+        if admitted == want {
+            self.glance.refused_sndbuf.set(0);
+        }
+        let Some(copied) = page.copy_from_iter(admitted, &mut send.iter) else {
+            return Ok(0);
+        };
+        let len = copied.len();
+        sk.wmem_charge(len);
+        self.count(Kept::TxCopiedBytes, len.into());
+        let pushed = self.stream().tx.change(&glance.notsent, |tx| {
+            if tx.grow_last(|last| copied.join_to(last)) {
+                return Ok(());
+            }
+            // The place was reserved.
+            tx.push(copied.into_frag(), 0)
+        });
+        pushed.map_err(|_| ENOBUFS)?;
+        Ok(len as usize)
+    }
+
     fn send_all(&mut self, send: &mut Send<'_>) -> Result {
         self.wait_connected(send)?;
         self.check_sendable()?;
