@@ -35,6 +35,7 @@ use crate::sdp::sock::{
     OBJ_SIZE,
     PINFO6_OFFSET, //
 };
+use crate::sdp::worker::HANDLERS;
 
 /// `sk_protocol` of all our sockets: with 6 the core would take us for TCP and read beyond our
 /// object.
@@ -178,7 +179,7 @@ unsafe fn create(
         return EAFNOSUPPORT.to_errno();
     }
     // SAFETY: The namespace is valid, the proto registered; the new object is initialised before
-    // anybody sees it.
+    // anybody sees it, with the handlers of sockets.
     unsafe {
         let sk = bindings::sk_alloc(
             net,
@@ -194,7 +195,7 @@ unsafe fn create(
         bindings::set_custom_sockopt(socket.cast());
         bindings::sock_init_data(socket, sk);
         (*sk).sk_protocol = PROTOCOL;
-        SdpSock::init(sk);
+        SdpSock::init(sk, &HANDLERS);
         let wrapped = Sk::new(sk);
         wrapped.set_state(bindings::TCP_CLOSE as u8);
         wrapped.set_family(family);

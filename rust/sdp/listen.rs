@@ -14,6 +14,7 @@ use super::sock::{
     Locked,
     SdpSock, //
 };
+use super::worker::HANDLERS;
 use super::{
     accept,
     bind,
@@ -376,10 +377,10 @@ fn child_of(listener: &SdpSock, to: Addr, from: Addr, hello: &Hello) -> Result<A
         )
     };
     let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-    // SAFETY: The clone is of our proto, and still ours alone. Of its two references one is taken
-    // over here; the other is that of the connection, until its teardown.
+    // SAFETY: The clone is of our proto, and still ours alone; the handlers are those of sockets. Of its
+    // two references one is taken over here; the other is that of the connection, until its teardown.
     let child: ARef<SdpSock> = unsafe {
-        SdpSock::init(raw.as_ptr());
+        SdpSock::init(raw.as_ptr(), &HANDLERS);
         ARef::from_raw(raw.cast())
     };
     let sk = child.sk();

@@ -12,6 +12,7 @@ use super::sock::{
     sock_of,
     with_bh_lock,
     Locked,
+    Owned,
     Want,
     BH_OFFSET, //
 };
@@ -30,6 +31,7 @@ use crate::kern::errno::{
     ENOTCONN,
     EPROTO, //
 };
+use crate::kern::time::Timeout;
 use crate::mm::frag::Frag;
 use crate::proto::bsdh::Class;
 use crate::proto::message::{
@@ -724,5 +726,14 @@ impl Locked<'_> {
         self.stats.inc(Counter::AbortedViolation);
         self.send_abort();
         self.fail(Event::Abort, EPROTO);
+    }
+}
+
+impl Owned<'_> {
+    /// As [`Owned::wait`], of a reader that handles the completions itself, without the detour over BH.
+    pub(crate) fn wait_and_poll(&mut self, timeo: &mut Timeout) {
+        if self.wait_for_notification(timeo) {
+            self.process();
+        }
     }
 }

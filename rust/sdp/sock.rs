@@ -61,6 +61,7 @@ use crate::kern::iov::Access;
 use crate::kern::time::Timeout;
 use crate::kern::work::{
     BhWork,
+    Func,
     Timer,
     Work, //
 };
@@ -104,6 +105,12 @@ pub(crate) enum Want {
 pub(super) const WATCH_MS: u32 = 1000;
 
 const WANTS: usize = Want::Teardown as usize + 1;
+
+/// What the work items of a socket call. The socket does not know the code: it is in layers above.
+pub(crate) struct Handlers {
+    pub(super) worker: Func,
+    pub(super) bh: Func,
+}
 
 /// A socket of ours.
 ///
@@ -168,17 +175,17 @@ impl SdpSock {
     /// # Safety
     ///
     /// `sk` is an object of our proto, new or just cloned, that nobody else can see; what our part
-    /// holds is overwritten.
-    pub(crate) unsafe fn init(sk: *mut bindings::sock) {
+    /// holds is overwritten. `handlers` may be called for the work items of a socket.
+    pub(crate) unsafe fn init(sk: *mut bindings::sock, handlers: &Handlers) {
         let this = sk.cast::<Self>();
         // SAFETY: The memory is ours alone, and large enough. The initialisers cannot fail.
         unsafe {
-            Work::init(&raw mut (*this).work, super::worker::run);
-            BhWork::init(&raw mut (*this).bh, super::rx::run_bh);
-            Timer::init(&raw mut (*this).timer, super::worker::run_timer);
-            Timer::init(&raw mut (*this).watch, super::worker::run_watch);
-            Timer::init(&raw mut (*this).keepalive, super::worker::run_keepalive);
-            Timer::init(&raw mut (*this).pull, super::worker::run_pull);
+            Work::init(&raw mut (*this).work, handlers.worker);
+            BhWork::init(&raw mut (*this).bh, handlers.bh);
+            Timer::init(&raw mut (*this).timer, run_timer);
+            Timer::init(&raw mut (*this).watch, run_watch);
+            Timer::init(&raw mut (*this).keepalive, run_keepalive);
+            Timer::init(&raw mut (*this).pull, run_pull);
             (&raw mut (*this).wants).write([const { Atomic::new(0) }; WANTS]);
             (&raw mut (*this).deferred).write(Atomic::new(0));
             (&raw mut (*this).reader_polls).write(Atomic::new(0));
@@ -490,10 +497,46 @@ pub(super) unsafe fn sock_of(
 pub(super) const WORK_OFFSET: usize = offset_of!(SdpSock, work);
 pub(super) const BH_OFFSET: usize = offset_of!(SdpSock, bh);
 /// A `delayed_work` starts with its `work_struct`.
-pub(super) const TIMER_OFFSET: usize = offset_of!(SdpSock, timer);
-pub(super) const WATCH_OFFSET: usize = offset_of!(SdpSock, watch);
-pub(super) const KEEPALIVE_OFFSET: usize = offset_of!(SdpSock, keepalive);
-pub(super) const PULL_OFFSET: usize = offset_of!(SdpSock, pull);
+const TIMER_OFFSET: usize = offset_of!(SdpSock, timer);
+const WATCH_OFFSET: usize = offset_of!(SdpSock, watch);
+const KEEPALIVE_OFFSET: usize = offset_of!(SdpSock, keepalive);
+const PULL_OFFSET: usize = offset_of!(SdpSock, pull);
+
+/// # Safety
+///
+/// Called by the work queue, for the item of a socket.
+unsafe extern "C" fn run_timer(work: *mut kernel::bindings::work_struct) {
+    // SAFETY: The item is that of a socket of ours.
+    let sock = unsafe { sock_of(work.cast(), TIMER_OFFSET) };
+    sock.want(Want::Timeout);
+}
+
+/// # Safety
+///
+/// Called by the work queue, for the item of a socket.
+unsafe extern "C" fn run_watch(work: *mut kernel::bindings::work_struct) {
+    // SAFETY: The item is that of a socket of ours.
+    let sock = unsafe { sock_of(work.cast(), WATCH_OFFSET) };
+    sock.want(Want::Watch);
+}
+
+/// # Safety
+///
+/// Called by the work queue, for the item of a socket.
+unsafe extern "C" fn run_keepalive(work: *mut kernel::bindings::work_struct) {
+    // SAFETY: The item is that of a socket of ours.
+    let sock = unsafe { sock_of(work.cast(), KEEPALIVE_OFFSET) };
+    sock.want(Want::Keepalive);
+}
+
+/// # Safety
+///
+/// Called by the work queue, for the item of a socket.
+unsafe extern "C" fn run_pull(work: *mut kernel::bindings::work_struct) {
+    // SAFETY: The item is that of a socket of ours.
+    let sock = unsafe { sock_of(work.cast(), PULL_OFFSET) };
+    sock.want(Want::Pull);
+}
 
 /// Runs `f` in BH context under the lock, or leaves the work to whoever holds it.
 pub(super) fn with_bh_lock(sock: &SdpSock, f: impl FnOnce(&mut Locked<'_>)) {
@@ -636,13 +679,11 @@ impl Owned<'_> {
         });
     }
 
-    /// As [`Owned::wait`], of a reader: the next notification wakes it without the detour over BH,
-    /// and it handles the completions itself.
-    pub(crate) fn wait_and_poll(&mut self, timeo: &mut Timeout) {
+    /// As [`Owned::wait`], of a reader: the next notification wakes it without the detour over BH.
+    /// `false` if none has come: else the reader must handle the completions.
+    pub(super) fn wait_for_notification(&mut self, timeo: &mut Timeout) -> bool {
         self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Polls);
-        if !self.leave_to_bh() {
-            self.process();
-        }
+        !self.leave_to_bh()
     }
 
     fn sleep(&mut self, state: u32, timeo: &mut Timeout, sleeper: Sleeper) {

@@ -27,14 +27,11 @@ use super::setup::{
 };
 use super::sock::{
     sock_of,
+    Handlers,
     Locked,
     Owned,
     SdpSock,
     Want,
-    KEEPALIVE_OFFSET,
-    PULL_OFFSET,
-    TIMER_OFFSET,
-    WATCH_OFFSET,
     WORK_OFFSET, //
 };
 use super::{
@@ -97,7 +94,7 @@ impl CmSide {
 /// # Safety
 ///
 /// Called by the work queue, for the item of a socket.
-pub(super) unsafe extern "C" fn run(work: *mut kernel::bindings::work_struct) {
+unsafe extern "C" fn run(work: *mut kernel::bindings::work_struct) {
     // SAFETY: The item is that of a socket of ours; it is the only way to get here, and does not
     // run twice at a time, so that the CM side is ours.
     let (sock, cm) = unsafe {
@@ -108,41 +105,11 @@ pub(super) unsafe extern "C" fn run(work: *mut kernel::bindings::work_struct) {
     Worker { sock: &sock, cm }.run();
 }
 
-/// # Safety
-///
-/// Called by the work queue, for the item of a socket.
-pub(super) unsafe extern "C" fn run_timer(work: *mut kernel::bindings::work_struct) {
-    // SAFETY: The item is that of a socket of ours.
-    let sock = unsafe { sock_of(work.cast(), TIMER_OFFSET) };
-    sock.want(Want::Timeout);
-}
-
-/// # Safety
-///
-/// Called by the work queue, for the item of a socket.
-pub(super) unsafe extern "C" fn run_watch(work: *mut kernel::bindings::work_struct) {
-    // SAFETY: The item is that of a socket of ours.
-    let sock = unsafe { sock_of(work.cast(), WATCH_OFFSET) };
-    sock.want(Want::Watch);
-}
-
-/// # Safety
-///
-/// Called by the work queue, for the item of a socket.
-pub(super) unsafe extern "C" fn run_keepalive(work: *mut kernel::bindings::work_struct) {
-    // SAFETY: The item is that of a socket of ours.
-    let sock = unsafe { sock_of(work.cast(), KEEPALIVE_OFFSET) };
-    sock.want(Want::Keepalive);
-}
-
-/// # Safety
-///
-/// Called by the work queue, for the item of a socket.
-pub(super) unsafe extern "C" fn run_pull(work: *mut kernel::bindings::work_struct) {
-    // SAFETY: The item is that of a socket of ours.
-    let sock = unsafe { sock_of(work.cast(), PULL_OFFSET) };
-    sock.want(Want::Pull);
-}
+/// What the work items of each socket call.
+pub(crate) const HANDLERS: Handlers = Handlers {
+    worker: run,
+    bh: super::rx::run_bh,
+};
 
 impl SdpSock {
     /// Starts the set-up of a new child: from now on the worker has its reference and the id.
