@@ -4,15 +4,20 @@
 
 usage: layers.py [--write]
 
-Each path in the code that begins with crate, super or self is an import. An `impl` that gives methods
-to a type of another layer is refused, too: that layer could call them without an import. A trait of a
-lower layer may be implemented.
+Each path in the code that begins with crate, super or self is an import. A layer whose line begins with
+"=" is beside the one above it: neither imports from the other.
+
+An `impl` that gives methods to a type of another layer is refused, too: that layer could call them
+without an import. Among the layers inside one module (a::b and a::c) it is allowed, but no layer may call
+such a method of a layer above it; of methods whose name another function has, too, nobody knows which
+one is called. A trait of a lower layer may be implemented.
 
 Documentation/overview.rst must show the list; --write puts it there.
 """
 
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
@@ -22,6 +27,9 @@ IGNORED = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])'""
 USE = re.compile(r"\buse\s+([^;]+);")
 PATH = re.compile(r"\b(?:crate|super|self)(?:\s*::\s*\w+)+")
 IMPL = re.compile(r"^impl(?:<[^{]*?>)?\s+(\w+)(?:<[^{]*>)?\s*(?:where\b[^{]*)?\{", re.MULTILINE)
+METHOD = re.compile(r"\bfn\s+(\w+)")
+CALL = re.compile(r"(?:\.|::)\s*(\w+)\s*(?:::\s*<[^>;]*>\s*)?\(")
+VISIBLE_IN = re.compile(r"\bpub\s*\(\s*in\b[^)]*\)")
 MODULE = re.compile(r"\bmod\s+(\w+)\s*\{")
 SHOWN = re.compile(r"(?<=^\.\. layers\n\n::\n\n).*?(?=\n^\S)", re.DOTALL | re.MULTILINE)
 
@@ -34,7 +42,9 @@ class Layers:
     def __init__(self, text: str):
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
         self.shown = "".join(f"    {line}\n" for line in lines)
-        self.names = [line.split()[0] for line in lines]
+        names = [line.split()[0] for line in lines]
+        self.beside = [name.startswith("=") for name in names]
+        self.names = [name.removeprefix("=") for name in names]
         self.modules: list[Module] = [() if n == ROOT else tuple(n.split("::")) for n in self.names]
 
     def of(self, module: Module) -> int:
@@ -45,10 +55,22 @@ class Layers:
         innermost = max(around, key=len, default=())
         return self.modules.index(inside[0] if inside and innermost == () else innermost)
 
+    def wrong(self, own: int, other: int) -> str:
+        """Why a layer must not use another one; empty if it may."""
+        if other < own:
+            return "beside it" if other == own - 1 and self.beside[own] else "above it"
+        return "beside it" if other == own + 1 and self.beside[other] else ""
+
+    def are_in_one(self, a: int, b: int) -> bool:
+        """Whether two layers are inside one module."""
+        return self.modules[a][:1] == self.modules[b][:1]
+
 
 def code_of(source: str) -> str:
-    """The source without comments and literals, with the same lines."""
-    return IGNORED.sub(lambda match: " " + "\n" * match[0].count("\n"), source)
+    """The source without comments, literals and visibilities, with the same lines."""
+    def blank(match: re.Match[str]) -> str:
+        return " " + "\n" * match[0].count("\n")
+    return VISIBLE_IN.sub(blank, IGNORED.sub(blank, source))
 
 
 def flat(tree: str) -> list[str]:
@@ -66,16 +88,18 @@ def flat(tree: str) -> list[str]:
     return [head + path for part in parts if part.strip() for path in flat(part)]
 
 
+def end_of(code: str, begin: int) -> int:
+    """Where the block ends that begins behind a brace."""
+    depth, end = 1, begin
+    while depth and end < len(code):
+        depth += {"{": 1, "}": -1}.get(code[end], 0)
+        end += 1
+    return end
+
+
 def inline_modules(code: str) -> list[tuple[int, int, str]]:
     """Where the modules inside a file begin and end, and their names; outer ones first."""
-    found = []
-    for match in MODULE.finditer(code):
-        depth, end = 1, match.end()
-        while depth and end < len(code):
-            depth += {"{": 1, "}": -1}.get(code[end], 0)
-            end += 1
-        found.append((match.end(), end, match[1]))
-    return found
+    return [(match.end(), end_of(code, match.end()), match[1]) for match in MODULE.finditer(code)]
 
 
 def imports(source: str, file_module: Module) -> list[tuple[int, Module]]:
@@ -102,10 +126,31 @@ def imports(source: str, file_module: Module) -> list[tuple[int, Module]]:
     return found
 
 
-def impls(source: str) -> list[tuple[int, str]]:
-    """The types that get methods in a file, but for those of traits: line, and name."""
+def impls(source: str) -> list[tuple[int, str, list[str]]]:
+    """The types that get methods in a file, but for those of traits: line, name, and methods."""
     code = code_of(source)
-    return [(code.count("\n", 0, match.start()) + 1, match[1]) for match in IMPL.finditer(code)]
+    return [(code.count("\n", 0, match.start()) + 1, match[1],
+             METHOD.findall(code, match.end(), end_of(code, match.end())))
+            for match in IMPL.finditer(code)]
+
+
+def calls(source: str) -> list[tuple[int, str]]:
+    """The methods that a file calls: line, and name."""
+    code = code_of(source)
+    return [(code.count("\n", 0, match.start(1)) + 1, match[1]) for match in CALL.finditer(code)]
+
+
+class File:
+    """A file with its layer."""
+
+    def __init__(self, path: Path, module: Module, own: int, layers: Layers):
+        self.path, self.own = path, own
+        self.source = path.read_text()
+        self.imports = imports(self.source, module)
+        where = {path[-1]: layers.of(path) for _, path in self.imports if path}
+        # Methods for types of other layers.
+        self.given = [(line, name, where[name], methods) for line, name, methods in impls(self.source)
+                      if where.get(name, own) != own]
 
 
 def complaints(layers: Layers, folder: Path) -> list[str]:
@@ -113,8 +158,9 @@ def complaints(layers: Layers, folder: Path) -> list[str]:
     found = [f"{folder.name}/layers: there is no {name}"
              for name in layers.names
              if not any((folder / (name.replace("::", "/") + end)).exists() for end in ("", ".rs"))]
-    for file in sorted(folder.rglob("*.rs")):
-        relative = file.relative_to(folder)
+    files = []
+    for path in sorted(folder.rglob("*.rs")):
+        relative = path.relative_to(folder)
         module = () if relative.stem == ROOT else relative.with_suffix("").parts
         if "generated" in module:
             continue
@@ -122,15 +168,21 @@ def complaints(layers: Layers, folder: Path) -> list[str]:
         if module and layers.names[own] == ROOT:
             found.append(f"{folder.name}/{relative}: not in {folder.name}/layers")
             continue
-        source = file.read_text()
-        imported = imports(source, module)
-        where = {path[-1]: layers.of(path) for _, path in imported if path}
+        files.append(File(path, module, own, layers))
+    functions = Counter(name for file in files for name in METHOD.findall(code_of(file.source)))
+    given = {name: file.own for file in files for *_, methods in file.given for name in methods
+             if functions[name] == 1}
+    for file in files:
+        own = file.own
         wrong = [(line, f"imports {'::'.join(('crate', *path))} of {layers.names[layers.of(path)]}, "
-                        "which is above it")
-                 for line, path in imported if layers.of(path) < own]
-        wrong += [(line, f"gives methods to {name} of {layers.names[where[name]]}")
-                  for line, name in impls(source) if where.get(name, own) != own]
-        found += [f"{folder.name}/{relative}:{line}: {layers.names[own]} {what}"
+                        f"which is {why}")
+                 for line, path in file.imports if (why := layers.wrong(own, layers.of(path)))]
+        wrong += [(line, f"gives methods to {name} of {layers.names[other]}")
+                  for line, name, other, _ in file.given if not layers.are_in_one(own, other)]
+        wrong += [(line, f"calls {name} of {layers.names[given[name]]}, which is {why}")
+                  for line, name in calls(file.source)
+                  if name in given and (why := layers.wrong(own, given[name]))]
+        found += [f"{folder.name}/{file.path.relative_to(folder)}:{line}: {layers.names[own]} {what}"
                   for line, what in sorted(set(wrong))]
     return found
 

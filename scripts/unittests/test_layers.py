@@ -16,13 +16,14 @@ kern         errors
 FILES = ["ib_sdp_main.rs", "sdp.rs", "sdp/send.rs", "sdp/guard.rs", "kern.rs"]
 
 
-def complaints(name: str, source: str, text: str = LIST) -> list[str]:
-    """Of a tree in which one file has this source, and of a list."""
+def complaints(name: str, source: str, text: str = LIST, more: dict[str, str] | None = None) -> list[str]:
+    """Of a tree in which a file has this source, and perhaps more files have some, and of a list."""
+    sources = {name: source, **(more or {})}
     with tempfile.TemporaryDirectory() as top:
         folder = Path(top) / "rust"
-        for file in {*FILES, name}:
+        for file in {*FILES, *sources}:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            (folder / file).write_text(source if file == name else "")
+            (folder / file).write_text(sources.get(file, ""))
         return layers.complaints(layers.Layers(text), folder)
 
 
@@ -58,9 +59,34 @@ class Imports(unittest.TestCase):
         self.check("kern.rs", "/// [`crate::sdp::send`]\nconst T: &str = \"crate::sdp::send\"; // super::sdp\n")
 
     def test_methods_for_another_layer(self) -> None:
-        self.check("sdp/send.rs", "use super::guard::Lock;\nimpl Lock<'_> {}\n",
-                   "2: sdp::send gives methods to Lock of sdp::guard")
-        self.check("sdp/send.rs", "use super::guard::Lock;\nimpl Drop for Lock<'_> {}\nimpl<T> Own<T> {}\n")
+        self.check("sdp/send.rs", "use crate::kern::Work;\nimpl Work<'_> {}\n",
+                   "2: sdp::send gives methods to Work of kern")
+        self.check("sdp/send.rs", "use crate::kern::Work;\nimpl Drop for Work<'_> {}\nimpl<T> Own<T> {}\n")
+
+    def test_calls_of_methods_from_above(self) -> None:
+        send = "use super::guard::Lock;\nimpl Lock<'_> {\n    fn send(&mut self) {}\n}\n"
+        up = "sdp::guard calls send of sdp::send, which is above it"
+        for call in ("lock.send()", "lock\n.send::<u8>()", "Lock::send(lock)"):
+            line = 1 + call.count("\n")
+            self.assertEqual(complaints("sdp/guard.rs", f"fn f() {{ {call} }}\n", more={"sdp/send.rs": send}),
+                             [f"rust/sdp/guard.rs:{line}: {up}"])
+        for other in ("fn f() { link.sent(), send() }\n", "fn f() { lock.send() }\nfn send() {}\n"):
+            self.assertEqual(complaints("sdp/guard.rs", other, more={"sdp/send.rs": send}), [])
+        self.assertEqual(complaints("ib_sdp_main.rs", "fn f() { lock.send() }\n",
+                                    more={"sdp/send.rs": send}), [])
+
+    def test_layers_beside_each_other(self) -> None:
+        text = LIST.replace("sdp::guard", "=sdp::guard")
+        self.assertEqual(complaints("sdp/send.rs", "use super::guard::Lock;\n", text),
+                         ["rust/sdp/send.rs:1: sdp::send imports crate::sdp::guard::Lock of sdp::guard, "
+                          "which is beside it"])
+        self.assertEqual(complaints("sdp/guard.rs", "use super::send;\n", text),
+                         ["rust/sdp/guard.rs:1: sdp::guard imports crate::sdp::send of sdp::send, "
+                          "which is beside it"])
+        self.assertEqual(complaints("sdp/guard.rs", "use crate::kern;\n", text), [])
+
+    def test_not_in_visibilities(self) -> None:
+        self.check("kern.rs", "pub(in crate::sdp) fn f() {}\npub(super) fn g() {}\n")
 
     def test_files_and_layers_that_are_missing(self) -> None:
         self.assertEqual(complaints("other.rs", ""), ["rust/other.rs: not in rust/layers"])
