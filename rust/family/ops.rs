@@ -26,12 +26,17 @@ use crate::inet::addr::{
 use crate::kern::errno::EAFNOSUPPORT;
 use crate::kern::iov::Iov;
 use crate::kern::time::Timeout;
-use crate::sdp::sock::SdpSock;
-use crate::sdp::{
-    self,
+use crate::sdp::cm::{
     accept,
-    poll as sdp_poll, //
+    bind,
+    close,
+    listen, //
 };
+use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::options;
+use crate::sdp::poll as sdp_poll;
+use crate::sdp::recv::recvmsg;
+use crate::sdp::send::sendmsg;
 
 const AF_INET: u16 = bindings::AF_INET as u16;
 const AF_INET6: u16 = bindings::AF_INET6 as u16;
@@ -265,7 +270,7 @@ pub(super) unsafe extern "C" fn listen(socket: *mut socket, backlog: i32) -> i32
         if (*socket).state != bindings::socket_state_SS_UNCONNECTED {
             return EINVAL.to_errno();
         }
-        code(sdp::listen::listen(of(socket), backlog))
+        code(listen::listen(of(socket), backlog))
     }
 }
 
@@ -285,7 +290,7 @@ pub(super) unsafe extern "C" fn sendmsg(
             return e.to_errno();
         }
         let iter = Iov::from_raw(NonNull::from(&mut (*msg).msg_iter));
-        let result = sdp::send::sendmsg(of(socket), iter, flags);
+        let result = sendmsg::sendmsg(of(socket), iter, flags);
         errno(result.map(|n| n as i32))
     }
 }
@@ -349,7 +354,7 @@ pub(super) unsafe extern "C" fn recvmsg(
         (*msg).msg_namelen = 0;
         let flags = flags as u32;
         let iter = Iov::from_raw(NonNull::from(&mut (*msg).msg_iter));
-        let result = sdp::recv::recvmsg(of(socket), iter, len, flags);
+        let result = recvmsg::recvmsg(of(socket), iter, len, flags);
         if result.is_ok() {
             tell_left(of(socket), msg);
         }
@@ -369,7 +374,7 @@ unsafe fn tell_left(sock: &SdpSock, msg: *mut bindings::msghdr) {
         if !told && !asked {
             return;
         }
-        let left = sdp::recv::bytes_left(sock) as i32;
+        let left = recvmsg::bytes_left(sock) as i32;
         if told {
             bindings::put_cmsg(
                 msg,
@@ -393,7 +398,7 @@ unsafe fn tell_left(sock: &SdpSock, msg: *mut bindings::msghdr) {
 /// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn close(sk: *mut sock, timeo: kernel::ffi::c_long) {
     // SAFETY: The core passes a socket of ours, and gives its reference up.
-    unsafe { sdp::close::close(SdpSock::from_raw(sk), Timeout::from_jiffies(timeo)) };
+    unsafe { close::close(SdpSock::from_raw(sk), Timeout::from_jiffies(timeo)) };
 }
 
 /// The hooks of control groups for connect(); they may change the address.
@@ -505,7 +510,7 @@ pub(super) unsafe extern "C" fn shutdown(sk: *mut sock, how: i32) {
 pub(super) unsafe extern "C" fn ioctl_sk(sk: *mut sock, cmd: i32, out: *mut i32) -> i32 {
     // SAFETY: The core passes a socket of ours, and room for the result.
     unsafe {
-        match sdp::options::ioctl(SdpSock::from_raw(sk), cmd) {
+        match options::ioctl(SdpSock::from_raw(sk), cmd) {
             Ok(value) => {
                 *out = value;
                 0
@@ -568,7 +573,7 @@ pub(super) unsafe extern "C" fn unhash(_sk: *mut sock) {}
 pub(super) unsafe extern "C" fn get_port(sk: *mut sock, port: u16) -> i32 {
     // SAFETY: The core passes a socket of ours, with its lock held.
     let mut locked = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
-    code(sdp::bind::get_port(&mut locked, port))
+    code(bind::get_port(&mut locked, port))
 }
 
 /// # Safety
@@ -578,6 +583,6 @@ pub(super) unsafe extern "C" fn get_port(sk: *mut sock, port: u16) -> i32 {
 pub(super) unsafe extern "C" fn put_port(sk: *mut sock) {
     // SAFETY: As above.
     let mut locked = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
-    sdp::bind::put_port(&mut locked);
+    bind::put_port(&mut locked);
     locked.sk().set_num(0);
 }

@@ -30,12 +30,12 @@ use crate::kern::module::{
     this_module, //
 };
 use crate::kern::shared::Shared;
-use crate::sdp::sock::{
+use crate::sdp::cm::worker::HANDLERS;
+use crate::sdp::conn::sock::{
     SdpSock,
     OBJ_SIZE,
     PINFO6_OFFSET, //
 };
-use crate::sdp::worker::HANDLERS;
 
 /// `sk_protocol` of all our sockets: with 6 the core would take us for TCP and read beyond our
 /// object.

@@ -22,11 +22,9 @@ use crate::kern::errno::{
     ENOPROTOOPT,
     EOPNOTSUPP, //
 };
-use crate::sdp::sock::SdpSock;
-use crate::sdp::{
-    info,
-    options, //
-};
+use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::info::tcp_info::tcp_info;
+use crate::sdp::options;
 
 /// The longest value that is looked at; no option that means something here has more.
 const MAX_VALUE: usize = 256;
@@ -198,7 +196,7 @@ unsafe fn get_tcp(
     // SAFETY: As the caller promises.
     unsafe {
         match name {
-            TCP_INFO => put(&info::tcp_info(sock), room, to, len),
+            TCP_INFO => put(&tcp_info(sock), room, to, len),
             TCP_CONGESTION => put(CONGESTION_CONTROL, room, to, len),
             _ => put(&options::get(sock, name)?, room, to, len),
         }

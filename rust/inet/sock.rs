@@ -23,7 +23,7 @@ use crate::kern::time::Timeout;
 /// # Invariants
 ///
 /// It points to a `struct inet_sock` (with its `ipv6_pinfo`) that lives at least as long as the
-/// value: it is used only inside [`crate::sdp::sock::SdpSock`].
+/// value: it is used only inside [`crate::sdp::conn::sock::SdpSock`].
 #[derive(Copy, Clone)]
 pub(crate) struct Sk(*mut bindings::sock);
 

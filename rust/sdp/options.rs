@@ -8,8 +8,8 @@ use core::ops::RangeInclusive;
 
 use kernel::prelude::*;
 
-use super::sock::SdpSock;
-use super::stream::SMALL_BYTES;
+use super::conn::connection::SMALL_BYTES;
+use super::conn::sock::SdpSock;
 use crate::bindings;
 use crate::kern::errno::ENOPROTOOPT;
 use crate::params::{

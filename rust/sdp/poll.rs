@@ -2,7 +2,7 @@
 
 //! poll(): what TCP would say of a socket in this state.
 
-use super::sock::SdpSock;
+use super::conn::sock::SdpSock;
 use crate::bindings as b;
 
 const IN: u32 = b::SDP_CONST_EPOLLIN | b::SDP_CONST_EPOLLRDNORM;

@@ -22,11 +22,11 @@ use crate::kern::debugfs::{
     READ_WRITE, //
 };
 use crate::proto::choice::Wanted;
-use crate::sdp::details::{
+use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::info::conn_info::{
     self,
     Details, //
 };
-use crate::sdp::sock::SdpSock;
 use crate::stats::histogram::{
     Log2,
     Messages,
@@ -94,7 +94,7 @@ unsafe fn sock_of<'a>(m: *mut kb::seq_file) -> &'a SdpSock {
 unsafe extern "C" fn show_state(m: *mut kb::seq_file, _v: *mut c_void) -> i32 {
     // SAFETY: The core passes a valid file of ours.
     let (out, sock) = unsafe { (SeqFile::from_raw(m), sock_of(m)) };
-    match details::look(sock) {
+    match conn_info::look(sock) {
         Ok(details) => {
             print_state(out, &details);
             0
@@ -173,7 +173,7 @@ fn print_histogram(out: &SeqFile, name: &str, histogram: &Log2) {
 unsafe extern "C" fn show_messages(m: *mut kb::seq_file, _v: *mut c_void) -> i32 {
     // SAFETY: The core passes a valid file of ours.
     let (out, sock) = unsafe { (SeqFile::from_raw(m), sock_of(m)) };
-    match details::messages(sock) {
+    match conn_info::messages(sock) {
         Ok(None) => {
             seq_print!(out, "off\n");
             0
@@ -229,7 +229,7 @@ unsafe extern "C" fn write_messages(
     };
     match new {
         Ok(new) => {
-            details::set_messages(sock, new);
+            conn_info::set_messages(sock, new);
             len as isize
         }
         Err(e) => e.to_errno() as isize,

@@ -25,9 +25,9 @@ use crate::proto::state::{
     Event,
     State, //
 };
-use crate::sdp::sock::Locked;
-use crate::sdp::stream::TellOfState;
-use crate::sdp::zcopy::FEATURES;
+use crate::sdp::advert::source::FEATURES;
+use crate::sdp::conn::connection::TellOfState;
+use crate::sdp::conn::sock::Locked;
 
 static FAMILY: Family = Family::new();
 

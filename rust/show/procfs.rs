@@ -13,7 +13,7 @@ use crate::inet::netns::{
     Net,
     PernetOps, //
 };
-use crate::sdp::shown;
+use crate::sdp::info::sock_info;
 
 const SOCKETS: &kernel::str::CStr = c"sdp";
 const STATS: &kernel::str::CStr = c"sdpstats";
@@ -98,7 +98,7 @@ unsafe extern "C" fn show_sockets(m: *mut seq_file, _v: *mut core::ffi::c_void) 
         out,
         "local peer state tx_queue rx_queue credits posted rcv_size uid inode\n"
     );
-    let result = shown::for_each(net, |sk, s| {
+    let result = sock_info::for_each(net, |sk, s| {
         seq_print!(
             out,
             "{} {} {} {} {} {} {} {} {} {}\n",

@@ -32,16 +32,16 @@ use crate::inet::genl::{
 };
 use crate::inet::sock::Sk;
 use crate::proto::state::State;
-use crate::sdp::bind::{
+use crate::sdp::cm::bind::{
     self,
     Cursor, //
 };
-use crate::sdp::info::Figures;
-use crate::sdp::shown::{
+use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::info::sock_info::{
     shown,
     Shown, //
 };
-use crate::sdp::sock::SdpSock;
+use crate::sdp::info::tcp_info::Figures;
 use crate::stats::tally::Tally;
 
 const AF_INET: u16 = bindings::AF_INET as u16;

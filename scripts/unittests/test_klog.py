@@ -21,7 +21,7 @@ REPORTS = [
     "[   11.1] rcu: INFO: rcu_preempt self-detected stall on CPU",
     "[   11.1] refcount_t: underflow; use-after-free.",
     "[   11.1] ODEBUG: free active (active state 0) object: 1 object type: work_struct",
-    "[   11.1] rust_kernel: panicked at rust/sdp/rx.rs:1:1:",
+    "[   11.1] rust_kernel: panicked at rust/sdp/rx/ring.rs:1:1:",
     "[   11.1] Kernel panic - not syncing: Fatal exception",
 ]
 

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sink adverts: the messages about them. The call that advertises is in
+//! [`sink_avail`](crate::sdp::recv::sink_avail), those that write in
+//! [`sink_write`](mod@crate::sdp::send::sink_write) and
+//! [`sink_write_async`](crate::sdp::send::sink_write_async).
+
+use kernel::prelude::*;
+
+use crate::inet::sock::Sk;
+use crate::params::ADVERTS;
+use crate::proto::bsdh::Class;
+use crate::proto::buffer::{
+    Returned,
+    SinkAdverts, //
+};
+use crate::proto::hello::Features;
+use crate::proto::message::Body;
+use crate::proto::offer::Offers;
+use crate::proto::violation::Violation;
+use crate::proto::write::{
+    PayloadEvents,
+    SinkWriter, //
+};
+use crate::rdma::link::{
+    Tag,
+    With, //
+};
+use crate::rdma::mr::{
+    Call,
+    RegionId,
+    Use, //
+};
+use crate::sdp::conn::sock::Locked;
+use crate::sdp::info::conn_info::Posted;
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
+use crate::trace::{
+    self,
+    Advert, //
+};
+
+/// Sink adverts of ours that have no answer, at a time: a call has at most [`PIECES`](crate::sdp::recv::sink_avail::PIECES),
+/// and those of former calls are answered as soon as the peer's adapter has told of them.
+pub(crate) const OFFERS: usize = 8;
+
+/// What both sides must have agreed on.
+const NEEDS: Features = Features::SINK.union(Features::ORDERED);
+
+/// The payload events of a connection that has had no sink advert yet.
+#[derive(Copy, Clone)]
+pub(crate) struct Events {
+    pub(in crate::sdp) sent: PayloadEvents,
+    received: PayloadEvents,
+}
+
+impl Events {
+    pub(crate) const fn new() -> Self {
+        Self {
+            sent: PayloadEvents::new(),
+            received: PayloadEvents::new(),
+        }
+    }
+}
+
+/// The sink adverts of a connection.
+pub(crate) struct Sinks {
+    /// Ours, with the region that each is about.
+    pub(crate) adverts: SinkAdverts<Posted, OFFERS>,
+    /// The peer's.
+    pub(crate) writer: SinkWriter<ADVERTS>,
+    /// Whether adverts pay.
+    pub(crate) offers: Offers,
+    /// A SinkAvailCancel waits to be sent.
+    pub(crate) cancel_due: bool,
+    /// An advert of the running receive was answered with nothing: what came behind would be in the
+    /// wrong place.
+    pub(crate) declined: bool,
+    /// Bytes that the peer has written for the running receive.
+    pub(crate) received_bytes: usize,
+    /// Bytes of the running send that the peer's memory has: not of sends that have returned.
+    pub(crate) written_bytes: usize,
+    /// Bytes of sends that have returned whose Writes have not finished. They are in the send buffer.
+    pub(crate) charged_bytes: u32,
+}
+
+/// Buffers that are advertised no longer.
+type Ended = [Option<Returned<Posted>>; OFFERS];
+
+fn put(ended: &mut Ended, back: Returned<Posted>) {
+    if let Some(place) = ended.iter_mut().find(|place| place.is_none()) {
+        *place = Some(back);
+    }
+}
+
+fn trace_end(sk: Sk, back: &Returned<Posted>) {
+    let (len, bytes) = (back.len, back.bytes);
+    let advert = Advert {
+        sink: true,
+        len,
+        bytes,
+    };
+    if bytes > 0 {
+        trace::advert_completed(sk, advert);
+    } else {
+        trace::advert_cancelled(sk, advert);
+    }
+}
+
+impl Locked<'_> {
+    /// What is known of sink adverts, from the first one on; `None` if there can be none, or no
+    /// memory.
+    pub(in crate::sdp) fn with_sinks(&mut self) -> Option<&mut Sinks> {
+        let (_, flags) = self.gfp();
+        let stream = self.stream();
+        if stream.sinks.is_none() && stream.features.contains(NEEDS) {
+            let (peer, own) = (stream.peer_adverts, stream.own_adverts);
+            let (features, events) = (stream.features, stream.events);
+            let sinks = Sinks {
+                adverts: SinkAdverts::new(peer, features, events.received),
+                writer: SinkWriter::new(own, features, events.sent),
+                offers: Offers::new(),
+                cancel_due: false,
+                declined: false,
+                received_bytes: 0,
+                written_bytes: 0,
+                charged_bytes: 0,
+            };
+            stream.sinks = KBox::new(sinks, flags).ok();
+        }
+        stream.sinks.as_deref_mut()
+    }
+
+    // Ours.
+
+    /// Data with payload, or a source advert, has come: our sink adverts have ended (rule S5).
+    pub(super) fn event_received(&mut self) {
+        let mut ended = [const { None }; OFFERS];
+        match &mut self.stream().sinks {
+            Some(sinks) => sinks.adverts.on_payload(|back| put(&mut ended, back)),
+            None => return self.stream().events.received.note(),
+        }
+        self.offers_ended(&ended, 0);
+    }
+
+    /// The peer has written so many bytes to the oldest advert.
+    pub(in crate::sdp) fn write_reported(&mut self, bytes: u32) -> Result<(), Violation> {
+        let mut ended = [const { None }; OFFERS];
+        let ended_before = self.stream().fin_received;
+        let Some(sinks) = self.with_sinks() else {
+            return Err(Violation::NoAnswerDue);
+        };
+        if bytes > 0 && (sinks.declined || ended_before) {
+            return Err(Violation::WriteVoided);
+        }
+        sinks
+            .adverts
+            .on_write_completion(bytes, |back| put(&mut ended, back))?;
+        // Not so the answer to an advert that had ended before.
+        sinks.declined |= bytes == 0 && ended.iter().any(Option::is_some);
+        self.offers_ended(&ended, bytes);
+        Ok(())
+    }
+
+    /// Buffers of the running receive are its own again when their keys are dead. The first of them
+    /// has so many bytes.
+    fn offers_ended(&mut self, ended: &Ended, bytes: u32) {
+        let sk = self.sk();
+        let stream = self.stream();
+        let Some(sinks) = &mut stream.sinks else {
+            return;
+        };
+        if !sinks.adverts.is_live() {
+            sinks.cancel_due = false;
+        }
+        let ended = ended.iter().flatten();
+        let count = ended.clone().count() as u64;
+        if count == 0 {
+            return;
+        }
+        sinks.received_bytes += bytes as usize;
+        let unused = sinks.received_bytes == 0 && !sinks.adverts.is_live();
+        if bytes > 0 {
+            sinks.offers.on_used();
+        } else if unused {
+            sinks.offers.on_unused();
+        }
+        for back in ended.clone() {
+            if let Some(link) = &mut stream.link {
+                link.condemn_region(back.owner.region);
+            }
+            trace_end(sk, back);
+        }
+        for back in ended {
+            self.note_end_of(&back.owner);
+        }
+        self.stats.add(Counter::SinkEnded, count);
+        self.stats.add(Counter::SinkUnused, unused.into());
+        self.count_data_received(bytes);
+        self.count(Kept::RxWrittenBytes, bytes.into());
+    }
+
+    /// Asks for all buffers back (rule S5).
+    pub(in crate::sdp) fn cancel_offers(&mut self) {
+        if let Some(sinks) = &mut self.stream().sinks {
+            sinks.cancel_due |= sinks.adverts.cancel().is_ok();
+        }
+        self.flush();
+    }
+
+    // The peer's.
+
+    /// The peer's reader waits for bytes, with memory for them.
+    pub(in crate::sdp) fn sink_received(
+        &mut self,
+        len: u32,
+        rkey: u32,
+        addr: u64,
+        count: u32,
+    ) -> Result<(), Violation> {
+        let can_send = self.stream().state.can_send();
+        let Some(sinks) = self.with_sinks() else {
+            // That they agreed on sink adverts was checked before: there is no memory.
+            self.lost_bytes();
+            return Ok(());
+        };
+        let accepted = sinks.writer.on_advert(len, rkey, addr, count)?;
+        if !can_send {
+            // Nothing comes any more.
+            sinks.writer.decline();
+        }
+        self.count(Kept::SinkReceived, 1);
+        if !accepted {
+            self.stats.inc(Counter::SinkStale);
+        } else if self.stream().halves.sender_waits_for_room() {
+            self.sk().wake_waiters();
+        }
+        Ok(())
+    }
+
+    /// The peer's reader does not wait any more.
+    pub(in crate::sdp) fn sink_cancel_received(&mut self) -> Result<(), Violation> {
+        match self.with_sinks() {
+            Some(sinks) => sinks.writer.on_cancel(),
+            None => Err(Violation::NothingToCancel),
+        }
+    }
+
+    /// Whether the peer waits for an answer that can be sent.
+    pub(super) fn owes_sink_answers(&mut self) -> bool {
+        let sinks = &self.stream().sinks;
+        sinks.as_ref().is_some_and(|s| s.writer.has_answer())
+    }
+
+    /// Data with payload, or a source advert, is sent.
+    pub(in crate::sdp) fn event_sent(&mut self) {
+        let stream = self.stream();
+        let noted = match &mut stream.sinks {
+            Some(sinks) => sinks.writer.note_payload(),
+            None => {
+                stream.events.sent.note();
+                true
+            }
+        };
+        if !noted {
+            // Who sends payload has called `answer_sinks` before.
+            self.stats.inc(Counter::IllegalTransition);
+        }
+    }
+
+    /// Whether all sink adverts of the peer are answered, as they must be before payload or the end
+    /// of the stream goes (rule S3). If not that is done, as far as credits and places allow.
+    pub(in crate::sdp) fn answer_sinks(&mut self) -> bool {
+        let is_idle = |locked: &mut Self| {
+            let sinks = &locked.stream().sinks;
+            sinks.as_ref().is_none_or(|s| s.writer.is_idle())
+        };
+        if is_idle(self) {
+            return true;
+        }
+        if let Some(sinks) = &mut self.stream().sinks {
+            sinks.writer.decline();
+        }
+        self.flush_sinks();
+        is_idle(self)
+    }
+
+    /// Sends what is due about sink adverts: answers, and a cancel of ours.
+    pub(in crate::sdp) fn flush_sinks(&mut self) {
+        while self.may_post(Class::Control, 1) {
+            let sinks = &mut self.stream().sinks;
+            let Some(bytes) = sinks.as_mut().and_then(|s| s.writer.next_answer()) else {
+                break;
+            };
+            let body = Body::RdmaWrCompl { bytes };
+            if !self.post_with(body, &mut [], 0, Tag::Answer, With::Nothing) {
+                return;
+            }
+        }
+        let due = |sinks: &mut KBox<Sinks>| sinks.cancel_due;
+        if self.stream().sinks.as_mut().is_some_and(due) {
+            let body = Body::SinkAvailCancel;
+            if self.post_with(body, &mut [], 0, Tag::Control, With::Nothing) {
+                if let Some(sinks) = &mut self.stream().sinks {
+                    sinks.cancel_due = false;
+                }
+            }
+        }
+    }
+
+    /// The Write of a region has finished: the peer has its bytes.
+    pub(in crate::sdp) fn write_finished(&mut self, region: RegionId) {
+        let stream = self.stream();
+        let Some(link) = &mut stream.link else {
+            return;
+        };
+        let bytes = link.region_bytes(region);
+        let purpose = link.region_use(region);
+        link.condemn_region(region);
+        match (&mut stream.sinks, purpose) {
+            (Some(sinks), Some(Use::OwnWrites(Call::Returns))) => {
+                sinks.charged_bytes -= bytes;
+                self.sk().wmem_uncharge(bytes);
+            }
+            (Some(sinks), Some(Use::OwnWrites(Call::Waits))) => {
+                sinks.written_bytes += bytes as usize
+            }
+            // The send was killed.
+            _ => {}
+        }
+        self.region_used(region);
+        self.stats.inc(Counter::WriteDone);
+        self.count(Kept::TxBytes, bytes.into());
+        self.stream().pace.deliver(bytes);
+        self.count(Kept::TxWrittenBytes, bytes.into());
+    }
+
+    /// The queues are gone: so is what the adverts were about.
+    pub(super) fn forget_sinks(&mut self) {
+        let sk = self.sk();
+        let Some(sinks) = &mut self.stream().sinks else {
+            return;
+        };
+        let mut ended = 0;
+        // The regions go with the link.
+        sinks.adverts.abort(|back| {
+            ended += 1;
+            trace_end(sk, &back);
+        });
+        sinks.cancel_due = false;
+        let charged = core::mem::take(&mut sinks.charged_bytes);
+        if charged > 0 {
+            self.sk().wmem_uncharge(charged);
+        }
+        self.stats.add(Counter::SinkEnded, ended);
+    }
+}

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Source adverts: what a connection knows of them, and the messages about them.
+
+use kernel::prelude::*;
+
+use super::sink::Events;
+use crate::inet::netns::Net;
+use crate::inet::sysctl::Setting;
+use crate::kern::errno::ENOBUFS;
+use crate::params::ADVERTS;
+use crate::proto::bsdh::Class;
+use crate::proto::fallback::Fallback;
+use crate::proto::hello::Features;
+use crate::proto::message::Body;
+use crate::proto::sink::{
+    Answer,
+    SourceReader, //
+};
+use crate::proto::source::{
+    self,
+    Kind,
+    Progress,
+    SourceAdverts, //
+};
+use crate::proto::violation::Violation;
+use crate::rdma::link::{
+    Tag,
+    With, //
+};
+use crate::rdma::mr::{
+    RegionId,
+    REGIONS, //
+};
+use crate::rdma::post::READS;
+use crate::sdp::conn::sock::{
+    Locked,
+    Want, //
+};
+use crate::sdp::info::conn_info::Posted;
+use crate::sdp::parts::hold::Hold;
+use crate::stats::counters::Counter;
+use crate::stats::tally::{
+    Kept,
+    Tally, //
+};
+use crate::trace::{
+    self,
+    Advert, //
+};
+
+const _: () = assert!(
+    ADVERTS + 2 <= REGIONS,
+    "each advert has a region, and so has a receive"
+);
+
+/// What we can do if the adapter can.
+pub(crate) const FEATURES: Features = Features::SOURCE
+    .union(Features::ORDERED)
+    .union(Features::SINK)
+    .union(Features::REMOTE_INV);
+
+/// The adverts of a connection that has agreed on them.
+pub(crate) struct ZeroCopy {
+    /// Ours, with the region that each is about.
+    pub(crate) source: SourceAdverts<Posted, ADVERTS>,
+    /// The peer's.
+    pub(crate) reader: SourceReader<ADVERTS, { READS as usize }>,
+    /// What is behind the receive queue in the stream.
+    pub(crate) hold: Hold,
+    /// Whether asynchronous sends pay.
+    pub(crate) fallback: Fallback,
+    /// Whether asynchronous receives pay.
+    pub(crate) early_fallback: Fallback,
+    /// Whether programs do something else while the bytes of such receives come.
+    pub(crate) early_use: Fallback,
+    /// A receive has returned before its bytes were there, of which it is still to be seen whether that
+    /// was of use.
+    pub(crate) returned_early: bool,
+    /// The program ends the connection: no receive returns early any more.
+    pub(crate) early_ends: bool,
+    /// A SrcAvailCancel waits to be sent.
+    pub(crate) cancel_due: bool,
+    /// Bytes of the adverts of the running send that the peer has read: not of those of sends that have
+    /// returned.
+    pub(crate) read_bytes: usize,
+    /// Nobody is waited for to read the peer's adverts.
+    pub(crate) pull_now: bool,
+    /// The timer that ends the wait is running.
+    pub(crate) pull_later: bool,
+    /// Since the timer was started a reader has begun to take an advert without a copy, or has got its
+    /// bytes.
+    pub(crate) reader_came: bool,
+    /// That was a reason to wait once more for somebody to take the rest of the first advert.
+    pub(crate) pull_renewed: bool,
+    /// Bytes that the running receive has read into the program's memory.
+    pub(crate) direct_bytes: usize,
+}
+
+fn source(len: u32, bytes: u32) -> Advert {
+    let sink = false;
+    Advert { sink, len, bytes }
+}
+
+/// Adverts that a connection of the namespace has out, and has the peer have out, at a time.
+pub(in crate::sdp) fn max_adverts_of(net: Net<'_>) -> u8 {
+    net.settings()
+        .get(Setting::MaxAdverts)
+        .clamp(1, ADVERTS as i32) as u8
+}
+
+impl Locked<'_> {
+    /// Both sides agreed on `features`; the peer holds `theirs` adverts, and we `ours`. No more of ours
+    /// are out than we hold ourselves: this is the bound that the administrator sets.
+    pub(in crate::sdp) fn agree(&mut self, features: Features, theirs: u8, ours: u8) {
+        let stream = self.stream();
+        stream.features = features;
+        stream.peer_adverts = theirs.min(ours);
+        stream.own_adverts = ours;
+        stream.zcopy = None;
+        stream.sinks = None;
+        stream.events = Events::new();
+        stream.tally = Tally::new();
+        stream.histograms = None;
+    }
+
+    /// What is known of adverts, from the first one on; `None` if there can be none, or no memory.
+    pub(in crate::sdp) fn with_adverts(&mut self) -> Option<&mut ZeroCopy> {
+        let (_, flags) = self.gfp();
+        let stream = self.stream();
+        if stream.zcopy.is_none() && stream.features.contains(Features::SOURCE) {
+            let zcopy = ZeroCopy {
+                source: SourceAdverts::new(stream.peer_adverts, stream.features),
+                reader: SourceReader::new(stream.own_adverts, stream.features),
+                hold: Hold::new(),
+                fallback: Fallback::new(),
+                early_fallback: Fallback::new(),
+                early_use: Fallback::new(),
+                returned_early: false,
+                early_ends: false,
+                cancel_due: false,
+                read_bytes: 0,
+                pull_now: false,
+                pull_later: false,
+                reader_came: false,
+                pull_renewed: false,
+                direct_bytes: 0,
+            };
+            stream.zcopy = KBox::new(zcopy, flags).ok();
+        }
+        stream.zcopy.as_deref_mut()
+    }
+
+    /// Whether payload other than adverts may be sent now, or the end of the stream.
+    pub(in crate::sdp) fn may_send_payload(&mut self) -> bool {
+        self.payload_hold().is_none()
+    }
+
+    /// What such payload must wait for.
+    pub(in crate::sdp) fn payload_hold(&mut self) -> Option<source::Hold> {
+        let zcopy = self.stream().zcopy.as_ref()?;
+        zcopy.source.may_send_payload().err()
+    }
+
+    /// Whether bytes of the stream are still in the peer's memory, or behind such.
+    pub(in crate::sdp) fn holds(&mut self) -> bool {
+        let zcopy = &self.stream().zcopy;
+        zcopy.as_ref().is_some_and(|z| !z.hold.is_empty())
+    }
+
+    /// Whether the peer waits for an answer about its adverts, or for them to be read.
+    pub(in crate::sdp) fn owes_answers(&mut self) -> bool {
+        let zcopy = &self.stream().zcopy;
+        zcopy.as_ref().is_some_and(|z| !z.reader.is_idle()) || self.owes_sink_answers()
+    }
+
+    /// Whether the peer has not read all of our adverts.
+    pub(in crate::sdp) fn awaits_reads(&mut self) -> bool {
+        let zcopy = &self.stream().zcopy;
+        zcopy.as_ref().is_some_and(|z| !z.source.is_idle())
+    }
+
+    /// Bytes of our adverts that the peer has not read, as far as it has said so: of those for which
+    /// a send waits. The others are in the send buffer.
+    pub(in crate::sdp) fn advertised_bytes(&mut self) -> u32 {
+        let zcopy = &self.stream().zcopy;
+        let left = |z: &KBox<ZeroCopy>| {
+            let waiting = z.source.iter().filter(|a| a.kind == Kind::Synchronous);
+            waiting.map(|a| a.len - a.read).sum()
+        };
+        zcopy.as_ref().map_or(0, left)
+    }
+
+    /// A message of the stream, with `payload` bytes, is the next after what the adverts hold.
+    pub(in crate::sdp) fn note_payload(&mut self, payload: u32) -> Result<(), Violation> {
+        if payload > 0 {
+            self.event_received();
+        }
+        match &mut self.stream().zcopy {
+            Some(zcopy) => zcopy.reader.on_data(payload),
+            None => Ok(()),
+        }
+    }
+
+    /// The peer's half of the stream ends here.
+    pub(in crate::sdp) fn note_end(&mut self) -> Result<(), Violation> {
+        match &self.stream().zcopy {
+            Some(zcopy) => zcopy.reader.on_disconn(),
+            None => Ok(()),
+        }
+    }
+
+    /// The peer advertises memory, behind `payload` bytes of the message.
+    pub(in crate::sdp) fn advert_received(
+        &mut self,
+        payload: u32,
+        len: u32,
+        rkey: u32,
+        addr: u64,
+    ) -> Result<(), Violation> {
+        self.event_received();
+        let Some(zcopy) = self.with_adverts() else {
+            // That they agreed on adverts was checked before: there is no memory.
+            self.lost_bytes();
+            return Ok(());
+        };
+        zcopy.reader.on_advert(payload, len, rkey, addr)?;
+        self.count(Kept::AdvertReceived, 1);
+        Ok(())
+    }
+
+    /// Puts an advert behind what was received.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS`.
+    pub(in crate::sdp) fn hold_advert(&mut self, len: u32) -> Result {
+        let (_, flags) = self.gfp();
+        match &mut self.stream().zcopy {
+            Some(zcopy) => zcopy.hold.push_advert(len, flags).map_err(|_| ENOBUFS),
+            None => Ok(()),
+        }
+    }
+
+    /// The peer has read bytes of our adverts; the message has made a key invalid.
+    pub(in crate::sdp) fn read_reported(
+        &mut self,
+        bytes: u32,
+        invalidated: Option<u32>,
+    ) -> Result<(), Violation> {
+        let Some(zcopy) = self.with_adverts() else {
+            return Err(Violation::UnexpectedMid);
+        };
+        let kind = zcopy.source.iter().next().map(|oldest| oldest.kind);
+        let progress = zcopy.source.on_read_completion(bytes)?;
+        if kind == Some(Kind::Synchronous) {
+            zcopy.read_bytes += bytes as usize;
+        }
+        self.stream().pace.deliver(bytes);
+        self.count(Kept::TxZcopyBytes, bytes.into());
+        if kind == Some(Kind::Asynchronous) {
+            self.sk().wmem_uncharge(bytes);
+        }
+        match progress {
+            Progress::Partly { .. } if invalidated.is_some() => Err(Violation::WrongKeyInvalidated),
+            Progress::Partly { .. } => Ok(()),
+            Progress::Consumed(ended) => {
+                self.count(Kept::AdvertConsumed, 1);
+                trace::advert_completed(self.sk(), source(ended.len, ended.read));
+                self.note_end_of(&ended.owner);
+                self.advert_ended(ended.owner.region, invalidated)
+            }
+        }
+    }
+
+    /// The peer has answered our cancel.
+    pub(in crate::sdp) fn cancel_answered(&mut self) -> Result<(), Violation> {
+        let mut ended = [None; ADVERTS];
+        let mut free = ended.iter_mut();
+        let Some(zcopy) = self.with_adverts() else {
+            return Err(Violation::UnexpectedMid);
+        };
+        zcopy.source.on_send_sm(|advert| {
+            if let Some(place) = free.next() {
+                *place = Some((advert.owner, source(advert.len, advert.read)));
+            }
+        })?;
+        self.stats.inc(Counter::CancelAnswered);
+        for (posted, advert) in ended.into_iter().flatten() {
+            self.count(Kept::AdvertCancelled, 1);
+            trace::advert_cancelled(self.sk(), advert);
+            self.note_end_of(&posted);
+            self.advert_ended(posted.region, None)?;
+        }
+        self.sk().wake_waiters();
+        Ok(())
+    }
+
+    /// An advert of ours has ended: its key dies, and then the send takes its memory back.
+    fn advert_ended(
+        &mut self,
+        region: RegionId,
+        invalidated: Option<u32>,
+    ) -> Result<(), Violation> {
+        let Some(link) = &mut self.stream().link else {
+            return Ok(());
+        };
+        match invalidated {
+            None => link.condemn_region(region),
+            Some(key) if link.region(region).is_some_and(|r| r.key == key) => {
+                link.region_died(region);
+                self.stats.inc(Counter::MrInvalidatedByPeer);
+            }
+            Some(_) => return Err(Violation::WrongKeyInvalidated),
+        }
+        self.region_is_free();
+        self.finish_if_drained();
+        Ok(())
+    }
+
+    /// The key of a region may be dead: whoever sent its bytes has them back.
+    fn region_is_free(&mut self) {
+        if self.has_finished() {
+            self.want(Want::Restore);
+        }
+        self.sk().wake_waiters();
+    }
+
+    /// The peer takes back what we have not begun to read.
+    pub(in crate::sdp) fn cancel_received(&mut self) -> Result<(), Violation> {
+        let Some(zcopy) = self.with_adverts() else {
+            return Err(Violation::UnexpectedMid);
+        };
+        zcopy.reader.on_cancel()?;
+        zcopy.hold.cut();
+        self.stats.inc(Counter::CancelReceived);
+        self.drain_hold();
+        Ok(())
+    }
+
+    /// Sends what is due about source adverts: reports, the answer to a cancel, a cancel of ours.
+    pub(in crate::sdp) fn flush_adverts(&mut self) {
+        while self.may_post(Class::Control, 1) {
+            // Where the rest may take long, the sender shall see that there is progress.
+            let starved = self.glance.starved.get();
+            let stream = self.stream();
+            let Some(zcopy) = &mut stream.zcopy else {
+                return;
+            };
+            let (body, with) = match zcopy.reader.next_answer(starved) {
+                Some(Answer::ReadCompletion { bytes, invalidate }) => {
+                    let key = invalidate.map_or(With::Nothing, With::Invalidation);
+                    (Body::RdmaRdCompl { bytes }, key)
+                }
+                Some(Answer::SendSm) => (Body::SendSm, With::Nothing),
+                None => break,
+            };
+            let remote = self.stream().features.contains(Features::REMOTE_INV);
+            let with = if remote { with } else { With::Nothing };
+            if !self.post_with(body, &mut [], 0, Tag::Answer, with) {
+                return;
+            }
+        }
+        let zcopy = &mut self.stream().zcopy;
+        if zcopy.as_ref().is_some_and(|z| z.cancel_due)
+            && self.post_with(
+                Body::SrcAvailCancel,
+                &mut [],
+                0,
+                Tag::Control,
+                With::Nothing,
+            )
+        {
+            self.stats.inc(Counter::CancelSent);
+            if let Some(zcopy) = &mut self.stream().zcopy {
+                zcopy.cancel_due = false;
+            }
+        }
+    }
+
+    /// Makes the keys of regions invalid that are not needed any more.
+    pub(in crate::sdp) fn invalidate_condemned(&mut self) {
+        let Some(link) = &mut self.stream().link else {
+            return;
+        };
+        if let Err(e) = link.invalidate_condemned() {
+            self.post_failed(e);
+        }
+    }
+
+    /// The key of a region is dead: whoever sent its bytes may have them back.
+    pub(in crate::sdp) fn region_invalidated(&mut self, region: RegionId) {
+        self.stats.inc(Counter::MrInvalidated);
+        if let Some(link) = &mut self.stream().link {
+            link.invalidated(region);
+        }
+        self.region_is_free();
+    }
+
+    /// Our own requests for a region are finished. Without a key there is nothing else to wait for.
+    pub(in crate::sdp) fn region_used(&mut self, region: RegionId) {
+        let link = self.stream().link.as_mut();
+        if link.is_some_and(|link| link.region_used(region)) {
+            self.region_is_free();
+        }
+    }
+
+    /// The queues are gone: so is what the adverts were about.
+    pub(in crate::sdp) fn forget_adverts(&mut self) {
+        self.forget_sinks();
+        let sk = self.sk();
+        let Some(zcopy) = &mut self.stream().zcopy else {
+            return;
+        };
+        let (mut aborted, mut charged) = (0, 0);
+        // The regions go with the link.
+        zcopy.source.abort(|advert| {
+            aborted += 1;
+            trace::advert_cancelled(sk, source(advert.len, advert.read));
+            if advert.kind == Kind::Asynchronous {
+                charged += advert.len - advert.read;
+            }
+        });
+        zcopy.cancel_due = false;
+        let held = zcopy.hold.clear();
+        self.stats.add(Counter::AdvertAborted, aborted);
+        if charged > 0 {
+            self.sk().wmem_uncharge(charged);
+        }
+        self.release_receive(held);
+    }
+}

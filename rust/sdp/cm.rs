@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections, from their beginning to their end: bind, listen, accept, connect, the set-up, close, and
+//! the worker that talks to the RDMA CM.
+
+pub(crate) mod accept;
+pub(crate) mod bind;
+pub(crate) mod close;
+pub(in crate::sdp) mod connect;
+pub(crate) mod listen;
+pub(in crate::sdp) mod loopback;
+pub(in crate::sdp) mod setup;
+pub(crate) mod worker;

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sockets and the ports of their namespace ([`crate::inet::ports`]).
+
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+
+use crate::bindings;
+use crate::inet::addr::Addr;
+use crate::inet::netns::Net;
+use crate::inet::ports::Bound;
+pub(crate) use crate::inet::ports::Cursor;
+use crate::inet::sock::Sk;
+use crate::sdp::conn::sock::{
+    Locked,
+    SdpSock, //
+};
+
+/// A reference to a socket that was found in the tables.
+fn hold(sk: Sk) -> ARef<SdpSock> {
+    // SAFETY: Only sockets of ours are in the tables, and they are alive while they are there.
+    unsafe { SdpSock::from_raw(sk.as_ptr()) }.into()
+}
+
+/// Gives a socket without a port the port `port`, or any free one for 0.
+///
+/// # Errors
+///
+/// `EADDRINUSE`, `ENOMEM`.
+pub(crate) fn get_port(locked: &mut Locked<'_>, port: u16) -> Result {
+    bound_of(locked, port).map(|_| ())
+}
+
+fn bound_of(locked: &mut Locked<'_>, port: u16) -> Result<Bound> {
+    if let Some(place) = locked.stream().bound {
+        return Ok(place);
+    }
+    let sk = locked.sk();
+    let place = sk.net().ports().bind(sk, port)?;
+    locked.stream().bound = Some(place);
+    Ok(place)
+}
+
+/// Has connections to the socket's port find it, whose state says already that it listens. Without
+/// a port, it gets a free one.
+///
+/// # Errors
+///
+/// `EADDRINUSE` if another socket listens there, or if there is no free port; `ENOMEM`.
+pub(crate) fn listen(locked: &mut Locked<'_>) -> Result {
+    let place = bound_of(locked, 0)?;
+    let sk = locked.sk();
+    sk.net().ports().listen(sk, place)
+}
+
+/// Connections find the socket no more.
+pub(crate) fn stop_listening(locked: &mut Locked<'_>) {
+    if let Some(place) = locked.stream().bound {
+        locked.sk().net().ports().stop_listening(place);
+    }
+}
+
+/// Puts a new connection of a listener into the table, at the listener's port.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn adopt(locked: &mut Locked<'_>, port: u16) -> Result {
+    let sk = locked.sk();
+    locked.stream().bound = Some(sk.net().ports().adopt(sk, port)?);
+    Ok(())
+}
+
+/// Takes the socket out of the table.
+pub(crate) fn put_port(locked: &mut Locked<'_>) {
+    if let Some(place) = locked.stream().bound.take() {
+        locked.sk().net().ports().put(place);
+    }
+}
+
+/// Gives back a port that the kernel has chosen: the connection, or the listening, for which it was
+/// chosen has ended. A port of the program's choice stays the socket's, as with TCP
+/// (`tcp_set_state`).
+pub(crate) fn put_chosen_port(locked: &mut Locked<'_>) {
+    let sk = locked.sk();
+    if locked.stream().bound.is_some() && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
+        put_port(locked);
+        sk.forget_num();
+    }
+}
+
+/// Gives the socket another port that the kernel chooses, if there is one. The CM still has the port of
+/// the connection that is given back; and on iWARP, TCP takes no second connection between two ports
+/// for a minute after the first (`TIME_WAIT`).
+pub(crate) fn change_port(locked: &mut Locked<'_>) {
+    if locked.stream().former_bound.is_some() {
+        return;
+    }
+    let former = locked.stream().bound.take();
+    match get_port(locked, 0) {
+        Ok(()) => locked.stream().former_bound = former,
+        Err(_) => locked.stream().bound = former,
+    }
+}
+
+/// The CM has the port of the former connection no more.
+pub(crate) fn put_former_port(locked: &mut Locked<'_>) {
+    if let Some(former) = locked.stream().former_bound.take() {
+        locked.sk().net().ports().put(former);
+    }
+}
+
+/// The listener for a connection from `from` to `to` that comes in at `dev`.
+pub(crate) fn find_listener(
+    net: Net<'_>,
+    to: &Addr,
+    from: &Addr,
+    dev: i32,
+) -> Option<ARef<SdpSock>> {
+    net.ports().find_listener(net, to, from, dev, hold)
+}
+
+/// The next sockets of `net` from `from` on, with their places: none at the end. With `port`, only
+/// those that have it.
+///
+/// # Errors
+///
+/// `ENOMEM`; `EINTR` if the thread is being killed.
+pub(crate) fn batch(
+    net: Net<'_>,
+    from: &Cursor,
+    port: Option<u16>,
+) -> Result<KVec<(ARef<SdpSock>, Cursor)>> {
+    net.ports().batch(from, port, hold)
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of a connection: shutdown(), close(), disconnection, orphans.
+//!
+//! # Normal operation
+//!
+//! Each side sends DisConn behind its last byte. When both DisConns are there the worker
+//! disconnects the queue pair and gives everything back. Nothing is lost: a DisConn counts as sent
+//! when the peer's adapter has it, and so has everything before. On iWARP, where that is not known, each
+//! side waits for the other one's acknowledgement of its DisConn and of its last answer, or for the
+//! other's disconnection.
+//!
+//! # When it ends otherwise
+//!
+//! [`Locked::fail`] sets the error and asks the worker for the same. The peer is told by an
+//! AbortConn, or at the latest by the CM.
+
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+
+use super::{
+    bind,
+    listen, //
+};
+use crate::bindings;
+use crate::kern::errno::ECONNRESET;
+use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
+use crate::proto::orphan::Rest;
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::link::Tag;
+use crate::sdp::conn::sock::{
+    Locked,
+    Owned,
+    SdpSock,
+    Want, //
+};
+use crate::stats::counters::Counter;
+
+/// How long an orphan may wait for its peer to take its part of the rest ([`Rest`]), or to close.
+const ORPHAN_MS: u32 = 60_000;
+
+impl Locked<'_> {
+    /// shutdown() of the sending half: DisConn behind the data.
+    pub(crate) fn shutdown_write(&mut self) {
+        if !self.stream().state.can_send() {
+            return;
+        }
+        self.transition(Event::ShutdownWrite);
+        self.stream().pending.disconn = true;
+        self.flush();
+        self.settle();
+    }
+
+    /// Our DisConn has reached the peer's adapter.
+    pub(crate) fn disconn_sent(&mut self) {
+        if self.stream().state == State::Draining {
+            // The peer's disconnection said so before.
+            return;
+        }
+        self.transition(Event::DisConnSent);
+        self.sk().wake_all();
+        self.finish_if_drained();
+    }
+
+    /// The peer sends no more.
+    pub(crate) fn disconn_received(&mut self) {
+        self.transition(Event::DisConnReceived);
+        self.stream().fin_received = true;
+        let coming = self.holds();
+        self.glance.coming.set(coming);
+        let sk = self.sk();
+        sk.add_shutdown(bindings::RCV_SHUTDOWN);
+        sk.set_flag(bindings::sock_flags_SOCK_DONE);
+        sk.wake_all();
+        self.finish_if_drained();
+    }
+
+    pub(in crate::sdp) fn finish_if_drained(&mut self) {
+        if self.stream().state != State::Draining || self.owes_answers() || self.awaits_reads() {
+            return;
+        }
+        let stream = self.stream();
+        let link = stream.link.as_ref();
+        // With iWARP it is on its way when TCP has it: what of the peer's comes after the end has our
+        // TCP reset the connection, and then the peer may not get it. So the peer's module must say that
+        // it has come.
+        let is_acked = |mseq| stream.credits.has_acked(mseq);
+        if link.is_some_and(|link| link.is_iwarp()) && !stream.last_needed.is_none_or(is_acked) {
+            return;
+        }
+        // The end of the queue pair would overtake an answer.
+        if !link.is_some_and(|link| link.has_in_flight(|tag| tag == Tag::Answer)) {
+            self.want(Want::Teardown);
+        }
+    }
+
+    /// Ends the connection at once, as TCP does with RST.
+    pub(crate) fn abort(&mut self, why: Error) {
+        self.stats.inc(Counter::AbortedLocal);
+        self.send_abort();
+        self.fail(Event::Abort, why);
+    }
+
+    /// disconnect(): a connect() to AF_UNSPEC, or the core's after a failed connect().
+    pub(crate) fn disconnect(&mut self) {
+        let stream = self.stream();
+        let (state, torn_down) = (stream.state, stream.torn_down);
+        match state {
+            State::Dead if torn_down => self.make_new(),
+            State::Dead => {
+                if self.cancel_next() {
+                    self.forget_names();
+                    self.sk().set_err(ECONNRESET);
+                }
+            }
+            State::Closed => {}
+            State::Listen => {
+                let pending = self.stop_listening();
+                let port = self.sk().num();
+                let stream = self.stream();
+                // The CM's part must not be ended under the lock. listen() has made the place.
+                if core::mem::replace(&mut stream.cm_listens, false)
+                    && stream.unlisten.push_within_capacity(port).is_ok()
+                {
+                    self.want(Want::Unlisten);
+                }
+                bind::put_chosen_port(self);
+                abort_all(pending);
+            }
+            _ => self.abort(ECONNRESET),
+        }
+        self.free_received();
+        let sk = self.sk();
+        sk.clear_shutdown();
+        sk.reset_flag_done();
+    }
+
+    /// Ends the state; what waited for accept() is the caller's to abort.
+    pub(super) fn stop_listening(&mut self) -> KVec<ARef<SdpSock>> {
+        self.transition(Event::StopListening);
+        bind::stop_listening(self);
+        let closed = self.sock().accepts.lock().close(self.sk());
+        self.sk().wake_all();
+        closed.ready
+    }
+
+    /// The socket will be an orphan: its peer has so much time to take the rest and to close.
+    fn await_peer(&mut self) {
+        let place = self.stream().place.as_mut();
+        if place.is_some_and(|place| place.become_orphan().is_err()) {
+            return self.abort(ECONNRESET);
+        }
+        self.stream().orphan_rest = Rest::new(self.unsent_bytes());
+        if !self.stream().torn_down {
+            self.start_timer(ORPHAN_MS);
+        }
+    }
+}
+
+impl Owned<'_> {
+    /// Waits until our half is closed, for SO_LINGER.
+    fn linger(&mut self, mut timeo: Timeout) {
+        while !timeo.is_over() && !signal_pending() {
+            let state = self.stream().state;
+            let unsent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
+            if state == State::Dead || !(unsent || self.awaits_reads()) {
+                return;
+            }
+            self.wait(&mut timeo);
+        }
+    }
+
+    /// What close() does to a connection.
+    fn close_connection(&mut self, timeo: Timeout) {
+        self.cancel_next();
+        // What calls have given away is not unread.
+        self.await_early();
+        let state = self.stream().state;
+        // Of a connection that has ended both ways, what is here already is nobody's business.
+        let read = self.stream().rx.is_empty() || state == State::Draining;
+        let unread = !read || self.holds();
+        let no_linger = self.sk().linger() == Some(0);
+        match state {
+            State::Closed | State::Listen | State::Dead => {}
+            // The last answers may wait for credits that the peer never gives.
+            State::Draining if !unread && !self.awaits_reads() => self.await_peer(),
+            State::Resolving | State::HelloSent | State::HelloReceived => self.abort(ECONNRESET),
+            _ if unread || no_linger => self.abort(ECONNRESET),
+            _ => {
+                self.shutdown_write();
+                self.linger(timeo);
+                self.await_peer();
+            }
+        }
+    }
+}
+
+/// Aborts connections that were waiting for accept(). Their listener's lock may be held.
+pub(super) fn abort_all(pending: KVec<ARef<SdpSock>>) {
+    for child in pending {
+        child.abandon(ECONNRESET);
+    }
+}
+
+impl SdpSock {
+    /// Ends a connection that no program has.
+    pub(super) fn abandon(&self, why: Error) {
+        let mut locked = self.lock_nested();
+        // Before the worker can give the rest back: it looks whether there is a program.
+        self.orphan();
+        // Before the peer can know of the end, whereupon the program may listen there again.
+        bind::put_port(&mut locked);
+        locked.abort(why);
+        locked.leave_table();
+    }
+}
+
+impl Locked<'_> {
+    /// An orphan whose connection has ended leaves nothing behind; its port is free at once, unless
+    /// the CM still has it: nobody else could listen there.
+    fn leave_table(&mut self) {
+        let ended = matches!(self.stream().state, State::Closed | State::Dead);
+        if ended && !self.stream().cm_port {
+            bind::put_port(self);
+        }
+        if self.stream().torn_down {
+            self.free_queues();
+        }
+    }
+
+    /// Whether an orphan's peer has taken its part of the rest since the timer was started, which is
+    /// started again then.
+    pub(super) fn orphan_gets_on(&mut self) -> bool {
+        let unsent = self.unsent_bytes();
+        let gets_on = self.stream().orphan_rest.ends_turn(unsent);
+        if gets_on {
+            self.start_timer(ORPHAN_MS);
+        }
+        gets_on
+    }
+}
+
+/// close(): the program's reference goes. A connection lives on until its data are delivered.
+///
+/// # Safety
+///
+/// The caller gives up the reference of the `struct socket`.
+pub(crate) unsafe fn close(sock: &SdpSock, timeo: Timeout) {
+    let mut pending = KVec::new();
+    let mut listening: KVec<u16>;
+    {
+        let mut locked = sock.lock();
+        sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
+        if locked.stream().state == State::Listen {
+            pending = locked.stop_listening();
+        } else {
+            locked.close_connection(timeo);
+        }
+        let stream = locked.stream();
+        listening = core::mem::take(&mut stream.unlisten);
+        if core::mem::replace(&mut stream.cm_listens, false) {
+            // listen() has made the place.
+            let _ = listening.push_within_capacity(sock.sk().num());
+        }
+        sock.orphan();
+        locked.leave_table();
+    }
+    abort_all(pending);
+    for &port in &listening {
+        listen::release(sock.sk().net(), port);
+    }
+    // SAFETY: The caller gives the reference up; the connection, if there is one, has its own.
+    unsafe { bindings::sk_common_release(sock.sk().as_ptr()) };
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! connect(): what the system call does itself; the worker does the rest.
+//!
+//! After connect() to AF_UNSPEC, the next connect() may come while the worker still gives the former
+//! connection back. As nobody may wait who must not, the connection is noted then
+//! ([`Stream::next`]), and its program sees a socket that connects; the worker starts it when the
+//! former one is gone.
+
+use kernel::prelude::*;
+
+use super::bind;
+use crate::bindings;
+use crate::inet::addr::Addr;
+use crate::inet::netns::LOOPBACK_IFINDEX;
+use crate::inet::route;
+use crate::kern::errno::{
+    EADDRNOTAVAIL,
+    EAFNOSUPPORT,
+    EISCONN,
+    ENETUNREACH, //
+};
+use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::sdp::conn::connection::Stream;
+use crate::sdp::conn::sock::{
+    Locked,
+    Owned,
+    Want, //
+};
+use crate::stats::counters::Counter;
+
+const V4_LOOPBACK: [u8; 4] = [127, 0, 0, 1];
+const V6_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+
+impl Locked<'_> {
+    /// Starts a connection to `to`. The core waits for the end, or does not.
+    ///
+    /// # Errors
+    ///
+    /// `EAFNOSUPPORT` for an address of a family that the socket is not of, `ENETUNREACH` for
+    /// addresses to which no stream leads or no route does, `EADDRNOTAVAIL` without a free port,
+    /// `EISCONN` while there is a connection.
+    pub(crate) fn start_connect(&mut self, to: Addr) -> Result {
+        let former_is_left = match self.stream().state {
+            State::Closed => false,
+            State::Dead => !self.stream().torn_down,
+            _ => return Err(EISCONN),
+        };
+        if former_is_left {
+            self.forget_names();
+        } else if self.stream().state == State::Dead {
+            self.make_new();
+        }
+        let to = self.destination(to)?;
+        route::check(self.sk(), &to)?;
+        if former_is_left && !self.sk().user_locked(bindings::SOCK_BINDPORT_LOCK) {
+            bind::change_port(self);
+        }
+        if self.stream().bound.is_none() {
+            bind::get_port(self, 0).map_err(|_| EADDRNOTAVAIL)?;
+        }
+        let sk = self.sk();
+        sk.clear_err();
+        self.stats.inc(Counter::ConnectStarted);
+        if !former_is_left {
+            self.begin_connect(to);
+            return Ok(());
+        }
+        self.free_received();
+        let stream = self.stream();
+        stream.next = Some(to);
+        stream.fin_received = false;
+        self.glance.coming.set(false);
+        sk.set_peer(&to);
+        sk.clear_shutdown();
+        sk.reset_flag_done();
+        sk.set_state(State::Resolving.tcp_state());
+        Ok(())
+    }
+
+    /// Has the worker make the connection.
+    fn begin_connect(&mut self, to: Addr) {
+        let sk = self.sk();
+        self.stream().peer = to;
+        self.stream().local = sk.bound_addr();
+        sk.set_peer(&to);
+        sk.clear_shutdown();
+        self.transition(Event::ConnectStart);
+        self.stream().next = None;
+        self.want(Want::Connect);
+    }
+
+    /// Starts the connection that connect() has noted, if there is one: the former one is given back.
+    pub(super) fn begin_next(&mut self) {
+        if let Some(to) = self.stream().next {
+            self.make_new();
+            self.begin_connect(to);
+        }
+    }
+
+    /// Forgets the connection that connect() has noted; `false` if there is none.
+    pub(super) fn cancel_next(&mut self) -> bool {
+        let noted = self.stream().next.take().is_some();
+        if noted {
+            let state = self.stream().state.tcp_state();
+            self.sk().set_state(state);
+        }
+        noted
+    }
+
+    fn destination(&mut self, to: Addr) -> Result<Addr> {
+        let sk = self.sk();
+        if sk.is_v6() {
+            if to.is_v4() && sk.v6only() {
+                return Err(ENETUNREACH);
+            }
+            // A socket bound to an address of one family cannot reach the other.
+            let bound = sk.bound_addr();
+            if !bound.is_any() && bound.is_v4() != (to.is_v4()) {
+                return Err(EINVAL);
+            }
+        } else if !to.is_v4() {
+            return Err(EAFNOSUPPORT);
+        }
+        if to.is_multicast() {
+            return Err(ENETUNREACH);
+        }
+        let dev = sk.bound_dev();
+        if to.is_link_local() {
+            let scope = to.scope as i32;
+            // One of the two says which link is meant; both must not say different ones.
+            if (scope == 0 && dev == 0) || (scope != 0 && dev != 0 && scope != dev) {
+                return Err(EINVAL);
+            }
+        }
+        let to = match (to.is_any(), to.is_v4()) {
+            (false, _) => to,
+            (true, true) => Addr::v4(V4_LOOPBACK, to.port),
+            (true, false) => Addr::v6(V6_LOOPBACK, to.port, 0),
+        };
+        if to.is_loopback() && ![0, LOOPBACK_IFINDEX].contains(&dev) {
+            return Err(ENETUNREACH);
+        }
+        Ok(to)
+    }
+
+    /// Makes the socket of an ended connection, of which everything was given back, a new one. A port
+    /// and an address that its program has not chosen go, as with TCP.
+    pub(super) fn make_new(&mut self) {
+        self.forget_poller();
+        self.free_queues();
+        self.sk().free_page_frag();
+        self.glance.reset();
+        self.transition(Event::Reuse);
+        let new = Stream::new(self.sk().net().settings());
+        let old = core::mem::replace(self.stream(), new);
+        let stream = self.stream();
+        stream.options = old.options;
+        stream.bound = old.bound;
+        stream.halves = old.halves.next();
+        stream.last_bind_err = old.last_bind_err;
+        stream.unlisten = old.unlisten;
+        stream.next = old.next;
+        let connects = stream.next.is_some();
+        self.forget_names();
+        let sk = self.sk();
+        if !connects && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
+            bind::put_port(self);
+            sk.set_num(0);
+        }
+    }
+
+    /// The peer and an address that the program has not chosen go with the connection.
+    pub(super) fn forget_names(&mut self) {
+        let sk = self.sk();
+        sk.clear_shutdown();
+        sk.reset_flag_done();
+        sk.set_peer(&Addr::ANY);
+        if !sk.user_locked(bindings::SOCK_BINDADDR_LOCK) {
+            sk.set_local(&Addr::ANY);
+        }
+    }
+}
+
+impl Owned<'_> {
+    /// Waits until the worker has started the connection that connect() has noted: what is sent or
+    /// received is that connection's.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`, `EINTR` (or a restart).
+    pub(in crate::sdp) fn await_next(&mut self, timeo: &mut Timeout) -> Result {
+        while self.stream().next.is_some() {
+            timeo.check()?;
+            self.wait(timeo);
+        }
+        Ok(())
+    }
+
+    /// Makes the socket of an ended connection a new one. Waits for the worker to give everything
+    /// back first. Nothing happens to a socket that had no connection.
+    ///
+    /// # Errors
+    ///
+    /// `EISCONN` while there is a connection, `EINTR`.
+    pub(crate) fn reuse(&mut self) -> Result {
+        if self.stream().state == State::Closed {
+            return Ok(());
+        }
+        while !self.stream().torn_down {
+            if self.stream().state != State::Dead {
+                return Err(EISCONN);
+            }
+            if signal_pending() {
+                return Err(EINTR);
+            }
+            self.wait(&mut Timeout::endless());
+        }
+        self.make_new();
+        Ok(())
+    }
+
+    /// As [`Owned::reuse`], before a socket is bound that its program has disconnected: only then has it
+    /// no port. A socket of any other state is left alone.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`; `EINVAL` if another thread was faster.
+    pub(crate) fn reuse_disconnected(&mut self) -> Result {
+        if self.stream().state != State::Dead {
+            return Ok(());
+        }
+        self.reuse()
+            .map_err(|e| if e == EISCONN { EINVAL } else { e })
+    }
+}

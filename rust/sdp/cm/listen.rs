@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! listen(), the CM's listening ids, and connection requests.
+
+use core::ptr::NonNull;
+
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::rbtree::RBTree;
+use kernel::sync::aref::ARef;
+use kernel::sync::global_lock;
+
+use super::worker::HANDLERS;
+use super::{
+    accept,
+    bind,
+    close, //
+};
+use crate::bindings;
+use crate::inet::addr::Addr;
+use crate::inet::netns::{
+    Net,
+    LOOPBACK_IFINDEX, //
+};
+use crate::inet::route;
+use crate::kern::errno::{
+    EAFNOSUPPORT,
+    ECONNREFUSED, //
+};
+use crate::proto::hello::{
+    Hello,
+    Refusal,
+    HELLO_ROOM, //
+};
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::cm::{
+    CmId,
+    Listener,
+    Request, //
+};
+use crate::sdp::conn::sock::{
+    Locked,
+    SdpSock, //
+};
+use crate::stats::counters::{
+    Counter,
+    Stats, //
+};
+
+/// A port of a namespace.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    net: usize,
+    port: u16,
+}
+
+impl Key {
+    fn new(net: Net<'_>, port: u16) -> Self {
+        Self {
+            net: net.key(),
+            port,
+        }
+    }
+}
+
+/// A port at which the CM listens, for all sockets of the namespace that do.
+struct Port {
+    net: *mut bindings::net,
+    number: u16,
+    stats: Stats,
+}
+
+// SAFETY: The namespace is held by the sockets that listen.
+unsafe impl Send for Port {}
+
+// SAFETY: As above.
+unsafe impl Sync for Port {}
+
+/// The fields are dropped in this order: the ids wait for their handlers, which use the port.
+struct Entry {
+    _ids: Ids,
+    _port: KBox<Port>,
+    users: u32,
+}
+
+global_lock! {
+    // SAFETY: Initialised in `init`, before the first use.
+    unsafe(uninit) static LISTENERS: Mutex<Option<RBTree<Key, Entry>>> = None;
+}
+
+/// Must be called once, when the module loads.
+///
+/// # Safety
+///
+/// Called once, before every other function of this module.
+pub(crate) unsafe fn init() {
+    // SAFETY: As the caller promises.
+    unsafe { LISTENERS.init() };
+}
+
+/// The ids that listen at a port: one for IPv6, unless the kernel has none, and one for IPv4. One id
+/// for both families would not do on iWARP: the CM there looks for the interface that has the
+/// destination's address, and does not find an IPv4 address that a TCP socket of IPv6 has accepted.
+struct Ids {
+    _v6: Option<CmId>,
+    _v4: CmId,
+}
+
+/// The CM's own backlog: with 0, the sysctl `net.iw_cm.default_backlog` says how many requests wait
+/// for our handler on iWARP. The IB CM has no such number. What waits for accept() is counted apart.
+const CM_BACKLOG: i32 = 0;
+
+/// Makes the CM listen at a port, or joins those who already have it do so.
+fn acquire(net: Net<'_>, port: u16, stats: Stats) -> Result {
+    let key = Key::new(net, port);
+    let mut guard = LISTENERS.lock();
+    let table = guard.get_or_insert_with(RBTree::new);
+    if let Some(entry) = table.get_mut(&key) {
+        entry.users += 1;
+        return Ok(());
+    }
+    let boxed = KBox::new(
+        Port {
+            net: net.as_ptr(),
+            number: port,
+            stats,
+        },
+        GFP_KERNEL,
+    )?;
+    let id = || {
+        // SAFETY: The box stays where it is and is dropped after the id.
+        unsafe { CmId::new_listener(net, NonNull::from(&*boxed)) }
+    };
+    let (v6, v4) = (id()?, id()?);
+    let entry = Entry {
+        _ids: listen_in_kernel(v6, v4, port)?,
+        _port: boxed,
+        users: 1,
+    };
+    table.try_create_and_insert(key, entry, GFP_KERNEL)?;
+    Ok(())
+}
+
+/// Gives a port back; the last one ends the CM's listening, and waits for its handlers.
+pub(super) fn release(net: Net<'_>, port: u16) {
+    let key = Key::new(net, port);
+    let mut guard = LISTENERS.lock();
+    let Some(table) = guard.as_mut() else { return };
+    let last = table.get_mut(&key).is_some_and(|entry| {
+        entry.users -= 1;
+        entry.users == 0
+    });
+    if last {
+        drop(table.remove(&key));
+    }
+}
+
+/// Binds and listens from a kernel worker: the CM asks for a capability of the current task for
+/// low ports, whereas our own check, of the namespace's rules, was made at bind().
+fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
+    struct Call {
+        v6: CmId,
+        v4: CmId,
+        port: u16,
+        has_v6: bool,
+    }
+    /// # Safety
+    ///
+    /// Called only by whom it was registered with, with valid arguments.
+    unsafe extern "C" fn run(call: *mut core::ffi::c_void) -> kernel::ffi::c_long {
+        // SAFETY: `call` is the one below, which waits.
+        let call = unsafe { &mut *call.cast::<Call>() };
+        let listen = |id: &CmId, any: Addr, v6: bool| {
+            id.take_one_family()?;
+            id.bind(&any.to_storage(v6))?;
+            id.listen(CM_BACKLOG)
+        };
+        let result = match listen(&call.v6, Addr::ANY.with_port(call.port), true) {
+            Err(e) if e != EAFNOSUPPORT => Err(e),
+            result => {
+                call.has_v6 = result.is_ok();
+                listen(&call.v4, Addr::v4([0; 4], call.port), false)
+            }
+        };
+        match result {
+            Ok(()) => 0,
+            Err(e) => e.to_errno() as isize,
+        }
+    }
+    let mut call = Call {
+        v6,
+        v4,
+        port,
+        has_v6: false,
+    };
+    // SAFETY: The function is called once with the argument, before this returns.
+    let ret = unsafe {
+        bindings::work_on_cpu_key(
+            0,
+            Some(run),
+            (&raw mut call).cast(),
+            kernel::static_lock_class!().as_ptr().cast(),
+        )
+    };
+    to_result(ret as i32)?;
+    Ok(Ids {
+        _v6: call.has_v6.then_some(call.v6),
+        _v4: call.v4,
+    })
+}
+
+/// Makes the socket a listener, or changes its backlog.
+///
+/// # Errors
+///
+/// `EINVAL` in any other state, `EADDRINUSE` if another listener has the port (or an RDMA user
+/// outside SDP), `ENOMEM`.
+pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
+    let sk = sock.sk();
+    let port = {
+        let mut locked = sock.lock();
+        match locked.stream().state {
+            State::Listen => {
+                sk.set_backlog(backlog);
+                drop(locked);
+                accept::fill_places(sock);
+                return Ok(());
+            }
+            State::Closed | State::Dead => {}
+            _ => return Err(EINVAL),
+        }
+        locked.reuse()?;
+        // For the end of listening, which must not fail.
+        locked.stream().unlisten.reserve(1, GFP_KERNEL)?;
+        sk.set_backlog(backlog);
+        // `sk_clone()` copies the pointer, and frees the page where it fails.
+        kernel::warn_on!(sk.has_page_frag());
+        // The state first, so that of two who try at once one sees the other.
+        locked.transition(Event::Listen);
+        if let Err(e) = bind::listen(&mut locked) {
+            locked.transition(Event::StopListening);
+            return Err(e);
+        }
+        sock.accepts.lock().open();
+        sk.num()
+    };
+    acquire(sk.net(), port, sock.stats).inspect_err(|_| {
+        let mut pending = KVec::new();
+        let mut locked = sock.lock();
+        // Meanwhile another thread may have ended it, and begun it anew at another port.
+        if locked.listens_at(port) && !locked.stream().cm_listens {
+            pending = locked.stop_listening();
+            bind::put_chosen_port(&mut locked);
+        }
+        drop(locked);
+        close::abort_all(pending);
+    })?;
+    let listens = {
+        let mut locked = sock.lock();
+        if locked.listens_at(port) && !core::mem::replace(&mut locked.stream().cm_listens, true) {
+            return Ok(());
+        }
+        locked.stream().state == State::Listen
+    };
+    // Another thread has ended it meanwhile, or has had the CM listen, too.
+    release(sk.net(), port);
+    if listens {
+        Ok(())
+    } else {
+        Err(EINVAL)
+    }
+}
+
+impl Locked<'_> {
+    fn listens_at(&mut self, port: u16) -> bool {
+        self.stream().state == State::Listen && self.sk().num() == port
+    }
+}
+
+impl Listener for Port {
+    type Child = SdpSock;
+
+    fn on_request(&self, request: Request<'_>) -> Result<NonNull<SdpSock>> {
+        self.stats.inc(Counter::RequestReceived);
+        let mut room = [0; HELLO_ROOM];
+        for (to, from) in room.iter_mut().zip(request.private) {
+            *to = *from;
+        }
+        let hello = Hello::decode(&room).map_err(|why| {
+            self.stats.violation(why);
+            self.refuse(&request, Counter::RefusedBadHello, Refusal::of(why));
+            EINVAL
+        })?;
+        let no_listener = || {
+            self.refuse(&request, Counter::RefusedNoListener, Refusal::NoListener);
+            ECONNREFUSED
+        };
+        let (to, from) = self.addresses(&request, &hello).ok_or_else(no_listener)?;
+        if hello.nonce == 0 && !from.may_be_peer(request.answers_to) {
+            self.refuse(&request, Counter::RefusedBadAddress, Refusal::NoListener);
+            return Err(ECONNREFUSED);
+        }
+        let dev = match hello.nonce {
+            0 => request.dev,
+            _ => LOOPBACK_IFINDEX,
+        };
+        // SAFETY: The sockets that listen hold the namespace, and the CM waits for this handler
+        // before the last of them lets go.
+        let net = unsafe { Net::from_raw(self.net) };
+        let listener = bind::find_listener(net, &to, &from, dev).ok_or_else(no_listener)?;
+        // Where the peer does not ask again, its request waits for a place.
+        let closing = || self.refuse(&request, Counter::RefusedNoListener, Refusal::Closing);
+        let place = if request.asks_once {
+            None
+        } else {
+            Some(accept::reserve(&listener).inspect_err(|e| match *e {
+                // Without a word, so that the peer tries again.
+                ENOMEM => self.stats.inc(Counter::DroppedBacklogFull),
+                _ => closing(),
+            })?)
+        };
+        let has_asked = place.is_some();
+        let child = child_of(&listener, to, from, &hello).inspect_err(|_| {
+            self.stats.inc(Counter::RefusedNoMemory);
+        })?;
+        if let Some(place) = place {
+            place.give(child.clone()).inspect_err(|e| {
+                match *e {
+                    ENOMEM => self.stats.inc(Counter::RefusedNoMemory),
+                    _ => closing(),
+                }
+                child.give_up_child();
+            })?;
+        }
+        let ptr = NonNull::from(&*child);
+        SdpSock::start_child(child, request.keep(), hello, has_asked);
+        Ok(ptr)
+    }
+}
+
+impl Port {
+    /// Counts a request that is refused, and tells the peer why.
+    fn refuse(&self, request: &Request<'_>, counter: Counter, why: Refusal) {
+        self.stats.inc(counter);
+        request.refuse(&why.encode());
+    }
+
+    /// The connection's addresses, as the programs shall see them: to, from. `None` for a
+    /// connection to loopback that nobody has announced, or to an address that is not the namespace's:
+    /// what the request says of it, the peer has written.
+    fn addresses(&self, request: &Request<'_>, hello: &Hello) -> Option<(Addr, Addr)> {
+        // SAFETY: As in `on_request`.
+        let net = unsafe { Net::from_raw(self.net) };
+        if hello.nonce == 0 {
+            let to = request.local;
+            let is_ours = to.is_of_one_machine() && route::is_local(net, &to, request.dev);
+            return is_ours.then(|| {
+                let from = request.peer.with_port(hello.src_port);
+                (to.with_port(self.number), from)
+            });
+        }
+        let ends = net.announced().claim(hello.nonce)?;
+        Some((ends.to, ends.from))
+    }
+}
+
+/// A new socket for a connection to `listener`, with the listener's options.
+fn child_of(listener: &SdpSock, to: Addr, from: Addr, hello: &Hello) -> Result<ARef<SdpSock>> {
+    // SAFETY: The listener is alive; the clone is initialised below before anybody sees it.
+    let raw = unsafe {
+        bindings::sk_clone(
+            listener.sk().as_ptr(),
+            bindings::SDP_CONST_GFP_KERNEL,
+            false,
+        )
+    };
+    let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+    // SAFETY: The clone is of our proto, and still ours alone; the handlers are those of sockets. Of its
+    // two references one is taken over here; the other is that of the connection, until its teardown.
+    let child: ARef<SdpSock> = unsafe {
+        SdpSock::init(raw.as_ptr(), &HANDLERS);
+        ARef::from_raw(raw.cast())
+    };
+    let sk = child.sk();
+    sk.set_state(bindings::TCP_CLOSE as u8);
+    sk.clear_shutdown();
+    let mut locked = child.lock();
+    sk.set_local(&to);
+    sk.set_peer(&from);
+    let stream = locked.stream();
+    stream.local = to;
+    stream.peer = from;
+    stream.peer_bytes = hello.rcv_size;
+    stream.parent = Some(listener.into());
+    let adopted = bind::adopt(&mut locked, to.port);
+    locked.transition(Event::RequestReceived);
+    drop(locked);
+    match adopted {
+        Ok(()) => Ok(child),
+        Err(e) => {
+            child.give_up_child();
+            Err(e)
+        }
+    }
+}

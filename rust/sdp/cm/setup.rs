@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a connection comes to be: the part of the socket's worker that asks the CM for one, or answers
+//! a request, creates the queues and exchanges the greetings.
+
+use core::ptr::NonNull;
+
+use kernel::prelude::*;
+use kernel::sync::aref::AlwaysRefCounted;
+
+use super::worker::Worker;
+use super::{
+    accept,
+    loopback, //
+};
+use crate::bindings;
+use crate::inet::addr::Addr;
+use crate::inet::announced::Ends;
+use crate::inet::limits::Place;
+use crate::inet::netns::LOOPBACK_IFINDEX;
+use crate::inet::sock::Sk;
+use crate::kern::errno::{
+    EADDRINUSE,
+    EADDRNOTAVAIL,
+    ECONNABORTED,
+    ECONNREFUSED,
+    ECONNRESET,
+    EHOSTUNREACH,
+    ENETUNREACH,
+    ENOBUFS,
+    EPROTO, //
+};
+use crate::proto::hello::{
+    Features,
+    Hello,
+    HelloAck,
+    Refusal,
+    BUFS_MIN,
+    HELLO_ACK_ROOM, //
+};
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::cm::{
+    self,
+    CmId,
+    ConnParam, //
+};
+use crate::rdma::link::Link;
+use crate::rdma::post::READS;
+use crate::sdp::advert::source::{
+    max_adverts_of,
+    FEATURES, //
+};
+use crate::sdp::conn::sock::Locked;
+use crate::stats::counters::Counter;
+
+/// How long an address or a route may take to be found.
+const RESOLVE_MS: u32 = 2000;
+/// How long a peer may take to finish the set-up that it has started. The CM sends a lost reply again
+/// after some four seconds (`CMA_CM_RESPONSE_TIMEOUT`): this is time for a few. Once the reply is there
+/// late, the peer has its connection, and waits for a program that never gets it.
+pub(super) const HANDSHAKE_MS: u32 = 20_000;
+/// How long a connection that starts here may take from its request on, as long as TCP's. The CM's own
+/// tries take a minute; but a peer that asks it for patience (MRA) and vanishes then makes that many.
+const CONNECT_MS: u32 = 130_000;
+
+impl Worker<'_> {
+    // Connections that start here.
+
+    pub(super) fn start_connect(&mut self) -> Result {
+        let (from, to, cm_port) = {
+            let mut locked = self.sock.lock();
+            let stream = locked.stream();
+            if stream.state != State::Resolving {
+                return Ok(());
+            }
+            // A port that the program chose, or shares, may become a listener's too.
+            let sk = self.sock.sk();
+            let shared = sk.reuse() || sk.reuseport();
+            // On iWARP, TCP would connect the port to itself.
+            let itself = stream.peer.port == sk.num();
+            let own = !shared && !itself && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK);
+            let cm_port = if own { sk.num() } else { 0 };
+            (stream.local, stream.peer, cm_port)
+        };
+        let net = self.sock.sk().net();
+        // SAFETY: The id holds a reference on the socket, taken below, until `teardown`.
+        let id = unsafe { CmId::new(net, NonNull::from(self.sock)) }?;
+        self.sock.inc_ref();
+        let id = self.cm.id.insert(id);
+        self.sock.lock().stream().cm_port = cm_port != 0;
+        if !to.is_loopback() {
+            let dev = self.sock.sk().bound_dev();
+            if from.is_any() && ![0, LOOPBACK_IFINDEX].contains(&dev) {
+                id.set_device_of_way(dev);
+            }
+            let from = match (from.is_any(), to.is_v4()) {
+                (true, true) => Addr::v4([0; 4], 0),
+                _ => from,
+            };
+            return resolve(id, from.with_port(cm_port), !to.is_v4(), to);
+        }
+        let via = loopback::transport_addr(net)?;
+        let from = if from.is_any() {
+            to.with_port(self.sock.sk().num())
+        } else {
+            from
+        };
+        let nonce = net.announced().add(Ends { from, to })?;
+        {
+            let mut locked = self.sock.lock();
+            locked.stream().nonce = nonce;
+            locked.stream().local = from;
+            self.sock.sk().set_local(&from);
+        }
+        resolve(id, via.with_port(cm_port), false, via.with_port(to.port))
+    }
+
+    pub(super) fn addr_resolved(&mut self) -> Result {
+        let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
+        {
+            let (local, _) = id.addrs();
+            let mut locked = self.sock.lock();
+            if locked.stream().nonce == 0 {
+                if !goes_over(self.sock.sk(), id.interface()) {
+                    return Err(ENETUNREACH);
+                }
+                let local = local.with_port(self.sock.sk().num());
+                locked.stream().local = local;
+                self.sock.sk().set_local(&local);
+            }
+        }
+        id.resolve_route(RESOLVE_MS)
+    }
+
+    pub(super) fn route_resolved(&mut self) -> Result {
+        let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
+        id.set_ack_timeout()?;
+        let place = Place::take(self.sock.sk())?;
+        // SAFETY: `teardown` drops the link before the id, and gives the connection's reference on
+        // the socket back after both.
+        let link = unsafe { Link::new(id, self.sock) }?;
+        let features = able(&link);
+        let hello = {
+            let mut locked = self.sock.lock();
+            if locked.stream().state != State::Resolving {
+                drop(locked);
+                return Err(ECONNABORTED);
+            }
+            let rcv_size = locked.reserve_first_receives()?;
+            let bufs = locked.open_link(link, place)?;
+            locked.transition(Event::AddressResolved);
+            Hello {
+                features,
+                max_adverts: max_adverts_of(self.sock.sk().net()),
+                bufs,
+                rcv_size,
+                ipv6: !locked.stream().peer.is_v4(),
+                src_port: self.sock.sk().num(),
+                nonce: locked.stream().nonce,
+            }
+        };
+        self.cm.offer = Some(hello);
+        self.sock.start_timer(CONNECT_MS);
+        id.connect(&ConnParam {
+            private: &hello.encode(),
+            reads: reads_for(features),
+        })
+    }
+
+    pub(super) fn connected(&mut self, event: &cm::Event) -> Result {
+        let offer = self.cm.offer.ok_or(ECONNABORTED)?;
+        let mut room = [0; HELLO_ACK_ROOM];
+        for (to, from) in room.iter_mut().zip(event.private()) {
+            *to = *from;
+        }
+        let ack = HelloAck::decode(&room)
+            .and_then(|ack| ack.check_against(&offer).map(|()| ack))
+            .map_err(|why| {
+                self.sock.stats.violation(why);
+                self.sock.stats.inc(Counter::AbortedViolation);
+                EPROTO
+            })?;
+        self.make_folder();
+        self.cm.is_up = true;
+        let speaks_first = self.cm.id.as_ref().is_some_and(CmId::is_iwarp);
+        let mut locked = self.sock.lock();
+        if locked.stream().state != State::HelloSent {
+            return Err(ECONNABORTED);
+        }
+        // The listener's side has looked; what comes again from here on is for the CM.
+        let nonce = core::mem::replace(&mut locked.stream().nonce, 0);
+        locked.sk().net().announced().retire(nonce);
+        let stream = locked.stream();
+        stream.credits.set_peer_limit(ack.bufs);
+        stream.peer_bytes = ack.rcv_size;
+        locked.agree(ack.features, ack.max_adverts, offer.max_adverts);
+        locked.transition(Event::ConnectAccepted);
+        if speaks_first {
+            locked.send_first();
+        }
+        self.sock.stop_timer();
+        self.sock.stats.inc(Counter::ConnectDone);
+        locked.process();
+        self.sock.sk().wake_all();
+        Ok(())
+    }
+
+    /// Gives back what there is first: the core makes the socket usable again when it wakes.
+    pub(super) fn connect_failed(&mut self, why: Error) {
+        self.sock.stats.inc(Counter::ConnectFailed);
+        self.give_back();
+        let mut locked = self.sock.lock();
+        self.sock.sk().set_err(why);
+        self.sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
+        if locked.stream().state != State::Dead {
+            locked.transition_for(Event::ConnectRefused, Some(why));
+        }
+        self.finish(locked);
+    }
+
+    // Connections that a peer started.
+
+    pub(super) fn answer(&mut self) -> Result {
+        let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
+        let offer = self.cm.offer.ok_or(ECONNABORTED)?;
+        id.set_ack_timeout()?;
+        let place = Place::take(self.sock.sk())?;
+        // SAFETY: As in `route_resolved`.
+        let link = unsafe { Link::new(id, self.sock) }?;
+        let features = offer.features.intersection(able(&link));
+        let parent = self
+            .sock
+            .lock()
+            .stream()
+            .parent
+            .clone()
+            .ok_or(ECONNABORTED)?;
+        let options = parent.lock().stream().options;
+        let max_adverts = max_adverts_of(self.sock.sk().net());
+        let ack = {
+            let mut locked = self.sock.lock();
+            if locked.stream().state != State::HelloReceived {
+                drop(locked);
+                return Err(ECONNABORTED);
+            }
+            let rcv_size = locked.reserve_first_receives()?;
+            locked.stream().options = options;
+            locked.glance.inherit(&parent.glance);
+            locked.stream().credits.set_peer_limit(offer.bufs);
+            locked.agree(features, offer.max_adverts, max_adverts);
+            let bufs = locked.open_link(link, place)?;
+            HelloAck {
+                features,
+                max_adverts,
+                bufs,
+                rcv_size,
+            }
+        };
+        self.sock.start_timer(HANDSHAKE_MS);
+        let param = ConnParam {
+            private: &ack.encode(),
+            reads: reads_for(features),
+        };
+        id.accept(&param).map_err(|e| match e {
+            // The CM has heard of the peer's rejection, or of the end of its TCP connection on iWARP,
+            // and waits for no answer.
+            _ if e == EINVAL || e == ECONNRESET => ECONNABORTED,
+            e => e,
+        })
+    }
+
+    /// There is no place in the listener's backlog, or no listener any more.
+    pub(super) fn refuse_place(&mut self, why: Error) {
+        let (counter, refusal) = match why {
+            _ if why == ENOMEM => (Counter::DroppedBacklogFull, Refusal::BacklogFull),
+            _ => (Counter::RefusedNoListener, Refusal::Closing),
+        };
+        self.sock.stats.inc(counter);
+        if let Some(id) = &self.cm.id {
+            id.reject(&refusal.encode());
+        }
+        self.sock.lock().fail(Event::Abort, why);
+        self.teardown();
+    }
+
+    pub(super) fn refuse(&mut self, why: Error) {
+        self.sock.stats.inc(match why {
+            _ if why == ECONNABORTED => Counter::RequestWithdrawn,
+            _ => Counter::RefusedNoMemory,
+        });
+        if let Some(id) = &self.cm.id {
+            id.reject(&Refusal::NoMemory.encode());
+        }
+        self.sock.lock().fail(Event::Abort, why);
+        self.teardown();
+    }
+
+    /// A child is or was established: into the listener's queue with it, as with TCP even if it has
+    /// ended since.
+    pub(super) fn child_is_up(&mut self) {
+        self.cm.is_up = true;
+        let Some(child) = self.cm.child.take() else {
+            return;
+        };
+        let parent = self.sock.lock().stream().parent.take();
+        self.sock.stop_timer();
+        let Some(parent) = parent else { return };
+        self.make_folder();
+        if let Err(e) = accept::push(&parent, child.clone()) {
+            child.abandon(e);
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Takes the queues into use; returns the receives to announce.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` without memory for the receives that the protocol demands.
+    fn open_link(&mut self, link: Link, place: Place) -> Result<u16> {
+        self.stream().link = Some(link);
+        self.stream().place = Some(place);
+        self.stream().torn_down = false;
+        self.refill();
+        self.arm();
+        match self.stream().credits.announce() {
+            bufs if bufs < BUFS_MIN => Err(ENOBUFS),
+            bufs => Ok(bufs),
+        }
+    }
+}
+
+/// Reads in flight each way that such features need: who announces them can do so many. One without
+/// such features: soft-RoCE tells of a Read that is refused, but not of one beyond their number.
+fn reads_for(features: Features) -> u8 {
+    if features.contains(Features::SOURCE) {
+        READS as u8
+    } else {
+        1
+    }
+}
+
+/// What the adapter makes possible.
+fn able(link: &Link) -> Features {
+    if link.can_advertise() {
+        FEATURES
+    } else {
+        Features::NONE
+    }
+}
+
+/// Whether a connection over the interface `dev` is one for a socket that may be bound to an
+/// interface: to that one, or to a VRF that has it. The RDMA CM takes the interface of a local address
+/// whatever the socket is bound to; connections to the machine's own addresses go over one, too, though
+/// for IP they stay on the loopback interface (which [`route::check`] looks at).
+///
+/// [`route::check`]: crate::inet::route::check
+fn goes_over(sk: Sk, dev: i32) -> bool {
+    let bound = sk.bound_dev();
+    [0, LOOPBACK_IFINDEX, dev, sk.net().vrf_of(dev)].contains(&bound)
+}
+
+/// Resolves `to` from the port of `from`, or from any port of the CM's if another user of the CM has
+/// that one: the peer reads ours in the Hello.
+fn resolve(id: &CmId, from: Addr, v6: bool, to: Addr) -> Result {
+    let to = to.to_storage(false);
+    let start = |from: Addr| id.resolve_addr(&from.to_storage(v6), &to, RESOLVE_MS);
+    match start(from) {
+        Err(e) if from.port != 0 && (e == EADDRINUSE || e == EADDRNOTAVAIL) => {
+            start(from.with_port(0))
+        }
+        result => result,
+    }
+}
+
+/// The errno of an address or route that was not found.
+pub(super) fn unreachable_errno(status: i32) -> Error {
+    if status >= 0 {
+        return ENETUNREACH;
+    }
+    match Error::from_errno(status) {
+        // Nobody answered the neighbour's discovery.
+        e if e == ETIMEDOUT => EHOSTUNREACH,
+        e => e,
+    }
+}
+
+/// Why the peer has refused a connection, by its module or its CM.
+pub(super) fn refusal_of(event: &cm::Event) -> Option<Refusal> {
+    const NO_SERVICE: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_INVALID_SERVICE_ID as i32;
+    // Where no socket has the port, the module is not asked.
+    let nobody = (event.status == NO_SERVICE).then_some(Refusal::NoListener);
+    Refusal::decode(event.private()).or(nobody)
+}
+
+/// The errno of a rejection, with what the peer's module says.
+pub(super) fn rejected_errno(event: &cm::Event, refusal: Option<Refusal>) -> Error {
+    const STALE_CONN: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN as i32;
+    const TIMEOUT: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT as i32;
+    if refusal.is_some() {
+        return ECONNREFUSED;
+    }
+    match event.status {
+        STALE_CONN => ECONNRESET,
+        TIMEOUT => ETIMEDOUT,
+        // iWARP reports an errno.
+        status if status < 0 => Error::from_errno(status),
+        _ => ECONNREFUSED,
+    }
+}

@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The socket's worker: everything about a connection that may sleep.
+//!
+//! Talks to the RDMA CM, has connections set up ([`super::setup`]) and gives everything back. It runs
+//! as one work item, so that nothing here runs twice at a time for a socket; it takes the socket lock
+//! only for moments, and never around a call into the CM.
+
+use core::ptr::NonNull;
+
+use kernel::prelude::*;
+use kernel::sync::aref::{
+    ARef,
+    AlwaysRefCounted, //
+};
+use kernel::time::delay::fsleep;
+use kernel::time::Delta;
+
+use super::accept::{
+    self,
+    Place, //
+};
+use super::setup::{
+    refusal_of,
+    rejected_errno,
+    unreachable_errno,
+    HANDSHAKE_MS, //
+};
+use super::{
+    bind,
+    listen, //
+};
+use crate::bindings;
+use crate::kern::debugfs::Folder;
+use crate::kern::errno::{
+    ECONNABORTED,
+    ECONNRESET,
+    ENETDOWN, //
+};
+use crate::proto::hello::Hello;
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::cm::{
+    self,
+    CmId,
+    Kind, //
+};
+use crate::rdma::link::Link;
+use crate::sdp::conn::sock::{
+    sock_of,
+    Handlers,
+    Locked,
+    Owned,
+    SdpSock,
+    Want,
+    WORK_OFFSET, //
+};
+use crate::sdp::info::conn_info::set_messages;
+use crate::sdp::rx::ring::run_bh;
+use crate::stats::counters::Counter;
+
+/// How long to wait for memory for receives before the next attempt.
+const REFILL_PAUSE: Delta = Delta::from_millis(10);
+
+/// What belongs to the worker alone.
+pub(crate) struct CmSide {
+    pub(super) id: Option<CmId>,
+    /// What we sent, or what the peer sent us.
+    pub(super) offer: Option<Hello>,
+    /// A child's own reference, until it is in its listener's queue.
+    pub(super) child: Option<ARef<SdpSock>>,
+    /// Whether a child has asked for a place in its listener's backlog.
+    has_asked: bool,
+    /// The peer may know that the connection is established.
+    pub(super) is_up: bool,
+    /// Of a connection that is, or was, established, until all is given back.
+    folder: Option<Folder>,
+}
+
+impl CmSide {
+    pub(crate) const fn new() -> Self {
+        Self {
+            id: None,
+            offer: None,
+            child: None,
+            has_asked: false,
+            is_up: false,
+            folder: None,
+        }
+    }
+}
+
+/// # Safety
+///
+/// Called by the work queue, for the item of a socket.
+unsafe extern "C" fn run(work: *mut kernel::bindings::work_struct) {
+    // SAFETY: The item is that of a socket of ours; it is the only way to get here, and does not
+    // run twice at a time, so that the CM side is ours.
+    let (sock, cm) = unsafe {
+        let sock = sock_of(work.cast(), WORK_OFFSET);
+        let cm = sock.cm.get();
+        (sock, &mut *cm)
+    };
+    Worker { sock: &sock, cm }.run();
+}
+
+/// What the work items of each socket call.
+pub(crate) const HANDLERS: Handlers = Handlers {
+    worker: run,
+    bh: run_bh,
+};
+
+impl SdpSock {
+    /// Starts the set-up of a new child: from now on the worker has its reference and the id.
+    pub(crate) fn start_child(child: ARef<Self>, id: CmId, offer: Hello, has_asked: bool) {
+        let sock: &Self = &child;
+        // SAFETY: The worker has not run yet: nobody but the CM's handler knows the child.
+        let cm = unsafe { &mut *sock.cm.get() };
+        cm.id = Some(id);
+        cm.offer = Some(offer);
+        cm.has_asked = has_asked;
+        let ptr = NonNull::from(sock);
+        cm.child = Some(child);
+        // SAFETY: The child is alive: the connection has a reference.
+        unsafe { ptr.as_ref() }.want(Want::Accept);
+    }
+
+    /// Ends a child that came to nothing before its worker ran.
+    pub(crate) fn give_up_child(&self) {
+        {
+            let mut locked = self.lock();
+            locked.transition(Event::Abort);
+            locked.stream().parent = None;
+            bind::put_port(&mut locked);
+        }
+        self.orphan();
+        // SAFETY: The reference of the connection, which does not come to be.
+        unsafe { Self::dec_ref(self.into()) };
+    }
+
+    /// Takes the socket from its program, if it had one, and what it has of IPsec.
+    pub(crate) fn orphan(&self) {
+        // SAFETY: The object is valid; the policies are freed once.
+        unsafe {
+            bindings::sock_orphan(self.sk().as_ptr().cast());
+            bindings::xfrm_sk_free_policy(self.sk().as_ptr().cast());
+        }
+    }
+}
+
+pub(super) struct Worker<'a> {
+    pub(in crate::sdp) sock: &'a SdpSock,
+    pub(in crate::sdp) cm: &'a mut CmSide,
+}
+
+impl Worker<'_> {
+    fn run(&mut self) {
+        if self.sock.take_want(Want::Connect) {
+            if let Err(e) = self.start_connect() {
+                self.connect_failed(e);
+            }
+        }
+        if self.sock.take_want(Want::Accept) {
+            match self.take_place() {
+                Ok(Place::Given) => {
+                    if let Err(e) = self.answer() {
+                        self.refuse(e);
+                    }
+                }
+                Ok(Place::Later) => {}
+                Err(e) => self.refuse_place(e),
+            }
+        }
+        self.first_receive();
+        while let Some(event) = self.next_event() {
+            self.on_event(&event);
+        }
+        if self.sock.take_want(Want::Refill) {
+            let mut locked = self.sock.lock();
+            locked.refill();
+            locked.prepare_reads();
+            locked.pull();
+            locked.flush();
+            drop(locked);
+            if self.sock.is_wanted(Want::Refill) {
+                // There still is no memory.
+                fsleep(REFILL_PAUSE);
+            }
+        }
+        if self.sock.take_want(Want::Pull) {
+            self.sock.lock().pull_overdue();
+        }
+        if self.sock.take_want(Want::Restore) {
+            self.sock.lock().restore_read();
+        }
+        if self.sock.take_want(Want::Unlisten) {
+            self.unlisten();
+        }
+        if self.sock.take_want(Want::Watch) {
+            self.sock.lock().look_after_sends();
+        }
+        if self.sock.take_want(Want::Keepalive) {
+            self.sock.lock().keep_alive();
+        }
+        if self.sock.take_want(Want::Timeout) {
+            self.timed_out();
+        }
+        if self.sock.take_want(Want::Teardown) {
+            self.teardown();
+        }
+    }
+
+    /// Asks for a place in the listener's backlog, if the child has not yet.
+    fn take_place(&mut self) -> Result<Place> {
+        let parent = self.sock.lock().stream().parent.clone();
+        let parent = parent.ok_or(ECONNABORTED)?;
+        let place = if core::mem::replace(&mut self.cm.has_asked, true) {
+            accept::place_of(&parent, self.sock)?
+        } else {
+            accept::reserve_or_park(&parent, self.sock.into())?
+        };
+        if matches!(place, Place::Later) {
+            self.sock.start_timer(HANDSHAKE_MS);
+        }
+        Ok(place)
+    }
+
+    /// One at a time: the end of the connection forgets those behind.
+    fn next_event(&self) -> Option<cm::Event> {
+        let mut events = self.sock.events.lock();
+        if events.is_empty() {
+            return None;
+        }
+        events.remove(0).ok()
+    }
+
+    /// The CM is not told (`rdma_notify()`): it goes on resending its reply for a minute, and the id
+    /// cannot go before, if the connection ends before it has heard.
+    fn first_receive(&mut self) {
+        if self.sock.take_want(Want::FirstReceive) {
+            self.child_is_up();
+        }
+    }
+
+    // Events of the CM.
+
+    fn on_event(&mut self, event: &cm::Event) {
+        let result = match event.kind {
+            Kind::AddrResolved => self.addr_resolved(),
+            Kind::RouteResolved => self.route_resolved(),
+            Kind::AddrError | Kind::RouteError => Err(unreachable_errno(event.status)),
+            // Our reply was never answered, but the peer has sent.
+            Kind::Unreachable if self.is_up() => Ok(()),
+            // The peer's TCP has ended in the middle of the set-up.
+            Kind::ConnectError if self.is_iwarp() => Err(ECONNRESET),
+            Kind::Unreachable | Kind::ConnectError => Err(ETIMEDOUT),
+            Kind::Rejected if self.sets_up() => {
+                let refusal = refusal_of(event);
+                self.sock.lock().stream().refusal = refusal;
+                Err(rejected_errno(event, refusal))
+            }
+            Kind::Established => self.established(event),
+            Kind::Disconnected => {
+                // It was up for the peer, though our CM may have heard of its end first.
+                self.child_established();
+                self.disconnected();
+                Ok(())
+            }
+            // A peer whose CM had not heard yet that the connection is up rejects it when it ends.
+            Kind::Rejected => {
+                self.disconnected();
+                Ok(())
+            }
+            Kind::DeviceRemoval => {
+                self.device_removed();
+                Ok(())
+            }
+            Kind::Other => Ok(()),
+        };
+        if let Err(e) = result {
+            self.set_up_failed(e);
+        }
+    }
+
+    /// Whether our own program waits for this connection.
+    fn sets_up(&self) -> bool {
+        let state = self.sock.lock().stream().state;
+        matches!(state, State::Resolving | State::HelloSent)
+    }
+
+    fn is_up(&self) -> bool {
+        self.sock.lock().stream().state.is_connected()
+    }
+
+    fn set_up_failed(&mut self, why: Error) {
+        if self.sets_up() {
+            self.connect_failed(why);
+        } else {
+            self.sock.lock().fail(Event::Abort, why);
+            self.teardown();
+        }
+    }
+
+    fn established(&mut self, event: &cm::Event) -> Result {
+        if self.sets_up() {
+            return self.connected(event);
+        }
+        // On iWARP nothing may be sent before the peer's first message (RFC 5044, 7.1.2): the connection
+        // is not up before.
+        if !self.is_iwarp() {
+            self.child_established();
+        }
+        Ok(())
+    }
+
+    fn is_iwarp(&self) -> bool {
+        self.cm.id.as_ref().is_some_and(CmId::is_iwarp)
+    }
+
+    fn child_established(&mut self) {
+        let mut locked = self.sock.lock();
+        if locked.stream().state == State::HelloReceived {
+            locked.transition(Event::CmEstablished);
+            locked.process();
+        }
+        drop(locked);
+        self.child_is_up();
+    }
+
+    /// The peer or its CM ended the connection. What has arrived before is handled first.
+    fn disconnected(&mut self) {
+        self.sock.lock().poll_queue();
+        self.first_receive();
+        let mut locked = self.sock.lock();
+        let all_sent = !locked.stream().pending.disconn;
+        let lost = locked.holds() || locked.awaits_reads();
+        match locked.stream().state {
+            State::Dead => {}
+            State::Draining if !lost => {}
+            // The peer disconnects when it has our DisConn: that its adapter could not acknowledge
+            // it any more is no loss.
+            State::LastAck | State::Closing if all_sent && !lost => {
+                locked.transition(Event::DisConnSent);
+            }
+            _ => {
+                self.sock.stats.inc(Counter::ResetByPeer);
+                let event = if lost {
+                    Event::Abort
+                } else {
+                    Event::CmDisconnected
+                };
+                locked.fail(event, ECONNRESET);
+            }
+        }
+        drop(locked);
+        self.teardown();
+    }
+
+    fn device_removed(&mut self) {
+        self.sock.stats.inc(Counter::DeviceRemoved);
+        if self.sets_up() {
+            return self.connect_failed(ENETDOWN);
+        }
+        let mut locked = self.sock.lock();
+        locked.poll_queue();
+        locked.fail(Event::DeviceRemoved, ENETDOWN);
+        drop(locked);
+        self.teardown();
+    }
+
+    fn timed_out(&mut self) {
+        let mut locked = self.sock.lock();
+        if self.sock.timer_is_running() {
+            // It was started anew, for something else than what it ran for.
+            return;
+        }
+        // A message may be there that says otherwise.
+        locked.poll_queue();
+        let counter = match locked.stream().state {
+            State::HelloSent => {
+                drop(locked);
+                return self.connect_failed(ETIMEDOUT);
+            }
+            State::HelloReceived => Counter::HandshakeTimeout,
+            state if state.is_connected() && self.sock.sk().is_orphan() => {
+                if locked.orphan_gets_on() {
+                    return;
+                }
+                Counter::OrphanTimeout
+            }
+            _ => return locked.end_hold(),
+        };
+        self.sock.stats.inc(counter);
+        locked.send_abort();
+        locked.fail(Event::Timeout, ETIMEDOUT);
+    }
+
+    fn unlisten(&mut self) {
+        loop {
+            // One at a time: the vector keeps its places.
+            let Some(port) = self.sock.lock().stream().unlisten.pop() else {
+                return;
+            };
+            listen::release(self.sock.sk().net(), port);
+        }
+    }
+
+    // The end.
+
+    /// Ends what is left of the connection. The socket may live on in its program's hands.
+    pub(super) fn teardown(&mut self) {
+        {
+            let mut locked = self.sock.lock();
+            if locked.stream().torn_down {
+                return;
+            }
+            // A first message, or bytes that calls have given away, may be there.
+            locked.poll_queue();
+            let lost = locked.holds() || locked.awaits_reads();
+            match locked.stream().state {
+                State::Draining if !lost => self.sock.stats.inc(Counter::ClosedOrderly),
+                State::Dead => {}
+                // The adapter reported that a queue is broken.
+                _ => locked.fail(Event::Abort, ECONNRESET),
+            }
+        }
+        self.give_back();
+        self.last_of_child();
+        let mut locked = self.sock.lock();
+        locked.transition(Event::Drained);
+        self.finish(locked);
+    }
+
+    /// After the queues and the id have gone: whether a child that is nobody's yet was up for the peer,
+    /// by what came since the worker last looked.
+    fn last_of_child(&mut self) {
+        self.first_receive();
+        while let Some(event) = self.next_event() {
+            if matches!(event.kind, Kind::Established | Kind::Disconnected) {
+                self.child_is_up();
+            }
+        }
+    }
+
+    /// Gives back the queues, the id and what is charged for them.
+    pub(in crate::sdp) fn give_back(&mut self) {
+        self.sock.stop_timer();
+        self.sock.stop_watch();
+        self.sock.stop_keepalive();
+        self.sock.stop_pull();
+        let was_up = core::mem::replace(&mut self.cm.is_up, false);
+        if let Some(id) = self.cm.id.as_ref().filter(|_| was_up) {
+            id.disconnect();
+        }
+        let (link, place, nonce) = {
+            let mut locked = self.sock.lock();
+            let place = locked.stream().place.take();
+            let nonce = core::mem::replace(&mut locked.stream().nonce, 0);
+            if locked.awaits_early() {
+                // They may be there.
+                locked.poll_queue();
+            }
+            (locked.close_link(), place, nonce)
+        };
+        drop(link);
+        drop(place);
+        self.sock.sk().net().announced().retire(nonce);
+        if let Some(id) = self.cm.id.take() {
+            drop(id);
+            self.sock.lock().stream().cm_port = false;
+            // SAFETY: The connection's reference; the running work item has its own.
+            unsafe { SdpSock::dec_ref(self.sock.into()) };
+        }
+    }
+
+    /// Everything is given back: a program may use the socket anew from now on. What was wanted for
+    /// this connection must not meet the next one.
+    pub(in crate::sdp) fn finish(&mut self, mut locked: Owned<'_>) {
+        for what in [
+            Want::Accept,
+            Want::FirstReceive,
+            Want::Timeout,
+            Want::Watch,
+            Want::Keepalive,
+            Want::Refill,
+            Want::Pull,
+            Want::Restore,
+            Want::Teardown,
+        ] {
+            self.sock.take_want(what);
+        }
+        *self.sock.events.lock() = KVec::new();
+        self.sock.stop_timer();
+        self.sock.stop_watch();
+        self.sock.stop_keepalive();
+        self.sock.stop_pull();
+        locked.stream().torn_down = true;
+        // Before, the CM had them.
+        bind::put_former_port(&mut locked);
+        if locked.stream().next.is_some() {
+            locked.begin_next();
+        } else {
+            bind::put_chosen_port(&mut locked);
+        }
+        self.sock.sk().wake_all();
+        self.leave(locked);
+    }
+
+    /// The last step: what a socket without a program leaves behind.
+    fn leave(&mut self, mut locked: Owned<'_>) {
+        let parent = locked.stream().parent.take();
+        let child = self.cm.child.take();
+        if child.is_some() {
+            self.sock.orphan();
+        }
+        if self.sock.sk().is_orphan() {
+            bind::put_port(&mut locked);
+            locked.free_queues();
+        }
+        drop(locked);
+        if let Some(parent) = parent {
+            accept::unreserve(&parent, self.sock);
+        }
+        // Waits for readers, who may wait for the lock: the last thing that somebody could wait for.
+        if self.cm.folder.take().is_some() {
+            // Nobody can ask for more now.
+            set_messages(self.sock, None);
+        }
+        drop(child);
+    }
+
+    /// Shows a connection that is about to be established. Before any program can have transfers: it
+    /// takes a lock that who reads the folders holds, while he touches his own memory; that may be such
+    /// as waits for a transfer, whose end is the work of this very item.
+    pub(super) fn make_folder(&mut self) {
+        if self.cm.id.is_some() && self.cm.folder.is_none() {
+            // SAFETY: The connection holds the socket as long as there is an id; when that has gone, the
+            // work item that runs does, and `leave` drops the folder, without the lock. The folder of the
+            // module goes after the last socket.
+            self.cm.folder = unsafe { Folder::new(self.sock, self.sock.sk().cookie()) };
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Takes the queues out of use, and gives back what is charged for what they hold.
+    fn close_link(&mut self) -> Option<Link> {
+        self.free_tx();
+        self.stream().compact = None;
+        let link = self.stream().link.take()?;
+        let (sent, posted) = (link.in_flight_bytes(), link.posted_bytes());
+        let reading = link.reading_bytes();
+        self.forget_adverts();
+        if sent > 0 {
+            self.sk().wmem_uncharge(sent);
+        }
+        self.stream().guaranteed = 0;
+        let reserve = core::mem::replace(&mut self.stream().reserve, 0);
+        self.sk().rmem_uncharge(posted + reading + reserve);
+        Some(link)
+    }
+}

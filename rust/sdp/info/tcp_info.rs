@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! TCP_INFO: a connection's figures in the words that programs know from TCP.
+//!
+//! A message counts as a segment. The congestion window is what the peer lets us send: the messages that
+//! the peer has not acknowledged, and the receives that the peer has posted. The adapter sends lost packets
+//! again without the module, so nothing counts as sent again. Nothing is paced, and there is no slow start.
+
+use kernel::time::{
+    ClockSource,
+    Monotonic, //
+};
+
+use crate::bindings::tcp_info;
+use crate::kern::time::{
+    ms_since,
+    now, //
+};
+use crate::proto::bsdh::Class;
+use crate::proto::pace::{
+    Doing,
+    Micros,
+    RoundTrip,
+    Times, //
+};
+use crate::proto::state::State;
+use crate::sdp::conn::connection::Stream;
+use crate::sdp::conn::sock::{
+    Locked,
+    SdpSock, //
+};
+use crate::sdp::output::IDLE_BYTES;
+use crate::stats::tally::Kept;
+
+/// `tcpi_snd_ssthresh` of a connection that had no loss (`TCP_INFINITE_SSTHRESH`).
+const NO_THRESHOLD: u32 = 0x7fff_ffff;
+
+fn now_us() -> Micros {
+    Monotonic::ktime_get().unsigned_abs() / 1000
+}
+
+impl Stream {
+    /// The peer has acknowledged messages.
+    pub(in crate::sdp) fn note_acknowledged(&mut self) {
+        let awaited = self.pace.awaited();
+        if awaited.is_some_and(|mseq| self.credits.has_acked(mseq)) {
+            self.pace.acknowledged(now_us());
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// The message with the number `mseq` was posted.
+    pub(in crate::sdp) fn note_posted(&mut self, mseq: u32, payload: u32) {
+        let stream = self.stream();
+        if payload > 0 {
+            stream.data_sent = now();
+        }
+        if stream.pace.wants_sample() {
+            stream.pace.posted(mseq, now_us());
+        }
+    }
+
+    /// All that may be sent was sent: what the sender waits for now.
+    pub(in crate::sdp) fn note_doing(&mut self) {
+        let doing = self.doing();
+        let pace = &mut self.stream().pace;
+        if pace.changes(doing) {
+            pace.does(doing, now_us());
+        }
+    }
+
+    fn doing(&mut self) -> Doing {
+        let sk = self.sk();
+        let advertised = self.advertised_bytes() > 0;
+        let stream = self.stream();
+        if stream.stalled && !stream.tx.is_empty() && !stream.credits.may_send(Class::Payload) {
+            Doing::AwaitingPeer
+        } else if stream.halves.sender_waits_for_room()
+            && stream.tx.is_empty()
+            && !sk.stream_memory_free()
+        {
+            Doing::AwaitingRoom
+        // The completions of fewer bytes are not looked for, so nobody knows when these are with the peer.
+        } else if !stream.tx.is_empty() || advertised || sk.wmem_queued() > IDLE_BYTES {
+            Doing::Sending
+        } else {
+            Doing::Nothing
+        }
+    }
+}
+
+/// The figures of a connection's sender and receiver at one moment.
+pub(crate) struct Figures {
+    pub(crate) round_trip: RoundTrip,
+    /// Bytes that the peer got in a second, by the last sample.
+    pub(crate) bytes_per_s: u64,
+    pub(crate) times: Times,
+    pub(crate) bytes_sent: u64,
+    /// Those of them that are with the peer.
+    pub(crate) bytes_acked: u64,
+    pub(crate) bytes_received: u64,
+    /// Bytes that wait to be sent.
+    pub(crate) notsent_bytes: u32,
+    /// Messages that the peer has not acknowledged.
+    pub(crate) unacked: u32,
+    /// Since the last message with payload was sent.
+    pub(crate) last_sent_ms: u32,
+    /// Since bytes of the stream were received last.
+    pub(crate) last_received_ms: u32,
+    /// Since anything was received.
+    pub(crate) last_heard_ms: u32,
+}
+
+impl Locked<'_> {
+    pub(super) fn figures(&mut self) -> Figures {
+        let unsent = self.unsent_bytes();
+        let stream = self.stream();
+        let waiting = stream.tx.bytes();
+        Figures {
+            round_trip: stream.pace.round_trip(),
+            bytes_per_s: stream.pace.bytes_per_s(),
+            times: stream.pace.times(now_us()),
+            bytes_sent: stream.pace.sent(unsent.saturating_sub(waiting)),
+            bytes_acked: stream.pace.delivered(),
+            bytes_received: stream.tally.get(Kept::RxBytes),
+            notsent_bytes: waiting,
+            unacked: stream.credits.unacked(),
+            last_sent_ms: ms_since(stream.data_sent),
+            last_received_ms: ms_since(stream.data_received),
+            last_heard_ms: stream.keepalive.silent_ms(),
+        }
+    }
+}
+
+/// What TCP_INFO says of a socket.
+pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
+    let mut locked = sock.lock();
+    // A few completions may wait unnoticed.
+    locked.poll_queue();
+    let sk = locked.sk();
+    let tcpi_state = locked.stream().shown_state().tcp_state();
+    if locked.stream().state == State::Listen {
+        return tcp_info {
+            tcpi_state,
+            tcpi_unacked: sk.backlog(),
+            tcpi_sacked: sk.backlog_max(),
+            ..Default::default()
+        };
+    }
+    let figures = locked.figures();
+    let stream = locked.stream();
+    let credits = &stream.credits;
+    let receives = stream.link.as_ref().map_or(0, |l| l.receives_posted());
+    let receive_bytes = stream.recv_size.bytes;
+    let (sent, received) = stream.tally.messages();
+    tcp_info {
+        tcpi_state,
+        tcpi_probes: stream.keepalive.unanswered(),
+        tcpi_snd_mss: stream.peer_bytes,
+        tcpi_rcv_mss: receive_bytes,
+        tcpi_unacked: figures.unacked,
+        tcpi_last_data_sent: figures.last_sent_ms,
+        tcpi_last_data_recv: figures.last_received_ms,
+        tcpi_last_ack_recv: figures.last_heard_ms,
+        tcpi_rcv_ssthresh: sk.rcvbuf(),
+        tcpi_rtt: figures.round_trip.smoothed_us,
+        tcpi_rttvar: figures.round_trip.deviation_us,
+        tcpi_snd_ssthresh: NO_THRESHOLD,
+        tcpi_snd_cwnd: figures.unacked + credits.available(),
+        tcpi_advmss: receive_bytes,
+        tcpi_rcv_space: sk.rcvbuf(),
+        tcpi_bytes_acked: figures.bytes_acked,
+        tcpi_bytes_received: figures.bytes_received,
+        // As TCP's, they wrap.
+        tcpi_segs_out: sent as u32,
+        tcpi_segs_in: received as u32,
+        tcpi_notsent_bytes: figures.notsent_bytes,
+        tcpi_min_rtt: figures.round_trip.least_us,
+        tcpi_delivery_rate: figures.bytes_per_s,
+        tcpi_busy_time: figures.times.busy_us,
+        tcpi_rwnd_limited: figures.times.awaiting_peer_us,
+        tcpi_sndbuf_limited: figures.times.awaiting_room_us,
+        tcpi_delivered: sent.saturating_sub(figures.unacked.into()) as u32,
+        tcpi_bytes_sent: figures.bytes_sent,
+        tcpi_snd_wnd: credits.available().saturating_mul(stream.peer_bytes),
+        tcpi_rcv_wnd: receives.saturating_mul(receive_bytes),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! recvmsg() without a copy and without a wait: AZ-SDP.
+//!
+//! # Normal operation
+//!
+//! The call takes the program's access to whole pages of its buffer, posts the Read, and returns. Who
+//! touches a page before its bytes are there waits in the fault. When the Read has finished, nobody is
+//! held up any more, and the worker, or the next call, gives back what was not touched.
+//!
+//! # When it ends otherwise
+//!
+//! If the connection fails before the bytes are there, a touch gives SIGSEGV, and the next call the
+//! error. A wait is bounded: the connection ends when the bytes of one call take
+//! [`EARLY_MS`], when somebody who waits is being killed, or when a fork has waited for some seconds.
+//! close() waits for what calls have given away. Where programs touch pages too soon too often,
+//! receives wait in the call for a while.
+//!
+//! A program that comes for more before the bytes are there has not used the time. Then short receives
+//! wait, too: to take pages away and to give them back costs more than several Reads at once bring.
+//!
+//! What lies in front of the first whole page of a long buffer is read first, and waited for. What lies
+//! behind the last one is not read early: the call returns without it, unless it must have all.
+
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+
+use super::read_zcopy::LEAST_DIRECT;
+use super::recvmsg::Recv;
+use crate::kern::errno::ENOBUFS;
+use crate::kern::iov::{
+    Access,
+    Dest,
+    Iov, //
+};
+use crate::kern::signal::fatal_signal_pending;
+use crate::kern::time::Timeout;
+use crate::mm::absent::Receiving;
+use crate::mm::memory::Memory;
+use crate::mm::pin::{
+    Pinned,
+    Term, //
+};
+use crate::mm::Refused;
+use crate::params;
+use crate::proto::choice::{
+    Path,
+    Reason,
+    Wanted, //
+};
+use crate::proto::state::State;
+use crate::rdma::link::Tag;
+use crate::rdma::mr::{
+    Call,
+    RegionId,
+    Use, //
+};
+use crate::sdp::conn::sock::{
+    Locked,
+    Owned, //
+};
+use crate::stats::counters::{
+    Counter,
+    Stats, //
+};
+use crate::stats::tally::Kept;
+
+/// How long the bytes of a receive that has returned may take: longer than an adapter tries by itself,
+/// seven times two seconds, before it reports that they do not come.
+pub(in crate::sdp) const EARLY_MS: u32 = 20_000;
+
+/// Pages that are read into at a time: so few mostly are of few ranges, and need no key, so that
+/// several Reads are under way.
+const PART_PAGES: usize = 32;
+/// Pages of a buffer from which on it is read into in large parts: of these one at a time keeps the
+/// adapter busy.
+const LARGE_PAGES: usize = 128;
+
+/// Whether all that a call may get is but one such part: several at a time are not its own.
+fn is_short(recv: &Recv<'_>) -> bool {
+    recv.len < PART_PAGES * PAGE_SIZE
+}
+
+/// A part of a buffer that is read into early.
+struct Early {
+    /// Bytes before the first whole page: the call waits for them.
+    head: usize,
+    /// The whole pages.
+    base: usize,
+    pages: usize,
+    /// Only a program that does something meanwhile gains by it.
+    costs: bool,
+}
+
+impl Early {
+    /// Pins the head, and takes the pages. The head is taken from `iter`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Receiving::take`]; `iter` is as before then.
+    fn take(
+        &self,
+        iter: &mut Iov<'_, Dest>,
+        may_wait: bool,
+        stats: Stats,
+    ) -> Result<(Option<Pinned>, Receiving), Refused> {
+        let head = match self.head {
+            0 => None,
+            head => Some(Pinned::new(iter, head, 1, Term::Short, stats)?),
+        };
+        let receiving = Receiving::take(self.base, self.pages, may_wait, stats);
+        if receiving.is_err() {
+            iter.revert(self.head);
+        }
+        Ok((head, receiving?))
+    }
+}
+
+impl Locked<'_> {
+    /// What of the buffer, from its next byte on, the call need not wait for, at most what the peer has.
+    fn early_part(&mut self, recv: &Recv<'_>) -> Option<Early> {
+        if recv.awaited {
+            return None;
+        }
+        let room = self.direct_room(recv);
+        let zcopy = self.stream().zcopy.as_ref()?;
+        if zcopy.early_ends {
+            return None;
+        }
+        let bytes = room.min(zcopy.hold.next_untaken() as usize);
+        let start = recv.iter.piece()?.addr;
+        let head = start.wrapping_neg() % PAGE_SIZE;
+        let pages = bytes.saturating_sub(head) / PAGE_SIZE;
+        let costs = is_short(recv) || head > 0;
+        let fits = if head == 0 {
+            pages * PAGE_SIZE >= LEAST_DIRECT
+        } else {
+            // For the head the call would wait.
+            pages >= PART_PAGES && !recv.has_enough && self.has_places_for(2)
+        };
+        let may = fits
+            && self.may_return_early(recv)
+            && params::may_hold_up()
+            && (!costs || self.uses_time(recv));
+        may.then_some(Early {
+            head,
+            base: start.wrapping_add(head),
+            pages,
+            costs,
+        })
+    }
+
+    /// Whether the program does something else while the bytes come of receives that have returned,
+    /// where that matters. It is asked whatever way the user has chosen.
+    fn uses_time(&mut self, recv: &Recv<'_>) -> bool {
+        let Some(zcopy) = &mut self.stream().zcopy else {
+            return false;
+        };
+        let uses = zcopy.early_use.may_go_async();
+        // What a call that has enough does not get goes no other way.
+        if !uses && !recv.has_enough {
+            zcopy.early_use.on_other_path();
+            self.fallback(Reason::NoOverlap);
+        }
+        uses
+    }
+
+    /// A receive begins: what the program has made of the time since one has returned early.
+    pub(super) fn note_time_used(&mut self, recv: &Recv<'_>) {
+        if self.is_use_open() && self.direct_room(recv) > 0 {
+            self.poll_queue();
+            let comes = self.awaits_early();
+            self.note_use(!comes);
+        }
+    }
+
+    /// A receive is about to wait. If bytes are still on their way that this call or a former one did not
+    /// wait for, it does so now, and the time was of no use.
+    pub(super) fn note_wait(&mut self) {
+        if self.is_use_open() && self.awaits_early() {
+            self.note_use(false);
+        }
+    }
+
+    fn is_use_open(&mut self) -> bool {
+        let zcopy = self.stream().zcopy.as_ref();
+        zcopy.is_some_and(|z| z.returned_early)
+    }
+
+    fn note_use(&mut self, used: bool) {
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.returned_early = false;
+            zcopy.early_use.on_transfer(1, (!used).into());
+        }
+    }
+
+    fn may_return_early(&mut self, recv: &Recv<'_>) -> bool {
+        let least = self.threshold();
+        match self.stream().options.wanted {
+            Wanted::Only(path) => path == Path::Asynchronous,
+            Wanted::Automatic if least == 0 || recv.len < least => false,
+            Wanted::Automatic => {
+                let Some(zcopy) = &mut self.stream().zcopy else {
+                    return false;
+                };
+                let may = zcopy.early_fallback.may_go_async();
+                // What a call that has enough does not get goes no other way.
+                if !may && !recv.has_enough {
+                    zcopy.early_fallback.on_other_path();
+                    self.fallback(Reason::TooManyFaults);
+                }
+                may
+            }
+        }
+    }
+
+    /// The Read into this region has finished: who touches its memory need not wait.
+    pub(in crate::sdp) fn early_read_finished(&mut self, region: RegionId) {
+        if let Some(link) = &mut self.stream().link {
+            link.open_region(region);
+        }
+        self.direct_read_finished(false);
+        self.sk().wake_waiters();
+    }
+
+    /// Whether bytes that calls have given away are still on their way.
+    pub(in crate::sdp) fn awaits_early(&mut self) -> bool {
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| link.has_in_flight(|tag| matches!(tag, Tag::EarlyRead(_))))
+    }
+}
+
+impl Owned<'_> {
+    /// Has the next bytes read into the program's memory without waiting for them; `false` if that
+    /// cannot be. Else the lock was not held meanwhile, whether or not it could.
+    ///
+    /// # Errors
+    ///
+    /// What ended the connection; `EINTR` if the thread is being killed.
+    pub(super) fn read_early(&mut self, recv: &mut Recv<'_>) -> Result<bool> {
+        let Some(mut early) = self.early_part(recv) else {
+            return Ok(false);
+        };
+        let link = self.stream().link.as_ref();
+        let mut most = link.map_or(0, |link| link.max_region_pages() as usize);
+        if early.pages < LARGE_PAGES {
+            most = most.min(PART_PAGES);
+        }
+        early.pages = early.pages.min(most);
+        self.in_turn(Access::Write, |locked| locked.take_and_read(recv, &early))?;
+        Ok(true)
+    }
+
+    fn take_and_read(&mut self, recv: &mut Recv<'_>, early: &Early) -> Result {
+        let stream = self.stream();
+        // The reader is about to take them.
+        stream.reader_bytes = Some(recv.len - recv.copied);
+        if let Some(zcopy) = &mut stream.zcopy {
+            zcopy.direct_bytes = 0;
+        }
+        let (iter, stats, may_wait) = (&mut recv.iter, self.stats, !recv.has_enough);
+        let taken = self.unlocked(|| early.take(iter, may_wait, stats));
+        let (head, receiving) = match taken {
+            Ok(taken) => taken,
+            Err(e) => {
+                recv.awaited = true;
+                match e {
+                    _ if recv.has_enough => {}
+                    Refused::Unfit(why) => self.fallback(why),
+                    // Not now.
+                    Refused::Error(e) if e == EAGAIN => self.fallback(Reason::NotProtectable),
+                    Refused::Error(e) if e == ENOBUFS => {
+                        self.stats.inc(Counter::MemlockRefused);
+                        self.fallback(Reason::PinLimit);
+                    }
+                    Refused::Error(_) => {}
+                }
+                return Ok(());
+            }
+        };
+        let taken = receiving.len() as usize;
+        let has_pages = match head {
+            None => self.post_direct(
+                recv,
+                Memory::Receiving(receiving),
+                Use::OwnReads(Call::Returns),
+            )?,
+            Some(head) => self.read_behind_head(recv, head, receiving)?,
+        };
+        if !has_pages {
+            return Ok(());
+        }
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.returned_early |= early.costs;
+        }
+        self.count(Kept::ReadEarly, 1);
+        recv.iter.advance(taken);
+        recv.copied += taken;
+        recv.direct += taken;
+        self.settle();
+        Ok(())
+    }
+
+    /// Posts the Reads into the `head` of a buffer and into the pages behind it, and waits for the first.
+    /// Returns whether the call may count the pages.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Owned::read_early`], where not even the head is there.
+    fn read_behind_head(
+        &mut self,
+        recv: &mut Recv<'_>,
+        head: Pinned,
+        receiving: Receiving,
+    ) -> Result<bool> {
+        let bytes = head.len() as usize;
+        // If the head does not come, the call has promised nothing.
+        let promise = receiving.promise_later();
+        let memory = Memory::Receiving(receiving);
+        let mut posted = false;
+        let read = match self.post_direct(recv, Memory::Pinned(head), Use::OwnReads(Call::Waits)) {
+            Ok(true) => {
+                // If they cannot be posted the head is what the call has; and if the connection ends
+                // by that, the wait says so.
+                let left = recv.len - recv.copied - bytes - memory.len() as usize;
+                posted = self
+                    .post_direct(recv, memory, Use::OwnReads(Call::Returns))
+                    .unwrap_or(false);
+                // For what is behind them it comes back, if its buffer has room.
+                self.stream().reader_bytes = (left >= LEAST_DIRECT).then_some(left);
+                self.await_direct(recv, bytes)
+            }
+            other => {
+                memory.open();
+                self.give_back(memory, Use::OwnReads(Call::Returns));
+                other.map(|_| 0)
+            }
+        };
+        let read_bytes = *read.as_ref().unwrap_or(&0);
+        recv.iter.revert(bytes - read_bytes);
+        recv.copied += read_bytes;
+        recv.direct += read_bytes;
+        let alive = self.stream().state != State::Dead;
+        Ok(read? == bytes && posted && promise.give(alive))
+    }
+
+    /// Before the program ends the connection: waits for the bytes that calls have given away, as long
+    /// as they may take. Other threads may still receive: their calls give away no more.
+    pub(crate) fn await_early(&mut self) {
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.early_ends = true;
+        }
+        let mut left = Timeout::from_ms(EARLY_MS);
+        while !left.is_over() && self.stream().state != State::Dead && !fatal_signal_pending() {
+            self.poll_queue();
+            self.settle();
+            if !self.awaits_early() {
+                return;
+            }
+            self.wait_killable(&mut left);
+        }
+    }
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! recvmsg() without a copy: what the peer advertises is read into the program's pages.
+//!
+//! The reader pins its buffer without the lock, and waits until the Reads have finished and the key of
+//! its pages, if they have one, is dead. It does not matter who handles the completions. Others that read from the
+//! socket wait for their turn; the connection's end is waited for, too, for the adapter may still
+//! write. Only a thread that is being killed leaves: the worker unpins its pages when the Reads have
+//! finished.
+
+use kernel::prelude::*;
+
+use super::recvmsg::Recv;
+use crate::bindings;
+use crate::kern::errno::{
+    ECONNRESET,
+    ENOBUFS, //
+};
+use crate::kern::iov::Access;
+use crate::kern::signal::fatal_signal_pending;
+use crate::kern::time::Timeout;
+use crate::mm::memory::Memory;
+use crate::mm::pin::{
+    Pinned,
+    Term, //
+};
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::link::Tag;
+use crate::rdma::mr::{
+    Call,
+    Use, //
+};
+use crate::rdma::post::READS;
+use crate::sdp::conn::half::Connection;
+use crate::sdp::conn::sock::{
+    Locked,
+    Owned, //
+};
+use crate::sdp::rx::bounce_read::MESSAGE_PLACES;
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
+use crate::trace::{
+    self,
+    Advert, //
+};
+
+/// Bytes of the smallest Read into a program's memory: for fewer, pinning costs more than copying.
+pub(in crate::sdp) const LEAST_DIRECT: usize = 16384;
+
+impl Locked<'_> {
+    /// Bytes that a call can have without a copy, if the peer has so many; 0 if it wants none so.
+    pub(super) fn direct_room(&mut self, recv: &Recv<'_>) -> usize {
+        let left = recv.len - recv.copied;
+        // Most calls are out here.
+        if left < LEAST_DIRECT
+            || recv.is(bindings::MSG_PEEK | bindings::MSG_TRUNC)
+            || recv.timeo.is_over()
+            || recv.by_copy
+        {
+            return 0;
+        }
+        let room = recv.iter.piece_bytes().min(left);
+        if room < LEAST_DIRECT {
+            0
+        } else {
+            room
+        }
+    }
+
+    /// Whether the next bytes of the stream shall be read into the program's memory.
+    pub(super) fn may_read_directly(&mut self, recv: &Recv<'_>) -> bool {
+        if self.direct_room(recv) == 0 || !self.stream().rx.is_empty() || !self.has_places_for(1) {
+            return false;
+        }
+        let stream = self.stream();
+        let (Some(link), Some(zcopy)) = (&stream.link, &stream.zcopy) else {
+            return false;
+        };
+        stream.state.is_connected()
+            && link.has_region_room()
+            && zcopy.hold.next_untaken() as usize >= LEAST_DIRECT
+    }
+
+    /// Whether so many Reads into a program's memory can be posted besides those in flight.
+    pub(super) fn has_places_for(&mut self, reads: u32) -> bool {
+        let Some(link) = &self.stream().link else {
+            return false;
+        };
+        link.send_room() >= reads * link.direct_places() + MESSAGE_PLACES
+            && link.reads_in_flight() + reads <= READS
+    }
+
+    /// Whether a receive waits for its own pages to be filled.
+    pub(in crate::sdp) fn reads_directly(&mut self) -> bool {
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| link.has_regions(Use::OwnReads(Call::Waits)))
+    }
+
+    /// Whether Reads into a program's memory are in flight.
+    pub(in crate::sdp) fn has_direct_reads(&mut self) -> bool {
+        let is_direct = |tag| matches!(tag, Tag::DirectRead(_) | Tag::EarlyRead(_));
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| link.has_in_flight(is_direct))
+    }
+
+    /// The oldest Read has finished: a reader has them, and perhaps waits for them.
+    pub(in crate::sdp) fn direct_read_finished(&mut self, awaited: bool) {
+        let mut len = 0;
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            len = zcopy.reader.on_read_done().unwrap_or(0);
+            zcopy.hold.finish_read();
+            zcopy.reader_came = true;
+            if awaited {
+                zcopy.direct_bytes += len as usize;
+            }
+        }
+        self.stats.inc(Counter::ReadDone);
+        let (sink, bytes) = (false, len);
+        trace::advert_read(self.sk(), Advert { sink, len, bytes });
+        self.count_data_received(len);
+        self.count(Kept::RxZcopyBytes, len.into());
+        self.drain_hold();
+    }
+
+    /// A reader is about to wait: who can take adverts itself is woken for them, for others they are
+    /// read into the kernel's memory.
+    pub(super) fn reader_waits(&mut self, recv: &Recv<'_>) {
+        let room = self.direct_room(recv);
+        let stream = self.stream();
+        let next = match &stream.zcopy {
+            Some(zcopy) => zcopy.hold.next_untaken() as usize,
+            None => 0,
+        };
+        stream.reader_bytes = None;
+        if room == 0 {
+            return self.pull_for_reader();
+        }
+        if (1..LEAST_DIRECT).contains(&next) {
+            self.pull_rest();
+        }
+        let stream = self.stream();
+        stream.reader_bytes = Some(room);
+        if let Some(zcopy) = &mut stream.zcopy {
+            zcopy.pull_now = false;
+        }
+    }
+
+    /// It does not wait any more.
+    pub(super) fn reader_is_back(&mut self) {
+        self.stream().reader_bytes = None;
+    }
+}
+
+impl Owned<'_> {
+    /// Reads some of the peer's advert into the program's memory. If that cannot be, the bytes are
+    /// read into the kernel's.
+    ///
+    /// # Errors
+    ///
+    /// What ended the connection; `EINTR` if the thread is being killed.
+    pub(super) fn read_directly(&mut self, recv: &mut Recv<'_>) -> Result {
+        self.in_turn(Access::Write, |locked| locked.read_pinned(recv))
+    }
+
+    fn read_pinned(&mut self, recv: &mut Recv<'_>) -> Result {
+        let stream = self.stream();
+        let (Some(link), Some(zcopy)) = (&stream.link, &mut stream.zcopy) else {
+            return Err(ECONNRESET);
+        };
+        zcopy.direct_bytes = 0;
+        // The reader is about to take it.
+        stream.reader_bytes = Some(recv.len - recv.copied);
+        let most = zcopy.hold.next_untaken() as usize;
+        let most = most.min(recv.len - recv.copied);
+        let pages = link.max_region_pages() as usize;
+        let (iter, stats) = (&mut recv.iter, self.stats);
+        let pinned = self.unlocked(|| Pinned::new(iter, most, pages, Term::Short, stats));
+        let pinned = match pinned {
+            Ok(pinned) => pinned,
+            Err(e) => {
+                if e == ENOBUFS {
+                    self.stats.inc(Counter::MemlockRefused);
+                }
+                recv.by_copy = true;
+                return Ok(());
+            }
+        };
+        let taken = pinned.len() as usize;
+        let posted = self.post_direct(recv, Memory::Pinned(pinned), Use::OwnReads(Call::Waits));
+        // For what is behind it comes back, if its buffer has room.
+        let left = recv.len - recv.copied - taken;
+        self.stream().reader_bytes = (left >= LEAST_DIRECT).then_some(left);
+        let read = if posted? {
+            self.await_direct(recv, taken)?
+        } else {
+            0
+        };
+        recv.iter.revert(taken - read);
+        recv.copied += read;
+        recv.direct += read;
+        Ok(())
+    }
+
+    /// Waits until the Read into pinned memory, of `len` bytes, has finished; returns how many are there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Owned::await_adapter`], or what has ended the connection.
+    pub(super) fn await_direct(&mut self, recv: &Recv<'_>, len: usize) -> Result<usize> {
+        let waited = self.await_adapter(recv.began, Use::OwnReads(Call::Waits));
+        let same = self.connection() == recv.began;
+        let zcopy = self.stream().zcopy.as_ref().filter(|_| same);
+        let read = zcopy.map_or(0, |z| z.direct_bytes).min(len);
+        match waited {
+            Err(e) if read == 0 => {
+                // What has ended the connection, as the next call would have said; one that has bytes
+                // leaves it to that.
+                if e == ECONNRESET && recv.copied == 0 {
+                    self.sk().take_err()?;
+                }
+                Err(e)
+            }
+            _ => Ok(read),
+        }
+    }
+
+    /// Posts the Read, if the bytes are still the next of the stream: the lock was not held.
+    pub(super) fn post_direct(
+        &mut self,
+        recv: &mut Recv<'_>,
+        memory: Memory,
+        purpose: Use,
+    ) -> Result<bool> {
+        let len = memory.len();
+        // The buffer was taken from the iterator, which has nothing to say any more.
+        let same = self.connection() == recv.began;
+        let stream = self.stream();
+        let may = match (&stream.link, &stream.zcopy) {
+            (Some(link), Some(zcopy)) => {
+                same && stream.state.is_connected()
+                    && stream.rx.is_empty()
+                    && zcopy.hold.next_untaken() >= len
+                    && !(purpose == Use::OwnReads(Call::Returns) && zcopy.early_ends)
+                    && link.send_room() >= link.direct_places()
+                    && link.has_region_room()
+                    && link.reads_in_flight() < READS
+                    && recv.copied + len as usize <= recv.len
+            }
+            _ => false,
+        };
+        let region = match &mut self.stream().link {
+            Some(link) if may => link.add_region(memory, purpose).inspect_err(|_| {
+                recv.by_copy = true;
+            }),
+            _ => Err(memory),
+        };
+        let region = match region {
+            Ok(region) => region,
+            Err(memory) => {
+                memory.open();
+                self.give_back(memory, purpose);
+                return Ok(false);
+            }
+        };
+        let stream = self.stream();
+        let (Some(link), Some(zcopy)) = (&mut stream.link, &mut stream.zcopy) else {
+            return Err(ECONNRESET);
+        };
+        let result = match zcopy.hold.reserve(GFP_KERNEL) {
+            Ok(()) => match zcopy.reader.take(len) {
+                Some(read) => {
+                    zcopy.reader_came = true;
+                    zcopy.pull_renewed &= read.len < zcopy.hold.untaken();
+                    zcopy.hold.give(read.len);
+                    link.read_into(&read, region)
+                }
+                None => Err(ENOBUFS),
+            },
+            Err(e) => Err(e),
+        };
+        match result {
+            Ok(()) => {
+                let keyed = self
+                    .stream()
+                    .link
+                    .as_ref()
+                    .is_some_and(|l| l.has_key(region));
+                self.stats.inc(Counter::ReadPosted);
+                self.stats.add(Counter::MrRegistered, keyed.into());
+                self.watch_sends();
+                Ok(true)
+            }
+            Err(_) => {
+                // The call says that nothing came.
+                link.excuse_region(region);
+                self.stats.inc(Counter::PostFailed);
+                self.fail(Event::Abort, ECONNRESET);
+                Err(ECONNRESET)
+            }
+        }
+    }
+
+    /// Waits until the adapter has finished with the program's pages that are of this use, and unpins
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// `EPIPE` if the socket was disconnected since the call began, `ECONNRESET` if the connection has
+    /// ended, `EINTR` if the thread is being killed.
+    pub(in crate::sdp) fn await_adapter(&mut self, began: Connection, purpose: Use) -> Result {
+        loop {
+            self.poll_queue();
+            self.settle();
+            if self.unpin_finished(began, purpose)? {
+                return Ok(());
+            }
+            if fatal_signal_pending() {
+                if let Some(link) = &mut self.stream().link {
+                    link.leave_regions(purpose);
+                }
+                return Err(EINTR);
+            }
+            if self.stream().state == State::Dead && self.stream().torn_down {
+                return Err(ECONNRESET);
+            }
+            self.wait_killable(&mut Timeout::endless());
+        }
+    }
+
+    /// Unpins what the adapter, or the peer's, has finished with; returns whether that was all of this
+    /// use.
+    ///
+    /// # Errors
+    ///
+    /// `EPIPE` if the connection is not the one of `began` any more, also because the socket was not
+    /// locked meanwhile: the pages went with the queues of that one. Nobody would wake the caller.
+    pub(super) fn unpin_finished(&mut self, began: Connection, purpose: Use) -> Result<bool> {
+        loop {
+            if self.connection() != began {
+                return Err(EPIPE);
+            }
+            let link = self.stream().link.as_mut();
+            let Some(memory) = link.and_then(|link| link.take_dead_region(purpose)) else {
+                break;
+            };
+            // To mark a page as written to may take time.
+            self.unlocked(|| drop(memory));
+        }
+        let link = self.stream().link.as_ref();
+        Ok(link.is_some_and(|link| !link.has_regions(purpose)))
+    }
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! recvmsg(): from the receive queue into the program's buffers.
+
+use kernel::prelude::*;
+
+use crate::bindings;
+use crate::kern::errno::ENOTCONN;
+use crate::kern::iov::{
+    Access,
+    Dest,
+    Iov, //
+};
+use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
+use crate::proto::state::State;
+use crate::sdp::conn::half::Connection;
+use crate::sdp::conn::sock::{
+    Locked,
+    Owned,
+    SdpSock, //
+};
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
+
+/// One call of recvmsg().
+pub(super) struct Recv<'a> {
+    pub(in crate::sdp) began: Connection,
+    pub(in crate::sdp) iter: Iov<'a, Dest>,
+    pub(in crate::sdp) len: usize,
+    flags: u32,
+    pub(in crate::sdp) timeo: Timeout,
+    /// Return as soon as there are so many bytes.
+    pub(super) target: usize,
+    /// Bytes given to the program, and those of them without a copy.
+    pub(in crate::sdp) copied: usize,
+    pub(super) direct: usize,
+    /// The program's memory cannot be read into.
+    pub(in crate::sdp) by_copy: bool,
+    /// It can, but the call must wait for that.
+    pub(super) awaited: bool,
+    /// The call does not advertise its memory (any more).
+    pub(super) no_offer: bool,
+    /// It could return.
+    pub(super) has_enough: bool,
+}
+
+impl Recv<'_> {
+    pub(super) fn is(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Receives up to `len` bytes into `iter`; returns how many, 0 at the end of the stream.
+///
+/// # Errors
+///
+/// As `man 2 recv`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `ENOTCONN`, `EINVAL` for MSG_OOB,
+/// and what ended the connection.
+pub(crate) fn recvmsg(
+    sock: &SdpSock,
+    iter: Iov<'_, Dest>,
+    len: usize,
+    flags: u32,
+) -> Result<usize> {
+    if flags & bindings::MSG_ERRQUEUE != 0 {
+        return Err(EAGAIN);
+    }
+    let mut locked = sock.lock();
+    if matches!(locked.stream().state, State::Listen) {
+        return Err(ENOTCONN);
+    }
+    if flags & bindings::MSG_OOB != 0 {
+        return Err(EINVAL);
+    }
+    let sk = sock.sk();
+    let mut timeo = sk.rcvtimeo(flags & bindings::MSG_DONTWAIT != 0);
+    locked.await_next(&mut timeo)?;
+    let mut recv = Recv {
+        began: locked.connection(),
+        iter,
+        len,
+        flags,
+        timeo,
+        target: sk.rcvlowat(flags & bindings::MSG_WAITALL != 0, len),
+        copied: 0,
+        direct: 0,
+        by_copy: false,
+        awaited: false,
+        no_offer: false,
+        has_enough: false,
+    };
+    locked.note_time_used(&recv);
+    let result = locked.recv_all(&mut recv);
+    locked.finish_recv(&recv);
+    match result {
+        Err(e) if recv.copied == 0 => Err(e),
+        _ => Ok(recv.copied),
+    }
+}
+
+/// Bytes that can be received at once, without the lock, as `tcp_inq_hint()`; 1 at the end of the stream,
+/// which is received as no byte.
+pub(crate) fn bytes_left(sock: &SdpSock) -> u32 {
+    match sock.glance.unread.get() {
+        0 => sock.sk().has_flag(bindings::sock_flags_SOCK_DONE).into(),
+        bytes => bytes,
+    }
+}
+
+impl Locked<'_> {
+    /// Whether the call ends with what it has.
+    fn must_stop(&mut self, recv: &Recv<'_>) -> Result<bool> {
+        let sk = self.sk();
+        // What the peer has advertised comes before the end, and that before an error that came
+        // after it.
+        let comes = self.holds();
+        let fin = self.stream().fin_received && !comes;
+        let done = sk.has_flag(bindings::sock_flags_SOCK_DONE);
+        // Both sides may have ended, and the connection lives on for what comes.
+        let lives = self.stream().fin_received && comes;
+        let ended = (sk.rcv_shutdown() || done) && !lives;
+        let closed = sk.state() == bindings::TCP_CLOSE as u8 && !lives;
+        if recv.copied > 0 {
+            let stop =
+                sk.err() != 0 || fin || ended || closed || recv.timeo.is_over() || signal_pending();
+            return Ok(stop);
+        }
+        if fin {
+            return Ok(true);
+        }
+        if sk.err() != 0 {
+            sk.take_err()?;
+        }
+        if ended {
+            return Ok(true);
+        }
+        if closed {
+            return Err(ENOTCONN);
+        }
+        recv.timeo.check()?;
+        Ok(false)
+    }
+
+    /// Copies what the queue has; returns how many bytes of the program's memory are missing, if it
+    /// ends because of them.
+    fn copy_out(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
+        if recv.is(bindings::MSG_PEEK) {
+            return self.peek(recv);
+        }
+        while recv.copied < recv.len {
+            let want = (recv.len - recv.copied).min(u32::MAX as usize) as u32;
+            let front = self.stream().rx.front()?;
+            let want = want.min(front.len());
+            let got = if recv.is(bindings::MSG_TRUNC) {
+                want
+            } else {
+                front.copy_to_iter(0, want, &mut recv.iter)
+            };
+            recv.copied += got as usize;
+            if got > 0 {
+                let glance = &self.sock().glance;
+                let rx = &mut self.stream().rx;
+                if let Some((frag, truesize)) = rx.change(&glance.unread, |rx| rx.consume(got)) {
+                    self.stream().spares.put(frag);
+                    self.release_receive(truesize);
+                }
+            }
+            if got < want {
+                return Some((want - got) as usize);
+            }
+        }
+        None
+    }
+
+    /// Copies what lies behind the bytes that this call has already copied, and takes nothing.
+    fn peek(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
+        let mut skip = recv.copied;
+        let count = self.stream().rx.len();
+        for i in 0..count {
+            let frag = self.stream().rx.get(i)?;
+            let len = frag.len() as usize;
+            if skip >= len {
+                skip -= len;
+                continue;
+            }
+            let want = (len - skip).min(recv.len - recv.copied);
+            if want == 0 {
+                break;
+            }
+            let got = if recv.is(bindings::MSG_TRUNC) {
+                want
+            } else {
+                frag.copy_to_iter(skip as u32, want as u32, &mut recv.iter) as usize
+            };
+            recv.copied += got;
+            if got < want {
+                return Some(want - got);
+            }
+            skip = 0;
+        }
+        None
+    }
+
+    /// Posts new receives for what was read, and looks at the CQ once more.
+    fn finish_recv(&mut self, recv: &Recv<'_>) {
+        self.reader_is_back();
+        let timeless = recv.timeo.is_over() && recv.copied == 0;
+        if recv.direct > 0 {
+            self.forget_poller();
+        }
+        let stream = self.stream();
+        stream.polled = timeless || (stream.polled && recv.direct == 0);
+        if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {
+            let copied = recv.copied - recv.direct;
+            if self.connection() == recv.began {
+                self.count(Kept::RxCopiedBytes, copied as u64);
+            } else {
+                self.stats.add(Counter::RxCopiedBytes, copied as u64);
+            }
+            self.refill();
+            self.flush();
+        }
+        self.pull();
+        self.poll_queue();
+    }
+}
+
+impl Owned<'_> {
+    fn recv_all(&mut self, recv: &mut Recv<'_>) -> Result {
+        loop {
+            self.await_turn(Access::Write, recv.began, &mut recv.timeo)?;
+            if let Some(missing) = self.copy_out(recv) {
+                self.fault_in(&mut recv.iter, missing)?;
+                continue;
+            }
+            let enough = match recv.len {
+                // Nothing is wanted, but as with TCP not before there is something.
+                0 => !self.stream().rx.is_empty(),
+                len => recv.copied >= recv.target.min(len),
+            };
+            if enough {
+                // What needs no wait is taken along: a buffer that does not begin with a page may have
+                // just got the bytes up to the next one.
+                recv.has_enough = true;
+                if self.may_read_directly(recv) && self.read_early(recv)? {
+                    continue;
+                }
+                return Ok(());
+            }
+            // Its buffer may be among what adapters have finished with.
+            if self.direct_room(recv) > 0 && self.restore_in_turn(Access::Write) {
+                continue;
+            }
+            if self.may_read_directly(recv) {
+                if !self.read_early(recv)? {
+                    self.read_directly(recv)?;
+                }
+                continue;
+            }
+            // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
+            let before = self.stream().rx.bytes();
+            self.poll_queue();
+            if self.stream().rx.bytes() > before || self.may_read_directly(recv) {
+                continue;
+            }
+            if self.must_stop(recv)? {
+                return Ok(());
+            }
+            // What was read makes room; the peer may wait for just that.
+            self.refill();
+            if self.may_offer(recv) {
+                self.offer(recv)?;
+                continue;
+            }
+            self.reader_waits(recv);
+            self.note_wait();
+            self.flush();
+            self.stream().spares.clear();
+            self.wait_and_poll(&mut recv.timeo);
+            self.reader_is_back();
+        }
+    }
+}

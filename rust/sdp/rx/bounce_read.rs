@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reading the peer's adverts into memory of the kernel.
+//!
+//! The bytes are put behind what was received before, so that every kind of read finds them there.
+//! Who does not read gets no more than the receive buffer holds: a peer that advertises is blocked
+//! where one that copies would be.
+
+use kernel::alloc::Flags;
+use kernel::prelude::*;
+
+use crate::bindings::gfp_t;
+use crate::kern::errno::{
+    ECONNRESET,
+    ENOBUFS, //
+};
+use crate::mm::frag::Frag;
+use crate::proto::pull::{
+    pull,
+    Pull,
+    PullLimits,
+    Waiting, //
+};
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::post::READS;
+use crate::rdma::receive::{
+    Receive,
+    MAX_PARTS,
+    PART_BYTES, //
+};
+use crate::sdp::conn::connection::SMALL_BYTES;
+use crate::sdp::conn::sock::{
+    Locked,
+    Want, //
+};
+use crate::sdp::recv::read_zcopy::LEAST_DIRECT;
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
+use crate::trace::{
+    self,
+    Advert, //
+};
+
+/// How long an advert waits for a reader, who can take it without a copy.
+const PULL_DELAY_US: u64 = 4000;
+
+/// Places in the send queue that Reads leave to messages.
+pub(in crate::sdp) const MESSAGE_PLACES: u32 = 4;
+
+impl Locked<'_> {
+    /// Posts the Reads that are due.
+    pub(crate) fn pull(&mut self) {
+        let mut posted = false;
+        while self.pull_one() {
+            posted = true;
+        }
+        if posted {
+            self.arm_for_reads();
+        }
+    }
+
+    /// Posts one Read of an advert of which too little is left for the reader to take it itself. Sleeps.
+    pub(in crate::sdp) fn pull_rest(&mut self) {
+        self.prepare_reads();
+        self.set_pull_now(true);
+        if self.pull_one() {
+            self.arm_for_reads();
+        }
+        self.set_pull_now(false);
+    }
+
+    fn set_pull_now(&mut self, now: bool) {
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            zcopy.pull_now = now;
+        }
+    }
+
+    /// The end of Reads must be noticed, whoever is next to look.
+    fn arm_for_reads(&mut self) {
+        if self.arm() {
+            self.sock().requeue_bh();
+        }
+    }
+
+    /// Posts one Read, if one is due.
+    fn pull_one(&mut self) -> bool {
+        let Some(bytes) = self.pull_due() else {
+            return false;
+        };
+        if !self.stream().link.as_ref().is_some_and(|l| l.can_read()) {
+            // The worker makes what is missing, and comes back: the time is over then as it is now.
+            self.want(Want::Refill);
+            return false;
+        }
+        match self.read_some(bytes) {
+            Ok(()) => return true,
+            Err(e) if e == ENOBUFS => {
+                self.stats.inc(Counter::NoReceiveMemory);
+                self.want(Want::Refill);
+            }
+            Err(_) => {
+                self.stats.inc(Counter::PostFailed);
+                self.fail(Event::Abort, ECONNRESET);
+            }
+        }
+        false
+    }
+
+    /// Bytes to read now: a power of two, at least a page.
+    fn pull_due(&mut self) -> Option<u32> {
+        let stream = self.stream();
+        // Nearly always: before anything is counted.
+        if stream.zcopy.as_ref()?.hold.untaken() == 0 || !stream.state.is_connected() {
+            return None;
+        }
+        let room = self.pull_room();
+        let polls = self.has_poller();
+        let glance = &self.sock().glance;
+        let stream = self.stream();
+        let halves = &stream.halves;
+        let link = stream.link.as_ref()?;
+        let zcopy = stream.zcopy.as_ref()?;
+        let longest = link.max_read();
+        if link.reads_in_flight() >= READS || link.send_room() < MESSAGE_PLACES + link.read_places()
+        {
+            return None;
+        }
+        let waiting = Waiting {
+            untaken_bytes: zcopy.hold.untaken().into(),
+            room_bytes: room.into(),
+            waited_us: if zcopy.pull_now { PULL_DELAY_US } else { 0 },
+            own_sender_waits: halves.sender_waits_for_room() || halves.sending.is_up_to_peer(),
+            peek: false,
+            reader_bytes: stream.reader_bytes.map(|bytes| bytes as u64),
+            end_of_stream: stream.fin_received,
+            polls: polls || stream.polled,
+        };
+        let limits = PullLimits {
+            delay_us: PULL_DELAY_US,
+            small_bytes: LEAST_DIRECT as u64,
+        };
+        let starts_timer = !zcopy.pull_later;
+        if waiting.untaken_bytes > 0 && room == 0 {
+            // Who polls for more than this must come before.
+            glance.starved.set(true);
+        }
+        match pull(waiting, limits) {
+            Pull::Later { us } if starts_timer => {
+                if let Some(zcopy) = &mut stream.zcopy {
+                    zcopy.pull_later = true;
+                    zcopy.reader_came = false;
+                }
+                self.start_pull((us / 1000) as u32);
+                None
+            }
+            Pull::Now { bytes, why } => {
+                self.stats.pulled(why);
+                let bytes = bytes.min(longest.into()) as u32;
+                // At most what is there, and what there is room for.
+                let most = room.min(longest);
+                let size = bytes.max(SMALL_BYTES).next_power_of_two();
+                Some(if size <= most { size } else { size / 2 }.max(SMALL_BYTES))
+            }
+            _ => None,
+        }
+    }
+
+    /// The time is over. A reader whose bytes are still on their way is not late for what is behind them;
+    /// one who has come since then is waited for once more, for each advert.
+    pub(in crate::sdp) fn pull_overdue(&mut self) {
+        let reads = self.has_direct_reads();
+        let Some(zcopy) = &mut self.stream().zcopy else {
+            return;
+        };
+        zcopy.pull_later = false;
+        let came = zcopy.reader_came && !zcopy.pull_renewed;
+        if reads || came {
+            zcopy.pull_renewed |= !reads;
+            self.pull();
+        } else if self.stream().reader_bytes.is_none() {
+            self.pull_for_reader();
+        }
+    }
+
+    /// Reads what the peer has advertised for a reader that cannot take it itself. Sleeps.
+    pub(in crate::sdp) fn pull_for_reader(&mut self) {
+        self.prepare_reads();
+        let Some(zcopy) = &mut self.stream().zcopy else {
+            return;
+        };
+        zcopy.pull_now = zcopy.hold.untaken() > 0;
+        self.pull();
+    }
+
+    /// Makes what Reads into the kernel's memory need, if there are adverts. Sleeps.
+    pub(in crate::sdp) fn prepare_reads(&mut self) {
+        let stream = self.stream();
+        if let (Some(link), Some(_)) = (&mut stream.link, &stream.zcopy) {
+            // Without, the next attempt comes here again.
+            let _ = link.prepare_reads();
+        }
+    }
+
+    /// Bytes for which the receive buffer has room, whole pages. As for messages, what is posted
+    /// does not count, and one page is always taken if there is nothing to read: what is held may have
+    /// all the room.
+    fn pull_room(&mut self) -> u32 {
+        let sk = self.sk();
+        let stream = self.stream();
+        let posted = stream.link.as_ref().map_or(0, |l| l.posted_bytes());
+        let unread = (sk.rmem() - stream.reserve).saturating_sub(posted);
+        let room = sk.rcvbuf().saturating_sub(unread);
+        let room = room - room % SMALL_BYTES;
+        if room == 0 && stream.rx.is_empty() {
+            SMALL_BYTES
+        } else {
+            room
+        }
+    }
+
+    /// Posts one Read of at most `size` bytes, into so much memory.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` without memory, and nothing has happened; else what the provider returns.
+    fn read_some(&mut self, size: u32) -> Result {
+        let gfp = self.gfp();
+        let (_, flags) = gfp;
+        let places = self.places_due() + MAX_PARTS;
+        self.reserve_unread(places, flags).map_err(|_| ENOBUFS)?;
+        let stream = self.stream();
+        let (Some(zcopy), Some(link)) = (&mut stream.zcopy, &mut stream.link) else {
+            return Err(ENOBUFS);
+        };
+        zcopy.hold.reserve(flags).map_err(|_| ENOBUFS)?;
+        link.reserve_reading(flags).map_err(|_| ENOBUFS)?;
+        let memory = self.read_memory(size, gfp)?;
+        let charge = memory.len();
+        let stream = self.stream();
+        let (Some(zcopy), Some(link)) = (&mut stream.zcopy, &mut stream.link) else {
+            drop(memory);
+            self.release_receive(charge);
+            return Err(ENOBUFS);
+        };
+        let Some(read) = zcopy.reader.take(charge) else {
+            drop(memory);
+            self.release_receive(charge);
+            return Err(ENOBUFS);
+        };
+        zcopy.pull_renewed &= read.len < zcopy.hold.untaken();
+        zcopy.hold.read(read.len);
+        zcopy.pull_now &= zcopy.hold.untaken() > 0;
+        let result = link.read(&read, memory);
+        self.stats.inc(Counter::ReadPosted);
+        self.watch_sends();
+        result.map_err(|_| ECONNRESET)
+    }
+
+    /// Memory for a Read, of `size` bytes or fewer, which is charged.
+    fn read_memory(&mut self, size: u32, gfp: (gfp_t, Flags)) -> Result<Receive> {
+        let mut size = size;
+        loop {
+            if !self.charge_receive(size) {
+                return Err(ENOBUFS);
+            }
+            let stream = self.stream();
+            let memory = match &stream.link {
+                Some(link) => link.receive_memory(size, &mut stream.spares, gfp),
+                None => Err(ENOBUFS),
+            };
+            match memory {
+                Ok(memory) => return Ok(memory),
+                Err(_) => self.release_receive(size),
+            }
+            size /= 2;
+            if size < SMALL_BYTES {
+                return Err(ENOBUFS);
+            }
+        }
+    }
+
+    /// The oldest Read has finished: its bytes are the next of the stream.
+    pub(in crate::sdp) fn read_finished(&mut self, memory: Receive) {
+        let charge = memory.len();
+        let finished = self.stream().zcopy.as_mut().and_then(|zcopy| {
+            let len = zcopy.reader.on_read_done()?;
+            zcopy.hold.finish_read().then_some(len)
+        });
+        let Some(len) = finished else {
+            drop(memory);
+            return self.release_receive(charge);
+        };
+        self.stats.inc(Counter::ReadDone);
+        let (sink, bytes) = (false, len);
+        trace::advert_read(self.sk(), Advert { sink, len, bytes });
+        self.count(Kept::RxPulledBytes, len.into());
+        self.count_data_received(len);
+        if self.stream().state == State::Dead {
+            drop(memory);
+            return self.release_receive(charge);
+        }
+        self.queue_bytes(memory, 0, len);
+        self.stream().readable = true;
+        self.drain_hold();
+    }
+
+    /// Puts the `len` bytes behind the first `skip` of `memory` at the end of the receive queue.
+    /// Places were reserved.
+    pub(super) fn queue_bytes(&mut self, memory: Receive, skip: u32, len: u32) {
+        let mut unused = memory.len();
+        let spares = &mut self.stream().spares;
+        for frag in memory.into_payload(skip, len, spares).into_iter().flatten() {
+            let charge = unused.min(PART_BYTES);
+            unused -= charge;
+            if self.queue_unread(frag, charge).is_err() {
+                self.release_receive(charge + unused);
+                return self.lost_bytes();
+            }
+        }
+        self.release_receive(unused);
+    }
+
+    fn queue_unread(&mut self, frag: Frag, charge: u32) -> Result {
+        let glance = &self.sock().glance;
+        self.stream()
+            .rx
+            .change(&glance.unread, |rx| rx.push(frag, charge))
+    }
+
+    /// Makes sure that so many fragments find a place in the receive queue.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn reserve_unread(&mut self, places: usize, flags: Flags) -> Result {
+        let glance = &self.sock().glance;
+        let rx = &mut self.stream().rx;
+        rx.change(&glance.unread, |rx| rx.reserve(places, flags))
+    }
+
+    /// Without memory for bytes that were received the connection cannot go on.
+    pub(in crate::sdp) fn lost_bytes(&mut self) {
+        self.stats.inc(Counter::NoReceiveMemory);
+        self.send_abort();
+        self.fail(Event::Abort, ENOBUFS);
+    }
+
+    /// Moves what is the next of the stream into the receive queue.
+    pub(in crate::sdp) fn drain_hold(&mut self) {
+        while let Some((frag, charge)) = self
+            .stream()
+            .zcopy
+            .as_mut()
+            .and_then(|zcopy| zcopy.hold.pop_ready())
+        {
+            if self.queue_unread(frag, charge).is_err() {
+                self.release_receive(charge);
+                return self.lost_bytes();
+            }
+            self.stream().readable = true;
+        }
+        if self.glance.coming.get() && !self.holds() {
+            self.glance.coming.set(false);
+            self.sk().wake_all();
+        }
+    }
+
+    /// Places in the receive queue for all that may still come to it.
+    pub(super) fn places_due(&mut self) -> usize {
+        let stream = self.stream();
+        let (posted, reads) = stream.link.as_ref().map_or((0, 0), |link| {
+            (link.posted_parts(), link.reads_in_flight() as usize)
+        });
+        let held = stream.zcopy.as_ref().map_or(0, |zcopy| zcopy.hold.len());
+        posted + MAX_PARTS * reads + held
+    }
+}

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! sendmsg() without a copy and without a wait: AZ-SDP.
+//!
+//! # Normal operation
+//!
+//! The call takes a snapshot of whole pages of the program's buffer, advertises it, and returns. What
+//! is before and behind them goes by copy. When the peer has read the pages and the key is dead, the
+//! worker, or the next send, gives the program its right to write to them back. Until then their
+//! bytes count as waiting in the send buffer.
+//!
+//! # When it ends otherwise
+//!
+//! What the program does to its memory, or that it ends, does not matter to the snapshot. Nobody
+//! takes such an advert back (rule A3 of the protocol): the peer reads it, or the connection ends
+//! with an error for the next call. A program that writes to the pages has copies of them from then
+//! on; or it waits, if that is the socket's fault policy. Where the program writes to the pages too
+//! soon too often, sends go another way for a while. Bytes for which the send buffer has room, but for
+//! some time the peer has not, go by copy: the program may be the one who must read before the peer
+//! can.
+
+use kernel::prelude::*;
+
+use super::choose::PAGE_SHIFT;
+use super::sendmsg::{
+    Lack,
+    Send, //
+};
+use crate::inet::memory;
+use crate::kern::errno::{
+    ENOBUFS,
+    ENOTCONN, //
+};
+use crate::kern::iov::Access;
+use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
+use crate::mm::memory::Memory;
+use crate::mm::snapshot::{
+    Outcome,
+    Snapshot, //
+};
+use crate::mm::Refused;
+use crate::params;
+use crate::proto::bsdh::Class;
+use crate::proto::choice::Reason;
+use crate::proto::source::Kind;
+use crate::proto::split::piece_bytes;
+use crate::rdma::mr::{
+    Call,
+    Use, //
+};
+use crate::sdp::conn::sock::{
+    Locked,
+    Owned, //
+};
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
+
+/// How long a send waits for the peer to have room while there is room in the send buffer: a program
+/// may count on that.
+pub(super) const ROOM_MS: u32 = 50;
+
+/// The same for places in the adapter's send queue, which gets empty by itself; but others may fill
+/// it again and again.
+const PLACES_MS: u32 = 2000;
+
+/// Bytes that go by copy if there is no room, or no snapshot, before adverts are thought of again.
+const BYTES_BY_COPY: usize = 1 << 20;
+
+/// What nobody waits for. Who has received is sooner about to use it.
+const LATER: [Use; 5] = [
+    Use::OwnReads(Call::Returns),
+    Use::PeerReads(Kind::Asynchronous),
+    Use::OwnWrites(Call::Returns),
+    Use::OwnReads(Call::Killed),
+    Use::OwnWrites(Call::Killed),
+];
+
+impl Locked<'_> {
+    /// How the bytes go of which there is no snapshot.
+    pub(super) fn no_snapshot(&mut self, send: &mut Send<'_>, why: Refused) {
+        match why {
+            Refused::Unfit(why) => {
+                self.fallback(why);
+                send.unprotectable = Some(why);
+                return;
+            }
+            Refused::Error(e) if e == ENOBUFS => {
+                self.stats.inc(Counter::MemlockRefused);
+                self.fallback(Reason::PinLimit);
+            }
+            Refused::Error(_) => {}
+        }
+        // The copy will report a bad address.
+        send.by_copy = send.iter.piece_bytes().min(BYTES_BY_COPY);
+    }
+
+    /// The namespace has counted it.
+    fn tally_outcome(&mut self, outcome: &Outcome, purpose: Use) {
+        let tally = &mut self.stream().tally;
+        let counts = match purpose {
+            Use::OwnReads(Call::Returns) => &[
+                (Kept::AbsentFreed, outcome.pages),
+                (Kept::AbsentTouched, outcome.touched),
+                (Kept::AbsentWaits, outcome.waits),
+            ][..],
+            _ => &[
+                (Kept::SnapshotFreed, outcome.pages),
+                (Kept::SnapshotCopied, outcome.copied),
+                (Kept::PagesTouched, outcome.written),
+                (Kept::SnapshotWaits, outcome.waits),
+                (Kept::PagesRestored, outcome.restored),
+            ],
+        };
+        for (what, n) in counts {
+            tally.add(*what, (*n).into());
+        }
+    }
+
+    /// Whether adapters have finished with memory of programs that have returned.
+    pub(in crate::sdp) fn has_finished(&mut self) -> bool {
+        let link = self.stream().link.as_ref();
+        link.is_some_and(|link| link.has_dead_regions(&LATER))
+    }
+
+    fn take_finished(&mut self) -> Option<(Memory, Use)> {
+        let link = self.stream().link.as_mut()?;
+        LATER
+            .into_iter()
+            .find_map(|purpose| Some((link.take_dead_region(purpose)?, purpose)))
+    }
+}
+
+impl Owned<'_> {
+    /// Advertises the next piece of a send, which begins with a whole page. What cannot go this way
+    /// is left to another.
+    ///
+    /// # Errors
+    ///
+    /// As for [`super::sendmsg::sendmsg`].
+    pub(super) fn send_later(&mut self, send: &mut Send<'_>) -> Result {
+        let result = self.send_piece_later(send);
+        if self.connection() == send.began {
+            let stream = self.stream();
+            let waits = stream.advert_waits && stream.halves.sending.is_up_to_peer();
+            self.set_advert_waits(waits);
+        }
+        result
+    }
+
+    fn send_piece_later(&mut self, send: &mut Send<'_>) -> Result {
+        if !self.await_advert(send)? {
+            return Ok(());
+        }
+        let snapshot = self.in_turn(Access::Read, |locked| locked.take_snapshot(send));
+        let memory = match snapshot {
+            Ok(snapshot) => Memory::Snapshot(snapshot),
+            Err(e) => {
+                self.no_snapshot(send, e);
+                return Ok(());
+            }
+        };
+        // The peer's reader may have begun to wait meanwhile.
+        self.poll_queue();
+        let mut memory = if self.fits_sink(send, memory.len() as usize) {
+            self.post_ahead(send, memory).err()
+        } else {
+            Some(memory)
+        };
+        let result = if memory.is_some() && send.by_copy == 0 {
+            self.advertise_later(send, &mut memory)
+        } else {
+            Ok(())
+        };
+        match memory {
+            Some(memory) if result.is_ok() => {
+                self.give_back_in_turn(memory, Use::PeerReads(Kind::Asynchronous));
+            }
+            // The turn may be another one's, and the call is over.
+            Some(memory) => drop(self.give_back(memory, Use::PeerReads(Kind::Asynchronous))),
+            None => {}
+        }
+        result
+    }
+
+    /// Waits for the turn, and until there is room for an advert, in the send buffer and at the peer;
+    /// `false` if the latter takes too long, so that the bytes go by copy, or if a reader of the peer
+    /// waits for them.
+    fn await_advert(&mut self, send: &mut Send<'_>) -> Result<bool> {
+        let mut patience = Timeout::from_ms(ROOM_MS);
+        let mut patience_for_places = Timeout::from_ms(PLACES_MS);
+        loop {
+            self.poll_queue();
+            self.settle();
+            // Where the lock was not held another send may have begun.
+            self.await_turn(Access::Read, send.began, &mut send.timeo)?;
+            if self.restore_in_turn(Access::Read) {
+                continue;
+            }
+            self.check_sendable()?;
+            if !self.sk().stream_memory_free() {
+                let bytes = self.stream().options.sndbuf_bytes;
+                if memory::is_short() || !self.sk().restore_sndbuf(bytes) {
+                    self.wait_memory(send, Lack::Room)?;
+                }
+                continue;
+            }
+            let link = self.stream().link.as_ref();
+            let has_room = link.is_some_and(|link| link.has_region_room());
+            if self.prefers_sink(send) {
+                return Ok(false);
+            }
+            if has_room && self.may_advertise(Kind::Asynchronous) {
+                return Ok(true);
+            }
+            let patience = if has_room && self.lacks_places() {
+                &mut patience_for_places
+            } else {
+                &mut patience
+            };
+            if send.timeo.is_over() || patience.is_over() {
+                let has_credits = self.stream().credits.may_send(Class::Payload);
+                self.fallback(if has_credits {
+                    Reason::AdvertsFull
+                } else {
+                    Reason::NoCredits
+                });
+                send.by_copy = send.iter.piece_bytes().min(BYTES_BY_COPY);
+                return Ok(false);
+            }
+            if signal_pending() {
+                return Err(send.timeo.interrupted());
+            }
+            // What makes room may have come before somebody waits for it.
+            if self.arm() {
+                continue;
+            }
+            self.wait_for_room(&mut send.timeo, patience);
+        }
+    }
+
+    pub(super) fn take_snapshot(&mut self, send: &Send<'_>) -> Result<Snapshot, Refused> {
+        let link = self.stream().link.as_ref().ok_or(ENOTCONN)?;
+        let max_pages = link.max_region_pages();
+        let piece = send.iter.piece().ok_or(EFAULT)?;
+        let bytes = piece_bytes(piece.len as u64, max_pages, PAGE_SHIFT);
+        let pages = (bytes >> PAGE_SHIFT) as usize;
+        // It may not be the program that has chosen.
+        let blocks = self.stream().options.blocks && params::may_hold_up();
+        let stats = self.stats;
+        self.unlocked(|| Snapshot::take(piece.addr, pages, blocks, stats))
+    }
+
+    /// Advertises `memory`; what is left there was not needed.
+    fn advertise_later(&mut self, send: &mut Send<'_>, memory: &mut Option<Memory>) -> Result {
+        // The lock was not held meanwhile.
+        if !self.await_advert(send)? {
+            return Ok(());
+        }
+        let len = memory.as_ref().map_or(0, Memory::len);
+        if !self.sk().wmem_schedule(len) {
+            self.stats.inc(Counter::NoSendMemory);
+            send.by_copy = len as usize;
+            return Ok(());
+        }
+        let Some(snapshot) = memory.take() else {
+            return Ok(());
+        };
+        self.sk().wmem_charge(len);
+        match self.post_advert(snapshot, Kind::Asynchronous) {
+            Ok(None) => {}
+            refused => {
+                self.sk().wmem_uncharge(len);
+                *memory = refused?;
+                // Nor can it have them in another way.
+                self.fallback(Reason::NotPinnable);
+                send.by_copy = len as usize;
+                return Ok(());
+            }
+        }
+        self.count(Kept::AdvertAsync, 1);
+        send.iter.advance(len as usize);
+        send.copied += len as usize;
+        Ok(())
+    }
+
+    /// Gives programs back what adapters have finished with. Gives the lock back in the meantime.
+    pub(in crate::sdp) fn restore_read(&mut self) {
+        let connection = self.connection();
+        while let Some((memory, purpose)) = self.take_finished() {
+            // There is a place for another region.
+            self.sk().wake_waiters();
+            let outcome = self.give_back(memory, purpose);
+            if self.connection() != connection {
+                return;
+            }
+            // A reader may wait for its buffer.
+            self.sk().wake_waiters();
+            if let Some(zcopy) = &mut self.stream().zcopy {
+                let record = match purpose {
+                    Use::OwnReads(Call::Returns) => &mut zcopy.early_fallback,
+                    Use::PeerReads(Kind::Asynchronous) | Use::OwnWrites(Call::Returns) => {
+                        &mut zcopy.fallback
+                    }
+                    _ => continue,
+                };
+                record.on_transfer(outcome.pages, outcome.touched);
+            }
+        }
+    }
+
+    /// The same in the middle of a call of the half that accesses memory so. Others of that half wait:
+    /// their bytes do not come between its. Returns whether there was something to give back; the
+    /// lock was not held meanwhile then.
+    pub(in crate::sdp) fn restore_in_turn(&mut self, access: Access) -> bool {
+        let finished = self.has_finished();
+        if finished {
+            self.in_turn(access, Self::restore_read);
+        }
+        finished
+    }
+
+    /// Gives back what a send has no use for; others wait meanwhile.
+    pub(super) fn give_back_in_turn(&mut self, memory: Memory, purpose: Use) {
+        self.in_turn(Access::Read, |locked| locked.give_back(memory, purpose));
+    }
+
+    /// Gives a program back what no adapter needs, or ever had. Gives the lock, too, in the meantime.
+    pub(in crate::sdp) fn give_back(&mut self, memory: Memory, purpose: Use) -> Outcome {
+        let connection = self.connection();
+        // It takes the address space's lock, or those of pages.
+        let outcome = self.unlocked(|| match memory {
+            Memory::Snapshot(snapshot) => snapshot.finish(),
+            Memory::Receiving(receiving) => receiving.finish(),
+            // Of a call that was killed.
+            Memory::Pinned(pinned) => {
+                drop(pinned);
+                Outcome::default()
+            }
+        });
+        if self.connection() == connection {
+            self.tally_outcome(&outcome, purpose);
+        }
+        outcome
+    }
+}

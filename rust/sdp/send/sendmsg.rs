@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! sendmsg(): from the program's buffers into the send queue.
+
+use kernel::prelude::*;
+
+use crate::bindings;
+use crate::inet::memory;
+use crate::inet::sock::{
+    Sk,
+    LEAST_BYTES, //
+};
+use crate::kern::errno::{
+    ENOBUFS,
+    EOPNOTSUPP, //
+};
+use crate::kern::iov::{
+    Access,
+    Iov,
+    Source, //
+};
+use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
+use crate::mm::page_frag::PageFrag;
+use crate::proto::bsdh::BSDH_LEN_U32;
+use crate::proto::choice::{
+    Path,
+    Reason, //
+};
+use crate::rdma::receive::PART_BYTES;
+use crate::sdp::conn::half::Connection;
+use crate::sdp::conn::sock::{
+    Locked,
+    Owned,
+    SdpSock, //
+};
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
+
+/// Fragments in the send queue up to which the task's page is used, however short they are.
+const FRAGS_FROM_TASK: usize = 16;
+/// Bytes that they have on average from which on it is used for more of them, too.
+const LONG_FRAG_BYTES: usize = 16384;
+
+/// What is faulted in at a time: about what is copied at a time.
+const FAULT_BYTES: usize = 32768;
+
+/// One call of sendmsg().
+pub(in crate::sdp) struct Send<'a> {
+    pub(in crate::sdp) began: Connection,
+    pub(in crate::sdp) iter: Iov<'a, Source>,
+    pub(in crate::sdp) flags: u32,
+    pub(in crate::sdp) timeo: Timeout,
+    /// Bytes taken from the program for good.
+    pub(in crate::sdp) copied: usize,
+    /// Bytes that go by copy before adverts are thought of again.
+    pub(in crate::sdp) by_copy: usize,
+    /// Bytes of the whole call.
+    pub(in crate::sdp) total: usize,
+    /// Why the program's memory cannot be protected, if that was tried.
+    pub(super) unprotectable: Option<Reason>,
+    /// Its next bytes could be written to the peer's memory, if a reader there waited.
+    pub(super) no_reader: bool,
+    /// It has waited for that.
+    pub(super) sink_awaited: bool,
+}
+
+/// Sends what `iter` holds; returns how much was taken.
+///
+/// # Errors
+///
+/// As `man 2 send`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `EPIPE` (with SIGPIPE unless
+/// MSG_NOSIGNAL), `EOPNOTSUPP` for MSG_OOB, and what ended the connection.
+pub(crate) fn sendmsg(sock: &SdpSock, iter: Iov<'_, Source>, flags: u32) -> Result<usize> {
+    if flags & bindings::MSG_OOB != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let mut locked = sock.lock();
+    let nonblock = flags & bindings::MSG_DONTWAIT != 0;
+    let mut send = Send {
+        began: locked.connection(),
+        total: iter.len(),
+        iter,
+        flags,
+        timeo: sock.sk().sndtimeo(nonblock),
+        copied: 0,
+        by_copy: 0,
+        unprotectable: None,
+        no_reader: false,
+        sink_awaited: false,
+    };
+    let result = locked.send_all(&mut send);
+    locked.finish_send(&send);
+    match result {
+        Ok(()) => Ok(send.copied),
+        // What was taken counts more than why it ended.
+        Err(_) if send.copied > 0 => Ok(send.copied),
+        Err(e) => Err(stream_error(sock.sk(), flags, e)),
+    }
+}
+
+/// Why a send cannot take more bytes.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// The send buffer is full, or too much is not sent.
+    Room,
+    /// The memory of all sockets is used up.
+    Memory,
+}
+
+/// The error that is to be reported instead of `EPIPE`, with the signal if it is that.
+fn stream_error(sk: Sk, flags: u32, e: Error) -> Error {
+    // SAFETY: The object is valid, and we are in process context.
+    let code = unsafe { bindings::sk_stream_error(sk.as_ptr(), flags as i32, e.to_errno()) };
+    Error::from_errno(code)
+}
+
+impl Locked<'_> {
+    pub(super) fn check_sendable(&mut self) -> Result {
+        let sk = self.sk();
+        if sk.err() != 0 || sk.snd_shutdown() || !self.stream().state.can_send() {
+            return Err(EPIPE);
+        }
+        Ok(())
+    }
+
+    /// Whether to copy into a page of the socket's own, because many short fragments wait. The task's
+    /// page fills best; but a program that sends on many sockets by turns could make each byte hold a page.
+    fn needs_own_page(&mut self) -> bool {
+        let tx = &self.stream().tx;
+        tx.len() >= FRAGS_FROM_TASK && (tx.bytes() as usize) < tx.len() * LONG_FRAG_BYTES
+    }
+
+    /// The last message stays open with MSG_MORE.
+    fn leave_open(&mut self, send: &Send<'_>) {
+        if self.connection() == send.began {
+            self.stream().more = send.flags & bindings::MSG_MORE != 0;
+        }
+    }
+
+    /// The file that was sent with MSG_MORE has ended.
+    pub(crate) fn close_message(&mut self) {
+        self.stream().more = false;
+        self.flush();
+    }
+
+    fn finish_send(&mut self, send: &Send<'_>) {
+        if self.connection() == send.began {
+            self.note_send(send.copied);
+        }
+        self.leave_open(send);
+        self.flush();
+        if self.awaits_send_completion() {
+            self.settle();
+        }
+    }
+}
+
+impl Owned<'_> {
+    /// Copies as much as fits into the current page; returns how much, 0 if the program's page is
+    /// missing.
+    fn copy_some(&mut self, send: &mut Send<'_>) -> Result<usize> {
+        let sk = self.sk();
+        let glance = &self.sock().glance;
+        self.stream()
+            .tx
+            .change(&glance.notsent, |tx| tx.reserve(1, GFP_KERNEL))
+            .map_err(|_| ENOBUFS)?;
+        let left = match send.by_copy {
+            0 => send.iter.len(),
+            // What is behind goes another way.
+            bytes => send.iter.len().min(bytes),
+        };
+        let own = self.needs_own_page();
+        // SAFETY: This thread owns the lock until the function returns.
+        let mut page = unsafe {
+            if own {
+                PageFrag::of_socket(sk)
+            } else {
+                PageFrag::of_task(sk)
+            }
+        };
+        // The first of several pages is a fresh one: else the message has a fragment more.
+        if self.stream().tx.is_empty() && left >= page.page_bytes() {
+            page.leave_page();
+        }
+        let room = page.refill().ok_or(ENOBUFS)?;
+        let limit = self.message_limit();
+        let room = if self.stream().tx.bytes() as usize + left > limit as usize {
+            // So that whole pages make whole messages, each of which leaves room for its header
+            // ([`crate::proto::policy::message_bytes`]).
+            let header_share = BSDH_LEN_U32.div_ceil((limit / PART_BYTES).max(1));
+            room - header_share.min(room / 2)
+        } else {
+            room
+        };
+        let want = left.min(room as usize).min(sk.sndbuf() as usize);
+        let admitted = sk.wmem_admit(want as u32) as usize;
+        if admitted == 0 {
+            let sndbuf = (sk.wmem_queued() / 2).max(LEAST_BYTES);
+            self.glance.refused_sndbuf.set(sndbuf);
+            return Err(ENOBUFS);
+        }
+        if admitted == want {
+            self.glance.refused_sndbuf.set(0);
+        }
+        let Some(copied) = page.copy_from_iter(admitted, &mut send.iter) else {
+            return Ok(0);
+        };
+        let len = copied.len();
+        sk.wmem_charge(len);
+        self.count(Kept::TxCopiedBytes, len.into());
+        let pushed = self.stream().tx.change(&glance.notsent, |tx| {
+            if tx.grow_last(|last| copied.join_to(last)) {
+                return Ok(());
+            }
+            // The place was reserved.
+            tx.push(copied.into_frag(), 0)
+        });
+        pushed.map_err(|_| ENOBUFS)?;
+        Ok(len as usize)
+    }
+
+    fn send_all(&mut self, send: &mut Send<'_>) -> Result {
+        self.wait_connected(send)?;
+        self.check_sendable()?;
+        send.began = self.connection();
+        self.poll_queue();
+        self.leave_open(send);
+        while send.iter.len() > 0 {
+            self.await_turn(Access::Read, send.began, &mut send.timeo)?;
+            self.check_sendable()?;
+            match self.choose_path(send) {
+                Path::Copy if self.awaits_sink(send) => {
+                    self.await_sink(send)?;
+                    continue;
+                }
+                Path::Copy => {}
+                Path::SinkWrite => {
+                    let before = send.copied;
+                    if !self.write_ahead(send) {
+                        self.send_by_writes(send)?;
+                    }
+                    send.sink_awaited &= send.copied == before;
+                    // It may have waited.
+                    if send.iter.len() > 0 && signal_pending() {
+                        return Err(send.timeo.interrupted());
+                    }
+                    continue;
+                }
+                Path::Synchronous => {
+                    self.send_by_adverts(send)?;
+                    continue;
+                }
+                Path::Asynchronous => {
+                    self.send_later(send)?;
+                    continue;
+                }
+            }
+            if !self.sk().stream_memory_free() {
+                let bytes = self.stream().options.sndbuf_bytes;
+                if memory::is_short() || !self.sk().restore_sndbuf(bytes) {
+                    self.wait_memory(send, Lack::Room)?;
+                }
+                continue;
+            }
+            match self.copy_some(send) {
+                Ok(0) => {
+                    let len = send.iter.len().min(FAULT_BYTES);
+                    self.fault_in(&mut send.iter, len)?;
+                }
+                Ok(n) => {
+                    send.copied += n;
+                    send.by_copy = send.by_copy.saturating_sub(n);
+                    if self.stream().tx.bytes() >= self.message_limit() {
+                        self.flush();
+                    }
+                }
+                Err(e) if e == ENOBUFS => {
+                    self.stats.inc(Counter::NoSendMemory);
+                    self.wait_memory(send, Lack::Memory)?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// A socket that is being connected: waits until it is.
+    fn wait_connected(&mut self, send: &mut Send<'_>) -> Result {
+        if self.stream().state.can_send() || self.sk().snd_shutdown() {
+            return Ok(());
+        }
+        let timeo = send.timeo.jiffies_mut();
+        // SAFETY: The lock is held by a system call, as the function wants it.
+        let ret = unsafe { bindings::sk_stream_wait_connect(self.sk().as_ptr(), timeo) };
+        kernel::error::to_result(ret)
+    }
+
+    /// Waits until there is space in the send buffer, or memory.
+    pub(super) fn wait_memory(&mut self, send: &mut Send<'_>, lack: Lack) -> Result {
+        // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
+        unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
+        self.stream().more = false;
+        // A part of a message is left to be filled, as long as something in flight will make space.
+        let connection = self.connection();
+        self.stream().halves.memory_waiters += 1;
+        self.flush();
+        // The completion that makes space may have come already.
+        self.settle();
+        // Nor shall it wait for a reader to be scheduled.
+        self.leave_to_bh();
+        let timeo = send.timeo.jiffies_mut();
+        // What waited for TCP_NOTSENT_LOWAT alone is sent now, and no completion is awaited.
+        let ret = if lack == Lack::Room && self.sk().stream_memory_free() {
+            0
+        } else {
+            // SAFETY: The lock is held by a system call, as the function wants it.
+            unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), timeo) }
+        };
+        if self.connection() == connection {
+            self.stream().halves.memory_waiters -= 1;
+        }
+        self.leave_open(send);
+        kernel::error::to_result(ret)
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! sendmsg() to the buffer of a reader of the peer that waits, without a wait of its own.
+//!
+//! As in [`super::azsdp`] the call takes a snapshot of whole pages and returns when the Write of them
+//! is posted. Then the program can advertise a buffer of its own right behind it, and the peer's answer
+//! finds that. Nobody takes such a Write back; if it fails so does the connection, with an error for
+//! the next call.
+
+use kernel::prelude::*;
+
+use super::choose::PAGE_SHIFT;
+use super::sendmsg::Send;
+use super::sink_write::Regions;
+use crate::kern::errno::ECONNRESET;
+use crate::kern::iov::Access;
+use crate::mm::memory::Memory;
+use crate::proto::choice::Reason;
+use crate::proto::split::piece_bytes;
+use crate::proto::state::Event;
+use crate::rdma::mr::{
+    Call,
+    Use, //
+};
+use crate::sdp::conn::sock::{
+    Locked,
+    Owned, //
+};
+use crate::stats::counters::Counter;
+use crate::stats::tally::Kept;
+
+impl Locked<'_> {
+    /// Whether the next `bytes` of a send end it or fill the buffer of a reader that waits: else a Write
+    /// of them would end the advert before its time.
+    pub(super) fn fits_sink(&mut self, send: &Send<'_>, bytes: usize) -> bool {
+        let room = self.sink_room() as usize;
+        room > 0 && bytes == send.iter.len().min(room) && self.stream().options.wanted.sinks()
+    }
+
+    /// Whether the next bytes of a send, which can be pinned, are whole pages that fit so.
+    fn may_write_ahead(&mut self, send: &Send<'_>) -> bool {
+        let Some(piece) = send.iter.piece() else {
+            return false;
+        };
+        let link = self.stream().link.as_ref();
+        let pages = link.map_or(0, |link| link.max_region_pages());
+        let bytes = piece_bytes(piece.len as u64, pages, PAGE_SHIFT) as usize;
+        let bytes = bytes & !((1 << PAGE_SHIFT) - 1);
+        piece.addr % (1 << PAGE_SHIFT) == 0
+            && self.fits_sink(send, bytes)
+            && send.unprotectable.is_none()
+            && self.sk().stream_memory_free()
+            // The record of what programs touch is there.
+            && self
+                .with_adverts()
+                .is_some_and(|zcopy| zcopy.fallback.may_go_async())
+    }
+
+    /// Posts the Write, if the peer still has the room: the lock was not held.
+    ///
+    /// # Errors
+    ///
+    /// The memory, if not.
+    pub(super) fn post_ahead(&mut self, send: &mut Send<'_>, memory: Memory) -> Result<(), Memory> {
+        let len = memory.len();
+        let same = self.connection() == send.began;
+        if !same || !self.stream().state.can_send() || self.sink_room() < len {
+            return Err(memory);
+        }
+        if !self.sk().wmem_schedule(len) {
+            self.stats.inc(Counter::NoSendMemory);
+            send.by_copy = len as usize;
+            return Err(memory);
+        }
+        let added = match &mut self.stream().link {
+            Some(link) => link.add_region(memory, Use::OwnWrites(Call::Returns)),
+            None => Err(memory),
+        };
+        let region = added.inspect_err(|_| {
+            self.fallback(Reason::NotPinnable);
+            send.by_copy = len as usize;
+        })?;
+        self.sk().wmem_charge(len);
+        if let Some(sinks) = &mut self.stream().sinks {
+            sinks.charged_bytes += len;
+        }
+        if self.post_writes(&Regions::one(region, len)).is_err() {
+            // The snapshot goes with the link.
+            self.stats.inc(Counter::PostFailed);
+            self.fail(Event::Abort, ECONNRESET);
+            return Ok(());
+        }
+        self.count(Kept::WriteAsync, 1);
+        send.iter.advance(len as usize);
+        send.copied += len as usize;
+        self.watch_sends();
+        // The answer.
+        self.flush();
+        Ok(())
+    }
+}
+
+impl Owned<'_> {
+    /// Writes the next bytes of a send to the peer's memory without waiting for that; `false` if it
+    /// cannot be. Else the lock was not held meanwhile, whether or not it could.
+    pub(super) fn write_ahead(&mut self, send: &mut Send<'_>) -> bool {
+        if !self.may_write_ahead(send) {
+            return false;
+        }
+        let snapshot = self.in_turn(Access::Read, |locked| locked.take_snapshot(send));
+        match snapshot {
+            Ok(snapshot) => {
+                if let Err(memory) = self.post_ahead(send, Memory::Snapshot(snapshot)) {
+                    self.give_back_in_turn(memory, Use::OwnWrites(Call::Returns));
+                }
+            }
+            Err(e) => self.no_snapshot(send, e),
+        }
+        true
+    }
+}
