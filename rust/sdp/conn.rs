@@ -5,7 +5,15 @@
 //! The socket contains the connection, and a connection refers to the socket of its listener: so they are
 //! of one module.
 
-pub(crate) mod connection;
-pub(in crate::sdp) mod count;
+pub(in crate::sdp) mod accept_queue;
+pub(in crate::sdp) mod charge;
+pub(in crate::sdp) mod cm_side;
+pub(in crate::sdp) mod connection;
+pub(crate) mod count;
+pub(in crate::sdp) mod free;
 pub(in crate::sdp) mod half;
+pub(in crate::sdp) mod keepalive;
+pub(in crate::sdp) mod owed;
+pub(in crate::sdp) mod pace;
 pub(crate) mod sock;
+pub(crate) mod transition;

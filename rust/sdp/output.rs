@@ -9,6 +9,7 @@ use super::conn::connection::{
     LARGE_BYTES,
     SMALL_BYTES, //
 };
+use super::conn::pace::IDLE_BYTES;
 use super::conn::sock::{
     Locked,
     WATCH_MS, //
@@ -58,10 +59,6 @@ use crate::stats::tally::Kept;
 
 /// Places in the send queue that data leaves to control messages.
 pub(super) const CONTROL_PLACES: u32 = 3;
-
-/// Bytes that may stay in the send queue of a connection that does nothing: their completions are
-/// noticed with whatever comes next.
-pub(super) const IDLE_BYTES: u32 = 65536;
 
 /// How long a peer that gave smaller receives than it was asked for is not asked again.
 const ASK_AGAIN_MS: u32 = 1000;
@@ -563,12 +560,5 @@ impl Locked<'_> {
         let waits = self.awaits_reads() || self.data_is_due();
         let link = self.stream().link.as_ref();
         waits || link.is_some_and(|link| link.sends_in_flight() > 0)
-    }
-
-    /// Bytes that a program has sent and the peer's adapter does not have yet.
-    pub(crate) fn unsent_bytes(&mut self) -> u32 {
-        self.sk()
-            .wmem_queued()
-            .saturating_add(self.advertised_bytes())
     }
 }

@@ -4,3 +4,7 @@
 
 pub(in crate::sdp) mod glance;
 pub(in crate::sdp) mod hold;
+pub(in crate::sdp) mod keepalive;
+pub(in crate::sdp) mod posted;
+pub(in crate::sdp) mod sink;
+pub(in crate::sdp) mod source;

@@ -22,6 +22,7 @@ use crate::kern::debugfs::{
     READ_WRITE, //
 };
 use crate::proto::choice::Wanted;
+use crate::sdp::conn::count;
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::info::conn_info::{
     self,
@@ -173,7 +174,7 @@ fn print_histogram(out: &SeqFile, name: &str, histogram: &Log2) {
 unsafe extern "C" fn show_messages(m: *mut kb::seq_file, _v: *mut c_void) -> i32 {
     // SAFETY: The core passes a valid file of ours.
     let (out, sock) = unsafe { (SeqFile::from_raw(m), sock_of(m)) };
-    match conn_info::messages(sock) {
+    match count::messages(sock) {
         Ok(None) => {
             seq_print!(out, "off\n");
             0
@@ -229,7 +230,7 @@ unsafe extern "C" fn write_messages(
     };
     match new {
         Ok(new) => {
-            conn_info::set_messages(sock, new);
+            count::set_messages(sock, new);
             len as isize
         }
         Err(e) => e.to_errno() as isize,

@@ -26,8 +26,8 @@ use crate::proto::state::{
     State, //
 };
 use crate::sdp::advert::source::FEATURES;
-use crate::sdp::conn::connection::TellOfState;
 use crate::sdp::conn::sock::Locked;
+use crate::sdp::conn::transition::TellOfState;
 
 static FAMILY: Family = Family::new();
 

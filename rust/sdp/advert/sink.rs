@@ -7,8 +7,6 @@
 
 use kernel::prelude::*;
 
-use crate::inet::sock::Sk;
-use crate::params::ADVERTS;
 use crate::proto::bsdh::Class;
 use crate::proto::buffer::{
     Returned,
@@ -18,10 +16,7 @@ use crate::proto::hello::Features;
 use crate::proto::message::Body;
 use crate::proto::offer::Offers;
 use crate::proto::violation::Violation;
-use crate::proto::write::{
-    PayloadEvents,
-    SinkWriter, //
-};
+use crate::proto::write::SinkWriter;
 use crate::rdma::link::{
     Tag,
     With, //
@@ -32,57 +27,17 @@ use crate::rdma::mr::{
     Use, //
 };
 use crate::sdp::conn::sock::Locked;
-use crate::sdp::info::conn_info::Posted;
+use crate::sdp::parts::posted::Posted;
+use crate::sdp::parts::sink::{
+    trace_end,
+    Sinks,
+    OFFERS, //
+};
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
-use crate::trace::{
-    self,
-    Advert, //
-};
-
-/// Sink adverts of ours that have no answer, at a time: a call has at most [`PIECES`](crate::sdp::recv::sink_avail::PIECES),
-/// and those of former calls are answered as soon as the peer's adapter has told of them.
-pub(crate) const OFFERS: usize = 8;
 
 /// What both sides must have agreed on.
 const NEEDS: Features = Features::SINK.union(Features::ORDERED);
-
-/// The payload events of a connection that has had no sink advert yet.
-#[derive(Copy, Clone)]
-pub(crate) struct Events {
-    pub(in crate::sdp) sent: PayloadEvents,
-    received: PayloadEvents,
-}
-
-impl Events {
-    pub(crate) const fn new() -> Self {
-        Self {
-            sent: PayloadEvents::new(),
-            received: PayloadEvents::new(),
-        }
-    }
-}
-
-/// The sink adverts of a connection.
-pub(crate) struct Sinks {
-    /// Ours, with the region that each is about.
-    pub(crate) adverts: SinkAdverts<Posted, OFFERS>,
-    /// The peer's.
-    pub(crate) writer: SinkWriter<ADVERTS>,
-    /// Whether adverts pay.
-    pub(crate) offers: Offers,
-    /// A SinkAvailCancel waits to be sent.
-    pub(crate) cancel_due: bool,
-    /// An advert of the running receive was answered with nothing: what came behind would be in the
-    /// wrong place.
-    pub(crate) declined: bool,
-    /// Bytes that the peer has written for the running receive.
-    pub(crate) received_bytes: usize,
-    /// Bytes of the running send that the peer's memory has: not of sends that have returned.
-    pub(crate) written_bytes: usize,
-    /// Bytes of sends that have returned whose Writes have not finished. They are in the send buffer.
-    pub(crate) charged_bytes: u32,
-}
 
 /// Buffers that are advertised no longer.
 type Ended = [Option<Returned<Posted>>; OFFERS];
@@ -90,20 +45,6 @@ type Ended = [Option<Returned<Posted>>; OFFERS];
 fn put(ended: &mut Ended, back: Returned<Posted>) {
     if let Some(place) = ended.iter_mut().find(|place| place.is_none()) {
         *place = Some(back);
-    }
-}
-
-fn trace_end(sk: Sk, back: &Returned<Posted>) {
-    let (len, bytes) = (back.len, back.bytes);
-    let advert = Advert {
-        sink: true,
-        len,
-        bytes,
-    };
-    if bytes > 0 {
-        trace::advert_completed(sk, advert);
-    } else {
-        trace::advert_cancelled(sk, advert);
     }
 }
 
@@ -246,12 +187,6 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether the peer waits for an answer that can be sent.
-    pub(super) fn owes_sink_answers(&mut self) -> bool {
-        let sinks = &self.stream().sinks;
-        sinks.as_ref().is_some_and(|s| s.writer.has_answer())
-    }
-
     /// Data with payload, or a source advert, is sent.
     pub(in crate::sdp) fn event_sent(&mut self) {
         let stream = self.stream();
@@ -333,25 +268,5 @@ impl Locked<'_> {
         self.count(Kept::TxBytes, bytes.into());
         self.stream().pace.deliver(bytes);
         self.count(Kept::TxWrittenBytes, bytes.into());
-    }
-
-    /// The queues are gone: so is what the adverts were about.
-    pub(super) fn forget_sinks(&mut self) {
-        let sk = self.sk();
-        let Some(sinks) = &mut self.stream().sinks else {
-            return;
-        };
-        let mut ended = 0;
-        // The regions go with the link.
-        sinks.adverts.abort(|back| {
-            ended += 1;
-            trace_end(sk, &back);
-        });
-        sinks.cancel_due = false;
-        let charged = core::mem::take(&mut sinks.charged_bytes);
-        if charged > 0 {
-            self.sk().wmem_uncharge(charged);
-        }
-        self.stats.add(Counter::SinkEnded, ended);
     }
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Source adverts: what a connection knows of them, and the messages about them.
+//! Source adverts: the messages about them.
 
 use kernel::prelude::*;
 
-use super::sink::Events;
 use crate::inet::netns::Net;
 use crate::inet::sysctl::Setting;
 use crate::kern::errno::ENOBUFS;
@@ -18,7 +17,6 @@ use crate::proto::sink::{
     SourceReader, //
 };
 use crate::proto::source::{
-    self,
     Kind,
     Progress,
     SourceAdverts, //
@@ -28,79 +26,29 @@ use crate::rdma::link::{
     Tag,
     With, //
 };
-use crate::rdma::mr::{
-    RegionId,
-    REGIONS, //
-};
-use crate::rdma::post::READS;
+use crate::rdma::mr::RegionId;
 use crate::sdp::conn::sock::{
     Locked,
     Want, //
 };
-use crate::sdp::info::conn_info::Posted;
 use crate::sdp::parts::hold::Hold;
+use crate::sdp::parts::sink::Events;
+use crate::sdp::parts::source::{
+    source,
+    ZeroCopy, //
+};
 use crate::stats::counters::Counter;
 use crate::stats::tally::{
     Kept,
     Tally, //
 };
-use crate::trace::{
-    self,
-    Advert, //
-};
-
-const _: () = assert!(
-    ADVERTS + 2 <= REGIONS,
-    "each advert has a region, and so has a receive"
-);
+use crate::trace;
 
 /// What we can do if the adapter can.
 pub(crate) const FEATURES: Features = Features::SOURCE
     .union(Features::ORDERED)
     .union(Features::SINK)
     .union(Features::REMOTE_INV);
-
-/// The adverts of a connection that has agreed on them.
-pub(crate) struct ZeroCopy {
-    /// Ours, with the region that each is about.
-    pub(crate) source: SourceAdverts<Posted, ADVERTS>,
-    /// The peer's.
-    pub(crate) reader: SourceReader<ADVERTS, { READS as usize }>,
-    /// What is behind the receive queue in the stream.
-    pub(crate) hold: Hold,
-    /// Whether asynchronous sends pay.
-    pub(crate) fallback: Fallback,
-    /// Whether asynchronous receives pay.
-    pub(crate) early_fallback: Fallback,
-    /// Whether programs do something else while the bytes of such receives come.
-    pub(crate) early_use: Fallback,
-    /// A receive has returned before its bytes were there, of which it is still to be seen whether that
-    /// was of use.
-    pub(crate) returned_early: bool,
-    /// The program ends the connection: no receive returns early any more.
-    pub(crate) early_ends: bool,
-    /// A SrcAvailCancel waits to be sent.
-    pub(crate) cancel_due: bool,
-    /// Bytes of the adverts of the running send that the peer has read: not of those of sends that have
-    /// returned.
-    pub(crate) read_bytes: usize,
-    /// Nobody is waited for to read the peer's adverts.
-    pub(crate) pull_now: bool,
-    /// The timer that ends the wait is running.
-    pub(crate) pull_later: bool,
-    /// Since the timer was started a reader has begun to take an advert without a copy, or has got its
-    /// bytes.
-    pub(crate) reader_came: bool,
-    /// That was a reason to wait once more for somebody to take the rest of the first advert.
-    pub(crate) pull_renewed: bool,
-    /// Bytes that the running receive has read into the program's memory.
-    pub(crate) direct_bytes: usize,
-}
-
-fn source(len: u32, bytes: u32) -> Advert {
-    let sink = false;
-    Advert { sink, len, bytes }
-}
 
 /// Adverts that a connection of the namespace has out, and has the peer have out, at a time.
 pub(in crate::sdp) fn max_adverts_of(net: Net<'_>) -> u8 {
@@ -149,46 +97,6 @@ impl Locked<'_> {
             stream.zcopy = KBox::new(zcopy, flags).ok();
         }
         stream.zcopy.as_deref_mut()
-    }
-
-    /// Whether payload other than adverts may be sent now, or the end of the stream.
-    pub(in crate::sdp) fn may_send_payload(&mut self) -> bool {
-        self.payload_hold().is_none()
-    }
-
-    /// What such payload must wait for.
-    pub(in crate::sdp) fn payload_hold(&mut self) -> Option<source::Hold> {
-        let zcopy = self.stream().zcopy.as_ref()?;
-        zcopy.source.may_send_payload().err()
-    }
-
-    /// Whether bytes of the stream are still in the peer's memory, or behind such.
-    pub(in crate::sdp) fn holds(&mut self) -> bool {
-        let zcopy = &self.stream().zcopy;
-        zcopy.as_ref().is_some_and(|z| !z.hold.is_empty())
-    }
-
-    /// Whether the peer waits for an answer about its adverts, or for them to be read.
-    pub(in crate::sdp) fn owes_answers(&mut self) -> bool {
-        let zcopy = &self.stream().zcopy;
-        zcopy.as_ref().is_some_and(|z| !z.reader.is_idle()) || self.owes_sink_answers()
-    }
-
-    /// Whether the peer has not read all of our adverts.
-    pub(in crate::sdp) fn awaits_reads(&mut self) -> bool {
-        let zcopy = &self.stream().zcopy;
-        zcopy.as_ref().is_some_and(|z| !z.source.is_idle())
-    }
-
-    /// Bytes of our adverts that the peer has not read, as far as it has said so: of those for which
-    /// a send waits. The others are in the send buffer.
-    pub(in crate::sdp) fn advertised_bytes(&mut self) -> u32 {
-        let zcopy = &self.stream().zcopy;
-        let left = |z: &KBox<ZeroCopy>| {
-            let waiting = z.source.iter().filter(|a| a.kind == Kind::Synchronous);
-            waiting.map(|a| a.len - a.read).sum()
-        };
-        zcopy.as_ref().map_or(0, left)
     }
 
     /// A message of the stream, with `payload` bytes, is the next after what the adverts hold.
@@ -403,30 +311,5 @@ impl Locked<'_> {
         if link.is_some_and(|link| link.region_used(region)) {
             self.region_is_free();
         }
-    }
-
-    /// The queues are gone: so is what the adverts were about.
-    pub(in crate::sdp) fn forget_adverts(&mut self) {
-        self.forget_sinks();
-        let sk = self.sk();
-        let Some(zcopy) = &mut self.stream().zcopy else {
-            return;
-        };
-        let (mut aborted, mut charged) = (0, 0);
-        // The regions go with the link.
-        zcopy.source.abort(|advert| {
-            aborted += 1;
-            trace::advert_cancelled(sk, source(advert.len, advert.read));
-            if advert.kind == Kind::Asynchronous {
-                charged += advert.len - advert.read;
-            }
-        });
-        zcopy.cancel_due = false;
-        let held = zcopy.hold.clear();
-        self.stats.add(Counter::AdvertAborted, aborted);
-        if charged > 0 {
-            self.sk().wmem_uncharge(charged);
-        }
-        self.release_receive(held);
     }
 }

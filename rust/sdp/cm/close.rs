@@ -31,7 +31,6 @@ use crate::proto::state::{
     Event,
     State, //
 };
-use crate::rdma::link::Tag;
 use crate::sdp::conn::sock::{
     Locked,
     Owned,
@@ -53,49 +52,6 @@ impl Locked<'_> {
         self.stream().pending.disconn = true;
         self.flush();
         self.settle();
-    }
-
-    /// Our DisConn has reached the peer's adapter.
-    pub(crate) fn disconn_sent(&mut self) {
-        if self.stream().state == State::Draining {
-            // The peer's disconnection said so before.
-            return;
-        }
-        self.transition(Event::DisConnSent);
-        self.sk().wake_all();
-        self.finish_if_drained();
-    }
-
-    /// The peer sends no more.
-    pub(crate) fn disconn_received(&mut self) {
-        self.transition(Event::DisConnReceived);
-        self.stream().fin_received = true;
-        let coming = self.holds();
-        self.glance.coming.set(coming);
-        let sk = self.sk();
-        sk.add_shutdown(bindings::RCV_SHUTDOWN);
-        sk.set_flag(bindings::sock_flags_SOCK_DONE);
-        sk.wake_all();
-        self.finish_if_drained();
-    }
-
-    pub(in crate::sdp) fn finish_if_drained(&mut self) {
-        if self.stream().state != State::Draining || self.owes_answers() || self.awaits_reads() {
-            return;
-        }
-        let stream = self.stream();
-        let link = stream.link.as_ref();
-        // With iWARP it is on its way when TCP has it: what of the peer's comes after the end has our
-        // TCP reset the connection, and then the peer may not get it. So the peer's module must say that
-        // it has come.
-        let is_acked = |mseq| stream.credits.has_acked(mseq);
-        if link.is_some_and(|link| link.is_iwarp()) && !stream.last_needed.is_none_or(is_acked) {
-            return;
-        }
-        // The end of the queue pair would overtake an answer.
-        if !link.is_some_and(|link| link.has_in_flight(|tag| tag == Tag::Answer)) {
-            self.want(Want::Teardown);
-        }
     }
 
     /// Ends the connection at once, as TCP does with RST.

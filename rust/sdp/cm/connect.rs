@@ -188,20 +188,6 @@ impl Locked<'_> {
 }
 
 impl Owned<'_> {
-    /// Waits until the worker has started the connection that connect() has noted: what is sent or
-    /// received is that connection's.
-    ///
-    /// # Errors
-    ///
-    /// `EAGAIN`, `EINTR` (or a restart).
-    pub(in crate::sdp) fn await_next(&mut self, timeo: &mut Timeout) -> Result {
-        while self.stream().next.is_some() {
-            timeo.check()?;
-            self.wait(timeo);
-        }
-        Ok(())
-    }
-
     /// Makes the socket of an ended connection a new one. Waits for the worker to give everything
     /// back first. Nothing happens to a socket that had no connection.
     ///

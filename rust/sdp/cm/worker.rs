@@ -48,6 +48,8 @@ use crate::rdma::cm::{
     Kind, //
 };
 use crate::rdma::link::Link;
+use crate::sdp::conn::cm_side::CmSide;
+use crate::sdp::conn::count::set_messages;
 use crate::sdp::conn::sock::{
     sock_of,
     Handlers,
@@ -57,40 +59,11 @@ use crate::sdp::conn::sock::{
     Want,
     WORK_OFFSET, //
 };
-use crate::sdp::info::conn_info::set_messages;
 use crate::sdp::rx::ring::run_bh;
 use crate::stats::counters::Counter;
 
 /// How long to wait for memory for receives before the next attempt.
 const REFILL_PAUSE: Delta = Delta::from_millis(10);
-
-/// What belongs to the worker alone.
-pub(crate) struct CmSide {
-    pub(super) id: Option<CmId>,
-    /// What we sent, or what the peer sent us.
-    pub(super) offer: Option<Hello>,
-    /// A child's own reference, until it is in its listener's queue.
-    pub(super) child: Option<ARef<SdpSock>>,
-    /// Whether a child has asked for a place in its listener's backlog.
-    has_asked: bool,
-    /// The peer may know that the connection is established.
-    pub(super) is_up: bool,
-    /// Of a connection that is, or was, established, until all is given back.
-    folder: Option<Folder>,
-}
-
-impl CmSide {
-    pub(crate) const fn new() -> Self {
-        Self {
-            id: None,
-            offer: None,
-            child: None,
-            has_asked: false,
-            is_up: false,
-            folder: None,
-        }
-    }
-}
 
 /// # Safety
 ///

@@ -8,8 +8,8 @@ use kernel::sync::aref::ARef;
 use super::half::Halves;
 use super::sock::{
     Locked,
-    SdpSock,
-    Want, //
+    Owned,
+    SdpSock, //
 };
 use crate::inet::addr::Addr;
 use crate::inet::limits::Place;
@@ -18,9 +18,11 @@ use crate::inet::sysctl::{
     Setting,
     Settings, //
 };
-use crate::kern::time::now;
+use crate::kern::time::{
+    now,
+    Timeout, //
+};
 use crate::mm::frag::Frag;
-use crate::mm::queue::FragQueue;
 use crate::proto::choice::Wanted;
 use crate::proto::credits::Credits;
 use crate::proto::hello::{
@@ -30,33 +32,28 @@ use crate::proto::hello::{
 };
 use crate::proto::orphan::Rest;
 use crate::proto::pace::Pace;
-use crate::proto::state::{
-    Event,
-    State, //
-};
+use crate::proto::state::State;
 use crate::rdma::link::Link;
 use crate::rdma::receive::{
     Spares,
     MAX_PARTS,
     PART_BYTES, //
 };
-use crate::sdp::advert::sink::{
+use crate::sdp::parts::glance::Seen;
+use crate::sdp::parts::keepalive::Keepalive;
+use crate::sdp::parts::sink::{
     Events,
     Sinks, //
 };
-use crate::sdp::advert::source::ZeroCopy;
-use crate::sdp::parts::glance::Seen;
-use crate::sdp::timers::keepalive::Keepalive;
-use crate::stats::counters::Counter;
+use crate::sdp::parts::source::ZeroCopy;
 use crate::stats::histogram::{
     Histograms,
     Messages, //
 };
 use crate::stats::tally::Tally;
-use crate::{
-    bindings,
-    trace, //
-};
+
+/// The threshold of an adapter that moves bytes by itself, where the user has none.
+const ADAPTERS_BYTES: u32 = 65536;
 
 /// Payload of a receive while a connection is idle: one page.
 pub(crate) const SMALL_BYTES: u32 = 4096;
@@ -331,94 +328,40 @@ impl Stream {
             messages: None,
         }
     }
-}
 
-/// Tells programs of new states of connections. The code that changes the state does not know how.
-pub(crate) trait TellOfState {
-    /// The state of the connection was `old` before `event`. `why` is the error of a connection that
-    /// failed.
-    fn tell_of_state(&mut self, old: State, event: Event, why: Option<Error>);
+    /// Least bytes of a send, or of a receive, without a copy where the mode is automatic; 0 for none.
+    ///
+    /// An adapter in software copies on the processor, whatever the way, and has a registration and
+    /// a Read to handle besides: there copying is the best way, unless the user has measured another.
+    pub(in crate::sdp) fn threshold_bytes(&self) -> u32 {
+        let asked = self.options.zcopy_thresh_bytes;
+        match (u32::try_from(asked), &self.link) {
+            (Ok(bytes), _) => bytes,
+            (Err(_), Some(link)) if !link.is_software() => ADAPTERS_BYTES,
+            (Err(_), _) => 0,
+        }
+    }
 }
 
 impl Locked<'_> {
-    /// Moves the state on. An event that cannot happen is counted and changes nothing: `false`.
-    pub(crate) fn transition(&mut self, event: Event) -> bool {
-        self.transition_for(event, None)
+    /// [`Stream::threshold_bytes`].
+    pub(in crate::sdp) fn threshold(&mut self) -> usize {
+        self.stream().threshold_bytes() as usize
     }
+}
 
-    /// As [`Locked::transition`]; `why` is what the program learns if the connection ends.
-    pub(in crate::sdp) fn transition_for(&mut self, event: Event, why: Option<Error>) -> bool {
-        let old = self.stream().state;
-        match old.on(event) {
-            Ok(new) => {
-                if new != old {
-                    self.stream().state = new;
-                    // A socket for which connect() has noted a connection has connected all the time.
-                    if self.stream().next.is_none() {
-                        self.sk().set_state(new.tcp_state());
-                    }
-                    trace::state(self.sk(), &self.stream().peer, old, new);
-                    self.tell_of_state(old, event, why);
-                    if new == State::Established {
-                        self.begin_keepalive();
-                    }
-                }
-                true
-            }
-            Err(_) => {
-                self.stats.inc(Counter::IllegalTransition);
-                kernel::pr_warn_once!("event {} in state {}\n", event.name(), old.name());
-                false
-            }
-        }
-    }
-
-    /// Ends the connection with an error for the user. The worker gives the rest back.
+impl Owned<'_> {
+    /// Waits until the worker has started the connection that connect() has noted: what is sent or
+    /// received is that connection's.
     ///
-    /// What was received stays readable, as with TCP.
-    pub(crate) fn fail(&mut self, event: Event, why: Error) {
-        if self.stream().state == State::Dead {
-            return;
+    /// # Errors
+    ///
+    /// `EAGAIN`, `EINTR` (or a restart).
+    pub(in crate::sdp) fn await_next(&mut self, timeo: &mut Timeout) -> Result {
+        while self.stream().next.is_some() {
+            timeo.check()?;
+            self.wait(timeo);
         }
-        self.transition_for(event, Some(why));
-        if self.holds() {
-            // The peer has sent all, but not all of it comes.
-            self.stream().fin_received = false;
-        }
-        self.glance.coming.set(false);
-        let sk = self.sk();
-        sk.set_err(why);
-        sk.add_shutdown(bindings::SHUTDOWN_MASK);
-        sk.set_flag(bindings::sock_flags_SOCK_DONE);
-        self.want(Want::Teardown);
-        sk.wake_all();
-    }
-
-    /// Frees the bytes of both queues and their charges.
-    pub(crate) fn free_queues(&mut self) {
-        self.free_tx();
-        self.forget_adverts();
-        self.free_received();
-    }
-
-    /// Frees the bytes that wait to be read.
-    pub(crate) fn free_received(&mut self) {
-        let glance = &self.sock().glance;
-        while let Some((frag, truesize)) = self.stream().rx.change(&glance.unread, FragQueue::pop) {
-            drop(frag);
-            self.release_receive(truesize);
-        }
-    }
-
-    /// Frees the bytes that wait to be sent.
-    pub(crate) fn free_tx(&mut self) {
-        let waiting = self.stream().tx.bytes();
-        let glance = &self.sock().glance;
-        self.stream()
-            .tx
-            .change(&glance.notsent, |tx| while tx.pop().is_some() {});
-        if waiting > 0 {
-            self.sk().wmem_uncharge(waiting);
-        }
+        Ok(())
     }
 }

@@ -2,11 +2,21 @@
 
 //! What is counted for a connection and for its namespace at once, and traced.
 
-use super::sock::Locked;
+use kernel::prelude::*;
+
+use super::sock::{
+    Locked,
+    SdpSock, //
+};
 use crate::kern::time::now;
 use crate::proto::bsdh::Bsdh;
 use crate::proto::choice::Reason;
-use crate::stats::histogram::Noted;
+use crate::sdp::parts::posted::Posted;
+use crate::stats::histogram::{
+    Histograms,
+    Messages,
+    Noted, //
+};
 use crate::stats::tally::Kept;
 use crate::trace;
 
@@ -53,4 +63,52 @@ impl Locked<'_> {
         trace::fallback(self.sk(), why);
         self.stream().tally.add_by_copy(why);
     }
+
+    /// For the histograms, from the first value on. Without memory there are none.
+    fn with_histograms(&mut self) -> Option<&mut Histograms> {
+        let (_, flags) = self.gfp();
+        let stream = self.stream();
+        if stream.histograms.is_none() {
+            stream.histograms = KBox::new(Histograms::NONE, flags | __GFP_NOWARN).ok();
+        }
+        stream.histograms.as_deref_mut()
+    }
+
+    /// A call of send() has taken so many bytes.
+    pub(in crate::sdp) fn note_send(&mut self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        if let Some(histograms) = self.with_histograms() {
+            histograms.send_bytes.add(bytes as u64);
+        }
+    }
+
+    /// An advert of ours has ended.
+    pub(in crate::sdp) fn note_end_of(&mut self, advert: &Posted) {
+        if let Some(histograms) = self.with_histograms() {
+            histograms.advert_us.add(advert.age_us());
+        }
+    }
+}
+
+/// The messages that were kept; `None` if none shall be.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn messages(sock: &SdpSock) -> Result<Option<Messages>> {
+    let mut copy = Messages::new()?;
+    let mut locked = sock.lock();
+    let Some(kept) = &locked.stream().messages else {
+        return Ok(None);
+    };
+    kept.copy_to(&mut copy);
+    Ok(Some(copy))
+}
+
+/// Has the messages of a connection kept, or kept no longer.
+pub(crate) fn set_messages(sock: &SdpSock, new: Option<Messages>) {
+    let old = core::mem::replace(&mut sock.lock().stream().messages, new);
+    drop(old);
 }

@@ -47,6 +47,8 @@ use kernel::types::{
     Opaque, //
 };
 
+use super::accept_queue::AcceptQueue;
+use super::cm_side::CmSide;
 use super::connection::Stream;
 use super::half::Half;
 use crate::bindings;
@@ -62,8 +64,6 @@ use crate::kern::work::{
 };
 use crate::rdma::cm;
 use crate::rdma::link::Notify;
-use crate::sdp::cm::accept::AcceptQueue;
-use crate::sdp::cm::worker::CmSide;
 use crate::sdp::parts::glance::Glance;
 use crate::stats::counters::{
     Counter,

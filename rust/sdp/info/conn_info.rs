@@ -4,10 +4,6 @@
 //! without it.
 
 use kernel::prelude::*;
-use kernel::time::{
-    Instant,
-    Monotonic, //
-};
 
 use super::sock_info::{
     shown_locked,
@@ -16,33 +12,8 @@ use super::sock_info::{
 use crate::params::ADVERTS;
 use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
-use crate::rdma::mr::RegionId;
-use crate::sdp::conn::sock::{
-    Locked,
-    SdpSock, //
-};
-use crate::stats::histogram::{
-    Histograms,
-    Messages, //
-};
-
-/// What an advert of ours is about, and since when it is out.
-#[derive(Copy, Clone)]
-pub(crate) struct Posted {
-    pub(crate) region: RegionId,
-    since: Instant<Monotonic>,
-}
-
-impl Posted {
-    pub(in crate::sdp) fn now(region: RegionId) -> Self {
-        let since = Instant::now();
-        Self { region, since }
-    }
-
-    fn age_us(self) -> u64 {
-        self.since.elapsed().as_micros_ceil().unsigned_abs()
-    }
-}
+use crate::sdp::conn::sock::SdpSock;
+use crate::stats::histogram::Histograms;
 
 /// An advert of ours that is out.
 pub(crate) struct OwnAdvert {
@@ -132,54 +103,4 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
     };
     drop(locked);
     Ok(KBox::write(room, details))
-}
-
-/// The messages that were kept; `None` if none shall be.
-///
-/// # Errors
-///
-/// `ENOMEM`.
-pub(crate) fn messages(sock: &SdpSock) -> Result<Option<Messages>> {
-    let mut copy = Messages::new()?;
-    let mut locked = sock.lock();
-    let Some(kept) = &locked.stream().messages else {
-        return Ok(None);
-    };
-    kept.copy_to(&mut copy);
-    Ok(Some(copy))
-}
-
-/// Has the messages of a connection kept, or kept no longer.
-pub(crate) fn set_messages(sock: &SdpSock, new: Option<Messages>) {
-    let old = core::mem::replace(&mut sock.lock().stream().messages, new);
-    drop(old);
-}
-
-impl Locked<'_> {
-    /// For the histograms, from the first value on. Without memory there are none.
-    fn with_histograms(&mut self) -> Option<&mut Histograms> {
-        let (_, flags) = self.gfp();
-        let stream = self.stream();
-        if stream.histograms.is_none() {
-            stream.histograms = KBox::new(Histograms::NONE, flags | __GFP_NOWARN).ok();
-        }
-        stream.histograms.as_deref_mut()
-    }
-
-    /// A call of send() has taken so many bytes.
-    pub(in crate::sdp) fn note_send(&mut self, bytes: usize) {
-        if bytes == 0 {
-            return;
-        }
-        if let Some(histograms) = self.with_histograms() {
-            histograms.send_bytes.add(bytes as u64);
-        }
-    }
-
-    /// An advert of ours has ended.
-    pub(in crate::sdp) fn note_end_of(&mut self, advert: &Posted) {
-        if let Some(histograms) = self.with_histograms() {
-            histograms.advert_us.add(advert.age_us());
-        }
-    }
 }

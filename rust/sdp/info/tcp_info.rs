@@ -6,89 +6,22 @@
 //! the peer has not acknowledged, and the receives that the peer has posted. The adapter sends lost packets
 //! again without the module, so nothing counts as sent again. Nothing is paced, and there is no slow start.
 
-use kernel::time::{
-    ClockSource,
-    Monotonic, //
-};
-
 use crate::bindings::tcp_info;
-use crate::kern::time::{
-    ms_since,
-    now, //
-};
-use crate::proto::bsdh::Class;
+use crate::kern::time::ms_since;
 use crate::proto::pace::{
-    Doing,
-    Micros,
     RoundTrip,
     Times, //
 };
 use crate::proto::state::State;
-use crate::sdp::conn::connection::Stream;
+use crate::sdp::conn::pace::now_us;
 use crate::sdp::conn::sock::{
     Locked,
     SdpSock, //
 };
-use crate::sdp::output::IDLE_BYTES;
 use crate::stats::tally::Kept;
 
 /// `tcpi_snd_ssthresh` of a connection that had no loss (`TCP_INFINITE_SSTHRESH`).
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
-
-fn now_us() -> Micros {
-    Monotonic::ktime_get().unsigned_abs() / 1000
-}
-
-impl Stream {
-    /// The peer has acknowledged messages.
-    pub(in crate::sdp) fn note_acknowledged(&mut self) {
-        let awaited = self.pace.awaited();
-        if awaited.is_some_and(|mseq| self.credits.has_acked(mseq)) {
-            self.pace.acknowledged(now_us());
-        }
-    }
-}
-
-impl Locked<'_> {
-    /// The message with the number `mseq` was posted.
-    pub(in crate::sdp) fn note_posted(&mut self, mseq: u32, payload: u32) {
-        let stream = self.stream();
-        if payload > 0 {
-            stream.data_sent = now();
-        }
-        if stream.pace.wants_sample() {
-            stream.pace.posted(mseq, now_us());
-        }
-    }
-
-    /// All that may be sent was sent: what the sender waits for now.
-    pub(in crate::sdp) fn note_doing(&mut self) {
-        let doing = self.doing();
-        let pace = &mut self.stream().pace;
-        if pace.changes(doing) {
-            pace.does(doing, now_us());
-        }
-    }
-
-    fn doing(&mut self) -> Doing {
-        let sk = self.sk();
-        let advertised = self.advertised_bytes() > 0;
-        let stream = self.stream();
-        if stream.stalled && !stream.tx.is_empty() && !stream.credits.may_send(Class::Payload) {
-            Doing::AwaitingPeer
-        } else if stream.halves.sender_waits_for_room()
-            && stream.tx.is_empty()
-            && !sk.stream_memory_free()
-        {
-            Doing::AwaitingRoom
-        // The completions of fewer bytes are not looked for, so nobody knows when these are with the peer.
-        } else if !stream.tx.is_empty() || advertised || sk.wmem_queued() > IDLE_BYTES {
-            Doing::Sending
-        } else {
-            Doing::Nothing
-        }
-    }
-}
 
 /// The figures of a connection's sender and receiver at one moment.
 pub(crate) struct Figures {

@@ -28,7 +28,6 @@ use crate::proto::state::{
     Event,
     State, //
 };
-use crate::rdma::link::Tag;
 use crate::rdma::mr::{
     Call,
     Use, //
@@ -91,19 +90,6 @@ impl Locked<'_> {
         };
         link.send_room() >= reads * link.direct_places() + MESSAGE_PLACES
             && link.reads_in_flight() + reads <= READS
-    }
-
-    /// Whether a receive waits for its own pages to be filled.
-    pub(in crate::sdp) fn reads_directly(&mut self) -> bool {
-        let link = self.stream().link.as_ref();
-        link.is_some_and(|link| link.has_regions(Use::OwnReads(Call::Waits)))
-    }
-
-    /// Whether Reads into a program's memory are in flight.
-    pub(in crate::sdp) fn has_direct_reads(&mut self) -> bool {
-        let is_direct = |tag| matches!(tag, Tag::DirectRead(_) | Tag::EarlyRead(_));
-        let link = self.stream().link.as_ref();
-        link.is_some_and(|link| link.has_in_flight(is_direct))
     }
 
     /// The oldest Read has finished: a reader has them, and perhaps waits for them.

@@ -56,11 +56,11 @@ use crate::sdp::conn::sock::{
     Locked,
     Owned, //
 };
-use crate::sdp::info::conn_info::Posted;
 use crate::sdp::output::{
     CANCEL_MS,
     CONTROL_PLACES, //
 };
+use crate::sdp::parts::posted::Posted;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace::{

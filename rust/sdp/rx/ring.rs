@@ -5,7 +5,6 @@
 //! Whoever holds the socket lock polls. The adapter's notification schedules BH work; if a system
 //! call holds the lock then, its `release_cb` does the work before the lock is free.
 
-use kernel::pr_warn_once;
 use kernel::prelude::*;
 
 use crate::bindings;
@@ -39,11 +38,9 @@ use crate::rdma::receive::{
     MAX_PARTS,
     PART_BYTES, //
 };
-use crate::sdp::advert::source::ZeroCopy;
 use crate::sdp::conn::connection::{
     IDLE_RECEIVES,
     LARGE_BYTES,
-    LEAST_BYTES,
     SMALL_BYTES, //
 };
 use crate::sdp::conn::sock::{
@@ -54,6 +51,7 @@ use crate::sdp::conn::sock::{
     Want,
     BH_OFFSET, //
 };
+use crate::sdp::parts::source::ZeroCopy;
 use crate::stats::counters::Counter;
 
 /// How often the CQ is looked at again because something came while it was armed, before the rest
@@ -572,61 +570,6 @@ impl Locked<'_> {
         let held = stream.zcopy.as_ref().is_some_and(|z| z.hold.has_ready());
         let nothing_unread = stream.rx.is_empty() && !held;
         nothing_unread || unread + stream.recv_size.bytes <= sk.rcvbuf().max(LEAST_BUFFER)
-    }
-
-    /// Charges the receives that a new connection begins with; returns the size of each.
-    ///
-    /// # Errors
-    ///
-    /// `ENOBUFS`.
-    pub(in crate::sdp) fn reserve_first_receives(&mut self) -> Result<u32> {
-        let size = if memory::is_ample() {
-            SMALL_BYTES
-        } else {
-            LEAST_BYTES
-        };
-        self.stream().recv_size.bytes = size;
-        if let Err(e) = self.reserve_receives(size) {
-            pr_warn_once!("mem: the sockets use all of it, new connections are refused\n");
-            return Err(e);
-        }
-        Ok(size)
-    }
-
-    /// Charges the least that a connection needs, so that later nothing can take it away.
-    ///
-    /// # Errors
-    ///
-    /// `ENOBUFS`.
-    pub(crate) fn reserve_receives(&mut self, size: u32) -> Result {
-        let wanted = IDLE_RECEIVES * size;
-        let more = wanted.saturating_sub(self.stream().guaranteed);
-        if !self.sk().rmem_charge(more) {
-            return Err(ENOBUFS);
-        }
-        let stream = self.stream();
-        stream.guaranteed = wanted;
-        stream.reserve += more;
-        Ok(())
-    }
-
-    pub(super) fn charge_receive(&mut self, bytes: u32) -> bool {
-        let reserve = &mut self.stream().reserve;
-        if *reserve >= bytes {
-            *reserve -= bytes;
-            return true;
-        }
-        self.sk().rmem_charge(bytes)
-    }
-
-    /// Gives back what is charged for received bytes, or keeps it for the receives to come.
-    pub(crate) fn release_receive(&mut self, bytes: u32) {
-        let charged = self.sk().rmem();
-        if charged - bytes < self.stream().guaranteed {
-            self.stream().reserve += bytes;
-        } else {
-            self.sk().rmem_uncharge(bytes);
-        }
     }
 
     fn post_one(&mut self) -> Result {

@@ -16,7 +16,6 @@ use crate::proto::split::{
     split,
     Split, //
 };
-use crate::sdp::conn::connection::Stream;
 use crate::sdp::conn::sock::Locked;
 
 /// Bytes of the smallest piece that is advertised: for fewer, pinning costs more than copying.
@@ -24,30 +23,7 @@ pub(in crate::sdp) const LEAST_BYTES: usize = 16384;
 
 pub(super) const PAGE_SHIFT: u32 = kernel::page::PAGE_SHIFT as u32;
 
-/// The threshold of an adapter that moves bytes by itself, where the user has none.
-const ADAPTERS_BYTES: u32 = 65536;
-
-impl Stream {
-    /// Least bytes of a send, or of a receive, without a copy where the mode is automatic; 0 for none.
-    ///
-    /// An adapter in software copies on the processor, whatever the way, and has a registration and
-    /// a Read to handle besides: there copying is the best way, unless the user has measured another.
-    pub(in crate::sdp) fn threshold_bytes(&self) -> u32 {
-        let asked = self.options.zcopy_thresh_bytes;
-        match (u32::try_from(asked), &self.link) {
-            (Ok(bytes), _) => bytes,
-            (Err(_), Some(link)) if !link.is_software() => ADAPTERS_BYTES,
-            (Err(_), _) => 0,
-        }
-    }
-}
-
 impl Locked<'_> {
-    /// [`Stream::threshold_bytes`].
-    pub(in crate::sdp) fn threshold(&mut self) -> usize {
-        self.stream().threshold_bytes() as usize
-    }
-
     /// The way of the next bytes of a send; if only some of them go by copy, `send` says how many.
     pub(super) fn choose_path(&mut self, send: &mut Send<'_>) -> Path {
         let threshold = self.threshold();

@@ -46,17 +46,17 @@ use crate::rdma::link::{
     MAX_FRAGS, //
 };
 use crate::rdma::mr::Use;
-use crate::sdp::advert::source::ZeroCopy;
 use crate::sdp::conn::half::Half;
 use crate::sdp::conn::sock::{
     Locked,
     Owned, //
 };
-use crate::sdp::info::conn_info::Posted;
 use crate::sdp::output::{
     CANCEL_MS,
     CONTROL_PLACES, //
 };
+use crate::sdp::parts::posted::Posted;
+use crate::sdp::parts::source::ZeroCopy;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace::{

@@ -18,7 +18,6 @@
 
 use kernel::prelude::*;
 
-use crate::bindings;
 use crate::kern::time::{
     ms_since,
     now, //
@@ -26,94 +25,10 @@ use crate::kern::time::{
 use crate::proto::state::Event;
 use crate::sdp::conn::sock::Locked;
 use crate::sdp::output::LEAST_UNANSWERED_MS;
+use crate::sdp::parts::keepalive::ms;
 use crate::stats::counters::Counter;
 
-/// What the timer knows; times are of [`now`].
-#[derive(Copy, Clone, Default)]
-pub(crate) struct Keepalive {
-    /// When the last message was received.
-    heard: usize,
-    /// When the request was posted that is not acknowledged.
-    probed: Option<usize>,
-    /// How often the timer has found it so since.
-    unanswered: u32,
-}
-
-impl Keepalive {
-    /// Something was received.
-    pub(in crate::sdp) fn on_receive(&mut self) {
-        self.heard = now();
-    }
-
-    /// The peer's adapter has acknowledged the request.
-    pub(in crate::sdp) fn on_answer(&mut self) {
-        if let Some(at) = self.probed.take() {
-            if self.last_heard_before(at) {
-                self.heard = at;
-            }
-        }
-        self.unanswered = 0;
-    }
-
-    /// Probes that were not answered.
-    pub(in crate::sdp) fn unanswered(&self) -> u8 {
-        u8::try_from(self.unanswered).unwrap_or(u8::MAX)
-    }
-
-    /// For how many milliseconds nothing was received.
-    pub(in crate::sdp) fn silent_ms(&self) -> u32 {
-        ms_since(self.heard)
-    }
-
-    fn last_heard_before(&self, time: usize) -> bool {
-        (self.heard.wrapping_sub(time) as isize) < 0
-    }
-}
-
-/// The milliseconds of an option, which has at most 32767 seconds.
-fn ms(seconds: i32) -> u32 {
-    seconds.unsigned_abs().saturating_mul(1000)
-}
-
 impl Locked<'_> {
-    /// The connection is up.
-    pub(in crate::sdp) fn begin_keepalive(&mut self) {
-        self.stream().keepalive.on_receive();
-        if self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN) {
-            self.await_idle(0);
-        }
-    }
-
-    /// The program sets SO_KEEPALIVE; the flag follows.
-    pub(crate) fn set_keepalive(&mut self, on: bool) {
-        if !on {
-            self.stop_keepalive();
-        } else if self.stream().state.is_connected()
-            && !self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN)
-        {
-            self.await_idle(0);
-        }
-    }
-
-    /// The program sets TCP_KEEPIDLE.
-    pub(in crate::sdp) fn keepidle_set(&mut self) {
-        if self.keeps_alive() && self.stream().keepalive.probed.is_none() {
-            let idle_ms = ms_since(self.stream().keepalive.heard);
-            self.await_idle(idle_ms);
-        }
-    }
-
-    fn keeps_alive(&mut self) -> bool {
-        let flag = self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN);
-        flag && self.stream().state.is_connected()
-    }
-
-    /// Starts the timer for the rest of TCP_KEEPIDLE.
-    fn await_idle(&mut self, idle_ms: u32) {
-        let keepidle_ms = ms(self.stream().options.keepidle_s);
-        self.start_keepalive(keepidle_ms.saturating_sub(idle_ms));
-    }
-
     /// The timer has run out.
     pub(in crate::sdp) fn keep_alive(&mut self) {
         // An answer, or a message, may be there.

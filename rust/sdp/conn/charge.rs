@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What receives are charged for: the socket's receive buffer and the memory of all sockets.
+
+use kernel::pr_warn_once;
+use kernel::prelude::*;
+
+use super::connection::{
+    IDLE_RECEIVES,
+    LEAST_BYTES,
+    SMALL_BYTES, //
+};
+use super::sock::Locked;
+use crate::inet::memory;
+use crate::kern::errno::ENOBUFS;
+
+impl Locked<'_> {
+    /// Charges the receives that a new connection begins with; returns the size of each.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS`.
+    pub(in crate::sdp) fn reserve_first_receives(&mut self) -> Result<u32> {
+        let size = if memory::is_ample() {
+            SMALL_BYTES
+        } else {
+            LEAST_BYTES
+        };
+        self.stream().recv_size.bytes = size;
+        if let Err(e) = self.reserve_receives(size) {
+            pr_warn_once!("mem: the sockets use all of it, new connections are refused\n");
+            return Err(e);
+        }
+        Ok(size)
+    }
+
+    /// Charges the least that a connection needs, so that later nothing can take it away.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS`.
+    pub(crate) fn reserve_receives(&mut self, size: u32) -> Result {
+        let wanted = IDLE_RECEIVES * size;
+        let more = wanted.saturating_sub(self.stream().guaranteed);
+        if !self.sk().rmem_charge(more) {
+            return Err(ENOBUFS);
+        }
+        let stream = self.stream();
+        stream.guaranteed = wanted;
+        stream.reserve += more;
+        Ok(())
+    }
+
+    pub(in crate::sdp) fn charge_receive(&mut self, bytes: u32) -> bool {
+        let reserve = &mut self.stream().reserve;
+        if *reserve >= bytes {
+            *reserve -= bytes;
+            return true;
+        }
+        self.sk().rmem_charge(bytes)
+    }
+
+    /// Gives back what is charged for received bytes, or keeps it for the receives to come.
+    pub(crate) fn release_receive(&mut self, bytes: u32) {
+        let charged = self.sk().rmem();
+        if charged - bytes < self.stream().guaranteed {
+            self.stream().reserve += bytes;
+        } else {
+            self.sk().rmem_uncharge(bytes);
+        }
+    }
+}

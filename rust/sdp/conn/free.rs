@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Frees what the queues and the adverts of a connection hold, when it has ended.
+
+use super::sock::Locked;
+use crate::mm::queue::FragQueue;
+use crate::proto::source::Kind;
+use crate::sdp::parts::sink::trace_end;
+use crate::sdp::parts::source::source;
+use crate::stats::counters::Counter;
+use crate::trace;
+
+impl Locked<'_> {
+    /// Frees the bytes of both queues and their charges.
+    pub(crate) fn free_queues(&mut self) {
+        self.free_tx();
+        self.forget_adverts();
+        self.free_received();
+    }
+
+    /// Frees the bytes that wait to be read.
+    pub(crate) fn free_received(&mut self) {
+        let glance = &self.sock().glance;
+        while let Some((frag, truesize)) = self.stream().rx.change(&glance.unread, FragQueue::pop) {
+            drop(frag);
+            self.release_receive(truesize);
+        }
+    }
+
+    /// Frees the bytes that wait to be sent.
+    pub(crate) fn free_tx(&mut self) {
+        let waiting = self.stream().tx.bytes();
+        let glance = &self.sock().glance;
+        self.stream()
+            .tx
+            .change(&glance.notsent, |tx| while tx.pop().is_some() {});
+        if waiting > 0 {
+            self.sk().wmem_uncharge(waiting);
+        }
+    }
+
+    /// The queues are gone: so is what the adverts were about.
+    pub(in crate::sdp) fn forget_adverts(&mut self) {
+        self.forget_sinks();
+        let sk = self.sk();
+        let Some(zcopy) = &mut self.stream().zcopy else {
+            return;
+        };
+        let (mut aborted, mut charged) = (0, 0);
+        // The regions go with the link.
+        zcopy.source.abort(|advert| {
+            aborted += 1;
+            trace::advert_cancelled(sk, source(advert.len, advert.read));
+            if advert.kind == Kind::Asynchronous {
+                charged += advert.len - advert.read;
+            }
+        });
+        zcopy.cancel_due = false;
+        let held = zcopy.hold.clear();
+        self.stats.add(Counter::AdvertAborted, aborted);
+        if charged > 0 {
+            self.sk().wmem_uncharge(charged);
+        }
+        self.release_receive(held);
+    }
+
+    /// The queues are gone: so is what the adverts were about.
+    fn forget_sinks(&mut self) {
+        let sk = self.sk();
+        let Some(sinks) = &mut self.stream().sinks else {
+            return;
+        };
+        let mut ended = 0;
+        // The regions go with the link.
+        sinks.adverts.abort(|back| {
+            ended += 1;
+            trace_end(sk, &back);
+        });
+        sinks.cancel_due = false;
+        let charged = core::mem::take(&mut sinks.charged_bytes);
+        if charged > 0 {
+            self.sk().wmem_uncharge(charged);
+        }
+        self.stats.add(Counter::SinkEnded, ended);
+    }
+}

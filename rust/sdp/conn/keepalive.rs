@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! SO_KEEPALIVE: when the timer is started. [`timers`](crate::sdp::timers::keepalive) has what it does.
+
+use super::sock::Locked;
+use crate::bindings;
+use crate::kern::time::ms_since;
+use crate::sdp::parts::keepalive::ms;
+
+impl Locked<'_> {
+    /// The connection is up.
+    pub(super) fn begin_keepalive(&mut self) {
+        self.stream().keepalive.on_receive();
+        if self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN) {
+            self.await_idle(0);
+        }
+    }
+
+    /// The program sets SO_KEEPALIVE; the flag follows.
+    pub(crate) fn set_keepalive(&mut self, on: bool) {
+        if !on {
+            self.stop_keepalive();
+        } else if self.stream().state.is_connected()
+            && !self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN)
+        {
+            self.await_idle(0);
+        }
+    }
+
+    /// The program sets TCP_KEEPIDLE.
+    pub(in crate::sdp) fn keepidle_set(&mut self) {
+        if self.keeps_alive() && self.stream().keepalive.probed.is_none() {
+            let idle_ms = ms_since(self.stream().keepalive.heard);
+            self.await_idle(idle_ms);
+        }
+    }
+
+    pub(in crate::sdp) fn keeps_alive(&mut self) -> bool {
+        let flag = self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN);
+        flag && self.stream().state.is_connected()
+    }
+
+    /// Starts the timer for the rest of TCP_KEEPIDLE.
+    pub(in crate::sdp) fn await_idle(&mut self, idle_ms: u32) {
+        let keepidle_ms = ms(self.stream().options.keepidle_s);
+        self.start_keepalive(keepidle_ms.saturating_sub(idle_ms));
+    }
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How fast a connection is: what is noted for TCP_INFO and netlink.
+
+use kernel::time::{
+    ClockSource,
+    Monotonic, //
+};
+
+use super::connection::Stream;
+use super::sock::Locked;
+use crate::kern::time::now;
+use crate::proto::bsdh::Class;
+use crate::proto::pace::{
+    Doing,
+    Micros, //
+};
+
+/// Bytes that may stay in the send queue of a connection that does nothing: their completions are
+/// noticed with whatever comes next.
+pub(in crate::sdp) const IDLE_BYTES: u32 = 65536;
+
+pub(in crate::sdp) fn now_us() -> Micros {
+    Monotonic::ktime_get().unsigned_abs() / 1000
+}
+
+impl Stream {
+    /// The peer has acknowledged messages.
+    pub(in crate::sdp) fn note_acknowledged(&mut self) {
+        let awaited = self.pace.awaited();
+        if awaited.is_some_and(|mseq| self.credits.has_acked(mseq)) {
+            self.pace.acknowledged(now_us());
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// The message with the number `mseq` was posted.
+    pub(in crate::sdp) fn note_posted(&mut self, mseq: u32, payload: u32) {
+        let stream = self.stream();
+        if payload > 0 {
+            stream.data_sent = now();
+        }
+        if stream.pace.wants_sample() {
+            stream.pace.posted(mseq, now_us());
+        }
+    }
+
+    /// All that may be sent was sent: what the sender waits for now.
+    pub(in crate::sdp) fn note_doing(&mut self) {
+        let doing = self.doing();
+        let pace = &mut self.stream().pace;
+        if pace.changes(doing) {
+            pace.does(doing, now_us());
+        }
+    }
+
+    fn doing(&mut self) -> Doing {
+        let sk = self.sk();
+        let advertised = self.advertised_bytes() > 0;
+        let stream = self.stream();
+        if stream.stalled && !stream.tx.is_empty() && !stream.credits.may_send(Class::Payload) {
+            Doing::AwaitingPeer
+        } else if stream.halves.sender_waits_for_room()
+            && stream.tx.is_empty()
+            && !sk.stream_memory_free()
+        {
+            Doing::AwaitingRoom
+        // The completions of fewer bytes are not looked for, so nobody knows when these are with the peer.
+        } else if !stream.tx.is_empty() || advertised || sk.wmem_queued() > IDLE_BYTES {
+            Doing::Sending
+        } else {
+            Doing::Nothing
+        }
+    }
+}

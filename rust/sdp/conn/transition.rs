@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The changes of the state of a connection.
+
+use kernel::prelude::*;
+
+use super::sock::{
+    Locked,
+    Want, //
+};
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::stats::counters::Counter;
+use crate::{
+    bindings,
+    trace, //
+};
+
+/// Tells programs of new states of connections. The code that changes the state does not know how.
+pub(crate) trait TellOfState {
+    /// The state of the connection was `old` before `event`. `why` is the error of a connection that
+    /// failed.
+    fn tell_of_state(&mut self, old: State, event: Event, why: Option<Error>);
+}
+
+impl Locked<'_> {
+    /// Moves the state on. An event that cannot happen is counted and changes nothing: `false`.
+    pub(crate) fn transition(&mut self, event: Event) -> bool {
+        self.transition_for(event, None)
+    }
+
+    /// As [`Locked::transition`]; `why` is what the program learns if the connection ends.
+    pub(in crate::sdp) fn transition_for(&mut self, event: Event, why: Option<Error>) -> bool {
+        let old = self.stream().state;
+        match old.on(event) {
+            Ok(new) => {
+                if new != old {
+                    self.stream().state = new;
+                    // A socket for which connect() has noted a connection has connected all the time.
+                    if self.stream().next.is_none() {
+                        self.sk().set_state(new.tcp_state());
+                    }
+                    trace::state(self.sk(), &self.stream().peer, old, new);
+                    self.tell_of_state(old, event, why);
+                    if new == State::Established {
+                        self.begin_keepalive();
+                    }
+                }
+                true
+            }
+            Err(_) => {
+                self.stats.inc(Counter::IllegalTransition);
+                kernel::pr_warn_once!("event {} in state {}\n", event.name(), old.name());
+                false
+            }
+        }
+    }
+
+    /// Ends the connection with an error for the user. The worker gives the rest back.
+    ///
+    /// What was received stays readable, as with TCP.
+    pub(crate) fn fail(&mut self, event: Event, why: Error) {
+        if self.stream().state == State::Dead {
+            return;
+        }
+        self.transition_for(event, Some(why));
+        if self.holds() {
+            // The peer has sent all, but not all of it comes.
+            self.stream().fin_received = false;
+        }
+        self.glance.coming.set(false);
+        let sk = self.sk();
+        sk.set_err(why);
+        sk.add_shutdown(bindings::SHUTDOWN_MASK);
+        sk.set_flag(bindings::sock_flags_SOCK_DONE);
+        self.want(Want::Teardown);
+        sk.wake_all();
+    }
+
+    /// Our DisConn has reached the peer's adapter.
+    pub(crate) fn disconn_sent(&mut self) {
+        if self.stream().state == State::Draining {
+            // The peer's disconnection said so before.
+            return;
+        }
+        self.transition(Event::DisConnSent);
+        self.sk().wake_all();
+        self.finish_if_drained();
+    }
+
+    /// The peer sends no more.
+    pub(crate) fn disconn_received(&mut self) {
+        self.transition(Event::DisConnReceived);
+        self.stream().fin_received = true;
+        let coming = self.holds();
+        self.glance.coming.set(coming);
+        let sk = self.sk();
+        sk.add_shutdown(bindings::RCV_SHUTDOWN);
+        sk.set_flag(bindings::sock_flags_SOCK_DONE);
+        sk.wake_all();
+        self.finish_if_drained();
+    }
+}

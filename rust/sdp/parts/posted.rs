@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An advert of ours that is out, whatever it is about.
+
+use kernel::time::{
+    Instant,
+    Monotonic, //
+};
+
+use crate::rdma::mr::RegionId;
+
+/// What an advert of ours is about, and since when it is out.
+#[derive(Copy, Clone)]
+pub(crate) struct Posted {
+    pub(crate) region: RegionId,
+    since: Instant<Monotonic>,
+}
+
+impl Posted {
+    pub(in crate::sdp) fn now(region: RegionId) -> Self {
+        let since = Instant::now();
+        Self { region, since }
+    }
+
+    pub(in crate::sdp) fn age_us(self) -> u64 {
+        self.since.elapsed().as_micros_ceil().unsigned_abs()
+    }
+}

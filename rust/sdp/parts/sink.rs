@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a connection knows of sink adverts, of both sides.
+
+use super::posted::Posted;
+use crate::inet::sock::Sk;
+use crate::params::ADVERTS;
+use crate::proto::buffer::{
+    Returned,
+    SinkAdverts, //
+};
+use crate::proto::offer::Offers;
+use crate::proto::write::{
+    PayloadEvents,
+    SinkWriter, //
+};
+use crate::trace::{
+    self,
+    Advert, //
+};
+
+/// Sink adverts of ours that have no answer, at a time: a call has at most
+/// [`PIECES`](crate::sdp::recv::sink_avail::PIECES), and those of former calls are answered as soon as
+/// the peer's adapter has told of them.
+pub(crate) const OFFERS: usize = 8;
+
+/// The payload events of a connection that has had no sink advert yet.
+#[derive(Copy, Clone)]
+pub(crate) struct Events {
+    pub(in crate::sdp) sent: PayloadEvents,
+    pub(in crate::sdp) received: PayloadEvents,
+}
+
+impl Events {
+    pub(crate) const fn new() -> Self {
+        Self {
+            sent: PayloadEvents::new(),
+            received: PayloadEvents::new(),
+        }
+    }
+}
+
+/// The sink adverts of a connection.
+pub(crate) struct Sinks {
+    /// Ours, with the region that each is about.
+    pub(crate) adverts: SinkAdverts<Posted, OFFERS>,
+    /// The peer's.
+    pub(crate) writer: SinkWriter<ADVERTS>,
+    /// Whether adverts pay.
+    pub(crate) offers: Offers,
+    /// A SinkAvailCancel waits to be sent.
+    pub(crate) cancel_due: bool,
+    /// An advert of the running receive was answered with nothing: what came behind would be in the
+    /// wrong place.
+    pub(crate) declined: bool,
+    /// Bytes that the peer has written for the running receive.
+    pub(crate) received_bytes: usize,
+    /// Bytes of the running send that the peer's memory has: not of sends that have returned.
+    pub(crate) written_bytes: usize,
+    /// Bytes of sends that have returned whose Writes have not finished. They are in the send buffer.
+    pub(crate) charged_bytes: u32,
+}
+
+pub(in crate::sdp) fn trace_end(sk: Sk, back: &Returned<Posted>) {
+    let (len, bytes) = (back.len, back.bytes);
+    let advert = Advert {
+        sink: true,
+        len,
+        bytes,
+    };
+    if bytes > 0 {
+        trace::advert_completed(sk, advert);
+    } else {
+        trace::advert_cancelled(sk, advert);
+    }
+}
