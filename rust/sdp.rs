@@ -7,11 +7,13 @@
 pub(crate) mod advert;
 pub(crate) mod cm;
 pub(crate) mod conn;
+mod flush;
 pub(crate) mod info;
 pub(crate) mod options;
 mod output;
 mod parts;
 pub(crate) mod poll;
+mod reclaim;
 pub(crate) mod recv;
 mod rx;
 pub(crate) mod send;

@@ -1,27 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From the send queue to the adapter: messages, credits, places.
+//! Posts a message, or another request: credits, and places in the send queue.
 
 use kernel::prelude::*;
 
-use super::conn::connection::{
-    HeldBack,
-    LARGE_BYTES,
-    SMALL_BYTES, //
-};
 use super::conn::pace::IDLE_BYTES;
-use super::conn::sock::{
-    Locked,
-    WATCH_MS, //
-};
-use super::recv::read_async::EARLY_MS;
+use super::conn::sock::Locked;
 use crate::kern::errno::{
     ECONNRESET,
-    ENOTCONN, //
-};
-use crate::kern::time::{
-    ms_since,
-    now, //
+    ENOBUFS,
+    ENOTCONN,
+    EPROTO, //
 };
 use crate::mm::frag::Frag;
 use crate::proto::bsdh::{
@@ -33,16 +22,12 @@ use crate::proto::message::{
     Body,
     MAX_BODY, //
 };
-use crate::proto::policy::{
-    message_bytes,
-    push_now,
-    signal_now,
-    Tail, //
-};
+use crate::proto::policy::signal_now;
 use crate::proto::state::{
     Event,
     State, //
 };
+use crate::proto::violation::Violation;
 use crate::rdma::link::{
     Tag,
     With,
@@ -60,42 +45,8 @@ use crate::stats::tally::Kept;
 /// Places in the send queue that data leaves to control messages.
 pub(super) const CONTROL_PLACES: u32 = 3;
 
-/// How long a peer that gave smaller receives than it was asked for is not asked again.
-const ASK_AGAIN_MS: u32 = 1000;
-
-/// How long TCP_CORK and MSG_MORE hold back a partial message (`man 7 tcp`).
-const HOLD_MS: u32 = 200;
-
-/// How long the answer to the first message may take before the peer's adapter is woken, at first.
-const WAKE_MS: u32 = 20;
-
-/// How long the peer's adapter may take to acknowledge the oldest message, some seconds more than
-/// an adapter with [`crate::rdma::cm`]'s settings tries.
-const UNANSWERED_MS: u32 = 20_000;
-/// How long the peer may take to answer a cancel: it only lets its Reads or Writes finish. More than
-/// that, for it is for the adapter to say that there is no way to the peer.
-pub(super) const CANCEL_MS: u32 = UNANSWERED_MS + 10_000;
-/// The least of it that a program can ask for: an adapter sends a lost packet again after some two
-/// seconds, and may lose that, too.
-pub(super) const LEAST_UNANSWERED_MS: u32 = 7000;
-
 impl Locked<'_> {
-    /// Sends all that may be sent now: control messages, data, the end of the stream, credits.
-    pub(crate) fn flush(&mut self) {
-        if !self.may_transmit() {
-            return;
-        }
-        self.flush_control();
-        self.flush_adverts();
-        self.flush_sinks();
-        self.invalidate_condemned();
-        self.flush_data();
-        self.flush_disconn();
-        self.flush_update();
-        self.note_doing();
-    }
-
-    fn may_transmit(&mut self) -> bool {
+    pub(super) fn may_transmit(&mut self) -> bool {
         let stream = self.stream();
         stream.link.is_some() && stream.state.is_connected()
     }
@@ -106,75 +57,6 @@ impl Locked<'_> {
         room >= places && stream.credits.may_send(class)
     }
 
-    fn flush_control(&mut self) {
-        if let Some(size) = self.stream().pending.ch_rcv_buf_ack {
-            if self.post(Body::ChRcvBufAck { size }, &mut [], 0, Tag::Control) {
-                self.stream().pending.ch_rcv_buf_ack = None;
-            }
-        }
-        if let Some(size) = self.stream().pending.ch_rcv_buf {
-            if self.post(Body::ChRcvBuf { size }, &mut [], 0, Tag::Control) {
-                self.stream().pending.ch_rcv_buf = None;
-                self.stream().awaits_larger = true;
-            }
-        }
-    }
-
-    fn flush_data(&mut self) {
-        while self.data_is_due() && self.may_send_payload() {
-            // Takes a credit, perhaps: so before the credits are looked at.
-            self.ask_for_larger();
-            let may = self.may_post(Class::Payload, CONTROL_PLACES);
-            // The answers take credits, too.
-            let may = may && self.answer_sinks();
-            if !may || !self.may_post(Class::Payload, CONTROL_PLACES) {
-                return self.data_stalls();
-            }
-            self.stream().stalled = false;
-            let mut frags = [const { None }; MAX_FRAGS];
-            let limit = self.message_limit();
-            let full = message_bytes(self.stream().tx.bytes(), limit);
-            let bytes = self.cut_message(full, &mut frags);
-            if !self.post(Body::Data, &mut frags, bytes, Tag::Data) {
-                return;
-            }
-        }
-        self.limit_hold();
-    }
-
-    /// What a program holds back goes after some time all the same, as with TCP.
-    fn limit_hold(&mut self) {
-        let stream = self.stream();
-        if stream.tx.is_empty() {
-            stream.held_back = HeldBack::Nothing;
-        } else if stream.held_back == HeldBack::Nothing && (stream.options.cork || stream.more) {
-            stream.held_back = HeldBack::Timed;
-            self.sock().start_timer(HOLD_MS);
-        }
-    }
-
-    /// The time of [`Locked::limit_hold`] has come.
-    pub(crate) fn end_hold(&mut self) {
-        if self.stream().held_back == HeldBack::Timed {
-            self.stream().held_back = HeldBack::TooLong;
-            self.flush();
-            self.settle();
-        }
-    }
-
-    /// A message is due, and credits or places do not allow it.
-    fn data_stalls(&mut self) {
-        if !core::mem::replace(&mut self.stream().stalled, true) {
-            let stalled_on = if self.stream().credits.may_send(Class::Payload) {
-                Kept::QueueStall
-            } else {
-                Kept::CreditStall
-            };
-            self.count(stalled_on, 1);
-        }
-        self.watch_sends();
-    }
-
     /// Bytes of the longest message: what the peer's receives take, and what the fragments of a place
     /// in the send queue have; and a small send buffer holds several.
     pub(super) fn message_limit(&mut self) -> u32 {
@@ -183,52 +65,6 @@ impl Locked<'_> {
         let stream = self.stream();
         let most = stream.link.as_ref().map_or(0, |link| link.max_message());
         stream.peer_bytes.min(most).min(share)
-    }
-
-    /// Whether a message shall be made of what waits.
-    fn data_is_due(&mut self) -> bool {
-        // A full buffer takes no more.
-        let may_grow = self.sk().stream_memory_free();
-        let limit = self.message_limit();
-        let stream = self.stream();
-        let in_flight = stream.link.as_ref().map_or(0, |l| l.sends_in_flight());
-        // What follows cannot join what waits.
-        let last = stream.pending.disconn || stream.advert_waits;
-        let held = may_grow && stream.held_back != HeldBack::TooLong && !last;
-        let waits = stream.halves.sender_waits_for_room() && in_flight > 0 && !last;
-        push_now(Tail {
-            waiting_bytes: stream.tx.bytes(),
-            // What leaves no more room than a header has.
-            full_bytes: message_bytes(u32::MAX, limit),
-            small_in_flight: stream.small_in_flight.is_some(),
-            nodelay: stream.options.nodelay || last,
-            cork: held && stream.options.cork,
-            more: (held && stream.more) || waits,
-            earlier_waits: false,
-        })
-    }
-
-    /// Asks the peer for larger receives, when more waits than its present ones take; again after a
-    /// while if it had no memory for them.
-    fn ask_for_larger(&mut self) {
-        // A peer that is full is not asked again: the question would count as progress.
-        let may_again = self.may_post(Class::Payload, CONTROL_PLACES);
-        let stream = self.stream();
-        let waiting = stream.tx.bytes();
-        let wanted = if waiting >= stream.peer_bytes.max(SMALL_BYTES).saturating_mul(2) {
-            LARGE_BYTES
-        } else {
-            SMALL_BYTES
-        };
-        let again = may_again && ms_since(stream.asked_at) >= ASK_AGAIN_MS;
-        let asked = stream.asked_bytes >= wanted && !again;
-        let awaits = stream.awaits_larger || stream.pending.ch_rcv_buf.is_some();
-        if waiting > stream.peer_bytes && stream.peer_bytes < wanted && !asked && !awaits {
-            stream.asked_bytes = wanted;
-            stream.asked_at = now();
-            stream.pending.ch_rcv_buf = Some(wanted);
-            self.flush_control();
-        }
     }
 
     /// Takes the bytes of the next message, at most `full`, out of the queue; returns how many.
@@ -252,59 +88,6 @@ impl Locked<'_> {
         })
     }
 
-    fn flush_disconn(&mut self) {
-        let stream = self.stream();
-        if stream.pending.disconn
-            && stream.tx.is_empty()
-            && self.may_send_payload()
-            && self.answer_sinks()
-            && self.post(Body::DisConn, &mut [], 0, Tag::DisConn)
-        {
-            self.stream().pending.disconn = false;
-        }
-    }
-
-    fn flush_update(&mut self) {
-        let due = self.stream().pending.answer || self.stream().credits.wants_update();
-        if due && self.post(Body::Data, &mut [], 0, Tag::Control) {
-            self.stream().pending.answer = false;
-            self.stats.inc(Counter::CreditUpdateSent);
-        }
-    }
-
-    /// Sends a message that says nothing, for which the peer waits where we have to send the first one,
-    /// and which the peer answers in the same way.
-    pub(super) fn send_first(&mut self) {
-        if self.post(Body::Data, &mut [], 0, Tag::Control) {
-            let watch = &mut self.stream().watch;
-            (watch.running, watch.wake_ms) = (true, WAKE_MS);
-            self.sock().start_watch_in(WAKE_MS);
-        }
-    }
-
-    /// Has the peer's adapter look at what has come, if the first message was not answered.
-    ///
-    /// soft-iWARP (Linux 7.3) may sleep over that message: `siw_accept()` sends the MPA reply before it
-    /// has `siw_qp_llp_data_ready()` called for what comes. A message that comes in between lies in
-    /// the receive queue of TCP until the next one. So another one follows, which only the adapter
-    /// notices, later each time.
-    fn wake_peer(&mut self) -> bool {
-        let wake_ms = self.stream().watch.wake_ms;
-        if wake_ms == 0 || !self.may_transmit() {
-            return false;
-        }
-        let next_ms = if wake_ms < WATCH_MS { 2 * wake_ms } else { 0 };
-        self.stream().watch.wake_ms = next_ms;
-        let link = self.stream().link.as_ref();
-        // With a full queue, enough follows.
-        let has_room = link.is_some_and(|link| link.send_room() > 0);
-        if next_ms > 0 && (!has_room || self.probe(Counter::Probe)) {
-            self.stream().watch.running = true;
-            self.sock().start_watch_in(next_ms);
-        }
-        next_ms > 0
-    }
-
     /// Tells the peer that the connection is aborted, if that is still possible.
     pub(crate) fn send_abort(&mut self) {
         if self.may_transmit() {
@@ -314,7 +97,13 @@ impl Locked<'_> {
 
     /// Posts one message; `false` if credits or places do not allow it now, or if the provider
     /// refused, which ends the connection.
-    fn post(&mut self, body: Body, frags: &mut [Option<Frag>], payload: u32, tag: Tag) -> bool {
+    pub(super) fn post(
+        &mut self,
+        body: Body,
+        frags: &mut [Option<Frag>],
+        payload: u32,
+        tag: Tag,
+    ) -> bool {
         self.post_with(body, frags, payload, tag, With::Nothing)
     }
 
@@ -381,7 +170,7 @@ impl Locked<'_> {
     }
 
     /// The provider did not take a request: the connection cannot go on.
-    pub(super) fn post_failed(&mut self, e: Error) {
+    fn post_failed(&mut self, e: Error) {
         self.stats.inc(Counter::PostFailed);
         // Once is enough: the counter tells the rest.
         kernel::pr_warn_once!("the provider refused a send: {:?}\n", e);
@@ -480,68 +269,6 @@ impl Locked<'_> {
         }
     }
 
-    /// The time of [`Locked::watch_sends`] has come.
-    pub(crate) fn look_after_sends(&mut self) {
-        self.stream().watch.running = false;
-        self.poll_queue();
-        if self.wake_peer() {
-            return;
-        }
-        let stream = self.stream();
-        let link = stream.link.as_ref().filter(|_| stream.state != State::Dead);
-        if link.is_some_and(|link| link.has_unwanted_regions(EARLY_MS)) {
-            // Nobody shall wait longer, nor who is being killed for the rest.
-            self.stats.inc(Counter::TimedOut);
-            return self.fail(Event::Timeout, ETIMEDOUT);
-        }
-        let short_messages = self.drop_idle_page();
-        let user_timeout_ms = self.stream().options.user_timeout_ms.unsigned_abs();
-        let waits = self.awaits_reads() || self.data_is_due();
-        let unsent = self.unsent_bytes();
-        let stream = self.stream();
-        let Some(link) = &stream.link else { return };
-        let held_up = link.sends_in_flight() == 0;
-        if stream.state == State::Dead || (held_up && !waits) {
-            stream.watch.looks = 0;
-            if short_messages {
-                self.watch_sends();
-            }
-            return;
-        }
-        if held_up {
-            // The peer's program makes no room; but is the peer's machine still there?
-            self.probe(Counter::Probe);
-        }
-        let stream = self.stream();
-        let Some(link) = &stream.link else { return };
-        let limit_ms = match (user_timeout_ms, held_up) {
-            (0, true) => u32::MAX,
-            (0, false) => UNANSWERED_MS,
-            // As for TCP, the user's limit is also one for a peer that leaves no room.
-            (ms, true) => ms,
-            // Shorter than this, one lost packet would be the end.
-            (ms, false) => ms.max(LEAST_UNANSWERED_MS),
-        };
-        let oldest = if held_up {
-            link.posted_messages()
-        } else {
-            link.oldest_send()
-        };
-        let watch = &mut stream.watch;
-        // What the peer has read of an advert is progress, too.
-        let got_on = core::mem::replace(&mut watch.unsent, unsent) > unsent;
-        if got_on || (watch.oldest, watch.held_up) != (oldest, held_up) {
-            (watch.oldest, watch.held_up, watch.looks) = (oldest, held_up, 0);
-        }
-        watch.looks += 1;
-        // The first look may have come right after the send.
-        if (watch.looks - 1).saturating_mul(WATCH_MS) >= limit_ms {
-            self.stats.inc(Counter::TimedOut);
-            return self.fail(Event::Timeout, ETIMEDOUT);
-        }
-        self.watch_sends();
-    }
-
     /// Asks for an acknowledgement of the peer's adapter, without using a receive of the peer; `false`
     /// if there is no connection any more.
     pub(super) fn probe(&mut self, counter: Counter) -> bool {
@@ -555,10 +282,60 @@ impl Locked<'_> {
         self.stream().state.is_connected()
     }
 
-    /// Whether the watch looks after something already: what was sent, or cannot be.
-    pub(super) fn awaits_acknowledgement(&mut self) -> bool {
-        let waits = self.awaits_reads() || self.data_is_due();
-        let link = self.stream().link.as_ref();
-        waits || link.is_some_and(|link| link.sends_in_flight() > 0)
+    /// Makes the keys of regions invalid that are not needed any more.
+    pub(super) fn invalidate_condemned(&mut self) {
+        let Some(link) = &mut self.stream().link else {
+            return;
+        };
+        if let Err(e) = link.invalidate_condemned() {
+            self.post_failed(e);
+        }
+    }
+
+    /// Data with payload, or a source advert, is sent.
+    fn event_sent(&mut self) {
+        let stream = self.stream();
+        let noted = match &mut stream.sinks {
+            Some(sinks) => sinks.writer.note_payload(),
+            None => {
+                stream.events.sent.note();
+                true
+            }
+        };
+        if !noted {
+            // Who sends payload has called `answer_sinks` before.
+            self.stats.inc(Counter::IllegalTransition);
+        }
+    }
+
+    /// Ends the connection at once, as TCP does with RST.
+    pub(crate) fn abort(&mut self, why: Error) {
+        self.stats.inc(Counter::AbortedLocal);
+        self.send_abort();
+        self.fail(Event::Abort, why);
+    }
+
+    /// Without memory for bytes that were received the connection cannot go on.
+    pub(super) fn lost_bytes(&mut self) {
+        self.stats.inc(Counter::NoReceiveMemory);
+        self.send_abort();
+        self.fail(Event::Abort, ENOBUFS);
+    }
+
+    /// The peer broke the protocol.
+    pub(super) fn violated(&mut self, why: Violation) {
+        self.stats.violation(why);
+        self.stats.inc(Counter::AbortedViolation);
+        self.send_abort();
+        self.fail(Event::Abort, EPROTO);
+    }
+
+    /// Asks for the next notification; `true` if the queue must be polled again.
+    pub(crate) fn arm(&mut self) -> bool {
+        let every = self.awaits_send_completion();
+        match &mut self.stream().link {
+            Some(link) => link.arm(every),
+            None => false,
+        }
     }
 }

@@ -2,4 +2,6 @@
 
 //! What happens because time has passed.
 
+pub(in crate::sdp) mod cork;
 pub(in crate::sdp) mod keepalive;
+pub(in crate::sdp) mod tx_watchdog;

@@ -187,22 +187,6 @@ impl Locked<'_> {
         }
     }
 
-    /// Data with payload, or a source advert, is sent.
-    pub(in crate::sdp) fn event_sent(&mut self) {
-        let stream = self.stream();
-        let noted = match &mut stream.sinks {
-            Some(sinks) => sinks.writer.note_payload(),
-            None => {
-                stream.events.sent.note();
-                true
-            }
-        };
-        if !noted {
-            // Who sends payload has called `answer_sinks` before.
-            self.stats.inc(Counter::IllegalTransition);
-        }
-    }
-
     /// Whether all sink adverts of the peer are answered, as they must be before payload or the end
     /// of the stream goes (rule S3). If not that is done, as far as credits and places allow.
     pub(in crate::sdp) fn answer_sinks(&mut self) -> bool {

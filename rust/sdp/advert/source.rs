@@ -27,10 +27,7 @@ use crate::rdma::link::{
     With, //
 };
 use crate::rdma::mr::RegionId;
-use crate::sdp::conn::sock::{
-    Locked,
-    Want, //
-};
+use crate::sdp::conn::sock::Locked;
 use crate::sdp::parts::hold::Hold;
 use crate::sdp::parts::sink::Events;
 use crate::sdp::parts::source::{
@@ -226,14 +223,6 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// The key of a region may be dead: whoever sent its bytes has them back.
-    fn region_is_free(&mut self) {
-        if self.has_finished() {
-            self.want(Want::Restore);
-        }
-        self.sk().wake_waiters();
-    }
-
     /// The peer takes back what we have not begun to read.
     pub(in crate::sdp) fn cancel_received(&mut self) -> Result<(), Violation> {
         let Some(zcopy) = self.with_adverts() else {
@@ -283,33 +272,6 @@ impl Locked<'_> {
             if let Some(zcopy) = &mut self.stream().zcopy {
                 zcopy.cancel_due = false;
             }
-        }
-    }
-
-    /// Makes the keys of regions invalid that are not needed any more.
-    pub(in crate::sdp) fn invalidate_condemned(&mut self) {
-        let Some(link) = &mut self.stream().link else {
-            return;
-        };
-        if let Err(e) = link.invalidate_condemned() {
-            self.post_failed(e);
-        }
-    }
-
-    /// The key of a region is dead: whoever sent its bytes may have them back.
-    pub(in crate::sdp) fn region_invalidated(&mut self, region: RegionId) {
-        self.stats.inc(Counter::MrInvalidated);
-        if let Some(link) = &mut self.stream().link {
-            link.invalidated(region);
-        }
-        self.region_is_free();
-    }
-
-    /// Our own requests for a region are finished. Without a key there is nothing else to wait for.
-    pub(in crate::sdp) fn region_used(&mut self, region: RegionId) {
-        let link = self.stream().link.as_mut();
-        if link.is_some_and(|link| link.region_used(region)) {
-            self.region_is_free();
         }
     }
 }

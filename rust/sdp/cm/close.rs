@@ -37,7 +37,6 @@ use crate::sdp::conn::sock::{
     SdpSock,
     Want, //
 };
-use crate::stats::counters::Counter;
 
 /// How long an orphan may wait for its peer to take its part of the rest ([`Rest`]), or to close.
 const ORPHAN_MS: u32 = 60_000;
@@ -52,13 +51,6 @@ impl Locked<'_> {
         self.stream().pending.disconn = true;
         self.flush();
         self.settle();
-    }
-
-    /// Ends the connection at once, as TCP does with RST.
-    pub(crate) fn abort(&mut self, why: Error) {
-        self.stats.inc(Counter::AbortedLocal);
-        self.send_abort();
-        self.fail(Event::Abort, why);
     }
 
     /// disconnect(): a connect() to AF_UNSPEC, or the core's after a failed connect().

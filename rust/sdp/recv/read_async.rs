@@ -59,15 +59,12 @@ use crate::sdp::conn::sock::{
     Locked,
     Owned, //
 };
+use crate::sdp::timers::tx_watchdog::EARLY_MS;
 use crate::stats::counters::{
     Counter,
     Stats, //
 };
 use crate::stats::tally::Kept;
-
-/// How long the bytes of a receive that has returned may take: longer than an adapter tries by itself,
-/// seven times two seconds, before it reports that they do not come.
-pub(in crate::sdp) const EARLY_MS: u32 = 20_000;
 
 /// Pages that are read into at a time: so few mostly are of few ranges, and need no key, so that
 /// several Reads are under way.

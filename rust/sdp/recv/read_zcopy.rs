@@ -315,27 +315,4 @@ impl Owned<'_> {
             self.wait_killable(&mut Timeout::endless());
         }
     }
-
-    /// Unpins what the adapter, or the peer's, has finished with; returns whether that was all of this
-    /// use.
-    ///
-    /// # Errors
-    ///
-    /// `EPIPE` if the connection is not the one of `began` any more, also because the socket was not
-    /// locked meanwhile: the pages went with the queues of that one. Nobody would wake the caller.
-    pub(super) fn unpin_finished(&mut self, began: Connection, purpose: Use) -> Result<bool> {
-        loop {
-            if self.connection() != began {
-                return Err(EPIPE);
-            }
-            let link = self.stream().link.as_mut();
-            let Some(memory) = link.and_then(|link| link.take_dead_region(purpose)) else {
-                break;
-            };
-            // To mark a page as written to may take time.
-            self.unlocked(|| drop(memory));
-        }
-        let link = self.stream().link.as_ref();
-        Ok(link.is_some_and(|link| !link.has_regions(purpose)))
-    }
 }

@@ -341,13 +341,6 @@ impl Locked<'_> {
         rx.change(&glance.unread, |rx| rx.reserve(places, flags))
     }
 
-    /// Without memory for bytes that were received the connection cannot go on.
-    pub(in crate::sdp) fn lost_bytes(&mut self) {
-        self.stats.inc(Counter::NoReceiveMemory);
-        self.send_abort();
-        self.fail(Event::Abort, ENOBUFS);
-    }
-
     /// Moves what is the next of the stream into the receive queue.
     pub(in crate::sdp) fn drain_hold(&mut self) {
         while let Some((frag, charge)) = self

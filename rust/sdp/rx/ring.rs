@@ -116,15 +116,6 @@ impl Locked<'_> {
         }
     }
 
-    /// Asks for the next notification; `true` if the queue must be polled again.
-    pub(crate) fn arm(&mut self) -> bool {
-        let every = self.awaits_send_completion();
-        match &mut self.stream().link {
-            Some(link) => link.arm(every),
-            None => false,
-        }
-    }
-
     /// After the refill, which decides whether a poller has to wait for more ([`starved`]).
     ///
     /// [`starved`]: crate::sdp::parts::glance::Glance::starved
@@ -661,14 +652,6 @@ impl Locked<'_> {
             let bytes = size.bytes;
             self.stream().pending.ch_rcv_buf_ack = Some(bytes);
         }
-    }
-
-    /// The peer broke the protocol.
-    fn violated(&mut self, why: Violation) {
-        self.stats.violation(why);
-        self.stats.inc(Counter::AbortedViolation);
-        self.send_abort();
-        self.fail(Event::Abort, EPROTO);
     }
 }
 

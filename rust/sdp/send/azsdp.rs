@@ -35,20 +35,14 @@ use crate::kern::iov::Access;
 use crate::kern::signal::signal_pending;
 use crate::kern::time::Timeout;
 use crate::mm::memory::Memory;
-use crate::mm::snapshot::{
-    Outcome,
-    Snapshot, //
-};
+use crate::mm::snapshot::Snapshot;
 use crate::mm::Refused;
 use crate::params;
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
 use crate::proto::split::piece_bytes;
-use crate::rdma::mr::{
-    Call,
-    Use, //
-};
+use crate::rdma::mr::Use;
 use crate::sdp::conn::sock::{
     Locked,
     Owned, //
@@ -67,15 +61,6 @@ const PLACES_MS: u32 = 2000;
 /// Bytes that go by copy if there is no room, or no snapshot, before adverts are thought of again.
 const BYTES_BY_COPY: usize = 1 << 20;
 
-/// What nobody waits for. Who has received is sooner about to use it.
-const LATER: [Use; 5] = [
-    Use::OwnReads(Call::Returns),
-    Use::PeerReads(Kind::Asynchronous),
-    Use::OwnWrites(Call::Returns),
-    Use::OwnReads(Call::Killed),
-    Use::OwnWrites(Call::Killed),
-];
-
 impl Locked<'_> {
     /// How the bytes go of which there is no snapshot.
     pub(super) fn no_snapshot(&mut self, send: &mut Send<'_>, why: Refused) {
@@ -93,41 +78,6 @@ impl Locked<'_> {
         }
         // The copy will report a bad address.
         send.by_copy = send.iter.piece_bytes().min(BYTES_BY_COPY);
-    }
-
-    /// The namespace has counted it.
-    fn tally_outcome(&mut self, outcome: &Outcome, purpose: Use) {
-        let tally = &mut self.stream().tally;
-        let counts = match purpose {
-            Use::OwnReads(Call::Returns) => &[
-                (Kept::AbsentFreed, outcome.pages),
-                (Kept::AbsentTouched, outcome.touched),
-                (Kept::AbsentWaits, outcome.waits),
-            ][..],
-            _ => &[
-                (Kept::SnapshotFreed, outcome.pages),
-                (Kept::SnapshotCopied, outcome.copied),
-                (Kept::PagesTouched, outcome.written),
-                (Kept::SnapshotWaits, outcome.waits),
-                (Kept::PagesRestored, outcome.restored),
-            ],
-        };
-        for (what, n) in counts {
-            tally.add(*what, (*n).into());
-        }
-    }
-
-    /// Whether adapters have finished with memory of programs that have returned.
-    pub(in crate::sdp) fn has_finished(&mut self) -> bool {
-        let link = self.stream().link.as_ref();
-        link.is_some_and(|link| link.has_dead_regions(&LATER))
-    }
-
-    fn take_finished(&mut self) -> Option<(Memory, Use)> {
-        let link = self.stream().link.as_mut()?;
-        LATER
-            .into_iter()
-            .find_map(|purpose| Some((link.take_dead_region(purpose)?, purpose)))
     }
 }
 
@@ -282,65 +232,5 @@ impl Owned<'_> {
         send.iter.advance(len as usize);
         send.copied += len as usize;
         Ok(())
-    }
-
-    /// Gives programs back what adapters have finished with. Gives the lock back in the meantime.
-    pub(in crate::sdp) fn restore_read(&mut self) {
-        let connection = self.connection();
-        while let Some((memory, purpose)) = self.take_finished() {
-            // There is a place for another region.
-            self.sk().wake_waiters();
-            let outcome = self.give_back(memory, purpose);
-            if self.connection() != connection {
-                return;
-            }
-            // A reader may wait for its buffer.
-            self.sk().wake_waiters();
-            if let Some(zcopy) = &mut self.stream().zcopy {
-                let record = match purpose {
-                    Use::OwnReads(Call::Returns) => &mut zcopy.early_fallback,
-                    Use::PeerReads(Kind::Asynchronous) | Use::OwnWrites(Call::Returns) => {
-                        &mut zcopy.fallback
-                    }
-                    _ => continue,
-                };
-                record.on_transfer(outcome.pages, outcome.touched);
-            }
-        }
-    }
-
-    /// The same in the middle of a call of the half that accesses memory so. Others of that half wait:
-    /// their bytes do not come between its. Returns whether there was something to give back; the
-    /// lock was not held meanwhile then.
-    pub(in crate::sdp) fn restore_in_turn(&mut self, access: Access) -> bool {
-        let finished = self.has_finished();
-        if finished {
-            self.in_turn(access, Self::restore_read);
-        }
-        finished
-    }
-
-    /// Gives back what a send has no use for; others wait meanwhile.
-    pub(super) fn give_back_in_turn(&mut self, memory: Memory, purpose: Use) {
-        self.in_turn(Access::Read, |locked| locked.give_back(memory, purpose));
-    }
-
-    /// Gives a program back what no adapter needs, or ever had. Gives the lock, too, in the meantime.
-    pub(in crate::sdp) fn give_back(&mut self, memory: Memory, purpose: Use) -> Outcome {
-        let connection = self.connection();
-        // It takes the address space's lock, or those of pages.
-        let outcome = self.unlocked(|| match memory {
-            Memory::Snapshot(snapshot) => snapshot.finish(),
-            Memory::Receiving(receiving) => receiving.finish(),
-            // Of a call that was killed.
-            Memory::Pinned(pinned) => {
-                drop(pinned);
-                Outcome::default()
-            }
-        });
-        if self.connection() == connection {
-            self.tally_outcome(&outcome, purpose);
-        }
-        outcome
     }
 }

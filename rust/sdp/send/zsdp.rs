@@ -51,12 +51,10 @@ use crate::sdp::conn::sock::{
     Locked,
     Owned, //
 };
-use crate::sdp::output::{
-    CANCEL_MS,
-    CONTROL_PLACES, //
-};
+use crate::sdp::output::CONTROL_PLACES;
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::parts::source::ZeroCopy;
+use crate::sdp::timers::tx_watchdog::CANCEL_MS;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace::{

@@ -18,13 +18,13 @@
 
 use kernel::prelude::*;
 
+use super::tx_watchdog::LEAST_UNANSWERED_MS;
 use crate::kern::time::{
     ms_since,
     now, //
 };
 use crate::proto::state::Event;
 use crate::sdp::conn::sock::Locked;
-use crate::sdp::output::LEAST_UNANSWERED_MS;
 use crate::sdp::parts::keepalive::ms;
 use crate::stats::counters::Counter;
 

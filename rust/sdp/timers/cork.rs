@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Partial messages that a program holds back go after some time all the same.
+
+use crate::sdp::conn::connection::HeldBack;
+use crate::sdp::conn::sock::Locked;
+
+impl Locked<'_> {
+    /// The time of [`Locked::limit_hold`] has come.
+    pub(crate) fn end_hold(&mut self) {
+        if self.stream().held_back == HeldBack::Timed {
+            self.stream().held_back = HeldBack::TooLong;
+            self.flush();
+            self.settle();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Looks after what was sent: whether the peer's adapter acknowledges it, in time.
+
+use kernel::prelude::*;
+
+use crate::proto::message::Body;
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::link::Tag;
+use crate::sdp::conn::sock::{
+    Locked,
+    WATCH_MS, //
+};
+use crate::stats::counters::Counter;
+
+/// How long the answer to the first message may take before the peer's adapter is woken, at first.
+const WAKE_MS: u32 = 20;
+
+/// How long the peer's adapter may take to acknowledge the oldest message, some seconds more than
+/// an adapter with [`crate::rdma::cm`]'s settings tries.
+const UNANSWERED_MS: u32 = 20_000;
+/// How long the peer may take to answer a cancel: it only lets its Reads or Writes finish. More than
+/// that, for it is for the adapter to say that there is no way to the peer.
+pub(in crate::sdp) const CANCEL_MS: u32 = UNANSWERED_MS + 10_000;
+/// The least of it that a program can ask for: an adapter sends a lost packet again after some two
+/// seconds, and may lose that, too.
+pub(super) const LEAST_UNANSWERED_MS: u32 = 7000;
+
+/// How long the bytes of a receive that has returned may take: longer than an adapter tries by itself,
+/// seven times two seconds, before it reports that they do not come.
+pub(in crate::sdp) const EARLY_MS: u32 = 20_000;
+
+impl Locked<'_> {
+    /// Sends a message that says nothing, for which the peer waits where we have to send the first one,
+    /// and which the peer answers in the same way.
+    pub(in crate::sdp) fn send_first(&mut self) {
+        if self.post(Body::Data, &mut [], 0, Tag::Control) {
+            let watch = &mut self.stream().watch;
+            (watch.running, watch.wake_ms) = (true, WAKE_MS);
+            self.sock().start_watch_in(WAKE_MS);
+        }
+    }
+
+    /// Has the peer's adapter look at what has come, if the first message was not answered.
+    ///
+    /// soft-iWARP (Linux 7.3) may sleep over that message: `siw_accept()` sends the MPA reply before it
+    /// has `siw_qp_llp_data_ready()` called for what comes. A message that comes in between lies in
+    /// the receive queue of TCP until the next one. So another one follows, which only the adapter
+    /// notices, later each time.
+    fn wake_peer(&mut self) -> bool {
+        let wake_ms = self.stream().watch.wake_ms;
+        if wake_ms == 0 || !self.may_transmit() {
+            return false;
+        }
+        let next_ms = if wake_ms < WATCH_MS { 2 * wake_ms } else { 0 };
+        self.stream().watch.wake_ms = next_ms;
+        let link = self.stream().link.as_ref();
+        // With a full queue, enough follows.
+        let has_room = link.is_some_and(|link| link.send_room() > 0);
+        if next_ms > 0 && (!has_room || self.probe(Counter::Probe)) {
+            self.stream().watch.running = true;
+            self.sock().start_watch_in(next_ms);
+        }
+        next_ms > 0
+    }
+
+    /// The time of [`Locked::watch_sends`] has come.
+    pub(crate) fn look_after_sends(&mut self) {
+        self.stream().watch.running = false;
+        self.poll_queue();
+        if self.wake_peer() {
+            return;
+        }
+        let stream = self.stream();
+        let link = stream.link.as_ref().filter(|_| stream.state != State::Dead);
+        if link.is_some_and(|link| link.has_unwanted_regions(EARLY_MS)) {
+            // Nobody shall wait longer, nor who is being killed for the rest.
+            self.stats.inc(Counter::TimedOut);
+            return self.fail(Event::Timeout, ETIMEDOUT);
+        }
+        let short_messages = self.drop_idle_page();
+        let user_timeout_ms = self.stream().options.user_timeout_ms.unsigned_abs();
+        let waits = self.awaits_reads() || self.data_is_due();
+        let unsent = self.unsent_bytes();
+        let stream = self.stream();
+        let Some(link) = &stream.link else { return };
+        let held_up = link.sends_in_flight() == 0;
+        if stream.state == State::Dead || (held_up && !waits) {
+            stream.watch.looks = 0;
+            if short_messages {
+                self.watch_sends();
+            }
+            return;
+        }
+        if held_up {
+            // The peer's program makes no room; but is the peer's machine still there?
+            self.probe(Counter::Probe);
+        }
+        let stream = self.stream();
+        let Some(link) = &stream.link else { return };
+        let limit_ms = match (user_timeout_ms, held_up) {
+            (0, true) => u32::MAX,
+            (0, false) => UNANSWERED_MS,
+            // As for TCP, the user's limit is also one for a peer that leaves no room.
+            (ms, true) => ms,
+            // Shorter than this, one lost packet would be the end.
+            (ms, false) => ms.max(LEAST_UNANSWERED_MS),
+        };
+        let oldest = if held_up {
+            link.posted_messages()
+        } else {
+            link.oldest_send()
+        };
+        let watch = &mut stream.watch;
+        // What the peer has read of an advert is progress, too.
+        let got_on = core::mem::replace(&mut watch.unsent, unsent) > unsent;
+        if got_on || (watch.oldest, watch.held_up) != (oldest, held_up) {
+            (watch.oldest, watch.held_up, watch.looks) = (oldest, held_up, 0);
+        }
+        watch.looks += 1;
+        // The first look may have come right after the send.
+        if (watch.looks - 1).saturating_mul(WATCH_MS) >= limit_ms {
+            self.stats.inc(Counter::TimedOut);
+            return self.fail(Event::Timeout, ETIMEDOUT);
+        }
+        self.watch_sends();
+    }
+
+    /// Whether the watch looks after something already: what was sent, or cannot be.
+    pub(super) fn awaits_acknowledgement(&mut self) -> bool {
+        let waits = self.awaits_reads() || self.data_is_due();
+        let link = self.stream().link.as_ref();
+        waits || link.is_some_and(|link| link.sends_in_flight() > 0)
+    }
+}
