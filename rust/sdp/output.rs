@@ -34,10 +34,6 @@ use crate::rdma::link::{
     MAX_FRAGS,
     SEND_DEPTH, //
 };
-use crate::rdma::mr::{
-    Call,
-    Use, //
-};
 use crate::rdma::receive::PART_BYTES;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
@@ -193,48 +189,6 @@ impl Locked<'_> {
         let last = !more_follows || link.send_room() <= CONTROL_PLACES;
         let signal = signal_now(link.unsignaled(), SEND_DEPTH, last);
         Ok((link.send(wire, frags, tag, signal, with)?, signal))
-    }
-
-    /// Takes finished messages out of the send queue and gives their memory back.
-    pub(crate) fn reap_sent(&mut self) {
-        let mut count = 0;
-        while let Some(sent) = self.stream().link.as_mut().and_then(|l| l.reap()) {
-            count += 1;
-            if sent.payload > 0 {
-                self.sk().wmem_uncharge(sent.payload);
-                self.stream().pace.deliver(sent.payload);
-            }
-            if self.stream().small_in_flight == Some(sent.number) {
-                self.stream().small_in_flight = None;
-            }
-            if let Some(memory) = sent.read {
-                self.read_finished(memory);
-            }
-            match sent.tag {
-                Tag::DisConn => self.disconn_sent(),
-                Tag::Answer => self.finish_if_drained(),
-                Tag::Probe => self.stream().keepalive.on_answer(),
-                Tag::Invalidation(region) => self.region_invalidated(region),
-                Tag::DirectRead(region) => {
-                    let link = self.stream().link.as_ref();
-                    let purpose = link.and_then(|link| link.region_use(region));
-                    self.direct_read_finished(purpose == Some(Use::OwnReads(Call::Waits)));
-                    self.region_used(region);
-                }
-                Tag::EarlyRead(region) => {
-                    self.early_read_finished(region);
-                    self.region_used(region);
-                }
-                Tag::Write(region) => self.write_finished(region),
-                Tag::Data
-                | Tag::Control
-                | Tag::AbortConn
-                | Tag::Registration
-                | Tag::Read
-                | Tag::Part => {}
-            }
-        }
-        self.stats.add(Counter::RequestDone, count);
     }
 
     /// Whether the next completion of a send must be noticed, although nothing was received.

@@ -2,6 +2,7 @@
 
 //! recvmsg(), and the ways that bytes come.
 
+pub(in crate::sdp) mod copy;
 pub(in crate::sdp) mod read_async;
 pub(in crate::sdp) mod read_zcopy;
 pub(crate) mod recvmsg;

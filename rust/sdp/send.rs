@@ -4,6 +4,7 @@
 
 pub(in crate::sdp) mod azsdp;
 pub(in crate::sdp) mod choose;
+pub(in crate::sdp) mod copy;
 pub(crate) mod sendmsg;
 pub(in crate::sdp) mod sink_write;
 pub(in crate::sdp) mod sink_write_async;

@@ -141,14 +141,6 @@ impl Locked<'_> {
         self.count(Kept::RxWrittenBytes, bytes.into());
     }
 
-    /// Asks for all buffers back (rule S5).
-    pub(in crate::sdp) fn cancel_offers(&mut self) {
-        if let Some(sinks) = &mut self.stream().sinks {
-            sinks.cancel_due |= sinks.adverts.cancel().is_ok();
-        }
-        self.flush();
-    }
-
     // The peer's.
 
     /// The peer's reader waits for bytes, with memory for them.

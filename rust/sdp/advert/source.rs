@@ -6,7 +6,6 @@ use kernel::prelude::*;
 
 use crate::inet::netns::Net;
 use crate::inet::sysctl::Setting;
-use crate::kern::errno::ENOBUFS;
 use crate::params::ADVERTS;
 use crate::proto::bsdh::Class;
 use crate::proto::fallback::Fallback;
@@ -134,19 +133,6 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Puts an advert behind what was received.
-    ///
-    /// # Errors
-    ///
-    /// `ENOBUFS`.
-    pub(in crate::sdp) fn hold_advert(&mut self, len: u32) -> Result {
-        let (_, flags) = self.gfp();
-        match &mut self.stream().zcopy {
-            Some(zcopy) => zcopy.hold.push_advert(len, flags).map_err(|_| ENOBUFS),
-            None => Ok(()),
-        }
-    }
-
     /// The peer has read bytes of our adverts; the message has made a key invalid.
     pub(in crate::sdp) fn read_reported(
         &mut self,
@@ -220,18 +206,6 @@ impl Locked<'_> {
         }
         self.region_is_free();
         self.finish_if_drained();
-        Ok(())
-    }
-
-    /// The peer takes back what we have not begun to read.
-    pub(in crate::sdp) fn cancel_received(&mut self) -> Result<(), Violation> {
-        let Some(zcopy) = self.with_adverts() else {
-            return Err(Violation::UnexpectedMid);
-        };
-        zcopy.reader.on_cancel()?;
-        zcopy.hold.cut();
-        self.stats.inc(Counter::CancelReceived);
-        self.drain_hold();
         Ok(())
     }
 

@@ -59,7 +59,7 @@ use crate::sdp::conn::sock::{
     Want,
     WORK_OFFSET, //
 };
-use crate::sdp::rx::ring::run_bh;
+use crate::sdp::cq::poll::run_bh;
 use crate::stats::counters::Counter;
 
 /// How long to wait for memory for receives before the next attempt.

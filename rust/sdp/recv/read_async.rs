@@ -25,7 +25,6 @@
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
-use super::read_zcopy::LEAST_DIRECT;
 use super::recvmsg::Recv;
 use crate::kern::errno::ENOBUFS;
 use crate::kern::iov::{
@@ -52,13 +51,13 @@ use crate::proto::state::State;
 use crate::rdma::link::Tag;
 use crate::rdma::mr::{
     Call,
-    RegionId,
     Use, //
 };
 use crate::sdp::conn::sock::{
     Locked,
     Owned, //
 };
+use crate::sdp::rx::bounce_read::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::EARLY_MS;
 use crate::stats::counters::{
     Counter,
@@ -95,7 +94,7 @@ impl Early {
     /// # Errors
     ///
     /// As for [`Receiving::take`]; `iter` is as before then.
-    fn take(
+    pub(in crate::sdp) fn take(
         &self,
         iter: &mut Iov<'_, Dest>,
         may_wait: bool,
@@ -209,15 +208,6 @@ impl Locked<'_> {
                 may
             }
         }
-    }
-
-    /// The Read into this region has finished: who touches its memory need not wait.
-    pub(in crate::sdp) fn early_read_finished(&mut self, region: RegionId) {
-        if let Some(link) = &mut self.stream().link {
-            link.open_region(region);
-        }
-        self.direct_read_finished(false);
-        self.sk().wake_waiters();
     }
 
     /// Whether bytes that calls have given away are still on their way.

@@ -17,37 +17,26 @@ use crate::kern::errno::{
     ENOBUFS, //
 };
 use crate::kern::iov::Access;
-use crate::kern::signal::fatal_signal_pending;
-use crate::kern::time::Timeout;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
     Pinned,
     Term, //
 };
-use crate::proto::state::{
-    Event,
-    State, //
-};
+use crate::proto::state::Event;
 use crate::rdma::mr::{
     Call,
     Use, //
 };
 use crate::rdma::post::READS;
-use crate::sdp::conn::half::Connection;
 use crate::sdp::conn::sock::{
     Locked,
     Owned, //
 };
-use crate::sdp::rx::bounce_read::MESSAGE_PLACES;
-use crate::stats::counters::Counter;
-use crate::stats::tally::Kept;
-use crate::trace::{
-    self,
-    Advert, //
+use crate::sdp::rx::bounce_read::{
+    LEAST_DIRECT,
+    MESSAGE_PLACES, //
 };
-
-/// Bytes of the smallest Read into a program's memory: for fewer, pinning costs more than copying.
-pub(in crate::sdp) const LEAST_DIRECT: usize = 16384;
+use crate::stats::counters::Counter;
 
 impl Locked<'_> {
     /// Bytes that a call can have without a copy, if the peer has so many; 0 if it wants none so.
@@ -90,25 +79,6 @@ impl Locked<'_> {
         };
         link.send_room() >= reads * link.direct_places() + MESSAGE_PLACES
             && link.reads_in_flight() + reads <= READS
-    }
-
-    /// The oldest Read has finished: a reader has them, and perhaps waits for them.
-    pub(in crate::sdp) fn direct_read_finished(&mut self, awaited: bool) {
-        let mut len = 0;
-        if let Some(zcopy) = &mut self.stream().zcopy {
-            len = zcopy.reader.on_read_done().unwrap_or(0);
-            zcopy.hold.finish_read();
-            zcopy.reader_came = true;
-            if awaited {
-                zcopy.direct_bytes += len as usize;
-            }
-        }
-        self.stats.inc(Counter::ReadDone);
-        let (sink, bytes) = (false, len);
-        trace::advert_read(self.sk(), Advert { sink, len, bytes });
-        self.count_data_received(len);
-        self.count(Kept::RxZcopyBytes, len.into());
-        self.drain_hold();
     }
 
     /// A reader is about to wait: who can take adverts itself is woken for them, for others they are
@@ -286,33 +256,6 @@ impl Owned<'_> {
                 self.fail(Event::Abort, ECONNRESET);
                 Err(ECONNRESET)
             }
-        }
-    }
-
-    /// Waits until the adapter has finished with the program's pages that are of this use, and unpins
-    /// them.
-    ///
-    /// # Errors
-    ///
-    /// `EPIPE` if the socket was disconnected since the call began, `ECONNRESET` if the connection has
-    /// ended, `EINTR` if the thread is being killed.
-    pub(in crate::sdp) fn await_adapter(&mut self, began: Connection, purpose: Use) -> Result {
-        loop {
-            self.poll_queue();
-            self.settle();
-            if self.unpin_finished(began, purpose)? {
-                return Ok(());
-            }
-            if fatal_signal_pending() {
-                if let Some(link) = &mut self.stream().link {
-                    link.leave_regions(purpose);
-                }
-                return Err(EINTR);
-            }
-            if self.stream().state == State::Dead && self.stream().torn_down {
-                return Err(ECONNRESET);
-            }
-            self.wait_killable(&mut Timeout::endless());
         }
     }
 }

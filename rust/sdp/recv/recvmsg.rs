@@ -38,7 +38,7 @@ pub(super) struct Recv<'a> {
     /// The program's memory cannot be read into.
     pub(in crate::sdp) by_copy: bool,
     /// It can, but the call must wait for that.
-    pub(super) awaited: bool,
+    pub(in crate::sdp) awaited: bool,
     /// The call does not advertise its memory (any more).
     pub(super) no_offer: bool,
     /// It could return.
@@ -140,66 +140,6 @@ impl Locked<'_> {
         }
         recv.timeo.check()?;
         Ok(false)
-    }
-
-    /// Copies what the queue has; returns how many bytes of the program's memory are missing, if it
-    /// ends because of them.
-    fn copy_out(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
-        if recv.is(bindings::MSG_PEEK) {
-            return self.peek(recv);
-        }
-        while recv.copied < recv.len {
-            let want = (recv.len - recv.copied).min(u32::MAX as usize) as u32;
-            let front = self.stream().rx.front()?;
-            let want = want.min(front.len());
-            let got = if recv.is(bindings::MSG_TRUNC) {
-                want
-            } else {
-                front.copy_to_iter(0, want, &mut recv.iter)
-            };
-            recv.copied += got as usize;
-            if got > 0 {
-                let glance = &self.sock().glance;
-                let rx = &mut self.stream().rx;
-                if let Some((frag, truesize)) = rx.change(&glance.unread, |rx| rx.consume(got)) {
-                    self.stream().spares.put(frag);
-                    self.release_receive(truesize);
-                }
-            }
-            if got < want {
-                return Some((want - got) as usize);
-            }
-        }
-        None
-    }
-
-    /// Copies what lies behind the bytes that this call has already copied, and takes nothing.
-    fn peek(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
-        let mut skip = recv.copied;
-        let count = self.stream().rx.len();
-        for i in 0..count {
-            let frag = self.stream().rx.get(i)?;
-            let len = frag.len() as usize;
-            if skip >= len {
-                skip -= len;
-                continue;
-            }
-            let want = (len - skip).min(recv.len - recv.copied);
-            if want == 0 {
-                break;
-            }
-            let got = if recv.is(bindings::MSG_TRUNC) {
-                want
-            } else {
-                frag.copy_to_iter(skip as u32, want as u32, &mut recv.iter) as usize
-            };
-            recv.copied += got;
-            if got < want {
-                return Some(want - got);
-            }
-            skip = 0;
-        }
-        None
     }
 
     /// Posts new receives for what was read, and looks at the CQ once more.

@@ -18,7 +18,6 @@
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
-use super::read_zcopy::LEAST_DIRECT;
 use super::recvmsg::Recv;
 use crate::kern::errno::{
     ECONNRESET,
@@ -58,6 +57,7 @@ use crate::sdp::conn::sock::{
 };
 use crate::sdp::output::CONTROL_PLACES;
 use crate::sdp::parts::posted::Posted;
+use crate::sdp::rx::bounce_read::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::CANCEL_MS;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
@@ -194,6 +194,14 @@ impl Locked<'_> {
             || sk.rcv_shutdown()
             || recv.timeo.is_over()
             || signal_pending()
+    }
+
+    /// Asks for all buffers back (rule S5).
+    fn cancel_offers(&mut self) {
+        if let Some(sinks) = &mut self.stream().sinks {
+            sinks.cancel_due |= sinks.adverts.cancel().is_ok();
+        }
+        self.flush();
     }
 }
 

@@ -14,7 +14,6 @@ use crate::kern::errno::{
     ECONNRESET,
     ENOBUFS, //
 };
-use crate::mm::frag::Frag;
 use crate::proto::pull::{
     pull,
     Pull,
@@ -25,24 +24,26 @@ use crate::proto::state::{
     Event,
     State, //
 };
+use crate::rdma::mr::RegionId;
 use crate::rdma::post::READS;
 use crate::rdma::receive::{
     Receive,
-    MAX_PARTS,
-    PART_BYTES, //
+    MAX_PARTS, //
 };
 use crate::sdp::conn::connection::SMALL_BYTES;
 use crate::sdp::conn::sock::{
     Locked,
     Want, //
 };
-use crate::sdp::recv::read_zcopy::LEAST_DIRECT;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace::{
     self,
     Advert, //
 };
+
+/// Bytes of the smallest Read into a program's memory: for fewer, pinning costs more than copying.
+pub(in crate::sdp) const LEAST_DIRECT: usize = 16384;
 
 /// How long an advert waits for a reader, who can take it without a copy.
 const PULL_DELAY_US: u64 = 4000;
@@ -307,67 +308,31 @@ impl Locked<'_> {
         self.drain_hold();
     }
 
-    /// Puts the `len` bytes behind the first `skip` of `memory` at the end of the receive queue.
-    /// Places were reserved.
-    pub(super) fn queue_bytes(&mut self, memory: Receive, skip: u32, len: u32) {
-        let mut unused = memory.len();
-        let spares = &mut self.stream().spares;
-        for frag in memory.into_payload(skip, len, spares).into_iter().flatten() {
-            let charge = unused.min(PART_BYTES);
-            unused -= charge;
-            if self.queue_unread(frag, charge).is_err() {
-                self.release_receive(charge + unused);
-                return self.lost_bytes();
+    /// The oldest Read has finished: a reader has them, and perhaps waits for them.
+    pub(in crate::sdp) fn direct_read_finished(&mut self, awaited: bool) {
+        let mut len = 0;
+        if let Some(zcopy) = &mut self.stream().zcopy {
+            len = zcopy.reader.on_read_done().unwrap_or(0);
+            zcopy.hold.finish_read();
+            zcopy.reader_came = true;
+            if awaited {
+                zcopy.direct_bytes += len as usize;
             }
         }
-        self.release_receive(unused);
+        self.stats.inc(Counter::ReadDone);
+        let (sink, bytes) = (false, len);
+        trace::advert_read(self.sk(), Advert { sink, len, bytes });
+        self.count_data_received(len);
+        self.count(Kept::RxZcopyBytes, len.into());
+        self.drain_hold();
     }
 
-    fn queue_unread(&mut self, frag: Frag, charge: u32) -> Result {
-        let glance = &self.sock().glance;
-        self.stream()
-            .rx
-            .change(&glance.unread, |rx| rx.push(frag, charge))
-    }
-
-    /// Makes sure that so many fragments find a place in the receive queue.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(super) fn reserve_unread(&mut self, places: usize, flags: Flags) -> Result {
-        let glance = &self.sock().glance;
-        let rx = &mut self.stream().rx;
-        rx.change(&glance.unread, |rx| rx.reserve(places, flags))
-    }
-
-    /// Moves what is the next of the stream into the receive queue.
-    pub(in crate::sdp) fn drain_hold(&mut self) {
-        while let Some((frag, charge)) = self
-            .stream()
-            .zcopy
-            .as_mut()
-            .and_then(|zcopy| zcopy.hold.pop_ready())
-        {
-            if self.queue_unread(frag, charge).is_err() {
-                self.release_receive(charge);
-                return self.lost_bytes();
-            }
-            self.stream().readable = true;
+    /// The Read into this region has finished: who touches its memory need not wait.
+    pub(in crate::sdp) fn early_read_finished(&mut self, region: RegionId) {
+        if let Some(link) = &mut self.stream().link {
+            link.open_region(region);
         }
-        if self.glance.coming.get() && !self.holds() {
-            self.glance.coming.set(false);
-            self.sk().wake_all();
-        }
-    }
-
-    /// Places in the receive queue for all that may still come to it.
-    pub(super) fn places_due(&mut self) -> usize {
-        let stream = self.stream();
-        let (posted, reads) = stream.link.as_ref().map_or((0, 0), |link| {
-            (link.posted_parts(), link.reads_in_flight() as usize)
-        });
-        let held = stream.zcopy.as_ref().map_or(0, |zcopy| zcopy.hold.len());
-        posted + MAX_PARTS * reads + held
+        self.direct_read_finished(false);
+        self.sk().wake_waiters();
     }
 }

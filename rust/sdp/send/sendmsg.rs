@@ -6,10 +6,7 @@ use kernel::prelude::*;
 
 use crate::bindings;
 use crate::inet::memory;
-use crate::inet::sock::{
-    Sk,
-    LEAST_BYTES, //
-};
+use crate::inet::sock::Sk;
 use crate::kern::errno::{
     ENOBUFS,
     EOPNOTSUPP, //
@@ -21,13 +18,10 @@ use crate::kern::iov::{
 };
 use crate::kern::signal::signal_pending;
 use crate::kern::time::Timeout;
-use crate::mm::page_frag::PageFrag;
-use crate::proto::bsdh::BSDH_LEN_U32;
 use crate::proto::choice::{
     Path,
     Reason, //
 };
-use crate::rdma::receive::PART_BYTES;
 use crate::sdp::conn::half::Connection;
 use crate::sdp::conn::sock::{
     Locked,
@@ -35,12 +29,6 @@ use crate::sdp::conn::sock::{
     SdpSock, //
 };
 use crate::stats::counters::Counter;
-use crate::stats::tally::Kept;
-
-/// Fragments in the send queue up to which the task's page is used, however short they are.
-const FRAGS_FROM_TASK: usize = 16;
-/// Bytes that they have on average from which on it is used for more of them, too.
-const LONG_FRAG_BYTES: usize = 16384;
 
 /// What is faulted in at a time: about what is copied at a time.
 const FAULT_BYTES: usize = 32768;
@@ -124,13 +112,6 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Whether to copy into a page of the socket's own, because many short fragments wait. The task's
-    /// page fills best; but a program that sends on many sockets by turns could make each byte hold a page.
-    fn needs_own_page(&mut self) -> bool {
-        let tx = &self.stream().tx;
-        tx.len() >= FRAGS_FROM_TASK && (tx.bytes() as usize) < tx.len() * LONG_FRAG_BYTES
-    }
-
     /// The last message stays open with MSG_MORE.
     fn leave_open(&mut self, send: &Send<'_>) {
         if self.connection() == send.began {
@@ -157,70 +138,6 @@ impl Locked<'_> {
 }
 
 impl Owned<'_> {
-    /// Copies as much as fits into the current page; returns how much, 0 if the program's page is
-    /// missing.
-    fn copy_some(&mut self, send: &mut Send<'_>) -> Result<usize> {
-        let sk = self.sk();
-        let glance = &self.sock().glance;
-        self.stream()
-            .tx
-            .change(&glance.notsent, |tx| tx.reserve(1, GFP_KERNEL))
-            .map_err(|_| ENOBUFS)?;
-        let left = match send.by_copy {
-            0 => send.iter.len(),
-            // What is behind goes another way.
-            bytes => send.iter.len().min(bytes),
-        };
-        let own = self.needs_own_page();
-        // SAFETY: This thread owns the lock until the function returns.
-        let mut page = unsafe {
-            if own {
-                PageFrag::of_socket(sk)
-            } else {
-                PageFrag::of_task(sk)
-            }
-        };
-        // The first of several pages is a fresh one: else the message has a fragment more.
-        if self.stream().tx.is_empty() && left >= page.page_bytes() {
-            page.leave_page();
-        }
-        let room = page.refill().ok_or(ENOBUFS)?;
-        let limit = self.message_limit();
-        let room = if self.stream().tx.bytes() as usize + left > limit as usize {
-            // So that whole pages make whole messages, each of which leaves room for its header
-            // ([`crate::proto::policy::message_bytes`]).
-            let header_share = BSDH_LEN_U32.div_ceil((limit / PART_BYTES).max(1));
-            room - header_share.min(room / 2)
-        } else {
-            room
-        };
-        let want = left.min(room as usize).min(sk.sndbuf() as usize);
-        let admitted = sk.wmem_admit(want as u32) as usize;
-        if admitted == 0 {
-            let sndbuf = (sk.wmem_queued() / 2).max(LEAST_BYTES);
-            self.glance.refused_sndbuf.set(sndbuf);
-            return Err(ENOBUFS);
-        }
-        if admitted == want {
-            self.glance.refused_sndbuf.set(0);
-        }
-        let Some(copied) = page.copy_from_iter(admitted, &mut send.iter) else {
-            return Ok(0);
-        };
-        let len = copied.len();
-        sk.wmem_charge(len);
-        self.count(Kept::TxCopiedBytes, len.into());
-        let pushed = self.stream().tx.change(&glance.notsent, |tx| {
-            if tx.grow_last(|last| copied.join_to(last)) {
-                return Ok(());
-            }
-            // The place was reserved.
-            tx.push(copied.into_frag(), 0)
-        });
-        pushed.map_err(|_| ENOBUFS)?;
-        Ok(len as usize)
-    }
-
     fn send_all(&mut self, send: &mut Send<'_>) -> Result {
         self.wait_connected(send)?;
         self.check_sendable()?;

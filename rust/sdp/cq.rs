@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The completion queue: who polls it, and what each completion and each message does.
+
+pub(in crate::sdp) mod dispatch;
+pub(in crate::sdp) mod poll;

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a completion of a send does, and what a message does.
+
+use kernel::prelude::*;
+
+use crate::kern::errno::ECONNRESET;
+use crate::proto::message::{
+    Body,
+    Message,
+    MAX_BODY, //
+};
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::proto::violation::Violation;
+use crate::rdma::link::Tag;
+use crate::rdma::mr::{
+    Call,
+    Use, //
+};
+use crate::rdma::receive::Receive;
+use crate::sdp::conn::sock::{
+    Locked,
+    Want, //
+};
+use crate::sdp::rx::ring::CONTROL_RECEIVES;
+use crate::stats::counters::Counter;
+
+impl Locked<'_> {
+    /// Takes finished messages out of the send queue and gives their memory back.
+    pub(crate) fn reap_sent(&mut self) {
+        let mut count = 0;
+        while let Some(sent) = self.stream().link.as_mut().and_then(|l| l.reap()) {
+            count += 1;
+            if sent.payload > 0 {
+                self.sk().wmem_uncharge(sent.payload);
+                self.stream().pace.deliver(sent.payload);
+            }
+            if self.stream().small_in_flight == Some(sent.number) {
+                self.stream().small_in_flight = None;
+            }
+            if let Some(memory) = sent.read {
+                self.read_finished(memory);
+            }
+            match sent.tag {
+                Tag::DisConn => self.disconn_sent(),
+                Tag::Answer => self.finish_if_drained(),
+                Tag::Probe => self.stream().keepalive.on_answer(),
+                Tag::Invalidation(region) => self.region_invalidated(region),
+                Tag::DirectRead(region) => {
+                    let link = self.stream().link.as_ref();
+                    let purpose = link.and_then(|link| link.region_use(region));
+                    self.direct_read_finished(purpose == Some(Use::OwnReads(Call::Waits)));
+                    self.region_used(region);
+                }
+                Tag::EarlyRead(region) => {
+                    self.early_read_finished(region);
+                    self.region_used(region);
+                }
+                Tag::Write(region) => self.write_finished(region),
+                Tag::Data
+                | Tag::Control
+                | Tag::AbortConn
+                | Tag::Registration
+                | Tag::Read
+                | Tag::Part => {}
+            }
+        }
+        self.stats.add(Counter::RequestDone, count);
+    }
+
+    /// Handles one message; returns whether a reader should be woken.
+    pub(super) fn received(&mut self, len: u32, invalidated: Option<u32>) -> bool {
+        let Some((header, receive)) = self.stream().link.as_mut().and_then(|l| l.take_receive())
+        else {
+            return false;
+        };
+        if self.stream().state == State::Dead {
+            self.discard(receive);
+            return false;
+        }
+        if self.stream().state == State::HelloReceived && self.transition(Event::FirstReceive) {
+            self.want(Want::FirstReceive);
+            let link = self.stream().link.as_ref();
+            self.stream().pending.answer = link.is_some_and(|link| link.is_iwarp());
+        }
+        self.count_down_old_receives();
+        match self.check(&header, &receive, len) {
+            Ok(message) => {
+                let readable = self.handle(&message, receive, invalidated);
+                self.acknowledge(&message.body);
+                readable
+            }
+            Err(why) => {
+                self.discard(receive);
+                self.violated(why);
+                true
+            }
+        }
+    }
+
+    /// On iWARP, has the peer know that this message has come, if it may wait for that to end the
+    /// connection, and no message of ours must follow that says so; and sees whether the end has come
+    /// for us ([`Locked::finish_if_drained`]).
+    fn acknowledge(&mut self, body: &Body) {
+        let stream = self.stream();
+        let ends = !stream.pending.disconn && stream.last_needed.is_some();
+        if !ends || !stream.link.as_ref().is_some_and(|link| link.is_iwarp()) {
+            return;
+        }
+        let is_needed = matches!(
+            body,
+            Body::DisConn | Body::RdmaRdCompl { .. } | Body::RdmaWrCompl { .. } | Body::SendSm
+        );
+        stream.pending.answer |= is_needed && !stream.state.can_send();
+        self.finish_if_drained();
+    }
+
+    fn check(&mut self, header: &[u8], receive: &Receive, len: u32) -> Result<Message, Violation> {
+        receive.sync_for_cpu(len);
+        let rest = receive.front().get(..MAX_BODY).unwrap_or(&[]);
+        let message = Message::decode(header, rest, len)?;
+        let stream = self.stream();
+        // The peer knows at most what it was told, so that one who keeps rule C1 has as much here.
+        // Hence the last receives never hold payload, and may be posted whatever the buffers hold.
+        if message.payload_len > 0 && stream.credits.peer_has_left() <= CONTROL_RECEIVES {
+            return Err(Violation::CreditOverrun);
+        }
+        stream.credits.received(&message.hdr)?;
+        stream.note_acknowledged();
+        stream.state.admits(&message.hdr)?;
+        stream.features.permit(message.hdr.mid)?;
+        Ok(message)
+    }
+
+    fn handle(&mut self, message: &Message, receive: Receive, invalidated: Option<u32>) -> bool {
+        let payload = message.payload_len;
+        self.count_received(&message.hdr, payload);
+        let mut result = match message.body {
+            // Only the report of an advert may make a key invalid: that of the advert.
+            Body::RdmaRdCompl { bytes } => self.read_reported(bytes, invalidated),
+            _ if invalidated.is_some() => Err(Violation::WrongKeyInvalidated),
+            Body::Data => self.note_payload(payload),
+            Body::SrcAvail { len, rkey, addr } => self.advert_received(payload, len, rkey, addr),
+            Body::SrcAvailCancel => self.cancel_received(),
+            Body::SendSm => self.cancel_answered(),
+            Body::SinkAvail {
+                len,
+                rkey,
+                addr,
+                count,
+            } => self.sink_received(len, rkey, addr, count),
+            Body::SinkAvailCancel => self.sink_cancel_received(),
+            Body::RdmaWrCompl { bytes } => self.write_reported(bytes),
+            Body::DisConn => self.note_end(),
+            Body::AbortConn | Body::ChRcvBuf { .. } | Body::ChRcvBufAck { .. } => Ok(()),
+            _ => Err(Violation::UnexpectedMid),
+        };
+        if self.stream().state == State::Dead {
+            result = Ok(());
+        }
+        if let Err(why) = result {
+            self.discard(receive);
+            self.violated(why);
+            return true;
+        }
+        match message.body {
+            Body::Data | Body::SrcAvail { .. } if payload > 0 => {
+                self.take_payload(message, receive);
+                self.take_advert(message);
+                return true;
+            }
+            Body::SrcAvail { .. } => self.take_advert(message),
+            Body::Data => self.stats.inc(Counter::CreditUpdateReceived),
+            Body::DisConn => self.disconn_received(),
+            Body::AbortConn => {
+                self.stats.inc(Counter::ResetByPeer);
+                self.fail(Event::AbortReceived, ECONNRESET);
+            }
+            Body::ChRcvBuf { size } => self.grow_receives(size),
+            Body::ChRcvBufAck { size } => self.larger_answered(size),
+            _ => {}
+        }
+        // The receive of a message without payload is posted again at once (rule C2).
+        self.recycle(receive);
+        message.hdr.mid == crate::proto::bsdh::Mid::DisConn
+    }
+}

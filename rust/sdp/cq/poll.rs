@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who polls the completion queue, and when.
+//!
+//! Whoever holds the socket lock polls. The adapter's notification schedules BH work; if a system
+//! call holds the lock then, its `release_cb` does the work before the lock is free.
+
+use kernel::prelude::*;
+
+use crate::bindings;
+use crate::kern::errno::{
+    ECONNRESET,
+    EPROTO, //
+};
+use crate::kern::signal::fatal_signal_pending;
+use crate::kern::time::Timeout;
+use crate::proto::state::{
+    Event,
+    State, //
+};
+use crate::rdma::link::{
+    Completion,
+    POLL_BATCH, //
+};
+use crate::rdma::mr::Use;
+use crate::sdp::conn::half::Connection;
+use crate::sdp::conn::sock::{
+    sock_of,
+    with_bh_lock,
+    Locked,
+    Owned,
+    BH_OFFSET, //
+};
+use crate::sdp::parts::source::ZeroCopy;
+use crate::stats::counters::Counter;
+
+/// How often the CQ is looked at again because something came while it was armed, before the rest
+/// is left to another run.
+const ROUNDS: usize = 16;
+
+/// The BH work of a socket: its CQ may have completions.
+///
+/// # Safety
+///
+/// Called by the work queue, for the item of a socket.
+pub(in crate::sdp) unsafe extern "C" fn run_bh(work: *mut kernel::bindings::work_struct) {
+    // SAFETY: The item is that of a socket of ours.
+    let sock = unsafe { sock_of(work.cast(), BH_OFFSET) };
+    with_bh_lock(&sock, |locked| locked.process());
+}
+
+impl Locked<'_> {
+    /// Handles all completions, posts what may be posted, and asks for the next notification.
+    pub(crate) fn process(&mut self) {
+        if !self.may_poll() {
+            return;
+        }
+        for _ in 0..ROUNDS {
+            self.poll_queue();
+            if !self.arm() {
+                return;
+            }
+        }
+        self.sock().requeue_bh();
+    }
+
+    /// Asks for the next notification, and handles what came before. The rest of a peer who does not
+    /// stop is left to BH.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..ROUNDS {
+            if !self.arm() {
+                return;
+            }
+            self.poll_queue();
+        }
+        self.sock().requeue_bh();
+    }
+
+    /// Handles all completions and posts what may be posted.
+    pub(crate) fn poll_queue(&mut self) {
+        if self.take_completions() > 0 {
+            self.refill();
+            self.pull();
+            self.flush();
+            self.wake_reader_if_due();
+            self.wake_writer_if_due();
+            if self.stream().advert_waits {
+                self.sk().wake_waiters();
+            }
+        }
+    }
+
+    /// After the refill, which decides whether a poller has to wait for more ([`starved`]).
+    ///
+    /// [`starved`]: crate::sdp::parts::glance::Glance::starved
+    fn wake_reader_if_due(&mut self) {
+        let stream = self.stream();
+        // What a reader that waits can take itself, as soon as there are places for the Read.
+        let offered = |z: &KBox<ZeroCopy>| z.hold.next_untaken() > 0;
+        let offered = stream.reader_bytes.is_some() && stream.zcopy.as_ref().is_some_and(offered);
+        let readable = stream.readable || offered;
+        stream.readable = false;
+        if readable {
+            self.stats.inc(Counter::WakeReader);
+            self.sk().wake_reader();
+        }
+    }
+
+    pub(in crate::sdp) fn wake_writer_if_due(&mut self) {
+        let sk = self.sk();
+        if self.sock().has_space() && sk.wake_writer() {
+            self.stats.inc(Counter::WakeWriter);
+        }
+    }
+
+    /// What arrives before the HelloAck was handled waits in the queue.
+    fn may_poll(&mut self) -> bool {
+        !matches!(
+            self.stream().state,
+            State::Resolving | State::HelloSent | State::Closed
+        )
+    }
+
+    /// Handles what the CQ has; returns how many completions there were.
+    fn take_completions(&mut self) -> usize {
+        if !self.may_poll() {
+            return 0;
+        }
+        let (mut total, mut heard) = (0, false);
+        loop {
+            let mut batch = [None; POLL_BATCH];
+            let n = match &mut self.stream().link {
+                Some(link) => link.poll(&mut batch),
+                None => 0,
+            };
+            total += n;
+            for completion in batch.into_iter().flatten() {
+                match completion {
+                    Completion::Sent => self.reap_sent(),
+                    Completion::Received { len, invalidated } => {
+                        heard = true;
+                        let readable = self.received(len, invalidated);
+                        self.stream().readable |= readable;
+                    }
+                    Completion::Failed(status) => self.completion_failed(status),
+                }
+            }
+            // The queue had no more. Polling an empty queue is a doorbell for some adapters.
+            if n < POLL_BATCH {
+                break;
+            }
+        }
+        if heard {
+            self.stream().keepalive.on_receive();
+            self.stream().watch.wake_ms = 0;
+        }
+        if total > 0 {
+            self.stats.add(Counter::Completions, total as u64);
+        }
+        total
+    }
+
+    fn completion_failed(&mut self, status: bindings::ib_wc_status) {
+        if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
+            // Somebody put the queue pair into its error state: the CM's event or our own
+            // teardown says why.
+            return;
+        }
+        self.stats.inc(Counter::CompletionError);
+        if self.stream().state == State::Dead {
+            return;
+        }
+        match status {
+            bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR => {
+                self.stats.inc(Counter::TimedOut);
+                self.fail(Event::Timeout, ETIMEDOUT);
+            }
+            // The memory that the peer has advertised is not there.
+            bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR
+            | bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR => {
+                self.stats.inc(Counter::ReadRefused);
+                self.fail(Event::Abort, EPROTO);
+            }
+            _ => {
+                self.stats.inc(Counter::ResetByPeer);
+                self.fail(Event::Abort, ECONNRESET);
+            }
+        }
+    }
+}
+
+impl Owned<'_> {
+    /// As [`Owned::wait`], of a reader that handles the completions itself, without the detour over BH.
+    pub(crate) fn wait_and_poll(&mut self, timeo: &mut Timeout) {
+        if self.wait_for_notification(timeo) {
+            self.process();
+        }
+    }
+
+    /// Waits until the adapter has finished with the program's pages that are of this use, and unpins
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// `EPIPE` if the socket was disconnected since the call began, `ECONNRESET` if the connection has
+    /// ended, `EINTR` if the thread is being killed.
+    pub(in crate::sdp) fn await_adapter(&mut self, began: Connection, purpose: Use) -> Result {
+        loop {
+            self.poll_queue();
+            self.settle();
+            if self.unpin_finished(began, purpose)? {
+                return Ok(());
+            }
+            if fatal_signal_pending() {
+                if let Some(link) = &mut self.stream().link {
+                    link.leave_regions(purpose);
+                }
+                return Err(EINTR);
+            }
+            if self.stream().state == State::Dead && self.stream().torn_down {
+                return Err(ECONNRESET);
+            }
+            self.wait_killable(&mut Timeout::endless());
+        }
+    }
+}
