@@ -2,7 +2,8 @@
 
 //! The protocol driver: what a socket of ours does.
 //!
-//! One folder or file for each concern; see `Documentation/locking.rst` for who may call what.
+//! `rust/layers` says what each module is for, and which may use which; see
+//! `Documentation/locking.rst` for who may call what in which context.
 
 pub(crate) mod advert;
 pub(crate) mod cm;
