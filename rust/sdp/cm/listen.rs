@@ -12,7 +12,6 @@ use kernel::sync::global_lock;
 
 use super::worker::HANDLERS;
 use super::{
-    accept,
     bind,
     close, //
 };
@@ -41,6 +40,7 @@ use crate::rdma::cm::{
     Listener,
     Request, //
 };
+use crate::sdp::conn::accept_queue;
 use crate::sdp::conn::sock::{
     Locked,
     SdpSock, //
@@ -226,7 +226,7 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
             State::Listen => {
                 sk.set_backlog(backlog);
                 drop(locked);
-                accept::fill_places(sock);
+                accept_queue::fill_places(sock);
                 return Ok(());
             }
             State::Closed | State::Dead => {}
@@ -316,7 +316,7 @@ impl Listener for Port {
         let place = if request.asks_once {
             None
         } else {
-            Some(accept::reserve(&listener).inspect_err(|e| match *e {
+            Some(accept_queue::reserve(&listener).inspect_err(|e| match *e {
                 // Without a word, so that the peer tries again.
                 ENOMEM => self.stats.inc(Counter::DroppedBacklogFull),
                 _ => closing(),

@@ -8,11 +8,8 @@ use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::sync::aref::AlwaysRefCounted;
 
+use super::loopback;
 use super::worker::Worker;
-use super::{
-    accept,
-    loopback, //
-};
 use crate::bindings;
 use crate::inet::addr::Addr;
 use crate::inet::announced::Ends;
@@ -53,6 +50,7 @@ use crate::sdp::advert::source::{
     max_adverts_of,
     FEATURES, //
 };
+use crate::sdp::conn::accept_queue;
 use crate::sdp::conn::sock::Locked;
 use crate::stats::counters::Counter;
 
@@ -309,7 +307,7 @@ impl Worker<'_> {
         self.sock.stop_timer();
         let Some(parent) = parent else { return };
         self.make_folder();
-        if let Err(e) = accept::push(&parent, child.clone()) {
+        if let Err(e) = accept_queue::push(&parent, child.clone()) {
             child.abandon(e);
         }
     }

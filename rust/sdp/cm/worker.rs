@@ -16,10 +16,6 @@ use kernel::sync::aref::{
 use kernel::time::delay::fsleep;
 use kernel::time::Delta;
 
-use super::accept::{
-    self,
-    Place, //
-};
 use super::setup::{
     refusal_of,
     rejected_errno,
@@ -48,6 +44,10 @@ use crate::rdma::cm::{
     Kind, //
 };
 use crate::rdma::link::Link;
+use crate::sdp::conn::accept_queue::{
+    self,
+    Place, //
+};
 use crate::sdp::conn::cm_side::CmSide;
 use crate::sdp::conn::count::set_messages;
 use crate::sdp::conn::sock::{
@@ -190,9 +190,9 @@ impl Worker<'_> {
         let parent = self.sock.lock().stream().parent.clone();
         let parent = parent.ok_or(ECONNABORTED)?;
         let place = if core::mem::replace(&mut self.cm.has_asked, true) {
-            accept::place_of(&parent, self.sock)?
+            accept_queue::place_of(&parent, self.sock)?
         } else {
-            accept::reserve_or_park(&parent, self.sock.into())?
+            accept_queue::reserve_or_park(&parent, self.sock.into())?
         };
         if matches!(place, Place::Later) {
             self.sock.start_timer(HANDSHAKE_MS);
@@ -494,7 +494,7 @@ impl Worker<'_> {
         }
         drop(locked);
         if let Some(parent) = parent {
-            accept::unreserve(&parent, self.sock);
+            accept_queue::unreserve(&parent, self.sock);
         }
         // Waits for readers, who may wait for the lock: the last thing that somebody could wait for.
         if self.cm.folder.take().is_some() {

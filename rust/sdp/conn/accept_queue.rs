@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a listener has of connections. [`accept`](crate::sdp::cm::accept) has what is done with it.
+//! What a listener has of connections: the queue, and how connections come into it.
+//! [`accept`](crate::sdp::cm::accept) takes them out.
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -14,12 +15,17 @@ use super::sock::{
     Want, //
 };
 use crate::inet::sock::Sk;
+use crate::kern::errno::{
+    ECONNREFUSED,
+    ECONNRESET, //
+};
+use crate::stats::counters::Counter;
 
 /// A connection that is being set up and has a place in the backlog.
-pub(in crate::sdp) struct HalfOpen {
-    pub(in crate::sdp) child: ARef<SdpSock>,
+struct HalfOpen {
+    child: ARef<SdpSock>,
     /// When its worker has begun to answer. Before, nobody else may end it.
-    pub(in crate::sdp) since: Option<Instant<Monotonic>>,
+    since: Option<Instant<Monotonic>>,
 }
 
 /// When others may have the place of a half-open connection: an honest peer has completed it by then.
@@ -33,12 +39,12 @@ const OLD_MS: i64 = 1000;
 /// half-open.
 pub(crate) struct AcceptQueue {
     /// In their order, as the others.
-    pub(in crate::sdp) ready: KVec<ARef<SdpSock>>,
-    pub(in crate::sdp) half_open: KVVec<HalfOpen>,
+    ready: KVec<ARef<SdpSock>>,
+    half_open: KVVec<HalfOpen>,
     /// Requests for which there was no place, where the peer does not ask again.
-    pub(in crate::sdp) parked: KVec<ARef<SdpSock>>,
+    parked: KVec<ARef<SdpSock>>,
     /// The listener takes no more.
-    pub(in crate::sdp) closed: bool,
+    closed: bool,
 }
 
 /// What a listener had that listens no more.
@@ -46,7 +52,7 @@ pub(in crate::sdp) struct Closed {
     /// To be aborted.
     pub(in crate::sdp) ready: KVec<ARef<SdpSock>>,
     /// They end by themselves; to be dropped when the queue is unlocked.
-    pub(in crate::sdp) half_open: KVVec<HalfOpen>,
+    half_open: KVVec<HalfOpen>,
 }
 
 impl AcceptQueue {
@@ -84,17 +90,17 @@ impl AcceptQueue {
         closed
     }
 
-    pub(in crate::sdp) fn parked(&self, child: &SdpSock) -> Option<usize> {
+    fn parked(&self, child: &SdpSock) -> Option<usize> {
         self.parked.iter().position(|c| core::ptr::eq(&**c, child))
     }
 
-    pub(in crate::sdp) fn half_open(&self, child: &SdpSock) -> Option<usize> {
+    fn half_open(&self, child: &SdpSock) -> Option<usize> {
         let is_it = |h: &HalfOpen| core::ptr::eq(&*h.child, child);
         self.half_open.iter().position(is_it)
     }
 
     /// The child uses a place that was counted for it.
-    pub(in crate::sdp) fn seat(&mut self, listener: Sk, child: ARef<SdpSock>) -> Result {
+    fn seat(&mut self, listener: Sk, child: ARef<SdpSock>) -> Result {
         let since = None;
         let seated = self.half_open.push(HalfOpen { child, since }, GFP_KERNEL);
         if seated.is_err() {
@@ -105,7 +111,7 @@ impl AcceptQueue {
 
     /// Takes the place of the half-open connection that was answered first, if that is long ago. What is
     /// returned must be ended.
-    pub(in crate::sdp) fn evict(&mut self) -> Option<ARef<SdpSock>> {
+    fn evict(&mut self) -> Option<ARef<SdpSock>> {
         // Those behind were answered later, but for some that their workers had to wait for.
         let at = self.half_open.iter().position(|h| h.since.is_some())?;
         let since = self.half_open.get(at)?.since?;
@@ -116,7 +122,7 @@ impl AcceptQueue {
     }
 
     /// Gives places that are free to those who are parked.
-    pub(in crate::sdp) fn fill_places(&mut self, listener: Sk) {
+    fn fill_places(&mut self, listener: Sk) {
         while !self.closed && !self.parked.is_empty() && listener.acceptq_add() {
             let Some(child) = self.parked.first().cloned() else {
                 return;
@@ -132,4 +138,174 @@ impl AcceptQueue {
 }
 
 /// Requests of a listener that are parked, at most.
-pub(in crate::sdp) const PARKED_MAX: usize = 128;
+const PARKED_MAX: usize = 128;
+
+/// What became of a request for a place.
+pub(crate) enum Place {
+    Given,
+    /// It is parked: when there is a place, or the listener is closed, its worker is asked again.
+    Later,
+}
+
+/// A place in a listener's backlog that is counted, until a child has it.
+pub(crate) struct Reserved<'a>(&'a SdpSock);
+
+impl Reserved<'_> {
+    /// Gives the place to a child of the listener.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `ECONNREFUSED` if nobody listens any more.
+    pub(crate) fn give(self, child: ARef<SdpSock>) -> Result {
+        let listener = self.0;
+        let mut queue = listener.accepts.lock();
+        if queue.closed {
+            return Err(ECONNREFUSED);
+        }
+        core::mem::forget(self);
+        queue.seat(listener.sk(), child)
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.0.accepts.lock();
+        self.0.sk().acceptq_remove();
+        queue.fill_places(self.0.sk());
+    }
+}
+
+/// Takes a place in the backlog for a connection that is to be set up: a free one, or that of a
+/// half-open connection whose peer has not answered for long. A peer that never answers holds a
+/// place for that time only where others want it.
+///
+/// # Errors
+///
+/// `ECONNREFUSED` if nobody listens any more, `ENOMEM` if the backlog is full.
+pub(crate) fn reserve(listener: &SdpSock) -> Result<Reserved<'_>> {
+    let mut queue = listener.accepts.lock();
+    if queue.closed {
+        return Err(ECONNREFUSED);
+    }
+    if !listener.sk().acceptq_add() {
+        let old = queue.evict().ok_or(ENOMEM)?;
+        drop(queue);
+        end(listener, &old);
+    }
+    Ok(Reserved(listener))
+}
+
+/// Ends a half-open connection that has lost its place.
+fn end(listener: &SdpSock, child: &SdpSock) {
+    listener.stats.inc(Counter::EvictedHalfOpen);
+    child.start_timer(0);
+}
+
+/// As [`reserve`], for a connection whose peer does not ask again: if the backlog is full, it waits behind
+/// those that wait already.
+///
+/// # Errors
+///
+/// `ECONNREFUSED` if nobody listens any more, `ENOMEM` if too many wait.
+pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Result<Place> {
+    let mut queue = listener.accepts.lock();
+    if queue.closed {
+        return Err(ECONNREFUSED);
+    }
+    if queue.parked.is_empty() && listener.sk().acceptq_add() {
+        queue.seat(listener.sk(), child.clone())?;
+        drop(queue);
+        return place_of(listener, &child);
+    }
+    // Even if too many are parked: one of them gets the place of the old one.
+    let old = queue.evict();
+    let is_parked = if old.is_none() && queue.parked.len() >= PARKED_MAX {
+        Err(ENOMEM)
+    } else {
+        queue.parked.push(child, GFP_KERNEL).map_err(Error::from)
+    };
+    if old.is_some() {
+        listener.sk().acceptq_remove();
+        queue.fill_places(listener.sk());
+    }
+    drop(queue);
+    if let Some(old) = old {
+        end(listener, &old);
+    }
+    is_parked.map(|()| Place::Later)
+}
+
+/// Whether a connection that has asked for a place has one now. Its worker, which asks, begins to
+/// answer then: from now on, others may end it.
+///
+/// # Errors
+///
+/// `ECONNREFUSED` if nobody listens any more, `ENOMEM` if it has lost its place.
+pub(crate) fn place_of(listener: &SdpSock, child: &SdpSock) -> Result<Place> {
+    let mut queue = listener.accepts.lock();
+    let at = queue.half_open(child);
+    if let Some(half_open) = at.and_then(|at| queue.half_open.get_mut(at)) {
+        half_open.since = Some(Instant::now());
+        Ok(Place::Given)
+    } else if queue.closed {
+        Err(ECONNREFUSED)
+    } else {
+        queue.parked(child).map(|_| Place::Later).ok_or(ENOMEM)
+    }
+}
+
+/// Gives back what a connection has that came to nothing: a place, or one among the parked.
+pub(crate) fn unreserve(listener: &SdpSock, child: &SdpSock) {
+    let mut queue = listener.accepts.lock();
+    let mut parked = None;
+    let mut half_open = None;
+    if let Some(at) = queue.half_open(child) {
+        half_open = queue.half_open.remove(at).ok();
+        listener.sk().acceptq_remove();
+        queue.fill_places(listener.sk());
+    } else if let Some(at) = queue.parked(child) {
+        parked = queue.parked.remove(at).ok();
+    }
+    drop(queue);
+    drop((parked, half_open));
+}
+
+/// The backlog may have grown.
+pub(crate) fn fill_places(listener: &SdpSock) {
+    listener.accepts.lock().fill_places(listener.sk());
+}
+
+/// Puts an established connection into the listener's queue.
+///
+/// # Errors
+///
+/// `ECONNRESET` if the listener was closed, or the connection has lost its place, meanwhile; `ENOMEM`.
+pub(crate) fn push(listener: &SdpSock, child: ARef<SdpSock>) -> Result {
+    let mut queue = listener.accepts.lock();
+    let at = queue.half_open(&child).ok_or(ECONNRESET)?;
+    let half_open = queue.half_open.remove(at).ok();
+    let pushed = queue.ready.push(child, GFP_KERNEL);
+    if pushed.is_err() {
+        listener.sk().acceptq_remove();
+        queue.fill_places(listener.sk());
+    }
+    drop(queue);
+    drop(half_open);
+    pushed?;
+    // Under the lock: an accept() that saw the queue empty holds it until it waits.
+    let _locked = listener.lock();
+    listener.sk().wake_reader();
+    Ok(())
+}
+
+/// Takes the oldest connection out of the queue.
+pub(in crate::sdp) fn pop(listener: &SdpSock) -> Option<ARef<SdpSock>> {
+    let mut queue = listener.accepts.lock();
+    if queue.ready.is_empty() {
+        return None;
+    }
+    let child = queue.ready.remove(0).ok()?;
+    listener.sk().acceptq_remove();
+    queue.fill_places(listener.sk());
+    Some(child)
+}
