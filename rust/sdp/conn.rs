@@ -11,6 +11,7 @@ pub(in crate::sdp) mod cm_side;
 pub(in crate::sdp) mod connection;
 pub(crate) mod count;
 pub(in crate::sdp) mod free;
+pub(crate) mod guard;
 pub(in crate::sdp) mod half;
 pub(in crate::sdp) mod keepalive;
 pub(in crate::sdp) mod owed;

@@ -8,7 +8,7 @@ use super::conn::connection::{
     LARGE_BYTES,
     SMALL_BYTES, //
 };
-use super::conn::sock::Locked;
+use super::conn::guard::Locked;
 use super::output::CONTROL_PLACES;
 use crate::kern::time::{
     ms_since,

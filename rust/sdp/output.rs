@@ -4,8 +4,8 @@
 
 use kernel::prelude::*;
 
+use super::conn::guard::Locked;
 use super::conn::pace::IDLE_BYTES;
-use super::conn::sock::Locked;
 use crate::kern::errno::{
     ECONNRESET,
     ENOBUFS,

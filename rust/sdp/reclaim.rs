@@ -4,12 +4,12 @@
 
 use kernel::prelude::*;
 
-use super::conn::half::Connection;
-use super::conn::sock::{
+use super::conn::guard::{
     Locked,
-    Owned,
-    Want, //
+    Owned, //
 };
+use super::conn::half::Connection;
+use super::conn::sock::Want;
 use crate::kern::iov::Access;
 use crate::mm::memory::Memory;
 use crate::mm::snapshot::Outcome;

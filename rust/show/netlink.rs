@@ -26,7 +26,7 @@ use crate::proto::state::{
     State, //
 };
 use crate::sdp::advert::source::FEATURES;
-use crate::sdp::conn::sock::Locked;
+use crate::sdp::conn::guard::Locked;
 use crate::sdp::conn::transition::TellOfState;
 
 static FAMILY: Family = Family::new();

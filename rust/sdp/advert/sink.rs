@@ -26,7 +26,7 @@ use crate::rdma::mr::{
     RegionId,
     Use, //
 };
-use crate::sdp::conn::sock::Locked;
+use crate::sdp::conn::guard::Locked;
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::parts::sink::{
     trace_end,

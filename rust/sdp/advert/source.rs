@@ -26,7 +26,7 @@ use crate::rdma::link::{
     With, //
 };
 use crate::rdma::mr::RegionId;
-use crate::sdp::conn::sock::Locked;
+use crate::sdp::conn::guard::Locked;
 use crate::sdp::parts::hold::Hold;
 use crate::sdp::parts::sink::Events;
 use crate::sdp::parts::source::{

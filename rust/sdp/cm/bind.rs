@@ -11,10 +11,8 @@ use crate::inet::netns::Net;
 use crate::inet::ports::Bound;
 pub(crate) use crate::inet::ports::Cursor;
 use crate::inet::sock::Sk;
-use crate::sdp::conn::sock::{
-    Locked,
-    SdpSock, //
-};
+use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::sock::SdpSock;
 
 /// A reference to a socket that was found in the tables.
 fn hold(sk: Sk) -> ARef<SdpSock> {

@@ -31,9 +31,11 @@ use crate::proto::state::{
     Event,
     State, //
 };
-use crate::sdp::conn::sock::{
+use crate::sdp::conn::guard::{
     Locked,
-    Owned,
+    Owned, //
+};
+use crate::sdp::conn::sock::{
     SdpSock,
     Want, //
 };

@@ -27,11 +27,11 @@ use crate::proto::state::{
     State, //
 };
 use crate::sdp::conn::connection::Stream;
-use crate::sdp::conn::sock::{
+use crate::sdp::conn::guard::{
     Locked,
-    Owned,
-    Want, //
+    Owned, //
 };
+use crate::sdp::conn::sock::Want;
 use crate::stats::counters::Counter;
 
 const V4_LOOPBACK: [u8; 4] = [127, 0, 0, 1];

@@ -41,10 +41,8 @@ use crate::rdma::cm::{
     Request, //
 };
 use crate::sdp::conn::accept_queue;
-use crate::sdp::conn::sock::{
-    Locked,
-    SdpSock, //
-};
+use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::sock::SdpSock;
 use crate::stats::counters::{
     Counter,
     Stats, //

@@ -51,7 +51,7 @@ use crate::sdp::advert::source::{
     FEATURES, //
 };
 use crate::sdp::conn::accept_queue;
-use crate::sdp::conn::sock::Locked;
+use crate::sdp::conn::guard::Locked;
 use crate::stats::counters::Counter;
 
 /// How long an address or a route may take to be found.

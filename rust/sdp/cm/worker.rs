@@ -50,11 +50,13 @@ use crate::sdp::conn::accept_queue::{
 };
 use crate::sdp::conn::cm_side::CmSide;
 use crate::sdp::conn::count::set_messages;
+use crate::sdp::conn::guard::{
+    Locked,
+    Owned, //
+};
 use crate::sdp::conn::sock::{
     sock_of,
     Handlers,
-    Locked,
-    Owned,
     SdpSock,
     Want,
     WORK_OFFSET, //

@@ -10,7 +10,7 @@ use super::connection::{
     LEAST_BYTES,
     SMALL_BYTES, //
 };
-use super::sock::Locked;
+use super::guard::Locked;
 use crate::inet::memory;
 use crate::kern::errno::ENOBUFS;
 

@@ -5,12 +5,12 @@
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
-use super::half::Halves;
-use super::sock::{
+use super::guard::{
     Locked,
-    Owned,
-    SdpSock, //
+    Owned, //
 };
+use super::half::Halves;
+use super::sock::SdpSock;
 use crate::inet::addr::Addr;
 use crate::inet::limits::Place;
 use crate::inet::ports::Bound;

@@ -4,10 +4,8 @@
 
 use kernel::prelude::*;
 
-use super::sock::{
-    Locked,
-    SdpSock, //
-};
+use super::guard::Locked;
+use super::sock::SdpSock;
 use crate::kern::time::now;
 use crate::proto::bsdh::Bsdh;
 use crate::proto::choice::Reason;

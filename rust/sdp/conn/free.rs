@@ -2,7 +2,7 @@
 
 //! Frees what the queues and the adverts of a connection hold, when it has ended.
 
-use super::sock::Locked;
+use super::guard::Locked;
 use crate::mm::queue::FragQueue;
 use crate::proto::source::Kind;
 use crate::sdp::parts::sink::trace_end;

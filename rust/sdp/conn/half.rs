@@ -12,7 +12,7 @@
 
 use kernel::prelude::*;
 
-use super::sock::{
+use super::guard::{
     Locked,
     Owned, //
 };

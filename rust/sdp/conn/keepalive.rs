@@ -2,7 +2,7 @@
 
 //! SO_KEEPALIVE: when the timer is started. [`timers`](crate::sdp::timers::keepalive) has what it does.
 
-use super::sock::Locked;
+use super::guard::Locked;
 use crate::bindings;
 use crate::kern::time::ms_since;
 use crate::sdp::parts::keepalive::ms;

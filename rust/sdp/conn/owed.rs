@@ -5,10 +5,8 @@
 
 use kernel::prelude::*;
 
-use super::sock::{
-    Locked,
-    Want, //
-};
+use super::guard::Locked;
+use super::sock::Want;
 use crate::proto::source::{
     self,
     Kind, //

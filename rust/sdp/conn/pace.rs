@@ -8,7 +8,7 @@ use kernel::time::{
 };
 
 use super::connection::Stream;
-use super::sock::Locked;
+use super::guard::Locked;
 use crate::kern::time::now;
 use crate::proto::bsdh::Class;
 use crate::proto::pace::{

@@ -1,28 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The socket object and its lock.
+//! The socket object.
 //!
 //! One `sk_alloc` object holds the core's `struct inet_sock`, the IPv6 part and our state behind
-//! them. [`Locked`] is the proof that the socket lock is held, and the only way to the stream.
-//!
-//! # Lock order
-//!
-//! 1. `listen::LISTENERS` (a mutex around the CM's listening ids)
-//! 2. the socket lock (`lock_sock`)
-//! 3. the mutexes of `Ports` and `Announced`, `SdpSock::events`, `SdpSock::accepts` (leaves)
-//!
-//! CM handlers take only leaves. Nothing that takes a CM id's handler mutex is called under the
-//! socket lock.
+//! them. The only way to the stream is the lock ([`guard`](super::guard)).
 
 use core::cell::UnsafeCell;
-use core::mem::{
-    offset_of,
-    MaybeUninit, //
-};
-use core::ops::{
-    Deref,
-    DerefMut, //
-};
+use core::mem::offset_of;
 use core::ptr::{
     self,
     NonNull, //
@@ -42,20 +26,14 @@ use kernel::sync::{
     new_mutex,
     Mutex, //
 };
-use kernel::types::{
-    NotThreadSafe,
-    Opaque, //
-};
+use kernel::types::Opaque;
 
 use super::accept_queue::AcceptQueue;
 use super::cm_side::CmSide;
 use super::connection::Stream;
-use super::half::Half;
 use crate::bindings;
 use crate::inet::sock::Sk;
 use crate::kern::compat;
-use crate::kern::iov::Access;
-use crate::kern::time::Timeout;
 use crate::kern::work::{
     BhWork,
     Func,
@@ -119,7 +97,7 @@ pub(crate) struct Handlers {
 /// socket's worker.
 #[repr(C)]
 pub(crate) struct SdpSock {
-    inet: Opaque<bindings::inet_sock>,
+    pub(super) inet: Opaque<bindings::inet_sock>,
     pinfo6: Opaque<bindings::ipv6_pinfo>,
     pub(in crate::sdp) work: Work,
     bh: BhWork,
@@ -129,10 +107,10 @@ pub(crate) struct SdpSock {
     pull: Timer,
     wants: [Atomic<i32>; WANTS],
     /// Completions came while a system call held the lock; `release_cb` takes care of them.
-    deferred: Atomic<i32>,
+    pub(super) deferred: Atomic<i32>,
     /// A reader sleeps that the next notification shall wake: it polls the CQ itself, and asks for
     /// the notification after that. No other waits or polls.
-    reader_polls: Atomic<i32>,
+    pub(super) reader_polls: Atomic<i32>,
     /// A poll() has found nothing to read, and no read without a copy came since.
     poller: Atomic<i32>,
     /// The events of the CM that the worker has not seen.
@@ -140,7 +118,7 @@ pub(crate) struct SdpSock {
     /// Connections that wait for accept(), of a listener.
     pub(in crate::sdp) accepts: Mutex<AcceptQueue>,
     pub(in crate::sdp) cm: UnsafeCell<CmSide>,
-    stream: UnsafeCell<Stream>,
+    pub(super) stream: UnsafeCell<Stream>,
     pub(crate) glance: Glance,
     pub(crate) stats: Stats,
 }
@@ -243,66 +221,6 @@ impl SdpSock {
     pub(crate) fn sk(&self) -> Sk {
         // SAFETY: The value is used only while `self` is borrowed.
         unsafe { Sk::new(self.inet.get().cast()) }
-    }
-
-    /// Takes the socket lock; may sleep.
-    pub(crate) fn lock(&self) -> Owned<'_> {
-        // SAFETY: The object is valid.
-        unsafe { bindings::lock_sock(self.inet.get().cast()) };
-        self.owned(Release::Owner)
-    }
-
-    fn locked(&self, release: Release) -> Locked<'_> {
-        Locked {
-            sock: self,
-            release,
-            _not_send: NotThreadSafe,
-        }
-    }
-
-    fn owned(&self, release: Release) -> Owned<'_> {
-        Owned(self.locked(release))
-    }
-
-    /// Takes the lock of a connection while that of its listener may be held.
-    pub(crate) fn lock_nested(&self) -> Owned<'_> {
-        // SAFETY: The object is valid.
-        unsafe { bindings::lock_sock_nested(self.inet.get().cast()) };
-        self.owned(Release::Owner)
-    }
-
-    /// Takes the lock in BH context, unless a system call holds it: then the completions are
-    /// left to its `release_cb`.
-    fn lock_bh_or_defer(&self) -> Option<Locked<'_>> {
-        // SAFETY: The object is valid, and BHs are off.
-        unsafe {
-            bindings::bh_lock_sock(self.inet.get().cast());
-            if bindings::sock_owned_by_user(self.inet.get().cast()) {
-                self.deferred.store(1, Relaxed);
-                bindings::bh_unlock_sock(self.inet.get().cast());
-                self.stats.inc(Counter::Deferred);
-                return None;
-            }
-        }
-        Some(self.locked(Release::Bh))
-    }
-
-    /// Does something with the lock, where the core holds its spin lock for us, in atomic context.
-    ///
-    /// # Safety
-    ///
-    /// The caller was called with the lock held, or is the last user of the socket.
-    pub(crate) unsafe fn with_core_lock(&self, f: impl FnOnce(&mut Locked<'_>)) {
-        f(&mut self.locked(Release::Core));
-    }
-
-    /// The lock, where the core owns it for us, in process context.
-    ///
-    /// # Safety
-    ///
-    /// The caller was called by a system call's path that owns the lock.
-    pub(crate) unsafe fn locked_by_owner(&self) -> Owned<'_> {
-        self.owned(Release::CoreOwner)
     }
 
     /// Whether there is space to write, for poll().
@@ -535,202 +453,6 @@ unsafe extern "C" fn run_pull(work: *mut kernel::bindings::work_struct) {
     // SAFETY: The item is that of a socket of ours.
     let sock = unsafe { sock_of(work.cast(), PULL_OFFSET) };
     sock.want(Want::Pull);
-}
-
-/// Runs `f` in BH context under the lock, or leaves the work to whoever holds it.
-pub(in crate::sdp) fn with_bh_lock(sock: &SdpSock, f: impl FnOnce(&mut Locked<'_>)) {
-    if let Some(mut locked) = sock.lock_bh_or_defer() {
-        f(&mut locked);
-    }
-}
-
-/// How the lock is given back.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum Release {
-    Owner,
-    Bh,
-    Core,
-    CoreOwner,
-}
-
-/// How a call sleeps on the socket.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum Sleeper {
-    Any,
-    /// One of several, of whom an event wakes one.
-    Exclusive,
-    /// A reader who handles the completions itself.
-    Polls,
-}
-
-/// A socket whose lock is held, by this thread or in this BH: who takes the lock gives it back.
-///
-/// In BH context there only ever is a reference to one, of a lifetime that nobody can name: so it cannot
-/// take the place of the one inside an [`Owned`].
-pub(crate) struct Locked<'a> {
-    sock: &'a SdpSock,
-    release: Release,
-    _not_send: NotThreadSafe,
-}
-
-/// Does not compile if [`Locked`] can be sent to another thread: then there are two candidates.
-const _: fn() = || {
-    trait UnlessSend<A> {
-        fn check() {}
-    }
-    struct IsSend;
-    impl<T> UnlessSend<()> for T {}
-    impl<T: Send> UnlessSend<IsSend> for T {}
-    <Locked<'static> as UnlessSend<_>>::check()
-};
-
-impl Deref for Locked<'_> {
-    type Target = SdpSock;
-
-    fn deref(&self) -> &SdpSock {
-        self.sock
-    }
-}
-
-impl<'a> Locked<'a> {
-    /// The state behind the lock.
-    pub(crate) fn stream(&mut self) -> &mut Stream {
-        // SAFETY: The lock is held, and `&mut self` keeps this the only borrow.
-        unsafe { &mut *self.sock.stream.get() }
-    }
-
-    /// The socket itself, for calls that outlive a borrow of the stream.
-    pub(crate) fn sock(&self) -> &'a SdpSock {
-        self.sock
-    }
-
-    /// Memory flags for this context.
-    pub(crate) fn gfp(&self) -> (bindings::gfp_t, kernel::alloc::Flags) {
-        if matches!(self.release, Release::Owner | Release::CoreOwner) {
-            (bindings::SDP_CONST_GFP_KERNEL, GFP_KERNEL)
-        } else {
-            (bindings::SDP_CONST_GFP_ATOMIC, GFP_ATOMIC)
-        }
-    }
-}
-
-/// A socket whose lock this thread owns, as a system call or as the worker: it may sleep, and give the
-/// lock back for that. [`Locked`] has what can be done in BH context, too.
-///
-/// # Invariants
-///
-/// The lock was taken by `lock_sock()`, in process context.
-pub(crate) struct Owned<'a>(Locked<'a>);
-
-impl<'a> Deref for Owned<'a> {
-    type Target = Locked<'a>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl DerefMut for Owned<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0
-    }
-}
-
-impl Owned<'_> {
-    /// Gives the lock back while `f` runs.
-    pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        let sk = self.sock.sk().as_ptr();
-        // SAFETY: By the type invariant this thread owns the lock; it is taken again below.
-        unsafe { bindings::release_sock(sk) };
-        let result = f();
-        // SAFETY: The object is valid.
-        unsafe { bindings::lock_sock(sk.cast()) };
-        result
-    }
-
-    /// Gives the lock back, sleeps until woken or for as long as `timeo` allows, and takes the lock again.
-    pub(crate) fn wait(&mut self, timeo: &mut Timeout) {
-        self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Any);
-    }
-
-    /// As [`Owned::wait`], of one among several who wait for the same: a wake-up for an event that
-    /// only one of them can use wakes one ([`Sk::wake_reader`]).
-    ///
-    /// Whoever was woken must look for the event before it looks at anything else, and take it.
-    pub(crate) fn wait_exclusive(&mut self, timeo: &mut Timeout) {
-        self.sleep(
-            kernel::bindings::TASK_INTERRUPTIBLE,
-            timeo,
-            Sleeper::Exclusive,
-        );
-    }
-
-    /// As [`Owned::wait`], but only a fatal signal ends it early.
-    pub(crate) fn wait_killable(&mut self, timeo: &mut Timeout) {
-        self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, Sleeper::Any);
-    }
-
-    /// As [`Owned::wait`], of a sender that goes another way when its `patience` is over. Other sends
-    /// wait for it, or are refused: their bytes do not come between its.
-    pub(in crate::sdp) fn wait_for_room(&mut self, timeo: &mut Timeout, patience: &mut Timeout) {
-        self.keep(Access::Read, Half::AwaitingRoom, |locked| {
-            Timeout::wait_both(timeo, patience, |limit| locked.wait(limit));
-        });
-    }
-
-    /// As [`Owned::wait`], of a reader: the next notification wakes it without the detour over BH.
-    /// `false` if none has come: else the reader must handle the completions.
-    pub(in crate::sdp) fn wait_for_notification(&mut self, timeo: &mut Timeout) -> bool {
-        self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Polls);
-        !self.leave_to_bh()
-    }
-
-    fn sleep(&mut self, state: u32, timeo: &mut Timeout, sleeper: Sleeper) {
-        let left = timeo.jiffies_mut();
-        let sk = self.sock.sk().as_ptr();
-        let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
-        let entry = entry.as_mut_ptr();
-        // SAFETY: The entry lives until it is removed again, below; by the type invariant this thread
-        // owns the lock. An orphan has no queue any more, but nobody can be in a system call on it
-        // either.
-        unsafe {
-            bindings::init_wait_woken(entry.cast());
-            let queue = bindings::sk_sleep(sk.cast());
-            // Who waits beside a reader shall not wait for it to be scheduled.
-            let alone = !bindings::waitqueue_active(queue.cast());
-            match sleeper {
-                Sleeper::Exclusive => {
-                    bindings::add_wait_queue_exclusive(queue.cast(), entry.cast());
-                }
-                Sleeper::Any | Sleeper::Polls => {
-                    bindings::add_wait_queue(queue.cast(), entry.cast());
-                }
-            }
-            let polls = sleeper == Sleeper::Polls && alone;
-            // Ordered: whoever sees the flag finds the entry.
-            self.sock.reader_polls.xchg(polls.into(), Full);
-            bindings::release_sock(sk);
-            *left = bindings::wait_woken(entry.cast(), state, *left);
-            bindings::lock_sock(sk.cast());
-            bindings::remove_wait_queue(queue.cast(), entry.cast());
-        }
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        // They are charged to nobody.
-        self.stream().spares.clear();
-        let sk = self.sock.inet.get();
-        // SAFETY: The lock is held in this way.
-        unsafe {
-            match self.release {
-                Release::Owner => bindings::release_sock(sk.cast()),
-                Release::Bh => bindings::bh_unlock_sock(sk.cast()),
-                Release::Core | Release::CoreOwner => {}
-            }
-        }
-    }
 }
 
 /// The last reference is gone. May run in softirq: the queues and the CM id, which need a process

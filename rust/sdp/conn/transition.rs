@@ -4,10 +4,8 @@
 
 use kernel::prelude::*;
 
-use super::sock::{
-    Locked,
-    Want, //
-};
+use super::guard::Locked;
+use super::sock::Want;
 use crate::proto::state::{
     Event,
     State, //

@@ -21,10 +21,8 @@ use crate::rdma::mr::{
     Use, //
 };
 use crate::rdma::receive::Receive;
-use crate::sdp::conn::sock::{
-    Locked,
-    Want, //
-};
+use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::sock::Want;
 use crate::sdp::rx::ring::CONTROL_RECEIVES;
 use crate::stats::counters::Counter;
 

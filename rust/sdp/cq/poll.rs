@@ -23,12 +23,14 @@ use crate::rdma::link::{
     POLL_BATCH, //
 };
 use crate::rdma::mr::Use;
+use crate::sdp::conn::guard::{
+    with_bh_lock,
+    Locked,
+    Owned, //
+};
 use crate::sdp::conn::half::Connection;
 use crate::sdp::conn::sock::{
     sock_of,
-    with_bh_lock,
-    Locked,
-    Owned,
     BH_OFFSET, //
 };
 use crate::sdp::parts::source::ZeroCopy;

@@ -16,10 +16,8 @@ use crate::sdp::cm::bind::{
     Cursor, //
 };
 use crate::sdp::conn::connection::Options;
-use crate::sdp::conn::sock::{
-    Locked,
-    SdpSock, //
-};
+use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::sock::SdpSock;
 use crate::stats::tally::Tally;
 
 /// A socket at one moment.

@@ -13,11 +13,9 @@ use crate::proto::pace::{
     Times, //
 };
 use crate::proto::state::State;
+use crate::sdp::conn::guard::Locked;
 use crate::sdp::conn::pace::now_us;
-use crate::sdp::conn::sock::{
-    Locked,
-    SdpSock, //
-};
+use crate::sdp::conn::sock::SdpSock;
 use crate::stats::tally::Kept;
 
 /// `tcpi_snd_ssthresh` of a connection that had no loss (`TCP_INFINITE_SSTHRESH`).

@@ -4,7 +4,7 @@
 
 use super::recvmsg::Recv;
 use crate::bindings;
-use crate::sdp::conn::sock::Locked;
+use crate::sdp::conn::guard::Locked;
 
 impl Locked<'_> {
     /// Copies what the queue has; returns how many bytes of the program's memory are missing, if it

@@ -28,7 +28,7 @@ use crate::rdma::mr::{
     Use, //
 };
 use crate::rdma::post::READS;
-use crate::sdp::conn::sock::{
+use crate::sdp::conn::guard::{
     Locked,
     Owned, //
 };

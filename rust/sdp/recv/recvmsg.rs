@@ -14,12 +14,12 @@ use crate::kern::iov::{
 use crate::kern::signal::signal_pending;
 use crate::kern::time::Timeout;
 use crate::proto::state::State;
-use crate::sdp::conn::half::Connection;
-use crate::sdp::conn::sock::{
+use crate::sdp::conn::guard::{
     Locked,
-    Owned,
-    SdpSock, //
+    Owned, //
 };
+use crate::sdp::conn::half::Connection;
+use crate::sdp::conn::sock::SdpSock;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 

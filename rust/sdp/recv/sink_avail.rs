@@ -50,11 +50,11 @@ use crate::rdma::mr::{
     RegionId,
     Use, //
 };
-use crate::sdp::conn::half::Half;
-use crate::sdp::conn::sock::{
+use crate::sdp::conn::guard::{
     Locked,
     Owned, //
 };
+use crate::sdp::conn::half::Half;
 use crate::sdp::output::CONTROL_PLACES;
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::rx::bounce_read::LEAST_DIRECT;

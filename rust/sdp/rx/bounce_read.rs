@@ -31,10 +31,8 @@ use crate::rdma::receive::{
     MAX_PARTS, //
 };
 use crate::sdp::conn::connection::SMALL_BYTES;
-use crate::sdp::conn::sock::{
-    Locked,
-    Want, //
-};
+use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::sock::Want;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace::{

@@ -17,7 +17,7 @@ use crate::rdma::receive::{
     PART_BYTES, //
 };
 use crate::sdp::conn::connection::SMALL_BYTES;
-use crate::sdp::conn::sock::Locked;
+use crate::sdp::conn::guard::Locked;
 use crate::stats::counters::Counter;
 
 impl Locked<'_> {

@@ -19,7 +19,7 @@ use crate::rdma::receive::{
     Receive,
     PART_BYTES, //
 };
-use crate::sdp::conn::sock::Locked;
+use crate::sdp::conn::guard::Locked;
 use crate::stats::counters::Counter;
 
 impl Locked<'_> {

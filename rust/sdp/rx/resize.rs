@@ -11,7 +11,7 @@ use crate::sdp::conn::connection::{
     LARGE_BYTES,
     SMALL_BYTES, //
 };
-use crate::sdp::conn::sock::Locked;
+use crate::sdp::conn::guard::Locked;
 use crate::stats::counters::Counter;
 
 impl Locked<'_> {

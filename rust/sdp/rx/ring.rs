@@ -20,10 +20,8 @@ use crate::sdp::conn::connection::{
     IDLE_RECEIVES,
     SMALL_BYTES, //
 };
-use crate::sdp::conn::sock::{
-    Locked,
-    Want, //
-};
+use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::sock::Want;
 use crate::stats::counters::Counter;
 
 /// Unread bytes, with what they are charged beyond, that even the smallest buffer holds.

@@ -43,7 +43,7 @@ use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
 use crate::proto::split::piece_bytes;
 use crate::rdma::mr::Use;
-use crate::sdp::conn::sock::{
+use crate::sdp::conn::guard::{
     Locked,
     Owned, //
 };

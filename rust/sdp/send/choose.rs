@@ -16,7 +16,7 @@ use crate::proto::split::{
     split,
     Split, //
 };
-use crate::sdp::conn::sock::Locked;
+use crate::sdp::conn::guard::Locked;
 
 /// Bytes of the smallest piece that is advertised: for fewer, pinning costs more than copying.
 pub(in crate::sdp) const LEAST_BYTES: usize = 16384;

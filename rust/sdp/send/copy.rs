@@ -10,7 +10,7 @@ use crate::kern::errno::ENOBUFS;
 use crate::mm::page_frag::PageFrag;
 use crate::proto::bsdh::BSDH_LEN_U32;
 use crate::rdma::receive::PART_BYTES;
-use crate::sdp::conn::sock::{
+use crate::sdp::conn::guard::{
     Locked,
     Owned, //
 };

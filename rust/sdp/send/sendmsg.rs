@@ -22,12 +22,12 @@ use crate::proto::choice::{
     Path,
     Reason, //
 };
-use crate::sdp::conn::half::Connection;
-use crate::sdp::conn::sock::{
+use crate::sdp::conn::guard::{
     Locked,
-    Owned,
-    SdpSock, //
+    Owned, //
 };
+use crate::sdp::conn::half::Connection;
+use crate::sdp::conn::sock::SdpSock;
 use crate::stats::counters::Counter;
 
 /// What is faulted in at a time: about what is copied at a time.

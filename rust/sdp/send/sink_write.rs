@@ -44,11 +44,11 @@ use crate::rdma::mr::{
     RegionId,
     Use, //
 };
-use crate::sdp::conn::half::Half;
-use crate::sdp::conn::sock::{
+use crate::sdp::conn::guard::{
     Locked,
     Owned, //
 };
+use crate::sdp::conn::half::Half;
 use crate::sdp::output::CONTROL_PLACES;
 use crate::stats::counters::Counter;
 

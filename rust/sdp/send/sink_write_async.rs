@@ -22,7 +22,7 @@ use crate::rdma::mr::{
     Call,
     Use, //
 };
-use crate::sdp::conn::sock::{
+use crate::sdp::conn::guard::{
     Locked,
     Owned, //
 };

@@ -46,11 +46,11 @@ use crate::rdma::link::{
     MAX_FRAGS, //
 };
 use crate::rdma::mr::Use;
-use crate::sdp::conn::half::Half;
-use crate::sdp::conn::sock::{
+use crate::sdp::conn::guard::{
     Locked,
     Owned, //
 };
+use crate::sdp::conn::half::Half;
 use crate::sdp::output::CONTROL_PLACES;
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::parts::source::ZeroCopy;

@@ -3,7 +3,7 @@
 //! Partial messages that a program holds back go after some time all the same.
 
 use crate::sdp::conn::connection::HeldBack;
-use crate::sdp::conn::sock::Locked;
+use crate::sdp::conn::guard::Locked;
 
 impl Locked<'_> {
     /// The time of [`Locked::limit_hold`] has come.

@@ -24,7 +24,7 @@ use crate::kern::time::{
     now, //
 };
 use crate::proto::state::Event;
-use crate::sdp::conn::sock::Locked;
+use crate::sdp::conn::guard::Locked;
 use crate::sdp::parts::keepalive::ms;
 use crate::stats::counters::Counter;
 

@@ -10,10 +10,8 @@ use crate::proto::state::{
     State, //
 };
 use crate::rdma::link::Tag;
-use crate::sdp::conn::sock::{
-    Locked,
-    WATCH_MS, //
-};
+use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::sock::WATCH_MS;
 use crate::stats::counters::Counter;
 
 /// How long the answer to the first message may take before the peer's adapter is woken, at first.
