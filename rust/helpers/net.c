@@ -496,6 +496,20 @@ void sdp_helper_smp_mb(void)
 	smp_mb();
 }
 
+void sdp_helper_smp_rmb(void);
+void sdp_helper_smp_rmb(void)
+{
+	/* for the caller, who says why */
+	smp_rmb();
+}
+
+void sdp_helper_smp_wmb(void);
+void sdp_helper_smp_wmb(void)
+{
+	/* for the caller, who says why */
+	smp_wmb();
+}
+
 int sdp_helper_bpf_inet_sock(struct sock *sk);
 int sdp_helper_bpf_inet_sock(struct sock *sk)
 {

@@ -111,6 +111,10 @@ impl Sk {
     /// Sets the error (a positive errno) that the next call reports.
     pub(crate) fn set_err(self, e: Error) {
         set_field!(self, -e.to_errno(), sk_err);
+        // As in `tcp_done_with_error()`: a poller that sees the end of the connection sees its error. Pairs
+        // with the barrier in `poll::events()`.
+        // SAFETY: A barrier may stand anywhere.
+        unsafe { bindings::smp_wmb() };
     }
 
     /// Forgets the error of a former connection.

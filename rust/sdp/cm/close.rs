@@ -62,9 +62,10 @@ impl Locked<'_> {
         match state {
             State::Dead if torn_down => self.make_new(),
             State::Dead => {
-                if self.cancel_next() {
-                    self.forget_names();
+                if self.stream().next.is_some() {
                     self.sk().set_err(ECONNRESET);
+                    self.cancel_next();
+                    self.forget_names();
                 }
             }
             State::Closed => {}

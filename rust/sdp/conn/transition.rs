@@ -63,16 +63,17 @@ impl Locked<'_> {
         if self.stream().state == State::Dead {
             return;
         }
+        let sk = self.sk();
+        // First: poll() must not see the end without the error.
+        sk.set_err(why);
+        sk.add_shutdown(bindings::SHUTDOWN_MASK);
+        sk.set_flag(bindings::sock_flags_SOCK_DONE);
+        self.glance.coming.set(false);
         self.transition_for(event, Some(why));
         if self.holds() {
             // The peer has sent all, but not all of it comes.
             self.stream().fin_received = false;
         }
-        self.glance.coming.set(false);
-        let sk = self.sk();
-        sk.set_err(why);
-        sk.add_shutdown(bindings::SHUTDOWN_MASK);
-        sk.set_flag(bindings::sock_flags_SOCK_DONE);
         self.want(Want::Teardown);
         sk.wake_all();
     }
