@@ -16,6 +16,7 @@
 //!   long one lives on that its program has closed.
 //! - [`pace`]: how long messages take, how fast bytes are delivered, and what
 //!   holds a sender up.
+//! - [`resize`]: the size of receives, which grows.
 //! - [`policy`]: when a partial message goes and which work requests are
 //!   signaled.
 //! - [`advert`], [`ring`]: what the adverts of both kinds have in common.
@@ -58,6 +59,8 @@ pub mod pace;
 pub mod policy;
 #[path = "proto/pull.rs"]
 pub mod pull;
+#[path = "proto/resize.rs"]
+pub mod resize;
 #[path = "proto/ring.rs"]
 pub mod ring;
 #[path = "proto/sink.rs"]

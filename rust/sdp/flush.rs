@@ -59,15 +59,14 @@ impl Locked<'_> {
     }
 
     fn flush_control(&mut self) {
-        if let Some(size) = self.stream().pending.ch_rcv_buf_ack {
+        if let Some(size) = self.stream().own_receives.answer() {
             if self.post(Body::ChRcvBufAck { size }, &mut [], 0, Tag::Control) {
-                self.stream().pending.ch_rcv_buf_ack = None;
+                self.stream().own_receives.answered();
             }
         }
-        if let Some(size) = self.stream().pending.ch_rcv_buf {
+        if let Some(size) = self.stream().peer_receives.question() {
             if self.post(Body::ChRcvBuf { size }, &mut [], 0, Tag::Control) {
-                self.stream().pending.ch_rcv_buf = None;
-                self.stream().awaits_larger = true;
+                self.stream().peer_receives.asked();
             }
         }
     }
@@ -147,19 +146,13 @@ impl Locked<'_> {
         // A peer that is full is not asked again: the question would count as progress.
         let may_again = self.may_post(Class::Payload, CONTROL_PLACES);
         let stream = self.stream();
-        let waiting = stream.tx.bytes();
-        let wanted = if waiting >= stream.peer_bytes.max(SMALL_BYTES).saturating_mul(2) {
-            LARGE_BYTES
-        } else {
-            SMALL_BYTES
-        };
         let again = may_again && ms_since(stream.asked_at) >= ASK_AGAIN_MS;
-        let asked = stream.asked_bytes >= wanted && !again;
-        let awaits = stream.awaits_larger || stream.pending.ch_rcv_buf.is_some();
-        if waiting > stream.peer_bytes && stream.peer_bytes < wanted && !asked && !awaits {
-            stream.asked_bytes = wanted;
+        let waiting = stream.tx.bytes();
+        let asks = stream
+            .peer_receives
+            .ask(waiting, SMALL_BYTES, LARGE_BYTES, again);
+        if asks {
             stream.asked_at = now();
-            stream.pending.ch_rcv_buf = Some(wanted);
             self.flush_control();
         }
     }

@@ -133,7 +133,7 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         TCP_NOTSENT_LOWAT => sock.glance.notsent_lowat.get() as i32,
         TCP_INQ => sock.glance.tells_unread.get().into(),
         TCP_QUICKACK => 1,
-        TCP_MAXSEG => stream.peer_bytes.max(SMALL_BYTES) as i32,
+        TCP_MAXSEG => stream.peer_receives.bytes().max(SMALL_BYTES) as i32,
         SDP_ZCOPY_THRESH => options.zcopy_thresh_bytes,
         SDP_ZCOPY_MODE => options.wanted.number(),
         SDP_FAULT_POLICY => options.blocks.into(),

@@ -60,7 +60,7 @@ impl Locked<'_> {
         let share = (self.sk().sndbuf() / 4 / PART_BYTES).max(1) * PART_BYTES;
         let stream = self.stream();
         let most = stream.link.as_ref().map_or(0, |link| link.max_message());
-        stream.peer_bytes.min(most).min(share)
+        stream.peer_receives.bytes().min(most).min(share)
     }
 
     /// Takes the bytes of the next message, at most `full`, out of the queue; returns how many.

@@ -31,6 +31,7 @@ use crate::proto::hello::{
     Refusal,
     HELLO_ROOM, //
 };
+use crate::proto::resize::PeerReceives;
 use crate::proto::state::{
     Event,
     State, //
@@ -391,7 +392,7 @@ fn child_of(listener: &SdpSock, to: Addr, from: Addr, hello: &Hello) -> Result<A
     let stream = locked.stream();
     stream.local = to;
     stream.peer = from;
-    stream.peer_bytes = hello.rcv_size;
+    stream.peer_receives = PeerReceives::new(hello.rcv_size);
     stream.parent = Some(listener.into());
     let adopted = bind::adopt(&mut locked, to.port);
     locked.transition(Event::RequestReceived);

@@ -35,6 +35,7 @@ use crate::proto::hello::{
     BUFS_MIN,
     HELLO_ACK_ROOM, //
 };
+use crate::proto::resize::PeerReceives;
 use crate::proto::state::{
     Event,
     State, //
@@ -193,7 +194,7 @@ impl Worker<'_> {
         locked.sk().net().announced().retire(nonce);
         let stream = locked.stream();
         stream.credits.set_peer_limit(ack.bufs);
-        stream.peer_bytes = ack.rcv_size;
+        stream.peer_receives = PeerReceives::new(ack.rcv_size);
         locked.agree(ack.features, ack.max_adverts, offer.max_adverts);
         locked.transition(Event::ConnectAccepted);
         if speaks_first {

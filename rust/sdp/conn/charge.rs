@@ -13,6 +13,7 @@ use super::connection::{
 use super::guard::Locked;
 use crate::inet::memory;
 use crate::kern::errno::ENOBUFS;
+use crate::proto::resize::OwnReceives;
 
 impl Locked<'_> {
     /// Charges the receives that a new connection begins with; returns the size of each.
@@ -26,7 +27,7 @@ impl Locked<'_> {
         } else {
             LEAST_BYTES
         };
-        self.stream().recv_size.bytes = size;
+        self.stream().own_receives = OwnReceives::new(size);
         if let Err(e) = self.reserve_receives(size) {
             pr_warn_once!("mem: the sockets use all of it, new connections are refused\n");
             return Err(e);

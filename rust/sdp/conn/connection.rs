@@ -32,6 +32,10 @@ use crate::proto::hello::{
 };
 use crate::proto::orphan::Rest;
 use crate::proto::pace::Pace;
+use crate::proto::resize::{
+    OwnReceives,
+    PeerReceives, //
+};
 use crate::proto::state::State;
 use crate::rdma::link::Link;
 use crate::rdma::receive::{
@@ -88,23 +92,10 @@ pub(crate) struct Options {
 /// Control messages that wait to be sent.
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Pending {
-    /// Ask for receives of this size.
-    pub(crate) ch_rcv_buf: Option<u32>,
-    /// Tell that all receives now have this size.
-    pub(crate) ch_rcv_buf_ack: Option<u32>,
     /// Tell that no more data comes, behind the data.
     pub(crate) disconn: bool,
     /// Answer the peer's first message, by one that says nothing.
     pub(crate) answer: bool,
-}
-
-/// The receiving side's sizes.
-#[derive(Copy, Clone)]
-pub(crate) struct RecvSize {
-    /// Payload that a new receive takes.
-    pub(crate) bytes: u32,
-    /// Receives of the former size that are still posted.
-    pub(crate) old_left: u32,
 }
 
 /// A partial message that the program holds back, by TCP_CORK or MSG_MORE.
@@ -165,15 +156,11 @@ pub(crate) struct Stream {
     pub(crate) held_back: HeldBack,
     /// The next message waits for credits or for a place in the send queue.
     pub(crate) stalled: bool,
-    /// Payload that the peer's receives take.
-    pub(crate) peer_bytes: u32,
+    pub(crate) peer_receives: PeerReceives,
+    /// When the peer was asked for larger receives last, in jiffies.
+    pub(crate) asked_at: usize,
     /// Pages whose bytes were just read, for the next receives; none outside a call.
     pub(crate) spares: Spares,
-    /// The size of receives for which the peer was asked last, and when, in jiffies.
-    pub(crate) asked_bytes: u32,
-    pub(crate) asked_at: usize,
-    /// The peer owes the answer to that.
-    pub(crate) awaits_larger: bool,
     pub(crate) watch: Watch,
     pub(crate) keepalive: Keepalive,
     /// The number of the last message that the peer must have before the end: DisConn, or an answer.
@@ -186,7 +173,7 @@ pub(crate) struct Stream {
     pub(crate) compact: Option<Frag>,
     /// Something was copied there since the last look of [`Locked::look_after_sends`].
     pub(crate) compact_used: bool,
-    pub(crate) recv_size: RecvSize,
+    pub(crate) own_receives: OwnReceives,
     /// Receive memory that stays charged while the connection lives, and what of it is unused now.
     pub(crate) guaranteed: u32,
     pub(crate) reserve: u32,
@@ -283,11 +270,9 @@ impl Stream {
             more: false,
             held_back: HeldBack::Nothing,
             stalled: false,
-            peer_bytes: 0,
-            spares: Spares::new(),
-            asked_bytes: 0,
+            peer_receives: PeerReceives::new(0),
             asked_at: 0,
-            awaits_larger: false,
+            spares: Spares::new(),
             watch: Watch::default(),
             keepalive: Keepalive::default(),
             last_needed: None,
@@ -295,10 +280,7 @@ impl Stream {
             rx: Seen::new(),
             compact: None,
             compact_used: false,
-            recv_size: RecvSize {
-                bytes: SMALL_BYTES,
-                old_left: 0,
-            },
+            own_receives: OwnReceives::new(SMALL_BYTES),
             guaranteed: 0,
             reserve: 0,
             readable: false,

@@ -84,7 +84,7 @@ impl Locked<'_> {
             let link = self.stream().link.as_ref();
             self.stream().pending.answer = link.is_some_and(|link| link.is_iwarp());
         }
-        self.count_down_old_receives();
+        self.stream().own_receives.received();
         match self.check(&header, &receive, len) {
             Ok(message) => {
                 let readable = self.handle(&message, receive, invalidated);

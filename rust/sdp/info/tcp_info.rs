@@ -83,12 +83,12 @@ pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
     let stream = locked.stream();
     let credits = &stream.credits;
     let receives = stream.link.as_ref().map_or(0, |l| l.receives_posted());
-    let receive_bytes = stream.recv_size.bytes;
+    let receive_bytes = stream.own_receives.bytes();
     let (sent, received) = stream.tally.messages();
     tcp_info {
         tcpi_state,
         tcpi_probes: stream.keepalive.unanswered(),
-        tcpi_snd_mss: stream.peer_bytes,
+        tcpi_snd_mss: stream.peer_receives.bytes(),
         tcpi_rcv_mss: receive_bytes,
         tcpi_unacked: figures.unacked,
         tcpi_last_data_sent: figures.last_sent_ms,
@@ -114,7 +114,7 @@ pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
         tcpi_sndbuf_limited: figures.times.awaiting_room_us,
         tcpi_delivered: sent.saturating_sub(figures.unacked.into()) as u32,
         tcpi_bytes_sent: figures.bytes_sent,
-        tcpi_snd_wnd: credits.available().saturating_mul(stream.peer_bytes),
+        tcpi_snd_wnd: credits.available().saturating_mul(stream.peer_receives.bytes()),
         tcpi_rcv_wnd: receives.saturating_mul(receive_bytes),
         ..Default::default()
     }

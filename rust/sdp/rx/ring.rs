@@ -34,7 +34,7 @@ impl Locked<'_> {
     /// Posts a receive again that holds nothing of the stream.
     pub(in crate::sdp) fn recycle(&mut self, receive: Receive) {
         let stream = self.stream();
-        if receive.len() != stream.recv_size.bytes {
+        if receive.len() != stream.own_receives.bytes() {
             self.discard(receive);
             return;
         }
@@ -104,7 +104,7 @@ impl Locked<'_> {
         // The least that a connection needs is posted even into the smallest buffer, and when
         // memory is short.
         let in_use = sk.rmem() - stream.reserve;
-        let size = stream.recv_size.bytes;
+        let size = stream.own_receives.bytes();
         if posted < IDLE_RECEIVES {
             self.may_post_least(0)
         } else {
@@ -122,12 +122,12 @@ impl Locked<'_> {
         let unread = (sk.rmem() - stream.reserve).saturating_sub(posted + held);
         let held = stream.zcopy.as_ref().is_some_and(|z| z.hold.has_ready());
         let nothing_unread = stream.rx.is_empty() && !held;
-        nothing_unread || unread + stream.recv_size.bytes <= sk.rcvbuf().max(LEAST_BUFFER)
+        nothing_unread || unread + stream.own_receives.bytes() <= sk.rcvbuf().max(LEAST_BUFFER)
     }
 
     fn post_one(&mut self) -> Result {
         let (gfp, flags) = self.gfp();
-        let size = self.stream().recv_size.bytes;
+        let size = self.stream().own_receives.bytes();
         let posted = self.receives_posted() as usize;
         // What the connection cannot do without is worth some effort.
         let gfp = if posted < IDLE_RECEIVES as usize {

@@ -20,6 +20,7 @@ mod pace;
 mod policy;
 mod pull;
 mod pull_model;
+mod resize;
 mod ring;
 mod sink;
 mod smoke;
