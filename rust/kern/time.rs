@@ -17,7 +17,8 @@ use crate::bindings;
 
 /// For how long a call may still wait. Only the time for which it sleeps counts, as for the timeouts of
 /// a socket in the core.
-#[derive(Copy, Clone)]
+///
+/// Not `Copy`: the time that a copy has spent would be lost.
 pub(crate) struct Timeout(c_long);
 
 impl Timeout {
@@ -45,7 +46,7 @@ impl Timeout {
     }
 
     /// Whether the call must not wait any more, or never might.
-    pub(crate) fn is_over(self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.0 <= 0
     }
 
@@ -54,7 +55,7 @@ impl Timeout {
     /// # Errors
     ///
     /// `EAGAIN` if no time is left, [`Timeout::interrupted`] if a signal waits.
-    pub(crate) fn check(self) -> Result {
+    pub(crate) fn check(&self) -> Result {
         if self.is_over() {
             return Err(EAGAIN);
         }
@@ -66,7 +67,7 @@ impl Timeout {
 
     /// The error of a call whose wait a signal has ended: the call starts again after the handler unless
     /// it has a limit.
-    pub(crate) fn interrupted(self) -> Error {
+    pub(crate) fn interrupted(&self) -> Error {
         if self.0 == MAX_SCHEDULE_TIMEOUT {
             ERESTARTSYS
         } else {

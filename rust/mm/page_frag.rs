@@ -75,12 +75,12 @@ impl PageFrag {
     }
 
     /// Takes another page if this one is full. Returns how many bytes have room; `None` if there is no
-    /// memory.
+    /// page.
     pub(crate) fn refill(&mut self) -> Option<u32> {
         // SAFETY: Both are valid. INVARIANT: The core drops a page only with its reference.
         let filled =
             unsafe { bindings::sk_page_frag_refill(self.sk.as_ptr(), self.frag.as_ptr().cast()) };
-        filled.then(|| self.room())
+        (filled && !self.get().page.is_null()).then(|| self.room())
     }
 
     fn room(&self) -> u32 {

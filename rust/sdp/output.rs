@@ -197,7 +197,7 @@ impl Locked<'_> {
         let stream = self.stream();
         !stream.tx.is_empty()
             || stream.link.as_ref().is_some_and(|l| l.awaits_request())
-            || stream.halves.sending.is_up_to_peer()
+            || stream.halves.sender_waits_for_peer()
             || stream.advert_waits
             // A program has protected pages until it is done.
             || stream.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)

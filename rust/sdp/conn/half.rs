@@ -42,7 +42,7 @@ pub(crate) enum Half {
 
 impl Half {
     /// Whether a call has it for as long as the peer likes.
-    pub(in crate::sdp) fn is_up_to_peer(self) -> bool {
+    fn is_up_to_peer(self) -> bool {
         matches!(self, Self::AwaitingPeer | Self::AwaitingRoom)
     }
 
@@ -58,7 +58,7 @@ impl Half {
 /// The halves of the stream, and the connection of the socket for which they are.
 #[derive(Copy, Clone)]
 pub(crate) struct Halves {
-    pub(in crate::sdp) sending: Half,
+    sending: Half,
     receiving: Half,
     /// Sends that wait for memory; they leave the half to others.
     pub(in crate::sdp) memory_waiters: u32,
@@ -95,6 +95,11 @@ impl Halves {
             Access::Read => &mut self.sending,
             Access::Write => &mut self.receiving,
         }
+    }
+
+    /// Whether a send has the half for as long as the peer likes.
+    pub(in crate::sdp) fn sender_waits_for_peer(&self) -> bool {
+        self.sending.is_up_to_peer()
     }
 
     /// Whether sends wait for memory, or for the peer to have room, and go on when they have it.
@@ -180,6 +185,7 @@ impl Owned<'_> {
         half: Half,
         work: impl FnOnce(&mut Self) -> R,
     ) -> R {
+        kernel::warn_on!(*self.stream().halves.of(access) != Half::Free);
         self.set_half(access, half);
         let result = work(self);
         self.set_half(access, Half::Free);

@@ -131,7 +131,7 @@ impl Locked<'_> {
             untaken_bytes: zcopy.hold.untaken().into(),
             room_bytes: room.into(),
             waited_us: if zcopy.pull_now { PULL_DELAY_US } else { 0 },
-            own_sender_waits: halves.sender_waits_for_room() || halves.sending.is_up_to_peer(),
+            own_sender_waits: halves.sender_waits_for_room() || halves.sender_waits_for_peer(),
             peek: false,
             reader_bytes: stream.reader_bytes.map(|bytes| bytes as u64),
             end_of_stream: stream.fin_received,

@@ -219,7 +219,7 @@ impl Owned<'_> {
             if !self.arm() {
                 self.wait_for_room(&mut send.timeo, &mut patience);
             }
-            let waits = self.stream().halves.sending.is_up_to_peer();
+            let waits = self.stream().halves.sender_waits_for_peer();
             self.set_advert_waits(waits);
         }
     }
