@@ -5,12 +5,13 @@
 usage: layers.py [--write]
 
 Each path in the code that begins with crate, super or self is an import. A layer whose line begins with
-"=" is beside the one above it: neither imports from the other.
+"=" is beside those above it, up to the first without: none of them imports from another.
 
 An `impl` that gives methods to a type of another layer is refused, too: that layer could call them
 without an import. Among the layers inside one module (a::b and a::c) it is allowed, but no layer may call
-such a method of a layer above it; of methods whose name another function has, too, nobody knows which
-one is called. A trait of a lower layer may be implemented.
+such a method of a layer above it. Which function a call means is known where `self`, in such an impl, or a
+variable `locked` has the method; elsewhere if no other function has the name. A trait of a lower layer may
+be implemented. Nothing may be imported with `*` from another layer: names would come unseen.
 
 Documentation/overview.rst must show the list; --write puts it there.
 """
@@ -23,12 +24,15 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 # The module path of the crate's root is empty.
 ROOT = "ib_sdp_main"
-IGNORED = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])'""", re.DOTALL)
+IGNORED = re.compile(r"""//[^\n]*|/\*.*?\*/|\br(#*)".*?"\1|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])'""", re.DOTALL)
 USE = re.compile(r"\buse\s+([^;]+);")
 PATH = re.compile(r"\b(?:crate|super|self)(?:\s*::\s*\w+)+")
-IMPL = re.compile(r"^impl(?:<[^{]*?>)?\s+(\w+)(?:<[^{]*>)?\s*(?:where\b[^{]*)?\{", re.MULTILINE)
-METHOD = re.compile(r"\bfn\s+(\w+)")
-CALL = re.compile(r"(?:\.|::)\s*(\w+)\s*(?:::\s*<[^>;]*>\s*)?\(")
+IMPL = re.compile(r"^[ \t]*(?:unsafe\s+)?impl(?:<[^{]*?>)?\s+(?:\w+\s*::\s*)*(\w+)(?:<[^{]*>)?\s*"
+                  r"(?:where\b[^{]*)?\{", re.MULTILINE)
+METHOD = re.compile(r"\bfn\s+(?:r#)?(\w+)")
+# A method is called, or named as a value.
+CALL = re.compile(r"(?:\b(\w+)\s*)?(?:\.\s*(?:r#)?(\w+)\s*(?:::\s*<[^;()]*>\s*)?\(|::\s*(?:r#)?(\w+)\b(?!\s*::\s*\w))")
+RENAMED = re.compile(r"\b(\w+)\s+as\s+(\w+)")
 VISIBLE_IN = re.compile(r"\bpub\s*\(\s*in\b[^)]*\)")
 MODULE = re.compile(r"\bmod\s+(\w+)\s*\{")
 SHOWN = re.compile(r"(?<=^\.\. layers\n\n::\n\n).*?(?=\n^\S)", re.DOTALL | re.MULTILINE)
@@ -57,9 +61,10 @@ class Layers:
 
     def wrong(self, own: int, other: int) -> str:
         """Why a layer must not use another one; empty if it may."""
-        if other < own:
-            return "beside it" if other == own - 1 and self.beside[own] else "above it"
-        return "beside it" if other == own + 1 and self.beside[other] else ""
+        first, last = min(own, other), max(own, other)
+        if own != other and all(self.beside[first + 1:last + 1]):
+            return "beside it"
+        return "above it" if other < own else ""
 
     def are_in_one(self, a: int, b: int) -> bool:
         """Whether two layers are inside one module."""
@@ -121,23 +126,34 @@ def imports(source: str, file_module: Module) -> list[tuple[int, Module]]:
         while words and words[0] in ("crate", "self", "super"):
             if words.pop(0) == "super":
                 module = module[:-1]
-        names = tuple(word for word in words if word not in ("self", "*"))
+        # Of `*` the star is left for those who look.
+        names = tuple(word for word in words if word != "self")
         found.append((code.count("\n", 0, at) + 1, module + names))
     return found
 
 
-def impls(source: str) -> list[tuple[int, str, list[str]]]:
-    """The types that get methods in a file, but for those of traits: line, name, and methods."""
-    code = code_of(source)
-    return [(code.count("\n", 0, match.start()) + 1, match[1],
-             METHOD.findall(code, match.end(), end_of(code, match.end())))
-            for match in IMPL.finditer(code)]
+class Impl:
+    """What gives methods to a type, but for those of traits."""
+
+    def __init__(self, code: str, match: re.Match[str], renamed: dict[str, str]):
+        self.begin, self.end = match.end(), end_of(code, match.end())
+        self.line = code.count("\n", 0, match.start(1)) + 1
+        self.type = renamed.get(match[1], match[1])
+        self.methods = METHOD.findall(code, self.begin, self.end)
 
 
-def calls(source: str) -> list[tuple[int, str]]:
-    """The methods that a file calls: line, and name."""
-    code = code_of(source)
-    return [(code.count("\n", 0, match.start(1)) + 1, match[1]) for match in CALL.finditer(code)]
+class Call:
+    """A call of a method, by a receiver of a known type or of an unknown one."""
+
+    def __init__(self, code: str, match: re.Match[str], impls: list[Impl], renamed: dict[str, str]):
+        self.line = code.count("\n", 0, match.start(match.lastindex)) + 1
+        self.method = match[match.lastindex]
+        around = [i.type for i in impls if i.begin <= match.start() < i.end]
+        receiver = match[1] or ""
+        if receiver in ("self", "Self"):
+            self.type = around[-1] if around else ""
+        else:
+            self.type = "Locked" if receiver == "locked" else renamed.get(receiver, receiver)
 
 
 class File:
@@ -145,12 +161,19 @@ class File:
 
     def __init__(self, path: Path, module: Module, own: int, layers: Layers):
         self.path, self.own = path, own
-        self.source = path.read_text()
-        self.imports = imports(self.source, module)
-        where = {path[-1]: layers.of(path) for _, path in self.imports if path}
+        source = path.read_text()
+        code = code_of(source)
+        found = imports(source, module)
+        self.imports = [(line, tuple(n for n in names if n != "*")) for line, names in found]
+        self.globs = [line for line, names in found
+                      if names[-1:] == ("*",) and layers.of(names[:-1]) != own]
+        where = {names[-1]: layers.of(names) for _, names in self.imports if names}
+        renamed = {new: old for old, new in RENAMED.findall(code) if old in where}
+        self.functions = METHOD.findall(code)
+        self.impls = [Impl(code, match, renamed) for match in IMPL.finditer(code)]
+        self.calls = [Call(code, match, self.impls, renamed) for match in CALL.finditer(code)]
         # Methods for types of other layers.
-        self.given = [(line, name, where[name], methods) for line, name, methods in impls(self.source)
-                      if where.get(name, own) != own]
+        self.given = [(i, where[i.type]) for i in self.impls if where.get(i.type, own) != own]
 
 
 def complaints(layers: Layers, folder: Path) -> list[str]:
@@ -169,19 +192,32 @@ def complaints(layers: Layers, folder: Path) -> list[str]:
             found.append(f"{folder.name}/{relative}: not in {folder.name}/layers")
             continue
         files.append(File(path, module, own, layers))
-    functions = Counter(name for file in files for name in METHOD.findall(code_of(file.source)))
-    given = {name: file.own for file in files for *_, methods in file.given for name in methods
+    functions = Counter(name for file in files for name in file.functions)
+    given = {name: file.own for file in files for i, _ in file.given for name in i.methods
              if functions[name] == 1}
+    # The methods of each type that gets some from other layers, and the layers of the functions.
+    shared = {i.type for file in files for i, _ in file.given}
+    known: dict[tuple[str, str], set[int]] = {}
+    for file in files:
+        for i in file.impls:
+            for name in i.methods if i.type in shared else ():
+                known.setdefault((i.type, name), set()).add(file.own)
     for file in files:
         own = file.own
         wrong = [(line, f"imports {'::'.join(('crate', *path))} of {layers.names[layers.of(path)]}, "
                         f"which is {why}")
                  for line, path in file.imports if (why := layers.wrong(own, layers.of(path)))]
-        wrong += [(line, f"gives methods to {name} of {layers.names[other]}")
-                  for line, name, other, _ in file.given if not layers.are_in_one(own, other)]
-        wrong += [(line, f"calls {name} of {layers.names[given[name]]}, which is {why}")
-                  for line, name in calls(file.source)
-                  if name in given and (why := layers.wrong(own, given[name]))]
+        wrong += [(i.line, f"gives methods to {i.type} of {layers.names[other]}")
+                  for i, other in file.given if not layers.are_in_one(own, other)]
+        wrong += [(line, "imports * of another layer") for line in file.globs]
+        for call in file.calls:
+            meant = known.get((call.type, call.method), set())
+            if not meant and call.method in given:
+                meant = {given[call.method]}
+            if meant and all(layers.wrong(own, other) for other in meant):
+                other = max(meant)
+                wrong.append((call.line, f"calls {call.method} of {layers.names[other]}, "
+                                         f"which is {layers.wrong(own, other)}"))
         found += [f"{folder.name}/{file.path.relative_to(folder)}:{line}: {layers.names[own]} {what}"
                   for line, what in sorted(set(wrong))]
     return found

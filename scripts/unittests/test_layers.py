@@ -75,6 +75,37 @@ class Imports(unittest.TestCase):
         self.assertEqual(complaints("ib_sdp_main.rs", "fn f() { lock.send() }\n",
                                     more={"sdp/send.rs": send}), [])
 
+    def test_methods_from_above_in_other_words(self) -> None:
+        up = "calls send of sdp::send, which is above it"
+        for given in ("use super::guard::Lock;\nimpl<'a> super::guard::Lock<'a> where 'a: 'a {\n fn send() {} }",
+                      "use super::guard::Lock as L;\nimpl L<'_> {\n fn send() {} }",
+                      "mod inner {\n use super::super::guard::Lock;\n  impl Lock<'_> { fn send() {} }\n}"):
+            for call in ("with(Lock::send)", "lock.send::<Vec<u8>>()", "lock.r#send()"):
+                self.assertEqual(complaints("sdp/guard.rs", f"fn f() {{ {call} }}\n",
+                                            more={"sdp/send.rs": given}),
+                                 [f"rust/sdp/guard.rs:1: sdp::guard {up}"], (given, call))
+
+    def test_calls_of_a_name_that_others_have_too(self) -> None:
+        """Of self and of `locked` the type is known."""
+        given = {"sdp/send.rs": "use super::guard::Locked;\nimpl Locked<'_> {\n    fn send(&mut self) {}\n}\n",
+                 "kern.rs": "impl Queue {\n    fn send(&mut self) {}\n}\n"}
+        up = "sdp::guard calls send of sdp::send, which is above it"
+        for call in ("impl Locked<'_> { fn f(&mut self) { self.send() } }", "fn f() { locked.send() }",
+                     "fn f() { locked\n.send() }", "fn f() { Locked::send(l) }"):
+            line = 1 + call.count("\n")
+            self.assertEqual(complaints("sdp/guard.rs", call, more=given), [f"rust/sdp/guard.rs:{line}: {up}"])
+        for call in ("impl Other { fn f(&mut self) { self.send() } }", "fn f() { queue.send() }"):
+            self.assertEqual(complaints("sdp/guard.rs", call, more=given), [])
+
+    def test_names_that_come_unseen(self) -> None:
+        self.check("sdp/send.rs", "use super::guard::*;\n", "1: sdp::send imports * of another layer")
+        self.check("sdp/send.rs", "use self::copy::*;\n")
+
+    def test_raw_strings(self) -> None:
+        up = "2: kern imports crate::sdp::send of sdp::send, which is above it"
+        self.check("kern.rs", 'const T: &str = r"\\";\nuse crate::sdp::send;\nconst U: &str = "";\n', up)
+        self.check("kern.rs", 'const T: &str = r#" "; use crate::sdp::send; "#;\n')
+
     def test_layers_beside_each_other(self) -> None:
         text = LIST.replace("sdp::guard", "=sdp::guard")
         self.assertEqual(complaints("sdp/send.rs", "use super::guard::Lock;\n", text),
@@ -84,6 +115,11 @@ class Imports(unittest.TestCase):
                          ["rust/sdp/guard.rs:1: sdp::guard imports crate::sdp::send of sdp::send, "
                           "which is beside it"])
         self.assertEqual(complaints("sdp/guard.rs", "use crate::kern;\n", text), [])
+        three = text.replace("kern  ", "=kern ")
+        for name, other in ("sdp/send.rs", "kern"), ("kern.rs", "sdp::send"):
+            own = name.removesuffix(".rs").replace("/", "::")
+            self.assertEqual(complaints(name, f"use crate::{other};\n", three),
+                             [f"rust/{name}:1: {own} imports crate::{other} of {other}, which is beside it"])
 
     def test_not_in_visibilities(self) -> None:
         self.check("kern.rs", "pub(in crate::sdp) fn f() {}\npub(super) fn g() {}\n")
