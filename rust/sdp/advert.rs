@@ -2,5 +2,5 @@
 
 //! Adverts of both sides, and the messages about them.
 
-pub(in crate::sdp) mod sink;
-pub(crate) mod source;
+mod sink;
+pub(in crate::sdp) mod source;

@@ -6,8 +6,9 @@
 pub(crate) mod accept;
 pub(crate) mod bind;
 pub(crate) mod close;
-pub(in crate::sdp) mod connect;
+mod connect;
+pub(crate) mod features;
 pub(crate) mod listen;
-pub(in crate::sdp) mod loopback;
-pub(in crate::sdp) mod setup;
+mod loopback;
+mod setup;
 pub(crate) mod worker;

@@ -6,15 +6,15 @@
 //! of one module.
 
 pub(in crate::sdp) mod accept_queue;
-pub(in crate::sdp) mod charge;
+mod charge;
 pub(in crate::sdp) mod cm_side;
 pub(in crate::sdp) mod connection;
 pub(crate) mod count;
-pub(in crate::sdp) mod free;
+mod free;
 pub(crate) mod guard;
 pub(in crate::sdp) mod half;
-pub(in crate::sdp) mod keepalive;
-pub(in crate::sdp) mod owed;
+mod keepalive;
+mod owed;
 pub(in crate::sdp) mod pace;
 pub(crate) mod sock;
 pub(crate) mod transition;

@@ -2,5 +2,5 @@
 
 //! The completion queue: who polls it, and what each completion and each message does.
 
-pub(in crate::sdp) mod dispatch;
+mod dispatch;
 pub(in crate::sdp) mod poll;

@@ -42,8 +42,7 @@ impl Locked<'_> {
         }
         // Larger receives are of use to all that follows.
         self.flush_control();
-        // The peer's calls wait for these reports and answers. Data and the end of the stream must not go
-        // before the peer's sink adverts are answered (rule S3).
+        // The peer's calls wait for these reports and answers.
         self.flush_adverts();
         self.flush_sinks();
         // Programs wait for their memory until its key is dead.

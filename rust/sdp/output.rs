@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Posts a message, or another request: credits, and places in the send queue.
+//! Posts a message, or another request: credits, and places in the send queue; says when completions of
+//! sends must be noticed.
+
+mod abort;
 
 use kernel::prelude::*;
 
@@ -8,9 +11,7 @@ use super::conn::guard::Locked;
 use super::conn::pace::IDLE_BYTES;
 use crate::kern::errno::{
     ECONNRESET,
-    ENOBUFS,
-    ENOTCONN,
-    EPROTO, //
+    ENOTCONN, //
 };
 use crate::mm::frag::Frag;
 use crate::proto::bsdh::{
@@ -27,7 +28,6 @@ use crate::proto::state::{
     Event,
     State, //
 };
-use crate::proto::violation::Violation;
 use crate::rdma::link::{
     Tag,
     With,
@@ -82,13 +82,6 @@ impl Locked<'_> {
             }
             bytes
         })
-    }
-
-    /// Tells the peer that the connection is aborted, if that is still possible.
-    pub(crate) fn send_abort(&mut self) {
-        if self.may_transmit() {
-            self.post(Body::AbortConn, &mut [], 0, Tag::AbortConn);
-        }
     }
 
     /// Posts one message; `false` if credits or places do not allow it now, or if the provider
@@ -260,28 +253,6 @@ impl Locked<'_> {
             // Who sends payload has called `answer_sinks` before.
             self.stats.inc(Counter::IllegalTransition);
         }
-    }
-
-    /// Ends the connection at once, as TCP does with RST.
-    pub(crate) fn abort(&mut self, why: Error) {
-        self.stats.inc(Counter::AbortedLocal);
-        self.send_abort();
-        self.fail(Event::Abort, why);
-    }
-
-    /// Without memory for bytes that were received the connection cannot go on.
-    pub(super) fn lost_bytes(&mut self) {
-        self.stats.inc(Counter::NoReceiveMemory);
-        self.send_abort();
-        self.fail(Event::Abort, ENOBUFS);
-    }
-
-    /// The peer broke the protocol.
-    pub(super) fn violated(&mut self, why: Violation) {
-        self.stats.violation(why);
-        self.stats.inc(Counter::AbortedViolation);
-        self.send_abort();
-        self.fail(Event::Abort, EPROTO);
     }
 
     /// Asks for the next notification; `true` if the queue must be polled again.

@@ -8,7 +8,7 @@ use super::conn::guard::{
     Locked,
     Owned, //
 };
-use super::conn::half::Connection;
+use super::conn::half::Generation;
 use super::conn::sock::Want;
 use crate::kern::iov::Access;
 use crate::mm::memory::Memory;
@@ -96,12 +96,12 @@ impl Locked<'_> {
 impl Owned<'_> {
     /// Gives programs back what adapters have finished with. Gives the lock back in the meantime.
     pub(super) fn restore_read(&mut self) {
-        let connection = self.connection();
+        let connection = self.generation();
         while let Some((memory, purpose)) = self.take_finished() {
             // There is a place for another region.
             self.sk().wake_waiters();
             let outcome = self.give_back(memory, purpose);
-            if self.connection() != connection {
+            if self.generation() != connection {
                 return;
             }
             // A reader may wait for its buffer.
@@ -137,7 +137,7 @@ impl Owned<'_> {
 
     /// Gives a program back what no adapter needs, or ever had. Gives the lock, too, in the meantime.
     pub(super) fn give_back(&mut self, memory: Memory, purpose: Use) -> Outcome {
-        let connection = self.connection();
+        let connection = self.generation();
         // It takes the address space's lock, or those of pages.
         let outcome = self.unlocked(|| match memory {
             Memory::Snapshot(snapshot) => snapshot.finish(),
@@ -148,7 +148,7 @@ impl Owned<'_> {
                 Outcome::default()
             }
         });
-        if self.connection() == connection {
+        if self.generation() == connection {
             self.tally_outcome(&outcome, purpose);
         }
         outcome
@@ -161,9 +161,9 @@ impl Owned<'_> {
     ///
     /// `EPIPE` if the connection is not the one of `began` any more, also because the socket was not
     /// locked meanwhile: the pages went with the queues of that one. Nobody would wake the caller.
-    pub(super) fn unpin_finished(&mut self, began: Connection, purpose: Use) -> Result<bool> {
+    pub(super) fn unpin_finished(&mut self, began: Generation, purpose: Use) -> Result<bool> {
         loop {
-            if self.connection() != began {
+            if self.generation() != began {
                 return Err(EPIPE);
             }
             let link = self.stream().link.as_mut();

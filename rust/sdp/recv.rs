@@ -2,8 +2,8 @@
 
 //! recvmsg(), and the ways that bytes come.
 
-pub(in crate::sdp) mod copy;
-pub(in crate::sdp) mod read_async;
-pub(in crate::sdp) mod read_zcopy;
+mod copy;
+mod read_async;
+mod read_zcopy;
 pub(crate) mod recvmsg;
-pub(in crate::sdp) mod sink_avail;
+mod sink_avail;

@@ -2,6 +2,6 @@
 
 //! What happens because time has passed.
 
-pub(in crate::sdp) mod cork;
-pub(in crate::sdp) mod keepalive;
+mod cork;
+mod keepalive;
 pub(in crate::sdp) mod tx_watchdog;

@@ -25,7 +25,7 @@ use crate::proto::state::{
     Event,
     State, //
 };
-use crate::sdp::advert::source::FEATURES;
+use crate::sdp::cm::features::FEATURES;
 use crate::sdp::conn::guard::Locked;
 use crate::sdp::conn::transition::TellOfState;
 

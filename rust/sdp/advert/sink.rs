@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sink adverts: the messages about them. The call that advertises is in
-//! [`sink_avail`](crate::sdp::recv::sink_avail), those that write in
-//! [`sink_write`](mod@crate::sdp::send::sink_write) and
-//! [`sink_write_async`](crate::sdp::send::sink_write_async).
+//! Sink adverts: the messages about them. The call that advertises is in `recv/sink_avail`, those that write
+//! in `send/sink_write` and `send/sink_write_async`.
 
 use kernel::prelude::*;
 

@@ -4,8 +4,6 @@
 
 use kernel::prelude::*;
 
-use crate::inet::netns::Net;
-use crate::inet::sysctl::Setting;
 use crate::params::ADVERTS;
 use crate::proto::bsdh::Class;
 use crate::proto::fallback::Fallback;
@@ -28,46 +26,15 @@ use crate::rdma::link::{
 use crate::rdma::mr::RegionId;
 use crate::sdp::conn::guard::Locked;
 use crate::sdp::parts::hold::Hold;
-use crate::sdp::parts::sink::Events;
 use crate::sdp::parts::source::{
     source,
     ZeroCopy, //
 };
 use crate::stats::counters::Counter;
-use crate::stats::tally::{
-    Kept,
-    Tally, //
-};
+use crate::stats::tally::Kept;
 use crate::trace;
 
-/// What we can do if the adapter can.
-pub(crate) const FEATURES: Features = Features::SOURCE
-    .union(Features::ORDERED)
-    .union(Features::SINK)
-    .union(Features::REMOTE_INV);
-
-/// Adverts that a connection of the namespace has out, and has the peer have out, at a time.
-pub(in crate::sdp) fn max_adverts_of(net: Net<'_>) -> u8 {
-    net.settings()
-        .get(Setting::MaxAdverts)
-        .clamp(1, ADVERTS as i32) as u8
-}
-
 impl Locked<'_> {
-    /// Both sides agreed on `features`; the peer holds `theirs` adverts, and we `ours`. No more of ours
-    /// are out than we hold ourselves: this is the bound that the administrator sets.
-    pub(in crate::sdp) fn agree(&mut self, features: Features, theirs: u8, ours: u8) {
-        let stream = self.stream();
-        stream.features = features;
-        stream.peer_adverts = theirs.min(ours);
-        stream.own_adverts = ours;
-        stream.zcopy = None;
-        stream.sinks = None;
-        stream.events = Events::new();
-        stream.tally = Tally::new();
-        stream.histograms = None;
-    }
-
     /// What is known of adverts, from the first one on; `None` if there can be none, or no memory.
     pub(in crate::sdp) fn with_adverts(&mut self) -> Option<&mut ZeroCopy> {
         let (_, flags) = self.gfp();

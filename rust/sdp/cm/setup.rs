@@ -8,6 +8,10 @@ use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::sync::aref::AlwaysRefCounted;
 
+use super::features::{
+    max_adverts_of,
+    FEATURES, //
+};
 use super::loopback;
 use super::worker::Worker;
 use crate::bindings;
@@ -47,10 +51,6 @@ use crate::rdma::cm::{
 };
 use crate::rdma::link::Link;
 use crate::rdma::post::READS;
-use crate::sdp::advert::source::{
-    max_adverts_of,
-    FEATURES, //
-};
 use crate::sdp::conn::accept_queue;
 use crate::sdp::conn::guard::Locked;
 use crate::stats::counters::Counter;

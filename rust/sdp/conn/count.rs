@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is counted for a connection and for its namespace at once, and traced.
+//! What is counted for a connection and for its namespace at once, and traced; the list of the last
+//! messages.
 
 use kernel::prelude::*;
 

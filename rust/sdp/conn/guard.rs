@@ -26,10 +26,8 @@ use kernel::sync::atomic::ordering::{
 use kernel::types::NotThreadSafe;
 
 use super::connection::Stream;
-use super::half::Half;
 use super::sock::SdpSock;
 use crate::bindings;
-use crate::kern::iov::Access;
 use crate::kern::time::Timeout;
 use crate::stats::counters::Counter;
 
@@ -228,16 +226,8 @@ impl Owned<'_> {
         self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, Sleeper::Any);
     }
 
-    /// As [`Owned::wait`], of a sender that goes another way when its `patience` is over. Other sends
-    /// wait for it, or are refused: their bytes do not come between its.
-    pub(in crate::sdp) fn wait_for_room(&mut self, timeo: &mut Timeout, patience: &mut Timeout) {
-        self.keep(Access::Read, Half::AwaitingRoom, |locked| {
-            Timeout::wait_both(timeo, patience, |limit| locked.wait(limit));
-        });
-    }
-
     /// As [`Owned::wait`], of a reader: the next notification wakes it without the detour over BH.
-    /// `false` if none has come: else the reader must handle the completions.
+    /// `false` only if the next notification would still do so; else completions may wait to be handled.
     pub(in crate::sdp) fn wait_for_notification(&mut self, timeo: &mut Timeout) -> bool {
         self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Polls);
         !self.leave_to_bh()

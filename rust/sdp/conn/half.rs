@@ -62,12 +62,12 @@ pub(crate) struct Halves {
     receiving: Half,
     /// Sends that wait for memory; they leave the half to others.
     pub(in crate::sdp) memory_waiters: u32,
-    connection: u32,
+    generation: u32,
 }
 
-/// The connection for which a call began.
+/// Which of a socket's connections, one after the other, a call began for.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub(crate) struct Connection(u32);
+pub(crate) struct Generation(u32);
 
 impl Halves {
     pub(in crate::sdp) const fn new() -> Self {
@@ -75,7 +75,7 @@ impl Halves {
             sending: Half::Free,
             receiving: Half::Free,
             memory_waiters: 0,
-            connection: 0,
+            generation: 0,
         }
     }
 
@@ -85,7 +85,7 @@ impl Halves {
             sending: self.sending.of_former(),
             receiving: self.receiving.of_former(),
             memory_waiters: 0,
-            connection: self.connection.wrapping_add(1),
+            generation: self.generation.wrapping_add(1),
         }
     }
 
@@ -109,9 +109,9 @@ impl Halves {
 }
 
 impl Locked<'_> {
-    /// The connection that the socket has now.
-    pub(crate) fn connection(&mut self) -> Connection {
-        Connection(self.stream().halves.connection)
+    /// Of the connection that the socket has now.
+    pub(crate) fn generation(&mut self) -> Generation {
+        Generation(self.stream().halves.generation)
     }
 
     fn set_half(&mut self, access: Access, half: Half) {
@@ -136,11 +136,11 @@ impl Owned<'_> {
     pub(crate) fn await_turn(
         &mut self,
         access: Access,
-        began: Connection,
+        began: Generation,
         timeo: &mut Timeout,
     ) -> Result {
         loop {
-            if self.connection() != began {
+            if self.generation() != began {
                 return Err(EPIPE);
             }
             let half = *self.stream().halves.of(access);
@@ -196,6 +196,14 @@ impl Owned<'_> {
             sk.wake_writer();
         }
         result
+    }
+
+    /// As [`Owned::wait`], of a sender that goes another way when its `patience` is over. Other sends
+    /// wait for it, or are refused: their bytes do not come between its.
+    pub(in crate::sdp) fn wait_for_room(&mut self, timeo: &mut Timeout, patience: &mut Timeout) {
+        self.keep(Access::Read, Half::AwaitingRoom, |locked| {
+            Timeout::wait_both(timeo, patience, |limit| locked.wait(limit));
+        });
     }
 
     /// Faults in some of the next `len` bytes of `iter`, without the lock. The caller has awaited its

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! SO_KEEPALIVE: when the timer is started. [`timers`](crate::sdp::timers::keepalive) has what it does.
+//! SO_KEEPALIVE: when the timer is started. `timers/keepalive` has what it does.
 
 use super::guard::Locked;
 use crate::bindings;

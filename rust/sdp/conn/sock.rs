@@ -155,7 +155,8 @@ impl SdpSock {
     /// holds is overwritten. `handlers` may be called for the work items of a socket.
     pub(crate) unsafe fn init(sk: *mut bindings::sock, handlers: &Handlers) {
         let this = sk.cast::<Self>();
-        // SAFETY: The memory is ours alone, and large enough. The initialisers cannot fail.
+        // SAFETY: The memory is ours alone, and large enough. The initialisers cannot fail. The functions are
+        // those for the items of a socket, as the caller promises of the handlers.
         unsafe {
             Work::init(&raw mut (*this).work, handlers.worker);
             BhWork::init(&raw mut (*this).bh, handlers.bh);

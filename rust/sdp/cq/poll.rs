@@ -3,7 +3,8 @@
 //! Who polls the completion queue, and when.
 //!
 //! Whoever holds the socket lock polls. The adapter's notification schedules BH work; if a system
-//! call holds the lock then, its `release_cb` does the work before the lock is free.
+//! call holds the lock then, its `release_cb` does the work before the lock is free. A call that waits for
+//! the adapter to be done with its memory polls, too.
 
 use kernel::prelude::*;
 
@@ -28,7 +29,7 @@ use crate::sdp::conn::guard::{
     Locked,
     Owned, //
 };
-use crate::sdp::conn::half::Connection;
+use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::{
     sock_of,
     BH_OFFSET, //
@@ -206,7 +207,7 @@ impl Owned<'_> {
     ///
     /// `EPIPE` if the socket was disconnected since the call began, `ECONNRESET` if the connection has
     /// ended, `EINTR` if the thread is being killed.
-    pub(in crate::sdp) fn await_adapter(&mut self, began: Connection, purpose: Use) -> Result {
+    pub(in crate::sdp) fn await_adapter(&mut self, began: Generation, purpose: Use) -> Result {
         loop {
             self.poll_queue();
             self.settle();

@@ -114,7 +114,9 @@ pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
         tcpi_sndbuf_limited: figures.times.awaiting_room_us,
         tcpi_delivered: sent.saturating_sub(figures.unacked.into()) as u32,
         tcpi_bytes_sent: figures.bytes_sent,
-        tcpi_snd_wnd: credits.available().saturating_mul(stream.peer_receives.bytes()),
+        tcpi_snd_wnd: credits
+            .available()
+            .saturating_mul(stream.peer_receives.bytes()),
         tcpi_rcv_wnd: receives.saturating_mul(receive_bytes),
         ..Default::default()
     }

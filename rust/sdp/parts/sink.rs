@@ -20,7 +20,7 @@ use crate::trace::{
 };
 
 /// Sink adverts of ours that have no answer, at a time: a call has at most
-/// [`PIECES`](crate::sdp::recv::sink_avail::PIECES), and those of former calls are answered as soon as
+/// `PIECES` of `recv/sink_avail`, and those of former calls are answered as soon as
 /// the peer's adapter has told of them.
 pub(crate) const OFFERS: usize = 8;
 

@@ -57,7 +57,7 @@ use crate::sdp::conn::guard::{
     Locked,
     Owned, //
 };
-use crate::sdp::rx::bounce_read::LEAST_DIRECT;
+use crate::sdp::rx::reads::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::EARLY_MS;
 use crate::stats::counters::{
     Counter,

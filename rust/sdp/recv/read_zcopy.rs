@@ -32,7 +32,7 @@ use crate::sdp::conn::guard::{
     Locked,
     Owned, //
 };
-use crate::sdp::rx::bounce_read::{
+use crate::sdp::rx::reads::{
     LEAST_DIRECT,
     MESSAGE_PLACES, //
 };
@@ -167,7 +167,7 @@ impl Owned<'_> {
     /// As for [`Owned::await_adapter`], or what has ended the connection.
     pub(super) fn await_direct(&mut self, recv: &Recv<'_>, len: usize) -> Result<usize> {
         let waited = self.await_adapter(recv.began, Use::OwnReads(Call::Waits));
-        let same = self.connection() == recv.began;
+        let same = self.generation() == recv.began;
         let zcopy = self.stream().zcopy.as_ref().filter(|_| same);
         let read = zcopy.map_or(0, |z| z.direct_bytes).min(len);
         match waited {
@@ -192,7 +192,7 @@ impl Owned<'_> {
     ) -> Result<bool> {
         let len = memory.len();
         // The buffer was taken from the iterator, which has nothing to say any more.
-        let same = self.connection() == recv.began;
+        let same = self.generation() == recv.began;
         let stream = self.stream();
         let may = match (&stream.link, &stream.zcopy) {
             (Some(link), Some(zcopy)) => {

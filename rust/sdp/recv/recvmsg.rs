@@ -18,14 +18,14 @@ use crate::sdp::conn::guard::{
     Locked,
     Owned, //
 };
-use crate::sdp::conn::half::Connection;
+use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
 /// One call of recvmsg().
 pub(super) struct Recv<'a> {
-    pub(in crate::sdp) began: Connection,
+    pub(in crate::sdp) began: Generation,
     pub(in crate::sdp) iter: Iov<'a, Dest>,
     pub(in crate::sdp) len: usize,
     flags: u32,
@@ -77,7 +77,7 @@ pub(crate) fn recvmsg(
     let mut timeo = sk.rcvtimeo(flags & bindings::MSG_DONTWAIT != 0);
     locked.await_next(&mut timeo)?;
     let mut recv = Recv {
-        began: locked.connection(),
+        began: locked.generation(),
         iter,
         len,
         flags,
@@ -153,7 +153,7 @@ impl Locked<'_> {
         stream.polled = timeless || (stream.polled && recv.direct == 0);
         if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {
             let copied = recv.copied - recv.direct;
-            if self.connection() == recv.began {
+            if self.generation() == recv.began {
                 self.count(Kept::RxCopiedBytes, copied as u64);
             } else {
                 self.stats.add(Counter::RxCopiedBytes, copied as u64);

@@ -57,7 +57,7 @@ use crate::sdp::conn::guard::{
 use crate::sdp::conn::half::Half;
 use crate::sdp::output::CONTROL_PLACES;
 use crate::sdp::parts::posted::Posted;
-use crate::sdp::rx::bounce_read::LEAST_DIRECT;
+use crate::sdp::rx::reads::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::CANCEL_MS;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
@@ -142,7 +142,7 @@ impl Locked<'_> {
             let sinks = &locked.stream().sinks;
             sinks.as_ref().is_some_and(|s| s.adverts.is_live())
         };
-        let same = self.connection() == recv.began;
+        let same = self.generation() == recv.began;
         if !same || recv.no_offer || live(self) != behind || !self.can_offer() {
             return Err(memory);
         }
@@ -233,7 +233,7 @@ impl Owned<'_> {
             }
             Ok(())
         };
-        let same = self.connection() == recv.began;
+        let same = self.generation() == recv.began;
         let got = match &self.stream().sinks {
             Some(sinks) if same => sinks.received_bytes.min(taken),
             _ => 0,

@@ -90,7 +90,7 @@ impl Owned<'_> {
     /// As for [`super::sendmsg::sendmsg`].
     pub(super) fn send_later(&mut self, send: &mut Send<'_>) -> Result {
         let result = self.send_piece_later(send);
-        if self.connection() == send.began {
+        if self.generation() == send.began {
             let stream = self.stream();
             let waits = stream.advert_waits && stream.halves.sender_waits_for_peer();
             self.set_advert_waits(waits);

@@ -26,7 +26,7 @@ use crate::sdp::conn::guard::{
     Locked,
     Owned, //
 };
-use crate::sdp::conn::half::Connection;
+use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
 use crate::stats::counters::Counter;
 
@@ -35,7 +35,7 @@ const FAULT_BYTES: usize = 32768;
 
 /// One call of sendmsg().
 pub(in crate::sdp) struct Send<'a> {
-    pub(in crate::sdp) began: Connection,
+    pub(in crate::sdp) began: Generation,
     pub(in crate::sdp) iter: Iov<'a, Source>,
     pub(in crate::sdp) flags: u32,
     pub(in crate::sdp) timeo: Timeout,
@@ -66,7 +66,7 @@ pub(crate) fn sendmsg(sock: &SdpSock, iter: Iov<'_, Source>, flags: u32) -> Resu
     let mut locked = sock.lock();
     let nonblock = flags & bindings::MSG_DONTWAIT != 0;
     let mut send = Send {
-        began: locked.connection(),
+        began: locked.generation(),
         total: iter.len(),
         iter,
         flags,
@@ -114,7 +114,7 @@ impl Locked<'_> {
 
     /// The last message stays open with MSG_MORE.
     fn leave_open(&mut self, send: &Send<'_>) {
-        if self.connection() == send.began {
+        if self.generation() == send.began {
             self.stream().more = send.flags & bindings::MSG_MORE != 0;
         }
     }
@@ -126,7 +126,7 @@ impl Locked<'_> {
     }
 
     fn finish_send(&mut self, send: &Send<'_>) {
-        if self.connection() == send.began {
+        if self.generation() == send.began {
             self.note_send(send.copied);
         }
         self.leave_open(send);
@@ -141,7 +141,7 @@ impl Owned<'_> {
     fn send_all(&mut self, send: &mut Send<'_>) -> Result {
         self.wait_connected(send)?;
         self.check_sendable()?;
-        send.began = self.connection();
+        send.began = self.generation();
         self.poll_queue();
         self.leave_open(send);
         while send.iter.len() > 0 {
@@ -220,7 +220,7 @@ impl Owned<'_> {
         unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
         self.stream().more = false;
         // A part of a message is left to be filled, as long as something in flight will make space.
-        let connection = self.connection();
+        let connection = self.generation();
         self.stream().halves.memory_waiters += 1;
         self.flush();
         // The completion that makes space may have come already.
@@ -235,7 +235,7 @@ impl Owned<'_> {
             // SAFETY: The lock is held by a system call, as the function wants it.
             unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), timeo) }
         };
-        if self.connection() == connection {
+        if self.generation() == connection {
             self.stream().halves.memory_waiters -= 1;
         }
         self.leave_open(send);

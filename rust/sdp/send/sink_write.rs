@@ -126,7 +126,7 @@ impl Locked<'_> {
     /// Posts the Writes of what is pinned, with the answer behind them, if the peer still has the
     /// room: the lock was not held. Returns whether there is something to wait for.
     fn post_pieces(&mut self, send: &mut Send<'_>, pieces: &mut Pieces) -> bool {
-        let same = self.connection() == send.began;
+        let same = self.generation() == send.began;
         let may = same && pieces.bytes > 0 && self.stream().state.can_send();
         if !may || (self.sink_room() as usize) < pieces.bytes {
             return false;
@@ -204,7 +204,7 @@ impl Owned<'_> {
             self.poll_queue();
             self.settle();
             self.check_sendable()?;
-            if self.connection() != send.began {
+            if self.generation() != send.began {
                 return Err(EPIPE);
             }
             if self.sink_room() > 0 || send.timeo.is_over() || patience.is_over() {
@@ -248,7 +248,7 @@ impl Owned<'_> {
         } else {
             Ok(())
         };
-        let same = self.connection() == send.began;
+        let same = self.generation() == send.began;
         let written = match &self.stream().sinks {
             Some(sinks) if same => sinks.written_bytes.min(pieces.bytes),
             _ => 0,

@@ -63,7 +63,7 @@ impl Locked<'_> {
     /// The memory, if not.
     pub(super) fn post_ahead(&mut self, send: &mut Send<'_>, memory: Memory) -> Result<(), Memory> {
         let len = memory.len();
-        let same = self.connection() == send.began;
+        let same = self.generation() == send.began;
         if !same || !self.stream().state.can_send() || self.sink_room() < len {
             return Err(memory);
         }

@@ -258,7 +258,7 @@ impl Owned<'_> {
         if result.is_err() {
             self.take_back(send);
         }
-        let same = self.connection() == send.began;
+        let same = self.generation() == send.began;
         let read = match &self.stream().zcopy {
             Some(zcopy) if same => zcopy.read_bytes.min(out.taken),
             _ => 0,
@@ -282,7 +282,7 @@ impl Owned<'_> {
             self.unpin_dead();
             self.restore_read();
             self.check_sendable()?;
-            if self.connection() != send.began {
+            if self.generation() != send.began {
                 return Err(EPIPE);
             }
             if out.taken == 0 && self.prefers_sink(send) {
@@ -322,7 +322,7 @@ impl Owned<'_> {
 
     /// Takes all adverts back, and waits until nobody can read them.
     fn take_back(&mut self, send: &Send<'_>) {
-        if self.connection() != send.began {
+        if self.generation() != send.began {
             // They went with the queues of the former connection.
             return;
         }
@@ -332,7 +332,7 @@ impl Owned<'_> {
         self.flush();
         let mut left = Timeout::from_ms(CANCEL_MS);
         loop {
-            if self.connection() != send.began {
+            if self.generation() != send.began {
                 return;
             }
             self.poll_queue();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Partial messages that a program holds back go after some time all the same.
+//! Partial messages that a program holds back go after some time all the same ([`Locked::flush`] starts the
+//! timer).
 
 use crate::sdp::conn::connection::HeldBack;
 use crate::sdp::conn::guard::Locked;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Looks after what was sent: whether the peer's adapter acknowledges it, in time.
+//! Looks after what was sent: whether the peer's adapter acknowledges it, in time; and how long other things
+//! that are up to the peer may take.
 
 use kernel::prelude::*;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reading the peer's adverts into memory of the kernel.
+//! Reads of the peer's adverts: those into memory of the kernel, and the end of all.
 //!
 //! The bytes are put behind what was received before, so that every kind of read finds them there.
 //! Who does not read gets no more than the receive buffer holds: a peer that advertises is blocked

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What both sides can do, as they agree when the connection is set up.
+
+use crate::inet::netns::Net;
+use crate::inet::sysctl::Setting;
+use crate::params::ADVERTS;
+use crate::proto::hello::Features;
+use crate::sdp::conn::guard::Locked;
+use crate::sdp::parts::sink::Events;
+use crate::stats::tally::Tally;
+
+/// What we can do if the adapter can.
+pub(crate) const FEATURES: Features = Features::SOURCE
+    .union(Features::ORDERED)
+    .union(Features::SINK)
+    .union(Features::REMOTE_INV);
+
+/// Adverts that a connection of the namespace has out, and has the peer have out, at a time.
+pub(super) fn max_adverts_of(net: Net<'_>) -> u8 {
+    net.settings()
+        .get(Setting::MaxAdverts)
+        .clamp(1, ADVERTS as i32) as u8
+}
+
+impl Locked<'_> {
+    /// Both sides agreed on `features`; the peer holds `theirs` adverts, and we `ours`. No more of ours
+    /// are out than we hold ourselves: this is the bound that the administrator sets.
+    pub(super) fn agree(&mut self, features: Features, theirs: u8, ours: u8) {
+        let stream = self.stream();
+        stream.features = features;
+        stream.peer_adverts = theirs.min(ours);
+        stream.own_adverts = ours;
+        stream.zcopy = None;
+        stream.sinks = None;
+        stream.events = Events::new();
+        stream.tally = Tally::new();
+        stream.histograms = None;
+    }
+}
