@@ -121,7 +121,7 @@ pub(super) unsafe extern "C" fn bind(
     // SAFETY: The core passes a socket of ours, and `len` bytes of address.
     let result = unsafe { do_bind(socket, addr, len) };
     // SAFETY: As above.
-    unsafe { of(socket) }.lock().stream().last_bind_err = code(result);
+    unsafe { of(socket) }.lock().stream().port.last_bind_err = code(result);
     code(result)
 }
 

@@ -4,12 +4,12 @@
 //! possible: a message is there, or a credit, or a place in the send queue.
 
 use super::conn::connection::{
-    HeldBack,
     LARGE_BYTES,
     SMALL_BYTES, //
 };
 use super::conn::guard::Locked;
 use super::output::CONTROL_PLACES;
+use super::parts::send_queue::HeldBack;
 use crate::kern::time::{
     ms_since,
     now, //
@@ -58,14 +58,14 @@ impl Locked<'_> {
     }
 
     fn flush_control(&mut self) {
-        if let Some(size) = self.stream().own_receives.answer() {
+        if let Some(size) = self.stream().ring.receives.answer() {
             if self.post(Body::ChRcvBufAck { size }, &mut [], 0, Tag::Control) {
-                self.stream().own_receives.answered();
+                self.stream().ring.receives.answered();
             }
         }
-        if let Some(size) = self.stream().peer_receives.question() {
+        if let Some(size) = self.stream().out.peer_receives.question() {
             if self.post(Body::ChRcvBuf { size }, &mut [], 0, Tag::Control) {
-                self.stream().peer_receives.asked();
+                self.stream().out.peer_receives.asked();
             }
         }
     }
@@ -80,10 +80,10 @@ impl Locked<'_> {
             if !may || !self.may_post(Class::Payload, CONTROL_PLACES) {
                 return self.data_stalls();
             }
-            self.stream().stalled = false;
+            self.stream().out.stalled = false;
             let mut frags = [const { None }; MAX_FRAGS];
             let limit = self.message_limit();
-            let full = message_bytes(self.stream().tx.bytes(), limit);
+            let full = message_bytes(self.stream().out.queue.bytes(), limit);
             let bytes = self.cut_message(full, &mut frags);
             if !self.post(Body::Data, &mut frags, bytes, Tag::Data) {
                 return;
@@ -95,17 +95,19 @@ impl Locked<'_> {
     /// What a program holds back goes after some time all the same, as with TCP.
     fn limit_hold(&mut self) {
         let stream = self.stream();
-        if stream.tx.is_empty() {
-            stream.held_back = HeldBack::Nothing;
-        } else if stream.held_back == HeldBack::Nothing && (stream.options.cork || stream.more) {
-            stream.held_back = HeldBack::Timed;
+        if stream.out.queue.is_empty() {
+            stream.out.held_back = HeldBack::Nothing;
+        } else if stream.out.held_back == HeldBack::Nothing
+            && (stream.options.cork || stream.out.more)
+        {
+            stream.out.held_back = HeldBack::Timed;
             self.sock().start_timer(HOLD_MS);
         }
     }
 
     /// A message is due, and credits or places do not allow it.
     fn data_stalls(&mut self) {
-        if !core::mem::replace(&mut self.stream().stalled, true) {
+        if !core::mem::replace(&mut self.stream().out.stalled, true) {
             let stalled_on = if self.stream().credits.may_send(Class::Payload) {
                 Kept::QueueStall
             } else {
@@ -124,17 +126,17 @@ impl Locked<'_> {
         let stream = self.stream();
         let in_flight = stream.link.as_ref().map_or(0, |l| l.sends_in_flight());
         // What follows cannot join what waits.
-        let last = stream.pending.disconn || stream.advert_waits;
-        let held = may_grow && stream.held_back != HeldBack::TooLong && !last;
+        let last = stream.out.disconn_due || stream.adverts.waits;
+        let held = may_grow && stream.out.held_back != HeldBack::TooLong && !last;
         let waits = stream.halves.sender_waits_for_room() && in_flight > 0 && !last;
         push_now(Tail {
-            waiting_bytes: stream.tx.bytes(),
+            waiting_bytes: stream.out.queue.bytes(),
             // What leaves no more room than a header has.
             full_bytes: message_bytes(u32::MAX, limit),
-            small_in_flight: stream.small_in_flight.is_some(),
+            small_in_flight: stream.out.small_in_flight.is_some(),
             nodelay: stream.options.nodelay || last,
             cork: held && stream.options.cork,
-            more: (held && stream.more) || waits,
+            more: (held && stream.out.more) || waits,
             earlier_waits: false,
         })
     }
@@ -145,33 +147,34 @@ impl Locked<'_> {
         // A peer that is full is not asked again: the question would count as progress.
         let may_again = self.may_post(Class::Payload, CONTROL_PLACES);
         let stream = self.stream();
-        let again = may_again && ms_since(stream.asked_at) >= ASK_AGAIN_MS;
-        let waiting = stream.tx.bytes();
+        let again = may_again && ms_since(stream.out.asked_at) >= ASK_AGAIN_MS;
+        let waiting = stream.out.queue.bytes();
         let asks = stream
+            .out
             .peer_receives
             .ask(waiting, SMALL_BYTES, LARGE_BYTES, again);
         if asks {
-            stream.asked_at = now();
+            stream.out.asked_at = now();
             self.flush_control();
         }
     }
 
     fn flush_disconn(&mut self) {
         let stream = self.stream();
-        if stream.pending.disconn
-            && stream.tx.is_empty()
+        if stream.out.disconn_due
+            && stream.out.queue.is_empty()
             && self.may_send_payload()
             && self.answer_sinks()
             && self.post(Body::DisConn, &mut [], 0, Tag::DisConn)
         {
-            self.stream().pending.disconn = false;
+            self.stream().out.disconn_due = false;
         }
     }
 
     fn flush_update(&mut self) {
-        let due = self.stream().pending.answer || self.stream().credits.wants_update();
+        let due = self.stream().out.answer_due || self.stream().credits.wants_update();
         if due && self.post(Body::Data, &mut [], 0, Tag::Control) {
-            self.stream().pending.answer = false;
+            self.stream().out.answer_due = false;
             self.stats.inc(Counter::CreditUpdateSent);
         }
     }

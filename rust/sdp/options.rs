@@ -133,11 +133,11 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         TCP_NOTSENT_LOWAT => sock.glance.notsent_lowat.get() as i32,
         TCP_INQ => sock.glance.tells_unread.get().into(),
         TCP_QUICKACK => 1,
-        TCP_MAXSEG => stream.peer_receives.bytes().max(SMALL_BYTES) as i32,
+        TCP_MAXSEG => stream.out.peer_receives.bytes().max(SMALL_BYTES) as i32,
         SDP_ZCOPY_THRESH => options.zcopy_thresh_bytes,
         SDP_ZCOPY_MODE => options.wanted.number(),
         SDP_FAULT_POLICY => options.blocks.into(),
-        SDP_LAST_BIND_ERR => stream.last_bind_err,
+        SDP_LAST_BIND_ERR => stream.port.last_bind_err,
         _ => return Err(ENOPROTOOPT),
     })
 }
@@ -153,7 +153,7 @@ pub(crate) fn ioctl(sock: &SdpSock, cmd: i32) -> Result<i32> {
         return Err(EINVAL);
     }
     Ok(match cmd {
-        bindings::SDP_CONST_SIOCINQ => locked.stream().rx.bytes() as i32,
+        bindings::SDP_CONST_SIOCINQ => locked.stream().inq.queue.bytes() as i32,
         bindings::SDP_CONST_SIOCOUTQ => {
             // A few completions may wait unnoticed.
             locked.poll_queue();

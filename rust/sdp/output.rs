@@ -60,7 +60,7 @@ impl Locked<'_> {
         let share = (self.sk().sndbuf() / 4 / PART_BYTES).max(1) * PART_BYTES;
         let stream = self.stream();
         let most = stream.link.as_ref().map_or(0, |link| link.max_message());
-        stream.peer_receives.bytes().min(most).min(share)
+        stream.out.peer_receives.bytes().min(most).min(share)
     }
 
     /// Takes the bytes of the next message, at most `full`, out of the queue; returns how many.
@@ -68,7 +68,7 @@ impl Locked<'_> {
         let glance = &self.sock().glance;
         let stream = self.stream();
         let max_frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
-        stream.tx.change(&glance.notsent, |tx| {
+        stream.out.queue.change(&glance.notsent, |tx| {
             let mut bytes = 0;
             for place in frags.iter_mut().take(max_frags) {
                 if bytes >= full {
@@ -131,12 +131,12 @@ impl Locked<'_> {
                 self.watch_sends();
                 // One that is nearly full is not small, nor one that had to end with its fragments.
                 let limit = self.message_limit();
-                let small = self.stream().tx.is_empty() && payload + BSDH_LEN_U32 < limit;
+                let small = self.stream().out.queue.is_empty() && payload + BSDH_LEN_U32 < limit;
                 if tag == Tag::Data && small {
-                    self.stream().small_in_flight = Some(number);
+                    self.stream().out.small_in_flight = Some(number);
                 }
                 if matches!(tag, Tag::DisConn | Tag::Answer) {
-                    self.stream().last_needed = Some(header.mseq);
+                    self.stream().out.last_needed = Some(header.mseq);
                 }
                 if header.is_payload() || matches!(body, Body::SrcAvail { .. }) {
                     self.event_sent();
@@ -176,7 +176,7 @@ impl Locked<'_> {
         let limit = self.message_limit();
         let stream = self.stream();
         let more_follows = tag == Tag::Data
-            && stream.tx.bytes() >= limit
+            && stream.out.queue.bytes() >= limit
             && stream.credits.may_send(Class::Payload);
         let link = stream.link.as_mut().ok_or(ENOTCONN)?;
         let last = !more_follows || link.send_room() <= CONTROL_PLACES;
@@ -188,15 +188,15 @@ impl Locked<'_> {
     pub(crate) fn awaits_send_completion(&mut self) -> bool {
         let sk = self.sk();
         let stream = self.stream();
-        !stream.tx.is_empty()
+        !stream.out.queue.is_empty()
             || stream.link.as_ref().is_some_and(|l| l.awaits_request())
             || stream.halves.sender_waits_for_peer()
-            || stream.advert_waits
+            || stream.adverts.waits
             // A program has protected pages until it is done.
-            || stream.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)
+            || stream.adverts.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)
             // A Read waits for places.
-            || stream.zcopy.as_ref().is_some_and(|z| z.hold.untaken() > 0)
-            || stream.pending.disconn
+            || stream.adverts.zcopy.as_ref().is_some_and(|z| z.hold.untaken() > 0)
+            || stream.out.disconn_due
             || matches!(
                 stream.state,
                 State::FinWait1 | State::LastAck | State::Closing | State::Draining
@@ -242,10 +242,10 @@ impl Locked<'_> {
     /// Data with payload, or a source advert, is sent.
     fn event_sent(&mut self) {
         let stream = self.stream();
-        let noted = match &mut stream.sinks {
+        let noted = match &mut stream.adverts.sinks {
             Some(sinks) => sinks.writer.note_payload(),
             None => {
-                stream.events.sent.note();
+                stream.adverts.events.sent.note();
                 true
             }
         };

@@ -2,9 +2,19 @@
 
 //! What a connection is made of and does not need to know the socket.
 
+pub(in crate::sdp) mod adverts;
+pub(in crate::sdp) mod counts;
 pub(in crate::sdp) mod glance;
 pub(in crate::sdp) mod hold;
 pub(in crate::sdp) mod keepalive;
+pub(in crate::sdp) mod names;
+pub(in crate::sdp) mod options;
+pub(in crate::sdp) mod pacing;
+pub(in crate::sdp) mod port;
 pub(in crate::sdp) mod posted;
+pub(in crate::sdp) mod recv_queue;
+pub(in crate::sdp) mod ring;
+pub(in crate::sdp) mod send_queue;
 pub(in crate::sdp) mod sink;
 pub(in crate::sdp) mod source;
+pub(in crate::sdp) mod watch;

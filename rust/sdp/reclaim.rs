@@ -34,7 +34,7 @@ const LATER: [Use; 5] = [
 impl Locked<'_> {
     /// The namespace has counted it.
     fn tally_outcome(&mut self, outcome: &Outcome, purpose: Use) {
-        let tally = &mut self.stream().tally;
+        let tally = &mut self.stream().counts.tally;
         let counts = match purpose {
             Use::OwnReads(Call::Returns) => &[
                 (Kept::AbsentFreed, outcome.pages),
@@ -106,7 +106,7 @@ impl Owned<'_> {
             }
             // A reader may wait for its buffer.
             self.sk().wake_waiters();
-            if let Some(zcopy) = &mut self.stream().zcopy {
+            if let Some(zcopy) = &mut self.stream().adverts.zcopy {
                 let record = match purpose {
                     Use::OwnReads(Call::Returns) => &mut zcopy.early_fallback,
                     Use::PeerReads(Kind::Asynchronous) | Use::OwnWrites(Call::Returns) => {

@@ -154,7 +154,7 @@ impl TellOfState for Locked<'_> {
         if !FAMILY.has_listeners(net) {
             return;
         }
-        let (peer, refusal) = (self.stream().peer, self.stream().refusal);
+        let (peer, refusal) = (self.stream().names.peer, self.stream().lifetime.refusal);
         FAMILY.notify(net, cmd, |out| {
             let v6 = sk.is_v6();
             use uapi::sock as a;

@@ -52,9 +52,9 @@ impl Locked<'_> {
     pub(in crate::sdp) fn with_sinks(&mut self) -> Option<&mut Sinks> {
         let (_, flags) = self.gfp();
         let stream = self.stream();
-        if stream.sinks.is_none() && stream.features.contains(NEEDS) {
-            let (peer, own) = (stream.peer_adverts, stream.own_adverts);
-            let (features, events) = (stream.features, stream.events);
+        if stream.adverts.sinks.is_none() && stream.adverts.features.contains(NEEDS) {
+            let (peer, own) = (stream.adverts.peer_most, stream.adverts.own_most);
+            let (features, events) = (stream.adverts.features, stream.adverts.events);
             let sinks = Sinks {
                 adverts: SinkAdverts::new(peer, features, events.received),
                 writer: SinkWriter::new(own, features, events.sent),
@@ -65,9 +65,9 @@ impl Locked<'_> {
                 written_bytes: 0,
                 charged_bytes: 0,
             };
-            stream.sinks = KBox::new(sinks, flags).ok();
+            stream.adverts.sinks = KBox::new(sinks, flags).ok();
         }
-        stream.sinks.as_deref_mut()
+        stream.adverts.sinks.as_deref_mut()
     }
 
     // Ours.
@@ -75,9 +75,9 @@ impl Locked<'_> {
     /// Data with payload, or a source advert, has come: our sink adverts have ended (rule S5).
     pub(super) fn event_received(&mut self) {
         let mut ended = [const { None }; OFFERS];
-        match &mut self.stream().sinks {
+        match &mut self.stream().adverts.sinks {
             Some(sinks) => sinks.adverts.on_payload(|back| put(&mut ended, back)),
-            None => return self.stream().events.received.note(),
+            None => return self.stream().adverts.events.received.note(),
         }
         self.offers_ended(&ended, 0);
     }
@@ -85,7 +85,7 @@ impl Locked<'_> {
     /// The peer has written so many bytes to the oldest advert.
     pub(in crate::sdp) fn write_reported(&mut self, bytes: u32) -> Result<(), Violation> {
         let mut ended = [const { None }; OFFERS];
-        let ended_before = self.stream().fin_received;
+        let ended_before = self.stream().inq.fin_received;
         let Some(sinks) = self.with_sinks() else {
             return Err(Violation::NoAnswerDue);
         };
@@ -106,7 +106,7 @@ impl Locked<'_> {
     fn offers_ended(&mut self, ended: &Ended, bytes: u32) {
         let sk = self.sk();
         let stream = self.stream();
-        let Some(sinks) = &mut stream.sinks else {
+        let Some(sinks) = &mut stream.adverts.sinks else {
             return;
         };
         if !sinks.adverts.is_live() {
@@ -181,13 +181,13 @@ impl Locked<'_> {
     /// of the stream goes (rule S3). If not that is done, as far as credits and places allow.
     pub(in crate::sdp) fn answer_sinks(&mut self) -> bool {
         let is_idle = |locked: &mut Self| {
-            let sinks = &locked.stream().sinks;
+            let sinks = &locked.stream().adverts.sinks;
             sinks.as_ref().is_none_or(|s| s.writer.is_idle())
         };
         if is_idle(self) {
             return true;
         }
-        if let Some(sinks) = &mut self.stream().sinks {
+        if let Some(sinks) = &mut self.stream().adverts.sinks {
             sinks.writer.decline();
         }
         self.flush_sinks();
@@ -197,7 +197,7 @@ impl Locked<'_> {
     /// Sends what is due about sink adverts: answers, and a cancel of ours.
     pub(in crate::sdp) fn flush_sinks(&mut self) {
         while self.may_post(Class::Control, 1) {
-            let sinks = &mut self.stream().sinks;
+            let sinks = &mut self.stream().adverts.sinks;
             let Some(bytes) = sinks.as_mut().and_then(|s| s.writer.next_answer()) else {
                 break;
             };
@@ -207,10 +207,10 @@ impl Locked<'_> {
             }
         }
         let due = |sinks: &mut KBox<Sinks>| sinks.cancel_due;
-        if self.stream().sinks.as_mut().is_some_and(due) {
+        if self.stream().adverts.sinks.as_mut().is_some_and(due) {
             let body = Body::SinkAvailCancel;
             if self.post_with(body, &mut [], 0, Tag::Control, With::Nothing) {
-                if let Some(sinks) = &mut self.stream().sinks {
+                if let Some(sinks) = &mut self.stream().adverts.sinks {
                     sinks.cancel_due = false;
                 }
             }
@@ -226,7 +226,7 @@ impl Locked<'_> {
         let bytes = link.region_bytes(region);
         let purpose = link.region_use(region);
         link.condemn_region(region);
-        match (&mut stream.sinks, purpose) {
+        match (&mut stream.adverts.sinks, purpose) {
             (Some(sinks), Some(Use::OwnWrites(Call::Returns))) => {
                 sinks.charged_bytes -= bytes;
                 self.sk().wmem_uncharge(bytes);
@@ -240,7 +240,7 @@ impl Locked<'_> {
         self.region_used(region);
         self.stats.inc(Counter::WriteDone);
         self.count(Kept::TxBytes, bytes.into());
-        self.stream().pace.deliver(bytes);
+        self.stream().pacing.pace.deliver(bytes);
         self.count(Kept::TxWrittenBytes, bytes.into());
     }
 }

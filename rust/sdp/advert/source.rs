@@ -39,10 +39,10 @@ impl Locked<'_> {
     pub(in crate::sdp) fn with_adverts(&mut self) -> Option<&mut ZeroCopy> {
         let (_, flags) = self.gfp();
         let stream = self.stream();
-        if stream.zcopy.is_none() && stream.features.contains(Features::SOURCE) {
+        if stream.adverts.zcopy.is_none() && stream.adverts.features.contains(Features::SOURCE) {
             let zcopy = ZeroCopy {
-                source: SourceAdverts::new(stream.peer_adverts, stream.features),
-                reader: SourceReader::new(stream.own_adverts, stream.features),
+                source: SourceAdverts::new(stream.adverts.peer_most, stream.adverts.features),
+                reader: SourceReader::new(stream.adverts.own_most, stream.adverts.features),
                 hold: Hold::new(),
                 fallback: Fallback::new(),
                 early_fallback: Fallback::new(),
@@ -57,9 +57,9 @@ impl Locked<'_> {
                 pull_renewed: false,
                 direct_bytes: 0,
             };
-            stream.zcopy = KBox::new(zcopy, flags).ok();
+            stream.adverts.zcopy = KBox::new(zcopy, flags).ok();
         }
-        stream.zcopy.as_deref_mut()
+        stream.adverts.zcopy.as_deref_mut()
     }
 
     /// A message of the stream, with `payload` bytes, is the next after what the adverts hold.
@@ -67,7 +67,7 @@ impl Locked<'_> {
         if payload > 0 {
             self.event_received();
         }
-        match &mut self.stream().zcopy {
+        match &mut self.stream().adverts.zcopy {
             Some(zcopy) => zcopy.reader.on_data(payload),
             None => Ok(()),
         }
@@ -75,7 +75,7 @@ impl Locked<'_> {
 
     /// The peer's half of the stream ends here.
     pub(in crate::sdp) fn note_end(&mut self) -> Result<(), Violation> {
-        match &self.stream().zcopy {
+        match &self.stream().adverts.zcopy {
             Some(zcopy) => zcopy.reader.on_disconn(),
             None => Ok(()),
         }
@@ -114,7 +114,7 @@ impl Locked<'_> {
         if kind == Some(Kind::Synchronous) {
             zcopy.read_bytes += bytes as usize;
         }
-        self.stream().pace.deliver(bytes);
+        self.stream().pacing.pace.deliver(bytes);
         self.count(Kept::TxZcopyBytes, bytes.into());
         if kind == Some(Kind::Asynchronous) {
             self.sk().wmem_uncharge(bytes);
@@ -182,7 +182,7 @@ impl Locked<'_> {
             // Where the rest may take long, the sender shall see that there is progress.
             let starved = self.glance.starved.get();
             let stream = self.stream();
-            let Some(zcopy) = &mut stream.zcopy else {
+            let Some(zcopy) = &mut stream.adverts.zcopy else {
                 return;
             };
             let (body, with) = match zcopy.reader.next_answer(starved) {
@@ -193,13 +193,17 @@ impl Locked<'_> {
                 Some(Answer::SendSm) => (Body::SendSm, With::Nothing),
                 None => break,
             };
-            let remote = self.stream().features.contains(Features::REMOTE_INV);
+            let remote = self
+                .stream()
+                .adverts
+                .features
+                .contains(Features::REMOTE_INV);
             let with = if remote { with } else { With::Nothing };
             if !self.post_with(body, &mut [], 0, Tag::Answer, with) {
                 return;
             }
         }
-        let zcopy = &mut self.stream().zcopy;
+        let zcopy = &mut self.stream().adverts.zcopy;
         if zcopy.as_ref().is_some_and(|z| z.cancel_due)
             && self.post_with(
                 Body::SrcAvailCancel,
@@ -210,7 +214,7 @@ impl Locked<'_> {
             )
         {
             self.stats.inc(Counter::CancelSent);
-            if let Some(zcopy) = &mut self.stream().zcopy {
+            if let Some(zcopy) = &mut self.stream().adverts.zcopy {
                 zcopy.cancel_due = false;
             }
         }

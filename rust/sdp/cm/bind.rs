@@ -30,12 +30,12 @@ pub(crate) fn get_port(locked: &mut Locked<'_>, port: u16) -> Result {
 }
 
 fn bound_of(locked: &mut Locked<'_>, port: u16) -> Result<Bound> {
-    if let Some(place) = locked.stream().bound {
+    if let Some(place) = locked.stream().port.bound {
         return Ok(place);
     }
     let sk = locked.sk();
     let place = sk.net().ports().bind(sk, port)?;
-    locked.stream().bound = Some(place);
+    locked.stream().port.bound = Some(place);
     Ok(place)
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn listen(locked: &mut Locked<'_>) -> Result {
 
 /// Connections find the socket no more.
 pub(crate) fn stop_listening(locked: &mut Locked<'_>) {
-    if let Some(place) = locked.stream().bound {
+    if let Some(place) = locked.stream().port.bound {
         locked.sk().net().ports().stop_listening(place);
     }
 }
@@ -65,13 +65,13 @@ pub(crate) fn stop_listening(locked: &mut Locked<'_>) {
 /// `ENOMEM`.
 pub(crate) fn adopt(locked: &mut Locked<'_>, port: u16) -> Result {
     let sk = locked.sk();
-    locked.stream().bound = Some(sk.net().ports().adopt(sk, port)?);
+    locked.stream().port.bound = Some(sk.net().ports().adopt(sk, port)?);
     Ok(())
 }
 
 /// Takes the socket out of the table.
 pub(crate) fn put_port(locked: &mut Locked<'_>) {
-    if let Some(place) = locked.stream().bound.take() {
+    if let Some(place) = locked.stream().port.bound.take() {
         locked.sk().net().ports().put(place);
     }
 }
@@ -81,7 +81,7 @@ pub(crate) fn put_port(locked: &mut Locked<'_>) {
 /// (`tcp_set_state`).
 pub(crate) fn put_chosen_port(locked: &mut Locked<'_>) {
     let sk = locked.sk();
-    if locked.stream().bound.is_some() && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
+    if locked.stream().port.bound.is_some() && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
         put_port(locked);
         sk.forget_num();
     }
@@ -91,19 +91,19 @@ pub(crate) fn put_chosen_port(locked: &mut Locked<'_>) {
 /// the connection that is given back; and on iWARP, TCP takes no second connection between two ports
 /// for a minute after the first (`TIME_WAIT`).
 pub(crate) fn change_port(locked: &mut Locked<'_>) {
-    if locked.stream().former_bound.is_some() {
+    if locked.stream().port.former_bound.is_some() {
         return;
     }
-    let former = locked.stream().bound.take();
+    let former = locked.stream().port.bound.take();
     match get_port(locked, 0) {
-        Ok(()) => locked.stream().former_bound = former,
-        Err(_) => locked.stream().bound = former,
+        Ok(()) => locked.stream().port.former_bound = former,
+        Err(_) => locked.stream().port.bound = former,
     }
 }
 
 /// The CM has the port of the former connection no more.
 pub(crate) fn put_former_port(locked: &mut Locked<'_>) {
-    if let Some(former) = locked.stream().former_bound.take() {
+    if let Some(former) = locked.stream().port.former_bound.take() {
         locked.sk().net().ports().put(former);
     }
 }

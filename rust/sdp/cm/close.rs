@@ -50,7 +50,7 @@ impl Locked<'_> {
             return;
         }
         self.transition(Event::ShutdownWrite);
-        self.stream().pending.disconn = true;
+        self.stream().out.disconn_due = true;
         self.flush();
         self.settle();
     }
@@ -58,11 +58,11 @@ impl Locked<'_> {
     /// disconnect(): a connect() to AF_UNSPEC, or the core's after a failed connect().
     pub(crate) fn disconnect(&mut self) {
         let stream = self.stream();
-        let (state, torn_down) = (stream.state, stream.torn_down);
+        let (state, torn_down) = (stream.state, stream.lifetime.torn_down);
         match state {
             State::Dead if torn_down => self.make_new(),
             State::Dead => {
-                if self.stream().next.is_some() {
+                if self.stream().names.next.is_some() {
                     self.sk().set_err(ECONNRESET);
                     self.cancel_next();
                     self.forget_names();
@@ -74,8 +74,8 @@ impl Locked<'_> {
                 let port = self.sk().num();
                 let stream = self.stream();
                 // The CM's part must not be ended under the lock. listen() has made the place.
-                if core::mem::replace(&mut stream.cm_listens, false)
-                    && stream.unlisten.push_within_capacity(port).is_ok()
+                if core::mem::replace(&mut stream.port.listens, false)
+                    && stream.port.unlisten.push_within_capacity(port).is_ok()
                 {
                     self.want(Want::Unlisten);
                 }
@@ -101,12 +101,12 @@ impl Locked<'_> {
 
     /// The socket will be an orphan: its peer has so much time to take the rest and to close.
     fn await_peer(&mut self) {
-        let place = self.stream().place.as_mut();
+        let place = self.stream().lifetime.place.as_mut();
         if place.is_some_and(|place| place.become_orphan().is_err()) {
             return self.abort(ECONNRESET);
         }
-        self.stream().orphan_rest = Rest::new(self.unsent_bytes());
-        if !self.stream().torn_down {
+        self.stream().lifetime.orphan_rest = Rest::new(self.unsent_bytes());
+        if !self.stream().lifetime.torn_down {
             self.start_timer(ORPHAN_MS);
         }
     }
@@ -132,7 +132,7 @@ impl Owned<'_> {
         self.await_early();
         let state = self.stream().state;
         // Of a connection that has ended both ways, what is here already is nobody's business.
-        let read = self.stream().rx.is_empty() || state == State::Draining;
+        let read = self.stream().inq.queue.is_empty() || state == State::Draining;
         let unread = !read || self.holds();
         let no_linger = self.sk().linger() == Some(0);
         match state {
@@ -175,10 +175,10 @@ impl Locked<'_> {
     /// the CM still has it: nobody else could listen there.
     fn leave_table(&mut self) {
         let ended = matches!(self.stream().state, State::Closed | State::Dead);
-        if ended && !self.stream().cm_port {
+        if ended && !self.stream().port.at_cm {
             bind::put_port(self);
         }
-        if self.stream().torn_down {
+        if self.stream().lifetime.torn_down {
             self.free_queues();
         }
     }
@@ -187,7 +187,7 @@ impl Locked<'_> {
     /// started again then.
     pub(super) fn orphan_gets_on(&mut self) -> bool {
         let unsent = self.unsent_bytes();
-        let gets_on = self.stream().orphan_rest.ends_turn(unsent);
+        let gets_on = self.stream().lifetime.orphan_rest.ends_turn(unsent);
         if gets_on {
             self.start_timer(ORPHAN_MS);
         }
@@ -212,8 +212,8 @@ pub(crate) unsafe fn close(sock: &SdpSock, timeo: Timeout) {
             locked.close_connection(timeo);
         }
         let stream = locked.stream();
-        listening = core::mem::take(&mut stream.unlisten);
-        if core::mem::replace(&mut stream.cm_listens, false) {
+        listening = core::mem::take(&mut stream.port.unlisten);
+        if core::mem::replace(&mut stream.port.listens, false) {
             // listen() has made the place.
             let _ = listening.push_within_capacity(sock.sk().num());
         }

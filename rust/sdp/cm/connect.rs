@@ -48,7 +48,7 @@ impl Locked<'_> {
     pub(crate) fn start_connect(&mut self, to: Addr) -> Result {
         let former_is_left = match self.stream().state {
             State::Closed => false,
-            State::Dead => !self.stream().torn_down,
+            State::Dead => !self.stream().lifetime.torn_down,
             _ => return Err(EISCONN),
         };
         if former_is_left {
@@ -61,7 +61,7 @@ impl Locked<'_> {
         if former_is_left && !self.sk().user_locked(bindings::SOCK_BINDPORT_LOCK) {
             bind::change_port(self);
         }
-        if self.stream().bound.is_none() {
+        if self.stream().port.bound.is_none() {
             bind::get_port(self, 0).map_err(|_| EADDRNOTAVAIL)?;
         }
         let sk = self.sk();
@@ -73,8 +73,8 @@ impl Locked<'_> {
         }
         self.free_received();
         let stream = self.stream();
-        stream.next = Some(to);
-        stream.fin_received = false;
+        stream.names.next = Some(to);
+        stream.inq.fin_received = false;
         self.glance.coming.set(false);
         sk.set_peer(&to);
         sk.clear_shutdown();
@@ -86,18 +86,18 @@ impl Locked<'_> {
     /// Has the worker make the connection.
     fn begin_connect(&mut self, to: Addr) {
         let sk = self.sk();
-        self.stream().peer = to;
-        self.stream().local = sk.bound_addr();
+        self.stream().names.peer = to;
+        self.stream().names.local = sk.bound_addr();
         sk.set_peer(&to);
         sk.clear_shutdown();
         self.transition(Event::ConnectStart);
-        self.stream().next = None;
+        self.stream().names.next = None;
         self.want(Want::Connect);
     }
 
     /// Starts the connection that connect() has noted, if there is one: the former one is given back.
     pub(super) fn begin_next(&mut self) {
-        if let Some(to) = self.stream().next {
+        if let Some(to) = self.stream().names.next {
             self.make_new();
             self.begin_connect(to);
         }
@@ -105,7 +105,7 @@ impl Locked<'_> {
 
     /// Forgets the connection that connect() has noted; `false` if there is none.
     pub(super) fn cancel_next(&mut self) -> bool {
-        let noted = self.stream().next.take().is_some();
+        let noted = self.stream().names.next.take().is_some();
         if noted {
             let state = self.stream().state.tcp_state();
             self.sk().set_state(state);
@@ -161,12 +161,10 @@ impl Locked<'_> {
         let old = core::mem::replace(self.stream(), new);
         let stream = self.stream();
         stream.options = old.options;
-        stream.bound = old.bound;
+        stream.port = old.port.of_next();
         stream.halves = old.halves.next();
-        stream.last_bind_err = old.last_bind_err;
-        stream.unlisten = old.unlisten;
-        stream.next = old.next;
-        let connects = stream.next.is_some();
+        stream.names.next = old.names.next;
+        let connects = stream.names.next.is_some();
         self.forget_names();
         let sk = self.sk();
         if !connects && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
@@ -198,7 +196,7 @@ impl Owned<'_> {
         if self.stream().state == State::Closed {
             return Ok(());
         }
-        while !self.stream().torn_down {
+        while !self.stream().lifetime.torn_down {
             if self.stream().state != State::Dead {
                 return Err(EISCONN);
             }

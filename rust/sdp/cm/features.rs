@@ -7,8 +7,8 @@ use crate::inet::sysctl::Setting;
 use crate::params::ADVERTS;
 use crate::proto::hello::Features;
 use crate::sdp::conn::guard::Locked;
-use crate::sdp::parts::sink::Events;
-use crate::stats::tally::Tally;
+use crate::sdp::parts::adverts::Adverts;
+use crate::sdp::parts::counts::Counts;
 
 /// What we can do if the adapter can.
 pub(crate) const FEATURES: Features = Features::SOURCE
@@ -24,17 +24,13 @@ pub(super) fn max_adverts_of(net: Net<'_>) -> u8 {
 }
 
 impl Locked<'_> {
-    /// Both sides agreed on `features`; the peer holds `theirs` adverts, and we `ours`. No more of ours
-    /// are out than we hold ourselves: this is the bound that the administrator sets.
+    /// Both sides agreed on `features`; the peer holds `theirs` adverts, and we `ours`.
     pub(super) fn agree(&mut self, features: Features, theirs: u8, ours: u8) {
         let stream = self.stream();
-        stream.features = features;
-        stream.peer_adverts = theirs.min(ours);
-        stream.own_adverts = ours;
-        stream.zcopy = None;
-        stream.sinks = None;
-        stream.events = Events::new();
-        stream.tally = Tally::new();
-        stream.histograms = None;
+        stream.adverts = Adverts::new(features, theirs, ours);
+        stream.counts = Counts {
+            messages: stream.counts.messages.take(),
+            ..Counts::new()
+        };
     }
 }

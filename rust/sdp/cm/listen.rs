@@ -233,7 +233,7 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
         }
         locked.reuse()?;
         // For the end of listening, which must not fail.
-        locked.stream().unlisten.reserve(1, GFP_KERNEL)?;
+        locked.stream().port.unlisten.reserve(1, GFP_KERNEL)?;
         sk.set_backlog(backlog);
         // `sk_clone()` copies the pointer, and frees the page where it fails.
         kernel::warn_on!(sk.has_page_frag());
@@ -250,7 +250,7 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
         let mut pending = KVec::new();
         let mut locked = sock.lock();
         // Meanwhile another thread may have ended it, and begun it anew at another port.
-        if locked.listens_at(port) && !locked.stream().cm_listens {
+        if locked.listens_at(port) && !locked.stream().port.listens {
             pending = locked.stop_listening();
             bind::put_chosen_port(&mut locked);
         }
@@ -259,7 +259,7 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
     })?;
     let listens = {
         let mut locked = sock.lock();
-        if locked.listens_at(port) && !core::mem::replace(&mut locked.stream().cm_listens, true) {
+        if locked.listens_at(port) && !core::mem::replace(&mut locked.stream().port.listens, true) {
             return Ok(());
         }
         locked.stream().state == State::Listen
@@ -390,10 +390,10 @@ fn child_of(listener: &SdpSock, to: Addr, from: Addr, hello: &Hello) -> Result<A
     sk.set_local(&to);
     sk.set_peer(&from);
     let stream = locked.stream();
-    stream.local = to;
-    stream.peer = from;
-    stream.peer_receives = PeerReceives::new(hello.rcv_size);
-    stream.parent = Some(listener.into());
+    stream.names.local = to;
+    stream.names.peer = from;
+    stream.out.peer_receives = PeerReceives::new(hello.rcv_size);
+    stream.lifetime.parent = Some(listener.into());
     let adopted = bind::adopt(&mut locked, to.port);
     locked.transition(Event::RequestReceived);
     drop(locked);

@@ -79,17 +79,17 @@ impl Worker<'_> {
             let sk = self.sock.sk();
             let shared = sk.reuse() || sk.reuseport();
             // On iWARP, TCP would connect the port to itself.
-            let itself = stream.peer.port == sk.num();
+            let itself = stream.names.peer.port == sk.num();
             let own = !shared && !itself && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK);
             let cm_port = if own { sk.num() } else { 0 };
-            (stream.local, stream.peer, cm_port)
+            (stream.names.local, stream.names.peer, cm_port)
         };
         let net = self.sock.sk().net();
         // SAFETY: The id holds a reference on the socket, taken below, until `teardown`.
         let id = unsafe { CmId::new(net, NonNull::from(self.sock)) }?;
         self.sock.inc_ref();
         let id = self.cm.id.insert(id);
-        self.sock.lock().stream().cm_port = cm_port != 0;
+        self.sock.lock().stream().port.at_cm = cm_port != 0;
         if !to.is_loopback() {
             let dev = self.sock.sk().bound_dev();
             if from.is_any() && ![0, LOOPBACK_IFINDEX].contains(&dev) {
@@ -110,8 +110,8 @@ impl Worker<'_> {
         let nonce = net.announced().add(Ends { from, to })?;
         {
             let mut locked = self.sock.lock();
-            locked.stream().nonce = nonce;
-            locked.stream().local = from;
+            locked.stream().lifetime.nonce = nonce;
+            locked.stream().names.local = from;
             self.sock.sk().set_local(&from);
         }
         resolve(id, via.with_port(cm_port), false, via.with_port(to.port))
@@ -122,12 +122,12 @@ impl Worker<'_> {
         {
             let (local, _) = id.addrs();
             let mut locked = self.sock.lock();
-            if locked.stream().nonce == 0 {
+            if locked.stream().lifetime.nonce == 0 {
                 if !goes_over(self.sock.sk(), id.interface()) {
                     return Err(ENETUNREACH);
                 }
                 let local = local.with_port(self.sock.sk().num());
-                locked.stream().local = local;
+                locked.stream().names.local = local;
                 self.sock.sk().set_local(&local);
             }
         }
@@ -156,9 +156,9 @@ impl Worker<'_> {
                 max_adverts: max_adverts_of(self.sock.sk().net()),
                 bufs,
                 rcv_size,
-                ipv6: !locked.stream().peer.is_v4(),
+                ipv6: !locked.stream().names.peer.is_v4(),
                 src_port: self.sock.sk().num(),
-                nonce: locked.stream().nonce,
+                nonce: locked.stream().lifetime.nonce,
             }
         };
         self.cm.offer = Some(hello);
@@ -190,11 +190,11 @@ impl Worker<'_> {
             return Err(ECONNABORTED);
         }
         // The listener's side has looked; what comes again from here on is for the CM.
-        let nonce = core::mem::replace(&mut locked.stream().nonce, 0);
+        let nonce = core::mem::replace(&mut locked.stream().lifetime.nonce, 0);
         locked.sk().net().announced().retire(nonce);
         let stream = locked.stream();
         stream.credits.set_peer_limit(ack.bufs);
-        stream.peer_receives = PeerReceives::new(ack.rcv_size);
+        stream.out.peer_receives = PeerReceives::new(ack.rcv_size);
         locked.agree(ack.features, ack.max_adverts, offer.max_adverts);
         locked.transition(Event::ConnectAccepted);
         if speaks_first {
@@ -234,6 +234,7 @@ impl Worker<'_> {
             .sock
             .lock()
             .stream()
+            .lifetime
             .parent
             .clone()
             .ok_or(ECONNABORTED)?;
@@ -304,7 +305,7 @@ impl Worker<'_> {
         let Some(child) = self.cm.child.take() else {
             return;
         };
-        let parent = self.sock.lock().stream().parent.take();
+        let parent = self.sock.lock().stream().lifetime.parent.take();
         self.sock.stop_timer();
         let Some(parent) = parent else { return };
         self.make_folder();
@@ -322,8 +323,8 @@ impl Locked<'_> {
     /// `ENOBUFS` without memory for the receives that the protocol demands.
     fn open_link(&mut self, link: Link, place: Place) -> Result<u16> {
         self.stream().link = Some(link);
-        self.stream().place = Some(place);
-        self.stream().torn_down = false;
+        self.stream().lifetime.place = Some(place);
+        self.stream().lifetime.torn_down = false;
         self.refill();
         self.arm();
         match self.stream().credits.announce() {

@@ -107,7 +107,7 @@ impl SdpSock {
         {
             let mut locked = self.lock();
             locked.transition(Event::Abort);
-            locked.stream().parent = None;
+            locked.stream().lifetime.parent = None;
             bind::put_port(&mut locked);
         }
         self.orphan();
@@ -189,7 +189,7 @@ impl Worker<'_> {
 
     /// Asks for a place in the listener's backlog, if the child has not yet.
     fn take_place(&mut self) -> Result<Place> {
-        let parent = self.sock.lock().stream().parent.clone();
+        let parent = self.sock.lock().stream().lifetime.parent.clone();
         let parent = parent.ok_or(ECONNABORTED)?;
         let place = if core::mem::replace(&mut self.cm.has_asked, true) {
             accept_queue::place_of(&parent, self.sock)?
@@ -233,7 +233,7 @@ impl Worker<'_> {
             Kind::Unreachable | Kind::ConnectError => Err(ETIMEDOUT),
             Kind::Rejected if self.sets_up() => {
                 let refusal = refusal_of(event);
-                self.sock.lock().stream().refusal = refusal;
+                self.sock.lock().stream().lifetime.refusal = refusal;
                 Err(rejected_errno(event, refusal))
             }
             Kind::Established => self.established(event),
@@ -309,7 +309,7 @@ impl Worker<'_> {
         self.sock.lock().poll_queue();
         self.first_receive();
         let mut locked = self.sock.lock();
-        let all_sent = !locked.stream().pending.disconn;
+        let all_sent = !locked.stream().out.disconn_due;
         let lost = locked.holds() || locked.awaits_reads();
         match locked.stream().state {
             State::Dead => {}
@@ -375,7 +375,7 @@ impl Worker<'_> {
     fn unlisten(&mut self) {
         loop {
             // One at a time: the vector keeps its places.
-            let Some(port) = self.sock.lock().stream().unlisten.pop() else {
+            let Some(port) = self.sock.lock().stream().port.unlisten.pop() else {
                 return;
             };
             listen::release(self.sock.sk().net(), port);
@@ -388,7 +388,7 @@ impl Worker<'_> {
     pub(super) fn teardown(&mut self) {
         {
             let mut locked = self.sock.lock();
-            if locked.stream().torn_down {
+            if locked.stream().lifetime.torn_down {
                 return;
             }
             // A first message, or bytes that calls have given away, may be there.
@@ -431,8 +431,8 @@ impl Worker<'_> {
         }
         let (link, place, nonce) = {
             let mut locked = self.sock.lock();
-            let place = locked.stream().place.take();
-            let nonce = core::mem::replace(&mut locked.stream().nonce, 0);
+            let place = locked.stream().lifetime.place.take();
+            let nonce = core::mem::replace(&mut locked.stream().lifetime.nonce, 0);
             if locked.awaits_early() {
                 // They may be there.
                 locked.poll_queue();
@@ -444,7 +444,7 @@ impl Worker<'_> {
         self.sock.sk().net().announced().retire(nonce);
         if let Some(id) = self.cm.id.take() {
             drop(id);
-            self.sock.lock().stream().cm_port = false;
+            self.sock.lock().stream().port.at_cm = false;
             // SAFETY: The connection's reference; the running work item has its own.
             unsafe { SdpSock::dec_ref(self.sock.into()) };
         }
@@ -471,10 +471,10 @@ impl Worker<'_> {
         self.sock.stop_watch();
         self.sock.stop_keepalive();
         self.sock.stop_pull();
-        locked.stream().torn_down = true;
+        locked.stream().lifetime.torn_down = true;
         // Before, the CM had them.
         bind::put_former_port(&mut locked);
-        if locked.stream().next.is_some() {
+        if locked.stream().names.next.is_some() {
             locked.begin_next();
         } else {
             bind::put_chosen_port(&mut locked);
@@ -485,7 +485,7 @@ impl Worker<'_> {
 
     /// The last step: what a socket without a program leaves behind.
     fn leave(&mut self, mut locked: Owned<'_>) {
-        let parent = locked.stream().parent.take();
+        let parent = locked.stream().lifetime.parent.take();
         let child = self.cm.child.take();
         if child.is_some() {
             self.sock.orphan();
@@ -523,7 +523,7 @@ impl Locked<'_> {
     /// Takes the queues out of use, and gives back what is charged for what they hold.
     fn close_link(&mut self) -> Option<Link> {
         self.free_tx();
-        self.stream().compact = None;
+        self.stream().inq.compact = None;
         let link = self.stream().link.take()?;
         let (sent, posted) = (link.in_flight_bytes(), link.posted_bytes());
         let reading = link.reading_bytes();
@@ -531,8 +531,8 @@ impl Locked<'_> {
         if sent > 0 {
             self.sk().wmem_uncharge(sent);
         }
-        self.stream().guaranteed = 0;
-        let reserve = core::mem::replace(&mut self.stream().reserve, 0);
+        self.stream().ring.guaranteed = 0;
+        let reserve = core::mem::replace(&mut self.stream().ring.reserve, 0);
         self.sk().rmem_uncharge(posted + reading + reserve);
         Some(link)
     }

@@ -27,7 +27,7 @@ impl Locked<'_> {
         } else {
             LEAST_BYTES
         };
-        self.stream().own_receives = OwnReceives::new(size);
+        self.stream().ring.receives = OwnReceives::new(size);
         if let Err(e) = self.reserve_receives(size) {
             pr_warn_once!("mem: the sockets use all of it, new connections are refused\n");
             return Err(e);
@@ -42,18 +42,18 @@ impl Locked<'_> {
     /// `ENOBUFS`.
     pub(crate) fn reserve_receives(&mut self, size: u32) -> Result {
         let wanted = IDLE_RECEIVES * size;
-        let more = wanted.saturating_sub(self.stream().guaranteed);
+        let more = wanted.saturating_sub(self.stream().ring.guaranteed);
         if !self.sk().rmem_charge(more) {
             return Err(ENOBUFS);
         }
         let stream = self.stream();
-        stream.guaranteed = wanted;
-        stream.reserve += more;
+        stream.ring.guaranteed = wanted;
+        stream.ring.reserve += more;
         Ok(())
     }
 
     pub(in crate::sdp) fn charge_receive(&mut self, bytes: u32) -> bool {
-        let reserve = &mut self.stream().reserve;
+        let reserve = &mut self.stream().ring.reserve;
         if *reserve >= bytes {
             *reserve -= bytes;
             return true;
@@ -64,8 +64,8 @@ impl Locked<'_> {
     /// Gives back what is charged for received bytes, or keeps it for the receives to come.
     pub(crate) fn release_receive(&mut self, bytes: u32) {
         let charged = self.sk().rmem();
-        if charged - bytes < self.stream().guaranteed {
-            self.stream().reserve += bytes;
+        if charged - bytes < self.stream().ring.guaranteed {
+            self.stream().ring.reserve += bytes;
         } else {
             self.sk().rmem_uncharge(bytes);
         }

@@ -21,7 +21,12 @@ impl Locked<'_> {
     /// Frees the bytes that wait to be read.
     pub(crate) fn free_received(&mut self) {
         let glance = &self.sock().glance;
-        while let Some((frag, truesize)) = self.stream().rx.change(&glance.unread, FragQueue::pop) {
+        while let Some((frag, truesize)) = self
+            .stream()
+            .inq
+            .queue
+            .change(&glance.unread, FragQueue::pop)
+        {
             drop(frag);
             self.release_receive(truesize);
         }
@@ -29,10 +34,11 @@ impl Locked<'_> {
 
     /// Frees the bytes that wait to be sent.
     pub(crate) fn free_tx(&mut self) {
-        let waiting = self.stream().tx.bytes();
+        let waiting = self.stream().out.queue.bytes();
         let glance = &self.sock().glance;
         self.stream()
-            .tx
+            .out
+            .queue
             .change(&glance.notsent, |tx| while tx.pop().is_some() {});
         if waiting > 0 {
             self.sk().wmem_uncharge(waiting);
@@ -43,7 +49,7 @@ impl Locked<'_> {
     pub(in crate::sdp) fn forget_adverts(&mut self) {
         self.forget_sinks();
         let sk = self.sk();
-        let Some(zcopy) = &mut self.stream().zcopy else {
+        let Some(zcopy) = &mut self.stream().adverts.zcopy else {
             return;
         };
         let (mut aborted, mut charged) = (0, 0);
@@ -67,7 +73,7 @@ impl Locked<'_> {
     /// The queues are gone: so is what the adverts were about.
     fn forget_sinks(&mut self) {
         let sk = self.sk();
-        let Some(sinks) = &mut self.stream().sinks else {
+        let Some(sinks) = &mut self.stream().adverts.sinks else {
             return;
         };
         let mut ended = 0;

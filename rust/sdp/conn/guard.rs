@@ -268,7 +268,7 @@ impl Owned<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         // They are charged to nobody.
-        self.stream().spares.clear();
+        self.stream().ring.spares.clear();
         let sk = self.sock.inet.get();
         // SAFETY: The lock is held in this way.
         unsafe {

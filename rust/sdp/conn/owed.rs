@@ -27,38 +27,38 @@ impl Locked<'_> {
 
     /// What such payload must wait for.
     pub(in crate::sdp) fn payload_hold(&mut self) -> Option<source::Hold> {
-        let zcopy = self.stream().zcopy.as_ref()?;
+        let zcopy = self.stream().adverts.zcopy.as_ref()?;
         zcopy.source.may_send_payload().err()
     }
 
     /// Whether bytes of the stream are still in the peer's memory, or behind such.
     pub(in crate::sdp) fn holds(&mut self) -> bool {
-        let zcopy = &self.stream().zcopy;
+        let zcopy = &self.stream().adverts.zcopy;
         zcopy.as_ref().is_some_and(|z| !z.hold.is_empty())
     }
 
     /// Whether the peer waits for an answer about its adverts, or for them to be read.
     fn owes_answers(&mut self) -> bool {
-        let zcopy = &self.stream().zcopy;
+        let zcopy = &self.stream().adverts.zcopy;
         zcopy.as_ref().is_some_and(|z| !z.reader.is_idle()) || self.owes_sink_answers()
     }
 
     /// Whether the peer waits for an answer that can be sent.
     fn owes_sink_answers(&mut self) -> bool {
-        let sinks = &self.stream().sinks;
+        let sinks = &self.stream().adverts.sinks;
         sinks.as_ref().is_some_and(|s| s.writer.has_answer())
     }
 
     /// Whether the peer has not read all of our adverts.
     pub(in crate::sdp) fn awaits_reads(&mut self) -> bool {
-        let zcopy = &self.stream().zcopy;
+        let zcopy = &self.stream().adverts.zcopy;
         zcopy.as_ref().is_some_and(|z| !z.source.is_idle())
     }
 
     /// Bytes of our adverts that the peer has not read, as far as it has said so: of those for which
     /// a send waits. The others are in the send buffer.
     pub(super) fn advertised_bytes(&mut self) -> u32 {
-        let zcopy = &self.stream().zcopy;
+        let zcopy = &self.stream().adverts.zcopy;
         let left = |z: &KBox<ZeroCopy>| {
             let waiting = z.source.iter().filter(|a| a.kind == Kind::Synchronous);
             waiting.map(|a| a.len - a.read).sum()
@@ -96,7 +96,8 @@ impl Locked<'_> {
         // TCP reset the connection, and then the peer may not get it. So the peer's module must say that
         // it has come.
         let is_acked = |mseq| stream.credits.has_acked(mseq);
-        if link.is_some_and(|link| link.is_iwarp()) && !stream.last_needed.is_none_or(is_acked) {
+        if link.is_some_and(|link| link.is_iwarp()) && !stream.out.last_needed.is_none_or(is_acked)
+        {
             return;
         }
         // The end of the queue pair would overtake an answer.

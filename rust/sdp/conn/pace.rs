@@ -27,9 +27,9 @@ pub(in crate::sdp) fn now_us() -> Micros {
 impl Stream {
     /// The peer has acknowledged messages.
     pub(in crate::sdp) fn note_acknowledged(&mut self) {
-        let awaited = self.pace.awaited();
+        let awaited = self.pacing.pace.awaited();
         if awaited.is_some_and(|mseq| self.credits.has_acked(mseq)) {
-            self.pace.acknowledged(now_us());
+            self.pacing.pace.acknowledged(now_us());
         }
     }
 }
@@ -39,17 +39,17 @@ impl Locked<'_> {
     pub(in crate::sdp) fn note_posted(&mut self, mseq: u32, payload: u32) {
         let stream = self.stream();
         if payload > 0 {
-            stream.data_sent = now();
+            stream.pacing.sent_at = now();
         }
-        if stream.pace.wants_sample() {
-            stream.pace.posted(mseq, now_us());
+        if stream.pacing.pace.wants_sample() {
+            stream.pacing.pace.posted(mseq, now_us());
         }
     }
 
     /// All that may be sent was sent: what the sender waits for now.
     pub(in crate::sdp) fn note_doing(&mut self) {
         let doing = self.doing();
-        let pace = &mut self.stream().pace;
+        let pace = &mut self.stream().pacing.pace;
         if pace.changes(doing) {
             pace.does(doing, now_us());
         }
@@ -59,15 +59,18 @@ impl Locked<'_> {
         let sk = self.sk();
         let advertised = self.advertised_bytes() > 0;
         let stream = self.stream();
-        if stream.stalled && !stream.tx.is_empty() && !stream.credits.may_send(Class::Payload) {
+        if stream.out.stalled
+            && !stream.out.queue.is_empty()
+            && !stream.credits.may_send(Class::Payload)
+        {
             Doing::AwaitingPeer
         } else if stream.halves.sender_waits_for_room()
-            && stream.tx.is_empty()
+            && stream.out.queue.is_empty()
             && !sk.stream_memory_free()
         {
             Doing::AwaitingRoom
         // The completions of fewer bytes are not looked for, so nobody knows when these are with the peer.
-        } else if !stream.tx.is_empty() || advertised || sk.wmem_queued() > IDLE_BYTES {
+        } else if !stream.out.queue.is_empty() || advertised || sk.wmem_queued() > IDLE_BYTES {
             Doing::Sending
         } else {
             Doing::Nothing

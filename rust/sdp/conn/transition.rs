@@ -37,10 +37,10 @@ impl Locked<'_> {
                 if new != old {
                     self.stream().state = new;
                     // A socket for which connect() has noted a connection has connected all the time.
-                    if self.stream().next.is_none() {
+                    if self.stream().names.next.is_none() {
                         self.sk().set_state(new.tcp_state());
                     }
-                    trace::state(self.sk(), &self.stream().peer, old, new);
+                    trace::state(self.sk(), &self.stream().names.peer, old, new);
                     self.tell_of_state(old, event, why);
                     if new == State::Established {
                         self.begin_keepalive();
@@ -72,7 +72,7 @@ impl Locked<'_> {
         self.transition_for(event, Some(why));
         if self.holds() {
             // The peer has sent all, but not all of it comes.
-            self.stream().fin_received = false;
+            self.stream().inq.fin_received = false;
         }
         self.want(Want::Teardown);
         sk.wake_all();
@@ -92,7 +92,7 @@ impl Locked<'_> {
     /// The peer sends no more.
     pub(crate) fn disconn_received(&mut self) {
         self.transition(Event::DisConnReceived);
-        self.stream().fin_received = true;
+        self.stream().inq.fin_received = true;
         let coming = self.holds();
         self.glance.coming.set(coming);
         let sk = self.sk();

@@ -34,10 +34,10 @@ impl Locked<'_> {
             count += 1;
             if sent.payload > 0 {
                 self.sk().wmem_uncharge(sent.payload);
-                self.stream().pace.deliver(sent.payload);
+                self.stream().pacing.pace.deliver(sent.payload);
             }
-            if self.stream().small_in_flight == Some(sent.number) {
-                self.stream().small_in_flight = None;
+            if self.stream().out.small_in_flight == Some(sent.number) {
+                self.stream().out.small_in_flight = None;
             }
             if let Some(memory) = sent.read {
                 self.read_finished(memory);
@@ -82,9 +82,9 @@ impl Locked<'_> {
         if self.stream().state == State::HelloReceived && self.transition(Event::FirstReceive) {
             self.want(Want::FirstReceive);
             let link = self.stream().link.as_ref();
-            self.stream().pending.answer = link.is_some_and(|link| link.is_iwarp());
+            self.stream().out.answer_due = link.is_some_and(|link| link.is_iwarp());
         }
-        self.stream().own_receives.received();
+        self.stream().ring.receives.received();
         match self.check(&header, &receive, len) {
             Ok(message) => {
                 let readable = self.handle(&message, receive, invalidated);
@@ -104,7 +104,7 @@ impl Locked<'_> {
     /// for us ([`Locked::finish_if_drained`]).
     fn acknowledge(&mut self, body: &Body) {
         let stream = self.stream();
-        let ends = !stream.pending.disconn && stream.last_needed.is_some();
+        let ends = !stream.out.disconn_due && stream.out.last_needed.is_some();
         if !ends || !stream.link.as_ref().is_some_and(|link| link.is_iwarp()) {
             return;
         }
@@ -112,7 +112,7 @@ impl Locked<'_> {
             body,
             Body::DisConn | Body::RdmaRdCompl { .. } | Body::RdmaWrCompl { .. } | Body::SendSm
         );
-        stream.pending.answer |= is_needed && !stream.state.can_send();
+        stream.out.answer_due |= is_needed && !stream.state.can_send();
         self.finish_if_drained();
     }
 
@@ -129,7 +129,7 @@ impl Locked<'_> {
         stream.credits.received(&message.hdr)?;
         stream.note_acknowledged();
         stream.state.admits(&message.hdr)?;
-        stream.features.permit(message.hdr.mid)?;
+        stream.adverts.features.permit(message.hdr.mid)?;
         Ok(message)
     }
 

@@ -87,7 +87,7 @@ impl Locked<'_> {
             self.flush();
             self.wake_reader_if_due();
             self.wake_writer_if_due();
-            if self.stream().advert_waits {
+            if self.stream().adverts.waits {
                 self.sk().wake_waiters();
             }
         }
@@ -100,9 +100,10 @@ impl Locked<'_> {
         let stream = self.stream();
         // What a reader that waits can take itself, as soon as there are places for the Read.
         let offered = |z: &KBox<ZeroCopy>| z.hold.next_untaken() > 0;
-        let offered = stream.reader_bytes.is_some() && stream.zcopy.as_ref().is_some_and(offered);
-        let readable = stream.readable || offered;
-        stream.readable = false;
+        let offered =
+            stream.inq.reader_bytes.is_some() && stream.adverts.zcopy.as_ref().is_some_and(offered);
+        let readable = stream.inq.readable || offered;
+        stream.inq.readable = false;
         if readable {
             self.stats.inc(Counter::WakeReader);
             self.sk().wake_reader();
@@ -143,7 +144,7 @@ impl Locked<'_> {
                     Completion::Received { len, invalidated } => {
                         heard = true;
                         let readable = self.received(len, invalidated);
-                        self.stream().readable |= readable;
+                        self.stream().inq.readable |= readable;
                     }
                     Completion::Failed(status) => self.completion_failed(status),
                 }
@@ -220,7 +221,7 @@ impl Owned<'_> {
                 }
                 return Err(EINTR);
             }
-            if self.stream().state == State::Dead && self.stream().torn_down {
+            if self.stream().state == State::Dead && self.stream().lifetime.torn_down {
                 return Err(ECONNRESET);
             }
             self.wait_killable(&mut Timeout::endless());

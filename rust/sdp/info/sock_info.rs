@@ -15,9 +15,9 @@ use crate::sdp::cm::bind::{
     self,
     Cursor, //
 };
-use crate::sdp::conn::connection::Options;
 use crate::sdp::conn::guard::Locked;
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::parts::options::Options;
 use crate::stats::tally::Tally;
 
 /// A socket at one moment.
@@ -70,21 +70,21 @@ pub(super) fn shown_locked(locked: &mut Locked<'_>) -> Shown {
     Shown {
         family: sk.family(),
         local: sk.bound_addr(),
-        peer: stream.shown_peer(),
+        peer: stream.names.shown_peer(),
         interface: sk.bound_dev().unsigned_abs(),
         state: stream.shown_state(),
         tx_queue: if listens { sk.backlog_max() } else { unsent },
         rx_queue: if listens {
             sk.backlog()
         } else {
-            stream.rx.bytes()
+            stream.inq.queue.bytes()
         },
         credits: stream.credits.available(),
         posted: link.map_or(0, |l| l.receives_posted()),
-        rcv_size: stream.own_receives.bytes(),
-        peer_bytes: stream.peer_receives.bytes(),
+        rcv_size: stream.ring.receives.bytes(),
+        peer_bytes: stream.out.peer_receives.bytes(),
         sends_posted: link.map_or(0, |l| l.sends_in_flight()),
-        features: stream.features,
+        features: stream.adverts.features,
         options: stream.options,
         threshold_bytes: stream.threshold_bytes(),
         keepalive: sk.has_flag(bindings::sock_flags_SOCK_KEEPOPEN),
@@ -97,7 +97,7 @@ pub(super) fn shown_locked(locked: &mut Locked<'_>) -> Shown {
         rmem: sk.rmem(),
         inode: sk.inode(),
         cookie: sk.cookie(),
-        tally: stream.tally.clone(),
+        tally: stream.counts.tally.clone(),
         figures,
     }
 }

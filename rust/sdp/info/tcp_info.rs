@@ -47,18 +47,18 @@ impl Locked<'_> {
     pub(super) fn figures(&mut self) -> Figures {
         let unsent = self.unsent_bytes();
         let stream = self.stream();
-        let waiting = stream.tx.bytes();
+        let waiting = stream.out.queue.bytes();
         Figures {
-            round_trip: stream.pace.round_trip(),
-            bytes_per_s: stream.pace.bytes_per_s(),
-            times: stream.pace.times(now_us()),
-            bytes_sent: stream.pace.sent(unsent.saturating_sub(waiting)),
-            bytes_acked: stream.pace.delivered(),
-            bytes_received: stream.tally.get(Kept::RxBytes),
+            round_trip: stream.pacing.pace.round_trip(),
+            bytes_per_s: stream.pacing.pace.bytes_per_s(),
+            times: stream.pacing.pace.times(now_us()),
+            bytes_sent: stream.pacing.pace.sent(unsent.saturating_sub(waiting)),
+            bytes_acked: stream.pacing.pace.delivered(),
+            bytes_received: stream.counts.tally.get(Kept::RxBytes),
             notsent_bytes: waiting,
             unacked: stream.credits.unacked(),
-            last_sent_ms: ms_since(stream.data_sent),
-            last_received_ms: ms_since(stream.data_received),
+            last_sent_ms: ms_since(stream.pacing.sent_at),
+            last_received_ms: ms_since(stream.pacing.received_at),
             last_heard_ms: stream.keepalive.silent_ms(),
         }
     }
@@ -83,12 +83,12 @@ pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
     let stream = locked.stream();
     let credits = &stream.credits;
     let receives = stream.link.as_ref().map_or(0, |l| l.receives_posted());
-    let receive_bytes = stream.own_receives.bytes();
-    let (sent, received) = stream.tally.messages();
+    let receive_bytes = stream.ring.receives.bytes();
+    let (sent, received) = stream.counts.tally.messages();
     tcp_info {
         tcpi_state,
         tcpi_probes: stream.keepalive.unanswered(),
-        tcpi_snd_mss: stream.peer_receives.bytes(),
+        tcpi_snd_mss: stream.out.peer_receives.bytes(),
         tcpi_rcv_mss: receive_bytes,
         tcpi_unacked: figures.unacked,
         tcpi_last_data_sent: figures.last_sent_ms,
@@ -116,7 +116,7 @@ pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
         tcpi_bytes_sent: figures.bytes_sent,
         tcpi_snd_wnd: credits
             .available()
-            .saturating_mul(stream.peer_receives.bytes()),
+            .saturating_mul(stream.out.peer_receives.bytes()),
         tcpi_rcv_wnd: receives.saturating_mul(receive_bytes),
         ..Default::default()
     }

@@ -119,7 +119,7 @@ impl Locked<'_> {
             return None;
         }
         let room = self.direct_room(recv);
-        let zcopy = self.stream().zcopy.as_ref()?;
+        let zcopy = self.stream().adverts.zcopy.as_ref()?;
         if zcopy.early_ends {
             return None;
         }
@@ -149,7 +149,7 @@ impl Locked<'_> {
     /// Whether the program does something else while the bytes come of receives that have returned,
     /// where that matters. It is asked whatever way the user has chosen.
     fn uses_time(&mut self, recv: &Recv<'_>) -> bool {
-        let Some(zcopy) = &mut self.stream().zcopy else {
+        let Some(zcopy) = &mut self.stream().adverts.zcopy else {
             return false;
         };
         let uses = zcopy.early_use.may_go_async();
@@ -179,12 +179,12 @@ impl Locked<'_> {
     }
 
     fn is_use_open(&mut self) -> bool {
-        let zcopy = self.stream().zcopy.as_ref();
+        let zcopy = self.stream().adverts.zcopy.as_ref();
         zcopy.is_some_and(|z| z.returned_early)
     }
 
     fn note_use(&mut self, used: bool) {
-        if let Some(zcopy) = &mut self.stream().zcopy {
+        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
             zcopy.returned_early = false;
             zcopy.early_use.on_transfer(1, (!used).into());
         }
@@ -196,7 +196,7 @@ impl Locked<'_> {
             Wanted::Only(path) => path == Path::Asynchronous,
             Wanted::Automatic if least == 0 || recv.len < least => false,
             Wanted::Automatic => {
-                let Some(zcopy) = &mut self.stream().zcopy else {
+                let Some(zcopy) = &mut self.stream().adverts.zcopy else {
                     return false;
                 };
                 let may = zcopy.early_fallback.may_go_async();
@@ -241,8 +241,8 @@ impl Owned<'_> {
     fn take_and_read(&mut self, recv: &mut Recv<'_>, early: &Early) -> Result {
         let stream = self.stream();
         // The reader is about to take them.
-        stream.reader_bytes = Some(recv.len - recv.copied);
-        if let Some(zcopy) = &mut stream.zcopy {
+        stream.inq.reader_bytes = Some(recv.len - recv.copied);
+        if let Some(zcopy) = &mut stream.adverts.zcopy {
             zcopy.direct_bytes = 0;
         }
         let (iter, stats, may_wait) = (&mut recv.iter, self.stats, !recv.has_enough);
@@ -277,7 +277,7 @@ impl Owned<'_> {
         if !has_pages {
             return Ok(());
         }
-        if let Some(zcopy) = &mut self.stream().zcopy {
+        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
             zcopy.returned_early |= early.costs;
         }
         self.count(Kept::ReadEarly, 1);
@@ -314,7 +314,7 @@ impl Owned<'_> {
                     .post_direct(recv, memory, Use::OwnReads(Call::Returns))
                     .unwrap_or(false);
                 // For what is behind them it comes back, if its buffer has room.
-                self.stream().reader_bytes = (left >= LEAST_DIRECT).then_some(left);
+                self.stream().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
                 self.await_direct(recv, bytes)
             }
             other => {
@@ -334,7 +334,7 @@ impl Owned<'_> {
     /// Before the program ends the connection: waits for the bytes that calls have given away, as long
     /// as they may take. Other threads may still receive: their calls give away no more.
     pub(crate) fn await_early(&mut self) {
-        if let Some(zcopy) = &mut self.stream().zcopy {
+        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
             zcopy.early_ends = true;
         }
         let mut left = Timeout::from_ms(EARLY_MS);

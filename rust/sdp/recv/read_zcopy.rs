@@ -60,11 +60,14 @@ impl Locked<'_> {
 
     /// Whether the next bytes of the stream shall be read into the program's memory.
     pub(super) fn may_read_directly(&mut self, recv: &Recv<'_>) -> bool {
-        if self.direct_room(recv) == 0 || !self.stream().rx.is_empty() || !self.has_places_for(1) {
+        if self.direct_room(recv) == 0
+            || !self.stream().inq.queue.is_empty()
+            || !self.has_places_for(1)
+        {
             return false;
         }
         let stream = self.stream();
-        let (Some(link), Some(zcopy)) = (&stream.link, &stream.zcopy) else {
+        let (Some(link), Some(zcopy)) = (&stream.link, &stream.adverts.zcopy) else {
             return false;
         };
         stream.state.is_connected()
@@ -86,11 +89,11 @@ impl Locked<'_> {
     pub(super) fn reader_waits(&mut self, recv: &Recv<'_>) {
         let room = self.direct_room(recv);
         let stream = self.stream();
-        let next = match &stream.zcopy {
+        let next = match &stream.adverts.zcopy {
             Some(zcopy) => zcopy.hold.next_untaken() as usize,
             None => 0,
         };
-        stream.reader_bytes = None;
+        stream.inq.reader_bytes = None;
         if room == 0 {
             return self.pull_for_reader();
         }
@@ -98,15 +101,15 @@ impl Locked<'_> {
             self.pull_rest();
         }
         let stream = self.stream();
-        stream.reader_bytes = Some(room);
-        if let Some(zcopy) = &mut stream.zcopy {
+        stream.inq.reader_bytes = Some(room);
+        if let Some(zcopy) = &mut stream.adverts.zcopy {
             zcopy.pull_now = false;
         }
     }
 
     /// It does not wait any more.
     pub(super) fn reader_is_back(&mut self) {
-        self.stream().reader_bytes = None;
+        self.stream().inq.reader_bytes = None;
     }
 }
 
@@ -123,12 +126,12 @@ impl Owned<'_> {
 
     fn read_pinned(&mut self, recv: &mut Recv<'_>) -> Result {
         let stream = self.stream();
-        let (Some(link), Some(zcopy)) = (&stream.link, &mut stream.zcopy) else {
+        let (Some(link), Some(zcopy)) = (&stream.link, &mut stream.adverts.zcopy) else {
             return Err(ECONNRESET);
         };
         zcopy.direct_bytes = 0;
         // The reader is about to take it.
-        stream.reader_bytes = Some(recv.len - recv.copied);
+        stream.inq.reader_bytes = Some(recv.len - recv.copied);
         let most = zcopy.hold.next_untaken() as usize;
         let most = most.min(recv.len - recv.copied);
         let pages = link.max_region_pages() as usize;
@@ -148,7 +151,7 @@ impl Owned<'_> {
         let posted = self.post_direct(recv, Memory::Pinned(pinned), Use::OwnReads(Call::Waits));
         // For what is behind it comes back, if its buffer has room.
         let left = recv.len - recv.copied - taken;
-        self.stream().reader_bytes = (left >= LEAST_DIRECT).then_some(left);
+        self.stream().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
         let read = if posted? {
             self.await_direct(recv, taken)?
         } else {
@@ -168,7 +171,7 @@ impl Owned<'_> {
     pub(super) fn await_direct(&mut self, recv: &Recv<'_>, len: usize) -> Result<usize> {
         let waited = self.await_adapter(recv.began, Use::OwnReads(Call::Waits));
         let same = self.generation() == recv.began;
-        let zcopy = self.stream().zcopy.as_ref().filter(|_| same);
+        let zcopy = self.stream().adverts.zcopy.as_ref().filter(|_| same);
         let read = zcopy.map_or(0, |z| z.direct_bytes).min(len);
         match waited {
             Err(e) if read == 0 => {
@@ -194,10 +197,10 @@ impl Owned<'_> {
         // The buffer was taken from the iterator, which has nothing to say any more.
         let same = self.generation() == recv.began;
         let stream = self.stream();
-        let may = match (&stream.link, &stream.zcopy) {
+        let may = match (&stream.link, &stream.adverts.zcopy) {
             (Some(link), Some(zcopy)) => {
                 same && stream.state.is_connected()
-                    && stream.rx.is_empty()
+                    && stream.inq.queue.is_empty()
                     && zcopy.hold.next_untaken() >= len
                     && !(purpose == Use::OwnReads(Call::Returns) && zcopy.early_ends)
                     && link.send_room() >= link.direct_places()
@@ -222,7 +225,7 @@ impl Owned<'_> {
             }
         };
         let stream = self.stream();
-        let (Some(link), Some(zcopy)) = (&mut stream.link, &mut stream.zcopy) else {
+        let (Some(link), Some(zcopy)) = (&mut stream.link, &mut stream.adverts.zcopy) else {
             return Err(ECONNRESET);
         };
         let result = match zcopy.hold.reserve(GFP_KERNEL) {

@@ -115,10 +115,10 @@ impl Locked<'_> {
         // What the peer has advertised comes before the end, and that before an error that came
         // after it.
         let comes = self.holds();
-        let fin = self.stream().fin_received && !comes;
+        let fin = self.stream().inq.fin_received && !comes;
         let done = sk.has_flag(bindings::sock_flags_SOCK_DONE);
         // Both sides may have ended, and the connection lives on for what comes.
-        let lives = self.stream().fin_received && comes;
+        let lives = self.stream().inq.fin_received && comes;
         let ended = (sk.rcv_shutdown() || done) && !lives;
         let closed = sk.state() == bindings::TCP_CLOSE as u8 && !lives;
         if recv.copied > 0 {
@@ -150,7 +150,7 @@ impl Locked<'_> {
             self.forget_poller();
         }
         let stream = self.stream();
-        stream.polled = timeless || (stream.polled && recv.direct == 0);
+        stream.inq.polled = timeless || (stream.inq.polled && recv.direct == 0);
         if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {
             let copied = recv.copied - recv.direct;
             if self.generation() == recv.began {
@@ -176,7 +176,7 @@ impl Owned<'_> {
             }
             let enough = match recv.len {
                 // Nothing is wanted, but as with TCP not before there is something.
-                0 => !self.stream().rx.is_empty(),
+                0 => !self.stream().inq.queue.is_empty(),
                 len => recv.copied >= recv.target.min(len),
             };
             if enough {
@@ -199,9 +199,9 @@ impl Owned<'_> {
                 continue;
             }
             // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
-            let before = self.stream().rx.bytes();
+            let before = self.stream().inq.queue.bytes();
             self.poll_queue();
-            if self.stream().rx.bytes() > before || self.may_read_directly(recv) {
+            if self.stream().inq.queue.bytes() > before || self.may_read_directly(recv) {
                 continue;
             }
             if self.must_stop(recv)? {
@@ -216,7 +216,7 @@ impl Owned<'_> {
             self.reader_waits(recv);
             self.note_wait();
             self.flush();
-            self.stream().spares.clear();
+            self.stream().ring.spares.clear();
             self.wait_and_poll(&mut recv.timeo);
             self.reader_is_back();
         }

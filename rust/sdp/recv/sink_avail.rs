@@ -110,7 +110,7 @@ impl Locked<'_> {
     /// Whether an advert may be sent now: nothing is unread (rule S1), something may come, and there
     /// is room for it everywhere.
     fn can_offer(&mut self) -> bool {
-        let read_out = self.stream().rx.is_empty() && !self.holds();
+        let read_out = self.stream().inq.queue.is_empty() && !self.holds();
         let Some(link) = &self.stream().link else {
             return false;
         };
@@ -139,7 +139,7 @@ impl Locked<'_> {
         let memory = Memory::Pinned(pinned);
         let len = memory.len();
         let live = |locked: &mut Self| {
-            let sinks = &locked.stream().sinks;
+            let sinks = &locked.stream().adverts.sinks;
             sinks.as_ref().is_some_and(|s| s.adverts.is_live())
         };
         let same = self.generation() == recv.began;
@@ -167,7 +167,7 @@ impl Locked<'_> {
 
     fn post_sink(&mut self, len: u32, region: RegionId) -> bool {
         let stream = self.stream();
-        let (Some(link), Some(sinks)) = (&stream.link, &mut stream.sinks) else {
+        let (Some(link), Some(sinks)) = (&stream.link, &mut stream.adverts.sinks) else {
             return false;
         };
         let (Some(address), Ok(count)) = (
@@ -189,7 +189,7 @@ impl Locked<'_> {
     /// Whether a receive shall not wait any longer.
     fn must_not_wait(&mut self, recv: &Recv<'_>) -> bool {
         let sk = self.sk();
-        self.stream().fin_received
+        self.stream().inq.fin_received
             || sk.err() != 0
             || sk.rcv_shutdown()
             || recv.timeo.is_over()
@@ -198,7 +198,7 @@ impl Locked<'_> {
 
     /// Asks for all buffers back (rule S5).
     fn cancel_offers(&mut self) {
-        if let Some(sinks) = &mut self.stream().sinks {
+        if let Some(sinks) = &mut self.stream().adverts.sinks {
             sinks.cancel_due |= sinks.adverts.cancel().is_ok();
         }
         self.flush();
@@ -219,8 +219,8 @@ impl Owned<'_> {
     }
 
     fn pin_and_offer(&mut self, recv: &mut Recv<'_>) -> Result {
-        self.stream().spares.clear();
-        if let Some(sinks) = &mut self.stream().sinks {
+        self.stream().ring.spares.clear();
+        if let Some(sinks) = &mut self.stream().adverts.sinks {
             sinks.declined = false;
             sinks.received_bytes = 0;
         }
@@ -228,13 +228,19 @@ impl Owned<'_> {
         let result = if taken > 0 {
             self.await_offers(recv)
         } else {
-            if let Some(sinks) = self.stream().sinks.as_mut().filter(|_| recv.no_offer) {
+            if let Some(sinks) = self
+                .stream()
+                .adverts
+                .sinks
+                .as_mut()
+                .filter(|_| recv.no_offer)
+            {
                 sinks.offers.on_unused();
             }
             Ok(())
         };
         let same = self.generation() == recv.began;
-        let got = match &self.stream().sinks {
+        let got = match &self.stream().adverts.sinks {
             Some(sinks) if same => sinks.received_bytes.min(taken),
             _ => 0,
         };
@@ -311,7 +317,7 @@ impl Owned<'_> {
                 return Err(EINTR);
             }
             if self.stream().state == State::Dead {
-                if self.stream().torn_down {
+                if self.stream().lifetime.torn_down {
                     // Whether that is an error is seen from what has come before.
                     return Ok(());
                 }
@@ -340,7 +346,7 @@ impl Owned<'_> {
     fn await_writer(&mut self, recv: &mut Recv<'_>, left: &mut Timeout) {
         // What it advertises instead can be read into the buffer, too.
         let room = recv.len - recv.copied;
-        self.stream().reader_bytes = Some(room);
+        self.stream().inq.reader_bytes = Some(room);
         Timeout::wait_both(&mut recv.timeo, left, |limit| self.wait_and_poll(limit));
         self.reader_is_back();
     }

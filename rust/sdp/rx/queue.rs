@@ -31,8 +31,8 @@ impl Locked<'_> {
         self.count_data_received(message.payload_len);
         // A reader that does not come must not make the peer's credits grow.
         if self.stream().credits.peer_has_left() < Class::Payload.min_credits() {
-            let target = self.stream().recv_target;
-            self.stream().recv_target = (target * 2).min(RECV_DEPTH);
+            let target = self.stream().ring.target;
+            self.stream().ring.target = (target * 2).min(RECV_DEPTH);
         }
         if self.holds() {
             return self.hold_payload(message, receive);
@@ -45,7 +45,7 @@ impl Locked<'_> {
         };
         if message.payload_len <= short && self.compact(message, &receive) {
             // Small messages fill the receive buffer, too.
-            let in_use = self.sk().rmem() - self.stream().reserve;
+            let in_use = self.sk().rmem() - self.stream().ring.reserve;
             if in_use <= self.sk().rcvbuf() || self.may_post_least(receive.len()) {
                 self.recycle(receive);
             } else {
@@ -70,14 +70,14 @@ impl Locked<'_> {
         if self.reserve_unread(places + 1, flags).is_err() {
             return false;
         }
-        let room = self.stream().compact.as_ref().map_or(0, Frag::len);
+        let room = self.stream().inq.compact.as_ref().map_or(0, Frag::len);
         let mut truesize = 0;
         if room < len {
             if !self.charge_receive(SMALL_BYTES) {
                 return false;
             }
             match Frag::alloc(0, bindings::SDP_CONST_GFP_ATOMIC) {
-                Ok(page) => self.stream().compact = Some(page),
+                Ok(page) => self.stream().inq.compact = Some(page),
                 Err(_) => {
                     self.release_receive(SMALL_BYTES);
                     return false;
@@ -87,12 +87,17 @@ impl Locked<'_> {
         }
         let glance = &self.sock().glance;
         let stream = self.stream();
-        let Some(piece) = stream.compact.as_mut().map(|free| free.split_front(len)) else {
+        let Some(piece) = stream
+            .inq
+            .compact
+            .as_mut()
+            .map(|free| free.split_front(len))
+        else {
             return false;
         };
         piece.fill(bytes);
-        stream.compact_used = true;
-        let pushed = stream.rx.change(&glance.unread, |rx| {
+        stream.inq.compact_used = true;
+        let pushed = stream.inq.queue.change(&glance.unread, |rx| {
             match truesize == 0 && rx.grow_last(|last| last.join(&piece)) {
                 true => Ok(()),
                 false => rx.push(piece, truesize),
@@ -108,21 +113,11 @@ impl Locked<'_> {
         true
     }
 
-    /// An idle connection has no page for short messages: gives it back if it was not used since the
-    /// last call. Whether there is still one.
-    pub(in crate::sdp) fn drop_idle_page(&mut self) -> bool {
-        let stream = self.stream();
-        if !core::mem::replace(&mut stream.compact_used, false) {
-            stream.compact = None;
-        }
-        stream.compact.is_some()
-    }
-
     /// Puts the `len` bytes behind the first `skip` of `memory` at the end of the receive queue.
     /// Places were reserved.
     pub(super) fn queue_bytes(&mut self, memory: Receive, skip: u32, len: u32) {
         let mut unused = memory.len();
-        let spares = &mut self.stream().spares;
+        let spares = &mut self.stream().ring.spares;
         for frag in memory.into_payload(skip, len, spares).into_iter().flatten() {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
@@ -137,7 +132,8 @@ impl Locked<'_> {
     pub(super) fn queue_unread(&mut self, frag: Frag, charge: u32) -> Result {
         let glance = &self.sock().glance;
         self.stream()
-            .rx
+            .inq
+            .queue
             .change(&glance.unread, |rx| rx.push(frag, charge))
     }
 
@@ -148,7 +144,7 @@ impl Locked<'_> {
     /// `ENOMEM`.
     pub(super) fn reserve_unread(&mut self, places: usize, flags: Flags) -> Result {
         let glance = &self.sock().glance;
-        let rx = &mut self.stream().rx;
+        let rx = &mut self.stream().inq.queue;
         rx.change(&glance.unread, |rx| rx.reserve(places, flags))
     }
 
@@ -158,7 +154,11 @@ impl Locked<'_> {
         let (posted, reads) = stream.link.as_ref().map_or((0, 0), |link| {
             (link.posted_parts(), link.reads_in_flight() as usize)
         });
-        let held = stream.zcopy.as_ref().map_or(0, |zcopy| zcopy.hold.len());
+        let held = stream
+            .adverts
+            .zcopy
+            .as_ref()
+            .map_or(0, |zcopy| zcopy.hold.len());
         posted + MAX_PARTS * reads + held
     }
 }

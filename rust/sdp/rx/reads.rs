@@ -72,7 +72,7 @@ impl Locked<'_> {
     }
 
     fn set_pull_now(&mut self, now: bool) {
-        if let Some(zcopy) = &mut self.stream().zcopy {
+        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
             zcopy.pull_now = now;
         }
     }
@@ -112,7 +112,7 @@ impl Locked<'_> {
     fn pull_due(&mut self) -> Option<u32> {
         let stream = self.stream();
         // Nearly always: before anything is counted.
-        if stream.zcopy.as_ref()?.hold.untaken() == 0 || !stream.state.is_connected() {
+        if stream.adverts.zcopy.as_ref()?.hold.untaken() == 0 || !stream.state.is_connected() {
             return None;
         }
         let room = self.pull_room();
@@ -121,7 +121,7 @@ impl Locked<'_> {
         let stream = self.stream();
         let halves = &stream.halves;
         let link = stream.link.as_ref()?;
-        let zcopy = stream.zcopy.as_ref()?;
+        let zcopy = stream.adverts.zcopy.as_ref()?;
         let longest = link.max_read();
         if link.reads_in_flight() >= READS || link.send_room() < MESSAGE_PLACES + link.read_places()
         {
@@ -133,9 +133,9 @@ impl Locked<'_> {
             waited_us: if zcopy.pull_now { PULL_DELAY_US } else { 0 },
             own_sender_waits: halves.sender_waits_for_room() || halves.sender_waits_for_peer(),
             peek: false,
-            reader_bytes: stream.reader_bytes.map(|bytes| bytes as u64),
-            end_of_stream: stream.fin_received,
-            polls: polls || stream.polled,
+            reader_bytes: stream.inq.reader_bytes.map(|bytes| bytes as u64),
+            end_of_stream: stream.inq.fin_received,
+            polls: polls || stream.inq.polled,
         };
         let limits = PullLimits {
             delay_us: PULL_DELAY_US,
@@ -148,7 +148,7 @@ impl Locked<'_> {
         }
         match pull(waiting, limits) {
             Pull::Later { us } if starts_timer => {
-                if let Some(zcopy) = &mut stream.zcopy {
+                if let Some(zcopy) = &mut stream.adverts.zcopy {
                     zcopy.pull_later = true;
                     zcopy.reader_came = false;
                 }
@@ -171,7 +171,7 @@ impl Locked<'_> {
     /// one who has come since then is waited for once more, for each advert.
     pub(in crate::sdp) fn pull_overdue(&mut self) {
         let reads = self.has_direct_reads();
-        let Some(zcopy) = &mut self.stream().zcopy else {
+        let Some(zcopy) = &mut self.stream().adverts.zcopy else {
             return;
         };
         zcopy.pull_later = false;
@@ -179,7 +179,7 @@ impl Locked<'_> {
         if reads || came {
             zcopy.pull_renewed |= !reads;
             self.pull();
-        } else if self.stream().reader_bytes.is_none() {
+        } else if self.stream().inq.reader_bytes.is_none() {
             self.pull_for_reader();
         }
     }
@@ -187,7 +187,7 @@ impl Locked<'_> {
     /// Reads what the peer has advertised for a reader that cannot take it itself. Sleeps.
     pub(in crate::sdp) fn pull_for_reader(&mut self) {
         self.prepare_reads();
-        let Some(zcopy) = &mut self.stream().zcopy else {
+        let Some(zcopy) = &mut self.stream().adverts.zcopy else {
             return;
         };
         zcopy.pull_now = zcopy.hold.untaken() > 0;
@@ -197,7 +197,7 @@ impl Locked<'_> {
     /// Makes what Reads into the kernel's memory need, if there are adverts. Sleeps.
     pub(in crate::sdp) fn prepare_reads(&mut self) {
         let stream = self.stream();
-        if let (Some(link), Some(_)) = (&mut stream.link, &stream.zcopy) {
+        if let (Some(link), Some(_)) = (&mut stream.link, &stream.adverts.zcopy) {
             // Without, the next attempt comes here again.
             let _ = link.prepare_reads();
         }
@@ -210,10 +210,10 @@ impl Locked<'_> {
         let sk = self.sk();
         let stream = self.stream();
         let posted = stream.link.as_ref().map_or(0, |l| l.posted_bytes());
-        let unread = (sk.rmem() - stream.reserve).saturating_sub(posted);
+        let unread = (sk.rmem() - stream.ring.reserve).saturating_sub(posted);
         let room = sk.rcvbuf().saturating_sub(unread);
         let room = room - room % SMALL_BYTES;
-        if room == 0 && stream.rx.is_empty() {
+        if room == 0 && stream.inq.queue.is_empty() {
             SMALL_BYTES
         } else {
             room
@@ -231,7 +231,7 @@ impl Locked<'_> {
         let places = self.places_due() + MAX_PARTS;
         self.reserve_unread(places, flags).map_err(|_| ENOBUFS)?;
         let stream = self.stream();
-        let (Some(zcopy), Some(link)) = (&mut stream.zcopy, &mut stream.link) else {
+        let (Some(zcopy), Some(link)) = (&mut stream.adverts.zcopy, &mut stream.link) else {
             return Err(ENOBUFS);
         };
         zcopy.hold.reserve(flags).map_err(|_| ENOBUFS)?;
@@ -239,7 +239,7 @@ impl Locked<'_> {
         let memory = self.read_memory(size, gfp)?;
         let charge = memory.len();
         let stream = self.stream();
-        let (Some(zcopy), Some(link)) = (&mut stream.zcopy, &mut stream.link) else {
+        let (Some(zcopy), Some(link)) = (&mut stream.adverts.zcopy, &mut stream.link) else {
             drop(memory);
             self.release_receive(charge);
             return Err(ENOBUFS);
@@ -267,7 +267,7 @@ impl Locked<'_> {
             }
             let stream = self.stream();
             let memory = match &stream.link {
-                Some(link) => link.receive_memory(size, &mut stream.spares, gfp),
+                Some(link) => link.receive_memory(size, &mut stream.ring.spares, gfp),
                 None => Err(ENOBUFS),
             };
             match memory {
@@ -284,7 +284,7 @@ impl Locked<'_> {
     /// The oldest Read has finished: its bytes are the next of the stream.
     pub(in crate::sdp) fn read_finished(&mut self, memory: Receive) {
         let charge = memory.len();
-        let finished = self.stream().zcopy.as_mut().and_then(|zcopy| {
+        let finished = self.stream().adverts.zcopy.as_mut().and_then(|zcopy| {
             let len = zcopy.reader.on_read_done()?;
             zcopy.hold.finish_read().then_some(len)
         });
@@ -302,14 +302,14 @@ impl Locked<'_> {
             return self.release_receive(charge);
         }
         self.queue_bytes(memory, 0, len);
-        self.stream().readable = true;
+        self.stream().inq.readable = true;
         self.drain_hold();
     }
 
     /// The oldest Read has finished: a reader has them, and perhaps waits for them.
     pub(in crate::sdp) fn direct_read_finished(&mut self, awaited: bool) {
         let mut len = 0;
-        if let Some(zcopy) = &mut self.stream().zcopy {
+        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
             len = zcopy.reader.on_read_done().unwrap_or(0);
             zcopy.hold.finish_read();
             zcopy.reader_came = true;

@@ -44,7 +44,7 @@ impl Locked<'_> {
         let (_, flags) = self.gfp();
         let mut unused = receive.len();
         let (skip, len) = (message.payload_offset, message.payload_len);
-        let spares = &mut self.stream().spares;
+        let spares = &mut self.stream().ring.spares;
         for frag in receive
             .into_payload(skip, len, spares)
             .into_iter()
@@ -52,7 +52,7 @@ impl Locked<'_> {
         {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
-            let result = match &mut self.stream().zcopy {
+            let result = match &mut self.stream().adverts.zcopy {
                 Some(zcopy) => zcopy.hold.push(frag, charge, flags),
                 None => Err(ENOBUFS),
             };
@@ -71,7 +71,7 @@ impl Locked<'_> {
     /// `ENOBUFS`.
     fn hold_advert(&mut self, len: u32) -> Result {
         let (_, flags) = self.gfp();
-        match &mut self.stream().zcopy {
+        match &mut self.stream().adverts.zcopy {
             Some(zcopy) => zcopy.hold.push_advert(len, flags).map_err(|_| ENOBUFS),
             None => Ok(()),
         }
@@ -93,6 +93,7 @@ impl Locked<'_> {
     pub(super) fn drain_hold(&mut self) {
         while let Some((frag, charge)) = self
             .stream()
+            .adverts
             .zcopy
             .as_mut()
             .and_then(|zcopy| zcopy.hold.pop_ready())
@@ -101,7 +102,7 @@ impl Locked<'_> {
                 self.release_receive(charge);
                 return self.lost_bytes();
             }
-            self.stream().readable = true;
+            self.stream().inq.readable = true;
         }
         if self.glance.coming.get() && !self.holds() {
             self.glance.coming.set(false);

@@ -19,9 +19,9 @@ impl Locked<'_> {
         let rcvbuf = self.sk().rcvbuf().max(LEAST_BUFFER);
         let stream = self.stream();
         if wanted > SMALL_BYTES {
-            stream.recv_target = RECV_DEPTH;
+            stream.ring.target = RECV_DEPTH;
         }
-        let now = stream.own_receives.bytes();
+        let now = stream.ring.receives.bytes();
         let most = stream.link.as_ref().map_or(0, |l| l.max_receive());
         let larger = [LARGE_BYTES, LARGE_BYTES / 2, PART_BYTES, SMALL_BYTES]
             .into_iter()
@@ -34,15 +34,15 @@ impl Locked<'_> {
         if let Some(size) = larger.filter(|&size| size > now) {
             if !memory::is_short() && self.reserve_receives(size).is_ok() {
                 let posted = self.receives_posted();
-                self.stream().own_receives.grow(size, posted);
+                self.stream().ring.receives.grow(size, posted);
             }
         }
-        self.stream().own_receives.owe_answer();
+        self.stream().ring.receives.owe_answer();
     }
 
     /// The peer says what its receives take from now on.
     pub(in crate::sdp) fn larger_answered(&mut self, size: u32) {
-        if let Err(why) = self.stream().peer_receives.answered(size) {
+        if let Err(why) = self.stream().out.peer_receives.answered(size) {
             return self.violated(why);
         }
         let (_, flags) = self.gfp();

@@ -34,7 +34,7 @@ impl Locked<'_> {
     /// Posts a receive again that holds nothing of the stream.
     pub(in crate::sdp) fn recycle(&mut self, receive: Receive) {
         let stream = self.stream();
-        if receive.len() != stream.own_receives.bytes() {
+        if receive.len() != stream.ring.receives.bytes() {
             self.discard(receive);
             return;
         }
@@ -89,10 +89,10 @@ impl Locked<'_> {
         };
         let posted = link.receives_posted();
         // Behind its DisConn the peer still sends credits.
-        let target = if stream.fin_received {
+        let target = if stream.inq.fin_received {
             IDLE_RECEIVES
         } else {
-            stream.recv_target
+            stream.ring.target
         };
         if posted >= target || link.recv_room() == 0 || stream.state == State::Dead {
             return false;
@@ -103,8 +103,8 @@ impl Locked<'_> {
         }
         // The least that a connection needs is posted even into the smallest buffer, and when
         // memory is short.
-        let in_use = sk.rmem() - stream.reserve;
-        let size = stream.own_receives.bytes();
+        let in_use = sk.rmem() - stream.ring.reserve;
+        let size = stream.ring.receives.bytes();
         if posted < IDLE_RECEIVES {
             self.may_post_least(0)
         } else {
@@ -119,15 +119,19 @@ impl Locked<'_> {
         let sk = self.sk();
         let stream = self.stream();
         let posted = stream.link.as_ref().map_or(0, |l| l.posted_bytes());
-        let unread = (sk.rmem() - stream.reserve).saturating_sub(posted + held);
-        let held = stream.zcopy.as_ref().is_some_and(|z| z.hold.has_ready());
-        let nothing_unread = stream.rx.is_empty() && !held;
-        nothing_unread || unread + stream.own_receives.bytes() <= sk.rcvbuf().max(LEAST_BUFFER)
+        let unread = (sk.rmem() - stream.ring.reserve).saturating_sub(posted + held);
+        let held = stream
+            .adverts
+            .zcopy
+            .as_ref()
+            .is_some_and(|z| z.hold.has_ready());
+        let nothing_unread = stream.inq.queue.is_empty() && !held;
+        nothing_unread || unread + stream.ring.receives.bytes() <= sk.rcvbuf().max(LEAST_BUFFER)
     }
 
     fn post_one(&mut self) -> Result {
         let (gfp, flags) = self.gfp();
-        let size = self.stream().own_receives.bytes();
+        let size = self.stream().ring.receives.bytes();
         let posted = self.receives_posted() as usize;
         // What the connection cannot do without is worth some effort.
         let gfp = if posted < IDLE_RECEIVES as usize {
@@ -142,7 +146,7 @@ impl Locked<'_> {
         }
         let stream = self.stream();
         let result = match &mut stream.link {
-            Some(link) => link.post_receive(size, &mut stream.spares, (gfp, flags)),
+            Some(link) => link.post_receive(size, &mut stream.ring.spares, (gfp, flags)),
             None => Err(ENOTCONN),
         };
         if let Err(e) = result {

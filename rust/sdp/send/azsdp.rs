@@ -92,7 +92,7 @@ impl Owned<'_> {
         let result = self.send_piece_later(send);
         if self.generation() == send.began {
             let stream = self.stream();
-            let waits = stream.advert_waits && stream.halves.sender_waits_for_peer();
+            let waits = stream.adverts.waits && stream.halves.sender_waits_for_peer();
             self.set_advert_waits(waits);
         }
         result

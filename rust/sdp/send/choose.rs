@@ -46,7 +46,12 @@ impl Locked<'_> {
             send.by_copy = piece.len;
             return Path::Copy;
         }
-        let fallback = self.stream().zcopy.as_ref().map(|zcopy| zcopy.fallback);
+        let fallback = self
+            .stream()
+            .adverts
+            .zcopy
+            .as_ref()
+            .map(|zcopy| zcopy.fallback);
         let payload_hold = self.payload_hold();
         let sending = Sending {
             bytes: send.total as u64,
@@ -57,7 +62,7 @@ impl Locked<'_> {
                 (Some(_), Some(why)) => Memory::Unprotectable(why),
             },
             wanted,
-            features: self.stream().features,
+            features: self.stream().adverts.features,
             blocking: !send.timeo.is_over(),
             payload_hold,
             synchronous_hold: None,
@@ -79,7 +84,7 @@ impl Locked<'_> {
         if let Some(why) = choice.no_asynchronous.filter(is_fallback) {
             self.fallback(why);
             if why == Reason::TooManyFaults {
-                if let Some(zcopy) = &mut self.stream().zcopy {
+                if let Some(zcopy) = &mut self.stream().adverts.zcopy {
                     zcopy.fallback.on_other_path();
                 }
             }

@@ -25,7 +25,7 @@ impl Locked<'_> {
     /// Whether to copy into a page of the socket's own, because many short fragments wait. The task's
     /// page fills best; but a program that sends on many sockets by turns could make each byte hold a page.
     fn needs_own_page(&mut self) -> bool {
-        let tx = &self.stream().tx;
+        let tx = &self.stream().out.queue;
         tx.len() >= FRAGS_FROM_TASK && (tx.bytes() as usize) < tx.len() * LONG_FRAG_BYTES
     }
 }
@@ -37,7 +37,8 @@ impl Owned<'_> {
         let sk = self.sk();
         let glance = &self.sock().glance;
         self.stream()
-            .tx
+            .out
+            .queue
             .change(&glance.notsent, |tx| tx.reserve(1, GFP_KERNEL))
             .map_err(|_| ENOBUFS)?;
         let left = match send.by_copy {
@@ -55,12 +56,12 @@ impl Owned<'_> {
             }
         };
         // The first of several pages is a fresh one: else the message has a fragment more.
-        if self.stream().tx.is_empty() && left >= page.page_bytes() {
+        if self.stream().out.queue.is_empty() && left >= page.page_bytes() {
             page.leave_page();
         }
         let room = page.refill().ok_or(ENOBUFS)?;
         let limit = self.message_limit();
-        let room = if self.stream().tx.bytes() as usize + left > limit as usize {
+        let room = if self.stream().out.queue.bytes() as usize + left > limit as usize {
             // So that whole pages make whole messages, each of which leaves room for its header
             // ([`crate::proto::policy::message_bytes`]).
             let header_share = BSDH_LEN_U32.div_ceil((limit / PART_BYTES).max(1));
@@ -84,7 +85,7 @@ impl Owned<'_> {
         let len = copied.len();
         sk.wmem_charge(len);
         self.count(Kept::TxCopiedBytes, len.into());
-        let pushed = self.stream().tx.change(&glance.notsent, |tx| {
+        let pushed = self.stream().out.queue.change(&glance.notsent, |tx| {
             if tx.grow_last(|last| copied.join_to(last)) {
                 return Ok(());
             }

@@ -115,13 +115,13 @@ impl Locked<'_> {
     /// The last message stays open with MSG_MORE.
     fn leave_open(&mut self, send: &Send<'_>) {
         if self.generation() == send.began {
-            self.stream().more = send.flags & bindings::MSG_MORE != 0;
+            self.stream().out.more = send.flags & bindings::MSG_MORE != 0;
         }
     }
 
     /// The file that was sent with MSG_MORE has ended.
     pub(crate) fn close_message(&mut self) {
-        self.stream().more = false;
+        self.stream().out.more = false;
         self.flush();
     }
 
@@ -189,7 +189,7 @@ impl Owned<'_> {
                 Ok(n) => {
                     send.copied += n;
                     send.by_copy = send.by_copy.saturating_sub(n);
-                    if self.stream().tx.bytes() >= self.message_limit() {
+                    if self.stream().out.queue.bytes() >= self.message_limit() {
                         self.flush();
                     }
                 }
@@ -218,7 +218,7 @@ impl Owned<'_> {
     pub(super) fn wait_memory(&mut self, send: &mut Send<'_>, lack: Lack) -> Result {
         // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
         unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
-        self.stream().more = false;
+        self.stream().out.more = false;
         // A part of a message is left to be filled, as long as something in flight will make space.
         let connection = self.generation();
         self.stream().halves.memory_waiters += 1;

@@ -91,12 +91,12 @@ impl Locked<'_> {
     /// Bytes that the next of a send can be written to the peer's memory of; 0 if none can.
     pub(super) fn sink_room(&mut self) -> u32 {
         let stream = self.stream();
-        let (Some(sinks), Some(link)) = (&stream.sinks, &stream.link) else {
+        let (Some(sinks), Some(link)) = (&stream.adverts.sinks, &stream.link) else {
             return 0;
         };
         let places = link.write_places() + 1 + CONTROL_PLACES;
         // What waits comes before.
-        let free = stream.tx.is_empty();
+        let free = stream.out.queue.is_empty();
         let room = sinks.writer.room();
         // For fewer bytes a copy is cheaper.
         let pays = room as usize >= LEAST_BYTES;
@@ -177,7 +177,7 @@ impl Locked<'_> {
     pub(super) fn post_writes(&mut self, regions: &Regions) -> Result {
         let stats = self.stats;
         let stream = self.stream();
-        let (Some(sinks), Some(link)) = (&mut stream.sinks, &mut stream.link) else {
+        let (Some(sinks), Some(link)) = (&mut stream.adverts.sinks, &mut stream.link) else {
             return Err(ECONNRESET);
         };
         let mut write = sinks.writer.write(regions.bytes).ok_or(ECONNRESET)?;
@@ -214,7 +214,7 @@ impl Owned<'_> {
                 return Err(send.timeo.interrupted());
             }
             // What waits comes first, and for places in the send queue.
-            self.stream().advert_waits = true;
+            self.stream().adverts.waits = true;
             self.flush();
             if !self.arm() {
                 self.wait_for_room(&mut send.timeo, &mut patience);
@@ -237,7 +237,7 @@ impl Owned<'_> {
     }
 
     fn pin_and_write(&mut self, send: &mut Send<'_>) -> Result {
-        if let Some(sinks) = &mut self.stream().sinks {
+        if let Some(sinks) = &mut self.stream().adverts.sinks {
             sinks.written_bytes = 0;
         }
         let mut pieces = self.pin_pieces(send);
@@ -249,7 +249,7 @@ impl Owned<'_> {
             Ok(())
         };
         let same = self.generation() == send.began;
-        let written = match &self.stream().sinks {
+        let written = match &self.stream().adverts.sinks {
             Some(sinks) if same => sinks.written_bytes.min(pieces.bytes),
             _ => 0,
         };

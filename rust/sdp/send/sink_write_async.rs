@@ -81,7 +81,7 @@ impl Locked<'_> {
             send.by_copy = len as usize;
         })?;
         self.sk().wmem_charge(len);
-        if let Some(sinks) = &mut self.stream().sinks {
+        if let Some(sinks) = &mut self.stream().adverts.sinks {
             sinks.charged_bytes += len;
         }
         if self.post_writes(&Regions::one(region, len)).is_err() {

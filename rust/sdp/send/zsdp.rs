@@ -96,10 +96,10 @@ impl Locked<'_> {
     /// is woken when something changes.
     pub(super) fn may_advertise(&mut self, kind: Kind) -> bool {
         if !self.fits_advert() {
-            self.stream().advert_waits = true;
+            self.stream().adverts.waits = true;
             self.flush();
         }
-        let waiting = self.stream().tx.bytes();
+        let waiting = self.stream().out.queue.bytes();
         let zcopy = self.with_adverts();
         let may = zcopy.is_some_and(|z| z.source.may_post(kind, waiting).is_ok());
         let places = self.advert_places();
@@ -112,7 +112,7 @@ impl Locked<'_> {
 
     /// Says whether somebody waits to advertise, so that it is woken by what makes room.
     pub(super) fn set_advert_waits(&mut self, waits: bool) {
-        if core::mem::replace(&mut self.stream().advert_waits, waits) && !waits {
+        if core::mem::replace(&mut self.stream().adverts.waits, waits) && !waits {
             // Others may wait, too: they say so again.
             self.sk().wake_waiters();
         }
@@ -136,8 +136,8 @@ impl Locked<'_> {
         let limit = self.message_limit();
         let stream = self.stream();
         let frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
-        stream.tx.bytes() <= limit.saturating_sub(ADVERT_BODY)
-            && stream.tx.len() <= frags.min(MAX_FRAGS)
+        stream.out.queue.bytes() <= limit.saturating_sub(ADVERT_BODY)
+            && stream.out.queue.len() <= frags.min(MAX_FRAGS)
     }
 
     fn post_pinned(&mut self, pinned: Pinned, send: &mut Send<'_>, out: &mut Out) -> Result {
@@ -169,7 +169,7 @@ impl Locked<'_> {
         };
         let address = link.region(region).ok_or(ECONNRESET)?;
         let stream = self.stream();
-        let waiting = stream.tx.bytes();
+        let waiting = stream.out.queue.bytes();
         let mut frags: [Option<Frag>; MAX_FRAGS] = [const { None }; MAX_FRAGS];
         // All of it, whatever the limit has become: the memory of all sockets may have run out since.
         if self.cut_message(waiting, &mut frags) != waiting {
@@ -178,7 +178,7 @@ impl Locked<'_> {
             self.abort(ECONNRESET);
             return Err(ECONNRESET);
         }
-        let zcopy = self.stream().zcopy.as_mut().ok_or(ECONNRESET)?;
+        let zcopy = self.stream().adverts.zcopy.as_mut().ok_or(ECONNRESET)?;
         let posted = zcopy.source.post(kind, waiting, len, Posted::now(region));
         posted.map_err(|_| ECONNRESET)?;
         let body = Body::SrcAvail {
@@ -205,11 +205,11 @@ impl Locked<'_> {
             oldest.is_some_and(|oldest| oldest.kind == Kind::Asynchronous)
         };
         let none = |z: &KBox<ZeroCopy>| z.source.is_idle() || returned(z);
-        stream.zcopy.as_ref().is_none_or(none)
+        stream.adverts.zcopy.as_ref().is_none_or(none)
             && match &stream.link {
                 Some(link) => !link.has_regions(Use::PeerReads(Kind::Synchronous)),
                 // The worker may be about to destroy the queue pair.
-                None => stream.torn_down,
+                None => stream.lifetime.torn_down,
             }
     }
 
@@ -245,7 +245,7 @@ impl Owned<'_> {
     }
 
     fn pin_and_advertise(&mut self, send: &mut Send<'_>) -> Result {
-        if let Some(zcopy) = &mut self.stream().zcopy {
+        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
             zcopy.read_bytes = 0;
         }
         let mut out = Out {
@@ -259,7 +259,7 @@ impl Owned<'_> {
             self.take_back(send);
         }
         let same = self.generation() == send.began;
-        let read = match &self.stream().zcopy {
+        let read = match &self.stream().adverts.zcopy {
             Some(zcopy) if same => zcopy.read_bytes.min(out.taken),
             _ => 0,
         };
@@ -326,7 +326,7 @@ impl Owned<'_> {
             // They went with the queues of the former connection.
             return;
         }
-        if let Some(zcopy) = &mut self.stream().zcopy {
+        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
             zcopy.cancel_due = zcopy.source.cancel().is_ok();
         }
         self.flush();
@@ -342,7 +342,7 @@ impl Owned<'_> {
                 return self.abort(ECONNRESET);
             }
             if self.stream().state == State::Dead {
-                if self.stream().torn_down {
+                if self.stream().lifetime.torn_down {
                     return;
                 }
                 self.wait_killable(&mut Timeout::endless());

@@ -80,7 +80,7 @@ impl Locked<'_> {
             self.stats.inc(Counter::TimedOut);
             return self.fail(Event::Timeout, ETIMEDOUT);
         }
-        let short_messages = self.drop_idle_page();
+        let short_messages = self.stream().inq.drop_idle_page();
         let user_timeout_ms = self.stream().options.user_timeout_ms.unsigned_abs();
         let waits = self.awaits_reads() || self.data_is_due();
         let unsent = self.unsent_bytes();

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The port of a socket, in the tables of its namespace and at the CM.
+
+use kernel::prelude::*;
+
+use crate::inet::ports::Bound;
+
+pub(crate) struct Port {
+    /// Where the socket is in the tables of ports, if it has a port.
+    pub(in crate::sdp) bound: Option<Bound>,
+    /// The same of the connection that is given back, if the next one has another port.
+    pub(in crate::sdp) former_bound: Option<Bound>,
+    /// The connection's id has the port at the CM too.
+    pub(in crate::sdp) at_cm: bool,
+    /// The CM listens for this socket.
+    pub(in crate::sdp) listens: bool,
+    /// The ports at which the worker shall end the CM's listening; with a place for the next one while
+    /// the socket listens.
+    pub(in crate::sdp) unlisten: KVec<u16>,
+    /// The error of the last bind(), a negative errno, for the option SDP_LAST_BIND_ERR.
+    pub(crate) last_bind_err: i32,
+}
+
+impl Port {
+    pub(in crate::sdp) const fn new() -> Self {
+        Self {
+            bound: None,
+            former_bound: None,
+            at_cm: false,
+            listens: false,
+            unlisten: KVec::new(),
+            last_bind_err: 0,
+        }
+    }
+
+    /// Of the socket's next connection, when everything of this one was given back.
+    pub(in crate::sdp) fn of_next(self) -> Self {
+        Self {
+            bound: self.bound,
+            unlisten: self.unlisten,
+            last_bind_err: self.last_bind_err,
+            ..Self::new()
+        }
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a connection is to send, and what it knows of the peer's receives.
+
+use super::glance::Seen;
+use crate::proto::resize::PeerReceives;
+
+/// A partial message that the program holds back, by TCP_CORK or MSG_MORE.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(in crate::sdp) enum HeldBack {
+    Nothing,
+    /// The timer runs.
+    Timed,
+    /// It is due although the program holds it.
+    TooLong,
+}
+
+/// Bytes to send, and the messages behind them.
+pub(crate) struct SendQueue {
+    /// Bytes of the program that are not yet in a message.
+    pub(in crate::sdp) queue: Seen,
+    /// The last send had MSG_MORE.
+    pub(in crate::sdp) more: bool,
+    pub(in crate::sdp) held_back: HeldBack,
+    /// The next message waits for credits or for a place in the adapter's send queue.
+    pub(in crate::sdp) stalled: bool,
+    /// DisConn waits to be sent, behind the data.
+    pub(in crate::sdp) disconn_due: bool,
+    /// The peer's first message is to be answered, by one that says nothing.
+    pub(in crate::sdp) answer_due: bool,
+    /// The number of the last message that the peer must have before the end: DisConn, or an answer.
+    pub(in crate::sdp) last_needed: Option<u32>,
+    /// The number of the last message that was not full, while it is in flight.
+    pub(in crate::sdp) small_in_flight: Option<u32>,
+    pub(in crate::sdp) peer_receives: PeerReceives,
+    /// When the peer was asked for larger receives last, in jiffies.
+    pub(in crate::sdp) asked_at: usize,
+}
+
+impl SendQueue {
+    pub(in crate::sdp) const fn new() -> Self {
+        Self {
+            queue: Seen::new(),
+            more: false,
+            held_back: HeldBack::Nothing,
+            stalled: false,
+            disconn_due: false,
+            answer_due: false,
+            last_needed: None,
+            small_in_flight: None,
+            peer_receives: PeerReceives::new(0),
+            asked_at: 0,
+        }
+    }
+}
