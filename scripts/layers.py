@@ -10,7 +10,7 @@ Each path in the code that begins with crate, super or self is an import. A laye
 An `impl` that gives methods to a type of another layer is refused, too: that layer could call them
 without an import. Among the layers inside one module (a::b and a::c) it is allowed, but no layer may call
 such a method of a layer above it. Which function a call means is known where `self`, in such an impl, or a
-variable `locked` has the method; elsewhere if no other function has the name. A trait of a lower layer may
+variable `guard` has the method; elsewhere if no other function has the name. A trait of a lower layer may
 be implemented. Nothing may be imported with `*` from another layer: names would come unseen.
 
 Documentation/overview.rst must show the list; --write puts it there.
@@ -153,7 +153,7 @@ class Call:
         if receiver in ("self", "Self"):
             self.type = around[-1] if around else ""
         else:
-            self.type = "Locked" if receiver == "locked" else renamed.get(receiver, receiver)
+            self.type = "SockGuard" if receiver == "guard" else renamed.get(receiver, receiver)
 
 
 class File:

@@ -121,7 +121,7 @@ pub(super) unsafe extern "C" fn bind(
     // SAFETY: The core passes a socket of ours, and `len` bytes of address.
     let result = unsafe { do_bind(socket, addr, len) };
     // SAFETY: As above.
-    unsafe { of(socket) }.lock().stream().port.last_bind_err = code(result);
+    unsafe { of(socket) }.lock().conn().port.last_bind_err = code(result);
     code(result)
 }
 
@@ -201,10 +201,10 @@ pub(super) unsafe extern "C" fn accept(
             Ok(child) => child,
             Err(e) => return e.to_errno(),
         };
-        let locked = child.lock();
+        let guard = child.lock();
         bindings::__inet_accept(socket, new, child.sk().as_ptr());
         bindings::set_custom_sockopt(new.cast());
-        drop(locked);
+        drop(guard);
         accept::into_raw(child);
     }
     0
@@ -441,7 +441,7 @@ pub(super) unsafe extern "C" fn connect(
     // SAFETY: The core passes a socket of ours, with its lock held, and `len` bytes of address.
     unsafe {
         let sock = SdpSock::from_raw(sk);
-        let mut locked = sock.locked_by_owner();
+        let mut guard = sock.locked_by_owner();
         let v6 = (*addr.cast::<bindings::sockaddr>()).sa_family == AF_INET6;
         let new = sock.sk().state() == bindings::TCP_CLOSE as u8 && len >= SIN6_LEN_RFC2133;
         if new && v6 && !sock.sk().is_v6() && sock.sk().num() == 0 && bindings::ipv6_mod_enabled() {
@@ -452,7 +452,7 @@ pub(super) unsafe extern "C" fn connect(
             if !v6 && sock.sk().is_v6() {
                 return Err(EAFNOSUPPORT);
             }
-            locked.start_connect(to)
+            guard.start_connect(to)
         });
         code(result)
     }
@@ -497,9 +497,9 @@ pub(super) unsafe extern "C" fn accept_sk(
 /// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn shutdown(sk: *mut sock, how: i32) {
     // SAFETY: The core passes a socket of ours, with its lock held.
-    let mut locked = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
+    let mut guard = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
     if how as u32 & bindings::SEND_SHUTDOWN != 0 {
-        locked.shutdown_write();
+        guard.shutdown_write();
     }
 }
 
@@ -542,7 +542,7 @@ pub(super) unsafe extern "C" fn release_cb(sk: *mut sock) {
     let sock = unsafe { SdpSock::from_raw(sk) };
     if sock.take_deferred() {
         // SAFETY: As above.
-        unsafe { sock.with_core_lock(|locked| locked.process()) };
+        unsafe { sock.with_core_lock(|guard| guard.process()) };
     }
 }
 
@@ -572,8 +572,8 @@ pub(super) unsafe extern "C" fn unhash(_sk: *mut sock) {}
 /// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn get_port(sk: *mut sock, port: u16) -> i32 {
     // SAFETY: The core passes a socket of ours, with its lock held.
-    let mut locked = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
-    code(bind::get_port(&mut locked, port))
+    let mut guard = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
+    code(bind::get_port(&mut guard, port))
 }
 
 /// # Safety
@@ -582,7 +582,7 @@ pub(super) unsafe extern "C" fn get_port(sk: *mut sock, port: u16) -> i32 {
 /// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn put_port(sk: *mut sock) {
     // SAFETY: As above.
-    let mut locked = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
-    bind::put_port(&mut locked);
-    locked.sk().set_num(0);
+    let mut guard = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
+    bind::put_port(&mut guard);
+    guard.sk().set_num(0);
 }

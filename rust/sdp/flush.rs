@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The order in which things are sent. [`Locked::flush`] is called whenever something may have become
+//! The order in which things are sent. [`SockGuard::flush`] is called whenever something may have become
 //! possible: a message is there, or a credit, or a place in the send queue.
 
 use super::conn::connection::{
     LARGE_BYTES,
     SMALL_BYTES, //
 };
-use super::conn::guard::Locked;
+use super::conn::guard::SockGuard;
 use super::output::CONTROL_PLACES;
 use super::parts::send_queue::HeldBack;
 use crate::kern::time::{
@@ -34,7 +34,7 @@ const ASK_AGAIN_MS: u32 = 1000;
 /// How long TCP_CORK and MSG_MORE hold back a partial message (`man 7 tcp`).
 const HOLD_MS: u32 = 200;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Sends all that may be sent now: control messages, data, the end of the stream, credits.
     pub(crate) fn flush(&mut self) {
         if !self.may_transmit() {
@@ -58,14 +58,14 @@ impl Locked<'_> {
     }
 
     fn flush_control(&mut self) {
-        if let Some(size) = self.stream().ring.receives.answer() {
+        if let Some(size) = self.conn().ring.receives.answer() {
             if self.post(Body::ChRcvBufAck { size }, &mut [], 0, Tag::Control) {
-                self.stream().ring.receives.answered();
+                self.conn().ring.receives.answered();
             }
         }
-        if let Some(size) = self.stream().out.peer_receives.question() {
+        if let Some(size) = self.conn().out.peer_receives.question() {
             if self.post(Body::ChRcvBuf { size }, &mut [], 0, Tag::Control) {
-                self.stream().out.peer_receives.asked();
+                self.conn().out.peer_receives.asked();
             }
         }
     }
@@ -80,10 +80,10 @@ impl Locked<'_> {
             if !may || !self.may_post(Class::Payload, CONTROL_PLACES) {
                 return self.data_stalls();
             }
-            self.stream().out.stalled = false;
+            self.conn().out.stalled = false;
             let mut frags = [const { None }; MAX_FRAGS];
             let limit = self.message_limit();
-            let full = message_bytes(self.stream().out.queue.bytes(), limit);
+            let full = message_bytes(self.conn().out.queue.bytes(), limit);
             let bytes = self.cut_message(full, &mut frags);
             if !self.post(Body::Data, &mut frags, bytes, Tag::Data) {
                 return;
@@ -94,21 +94,19 @@ impl Locked<'_> {
 
     /// What a program holds back goes after some time all the same, as with TCP.
     fn limit_hold(&mut self) {
-        let stream = self.stream();
-        if stream.out.queue.is_empty() {
-            stream.out.held_back = HeldBack::Nothing;
-        } else if stream.out.held_back == HeldBack::Nothing
-            && (stream.options.cork || stream.out.more)
-        {
-            stream.out.held_back = HeldBack::Timed;
+        let conn = self.conn();
+        if conn.out.queue.is_empty() {
+            conn.out.held_back = HeldBack::Nothing;
+        } else if conn.out.held_back == HeldBack::Nothing && (conn.options.cork || conn.out.more) {
+            conn.out.held_back = HeldBack::Timed;
             self.sock().start_timer(HOLD_MS);
         }
     }
 
     /// A message is due, and credits or places do not allow it.
     fn data_stalls(&mut self) {
-        if !core::mem::replace(&mut self.stream().out.stalled, true) {
-            let stalled_on = if self.stream().credits.may_send(Class::Payload) {
+        if !core::mem::replace(&mut self.conn().out.stalled, true) {
+            let stalled_on = if self.conn().credits.may_send(Class::Payload) {
                 Kept::QueueStall
             } else {
                 Kept::CreditStall
@@ -123,20 +121,20 @@ impl Locked<'_> {
         // A full buffer takes no more.
         let may_grow = self.sk().stream_memory_free();
         let limit = self.message_limit();
-        let stream = self.stream();
-        let in_flight = stream.link.as_ref().map_or(0, |l| l.sends_in_flight());
+        let conn = self.conn();
+        let in_flight = conn.link.as_ref().map_or(0, |l| l.sends_in_flight());
         // What follows cannot join what waits.
-        let last = stream.out.disconn_due || stream.adverts.waits;
-        let held = may_grow && stream.out.held_back != HeldBack::TooLong && !last;
-        let waits = stream.halves.sender_waits_for_room() && in_flight > 0 && !last;
+        let last = conn.out.disconn_due || conn.adverts.waits;
+        let held = may_grow && conn.out.held_back != HeldBack::TooLong && !last;
+        let waits = conn.halves.sender_waits_for_room() && in_flight > 0 && !last;
         push_now(Tail {
-            waiting_bytes: stream.out.queue.bytes(),
+            waiting_bytes: conn.out.queue.bytes(),
             // What leaves no more room than a header has.
             full_bytes: message_bytes(u32::MAX, limit),
-            small_in_flight: stream.out.small_in_flight.is_some(),
-            nodelay: stream.options.nodelay || last,
-            cork: held && stream.options.cork,
-            more: (held && stream.out.more) || waits,
+            small_in_flight: conn.out.small_in_flight.is_some(),
+            nodelay: conn.options.nodelay || last,
+            cork: held && conn.options.cork,
+            more: (held && conn.out.more) || waits,
             earlier_waits: false,
         })
     }
@@ -146,35 +144,35 @@ impl Locked<'_> {
     fn ask_for_larger(&mut self) {
         // A peer that is full is not asked again: the question would count as progress.
         let may_again = self.may_post(Class::Payload, CONTROL_PLACES);
-        let stream = self.stream();
-        let again = may_again && ms_since(stream.out.asked_at) >= ASK_AGAIN_MS;
-        let waiting = stream.out.queue.bytes();
-        let asks = stream
+        let conn = self.conn();
+        let again = may_again && ms_since(conn.out.asked_at) >= ASK_AGAIN_MS;
+        let waiting = conn.out.queue.bytes();
+        let asks = conn
             .out
             .peer_receives
             .ask(waiting, SMALL_BYTES, LARGE_BYTES, again);
         if asks {
-            stream.out.asked_at = now();
+            conn.out.asked_at = now();
             self.flush_control();
         }
     }
 
     fn flush_disconn(&mut self) {
-        let stream = self.stream();
-        if stream.out.disconn_due
-            && stream.out.queue.is_empty()
+        let conn = self.conn();
+        if conn.out.disconn_due
+            && conn.out.queue.is_empty()
             && self.may_send_payload()
             && self.answer_sinks()
             && self.post(Body::DisConn, &mut [], 0, Tag::DisConn)
         {
-            self.stream().out.disconn_due = false;
+            self.conn().out.disconn_due = false;
         }
     }
 
     fn flush_update(&mut self) {
-        let due = self.stream().out.answer_due || self.stream().credits.wants_update();
+        let due = self.conn().out.answer_due || self.conn().credits.wants_update();
         if due && self.post(Body::Data, &mut [], 0, Tag::Control) {
-            self.stream().out.answer_due = false;
+            self.conn().out.answer_due = false;
             self.stats.inc(Counter::CreditUpdateSent);
         }
     }

@@ -61,8 +61,8 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
     if left != 0 {
         return Err(EFAULT);
     }
-    let mut locked = sock.lock();
-    let options = &mut locked.stream().options;
+    let mut guard = sock.lock();
+    let options = &mut guard.conn().options;
     match name {
         TCP_NODELAY => options.nodelay = value != 0,
         TCP_CORK => options.cork = value != 0,
@@ -87,17 +87,17 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
     }
     // What was held back may be due now.
     if matches!(name, TCP_NODELAY | TCP_CORK) {
-        locked.flush();
+        guard.flush();
     }
     if name == TCP_NOTSENT_LOWAT {
-        locked.wake_writer_if_due();
+        guard.wake_writer_if_due();
     }
     if name == TCP_KEEPIDLE {
-        locked.keepidle_set();
+        guard.keepidle_set();
     }
     // It holds for what waits already.
-    if name == TCP_USER_TIMEOUT && locked.stream().link.is_some() {
-        locked.watch_sends();
+    if name == TCP_USER_TIMEOUT && guard.conn().link.is_some() {
+        guard.watch_sends();
     }
     Ok(())
 }
@@ -120,9 +120,9 @@ fn within(value: i32, allowed: RangeInclusive<i32>) -> Result<i32> {
 ///
 /// `ENOPROTOOPT` for one that does not exist here.
 pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
-    let mut locked = sock.lock();
-    let stream = locked.stream();
-    let options = &stream.options;
+    let mut guard = sock.lock();
+    let conn = guard.conn();
+    let options = &conn.options;
     Ok(match name {
         TCP_NODELAY => options.nodelay.into(),
         TCP_CORK => options.cork.into(),
@@ -133,11 +133,11 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         TCP_NOTSENT_LOWAT => sock.glance.notsent_lowat.get() as i32,
         TCP_INQ => sock.glance.tells_unread.get().into(),
         TCP_QUICKACK => 1,
-        TCP_MAXSEG => stream.out.peer_receives.bytes().max(SMALL_BYTES) as i32,
+        TCP_MAXSEG => conn.out.peer_receives.bytes().max(SMALL_BYTES) as i32,
         SDP_ZCOPY_THRESH => options.zcopy_thresh_bytes,
         SDP_ZCOPY_MODE => options.wanted.number(),
         SDP_FAULT_POLICY => options.blocks.into(),
-        SDP_LAST_BIND_ERR => stream.port.last_bind_err,
+        SDP_LAST_BIND_ERR => conn.port.last_bind_err,
         _ => return Err(ENOPROTOOPT),
     })
 }
@@ -148,16 +148,16 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
 ///
 /// `EINVAL` for a listener, `ENOIOCTLCMD` for anything else.
 pub(crate) fn ioctl(sock: &SdpSock, cmd: i32) -> Result<i32> {
-    let mut locked = sock.lock();
-    if locked.stream().state == State::Listen {
+    let mut guard = sock.lock();
+    if guard.conn().state == State::Listen {
         return Err(EINVAL);
     }
     Ok(match cmd {
-        bindings::SDP_CONST_SIOCINQ => locked.stream().inq.queue.bytes() as i32,
+        bindings::SDP_CONST_SIOCINQ => guard.conn().inq.queue.bytes() as i32,
         bindings::SDP_CONST_SIOCOUTQ => {
             // A few completions may wait unnoticed.
-            locked.poll_queue();
-            locked.unsent_bytes() as i32
+            guard.poll_cq();
+            guard.unsent_bytes() as i32
         }
         bindings::SDP_CONST_SIOCATMARK => 0,
         _ => return Err(ENOIOCTLCMD),

@@ -7,7 +7,7 @@ mod abort;
 
 use kernel::prelude::*;
 
-use super::conn::guard::Locked;
+use super::conn::guard::SockGuard;
 use super::conn::pace::IDLE_BYTES;
 use crate::kern::errno::{
     ECONNRESET,
@@ -41,16 +41,16 @@ use crate::stats::tally::Kept;
 /// Places in the send queue that data leaves to control messages.
 pub(super) const CONTROL_PLACES: u32 = 3;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     pub(super) fn may_transmit(&mut self) -> bool {
-        let stream = self.stream();
-        stream.link.is_some() && stream.state.is_connected()
+        let conn = self.conn();
+        conn.link.is_some() && conn.state.is_connected()
     }
 
     pub(super) fn may_post(&mut self, class: Class, places: u32) -> bool {
-        let stream = self.stream();
-        let room = stream.link.as_ref().map_or(0, |link| link.send_room());
-        room >= places && stream.credits.may_send(class)
+        let conn = self.conn();
+        let room = conn.link.as_ref().map_or(0, |link| link.send_room());
+        room >= places && conn.credits.may_send(class)
     }
 
     /// Bytes of the longest message: what the peer's receives take, and what the fragments of a place
@@ -58,17 +58,17 @@ impl Locked<'_> {
     pub(super) fn message_limit(&mut self) -> u32 {
         // Whole fragments.
         let share = (self.sk().sndbuf() / 4 / PART_BYTES).max(1) * PART_BYTES;
-        let stream = self.stream();
-        let most = stream.link.as_ref().map_or(0, |link| link.max_message());
-        stream.out.peer_receives.bytes().min(most).min(share)
+        let conn = self.conn();
+        let most = conn.link.as_ref().map_or(0, |link| link.max_message());
+        conn.out.peer_receives.bytes().min(most).min(share)
     }
 
     /// Takes the bytes of the next message, at most `full`, out of the queue; returns how many.
     pub(super) fn cut_message(&mut self, full: u32, frags: &mut [Option<Frag>; MAX_FRAGS]) -> u32 {
         let glance = &self.sock().glance;
-        let stream = self.stream();
-        let max_frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
-        stream.out.queue.change(&glance.notsent, |tx| {
+        let conn = self.conn();
+        let max_frags = conn.link.as_ref().map_or(0, |link| link.max_frags());
+        conn.out.queue.change(&glance.notsent, |tx| {
             let mut bytes = 0;
             for place in frags.iter_mut().take(max_frags) {
                 if bytes >= full {
@@ -96,7 +96,7 @@ impl Locked<'_> {
         self.post_with(body, frags, payload, tag, With::Nothing)
     }
 
-    /// As [`Locked::post`], for a message that does something besides.
+    /// As [`SockGuard::post`], for a message that does something besides.
     pub(super) fn post_with(
         &mut self,
         body: Body,
@@ -106,11 +106,11 @@ impl Locked<'_> {
         with: With,
     ) -> bool {
         let class = body.class(payload);
-        let places = self.stream().link.as_ref().map_or(1, |l| l.places(with));
+        let places = self.conn().link.as_ref().map_or(1, |l| l.places(with));
         if !self.may_post(class, places) {
             return false;
         }
-        let Some(stamp) = self.stream().credits.stamp(class) else {
+        let Some(stamp) = self.conn().credits.stamp(class) else {
             return false;
         };
         let Some(header) = body.header(0, payload, stamp) else {
@@ -131,12 +131,12 @@ impl Locked<'_> {
                 self.watch_sends();
                 // One that is nearly full is not small, nor one that had to end with its fragments.
                 let limit = self.message_limit();
-                let small = self.stream().out.queue.is_empty() && payload + BSDH_LEN_U32 < limit;
+                let small = self.conn().out.queue.is_empty() && payload + BSDH_LEN_U32 < limit;
                 if tag == Tag::Data && small {
-                    self.stream().out.small_in_flight = Some(number);
+                    self.conn().out.small_in_flight = Some(number);
                 }
                 if matches!(tag, Tag::DisConn | Tag::Answer) {
-                    self.stream().out.last_needed = Some(header.mseq);
+                    self.conn().out.last_needed = Some(header.mseq);
                 }
                 if header.is_payload() || matches!(body, Body::SrcAvail { .. }) {
                     self.event_sent();
@@ -174,11 +174,11 @@ impl Locked<'_> {
         with: With,
     ) -> Result<(u32, bool)> {
         let limit = self.message_limit();
-        let stream = self.stream();
+        let conn = self.conn();
         let more_follows = tag == Tag::Data
-            && stream.out.queue.bytes() >= limit
-            && stream.credits.may_send(Class::Payload);
-        let link = stream.link.as_mut().ok_or(ENOTCONN)?;
+            && conn.out.queue.bytes() >= limit
+            && conn.credits.may_send(Class::Payload);
+        let link = conn.link.as_mut().ok_or(ENOTCONN)?;
         let last = !more_follows || link.send_room() <= CONTROL_PLACES;
         let signal = signal_now(link.unsignaled(), SEND_DEPTH, last);
         Ok((link.send(wire, frags, tag, signal, with)?, signal))
@@ -187,18 +187,18 @@ impl Locked<'_> {
     /// Whether the next completion of a send must be noticed, although nothing was received.
     pub(crate) fn awaits_send_completion(&mut self) -> bool {
         let sk = self.sk();
-        let stream = self.stream();
-        !stream.out.queue.is_empty()
-            || stream.link.as_ref().is_some_and(|l| l.awaits_request())
-            || stream.halves.sender_waits_for_peer()
-            || stream.adverts.waits
+        let conn = self.conn();
+        !conn.out.queue.is_empty()
+            || conn.link.as_ref().is_some_and(|l| l.awaits_request())
+            || conn.halves.sender_waits_for_peer()
+            || conn.adverts.waits
             // A program has protected pages until it is done.
-            || stream.adverts.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)
+            || conn.adverts.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)
             // A Read waits for places.
-            || stream.adverts.zcopy.as_ref().is_some_and(|z| z.hold.untaken() > 0)
-            || stream.out.disconn_due
+            || conn.adverts.zcopy.as_ref().is_some_and(|z| z.hold.untaken() > 0)
+            || conn.out.disconn_due
             || matches!(
-                stream.state,
+                conn.state,
                 State::FinWait1 | State::LastAck | State::Closing | State::Draining
             )
             || !sk.stream_writeable()
@@ -211,7 +211,7 @@ impl Locked<'_> {
     /// failure counts as one, but soft-RoCE does not tell of failed sends; and how often an adapter
     /// tries is up to the side that connected, and may be without end.
     pub(crate) fn watch_sends(&mut self) {
-        if !core::mem::replace(&mut self.stream().watch.running, true) {
+        if !core::mem::replace(&mut self.conn().watch.running, true) {
             self.start_watch();
         }
     }
@@ -219,19 +219,19 @@ impl Locked<'_> {
     /// Asks for an acknowledgement of the peer's adapter, without using a receive of the peer; `false`
     /// if there is no connection any more.
     pub(super) fn probe(&mut self, counter: Counter) -> bool {
-        let Some(link) = &mut self.stream().link else {
+        let Some(link) = &mut self.conn().link else {
             return false;
         };
         match link.probe() {
             Ok(()) => self.stats.inc(counter),
             Err(e) => self.post_failed(e),
         }
-        self.stream().state.is_connected()
+        self.conn().state.is_connected()
     }
 
     /// Makes the keys of regions invalid that are not needed any more.
     pub(super) fn invalidate_condemned(&mut self) {
-        let Some(link) = &mut self.stream().link else {
+        let Some(link) = &mut self.conn().link else {
             return;
         };
         if let Err(e) = link.invalidate_condemned() {
@@ -241,11 +241,11 @@ impl Locked<'_> {
 
     /// Data with payload, or a source advert, is sent.
     fn event_sent(&mut self) {
-        let stream = self.stream();
-        let noted = match &mut stream.adverts.sinks {
+        let conn = self.conn();
+        let noted = match &mut conn.adverts.sinks {
             Some(sinks) => sinks.writer.note_payload(),
             None => {
-                stream.adverts.events.sent.note();
+                conn.adverts.events.sent.note();
                 true
             }
         };
@@ -258,7 +258,7 @@ impl Locked<'_> {
     /// Asks for the next notification; `true` if the queue must be polled again.
     pub(crate) fn arm(&mut self) -> bool {
         let every = self.awaits_send_completion();
-        match &mut self.stream().link {
+        match &mut self.conn().link {
             Some(link) => link.arm(every),
             None => false,
         }

@@ -5,8 +5,8 @@
 use kernel::prelude::*;
 
 use super::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use super::conn::half::Generation;
 use super::conn::sock::Want;
@@ -31,10 +31,10 @@ const LATER: [Use; 5] = [
     Use::OwnWrites(Call::Killed),
 ];
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// The namespace has counted it.
     fn tally_outcome(&mut self, outcome: &Outcome, purpose: Use) {
-        let tally = &mut self.stream().counts.tally;
+        let tally = &mut self.conn().counts.tally;
         let counts = match purpose {
             Use::OwnReads(Call::Returns) => &[
                 (Kept::AbsentFreed, outcome.pages),
@@ -56,12 +56,12 @@ impl Locked<'_> {
 
     /// Whether adapters have finished with memory of programs that have returned.
     fn has_finished(&mut self) -> bool {
-        let link = self.stream().link.as_ref();
+        let link = self.conn().link.as_ref();
         link.is_some_and(|link| link.has_dead_regions(&LATER))
     }
 
     fn take_finished(&mut self) -> Option<(Memory, Use)> {
-        let link = self.stream().link.as_mut()?;
+        let link = self.conn().link.as_mut()?;
         LATER
             .into_iter()
             .find_map(|purpose| Some((link.take_dead_region(purpose)?, purpose)))
@@ -78,7 +78,7 @@ impl Locked<'_> {
     /// The key of a region is dead: whoever sent its bytes may have them back.
     pub(super) fn region_invalidated(&mut self, region: RegionId) {
         self.stats.inc(Counter::MrInvalidated);
-        if let Some(link) = &mut self.stream().link {
+        if let Some(link) = &mut self.conn().link {
             link.invalidated(region);
         }
         self.region_is_free();
@@ -86,14 +86,14 @@ impl Locked<'_> {
 
     /// Our own requests for a region are finished. Without a key there is nothing else to wait for.
     pub(super) fn region_used(&mut self, region: RegionId) {
-        let link = self.stream().link.as_mut();
+        let link = self.conn().link.as_mut();
         if link.is_some_and(|link| link.region_used(region)) {
             self.region_is_free();
         }
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Gives programs back what adapters have finished with. Gives the lock back in the meantime.
     pub(super) fn restore_read(&mut self) {
         let connection = self.generation();
@@ -106,7 +106,7 @@ impl Owned<'_> {
             }
             // A reader may wait for its buffer.
             self.sk().wake_waiters();
-            if let Some(zcopy) = &mut self.stream().adverts.zcopy {
+            if let Some(zcopy) = &mut self.conn().adverts.zcopy {
                 let record = match purpose {
                     Use::OwnReads(Call::Returns) => &mut zcopy.early_fallback,
                     Use::PeerReads(Kind::Asynchronous) | Use::OwnWrites(Call::Returns) => {
@@ -132,7 +132,7 @@ impl Owned<'_> {
 
     /// Gives back what a send has no use for; others wait meanwhile.
     pub(super) fn give_back_in_turn(&mut self, memory: Memory, purpose: Use) {
-        self.in_turn(Access::Read, |locked| locked.give_back(memory, purpose));
+        self.in_turn(Access::Read, |guard| guard.give_back(memory, purpose));
     }
 
     /// Gives a program back what no adapter needs, or ever had. Gives the lock, too, in the meantime.
@@ -166,14 +166,14 @@ impl Owned<'_> {
             if self.generation() != began {
                 return Err(EPIPE);
             }
-            let link = self.stream().link.as_mut();
+            let link = self.conn().link.as_mut();
             let Some(memory) = link.and_then(|link| link.take_dead_region(purpose)) else {
                 break;
             };
             // To mark a page as written to may take time.
             self.unlocked(|| drop(memory));
         }
-        let link = self.stream().link.as_ref();
+        let link = self.conn().link.as_ref();
         Ok(link.is_some_and(|link| !link.has_regions(purpose)))
     }
 }

@@ -26,7 +26,7 @@ use crate::proto::state::{
     State, //
 };
 use crate::sdp::cm::features::FEATURES;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::transition::TellOfState;
 
 static FAMILY: Family = Family::new();
@@ -136,10 +136,10 @@ pub(super) fn put_addr(
     out.put_u16(numbers.1, addr.port)
 }
 
-impl TellOfState for Locked<'_> {
+impl TellOfState for SockGuard<'_> {
     /// Costs one look where nobody listens.
     fn tell_of_state(&mut self, old: State, event: Event, why: Option<Error>) {
-        let new = self.stream().state;
+        let new = self.conn().state;
         let cmd = match (old, new) {
             (State::HelloSent | State::HelloReceived, State::Established) => {
                 uapi::CMD_ESTABLISHED_NTF
@@ -154,7 +154,7 @@ impl TellOfState for Locked<'_> {
         if !FAMILY.has_listeners(net) {
             return;
         }
-        let (peer, refusal) = (self.stream().names.peer, self.stream().lifetime.refusal);
+        let (peer, refusal) = (self.conn().names.peer, self.conn().lifetime.refusal);
         FAMILY.notify(net, cmd, |out| {
             let v6 = sk.is_v6();
             use uapi::sock as a;

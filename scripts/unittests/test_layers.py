@@ -86,12 +86,12 @@ class Imports(unittest.TestCase):
                                  [f"rust/sdp/guard.rs:1: sdp::guard {up}"], (given, call))
 
     def test_calls_of_a_name_that_others_have_too(self) -> None:
-        """Of self and of `locked` the type is known."""
-        given = {"sdp/send.rs": "use super::guard::Locked;\nimpl Locked<'_> {\n    fn send(&mut self) {}\n}\n",
+        """Of self and of `guard` the type is known."""
+        given = {"sdp/send.rs": "use super::guard::SockGuard;\nimpl SockGuard<'_> {\n    fn send(&mut self) {}\n}\n",
                  "kern.rs": "impl Queue {\n    fn send(&mut self) {}\n}\n"}
         up = "sdp::guard calls send of sdp::send, which is above it"
-        for call in ("impl Locked<'_> { fn f(&mut self) { self.send() } }", "fn f() { locked.send() }",
-                     "fn f() { locked\n.send() }", "fn f() { Locked::send(l) }"):
+        for call in ("impl SockGuard<'_> { fn f(&mut self) { self.send() } }", "fn f() { guard.send() }",
+                     "fn f() { guard\n.send() }", "fn f() { SockGuard::send(l) }"):
             line = 1 + call.count("\n")
             self.assertEqual(complaints("sdp/guard.rs", call, more=given), [f"rust/sdp/guard.rs:{line}: {up}"])
         for call in ("impl Other { fn f(&mut self) { self.send() } }", "fn f() { queue.send() }"):

@@ -24,7 +24,7 @@ use crate::rdma::mr::{
     RegionId,
     Use, //
 };
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::parts::sink::{
     trace_end,
@@ -46,15 +46,15 @@ fn put(ended: &mut Ended, back: Returned<Posted>) {
     }
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// What is known of sink adverts, from the first one on; `None` if there can be none, or no
     /// memory.
     pub(in crate::sdp) fn with_sinks(&mut self) -> Option<&mut Sinks> {
         let (_, flags) = self.gfp();
-        let stream = self.stream();
-        if stream.adverts.sinks.is_none() && stream.adverts.features.contains(NEEDS) {
-            let (peer, own) = (stream.adverts.peer_most, stream.adverts.own_most);
-            let (features, events) = (stream.adverts.features, stream.adverts.events);
+        let conn = self.conn();
+        if conn.adverts.sinks.is_none() && conn.adverts.features.contains(NEEDS) {
+            let (peer, own) = (conn.adverts.peer_most, conn.adverts.own_most);
+            let (features, events) = (conn.adverts.features, conn.adverts.events);
             let sinks = Sinks {
                 adverts: SinkAdverts::new(peer, features, events.received),
                 writer: SinkWriter::new(own, features, events.sent),
@@ -65,9 +65,9 @@ impl Locked<'_> {
                 written_bytes: 0,
                 charged_bytes: 0,
             };
-            stream.adverts.sinks = KBox::new(sinks, flags).ok();
+            conn.adverts.sinks = KBox::new(sinks, flags).ok();
         }
-        stream.adverts.sinks.as_deref_mut()
+        conn.adverts.sinks.as_deref_mut()
     }
 
     // Ours.
@@ -75,9 +75,9 @@ impl Locked<'_> {
     /// Data with payload, or a source advert, has come: our sink adverts have ended (rule S5).
     pub(super) fn event_received(&mut self) {
         let mut ended = [const { None }; OFFERS];
-        match &mut self.stream().adverts.sinks {
+        match &mut self.conn().adverts.sinks {
             Some(sinks) => sinks.adverts.on_payload(|back| put(&mut ended, back)),
-            None => return self.stream().adverts.events.received.note(),
+            None => return self.conn().adverts.events.received.note(),
         }
         self.offers_ended(&ended, 0);
     }
@@ -85,7 +85,7 @@ impl Locked<'_> {
     /// The peer has written so many bytes to the oldest advert.
     pub(in crate::sdp) fn write_reported(&mut self, bytes: u32) -> Result<(), Violation> {
         let mut ended = [const { None }; OFFERS];
-        let ended_before = self.stream().inq.fin_received;
+        let ended_before = self.conn().inq.fin_received;
         let Some(sinks) = self.with_sinks() else {
             return Err(Violation::NoAnswerDue);
         };
@@ -105,8 +105,8 @@ impl Locked<'_> {
     /// has so many bytes.
     fn offers_ended(&mut self, ended: &Ended, bytes: u32) {
         let sk = self.sk();
-        let stream = self.stream();
-        let Some(sinks) = &mut stream.adverts.sinks else {
+        let conn = self.conn();
+        let Some(sinks) = &mut conn.adverts.sinks else {
             return;
         };
         if !sinks.adverts.is_live() {
@@ -125,7 +125,7 @@ impl Locked<'_> {
             sinks.offers.on_unused();
         }
         for back in ended.clone() {
-            if let Some(link) = &mut stream.link {
+            if let Some(link) = &mut conn.link {
                 link.condemn_region(back.owner.region);
             }
             trace_end(sk, back);
@@ -149,7 +149,7 @@ impl Locked<'_> {
         addr: u64,
         count: u32,
     ) -> Result<(), Violation> {
-        let can_send = self.stream().state.can_send();
+        let can_send = self.conn().state.can_send();
         let Some(sinks) = self.with_sinks() else {
             // That they agreed on sink adverts was checked before: there is no memory.
             self.lost_bytes();
@@ -163,7 +163,7 @@ impl Locked<'_> {
         self.count(Kept::SinkReceived, 1);
         if !accepted {
             self.stats.inc(Counter::SinkStale);
-        } else if self.stream().halves.sender_waits_for_room() {
+        } else if self.conn().halves.sender_waits_for_room() {
             self.sk().wake_waiters();
         }
         Ok(())
@@ -180,14 +180,14 @@ impl Locked<'_> {
     /// Whether all sink adverts of the peer are answered, as they must be before payload or the end
     /// of the stream goes (rule S3). If not that is done, as far as credits and places allow.
     pub(in crate::sdp) fn answer_sinks(&mut self) -> bool {
-        let is_idle = |locked: &mut Self| {
-            let sinks = &locked.stream().adverts.sinks;
+        let is_idle = |guard: &mut Self| {
+            let sinks = &guard.conn().adverts.sinks;
             sinks.as_ref().is_none_or(|s| s.writer.is_idle())
         };
         if is_idle(self) {
             return true;
         }
-        if let Some(sinks) = &mut self.stream().adverts.sinks {
+        if let Some(sinks) = &mut self.conn().adverts.sinks {
             sinks.writer.decline();
         }
         self.flush_sinks();
@@ -197,7 +197,7 @@ impl Locked<'_> {
     /// Sends what is due about sink adverts: answers, and a cancel of ours.
     pub(in crate::sdp) fn flush_sinks(&mut self) {
         while self.may_post(Class::Control, 1) {
-            let sinks = &mut self.stream().adverts.sinks;
+            let sinks = &mut self.conn().adverts.sinks;
             let Some(bytes) = sinks.as_mut().and_then(|s| s.writer.next_answer()) else {
                 break;
             };
@@ -207,10 +207,10 @@ impl Locked<'_> {
             }
         }
         let due = |sinks: &mut KBox<Sinks>| sinks.cancel_due;
-        if self.stream().adverts.sinks.as_mut().is_some_and(due) {
+        if self.conn().adverts.sinks.as_mut().is_some_and(due) {
             let body = Body::SinkAvailCancel;
             if self.post_with(body, &mut [], 0, Tag::Control, With::Nothing) {
-                if let Some(sinks) = &mut self.stream().adverts.sinks {
+                if let Some(sinks) = &mut self.conn().adverts.sinks {
                     sinks.cancel_due = false;
                 }
             }
@@ -219,14 +219,14 @@ impl Locked<'_> {
 
     /// The Write of a region has finished: the peer has its bytes.
     pub(in crate::sdp) fn write_finished(&mut self, region: RegionId) {
-        let stream = self.stream();
-        let Some(link) = &mut stream.link else {
+        let conn = self.conn();
+        let Some(link) = &mut conn.link else {
             return;
         };
         let bytes = link.region_bytes(region);
         let purpose = link.region_use(region);
         link.condemn_region(region);
-        match (&mut stream.adverts.sinks, purpose) {
+        match (&mut conn.adverts.sinks, purpose) {
             (Some(sinks), Some(Use::OwnWrites(Call::Returns))) => {
                 sinks.charged_bytes -= bytes;
                 self.sk().wmem_uncharge(bytes);
@@ -240,7 +240,7 @@ impl Locked<'_> {
         self.region_used(region);
         self.stats.inc(Counter::WriteDone);
         self.count(Kept::TxBytes, bytes.into());
-        self.stream().pacing.pace.deliver(bytes);
+        self.conn().pacing.pace.deliver(bytes);
         self.count(Kept::TxWrittenBytes, bytes.into());
     }
 }

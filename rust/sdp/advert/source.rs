@@ -24,7 +24,7 @@ use crate::rdma::link::{
     With, //
 };
 use crate::rdma::mr::RegionId;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::parts::hold::Hold;
 use crate::sdp::parts::source::{
     source,
@@ -34,15 +34,15 @@ use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// What is known of adverts, from the first one on; `None` if there can be none, or no memory.
     pub(in crate::sdp) fn with_adverts(&mut self) -> Option<&mut ZeroCopy> {
         let (_, flags) = self.gfp();
-        let stream = self.stream();
-        if stream.adverts.zcopy.is_none() && stream.adverts.features.contains(Features::SOURCE) {
+        let conn = self.conn();
+        if conn.adverts.zcopy.is_none() && conn.adverts.features.contains(Features::SOURCE) {
             let zcopy = ZeroCopy {
-                source: SourceAdverts::new(stream.adverts.peer_most, stream.adverts.features),
-                reader: SourceReader::new(stream.adverts.own_most, stream.adverts.features),
+                source: SourceAdverts::new(conn.adverts.peer_most, conn.adverts.features),
+                reader: SourceReader::new(conn.adverts.own_most, conn.adverts.features),
                 hold: Hold::new(),
                 fallback: Fallback::new(),
                 early_fallback: Fallback::new(),
@@ -57,9 +57,9 @@ impl Locked<'_> {
                 pull_renewed: false,
                 direct_bytes: 0,
             };
-            stream.adverts.zcopy = KBox::new(zcopy, flags).ok();
+            conn.adverts.zcopy = KBox::new(zcopy, flags).ok();
         }
-        stream.adverts.zcopy.as_deref_mut()
+        conn.adverts.zcopy.as_deref_mut()
     }
 
     /// A message of the stream, with `payload` bytes, is the next after what the adverts hold.
@@ -67,7 +67,7 @@ impl Locked<'_> {
         if payload > 0 {
             self.event_received();
         }
-        match &mut self.stream().adverts.zcopy {
+        match &mut self.conn().adverts.zcopy {
             Some(zcopy) => zcopy.reader.on_data(payload),
             None => Ok(()),
         }
@@ -75,7 +75,7 @@ impl Locked<'_> {
 
     /// The peer's half of the stream ends here.
     pub(in crate::sdp) fn note_end(&mut self) -> Result<(), Violation> {
-        match &self.stream().adverts.zcopy {
+        match &self.conn().adverts.zcopy {
             Some(zcopy) => zcopy.reader.on_disconn(),
             None => Ok(()),
         }
@@ -114,7 +114,7 @@ impl Locked<'_> {
         if kind == Some(Kind::Synchronous) {
             zcopy.read_bytes += bytes as usize;
         }
-        self.stream().pacing.pace.deliver(bytes);
+        self.conn().pacing.pace.deliver(bytes);
         self.count(Kept::TxZcopyBytes, bytes.into());
         if kind == Some(Kind::Asynchronous) {
             self.sk().wmem_uncharge(bytes);
@@ -160,7 +160,7 @@ impl Locked<'_> {
         region: RegionId,
         invalidated: Option<u32>,
     ) -> Result<(), Violation> {
-        let Some(link) = &mut self.stream().link else {
+        let Some(link) = &mut self.conn().link else {
             return Ok(());
         };
         match invalidated {
@@ -181,8 +181,8 @@ impl Locked<'_> {
         while self.may_post(Class::Control, 1) {
             // Where the rest may take long, the sender shall see that there is progress.
             let starved = self.glance.starved.get();
-            let stream = self.stream();
-            let Some(zcopy) = &mut stream.adverts.zcopy else {
+            let conn = self.conn();
+            let Some(zcopy) = &mut conn.adverts.zcopy else {
                 return;
             };
             let (body, with) = match zcopy.reader.next_answer(starved) {
@@ -193,17 +193,13 @@ impl Locked<'_> {
                 Some(Answer::SendSm) => (Body::SendSm, With::Nothing),
                 None => break,
             };
-            let remote = self
-                .stream()
-                .adverts
-                .features
-                .contains(Features::REMOTE_INV);
+            let remote = self.conn().adverts.features.contains(Features::REMOTE_INV);
             let with = if remote { with } else { With::Nothing };
             if !self.post_with(body, &mut [], 0, Tag::Answer, with) {
                 return;
             }
         }
-        let zcopy = &mut self.stream().adverts.zcopy;
+        let zcopy = &mut self.conn().adverts.zcopy;
         if zcopy.as_ref().is_some_and(|z| z.cancel_due)
             && self.post_with(
                 Body::SrcAvailCancel,
@@ -214,7 +210,7 @@ impl Locked<'_> {
             )
         {
             self.stats.inc(Counter::CancelSent);
-            if let Some(zcopy) = &mut self.stream().adverts.zcopy {
+            if let Some(zcopy) = &mut self.conn().adverts.zcopy {
                 zcopy.cancel_due = false;
             }
         }

@@ -18,10 +18,10 @@ use crate::stats::counters::Counter;
 /// `EINVAL` if the socket does not listen, `EAGAIN`, `EINTR` (or a restart).
 pub(crate) fn accept(listener: &SdpSock, nonblock: bool) -> Result<ARef<SdpSock>> {
     let sk = listener.sk();
-    let mut locked = listener.lock();
+    let mut guard = listener.lock();
     let mut timeo = sk.rcvtimeo(nonblock);
     loop {
-        if locked.stream().state != State::Listen {
+        if guard.conn().state != State::Listen {
             return Err(EINVAL);
         }
         if let Some(child) = pop(listener) {
@@ -29,7 +29,7 @@ pub(crate) fn accept(listener: &SdpSock, nonblock: bool) -> Result<ARef<SdpSock>
             return Ok(child);
         }
         timeo.check()?;
-        locked.wait_exclusive(&mut timeo);
+        guard.wait_exclusive(&mut timeo);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::inet::netns::Net;
 use crate::inet::ports::Bound;
 pub(crate) use crate::inet::ports::Cursor;
 use crate::inet::sock::Sk;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::SdpSock;
 
 /// A reference to a socket that was found in the tables.
@@ -25,17 +25,17 @@ fn hold(sk: Sk) -> ARef<SdpSock> {
 /// # Errors
 ///
 /// `EADDRINUSE`, `ENOMEM`.
-pub(crate) fn get_port(locked: &mut Locked<'_>, port: u16) -> Result {
-    bound_of(locked, port).map(|_| ())
+pub(crate) fn get_port(guard: &mut SockGuard<'_>, port: u16) -> Result {
+    bound_of(guard, port).map(|_| ())
 }
 
-fn bound_of(locked: &mut Locked<'_>, port: u16) -> Result<Bound> {
-    if let Some(place) = locked.stream().port.bound {
+fn bound_of(guard: &mut SockGuard<'_>, port: u16) -> Result<Bound> {
+    if let Some(place) = guard.conn().port.bound {
         return Ok(place);
     }
-    let sk = locked.sk();
+    let sk = guard.sk();
     let place = sk.net().ports().bind(sk, port)?;
-    locked.stream().port.bound = Some(place);
+    guard.conn().port.bound = Some(place);
     Ok(place)
 }
 
@@ -45,16 +45,16 @@ fn bound_of(locked: &mut Locked<'_>, port: u16) -> Result<Bound> {
 /// # Errors
 ///
 /// `EADDRINUSE` if another socket listens there, or if there is no free port; `ENOMEM`.
-pub(crate) fn listen(locked: &mut Locked<'_>) -> Result {
-    let place = bound_of(locked, 0)?;
-    let sk = locked.sk();
+pub(crate) fn listen(guard: &mut SockGuard<'_>) -> Result {
+    let place = bound_of(guard, 0)?;
+    let sk = guard.sk();
     sk.net().ports().listen(sk, place)
 }
 
 /// Connections find the socket no more.
-pub(crate) fn stop_listening(locked: &mut Locked<'_>) {
-    if let Some(place) = locked.stream().port.bound {
-        locked.sk().net().ports().stop_listening(place);
+pub(crate) fn stop_listening(guard: &mut SockGuard<'_>) {
+    if let Some(place) = guard.conn().port.bound {
+        guard.sk().net().ports().stop_listening(place);
     }
 }
 
@@ -63,26 +63,26 @@ pub(crate) fn stop_listening(locked: &mut Locked<'_>) {
 /// # Errors
 ///
 /// `ENOMEM`.
-pub(crate) fn adopt(locked: &mut Locked<'_>, port: u16) -> Result {
-    let sk = locked.sk();
-    locked.stream().port.bound = Some(sk.net().ports().adopt(sk, port)?);
+pub(crate) fn adopt(guard: &mut SockGuard<'_>, port: u16) -> Result {
+    let sk = guard.sk();
+    guard.conn().port.bound = Some(sk.net().ports().adopt(sk, port)?);
     Ok(())
 }
 
 /// Takes the socket out of the table.
-pub(crate) fn put_port(locked: &mut Locked<'_>) {
-    if let Some(place) = locked.stream().port.bound.take() {
-        locked.sk().net().ports().put(place);
+pub(crate) fn put_port(guard: &mut SockGuard<'_>) {
+    if let Some(place) = guard.conn().port.bound.take() {
+        guard.sk().net().ports().put(place);
     }
 }
 
 /// Gives back a port that the kernel has chosen: the connection, or the listening, for which it was
 /// chosen has ended. A port of the program's choice stays the socket's, as with TCP
 /// (`tcp_set_state`).
-pub(crate) fn put_chosen_port(locked: &mut Locked<'_>) {
-    let sk = locked.sk();
-    if locked.stream().port.bound.is_some() && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
-        put_port(locked);
+pub(crate) fn put_chosen_port(guard: &mut SockGuard<'_>) {
+    let sk = guard.sk();
+    if guard.conn().port.bound.is_some() && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
+        put_port(guard);
         sk.forget_num();
     }
 }
@@ -90,21 +90,21 @@ pub(crate) fn put_chosen_port(locked: &mut Locked<'_>) {
 /// Gives the socket another port that the kernel chooses, if there is one. The CM still has the port of
 /// the connection that is given back; and on iWARP, TCP takes no second connection between two ports
 /// for a minute after the first (`TIME_WAIT`).
-pub(crate) fn change_port(locked: &mut Locked<'_>) {
-    if locked.stream().port.former_bound.is_some() {
+pub(crate) fn change_port(guard: &mut SockGuard<'_>) {
+    if guard.conn().port.former_bound.is_some() {
         return;
     }
-    let former = locked.stream().port.bound.take();
-    match get_port(locked, 0) {
-        Ok(()) => locked.stream().port.former_bound = former,
-        Err(_) => locked.stream().port.bound = former,
+    let former = guard.conn().port.bound.take();
+    match get_port(guard, 0) {
+        Ok(()) => guard.conn().port.former_bound = former,
+        Err(_) => guard.conn().port.bound = former,
     }
 }
 
 /// The CM has the port of the former connection no more.
-pub(crate) fn put_former_port(locked: &mut Locked<'_>) {
-    if let Some(former) = locked.stream().port.former_bound.take() {
-        locked.sk().net().ports().put(former);
+pub(crate) fn put_former_port(guard: &mut SockGuard<'_>) {
+    if let Some(former) = guard.conn().port.former_bound.take() {
+        guard.sk().net().ports().put(former);
     }
 }
 

@@ -12,7 +12,7 @@
 //!
 //! # When it ends otherwise
 //!
-//! [`Locked::fail`] sets the error and asks the worker for the same. The peer is told by an
+//! [`SockGuard::fail`] sets the error and asks the worker for the same. The peer is told by an
 //! AbortConn, or at the latest by the CM.
 
 use kernel::prelude::*;
@@ -32,8 +32,8 @@ use crate::proto::state::{
     State, //
 };
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::sdp::conn::sock::{
     SdpSock,
@@ -43,26 +43,26 @@ use crate::sdp::conn::sock::{
 /// How long an orphan may wait for its peer to take its part of the rest ([`Rest`]), or to close.
 const ORPHAN_MS: u32 = 60_000;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// shutdown() of the sending half: DisConn behind the data.
     pub(crate) fn shutdown_write(&mut self) {
-        if !self.stream().state.can_send() {
+        if !self.conn().state.can_send() {
             return;
         }
         self.transition(Event::ShutdownWrite);
-        self.stream().out.disconn_due = true;
+        self.conn().out.disconn_due = true;
         self.flush();
-        self.settle();
+        self.rearm_cq();
     }
 
     /// disconnect(): a connect() to AF_UNSPEC, or the core's after a failed connect().
     pub(crate) fn disconnect(&mut self) {
-        let stream = self.stream();
-        let (state, torn_down) = (stream.state, stream.lifetime.torn_down);
+        let conn = self.conn();
+        let (state, torn_down) = (conn.state, conn.lifetime.torn_down);
         match state {
             State::Dead if torn_down => self.make_new(),
             State::Dead => {
-                if self.stream().names.next.is_some() {
+                if self.conn().names.next.is_some() {
                     self.sk().set_err(ECONNRESET);
                     self.cancel_next();
                     self.forget_names();
@@ -72,10 +72,10 @@ impl Locked<'_> {
             State::Listen => {
                 let pending = self.stop_listening();
                 let port = self.sk().num();
-                let stream = self.stream();
+                let conn = self.conn();
                 // The CM's part must not be ended under the lock. listen() has made the place.
-                if core::mem::replace(&mut stream.port.listens, false)
-                    && stream.port.unlisten.push_within_capacity(port).is_ok()
+                if core::mem::replace(&mut conn.port.listens, false)
+                    && conn.port.unlisten.push_within_capacity(port).is_ok()
                 {
                     self.want(Want::Unlisten);
                 }
@@ -101,22 +101,22 @@ impl Locked<'_> {
 
     /// The socket will be an orphan: its peer has so much time to take the rest and to close.
     fn await_peer(&mut self) {
-        let place = self.stream().lifetime.place.as_mut();
+        let place = self.conn().lifetime.place.as_mut();
         if place.is_some_and(|place| place.become_orphan().is_err()) {
             return self.abort(ECONNRESET);
         }
-        self.stream().lifetime.orphan_rest = Rest::new(self.unsent_bytes());
-        if !self.stream().lifetime.torn_down {
+        self.conn().lifetime.orphan_rest = Rest::new(self.unsent_bytes());
+        if !self.conn().lifetime.torn_down {
             self.start_timer(ORPHAN_MS);
         }
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Waits until our half is closed, for SO_LINGER.
     fn linger(&mut self, mut timeo: Timeout) {
         while !timeo.is_over() && !signal_pending() {
-            let state = self.stream().state;
+            let state = self.conn().state;
             let unsent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
             if state == State::Dead || !(unsent || self.awaits_reads()) {
                 return;
@@ -130,9 +130,9 @@ impl Owned<'_> {
         self.cancel_next();
         // What calls have given away is not unread.
         self.await_early();
-        let state = self.stream().state;
+        let state = self.conn().state;
         // Of a connection that has ended both ways, what is here already is nobody's business.
-        let read = self.stream().inq.queue.is_empty() || state == State::Draining;
+        let read = self.conn().inq.queue.is_empty() || state == State::Draining;
         let unread = !read || self.holds();
         let no_linger = self.sk().linger() == Some(0);
         match state {
@@ -160,25 +160,25 @@ pub(super) fn abort_all(pending: KVec<ARef<SdpSock>>) {
 impl SdpSock {
     /// Ends a connection that no program has.
     pub(super) fn abandon(&self, why: Error) {
-        let mut locked = self.lock_nested();
+        let mut guard = self.lock_nested();
         // Before the worker can give the rest back: it looks whether there is a program.
         self.orphan();
         // Before the peer can know of the end, whereupon the program may listen there again.
-        bind::put_port(&mut locked);
-        locked.abort(why);
-        locked.leave_table();
+        bind::put_port(&mut guard);
+        guard.abort(why);
+        guard.leave_table();
     }
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// An orphan whose connection has ended leaves nothing behind; its port is free at once, unless
     /// the CM still has it: nobody else could listen there.
     fn leave_table(&mut self) {
-        let ended = matches!(self.stream().state, State::Closed | State::Dead);
-        if ended && !self.stream().port.at_cm {
+        let ended = matches!(self.conn().state, State::Closed | State::Dead);
+        if ended && !self.conn().port.at_cm {
             bind::put_port(self);
         }
-        if self.stream().lifetime.torn_down {
+        if self.conn().lifetime.torn_down {
             self.free_queues();
         }
     }
@@ -187,7 +187,7 @@ impl Locked<'_> {
     /// started again then.
     pub(super) fn orphan_gets_on(&mut self) -> bool {
         let unsent = self.unsent_bytes();
-        let gets_on = self.stream().lifetime.orphan_rest.ends_turn(unsent);
+        let gets_on = self.conn().lifetime.orphan_rest.ends_turn(unsent);
         if gets_on {
             self.start_timer(ORPHAN_MS);
         }
@@ -204,21 +204,21 @@ pub(crate) unsafe fn close(sock: &SdpSock, timeo: Timeout) {
     let mut pending = KVec::new();
     let mut listening: KVec<u16>;
     {
-        let mut locked = sock.lock();
+        let mut guard = sock.lock();
         sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
-        if locked.stream().state == State::Listen {
-            pending = locked.stop_listening();
+        if guard.conn().state == State::Listen {
+            pending = guard.stop_listening();
         } else {
-            locked.close_connection(timeo);
+            guard.close_connection(timeo);
         }
-        let stream = locked.stream();
-        listening = core::mem::take(&mut stream.port.unlisten);
-        if core::mem::replace(&mut stream.port.listens, false) {
+        let conn = guard.conn();
+        listening = core::mem::take(&mut conn.port.unlisten);
+        if core::mem::replace(&mut conn.port.listens, false) {
             // listen() has made the place.
             let _ = listening.push_within_capacity(sock.sk().num());
         }
         sock.orphan();
-        locked.leave_table();
+        guard.leave_table();
     }
     abort_all(pending);
     for &port in &listening {

@@ -4,8 +4,8 @@
 //!
 //! After connect() to AF_UNSPEC, the next connect() may come while the worker still gives the former
 //! connection back. As nobody may wait who must not, the connection is noted then
-//! ([`Stream::next`]), and its program sees a socket that connects; the worker starts it when the
-//! former one is gone.
+//! ([`next`](super::super::parts::names::Names::next)), and its program sees a socket that connects; the
+//! worker starts it when the former one is gone.
 
 use kernel::prelude::*;
 
@@ -26,10 +26,10 @@ use crate::proto::state::{
     Event,
     State, //
 };
-use crate::sdp::conn::connection::Stream;
+use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::sdp::conn::sock::Want;
 use crate::stats::counters::Counter;
@@ -37,7 +37,7 @@ use crate::stats::counters::Counter;
 const V4_LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 const V6_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Starts a connection to `to`. The core waits for the end, or does not.
     ///
     /// # Errors
@@ -46,14 +46,14 @@ impl Locked<'_> {
     /// addresses to which no stream leads or no route does, `EADDRNOTAVAIL` without a free port,
     /// `EISCONN` while there is a connection.
     pub(crate) fn start_connect(&mut self, to: Addr) -> Result {
-        let former_is_left = match self.stream().state {
+        let former_is_left = match self.conn().state {
             State::Closed => false,
-            State::Dead => !self.stream().lifetime.torn_down,
+            State::Dead => !self.conn().lifetime.torn_down,
             _ => return Err(EISCONN),
         };
         if former_is_left {
             self.forget_names();
-        } else if self.stream().state == State::Dead {
+        } else if self.conn().state == State::Dead {
             self.make_new();
         }
         let to = self.destination(to)?;
@@ -61,7 +61,7 @@ impl Locked<'_> {
         if former_is_left && !self.sk().user_locked(bindings::SOCK_BINDPORT_LOCK) {
             bind::change_port(self);
         }
-        if self.stream().port.bound.is_none() {
+        if self.conn().port.bound.is_none() {
             bind::get_port(self, 0).map_err(|_| EADDRNOTAVAIL)?;
         }
         let sk = self.sk();
@@ -72,9 +72,9 @@ impl Locked<'_> {
             return Ok(());
         }
         self.free_received();
-        let stream = self.stream();
-        stream.names.next = Some(to);
-        stream.inq.fin_received = false;
+        let conn = self.conn();
+        conn.names.next = Some(to);
+        conn.inq.fin_received = false;
         self.glance.coming.set(false);
         sk.set_peer(&to);
         sk.clear_shutdown();
@@ -86,18 +86,18 @@ impl Locked<'_> {
     /// Has the worker make the connection.
     fn begin_connect(&mut self, to: Addr) {
         let sk = self.sk();
-        self.stream().names.peer = to;
-        self.stream().names.local = sk.bound_addr();
+        self.conn().names.peer = to;
+        self.conn().names.local = sk.bound_addr();
         sk.set_peer(&to);
         sk.clear_shutdown();
         self.transition(Event::ConnectStart);
-        self.stream().names.next = None;
+        self.conn().names.next = None;
         self.want(Want::Connect);
     }
 
     /// Starts the connection that connect() has noted, if there is one: the former one is given back.
     pub(super) fn begin_next(&mut self) {
-        if let Some(to) = self.stream().names.next {
+        if let Some(to) = self.conn().names.next {
             self.make_new();
             self.begin_connect(to);
         }
@@ -105,9 +105,9 @@ impl Locked<'_> {
 
     /// Forgets the connection that connect() has noted; `false` if there is none.
     pub(super) fn cancel_next(&mut self) -> bool {
-        let noted = self.stream().names.next.take().is_some();
+        let noted = self.conn().names.next.take().is_some();
         if noted {
-            let state = self.stream().state.tcp_state();
+            let state = self.conn().state.tcp_state();
             self.sk().set_state(state);
         }
         noted
@@ -157,14 +157,14 @@ impl Locked<'_> {
         self.sk().free_page_frag();
         self.glance.reset();
         self.transition(Event::Reuse);
-        let new = Stream::new(self.sk().net().settings());
-        let old = core::mem::replace(self.stream(), new);
-        let stream = self.stream();
-        stream.options = old.options;
-        stream.port = old.port.of_next();
-        stream.halves = old.halves.next();
-        stream.names.next = old.names.next;
-        let connects = stream.names.next.is_some();
+        let new = Connection::new(self.sk().net().settings());
+        let old = core::mem::replace(self.conn(), new);
+        let conn = self.conn();
+        conn.options = old.options;
+        conn.port = old.port.of_next();
+        conn.halves = old.halves.next();
+        conn.names.next = old.names.next;
+        let connects = conn.names.next.is_some();
         self.forget_names();
         let sk = self.sk();
         if !connects && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
@@ -185,7 +185,7 @@ impl Locked<'_> {
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Makes the socket of an ended connection a new one. Waits for the worker to give everything
     /// back first. Nothing happens to a socket that had no connection.
     ///
@@ -193,11 +193,11 @@ impl Owned<'_> {
     ///
     /// `EISCONN` while there is a connection, `EINTR`.
     pub(crate) fn reuse(&mut self) -> Result {
-        if self.stream().state == State::Closed {
+        if self.conn().state == State::Closed {
             return Ok(());
         }
-        while !self.stream().lifetime.torn_down {
-            if self.stream().state != State::Dead {
+        while !self.conn().lifetime.torn_down {
+            if self.conn().state != State::Dead {
                 return Err(EISCONN);
             }
             if signal_pending() {
@@ -209,14 +209,14 @@ impl Owned<'_> {
         Ok(())
     }
 
-    /// As [`Owned::reuse`], before a socket is bound that its program has disconnected: only then has it
+    /// As [`SockOwner::reuse`], before a socket is bound that its program has disconnected: only then has it
     /// no port. A socket of any other state is left alone.
     ///
     /// # Errors
     ///
     /// `EINTR`; `EINVAL` if another thread was faster.
     pub(crate) fn reuse_disconnected(&mut self) -> Result {
-        if self.stream().state != State::Dead {
+        if self.conn().state != State::Dead {
             return Ok(());
         }
         self.reuse()

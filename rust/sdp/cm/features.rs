@@ -6,7 +6,7 @@ use crate::inet::netns::Net;
 use crate::inet::sysctl::Setting;
 use crate::params::ADVERTS;
 use crate::proto::hello::Features;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::parts::adverts::Adverts;
 use crate::sdp::parts::counts::Counts;
 
@@ -23,13 +23,13 @@ pub(super) fn max_adverts_of(net: Net<'_>) -> u8 {
         .clamp(1, ADVERTS as i32) as u8
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Both sides agreed on `features`; the peer holds `theirs` adverts, and we `ours`.
     pub(super) fn agree(&mut self, features: Features, theirs: u8, ours: u8) {
-        let stream = self.stream();
-        stream.adverts = Adverts::new(features, theirs, ours);
-        stream.counts = Counts {
-            messages: stream.counts.messages.take(),
+        let conn = self.conn();
+        conn.adverts = Adverts::new(features, theirs, ours);
+        conn.counts = Counts {
+            messages: conn.counts.messages.take(),
             ..Counts::new()
         };
     }

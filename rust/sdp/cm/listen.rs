@@ -42,7 +42,7 @@ use crate::rdma::cm::{
     Request, //
 };
 use crate::sdp::conn::accept_queue;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::SdpSock;
 use crate::stats::counters::{
     Counter,
@@ -220,27 +220,27 @@ fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
 pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
     let sk = sock.sk();
     let port = {
-        let mut locked = sock.lock();
-        match locked.stream().state {
+        let mut guard = sock.lock();
+        match guard.conn().state {
             State::Listen => {
                 sk.set_backlog(backlog);
-                drop(locked);
+                drop(guard);
                 accept_queue::fill_places(sock);
                 return Ok(());
             }
             State::Closed | State::Dead => {}
             _ => return Err(EINVAL),
         }
-        locked.reuse()?;
+        guard.reuse()?;
         // For the end of listening, which must not fail.
-        locked.stream().port.unlisten.reserve(1, GFP_KERNEL)?;
+        guard.conn().port.unlisten.reserve(1, GFP_KERNEL)?;
         sk.set_backlog(backlog);
         // `sk_clone()` copies the pointer, and frees the page where it fails.
         kernel::warn_on!(sk.has_page_frag());
         // The state first, so that of two who try at once one sees the other.
-        locked.transition(Event::Listen);
-        if let Err(e) = bind::listen(&mut locked) {
-            locked.transition(Event::StopListening);
+        guard.transition(Event::Listen);
+        if let Err(e) = bind::listen(&mut guard) {
+            guard.transition(Event::StopListening);
             return Err(e);
         }
         sock.accepts.lock().open();
@@ -248,21 +248,21 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
     };
     acquire(sk.net(), port, sock.stats).inspect_err(|_| {
         let mut pending = KVec::new();
-        let mut locked = sock.lock();
+        let mut guard = sock.lock();
         // Meanwhile another thread may have ended it, and begun it anew at another port.
-        if locked.listens_at(port) && !locked.stream().port.listens {
-            pending = locked.stop_listening();
-            bind::put_chosen_port(&mut locked);
+        if guard.listens_at(port) && !guard.conn().port.listens {
+            pending = guard.stop_listening();
+            bind::put_chosen_port(&mut guard);
         }
-        drop(locked);
+        drop(guard);
         close::abort_all(pending);
     })?;
     let listens = {
-        let mut locked = sock.lock();
-        if locked.listens_at(port) && !core::mem::replace(&mut locked.stream().port.listens, true) {
+        let mut guard = sock.lock();
+        if guard.listens_at(port) && !core::mem::replace(&mut guard.conn().port.listens, true) {
             return Ok(());
         }
-        locked.stream().state == State::Listen
+        guard.conn().state == State::Listen
     };
     // Another thread has ended it meanwhile, or has had the CM listen, too.
     release(sk.net(), port);
@@ -273,9 +273,9 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
     }
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     fn listens_at(&mut self, port: u16) -> bool {
-        self.stream().state == State::Listen && self.sk().num() == port
+        self.conn().state == State::Listen && self.sk().num() == port
     }
 }
 
@@ -386,17 +386,17 @@ fn child_of(listener: &SdpSock, to: Addr, from: Addr, hello: &Hello) -> Result<A
     let sk = child.sk();
     sk.set_state(bindings::TCP_CLOSE as u8);
     sk.clear_shutdown();
-    let mut locked = child.lock();
+    let mut guard = child.lock();
     sk.set_local(&to);
     sk.set_peer(&from);
-    let stream = locked.stream();
-    stream.names.local = to;
-    stream.names.peer = from;
-    stream.out.peer_receives = PeerReceives::new(hello.rcv_size);
-    stream.lifetime.parent = Some(listener.into());
-    let adopted = bind::adopt(&mut locked, to.port);
-    locked.transition(Event::RequestReceived);
-    drop(locked);
+    let conn = guard.conn();
+    conn.names.local = to;
+    conn.names.peer = from;
+    conn.out.peer_receives = PeerReceives::new(hello.rcv_size);
+    conn.lifetime.parent = Some(listener.into());
+    let adopted = bind::adopt(&mut guard, to.port);
+    guard.transition(Event::RequestReceived);
+    drop(guard);
     match adopted {
         Ok(()) => Ok(child),
         Err(e) => {

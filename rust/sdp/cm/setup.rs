@@ -52,7 +52,7 @@ use crate::rdma::cm::{
 use crate::rdma::link::Link;
 use crate::rdma::post::READS;
 use crate::sdp::conn::accept_queue;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::stats::counters::Counter;
 
 /// How long an address or a route may take to be found.
@@ -70,26 +70,26 @@ impl Worker<'_> {
 
     pub(super) fn start_connect(&mut self) -> Result {
         let (from, to, cm_port) = {
-            let mut locked = self.sock.lock();
-            let stream = locked.stream();
-            if stream.state != State::Resolving {
+            let mut guard = self.sock.lock();
+            let conn = guard.conn();
+            if conn.state != State::Resolving {
                 return Ok(());
             }
             // A port that the program chose, or shares, may become a listener's too.
             let sk = self.sock.sk();
             let shared = sk.reuse() || sk.reuseport();
             // On iWARP, TCP would connect the port to itself.
-            let itself = stream.names.peer.port == sk.num();
+            let itself = conn.names.peer.port == sk.num();
             let own = !shared && !itself && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK);
             let cm_port = if own { sk.num() } else { 0 };
-            (stream.names.local, stream.names.peer, cm_port)
+            (conn.names.local, conn.names.peer, cm_port)
         };
         let net = self.sock.sk().net();
         // SAFETY: The id holds a reference on the socket, taken below, until `teardown`.
         let id = unsafe { CmId::new(net, NonNull::from(self.sock)) }?;
         self.sock.inc_ref();
         let id = self.cm.id.insert(id);
-        self.sock.lock().stream().port.at_cm = cm_port != 0;
+        self.sock.lock().conn().port.at_cm = cm_port != 0;
         if !to.is_loopback() {
             let dev = self.sock.sk().bound_dev();
             if from.is_any() && ![0, LOOPBACK_IFINDEX].contains(&dev) {
@@ -109,9 +109,9 @@ impl Worker<'_> {
         };
         let nonce = net.announced().add(Ends { from, to })?;
         {
-            let mut locked = self.sock.lock();
-            locked.stream().lifetime.nonce = nonce;
-            locked.stream().names.local = from;
+            let mut guard = self.sock.lock();
+            guard.conn().lifetime.nonce = nonce;
+            guard.conn().names.local = from;
             self.sock.sk().set_local(&from);
         }
         resolve(id, via.with_port(cm_port), false, via.with_port(to.port))
@@ -121,13 +121,13 @@ impl Worker<'_> {
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
         {
             let (local, _) = id.addrs();
-            let mut locked = self.sock.lock();
-            if locked.stream().lifetime.nonce == 0 {
+            let mut guard = self.sock.lock();
+            if guard.conn().lifetime.nonce == 0 {
                 if !goes_over(self.sock.sk(), id.interface()) {
                     return Err(ENETUNREACH);
                 }
                 let local = local.with_port(self.sock.sk().num());
-                locked.stream().names.local = local;
+                guard.conn().names.local = local;
                 self.sock.sk().set_local(&local);
             }
         }
@@ -143,22 +143,22 @@ impl Worker<'_> {
         let link = unsafe { Link::new(id, self.sock) }?;
         let features = able(&link);
         let hello = {
-            let mut locked = self.sock.lock();
-            if locked.stream().state != State::Resolving {
-                drop(locked);
+            let mut guard = self.sock.lock();
+            if guard.conn().state != State::Resolving {
+                drop(guard);
                 return Err(ECONNABORTED);
             }
-            let rcv_size = locked.reserve_first_receives()?;
-            let bufs = locked.open_link(link, place)?;
-            locked.transition(Event::AddressResolved);
+            let rcv_size = guard.reserve_first_receives()?;
+            let bufs = guard.open_link(link, place)?;
+            guard.transition(Event::AddressResolved);
             Hello {
                 features,
                 max_adverts: max_adverts_of(self.sock.sk().net()),
                 bufs,
                 rcv_size,
-                ipv6: !locked.stream().names.peer.is_v4(),
+                ipv6: !guard.conn().names.peer.is_v4(),
                 src_port: self.sock.sk().num(),
-                nonce: locked.stream().lifetime.nonce,
+                nonce: guard.conn().lifetime.nonce,
             }
         };
         self.cm.offer = Some(hello);
@@ -185,24 +185,24 @@ impl Worker<'_> {
         self.make_folder();
         self.cm.is_up = true;
         let speaks_first = self.cm.id.as_ref().is_some_and(CmId::is_iwarp);
-        let mut locked = self.sock.lock();
-        if locked.stream().state != State::HelloSent {
+        let mut guard = self.sock.lock();
+        if guard.conn().state != State::HelloSent {
             return Err(ECONNABORTED);
         }
         // The listener's side has looked; what comes again from here on is for the CM.
-        let nonce = core::mem::replace(&mut locked.stream().lifetime.nonce, 0);
-        locked.sk().net().announced().retire(nonce);
-        let stream = locked.stream();
-        stream.credits.set_peer_limit(ack.bufs);
-        stream.out.peer_receives = PeerReceives::new(ack.rcv_size);
-        locked.agree(ack.features, ack.max_adverts, offer.max_adverts);
-        locked.transition(Event::ConnectAccepted);
+        let nonce = core::mem::replace(&mut guard.conn().lifetime.nonce, 0);
+        guard.sk().net().announced().retire(nonce);
+        let conn = guard.conn();
+        conn.credits.set_peer_limit(ack.bufs);
+        conn.out.peer_receives = PeerReceives::new(ack.rcv_size);
+        guard.agree(ack.features, ack.max_adverts, offer.max_adverts);
+        guard.transition(Event::ConnectAccepted);
         if speaks_first {
-            locked.send_first();
+            guard.send_first();
         }
         self.sock.stop_timer();
         self.sock.stats.inc(Counter::ConnectDone);
-        locked.process();
+        guard.process();
         self.sock.sk().wake_all();
         Ok(())
     }
@@ -211,13 +211,13 @@ impl Worker<'_> {
     pub(super) fn connect_failed(&mut self, why: Error) {
         self.sock.stats.inc(Counter::ConnectFailed);
         self.give_back();
-        let mut locked = self.sock.lock();
+        let mut guard = self.sock.lock();
         self.sock.sk().set_err(why);
         self.sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
-        if locked.stream().state != State::Dead {
-            locked.transition_for(Event::ConnectRefused, Some(why));
+        if guard.conn().state != State::Dead {
+            guard.transition_for(Event::ConnectRefused, Some(why));
         }
-        self.finish(locked);
+        self.finish(guard);
     }
 
     // Connections that a peer started.
@@ -233,25 +233,25 @@ impl Worker<'_> {
         let parent = self
             .sock
             .lock()
-            .stream()
+            .conn()
             .lifetime
             .parent
             .clone()
             .ok_or(ECONNABORTED)?;
-        let options = parent.lock().stream().options;
+        let options = parent.lock().conn().options;
         let max_adverts = max_adverts_of(self.sock.sk().net());
         let ack = {
-            let mut locked = self.sock.lock();
-            if locked.stream().state != State::HelloReceived {
-                drop(locked);
+            let mut guard = self.sock.lock();
+            if guard.conn().state != State::HelloReceived {
+                drop(guard);
                 return Err(ECONNABORTED);
             }
-            let rcv_size = locked.reserve_first_receives()?;
-            locked.stream().options = options;
-            locked.glance.inherit(&parent.glance);
-            locked.stream().credits.set_peer_limit(offer.bufs);
-            locked.agree(features, offer.max_adverts, max_adverts);
-            let bufs = locked.open_link(link, place)?;
+            let rcv_size = guard.reserve_first_receives()?;
+            guard.conn().options = options;
+            guard.glance.inherit(&parent.glance);
+            guard.conn().credits.set_peer_limit(offer.bufs);
+            guard.agree(features, offer.max_adverts, max_adverts);
+            let bufs = guard.open_link(link, place)?;
             HelloAck {
                 features,
                 max_adverts,
@@ -305,7 +305,7 @@ impl Worker<'_> {
         let Some(child) = self.cm.child.take() else {
             return;
         };
-        let parent = self.sock.lock().stream().lifetime.parent.take();
+        let parent = self.sock.lock().conn().lifetime.parent.take();
         self.sock.stop_timer();
         let Some(parent) = parent else { return };
         self.make_folder();
@@ -315,19 +315,19 @@ impl Worker<'_> {
     }
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Takes the queues into use; returns the receives to announce.
     ///
     /// # Errors
     ///
     /// `ENOBUFS` without memory for the receives that the protocol demands.
     fn open_link(&mut self, link: Link, place: Place) -> Result<u16> {
-        self.stream().link = Some(link);
-        self.stream().lifetime.place = Some(place);
-        self.stream().lifetime.torn_down = false;
+        self.conn().link = Some(link);
+        self.conn().lifetime.place = Some(place);
+        self.conn().lifetime.torn_down = false;
         self.refill();
         self.arm();
-        match self.stream().credits.announce() {
+        match self.conn().credits.announce() {
             bufs if bufs < BUFS_MIN => Err(ENOBUFS),
             bufs => Ok(bufs),
         }

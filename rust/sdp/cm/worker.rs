@@ -51,8 +51,8 @@ use crate::sdp::conn::accept_queue::{
 use crate::sdp::conn::cm_side::CmSide;
 use crate::sdp::conn::count::set_messages;
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::sdp::conn::sock::{
     sock_of,
@@ -105,10 +105,10 @@ impl SdpSock {
     /// Ends a child that came to nothing before its worker ran.
     pub(crate) fn give_up_child(&self) {
         {
-            let mut locked = self.lock();
-            locked.transition(Event::Abort);
-            locked.stream().lifetime.parent = None;
-            bind::put_port(&mut locked);
+            let mut guard = self.lock();
+            guard.transition(Event::Abort);
+            guard.conn().lifetime.parent = None;
+            bind::put_port(&mut guard);
         }
         self.orphan();
         // SAFETY: The reference of the connection, which does not come to be.
@@ -153,12 +153,12 @@ impl Worker<'_> {
             self.on_event(&event);
         }
         if self.sock.take_want(Want::Refill) {
-            let mut locked = self.sock.lock();
-            locked.refill();
-            locked.prepare_reads();
-            locked.pull();
-            locked.flush();
-            drop(locked);
+            let mut guard = self.sock.lock();
+            guard.refill();
+            guard.prepare_reads();
+            guard.pull();
+            guard.flush();
+            drop(guard);
             if self.sock.is_wanted(Want::Refill) {
                 // There still is no memory.
                 fsleep(REFILL_PAUSE);
@@ -174,7 +174,7 @@ impl Worker<'_> {
             self.unlisten();
         }
         if self.sock.take_want(Want::Watch) {
-            self.sock.lock().look_after_sends();
+            self.sock.lock().check_sends();
         }
         if self.sock.take_want(Want::Keepalive) {
             self.sock.lock().keep_alive();
@@ -189,7 +189,7 @@ impl Worker<'_> {
 
     /// Asks for a place in the listener's backlog, if the child has not yet.
     fn take_place(&mut self) -> Result<Place> {
-        let parent = self.sock.lock().stream().lifetime.parent.clone();
+        let parent = self.sock.lock().conn().lifetime.parent.clone();
         let parent = parent.ok_or(ECONNABORTED)?;
         let place = if core::mem::replace(&mut self.cm.has_asked, true) {
             accept_queue::place_of(&parent, self.sock)?
@@ -233,7 +233,7 @@ impl Worker<'_> {
             Kind::Unreachable | Kind::ConnectError => Err(ETIMEDOUT),
             Kind::Rejected if self.sets_up() => {
                 let refusal = refusal_of(event);
-                self.sock.lock().stream().lifetime.refusal = refusal;
+                self.sock.lock().conn().lifetime.refusal = refusal;
                 Err(rejected_errno(event, refusal))
             }
             Kind::Established => self.established(event),
@@ -261,12 +261,12 @@ impl Worker<'_> {
 
     /// Whether our own program waits for this connection.
     fn sets_up(&self) -> bool {
-        let state = self.sock.lock().stream().state;
+        let state = self.sock.lock().conn().state;
         matches!(state, State::Resolving | State::HelloSent)
     }
 
     fn is_up(&self) -> bool {
-        self.sock.lock().stream().state.is_connected()
+        self.sock.lock().conn().state.is_connected()
     }
 
     fn set_up_failed(&mut self, why: Error) {
@@ -295,29 +295,29 @@ impl Worker<'_> {
     }
 
     fn child_established(&mut self) {
-        let mut locked = self.sock.lock();
-        if locked.stream().state == State::HelloReceived {
-            locked.transition(Event::CmEstablished);
-            locked.process();
+        let mut guard = self.sock.lock();
+        if guard.conn().state == State::HelloReceived {
+            guard.transition(Event::CmEstablished);
+            guard.process();
         }
-        drop(locked);
+        drop(guard);
         self.child_is_up();
     }
 
     /// The peer or its CM ended the connection. What has arrived before is handled first.
     fn disconnected(&mut self) {
-        self.sock.lock().poll_queue();
+        self.sock.lock().poll_cq();
         self.first_receive();
-        let mut locked = self.sock.lock();
-        let all_sent = !locked.stream().out.disconn_due;
-        let lost = locked.holds() || locked.awaits_reads();
-        match locked.stream().state {
+        let mut guard = self.sock.lock();
+        let all_sent = !guard.conn().out.disconn_due;
+        let lost = guard.holds() || guard.awaits_reads();
+        match guard.conn().state {
             State::Dead => {}
             State::Draining if !lost => {}
             // The peer disconnects when it has our DisConn: that its adapter could not acknowledge
             // it any more is no loss.
             State::LastAck | State::Closing if all_sent && !lost => {
-                locked.transition(Event::DisConnSent);
+                guard.transition(Event::DisConnSent);
             }
             _ => {
                 self.sock.stats.inc(Counter::ResetByPeer);
@@ -326,10 +326,10 @@ impl Worker<'_> {
                 } else {
                     Event::CmDisconnected
                 };
-                locked.fail(event, ECONNRESET);
+                guard.fail(event, ECONNRESET);
             }
         }
-        drop(locked);
+        drop(guard);
         self.teardown();
     }
 
@@ -338,44 +338,44 @@ impl Worker<'_> {
         if self.sets_up() {
             return self.connect_failed(ENETDOWN);
         }
-        let mut locked = self.sock.lock();
-        locked.poll_queue();
-        locked.fail(Event::DeviceRemoved, ENETDOWN);
-        drop(locked);
+        let mut guard = self.sock.lock();
+        guard.poll_cq();
+        guard.fail(Event::DeviceRemoved, ENETDOWN);
+        drop(guard);
         self.teardown();
     }
 
     fn timed_out(&mut self) {
-        let mut locked = self.sock.lock();
+        let mut guard = self.sock.lock();
         if self.sock.timer_is_running() {
             // It was started anew, for something else than what it ran for.
             return;
         }
         // A message may be there that says otherwise.
-        locked.poll_queue();
-        let counter = match locked.stream().state {
+        guard.poll_cq();
+        let counter = match guard.conn().state {
             State::HelloSent => {
-                drop(locked);
+                drop(guard);
                 return self.connect_failed(ETIMEDOUT);
             }
             State::HelloReceived => Counter::HandshakeTimeout,
             state if state.is_connected() && self.sock.sk().is_orphan() => {
-                if locked.orphan_gets_on() {
+                if guard.orphan_gets_on() {
                     return;
                 }
                 Counter::OrphanTimeout
             }
-            _ => return locked.end_hold(),
+            _ => return guard.end_hold(),
         };
         self.sock.stats.inc(counter);
-        locked.send_abort();
-        locked.fail(Event::Timeout, ETIMEDOUT);
+        guard.send_abort();
+        guard.fail(Event::Timeout, ETIMEDOUT);
     }
 
     fn unlisten(&mut self) {
         loop {
             // One at a time: the vector keeps its places.
-            let Some(port) = self.sock.lock().stream().port.unlisten.pop() else {
+            let Some(port) = self.sock.lock().conn().port.unlisten.pop() else {
                 return;
             };
             listen::release(self.sock.sk().net(), port);
@@ -387,25 +387,25 @@ impl Worker<'_> {
     /// Ends what is left of the connection. The socket may live on in its program's hands.
     pub(super) fn teardown(&mut self) {
         {
-            let mut locked = self.sock.lock();
-            if locked.stream().lifetime.torn_down {
+            let mut guard = self.sock.lock();
+            if guard.conn().lifetime.torn_down {
                 return;
             }
             // A first message, or bytes that calls have given away, may be there.
-            locked.poll_queue();
-            let lost = locked.holds() || locked.awaits_reads();
-            match locked.stream().state {
+            guard.poll_cq();
+            let lost = guard.holds() || guard.awaits_reads();
+            match guard.conn().state {
                 State::Draining if !lost => self.sock.stats.inc(Counter::ClosedOrderly),
                 State::Dead => {}
                 // The adapter reported that a queue is broken.
-                _ => locked.fail(Event::Abort, ECONNRESET),
+                _ => guard.fail(Event::Abort, ECONNRESET),
             }
         }
         self.give_back();
         self.last_of_child();
-        let mut locked = self.sock.lock();
-        locked.transition(Event::Drained);
-        self.finish(locked);
+        let mut guard = self.sock.lock();
+        guard.transition(Event::Drained);
+        self.finish(guard);
     }
 
     /// After the queues and the id have gone: whether a child that is nobody's yet was up for the peer,
@@ -430,21 +430,21 @@ impl Worker<'_> {
             id.disconnect();
         }
         let (link, place, nonce) = {
-            let mut locked = self.sock.lock();
-            let place = locked.stream().lifetime.place.take();
-            let nonce = core::mem::replace(&mut locked.stream().lifetime.nonce, 0);
-            if locked.awaits_early() {
+            let mut guard = self.sock.lock();
+            let place = guard.conn().lifetime.place.take();
+            let nonce = core::mem::replace(&mut guard.conn().lifetime.nonce, 0);
+            if guard.awaits_early() {
                 // They may be there.
-                locked.poll_queue();
+                guard.poll_cq();
             }
-            (locked.close_link(), place, nonce)
+            (guard.close_link(), place, nonce)
         };
         drop(link);
         drop(place);
         self.sock.sk().net().announced().retire(nonce);
         if let Some(id) = self.cm.id.take() {
             drop(id);
-            self.sock.lock().stream().port.at_cm = false;
+            self.sock.lock().conn().port.at_cm = false;
             // SAFETY: The connection's reference; the running work item has its own.
             unsafe { SdpSock::dec_ref(self.sock.into()) };
         }
@@ -452,7 +452,7 @@ impl Worker<'_> {
 
     /// Everything is given back: a program may use the socket anew from now on. What was wanted for
     /// this connection must not meet the next one.
-    pub(in crate::sdp) fn finish(&mut self, mut locked: Owned<'_>) {
+    pub(in crate::sdp) fn finish(&mut self, mut guard: SockOwner<'_>) {
         for what in [
             Want::Accept,
             Want::FirstReceive,
@@ -471,30 +471,30 @@ impl Worker<'_> {
         self.sock.stop_watch();
         self.sock.stop_keepalive();
         self.sock.stop_pull();
-        locked.stream().lifetime.torn_down = true;
+        guard.conn().lifetime.torn_down = true;
         // Before, the CM had them.
-        bind::put_former_port(&mut locked);
-        if locked.stream().names.next.is_some() {
-            locked.begin_next();
+        bind::put_former_port(&mut guard);
+        if guard.conn().names.next.is_some() {
+            guard.begin_next();
         } else {
-            bind::put_chosen_port(&mut locked);
+            bind::put_chosen_port(&mut guard);
         }
         self.sock.sk().wake_all();
-        self.leave(locked);
+        self.leave(guard);
     }
 
     /// The last step: what a socket without a program leaves behind.
-    fn leave(&mut self, mut locked: Owned<'_>) {
-        let parent = locked.stream().lifetime.parent.take();
+    fn leave(&mut self, mut guard: SockOwner<'_>) {
+        let parent = guard.conn().lifetime.parent.take();
         let child = self.cm.child.take();
         if child.is_some() {
             self.sock.orphan();
         }
         if self.sock.sk().is_orphan() {
-            bind::put_port(&mut locked);
-            locked.free_queues();
+            bind::put_port(&mut guard);
+            guard.free_queues();
         }
-        drop(locked);
+        drop(guard);
         if let Some(parent) = parent {
             accept_queue::unreserve(&parent, self.sock);
         }
@@ -519,20 +519,20 @@ impl Worker<'_> {
     }
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Takes the queues out of use, and gives back what is charged for what they hold.
     fn close_link(&mut self) -> Option<Link> {
         self.free_tx();
-        self.stream().inq.compact = None;
-        let link = self.stream().link.take()?;
+        self.conn().inq.compact = None;
+        let link = self.conn().link.take()?;
         let (sent, posted) = (link.in_flight_bytes(), link.posted_bytes());
         let reading = link.reading_bytes();
         self.forget_adverts();
         if sent > 0 {
             self.sk().wmem_uncharge(sent);
         }
-        self.stream().ring.guaranteed = 0;
-        let reserve = core::mem::replace(&mut self.stream().ring.reserve, 0);
+        self.conn().ring.guaranteed = 0;
+        let reserve = core::mem::replace(&mut self.conn().ring.reserve, 0);
         self.sk().rmem_uncharge(posted + reading + reserve);
         Some(link)
     }

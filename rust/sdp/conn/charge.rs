@@ -10,12 +10,12 @@ use super::connection::{
     LEAST_BYTES,
     SMALL_BYTES, //
 };
-use super::guard::Locked;
+use super::guard::SockGuard;
 use crate::inet::memory;
 use crate::kern::errno::ENOBUFS;
 use crate::proto::resize::OwnReceives;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Charges the receives that a new connection begins with; returns the size of each.
     ///
     /// # Errors
@@ -27,7 +27,7 @@ impl Locked<'_> {
         } else {
             LEAST_BYTES
         };
-        self.stream().ring.receives = OwnReceives::new(size);
+        self.conn().ring.receives = OwnReceives::new(size);
         if let Err(e) = self.reserve_receives(size) {
             pr_warn_once!("mem: the sockets use all of it, new connections are refused\n");
             return Err(e);
@@ -42,18 +42,18 @@ impl Locked<'_> {
     /// `ENOBUFS`.
     pub(crate) fn reserve_receives(&mut self, size: u32) -> Result {
         let wanted = IDLE_RECEIVES * size;
-        let more = wanted.saturating_sub(self.stream().ring.guaranteed);
+        let more = wanted.saturating_sub(self.conn().ring.guaranteed);
         if !self.sk().rmem_charge(more) {
             return Err(ENOBUFS);
         }
-        let stream = self.stream();
-        stream.ring.guaranteed = wanted;
-        stream.ring.reserve += more;
+        let conn = self.conn();
+        conn.ring.guaranteed = wanted;
+        conn.ring.reserve += more;
         Ok(())
     }
 
     pub(in crate::sdp) fn charge_receive(&mut self, bytes: u32) -> bool {
-        let reserve = &mut self.stream().ring.reserve;
+        let reserve = &mut self.conn().ring.reserve;
         if *reserve >= bytes {
             *reserve -= bytes;
             return true;
@@ -64,8 +64,8 @@ impl Locked<'_> {
     /// Gives back what is charged for received bytes, or keeps it for the receives to come.
     pub(crate) fn release_receive(&mut self, bytes: u32) {
         let charged = self.sk().rmem();
-        if charged - bytes < self.stream().ring.guaranteed {
-            self.stream().ring.reserve += bytes;
+        if charged - bytes < self.conn().ring.guaranteed {
+            self.conn().ring.reserve += bytes;
         } else {
             self.sk().rmem_uncharge(bytes);
         }

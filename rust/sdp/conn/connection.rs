@@ -6,8 +6,8 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
 use super::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use super::half::Halves;
 use super::sock::SdpSock;
@@ -53,7 +53,7 @@ pub(crate) const LARGE_BYTES: u32 = MAX_PARTS as u32 * PART_BYTES;
 pub(crate) const IDLE_RECEIVES: u32 = BUFS_MIN as u32;
 
 /// A connection, and the socket before and after it.
-pub(crate) struct Stream {
+pub(crate) struct Connection {
     pub(crate) state: State,
     pub(in crate::sdp) credits: Credits,
     pub(in crate::sdp) link: Option<Link>,
@@ -101,7 +101,7 @@ impl Lifetime {
     }
 }
 
-impl Stream {
+impl Connection {
     /// The state as programs see it.
     pub(crate) fn shown_state(&self) -> State {
         match self.names.next {
@@ -146,14 +146,14 @@ impl Stream {
     }
 }
 
-impl Locked<'_> {
-    /// [`Stream::threshold_bytes`].
+impl SockGuard<'_> {
+    /// [`Connection::threshold_bytes`].
     pub(in crate::sdp) fn threshold(&mut self) -> usize {
-        self.stream().threshold_bytes() as usize
+        self.conn().threshold_bytes() as usize
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Waits until the worker has started the connection that connect() has noted: what is sent or
     /// received is that connection's.
     ///
@@ -161,7 +161,7 @@ impl Owned<'_> {
     ///
     /// `EAGAIN`, `EINTR` (or a restart).
     pub(in crate::sdp) fn await_next(&mut self, timeo: &mut Timeout) -> Result {
-        while self.stream().names.next.is_some() {
+        while self.conn().names.next.is_some() {
             timeo.check()?;
             self.wait(timeo);
         }

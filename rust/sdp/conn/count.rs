@@ -5,7 +5,7 @@
 
 use kernel::prelude::*;
 
-use super::guard::Locked;
+use super::guard::SockGuard;
 use super::sock::SdpSock;
 use crate::kern::time::now;
 use crate::proto::bsdh::Bsdh;
@@ -19,25 +19,25 @@ use crate::stats::histogram::{
 use crate::stats::tally::Kept;
 use crate::trace;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Counts for the connection and for its namespace.
     pub(crate) fn count(&mut self, what: Kept, n: u64) {
         self.stats.add_kept(what, n);
-        self.stream().counts.tally.add(what, n);
+        self.conn().counts.tally.add(what, n);
     }
 
     /// The same of bytes of the stream that have come.
     pub(in crate::sdp) fn count_data_received(&mut self, bytes: u32) {
-        self.stream().pacing.received_at = now();
+        self.conn().pacing.received_at = now();
         self.count(Kept::RxBytes, bytes.into());
     }
 
     /// The same of a message sent, with so many bytes of payload.
     pub(crate) fn count_sent(&mut self, header: &Bsdh, payload: u32) {
-        let stream = self.stream();
-        let credits = stream.credits.available();
-        stream.counts.tally.add_sent(header.mid);
-        if let Some(messages) = &mut stream.counts.messages {
+        let conn = self.conn();
+        let credits = conn.credits.available();
+        conn.counts.tally.add_sent(header.mid);
+        if let Some(messages) = &mut conn.counts.messages {
             messages.add(Noted::new(header, true, payload, credits));
         }
         self.stats.sent(header.mid);
@@ -46,10 +46,10 @@ impl Locked<'_> {
 
     /// The same of a message received.
     pub(crate) fn count_received(&mut self, header: &Bsdh, payload: u32) {
-        let stream = self.stream();
-        let credits = stream.credits.available();
-        stream.counts.tally.add_received(header.mid);
-        if let Some(messages) = &mut stream.counts.messages {
+        let conn = self.conn();
+        let credits = conn.credits.available();
+        conn.counts.tally.add_received(header.mid);
+        if let Some(messages) = &mut conn.counts.messages {
             messages.add(Noted::new(header, false, payload, credits));
         }
         self.stats.received(header.mid);
@@ -60,17 +60,17 @@ impl Locked<'_> {
     pub(crate) fn fallback(&mut self, why: Reason) {
         self.stats.fallback(why);
         trace::fallback(self.sk(), why);
-        self.stream().counts.tally.add_by_copy(why);
+        self.conn().counts.tally.add_by_copy(why);
     }
 
     /// For the histograms, from the first value on. Without memory there are none.
     fn with_histograms(&mut self) -> Option<&mut Histograms> {
         let (_, flags) = self.gfp();
-        let stream = self.stream();
-        if stream.counts.histograms.is_none() {
-            stream.counts.histograms = KBox::new(Histograms::NONE, flags | __GFP_NOWARN).ok();
+        let conn = self.conn();
+        if conn.counts.histograms.is_none() {
+            conn.counts.histograms = KBox::new(Histograms::NONE, flags | __GFP_NOWARN).ok();
         }
-        stream.counts.histograms.as_deref_mut()
+        conn.counts.histograms.as_deref_mut()
     }
 
     /// A call of send() has taken so many bytes.
@@ -98,8 +98,8 @@ impl Locked<'_> {
 /// `ENOMEM`.
 pub(crate) fn messages(sock: &SdpSock) -> Result<Option<Messages>> {
     let mut copy = Messages::new()?;
-    let mut locked = sock.lock();
-    let Some(kept) = &locked.stream().counts.messages else {
+    let mut guard = sock.lock();
+    let Some(kept) = &guard.conn().counts.messages else {
         return Ok(None);
     };
     kept.copy_to(&mut copy);
@@ -108,6 +108,6 @@ pub(crate) fn messages(sock: &SdpSock) -> Result<Option<Messages>> {
 
 /// Has the messages of a connection kept, or kept no longer.
 pub(crate) fn set_messages(sock: &SdpSock, new: Option<Messages>) {
-    let old = core::mem::replace(&mut sock.lock().stream().counts.messages, new);
+    let old = core::mem::replace(&mut sock.lock().conn().counts.messages, new);
     drop(old);
 }

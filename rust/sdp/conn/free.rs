@@ -2,7 +2,7 @@
 
 //! Frees what the queues and the adverts of a connection hold, when it has ended.
 
-use super::guard::Locked;
+use super::guard::SockGuard;
 use crate::mm::queue::FragQueue;
 use crate::proto::source::Kind;
 use crate::sdp::parts::sink::trace_end;
@@ -10,7 +10,7 @@ use crate::sdp::parts::source::source;
 use crate::stats::counters::Counter;
 use crate::trace;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Frees the bytes of both queues and their charges.
     pub(crate) fn free_queues(&mut self) {
         self.free_tx();
@@ -21,11 +21,8 @@ impl Locked<'_> {
     /// Frees the bytes that wait to be read.
     pub(crate) fn free_received(&mut self) {
         let glance = &self.sock().glance;
-        while let Some((frag, truesize)) = self
-            .stream()
-            .inq
-            .queue
-            .change(&glance.unread, FragQueue::pop)
+        while let Some((frag, truesize)) =
+            self.conn().inq.queue.change(&glance.unread, FragQueue::pop)
         {
             drop(frag);
             self.release_receive(truesize);
@@ -34,9 +31,9 @@ impl Locked<'_> {
 
     /// Frees the bytes that wait to be sent.
     pub(crate) fn free_tx(&mut self) {
-        let waiting = self.stream().out.queue.bytes();
+        let waiting = self.conn().out.queue.bytes();
         let glance = &self.sock().glance;
-        self.stream()
+        self.conn()
             .out
             .queue
             .change(&glance.notsent, |tx| while tx.pop().is_some() {});
@@ -49,7 +46,7 @@ impl Locked<'_> {
     pub(in crate::sdp) fn forget_adverts(&mut self) {
         self.forget_sinks();
         let sk = self.sk();
-        let Some(zcopy) = &mut self.stream().adverts.zcopy else {
+        let Some(zcopy) = &mut self.conn().adverts.zcopy else {
             return;
         };
         let (mut aborted, mut charged) = (0, 0);
@@ -73,7 +70,7 @@ impl Locked<'_> {
     /// The queues are gone: so is what the adverts were about.
     fn forget_sinks(&mut self) {
         let sk = self.sk();
-        let Some(sinks) = &mut self.stream().adverts.sinks else {
+        let Some(sinks) = &mut self.conn().adverts.sinks else {
             return;
         };
         let mut ended = 0;

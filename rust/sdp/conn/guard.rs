@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The socket lock. [`Locked`] is the proof that it is held, and the only way to the stream; [`Owned`]
+//! The socket lock. [`SockGuard`] is the proof that it is held, and the only way to the stream; [`SockOwner`]
 //! besides, that the thread which holds it may sleep.
 //!
 //! # Lock order
@@ -25,7 +25,7 @@ use kernel::sync::atomic::ordering::{
 };
 use kernel::types::NotThreadSafe;
 
-use super::connection::Stream;
+use super::connection::Connection;
 use super::sock::SdpSock;
 use crate::bindings;
 use crate::kern::time::Timeout;
@@ -52,26 +52,26 @@ enum Sleeper {
 
 impl SdpSock {
     /// Takes the socket lock; may sleep.
-    pub(crate) fn lock(&self) -> Owned<'_> {
+    pub(crate) fn lock(&self) -> SockOwner<'_> {
         // SAFETY: The object is valid.
         unsafe { bindings::lock_sock(self.inet.get().cast()) };
         self.owned(Release::Owner)
     }
 
-    fn locked(&self, release: Release) -> Locked<'_> {
-        Locked {
+    fn guard(&self, release: Release) -> SockGuard<'_> {
+        SockGuard {
             sock: self,
             release,
             _not_send: NotThreadSafe,
         }
     }
 
-    fn owned(&self, release: Release) -> Owned<'_> {
-        Owned(self.locked(release))
+    fn owned(&self, release: Release) -> SockOwner<'_> {
+        SockOwner(self.guard(release))
     }
 
     /// Takes the lock of a connection while that of its listener may be held.
-    pub(crate) fn lock_nested(&self) -> Owned<'_> {
+    pub(crate) fn lock_nested(&self) -> SockOwner<'_> {
         // SAFETY: The object is valid.
         unsafe { bindings::lock_sock_nested(self.inet.get().cast()) };
         self.owned(Release::Owner)
@@ -79,7 +79,7 @@ impl SdpSock {
 
     /// Takes the lock in BH context, unless a system call holds it: then the completions are
     /// left to its `release_cb`.
-    fn lock_bh_or_defer(&self) -> Option<Locked<'_>> {
+    fn lock_bh_or_defer(&self) -> Option<SockGuard<'_>> {
         // SAFETY: The object is valid, and BHs are off.
         unsafe {
             bindings::bh_lock_sock(self.inet.get().cast());
@@ -90,7 +90,7 @@ impl SdpSock {
                 return None;
             }
         }
-        Some(self.locked(Release::Bh))
+        Some(self.guard(Release::Bh))
     }
 
     /// Does something with the lock, where the core holds its spin lock for us, in atomic context.
@@ -98,8 +98,8 @@ impl SdpSock {
     /// # Safety
     ///
     /// The caller was called with the lock held, or is the last user of the socket.
-    pub(crate) unsafe fn with_core_lock(&self, f: impl FnOnce(&mut Locked<'_>)) {
-        f(&mut self.locked(Release::Core));
+    pub(crate) unsafe fn with_core_lock(&self, f: impl FnOnce(&mut SockGuard<'_>)) {
+        f(&mut self.guard(Release::Core));
     }
 
     /// The lock, where the core owns it for us, in process context.
@@ -107,29 +107,29 @@ impl SdpSock {
     /// # Safety
     ///
     /// The caller was called by a system call's path that owns the lock.
-    pub(crate) unsafe fn locked_by_owner(&self) -> Owned<'_> {
+    pub(crate) unsafe fn locked_by_owner(&self) -> SockOwner<'_> {
         self.owned(Release::CoreOwner)
     }
 }
 
 /// Runs `f` in BH context under the lock, or leaves the work to whoever holds it.
-pub(in crate::sdp) fn with_bh_lock(sock: &SdpSock, f: impl FnOnce(&mut Locked<'_>)) {
-    if let Some(mut locked) = sock.lock_bh_or_defer() {
-        f(&mut locked);
+pub(in crate::sdp) fn with_bh_lock(sock: &SdpSock, f: impl FnOnce(&mut SockGuard<'_>)) {
+    if let Some(mut guard) = sock.lock_bh_or_defer() {
+        f(&mut guard);
     }
 }
 
 /// A socket whose lock is held, by this thread or in this BH: who takes the lock gives it back.
 ///
 /// In BH context there only ever is a reference to one, of a lifetime that nobody can name: so it cannot
-/// take the place of the one inside an [`Owned`].
-pub(crate) struct Locked<'a> {
+/// take the place of the one inside an [`SockOwner`].
+pub(crate) struct SockGuard<'a> {
     sock: &'a SdpSock,
     release: Release,
     _not_send: NotThreadSafe,
 }
 
-/// Does not compile if [`Locked`] can be sent to another thread: then there are two candidates.
+/// Does not compile if [`SockGuard`] can be sent to another thread: then there are two candidates.
 const _: fn() = || {
     trait UnlessSend<A> {
         fn check() {}
@@ -137,10 +137,10 @@ const _: fn() = || {
     struct IsSend;
     impl<T> UnlessSend<()> for T {}
     impl<T: Send> UnlessSend<IsSend> for T {}
-    <Locked<'static> as UnlessSend<_>>::check()
+    <SockGuard<'static> as UnlessSend<_>>::check()
 };
 
-impl Deref for Locked<'_> {
+impl Deref for SockGuard<'_> {
     type Target = SdpSock;
 
     fn deref(&self) -> &SdpSock {
@@ -148,11 +148,11 @@ impl Deref for Locked<'_> {
     }
 }
 
-impl<'a> Locked<'a> {
+impl<'a> SockGuard<'a> {
     /// The state behind the lock.
-    pub(crate) fn stream(&mut self) -> &mut Stream {
+    pub(crate) fn conn(&mut self) -> &mut Connection {
         // SAFETY: The lock is held, and `&mut self` keeps this the only borrow.
-        unsafe { &mut *self.sock.stream.get() }
+        unsafe { &mut *self.sock.conn.get() }
     }
 
     /// The socket itself, for calls that outlive a borrow of the stream.
@@ -171,28 +171,28 @@ impl<'a> Locked<'a> {
 }
 
 /// A socket whose lock this thread owns, as a system call or as the worker: it may sleep, and give the
-/// lock back for that. [`Locked`] has what can be done in BH context, too.
+/// lock back for that. [`SockGuard`] has what can be done in BH context, too.
 ///
 /// # Invariants
 ///
 /// The lock was taken by `lock_sock()`, in process context.
-pub(crate) struct Owned<'a>(Locked<'a>);
+pub(crate) struct SockOwner<'a>(SockGuard<'a>);
 
-impl<'a> Deref for Owned<'a> {
-    type Target = Locked<'a>;
+impl<'a> Deref for SockOwner<'a> {
+    type Target = SockGuard<'a>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
     }
 }
 
-impl DerefMut for Owned<'_> {
+impl DerefMut for SockOwner<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Gives the lock back while `f` runs.
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let sk = self.sock.sk().as_ptr();
@@ -209,7 +209,7 @@ impl Owned<'_> {
         self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Any);
     }
 
-    /// As [`Owned::wait`], of one among several who wait for the same: a wake-up for an event that
+    /// As [`SockOwner::wait`], of one among several who wait for the same: a wake-up for an event that
     /// only one of them can use wakes one ([`Sk::wake_reader`](crate::inet::sock::Sk::wake_reader)).
     ///
     /// Whoever was woken must look for the event before it looks at anything else, and take it.
@@ -221,12 +221,12 @@ impl Owned<'_> {
         );
     }
 
-    /// As [`Owned::wait`], but only a fatal signal ends it early.
+    /// As [`SockOwner::wait`], but only a fatal signal ends it early.
     pub(crate) fn wait_killable(&mut self, timeo: &mut Timeout) {
         self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, Sleeper::Any);
     }
 
-    /// As [`Owned::wait`], of a reader: the next notification wakes it without the detour over BH.
+    /// As [`SockOwner::wait`], of a reader: the next notification wakes it without the detour over BH.
     /// `false` only if the next notification would still do so; else completions may wait to be handled.
     pub(in crate::sdp) fn wait_for_notification(&mut self, timeo: &mut Timeout) -> bool {
         self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Polls);
@@ -265,10 +265,10 @@ impl Owned<'_> {
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for SockGuard<'_> {
     fn drop(&mut self) {
         // They are charged to nobody.
-        self.stream().ring.spares.clear();
+        self.conn().ring.spares.clear();
         let sk = self.sock.inet.get();
         // SAFETY: The lock is held in this way.
         unsafe {

@@ -13,8 +13,8 @@
 use kernel::prelude::*;
 
 use super::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::bindings;
 use crate::kern::iov::{
@@ -108,14 +108,14 @@ impl Halves {
     }
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Of the connection that the socket has now.
     pub(crate) fn generation(&mut self) -> Generation {
-        Generation(self.stream().halves.generation)
+        Generation(self.conn().halves.generation)
     }
 
     fn set_half(&mut self, access: Access, half: Half) {
-        *self.stream().halves.of(access) = half;
+        *self.conn().halves.of(access) = half;
         if access == Access::Read {
             // For poll().
             self.glance.advertising.set(half.is_up_to_peer());
@@ -123,7 +123,7 @@ impl Locked<'_> {
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Waits while another call of the same half faults pages in, gives memory back, has adverts out,
     /// or waits for room for one. The last two last as long as the peer likes: so only as long as
     /// `timeo` allows.
@@ -143,7 +143,7 @@ impl Owned<'_> {
             if self.generation() != began {
                 return Err(EPIPE);
             }
-            let half = *self.stream().halves.of(access);
+            let half = *self.conn().halves.of(access);
             if half == Half::Free {
                 return Ok(());
             }
@@ -177,7 +177,7 @@ impl Owned<'_> {
         self.keep(access, Half::Working, work)
     }
 
-    /// As [`Owned::in_turn`]; `half` says how long it may last. The half is free afterwards, however
+    /// As [`SockOwner::in_turn`]; `half` says how long it may last. The half is free afterwards, however
     /// `work` ends.
     pub(in crate::sdp) fn keep<R>(
         &mut self,
@@ -185,7 +185,7 @@ impl Owned<'_> {
         half: Half,
         work: impl FnOnce(&mut Self) -> R,
     ) -> R {
-        kernel::warn_on!(*self.stream().halves.of(access) != Half::Free);
+        kernel::warn_on!(*self.conn().halves.of(access) != Half::Free);
         self.set_half(access, half);
         let result = work(self);
         self.set_half(access, Half::Free);
@@ -198,11 +198,11 @@ impl Owned<'_> {
         result
     }
 
-    /// As [`Owned::wait`], of a sender that goes another way when its `patience` is over. Other sends
+    /// As [`SockOwner::wait`], of a sender that goes another way when its `patience` is over. Other sends
     /// wait for it, or are refused: their bytes do not come between its.
     pub(in crate::sdp) fn wait_for_room(&mut self, timeo: &mut Timeout, patience: &mut Timeout) {
-        self.keep(Access::Read, Half::AwaitingRoom, |locked| {
-            Timeout::wait_both(timeo, patience, |limit| locked.wait(limit));
+        self.keep(Access::Read, Half::AwaitingRoom, |guard| {
+            Timeout::wait_both(timeo, patience, |limit| guard.wait(limit));
         });
     }
 
@@ -213,8 +213,8 @@ impl Owned<'_> {
     ///
     /// `EFAULT`; `EINTR` if the thread is being killed.
     pub(crate) fn fault_in<D: Direction>(&mut self, iter: &mut Iov<'_, D>, len: usize) -> Result {
-        let result = self.in_turn(D::ACCESS, |locked| {
-            locked.unlocked(|| user::fault_in(iter, len))
+        let result = self.in_turn(D::ACCESS, |guard| {
+            guard.unlocked(|| user::fault_in(iter, len))
         });
         let counter = match result {
             Ok(()) => Counter::FaultedIn,

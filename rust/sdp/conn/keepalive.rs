@@ -2,15 +2,15 @@
 
 //! SO_KEEPALIVE: when the timer is started. `timers/keepalive` has what it does.
 
-use super::guard::Locked;
+use super::guard::SockGuard;
 use crate::bindings;
 use crate::kern::time::ms_since;
 use crate::sdp::parts::keepalive::ms;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// The connection is up.
     pub(super) fn begin_keepalive(&mut self) {
-        self.stream().keepalive.on_receive();
+        self.conn().keepalive.on_receive();
         if self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN) {
             self.await_idle(0);
         }
@@ -20,7 +20,7 @@ impl Locked<'_> {
     pub(crate) fn set_keepalive(&mut self, on: bool) {
         if !on {
             self.stop_keepalive();
-        } else if self.stream().state.is_connected()
+        } else if self.conn().state.is_connected()
             && !self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN)
         {
             self.await_idle(0);
@@ -29,20 +29,20 @@ impl Locked<'_> {
 
     /// The program sets TCP_KEEPIDLE.
     pub(in crate::sdp) fn keepidle_set(&mut self) {
-        if self.keeps_alive() && self.stream().keepalive.probed.is_none() {
-            let idle_ms = ms_since(self.stream().keepalive.heard);
+        if self.keeps_alive() && self.conn().keepalive.probed.is_none() {
+            let idle_ms = ms_since(self.conn().keepalive.heard);
             self.await_idle(idle_ms);
         }
     }
 
     pub(in crate::sdp) fn keeps_alive(&mut self) -> bool {
         let flag = self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN);
-        flag && self.stream().state.is_connected()
+        flag && self.conn().state.is_connected()
     }
 
     /// Starts the timer for the rest of TCP_KEEPIDLE.
     pub(in crate::sdp) fn await_idle(&mut self, idle_ms: u32) {
-        let keepidle_ms = ms(self.stream().options.keepidle_s);
+        let keepidle_ms = ms(self.conn().options.keepidle_s);
         self.start_keepalive(keepidle_ms.saturating_sub(idle_ms));
     }
 }

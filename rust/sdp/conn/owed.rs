@@ -5,7 +5,7 @@
 
 use kernel::prelude::*;
 
-use super::guard::Locked;
+use super::guard::SockGuard;
 use super::sock::Want;
 use crate::proto::source::{
     self,
@@ -19,7 +19,7 @@ use crate::rdma::mr::{
 };
 use crate::sdp::parts::source::ZeroCopy;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Whether payload other than adverts may be sent now, or the end of the stream.
     pub(in crate::sdp) fn may_send_payload(&mut self) -> bool {
         self.payload_hold().is_none()
@@ -27,38 +27,38 @@ impl Locked<'_> {
 
     /// What such payload must wait for.
     pub(in crate::sdp) fn payload_hold(&mut self) -> Option<source::Hold> {
-        let zcopy = self.stream().adverts.zcopy.as_ref()?;
+        let zcopy = self.conn().adverts.zcopy.as_ref()?;
         zcopy.source.may_send_payload().err()
     }
 
     /// Whether bytes of the stream are still in the peer's memory, or behind such.
     pub(in crate::sdp) fn holds(&mut self) -> bool {
-        let zcopy = &self.stream().adverts.zcopy;
+        let zcopy = &self.conn().adverts.zcopy;
         zcopy.as_ref().is_some_and(|z| !z.hold.is_empty())
     }
 
     /// Whether the peer waits for an answer about its adverts, or for them to be read.
     fn owes_answers(&mut self) -> bool {
-        let zcopy = &self.stream().adverts.zcopy;
+        let zcopy = &self.conn().adverts.zcopy;
         zcopy.as_ref().is_some_and(|z| !z.reader.is_idle()) || self.owes_sink_answers()
     }
 
     /// Whether the peer waits for an answer that can be sent.
     fn owes_sink_answers(&mut self) -> bool {
-        let sinks = &self.stream().adverts.sinks;
+        let sinks = &self.conn().adverts.sinks;
         sinks.as_ref().is_some_and(|s| s.writer.has_answer())
     }
 
     /// Whether the peer has not read all of our adverts.
     pub(in crate::sdp) fn awaits_reads(&mut self) -> bool {
-        let zcopy = &self.stream().adverts.zcopy;
+        let zcopy = &self.conn().adverts.zcopy;
         zcopy.as_ref().is_some_and(|z| !z.source.is_idle())
     }
 
     /// Bytes of our adverts that the peer has not read, as far as it has said so: of those for which
     /// a send waits. The others are in the send buffer.
     pub(super) fn advertised_bytes(&mut self) -> u32 {
-        let zcopy = &self.stream().adverts.zcopy;
+        let zcopy = &self.conn().adverts.zcopy;
         let left = |z: &KBox<ZeroCopy>| {
             let waiting = z.source.iter().filter(|a| a.kind == Kind::Synchronous);
             waiting.map(|a| a.len - a.read).sum()
@@ -75,29 +75,28 @@ impl Locked<'_> {
 
     /// Whether a receive waits for its own pages to be filled.
     pub(super) fn reads_directly(&mut self) -> bool {
-        let link = self.stream().link.as_ref();
+        let link = self.conn().link.as_ref();
         link.is_some_and(|link| link.has_regions(Use::OwnReads(Call::Waits)))
     }
 
     /// Whether Reads into a program's memory are in flight.
     pub(in crate::sdp) fn has_direct_reads(&mut self) -> bool {
         let is_direct = |tag| matches!(tag, Tag::DirectRead(_) | Tag::EarlyRead(_));
-        let link = self.stream().link.as_ref();
+        let link = self.conn().link.as_ref();
         link.is_some_and(|link| link.has_in_flight(is_direct))
     }
 
     pub(in crate::sdp) fn finish_if_drained(&mut self) {
-        if self.stream().state != State::Draining || self.owes_answers() || self.awaits_reads() {
+        if self.conn().state != State::Draining || self.owes_answers() || self.awaits_reads() {
             return;
         }
-        let stream = self.stream();
-        let link = stream.link.as_ref();
+        let conn = self.conn();
+        let link = conn.link.as_ref();
         // With iWARP it is on its way when TCP has it: what of the peer's comes after the end has our
         // TCP reset the connection, and then the peer may not get it. So the peer's module must say that
         // it has come.
-        let is_acked = |mseq| stream.credits.has_acked(mseq);
-        if link.is_some_and(|link| link.is_iwarp()) && !stream.out.last_needed.is_none_or(is_acked)
-        {
+        let is_acked = |mseq| conn.credits.has_acked(mseq);
+        if link.is_some_and(|link| link.is_iwarp()) && !conn.out.last_needed.is_none_or(is_acked) {
             return;
         }
         // The end of the queue pair would overtake an answer.

@@ -7,8 +7,8 @@ use kernel::time::{
     Monotonic, //
 };
 
-use super::connection::Stream;
-use super::guard::Locked;
+use super::connection::Connection;
+use super::guard::SockGuard;
 use crate::kern::time::now;
 use crate::proto::bsdh::Class;
 use crate::proto::pace::{
@@ -24,7 +24,7 @@ pub(in crate::sdp) fn now_us() -> Micros {
     Monotonic::ktime_get().unsigned_abs() / 1000
 }
 
-impl Stream {
+impl Connection {
     /// The peer has acknowledged messages.
     pub(in crate::sdp) fn note_acknowledged(&mut self) {
         let awaited = self.pacing.pace.awaited();
@@ -34,22 +34,22 @@ impl Stream {
     }
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// The message with the number `mseq` was posted.
     pub(in crate::sdp) fn note_posted(&mut self, mseq: u32, payload: u32) {
-        let stream = self.stream();
+        let conn = self.conn();
         if payload > 0 {
-            stream.pacing.sent_at = now();
+            conn.pacing.sent_at = now();
         }
-        if stream.pacing.pace.wants_sample() {
-            stream.pacing.pace.posted(mseq, now_us());
+        if conn.pacing.pace.wants_sample() {
+            conn.pacing.pace.posted(mseq, now_us());
         }
     }
 
     /// All that may be sent was sent: what the sender waits for now.
     pub(in crate::sdp) fn note_doing(&mut self) {
         let doing = self.doing();
-        let pace = &mut self.stream().pacing.pace;
+        let pace = &mut self.conn().pacing.pace;
         if pace.changes(doing) {
             pace.does(doing, now_us());
         }
@@ -58,19 +58,17 @@ impl Locked<'_> {
     fn doing(&mut self) -> Doing {
         let sk = self.sk();
         let advertised = self.advertised_bytes() > 0;
-        let stream = self.stream();
-        if stream.out.stalled
-            && !stream.out.queue.is_empty()
-            && !stream.credits.may_send(Class::Payload)
+        let conn = self.conn();
+        if conn.out.stalled && !conn.out.queue.is_empty() && !conn.credits.may_send(Class::Payload)
         {
             Doing::AwaitingPeer
-        } else if stream.halves.sender_waits_for_room()
-            && stream.out.queue.is_empty()
+        } else if conn.halves.sender_waits_for_room()
+            && conn.out.queue.is_empty()
             && !sk.stream_memory_free()
         {
             Doing::AwaitingRoom
         // The completions of fewer bytes are not looked for, so nobody knows when these are with the peer.
-        } else if !stream.out.queue.is_empty() || advertised || sk.wmem_queued() > IDLE_BYTES {
+        } else if !conn.out.queue.is_empty() || advertised || sk.wmem_queued() > IDLE_BYTES {
             Doing::Sending
         } else {
             Doing::Nothing

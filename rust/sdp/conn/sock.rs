@@ -30,7 +30,7 @@ use kernel::types::Opaque;
 
 use super::accept_queue::AcceptQueue;
 use super::cm_side::CmSide;
-use super::connection::Stream;
+use super::connection::Connection;
 use crate::bindings;
 use crate::inet::sock::Sk;
 use crate::kern::compat;
@@ -118,7 +118,7 @@ pub(crate) struct SdpSock {
     /// Connections that wait for accept(), of a listener.
     pub(in crate::sdp) accepts: Mutex<AcceptQueue>,
     pub(in crate::sdp) cm: UnsafeCell<CmSide>,
-    pub(super) stream: UnsafeCell<Stream>,
+    pub(super) conn: UnsafeCell<Connection>,
     pub(crate) glance: Glance,
     pub(crate) stats: Stats,
 }
@@ -178,7 +178,7 @@ impl SdpSock {
             );
             (&raw mut (*this).cm).write(UnsafeCell::new(CmSide::new()));
             let net = Sk::new(sk).net();
-            (&raw mut (*this).stream).write(UnsafeCell::new(Stream::new(net.settings())));
+            (&raw mut (*this).conn).write(UnsafeCell::new(Connection::new(net.settings())));
             (&raw mut (*this).glance).write(Glance::new());
             (&raw mut (*this).stats).write(net.stats());
 
@@ -467,8 +467,8 @@ unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
     // SAFETY: Nobody else has a reference. Of our part, only what owns something is dropped: the
     // bytes that nobody read, and empty containers.
     unsafe {
-        (*this).with_core_lock(|locked| locked.free_queues());
-        ptr::drop_in_place((*this).stream.get());
+        (*this).with_core_lock(|guard| guard.free_queues());
+        ptr::drop_in_place((*this).conn.get());
         ptr::drop_in_place(&raw mut (*this).events);
         ptr::drop_in_place(&raw mut (*this).accepts);
         // Counted by `create` or `sk_clone`.

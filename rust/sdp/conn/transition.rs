@@ -4,7 +4,7 @@
 
 use kernel::prelude::*;
 
-use super::guard::Locked;
+use super::guard::SockGuard;
 use super::sock::Want;
 use crate::proto::state::{
     Event,
@@ -23,24 +23,24 @@ pub(crate) trait TellOfState {
     fn tell_of_state(&mut self, old: State, event: Event, why: Option<Error>);
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Moves the state on. An event that cannot happen is counted and changes nothing: `false`.
     pub(crate) fn transition(&mut self, event: Event) -> bool {
         self.transition_for(event, None)
     }
 
-    /// As [`Locked::transition`]; `why` is what the program learns if the connection ends.
+    /// As [`SockGuard::transition`]; `why` is what the program learns if the connection ends.
     pub(in crate::sdp) fn transition_for(&mut self, event: Event, why: Option<Error>) -> bool {
-        let old = self.stream().state;
+        let old = self.conn().state;
         match old.on(event) {
             Ok(new) => {
                 if new != old {
-                    self.stream().state = new;
+                    self.conn().state = new;
                     // A socket for which connect() has noted a connection has connected all the time.
-                    if self.stream().names.next.is_none() {
+                    if self.conn().names.next.is_none() {
                         self.sk().set_state(new.tcp_state());
                     }
-                    trace::state(self.sk(), &self.stream().names.peer, old, new);
+                    trace::state(self.sk(), &self.conn().names.peer, old, new);
                     self.tell_of_state(old, event, why);
                     if new == State::Established {
                         self.begin_keepalive();
@@ -60,7 +60,7 @@ impl Locked<'_> {
     ///
     /// What was received stays readable, as with TCP.
     pub(crate) fn fail(&mut self, event: Event, why: Error) {
-        if self.stream().state == State::Dead {
+        if self.conn().state == State::Dead {
             return;
         }
         let sk = self.sk();
@@ -72,7 +72,7 @@ impl Locked<'_> {
         self.transition_for(event, Some(why));
         if self.holds() {
             // The peer has sent all, but not all of it comes.
-            self.stream().inq.fin_received = false;
+            self.conn().inq.fin_received = false;
         }
         self.want(Want::Teardown);
         sk.wake_all();
@@ -80,7 +80,7 @@ impl Locked<'_> {
 
     /// Our DisConn has reached the peer's adapter.
     pub(crate) fn disconn_sent(&mut self) {
-        if self.stream().state == State::Draining {
+        if self.conn().state == State::Draining {
             // The peer's disconnection said so before.
             return;
         }
@@ -92,7 +92,7 @@ impl Locked<'_> {
     /// The peer sends no more.
     pub(crate) fn disconn_received(&mut self) {
         self.transition(Event::DisConnReceived);
-        self.stream().inq.fin_received = true;
+        self.conn().inq.fin_received = true;
         let coming = self.holds();
         self.glance.coming.set(coming);
         let sk = self.sk();

@@ -21,23 +21,23 @@ use crate::rdma::mr::{
     Use, //
 };
 use crate::rdma::receive::Receive;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Want;
 use crate::sdp::rx::ring::CONTROL_RECEIVES;
 use crate::stats::counters::Counter;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Takes finished messages out of the send queue and gives their memory back.
     pub(crate) fn reap_sent(&mut self) {
         let mut count = 0;
-        while let Some(sent) = self.stream().link.as_mut().and_then(|l| l.reap()) {
+        while let Some(sent) = self.conn().link.as_mut().and_then(|l| l.reap()) {
             count += 1;
             if sent.payload > 0 {
                 self.sk().wmem_uncharge(sent.payload);
-                self.stream().pacing.pace.deliver(sent.payload);
+                self.conn().pacing.pace.deliver(sent.payload);
             }
-            if self.stream().out.small_in_flight == Some(sent.number) {
-                self.stream().out.small_in_flight = None;
+            if self.conn().out.small_in_flight == Some(sent.number) {
+                self.conn().out.small_in_flight = None;
             }
             if let Some(memory) = sent.read {
                 self.read_finished(memory);
@@ -45,10 +45,10 @@ impl Locked<'_> {
             match sent.tag {
                 Tag::DisConn => self.disconn_sent(),
                 Tag::Answer => self.finish_if_drained(),
-                Tag::Probe => self.stream().keepalive.on_answer(),
+                Tag::Probe => self.conn().keepalive.on_answer(),
                 Tag::Invalidation(region) => self.region_invalidated(region),
                 Tag::DirectRead(region) => {
-                    let link = self.stream().link.as_ref();
+                    let link = self.conn().link.as_ref();
                     let purpose = link.and_then(|link| link.region_use(region));
                     self.direct_read_finished(purpose == Some(Use::OwnReads(Call::Waits)));
                     self.region_used(region);
@@ -71,20 +71,20 @@ impl Locked<'_> {
 
     /// Handles one message; returns whether a reader should be woken.
     pub(super) fn received(&mut self, len: u32, invalidated: Option<u32>) -> bool {
-        let Some((header, receive)) = self.stream().link.as_mut().and_then(|l| l.take_receive())
+        let Some((header, receive)) = self.conn().link.as_mut().and_then(|l| l.take_receive())
         else {
             return false;
         };
-        if self.stream().state == State::Dead {
+        if self.conn().state == State::Dead {
             self.discard(receive);
             return false;
         }
-        if self.stream().state == State::HelloReceived && self.transition(Event::FirstReceive) {
+        if self.conn().state == State::HelloReceived && self.transition(Event::FirstReceive) {
             self.want(Want::FirstReceive);
-            let link = self.stream().link.as_ref();
-            self.stream().out.answer_due = link.is_some_and(|link| link.is_iwarp());
+            let link = self.conn().link.as_ref();
+            self.conn().out.answer_due = link.is_some_and(|link| link.is_iwarp());
         }
-        self.stream().ring.receives.received();
+        self.conn().ring.receives.received();
         match self.check(&header, &receive, len) {
             Ok(message) => {
                 let readable = self.handle(&message, receive, invalidated);
@@ -101,18 +101,18 @@ impl Locked<'_> {
 
     /// On iWARP, has the peer know that this message has come, if it may wait for that to end the
     /// connection, and no message of ours must follow that says so; and sees whether the end has come
-    /// for us ([`Locked::finish_if_drained`]).
+    /// for us ([`SockGuard::finish_if_drained`]).
     fn acknowledge(&mut self, body: &Body) {
-        let stream = self.stream();
-        let ends = !stream.out.disconn_due && stream.out.last_needed.is_some();
-        if !ends || !stream.link.as_ref().is_some_and(|link| link.is_iwarp()) {
+        let conn = self.conn();
+        let ends = !conn.out.disconn_due && conn.out.last_needed.is_some();
+        if !ends || !conn.link.as_ref().is_some_and(|link| link.is_iwarp()) {
             return;
         }
         let is_needed = matches!(
             body,
             Body::DisConn | Body::RdmaRdCompl { .. } | Body::RdmaWrCompl { .. } | Body::SendSm
         );
-        stream.out.answer_due |= is_needed && !stream.state.can_send();
+        conn.out.answer_due |= is_needed && !conn.state.can_send();
         self.finish_if_drained();
     }
 
@@ -120,16 +120,16 @@ impl Locked<'_> {
         receive.sync_for_cpu(len);
         let rest = receive.front().get(..MAX_BODY).unwrap_or(&[]);
         let message = Message::decode(header, rest, len)?;
-        let stream = self.stream();
+        let conn = self.conn();
         // The peer knows at most what it was told, so that one who keeps rule C1 has as much here.
         // Hence the last receives never hold payload, and may be posted whatever the buffers hold.
-        if message.payload_len > 0 && stream.credits.peer_has_left() <= CONTROL_RECEIVES {
+        if message.payload_len > 0 && conn.credits.peer_has_left() <= CONTROL_RECEIVES {
             return Err(Violation::CreditOverrun);
         }
-        stream.credits.received(&message.hdr)?;
-        stream.note_acknowledged();
-        stream.state.admits(&message.hdr)?;
-        stream.adverts.features.permit(message.hdr.mid)?;
+        conn.credits.received(&message.hdr)?;
+        conn.note_acknowledged();
+        conn.state.admits(&message.hdr)?;
+        conn.adverts.features.permit(message.hdr.mid)?;
         Ok(message)
     }
 
@@ -156,7 +156,7 @@ impl Locked<'_> {
             Body::AbortConn | Body::ChRcvBuf { .. } | Body::ChRcvBufAck { .. } => Ok(()),
             _ => Err(Violation::UnexpectedMid),
         };
-        if self.stream().state == State::Dead {
+        if self.conn().state == State::Dead {
             result = Ok(());
         }
         if let Err(why) = result {

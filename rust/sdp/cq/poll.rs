@@ -26,8 +26,8 @@ use crate::rdma::link::{
 use crate::rdma::mr::Use;
 use crate::sdp::conn::guard::{
     with_bh_lock,
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::{
@@ -49,17 +49,17 @@ const ROUNDS: usize = 16;
 pub(in crate::sdp) unsafe extern "C" fn run_bh(work: *mut kernel::bindings::work_struct) {
     // SAFETY: The item is that of a socket of ours.
     let sock = unsafe { sock_of(work.cast(), BH_OFFSET) };
-    with_bh_lock(&sock, |locked| locked.process());
+    with_bh_lock(&sock, |guard| guard.process());
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Handles all completions, posts what may be posted, and asks for the next notification.
     pub(crate) fn process(&mut self) {
         if !self.may_poll() {
             return;
         }
         for _ in 0..ROUNDS {
-            self.poll_queue();
+            self.poll_cq();
             if !self.arm() {
                 return;
             }
@@ -69,25 +69,25 @@ impl Locked<'_> {
 
     /// Asks for the next notification, and handles what came before. The rest of a peer who does not
     /// stop is left to BH.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn rearm_cq(&mut self) {
         for _ in 0..ROUNDS {
             if !self.arm() {
                 return;
             }
-            self.poll_queue();
+            self.poll_cq();
         }
         self.sock().requeue_bh();
     }
 
     /// Handles all completions and posts what may be posted.
-    pub(crate) fn poll_queue(&mut self) {
+    pub(crate) fn poll_cq(&mut self) {
         if self.take_completions() > 0 {
             self.refill();
             self.pull();
             self.flush();
             self.wake_reader_if_due();
             self.wake_writer_if_due();
-            if self.stream().adverts.waits {
+            if self.conn().adverts.waits {
                 self.sk().wake_waiters();
             }
         }
@@ -97,13 +97,13 @@ impl Locked<'_> {
     ///
     /// [`starved`]: crate::sdp::parts::glance::Glance::starved
     fn wake_reader_if_due(&mut self) {
-        let stream = self.stream();
+        let conn = self.conn();
         // What a reader that waits can take itself, as soon as there are places for the Read.
         let offered = |z: &KBox<ZeroCopy>| z.hold.next_untaken() > 0;
         let offered =
-            stream.inq.reader_bytes.is_some() && stream.adverts.zcopy.as_ref().is_some_and(offered);
-        let readable = stream.inq.readable || offered;
-        stream.inq.readable = false;
+            conn.inq.reader_bytes.is_some() && conn.adverts.zcopy.as_ref().is_some_and(offered);
+        let readable = conn.inq.readable || offered;
+        conn.inq.readable = false;
         if readable {
             self.stats.inc(Counter::WakeReader);
             self.sk().wake_reader();
@@ -120,7 +120,7 @@ impl Locked<'_> {
     /// What arrives before the HelloAck was handled waits in the queue.
     fn may_poll(&mut self) -> bool {
         !matches!(
-            self.stream().state,
+            self.conn().state,
             State::Resolving | State::HelloSent | State::Closed
         )
     }
@@ -133,7 +133,7 @@ impl Locked<'_> {
         let (mut total, mut heard) = (0, false);
         loop {
             let mut batch = [None; POLL_BATCH];
-            let n = match &mut self.stream().link {
+            let n = match &mut self.conn().link {
                 Some(link) => link.poll(&mut batch),
                 None => 0,
             };
@@ -144,7 +144,7 @@ impl Locked<'_> {
                     Completion::Received { len, invalidated } => {
                         heard = true;
                         let readable = self.received(len, invalidated);
-                        self.stream().inq.readable |= readable;
+                        self.conn().inq.readable |= readable;
                     }
                     Completion::Failed(status) => self.completion_failed(status),
                 }
@@ -155,8 +155,8 @@ impl Locked<'_> {
             }
         }
         if heard {
-            self.stream().keepalive.on_receive();
-            self.stream().watch.wake_ms = 0;
+            self.conn().keepalive.on_receive();
+            self.conn().watch.wake_ms = 0;
         }
         if total > 0 {
             self.stats.add(Counter::Completions, total as u64);
@@ -171,7 +171,7 @@ impl Locked<'_> {
             return;
         }
         self.stats.inc(Counter::CompletionError);
-        if self.stream().state == State::Dead {
+        if self.conn().state == State::Dead {
             return;
         }
         match status {
@@ -193,8 +193,8 @@ impl Locked<'_> {
     }
 }
 
-impl Owned<'_> {
-    /// As [`Owned::wait`], of a reader that handles the completions itself, without the detour over BH.
+impl SockOwner<'_> {
+    /// As [`SockOwner::wait`], of a reader that handles the completions itself, without the detour over BH.
     pub(crate) fn wait_and_poll(&mut self, timeo: &mut Timeout) {
         if self.wait_for_notification(timeo) {
             self.process();
@@ -210,18 +210,18 @@ impl Owned<'_> {
     /// ended, `EINTR` if the thread is being killed.
     pub(in crate::sdp) fn await_adapter(&mut self, began: Generation, purpose: Use) -> Result {
         loop {
-            self.poll_queue();
-            self.settle();
+            self.poll_cq();
+            self.rearm_cq();
             if self.unpin_finished(began, purpose)? {
                 return Ok(());
             }
             if fatal_signal_pending() {
-                if let Some(link) = &mut self.stream().link {
+                if let Some(link) = &mut self.conn().link {
                     link.leave_regions(purpose);
                 }
                 return Err(EINTR);
             }
-            if self.stream().state == State::Dead && self.stream().lifetime.torn_down {
+            if self.conn().state == State::Dead && self.conn().lifetime.torn_down {
                 return Err(ECONNRESET);
             }
             self.wait_killable(&mut Timeout::endless());

@@ -56,10 +56,10 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
     // Before the lock is taken, which others wait for.
     let mut adverts = KVec::with_capacity(2 * ADVERTS, GFP_KERNEL)?;
     let room = KBox::<Details>::new_uninit(GFP_KERNEL)?;
-    let mut locked = sock.lock();
-    let shown = shown_locked(&mut locked);
-    let stream = locked.stream();
-    let zcopy = stream.adverts.zcopy.as_deref();
+    let mut guard = sock.lock();
+    let shown = shown_locked(&mut guard);
+    let conn = guard.conn();
+    let zcopy = conn.adverts.zcopy.as_deref();
     let own = zcopy.into_iter().flat_map(|z| z.source.iter());
     let own = own.map(|a| OwnAdvert {
         kind: match a.kind {
@@ -70,7 +70,7 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
         read: a.read,
         age_us: a.owner.age_us(),
     });
-    let sinks = stream.adverts.sinks.as_deref();
+    let sinks = conn.adverts.sinks.as_deref();
     let sinks = sinks.into_iter().flat_map(|s| s.adverts.iter());
     let sinks = sinks.map(|(len, posted)| OwnAdvert {
         kind: "sink",
@@ -88,20 +88,20 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
         async_sends: zcopy.is_none_or(|z| z.fallback.may_go_async()),
         async_receives: zcopy
             .is_none_or(|z| z.early_fallback.may_go_async() && z.early_use.may_go_async()),
-        last_by_copy: stream.counts.tally.last_by_copy(),
-        peer_credits: stream.credits.peer_has_left(),
-        reads_posted: stream.link.as_ref().map_or(0, |l| l.reads_in_flight()),
-        tx_waiting: stream.out.queue.bytes(),
+        last_by_copy: conn.counts.tally.last_by_copy(),
+        peer_credits: conn.credits.peer_has_left(),
+        reads_posted: conn.link.as_ref().map_or(0, |l| l.reads_in_flight()),
+        tx_waiting: conn.out.queue.bytes(),
         held: zcopy.map_or(0, |z| z.hold.len()),
         peer_unread: zcopy.map_or(0, |z| z.hold.untaken()),
         adverts,
-        histograms: stream
+        histograms: conn
             .counts
             .histograms
             .as_deref()
             .copied()
             .unwrap_or(Histograms::NONE),
     };
-    drop(locked);
+    drop(guard);
     Ok(KBox::write(room, details))
 }

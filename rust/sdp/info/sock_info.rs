@@ -15,7 +15,7 @@ use crate::sdp::cm::bind::{
     self,
     Cursor, //
 };
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::parts::options::Options;
 use crate::stats::tally::Tally;
@@ -60,33 +60,33 @@ pub(crate) fn shown(sock: &SdpSock) -> Shown {
 }
 
 /// The same of a socket whose lock is held.
-pub(super) fn shown_locked(locked: &mut Locked<'_>) -> Shown {
-    let sk = locked.sk();
-    let unsent = locked.unsent_bytes();
-    let figures = locked.figures();
-    let stream = locked.stream();
-    let listens = stream.state == State::Listen;
-    let link = stream.link.as_ref();
+pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
+    let sk = guard.sk();
+    let unsent = guard.unsent_bytes();
+    let figures = guard.figures();
+    let conn = guard.conn();
+    let listens = conn.state == State::Listen;
+    let link = conn.link.as_ref();
     Shown {
         family: sk.family(),
         local: sk.bound_addr(),
-        peer: stream.names.shown_peer(),
+        peer: conn.names.shown_peer(),
         interface: sk.bound_dev().unsigned_abs(),
-        state: stream.shown_state(),
+        state: conn.shown_state(),
         tx_queue: if listens { sk.backlog_max() } else { unsent },
         rx_queue: if listens {
             sk.backlog()
         } else {
-            stream.inq.queue.bytes()
+            conn.inq.queue.bytes()
         },
-        credits: stream.credits.available(),
+        credits: conn.credits.available(),
         posted: link.map_or(0, |l| l.receives_posted()),
-        rcv_size: stream.ring.receives.bytes(),
-        peer_bytes: stream.out.peer_receives.bytes(),
+        rcv_size: conn.ring.receives.bytes(),
+        peer_bytes: conn.out.peer_receives.bytes(),
         sends_posted: link.map_or(0, |l| l.sends_in_flight()),
-        features: stream.adverts.features,
-        options: stream.options,
-        threshold_bytes: stream.threshold_bytes(),
+        features: conn.adverts.features,
+        options: conn.options,
+        threshold_bytes: conn.threshold_bytes(),
         keepalive: sk.has_flag(bindings::sock_flags_SOCK_KEEPOPEN),
         reuseaddr: sk.reuse(),
         reuseport: sk.reuseport(),
@@ -97,7 +97,7 @@ pub(super) fn shown_locked(locked: &mut Locked<'_>) -> Shown {
         rmem: sk.rmem(),
         inode: sk.inode(),
         cookie: sk.cookie(),
-        tally: stream.counts.tally.clone(),
+        tally: conn.counts.tally.clone(),
         figures,
     }
 }

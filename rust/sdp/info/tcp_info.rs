@@ -13,7 +13,7 @@ use crate::proto::pace::{
     Times, //
 };
 use crate::proto::state::State;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::pace::now_us;
 use crate::sdp::conn::sock::SdpSock;
 use crate::stats::tally::Kept;
@@ -43,35 +43,35 @@ pub(crate) struct Figures {
     pub(crate) last_heard_ms: u32,
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     pub(super) fn figures(&mut self) -> Figures {
         let unsent = self.unsent_bytes();
-        let stream = self.stream();
-        let waiting = stream.out.queue.bytes();
+        let conn = self.conn();
+        let waiting = conn.out.queue.bytes();
         Figures {
-            round_trip: stream.pacing.pace.round_trip(),
-            bytes_per_s: stream.pacing.pace.bytes_per_s(),
-            times: stream.pacing.pace.times(now_us()),
-            bytes_sent: stream.pacing.pace.sent(unsent.saturating_sub(waiting)),
-            bytes_acked: stream.pacing.pace.delivered(),
-            bytes_received: stream.counts.tally.get(Kept::RxBytes),
+            round_trip: conn.pacing.pace.round_trip(),
+            bytes_per_s: conn.pacing.pace.bytes_per_s(),
+            times: conn.pacing.pace.times(now_us()),
+            bytes_sent: conn.pacing.pace.sent(unsent.saturating_sub(waiting)),
+            bytes_acked: conn.pacing.pace.delivered(),
+            bytes_received: conn.counts.tally.get(Kept::RxBytes),
             notsent_bytes: waiting,
-            unacked: stream.credits.unacked(),
-            last_sent_ms: ms_since(stream.pacing.sent_at),
-            last_received_ms: ms_since(stream.pacing.received_at),
-            last_heard_ms: stream.keepalive.silent_ms(),
+            unacked: conn.credits.unacked(),
+            last_sent_ms: ms_since(conn.pacing.sent_at),
+            last_received_ms: ms_since(conn.pacing.received_at),
+            last_heard_ms: conn.keepalive.silent_ms(),
         }
     }
 }
 
 /// What TCP_INFO says of a socket.
 pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
-    let mut locked = sock.lock();
+    let mut guard = sock.lock();
     // A few completions may wait unnoticed.
-    locked.poll_queue();
-    let sk = locked.sk();
-    let tcpi_state = locked.stream().shown_state().tcp_state();
-    if locked.stream().state == State::Listen {
+    guard.poll_cq();
+    let sk = guard.sk();
+    let tcpi_state = guard.conn().shown_state().tcp_state();
+    if guard.conn().state == State::Listen {
         return tcp_info {
             tcpi_state,
             tcpi_unacked: sk.backlog(),
@@ -79,16 +79,16 @@ pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
             ..Default::default()
         };
     }
-    let figures = locked.figures();
-    let stream = locked.stream();
-    let credits = &stream.credits;
-    let receives = stream.link.as_ref().map_or(0, |l| l.receives_posted());
-    let receive_bytes = stream.ring.receives.bytes();
-    let (sent, received) = stream.counts.tally.messages();
+    let figures = guard.figures();
+    let conn = guard.conn();
+    let credits = &conn.credits;
+    let receives = conn.link.as_ref().map_or(0, |l| l.receives_posted());
+    let receive_bytes = conn.ring.receives.bytes();
+    let (sent, received) = conn.counts.tally.messages();
     tcp_info {
         tcpi_state,
-        tcpi_probes: stream.keepalive.unanswered(),
-        tcpi_snd_mss: stream.out.peer_receives.bytes(),
+        tcpi_probes: conn.keepalive.unanswered(),
+        tcpi_snd_mss: conn.out.peer_receives.bytes(),
         tcpi_rcv_mss: receive_bytes,
         tcpi_unacked: figures.unacked,
         tcpi_last_data_sent: figures.last_sent_ms,
@@ -116,7 +116,7 @@ pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
         tcpi_bytes_sent: figures.bytes_sent,
         tcpi_snd_wnd: credits
             .available()
-            .saturating_mul(stream.out.peer_receives.bytes()),
+            .saturating_mul(conn.out.peer_receives.bytes()),
         tcpi_rcv_wnd: receives.saturating_mul(receive_bytes),
         ..Default::default()
     }

@@ -12,10 +12,10 @@ use crate::proto::message::Body;
 use crate::proto::state::Event;
 use crate::proto::violation::Violation;
 use crate::rdma::link::Tag;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::stats::counters::Counter;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Tells the peer that the connection is aborted, if that is still possible.
     pub(crate) fn send_abort(&mut self) {
         if self.may_transmit() {

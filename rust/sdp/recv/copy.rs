@@ -4,9 +4,9 @@
 
 use super::recvmsg::Recv;
 use crate::bindings;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Copies what the queue has; returns how many bytes of the program's memory are missing, if it
     /// ends because of them.
     pub(super) fn copy_out(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
@@ -15,7 +15,7 @@ impl Locked<'_> {
         }
         while recv.copied < recv.len {
             let want = (recv.len - recv.copied).min(u32::MAX as usize) as u32;
-            let front = self.stream().inq.queue.front()?;
+            let front = self.conn().inq.queue.front()?;
             let want = want.min(front.len());
             let got = if recv.is(bindings::MSG_TRUNC) {
                 want
@@ -25,9 +25,9 @@ impl Locked<'_> {
             recv.copied += got as usize;
             if got > 0 {
                 let glance = &self.sock().glance;
-                let rx = &mut self.stream().inq.queue;
+                let rx = &mut self.conn().inq.queue;
                 if let Some((frag, truesize)) = rx.change(&glance.unread, |rx| rx.consume(got)) {
-                    self.stream().ring.spares.put(frag);
+                    self.conn().ring.spares.put(frag);
                     self.release_receive(truesize);
                 }
             }
@@ -41,9 +41,9 @@ impl Locked<'_> {
     /// Copies what lies behind the bytes that this call has already copied, and takes nothing.
     fn peek(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
         let mut skip = recv.copied;
-        let count = self.stream().inq.queue.len();
+        let count = self.conn().inq.queue.len();
         for i in 0..count {
-            let frag = self.stream().inq.queue.get(i)?;
+            let frag = self.conn().inq.queue.get(i)?;
             let len = frag.len() as usize;
             if skip >= len {
                 skip -= len;

@@ -54,8 +54,8 @@ use crate::rdma::mr::{
     Use, //
 };
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::sdp::rx::reads::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::EARLY_MS;
@@ -112,14 +112,14 @@ impl Early {
     }
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// What of the buffer, from its next byte on, the call need not wait for, at most what the peer has.
     fn early_part(&mut self, recv: &Recv<'_>) -> Option<Early> {
         if recv.awaited {
             return None;
         }
         let room = self.direct_room(recv);
-        let zcopy = self.stream().adverts.zcopy.as_ref()?;
+        let zcopy = self.conn().adverts.zcopy.as_ref()?;
         if zcopy.early_ends {
             return None;
         }
@@ -149,7 +149,7 @@ impl Locked<'_> {
     /// Whether the program does something else while the bytes come of receives that have returned,
     /// where that matters. It is asked whatever way the user has chosen.
     fn uses_time(&mut self, recv: &Recv<'_>) -> bool {
-        let Some(zcopy) = &mut self.stream().adverts.zcopy else {
+        let Some(zcopy) = &mut self.conn().adverts.zcopy else {
             return false;
         };
         let uses = zcopy.early_use.may_go_async();
@@ -164,7 +164,7 @@ impl Locked<'_> {
     /// A receive begins: what the program has made of the time since one has returned early.
     pub(super) fn note_time_used(&mut self, recv: &Recv<'_>) {
         if self.is_use_open() && self.direct_room(recv) > 0 {
-            self.poll_queue();
+            self.poll_cq();
             let comes = self.awaits_early();
             self.note_use(!comes);
         }
@@ -179,12 +179,12 @@ impl Locked<'_> {
     }
 
     fn is_use_open(&mut self) -> bool {
-        let zcopy = self.stream().adverts.zcopy.as_ref();
+        let zcopy = self.conn().adverts.zcopy.as_ref();
         zcopy.is_some_and(|z| z.returned_early)
     }
 
     fn note_use(&mut self, used: bool) {
-        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
+        if let Some(zcopy) = &mut self.conn().adverts.zcopy {
             zcopy.returned_early = false;
             zcopy.early_use.on_transfer(1, (!used).into());
         }
@@ -192,11 +192,11 @@ impl Locked<'_> {
 
     fn may_return_early(&mut self, recv: &Recv<'_>) -> bool {
         let least = self.threshold();
-        match self.stream().options.wanted {
+        match self.conn().options.wanted {
             Wanted::Only(path) => path == Path::Asynchronous,
             Wanted::Automatic if least == 0 || recv.len < least => false,
             Wanted::Automatic => {
-                let Some(zcopy) = &mut self.stream().adverts.zcopy else {
+                let Some(zcopy) = &mut self.conn().adverts.zcopy else {
                     return false;
                 };
                 let may = zcopy.early_fallback.may_go_async();
@@ -212,12 +212,12 @@ impl Locked<'_> {
 
     /// Whether bytes that calls have given away are still on their way.
     pub(in crate::sdp) fn awaits_early(&mut self) -> bool {
-        let link = self.stream().link.as_ref();
+        let link = self.conn().link.as_ref();
         link.is_some_and(|link| link.has_in_flight(|tag| matches!(tag, Tag::EarlyRead(_))))
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Has the next bytes read into the program's memory without waiting for them; `false` if that
     /// cannot be. Else the lock was not held meanwhile, whether or not it could.
     ///
@@ -228,21 +228,21 @@ impl Owned<'_> {
         let Some(mut early) = self.early_part(recv) else {
             return Ok(false);
         };
-        let link = self.stream().link.as_ref();
+        let link = self.conn().link.as_ref();
         let mut most = link.map_or(0, |link| link.max_region_pages() as usize);
         if early.pages < LARGE_PAGES {
             most = most.min(PART_PAGES);
         }
         early.pages = early.pages.min(most);
-        self.in_turn(Access::Write, |locked| locked.take_and_read(recv, &early))?;
+        self.in_turn(Access::Write, |guard| guard.take_and_read(recv, &early))?;
         Ok(true)
     }
 
     fn take_and_read(&mut self, recv: &mut Recv<'_>, early: &Early) -> Result {
-        let stream = self.stream();
+        let conn = self.conn();
         // The reader is about to take them.
-        stream.inq.reader_bytes = Some(recv.len - recv.copied);
-        if let Some(zcopy) = &mut stream.adverts.zcopy {
+        conn.inq.reader_bytes = Some(recv.len - recv.copied);
+        if let Some(zcopy) = &mut conn.adverts.zcopy {
             zcopy.direct_bytes = 0;
         }
         let (iter, stats, may_wait) = (&mut recv.iter, self.stats, !recv.has_enough);
@@ -277,14 +277,14 @@ impl Owned<'_> {
         if !has_pages {
             return Ok(());
         }
-        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
+        if let Some(zcopy) = &mut self.conn().adverts.zcopy {
             zcopy.returned_early |= early.costs;
         }
         self.count(Kept::ReadEarly, 1);
         recv.iter.advance(taken);
         recv.copied += taken;
         recv.direct += taken;
-        self.settle();
+        self.rearm_cq();
         Ok(())
     }
 
@@ -293,7 +293,7 @@ impl Owned<'_> {
     ///
     /// # Errors
     ///
-    /// As for [`Owned::read_early`], where not even the head is there.
+    /// As for [`SockOwner::read_early`], where not even the head is there.
     fn read_behind_head(
         &mut self,
         recv: &mut Recv<'_>,
@@ -314,7 +314,7 @@ impl Owned<'_> {
                     .post_direct(recv, memory, Use::OwnReads(Call::Returns))
                     .unwrap_or(false);
                 // For what is behind them it comes back, if its buffer has room.
-                self.stream().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
+                self.conn().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
                 self.await_direct(recv, bytes)
             }
             other => {
@@ -327,20 +327,20 @@ impl Owned<'_> {
         recv.iter.revert(bytes - read_bytes);
         recv.copied += read_bytes;
         recv.direct += read_bytes;
-        let alive = self.stream().state != State::Dead;
+        let alive = self.conn().state != State::Dead;
         Ok(read? == bytes && posted && promise.give(alive))
     }
 
     /// Before the program ends the connection: waits for the bytes that calls have given away, as long
     /// as they may take. Other threads may still receive: their calls give away no more.
     pub(crate) fn await_early(&mut self) {
-        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
+        if let Some(zcopy) = &mut self.conn().adverts.zcopy {
             zcopy.early_ends = true;
         }
         let mut left = Timeout::from_ms(EARLY_MS);
-        while !left.is_over() && self.stream().state != State::Dead && !fatal_signal_pending() {
-            self.poll_queue();
-            self.settle();
+        while !left.is_over() && self.conn().state != State::Dead && !fatal_signal_pending() {
+            self.poll_cq();
+            self.rearm_cq();
             if !self.awaits_early() {
                 return;
             }

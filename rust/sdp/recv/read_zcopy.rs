@@ -29,8 +29,8 @@ use crate::rdma::mr::{
 };
 use crate::rdma::post::READS;
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::sdp::rx::reads::{
     LEAST_DIRECT,
@@ -38,7 +38,7 @@ use crate::sdp::rx::reads::{
 };
 use crate::stats::counters::Counter;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Bytes that a call can have without a copy, if the peer has so many; 0 if it wants none so.
     pub(super) fn direct_room(&mut self, recv: &Recv<'_>) -> usize {
         let left = recv.len - recv.copied;
@@ -61,23 +61,23 @@ impl Locked<'_> {
     /// Whether the next bytes of the stream shall be read into the program's memory.
     pub(super) fn may_read_directly(&mut self, recv: &Recv<'_>) -> bool {
         if self.direct_room(recv) == 0
-            || !self.stream().inq.queue.is_empty()
+            || !self.conn().inq.queue.is_empty()
             || !self.has_places_for(1)
         {
             return false;
         }
-        let stream = self.stream();
-        let (Some(link), Some(zcopy)) = (&stream.link, &stream.adverts.zcopy) else {
+        let conn = self.conn();
+        let (Some(link), Some(zcopy)) = (&conn.link, &conn.adverts.zcopy) else {
             return false;
         };
-        stream.state.is_connected()
+        conn.state.is_connected()
             && link.has_region_room()
             && zcopy.hold.next_untaken() as usize >= LEAST_DIRECT
     }
 
     /// Whether so many Reads into a program's memory can be posted besides those in flight.
     pub(super) fn has_places_for(&mut self, reads: u32) -> bool {
-        let Some(link) = &self.stream().link else {
+        let Some(link) = &self.conn().link else {
             return false;
         };
         link.send_room() >= reads * link.direct_places() + MESSAGE_PLACES
@@ -88,32 +88,32 @@ impl Locked<'_> {
     /// read into the kernel's memory.
     pub(super) fn reader_waits(&mut self, recv: &Recv<'_>) {
         let room = self.direct_room(recv);
-        let stream = self.stream();
-        let next = match &stream.adverts.zcopy {
+        let conn = self.conn();
+        let next = match &conn.adverts.zcopy {
             Some(zcopy) => zcopy.hold.next_untaken() as usize,
             None => 0,
         };
-        stream.inq.reader_bytes = None;
+        conn.inq.reader_bytes = None;
         if room == 0 {
             return self.pull_for_reader();
         }
         if (1..LEAST_DIRECT).contains(&next) {
             self.pull_rest();
         }
-        let stream = self.stream();
-        stream.inq.reader_bytes = Some(room);
-        if let Some(zcopy) = &mut stream.adverts.zcopy {
+        let conn = self.conn();
+        conn.inq.reader_bytes = Some(room);
+        if let Some(zcopy) = &mut conn.adverts.zcopy {
             zcopy.pull_now = false;
         }
     }
 
     /// It does not wait any more.
     pub(super) fn reader_is_back(&mut self) {
-        self.stream().inq.reader_bytes = None;
+        self.conn().inq.reader_bytes = None;
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Reads some of the peer's advert into the program's memory. If that cannot be, the bytes are
     /// read into the kernel's.
     ///
@@ -121,17 +121,17 @@ impl Owned<'_> {
     ///
     /// What ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn read_directly(&mut self, recv: &mut Recv<'_>) -> Result {
-        self.in_turn(Access::Write, |locked| locked.read_pinned(recv))
+        self.in_turn(Access::Write, |guard| guard.read_pinned(recv))
     }
 
     fn read_pinned(&mut self, recv: &mut Recv<'_>) -> Result {
-        let stream = self.stream();
-        let (Some(link), Some(zcopy)) = (&stream.link, &mut stream.adverts.zcopy) else {
+        let conn = self.conn();
+        let (Some(link), Some(zcopy)) = (&conn.link, &mut conn.adverts.zcopy) else {
             return Err(ECONNRESET);
         };
         zcopy.direct_bytes = 0;
         // The reader is about to take it.
-        stream.inq.reader_bytes = Some(recv.len - recv.copied);
+        conn.inq.reader_bytes = Some(recv.len - recv.copied);
         let most = zcopy.hold.next_untaken() as usize;
         let most = most.min(recv.len - recv.copied);
         let pages = link.max_region_pages() as usize;
@@ -151,7 +151,7 @@ impl Owned<'_> {
         let posted = self.post_direct(recv, Memory::Pinned(pinned), Use::OwnReads(Call::Waits));
         // For what is behind it comes back, if its buffer has room.
         let left = recv.len - recv.copied - taken;
-        self.stream().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
+        self.conn().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
         let read = if posted? {
             self.await_direct(recv, taken)?
         } else {
@@ -167,11 +167,11 @@ impl Owned<'_> {
     ///
     /// # Errors
     ///
-    /// As for [`Owned::await_adapter`], or what has ended the connection.
+    /// As for [`SockOwner::await_adapter`], or what has ended the connection.
     pub(super) fn await_direct(&mut self, recv: &Recv<'_>, len: usize) -> Result<usize> {
         let waited = self.await_adapter(recv.began, Use::OwnReads(Call::Waits));
         let same = self.generation() == recv.began;
-        let zcopy = self.stream().adverts.zcopy.as_ref().filter(|_| same);
+        let zcopy = self.conn().adverts.zcopy.as_ref().filter(|_| same);
         let read = zcopy.map_or(0, |z| z.direct_bytes).min(len);
         match waited {
             Err(e) if read == 0 => {
@@ -196,11 +196,11 @@ impl Owned<'_> {
         let len = memory.len();
         // The buffer was taken from the iterator, which has nothing to say any more.
         let same = self.generation() == recv.began;
-        let stream = self.stream();
-        let may = match (&stream.link, &stream.adverts.zcopy) {
+        let conn = self.conn();
+        let may = match (&conn.link, &conn.adverts.zcopy) {
             (Some(link), Some(zcopy)) => {
-                same && stream.state.is_connected()
-                    && stream.inq.queue.is_empty()
+                same && conn.state.is_connected()
+                    && conn.inq.queue.is_empty()
                     && zcopy.hold.next_untaken() >= len
                     && !(purpose == Use::OwnReads(Call::Returns) && zcopy.early_ends)
                     && link.send_room() >= link.direct_places()
@@ -210,7 +210,7 @@ impl Owned<'_> {
             }
             _ => false,
         };
-        let region = match &mut self.stream().link {
+        let region = match &mut self.conn().link {
             Some(link) if may => link.add_region(memory, purpose).inspect_err(|_| {
                 recv.by_copy = true;
             }),
@@ -224,8 +224,8 @@ impl Owned<'_> {
                 return Ok(false);
             }
         };
-        let stream = self.stream();
-        let (Some(link), Some(zcopy)) = (&mut stream.link, &mut stream.adverts.zcopy) else {
+        let conn = self.conn();
+        let (Some(link), Some(zcopy)) = (&mut conn.link, &mut conn.adverts.zcopy) else {
             return Err(ECONNRESET);
         };
         let result = match zcopy.hold.reserve(GFP_KERNEL) {
@@ -242,11 +242,7 @@ impl Owned<'_> {
         };
         match result {
             Ok(()) => {
-                let keyed = self
-                    .stream()
-                    .link
-                    .as_ref()
-                    .is_some_and(|l| l.has_key(region));
+                let keyed = self.conn().link.as_ref().is_some_and(|l| l.has_key(region));
                 self.stats.inc(Counter::ReadPosted);
                 self.stats.add(Counter::MrRegistered, keyed.into());
                 self.watch_sends();

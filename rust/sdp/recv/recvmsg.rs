@@ -15,8 +15,8 @@ use crate::kern::signal::signal_pending;
 use crate::kern::time::Timeout;
 use crate::proto::state::State;
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
@@ -66,8 +66,8 @@ pub(crate) fn recvmsg(
     if flags & bindings::MSG_ERRQUEUE != 0 {
         return Err(EAGAIN);
     }
-    let mut locked = sock.lock();
-    if matches!(locked.stream().state, State::Listen) {
+    let mut guard = sock.lock();
+    if matches!(guard.conn().state, State::Listen) {
         return Err(ENOTCONN);
     }
     if flags & bindings::MSG_OOB != 0 {
@@ -75,9 +75,9 @@ pub(crate) fn recvmsg(
     }
     let sk = sock.sk();
     let mut timeo = sk.rcvtimeo(flags & bindings::MSG_DONTWAIT != 0);
-    locked.await_next(&mut timeo)?;
+    guard.await_next(&mut timeo)?;
     let mut recv = Recv {
-        began: locked.generation(),
+        began: guard.generation(),
         iter,
         len,
         flags,
@@ -90,9 +90,9 @@ pub(crate) fn recvmsg(
         no_offer: false,
         has_enough: false,
     };
-    locked.note_time_used(&recv);
-    let result = locked.recv_all(&mut recv);
-    locked.finish_recv(&recv);
+    guard.note_time_used(&recv);
+    let result = guard.recv_all(&mut recv);
+    guard.finish_recv(&recv);
     match result {
         Err(e) if recv.copied == 0 => Err(e),
         _ => Ok(recv.copied),
@@ -108,17 +108,17 @@ pub(crate) fn bytes_left(sock: &SdpSock) -> u32 {
     }
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Whether the call ends with what it has.
     fn must_stop(&mut self, recv: &Recv<'_>) -> Result<bool> {
         let sk = self.sk();
         // What the peer has advertised comes before the end, and that before an error that came
         // after it.
         let comes = self.holds();
-        let fin = self.stream().inq.fin_received && !comes;
+        let fin = self.conn().inq.fin_received && !comes;
         let done = sk.has_flag(bindings::sock_flags_SOCK_DONE);
         // Both sides may have ended, and the connection lives on for what comes.
-        let lives = self.stream().inq.fin_received && comes;
+        let lives = self.conn().inq.fin_received && comes;
         let ended = (sk.rcv_shutdown() || done) && !lives;
         let closed = sk.state() == bindings::TCP_CLOSE as u8 && !lives;
         if recv.copied > 0 {
@@ -149,8 +149,8 @@ impl Locked<'_> {
         if recv.direct > 0 {
             self.forget_poller();
         }
-        let stream = self.stream();
-        stream.inq.polled = timeless || (stream.inq.polled && recv.direct == 0);
+        let conn = self.conn();
+        conn.inq.polled = timeless || (conn.inq.polled && recv.direct == 0);
         if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {
             let copied = recv.copied - recv.direct;
             if self.generation() == recv.began {
@@ -162,11 +162,11 @@ impl Locked<'_> {
             self.flush();
         }
         self.pull();
-        self.poll_queue();
+        self.poll_cq();
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     fn recv_all(&mut self, recv: &mut Recv<'_>) -> Result {
         loop {
             self.await_turn(Access::Write, recv.began, &mut recv.timeo)?;
@@ -176,7 +176,7 @@ impl Owned<'_> {
             }
             let enough = match recv.len {
                 // Nothing is wanted, but as with TCP not before there is something.
-                0 => !self.stream().inq.queue.is_empty(),
+                0 => !self.conn().inq.queue.is_empty(),
                 len => recv.copied >= recv.target.min(len),
             };
             if enough {
@@ -199,9 +199,9 @@ impl Owned<'_> {
                 continue;
             }
             // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
-            let before = self.stream().inq.queue.bytes();
-            self.poll_queue();
-            if self.stream().inq.queue.bytes() > before || self.may_read_directly(recv) {
+            let before = self.conn().inq.queue.bytes();
+            self.poll_cq();
+            if self.conn().inq.queue.bytes() > before || self.may_read_directly(recv) {
                 continue;
             }
             if self.must_stop(recv)? {
@@ -216,7 +216,7 @@ impl Owned<'_> {
             self.reader_waits(recv);
             self.note_wait();
             self.flush();
-            self.stream().ring.spares.clear();
+            self.conn().ring.spares.clear();
             self.wait_and_poll(&mut recv.timeo);
             self.reader_is_back();
         }

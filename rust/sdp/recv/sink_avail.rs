@@ -51,8 +51,8 @@ use crate::rdma::mr::{
     Use, //
 };
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::sdp::conn::half::Half;
 use crate::sdp::output::CONTROL_PLACES;
@@ -72,7 +72,7 @@ pub(in crate::sdp) const PIECES: usize = 4;
 /// How long a buffer is advertised at most: pinned pages are in the way of memory management.
 const OFFER_MS: u32 = 5000;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Whether a receive that is about to wait shall advertise its buffer.
     pub(super) fn may_offer(&mut self, recv: &mut Recv<'_>) -> bool {
         if recv.no_offer || !self.wants_offers(recv) {
@@ -93,7 +93,7 @@ impl Locked<'_> {
     /// Whether the next piece of the buffer is there, and in no snapshot of a send: else to pin it now
     /// would make copies of its pages, though the reply may come only when they are free.
     fn is_buffer_free(&mut self, recv: &Recv<'_>, room: usize) -> bool {
-        let link = self.stream().link.as_ref();
+        let link = self.conn().link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages() as usize);
         let piece = recv.iter.piece();
         piece.is_some_and(|piece| pin::is_writable(piece.addr, room.min(pages * PAGE_SIZE)))
@@ -102,7 +102,7 @@ impl Locked<'_> {
     /// Whether the user wants this receive without a copy, and to wait for its bytes.
     fn wants_offers(&mut self, recv: &Recv<'_>) -> bool {
         let least = self.threshold();
-        let options = &self.stream().options;
+        let options = &self.conn().options;
         let enough = options.wanted != Wanted::Automatic || (least > 0 && recv.len >= least);
         enough && options.wanted.sinks()
     }
@@ -110,14 +110,14 @@ impl Locked<'_> {
     /// Whether an advert may be sent now: nothing is unread (rule S1), something may come, and there
     /// is room for it everywhere.
     fn can_offer(&mut self) -> bool {
-        let read_out = self.stream().inq.queue.is_empty() && !self.holds();
-        let Some(link) = &self.stream().link else {
+        let read_out = self.conn().inq.queue.is_empty() && !self.holds();
+        let Some(link) = &self.conn().link else {
             return false;
         };
         let places = 1 + link.registration_places() + CONTROL_PLACES;
         read_out
             && link.has_region_room()
-            && self.stream().state.can_receive()
+            && self.conn().state.can_receive()
             && self.may_post(Class::Payload, places)
             && self
                 .with_sinks()
@@ -138,15 +138,15 @@ impl Locked<'_> {
     ) -> Result<(), Memory> {
         let memory = Memory::Pinned(pinned);
         let len = memory.len();
-        let live = |locked: &mut Self| {
-            let sinks = &locked.stream().adverts.sinks;
+        let live = |guard: &mut Self| {
+            let sinks = &guard.conn().adverts.sinks;
             sinks.as_ref().is_some_and(|s| s.adverts.is_live())
         };
         let same = self.generation() == recv.began;
         if !same || recv.no_offer || live(self) != behind || !self.can_offer() {
             return Err(memory);
         }
-        let region = match &mut self.stream().link {
+        let region = match &mut self.conn().link {
             Some(link) => link.add_region(memory, Use::PeerWrites).inspect_err(|_| {
                 recv.no_offer = true;
             })?,
@@ -166,8 +166,8 @@ impl Locked<'_> {
     }
 
     fn post_sink(&mut self, len: u32, region: RegionId) -> bool {
-        let stream = self.stream();
-        let (Some(link), Some(sinks)) = (&stream.link, &mut stream.adverts.sinks) else {
+        let conn = self.conn();
+        let (Some(link), Some(sinks)) = (&conn.link, &mut conn.adverts.sinks) else {
             return false;
         };
         let (Some(address), Ok(count)) = (
@@ -189,7 +189,7 @@ impl Locked<'_> {
     /// Whether a receive shall not wait any longer.
     fn must_not_wait(&mut self, recv: &Recv<'_>) -> bool {
         let sk = self.sk();
-        self.stream().inq.fin_received
+        self.conn().inq.fin_received
             || sk.err() != 0
             || sk.rcv_shutdown()
             || recv.timeo.is_over()
@@ -198,14 +198,14 @@ impl Locked<'_> {
 
     /// Asks for all buffers back (rule S5).
     fn cancel_offers(&mut self) {
-        if let Some(sinks) = &mut self.stream().adverts.sinks {
+        if let Some(sinks) = &mut self.conn().adverts.sinks {
             sinks.cancel_due |= sinks.adverts.cancel().is_ok();
         }
         self.flush();
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Advertises the buffer of a receive, and waits until something has come, or must not be waited
     /// for any more.
     ///
@@ -213,14 +213,14 @@ impl Owned<'_> {
     ///
     /// What ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn offer(&mut self, recv: &mut Recv<'_>) -> Result {
-        self.keep(Access::Write, Half::AwaitingPeer, |locked| {
-            locked.pin_and_offer(recv)
+        self.keep(Access::Write, Half::AwaitingPeer, |guard| {
+            guard.pin_and_offer(recv)
         })
     }
 
     fn pin_and_offer(&mut self, recv: &mut Recv<'_>) -> Result {
-        self.stream().ring.spares.clear();
-        if let Some(sinks) = &mut self.stream().adverts.sinks {
+        self.conn().ring.spares.clear();
+        if let Some(sinks) = &mut self.conn().adverts.sinks {
             sinks.declined = false;
             sinks.received_bytes = 0;
         }
@@ -228,19 +228,13 @@ impl Owned<'_> {
         let result = if taken > 0 {
             self.await_offers(recv)
         } else {
-            if let Some(sinks) = self
-                .stream()
-                .adverts
-                .sinks
-                .as_mut()
-                .filter(|_| recv.no_offer)
-            {
+            if let Some(sinks) = self.conn().adverts.sinks.as_mut().filter(|_| recv.no_offer) {
                 sinks.offers.on_unused();
             }
             Ok(())
         };
         let same = self.generation() == recv.began;
-        let got = match &self.stream().adverts.sinks {
+        let got = match &self.conn().adverts.sinks {
             Some(sinks) if same => sinks.received_bytes.min(taken),
             _ => 0,
         };
@@ -286,7 +280,7 @@ impl Owned<'_> {
     }
 
     fn pin_offer(&mut self, recv: &mut Recv<'_>, most: usize) -> Option<Pinned> {
-        let pages = self.stream().link.as_ref()?.max_region_pages() as usize;
+        let pages = self.conn().link.as_ref()?.max_region_pages() as usize;
         let (iter, stats) = (&mut recv.iter, self.stats);
         let pinned = self.unlocked(|| Pinned::new(iter, most, pages, Term::Long, stats));
         match pinned {
@@ -307,8 +301,8 @@ impl Owned<'_> {
         let mut left = Timeout::from_ms(OFFER_MS);
         let mut cancelled = false;
         loop {
-            self.poll_queue();
-            self.settle();
+            self.poll_cq();
+            self.rearm_cq();
             if self.unpin_finished(recv.began, Use::PeerWrites)? {
                 return Ok(());
             }
@@ -316,8 +310,8 @@ impl Owned<'_> {
                 self.abort(ECONNRESET);
                 return Err(EINTR);
             }
-            if self.stream().state == State::Dead {
-                if self.stream().lifetime.torn_down {
+            if self.conn().state == State::Dead {
+                if self.conn().lifetime.torn_down {
                     // Whether that is an error is seen from what has come before.
                     return Ok(());
                 }
@@ -346,7 +340,7 @@ impl Owned<'_> {
     fn await_writer(&mut self, recv: &mut Recv<'_>, left: &mut Timeout) {
         // What it advertises instead can be read into the buffer, too.
         let room = recv.len - recv.copied;
-        self.stream().inq.reader_bytes = Some(room);
+        self.conn().inq.reader_bytes = Some(room);
         Timeout::wait_both(&mut recv.timeo, left, |limit| self.wait_and_poll(limit));
         self.reader_is_back();
     }

@@ -17,10 +17,10 @@ use crate::rdma::receive::{
     PART_BYTES, //
 };
 use crate::sdp::conn::connection::SMALL_BYTES;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::stats::counters::Counter;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     pub(in crate::sdp) fn take_payload(&mut self, message: &Message, receive: Receive) {
         if self.sk().is_orphan() {
             // Nobody will read it: TCP answers with a reset.
@@ -30,9 +30,9 @@ impl Locked<'_> {
         let truesize = receive.len();
         self.count_data_received(message.payload_len);
         // A reader that does not come must not make the peer's credits grow.
-        if self.stream().credits.peer_has_left() < Class::Payload.min_credits() {
-            let target = self.stream().ring.target;
-            self.stream().ring.target = (target * 2).min(RECV_DEPTH);
+        if self.conn().credits.peer_has_left() < Class::Payload.min_credits() {
+            let target = self.conn().ring.target;
+            self.conn().ring.target = (target * 2).min(RECV_DEPTH);
         }
         if self.holds() {
             return self.hold_payload(message, receive);
@@ -45,7 +45,7 @@ impl Locked<'_> {
         };
         if message.payload_len <= short && self.compact(message, &receive) {
             // Small messages fill the receive buffer, too.
-            let in_use = self.sk().rmem() - self.stream().ring.reserve;
+            let in_use = self.sk().rmem() - self.conn().ring.reserve;
             if in_use <= self.sk().rcvbuf() || self.may_post_least(receive.len()) {
                 self.recycle(receive);
             } else {
@@ -70,14 +70,14 @@ impl Locked<'_> {
         if self.reserve_unread(places + 1, flags).is_err() {
             return false;
         }
-        let room = self.stream().inq.compact.as_ref().map_or(0, Frag::len);
+        let room = self.conn().inq.compact.as_ref().map_or(0, Frag::len);
         let mut truesize = 0;
         if room < len {
             if !self.charge_receive(SMALL_BYTES) {
                 return false;
             }
             match Frag::alloc(0, bindings::SDP_CONST_GFP_ATOMIC) {
-                Ok(page) => self.stream().inq.compact = Some(page),
+                Ok(page) => self.conn().inq.compact = Some(page),
                 Err(_) => {
                     self.release_receive(SMALL_BYTES);
                     return false;
@@ -86,18 +86,13 @@ impl Locked<'_> {
             truesize = SMALL_BYTES;
         }
         let glance = &self.sock().glance;
-        let stream = self.stream();
-        let Some(piece) = stream
-            .inq
-            .compact
-            .as_mut()
-            .map(|free| free.split_front(len))
-        else {
+        let conn = self.conn();
+        let Some(piece) = conn.inq.compact.as_mut().map(|free| free.split_front(len)) else {
             return false;
         };
         piece.fill(bytes);
-        stream.inq.compact_used = true;
-        let pushed = stream.inq.queue.change(&glance.unread, |rx| {
+        conn.inq.compact_used = true;
+        let pushed = conn.inq.queue.change(&glance.unread, |rx| {
             match truesize == 0 && rx.grow_last(|last| last.join(&piece)) {
                 true => Ok(()),
                 false => rx.push(piece, truesize),
@@ -117,7 +112,7 @@ impl Locked<'_> {
     /// Places were reserved.
     pub(super) fn queue_bytes(&mut self, memory: Receive, skip: u32, len: u32) {
         let mut unused = memory.len();
-        let spares = &mut self.stream().ring.spares;
+        let spares = &mut self.conn().ring.spares;
         for frag in memory.into_payload(skip, len, spares).into_iter().flatten() {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
@@ -131,7 +126,7 @@ impl Locked<'_> {
 
     pub(super) fn queue_unread(&mut self, frag: Frag, charge: u32) -> Result {
         let glance = &self.sock().glance;
-        self.stream()
+        self.conn()
             .inq
             .queue
             .change(&glance.unread, |rx| rx.push(frag, charge))
@@ -144,17 +139,17 @@ impl Locked<'_> {
     /// `ENOMEM`.
     pub(super) fn reserve_unread(&mut self, places: usize, flags: Flags) -> Result {
         let glance = &self.sock().glance;
-        let rx = &mut self.stream().inq.queue;
+        let rx = &mut self.conn().inq.queue;
         rx.change(&glance.unread, |rx| rx.reserve(places, flags))
     }
 
     /// Places in the receive queue for all that may still come to it.
     pub(super) fn places_due(&mut self) -> usize {
-        let stream = self.stream();
-        let (posted, reads) = stream.link.as_ref().map_or((0, 0), |link| {
+        let conn = self.conn();
+        let (posted, reads) = conn.link.as_ref().map_or((0, 0), |link| {
             (link.posted_parts(), link.reads_in_flight() as usize)
         });
-        let held = stream
+        let held = conn
             .adverts
             .zcopy
             .as_ref()

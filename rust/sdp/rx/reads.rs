@@ -31,7 +31,7 @@ use crate::rdma::receive::{
     MAX_PARTS, //
 };
 use crate::sdp::conn::connection::SMALL_BYTES;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Want;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
@@ -49,7 +49,7 @@ const PULL_DELAY_US: u64 = 4000;
 /// Places in the send queue that Reads leave to messages.
 pub(in crate::sdp) const MESSAGE_PLACES: u32 = 4;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Posts the Reads that are due.
     pub(crate) fn pull(&mut self) {
         let mut posted = false;
@@ -72,7 +72,7 @@ impl Locked<'_> {
     }
 
     fn set_pull_now(&mut self, now: bool) {
-        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
+        if let Some(zcopy) = &mut self.conn().adverts.zcopy {
             zcopy.pull_now = now;
         }
     }
@@ -89,7 +89,7 @@ impl Locked<'_> {
         let Some(bytes) = self.pull_due() else {
             return false;
         };
-        if !self.stream().link.as_ref().is_some_and(|l| l.can_read()) {
+        if !self.conn().link.as_ref().is_some_and(|l| l.can_read()) {
             // The worker makes what is missing, and comes back: the time is over then as it is now.
             self.want(Want::Refill);
             return false;
@@ -110,18 +110,18 @@ impl Locked<'_> {
 
     /// Bytes to read now: a power of two, at least a page.
     fn pull_due(&mut self) -> Option<u32> {
-        let stream = self.stream();
+        let conn = self.conn();
         // Nearly always: before anything is counted.
-        if stream.adverts.zcopy.as_ref()?.hold.untaken() == 0 || !stream.state.is_connected() {
+        if conn.adverts.zcopy.as_ref()?.hold.untaken() == 0 || !conn.state.is_connected() {
             return None;
         }
         let room = self.pull_room();
         let polls = self.has_poller();
         let glance = &self.sock().glance;
-        let stream = self.stream();
-        let halves = &stream.halves;
-        let link = stream.link.as_ref()?;
-        let zcopy = stream.adverts.zcopy.as_ref()?;
+        let conn = self.conn();
+        let halves = &conn.halves;
+        let link = conn.link.as_ref()?;
+        let zcopy = conn.adverts.zcopy.as_ref()?;
         let longest = link.max_read();
         if link.reads_in_flight() >= READS || link.send_room() < MESSAGE_PLACES + link.read_places()
         {
@@ -133,9 +133,9 @@ impl Locked<'_> {
             waited_us: if zcopy.pull_now { PULL_DELAY_US } else { 0 },
             own_sender_waits: halves.sender_waits_for_room() || halves.sender_waits_for_peer(),
             peek: false,
-            reader_bytes: stream.inq.reader_bytes.map(|bytes| bytes as u64),
-            end_of_stream: stream.inq.fin_received,
-            polls: polls || stream.inq.polled,
+            reader_bytes: conn.inq.reader_bytes.map(|bytes| bytes as u64),
+            end_of_stream: conn.inq.fin_received,
+            polls: polls || conn.inq.polled,
         };
         let limits = PullLimits {
             delay_us: PULL_DELAY_US,
@@ -148,7 +148,7 @@ impl Locked<'_> {
         }
         match pull(waiting, limits) {
             Pull::Later { us } if starts_timer => {
-                if let Some(zcopy) = &mut stream.adverts.zcopy {
+                if let Some(zcopy) = &mut conn.adverts.zcopy {
                     zcopy.pull_later = true;
                     zcopy.reader_came = false;
                 }
@@ -171,7 +171,7 @@ impl Locked<'_> {
     /// one who has come since then is waited for once more, for each advert.
     pub(in crate::sdp) fn pull_overdue(&mut self) {
         let reads = self.has_direct_reads();
-        let Some(zcopy) = &mut self.stream().adverts.zcopy else {
+        let Some(zcopy) = &mut self.conn().adverts.zcopy else {
             return;
         };
         zcopy.pull_later = false;
@@ -179,7 +179,7 @@ impl Locked<'_> {
         if reads || came {
             zcopy.pull_renewed |= !reads;
             self.pull();
-        } else if self.stream().inq.reader_bytes.is_none() {
+        } else if self.conn().inq.reader_bytes.is_none() {
             self.pull_for_reader();
         }
     }
@@ -187,7 +187,7 @@ impl Locked<'_> {
     /// Reads what the peer has advertised for a reader that cannot take it itself. Sleeps.
     pub(in crate::sdp) fn pull_for_reader(&mut self) {
         self.prepare_reads();
-        let Some(zcopy) = &mut self.stream().adverts.zcopy else {
+        let Some(zcopy) = &mut self.conn().adverts.zcopy else {
             return;
         };
         zcopy.pull_now = zcopy.hold.untaken() > 0;
@@ -196,8 +196,8 @@ impl Locked<'_> {
 
     /// Makes what Reads into the kernel's memory need, if there are adverts. Sleeps.
     pub(in crate::sdp) fn prepare_reads(&mut self) {
-        let stream = self.stream();
-        if let (Some(link), Some(_)) = (&mut stream.link, &stream.adverts.zcopy) {
+        let conn = self.conn();
+        if let (Some(link), Some(_)) = (&mut conn.link, &conn.adverts.zcopy) {
             // Without, the next attempt comes here again.
             let _ = link.prepare_reads();
         }
@@ -208,12 +208,12 @@ impl Locked<'_> {
     /// all the room.
     fn pull_room(&mut self) -> u32 {
         let sk = self.sk();
-        let stream = self.stream();
-        let posted = stream.link.as_ref().map_or(0, |l| l.posted_bytes());
-        let unread = (sk.rmem() - stream.ring.reserve).saturating_sub(posted);
+        let conn = self.conn();
+        let posted = conn.link.as_ref().map_or(0, |l| l.posted_bytes());
+        let unread = (sk.rmem() - conn.ring.reserve).saturating_sub(posted);
         let room = sk.rcvbuf().saturating_sub(unread);
         let room = room - room % SMALL_BYTES;
-        if room == 0 && stream.inq.queue.is_empty() {
+        if room == 0 && conn.inq.queue.is_empty() {
             SMALL_BYTES
         } else {
             room
@@ -230,16 +230,16 @@ impl Locked<'_> {
         let (_, flags) = gfp;
         let places = self.places_due() + MAX_PARTS;
         self.reserve_unread(places, flags).map_err(|_| ENOBUFS)?;
-        let stream = self.stream();
-        let (Some(zcopy), Some(link)) = (&mut stream.adverts.zcopy, &mut stream.link) else {
+        let conn = self.conn();
+        let (Some(zcopy), Some(link)) = (&mut conn.adverts.zcopy, &mut conn.link) else {
             return Err(ENOBUFS);
         };
         zcopy.hold.reserve(flags).map_err(|_| ENOBUFS)?;
         link.reserve_reading(flags).map_err(|_| ENOBUFS)?;
         let memory = self.read_memory(size, gfp)?;
         let charge = memory.len();
-        let stream = self.stream();
-        let (Some(zcopy), Some(link)) = (&mut stream.adverts.zcopy, &mut stream.link) else {
+        let conn = self.conn();
+        let (Some(zcopy), Some(link)) = (&mut conn.adverts.zcopy, &mut conn.link) else {
             drop(memory);
             self.release_receive(charge);
             return Err(ENOBUFS);
@@ -265,9 +265,9 @@ impl Locked<'_> {
             if !self.charge_receive(size) {
                 return Err(ENOBUFS);
             }
-            let stream = self.stream();
-            let memory = match &stream.link {
-                Some(link) => link.receive_memory(size, &mut stream.ring.spares, gfp),
+            let conn = self.conn();
+            let memory = match &conn.link {
+                Some(link) => link.receive_memory(size, &mut conn.ring.spares, gfp),
                 None => Err(ENOBUFS),
             };
             match memory {
@@ -284,7 +284,7 @@ impl Locked<'_> {
     /// The oldest Read has finished: its bytes are the next of the stream.
     pub(in crate::sdp) fn read_finished(&mut self, memory: Receive) {
         let charge = memory.len();
-        let finished = self.stream().adverts.zcopy.as_mut().and_then(|zcopy| {
+        let finished = self.conn().adverts.zcopy.as_mut().and_then(|zcopy| {
             let len = zcopy.reader.on_read_done()?;
             zcopy.hold.finish_read().then_some(len)
         });
@@ -297,19 +297,19 @@ impl Locked<'_> {
         trace::advert_read(self.sk(), Advert { sink, len, bytes });
         self.count(Kept::RxPulledBytes, len.into());
         self.count_data_received(len);
-        if self.stream().state == State::Dead {
+        if self.conn().state == State::Dead {
             drop(memory);
             return self.release_receive(charge);
         }
         self.queue_bytes(memory, 0, len);
-        self.stream().inq.readable = true;
+        self.conn().inq.readable = true;
         self.drain_hold();
     }
 
     /// The oldest Read has finished: a reader has them, and perhaps waits for them.
     pub(in crate::sdp) fn direct_read_finished(&mut self, awaited: bool) {
         let mut len = 0;
-        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
+        if let Some(zcopy) = &mut self.conn().adverts.zcopy {
             len = zcopy.reader.on_read_done().unwrap_or(0);
             zcopy.hold.finish_read();
             zcopy.reader_came = true;
@@ -327,7 +327,7 @@ impl Locked<'_> {
 
     /// The Read into this region has finished: who touches its memory need not wait.
     pub(in crate::sdp) fn early_read_finished(&mut self, region: RegionId) {
-        if let Some(link) = &mut self.stream().link {
+        if let Some(link) = &mut self.conn().link {
             link.open_region(region);
         }
         self.direct_read_finished(false);

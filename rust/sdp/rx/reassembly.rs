@@ -19,16 +19,16 @@ use crate::rdma::receive::{
     Receive,
     PART_BYTES, //
 };
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::stats::counters::Counter;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// An advert is the next of the stream.
     pub(in crate::sdp) fn take_advert(&mut self, message: &Message) {
         let Body::SrcAvail { len, .. } = message.body else {
             return;
         };
-        if self.stream().state == State::Dead {
+        if self.conn().state == State::Dead {
             return;
         }
         if self.sk().is_orphan() {
@@ -44,7 +44,7 @@ impl Locked<'_> {
         let (_, flags) = self.gfp();
         let mut unused = receive.len();
         let (skip, len) = (message.payload_offset, message.payload_len);
-        let spares = &mut self.stream().ring.spares;
+        let spares = &mut self.conn().ring.spares;
         for frag in receive
             .into_payload(skip, len, spares)
             .into_iter()
@@ -52,7 +52,7 @@ impl Locked<'_> {
         {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
-            let result = match &mut self.stream().adverts.zcopy {
+            let result = match &mut self.conn().adverts.zcopy {
                 Some(zcopy) => zcopy.hold.push(frag, charge, flags),
                 None => Err(ENOBUFS),
             };
@@ -71,7 +71,7 @@ impl Locked<'_> {
     /// `ENOBUFS`.
     fn hold_advert(&mut self, len: u32) -> Result {
         let (_, flags) = self.gfp();
-        match &mut self.stream().adverts.zcopy {
+        match &mut self.conn().adverts.zcopy {
             Some(zcopy) => zcopy.hold.push_advert(len, flags).map_err(|_| ENOBUFS),
             None => Ok(()),
         }
@@ -92,7 +92,7 @@ impl Locked<'_> {
     /// Moves what is the next of the stream into the receive queue.
     pub(super) fn drain_hold(&mut self) {
         while let Some((frag, charge)) = self
-            .stream()
+            .conn()
             .adverts
             .zcopy
             .as_mut()
@@ -102,7 +102,7 @@ impl Locked<'_> {
                 self.release_receive(charge);
                 return self.lost_bytes();
             }
-            self.stream().inq.readable = true;
+            self.conn().inq.readable = true;
         }
         if self.glance.coming.get() && !self.holds() {
             self.glance.coming.set(false);

@@ -10,19 +10,19 @@ use crate::sdp::conn::connection::{
     LARGE_BYTES,
     SMALL_BYTES, //
 };
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::stats::counters::Counter;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// The peer asks for larger receives because it has much to send.
     pub(in crate::sdp) fn grow_receives(&mut self, wanted: u32) {
         let rcvbuf = self.sk().rcvbuf().max(LEAST_BUFFER);
-        let stream = self.stream();
+        let conn = self.conn();
         if wanted > SMALL_BYTES {
-            stream.ring.target = RECV_DEPTH;
+            conn.ring.target = RECV_DEPTH;
         }
-        let now = stream.ring.receives.bytes();
-        let most = stream.link.as_ref().map_or(0, |l| l.max_receive());
+        let now = conn.ring.receives.bytes();
+        let most = conn.link.as_ref().map_or(0, |l| l.max_receive());
         let larger = [LARGE_BYTES, LARGE_BYTES / 2, PART_BYTES, SMALL_BYTES]
             .into_iter()
             .find(|&size| {
@@ -34,19 +34,19 @@ impl Locked<'_> {
         if let Some(size) = larger.filter(|&size| size > now) {
             if !memory::is_short() && self.reserve_receives(size).is_ok() {
                 let posted = self.receives_posted();
-                self.stream().ring.receives.grow(size, posted);
+                self.conn().ring.receives.grow(size, posted);
             }
         }
-        self.stream().ring.receives.owe_answer();
+        self.conn().ring.receives.owe_answer();
     }
 
     /// The peer says what its receives take from now on.
     pub(in crate::sdp) fn larger_answered(&mut self, size: u32) {
-        if let Err(why) = self.stream().out.peer_receives.answered(size) {
+        if let Err(why) = self.conn().out.peer_receives.answered(size) {
             return self.violated(why);
         }
         let (_, flags) = self.gfp();
-        let link = self.stream().link.as_mut();
+        let link = self.conn().link.as_mut();
         if let Some(link) = link.filter(|_| size > PART_BYTES) {
             if link.lengthen_messages(flags).is_err() {
                 self.stats.inc(Counter::NoSendMemory);

@@ -20,7 +20,7 @@ use crate::sdp::conn::connection::{
     IDLE_RECEIVES,
     SMALL_BYTES, //
 };
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Want;
 use crate::stats::counters::Counter;
 
@@ -30,21 +30,21 @@ pub(super) const LEAST_BUFFER: u32 = 8 * SMALL_BYTES;
 /// Receives that only control messages can use: with so few credits the peer sends no payload.
 pub(in crate::sdp) const CONTROL_RECEIVES: u32 = Class::Payload.min_credits() - 1;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Posts a receive again that holds nothing of the stream.
     pub(in crate::sdp) fn recycle(&mut self, receive: Receive) {
-        let stream = self.stream();
-        if receive.len() != stream.ring.receives.bytes() {
+        let conn = self.conn();
+        if receive.len() != conn.ring.receives.bytes() {
             self.discard(receive);
             return;
         }
-        let Some(link) = stream.link.as_mut() else {
+        let Some(link) = conn.link.as_mut() else {
             return self.discard(receive);
         };
         let truesize = receive.len();
         match link.repost(receive) {
             Ok(()) => {
-                stream.credits.posted(1);
+                conn.credits.posted(1);
                 self.stats.inc(Counter::RecvPosted);
             }
             Err(_) => {
@@ -75,26 +75,23 @@ impl Locked<'_> {
     }
 
     pub(crate) fn receives_posted(&mut self) -> u32 {
-        self.stream()
-            .link
-            .as_ref()
-            .map_or(0, |l| l.receives_posted())
+        self.conn().link.as_ref().map_or(0, |l| l.receives_posted())
     }
 
     fn wants_receive(&mut self) -> bool {
         let sk = self.sk();
-        let stream = self.stream();
-        let Some(link) = &stream.link else {
+        let conn = self.conn();
+        let Some(link) = &conn.link else {
             return false;
         };
         let posted = link.receives_posted();
         // Behind its DisConn the peer still sends credits.
-        let target = if stream.inq.fin_received {
+        let target = if conn.inq.fin_received {
             IDLE_RECEIVES
         } else {
-            stream.ring.target
+            conn.ring.target
         };
-        if posted >= target || link.recv_room() == 0 || stream.state == State::Dead {
+        if posted >= target || link.recv_room() == 0 || conn.state == State::Dead {
             return false;
         }
         // Control messages must get through although nobody reads (rule C2).
@@ -103,8 +100,8 @@ impl Locked<'_> {
         }
         // The least that a connection needs is posted even into the smallest buffer, and when
         // memory is short.
-        let in_use = sk.rmem() - stream.ring.reserve;
-        let size = stream.ring.receives.bytes();
+        let in_use = sk.rmem() - conn.ring.reserve;
+        let size = conn.ring.receives.bytes();
         if posted < IDLE_RECEIVES {
             self.may_post_least(0)
         } else {
@@ -117,21 +114,21 @@ impl Locked<'_> {
     /// is one for [`LEAST_BUFFER`]: a program that looks for a few bytes more must get them.
     pub(super) fn may_post_least(&mut self, held: u32) -> bool {
         let sk = self.sk();
-        let stream = self.stream();
-        let posted = stream.link.as_ref().map_or(0, |l| l.posted_bytes());
-        let unread = (sk.rmem() - stream.ring.reserve).saturating_sub(posted + held);
-        let held = stream
+        let conn = self.conn();
+        let posted = conn.link.as_ref().map_or(0, |l| l.posted_bytes());
+        let unread = (sk.rmem() - conn.ring.reserve).saturating_sub(posted + held);
+        let held = conn
             .adverts
             .zcopy
             .as_ref()
             .is_some_and(|z| z.hold.has_ready());
-        let nothing_unread = stream.inq.queue.is_empty() && !held;
-        nothing_unread || unread + stream.ring.receives.bytes() <= sk.rcvbuf().max(LEAST_BUFFER)
+        let nothing_unread = conn.inq.queue.is_empty() && !held;
+        nothing_unread || unread + conn.ring.receives.bytes() <= sk.rcvbuf().max(LEAST_BUFFER)
     }
 
     fn post_one(&mut self) -> Result {
         let (gfp, flags) = self.gfp();
-        let size = self.stream().ring.receives.bytes();
+        let size = self.conn().ring.receives.bytes();
         let posted = self.receives_posted() as usize;
         // What the connection cannot do without is worth some effort.
         let gfp = if posted < IDLE_RECEIVES as usize {
@@ -144,16 +141,16 @@ impl Locked<'_> {
         if !self.charge_receive(size) {
             return Err(ENOBUFS);
         }
-        let stream = self.stream();
-        let result = match &mut stream.link {
-            Some(link) => link.post_receive(size, &mut stream.ring.spares, (gfp, flags)),
+        let conn = self.conn();
+        let result = match &mut conn.link {
+            Some(link) => link.post_receive(size, &mut conn.ring.spares, (gfp, flags)),
             None => Err(ENOTCONN),
         };
         if let Err(e) = result {
             self.release_receive(size);
             return Err(e);
         }
-        self.stream().credits.posted(1);
+        self.conn().credits.posted(1);
         self.stats.inc(Counter::RecvPosted);
         Ok(())
     }

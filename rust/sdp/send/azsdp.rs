@@ -44,8 +44,8 @@ use crate::proto::source::Kind;
 use crate::proto::split::piece_bytes;
 use crate::rdma::mr::Use;
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
@@ -61,7 +61,7 @@ const PLACES_MS: u32 = 2000;
 /// Bytes that go by copy if there is no room, or no snapshot, before adverts are thought of again.
 const BYTES_BY_COPY: usize = 1 << 20;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// How the bytes go of which there is no snapshot.
     pub(super) fn no_snapshot(&mut self, send: &mut Send<'_>, why: Refused) {
         match why {
@@ -81,7 +81,7 @@ impl Locked<'_> {
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Advertises the next piece of a send, which begins with a whole page. What cannot go this way
     /// is left to another.
     ///
@@ -91,8 +91,8 @@ impl Owned<'_> {
     pub(super) fn send_later(&mut self, send: &mut Send<'_>) -> Result {
         let result = self.send_piece_later(send);
         if self.generation() == send.began {
-            let stream = self.stream();
-            let waits = stream.adverts.waits && stream.halves.sender_waits_for_peer();
+            let conn = self.conn();
+            let waits = conn.adverts.waits && conn.halves.sender_waits_for_peer();
             self.set_advert_waits(waits);
         }
         result
@@ -102,7 +102,7 @@ impl Owned<'_> {
         if !self.await_advert(send)? {
             return Ok(());
         }
-        let snapshot = self.in_turn(Access::Read, |locked| locked.take_snapshot(send));
+        let snapshot = self.in_turn(Access::Read, |guard| guard.take_snapshot(send));
         let memory = match snapshot {
             Ok(snapshot) => Memory::Snapshot(snapshot),
             Err(e) => {
@@ -111,7 +111,7 @@ impl Owned<'_> {
             }
         };
         // The peer's reader may have begun to wait meanwhile.
-        self.poll_queue();
+        self.poll_cq();
         let mut memory = if self.fits_sink(send, memory.len() as usize) {
             self.post_ahead(send, memory).err()
         } else {
@@ -140,8 +140,8 @@ impl Owned<'_> {
         let mut patience = Timeout::from_ms(ROOM_MS);
         let mut patience_for_places = Timeout::from_ms(PLACES_MS);
         loop {
-            self.poll_queue();
-            self.settle();
+            self.poll_cq();
+            self.rearm_cq();
             // Where the lock was not held another send may have begun.
             self.await_turn(Access::Read, send.began, &mut send.timeo)?;
             if self.restore_in_turn(Access::Read) {
@@ -149,13 +149,13 @@ impl Owned<'_> {
             }
             self.check_sendable()?;
             if !self.sk().stream_memory_free() {
-                let bytes = self.stream().options.sndbuf_bytes;
+                let bytes = self.conn().options.sndbuf_bytes;
                 if memory::is_short() || !self.sk().restore_sndbuf(bytes) {
                     self.wait_memory(send, Lack::Room)?;
                 }
                 continue;
             }
-            let link = self.stream().link.as_ref();
+            let link = self.conn().link.as_ref();
             let has_room = link.is_some_and(|link| link.has_region_room());
             if self.prefers_sink(send) {
                 return Ok(false);
@@ -169,7 +169,7 @@ impl Owned<'_> {
                 &mut patience
             };
             if send.timeo.is_over() || patience.is_over() {
-                let has_credits = self.stream().credits.may_send(Class::Payload);
+                let has_credits = self.conn().credits.may_send(Class::Payload);
                 self.fallback(if has_credits {
                     Reason::AdvertsFull
                 } else {
@@ -190,13 +190,13 @@ impl Owned<'_> {
     }
 
     pub(super) fn take_snapshot(&mut self, send: &Send<'_>) -> Result<Snapshot, Refused> {
-        let link = self.stream().link.as_ref().ok_or(ENOTCONN)?;
+        let link = self.conn().link.as_ref().ok_or(ENOTCONN)?;
         let max_pages = link.max_region_pages();
         let piece = send.iter.piece().ok_or(EFAULT)?;
         let bytes = piece_bytes(piece.len as u64, max_pages, PAGE_SHIFT);
         let pages = (bytes >> PAGE_SHIFT) as usize;
         // It may not be the program that has chosen.
-        let blocks = self.stream().options.blocks && params::may_hold_up();
+        let blocks = self.conn().options.blocks && params::may_hold_up();
         let stats = self.stats;
         self.unlocked(|| Snapshot::take(piece.addr, pages, blocks, stats))
     }

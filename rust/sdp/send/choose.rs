@@ -16,18 +16,18 @@ use crate::proto::split::{
     split,
     Split, //
 };
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 
 /// Bytes of the smallest piece that is advertised: for fewer, pinning costs more than copying.
 pub(in crate::sdp) const LEAST_BYTES: usize = 16384;
 
 pub(super) const PAGE_SHIFT: u32 = kernel::page::PAGE_SHIFT as u32;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// The way of the next bytes of a send; if only some of them go by copy, `send` says how many.
     pub(super) fn choose_path(&mut self, send: &mut Send<'_>) -> Path {
         let threshold = self.threshold();
-        let wanted = self.stream().options.wanted;
+        let wanted = self.conn().options.wanted;
         let automatic = wanted == Wanted::Automatic;
         send.no_reader = false;
         if send.by_copy > 0 || (automatic && threshold == 0) {
@@ -47,7 +47,7 @@ impl Locked<'_> {
             return Path::Copy;
         }
         let fallback = self
-            .stream()
+            .conn()
             .adverts
             .zcopy
             .as_ref()
@@ -62,7 +62,7 @@ impl Locked<'_> {
                 (Some(_), Some(why)) => Memory::Unprotectable(why),
             },
             wanted,
-            features: self.stream().adverts.features,
+            features: self.conn().adverts.features,
             blocking: !send.timeo.is_over(),
             payload_hold,
             synchronous_hold: None,
@@ -84,7 +84,7 @@ impl Locked<'_> {
         if let Some(why) = choice.no_asynchronous.filter(is_fallback) {
             self.fallback(why);
             if why == Reason::TooManyFaults {
-                if let Some(zcopy) = &mut self.stream().adverts.zcopy {
+                if let Some(zcopy) = &mut self.conn().adverts.zcopy {
                     zcopy.fallback.on_other_path();
                 }
             }

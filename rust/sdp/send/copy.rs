@@ -11,8 +11,8 @@ use crate::mm::page_frag::PageFrag;
 use crate::proto::bsdh::BSDH_LEN_U32;
 use crate::rdma::receive::PART_BYTES;
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::stats::tally::Kept;
 
@@ -21,22 +21,22 @@ const FRAGS_FROM_TASK: usize = 16;
 /// Bytes that they have on average from which on it is used for more of them, too.
 const LONG_FRAG_BYTES: usize = 16384;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Whether to copy into a page of the socket's own, because many short fragments wait. The task's
     /// page fills best; but a program that sends on many sockets by turns could make each byte hold a page.
     fn needs_own_page(&mut self) -> bool {
-        let tx = &self.stream().out.queue;
+        let tx = &self.conn().out.queue;
         tx.len() >= FRAGS_FROM_TASK && (tx.bytes() as usize) < tx.len() * LONG_FRAG_BYTES
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Copies as much as fits into the current page; returns how much, 0 if the program's page is
     /// missing.
     pub(super) fn copy_some(&mut self, send: &mut Send<'_>) -> Result<usize> {
         let sk = self.sk();
         let glance = &self.sock().glance;
-        self.stream()
+        self.conn()
             .out
             .queue
             .change(&glance.notsent, |tx| tx.reserve(1, GFP_KERNEL))
@@ -56,12 +56,12 @@ impl Owned<'_> {
             }
         };
         // The first of several pages is a fresh one: else the message has a fragment more.
-        if self.stream().out.queue.is_empty() && left >= page.page_bytes() {
+        if self.conn().out.queue.is_empty() && left >= page.page_bytes() {
             page.leave_page();
         }
         let room = page.refill().ok_or(ENOBUFS)?;
         let limit = self.message_limit();
-        let room = if self.stream().out.queue.bytes() as usize + left > limit as usize {
+        let room = if self.conn().out.queue.bytes() as usize + left > limit as usize {
             // So that whole pages make whole messages, each of which leaves room for its header
             // ([`crate::proto::policy::message_bytes`]).
             let header_share = BSDH_LEN_U32.div_ceil((limit / PART_BYTES).max(1));
@@ -85,7 +85,7 @@ impl Owned<'_> {
         let len = copied.len();
         sk.wmem_charge(len);
         self.count(Kept::TxCopiedBytes, len.into());
-        let pushed = self.stream().out.queue.change(&glance.notsent, |tx| {
+        let pushed = self.conn().out.queue.change(&glance.notsent, |tx| {
             if tx.grow_last(|last| copied.join_to(last)) {
                 return Ok(());
             }

@@ -23,8 +23,8 @@ use crate::proto::choice::{
     Reason, //
 };
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
@@ -63,10 +63,10 @@ pub(crate) fn sendmsg(sock: &SdpSock, iter: Iov<'_, Source>, flags: u32) -> Resu
     if flags & bindings::MSG_OOB != 0 {
         return Err(EOPNOTSUPP);
     }
-    let mut locked = sock.lock();
+    let mut guard = sock.lock();
     let nonblock = flags & bindings::MSG_DONTWAIT != 0;
     let mut send = Send {
-        began: locked.generation(),
+        began: guard.generation(),
         total: iter.len(),
         iter,
         flags,
@@ -77,8 +77,8 @@ pub(crate) fn sendmsg(sock: &SdpSock, iter: Iov<'_, Source>, flags: u32) -> Resu
         no_reader: false,
         sink_awaited: false,
     };
-    let result = locked.send_all(&mut send);
-    locked.finish_send(&send);
+    let result = guard.send_all(&mut send);
+    guard.finish_send(&send);
     match result {
         Ok(()) => Ok(send.copied),
         // What was taken counts more than why it ended.
@@ -103,10 +103,10 @@ fn stream_error(sk: Sk, flags: u32, e: Error) -> Error {
     Error::from_errno(code)
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     pub(super) fn check_sendable(&mut self) -> Result {
         let sk = self.sk();
-        if sk.err() != 0 || sk.snd_shutdown() || !self.stream().state.can_send() {
+        if sk.err() != 0 || sk.snd_shutdown() || !self.conn().state.can_send() {
             return Err(EPIPE);
         }
         Ok(())
@@ -115,13 +115,13 @@ impl Locked<'_> {
     /// The last message stays open with MSG_MORE.
     fn leave_open(&mut self, send: &Send<'_>) {
         if self.generation() == send.began {
-            self.stream().out.more = send.flags & bindings::MSG_MORE != 0;
+            self.conn().out.more = send.flags & bindings::MSG_MORE != 0;
         }
     }
 
     /// The file that was sent with MSG_MORE has ended.
     pub(crate) fn close_message(&mut self) {
-        self.stream().out.more = false;
+        self.conn().out.more = false;
         self.flush();
     }
 
@@ -132,17 +132,17 @@ impl Locked<'_> {
         self.leave_open(send);
         self.flush();
         if self.awaits_send_completion() {
-            self.settle();
+            self.rearm_cq();
         }
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     fn send_all(&mut self, send: &mut Send<'_>) -> Result {
         self.wait_connected(send)?;
         self.check_sendable()?;
         send.began = self.generation();
-        self.poll_queue();
+        self.poll_cq();
         self.leave_open(send);
         while send.iter.len() > 0 {
             self.await_turn(Access::Read, send.began, &mut send.timeo)?;
@@ -175,7 +175,7 @@ impl Owned<'_> {
                 }
             }
             if !self.sk().stream_memory_free() {
-                let bytes = self.stream().options.sndbuf_bytes;
+                let bytes = self.conn().options.sndbuf_bytes;
                 if memory::is_short() || !self.sk().restore_sndbuf(bytes) {
                     self.wait_memory(send, Lack::Room)?;
                 }
@@ -189,7 +189,7 @@ impl Owned<'_> {
                 Ok(n) => {
                     send.copied += n;
                     send.by_copy = send.by_copy.saturating_sub(n);
-                    if self.stream().out.queue.bytes() >= self.message_limit() {
+                    if self.conn().out.queue.bytes() >= self.message_limit() {
                         self.flush();
                     }
                 }
@@ -205,7 +205,7 @@ impl Owned<'_> {
 
     /// A socket that is being connected: waits until it is.
     fn wait_connected(&mut self, send: &mut Send<'_>) -> Result {
-        if self.stream().state.can_send() || self.sk().snd_shutdown() {
+        if self.conn().state.can_send() || self.sk().snd_shutdown() {
             return Ok(());
         }
         let timeo = send.timeo.jiffies_mut();
@@ -218,13 +218,13 @@ impl Owned<'_> {
     pub(super) fn wait_memory(&mut self, send: &mut Send<'_>, lack: Lack) -> Result {
         // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
         unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
-        self.stream().out.more = false;
+        self.conn().out.more = false;
         // A part of a message is left to be filled, as long as something in flight will make space.
         let connection = self.generation();
-        self.stream().halves.memory_waiters += 1;
+        self.conn().halves.memory_waiters += 1;
         self.flush();
         // The completion that makes space may have come already.
-        self.settle();
+        self.rearm_cq();
         // Nor shall it wait for a reader to be scheduled.
         self.leave_to_bh();
         let timeo = send.timeo.jiffies_mut();
@@ -236,7 +236,7 @@ impl Owned<'_> {
             unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), timeo) }
         };
         if self.generation() == connection {
-            self.stream().halves.memory_waiters -= 1;
+            self.conn().halves.memory_waiters -= 1;
         }
         self.leave_open(send);
         kernel::error::to_result(ret)

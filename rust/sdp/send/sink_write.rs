@@ -45,8 +45,8 @@ use crate::rdma::mr::{
     Use, //
 };
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::sdp::conn::half::Half;
 use crate::sdp::output::CONTROL_PLACES;
@@ -87,16 +87,16 @@ impl Regions {
     }
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Bytes that the next of a send can be written to the peer's memory of; 0 if none can.
     pub(super) fn sink_room(&mut self) -> u32 {
-        let stream = self.stream();
-        let (Some(sinks), Some(link)) = (&stream.adverts.sinks, &stream.link) else {
+        let conn = self.conn();
+        let (Some(sinks), Some(link)) = (&conn.adverts.sinks, &conn.link) else {
             return 0;
         };
         let places = link.write_places() + 1 + CONTROL_PLACES;
         // What waits comes before.
-        let free = stream.out.queue.is_empty();
+        let free = conn.out.queue.is_empty();
         let room = sinks.writer.room();
         // For fewer bytes a copy is cheaper.
         let pays = room as usize >= LEAST_BYTES;
@@ -110,14 +110,14 @@ impl Locked<'_> {
     /// Whether a send that may go another way shall go this one.
     pub(super) fn prefers_sink(&mut self, send: &Send<'_>) -> bool {
         !send.timeo.is_over()
-            && self.stream().options.wanted.sinks()
+            && self.conn().options.wanted.sinks()
             && self.may_send_payload()
             && self.sink_room() > 0
     }
 
     /// Whether a send shall wait for a reader of the peer to wait: the user wants this way only.
     pub(super) fn awaits_sink(&mut self, send: &mut Send<'_>) -> bool {
-        self.stream().options.wanted == Wanted::Only(Path::SinkWrite)
+        self.conn().options.wanted == Wanted::Only(Path::SinkWrite)
             && send.no_reader
             && !send.timeo.is_over()
             && !replace(&mut send.sink_awaited, true)
@@ -127,7 +127,7 @@ impl Locked<'_> {
     /// room: the lock was not held. Returns whether there is something to wait for.
     fn post_pieces(&mut self, send: &mut Send<'_>, pieces: &mut Pieces) -> bool {
         let same = self.generation() == send.began;
-        let may = same && pieces.bytes > 0 && self.stream().state.can_send();
+        let may = same && pieces.bytes > 0 && self.conn().state.can_send();
         if !may || (self.sink_room() as usize) < pieces.bytes {
             return false;
         }
@@ -154,7 +154,7 @@ impl Locked<'_> {
     /// Makes regions of the pieces, as far as there are places for them.
     fn register(&mut self, pieces: &mut Pieces) -> Regions {
         let mut regions = Regions::NONE;
-        let Some(link) = &mut self.stream().link else {
+        let Some(link) = &mut self.conn().link else {
             return regions;
         };
         let mut places = 1 + CONTROL_PLACES;
@@ -176,8 +176,8 @@ impl Locked<'_> {
 
     pub(super) fn post_writes(&mut self, regions: &Regions) -> Result {
         let stats = self.stats;
-        let stream = self.stream();
-        let (Some(sinks), Some(link)) = (&mut stream.adverts.sinks, &mut stream.link) else {
+        let conn = self.conn();
+        let (Some(sinks), Some(link)) = (&mut conn.adverts.sinks, &mut conn.link) else {
             return Err(ECONNRESET);
         };
         let mut write = sinks.writer.write(regions.bytes).ok_or(ECONNRESET)?;
@@ -195,14 +195,14 @@ impl Locked<'_> {
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Waits for that, but not for long: the peer's program may be the one who waits for bytes.
     pub(super) fn await_sink(&mut self, send: &mut Send<'_>) -> Result {
         send.by_copy = 0;
         let mut patience = Timeout::from_ms(ROOM_MS);
         loop {
-            self.poll_queue();
-            self.settle();
+            self.poll_cq();
+            self.rearm_cq();
             self.check_sendable()?;
             if self.generation() != send.began {
                 return Err(EPIPE);
@@ -214,12 +214,12 @@ impl Owned<'_> {
                 return Err(send.timeo.interrupted());
             }
             // What waits comes first, and for places in the send queue.
-            self.stream().adverts.waits = true;
+            self.conn().adverts.waits = true;
             self.flush();
             if !self.arm() {
                 self.wait_for_room(&mut send.timeo, &mut patience);
             }
-            let waits = self.stream().halves.sender_waits_for_peer();
+            let waits = self.conn().halves.sender_waits_for_peer();
             self.set_advert_waits(waits);
         }
     }
@@ -231,13 +231,13 @@ impl Owned<'_> {
     ///
     /// What ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn send_by_writes(&mut self, send: &mut Send<'_>) -> Result {
-        self.keep(Access::Read, Half::AwaitingPeer, |locked| {
-            locked.pin_and_write(send)
+        self.keep(Access::Read, Half::AwaitingPeer, |guard| {
+            guard.pin_and_write(send)
         })
     }
 
     fn pin_and_write(&mut self, send: &mut Send<'_>) -> Result {
-        if let Some(sinks) = &mut self.stream().adverts.sinks {
+        if let Some(sinks) = &mut self.conn().adverts.sinks {
             sinks.written_bytes = 0;
         }
         let mut pieces = self.pin_pieces(send);
@@ -249,7 +249,7 @@ impl Owned<'_> {
             Ok(())
         };
         let same = self.generation() == send.began;
-        let written = match &self.stream().adverts.sinks {
+        let written = match &self.conn().adverts.sinks {
             Some(sinks) if same => sinks.written_bytes.min(pieces.bytes),
             _ => 0,
         };
@@ -268,7 +268,7 @@ impl Owned<'_> {
             bytes: 0,
         };
         let room = self.sink_room() as usize;
-        let link = self.stream().link.as_ref();
+        let link = self.conn().link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages() as usize);
         let (iter, stats) = (&mut send.iter, self.stats);
         let mut failed = None;

@@ -23,18 +23,18 @@ use crate::rdma::mr::{
     Use, //
 };
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Whether the next `bytes` of a send end it or fill the buffer of a reader that waits: else a Write
     /// of them would end the advert before its time.
     pub(super) fn fits_sink(&mut self, send: &Send<'_>, bytes: usize) -> bool {
         let room = self.sink_room() as usize;
-        room > 0 && bytes == send.iter.len().min(room) && self.stream().options.wanted.sinks()
+        room > 0 && bytes == send.iter.len().min(room) && self.conn().options.wanted.sinks()
     }
 
     /// Whether the next bytes of a send, which can be pinned, are whole pages that fit so.
@@ -42,7 +42,7 @@ impl Locked<'_> {
         let Some(piece) = send.iter.piece() else {
             return false;
         };
-        let link = self.stream().link.as_ref();
+        let link = self.conn().link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages());
         let bytes = piece_bytes(piece.len as u64, pages, PAGE_SHIFT) as usize;
         let bytes = bytes & !((1 << PAGE_SHIFT) - 1);
@@ -64,7 +64,7 @@ impl Locked<'_> {
     pub(super) fn post_ahead(&mut self, send: &mut Send<'_>, memory: Memory) -> Result<(), Memory> {
         let len = memory.len();
         let same = self.generation() == send.began;
-        if !same || !self.stream().state.can_send() || self.sink_room() < len {
+        if !same || !self.conn().state.can_send() || self.sink_room() < len {
             return Err(memory);
         }
         if !self.sk().wmem_schedule(len) {
@@ -72,7 +72,7 @@ impl Locked<'_> {
             send.by_copy = len as usize;
             return Err(memory);
         }
-        let added = match &mut self.stream().link {
+        let added = match &mut self.conn().link {
             Some(link) => link.add_region(memory, Use::OwnWrites(Call::Returns)),
             None => Err(memory),
         };
@@ -81,7 +81,7 @@ impl Locked<'_> {
             send.by_copy = len as usize;
         })?;
         self.sk().wmem_charge(len);
-        if let Some(sinks) = &mut self.stream().adverts.sinks {
+        if let Some(sinks) = &mut self.conn().adverts.sinks {
             sinks.charged_bytes += len;
         }
         if self.post_writes(&Regions::one(region, len)).is_err() {
@@ -100,14 +100,14 @@ impl Locked<'_> {
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Writes the next bytes of a send to the peer's memory without waiting for that; `false` if it
     /// cannot be. Else the lock was not held meanwhile, whether or not it could.
     pub(super) fn write_ahead(&mut self, send: &mut Send<'_>) -> bool {
         if !self.may_write_ahead(send) {
             return false;
         }
-        let snapshot = self.in_turn(Access::Read, |locked| locked.take_snapshot(send));
+        let snapshot = self.in_turn(Access::Read, |guard| guard.take_snapshot(send));
         match snapshot {
             Ok(snapshot) => {
                 if let Err(memory) = self.post_ahead(send, Memory::Snapshot(snapshot)) {

@@ -47,8 +47,8 @@ use crate::rdma::link::{
 };
 use crate::rdma::mr::Use;
 use crate::sdp::conn::guard::{
-    Locked,
-    Owned, //
+    SockGuard,
+    SockOwner, //
 };
 use crate::sdp::conn::half::Half;
 use crate::sdp::output::CONTROL_PLACES;
@@ -75,10 +75,10 @@ struct Out {
     stop: Option<Reason>,
 }
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Whether another piece shall be pinned.
     fn may_pin(&mut self, send: &Send<'_>, out: &Out) -> bool {
-        let room = self.stream().link.as_ref();
+        let room = self.conn().link.as_ref();
         wants_more(send, out) && room.is_some_and(|link| link.has_region_room())
     }
 
@@ -96,10 +96,10 @@ impl Locked<'_> {
     /// is woken when something changes.
     pub(super) fn may_advertise(&mut self, kind: Kind) -> bool {
         if !self.fits_advert() {
-            self.stream().adverts.waits = true;
+            self.conn().adverts.waits = true;
             self.flush();
         }
-        let waiting = self.stream().out.queue.bytes();
+        let waiting = self.conn().out.queue.bytes();
         let zcopy = self.with_adverts();
         let may = zcopy.is_some_and(|z| z.source.may_post(kind, waiting).is_ok());
         let places = self.advert_places();
@@ -112,7 +112,7 @@ impl Locked<'_> {
 
     /// Says whether somebody waits to advertise, so that it is woken by what makes room.
     pub(super) fn set_advert_waits(&mut self, waits: bool) {
-        if core::mem::replace(&mut self.stream().adverts.waits, waits) && !waits {
+        if core::mem::replace(&mut self.conn().adverts.waits, waits) && !waits {
             // Others may wait, too: they say so again.
             self.sk().wake_waiters();
         }
@@ -121,23 +121,23 @@ impl Locked<'_> {
     /// Whether the adapter's send queue has no places for an advert at present.
     pub(super) fn lacks_places(&mut self) -> bool {
         let places = self.advert_places();
-        let link = self.stream().link.as_ref();
+        let link = self.conn().link.as_ref();
         link.is_some_and(|link| link.send_room() < places)
     }
 
     /// Places in the send queue that an advert takes or leaves to control messages.
     fn advert_places(&mut self) -> u32 {
-        let link = self.stream().link.as_ref();
+        let link = self.conn().link.as_ref();
         1 + link.map_or(1, |link| link.registration_places()) + CONTROL_PLACES
     }
 
     /// Whether what waits in the send queue fits into the message of an advert.
     fn fits_advert(&mut self) -> bool {
         let limit = self.message_limit();
-        let stream = self.stream();
-        let frags = stream.link.as_ref().map_or(0, |link| link.max_frags());
-        stream.out.queue.bytes() <= limit.saturating_sub(ADVERT_BODY)
-            && stream.out.queue.len() <= frags.min(MAX_FRAGS)
+        let conn = self.conn();
+        let frags = conn.link.as_ref().map_or(0, |link| link.max_frags());
+        conn.out.queue.bytes() <= limit.saturating_sub(ADVERT_BODY)
+            && conn.out.queue.len() <= frags.min(MAX_FRAGS)
     }
 
     fn post_pinned(&mut self, pinned: Pinned, send: &mut Send<'_>, out: &mut Out) -> Result {
@@ -154,7 +154,7 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Advertises memory, with what waits in the send queue before it. [`Locked::may_advertise`] has
+    /// Advertises memory, with what waits in the send queue before it. [`SockGuard::may_advertise`] has
     /// said that this is possible. Returns the memory if the adapter cannot have it.
     ///
     /// # Errors
@@ -162,14 +162,14 @@ impl Locked<'_> {
     /// `ECONNRESET` if the connection has ended.
     pub(super) fn post_advert(&mut self, memory: Memory, kind: Kind) -> Result<Option<Memory>> {
         let len = memory.len();
-        let link = self.stream().link.as_mut().ok_or(ECONNRESET)?;
+        let link = self.conn().link.as_mut().ok_or(ECONNRESET)?;
         let region = match link.add_region(memory, Use::PeerReads(kind)) {
             Ok(region) => region,
             Err(memory) => return Ok(Some(memory)),
         };
         let address = link.region(region).ok_or(ECONNRESET)?;
-        let stream = self.stream();
-        let waiting = stream.out.queue.bytes();
+        let conn = self.conn();
+        let waiting = conn.out.queue.bytes();
         let mut frags: [Option<Frag>; MAX_FRAGS] = [const { None }; MAX_FRAGS];
         // All of it, whatever the limit has become: the memory of all sockets may have run out since.
         if self.cut_message(waiting, &mut frags) != waiting {
@@ -178,7 +178,7 @@ impl Locked<'_> {
             self.abort(ECONNRESET);
             return Err(ECONNRESET);
         }
-        let zcopy = self.stream().adverts.zcopy.as_mut().ok_or(ECONNRESET)?;
+        let zcopy = self.conn().adverts.zcopy.as_mut().ok_or(ECONNRESET)?;
         let posted = zcopy.source.post(kind, waiting, len, Posted::now(region));
         posted.map_err(|_| ECONNRESET)?;
         let body = Body::SrcAvail {
@@ -199,24 +199,24 @@ impl Locked<'_> {
     /// Whether the peer has read all that a send waits for, and has no way to read more. Those of sends
     /// that have returned are not its business: all adverts that are out are of one kind.
     fn all_back(&mut self) -> bool {
-        let stream = self.stream();
+        let conn = self.conn();
         let returned = |z: &KBox<ZeroCopy>| {
             let oldest = z.source.iter().next();
             oldest.is_some_and(|oldest| oldest.kind == Kind::Asynchronous)
         };
         let none = |z: &KBox<ZeroCopy>| z.source.is_idle() || returned(z);
-        stream.adverts.zcopy.as_ref().is_none_or(none)
-            && match &stream.link {
+        conn.adverts.zcopy.as_ref().is_none_or(none)
+            && match &conn.link {
                 Some(link) => !link.has_regions(Use::PeerReads(Kind::Synchronous)),
                 // The worker may be about to destroy the queue pair.
-                None => stream.lifetime.torn_down,
+                None => conn.lifetime.torn_down,
             }
     }
 
     /// Unpins what nobody can reach any more.
     fn unpin_dead(&mut self) {
         while let Some(pinned) = self
-            .stream()
+            .conn()
             .link
             .as_mut()
             .and_then(|link| link.take_dead_region(Use::PeerReads(Kind::Synchronous)))
@@ -226,7 +226,7 @@ impl Locked<'_> {
     }
 }
 
-impl Owned<'_> {
+impl SockOwner<'_> {
     /// Advertises what `send` has left, and waits until the peer has read it. What cannot be
     /// advertised is left to be copied.
     ///
@@ -239,13 +239,13 @@ impl Owned<'_> {
             send.by_copy = send.iter.len();
             return Ok(());
         }
-        self.keep(Access::Read, Half::AwaitingPeer, |locked| {
-            locked.pin_and_advertise(send)
+        self.keep(Access::Read, Half::AwaitingPeer, |guard| {
+            guard.pin_and_advertise(send)
         })
     }
 
     fn pin_and_advertise(&mut self, send: &mut Send<'_>) -> Result {
-        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
+        if let Some(zcopy) = &mut self.conn().adverts.zcopy {
             zcopy.read_bytes = 0;
         }
         let mut out = Out {
@@ -259,7 +259,7 @@ impl Owned<'_> {
             self.take_back(send);
         }
         let same = self.generation() == send.began;
-        let read = match &self.stream().adverts.zcopy {
+        let read = match &self.conn().adverts.zcopy {
             Some(zcopy) if same => zcopy.read_bytes.min(out.taken),
             _ => 0,
         };
@@ -277,8 +277,8 @@ impl Owned<'_> {
 
     fn advertise(&mut self, send: &mut Send<'_>, out: &mut Out) -> Result {
         loop {
-            self.poll_queue();
-            self.settle();
+            self.poll_cq();
+            self.rearm_cq();
             self.unpin_dead();
             self.restore_read();
             self.check_sendable()?;
@@ -314,7 +314,7 @@ impl Owned<'_> {
     }
 
     fn pin_next(&mut self, send: &mut Send<'_>) -> Result<Pinned> {
-        let link = self.stream().link.as_ref().ok_or(ECONNRESET)?;
+        let link = self.conn().link.as_ref().ok_or(ECONNRESET)?;
         let pages = link.max_region_pages() as usize;
         let (iter, stats) = (&mut send.iter, self.stats);
         self.unlocked(|| Pinned::new(iter, usize::MAX, pages, Term::Short, stats))
@@ -326,7 +326,7 @@ impl Owned<'_> {
             // They went with the queues of the former connection.
             return;
         }
-        if let Some(zcopy) = &mut self.stream().adverts.zcopy {
+        if let Some(zcopy) = &mut self.conn().adverts.zcopy {
             zcopy.cancel_due = zcopy.source.cancel().is_ok();
         }
         self.flush();
@@ -335,14 +335,14 @@ impl Owned<'_> {
             if self.generation() != send.began {
                 return;
             }
-            self.poll_queue();
-            self.settle();
+            self.poll_cq();
+            self.rearm_cq();
             self.unpin_dead();
             if fatal_signal_pending() {
                 return self.abort(ECONNRESET);
             }
-            if self.stream().state == State::Dead {
-                if self.stream().lifetime.torn_down {
+            if self.conn().state == State::Dead {
+                if self.conn().lifetime.torn_down {
                     return;
                 }
                 self.wait_killable(&mut Timeout::endless());

@@ -14,7 +14,7 @@
 //! The adapter sends the request again by itself, so only one is out at a time. After TCP_KEEPCNT
 //! times TCP_KEEPINTVL, or TCP_USER_TIMEOUT, the connection ends with `ETIMEDOUT`; but not before the
 //! adapter has had the time for a second try. Nor does it go on after the adapter has given up, which
-//! the looks after what was sent notice ([`Locked::watch_sends`]).
+//! the looks after what was sent notice ([`SockGuard::watch_sends`]).
 
 use kernel::prelude::*;
 
@@ -24,19 +24,19 @@ use crate::kern::time::{
     now, //
 };
 use crate::proto::state::Event;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::parts::keepalive::ms;
 use crate::stats::counters::Counter;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// The timer has run out.
     pub(in crate::sdp) fn keep_alive(&mut self) {
         // An answer, or a message, may be there.
-        self.poll_queue();
+        self.poll_cq();
         if !self.keeps_alive() {
             return;
         }
-        match self.stream().keepalive.probed {
+        match self.conn().keepalive.probed {
             None => self.probe_if_idle(),
             Some(at) => self.no_answer(at),
         }
@@ -47,12 +47,12 @@ impl Locked<'_> {
             // There is who looks after that.
             return self.await_idle(0);
         }
-        let idle_ms = ms_since(self.stream().keepalive.heard);
-        if idle_ms < ms(self.stream().options.keepidle_s) {
+        let idle_ms = ms_since(self.conn().keepalive.heard);
+        if idle_ms < ms(self.conn().options.keepidle_s) {
             return self.await_idle(idle_ms);
         }
         if self.probe(Counter::KeepaliveProbe) {
-            let keepalive = &mut self.stream().keepalive;
+            let keepalive = &mut self.conn().keepalive;
             (keepalive.probed, keepalive.unanswered) = (Some(now()), 0);
             // soft-RoCE does not tell that it has given up.
             self.watch_sends();
@@ -61,24 +61,24 @@ impl Locked<'_> {
     }
 
     fn await_answer(&mut self) {
-        let keepintvl_ms = ms(self.stream().options.keepintvl_s);
+        let keepintvl_ms = ms(self.conn().options.keepintvl_s);
         self.start_keepalive(keepintvl_ms);
     }
 
     /// The request that was posted at that time is not acknowledged.
     fn no_answer(&mut self, at: usize) {
-        let stream = self.stream();
-        if !stream.keepalive.last_heard_before(at) {
+        let conn = self.conn();
+        if !conn.keepalive.last_heard_before(at) {
             // The peer has sent something since.
-            stream.keepalive.unanswered = 0;
+            conn.keepalive.unanswered = 0;
             return self.await_answer();
         }
-        stream.keepalive.unanswered += 1;
-        let times = stream.keepalive.unanswered;
-        let options = &stream.options;
+        conn.keepalive.unanswered += 1;
+        let times = conn.keepalive.unanswered;
+        let options = &conn.options;
         let too_long = match options.user_timeout_ms.unsigned_abs() {
             0 => times >= options.keepcnt.unsigned_abs(),
-            limit_ms => ms_since(stream.keepalive.heard) >= limit_ms,
+            limit_ms => ms_since(conn.keepalive.heard) >= limit_ms,
         };
         if too_long && ms_since(at) >= LEAST_UNANSWERED_MS {
             self.stats.inc(Counter::TimedOut);

@@ -11,7 +11,7 @@ use crate::proto::state::{
     State, //
 };
 use crate::rdma::link::Tag;
-use crate::sdp::conn::guard::Locked;
+use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::WATCH_MS;
 use crate::stats::counters::Counter;
 
@@ -32,12 +32,12 @@ pub(super) const LEAST_UNANSWERED_MS: u32 = 7000;
 /// seven times two seconds, before it reports that they do not come.
 pub(in crate::sdp) const EARLY_MS: u32 = 20_000;
 
-impl Locked<'_> {
+impl SockGuard<'_> {
     /// Sends a message that says nothing, for which the peer waits where we have to send the first one,
     /// and which the peer answers in the same way.
     pub(in crate::sdp) fn send_first(&mut self) {
         if self.post(Body::Data, &mut [], 0, Tag::Control) {
-            let watch = &mut self.stream().watch;
+            let watch = &mut self.conn().watch;
             (watch.running, watch.wake_ms) = (true, WAKE_MS);
             self.sock().start_watch_in(WAKE_MS);
         }
@@ -50,45 +50,45 @@ impl Locked<'_> {
     /// the receive queue of TCP until the next one. So another one follows, which only the adapter
     /// notices, later each time.
     fn wake_peer(&mut self) -> bool {
-        let wake_ms = self.stream().watch.wake_ms;
+        let wake_ms = self.conn().watch.wake_ms;
         if wake_ms == 0 || !self.may_transmit() {
             return false;
         }
         let next_ms = if wake_ms < WATCH_MS { 2 * wake_ms } else { 0 };
-        self.stream().watch.wake_ms = next_ms;
-        let link = self.stream().link.as_ref();
+        self.conn().watch.wake_ms = next_ms;
+        let link = self.conn().link.as_ref();
         // With a full queue, enough follows.
         let has_room = link.is_some_and(|link| link.send_room() > 0);
         if next_ms > 0 && (!has_room || self.probe(Counter::Probe)) {
-            self.stream().watch.running = true;
+            self.conn().watch.running = true;
             self.sock().start_watch_in(next_ms);
         }
         next_ms > 0
     }
 
-    /// The time of [`Locked::watch_sends`] has come.
-    pub(crate) fn look_after_sends(&mut self) {
-        self.stream().watch.running = false;
-        self.poll_queue();
+    /// The time of [`SockGuard::watch_sends`] has come.
+    pub(crate) fn check_sends(&mut self) {
+        self.conn().watch.running = false;
+        self.poll_cq();
         if self.wake_peer() {
             return;
         }
-        let stream = self.stream();
-        let link = stream.link.as_ref().filter(|_| stream.state != State::Dead);
+        let conn = self.conn();
+        let link = conn.link.as_ref().filter(|_| conn.state != State::Dead);
         if link.is_some_and(|link| link.has_unwanted_regions(EARLY_MS)) {
             // Nobody shall wait longer, nor who is being killed for the rest.
             self.stats.inc(Counter::TimedOut);
             return self.fail(Event::Timeout, ETIMEDOUT);
         }
-        let short_messages = self.stream().inq.drop_idle_page();
-        let user_timeout_ms = self.stream().options.user_timeout_ms.unsigned_abs();
+        let short_messages = self.conn().inq.drop_idle_page();
+        let user_timeout_ms = self.conn().options.user_timeout_ms.unsigned_abs();
         let waits = self.awaits_reads() || self.data_is_due();
         let unsent = self.unsent_bytes();
-        let stream = self.stream();
-        let Some(link) = &stream.link else { return };
+        let conn = self.conn();
+        let Some(link) = &conn.link else { return };
         let held_up = link.sends_in_flight() == 0;
-        if stream.state == State::Dead || (held_up && !waits) {
-            stream.watch.looks = 0;
+        if conn.state == State::Dead || (held_up && !waits) {
+            conn.watch.looks = 0;
             if short_messages {
                 self.watch_sends();
             }
@@ -98,8 +98,8 @@ impl Locked<'_> {
             // The peer's program makes no room; but is the peer's machine still there?
             self.probe(Counter::Probe);
         }
-        let stream = self.stream();
-        let Some(link) = &stream.link else { return };
+        let conn = self.conn();
+        let Some(link) = &conn.link else { return };
         let limit_ms = match (user_timeout_ms, held_up) {
             (0, true) => u32::MAX,
             (0, false) => UNANSWERED_MS,
@@ -113,7 +113,7 @@ impl Locked<'_> {
         } else {
             link.oldest_send()
         };
-        let watch = &mut stream.watch;
+        let watch = &mut conn.watch;
         // What the peer has read of an advert is progress, too.
         let got_on = core::mem::replace(&mut watch.unsent, unsent) > unsent;
         if got_on || (watch.oldest, watch.held_up) != (oldest, held_up) {
@@ -131,7 +131,7 @@ impl Locked<'_> {
     /// Whether the watch looks after something already: what was sent, or cannot be.
     pub(super) fn awaits_acknowledgement(&mut self) -> bool {
         let waits = self.awaits_reads() || self.data_is_due();
-        let link = self.stream().link.as_ref();
+        let link = self.conn().link.as_ref();
         waits || link.is_some_and(|link| link.sends_in_flight() > 0)
     }
 }
