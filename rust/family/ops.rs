@@ -520,6 +520,18 @@ pub(super) unsafe extern "C" fn ioctl_sk(sk: *mut sock, cmd: i32, out: *mut i32)
     }
 }
 
+/// SO_RCVLOWAT.
+///
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto_ops` of this name: with valid objects of ours, in the
+/// context and with the locks that the core documents.
+pub(super) unsafe extern "C" fn set_rcvlowat(sk: *mut sock, bytes: i32) -> i32 {
+    // SAFETY: The core passes a socket of ours.
+    options::set_rcvlowat(unsafe { SdpSock::from_raw(sk) }, bytes);
+    0
+}
+
 /// SO_KEEPALIVE, before its flag is set.
 ///
 /// # Safety

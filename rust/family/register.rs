@@ -110,6 +110,8 @@ static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(bindings::proto_ops
     recvmsg: Some(ops::recvmsg),
     splice_eof: Some(ops::splice_eof),
     mmap: Some(bindings::sock_no_mmap),
+    set_peek_off: Some(bindings::sk_set_peek_off),
+    set_rcvlowat: Some(ops::set_rcvlowat),
     // SAFETY: As above.
     ..unsafe { core::mem::zeroed() }
 });

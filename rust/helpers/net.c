@@ -141,6 +141,18 @@ int sdp_helper_sock_rcvlowat(const struct sock *sk, int waitall, int len)
 	return sock_rcvlowat(sk, waitall, len);
 }
 
+void sdp_helper_sk_peek_offset_fwd(struct sock *sk, int val);
+void sdp_helper_sk_peek_offset_fwd(struct sock *sk, int val)
+{
+	sk_peek_offset_fwd(sk, val);
+}
+
+void sdp_helper_sk_peek_offset_bwd(struct sock *sk, int val);
+void sdp_helper_sk_peek_offset_bwd(struct sock *sk, int val)
+{
+	sk_peek_offset_bwd(sk, val);
+}
+
 bool sdp_helper_signal_pending_current(void);
 bool sdp_helper_signal_pending_current(void)
 {

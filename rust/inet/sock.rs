@@ -415,6 +415,33 @@ impl Sk {
         usize::try_from(low).unwrap_or(1)
     }
 
+    /// Sets SO_RCVLOWAT.
+    pub(crate) fn set_rcvlowat(self, bytes: i32) {
+        set_field!(self, bytes.max(1), sk_rcvlowat);
+    }
+
+    /// Where MSG_PEEK begins, in bytes behind what was read; `None` if it does not move (SO_PEEK_OFF).
+    pub(crate) fn peek_offset(self) -> Option<usize> {
+        usize::try_from(field!(self, sk_peek_off)).ok()
+    }
+
+    /// So many bytes were looked at.
+    pub(crate) fn peek_forward(self, bytes: usize) {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sk_peek_offset_fwd(self.0.cast(), bytes.min(i32::MAX as usize) as i32) };
+    }
+
+    /// So many bytes were read.
+    pub(crate) fn peek_backward(self, bytes: usize) {
+        // SAFETY: The object is valid.
+        unsafe { bindings::sk_peek_offset_bwd(self.0.cast(), bytes.min(i32::MAX as usize) as i32) };
+    }
+
+    /// As after a new socket: MSG_PEEK begins with what is read next.
+    pub(crate) fn reset_peek_offset(self) {
+        set_field!(self, -1, sk_peek_off);
+    }
+
     /// Whether a program that polls, or waits, shall write: there is more space than the least.
     pub(crate) fn stream_writeable(self) -> bool {
         // SAFETY: The object is valid.

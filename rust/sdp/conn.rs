@@ -14,6 +14,7 @@ mod free;
 pub(crate) mod guard;
 pub(in crate::sdp) mod half;
 mod keepalive;
+mod orphan;
 mod owed;
 pub(in crate::sdp) mod pace;
 pub(crate) mod sock;

@@ -27,6 +27,9 @@ const TCP_KEEPINTVL: i32 = bindings::TCP_KEEPINTVL as i32;
 const TCP_KEEPCNT: i32 = bindings::TCP_KEEPCNT as i32;
 const TCP_QUICKACK: i32 = bindings::TCP_QUICKACK as i32;
 const TCP_USER_TIMEOUT: i32 = bindings::TCP_USER_TIMEOUT as i32;
+const TCP_SYNCNT: i32 = bindings::TCP_SYNCNT as i32;
+const TCP_LINGER2: i32 = bindings::TCP_LINGER2 as i32;
+const TCP_WINDOW_CLAMP: i32 = bindings::TCP_WINDOW_CLAMP as i32;
 const TCP_NOTSENT_LOWAT: i32 = bindings::TCP_NOTSENT_LOWAT as i32;
 const TCP_INQ: i32 = bindings::TCP_INQ as i32;
 const TCP_MAXSEG: i32 = bindings::TCP_MAXSEG as i32;
@@ -40,6 +43,11 @@ const SDP_ZCOPY_MODE: i32 = 82;
 const SDP_FAULT_POLICY: i32 = 83;
 /// OFED's name and number: why the last bind() failed.
 const SDP_LAST_BIND_ERR: i32 = 81;
+
+/// What TCP takes for TCP_SYNCNT (`MAX_TCP_SYNCNT`).
+const MAX_SYN_RETRIES: i32 = 127;
+/// The least that TCP makes of a TCP_WINDOW_CLAMP (`SOCK_MIN_RCVBUF / 2`).
+const MIN_WINDOW_CLAMP: i32 = bindings::SDP_CONST_SOCK_MIN_RCVBUF / 2;
 
 /// What TCP takes for TCP_MAXSEG.
 const MIN_MAXSEG: i32 = 88;
@@ -62,6 +70,7 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         return Err(EFAULT);
     }
     let mut guard = sock.lock();
+    let is_closed = guard.sk().state() == bindings::TCP_CLOSE as u8;
     let options = &mut guard.conn().options;
     match name {
         TCP_NODELAY => options.nodelay = value != 0,
@@ -71,6 +80,11 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         TCP_KEEPCNT => options.keepcnt = within(value, 1..=MAX_KEEP_COUNT)?,
         TCP_USER_TIMEOUT if value >= 0 => options.user_timeout_ms = value,
         TCP_USER_TIMEOUT => return Err(EINVAL),
+        TCP_SYNCNT => options.syn_retries = within(value, 1..=MAX_SYN_RETRIES)?,
+        TCP_LINGER2 => options.set_linger2(value),
+        TCP_WINDOW_CLAMP if value == 0 && !is_closed => return Err(EINVAL),
+        TCP_WINDOW_CLAMP if value == 0 => options.window_clamp = 0,
+        TCP_WINDOW_CLAMP => options.window_clamp = value.max(MIN_WINDOW_CLAMP),
         SDP_ZCOPY_THRESH if value >= params::ADAPTERS => options.zcopy_thresh_bytes = value,
         SDP_ZCOPY_THRESH => return Err(EINVAL),
         SDP_ZCOPY_MODE => options.wanted = Wanted::from_number(value).ok_or(EINVAL)?,
@@ -130,6 +144,9 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         TCP_KEEPINTVL => options.keepintvl_s,
         TCP_KEEPCNT => options.keepcnt,
         TCP_USER_TIMEOUT => options.user_timeout_ms,
+        TCP_SYNCNT => options.syn_retries,
+        TCP_LINGER2 => options.fin_timeout_s(),
+        TCP_WINDOW_CLAMP => options.window_clamp,
         TCP_NOTSENT_LOWAT => sock.glance.notsent_lowat.get() as i32,
         TCP_INQ => sock.glance.tells_unread.get().into(),
         TCP_QUICKACK => 1,
@@ -140,6 +157,16 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         SDP_LAST_BIND_ERR => conn.port.last_bind_err,
         _ => return Err(ENOPROTOOPT),
     })
+}
+
+/// SO_RCVLOWAT: who waits for fewer bytes than before may have them already.
+pub(crate) fn set_rcvlowat(sock: &SdpSock, bytes: i32) {
+    let sk = sock.sk();
+    sk.set_rcvlowat(bytes);
+    let target = sk.rcvlowat(false, i32::MAX as usize);
+    if sock.glance.unread.get() as usize >= target {
+        sk.wake_reader();
+    }
 }
 
 /// SIOCINQ, SIOCOUTQ and SIOCATMARK.

@@ -40,9 +40,6 @@ use crate::sdp::conn::sock::{
     Want, //
 };
 
-/// How long an orphan may wait for its peer to take its part of the rest ([`Rest`]), or to close.
-const ORPHAN_MS: u32 = 60_000;
-
 impl SockGuard<'_> {
     /// shutdown() of the sending half: DisConn behind the data.
     pub(crate) fn shutdown_write(&mut self) {
@@ -107,7 +104,7 @@ impl SockGuard<'_> {
         }
         self.conn().lifetime.orphan_rest = Rest::new(self.unsent_bytes());
         if !self.conn().lifetime.torn_down {
-            self.start_timer(ORPHAN_MS);
+            self.start_orphan_timer();
         }
     }
 }
@@ -189,7 +186,7 @@ impl SockGuard<'_> {
         let unsent = self.unsent_bytes();
         let gets_on = self.conn().lifetime.orphan_rest.ends_turn(unsent);
         if gets_on {
-            self.start_timer(ORPHAN_MS);
+            self.start_orphan_timer();
         }
         gets_on
     }

@@ -61,9 +61,6 @@ const RESOLVE_MS: u32 = 2000;
 /// after some four seconds (`CMA_CM_RESPONSE_TIMEOUT`): this is time for a few. Once the reply is there
 /// late, the peer has its connection, and waits for a program that never gets it.
 pub(super) const HANDSHAKE_MS: u32 = 20_000;
-/// How long a connection that starts here may take from its request on, as long as TCP's. The CM's own
-/// tries take a minute; but a peer that asks it for patience (MRA) and vanishes then makes that many.
-const CONNECT_MS: u32 = 130_000;
 
 impl Worker<'_> {
     // Connections that start here.
@@ -142,6 +139,7 @@ impl Worker<'_> {
         // the socket back after both.
         let link = unsafe { Link::new(id, self.sock) }?;
         let features = able(&link);
+        let connect_ms;
         let hello = {
             let mut guard = self.sock.lock();
             if guard.conn().state != State::Resolving {
@@ -151,6 +149,7 @@ impl Worker<'_> {
             let rcv_size = guard.reserve_first_receives()?;
             let bufs = guard.open_link(link, place)?;
             guard.transition(Event::AddressResolved);
+            connect_ms = guard.conn().options.connect_ms();
             Hello {
                 features,
                 max_adverts: max_adverts_of(self.sock.sk().net()),
@@ -162,7 +161,7 @@ impl Worker<'_> {
             }
         };
         self.cm.offer = Some(hello);
-        self.sock.start_timer(CONNECT_MS);
+        self.sock.start_timer(connect_ms);
         id.connect(&ConnParam {
             private: &hello.encode(),
             reads: reads_for(features),

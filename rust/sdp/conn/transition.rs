@@ -85,6 +85,7 @@ impl SockGuard<'_> {
             return;
         }
         self.transition(Event::DisConnSent);
+        self.orphan_waits_for_end();
         self.sk().wake_all();
         self.finish_if_drained();
     }

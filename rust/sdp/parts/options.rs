@@ -8,6 +8,14 @@ use crate::inet::sysctl::{
 };
 use crate::proto::choice::Wanted;
 
+/// TCP's default for TCP_SYNCNT (`net.ipv4.tcp_syn_retries`).
+const SYN_RETRIES: i32 = 6;
+
+/// The most of TCP_LINGER2, in seconds (`TCP_FIN_TIMEOUT_MAX`).
+const MAX_FIN_TIMEOUT_S: i32 = 120;
+/// Its default (`net.ipv4.tcp_fin_timeout`).
+const FIN_TIMEOUT_S: i32 = 60;
+
 /// What the user has set, but for what calls look at without the lock: that is in
 /// [`Glance`](super::glance::Glance).
 #[derive(Copy, Clone)]
@@ -18,6 +26,13 @@ pub(crate) struct Options {
     pub(crate) keepintvl_s: i32,
     pub(crate) keepcnt: i32,
     pub(crate) user_timeout_ms: i32,
+    /// How often TCP would send a SYN again.
+    pub(crate) syn_retries: i32,
+    /// Seconds that a closed socket waits for a peer that has all of the stream to close; 0 for the default,
+    /// less for none.
+    pub(crate) linger2_s: i32,
+    /// Read back by programs, without effect.
+    pub(crate) window_clamp: i32,
     /// The size that the send buffer began with.
     pub(crate) sndbuf_bytes: i32,
     /// The least bytes of a send without a copy; 0 for none.
@@ -29,6 +44,28 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// For how long a connect() waits for an answer: as long as TCP, which waits a second after the first
+    /// SYN, and after each other one twice as long as before, but 2 minutes at most.
+    pub(in crate::sdp) fn connect_ms(&self) -> u32 {
+        (0..=self.syn_retries)
+            .map(|n| 1000 << n.clamp(0, 7))
+            .map(|ms: u32| ms.min(120_000))
+            .sum()
+    }
+
+    /// Sets TCP_LINGER2.
+    pub(in crate::sdp) fn set_linger2(&mut self, seconds: i32) {
+        self.linger2_s = seconds.clamp(-1, MAX_FIN_TIMEOUT_S);
+    }
+
+    /// What TCP_LINGER2 reads as: -1 for no time at all.
+    pub(in crate::sdp) fn fin_timeout_s(&self) -> i32 {
+        match self.linger2_s {
+            0 => FIN_TIMEOUT_S,
+            seconds => seconds,
+        }
+    }
+
     /// Of a new socket of a namespace with these settings.
     pub(in crate::sdp) fn new(settings: &Settings) -> Self {
         let wanted = Wanted::from_number(settings.get(Setting::ZcopyMode));
@@ -39,6 +76,9 @@ impl Options {
             keepintvl_s: settings.get(Setting::KeepaliveIntvl),
             keepcnt: settings.get(Setting::KeepaliveProbes),
             user_timeout_ms: 0,
+            syn_retries: SYN_RETRIES,
+            linger2_s: 0,
+            window_clamp: 0,
             sndbuf_bytes: settings.get(Setting::WmemDefault),
             zcopy_thresh_bytes: settings.get(Setting::ZcopyThresh),
             wanted: wanted.unwrap_or(Wanted::Automatic),

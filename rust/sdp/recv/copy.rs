@@ -38,9 +38,9 @@ impl SockGuard<'_> {
         None
     }
 
-    /// Copies what lies behind the bytes that this call has already copied, and takes nothing.
+    /// Copies what lies behind the bytes that this call has skipped or already copied, and takes nothing.
     fn peek(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
-        let mut skip = recv.copied;
+        let mut skip = recv.skipped + recv.copied;
         let count = self.conn().inq.queue.len();
         for i in 0..count {
             let frag = self.conn().inq.queue.get(i)?;

@@ -35,6 +35,8 @@ pub(super) struct Recv<'a> {
     /// Bytes given to the program, and those of them without a copy.
     pub(in crate::sdp) copied: usize,
     pub(super) direct: usize,
+    /// Of MSG_PEEK: bytes before those that are looked at (SO_PEEK_OFF).
+    pub(super) skipped: usize,
     /// The program's memory cannot be read into.
     pub(in crate::sdp) by_copy: bool,
     /// It can, but the call must wait for that.
@@ -84,6 +86,7 @@ pub(crate) fn recvmsg(
         timeo,
         target: sk.rcvlowat(flags & bindings::MSG_WAITALL != 0, len),
         copied: 0,
+        skipped: 0,
         direct: 0,
         by_copy: false,
         awaited: false,
@@ -91,7 +94,15 @@ pub(crate) fn recvmsg(
         has_enough: false,
     };
     guard.note_time_used(&recv);
+    if flags & bindings::MSG_PEEK != 0 {
+        recv.skipped = sk.peek_offset().unwrap_or(0);
+    }
     let result = guard.recv_all(&mut recv);
+    if flags & bindings::MSG_PEEK != 0 {
+        sk.peek_forward(recv.copied);
+    } else {
+        sk.peek_backward(recv.copied);
+    }
     guard.finish_recv(&recv);
     match result {
         Err(e) if recv.copied == 0 => Err(e),

@@ -24,6 +24,7 @@ tests!("blocking";
     recv_timeout_with_waitall,
     send_timeout,
     rcvlowat,
+    rcvlowat_falls,
     rcvlowat_beyond_the_buffer,
     peek_into_the_smallest_buffer,
     user_timeout_of_a_full_peer,
@@ -215,6 +216,24 @@ fn rcvlowat(env: &Env) -> Outcome {
     remote.shutdown(libc::SHUT_WR)?;
     expect_eq(sock.poll(POLLIN, -1)?, POLLIN, "poll at the end")?;
     expect_eq(sock.recv(&mut [0; 1000], 0)?, 7, "the rest")
+}
+
+/// Who waits in poll() is told when fewer bytes are enough.
+fn rcvlowat_falls(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    sock.set_int(SOL_SOCKET, SO_RCVLOWAT, 100)?;
+    remote.send(Span::new(env.seed, 0, 60), 0)?;
+    eventually("readable bytes", || readable_bytes(&sock), |&n| n == 60)?;
+    let polled = sock.dup()?;
+    let waiting = flow::spawn(move || polled.poll(POLLIN, 20_000))?;
+    pause();
+    sock.set_int(SOL_SOCKET, SO_RCVLOWAT, 61)?;
+    pause();
+    expect(!waiting.is_finished(), "poll returned below it")?;
+    sock.set_int(SOL_SOCKET, SO_RCVLOWAT, 60)?;
+    expect_eq(joined(waiting)??, POLLIN, "poll")?;
+    sock.set_int(SOL_SOCKET, SO_RCVLOWAT, 0)?;
+    expect_eq(sock.get_int(SOL_SOCKET, SO_RCVLOWAT)?, 1, "0 as")
 }
 
 /// poll() offers what fills the buffer, although the program wants to wait for more.

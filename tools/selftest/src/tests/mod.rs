@@ -25,6 +25,7 @@ mod memory;
 mod missing;
 mod netns;
 mod options;
+mod peek;
 mod poll;
 mod random;
 mod reset;
@@ -53,6 +54,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         options::TESTS,
         info::TESTS,
         sharing::TESTS,
+        peek::TESTS,
         poll::TESTS,
         close::TESTS,
         reset::TESTS,

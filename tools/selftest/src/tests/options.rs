@@ -4,12 +4,12 @@
 use crate::flow::spawn;
 use crate::harness::{
     differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, fill, joined,
-    readable_bytes, skip, tests, Env, Outcome, ANY6,
+    readable_bytes, skip, tests, Env, Family, Outcome, ANY6,
 };
 use crate::sys::{Area, Epoll, Linger, Sock, PAGE};
 use libc::{
-    EINVAL, ENODEV, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, SO_RCVBUF,
-    SO_SNDBUF,
+    EINVAL, ENODEV, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, POLLERR, SOL_SOCKET,
+    SO_RCVBUF, SO_SNDBUF,
 };
 use std::io;
 use std::os::fd::AsRawFd;
@@ -22,6 +22,8 @@ tests!("options";
     linger,
     timeouts,
     tcp_level,
+    tcp_level_values,
+    lingers_as_long_as_it_shall,
     keepalive,
     ip_level,
     ipv6_level,
@@ -167,6 +169,66 @@ fn tcp_level(env: &Env) -> Outcome {
     sock.set_int(IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 30_000)?;
     let got = sock.get_int(IPPROTO_TCP, libc::TCP_USER_TIMEOUT)?;
     expect_eq(got, 30_000, "TCP_USER_TIMEOUT")
+}
+
+/// What the values of options become, and which are refused.
+fn tcp_level_values(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    let get = |option| sock.get_int(IPPROTO_TCP, option);
+    let set = |option, value| sock.set_int(IPPROTO_TCP, option, value);
+    for (option, first, values) in [
+        (libc::TCP_SYNCNT, 6, [(1, 1), (127, 127), (3, 3)]),
+        (libc::TCP_LINGER2, 60, [(-5, -1), (121, 120), (0, 60)]),
+        (
+            libc::TCP_WINDOW_CLAMP,
+            0,
+            [(5000, 5000), (1 << 30, 1 << 30), (0, 0)],
+        ),
+    ] {
+        expect_eq(get(option)?, first, format!("option {option} at first"))?;
+        for (value, want) in values {
+            set(option, value)?;
+            expect_eq(get(option)?, want, format!("option {option} = {value}"))?;
+        }
+    }
+    for bad in [0, -1, 128] {
+        expect_errno(
+            set(libc::TCP_SYNCNT, bad),
+            EINVAL,
+            format!("TCP_SYNCNT {bad}"),
+        )?;
+    }
+    set(libc::TCP_WINDOW_CLAMP, -1)?;
+    let least = get(libc::TCP_WINDOW_CLAMP)?;
+    expect(
+        (1000..=2000).contains(&least),
+        format!("the least clamp: {least}"),
+    )?;
+    let (sock, _remote) = env.pair()?;
+    let none = sock.set_int(IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, 0);
+    expect_errno(none, EINVAL, "no clamp, when connected")
+}
+
+/// With TCP_LINGER2 less than 0, a closed socket does not wait for its peer to close.
+fn lingers_as_long_as_it_shall(env: &Env) -> Outcome {
+    for (seconds, least_ms, most_ms) in [(-1, 0, 1500), (2, 1500, 20_000)] {
+        let (sock, remote) = env.own_pair()?;
+        sock.set_int(IPPROTO_TCP, libc::TCP_LINGER2, seconds)?;
+        let begin = Instant::now();
+        drop(sock);
+        expect_eq(remote.recv(&mut [0; 9], 0).unwrap_or(0), 0, "the end")?;
+        if seconds > 0 && env.family == Family::Tcp {
+            // TCP forgets the connection without a word.
+            continue;
+        }
+        eventually("a reset", || remote.poll(0, 0), |&e| e & POLLERR != 0)?;
+        let ms = begin.elapsed().as_millis();
+        expect(
+            (least_ms..most_ms).contains(&ms),
+            format!("{seconds} s: after {ms} ms"),
+        )?;
+    }
+    Ok(())
 }
 
 fn keepalive(env: &Env) -> Outcome {
