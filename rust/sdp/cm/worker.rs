@@ -319,15 +319,8 @@ impl Worker<'_> {
             State::LastAck | State::Closing if all_sent && !lost => {
                 guard.transition(Event::DisConnSent);
             }
-            _ => {
-                self.sock.stats.inc(Counter::ResetByPeer);
-                let event = if lost {
-                    Event::Abort
-                } else {
-                    Event::CmDisconnected
-                };
-                guard.fail(event, ECONNRESET);
-            }
+            _ if lost => guard.reset_by_peer(Event::Abort),
+            _ => guard.reset_by_peer(Event::CmDisconnected),
         }
         drop(guard);
         self.teardown();

@@ -6,6 +6,7 @@ use kernel::prelude::*;
 
 use super::guard::SockGuard;
 use super::sock::Want;
+use crate::kern::errno::ECONNRESET;
 use crate::proto::state::{
     Event,
     State, //
@@ -76,6 +77,17 @@ impl SockGuard<'_> {
         }
         self.want(Want::Teardown);
         sk.wake_all();
+    }
+
+    /// The peer has ended the connection before its time. As in `tcp_reset()`, the error is `EPIPE` if it had
+    /// shut its half before: it has had enough of what is sent to it.
+    pub(in crate::sdp) fn reset_by_peer(&mut self, event: Event) {
+        self.stats.inc(Counter::ResetByPeer);
+        let why = match self.conn().state {
+            State::CloseWait => EPIPE,
+            _ => ECONNRESET,
+        };
+        self.fail(event, why);
     }
 
     /// Our DisConn has reached the peer's adapter.

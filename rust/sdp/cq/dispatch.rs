@@ -4,7 +4,6 @@
 
 use kernel::prelude::*;
 
-use crate::kern::errno::ECONNRESET;
 use crate::proto::message::{
     Body,
     Message,
@@ -173,10 +172,7 @@ impl SockGuard<'_> {
             Body::SrcAvail { .. } => self.take_advert(message),
             Body::Data => self.stats.inc(Counter::CreditUpdateReceived),
             Body::DisConn => self.disconn_received(),
-            Body::AbortConn => {
-                self.stats.inc(Counter::ResetByPeer);
-                self.fail(Event::AbortReceived, ECONNRESET);
-            }
+            Body::AbortConn => self.reset_by_peer(Event::AbortReceived),
             Body::ChRcvBuf { size } => self.grow_receives(size),
             Body::ChRcvBufAck { size } => self.larger_answered(size),
             _ => {}

@@ -185,10 +185,7 @@ impl SockGuard<'_> {
                 self.stats.inc(Counter::ReadRefused);
                 self.fail(Event::Abort, EPROTO);
             }
-            _ => {
-                self.stats.inc(Counter::ResetByPeer);
-                self.fail(Event::Abort, ECONNRESET);
-            }
+            _ => self.reset_by_peer(Event::Abort),
         }
     }
 }

@@ -77,8 +77,13 @@ pub(super) fn await_state(ctx: &Ctx, name: &str) -> Result<()> {
 }
 
 fn abort(session: &mut Session) -> Result<()> {
+    abort_as(session, libc::ECONNRESET)
+}
+
+/// The victim's error is `errno`.
+fn abort_as(session: &mut Session, errno: i32) -> Result<()> {
     session.peer.send(Body::AbortConn, &[])?;
-    session.expect_death(libc::ECONNRESET, &moves(&[("reset_by_peer", 1)]))
+    session.expect_death(errno, &moves(&[("reset_by_peer", 1)]))
 }
 
 fn established(ctx: &Ctx) -> Result<()> {
@@ -98,7 +103,8 @@ fn close_wait(ctx: &Ctx) -> Result<()> {
     session.peer.send(Body::DisConn, &[])?;
     session.victim.expect_end()?;
     await_state(ctx, "CloseWait")?;
-    abort(&mut session)
+    // As with TCP: the peer had shut its half.
+    abort_as(&mut session, libc::EPIPE)
 }
 
 fn fin_wait_1(ctx: &Ctx) -> Result<()> {

@@ -9,8 +9,8 @@ use crate::harness::{
 use crate::peer::Work;
 use crate::sys::{self, Sock};
 use libc::{
-    EADDRINUSE, ECONNRESET, EINPROGRESS, EINVAL, EPIPE, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN,
-    SHUT_RDWR, SHUT_WR,
+    EADDRINUSE, ECONNRESET, EINPROGRESS, EINVAL, EPIPE, MSG_DONTWAIT, MSG_NOSIGNAL, POLLERR,
+    POLLHUP, POLLIN, POLLOUT, POLLRDHUP, SHUT_RDWR, SHUT_WR,
 };
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,6 +22,7 @@ tests!("reset";
     data_before_reset_is_readable,
     reset_wakes_recv,
     reset_wakes_send,
+    peer_had_enough,
     send_after_peer_closed,
     sigpipe,
     peer_killed,
@@ -68,7 +69,7 @@ fn data_before_reset_is_readable(env: &Env) -> Outcome {
     remote.send(span, 0)?;
     eventually("readable bytes", || readable_bytes(&sock), |&n| n == 100)?;
     remote.reset()?;
-    eventually("POLLERR", || sock.poll(0, 0), |&e| e & libc::POLLERR != 0)?;
+    eventually("POLLERR", || sock.poll(0, 0), |&e| e & POLLERR != 0)?;
     receive(&sock, span)?;
     expect_errno(sock.recv(&mut [0], 0), ECONNRESET, "recv at the end")
 }
@@ -105,6 +106,22 @@ fn error_of_sending(sock: &Sock) -> Result<i32, Fail> {
         }
     }
     failed("sending to a closed socket never fails")
+}
+
+/// The first bytes that a closed peer gets are sent, and then it is known that nobody wants them.
+fn peer_had_enough(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    remote.close()?;
+    let end = POLLIN | POLLOUT | POLLRDHUP;
+    let all = || sock.poll(end, 0);
+    eventually("the end", all, |&e| e == end)?;
+    expect_eq(sock.send(b"x", MSG_NOSIGNAL)?, 1, "sent")?;
+    let over = end | POLLERR | POLLHUP;
+    eventually("the reset", all, |&e| e == over)?;
+    expect_errno(sock.send(b"x", MSG_NOSIGNAL), EPIPE, "the next send")?;
+    eventually("no error any more", all, |&e| e == over - POLLERR)?;
+    expect_eq(sock.recv(&mut [0], 0)?, 0, "recv")?;
+    expect_errno(sock.send(b"x", MSG_NOSIGNAL), EPIPE, "one more send")
 }
 
 fn send_after_peer_closed(env: &Env) -> Outcome {
@@ -267,7 +284,7 @@ fn ended(env: &Env, sock: &Sock, end: End) -> Outcome {
         listener.shutdown(SHUT_RDWR)?;
         sock.set_nonblocking(true)?;
         expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
-        sock.poll(libc::POLLOUT, -1)?;
+        sock.poll(POLLOUT, -1)?;
         return Ok(());
     }
     sock.connect(&addr)?;
