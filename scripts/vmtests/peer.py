@@ -2,6 +2,7 @@
 """A peer that dies, stops reading, or loses its network."""
 
 import contextlib
+import re
 import time
 
 from vmlib.bench import Failure, Skip, expect, test, wait_for
@@ -140,6 +141,27 @@ def idle_peer_is_asked(bench):
 SYNCHRONOUS = 2
 ASYNCHRONOUS = 3
 SINK = 4
+
+
+@test(breaks=True, kinds=("stock",))
+def nobody_answers_a_connect(bench):
+    """It gives up when TCP would that sends so many SYNs again; when somebody answers in time, it does not."""
+    lose_requests(bench.a, 100)
+    for retries, seconds in ((1, 3), (2, 7)):
+        job = bench.a.spawn(f"selftest idle --family sdp --connect {bench.address(bench.b)}:7322 --retries {retries}")
+        status = bench.finish(job, 60)
+        said = re.search(r"(\w+), message.* after (\d+) ms", job.output)
+        expect(status == 1 and said and said[1] == "TimedOut", f"{retries} retries: {status}, {job.output}")
+        late = int(said[2]) / 1000 - seconds
+        expect(-0.1 < late < 3, f"{retries} retries: {late} s too late")
+    server = idle(bench, bench.b, 7322, "--conns 1")
+    job = bench.a.spawn(f"selftest idle --family sdp --connect {bench.address(bench.b)}:7322 --retries 4")
+    time.sleep(2)
+    lose_requests(bench.a, 0)
+    bench.succeed(job, 30)
+    bench.b.check("touch /tmp/end")
+    bench.succeed(server, 20)
+    bench.a.check("tc qdisc del dev eth0 root")
 
 
 def send_by(bench, mode):
@@ -386,6 +408,15 @@ def lossy_link(bench):
     client = bench.stream(bench.a, "connect", 7311, 2, size)
     bench.succeed(client, 400)
     bench.succeed(server, 60)
+
+
+def lose_requests(vm, percent):
+    """So many packets of soft-RoCE do not leave the machine."""
+    verb = "change" if "prio" in vm.check("tc qdisc show dev eth0") else "add"
+    if verb == "add":
+        vm.check("tc qdisc add dev eth0 root handle 1: prio bands 4 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0")
+        vm.check("tc filter add dev eth0 parent 1: protocol ip u32 match ip dport 4791 0xffff flowid 1:4")
+    vm.check(f"tc qdisc {verb} dev eth0 parent 1:4 handle 4: netem loss {percent}%")
 
 
 def lose_acknowledgements(vm, percent):

@@ -4,7 +4,7 @@
 
 use crate::harness::Family;
 use crate::stream::connect_patiently;
-use crate::sys::{self, Pages, PAGE};
+use crate::sys::{self, Pages, SockAddr, PAGE};
 use clap::Args;
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
@@ -35,6 +35,9 @@ pub(crate) struct Ends {
     /// Of `idle`: wait for bytes of the last connection, and say how that ends.
     #[arg(long)]
     receive: bool,
+    /// Of `idle`: connect once, with so many retries (TCP_SYNCNT), and say how that ends.
+    #[arg(long, value_name = "COUNT", requires = "connect")]
+    retries: Option<i32>,
 }
 
 /// Holds connections until a line or the end of the standard input.
@@ -48,6 +51,7 @@ pub(crate) fn idle(ends: &Ends) -> io::Result<bool> {
                 socks.push(listener.accept()?.0);
             }
         }
+        (None, Some(addr)) if ends.retries.is_some() => return connect_once(ends, addr),
         (None, Some(addr)) => {
             for _ in 0..ends.conns {
                 let sock = connect_patiently(ends.family, addr)?;
@@ -76,6 +80,17 @@ pub(crate) fn idle(ends: &Ends) -> io::Result<bool> {
     drop(socks);
     println!("idle: closed, {dead} of {} were dead", ends.conns);
     Ok(dead == 0)
+}
+
+fn connect_once(ends: &Ends, addr: SocketAddr) -> io::Result<bool> {
+    let sock = ends.family.socket(addr.ip())?;
+    if let Some(retries) = ends.retries {
+        sock.set_int(libc::IPPROTO_TCP, libc::TCP_SYNCNT, retries)?;
+    }
+    let began = Instant::now();
+    let result = sock.connect(&SockAddr::from(addr));
+    println!("idle: {result:?} after {} ms", began.elapsed().as_millis());
+    Ok(result.is_ok())
 }
 
 /// Makes connections one after the other: connect, end, close.
