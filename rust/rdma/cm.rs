@@ -314,6 +314,12 @@ impl CmId {
         to_result(unsafe { bindings::rdma_set_ack_timeout(self.as_ptr(), ACK_TIMEOUT) })
     }
 
+    /// Sets the traffic class of the packets (IP_TOS of iWARP); before the address is resolved.
+    pub(crate) fn set_service_type(&self, tos: u8) {
+        // SAFETY: The id is valid.
+        unsafe { bindings::rdma_set_service_type(self.as_ptr(), tos.into()) };
+    }
+
     /// Has the way to the peer looked for from the interface `dev` only; before
     /// [`CmId::resolve_addr`], from a wildcard address.
     pub(crate) fn set_device_of_way(&self, dev: i32) {

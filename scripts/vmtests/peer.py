@@ -164,6 +164,36 @@ def nobody_answers_a_connect(bench):
     bench.a.check("tc qdisc del dev eth0 root")
 
 
+CLASS = 0x48
+
+
+@test(kinds=("stock",))
+def packets_have_their_class(bench):
+    """IP_TOS is that of the packets, in both directions."""
+    for vm in bench.vms:
+        lose_requests(vm, 0, f"match ip tos {CLASS:#x} 0xfc")
+    for options, has_class in (("", False), (f"--tos {CLASS}", True)):
+        before = [of_class(vm) for vm in bench.vms]
+        server = idle(bench, bench.b, 7323, "--conns 1")
+        client = idle(bench, bench.a, 7323, f"--conns 1 --bytes 30000 {options}")
+        are_open(bench, server, client)
+        bench.b.check("touch /tmp/end")
+        bench.a.check("touch /tmp/end")
+        bench.succeed(client, 30)
+        bench.finish(server, 30)
+        packets = [of_class(vm) - was for vm, was in zip(bench.vms, before)]
+        expect(all((n > 5) == has_class for n in packets), f"{options or 'no class'}: {packets} packets")
+    for vm in bench.vms:
+        bench.settle(vm)
+        vm.check("tc qdisc del dev eth0 root")
+
+
+def of_class(vm):
+    """The packets that went by the band of lose_requests()."""
+    said = re.search(r"netem 4:.*?Sent \d+ bytes (\d+) pkt", vm.check("tc -s qdisc show dev eth0"), re.DOTALL)
+    return int(said[1])
+
+
 def send_by(bench, mode):
     """From now on all machines send so whatever is long enough."""
     for vm in bench.vms:
@@ -410,12 +440,12 @@ def lossy_link(bench):
     bench.succeed(server, 60)
 
 
-def lose_requests(vm, percent):
-    """So many packets of soft-RoCE do not leave the machine."""
+def lose_requests(vm, percent, which="match u8 0x11 0xff at 9"):
+    """So many packets of soft-RoCE, or of those that are meant, do not leave the machine."""
     verb = "change" if "prio" in vm.check("tc qdisc show dev eth0") else "add"
     if verb == "add":
         vm.check("tc qdisc add dev eth0 root handle 1: prio bands 4 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0")
-        vm.check("tc filter add dev eth0 parent 1: protocol ip u32 match ip dport 4791 0xffff flowid 1:4")
+        vm.check(f"tc filter add dev eth0 parent 1: protocol ip u32 match ip dport 4791 0xffff {which} flowid 1:4")
     vm.check(f"tc qdisc {verb} dev eth0 parent 1:4 handle 4: netem loss {percent}%")
 
 

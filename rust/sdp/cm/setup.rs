@@ -87,6 +87,11 @@ impl Worker<'_> {
         self.sock.inc_ref();
         let id = self.cm.id.insert(id);
         self.sock.lock().conn().port.at_cm = cm_port != 0;
+        // Else the administrator's default holds (configfs).
+        let tos = self.sock.sk().service_type(to.is_v4());
+        if tos != 0 {
+            id.set_service_type(tos);
+        }
         if !to.is_loopback() {
             let dev = self.sock.sk().bound_dev();
             if from.is_any() && ![0, LOOPBACK_IFINDEX].contains(&dev) {

@@ -3,7 +3,7 @@
 //! `selftest connect-rate`: how fast connections are made.
 
 use crate::harness::Family;
-use crate::stream::connect_patiently;
+use crate::stream::{connect_patiently, patiently};
 use crate::sys::{self, Pages, SockAddr, PAGE};
 use clap::Args;
 use std::io::{self, BufRead, Write};
@@ -35,9 +35,23 @@ pub(crate) struct Ends {
     /// Of `idle`: wait for bytes of the last connection, and say how that ends.
     #[arg(long)]
     receive: bool,
+    /// Of `idle`: the traffic class of the connections that it makes (IP_TOS).
+    #[arg(long, value_name = "NUMBER", requires = "connect")]
+    tos: Option<i32>,
     /// Of `idle`: connect once, with so many retries (TCP_SYNCNT), and say how that ends.
     #[arg(long, value_name = "COUNT", requires = "connect")]
     retries: Option<i32>,
+}
+
+impl Ends {
+    /// A socket that will be connected to this address.
+    fn open(&self, addr: SocketAddr) -> io::Result<sys::Sock> {
+        let sock = self.family.socket(addr.ip())?;
+        if let Some(tos) = self.tos {
+            sock.set_int(libc::IPPROTO_IP, libc::IP_TOS, tos)?;
+        }
+        Ok(sock)
+    }
 }
 
 /// Holds connections until a line or the end of the standard input.
@@ -54,7 +68,7 @@ pub(crate) fn idle(ends: &Ends) -> io::Result<bool> {
         (None, Some(addr)) if ends.retries.is_some() => return connect_once(ends, addr),
         (None, Some(addr)) => {
             for _ in 0..ends.conns {
-                let sock = connect_patiently(ends.family, addr)?;
+                let sock = patiently(|| ends.open(addr), addr)?;
                 keep_alive(ends.keepalive.as_deref(), &sock)?;
                 send_unread(&sock, ends.bytes, ends.overwrite)?;
                 socks.push(sock);

@@ -255,7 +255,8 @@ pub(crate) fn connect_patiently(family: Family, addr: SocketAddr) -> io::Result<
     patiently(|| family.socket(addr.ip()), addr)
 }
 
-fn patiently(open: impl Fn() -> io::Result<Sock>, addr: SocketAddr) -> io::Result<Sock> {
+/// Connects a socket of `open`, again for a while if nobody listens yet.
+pub(crate) fn patiently(open: impl Fn() -> io::Result<Sock>, addr: SocketAddr) -> io::Result<Sock> {
     let mut tries = 0;
     loop {
         let sock = open()?;
