@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Checks that no file of rust/ imports from a layer above its own, by the list in rust/layers.
+"""Checks that no file of rust/ imports from a layer above its own, by the list in rust/layers; and that no
+files of sdpctl import from each other in a circle.
 
 usage: layers.py [--write]
 
@@ -223,12 +224,35 @@ def complaints(layers: Layers, folder: Path) -> list[str]:
     return found
 
 
+def without_tests(code: str) -> str:
+    """The code without modules of the name `tests`."""
+    for begin, end, name in reversed(inline_modules(code)):
+        if name == "tests":
+            code = code[:begin] + code[end - 1:]
+    return code
+
+
+def circles(folder: Path) -> list[str]:
+    """The files of a program that import from each other in a circle; of its folders each is one file."""
+    uses: dict[str, set[str]] = {}
+    for path in folder.rglob("*.rs"):
+        module = path.relative_to(folder).with_suffix("").parts
+        code = without_tests(code_of(path.read_text()))
+        uses.setdefault(module[0], set()).update(names[0] for _, names in imports(code, module) if names)
+    # Without those that import nothing of the others, what is left is a circle, or imports from one.
+    while ends := {name for name, others in uses.items() if not others & set(uses) - {name}}:
+        uses = {name: others for name, others in uses.items() if name not in ends}
+    while begins := set(uses) - {o for name, others in uses.items() for o in others if o != name}:
+        uses = {name: others for name, others in uses.items() if name not in begins}
+    return [f"{folder.relative_to(TOP)}: a circle of {', '.join(sorted(uses))}"] if uses else []
+
+
 def main() -> int:
     layers = Layers((TOP / "rust/layers").read_text())
     page = TOP / "Documentation/overview.rst"
     text = page.read_text()
     new = SHOWN.sub(lambda _: layers.shown, text)
-    found = complaints(layers, TOP / "rust")
+    found = complaints(layers, TOP / "rust") + circles(TOP / "tools/sdpctl/src")
     if "--write" in sys.argv:
         page.write_text(new)
     elif layers.shown not in text:

@@ -27,6 +27,29 @@ def complaints(name: str, source: str, text: str = LIST, more: dict[str, str] | 
         return layers.complaints(layers.Layers(text), folder)
 
 
+class Circles(unittest.TestCase):
+    def check(self, sources: dict[str, str], *circle: str) -> None:
+        with tempfile.TemporaryDirectory(dir=layers.TOP) as top:
+            for name, source in sources.items():
+                (Path(top) / name).parent.mkdir(exist_ok=True)
+                (Path(top) / name).write_text(source)
+            found = layers.circles(Path(top))
+            wanted = [f"{Path(top).name}: a circle of {', '.join(circle)}"] if circle else []
+            self.assertEqual(found, wanted)
+
+    def test_a_tree(self) -> None:
+        self.check({"main.rs": "use crate::a;\n", "a.rs": "use crate::b::{c, d};\nuse self::e;\n", "b.rs": ""})
+
+    def test_a_circle(self) -> None:
+        files = {"main.rs": "use crate::a;\n", "a.rs": "use crate::b;\n", "b.rs": "", "c.rs": "fn f() { crate::a::f() }"}
+        self.check(files)
+        self.check({**files, "b.rs": "use crate::c;\n"}, "a", "b", "c")
+        self.check({**files, "b.rs": "mod tests {\n    use crate::c;\n}\n"})
+
+    def test_folders(self) -> None:
+        self.check({"a.rs": "", "a/x.rs": "use super::y;\nuse crate::b;\n", "b.rs": "use crate::a;\n"}, "a", "b")
+
+
 class Imports(unittest.TestCase):
     def check(self, name: str, source: str, *wanted: str) -> None:
         self.assertEqual(complaints(name, source), [f"rust/{name}:{line}" for line in wanted])

@@ -93,7 +93,7 @@ pub(crate) struct Handlers {
 /// # Invariants
 ///
 /// Lives in memory of `sk_alloc` or `sk_clone` for the proto of [`crate::family::register`], which
-/// starts with the `inet_sock`; `stream` is accessed only under the socket lock, `cm` only by the
+/// starts with the `inet_sock`; `conn` is accessed only under the socket lock, `cm` only by the
 /// socket's worker.
 #[repr(C)]
 pub(crate) struct SdpSock {

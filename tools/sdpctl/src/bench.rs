@@ -27,7 +27,6 @@ use std::time::{
 
 use serde::Serialize;
 
-pub(crate) use self::wire::MOST_BYTES;
 use self::wire::{
     What,
     Wish, //
@@ -244,7 +243,11 @@ fn measure_all(cli: &Cli, args: &BenchArgs, peer: &str) -> Result<ExitCode, Fail
             "{:<6}  {:>7}  {:>12}  {:>15}",
             "Mode", "Message", "Latency (us)", "Through. (MB/s)"
         );
-        out::line(out::paint(&line, out::Color::Bold, out::is_coloured(cli)))?;
+        out::line(out::paint(
+            &line,
+            out::Color::Bold,
+            out::is_coloured(cli.color),
+        ))?;
     }
     for &mode in &modes {
         for &bytes in &args.sizes {

@@ -144,7 +144,7 @@ fn walk(cli: &Cli, args: &CheckArgs, steps: &mut Vec<Step>) -> Option<ExitCode> 
 }
 
 fn module(cli: &Cli) -> Result<Step, (Step, ExitCode)> {
-    let about = Module::open(cli).and_then(|mut module| model::about(&mut module));
+    let about = Module::open(&cli.messages).and_then(|mut module| model::about(&mut module));
     match about {
         Ok(about) => {
             let features = about.features.join(", ");
@@ -405,7 +405,7 @@ fn advice(e: &io::Error) -> &'static str {
 }
 
 fn print(cli: &Cli, steps: &[Step]) -> Result<(), Fail> {
-    let on = out::is_coloured(cli);
+    let on = out::is_coloured(cli.color);
     for step in steps {
         let (word, color) = match step.status {
             Status::Ok => ("ok", out::Color::Good),

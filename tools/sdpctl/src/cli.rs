@@ -14,10 +14,12 @@ use clap::{
     ValueEnum, //
 };
 
-use crate::ss::{
+use crate::filter::{
     Network,
     StateSet, //
 };
+use crate::netlink::Messages;
+use crate::out::When;
 
 /// Shows, checks and sets up SDP: sockets, counters, devices, settings.
 ///
@@ -35,12 +37,8 @@ pub(crate) struct Cli {
     /// When to use colours
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: When,
-    /// Append what the kernel answers to a file
-    #[arg(long, global = true, hide = true, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
-    /// Take the kernel's answers from such a file
-    #[arg(long, global = true, hide = true, value_name = "FILE")]
-    pub(crate) replay: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) messages: Messages,
     /// Look for the files of /proc/sys and /sys below a folder
     #[arg(long, global = true, hide = true, value_name = "FOLDER")]
     pub(crate) files: Option<PathBuf>,
@@ -64,13 +62,6 @@ impl Cli {
         }
         cli
     }
-}
-
-#[derive(Copy, Clone, PartialEq, Eq, ValueEnum)]
-pub(crate) enum When {
-    Auto,
-    Always,
-    Never,
 }
 
 #[derive(Subcommand)]

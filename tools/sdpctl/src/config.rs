@@ -204,7 +204,7 @@ fn print(cli: &Cli, found: &[Now]) -> Result<(), Fail> {
         };
         lines.push(vec![now.name.clone(), now.show(), default, meaning]);
     }
-    let on = out::is_coloured(cli);
+    let on = out::is_coloured(cli.color);
     for (i, line) in out::table(&lines, &[]).iter().enumerate() {
         let now = i.checked_sub(1).and_then(|i| found.get(i));
         let is_own = now.is_some_and(|now| now.default.is_some_and(|d| d != now.value));

@@ -15,6 +15,7 @@ use crate::cli::{
     ConnArgs, //
 };
 use crate::fail::Fail;
+use crate::filter::StateSet;
 use crate::meaning;
 use crate::model::Socket;
 use crate::netlink::{
@@ -58,8 +59,11 @@ struct Report {
 }
 
 pub(crate) fn run(cli: &Cli, args: &ConnArgs) -> Result<ExitCode, Fail> {
-    let mut module = Module::open(cli)?;
-    let all = DefaultNla::new(uapi::sock::STATES, ss::ALL_STATES.to_ne_bytes().to_vec());
+    let mut module = Module::open(&cli.messages)?;
+    let all = DefaultNla::new(
+        uapi::sock::STATES,
+        StateSet::ALL.bits().to_ne_bytes().to_vec(),
+    );
     let messages = module.dump(uapi::CMD_SOCK_GET, vec![all])?;
     let mut connections = Vec::new();
     for message in &messages {
@@ -81,7 +85,7 @@ pub(crate) fn run(cli: &Cli, args: &ConnArgs) -> Result<ExitCode, Fail> {
         let socket = &mut connection.socket;
         socket.processes = Some(owners.get(&socket.inode).cloned().unwrap_or_default());
         // What was recorded is of another machine.
-        if let (Some(cookie), None) = (socket.cookie, &cli.replay) {
+        if let (Some(cookie), false) = (socket.cookie, cli.messages.are_replayed()) {
             connection.files = files(&Path::new(DEBUGFS).join(cookie.to_string()));
         }
     }
@@ -150,7 +154,7 @@ fn files(folder: &Path) -> BTreeMap<String, String> {
 fn print(cli: &Cli, connection: &Connection) -> Result<(), Fail> {
     let s = &connection.socket;
     let title = format!("{} -> {}  {}", s.local.show(), s.peer.show(), s.state);
-    out::line(out::paint(&title, Color::Bold, out::is_coloured(cli)))?;
+    out::line(out::paint(&title, Color::Bold, out::is_coloured(cli.color)))?;
     let mut lines = sections(s);
     for other in &connection.others {
         lines.push((

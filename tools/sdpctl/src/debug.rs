@@ -218,7 +218,7 @@ fn collect(cli: &Cli, folder: &str, now_s: u64) -> Content {
     content.add_json("check.json", Ok::<_, Fail>(check::here(cli)));
     content.add_json("dev.json", Ok::<_, Fail>(dev::here()));
     content.add_json("settings.json", config::all(cli.files.as_deref()));
-    let mut module = Module::open(cli);
+    let mut module = Module::open(&cli.messages);
     match &mut module {
         Ok(module) => {
             content.add_json("module.json", model::about(module));

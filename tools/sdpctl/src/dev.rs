@@ -212,7 +212,7 @@ fn why_not(state: &str, gids: &[Gid], netdev: Option<&str>, elsewhere: bool) -> 
 }
 
 fn print(cli: &Cli, devices: &[Device]) -> Result<(), Fail> {
-    let on = out::is_coloured(cli);
+    let on = out::is_coloured(cli.color);
     for device in devices {
         out::line(format_args!(
             "{} ({})",

@@ -43,7 +43,7 @@ struct Event {
 }
 
 pub(crate) fn run(cli: &Cli, args: &EventsArgs) -> Result<ExitCode, Fail> {
-    let mut module = Module::open(cli)?;
+    let mut module = Module::open(&cli.messages)?;
     module.listen()?;
     // Who waits for the beginning sees it.
     out::say("listening");

@@ -117,7 +117,7 @@ fn bars(classes: &[Class], in_bytes: bool) -> Vec<String> {
 }
 
 pub(crate) fn run(cli: &Cli) -> Result<ExitCode, Fail> {
-    let mut module = Module::open(cli)?;
+    let mut module = Module::open(&cli.messages)?;
     let root = Path::new(DEBUGFS);
     match fs::read_dir(root) {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {

@@ -14,6 +14,7 @@ mod debug;
 mod dev;
 mod events;
 mod fail;
+mod filter;
 mod generate;
 mod histograms;
 mod meaning;
@@ -23,6 +24,7 @@ mod netns;
 mod out;
 mod owners;
 mod program;
+mod raw;
 mod run;
 mod sdp;
 mod settings;
@@ -86,7 +88,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Fail> {
         Command::Conn(args) => conn::run(cli, args),
         Command::Top(args) => top::run(cli, args),
         Command::Debug(args) => debug::run(cli, args),
-        Command::Raw(args) => netlink::raw(cli, args),
+        Command::Raw(args) => raw::run(cli, args),
         Command::Generate(args) => generate::run(args),
     }
 }

@@ -256,3 +256,10 @@ fn read_counters(messages: &[Message]) -> Result<Vec<(String, u64)>, Fail> {
     };
     messages.iter().map(one).collect()
 }
+/// The sockets of a record of `ss`.
+#[cfg(test)]
+pub(crate) fn recorded_sockets(text: &str) -> Vec<Socket> {
+    let messages = crate::netlink::recorded(text);
+    let sockets = messages.iter().map(Socket::try_from);
+    sockets.collect::<Result<_, _>>().expect("sockets")
+}

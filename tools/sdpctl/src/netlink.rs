@@ -10,9 +10,12 @@ use std::io::{
     self,
     Write, //
 };
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::{
+    Path,
+    PathBuf, //
+};
 
+use clap::Args;
 use netlink_packet_core::{
     DecodeError,
     DefaultNla,
@@ -48,12 +51,7 @@ use netlink_sys::{
     SocketAddr, //
 };
 
-use crate::cli::{
-    Cli,
-    RawArgs, //
-};
 use crate::fail::Fail;
-use crate::out;
 use crate::uapi;
 
 /// Room for the events that come while the program does something else; the kernel may give less.
@@ -191,6 +189,24 @@ enum Source {
     File(Vec<Received>),
 }
 
+/// Where the module's answers come from and go to.
+#[derive(Args)]
+pub(crate) struct Messages {
+    /// Append what the kernel answers to a file
+    #[arg(long, global = true, hide = true, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Take the kernel's answers from such a file
+    #[arg(long, global = true, hide = true, value_name = "FILE")]
+    replay: Option<PathBuf>,
+}
+
+impl Messages {
+    /// Whether the answers come from a file.
+    pub(crate) fn are_replayed(&self) -> bool {
+        self.replay.is_some()
+    }
+}
+
 /// A way to the module.
 pub(crate) struct Module {
     source: Source,
@@ -202,9 +218,9 @@ pub(crate) struct Module {
 
 impl Module {
     /// Finds the module's family.
-    pub(crate) fn open(cli: &Cli) -> Result<Self, Fail> {
+    pub(crate) fn open(messages: &Messages) -> Result<Self, Fail> {
         let failed = |e: io::Error| Fail::io("netlink", &e);
-        let source = match &cli.replay {
+        let source = match &messages.replay {
             Some(path) => Source::File(read_record(path)?),
             None => {
                 let mut socket = Socket::new(NETLINK_GENERIC).map_err(failed)?;
@@ -215,7 +231,7 @@ impl Module {
                 Source::Kernel(socket)
             }
         };
-        let record = match &cli.record {
+        let record = match &messages.record {
             Some(path) => {
                 let file = OpenOptions::new().create(true).append(true).open(path);
                 Some(file.map_err(|e| Fail::io(path.display(), &e))?)
@@ -281,7 +297,13 @@ impl Module {
         Ok(events)
     }
 
-    fn send(&mut self, cmd: u8, attrs: Vec<DefaultNla>, flags: u16) -> Result<Vec<Message>, Fail> {
+    /// Sends a request as it is; returns all answers.
+    pub(crate) fn send(
+        &mut self,
+        cmd: u8,
+        attrs: Vec<DefaultNla>,
+        flags: u16,
+    ) -> Result<Vec<Message>, Fail> {
         let mut message = GenlMessage::from_payload(Message { cmd, attrs });
         message.set_resolved_family_id(self.family);
         self.ask::<Message>(Asked::Module, message, flags)
@@ -434,19 +456,6 @@ pub(crate) fn raw_attr(text: &str) -> Result<(u16, Vec<u8>), String> {
     read().ok_or_else(|| "NUMBER=BYTES, the bytes as hexadecimal digits".into())
 }
 
-/// Sends a request as it is, and says how many answers come.
-pub(crate) fn raw(cli: &Cli, args: &RawArgs) -> Result<ExitCode, Fail> {
-    let mut module = Module::open(cli)?;
-    let attrs = args.attrs.iter();
-    let attrs = attrs.map(|(number, bytes)| DefaultNla::new(*number, bytes.clone()));
-    let flags = match args.cmd {
-        uapi::CMD_MODULE_GET => NLM_F_ACK,
-        _ => NLM_F_DUMP,
-    };
-    out::line(module.send(args.cmd, attrs.collect(), flags)?.len())?;
-    Ok(ExitCode::SUCCESS)
-}
-
 fn read_hex(text: &str) -> Option<Vec<u8>> {
     let byte = |pair: &[u8]| {
         let digits = std::str::from_utf8(pair).ok()?;
@@ -481,17 +490,16 @@ fn read_record(path: &Path) -> Result<Vec<Received>, Fail> {
     datagrams.ok_or_else(bad)
 }
 
-/// The sockets of a record of `ss`.
+/// The answers of a record of `ss`.
 #[cfg(test)]
-pub(crate) fn recorded_sockets(text: &str) -> Vec<crate::model::Socket> {
+pub(crate) fn recorded(text: &str) -> Vec<Message> {
     let mut messages: Vec<Message> = Vec::new();
     // The first two are about the family.
     for line in text.lines().skip(2) {
         let datagram = read_hex(line).expect("a record");
         read_datagram(Asked::Module, &datagram, &mut messages).expect("a record");
     }
-    let sockets = messages.iter().map(crate::model::Socket::try_from);
-    sockets.collect::<Result<_, _>>().expect("sockets")
+    messages
 }
 
 #[cfg(test)]

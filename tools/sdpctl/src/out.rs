@@ -9,12 +9,9 @@ use std::io::{
     Write, //
 };
 
+use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::cli::{
-    Cli,
-    When, //
-};
 use crate::fail::Fail;
 
 /// The version of the JSON: grows when a field changes its meaning or goes, not when one comes.
@@ -28,9 +25,17 @@ pub(crate) enum Color {
     Bold,
 }
 
+/// When to colour what is printed.
+#[derive(Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    Auto,
+    Always,
+    Never,
+}
+
 /// Whether to colour what is printed: by itself only on a terminal, and not against the user's wish.
-pub(crate) fn is_coloured(cli: &Cli) -> bool {
-    match cli.color {
+pub(crate) fn is_coloured(when: When) -> bool {
+    match when {
         When::Always => true,
         When::Never => false,
         When::Auto => {

@@ -2,9 +2,7 @@
 
 //! `sdpctl ss`: the sockets.
 
-use std::net::IpAddr;
 use std::process::ExitCode;
-use std::str::FromStr;
 
 use netlink_packet_core::DefaultNla;
 use serde::Serialize;
@@ -14,6 +12,7 @@ use crate::cli::{
     SsArgs, //
 };
 use crate::fail::Fail;
+use crate::filter::StateSet;
 use crate::model::{
     Pace,
     Socket, //
@@ -28,98 +27,9 @@ use crate::uapi;
 use crate::uapi::sock as a;
 use crate::units;
 
-/// Some of the states, by bit.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StateSet(u32);
-
-const CLOSED: u32 = 1 << 0;
-const LISTEN: u32 = 1 << 1;
-const SYN: u32 = (1 << 2) | (1 << 3) | (1 << 4);
-const ESTABLISHED: u32 = 1 << 5;
-const DEAD: u32 = 1 << 12;
-
-impl StateSet {
-    const ALL: Self = Self((1 << uapi::STATES.len()) - 1);
-    /// What `ss` shows by itself.
-    const CONNECTED: Self = Self(Self::ALL.0 & !(CLOSED | LISTEN | DEAD));
-}
-
-impl FromStr for StateSet {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut set = 0;
-        for name in text.split(',') {
-            // As `ss` has it: hello-sent and HelloSent are the same.
-            let name: String = name.chars().filter(|c| !"-_".contains(*c)).collect();
-            let is_name = |state: &str| state.eq_ignore_ascii_case(&name);
-            let index = uapi::STATES.iter().position(|state| is_name(state));
-            set |= match (index, name.to_ascii_lowercase().as_str()) {
-                (Some(index), _) => 1 << index,
-                (_, "all") => Self::ALL.0,
-                (_, "connected") => Self::CONNECTED.0,
-                (_, "synchronized") => Self::CONNECTED.0 & !SYN,
-                (_, "closing") => Self::CONNECTED.0 & !SYN & !ESTABLISHED,
-                _ => {
-                    return Err(format!(
-                        "there are {}, all, connected, synchronized, closing",
-                        uapi::STATES.join(", ")
-                    ))
-                }
-            };
-        }
-        Ok(Self(set))
-    }
-}
-
-/// An address, or all that begin like it.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Network {
-    address: IpAddr,
-    bits: u8,
-}
-
-impl FromStr for Network {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits)),
-            None => (text, None),
-        };
-        let address = address.trim_start_matches('[').trim_end_matches(']');
-        let address: IpAddr = address
-            .parse()
-            .map_err(|_| format!("`{address}` is no address"))?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = match bits {
-            None => most,
-            Some(bits) => match bits.parse() {
-                Ok(bits) if bits <= most => bits,
-                _ => return Err(format!("from 0 to {most} bits")),
-            },
-        };
-        Ok(Self { address, bits })
-    }
-}
-
-fn address_attrs(network: &Network, addr: u16, prefix: u16) -> [DefaultNla; 2] {
-    let bytes = match network.address {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    };
-    [
-        DefaultNla::new(addr, bytes),
-        DefaultNla::new(prefix, vec![network.bits]),
-    ]
-}
-
-/// A bit for each state.
-pub(crate) const ALL_STATES: u32 = StateSet::ALL.0;
-
 /// All sockets that have a port.
 pub(crate) fn all(module: &mut Module) -> Result<Vec<Socket>, Fail> {
-    let states = DefaultNla::new(a::STATES, ALL_STATES.to_ne_bytes().to_vec());
+    let states = DefaultNla::new(a::STATES, StateSet::ALL.bits().to_ne_bytes().to_vec());
     let messages = module.dump(uapi::CMD_SOCK_GET, vec![states])?;
     messages.iter().map(Socket::try_from).collect()
 }
@@ -127,12 +37,15 @@ pub(crate) fn all(module: &mut Module) -> Result<Vec<Socket>, Fail> {
 /// The filter that the module applies.
 fn filter(args: &SsArgs) -> Vec<DefaultNla> {
     let states = match args.state {
-        Some(states) => states.0,
-        None if args.all => StateSet::ALL.0,
-        None if args.listening => LISTEN,
-        None => StateSet::CONNECTED.0,
+        Some(states) => states,
+        None if args.all => StateSet::ALL,
+        None if args.listening => StateSet::LISTENING,
+        None => StateSet::CONNECTED,
     };
-    let mut attrs = vec![DefaultNla::new(a::STATES, states.to_ne_bytes().to_vec())];
+    let mut attrs = vec![DefaultNla::new(
+        a::STATES,
+        states.bits().to_ne_bytes().to_vec(),
+    )];
     let family = match (args.ipv4, args.ipv6) {
         (true, _) => Some(libc::AF_INET as u16),
         (_, true) => Some(libc::AF_INET6 as u16),
@@ -147,10 +60,10 @@ fn filter(args: &SsArgs) -> Vec<DefaultNla> {
         attrs.extend(value.map(|n| DefaultNla::new(number, n.to_ne_bytes().to_vec())));
     }
     if let Some(network) = &args.src {
-        attrs.extend(address_attrs(network, a::LOCAL_ADDR, a::LOCAL_PREFIX));
+        attrs.extend(network.attrs(a::LOCAL_ADDR, a::LOCAL_PREFIX));
     }
     if let Some(network) = &args.dst {
-        attrs.extend(address_attrs(network, a::PEER_ADDR, a::PEER_PREFIX));
+        attrs.extend(network.attrs(a::PEER_ADDR, a::PEER_PREFIX));
     }
     attrs
 }
@@ -162,7 +75,7 @@ struct Report {
 }
 
 pub(crate) fn run(cli: &Cli, args: &SsArgs) -> Result<ExitCode, Fail> {
-    let mut module = Module::open(cli)?;
+    let mut module = Module::open(&cli.messages)?;
     let messages = module.dump(uapi::CMD_SOCK_GET, filter(args))?;
     let mut sockets: Vec<Socket> = messages
         .iter()
@@ -219,7 +132,7 @@ fn print(cli: &Cli, args: &SsArgs, sockets: &[Socket]) -> Result<(), Fail> {
         out::line(out::paint(
             &headline,
             out::Color::Bold,
-            out::is_coloured(cli),
+            out::is_coloured(cli.color),
         ))?;
     }
     for (line, socket) in lines.zip(sockets) {
@@ -398,58 +311,5 @@ mod tests {
         pace.rtt_us = 0;
         let exact = how_it_goes(&pace, true);
         assert!(exact.starts_with("bytes_sent:2097152 "), "{exact}");
-    }
-
-    #[test]
-    fn reads_states() {
-        assert_eq!("established".parse(), Ok(StateSet(ESTABLISHED)));
-        assert_eq!("Listen,dead".parse(), Ok(StateSet(LISTEN | DEAD)));
-        assert_eq!("fin-wait-1".parse(), Ok(StateSet(1 << 6)));
-        assert_eq!("all".parse(), Ok(StateSet::ALL));
-        assert_eq!(
-            "synchronized,hellosent".parse(),
-            Ok(StateSet(0b1111_1110_1000))
-        );
-        for bad in ["", "x", "listen,", "listen established"] {
-            assert!(bad.parse::<StateSet>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn the_states_have_their_places() {
-        for (name, bits) in [
-            ("Closed", CLOSED),
-            ("Listen", LISTEN),
-            ("Resolving", 1 << 2),
-            ("HelloSent", 1 << 3),
-            ("HelloReceived", 1 << 4),
-            ("Established", ESTABLISHED),
-            ("Dead", DEAD),
-        ] {
-            assert_eq!(uapi::STATES[bits.trailing_zeros() as usize], name);
-        }
-    }
-
-    #[test]
-    fn reads_networks() {
-        let network = |text: &str| {
-            text.parse::<Network>()
-                .map(|n| (n.address.to_string(), n.bits))
-        };
-        assert_eq!(network("10.0.0.0/8"), Ok(("10.0.0.0".into(), 8)));
-        assert_eq!(network("10.0.0.1"), Ok(("10.0.0.1".into(), 32)));
-        assert_eq!(network("[fd27::1]"), Ok(("fd27::1".into(), 128)));
-        assert_eq!(network("::/0"), Ok(("::".into(), 0)));
-        for bad in [
-            "",
-            "10",
-            "10.0.0.0/33",
-            "::/129",
-            "10.0.0.0/",
-            "10.0.0.0/-1",
-            "localhost",
-        ] {
-            assert!(network(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -111,7 +111,7 @@ fn as_map<'a>(
 }
 
 fn show(cli: &Cli, args: &StatShow) -> Result<ExitCode, Fail> {
-    let mut module = Module::open(cli)?;
+    let mut module = Module::open(&cli.messages)?;
     let about = model::about(&mut module)?;
     let counters = model::counters(&mut module)?;
     let baseline = match args.absolute {
@@ -160,7 +160,7 @@ fn show(cli: &Cli, args: &StatShow) -> Result<ExitCode, Fail> {
 }
 
 fn reset(cli: &Cli) -> Result<ExitCode, Fail> {
-    let mut module = Module::open(cli)?;
+    let mut module = Module::open(&cli.messages)?;
     let about = model::about(&mut module)?;
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -210,7 +210,7 @@ fn create(path: &Path) -> io::Result<fs::File> {
 }
 
 fn watch(cli: &Cli, args: &StatWatch) -> Result<ExitCode, Fail> {
-    let mut module = Module::open(cli)?;
+    let mut module = Module::open(&cli.messages)?;
     let mut before: BTreeMap<String, u64> = model::counters(&mut module)?.into_iter().collect();
     let mut at = Instant::now();
     let mut looks = 0;
@@ -249,7 +249,7 @@ fn print_look(cli: &Cli, seconds: f64, changes: &[(&str, u64)]) -> Result<(), Fa
     out::line(out::paint(
         &headline,
         out::Color::Bold,
-        out::is_coloured(cli),
+        out::is_coloured(cli.color),
     ))?;
     let line = |&(name, n): &(&str, u64)| {
         let rate = format!("{:.1}/s", n as f64 / seconds);

@@ -243,7 +243,7 @@ pub(crate) fn run(cli: &Cli, args: &TopArgs) -> Result<ExitCode, Fail> {
             "`top` is for eyes: `sdpctl --json stat watch` and `sdpctl --json ss -i` are for programs".into(),
         ));
     }
-    let mut module = Module::open(cli)?;
+    let mut module = Module::open(&cli.messages)?;
     let mut before = look(&mut module)?;
     let terminal = Terminal::enter().map_err(|e| match e.kind() {
         io::ErrorKind::Unsupported => Fail::Other(
@@ -274,7 +274,7 @@ pub(crate) fn run(cli: &Cli, args: &TopArgs) -> Result<ExitCode, Fail> {
         }
         if let Some(view) = &mut shown {
             view.sort(sort);
-            let lines = view.lines(sort, Terminal::size(), out::is_coloured(cli));
+            let lines = view.lines(sort, Terminal::size(), out::is_coloured(cli.color));
             terminal.show(&lines).map_err(|e| Fail::io("output", &e))?;
         }
         if left == Some(0) {
@@ -373,7 +373,7 @@ mod tests {
     fn rates_are_of_each_connection() {
         let socket = |cookie: u64, sent: u64| {
             let text = include_str!("../tests/data/ss.hex");
-            let mut socket = crate::netlink::recorded_sockets(text).remove(0);
+            let mut socket = model::recorded_sockets(text).remove(0);
             socket.cookie = Some(cookie);
             let ways = [
                 ("tx_bytes", sent / 2),

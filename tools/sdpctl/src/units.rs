@@ -32,9 +32,12 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Bytes of the longest message of a measurement.
+pub(crate) const MOST_MESSAGE_BYTES: u64 = 16 << 20;
+
 /// Bytes of a message from the command line, with a unit of 1024 or without.
 pub(crate) fn message_bytes(text: &str) -> Result<u64, String> {
-    let most = crate::bench::MOST_BYTES;
+    let most = MOST_MESSAGE_BYTES;
     let plain = settings::plain(text, settings::Unit::Bytes, 1);
     match plain.and_then(|plain| plain.parse().ok()) {
         Some(n) if (1..=most).contains(&n) => Ok(n),

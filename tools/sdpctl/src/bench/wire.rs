@@ -3,11 +3,10 @@
 //! What a client of `sdpctl bench` says to its peer.
 
 use crate::settings::MODE_NAMES;
+use crate::units::MOST_MESSAGE_BYTES;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SDPB");
 pub(super) const HEADER_BYTES: usize = 16;
-/// The longest message that is taken from a peer.
-pub(crate) const MOST_BYTES: u64 = 16 << 20;
 
 /// What is measured.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -54,7 +53,7 @@ impl Wish {
             count: word(12)?,
         };
         let is_known = word(0)? == MAGIC && usize::from(wish.mode) < MODE_NAMES.len();
-        let fits = (1..=MOST_BYTES).contains(&u64::from(wish.bytes)) && wish.count > 0;
+        let fits = (1..=MOST_MESSAGE_BYTES).contains(&u64::from(wish.bytes)) && wish.count > 0;
         (is_known && fits && header[6..8] == [0; 2]).then_some(wish)
     }
 }
@@ -77,7 +76,7 @@ mod tests {
         assert_eq!(Wish::from_bytes(&wish().to_bytes()), Some(wish()));
         let most = Wish {
             what: What::Latency,
-            bytes: MOST_BYTES as u32,
+            bytes: MOST_MESSAGE_BYTES as u32,
             count: u32::MAX,
             ..wish()
         };
@@ -95,7 +94,7 @@ mod tests {
             Wish { bytes: 0, ..wish() },
             Wish { count: 0, ..wish() },
             Wish {
-                bytes: MOST_BYTES as u32 + 1,
+                bytes: MOST_MESSAGE_BYTES as u32 + 1,
                 ..wish()
             },
         ] {
