@@ -137,9 +137,6 @@ impl Reason {
 pub enum Memory {
     /// Private and anonymous: can be protected against the program's writes.
     Private,
-    /// Pages that were handed over by reference (splice, sendfile): whoever
-    /// writes to them changes what is sent, and knows it.
-    Spliced,
     /// Can be pinned, but not protected, and why.
     Unprotectable(Reason),
     /// Can be neither: device memory, secret memory, or unknown.
@@ -200,7 +197,7 @@ pub struct Thresholds {
 /// What is known of a send.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sending {
-    /// Bytes still to be sent.
+    /// Bytes of the whole send.
     pub bytes: u64,
     /// Bytes of whole pages among them ([`super::split::Split::middle`]).
     pub page_bytes: u64,
@@ -214,10 +211,6 @@ pub struct Sending {
     pub blocking: bool,
     /// What other payload, Writes among it, would have to wait for.
     pub payload_hold: Option<Hold>,
-    /// What a synchronous advert would have to wait for.
-    pub synchronous_hold: Option<Hold>,
-    /// What an asynchronous advert would have to wait for.
-    pub asynchronous_hold: Option<Hold>,
     /// [`super::fallback::Fallback::may_go_async`].
     pub may_go_async: bool,
     /// Bytes of the buffer that a reader of the peer waits with
@@ -281,20 +274,18 @@ fn no_sink_write(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
 fn no_asynchronous(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
     let unprotectable = match sending.memory {
         Memory::Unprotectable(why) => Some(why),
-        Memory::Private | Memory::Spliced | Memory::Other => None,
+        Memory::Private | Memory::Other => None,
     };
     let least = thresholds.asynchronous_bytes;
     no_zero_copy(sending, Path::Asynchronous, Features::SOURCE, least)
         .or(unprotectable)
         .or((!sending.may_go_async).then_some(Reason::TooManyFaults))
-        .or(held(sending.asynchronous_hold))
 }
 
 fn no_synchronous(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
     let least = thresholds.synchronous_bytes;
     no_zero_copy(sending, Path::Synchronous, Features::SOURCE, least)
         .or((!sending.blocking).then_some(Reason::NonBlocking))
-        .or(held(sending.synchronous_hold))
 }
 
 /// What all paths but the copy need.

@@ -40,8 +40,6 @@ pub struct Tail {
     pub cork: bool,
     /// The send that filled it had MSG_MORE.
     pub more: bool,
-    /// Whether a message before it still waits for credits or queue slots.
-    pub earlier_waits: bool,
 }
 
 /// Whether the open message must be closed and sent now.
@@ -50,15 +48,12 @@ pub struct Tail {
 /// message goes at once; TCP_CORK and MSG_MORE hold a partial one back, even
 /// with TCP_NODELAY; with TCP_NODELAY a partial one goes at once; otherwise
 /// only one partial message is in flight at a time.
-///
-/// Behind a message that waits anyway a partial one stays open, so that later
-/// bytes can still join it: ask again when that message has gone.
 pub const fn push_now(tail: Tail) -> bool {
     if tail.waiting_bytes == 0 {
         false
     } else if tail.waiting_bytes >= tail.full_bytes {
         true
-    } else if tail.earlier_waits || tail.cork || tail.more {
+    } else if tail.cork || tail.more {
         false
     } else {
         tail.nodelay || !tail.small_in_flight

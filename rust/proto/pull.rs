@@ -19,13 +19,11 @@ pub struct Waiting {
     pub untaken_bytes: u64,
     /// Bytes for which the receive buffer has room.
     pub room_bytes: u64,
-    /// How long the first advert has waited.
-    pub waited_us: u64,
+    /// Why nobody is waited for who would read the adverts, if that is so.
+    pub now: Option<PullReason>,
     /// A send of our own waits for credits, or for its adverts to be consumed.
     pub own_sender_waits: bool,
-    /// A reader wants to look only (MSG_PEEK).
-    pub peek: bool,
-    /// A reader waits, for so many bytes.
+    /// A reader waits that can take the bytes itself, with so much room.
     pub reader_bytes: Option<u64>,
     /// The peer's DisConn has come: it waits for the last answers.
     pub end_of_stream: bool,
@@ -34,23 +32,14 @@ pub struct Waiting {
     pub polls: bool,
 }
 
-/// What the caller has chosen.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub struct PullLimits {
-    /// How long to wait for a reader.
-    pub delay_us: u64,
-    /// Reads of fewer bytes go by copy.
-    pub small_bytes: u64,
-}
-
 /// Why adverts are pulled.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum PullReason {
     /// The peer may be waiting for us as we wait for it.
     OwnSenderWaits,
-    /// A reader wants to look only.
-    Peek,
+    /// A reader waits that cannot take the bytes itself.
+    Reader,
     /// The reader's buffer is too small to be worth a Read of its own.
     SmallRead,
     /// The peer has shut its half.
@@ -65,7 +54,7 @@ impl PullReason {
     /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 6] = [
         Self::OwnSenderWaits,
-        Self::Peek,
+        Self::Reader,
         Self::SmallRead,
         Self::EndOfStream,
         Self::Delay,
@@ -76,7 +65,7 @@ impl PullReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::OwnSenderWaits => "OwnSenderWaits",
-            Self::Peek => "Peek",
+            Self::Reader => "Reader",
             Self::SmallRead => "SmallRead",
             Self::EndOfStream => "EndOfStream",
             Self::Delay => "Delay",
@@ -91,11 +80,8 @@ pub enum Pull {
     /// Nothing is there to pull, or a reader takes it, or there is no room: ask
     /// again when something changes.
     No,
-    /// Ask again after so many microseconds, at least 1.
-    Later {
-        /// The time left.
-        us: u64,
-    },
+    /// Ask again when a reader has had some time to come.
+    Later,
     /// At most so many bytes, at least 1.
     Now {
         /// As much as there is, and as there is room for.
@@ -108,9 +94,9 @@ pub enum Pull {
 /// Decides whether to read adverts into kernel memory (A1).
 ///
 /// A reader that waits with a buffer large enough takes the bytes itself, and
-/// nobody is blocked by that. Without room a sender is blocked where one over
-/// TCP is, too.
-pub const fn pull(waiting: Waiting, limits: PullLimits) -> Pull {
+/// nobody is blocked by that; one with less than `small_bytes` gets a copy.
+/// Without room a sender is blocked where one over TCP is, too.
+pub const fn pull(waiting: Waiting, small_bytes: u64) -> Pull {
     let bytes = if waiting.untaken_bytes < waiting.room_bytes {
         waiting.untaken_bytes
     } else {
@@ -120,18 +106,15 @@ pub const fn pull(waiting: Waiting, limits: PullLimits) -> Pull {
         return Pull::No;
     }
     let why = match waiting.reader_bytes {
-        _ if waiting.peek => PullReason::Peek,
-        Some(wanted) if wanted < limits.small_bytes => PullReason::SmallRead,
+        Some(wanted) if wanted < small_bytes => PullReason::SmallRead,
         Some(_) => return Pull::No,
         None if waiting.own_sender_waits => PullReason::OwnSenderWaits,
         None if waiting.end_of_stream => PullReason::EndOfStream,
         None if waiting.polls => PullReason::Polls,
-        None if waiting.waited_us >= limits.delay_us => PullReason::Delay,
-        None => {
-            return Pull::Later {
-                us: limits.delay_us.saturating_sub(waiting.waited_us),
-            }
-        }
+        None => match waiting.now {
+            Some(why) => why,
+            None => return Pull::Later,
+        },
     };
     Pull::Now { bytes, why }
 }

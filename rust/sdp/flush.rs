@@ -135,7 +135,6 @@ impl SockGuard<'_> {
             nodelay: conn.options.nodelay || last,
             cork: held && conn.options.cork,
             more: (held && conn.out.more) || waits,
-            earlier_waits: false,
         })
     }
 

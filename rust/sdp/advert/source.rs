@@ -51,7 +51,7 @@ impl SockGuard<'_> {
                 early_ends: false,
                 cancel_due: false,
                 read_bytes: 0,
-                pull_now: false,
+                pull_now: None,
                 pull_later: false,
                 reader_came: false,
                 pull_renewed: false,

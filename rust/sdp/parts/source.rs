@@ -6,6 +6,7 @@ use super::hold::Hold;
 use super::posted::Posted;
 use crate::params::ADVERTS;
 use crate::proto::fallback::Fallback;
+use crate::proto::pull::PullReason;
 use crate::proto::sink::SourceReader;
 use crate::proto::source::SourceAdverts;
 use crate::rdma::mr::REGIONS;
@@ -41,8 +42,8 @@ pub(crate) struct ZeroCopy {
     /// Bytes of the adverts of the running send that the peer has read: not of those of sends that have
     /// returned.
     pub(crate) read_bytes: usize,
-    /// Nobody is waited for to read the peer's adverts.
-    pub(crate) pull_now: bool,
+    /// Why nobody is waited for to read the peer's adverts, if that is so.
+    pub(crate) pull_now: Option<PullReason>,
     /// The timer that ends the wait is running.
     pub(crate) pull_later: bool,
     /// Since the timer was started a reader has begun to take an advert without a copy, or has got its

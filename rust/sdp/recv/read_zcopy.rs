@@ -103,7 +103,7 @@ impl SockGuard<'_> {
         let conn = self.conn();
         conn.inq.reader_bytes = Some(room);
         if let Some(zcopy) = &mut conn.adverts.zcopy {
-            zcopy.pull_now = false;
+            zcopy.pull_now = None;
         }
     }
 

@@ -17,7 +17,7 @@ use crate::kern::errno::{
 use crate::proto::pull::{
     pull,
     Pull,
-    PullLimits,
+    PullReason,
     Waiting, //
 };
 use crate::proto::state::{
@@ -44,7 +44,7 @@ use crate::trace::{
 pub(in crate::sdp) const LEAST_DIRECT: usize = 16384;
 
 /// How long an advert waits for a reader, who can take it without a copy.
-const PULL_DELAY_US: u64 = 4000;
+const PULL_DELAY_MS: u32 = 4;
 
 /// Places in the send queue that Reads leave to messages.
 pub(in crate::sdp) const MESSAGE_PLACES: u32 = 4;
@@ -64,14 +64,14 @@ impl SockGuard<'_> {
     /// Posts one Read of an advert of which too little is left for the reader to take it itself. Sleeps.
     pub(in crate::sdp) fn pull_rest(&mut self) {
         self.prepare_reads();
-        self.set_pull_now(true);
+        self.set_pull_now(Some(PullReason::Reader));
         if self.pull_one() {
             self.arm_for_reads();
         }
-        self.set_pull_now(false);
+        self.set_pull_now(None);
     }
 
-    fn set_pull_now(&mut self, now: bool) {
+    fn set_pull_now(&mut self, now: Option<PullReason>) {
         if let Some(zcopy) = &mut self.conn().adverts.zcopy {
             zcopy.pull_now = now;
         }
@@ -130,29 +130,24 @@ impl SockGuard<'_> {
         let waiting = Waiting {
             untaken_bytes: zcopy.hold.untaken().into(),
             room_bytes: room.into(),
-            waited_us: if zcopy.pull_now { PULL_DELAY_US } else { 0 },
+            now: zcopy.pull_now,
             own_sender_waits: halves.sender_waits_for_room() || halves.sender_waits_for_peer(),
-            peek: false,
             reader_bytes: conn.inq.reader_bytes.map(|bytes| bytes as u64),
             end_of_stream: conn.inq.fin_received,
             polls: polls || conn.inq.polled,
-        };
-        let limits = PullLimits {
-            delay_us: PULL_DELAY_US,
-            small_bytes: LEAST_DIRECT as u64,
         };
         let starts_timer = !zcopy.pull_later;
         if waiting.untaken_bytes > 0 && room == 0 {
             // Who polls for more than this must come before.
             glance.starved.set(true);
         }
-        match pull(waiting, limits) {
-            Pull::Later { us } if starts_timer => {
+        match pull(waiting, LEAST_DIRECT as u64) {
+            Pull::Later if starts_timer => {
                 if let Some(zcopy) = &mut conn.adverts.zcopy {
                     zcopy.pull_later = true;
                     zcopy.reader_came = false;
                 }
-                self.start_pull((us / 1000) as u32);
+                self.start_pull(PULL_DELAY_MS);
                 None
             }
             Pull::Now { bytes, why } => {
@@ -180,17 +175,22 @@ impl SockGuard<'_> {
             zcopy.pull_renewed |= !reads;
             self.pull();
         } else if self.conn().inq.reader_bytes.is_none() {
-            self.pull_for_reader();
+            self.pull_because(PullReason::Delay);
         }
     }
 
     /// Reads what the peer has advertised for a reader that cannot take it itself. Sleeps.
     pub(in crate::sdp) fn pull_for_reader(&mut self) {
+        self.pull_because(PullReason::Reader);
+    }
+
+    /// Reads what the peer has advertised into the kernel's memory. Sleeps.
+    fn pull_because(&mut self, why: PullReason) {
         self.prepare_reads();
         let Some(zcopy) = &mut self.conn().adverts.zcopy else {
             return;
         };
-        zcopy.pull_now = zcopy.hold.untaken() > 0;
+        zcopy.pull_now = (zcopy.hold.untaken() > 0).then_some(why);
         self.pull();
     }
 
@@ -251,7 +251,9 @@ impl SockGuard<'_> {
         };
         zcopy.pull_renewed &= read.len < zcopy.hold.untaken();
         zcopy.hold.read(read.len);
-        zcopy.pull_now &= zcopy.hold.untaken() > 0;
+        if zcopy.hold.untaken() == 0 {
+            zcopy.pull_now = None;
+        }
         let result = link.read(&read, memory);
         self.stats.inc(Counter::ReadPosted);
         self.watch_sends();

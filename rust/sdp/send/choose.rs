@@ -65,8 +65,6 @@ impl SockGuard<'_> {
             features: self.conn().adverts.features,
             blocking: !send.timeo.is_over(),
             payload_hold,
-            synchronous_hold: None,
-            asynchronous_hold: None,
             may_go_async: fallback.is_none_or(|fallback| fallback.may_go_async()),
             sink_room_bytes: self.sink_room(),
         };

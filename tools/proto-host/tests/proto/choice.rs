@@ -33,8 +33,6 @@ const SENDING: Sending = Sending {
     features: Features::ALL,
     blocking: true,
     payload_hold: None,
-    synchronous_hold: None,
-    asynchronous_hold: None,
     may_go_async: true,
     sink_room_bytes: 1000,
 };
@@ -134,13 +132,6 @@ fn reasons_against_some() {
         ),
         (
             Sending {
-                memory: Memory::Spliced,
-                ..SENDING
-            },
-            [none; 3],
-        ),
-        (
-            Sending {
                 blocking: false,
                 ..SENDING
             },
@@ -168,18 +159,9 @@ fn reasons_against_some() {
         (
             Sending {
                 payload_hold: Some(Hold::BehindSynchronous),
-                asynchronous_hold: Some(Hold::OtherKind),
                 ..SENDING
             },
-            [busy, busy, none],
-        ),
-        (
-            Sending {
-                synchronous_hold: Some(Hold::Full),
-                asynchronous_hold: Some(Hold::Full),
-                ..SENDING
-            },
-            [none, Some(Reason::AdvertsFull), Some(Reason::AdvertsFull)],
+            [busy, none, none],
         ),
     ];
     for (sending, expected) in cases {
@@ -238,7 +220,6 @@ fn names() {
 fn sending() -> impl Strategy<Value = Sending> {
     let memory = prop::sample::select(vec![
         Memory::Private,
-        Memory::Spliced,
         Memory::Unprotectable(Reason::SharedMapping),
         Memory::Other,
     ]);
@@ -255,26 +236,17 @@ fn sending() -> impl Strategy<Value = Sending> {
         Wanted::Only(Path::SinkWrite),
     ]);
     let numbers = (0_u64..50_000, 0_u32..16, 0_u32..2, any::<[bool; 3]>());
-    (memory, [hold.clone(), hold.clone(), hold], wanted, numbers).prop_map(
-        |(
+    (memory, hold, wanted, numbers).prop_map(
+        |(memory, payload_hold, wanted, (bytes, f, room, b))| Sending {
+            bytes,
+            page_bytes: if b[0] { bytes & !4095 } else { 0 },
             memory,
-            [payload_hold, synchronous_hold, asynchronous_hold],
             wanted,
-            (bytes, f, room, b),
-        )| {
-            Sending {
-                bytes,
-                page_bytes: if b[0] { bytes & !4095 } else { 0 },
-                memory,
-                wanted,
-                features: Features::from_bits(f),
-                blocking: b[1],
-                payload_hold,
-                synchronous_hold,
-                asynchronous_hold,
-                may_go_async: b[2],
-                sink_room_bytes: room,
-            }
+            features: Features::from_bits(f),
+            blocking: b[1],
+            payload_hold,
+            may_go_async: b[2],
+            sink_room_bytes: room,
         },
     )
 }

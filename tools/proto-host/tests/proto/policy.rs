@@ -18,7 +18,6 @@ const PARTIAL: Tail = Tail {
     nodelay: false,
     cork: false,
     more: false,
-    earlier_waits: false,
 };
 
 #[test]
@@ -52,16 +51,6 @@ fn cork_and_more_hold_back_even_with_nodelay() {
 }
 
 #[test]
-fn behind_a_waiting_message_a_partial_one_stays_open() {
-    let tail = Tail {
-        earlier_waits: true,
-        nodelay: true,
-        ..PARTIAL
-    };
-    assert!(!push_now(tail));
-}
-
-#[test]
 fn signaled_are_a_quarter_and_the_last() {
     // 63 slots: every 15th.
     let signaled: Vec<u32> = (0..20).filter(|&n| signal_now(n, 63, false)).collect();
@@ -76,14 +65,13 @@ fn signaled_are_a_quarter_and_the_last() {
 }
 
 fn tail() -> impl Strategy<Value = Tail> {
-    (0_u32..300, 1_u32..300, any::<[bool; 5]>()).prop_map(|(waiting_bytes, full_bytes, b)| Tail {
+    (0_u32..300, 1_u32..300, any::<[bool; 4]>()).prop_map(|(waiting_bytes, full_bytes, b)| Tail {
         waiting_bytes,
         full_bytes,
         small_in_flight: b[0],
         nodelay: b[1],
         cork: b[2],
         more: b[3],
-        earlier_waits: b[4],
     })
 }
 
@@ -97,11 +85,11 @@ proptest! {
 
     #[test]
     fn nothing_waits_for_nothing(tail in tail()) {
-        // Bytes wait only for something that ends: a small message in flight,
-        // a message before, or the user's own cork.
+        // Bytes wait only for something that ends: a small message in flight, or
+        // the user's own cork.
         if tail.waiting_bytes > 0 && !push_now(tail) {
             let nagle = tail.small_in_flight && !tail.nodelay;
-            prop_assert!(nagle || tail.cork || tail.more || tail.earlier_waits);
+            prop_assert!(nagle || tail.cork || tail.more);
         }
         let empty = Tail { waiting_bytes: 0, ..tail };
         prop_assert!(!push_now(empty));

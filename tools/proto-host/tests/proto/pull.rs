@@ -6,23 +6,18 @@ use proptest::prelude::*;
 use proto_host::proto::pull::{
     pull,
     Pull,
-    PullLimits,
     PullReason,
     Waiting, //
 };
 
-const LIMITS: PullLimits = PullLimits {
-    delay_us: 3000,
-    small_bytes: 512,
-};
+const SMALL: u64 = 512;
 
 /// An advert that has just come, and nobody who reads.
 const WAITING: Waiting = Waiting {
     untaken_bytes: 1000,
     room_bytes: 600,
-    waited_us: 0,
+    now: None,
     own_sender_waits: false,
-    peek: false,
     reader_bytes: None,
     end_of_stream: false,
     polls: false,
@@ -34,14 +29,15 @@ fn now(why: PullReason) -> Pull {
 
 #[test]
 fn each_reason() {
-    let pulled = |waiting| pull(waiting, LIMITS);
-    assert_eq!(pulled(WAITING), Pull::Later { us: 3000 });
-    let late = |waited_us| Waiting {
-        waited_us,
-        ..WAITING
-    };
-    assert_eq!(pulled(late(2999)), Pull::Later { us: 1 });
-    assert_eq!(pulled(late(3000)), now(PullReason::Delay));
+    let pulled = |waiting| pull(waiting, SMALL);
+    assert_eq!(pulled(WAITING), Pull::Later);
+    for why in [PullReason::Delay, PullReason::Reader] {
+        let waiting = Waiting {
+            now: Some(why),
+            ..WAITING
+        };
+        assert_eq!(pulled(waiting), now(why));
+    }
     let sender = Waiting {
         own_sender_waits: true,
         ..WAITING
@@ -63,11 +59,6 @@ fn each_reason() {
     };
     assert_eq!(pulled(reader(512)), Pull::No);
     assert_eq!(pulled(reader(511)), now(PullReason::SmallRead));
-    let peek = Waiting {
-        peek: true,
-        ..reader(512)
-    };
-    assert_eq!(pulled(peek), now(PullReason::Peek));
 }
 
 #[test]
@@ -79,23 +70,21 @@ fn names() {
 }
 
 proptest! {
-    /// Nothing without bytes and room, never more than both; and whoever is
-    /// told to wait is told how long.
+    /// Nothing without bytes and room, never more than both.
     #[test]
-    fn bounds(untaken in 0_u64..9, room in 0_u64..9, waited in 0_u64..4000, b: [bool; 5]) {
+    fn bounds(untaken in 0_u64..9, room in 0_u64..9, b: [bool; 5]) {
         let waiting = Waiting {
             untaken_bytes: untaken,
             room_bytes: room,
-            waited_us: waited,
+            now: b[1].then_some(PullReason::Delay),
             own_sender_waits: b[0],
-            peek: b[1],
             reader_bytes: b[2].then_some(600),
             end_of_stream: b[3],
             polls: b[4],
         };
-        match pull(waiting, LIMITS) {
+        match pull(waiting, SMALL) {
             Pull::No => prop_assert!(untaken == 0 || room == 0 || b[2]),
-            Pull::Later { us } => prop_assert!(us > 0 && us + waited == 3000),
+            Pull::Later => prop_assert!(!b[1] && !b[2]),
             Pull::Now { bytes, .. } => prop_assert!(bytes > 0 && bytes == untaken.min(room)),
         }
     }

@@ -9,7 +9,6 @@ use proto_host::proto::{
     pull::{
         pull,
         Pull,
-        PullLimits,
         Waiting, //
     },
     sink::{
@@ -91,20 +90,15 @@ fn take(world: &mut World, me: usize, room: u64, policy: Policy) -> Option<()> {
         let waiting = Waiting {
             untaken_bytes: side.reader.untaken_bytes(),
             room_bytes: room.saturating_sub(side.buffered),
-            waited_us: 0,
+            now: None,
             own_sender_waits: !reads && policy == Policy::Module,
-            peek: false,
             reader_bytes: None,
             end_of_stream: false,
             polls: false,
         };
-        let limits = PullLimits {
-            delay_us: u64::MAX,
-            small_bytes: 0,
-        };
-        match pull(waiting, limits) {
+        match pull(waiting, 0) {
             Pull::Now { bytes, .. } => u32::try_from(bytes).ok()?,
-            Pull::No | Pull::Later { .. } => return None,
+            Pull::No | Pull::Later => return None,
         }
     };
     let read = side.reader.take(bytes)?;
