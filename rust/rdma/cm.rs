@@ -206,7 +206,7 @@ pub(crate) struct ConnParam<'a> {
 
 /// How often a lost packet is sent again before the adapter gives the connection up: by us, and by
 /// the peer if we connect. The most that there is, which soft-RoCE takes for "without end": so the
-/// end of a connection without answers is not left to the adapter (`look_after_sends`).
+/// end of a connection without answers is not left to the adapter (`check_sends`).
 const RETRY_COUNT: u8 = 7;
 /// Credits promise posted receives, so "receiver not ready" is a bug and never waited for.
 const RNR_RETRY_COUNT: u8 = 0;

@@ -177,12 +177,13 @@ def packets_have_their_class(bench):
         server = idle(bench, bench.b, 7323, "--conns 1")
         client = idle(bench, bench.a, 7323, f"--conns 1 --bytes 30000 {options}")
         are_open(bench, server, client)
-        bench.b.check("touch /tmp/end")
         bench.a.check("touch /tmp/end")
         bench.succeed(client, 30)
+        bench.b.check("touch /tmp/end")
+        # The end of its peer is not what it waits for.
         bench.finish(server, 30)
         packets = [of_class(vm) - was for vm, was in zip(bench.vms, before)]
-        expect(all((n > 5) == has_class for n in packets), f"{options or 'no class'}: {packets} packets")
+        expect(all((n > 0) == has_class for n in packets), f"{options or 'no class'}: {packets} packets")
     for vm in bench.vms:
         bench.settle(vm)
         vm.check("tc qdisc del dev eth0 root")

@@ -82,9 +82,11 @@ impl SockGuard<'_> {
             _ => self.abort(ECONNRESET),
         }
         self.free_received();
+        self.conn().options.window_clamp = 0;
         let sk = self.sk();
         sk.clear_shutdown();
         sk.reset_flag_done();
+        sk.reset_peek_offset();
     }
 
     /// Ends the state; what waited for accept() is the caller's to abort.
@@ -105,6 +107,7 @@ impl SockGuard<'_> {
         self.conn().lifetime.orphan_rest = Rest::new(self.unsent_bytes());
         if !self.conn().lifetime.torn_down {
             self.start_orphan_timer();
+            self.start_fin_timer();
         }
     }
 }

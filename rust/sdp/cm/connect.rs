@@ -155,7 +155,6 @@ impl SockGuard<'_> {
         self.forget_poller();
         self.free_queues();
         self.sk().free_page_frag();
-        self.sk().reset_peek_offset();
         self.glance.reset();
         self.transition(Event::Reuse);
         let new = Connection::new(self.sk().net().settings());

@@ -86,6 +86,8 @@ pub(crate) struct Lifetime {
     pub(in crate::sdp) torn_down: bool,
     /// What the peer had not taken when the orphan's timer was started.
     pub(in crate::sdp) orphan_rest: Rest,
+    /// The timer runs for the peer of an orphan to close.
+    pub(in crate::sdp) fin_timer: bool,
 }
 
 impl Lifetime {
@@ -97,6 +99,7 @@ impl Lifetime {
             refusal: None,
             torn_down: false,
             orphan_rest: Rest::new(0),
+            fin_timer: false,
         }
     }
 }

@@ -14,24 +14,24 @@ const ORPHAN_MS: u32 = 60_000;
 const AT_ONCE_MS: u32 = 1;
 
 impl SockGuard<'_> {
-    /// Starts the timer for what the peer has to do next. TCP_LINGER2 is for the time in which it has to
-    /// close; if less than 0, it has none, and the connection is reset.
+    /// Starts the timer for a turn of the peer.
     pub(in crate::sdp) fn start_orphan_timer(&mut self) {
-        let conn = self.conn();
-        let fin_timeout_s = conn.options.fin_timeout_s();
-        let ms = match (conn.state, u32::try_from(fin_timeout_s)) {
-            (State::FinWait2, Ok(seconds)) => seconds * 1000,
-            (State::FinWait2, Err(_)) => AT_ONCE_MS,
-            _ => ORPHAN_MS,
-        };
-        self.start_timer(ms);
+        self.start_timer(ORPHAN_MS);
     }
 
-    /// Our DisConn has reached the peer's adapter: the peer of an orphan has only to close.
-    pub(super) fn orphan_waits_for_end(&mut self) {
-        if self.conn().state == State::FinWait2 && self.sk().is_orphan() {
-            self.conn().lifetime.orphan_rest = Rest::new(0);
-            self.start_orphan_timer();
+    /// Starts the timer for the time in which a peer that has all of the stream has to close, if TCP_LINGER2
+    /// says how long; if less than 0, the peer has no time, and the connection is reset. Without the option
+    /// the turns go on.
+    pub(in crate::sdp) fn start_fin_timer(&mut self) {
+        let conn = self.conn();
+        let seconds = conn.options.linger2_s;
+        let due = conn.state == State::FinWait2 && seconds != 0 && !conn.lifetime.fin_timer;
+        if due && self.peer_has_all() {
+            let lifetime = &mut self.conn().lifetime;
+            lifetime.fin_timer = true;
+            // What was to be taken has been.
+            lifetime.orphan_rest = Rest::new(0);
+            self.start_timer(u32::try_from(seconds).map_or(AT_ONCE_MS, |s| s * 1000));
         }
     }
 }

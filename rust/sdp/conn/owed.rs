@@ -86,19 +86,30 @@ impl SockGuard<'_> {
         link.is_some_and(|link| link.has_in_flight(is_direct))
     }
 
-    pub(in crate::sdp) fn finish_if_drained(&mut self) {
-        if self.conn().state != State::Draining || self.owes_answers() || self.awaits_reads() {
-            return;
+    /// Whether the peer has all of the stream, and our DisConn if that was sent.
+    pub(super) fn peer_has_all(&mut self) -> bool {
+        if self.awaits_reads() {
+            return false;
         }
         let conn = self.conn();
-        let link = conn.link.as_ref();
         // With iWARP it is on its way when TCP has it: what of the peer's comes after the end has our
         // TCP reset the connection, and then the peer may not get it. So the peer's module must say that
         // it has come.
+        let is_iwarp = conn.link.as_ref().is_some_and(|link| link.is_iwarp());
         let is_acked = |mseq| conn.credits.has_acked(mseq);
-        if link.is_some_and(|link| link.is_iwarp()) && !conn.out.last_needed.is_none_or(is_acked) {
+        !is_iwarp || conn.out.last_needed.is_none_or(is_acked)
+    }
+
+    /// Ends the connection when nothing is owed any more; an orphan waits for its peer to close when only that
+    /// is left.
+    pub(in crate::sdp) fn finish_if_drained(&mut self) {
+        if self.sk().is_orphan() {
+            self.start_fin_timer();
+        }
+        if self.conn().state != State::Draining || self.owes_answers() || !self.peer_has_all() {
             return;
         }
+        let link = self.conn().link.as_ref();
         // The end of the queue pair would overtake an answer.
         if !link.is_some_and(|link| link.has_in_flight(|tag| tag == Tag::Answer)) {
             self.want(Want::Teardown);

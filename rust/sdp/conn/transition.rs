@@ -83,10 +83,8 @@ impl SockGuard<'_> {
     /// shut its half before: it has had enough of what is sent to it.
     pub(in crate::sdp) fn reset_by_peer(&mut self, event: Event) {
         self.stats.inc(Counter::ResetByPeer);
-        let why = match self.conn().state {
-            State::CloseWait => EPIPE,
-            _ => ECONNRESET,
-        };
+        let had_enough = self.conn().state == State::CloseWait && !self.holds();
+        let why = if had_enough { EPIPE } else { ECONNRESET };
         self.fail(event, why);
     }
 
@@ -97,7 +95,6 @@ impl SockGuard<'_> {
             return;
         }
         self.transition(Event::DisConnSent);
-        self.orphan_waits_for_end();
         self.sk().wake_all();
         self.finish_if_drained();
     }

@@ -45,12 +45,15 @@ pub(crate) struct Options {
 
 impl Options {
     /// For how long a connect() waits for an answer: as long as TCP, which waits a second after the first
-    /// SYN, and after each other one twice as long as before, but 2 minutes at most.
+    /// SYN, and after each other one twice as long as before, but 2 minutes at most; and sends four more at
+    /// intervals of a second (`tcp_syn_linear_timeouts`), for which it has no time with fewer than three.
     pub(in crate::sdp) fn connect_ms(&self) -> u32 {
-        (0..=self.syn_retries)
+        let linear_ms = if self.syn_retries < 3 { 0 } else { 4000 };
+        let doubled_ms: u32 = (0..=self.syn_retries)
             .map(|n| 1000 << n.clamp(0, 7))
             .map(|ms: u32| ms.min(120_000))
-            .sum()
+            .sum();
+        linear_ms + doubled_ms
     }
 
     /// Sets TCP_LINGER2.

@@ -59,6 +59,7 @@ impl SockGuard<'_> {
                 frag.copy_to_iter(skip as u32, want as u32, &mut recv.iter) as usize
             };
             recv.copied += got;
+            self.sk().peek_forward(got);
             if got < want {
                 return Some(want - got);
             }

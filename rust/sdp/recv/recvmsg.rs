@@ -98,9 +98,7 @@ pub(crate) fn recvmsg(
         recv.skipped = sk.peek_offset().unwrap_or(0);
     }
     let result = guard.recv_all(&mut recv);
-    if flags & bindings::MSG_PEEK != 0 {
-        sk.peek_forward(recv.copied);
-    } else {
+    if flags & bindings::MSG_PEEK == 0 && guard.generation() == recv.began {
         sk.peek_backward(recv.copied);
     }
     guard.finish_recv(&recv);

@@ -3,7 +3,7 @@
 
 use crate::flow::{self, Span};
 use crate::harness::{
-    expect, expect_eq, expect_errno, joined, receive, tests, Env, Outcome, QUIET_MS,
+    eventually, expect, expect_eq, expect_errno, joined, receive, tests, Env, Outcome, QUIET_MS,
 };
 use crate::sys::Sock;
 use libc::{EAGAIN, MSG_DONTWAIT, MSG_PEEK, SOL_SOCKET, SO_PEEK_OFF};
@@ -13,6 +13,7 @@ use std::time::Duration;
 tests!("peek";
     goes_on,
     goes_back_by_what_is_read,
+    goes_back_while_others_look,
     waits_for_what_is_behind,
     of_adverts,
     forgotten_with_the_connection,
@@ -65,6 +66,24 @@ fn goes_back_by_what_is_read(env: &Env) -> Outcome {
     look(&sock, env, 90, 10)
 }
 
+/// What another thread reads meanwhile counts for a look that has not ended.
+fn goes_back_while_others_look(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    sock.set_int(SOL_SOCKET, SO_PEEK_OFF, 0)?;
+    remote.send(Span::new(env.seed, 0, 10), 0)?;
+    let looking = {
+        let sock = sock.dup()?;
+        let flags = MSG_PEEK | libc::MSG_WAITALL;
+        flow::spawn(move || -> io::Result<usize> { sock.recv(&mut [0; 20], flags) })?
+    };
+    eventually("a look at the first bytes", || offset(&sock), |&n| n == 10)?;
+    receive(&sock, Span::new(env.seed, 0, 10))?;
+    expect_eq(offset(&sock)?, 0, "after the read")?;
+    remote.shutdown(libc::SHUT_WR)?;
+    joined(looking)??;
+    expect_eq(offset(&sock)?, 0, "in the end")
+}
+
 /// A look waits for the first byte that it has not seen.
 fn waits_for_what_is_behind(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
@@ -103,14 +122,21 @@ fn of_adverts(env: &Env) -> Outcome {
     expect_eq(offset(&sock)?, 0, "in the end")
 }
 
-/// The socket's next connection begins without an offset.
+/// The socket's next connection begins without an offset, unless it gets one in between.
 fn forgotten_with_the_connection(env: &Env) -> Outcome {
-    let (sock, remote) = env.pair()?;
-    sock.set_int(SOL_SOCKET, SO_PEEK_OFF, 5)?;
-    remote.close()?;
-    sock.connect(&env.here(0).with_family(libc::AF_UNSPEC))?;
-    let (listener, addr) = env.remote_listener(1)?;
-    sock.connect(&addr)?;
-    listener.accept()?;
-    expect_eq(offset(&sock)?, -1, "of the next connection")
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    let (sock, _remote) = env.pair()?;
+    for (between, then) in [(None, -1), (Some(7), 7)] {
+        sock.set_int(SOL_SOCKET, SO_PEEK_OFF, 5)?;
+        sock.connect(&unspec)?;
+        expect_eq(offset(&sock)?, -1, "of the last connection")?;
+        if let Some(bytes) = between {
+            sock.set_int(SOL_SOCKET, SO_PEEK_OFF, bytes)?;
+        }
+        let (listener, addr) = env.remote_listener(1)?;
+        sock.connect(&addr)?;
+        listener.accept()?;
+        expect_eq(offset(&sock)?, then, "of the next connection")?;
+    }
+    Ok(())
 }
