@@ -14,7 +14,8 @@ such a method of a layer above it. Which function a call means is known where `s
 variable `guard` has the method; elsewhere if no other function has the name. A trait of a lower layer may
 be implemented. Nothing may be imported with `*` from another layer: names would come unseen.
 
-Documentation/overview.rst must show the list; --write puts it there.
+Documentation/overview.rst must show the list; --write puts it there. The functions that the page names
+with their files must be there.
 """
 
 import re
@@ -36,6 +37,7 @@ CALL = re.compile(r"(?:\b(\w+)\s*)?(?:\.\s*(?:r#)?(\w+)\s*(?:::\s*<[^;()]*>\s*)?
 RENAMED = re.compile(r"\b(\w+)\s+as\s+(\w+)")
 VISIBLE_IN = re.compile(r"\bpub\s*\(\s*in\b[^)]*\)")
 MODULE = re.compile(r"\bmod\s+(\w+)\s*\{")
+NAMED = re.compile(r"``(\S+\.rs):\s+(\w+)``")
 SHOWN = re.compile(r"(?<=^\.\. layers\n\n::\n\n).*?(?=\n^\S)", re.DOTALL | re.MULTILINE)
 
 Module = tuple[str, ...]
@@ -247,12 +249,23 @@ def circles(folder: Path) -> list[str]:
     return [f"{folder.relative_to(TOP)}: a circle of {', '.join(sorted(uses))}"] if uses else []
 
 
+def missing_functions(page: str, top: Path) -> list[str]:
+    """The functions that a page names as ``FILE: NAME`` and that the file does not have."""
+    found = []
+    for name, function in NAMED.findall(page):
+        path = top / name
+        if not path.exists() or function not in METHOD.findall(code_of(path.read_text())):
+            found.append(f"there is no {function} in {name}")
+    return found
+
+
 def main() -> int:
     layers = Layers((TOP / "rust/layers").read_text())
     page = TOP / "Documentation/overview.rst"
     text = page.read_text()
     new = SHOWN.sub(lambda _: layers.shown, text)
     found = complaints(layers, TOP / "rust") + circles(TOP / "tools/sdpctl/src")
+    found += [f"Documentation/overview.rst: {what}" for what in missing_functions(text, TOP)]
     if "--write" in sys.argv:
         page.write_text(new)
     elif layers.shown not in text:

@@ -50,6 +50,15 @@ class Circles(unittest.TestCase):
         self.check({"a.rs": "", "a/x.rs": "use super::y;\nuse crate::b;\n", "b.rs": "use crate::a;\n"}, "a", "b")
 
 
+class Walks(unittest.TestCase):
+    def test_functions_are_looked_for(self) -> None:
+        with tempfile.TemporaryDirectory() as top:
+            (Path(top) / "a.rs").write_text("fn f() {}\n// fn g() {}\n")
+            page = "``a.rs: f`` and ``a.rs: g``, then\n``b.rs:\n f``. ``a::h`` is none.\n"
+            self.assertEqual(layers.missing_functions(page, Path(top)),
+                             ["there is no g in a.rs", "there is no f in b.rs"])
+
+
 class Imports(unittest.TestCase):
     def check(self, name: str, source: str, *wanted: str) -> None:
         self.assertEqual(complaints(name, source), [f"rust/{name}:{line}" for line in wanted])
