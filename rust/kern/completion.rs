@@ -3,12 +3,13 @@
 //! The end of something, for which threads wait that may be killed.
 
 use kernel::prelude::*;
+use kernel::task::MAX_SCHEDULE_TIMEOUT;
 use kernel::types::Opaque;
 
 use crate::bindings;
 
 /// How long to wait if it does not matter how long, in jiffies.
-pub(crate) const FOR_EVER: usize = bindings::SDP_CONST_MAX_SCHEDULE_TIMEOUT as usize;
+pub(crate) const FOR_EVER: usize = MAX_SCHEDULE_TIMEOUT as usize;
 
 /// As the kernel crate's `Completion`, which can only be waited for without an end.
 #[pin_data]
