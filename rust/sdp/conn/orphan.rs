@@ -10,9 +10,6 @@ use crate::proto::state::State;
 /// that.
 const ORPHAN_MS: u32 = 60_000;
 
-/// The shortest time of a timer.
-const AT_ONCE_MS: u32 = 1;
-
 impl SockGuard<'_> {
     /// Starts the timer for a turn of the peer.
     pub(in crate::sdp) fn start_orphan_timer(&mut self) {
@@ -31,7 +28,7 @@ impl SockGuard<'_> {
             lifetime.fin_timer = true;
             // What was to be taken has been.
             lifetime.orphan_rest = Rest::new(0);
-            self.start_timer(u32::try_from(seconds).map_or(AT_ONCE_MS, |s| s * 1000));
+            self.start_timer(u32::try_from(seconds).unwrap_or(0) * 1000);
         }
     }
 }
