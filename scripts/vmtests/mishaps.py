@@ -189,11 +189,12 @@ def hold(bench, held, is_held=True):
 
 
 @contextlib.contextmanager
-def in_states(bench, port, held, then_held, states):
-    """Streams that stand still, one in each of the states."""
+def in_states(bench, port, held, then_held, states, size=None):
+    """Streams, one in each of the states. They may end only if they have a size."""
     hold(bench, held)
     # A reader lends a buffer only to a sender that is not ahead of it, and returns early only behind one that is.
-    size, pause = (4 << 20, 100) if held else (64 << 20, 0)
+    pause = 100 if held else 0
+    size = size or ENDLESS
     streams = [Stream(bench, port + number, mode, size, pause) for number, (_, mode) in enumerate(states)]
 
     def wait_for_states(seconds):
@@ -234,7 +235,8 @@ def link_comes_back(bench):
     with mishaps(bench) as adapter:
         for number, (*held, states) in enumerate(STATES):
             with cases.one(*held):
-                with in_states(bench, 8000 + 10 * number, *held, states) as streams:
+                size = 4 << 20 if held[0] else 64 << 20
+                with in_states(bench, 8000 + 10 * number, *held, states, size) as streams:
                     before = lost(adapter)
                     cut(bench)
                     expect(lost(adapter) > before, "nothing was lost with the link")
