@@ -82,8 +82,11 @@ impl Features {
     pub const SINK: Self = Self(4);
     /// Source adverts are understood: the side can read from its peer.
     pub const SOURCE: Self = Self(8);
+    /// Receives may become smaller: a side that is told so uses the larger ones up. Receives of a side
+    /// whose peer does not announce this do not become larger.
+    pub const SHRINK: Self = Self(16);
     /// All features that this version knows.
-    pub const ALL: Self = Self(15);
+    pub const ALL: Self = Self(31);
 
     /// Reads the bits of the wire. Those that this version does not know are
     /// dropped: a peer only uses what the intersection has.

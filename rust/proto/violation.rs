@@ -66,6 +66,8 @@ pub enum Violation {
     PayloadBehindAdvert,
     /// Bytes written to a sink advert that had ended.
     WriteVoided,
+    /// Receives that the peer was to use up and did not.
+    ReceivesNotUsedUp,
 }
 
 impl Violation {
@@ -73,7 +75,7 @@ impl Violation {
     pub const COUNT: usize = Self::ALL.len();
 
     /// All violations, in the order of [`Violation::index`].
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::ShortMessage,
         Self::LengthMismatch,
         Self::UnknownMid,
@@ -102,6 +104,7 @@ impl Violation {
         Self::PayloadDuringCancel,
         Self::PayloadBehindAdvert,
         Self::WriteVoided,
+        Self::ReceivesNotUsedUp,
     ];
 
     /// The place of this violation among [`Violation::ALL`], for counters.
@@ -140,6 +143,7 @@ impl Violation {
             Self::PayloadDuringCancel => "PayloadDuringCancel",
             Self::PayloadBehindAdvert => "PayloadBehindAdvert",
             Self::WriteVoided => "WriteVoided",
+            Self::ReceivesNotUsedUp => "ReceivesNotUsedUp",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! possible: a message is there, or a credit, or a place in the send queue.
 
 use super::conn::connection::{
+    IDLE_RECEIVES,
     LARGE_BYTES,
     SMALL_BYTES, //
 };
@@ -51,6 +52,8 @@ impl SockGuard<'_> {
         self.flush_data();
         // Behind the last byte.
         self.flush_disconn();
+        // Some of the messages above have used up what there was to use up.
+        self.use_up_receives();
         // Last: most often one of the messages above has carried the credits.
         self.flush_update();
         // What is left waits for the peer, or for room.
@@ -60,7 +63,7 @@ impl SockGuard<'_> {
     fn flush_control(&mut self) {
         if let Some(size) = self.conn().ring.receives.answer() {
             if self.post(Body::ChRcvBufAck { size }, &mut [], 0, Tag::Control) {
-                self.conn().ring.receives.answered();
+                self.size_told();
             }
         }
         if let Some(size) = self.conn().out.peer_receives.question() {
@@ -68,6 +71,21 @@ impl SockGuard<'_> {
                 self.conn().out.peer_receives.asked();
             }
         }
+    }
+
+    /// ChRcvBufAck was sent: the receives posted from now on may be smaller.
+    fn size_told(&mut self) {
+        let conn = self.conn();
+        let posted = conn.link.as_ref().map_or(0, |l| l.receives_posted());
+        let ring = &mut conn.ring;
+        if !ring.receives.answered(posted) {
+            return;
+        }
+        ring.target = IDLE_RECEIVES;
+        ring.unused_looks = 0;
+        let bytes = ring.receives.bytes();
+        self.release_reserve(bytes);
+        self.stats.inc(Counter::ReceivesShrunk);
     }
 
     fn flush_data(&mut self) {
@@ -165,6 +183,17 @@ impl SockGuard<'_> {
             && self.post(Body::DisConn, &mut [], 0, Tag::DisConn)
         {
             self.conn().out.disconn_due = false;
+        }
+    }
+
+    /// Sends messages that say nothing, each into one of the larger receives that the peer wants no more
+    /// (rule R4). The last credit is for updates.
+    fn use_up_receives(&mut self) {
+        while self.conn().out.peer_receives.has_to_use_up()
+            && self.may_post(Class::Control, CONTROL_PLACES)
+            && self.post(Body::Data, &mut [], 0, Tag::Control)
+        {
+            self.stats.inc(Counter::ReceiveUsedUp);
         }
     }
 

@@ -141,6 +141,7 @@ impl SockGuard<'_> {
                 if header.is_payload() || matches!(body, Body::SrcAvail { .. }) {
                     self.event_sent();
                 }
+                self.conn().out.peer_receives.sent();
                 self.note_posted(header.mseq, payload);
                 self.count_sent(&header, payload);
                 self.stats.inc(Counter::SendPosted);
@@ -197,6 +198,7 @@ impl SockGuard<'_> {
             // A Read waits for places.
             || conn.adverts.zcopy.as_ref().is_some_and(|z| z.hold.untaken() > 0)
             || conn.out.disconn_due
+            || conn.out.peer_receives.has_to_use_up()
             || matches!(
                 conn.state,
                 State::FinWait1 | State::LastAck | State::Closing | State::Draining

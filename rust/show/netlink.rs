@@ -45,6 +45,7 @@ const _: () = {
     assert!(uapi::feature::REMOTE_INVALIDATE == Features::REMOTE_INV.bits());
     assert!(uapi::feature::SINK == Features::SINK.bits());
     assert!(uapi::feature::SOURCE == Features::SOURCE.bits());
+    assert!(uapi::feature::SHRINK == Features::SHRINK.bits());
 };
 
 /// Registers the family.

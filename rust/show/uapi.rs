@@ -47,6 +47,8 @@ pub(crate) mod feature {
     pub(crate) const SINK: u32 = 1 << 2;
     /// Source adverts.
     pub(crate) const SOURCE: u32 = 1 << 3;
+    /// Receives become smaller again.
+    pub(crate) const SHRINK: u32 = 1 << 4;
 }
 
 /// Attributes of a socket, of a request for sockets and of an event.

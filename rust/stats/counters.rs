@@ -127,6 +127,10 @@ counters! {
     CreditUpdateSent => "credit_update_sent",
     /// Pure credit updates received.
     CreditUpdateReceived => "credit_update_received",
+    /// Times that the receives of an idle connection became smaller.
+    ReceivesShrunk => "receives_shrunk",
+    /// Messages sent only to use up receives that the peer wants no more.
+    ReceiveUsedUp => "receive_used_up",
     /// Receives not posted for want of memory; tried again later.
     NoReceiveMemory => "no_receive_memory",
     /// Sends that waited or failed for want of memory.

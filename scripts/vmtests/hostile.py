@@ -83,6 +83,12 @@ def orphans(bench):
     attack(bench, "orphans")
 
 
+@test(machines=1, core=("stock",))
+def idle_receives(bench):
+    """A peer that has made the receives large, and sends nothing, by the rules and not."""
+    attack(bench, "resize")
+
+
 @test(machines=1, core=("debug",))
 def later_reads(bench):
     """Memory whose send() has returned, read while it is lent and when it is not."""

@@ -14,7 +14,8 @@ use crate::sdp::parts::counts::Counts;
 pub(crate) const FEATURES: Features = Features::SOURCE
     .union(Features::ORDERED)
     .union(Features::SINK)
-    .union(Features::REMOTE_INV);
+    .union(Features::REMOTE_INV)
+    .union(Features::SHRINK);
 
 /// Adverts that a connection of the namespace has out, and has the peer have out, at a time.
 pub(super) fn max_adverts_of(net: Net<'_>) -> u8 {

@@ -353,7 +353,7 @@ fn able(link: &Link) -> Features {
     if link.can_advertise() {
         FEATURES
     } else {
-        Features::NONE
+        Features::SHRINK
     }
 }
 

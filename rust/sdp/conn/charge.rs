@@ -52,6 +52,15 @@ impl SockGuard<'_> {
         Ok(())
     }
 
+    /// A connection needs only receives of `size` bytes from now on: gives back what is too much.
+    pub(in crate::sdp) fn release_reserve(&mut self, size: u32) {
+        let ring = &mut self.conn().ring;
+        ring.guaranteed = IDLE_RECEIVES * size;
+        let spare = ring.reserve.saturating_sub(ring.guaranteed);
+        ring.reserve -= spare;
+        self.sk().rmem_uncharge(spare);
+    }
+
     pub(in crate::sdp) fn charge_receive(&mut self, bytes: u32) -> bool {
         let reserve = &mut self.conn().ring.reserve;
         if *reserve >= bytes {
@@ -64,10 +73,18 @@ impl SockGuard<'_> {
     /// Gives back what is charged for received bytes, or keeps it for the receives to come.
     pub(crate) fn release_receive(&mut self, bytes: u32) {
         let charged = self.sk().rmem();
-        if charged - bytes < self.conn().ring.guaranteed {
-            self.conn().ring.reserve += bytes;
+        let conn = self.conn();
+        let posted = conn.link.as_ref().map_or(0, |l| l.receives_posted());
+        let ring = &mut conn.ring;
+        let covered = if ring.receives.is_shrinking() {
+            // The larger receives go, and do not come again.
+            let small = posted.saturating_sub(ring.receives.larger_left());
+            ring.reserve + small * ring.receives.bytes()
         } else {
-            self.sk().rmem_uncharge(bytes);
-        }
+            charged - bytes
+        };
+        let kept = bytes.min(ring.guaranteed.saturating_sub(covered));
+        ring.reserve += kept;
+        self.sk().rmem_uncharge(bytes - kept);
     }
 }

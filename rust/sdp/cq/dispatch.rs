@@ -83,7 +83,11 @@ impl SockGuard<'_> {
             let link = self.conn().link.as_ref();
             self.conn().out.answer_due = link.is_some_and(|link| link.is_iwarp());
         }
-        self.conn().ring.receives.received();
+        let ring = &mut self.conn().ring;
+        if ring.receives.is_shrinking() {
+            ring.unused_looks = 0;
+        }
+        ring.receives.received();
         match self.check(&header, &receive, len) {
             Ok(message) => {
                 let readable = self.handle(&message, receive, invalidated);
@@ -174,7 +178,7 @@ impl SockGuard<'_> {
             Body::DisConn => self.disconn_received(),
             Body::AbortConn => self.reset_by_peer(Event::AbortReceived),
             Body::ChRcvBuf { size } => self.grow_receives(size),
-            Body::ChRcvBufAck { size } => self.larger_answered(size),
+            Body::ChRcvBufAck { size } => self.size_received(size),
             _ => {}
         }
         // The receive of a message without payload is posted again at once (rule C2).

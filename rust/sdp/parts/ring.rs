@@ -8,6 +8,8 @@ use crate::rdma::receive::Spares;
 /// What receives are posted from.
 pub(crate) struct Ring {
     pub(in crate::sdp) receives: OwnReceives,
+    /// Looks in a row that have found that the peer uses none of the larger ones up.
+    pub(in crate::sdp) unused_looks: u32,
     /// Receives to keep posted while memory allows.
     pub(in crate::sdp) target: u32,
     /// Receive memory that stays charged while the connection lives, and what of it is unused now.
@@ -22,6 +24,7 @@ impl Ring {
     pub(in crate::sdp) const fn new(bytes: u32, target: u32) -> Self {
         Self {
             receives: OwnReceives::new(bytes),
+            unused_looks: 0,
             target,
             guaranteed: 0,
             reserve: 0,

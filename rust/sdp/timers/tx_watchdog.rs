@@ -81,6 +81,7 @@ impl SockGuard<'_> {
             return self.fail(Event::Timeout, ETIMEDOUT);
         }
         let short_messages = self.conn().inq.drop_idle_page();
+        let large_receives = self.shrink_receives();
         let user_timeout_ms = self.conn().options.user_timeout_ms.unsigned_abs();
         let waits = self.awaits_reads() || self.data_is_due();
         let unsent = self.unsent_bytes();
@@ -89,7 +90,7 @@ impl SockGuard<'_> {
         let held_up = link.sends_in_flight() == 0;
         if conn.state == State::Dead || (held_up && !waits) {
             conn.watch.looks = 0;
-            if short_messages {
+            if short_messages || large_receives {
                 self.watch_sends();
             }
             return;

@@ -146,6 +146,25 @@ impl Sock {
         Ok(entry.revents)
     }
 
+    /// Bytes that the receives take, and what was received and not read.
+    pub(crate) fn receive_memory(&self) -> Result<u32> {
+        // SK_MEMINFO_*
+        let mut values = [0u32; 9];
+        let mut len = size_of_val(&values) as u32;
+        // SAFETY: the values are as many bytes as `len` says.
+        let ret = unsafe {
+            libc::getsockopt(
+                self.fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                values.as_mut_ptr().cast(),
+                &mut len,
+            )
+        };
+        ok(ret, "getsockopt")?;
+        Ok(values[0])
+    }
+
     fn so_error(&self) -> Result<i32> {
         let mut value = 0i32;
         let mut len = size_of::<i32>() as u32;

@@ -140,11 +140,12 @@ pub(crate) struct About {
     pub(crate) counters_since_ns: u64,
 }
 
-const FEATURES: [(u32, &str); 4] = [
+const FEATURES: [(u32, &str); 5] = [
     (uapi::feature::ORDERED, "ordered"),
     (uapi::feature::REMOTE_INVALIDATE, "remote-invalidate"),
     (uapi::feature::SINK, "sink"),
     (uapi::feature::SOURCE, "source"),
+    (uapi::feature::SHRINK, "shrink"),
 ];
 
 const OPTIONS: [(u32, &str); 7] = [

@@ -5,7 +5,7 @@ use super::Attack;
 use crate::fail::{expect, Result, Step};
 use crate::session::{normal_connection, pattern, Ctx, Session, Start};
 use proto_host::proto::bsdh::Mid;
-use proto_host::proto::hello::{RCV_SIZE_MAX, RCV_SIZE_MIN};
+use proto_host::proto::hello::{Features, RCV_SIZE_MAX, RCV_SIZE_MIN};
 use proto_host::proto::message::Body;
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -64,11 +64,17 @@ fn whole_life(mut session: Session) -> Result<()> {
 
 /// The sizes at the edge of what is permitted.
 fn receive_sizes(ctx: &Ctx) -> Result<()> {
-    for size in [RCV_SIZE_MIN, 4096, RCV_SIZE_MAX] {
-        let mut session = Session::open(ctx, &Start::default())?;
-        session.peer.send(Body::ChRcvBuf { size }, &[])?;
-        session.greet().step(&format!("after ChRcvBuf {size}"))?;
-        session.expect_only(&[])?;
+    for features in [Features::NONE, Features::SHRINK] {
+        for size in [RCV_SIZE_MIN, 4096, RCV_SIZE_MAX] {
+            let start = Start {
+                features,
+                ..Start::default()
+            };
+            let mut session = Session::open(ctx, &start)?;
+            session.peer.send(Body::ChRcvBuf { size }, &[])?;
+            session.greet().step(&format!("after ChRcvBuf {size}"))?;
+            session.expect_only(&[])?;
+        }
     }
     Ok(())
 }

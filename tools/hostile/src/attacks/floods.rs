@@ -62,7 +62,19 @@ fn small_data(ctx: &Ctx) -> Result<()> {
 
 /// Questions for other receive sizes, again and again.
 fn receive_questions(ctx: &Ctx) -> Result<()> {
-    let mut session = Session::open_and_greet(ctx)?;
+    for features in [Features::NONE, Features::SHRINK] {
+        questions(ctx, features)?;
+    }
+    Ok(())
+}
+
+fn questions(ctx: &Ctx, features: Features) -> Result<()> {
+    let start = Start {
+        features,
+        ..Start::default()
+    };
+    let mut session = Session::open(ctx, &start)?;
+    session.greet()?;
     for n in 0..400 / ctx.every as u32 {
         let size = 512 + (n * 7919) % ((1 << 20) - 512);
         session.peer.send(Body::ChRcvBuf { size }, &[])?;

@@ -11,6 +11,7 @@ mod later;
 mod orphans;
 mod pending;
 mod rdma;
+mod resize;
 mod sinks;
 mod states;
 mod stream;
@@ -42,6 +43,7 @@ pub(crate) fn all() -> Vec<Attack> {
         early::ATTACKS,
         sinks::ATTACKS,
         orphans::ATTACKS,
+        resize::ATTACKS,
         vanish::ATTACKS,
     ]
     .concat()

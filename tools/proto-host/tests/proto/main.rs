@@ -21,6 +21,7 @@ mod policy;
 mod pull;
 mod pull_model;
 mod resize;
+mod resize_sim;
 mod ring;
 mod sink;
 mod smoke;

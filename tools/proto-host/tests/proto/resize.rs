@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Every order of a sender's and a receiver's moves: no message is longer than the receive that it
-//! meets.
+//! meets, and in the end no receive is larger than the receiver wants.
 
 use proto_host::proto::{
     resize::{
@@ -18,45 +18,65 @@ use std::collections::{
 const SMALL: u32 = 1;
 const LARGE: u32 = 2;
 const LARGEST: u32 = 3;
-/// Receives that are posted at a time, and messages with payload that are sent.
+/// Receives that are posted at a time, messages with payload that are sent, and how often receives shrink.
 const DEPTH: usize = 3;
-const MESSAGES: u32 = 6;
+const MESSAGES: u32 = 4;
+const SHRINKS: u32 = 2;
 
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 enum Message {
     Payload(u32),
     Ask(u32),
+    Empty,
+}
+
+/// What comes back: a size, perhaps, and credits.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+struct Answer {
+    size: Option<u32>,
+    credits: u32,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct World {
     sender: PeerReceives,
     receiver: OwnReceives,
-    sent: u32,
+    payloads: u32,
+    credits: u32,
     /// On their way to the receiver, and its receives.
     messages: VecDeque<Message>,
     posted: VecDeque<u32>,
-    /// On their way to the sender, and the last of them.
-    answers: VecDeque<u32>,
+    /// Receives that the sender was not told of.
+    unreturned: u32,
+    shrinks: u32,
+    /// On their way to the sender, and the last size of them.
+    answers: VecDeque<Answer>,
     told: u32,
 }
 
-/// When the receiver answers.
+/// What is broken.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Rule {
-    /// By R1.
+    /// Nothing.
     Module,
-    /// As soon as it posts larger receives.
+    /// R1: the answer goes as soon as larger receives are posted.
     AtOnce,
+    /// R3: smaller receives are posted before the peer is told.
+    Untold,
+    /// R4: receives are not used up.
+    NotUsed,
 }
 
 fn start() -> World {
     World {
         sender: PeerReceives::new(SMALL),
         receiver: OwnReceives::new(SMALL),
-        sent: 0,
+        payloads: 0,
+        credits: DEPTH as u32,
         messages: VecDeque::new(),
         posted: VecDeque::from([SMALL; DEPTH]),
+        unreturned: 0,
+        shrinks: 0,
         answers: VecDeque::new(),
         told: SMALL,
     }
@@ -64,26 +84,30 @@ fn start() -> World {
 
 type Step<'a> = &'a dyn Fn(&mut World) -> Option<()>;
 
-/// A credit for each message.
-fn has_credit(world: &World) -> Option<()> {
-    (world.messages.len() < world.posted.len()).then_some(())
+fn send_one(world: &mut World, message: Message) -> Option<()> {
+    world.credits = world.credits.checked_sub(1)?;
+    world.messages.push_back(message);
+    world.sender.sent();
+    Some(())
 }
 
 fn ask(world: &mut World, waiting: u32) -> Option<()> {
-    has_credit(world)?;
     world.sender.ask(waiting, LARGE, LARGEST, true);
     let size = world.sender.question()?;
-    world.messages.push_back(Message::Ask(size));
+    send_one(world, Message::Ask(size))?;
     world.sender.asked();
     Some(())
 }
 
 fn send(world: &mut World) -> Option<()> {
-    has_credit(world)?;
-    world.sent = Some(world.sent + 1).filter(|&sent| sent <= MESSAGES)?;
+    world.payloads = Some(world.payloads + 1).filter(|&sent| sent <= MESSAGES)?;
     let bytes = world.sender.bytes();
-    world.messages.push_back(Message::Payload(bytes));
-    Some(())
+    send_one(world, Message::Payload(bytes))
+}
+
+fn use_up(world: &mut World) -> Option<()> {
+    world.sender.has_to_use_up().then_some(())?;
+    send_one(world, Message::Empty)
 }
 
 /// The receiver handles a message; whether a message was too long.
@@ -93,6 +117,7 @@ fn receive(world: &mut World, grows_to: u32) -> Option<bool> {
     world.receiver.received();
     match message {
         Message::Payload(bytes) => Some(bytes > size),
+        Message::Empty => Some(false),
         Message::Ask(bytes) => {
             let posted = u32::try_from(world.posted.len()).ok()?;
             world.receiver.grow(bytes.min(grows_to), posted);
@@ -102,37 +127,115 @@ fn receive(world: &mut World, grows_to: u32) -> Option<bool> {
     }
 }
 
-fn post(world: &mut World) -> Option<()> {
-    (world.posted.len() < DEPTH).then(|| world.posted.push_back(world.receiver.bytes()))
+fn post(world: &mut World, rule: Rule) -> Option<()> {
+    let next = match world.receiver.answer() {
+        Some(next) if rule == Rule::Untold => next,
+        _ => world.receiver.bytes(),
+    };
+    (world.posted.len() < DEPTH).then_some(())?;
+    world.unreturned += 1;
+    world.posted.push_back(next);
+    Some(())
+}
+
+fn shrink(world: &mut World) -> Option<()> {
+    world.shrinks = Some(world.shrinks + 1).filter(|&n| n <= SHRINKS)?;
+    let before = world.receiver;
+    world.receiver.shrink(SMALL);
+    (world.receiver != before).then_some(())
+}
+
+fn tell(world: &mut World, size: Option<u32>) {
+    let credits = std::mem::take(&mut world.unreturned);
+    world.answers.push_back(Answer { size, credits });
 }
 
 fn answer(world: &mut World, rule: Rule) -> Option<()> {
-    let due = world.receiver.answer().is_some();
+    let due = world.receiver.answer();
     let early = rule == Rule::AtOnce && world.receiver.bytes() > world.told;
-    (due || early).then_some(())?;
-    world.told = world.receiver.bytes();
-    world.answers.push_back(world.told);
-    world.receiver.answered();
+    let size = due.or(early.then_some(world.receiver.bytes()))?;
+    world.told = size;
+    tell(world, Some(size));
+    let posted = u32::try_from(world.posted.len()).ok()?;
+    world.receiver.answered(posted);
+    Some(())
+}
+
+/// Credits without a size.
+fn update(world: &mut World) -> Option<()> {
+    (world.unreturned > 0).then_some(())?;
+    tell(world, None);
     Some(())
 }
 
 fn take_answer(world: &mut World, rule: Rule) -> Option<()> {
-    let bytes = world.answers.pop_front()?;
-    let result = world.sender.answered(bytes);
-    assert!(
-        rule != Rule::Module || result.is_ok(),
-        "an honest peer is never refused"
-    );
+    let answer = world.answers.pop_front()?;
+    world.credits += answer.credits;
+    if let Some(bytes) = answer.size {
+        let result = world.sender.answered(bytes, Some(world.credits));
+        assert!(
+            rule != Rule::Module || result.is_ok(),
+            "an honest peer is never refused"
+        );
+    }
     Some(())
 }
 
-/// Looks at all worlds; the number of messages that were too long, and the sizes at which the sender
-/// arrives.
-fn search(rule: Rule) -> (usize, HashSet<u32>) {
+/// What a search has found.
+#[derive(Default)]
+struct Found {
+    too_long: usize,
+    /// Worlds in which receives are larger than at the beginning after nothing has come for long.
+    not_used_up: usize,
+    /// The sizes at which the sender arrives.
+    sizes: HashSet<u32>,
+    /// Receives have grown again after they had shrunk.
+    grew_again: bool,
+}
+
+/// Does all that is under way, and no more: whether there was anything.
+fn go_on(world: &mut World, rule: Rule) -> bool {
+    let steps: [Step<'_>; 6] = [
+        &|w| post(w, rule),
+        &|w| answer(w, rule),
+        &update,
+        &|w| take_answer(w, rule),
+        &|w| (rule != Rule::NotUsed).then(|| use_up(w)).flatten(),
+        &|w| receive(w, LARGEST).map(|_| ()),
+    ];
+    let mut has_moved = false;
+    for step in steps {
+        let mut next = world.clone();
+        if step(&mut next).is_some() {
+            *world = next;
+            has_moved = true;
+        }
+    }
+    has_moved
+}
+
+/// The program sends nothing any more, and the timer comes again and again: whether all receives are small
+/// in the end.
+fn shrinks(mut world: World, rule: Rule) -> bool {
+    for _ in 0..4 {
+        world.shrinks = 0;
+        shrink(&mut world);
+        while go_on(&mut world, rule) {}
+    }
+    let is_small = |&size: &u32| size == SMALL;
+    world.posted.iter().all(is_small) && world.sender.bytes() == SMALL
+}
+
+/// Looks at all worlds.
+fn search(rule: Rule) -> Found {
     let (mut known, mut todo) = (HashSet::from([start()]), vec![start()]);
-    let (mut too_long, mut sizes) = (0, HashSet::new());
+    let mut found = Found::default();
     while let Some(world) = todo.pop() {
-        sizes.insert(world.sender.bytes());
+        found.sizes.insert(world.sender.bytes());
+        found.grew_again |= world.shrinks > 0 && world.sender.bytes() > SMALL;
+        if !shrinks(world.clone(), rule) {
+            found.not_used_up += 1;
+        }
         let mut moved = Vec::new();
         let mut try_step = |step: Step<'_>| {
             let mut next = world.clone();
@@ -140,16 +243,21 @@ fn search(rule: Rule) -> (usize, HashSet<u32>) {
                 moved.push(next);
             }
         };
+        try_step(&|w| post(w, rule));
+        try_step(&|w| answer(w, rule));
+        try_step(&update);
+        try_step(&|w| take_answer(w, rule));
+        if rule != Rule::NotUsed {
+            try_step(&use_up);
+        }
         try_step(&|w| ask(w, LARGE));
         try_step(&|w| ask(w, 2 * LARGEST));
         try_step(&send);
-        try_step(&post);
-        try_step(&|w| answer(w, rule));
-        try_step(&|w| take_answer(w, rule));
+        try_step(&shrink);
         for grows_to in [SMALL, LARGE, LARGEST] {
             let mut next = world.clone();
             match receive(&mut next, grows_to) {
-                Some(true) => too_long += 1,
+                Some(true) => found.too_long += 1,
                 Some(false) => moved.push(next),
                 None => {}
             }
@@ -157,40 +265,44 @@ fn search(rule: Rule) -> (usize, HashSet<u32>) {
         todo.extend(moved.into_iter().filter(|next| known.insert(next.clone())));
     }
     assert!(known.len() > 1000, "the search did search: {}", known.len());
-    (too_long, sizes)
+    found
 }
 
 #[test]
-fn no_message_is_too_long() {
-    let (too_long, sizes) = search(Rule::Module);
-    assert_eq!(too_long, 0);
-    assert_eq!(sizes, HashSet::from([SMALL, LARGE, LARGEST]));
+fn no_message_is_too_long_and_none_too_large_a_receive_is_left() {
+    let found = search(Rule::Module);
+    assert_eq!(found.too_long, 0);
+    assert_eq!(found.not_used_up, 0);
+    assert_eq!(found.sizes, HashSet::from([SMALL, LARGE, LARGEST]));
+    assert!(found.grew_again);
 }
 
-/// The check can fail: without R1 it does.
+/// The check can fail: without each of the rules it does.
 #[test]
-fn an_early_answer_is_wrong() {
-    assert!(search(Rule::AtOnce).0 > 0);
+fn without_a_rule_it_is_wrong() {
+    assert!(search(Rule::AtOnce).too_long > 0);
+    assert!(search(Rule::Untold).too_long > 0);
+    assert!(search(Rule::NotUsed).not_used_up > 0);
 }
 
 /// R2.
 #[test]
 fn answers() {
     let mut peer = PeerReceives::new(LARGE);
-    assert_eq!(peer.answered(LARGEST), Err(Violation::NoAnswerDue));
+    assert_eq!(peer.answered(LARGEST, None), Err(Violation::NoAnswerDue));
     assert!(peer.ask(10, LARGE, LARGEST, false));
     assert_eq!(peer.question(), Some(LARGEST));
     assert_eq!(
-        peer.answered(LARGEST),
+        peer.answered(LARGEST, None),
         Err(Violation::NoAnswerDue),
         "not asked yet"
     );
     peer.asked();
     assert_eq!(peer.question(), None);
-    assert_eq!(peer.answered(SMALL), Err(Violation::BadReceiveSize));
-    assert_eq!(peer.answered(LARGE), Ok(()), "a peer without memory");
+    assert_eq!(peer.answered(SMALL, None), Err(Violation::BadReceiveSize));
+    assert_eq!(peer.answered(LARGE, None), Ok(()), "a peer without memory");
     assert_eq!(
-        peer.answered(LARGEST),
+        peer.answered(LARGEST, None),
         Err(Violation::NoAnswerDue),
         "answered"
     );
@@ -206,11 +318,80 @@ fn asks_when_it_is_worth_it() {
     assert!(!peer.ask(100, LARGE, LARGEST, true), "one at a time");
     peer.asked();
     assert!(!peer.ask(100, LARGE, LARGEST, true), "one at a time");
-    assert_eq!(peer.answered(SMALL), Ok(()));
+    assert_eq!(peer.answered(SMALL, None), Ok(()));
     assert!(!peer.ask(LARGE, LARGE, LARGEST, false), "just refused");
     assert!(peer.ask(2 * LARGE, LARGE, LARGEST, false), "another size");
     assert_eq!(peer.question(), Some(LARGEST));
     peer.asked();
-    assert_eq!(peer.answered(LARGEST), Ok(()));
+    assert_eq!(peer.answered(LARGEST, None), Ok(()));
     assert!(!peer.ask(100, LARGE, LARGEST, true), "there is none larger");
+}
+
+/// R2 and R4.
+#[test]
+fn smaller_receives() {
+    let mut peer = PeerReceives::new(8);
+    assert_eq!(peer.answered(4, None), Err(Violation::NoAnswerDue));
+    assert_eq!(peer.answered(8, Some(3)), Err(Violation::NoAnswerDue));
+    assert_eq!(peer.answered(5, Some(3)), Err(Violation::BadReceiveSize));
+    assert_eq!(peer.answered(4, Some(3)), Ok(()));
+    assert_eq!(peer.bytes(), 4);
+    for _ in 0..3 {
+        assert!(!peer.ask(100, 4, 8, true), "it would be refused");
+        assert!(peer.has_to_use_up());
+        peer.sent();
+    }
+    assert!(!peer.has_to_use_up());
+    assert!(peer.ask(100, 4, 8, false), "as at the beginning");
+    peer.asked();
+    assert_eq!(peer.answered(2, Some(5)), Ok(()), "no answer");
+    assert_eq!(peer.answered(8, Some(3)), Ok(()), "the answer");
+    assert!(peer.has_to_use_up(), "those of before are still there");
+    assert_eq!(peer.answered(8, Some(3)), Err(Violation::NoAnswerDue));
+}
+
+/// R4: whoever takes a growth back answers with the former size.
+#[test]
+fn a_growth_taken_back() {
+    let mut peer = PeerReceives::new(2);
+    assert!(peer.ask(100, 4, 8, false));
+    peer.asked();
+    let mut own = OwnReceives::new(2);
+    own.grow(8, 3);
+    own.owe_answer();
+    own.received();
+    assert_eq!(own.answer(), None);
+    own.shrink(2);
+    own.owe_answer();
+    own.grow(16, 3);
+    let size = own.answer();
+    assert_eq!(size, Some(2), "a second question changes nothing");
+    assert!(own.answered(3));
+    assert_eq!((own.bytes(), own.larger_left()), (2, 3));
+    assert_eq!(peer.answered(2, Some(3)), Ok(()));
+    assert!(peer.has_to_use_up());
+}
+
+/// A question takes the place of what the peer was to be told.
+#[test]
+fn a_question_comes_before_the_peer_is_told() {
+    let mut own = OwnReceives::new(SMALL);
+    own.grow(LARGE, 0);
+    assert_eq!(own.answer(), Some(LARGE));
+    assert!(!own.answered(3));
+    own.shrink(SMALL);
+    assert_eq!((own.answer(), own.bytes()), (Some(SMALL), LARGE));
+    own.grow(LARGE, 3);
+    own.owe_answer();
+    assert_eq!((own.answer(), own.bytes()), (Some(LARGE), LARGE));
+    assert!(!own.answered(3));
+    own.shrink(SMALL);
+    assert!(own.answered(2));
+    assert_eq!((own.answer(), own.bytes()), (None, SMALL));
+    own.grow(LARGE, 2);
+    assert_eq!(own.bytes(), SMALL, "larger ones are to be used up first");
+    own.received();
+    assert!(own.is_shrinking());
+    own.received();
+    assert!(!own.is_shrinking());
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How many connections a namespace and a user may have, and how many that no program has.
 
-use super::inflight::Growth;
+use super::inflight::{Growth, COPY, SDP_ZCOPY_MODE, SOL_SDP};
 use super::sysctl::{needs_root, set, Changed};
 use crate::flow::Span;
 use crate::harness::{
@@ -11,6 +11,8 @@ use crate::harness::{
 use crate::sys::{self, Sock};
 use libc::{ECONNREFUSED, ECONNRESET, ENOBUFS, EPERM};
 use std::io;
+use std::thread;
+use std::time::Duration;
 
 tests!("limits";
     connections_of_a_namespace,
@@ -18,6 +20,7 @@ tests!("limits";
     connections_that_wait_for_accept,
     no_place_is_lost,
     orphans,
+    receives_of_an_idle_connection,
     roots_of_namespaces_take_no_more,
 );
 
@@ -112,7 +115,7 @@ fn no_place_is_lost(env: &Env) -> Outcome {
     let refused = Growth::of(env, "refused_max_connections")?;
     let _most = Changed::to("max_connections", "10")?;
     let rounds = env.scaled(20);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let connect = || -> Outcome {
             for _ in 0..rounds {
                 match env.own_pair() {
@@ -198,4 +201,54 @@ fn roots_of_namespaces_take_no_more(env: &Env) -> Outcome {
         Ok(())
     })?
     .join()
+}
+
+/// Bytes that the receives of a socket take, and what was received and not read.
+fn receive_memory(sock: &Sock) -> io::Result<u32> {
+    let mut bytes = [0; 36];
+    // The first of SK_MEMINFO_*.
+    sock.get_bytes(libc::SOL_SOCKET, libc::SO_MEMINFO, &mut bytes)?;
+    Ok(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+/// A connection that has carried much, and is idle, takes no more memory than a new one; and it carries as
+/// much again.
+fn receives_of_an_idle_connection(env: &Env) -> Outcome {
+    needs_root(env)?;
+    let shrunk = Growth::of(env, "receives_shrunk")?;
+    let used_up = Growth::of(env, "receive_used_up")?;
+    let (one, other) = env.own_pair()?;
+    let ends = [&one, &other];
+    let mut first = [0; 2];
+    for (sock, first) in ends.iter().zip(&mut first) {
+        sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, COPY)?;
+        *first = receive_memory(sock)?;
+    }
+    for (round, bytes) in [(0, 4 << 20), (1, 12 << 10), (2, 4 << 20)] {
+        thread::scope(|scope| -> Outcome {
+            for (sock, seed) in ends.iter().zip([round, round + 1]) {
+                scope.spawn(move || sock.send_all(&Span::new(seed, 0, bytes).to_vec()));
+            }
+            receive(&other, Span::new(round, 0, bytes))?;
+            receive(&one, Span::new(round + 1, 0, bytes))
+        })?;
+        for (sock, first) in ends.iter().zip(first) {
+            let grown = receive_memory(sock)?;
+            expect(
+                grown > 8 * first,
+                format!("{grown} bytes of receives, {first} at first"),
+            )?;
+        }
+        // The module waits for 10 s.
+        thread::sleep(Duration::from_secs(9));
+        for (sock, first) in ends.iter().zip(first) {
+            eventually(
+                "bytes of receives",
+                || receive_memory(sock),
+                |bytes| *bytes <= first,
+            )?;
+        }
+    }
+    shrunk.at_least(4)?;
+    used_up.at_least(4 * 10)
 }
