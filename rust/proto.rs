@@ -13,7 +13,8 @@
 //! - [`hello`]: connection set-up, in the private data of the CM.
 //! - [`credits`]: how many messages each side may have in flight.
 //! - [`state`]: the life of a socket, with explicit transitions; [`orphan`]: how
-//!   long one lives on that its program has closed.
+//!   long one lives on that its program has closed; [`deferral`]: how long a
+//!   listener waits for the first byte of a connection.
 //! - [`pace`]: how long messages take, how fast bytes are delivered, and what
 //!   holds a sender up.
 //! - [`resize`]: the size of receives, which grows.
@@ -43,6 +44,8 @@ pub mod buffer;
 pub mod choice;
 #[path = "proto/credits.rs"]
 pub mod credits;
+#[path = "proto/deferral.rs"]
+pub mod deferral;
 #[path = "proto/fallback.rs"]
 pub mod fallback;
 #[path = "proto/hello.rs"]

@@ -10,6 +10,7 @@ mod charge;
 pub(in crate::sdp) mod cm_side;
 pub(in crate::sdp) mod connection;
 pub(crate) mod count;
+pub(in crate::sdp) mod deferral;
 mod free;
 pub(crate) mod guard;
 pub(in crate::sdp) mod half;

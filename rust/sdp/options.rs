@@ -18,6 +18,7 @@ use crate::params::{
     MAX_KEEP_S, //
 };
 use crate::proto::choice::Wanted;
+use crate::proto::deferral::Timeouts;
 use crate::proto::state::State;
 
 const TCP_NODELAY: i32 = bindings::TCP_NODELAY as i32;
@@ -29,6 +30,7 @@ const TCP_QUICKACK: i32 = bindings::TCP_QUICKACK as i32;
 const TCP_USER_TIMEOUT: i32 = bindings::TCP_USER_TIMEOUT as i32;
 const TCP_SYNCNT: i32 = bindings::TCP_SYNCNT as i32;
 const TCP_LINGER2: i32 = bindings::TCP_LINGER2 as i32;
+const TCP_DEFER_ACCEPT: i32 = bindings::TCP_DEFER_ACCEPT as i32;
 const TCP_WINDOW_CLAMP: i32 = bindings::TCP_WINDOW_CLAMP as i32;
 const TCP_NOTSENT_LOWAT: i32 = bindings::TCP_NOTSENT_LOWAT as i32;
 const TCP_INQ: i32 = bindings::TCP_INQ as i32;
@@ -82,6 +84,7 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         TCP_USER_TIMEOUT => return Err(EINVAL),
         TCP_SYNCNT => options.syn_retries = within(value, 1..=MAX_SYN_RETRIES)?,
         TCP_LINGER2 => options.set_linger2(value),
+        TCP_DEFER_ACCEPT => options.defer_accept = Timeouts::lasting(value),
         TCP_WINDOW_CLAMP if value == 0 && !is_closed => return Err(EINVAL),
         TCP_WINDOW_CLAMP if value == 0 => options.window_clamp = 0,
         TCP_WINDOW_CLAMP => options.window_clamp = value.max(MIN_WINDOW_CLAMP),
@@ -146,6 +149,7 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         TCP_USER_TIMEOUT => options.user_timeout_ms,
         TCP_SYNCNT => options.syn_retries,
         TCP_LINGER2 => options.fin_timeout_s(),
+        TCP_DEFER_ACCEPT => options.defer_accept.seconds(),
         TCP_WINDOW_CLAMP => options.window_clamp,
         TCP_NOTSENT_LOWAT => sock.glance.notsent_lowat.get() as i32,
         TCP_INQ => sock.glance.tells_unread.get().into(),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The module comes when it is called, stays while it is used, and goes cleanly."""
 
+import contextlib
+
 from vmlib.bench import expect, test, wait_for
 
 
@@ -38,6 +40,54 @@ def unload_refused_while_used(bench):
     server.wait(bench.limit(20))
     bench.unload(bench.a)
     bench.load(bench.a)
+
+
+@contextlib.contextmanager
+def deferred(bench, port):
+    """Three connections whose listener defers them, and the listener's process."""
+    vm = bench.a
+    # Their standard input never ends.
+    vm.check("rm -f /tmp/never; mkfifo /tmp/never")
+    idle = f"exec selftest idle --family sdp {{}} {bench.address(vm)}:{port} <>/tmp/never"
+    listener = vm.spawn(idle.format("--conns 1 --defer 60 --listen"))
+    wait_for(lambda: states(vm, port) == ["Listen"], bench.limit(20), "nobody listens")
+    client = vm.spawn(idle.format("--conns 3 --connect"))
+    try:
+        wait_for(lambda: states(vm, port) == ["HelloReceived"] * 3 + ["Listen"], bench.limit(30), "nothing is deferred")
+        yield listener
+    finally:
+        for process in (client, listener):
+            process.kill()
+            process.wait(bench.limit(20))
+
+
+def states(vm, port):
+    """The states of the sockets that are bound to that port, sorted."""
+    lines = (line.split() for line in vm.check("cat /proc/net/sdp").splitlines())
+    return sorted(words[2] for words in lines if words[0].endswith(f":{port}"))
+
+
+@test(machines=1)
+def unload_after_deferred(bench):
+    """A listener is killed whose connections are deferred: nothing of them is left, no timer either."""
+    vm = bench.a
+    with deferred(bench, 7003) as listener:
+        listener.kill()
+        listener.wait(bench.limit(20))
+        wait_for(lambda: states(vm, 7003) == [], bench.limit(20), "something has the port")
+    bench.unload(vm)
+    bench.load(vm)
+
+
+@test(machines=1, breaks=True)
+def deferred_when_the_device_goes(bench):
+    """Connections that die while they are deferred leave their listener, which stays."""
+    vm = bench.a
+    with deferred(bench, 7004):
+        vm.check("rdma link delete rxe0", bench.limit(60))
+        wait_for(lambda: states(vm, 7004) == ["Listen"], bench.limit(20), "they are still there")
+        line = next(line for line in vm.check("cat /proc/net/sdp").splitlines() if " Listen " in line)
+        expect(line.split()[4] == "0", f"the listener's queue: {line}")
 
 
 @test(core=("stock",))

@@ -16,7 +16,6 @@
 //! AbortConn, or at the latest by the CM.
 
 use kernel::prelude::*;
-use kernel::sync::aref::ARef;
 
 use super::{
     bind,
@@ -31,6 +30,7 @@ use crate::proto::state::{
     Event,
     State, //
 };
+use crate::sdp::conn::accept_queue::Closed;
 use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
@@ -89,13 +89,13 @@ impl SockGuard<'_> {
         sk.reset_peek_offset();
     }
 
-    /// Ends the state; what waited for accept() is the caller's to abort.
-    pub(super) fn stop_listening(&mut self) -> KVec<ARef<SdpSock>> {
+    /// Ends the state; what no program has accepted is the caller's to abort.
+    pub(super) fn stop_listening(&mut self) -> Closed {
         self.transition(Event::StopListening);
         bind::stop_listening(self);
         let closed = self.sock().accepts.lock().close(self.sk());
         self.sk().wake_all();
-        closed.ready
+        closed
     }
 
     /// The socket will be an orphan: its peer has so much time to take the rest and to close.
@@ -150,9 +150,9 @@ impl SockOwner<'_> {
     }
 }
 
-/// Aborts connections that were waiting for accept(). Their listener's lock may be held.
-pub(super) fn abort_all(pending: KVec<ARef<SdpSock>>) {
-    for child in pending {
+/// Aborts connections that no program has accepted. Their listener's lock may be held.
+pub(super) fn abort_all(pending: Closed) {
+    for child in pending.established() {
         child.abandon(ECONNRESET);
     }
 }
@@ -201,7 +201,7 @@ impl SockGuard<'_> {
 ///
 /// The caller gives up the reference of the `struct socket`.
 pub(crate) unsafe fn close(sock: &SdpSock, timeo: Timeout) {
-    let mut pending = KVec::new();
+    let mut pending = Closed::new();
     let mut listening: KVec<u16>;
     {
         let mut guard = sock.lock();

@@ -41,7 +41,10 @@ use crate::rdma::cm::{
     Listener,
     Request, //
 };
-use crate::sdp::conn::accept_queue;
+use crate::sdp::conn::accept_queue::{
+    self,
+    Closed, //
+};
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::SdpSock;
 use crate::stats::counters::{
@@ -247,7 +250,7 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
         sk.num()
     };
     acquire(sk.net(), port, sock.stats).inspect_err(|_| {
-        let mut pending = KVec::new();
+        let mut pending = Closed::new();
         let mut guard = sock.lock();
         // Meanwhile another thread may have ended it, and begun it anew at another port.
         if guard.listens_at(port) && !guard.conn().port.listens {

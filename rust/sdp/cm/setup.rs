@@ -242,7 +242,7 @@ impl Worker<'_> {
             .parent
             .clone()
             .ok_or(ECONNABORTED)?;
-        let options = parent.lock().conn().options;
+        let options = parent.lock().conn().options.of_child();
         let max_adverts = max_adverts_of(self.sock.sk().net());
         let ack = {
             let mut guard = self.sock.lock();
@@ -303,17 +303,25 @@ impl Worker<'_> {
     }
 
     /// A child is or was established: into the listener's queue with it, as with TCP even if it has
-    /// ended since.
+    /// ended since; unless it is deferred.
     pub(super) fn child_is_up(&mut self) {
         self.cm.is_up = true;
         let Some(child) = self.cm.child.take() else {
             return;
         };
-        let parent = self.sock.lock().conn().lifetime.parent.take();
+        let parent = self.sock.lock().conn().lifetime.parent.clone();
         self.sock.stop_timer();
         let Some(parent) = parent else { return };
         self.make_folder();
-        if let Err(e) = accept_queue::push(&parent, child.clone()) {
+        let result = match self.defer(&parent, &child) {
+            Ok(true) => return,
+            Ok(false) => {
+                self.sock.lock().conn().lifetime.parent = None;
+                accept_queue::push(&parent, child.clone())
+            }
+            Err(e) => Err(e),
+        };
+        if let Err(e) = result {
             child.abandon(e);
         }
     }

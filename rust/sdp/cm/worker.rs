@@ -149,6 +149,9 @@ impl Worker<'_> {
             }
         }
         self.first_receive();
+        if self.sock.take_want(Want::Push) {
+            self.push_deferred();
+        }
         while let Some(event) = self.next_event() {
             self.on_event(&event);
         }
@@ -346,6 +349,7 @@ impl Worker<'_> {
         }
         // A message may be there that says otherwise.
         guard.poll_cq();
+        let is_deferred = guard.conn().lifetime.deferral.is_some();
         let counter = match guard.conn().state {
             State::HelloSent => {
                 drop(guard);
@@ -357,6 +361,10 @@ impl Worker<'_> {
                     return;
                 }
                 Counter::OrphanTimeout
+            }
+            state if state.is_connected() && is_deferred => {
+                drop(guard);
+                return self.deferral_timed_out();
             }
             _ => return guard.end_hold(),
         };
@@ -396,6 +404,7 @@ impl Worker<'_> {
         }
         self.give_back();
         self.last_of_child();
+        self.end_deferral();
         let mut guard = self.sock.lock();
         guard.transition(Event::Drained);
         self.finish(guard);
@@ -449,6 +458,7 @@ impl Worker<'_> {
         for what in [
             Want::Accept,
             Want::FirstReceive,
+            Want::Push,
             Want::Timeout,
             Want::Watch,
             Want::Keepalive,

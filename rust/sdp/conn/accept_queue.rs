@@ -32,14 +32,33 @@ struct HalfOpen {
 /// As long as TCP waits for an answer before it asks again (`TCP_TIMEOUT_INIT`).
 const OLD_MS: i64 = 1000;
 
+/// What an established connection waits for that is not handed to accept() yet.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Awaits {
+    /// Its peer's first byte, or the end of its time.
+    Peer,
+    /// A place in the backlog: all were taken when it was due.
+    Place,
+    /// Its worker. A place is counted for it.
+    Worker,
+}
+
+/// A connection that is established and deferred (TCP_DEFER_ACCEPT).
+struct Deferred {
+    child: ARef<SdpSock>,
+    awaits: Awaits,
+}
+
 /// What a listener has of connections: those that are established and wait for accept(), and those
 /// that will.
 ///
 /// The core counts the places of the backlog (`sk_ack_backlog`): one for each that is ready or
-/// half-open.
+/// half-open. Those that are deferred have none, as requests have none with TCP: a peer that sends nothing
+/// takes no place from one that does. There are at most as many of them as there are places.
 pub(crate) struct AcceptQueue {
     /// In their order, as the others.
     ready: KVec<ARef<SdpSock>>,
+    deferred: KVVec<Deferred>,
     half_open: KVVec<HalfOpen>,
     /// Requests for which there was no place, where the peer does not ask again.
     parked: KVec<ARef<SdpSock>>,
@@ -49,16 +68,35 @@ pub(crate) struct AcceptQueue {
 
 /// What a listener had that listens no more.
 pub(in crate::sdp) struct Closed {
-    /// To be aborted.
-    pub(in crate::sdp) ready: KVec<ARef<SdpSock>>,
+    ready: KVec<ARef<SdpSock>>,
+    deferred: KVVec<Deferred>,
     /// They end by themselves; to be dropped when the queue is unlocked.
     half_open: KVVec<HalfOpen>,
+}
+
+impl Closed {
+    /// What one had that did not listen.
+    pub(in crate::sdp) const fn new() -> Self {
+        Self {
+            ready: KVec::new(),
+            deferred: KVVec::new(),
+            half_open: KVVec::new(),
+        }
+    }
+
+    /// The established connections that no program has, to be aborted. One that is deferred is in no
+    /// other list: its worker finds it in none, and leaves it to the caller.
+    pub(in crate::sdp) fn established(self) -> impl Iterator<Item = ARef<SdpSock>> {
+        let deferred = self.deferred.into_iter().map(|deferred| deferred.child);
+        Iterator::chain(self.ready.into_iter(), deferred)
+    }
 }
 
 impl AcceptQueue {
     pub(crate) const fn new() -> Self {
         Self {
             ready: KVec::new(),
+            deferred: KVVec::new(),
             half_open: KVVec::new(),
             parked: KVec::new(),
             closed: true,
@@ -82,12 +120,20 @@ impl AcceptQueue {
         }
         let closed = Closed {
             ready: core::mem::replace(&mut self.ready, KVec::new()),
+            deferred: core::mem::replace(&mut self.deferred, KVVec::new()),
             half_open: core::mem::replace(&mut self.half_open, KVVec::new()),
         };
-        for _ in 0..closed.ready.len() + closed.half_open.len() {
+        let has_place = |deferred: &&Deferred| deferred.awaits == Awaits::Worker;
+        let deferred = closed.deferred.iter().filter(has_place).count();
+        for _ in 0..closed.ready.len() + deferred + closed.half_open.len() {
             listener.acceptq_remove();
         }
         closed
+    }
+
+    fn deferred(&self, child: &SdpSock) -> Option<usize> {
+        let is_it = |d: &Deferred| core::ptr::eq(&*d.child, child);
+        self.deferred.iter().position(is_it)
     }
 
     fn parked(&self, child: &SdpSock) -> Option<usize> {
@@ -121,9 +167,20 @@ impl AcceptQueue {
         self.half_open.remove(at).ok().map(|old| old.child)
     }
 
-    /// Gives places that are free to those who are parked.
+    /// Gives places that are free to those who wait for one: first to those whose connections are
+    /// established, and then to those who are parked.
     fn fill_places(&mut self, listener: Sk) {
-        while !self.closed && !self.parked.is_empty() && listener.acceptq_add() {
+        while !self.closed {
+            let mut deferred = self.deferred.iter_mut();
+            let due = deferred.find(|deferred| deferred.awaits == Awaits::Place);
+            if due.is_none() && self.parked.is_empty() || !listener.acceptq_add() {
+                return;
+            }
+            if let Some(due) = due {
+                due.awaits = Awaits::Worker;
+                due.child.want(Want::Push);
+                continue;
+            }
             let Some(child) = self.parked.first().cloned() else {
                 return;
             };
@@ -292,10 +349,95 @@ pub(crate) fn push(listener: &SdpSock, child: ARef<SdpSock>) -> Result {
     drop(queue);
     drop(half_open);
     pushed?;
+    tell_of_ready(listener);
+    Ok(())
+}
+
+/// Tells who waits in accept(), or polls, of a connection that is ready.
+fn tell_of_ready(listener: &SdpSock) {
     // Under the lock: an accept() that saw the queue empty holds it until it waits.
     let _locked = listener.lock();
     listener.sk().wake_reader();
-    Ok(())
+}
+
+/// Keeps an established connection from accept() until [`push_deferred`]; its place is free. `false` if too
+/// many are deferred: then the connection still has its place, and is to be pushed. So it is with TCP, which
+/// keeps no request then but a cookie, and has a connection as soon as that comes back.
+///
+/// # Errors
+///
+/// `ECONNRESET` if the listener was closed, or the connection has lost its place, meanwhile.
+pub(crate) fn defer(listener: &SdpSock, child: ARef<SdpSock>) -> Result<bool> {
+    let mut queue = listener.accepts.lock();
+    let at = queue.half_open(&child).ok_or(ECONNRESET)?;
+    let awaits = Awaits::Peer;
+    let is_full = queue.deferred.len() > listener.sk().backlog_max() as usize;
+    if is_full
+        || queue
+            .deferred
+            .push(Deferred { child, awaits }, GFP_KERNEL)
+            .is_err()
+    {
+        return Ok(false);
+    }
+    let half_open = queue.half_open.remove(at).ok();
+    listener.sk().acceptq_remove();
+    queue.fill_places(listener.sk());
+    drop(queue);
+    drop(half_open);
+    Ok(true)
+}
+
+/// Puts a connection that was deferred into the listener's queue: its peer has sent something, or its time is
+/// over. If there is no place ([`Place::Later`]), its worker is asked again when there is one.
+///
+/// # Errors
+///
+/// `ECONNRESET` if the listener was closed: who has closed it ends the connection. `ENOMEM`.
+pub(crate) fn push_deferred(listener: &SdpSock, child: &SdpSock) -> Result<Place> {
+    let mut queue = listener.accepts.lock();
+    let at = queue.deferred(child).ok_or(ECONNRESET)?;
+    let mut old = None;
+    let had_place = queue
+        .deferred
+        .get(at)
+        .is_some_and(|deferred| deferred.awaits == Awaits::Worker);
+    if !had_place && !listener.sk().acceptq_add() {
+        old = queue.evict();
+        if old.is_none() {
+            if let Some(deferred) = queue.deferred.get_mut(at) {
+                deferred.awaits = Awaits::Place;
+            }
+            return Ok(Place::Later);
+        }
+    }
+    let deferred = queue.deferred.remove(at).map_err(|_| ECONNRESET)?;
+    let pushed = queue.ready.push(deferred.child, GFP_KERNEL);
+    if pushed.is_err() {
+        listener.sk().acceptq_remove();
+        queue.fill_places(listener.sk());
+    }
+    drop(queue);
+    if let Some(old) = old {
+        end(listener, &old);
+    }
+    pushed?;
+    tell_of_ready(listener);
+    Ok(Place::Given)
+}
+
+/// Takes a connection that was deferred, and has ended, from the listener; what is returned is the
+/// reference that the listener had. `None` if the listener was closed: who has closed it ends the
+/// connection.
+pub(crate) fn take_deferred(listener: &SdpSock, child: &SdpSock) -> Option<ARef<SdpSock>> {
+    let mut queue = listener.accepts.lock();
+    let at = queue.deferred(child)?;
+    let deferred = queue.deferred.remove(at).ok()?;
+    if deferred.awaits == Awaits::Worker {
+        listener.sk().acceptq_remove();
+        queue.fill_places(listener.sk());
+    }
+    Some(deferred.child)
 }
 
 /// Takes the oldest connection out of the queue.

@@ -14,7 +14,7 @@ pub(crate) struct CmSide {
     pub(in crate::sdp) id: Option<CmId>,
     /// What we sent, or what the peer sent us.
     pub(in crate::sdp) offer: Option<Hello>,
-    /// A child's own reference, until it is in its listener's queue.
+    /// A child's own reference, until its listener has it, in its queue or deferred.
     pub(in crate::sdp) child: Option<ARef<SdpSock>>,
     /// Whether a child has asked for a place in its listener's backlog.
     pub(in crate::sdp) has_asked: bool,

@@ -5,6 +5,7 @@
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
+use super::deferral::Deferral;
 use super::guard::{
     SockGuard,
     SockOwner, //
@@ -74,8 +75,10 @@ pub(crate) struct Connection {
 
 /// How a connection came to be, and what it is given until its end.
 pub(crate) struct Lifetime {
-    /// The listener, until the child is in its queue.
+    /// The listener, until the child is in its queue for accept().
     pub(in crate::sdp) parent: Option<ARef<SdpSock>>,
+    /// Of a child that is deferred.
+    pub(in crate::sdp) deferral: Option<Deferral>,
     /// The connection started here, and has the nonce of a local one.
     pub(in crate::sdp) nonce: u64,
     /// From the queues' beginning to their end.
@@ -94,6 +97,7 @@ impl Lifetime {
     const fn new() -> Self {
         Self {
             parent: None,
+            deferral: None,
             nonce: 0,
             place: None,
             refusal: None,
@@ -109,6 +113,10 @@ impl Connection {
     pub(crate) fn shown_state(&self) -> State {
         match self.names.next {
             Some(_) => State::Resolving,
+            // With TCP it is a request, in the state TCP_SYN_RECV.
+            None if self.lifetime.deferral.is_some() && self.state.is_connected() => {
+                State::HelloReceived
+            }
             None => self.state,
         }
     }

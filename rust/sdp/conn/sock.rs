@@ -58,6 +58,8 @@ pub(crate) enum Want {
     Accept,
     /// The first message of a child arrived before the CM's word.
     FirstReceive,
+    /// A deferred child is due, or has got a place in its listener's queue.
+    Push,
     /// The timer ran out.
     Timeout,
     /// Look whether what was sent has failed.
@@ -115,7 +117,7 @@ pub(crate) struct SdpSock {
     poller: Atomic<i32>,
     /// The events of the CM that the worker has not seen.
     pub(in crate::sdp) events: Mutex<KVec<cm::Event>>,
-    /// Connections that wait for accept(), of a listener.
+    /// Connections that wait for accept(), or are not there for it yet, of a listener.
     pub(in crate::sdp) accepts: Mutex<AcceptQueue>,
     pub(in crate::sdp) cm: UnsafeCell<CmSide>,
     pub(super) conn: UnsafeCell<Connection>,

@@ -107,6 +107,7 @@ impl SockGuard<'_> {
         if readable {
             self.stats.inc(Counter::WakeReader);
             self.sk().wake_reader();
+            self.end_deferral_if_due();
         }
     }
 

@@ -7,6 +7,7 @@ use crate::inet::sysctl::{
     Settings, //
 };
 use crate::proto::choice::Wanted;
+use crate::proto::deferral::Timeouts;
 
 /// TCP's default for TCP_SYNCNT (`net.ipv4.tcp_syn_retries`).
 const SYN_RETRIES: i32 = 6;
@@ -31,6 +32,8 @@ pub(crate) struct Options {
     /// Seconds that a closed socket waits for a peer that has all of the stream to close; 0 for the default,
     /// less for none.
     pub(crate) linger2_s: i32,
+    /// Of a listener: for how long its connections are deferred.
+    pub(in crate::sdp) defer_accept: Timeouts,
     /// Read back by programs, without effect.
     pub(crate) window_clamp: i32,
     /// The size that the send buffer began with.
@@ -69,6 +72,14 @@ impl Options {
         }
     }
 
+    /// Of a connection to a listener with these options.
+    pub(in crate::sdp) fn of_child(self) -> Self {
+        Self {
+            defer_accept: Timeouts::NONE,
+            ..self
+        }
+    }
+
     /// Of a new socket of a namespace with these settings.
     pub(in crate::sdp) fn new(settings: &Settings) -> Self {
         let wanted = Wanted::from_number(settings.get(Setting::ZcopyMode));
@@ -81,6 +92,7 @@ impl Options {
             user_timeout_ms: 0,
             syn_retries: SYN_RETRIES,
             linger2_s: 0,
+            defer_accept: Timeouts::NONE,
             window_clamp: 0,
             sndbuf_bytes: settings.get(Setting::WmemDefault),
             zcopy_thresh_bytes: settings.get(Setting::ZcopyThresh),

@@ -28,6 +28,10 @@ pub(crate) struct Ends {
     /// Of `idle`: write to so many of the last pages of these bytes when they are sent.
     #[arg(long, value_name = "PAGES", default_value_t = 0, requires = "bytes")]
     overwrite: usize,
+    /// Of `idle`: connections are not there for accept() before they have sent something, for so many
+    /// seconds (TCP_DEFER_ACCEPT).
+    #[arg(long, value_name = "SECONDS", requires = "listen")]
+    defer: Option<i32>,
     /// Of `idle`: ask whether the peer is there (SO_KEEPALIVE), after how many seconds, for how many
     /// at a time, and how many times; by default as the namespace says.
     #[arg(long, value_name = "SECONDS", num_args = 0..=3, value_delimiter = ',')]
@@ -176,6 +180,9 @@ fn listen(ends: &Ends, addr: SocketAddr) -> io::Result<sys::Sock> {
     let listener = ends.family.socket(addr.ip())?;
     listener.set_int(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     keep_alive(ends.keepalive.as_deref(), &listener)?;
+    if let Some(seconds) = ends.defer {
+        listener.set_int(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)?;
+    }
     listener.bind(&addr.into())?;
     listener.listen(128)?;
     Ok(listener)

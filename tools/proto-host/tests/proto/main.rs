@@ -9,6 +9,7 @@ mod choice;
 mod close_model;
 mod credit_model;
 mod credits;
+mod deferral;
 mod fallback;
 mod hello;
 mod kind;

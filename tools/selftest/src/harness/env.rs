@@ -81,6 +81,12 @@ pub(crate) mod differences {
         family == Family::Tcp
     }
 
+    /// What a listener defers is a connection in SDP, and ends with the listener. In TCP it is a request,
+    /// and its peer learns of the end when it sends something.
+    pub(crate) fn resets_deferred_at_once(family: Family) -> bool {
+        family == Family::Sdp
+    }
+
     /// Headers and filters of packets mean nothing to a connection over RDMA.
     pub(crate) fn refuses_packet_options(family: Family) -> bool {
         family == Family::Sdp

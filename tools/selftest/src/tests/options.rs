@@ -24,6 +24,7 @@ tests!("options";
     timeouts,
     tcp_level,
     tcp_level_values,
+    defers_accept,
     lingers_as_long_as_it_shall,
     lingers_for_bytes_that_are_not_read,
     keepalive,
@@ -209,6 +210,47 @@ fn tcp_level_values(env: &Env) -> Outcome {
     let (sock, _remote) = env.pair()?;
     let none = sock.set_int(IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, 0);
     expect_errno(none, EINVAL, "no clamp, when connected")
+}
+
+/// TCP_DEFER_ACCEPT reads as the time of the time-outs that it stands for.
+fn defers_accept(env: &Env) -> Outcome {
+    let values = [
+        (-1, 0),
+        (0, 0),
+        (1, 1),
+        (2, 3),
+        (3, 3),
+        (4, 7),
+        (7, 7),
+        (8, 15),
+        (60, 63),
+        (63, 63),
+        (64, 127),
+        (127, 127),
+        (128, 247),
+        (247, 247),
+        (248, 367),
+        (29_887, 29_887),
+        (29_888, 29_887),
+        (i32::MAX, 29_887),
+        (i32::MIN, 0),
+    ];
+    let sock = env.socket()?;
+    let (listener, _) = env.listener(1)?;
+    let (ours, _remote) = env.pair()?;
+    let (accepted, _other) = env.accepted_pair()?;
+    for sock in [&sock, &listener, &ours, &accepted] {
+        let get = || sock.get_int(IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
+        expect_eq(get()?, 0, "at first")?;
+        for (seconds, want) in values {
+            sock.set_int(IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)?;
+            expect_eq(get()?, want, format!("{seconds} s"))?;
+        }
+        let short = sock.set_bytes(IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &[1; 3]);
+        expect_errno(short, EINVAL, "three bytes")?;
+        expect_eq(get()?, 0, "after three bytes")?;
+    }
+    Ok(())
 }
 
 /// With TCP_LINGER2 less than 0, a closed socket does not wait for its peer to close.
