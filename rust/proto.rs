@@ -25,6 +25,7 @@
 //! - [`pull`]: when to read such memory though no reader asks.
 //! - [`write`](mod@write), [`buffer`]: memory of a reader that its peer writes
 //!   to, both sides; [`offer`]: whether a reader shall advertise it.
+//! - [`urgent`]: the urgent byte, of both sides.
 //! - [`choice`]: by copy or without, with [`split`] for what is not aligned and
 //!   [`fallback`] for programs that touch what is being sent.
 //! - [`violation`]: every way in which a peer may break the protocol.
@@ -74,6 +75,8 @@ pub mod source;
 pub mod split;
 #[path = "proto/state.rs"]
 pub mod state;
+#[path = "proto/urgent.rs"]
+pub mod urgent;
 #[path = "proto/violation.rs"]
 pub mod violation;
 #[path = "proto/wire.rs"]

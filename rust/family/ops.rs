@@ -35,7 +35,10 @@ use crate::sdp::cm::{
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::options;
 use crate::sdp::poll as sdp_poll;
-use crate::sdp::recv::recvmsg;
+use crate::sdp::recv::{
+    recvmsg,
+    urgent, //
+};
 use crate::sdp::send::sendmsg;
 
 const AF_INET: u16 = bindings::AF_INET as u16;
@@ -354,11 +357,44 @@ pub(super) unsafe extern "C" fn recvmsg(
         (*msg).msg_namelen = 0;
         let flags = flags as u32;
         let iter = Iov::from_raw(NonNull::from(&mut (*msg).msg_iter));
-        let result = recvmsg::recvmsg(of(socket), iter, len, flags);
+        let out_of_line = flags & bindings::MSG_OOB != 0 && flags & bindings::MSG_ERRQUEUE == 0;
+        let result = if out_of_line {
+            urgent::receive_urgent(of(socket), iter, flags).map(|(n, more)| {
+                (*msg).msg_flags |= more;
+                n
+            })
+        } else {
+            recvmsg::recvmsg(of(socket), iter, len, flags)
+        };
         if result.is_ok() {
             tell_left(of(socket), msg);
         }
         errno(result.map(|n| n as i32))
+    }
+}
+
+/// splice() from a socket. The bytes are copied.
+///
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
+pub(super) unsafe extern "C" fn splice_read(
+    socket: *mut socket,
+    place: *mut bindings::loff_t,
+    pipe: *mut bindings::pipe_inode_info,
+    len: usize,
+    flags: u32,
+) -> isize {
+    // SAFETY: The core passes a socket of ours, which has a file, and what that function wants.
+    unsafe {
+        let file = (*socket).file;
+        let nonblock = (*file).f_flags & bindings::O_NONBLOCK != 0;
+        match urgent::may_splice(of(socket), nonblock) {
+            Ok(true) => bindings::copy_splice_read(file, place, pipe, len, flags),
+            Ok(false) => 0,
+            Err(e) => e.to_errno() as isize,
+        }
     }
 }
 

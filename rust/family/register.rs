@@ -109,6 +109,7 @@ static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(bindings::proto_ops
     sendmsg: Some(ops::sendmsg),
     recvmsg: Some(ops::recvmsg),
     splice_eof: Some(ops::splice_eof),
+    splice_read: Some(ops::splice_read),
     mmap: Some(bindings::sock_no_mmap),
     set_peek_off: Some(bindings::sk_set_peek_off),
     set_rcvlowat: Some(ops::set_rcvlowat),

@@ -478,6 +478,17 @@ impl Sk {
         unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_WAITD as i32, b::POLL_IN as i32) };
     }
 
+    /// Sends SIGURG to whom the program has named (F_SETOWN).
+    pub(crate) fn send_sigurg(self) {
+        // SAFETY: The object is valid, and the caller holds the lock, which keeps `sk_socket`.
+        unsafe { bindings::sk_send_sigurg(self.0) };
+    }
+
+    /// Whether urgent data is an ordinary part of the stream (SO_OOBINLINE).
+    pub(crate) fn is_oob_inline(self) -> bool {
+        self.has_flag(bindings::sock_flags_SOCK_URGINLINE)
+    }
+
     /// Wakes whoever waits for space to write; `false` if nobody had asked for it.
     pub(crate) fn wake_writer(self) -> bool {
         use bindings as b;

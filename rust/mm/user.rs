@@ -67,6 +67,21 @@ pub(super) unsafe fn copy_to_iter(
     })
 }
 
+/// Copies a byte to `iter`. Sleeps; no lock may be held.
+///
+/// # Errors
+///
+/// `EFAULT`.
+pub(crate) fn put_byte(iter: &mut Iov<'_, Dest>, byte: u8) -> Result {
+    // SAFETY: There is one byte to read, and the iterator is valid.
+    let copied = unsafe { bindings::_copy_to_iter((&raw const byte).cast(), 1, iter.as_ptr()) };
+    if copied == 1 {
+        Ok(())
+    } else {
+        Err(EFAULT)
+    }
+}
+
 /// Faults in what it can of the next `len` bytes of `iter`. Sleeps; no lock may be held.
 ///
 /// # Errors

@@ -40,6 +40,8 @@ pub struct Tail {
     pub cork: bool,
     /// The send that filled it had MSG_MORE.
     pub more: bool,
+    /// One of its bytes is urgent.
+    pub urgent: bool,
 }
 
 /// Whether the open message must be closed and sent now.
@@ -47,11 +49,11 @@ pub struct Tail {
 /// The rules are those of TCP, with Minshall's variant of Nagle's: a full
 /// message goes at once; TCP_CORK and MSG_MORE hold a partial one back, even
 /// with TCP_NODELAY; with TCP_NODELAY a partial one goes at once; otherwise
-/// only one partial message is in flight at a time.
+/// only one partial message is in flight at a time. Nothing of this holds an urgent byte back.
 pub const fn push_now(tail: Tail) -> bool {
     if tail.waiting_bytes == 0 {
         false
-    } else if tail.waiting_bytes >= tail.full_bytes {
+    } else if tail.urgent || tail.waiting_bytes >= tail.full_bytes {
         true
     } else if tail.cork || tail.more {
         false

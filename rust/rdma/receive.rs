@@ -165,6 +165,19 @@ impl Receive {
         self.first.frag().as_slice()
     }
 
+    /// The byte at this place.
+    pub(crate) fn byte(&self, at: u32) -> Option<u8> {
+        let mut at = at as usize;
+        for part in self.parts() {
+            let bytes = part.frag().as_slice();
+            if let Some(byte) = bytes.get(at) {
+                return Some(*byte);
+            }
+            at -= bytes.len();
+        }
+        None
+    }
+
     /// The `len` bytes behind the first `skip`, as fragments; those with none of them go to `spares`.
     pub(crate) fn into_payload(
         self,

@@ -20,3 +20,4 @@ mod owed;
 pub(in crate::sdp) mod pace;
 pub(crate) mod sock;
 pub(crate) mod transition;
+mod urgent;

@@ -15,7 +15,10 @@ use crate::kern::time::{
     ms_since,
     now, //
 };
-use crate::proto::bsdh::Class;
+use crate::proto::bsdh::{
+    Class,
+    FLAG_OOB_PRES, //
+};
 use crate::proto::message::Body;
 use crate::proto::policy::{
     message_bytes,
@@ -24,6 +27,7 @@ use crate::proto::policy::{
 };
 use crate::rdma::link::{
     Tag,
+    With,
     MAX_FRAGS, //
 };
 use crate::stats::counters::Counter;
@@ -50,6 +54,8 @@ impl SockGuard<'_> {
         self.invalidate_condemned();
         // Data may use all places but those for control messages.
         self.flush_data();
+        // The program of the peer shall hear of an urgent byte although that has to wait.
+        self.announce_urgent();
         // Behind the last byte.
         self.flush_disconn();
         // Some of the messages above have used up what there was to use up.
@@ -102,10 +108,15 @@ impl SockGuard<'_> {
             let mut frags = [const { None }; MAX_FRAGS];
             let limit = self.message_limit();
             let full = message_bytes(self.conn().out.queue.bytes(), limit);
+            let full = self.conn().out.urgent.message_bytes(full);
             let bytes = self.cut_message(full, &mut frags);
-            if !self.post(Body::Data, &mut frags, bytes, Tag::Data) {
+            let urgent = self.conn().out.urgent.take(bytes);
+            let flags = if urgent { FLAG_OOB_PRES } else { 0 };
+            let with = With::Nothing;
+            if !self.post_flagged(Body::Data, flags, &mut frags, bytes, Tag::Data, with) {
                 return;
             }
+            self.stats.add(Counter::UrgentSent, urgent.into());
         }
         self.limit_hold();
     }
@@ -153,6 +164,7 @@ impl SockGuard<'_> {
             nodelay: conn.options.nodelay || last,
             cork: held && conn.options.cork,
             more: (held && conn.out.more) || waits,
+            urgent: conn.out.urgent.waits(),
         })
     }
 
@@ -194,6 +206,17 @@ impl SockGuard<'_> {
             && self.post(Body::Data, &mut [], 0, Tag::Control)
         {
             self.stats.inc(Counter::ReceiveUsedUp);
+        }
+    }
+
+    /// An announcement gives nothing back, so it leaves the last credit to an update (rule C1).
+    fn announce_urgent(&mut self) {
+        if self.conn().out.urgent.must_announce()
+            && self.may_post(Class::Control, 1)
+            && self.post(Body::Data, &mut [], 0, Tag::Control)
+        {
+            self.conn().out.answer_due = false;
+            self.stats.inc(Counter::UrgentAnnounced);
         }
     }
 

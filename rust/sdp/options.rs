@@ -10,6 +10,7 @@ use kernel::prelude::*;
 
 use super::conn::connection::SMALL_BYTES;
 use super::conn::sock::SdpSock;
+use super::recv::urgent;
 use crate::bindings;
 use crate::kern::errno::ENOPROTOOPT;
 use crate::params::{
@@ -177,20 +178,26 @@ pub(crate) fn set_rcvlowat(sock: &SdpSock, bytes: i32) {
 ///
 /// # Errors
 ///
-/// `EINVAL` for a listener, `ENOIOCTLCMD` for anything else.
+/// `EINVAL` for a listener, but for SIOCATMARK; `ENOIOCTLCMD` for anything else.
 pub(crate) fn ioctl(sock: &SdpSock, cmd: i32) -> Result<i32> {
+    if cmd == bindings::SDP_CONST_SIOCATMARK {
+        return Ok(urgent::is_at_mark(sock).into());
+    }
     let mut guard = sock.lock();
     if guard.conn().state == State::Listen {
         return Err(EINVAL);
     }
+    let inline = sock.sk().is_oob_inline();
     Ok(match cmd {
-        bindings::SDP_CONST_SIOCINQ => guard.conn().inq.queue.bytes() as i32,
+        bindings::SDP_CONST_SIOCINQ => {
+            let inq = &guard.conn().inq;
+            inq.urgent.readable_bytes(inq.queue.bytes(), inline) as i32
+        }
         bindings::SDP_CONST_SIOCOUTQ => {
             // A few completions may wait unnoticed.
             guard.poll_cq();
             guard.unsent_bytes() as i32
         }
-        bindings::SDP_CONST_SIOCATMARK => 0,
         _ => return Err(ENOIOCTLCMD),
     })
 }

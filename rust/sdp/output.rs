@@ -105,6 +105,19 @@ impl SockGuard<'_> {
         tag: Tag,
         with: With,
     ) -> bool {
+        self.post_flagged(body, 0, frags, payload, tag, with)
+    }
+
+    /// As [`SockGuard::post_with`], for a message that has `flags` besides those of every message.
+    pub(super) fn post_flagged(
+        &mut self,
+        body: Body,
+        flags: u8,
+        frags: &mut [Option<Frag>],
+        payload: u32,
+        tag: Tag,
+        with: With,
+    ) -> bool {
         let class = body.class(payload);
         let places = self.conn().link.as_ref().map_or(1, |l| l.places(with));
         if !self.may_post(class, places) {
@@ -113,7 +126,8 @@ impl SockGuard<'_> {
         let Some(stamp) = self.conn().credits.stamp(class) else {
             return false;
         };
-        let Some(header) = body.header(0, payload, stamp) else {
+        let flags = flags | self.conn().out.urgent.flags();
+        let Some(header) = body.header(flags, payload, stamp) else {
             return false;
         };
         let mut wire = [0u8; BSDH_LEN + MAX_BODY];
@@ -129,6 +143,7 @@ impl SockGuard<'_> {
         match result {
             Ok((number, signal)) => {
                 self.watch_sends();
+                self.conn().out.urgent.note_sent();
                 // One that is nearly full is not small, nor one that had to end with its fragments.
                 let limit = self.message_limit();
                 let small = self.conn().out.queue.is_empty() && payload + BSDH_LEN_U32 < limit;

@@ -32,12 +32,18 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
     if state != b::TCP_SYN_SENT && state != b::TCP_SYN_RECV {
         let target = sk.rcvlowat(false, i32::MAX as usize);
         let unread = sock.glance.unread.get() as usize;
+        // No receive in line gets the urgent byte, if that is the next.
+        let hidden = sock.glance.at_mark.get() && !sk.is_oob_inline();
+        let unread = unread.saturating_sub(hidden.into());
         if unread >= target || (unread > 0 && sock.glance.starved.get()) {
             mask |= IN;
         } else if wanted & IN != 0 {
             sock.note_poller();
         }
         mask |= writable(sock, shutdown);
+        if sock.glance.urgent.get() {
+            mask |= b::SDP_CONST_EPOLLPRI;
+        }
     }
     // After the state and the shutdown, which are set after the error. Pairs with that in `Sk::set_err()`.
     // SAFETY: A barrier may stand anywhere.

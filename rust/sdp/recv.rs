@@ -7,3 +7,4 @@ mod read_async;
 mod read_zcopy;
 pub(crate) mod recvmsg;
 mod sink_avail;
+pub(crate) mod urgent;

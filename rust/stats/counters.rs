@@ -131,6 +131,12 @@ counters! {
     ReceivesShrunk => "receives_shrunk",
     /// Messages sent only to use up receives that the peer wants no more.
     ReceiveUsedUp => "receive_used_up",
+    /// Messages sent whose last byte is urgent.
+    UrgentSent => "urgent_sent",
+    /// Messages sent only to tell of an urgent byte that waits.
+    UrgentAnnounced => "urgent_announced",
+    /// Messages received whose last byte is urgent.
+    UrgentReceived => "urgent_received",
     /// Receives not posted for want of memory; tried again later.
     NoReceiveMemory => "no_receive_memory",
     /// Sends that waited or failed for want of memory.

@@ -14,8 +14,8 @@ IWARP_GROUPS = ("basics", "connect", "listen", "data", "close", "zcopy", "sink")
 ADAPTER_GROUPS = ("basics", "connect", "data", "lengths", "close", "zcopy", "sink", "sinkends", "azrecv", "azends")
 # The groups of the suite inside that send and receive without a copy, or beside such transfers. The others do
 # the same by adverts as by copies: in `make test` the debug kernel runs these by adverts, the stock kernel by copies.
-ADVERT_GROUPS = ("data", "lengths", "random", "memory", "sharing", "missing", "zcopy", "zabuse", "sink", "sinkends",
-                 "azends", "azrecv", "azwhen", "azabuse", "azblock")
+ADVERT_GROUPS = ("data", "urgent", "lengths", "random", "memory", "sharing", "missing", "zcopy", "zabuse", "sink",
+                 "sinkends", "azends", "azrecv", "azwhen", "azabuse", "azblock")
 # What takes seconds on a slow link: `make test` has it over the adapter (mishaps.stalled_receives).
 SLOW_GROUPS = ("azstall",)
 # Hundreds of connections, a fifth of all that the suite inside costs the debug kernel: in `make test` the

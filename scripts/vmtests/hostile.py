@@ -50,6 +50,12 @@ def bad_messages(bench):
 
 
 @test(machines=1, core=("debug",))
+def urgent_data(bench):
+    """Urgent bytes that are announced and do not come, that come unannounced, or among adverts."""
+    attack(bench, "urgent")
+
+
+@test(machines=1, core=("debug",))
 def abort_in_every_state(bench):
     attack(bench, "abort")
 

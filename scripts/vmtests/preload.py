@@ -253,17 +253,17 @@ def port_of_another_server(bench):
 
 @test(machines=1, kinds=("stock",))
 def the_suite_inside(bench):
-    """The functional tests of TCP, which find SDP in its place: but for urgent data, which SDP has not.
+    """The functional tests of TCP, which find SDP in its place.
 
     What it adds to the suite is a library of the program's: the debug kernel has nothing to say of it.
     """
     before = bench.stats(bench.a)
-    command = bench.selftest("data/ blocking/ poll/ listen/ connect/ options/").replace("--family sdp", "--family tcp")
+    command = bench.selftest("data/ urgent/ blocking/ poll/ listen/ connect/ options/").replace("--family sdp", "--family tcp")
     job = bench.a.spawn(command.replace("exec ", "exec sdpctl run --require -- "))
     bench.finish(job, 300)
     results = [line for line in job.lines if re.match(r"(not )?ok ", line)]
     failed = [line for line in results if line.startswith("not ok")]
-    expect(len(results) > 60, f"{len(results)} results:\n{job.output[-3000:]}")
-    expect(len(failed) == 1 and "data/urgent" in failed[0], "\n".join(failed))
+    expect(len(results) > 100, f"{len(results)} results:\n{job.output[-3000:]}")
+    expect(not failed, "\n".join(failed))
     after = bench.stats(bench.a)
     expect(after["accepted"] - before["accepted"] > 20, f"{after['accepted']} connections by SDP")

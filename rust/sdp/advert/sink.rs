@@ -97,6 +97,9 @@ impl SockGuard<'_> {
             .on_write_completion(bytes, |back| put(&mut ended, back))?;
         // Not so the answer to an advert that had ended before.
         sinks.declined |= bytes == 0 && ended.iter().any(Option::is_some);
+        // The receive has them.
+        self.conn().inq.urgent.on_bytes(bytes);
+        self.note_taken(bytes);
         self.offers_ended(&ended, bytes);
         Ok(())
     }

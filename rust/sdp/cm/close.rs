@@ -82,6 +82,7 @@ impl SockGuard<'_> {
             _ => self.abort(ECONNRESET),
         }
         self.free_received();
+        self.forget_urgent();
         self.conn().options.window_clamp = 0;
         let sk = self.sk();
         sk.clear_shutdown();

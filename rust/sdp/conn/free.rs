@@ -5,6 +5,7 @@
 use super::guard::SockGuard;
 use crate::mm::queue::FragQueue;
 use crate::proto::source::Kind;
+use crate::proto::urgent::UrgentSend;
 use crate::sdp::parts::sink::trace_end;
 use crate::sdp::parts::source::source;
 use crate::stats::counters::Counter;
@@ -37,6 +38,7 @@ impl SockGuard<'_> {
             .out
             .queue
             .change(&glance.notsent, |tx| while tx.pop().is_some() {});
+        self.conn().out.urgent = UrgentSend::new();
         if waiting > 0 {
             self.sk().wmem_uncharge(waiting);
         }

@@ -167,6 +167,7 @@ impl SockGuard<'_> {
             self.violated(why);
             return true;
         }
+        self.note_urgent(message, &receive);
         match message.body {
             Body::Data | Body::SrcAvail { .. } if payload > 0 => {
                 self.take_payload(message, receive);

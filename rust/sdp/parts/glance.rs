@@ -58,6 +58,10 @@ pub(crate) struct Glance {
     pub(crate) starved: Flag,
     /// The peer's half has ended, but there are bytes of its adverts before that.
     pub(crate) coming: Flag,
+    /// The next byte of the stream is the urgent one.
+    pub(crate) at_mark: Flag,
+    /// The urgent byte has come, and was not read by itself.
+    pub(crate) urgent: Flag,
     /// A send has adverts out, or will have, or waits for room for one, so that no other can send.
     pub(crate) advertising: Flag,
     /// TCP_INQ: a receive says how many bytes are left.
@@ -77,6 +81,8 @@ impl Glance {
             unread: Bytes::new(),
             starved: Flag::new(),
             coming: Flag::new(),
+            at_mark: Flag::new(),
+            urgent: Flag::new(),
             advertising: Flag::new(),
             tells_unread: Flag::new(),
             refused_sndbuf: Bytes::new(),
@@ -87,7 +93,13 @@ impl Glance {
 
     /// The flags of a new connection; both queues are empty by then.
     pub(in crate::sdp) fn reset(&self) {
-        for flag in [&self.starved, &self.coming, &self.advertising] {
+        for flag in [
+            &self.starved,
+            &self.coming,
+            &self.at_mark,
+            &self.urgent,
+            &self.advertising,
+        ] {
             flag.set(false);
         }
         self.refused_sndbuf.set(0);

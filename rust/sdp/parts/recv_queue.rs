@@ -4,10 +4,15 @@
 
 use super::glance::Seen;
 use crate::mm::frag::Frag;
+use crate::proto::urgent::UrgentReceive;
 
 /// Bytes that wait to be read.
 pub(crate) struct RecvQueue {
     pub(in crate::sdp) queue: Seen,
+    /// Which byte of the stream is urgent.
+    pub(in crate::sdp) urgent: UrgentReceive,
+    /// The next byte of the stream is lost, and is not in the queue yet.
+    pub(in crate::sdp) owes_loss: bool,
     /// The free rest of the page into which short payloads are copied.
     pub(in crate::sdp) compact: Option<Frag>,
     /// Something was copied there since the last look of `timers/tx_watchdog`.
@@ -26,6 +31,8 @@ impl RecvQueue {
     pub(in crate::sdp) const fn new() -> Self {
         Self {
             queue: Seen::new(),
+            urgent: UrgentReceive::new(),
+            owes_loss: false,
             compact: None,
             compact_used: false,
             fin_received: false,

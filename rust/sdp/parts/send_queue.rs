@@ -4,6 +4,7 @@
 
 use super::glance::Seen;
 use crate::proto::resize::PeerReceives;
+use crate::proto::urgent::UrgentSend;
 
 /// A partial message that the program holds back, by TCP_CORK or MSG_MORE.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(in crate::sdp) enum HeldBack {
 pub(crate) struct SendQueue {
     /// Bytes of the program that are not yet in a message.
     pub(in crate::sdp) queue: Seen,
+    /// Which of them is urgent.
+    pub(in crate::sdp) urgent: UrgentSend,
     /// The last send had MSG_MORE.
     pub(in crate::sdp) more: bool,
     pub(in crate::sdp) held_back: HeldBack,
@@ -41,6 +44,7 @@ impl SendQueue {
     pub(in crate::sdp) const fn new() -> Self {
         Self {
             queue: Seen::new(),
+            urgent: UrgentSend::new(),
             more: false,
             held_back: HeldBack::Nothing,
             stalled: false,

@@ -4,6 +4,7 @@
 
 use super::recvmsg::Recv;
 use crate::bindings;
+use crate::proto::urgent::Reach;
 use crate::sdp::conn::guard::SockGuard;
 
 impl SockGuard<'_> {
@@ -15,8 +16,17 @@ impl SockGuard<'_> {
         }
         while recv.copied < recv.len {
             let want = (recv.len - recv.copied).min(u32::MAX as usize) as u32;
+            let want = want.min(self.conn().inq.queue.front()?.len());
+            let want = match self.reach(recv, want) {
+                Reach::Bytes(bytes) => bytes,
+                Reach::End => return None,
+                Reach::Skip => {
+                    recv.hole = Some(self.conn().inq.urgent.taken());
+                    self.skip_urgent();
+                    continue;
+                }
+            };
             let front = self.conn().inq.queue.front()?;
-            let want = want.min(front.len());
             let got = if recv.is(bindings::MSG_TRUNC) {
                 want
             } else {
@@ -30,6 +40,7 @@ impl SockGuard<'_> {
                     self.conn().ring.spares.put(frag);
                     self.release_receive(truesize);
                 }
+                self.note_taken(got);
             }
             if got < want {
                 return Some((want - got) as usize);
@@ -40,19 +51,27 @@ impl SockGuard<'_> {
 
     /// Copies what lies behind the bytes that this call has skipped or already copied, and takes nothing.
     fn peek(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
-        let mut skip = recv.skipped + recv.copied;
-        let count = self.conn().inq.queue.len();
-        for i in 0..count {
-            let frag = self.conn().inq.queue.get(i)?;
-            let len = frag.len() as usize;
+        let taken = self.conn().inq.urgent.taken();
+        let mut skip = recv.ahead(taken);
+        let mut i = 0;
+        while recv.copied < recv.len {
+            let len = self.conn().inq.queue.get(i)?.len() as usize;
             if skip >= len {
                 skip -= len;
+                i += 1;
                 continue;
             }
             let want = (len - skip).min(recv.len - recv.copied);
-            if want == 0 {
-                break;
-            }
+            let want = match self.reach(recv, want as u32) {
+                Reach::Bytes(bytes) => bytes as usize,
+                Reach::End => break,
+                Reach::Skip => {
+                    recv.hole = Some(taken + recv.ahead(taken) as u64);
+                    skip += 1;
+                    continue;
+                }
+            };
+            let frag = self.conn().inq.queue.get(i)?;
             let got = if recv.is(bindings::MSG_TRUNC) {
                 want
             } else {
@@ -63,7 +82,7 @@ impl SockGuard<'_> {
             if got < want {
                 return Some(want - got);
             }
-            skip = 0;
+            skip += got;
         }
         None
     }

@@ -242,6 +242,7 @@ impl SockOwner<'_> {
         };
         match result {
             Ok(()) => {
+                self.note_taken(len);
                 let keyed = self.conn().link.as_ref().is_some_and(|l| l.has_key(region));
                 self.stats.inc(Counter::ReadPosted);
                 self.stats.add(Counter::MrRegistered, keyed.into());

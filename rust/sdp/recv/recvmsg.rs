@@ -37,6 +37,8 @@ pub(super) struct Recv<'a> {
     pub(super) direct: usize,
     /// Of MSG_PEEK: bytes before those that are looked at (SO_PEEK_OFF).
     pub(super) skipped: usize,
+    /// Where the urgent byte was, if the call has skipped the byte.
+    pub(super) hole: Option<u64>,
     /// The program's memory cannot be read into.
     pub(in crate::sdp) by_copy: bool,
     /// It can, but the call must wait for that.
@@ -51,14 +53,24 @@ impl Recv<'_> {
     pub(super) fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
+
+    /// Bytes between the `taken` bytes of the stream and the place where the call is.
+    pub(super) fn ahead(&self, taken: u64) -> usize {
+        if self.is(bindings::MSG_PEEK) {
+            // Not if the byte was lost, or others have taken it.
+            let hole = self.hole.is_some_and(|place| place >= taken);
+            self.skipped + self.copied + usize::from(hole)
+        } else {
+            0
+        }
+    }
 }
 
 /// Receives up to `len` bytes into `iter`; returns how many, 0 at the end of the stream.
 ///
 /// # Errors
 ///
-/// As `man 2 recv`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `ENOTCONN`, `EINVAL` for MSG_OOB,
-/// and what ended the connection.
+/// As `man 2 recv`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `ENOTCONN`, and what ended the connection.
 pub(crate) fn recvmsg(
     sock: &SdpSock,
     iter: Iov<'_, Dest>,
@@ -72,9 +84,6 @@ pub(crate) fn recvmsg(
     if matches!(guard.conn().state, State::Listen) {
         return Err(ENOTCONN);
     }
-    if flags & bindings::MSG_OOB != 0 {
-        return Err(EINVAL);
-    }
     let sk = sock.sk();
     let mut timeo = sk.rcvtimeo(flags & bindings::MSG_DONTWAIT != 0);
     guard.await_next(&mut timeo)?;
@@ -87,6 +96,7 @@ pub(crate) fn recvmsg(
         target: sk.rcvlowat(flags & bindings::MSG_WAITALL != 0, len),
         copied: 0,
         skipped: 0,
+        hole: None,
         direct: 0,
         by_copy: false,
         awaited: false,
@@ -160,7 +170,8 @@ impl SockGuard<'_> {
         }
         let conn = self.conn();
         conn.inq.polled = timeless || (conn.inq.polled && recv.direct == 0);
-        if recv.copied > 0 && !recv.is(bindings::MSG_PEEK) {
+        let took = recv.copied > 0 || recv.hole.is_some();
+        if took && !recv.is(bindings::MSG_PEEK) {
             let copied = recv.copied - recv.direct;
             if self.generation() == recv.began {
                 self.count(Kept::RxCopiedBytes, copied as u64);
@@ -179,9 +190,15 @@ impl SockOwner<'_> {
     fn recv_all(&mut self, recv: &mut Recv<'_>) -> Result {
         loop {
             self.await_turn(Access::Write, recv.began, &mut recv.timeo)?;
+            if self.ends_at_mark(recv)? {
+                return Ok(());
+            }
             if let Some(missing) = self.copy_out(recv) {
                 self.fault_in(&mut recv.iter, missing)?;
                 continue;
+            }
+            if self.ends_at_mark(recv)? {
+                return Ok(());
             }
             let enough = match recv.len {
                 // Nothing is wanted, but as with TCP not before there is something.

@@ -35,8 +35,9 @@ impl SockGuard<'_> {
             return self.abort(ECONNRESET);
         }
         if self.hold_advert(len).is_err() {
-            self.lost_bytes();
+            return self.lost_bytes();
         }
+        self.conn().inq.urgent.on_bytes(len);
     }
 
     /// Keeps payload that comes behind bytes which the peer still has.
@@ -82,8 +83,10 @@ impl SockGuard<'_> {
         let Some(zcopy) = self.with_adverts() else {
             return Err(Violation::UnexpectedMid);
         };
+        let untaken = zcopy.reader.untaken_bytes();
         zcopy.reader.on_cancel()?;
         zcopy.hold.cut();
+        self.conn().inq.urgent.on_cancel(untaken);
         self.stats.inc(Counter::CancelReceived);
         self.drain_hold();
         Ok(())
@@ -103,6 +106,9 @@ impl SockGuard<'_> {
                 return self.lost_bytes();
             }
             self.conn().inq.readable = true;
+            if core::mem::take(&mut self.conn().inq.owes_loss) {
+                self.lose_byte();
+            }
         }
         if self.glance.coming.get() && !self.holds() {
             self.glance.coming.set(false);

@@ -7,10 +7,7 @@ use kernel::prelude::*;
 use crate::bindings;
 use crate::inet::memory;
 use crate::inet::sock::Sk;
-use crate::kern::errno::{
-    ENOBUFS,
-    EOPNOTSUPP, //
-};
+use crate::kern::errno::ENOBUFS;
 use crate::kern::iov::{
     Access,
     Iov,
@@ -58,21 +55,23 @@ pub(in crate::sdp) struct Send<'a> {
 /// # Errors
 ///
 /// As `man 2 send`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `EPIPE` (with SIGPIPE unless
-/// MSG_NOSIGNAL), `EOPNOTSUPP` for MSG_OOB, and what ended the connection.
+/// MSG_NOSIGNAL), and what ended the connection.
 pub(crate) fn sendmsg(sock: &SdpSock, iter: Iov<'_, Source>, flags: u32) -> Result<usize> {
-    if flags & bindings::MSG_OOB != 0 {
-        return Err(EOPNOTSUPP);
-    }
     let mut guard = sock.lock();
     let nonblock = flags & bindings::MSG_DONTWAIT != 0;
     let mut send = Send {
         began: guard.generation(),
         total: iter.len(),
+        // Only Data ends with an urgent byte.
+        by_copy: if flags & bindings::MSG_OOB != 0 {
+            iter.len()
+        } else {
+            0
+        },
         iter,
         flags,
         timeo: sock.sk().sndtimeo(nonblock),
         copied: 0,
-        by_copy: 0,
         unprotectable: None,
         no_reader: false,
         sink_awaited: false,
@@ -112,6 +111,14 @@ impl SockGuard<'_> {
         Ok(())
     }
 
+    /// The last byte that a send with MSG_OOB has given is urgent, until it gives more.
+    fn mark_urgent(&mut self, send: &Send<'_>) {
+        if send.flags & bindings::MSG_OOB != 0 && send.copied > 0 {
+            let out = &mut self.conn().out;
+            out.urgent.mark(out.queue.bytes());
+        }
+    }
+
     /// The last message stays open with MSG_MORE.
     fn leave_open(&mut self, send: &Send<'_>) {
         if self.generation() == send.began {
@@ -128,6 +135,7 @@ impl SockGuard<'_> {
     fn finish_send(&mut self, send: &Send<'_>) {
         if self.generation() == send.began {
             self.note_send(send.copied);
+            self.mark_urgent(send);
         }
         self.leave_open(send);
         self.flush();
@@ -189,6 +197,10 @@ impl SockOwner<'_> {
                 Ok(n) => {
                     send.copied += n;
                     send.by_copy = send.by_copy.saturating_sub(n);
+                    if send.iter.len() == 0 {
+                        // It may go right now.
+                        self.mark_urgent(send);
+                    }
                     if self.conn().out.queue.bytes() >= self.message_limit() {
                         self.flush();
                     }
@@ -221,6 +233,7 @@ impl SockOwner<'_> {
         self.conn().out.more = false;
         // A part of a message is left to be filled, as long as something in flight will make space.
         let connection = self.generation();
+        self.mark_urgent(send);
         self.conn().halves.memory_waiters += 1;
         self.flush();
         // The completion that makes space may have come already.

@@ -136,7 +136,9 @@ impl SockGuard<'_> {
         let limit = self.message_limit();
         let conn = self.conn();
         let frags = conn.link.as_ref().map_or(0, |link| link.max_frags());
-        conn.out.queue.bytes() <= limit.saturating_sub(ADVERT_BODY)
+        // Only Data ends with an urgent byte.
+        !conn.out.urgent.waits()
+            && conn.out.queue.bytes() <= limit.saturating_sub(ADVERT_BODY)
             && conn.out.queue.len() <= frags.min(MAX_FRAGS)
     }
 

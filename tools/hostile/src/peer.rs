@@ -30,10 +30,14 @@ pub(crate) struct Peer {
     pub(crate) inbox: Vec<u8>,
     /// The messages that arrived, and are not looked at yet.
     pub(crate) heard: Vec<Body>,
+    /// The flags of those that had any, with their bytes of payload.
+    pub(crate) flags_heard: Vec<(u8, u32)>,
     /// The last header sent, corrupted or not.
     pub(crate) last: Bsdh,
     /// Whether receives are posted again, and the victim is told.
     pub(crate) gives_credits: bool,
+    /// The receives that were not posted again.
+    kept: Vec<usize>,
     /// Whether what the victim says is only noted, not checked: our own numbers
     /// are wrong, so that the victim's are to us.
     pub(crate) is_deaf: bool,
@@ -63,6 +67,7 @@ impl Peer {
             limit,
             inbox: Vec::new(),
             heard: Vec::new(),
+            flags_heard: Vec::new(),
             last: Bsdh {
                 mid: Mid::Hello,
                 flags: 0,
@@ -72,6 +77,7 @@ impl Peer {
                 mseq_ack: 0,
             },
             gives_credits: true,
+            kept: Vec::new(),
             is_deaf: false,
             succeeded: 0,
             broken: None,
@@ -118,6 +124,8 @@ impl Peer {
                     if self.gives_credits {
                         self.queue()?.post_receive(slot)?;
                         self.credits.posted(1);
+                    } else {
+                        self.kept.push(slot);
                     }
                 }
                 Completion::Failed(status) => {
@@ -156,7 +164,21 @@ impl Peer {
         let at = message.payload_offset as usize;
         self.inbox.extend_from_slice(rest.get(at..).unwrap_or(&[]));
         self.heard.push(message.body);
+        if message.hdr.flags != 0 {
+            let payload = message.payload_len;
+            self.flags_heard.push((message.hdr.flags, payload));
+        }
         Ok(())
+    }
+
+    /// Gives the credits that it has kept, and all later ones.
+    pub(crate) fn give_credits(&mut self) -> Result<()> {
+        self.gives_credits = true;
+        for slot in std::mem::take(&mut self.kept) {
+            self.queue()?.post_receive(slot)?;
+            self.credits.posted(1);
+        }
+        self.pump()
     }
 
     /// Pumps until `done`; a failure after the limit.
@@ -180,6 +202,13 @@ impl Peer {
     /// Sends a valid message as soon as the credits allow it.
     pub(crate) fn send(&mut self, body: Body, payload: &[u8]) -> Result<()> {
         let header = self.next(body, payload.len())?;
+        self.send_with(&header, body, payload)
+    }
+
+    /// The same with flags.
+    pub(crate) fn send_flagged(&mut self, flags: u8, body: Body, payload: &[u8]) -> Result<()> {
+        let mut header = self.next(body, payload.len())?;
+        header.flags = flags;
         self.send_with(&header, body, payload)
     }
 

@@ -264,6 +264,43 @@ impl Sock {
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
+    /// One call of send() whose last byte is urgent.
+    pub(crate) fn urge(&self, bytes: &[u8]) -> Result<()> {
+        let flags = libc::MSG_OOB | libc::MSG_NOSIGNAL;
+        // SAFETY: the buffer is valid.
+        let n = unsafe { libc::send(self.fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+        expect(n == bytes.len() as isize, || {
+            format!("send() with MSG_OOB: {n}, {}", io::Error::last_os_error())
+        })
+    }
+
+    /// The urgent byte; `None` if there will be none.
+    pub(crate) fn urgent_byte(&self) -> io::Result<Option<u8>> {
+        let mut byte = 0u8;
+        // SAFETY: there is room for one byte.
+        let n = unsafe { libc::recv(self.fd(), (&raw mut byte).cast(), 1, libc::MSG_OOB) };
+        match n {
+            0 => Ok(None),
+            1 => Ok(Some(byte)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Whether the urgent byte is there, and was not read.
+    pub(crate) fn is_urgent(&self) -> Result<bool> {
+        Ok(self.poll(libc::POLLPRI, Duration::ZERO)? & libc::POLLPRI != 0)
+    }
+
+    /// Whether it is the next of the stream.
+    pub(crate) fn is_at_mark(&self) -> Result<bool> {
+        const SIOCATMARK: u64 = 0x8905;
+        let mut value = 0i32;
+        // SAFETY: the request writes an int.
+        let ret = unsafe { libc::ioctl(self.fd(), SIOCATMARK as _, &raw mut value) };
+        ok(ret, "SIOCATMARK")?;
+        Ok(value != 0)
+    }
+
     /// One call of send() from an address.
     pub(crate) fn send_at(&self, addr: usize, len: usize) -> io::Result<usize> {
         let from = addr as *const libc::c_void;

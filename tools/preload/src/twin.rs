@@ -171,8 +171,9 @@ impl Twin {
         unsafe {
             let flags = sock::result(libc::fcntl(self.fd, libc::F_GETFL))?;
             sock::result(libc::fcntl(self.as_raw_fd(), libc::F_SETFL, flags))?;
-            if flags & libc::O_ASYNC != 0 {
-                let owner = libc::fcntl(self.fd, libc::F_GETOWN);
+            // For SIGIO, or for SIGURG.
+            let owner = libc::fcntl(self.fd, libc::F_GETOWN);
+            if !matches!(owner, 0 | -1) {
                 libc::fcntl(self.as_raw_fd(), libc::F_SETOWN, owner);
             }
         }

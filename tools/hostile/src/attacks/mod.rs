@@ -15,6 +15,7 @@ mod resize;
 mod sinks;
 mod states;
 mod stream;
+mod urgent;
 mod vanish;
 
 use crate::fail::{Result, Step};
@@ -35,6 +36,7 @@ pub(crate) fn all() -> Vec<Attack> {
         pending::ATTACKS,
         ack::ATTACKS,
         stream::ATTACKS,
+        urgent::ATTACKS,
         states::ATTACKS,
         floods::ATTACKS,
         rdma::ATTACKS,

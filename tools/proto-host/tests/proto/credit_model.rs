@@ -379,6 +379,20 @@ fn weaker_rules_fail() {
         ..MODULE
     };
     assert!(explore(&silent, &streaming(6, 6)).deadlocks > 0);
+    // C1 with one credit for what gives nothing back, as the announcement of an urgent byte.
+    let announcing = Rules {
+        stamp: |credits, kind| {
+            credits.stamp(match kind {
+                Kind::Payload => Class::Payload,
+                Kind::Control | Kind::Update => Class::Update,
+            })
+        },
+        ..MODULE
+    };
+    let got = explore(&announcing, &greedy(5, 5, 4));
+    println!("announcing: {got:?}");
+    assert_eq!(explore(&MODULE, &greedy(5, 5, 4)).deadlocks, 0);
+    assert!(got.deadlocks > 0);
     // C1 with one credit for everything: the last ones go to payload.
     let careless = Rules {
         stamp: |credits, _| credits.stamp(Class::Update),

@@ -29,4 +29,5 @@ mod smoke;
 mod source;
 mod split;
 mod state;
+mod urgent;
 mod write;

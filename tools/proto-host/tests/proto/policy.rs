@@ -18,6 +18,7 @@ const PARTIAL: Tail = Tail {
     nodelay: false,
     cork: false,
     more: false,
+    urgent: false,
 };
 
 #[test]
@@ -51,6 +52,17 @@ fn cork_and_more_hold_back_even_with_nodelay() {
 }
 
 #[test]
+fn nothing_holds_an_urgent_byte_back() {
+    assert!(push_now(Tail {
+        small_in_flight: true,
+        cork: true,
+        more: true,
+        urgent: true,
+        ..PARTIAL
+    }));
+}
+
+#[test]
 fn signaled_are_a_quarter_and_the_last() {
     // 63 slots: every 15th.
     let signaled: Vec<u32> = (0..20).filter(|&n| signal_now(n, 63, false)).collect();
@@ -65,13 +77,14 @@ fn signaled_are_a_quarter_and_the_last() {
 }
 
 fn tail() -> impl Strategy<Value = Tail> {
-    (0_u32..300, 1_u32..300, any::<[bool; 4]>()).prop_map(|(waiting_bytes, full_bytes, b)| Tail {
+    (0_u32..300, 1_u32..300, any::<[bool; 5]>()).prop_map(|(waiting_bytes, full_bytes, b)| Tail {
         waiting_bytes,
         full_bytes,
         small_in_flight: b[0],
         nodelay: b[1],
         cork: b[2],
         more: b[3],
+        urgent: b[4],
     })
 }
 
@@ -90,6 +103,7 @@ proptest! {
         if tail.waiting_bytes > 0 && !push_now(tail) {
             let nagle = tail.small_in_flight && !tail.nodelay;
             prop_assert!(nagle || tail.cork || tail.more);
+            prop_assert!(!tail.urgent);
         }
         let empty = Tail { waiting_bytes: 0, ..tail };
         prop_assert!(!push_now(empty));

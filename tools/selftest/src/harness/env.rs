@@ -45,11 +45,6 @@ impl Family {
 pub(crate) mod differences {
     use super::Family;
 
-    /// Urgent data is not carried yet.
-    pub(crate) fn has_urgent_data(family: Family) -> bool {
-        family == Family::Tcp
-    }
-
     /// A client that finds the backlog full waits in SDP; in TCP it may also
     /// be reset after connect() (SYN cookies).
     pub(crate) fn full_backlog_may_reset(family: Family) -> bool {

@@ -345,12 +345,19 @@ impl Sock {
         Ok(())
     }
 
+    /// SIGURG goes to `pid`.
+    pub(crate) fn set_owner(&self, pid: i32) -> io::Result<()> {
+        // SAFETY: plain numbers.
+        checked(unsafe { libc::fcntl(self.as_raw_fd(), libc::F_SETOWN, pid) })?;
+        Ok(())
+    }
+
     /// O_ASYNC: SIGIO goes to `pid` when something happens.
     pub(crate) fn set_async(&self, pid: i32) -> io::Result<()> {
+        self.set_owner(pid)?;
         let fd = self.as_raw_fd();
         // SAFETY: plain numbers.
         unsafe {
-            checked(libc::fcntl(fd, libc::F_SETOWN, pid))?;
             let flags = checked(libc::fcntl(fd, libc::F_GETFL))?;
             checked(libc::fcntl(fd, libc::F_SETFL, flags | libc::O_ASYNC))?;
         }

@@ -3,7 +3,7 @@
 
 use crate::flow::{self, Span};
 use crate::harness::{
-    differences, eventually, expect, expect_eof, expect_eq, expect_errno, expect_received, joined,
+    eventually, expect, expect_eof, expect_eq, expect_errno, expect_received, joined,
     readable_bytes, receive, send, skip, tests, Env, Fail, Outcome, QUIET_MS,
 };
 use crate::peer::Work;
@@ -331,9 +331,6 @@ fn splice_both_ways(env: &Env) -> Outcome {
 }
 
 fn urgent(env: &Env) -> Outcome {
-    if !differences::has_urgent_data(env.family) {
-        return skip("SDP carries no urgent data yet");
-    }
     let (sock, remote) = env.pair()?;
     remote.send(Span::new(env.seed, 0, 3), 0)?;
     remote.send(Span::new(env.seed, 3, 1), MSG_OOB)?;

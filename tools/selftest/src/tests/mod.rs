@@ -35,6 +35,7 @@ mod sink;
 mod sinkends;
 mod stress;
 mod sysctl;
+mod urgent;
 mod zabuse;
 mod zcopy;
 
@@ -55,6 +56,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         info::TESTS,
         sharing::TESTS,
         peek::TESTS,
+        urgent::TESTS,
         poll::TESTS,
         close::TESTS,
         reset::TESTS,

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Urgent data, as its receiver sees it: out of line (MSG_OOB), and where receives in line end.
+
+use kernel::prelude::*;
+
+use super::recvmsg::Recv;
+use crate::bindings;
+use crate::kern::errno::ENOTCONN;
+use crate::kern::iov::{
+    Dest,
+    Iov, //
+};
+use crate::kern::signal::signal_pending;
+use crate::kern::time::Timeout;
+use crate::mm::user;
+use crate::proto::state::State;
+use crate::proto::urgent::{
+    Byte,
+    Reach, //
+};
+use crate::sdp::conn::guard::{
+    SockGuard,
+    SockOwner, //
+};
+use crate::sdp::conn::sock::SdpSock;
+
+/// How long SIOCATMARK waits at most, where only the next message says whether the urgent byte is the next.
+const MARK_MS: u32 = 100;
+
+/// Receives the urgent byte into `iter`, as `tcp_recv_urg()`: never waits. Returns the bytes that it is, 0 or
+/// 1, and what it adds to the flags of the message.
+///
+/// # Errors
+///
+/// `EINVAL` if there is none, `EAGAIN` if it has not come, `ENOTCONN`, `EFAULT`.
+pub(crate) fn receive_urgent(
+    sock: &SdpSock,
+    mut iter: Iov<'_, Dest>,
+    flags: u32,
+) -> Result<(usize, u32)> {
+    let byte = {
+        let mut guard = sock.lock();
+        // It may have come.
+        guard.poll_cq();
+        guard.take_urgent(flags & bindings::MSG_PEEK != 0)?
+    };
+    let Some(byte) = byte else {
+        return Ok((0, 0));
+    };
+    if iter.len() == 0 {
+        return Ok((0, bindings::MSG_OOB | bindings::MSG_TRUNC));
+    }
+    if flags & bindings::MSG_TRUNC == 0 {
+        user::put_byte(&mut iter, byte)?;
+    }
+    Ok((1, bindings::MSG_OOB))
+}
+
+/// Whether the next byte of the stream is the urgent one (SIOCATMARK).
+///
+/// The announcement of an urgent byte does not say how far it is. If all before that was read, the next
+/// message says so, for which the peer has credits: it is waited for.
+pub(crate) fn is_at_mark(sock: &SdpSock) -> bool {
+    let mut guard = sock.lock();
+    let mut left = Timeout::from_ms(MARK_MS);
+    while guard.is_mark_open() && !left.is_over() && !signal_pending() {
+        guard.poll_cq();
+        guard.rearm_cq();
+        if guard.is_mark_open() {
+            guard.wait(&mut left);
+        }
+    }
+    guard.conn().inq.urgent.is_at_mark()
+}
+
+/// Whether a splice may receive. As with TCP it does not get past the mark, and ends there as if it had found
+/// nothing.
+///
+/// # Errors
+///
+/// `EAGAIN`, and what ended the connection.
+pub(crate) fn may_splice(sock: &SdpSock, nonblock: bool) -> Result<bool> {
+    let mut guard = sock.lock();
+    if !guard.conn().inq.urgent.is_at_mark() {
+        return Ok(true);
+    }
+    let sk = sock.sk();
+    if guard.conn().inq.fin_received {
+        return Ok(false);
+    }
+    sk.take_err()?;
+    if sk.rcvtimeo(nonblock).is_over() && !sk.rcv_shutdown() {
+        return Err(EAGAIN);
+    }
+    Ok(false)
+}
+
+impl SockGuard<'_> {
+    /// The urgent byte for a receive out of line, which takes it unless it only looks. `None` if it will not
+    /// come any more.
+    fn take_urgent(&mut self, looks: bool) -> Result<Option<u8>> {
+        let sk = self.sk();
+        let conn = self.conn();
+        if conn.state == State::Listen {
+            return Err(ENOTCONN);
+        }
+        let inq = &mut conn.inq;
+        let inline = sk.is_oob_inline();
+        let closed = sk.state() == bindings::TCP_CLOSE as u8;
+        match inq.urgent.byte(inline) {
+            Byte::None => Err(EINVAL),
+            _ if closed && !inq.fin_received => Err(ENOTCONN),
+            Byte::Is(byte) => {
+                if !looks {
+                    inq.urgent.on_read();
+                    self.show_urgent();
+                }
+                Ok(Some(byte))
+            }
+            Byte::Comes if closed || sk.rcv_shutdown() => Ok(None),
+            Byte::Comes => Err(EAGAIN),
+        }
+    }
+
+    /// How far a receive goes that wants `want` bytes.
+    pub(super) fn reach(&mut self, recv: &Recv<'_>, want: u32) -> Reach {
+        let urgent = self.conn().inq.urgent;
+        if !urgent.has_mark() {
+            return Reach::Bytes(want);
+        }
+        let inline = self.sk().is_oob_inline();
+        let ahead = recv.ahead(urgent.taken()) as u64;
+        urgent.reach(ahead, want, recv.copied > 0, inline)
+    }
+
+    /// Whether a receive ends because it has come to the mark.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`, `EINTR` (or a restart) if it has got nothing before, and a signal waits: that of the urgent
+    /// byte, it may be.
+    pub(super) fn ends_at_mark(&mut self, recv: &Recv<'_>) -> Result<bool> {
+        let urgent = self.conn().inq.urgent;
+        if !urgent.is_mark(recv.ahead(urgent.taken()) as u64) {
+            return Ok(false);
+        }
+        if recv.copied == 0 && signal_pending() {
+            return Err(if recv.timeo.is_over() {
+                EAGAIN
+            } else {
+                recv.timeo.interrupted()
+            });
+        }
+        Ok(recv.copied > 0)
+    }
+}
+
+impl SockOwner<'_> {
+    /// Whether an urgent byte was announced, and all that has come was read.
+    fn is_mark_open(&mut self) -> bool {
+        let read_out = self.conn().inq.queue.is_empty() && !self.holds();
+        let conn = self.conn();
+        let comes = conn.state.can_receive() && !conn.inq.fin_received;
+        conn.inq.urgent.is_announced() && read_out && comes
+    }
+}

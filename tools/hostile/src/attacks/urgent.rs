@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Urgent data: bytes that are announced and do not come, that come where none can be, or among adverts;
+//! and what a victim says that has one and may not send it.
+
+use super::adverts::counted;
+use super::{each, Attack};
+use crate::counters::moves;
+use crate::fail::{expect, Fail, Result, Step};
+use crate::session::{pattern, Ctx, Session, Start};
+use proto_host::proto::bsdh::{FLAG_OOB_PEND, FLAG_OOB_PRES};
+use proto_host::proto::hello::{Features, BUFS_MIN};
+use proto_host::proto::message::Body;
+use proto_host::proto::violation::Violation;
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "urgent.honest_sender",
+        run: honest_sender,
+    },
+    Attack {
+        name: "urgent.right_behind_its_announcement",
+        run: right_behind_its_announcement,
+    },
+    Attack {
+        name: "urgent.where_none_can_be",
+        run: where_none_can_be,
+    },
+    Attack {
+        name: "urgent.announced_for_ever",
+        run: announced_for_ever,
+    },
+    Attack {
+        name: "urgent.announced_by_everything",
+        run: announced_by_everything,
+    },
+    Attack {
+        name: "urgent.two_in_a_message",
+        run: two_in_a_message,
+    },
+    Attack {
+        name: "urgent.one_after_the_other",
+        run: one_after_the_other,
+    },
+    Attack {
+        name: "urgent.behind_what_is_not_there",
+        run: behind_what_is_not_there,
+    },
+    Attack {
+        name: "urgent.behind_an_advert",
+        run: behind_an_advert,
+    },
+    Attack {
+        name: "urgent.behind_what_is_taken_back",
+        run: behind_what_is_taken_back,
+    },
+    Attack {
+        name: "urgent.instead_of_a_write",
+        run: instead_of_a_write,
+    },
+    Attack {
+        name: "urgent.told_without_credits",
+        run: told_without_credits,
+    },
+];
+
+/// The longest wait of SIOCATMARK, and some.
+const MARK_WAIT: Duration = Duration::from_secs(2);
+
+fn all_features() -> Features {
+    Features::SOURCE
+        .union(Features::ORDERED)
+        .union(Features::SINK)
+}
+
+fn open(ctx: &Ctx) -> Result<Session> {
+    let start = Start {
+        features: all_features(),
+        ..Start::default()
+    };
+    let mut session = Session::open(ctx, &start)?;
+    session.greet().step("greeting")?;
+    Ok(session)
+}
+
+fn expect_byte(session: &Session, want: u8) -> Result<()> {
+    let got = session.victim.urgent_byte().step("MSG_OOB")?;
+    expect(got == Some(want), || format!("{got:?} is urgent"))
+}
+
+fn expect_no_byte(session: &Session, errno: i32) -> Result<()> {
+    let got = session.victim.urgent_byte();
+    let is = matches!(&got, Err(e) if e.raw_os_error() == Some(errno));
+    expect(is, || format!("MSG_OOB: {got:?} instead of errno {errno}"))
+}
+
+fn expect_mark(session: &Session, want: bool) -> Result<()> {
+    let began = Instant::now();
+    let got = session.victim.is_at_mark()?;
+    expect(got == want, || format!("SIOCATMARK says {got}"))?;
+    expect(began.elapsed() < MARK_WAIT, || {
+        format!("SIOCATMARK took {:?}", began.elapsed())
+    })
+}
+
+fn await_byte(ctx: &Ctx, session: &mut Session) -> Result<()> {
+    let end = Instant::now() + ctx.limit;
+    while !session.victim.is_urgent()? {
+        session.peer.pump()?;
+        expect(Instant::now() < end, || "no urgent byte came".to_owned())?;
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// One call of recv() must get these bytes.
+fn expect_some(session: &Session, want: &[u8]) -> Result<()> {
+    let mut buf = [0; 200];
+    let n = session.victim.recv_some(&mut buf).step("recv")?;
+    expect(buf[..n] == *want, || {
+        format!("received {:?} instead of {want:?}", &buf[..n])
+    })
+}
+
+/// Waits until the victim has what was sent, as far as it needs no answer of its own.
+fn arrive(session: &mut Session) -> Result<()> {
+    session.peer.finish_sends()
+}
+
+fn honest_sender(ctx: &Ctx) -> Result<()> {
+    let mut session = open(ctx)?;
+    session.peer.send_flagged(FLAG_OOB_PEND, Body::Data, b"")?;
+    arrive(&mut session)?;
+    expect_no_byte(&session, libc::EAGAIN)?;
+    expect_mark(&session, false)?;
+    session
+        .peer
+        .send_flagged(FLAG_OOB_PEND, Body::Data, b"ab")?;
+    session
+        .peer
+        .send_flagged(FLAG_OOB_PRES, Body::Data, b"cdU")?;
+    session.peer.send(Body::Data, b"ef")?;
+    await_byte(ctx, &mut session)?;
+    arrive(&mut session)?;
+    expect_some(&session, b"abcd")?;
+    expect_mark(&session, true)?;
+    expect_byte(&session, b'U')?;
+    expect_no_byte(&session, libc::EINVAL)?;
+    expect_some(&session, b"ef")?;
+    expect_mark(&session, false)?;
+    session.expect_only(&[])
+}
+
+/// An announcement does not say how far the byte is. Who has read all asks at just the time when that is not
+/// known, and learns it from the next message.
+fn right_behind_its_announcement(ctx: &Ctx) -> Result<()> {
+    for payload in [&b"U"[..], b"aU"] {
+        let want = payload.len() == 1;
+        let mut hits = 0;
+        // The message may come too late for a victim that does not wait for ever.
+        for _ in 0..10 {
+            let mut session = open(ctx)?;
+            session.peer.send_flagged(FLAG_OOB_PEND, Body::Data, b"")?;
+            arrive(&mut session)?;
+            expect_no_byte(&session, libc::EAGAIN)?;
+            let (victim, peer) = (&session.victim, &mut session.peer);
+            let (asked, answered) = thread::scope(|scope| -> Result<_> {
+                let asking = scope.spawn(|| {
+                    let began = Instant::now();
+                    (victim.is_at_mark(), began.elapsed())
+                });
+                thread::sleep(Duration::from_millis(10));
+                peer.send_flagged(FLAG_OOB_PRES, Body::Data, payload)?;
+                let (is, took) = asking.join().map_err(|_| Fail::new("a thread panicked"))?;
+                Ok((is?, took))
+            })?;
+            expect(!asked || want, || "a byte too early".to_owned())?;
+            hits += usize::from(asked == want && answered < Duration::from_millis(90));
+            await_byte(ctx, &mut session)?;
+            expect_mark(&session, want)?;
+            expect_byte(&session, b'U')?;
+            if hits > 0 {
+                break;
+            }
+        }
+        expect(hits > 0, || {
+            format!("SIOCATMARK never waits for {} bytes", payload.len())
+        })?;
+    }
+    Ok(())
+}
+
+fn where_none_can_be(ctx: &Ctx) -> Result<()> {
+    let source = Body::SrcAvail {
+        len: 100,
+        rkey: 1,
+        addr: 4096,
+    };
+    let sink = Body::SinkAvail {
+        len: 100,
+        rkey: 1,
+        addr: 4096,
+        count: 1,
+    };
+    let cases: [(&str, Body, &[u8]); 12] = [
+        ("an update", Body::Data, b""),
+        ("SrcAvail", source, b""),
+        ("SrcAvail with payload", source, b"U"),
+        ("SinkAvail", sink, b""),
+        ("SrcAvailCancel", Body::SrcAvailCancel, b""),
+        ("SinkAvailCancel", Body::SinkAvailCancel, b""),
+        ("RdmaRdCompl", Body::RdmaRdCompl { bytes: 1 }, b""),
+        ("RdmaWrCompl", Body::RdmaWrCompl { bytes: 0 }, b""),
+        ("SendSm", Body::SendSm, b""),
+        ("ChRcvBuf", Body::ChRcvBuf { size: 4096 }, b""),
+        ("AbortConn", Body::AbortConn, b""),
+        ("DisConn", Body::DisConn, b""),
+    ];
+    let mut all = Vec::new();
+    for (name, body, payload) in cases {
+        for flags in [FLAG_OOB_PRES, FLAG_OOB_PRES | FLAG_OOB_PEND] {
+            all.push((format!("{name}, flags {flags}"), (body, payload, flags)));
+        }
+    }
+    each(ctx, all, |ctx, (body, payload, flags)| {
+        let mut session = open(ctx)?;
+        session.peer.send_flagged(flags, body, payload)?;
+        session.expect_death(libc::EPROTO, &counted(Violation::BadFlags))?;
+        expect_no_byte(&session, libc::EINVAL)
+    })
+}
+
+/// The byte never comes: that keeps nobody, and nothing.
+fn announced_for_ever(ctx: &Ctx) -> Result<()> {
+    let mut session = open(ctx)?;
+    for _ in 0..500 {
+        session.peer.send_flagged(FLAG_OOB_PEND, Body::Data, b"")?;
+    }
+    arrive(&mut session)?;
+    expect_no_byte(&session, libc::EAGAIN)?;
+    expect_mark(&session, false)?;
+    for _ in 0..50 {
+        session
+            .peer
+            .send_flagged(FLAG_OOB_PEND, Body::Data, b"abc")?;
+        expect_some(&session, b"abc")?;
+    }
+    expect_mark(&session, false)?;
+    session
+        .peer
+        .send_flagged(FLAG_OOB_PEND, Body::DisConn, b"")?;
+    session.victim.expect_end()?;
+    expect_mark(&session, false)?;
+    let got = session.victim.urgent_byte().step("MSG_OOB at the end")?;
+    expect(got.is_none(), || format!("{got:?} is urgent"))?;
+    session.expect_only(&[])
+}
+
+/// Every message may announce a byte.
+fn announced_by_everything(ctx: &Ctx) -> Result<()> {
+    let mut session = open(ctx)?;
+    let bytes = pattern(61, 30_000);
+    let lent = session.peer.queue()?.lend(&bytes)?;
+    let source = Body::SrcAvail {
+        len: lent.len,
+        rkey: lent.rkey,
+        addr: lent.addr,
+    };
+    let sink = Body::SinkAvail {
+        len: 100,
+        rkey: 1,
+        addr: 4096,
+        count: 1,
+    };
+    let messages: [(Body, &[u8]); 6] = [
+        (Body::ChRcvBuf { size: 4096 }, b""),
+        (sink, b""),
+        (Body::SinkAvailCancel, b""),
+        (source, b"xyz"),
+        (Body::Data, b"uvw"),
+        (Body::Data, b""),
+    ];
+    for (body, payload) in messages {
+        session.peer.send_flagged(FLAG_OOB_PEND, body, payload)?;
+    }
+    let mut want = b"xyz".to_vec();
+    want.extend(&bytes);
+    want.extend(b"uvw");
+    let peer = &mut session.peer;
+    let victim = &session.victim;
+    let got = thread::scope(|scope| {
+        let receiving = scope.spawn(|| victim.recv(want.len()));
+        peer.until("the report", |p| {
+            p.heard
+                .iter()
+                .any(|b| matches!(b, Body::RdmaRdCompl { .. }))
+        })?;
+        receiving
+            .join()
+            .map_err(|_| Fail::new("a thread panicked"))?
+    })?;
+    expect(got == want, || "the victim received other bytes".to_owned())?;
+    expect_no_byte(&session, libc::EAGAIN)?;
+    session
+        .peer
+        .send_flagged(FLAG_OOB_PEND, Body::DisConn, b"")?;
+    session.victim.expect_end()?;
+    session.expect_only(&[])
+}
+
+/// One byte of the message is urgent, and another will be: the last word counts.
+fn two_in_a_message(ctx: &Ctx) -> Result<()> {
+    let mut session = open(ctx)?;
+    let both = FLAG_OOB_PRES | FLAG_OOB_PEND;
+    session.peer.send_flagged(both, Body::Data, b"abU")?;
+    arrive(&mut session)?;
+    expect_some(&session, b"abU")?;
+    expect_no_byte(&session, libc::EAGAIN)?;
+    session.peer.send_flagged(both, Body::Data, b"cV")?;
+    session
+        .peer
+        .send_flagged(FLAG_OOB_PRES, Body::Data, b"dW")?;
+    await_byte(ctx, &mut session)?;
+    expect_some(&session, b"cVd")?;
+    expect_mark(&session, true)?;
+    expect_byte(&session, b'W')?;
+    session.expect_only(&[])
+}
+
+/// Very many, each of which ends the one before.
+fn one_after_the_other(ctx: &Ctx) -> Result<()> {
+    let mut session = open(ctx)?;
+    let (victim, peer) = (&session.victim, &mut session.peer);
+    const MANY: usize = 3000;
+    let got = thread::scope(|scope| {
+        let receiving = scope.spawn(|| -> io::Result<usize> {
+            let mut total = 0;
+            loop {
+                let mut buf = [0; 1000];
+                match victim.recv_some(&mut buf)? {
+                    0 => return Ok(total),
+                    n => total += n,
+                }
+                // It may be there, or not.
+                let _ = victim.urgent_byte();
+            }
+        });
+        for n in 0..MANY {
+            let flags = if n % 3 == 0 { FLAG_OOB_PEND } else { 0 };
+            peer.send_flagged(flags, Body::Data, b"a")?;
+            peer.send_flagged(FLAG_OOB_PRES, Body::Data, b"U")?;
+        }
+        peer.send(Body::DisConn, b"")?;
+        receiving
+            .join()
+            .map_err(|_| Fail::new("a thread panicked"))?
+            .step("recv")
+    })?;
+    // The ordinary ones, and those of the others that were not reached in time.
+    expect((MANY..=2 * MANY).contains(&got), || {
+        format!("{got} bytes received of {MANY} and {MANY} urgent ones")
+    })?;
+    session.expect_only(&[])
+}
+
+/// The victim cannot read what comes before the byte, but it has the byte.
+fn behind_what_is_not_there(ctx: &Ctx) -> Result<()> {
+    let mut session = open(ctx)?;
+    let nobody = Body::SrcAvail {
+        len: 1 << 20,
+        rkey: 0xdead_beef,
+        addr: 4096,
+    };
+    session.peer.send(nobody, b"ab")?;
+    session
+        .peer
+        .send_flagged(FLAG_OOB_PRES, Body::Data, b"cU")?;
+    session.expect_death(libc::EPROTO, &moves(&[("read_refused", 1)]))?;
+    expect(session.victim.is_urgent()?, || {
+        "the byte is lost".to_owned()
+    })?;
+    expect_no_byte(&session, libc::ENOTCONN)?;
+    expect_some(&session, b"ab")?;
+    expect_mark(&session, false)?;
+    session.victim.expect_end()
+}
+
+/// It is read out of line before the bytes in front of it, which are the sender's still; and a receive into
+/// a large buffer ends before it.
+fn behind_an_advert(ctx: &Ctx) -> Result<()> {
+    for threshold in [0, 16_384] {
+        let mut session = open(ctx)?;
+        if threshold > 0 {
+            session.victim.set_early_threshold(threshold)?;
+        }
+        let bytes = pattern(62, 60_000);
+        let lent = session.peer.queue()?.lend(&bytes)?;
+        let source = Body::SrcAvail {
+            len: lent.len,
+            rkey: lent.rkey,
+            addr: lent.addr,
+        };
+        session.peer.send(source, b"ab")?;
+        session
+            .peer
+            .send_flagged(FLAG_OOB_PRES, Body::Data, b"cU")?;
+        session.peer.send(source, b"de")?;
+        await_byte(ctx, &mut session)?;
+        expect_byte(&session, b'U')?;
+        expect_mark(&session, false)?;
+        let mut want = b"ab".to_vec();
+        want.extend(&bytes);
+        want.extend(b"c");
+        let (victim, peer) = (&session.victim, &mut session.peer);
+        let mut got = vec![0; 200_000];
+        let mut n = 0;
+        while n < want.len() {
+            peer.pump()?;
+            let more = victim.recv_some(&mut got[n..]).step("recv")?;
+            expect(more > 0, || "an early end of file".to_owned())?;
+            n += more;
+        }
+        expect(got[..n] == want, || {
+            format!("{n} bytes before the mark, or others")
+        })?;
+        expect_mark(&session, true)?;
+        let mut want = b"de".to_vec();
+        want.extend(&bytes);
+        let got = session.victim.recv(want.len())?;
+        expect(got == want, || "other bytes behind the mark".to_owned())?;
+        session.expect_only(&[])?;
+    }
+    Ok(())
+}
+
+fn behind_what_is_taken_back(ctx: &Ctx) -> Result<()> {
+    // Nothing may be behind it.
+    let mut session = open(ctx)?;
+    let nobody = Body::SrcAvail {
+        len: 1 << 20,
+        rkey: 0xdead_beef,
+        addr: 4096,
+    };
+    // While the victim waits for a reader.
+    session.peer.send(nobody, b"")?;
+    session.peer.send_flagged(FLAG_OOB_PRES, Body::Data, b"U")?;
+    session.peer.send(Body::SrcAvailCancel, b"")?;
+    session.expect_some_death(
+        &[libc::EPROTO],
+        &[
+            "read_refused",
+            "violation_CancelBehindPayload",
+            "aborted_violation",
+        ],
+    )?;
+    // The mark is where it is without what was taken back.
+    let mut session = open(ctx)?;
+    let bytes = pattern(63, 100_000);
+    let lent = session.peer.queue()?.lend(&bytes)?;
+    let source = Body::SrcAvail {
+        len: lent.len,
+        rkey: lent.rkey,
+        addr: lent.addr,
+    };
+    session.peer.send(source, b"")?;
+    session.peer.send(Body::SrcAvailCancel, b"")?;
+    session
+        .peer
+        .until("SendSm", |p| p.heard.contains(&Body::SendSm))?;
+    let reported = |body: &Body| match *body {
+        Body::RdmaRdCompl { bytes } => bytes as usize,
+        _ => 0,
+    };
+    let read: usize = session.peer.heard.iter().map(reported).sum();
+    session
+        .peer
+        .send_flagged(FLAG_OOB_PRES, Body::Data, b"abU")?;
+    await_byte(ctx, &mut session)?;
+    let mut want = bytes[..read].to_vec();
+    want.extend(b"ab");
+    let got = session.victim.recv(want.len())?;
+    expect(got == want, || "other bytes before the mark".to_owned())?;
+    expect_mark(&session, true)?;
+    expect_byte(&session, b'U')?;
+    session.expect_only(&[])
+}
+
+/// A victim that waits with a buffer gets the byte, or what is before it, in a message.
+fn instead_of_a_write(ctx: &Ctx) -> Result<()> {
+    for (payload, want) in [(&b"abU"[..], &b"ab"[..]), (b"U", b"cd")] {
+        let mut session = open(ctx)?;
+        session.victim.set_automatic_threshold(16_384)?;
+        let (victim, peer) = (&session.victim, &mut session.peer);
+        let got = thread::scope(|scope| -> Result<Vec<u8>> {
+            let receiving = scope.spawn(|| -> io::Result<Vec<u8>> {
+                let mut buf = vec![0; 50_000];
+                let n = victim.recv_some(&mut buf)?;
+                buf.truncate(n);
+                Ok(buf)
+            });
+            peer.hear_advert()?;
+            let nothing = Body::RdmaWrCompl { bytes: 0 };
+            peer.send_flagged(FLAG_OOB_PEND, nothing, b"")?;
+            peer.send_flagged(FLAG_OOB_PRES, Body::Data, payload)?;
+            if payload.len() == 1 {
+                // It goes past the mark, and waits on.
+                peer.finish_sends()?;
+                thread::sleep(Duration::from_millis(50));
+                peer.send(Body::Data, b"cd")?;
+            }
+            let got = receiving
+                .join()
+                .map_err(|_| Fail::new("a thread panicked"))?;
+            got.step("recv")
+        })?;
+        expect(got == want, || format!("received {got:?}"))?;
+        if payload.len() > 1 {
+            expect_mark(&session, true)?;
+            expect_byte(&session, b'U')?;
+        } else {
+            expect_no_byte(&session, libc::EINVAL)?;
+        }
+        session.expect_only(&[])?;
+    }
+    Ok(())
+}
+
+/// A victim that may send no payload tells of the byte once, and keeps the last credit; when it has credits
+/// the byte that was urgent last ends a message.
+fn told_without_credits(ctx: &Ctx) -> Result<()> {
+    let start = Start {
+        bufs: BUFS_MIN,
+        posted: usize::from(BUFS_MIN),
+        features: Features::NONE,
+    };
+    let mut session = Session::open(ctx, &start)?;
+    session.peer.gives_credits = false;
+    // Of five credits payload leaves three.
+    for part in [b"a", b"b"] {
+        let had = session.peer.inbox.len();
+        session.victim.send(part)?;
+        session.peer.until("a byte", |p| p.inbox.len() == had + 1)?;
+    }
+    session.victim.send(b"c")?;
+    session.victim.urge(b"dU")?;
+    session
+        .peer
+        .until("an announcement", |p| !p.flags_heard.is_empty())?;
+    for _ in 0..5 {
+        session.victim.urge(b"V")?;
+        session.peer.pump()?;
+    }
+    thread::sleep(Duration::from_millis(50));
+    session.peer.pump()?;
+    let told = std::mem::take(&mut session.peer.flags_heard);
+    expect(told == [(FLAG_OOB_PEND, 0)], || {
+        format!("flags and payload lengths {told:?}")
+    })?;
+    expect(session.peer.inbox == b"ab", || {
+        format!("{:?} came", session.peer.inbox)
+    })?;
+    session.peer.give_credits()?;
+    session.peer.until("all bytes", |p| p.inbox.len() == 10)?;
+    expect(session.peer.inbox == b"abcdUVVVVV", || {
+        format!("{:?} came", session.peer.inbox)
+    })?;
+    let told = std::mem::take(&mut session.peer.flags_heard);
+    let last = told.last().map(|(flags, _)| *flags);
+    expect(last == Some(FLAG_OOB_PRES), || {
+        format!("flags and payload lengths {told:?}")
+    })?;
+    session.victim.send(b"e")?;
+    session.peer.until("a byte", |p| p.inbox.len() == 11)?;
+    expect(session.peer.flags_heard.is_empty(), || {
+        "flags on what follows".to_owned()
+    })?;
+    session.expect_only(&[])
+}
