@@ -23,7 +23,10 @@ use crate::inet::addr::{
     AF_INET6_SDP,
     AF_INET_SDP, //
 };
-use crate::kern::errno::EAFNOSUPPORT;
+use crate::kern::errno::{
+    EAFNOSUPPORT,
+    EOPNOTSUPP, //
+};
 use crate::kern::iov::Iov;
 use crate::kern::time::Timeout;
 use crate::sdp::cm::{
@@ -32,6 +35,7 @@ use crate::sdp::cm::{
     close,
     listen, //
 };
+use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::options;
 use crate::sdp::poll as sdp_poll;
@@ -41,6 +45,7 @@ use crate::sdp::recv::{
 };
 use crate::sdp::send::sendmsg;
 
+const AF_UNSPEC: u16 = bindings::AF_UNSPEC as u16;
 const AF_INET: u16 = bindings::AF_INET as u16;
 const AF_INET6: u16 = bindings::AF_INET6 as u16;
 /// An IPv6 address without the scope, which came later: the shortest that the core takes.
@@ -142,15 +147,11 @@ unsafe fn do_bind(socket: *mut socket, addr: *mut sockaddr_unsized, len: i32) ->
         }
         let v6 = (*addr.as_ptr()).sa_family == AF_INET6 && len >= SIN6_LEN_RFC2133;
         // A program with family 27 for both, as qperf: its IPv6 address makes it an IPv6 socket.
-        if v6 && !sk.is_v6() {
-            if sk.num() != 0 || !bindings::ipv6_mod_enabled() {
-                return Err(EINVAL);
-            }
+        if v6 && !sk.is_v6() && bindings::ipv6_mod_enabled() {
             let _locked = of(socket).lock();
-            if sk.num() != 0 {
-                return Err(EINVAL);
+            if (sk.num(), sk.state()) == (0, bindings::TCP_CLOSE as u8) {
+                sk.set_family(bindings::AF_INET6);
             }
-            sk.set_family(bindings::AF_INET6);
         }
         let raw = addr.as_mut_ptr().cast();
         to_result(if sk.is_v6() {
@@ -176,7 +177,7 @@ pub(super) unsafe extern "C" fn connect_socket(
         match normalized(addr, len) {
             Ok(mut addr) => {
                 let family = (*addr.as_mut_ptr().cast::<bindings::sockaddr>()).sa_family;
-                if family == bindings::AF_UNSPEC as u16 {
+                if family == AF_UNSPEC {
                     // It ends a connection.
                     of(socket).lock().await_early();
                 }
@@ -289,13 +290,59 @@ pub(super) unsafe extern "C" fn sendmsg(
     // SAFETY: The core passes a socket of ours and a valid message, whose iterator is a source.
     unsafe {
         let flags = (*msg).msg_flags;
-        if let Err(e) = check_control(of(socket), msg) {
-            return e.to_errno();
-        }
+        let control = check_control(of(socket), msg);
         let iter = Iov::from_raw(NonNull::from(&mut (*msg).msg_iter));
-        let result = sendmsg::sendmsg(of(socket), iter, flags);
+        let to = ((*msg).msg_name.cast(), (*msg).msg_namelen);
+        let result = sendmsg::sendmsg(of(socket), iter, flags, control, |guard| {
+            if flags & bindings::MSG_FASTOPEN == 0 {
+                return Ok(());
+            }
+            let nonblock = flags & bindings::MSG_DONTWAIT != 0;
+            fast_open(guard, socket, to, nonblock)
+        });
         errno(result.map(|n| n as i32))
     }
+}
+
+/// MSG_FASTOPEN: does what connect() does. The bytes of the send follow when the connection is there, as with
+/// a TCP that has no cookie of the server.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` for AF_UNSPEC, or where the administrator has switched it off; `EALREADY` while another send
+/// does the same, or, without waiting, while the socket connects; and those of connect().
+///
+/// # Safety
+///
+/// `socket` is an open socket of ours, whose lock is `guard`; an address that is not null has so many bytes.
+unsafe fn fast_open(
+    guard: &mut SockOwner<'_>,
+    socket: *mut socket,
+    (to, len): (*mut sockaddr_unsized, i32),
+    nonblock: bool,
+) -> Result {
+    let has_family = !to.is_null() && len as usize >= size_of::<u16>();
+    // SAFETY: The address has the bytes of a family.
+    let unspec = has_family && unsafe { to.cast::<u16>().read_unaligned() } == AF_UNSPEC;
+    if unspec || !guard.sk().net().may_fast_open() {
+        return Err(EOPNOTSUPP);
+    }
+    let flags = if nonblock { bindings::O_NONBLOCK } else { 0 };
+    guard.fast_open(|| {
+        // SAFETY: As the caller promises. The function wants the lock held by a system call, and gives it back
+        // only while it waits.
+        unsafe {
+            let mut addr = match to.is_null() {
+                true => None,
+                false => Some(normalized(to, len)?),
+            };
+            let at = addr
+                .as_mut()
+                .map_or(core::ptr::null_mut(), |a| a.as_mut_ptr().cast());
+            let flags = flags as i32;
+            to_result(bindings::__inet_stream_connect(socket, at, len, flags, 1))
+        }
+    })
 }
 
 /// Looks at the control messages of a send, as TCP does: what they ask for is about packets, and has no
@@ -312,14 +359,6 @@ unsafe fn check_control(sock: &SdpSock, msg: *mut bindings::msghdr) -> Result {
     // SAFETY: As the caller promises; a cookie is plain numbers.
     unsafe {
         if (*msg).msg_controllen == 0 {
-            return Ok(());
-        }
-        // As with TCP, who cannot send learns that first.
-        let sends = matches!(
-            u32::from(sock.sk().state()),
-            bindings::TCP_ESTABLISHED | bindings::TCP_CLOSE_WAIT | bindings::TCP_SYN_SENT
-        );
-        if !sends {
             return Ok(());
         }
         let mut cookie: bindings::sockcm_cookie = core::mem::zeroed();
@@ -437,6 +476,24 @@ pub(super) unsafe extern "C" fn close(sk: *mut sock, timeo: kernel::ffi::c_long)
     unsafe { close::close(SdpSock::from_raw(sk), Timeout::from_jiffies(timeo)) };
 }
 
+/// The shortest address that connect() takes; it looks at the family after that.
+fn least_len(is_v6: bool) -> i32 {
+    if is_v6 {
+        SIN6_LEN_RFC2133
+    } else {
+        size_of::<bindings::sockaddr_in>() as i32
+    }
+}
+
+/// # Safety
+///
+/// `addr` has `len` bytes, those of a family at least.
+unsafe fn is_whole_v6(addr: *const sockaddr_unsized, len: i32) -> bool {
+    // SAFETY: As the caller promises.
+    let family = unsafe { (*addr.cast::<bindings::sockaddr>()).sa_family };
+    family == AF_INET6 && len >= SIN6_LEN_RFC2133
+}
+
 /// The hooks of control groups for connect(); they may change the address.
 ///
 /// # Safety
@@ -448,18 +505,15 @@ pub(super) unsafe extern "C" fn pre_connect(
     addr: *mut sockaddr_unsized,
     mut len: i32,
 ) -> i32 {
-    // SAFETY: The core passes a socket of ours, with its lock held, and room for an address.
+    // SAFETY: The core passes a socket of ours, with its lock held, and room for an address of `len` bytes.
     unsafe {
-        let v6 = (*addr.cast::<bindings::sockaddr>()).sa_family == AF_INET6;
-        if v6 {
-            if (len as usize) < 24 {
-                return EINVAL.to_errno();
-            }
+        let is_v6 = SdpSock::from_raw(sk).sk().is_v6();
+        if len < least_len(is_v6) {
+            return EINVAL.to_errno();
+        }
+        if is_v6 || is_whole_v6(addr, len) {
             bindings::bpf_inet6_connect(sk.cast(), addr.cast(), &raw mut len)
         } else {
-            if (len as usize) < size_of::<bindings::sockaddr_in>() {
-                return EINVAL.to_errno();
-            }
             bindings::bpf_inet4_connect(sk.cast(), addr.cast(), &raw mut len)
         }
     }
@@ -478,18 +532,21 @@ pub(super) unsafe extern "C" fn connect(
     unsafe {
         let sock = SdpSock::from_raw(sk);
         let mut guard = sock.locked_by_owner();
-        let v6 = (*addr.cast::<bindings::sockaddr>()).sa_family == AF_INET6;
-        let new = sock.sk().state() == bindings::TCP_CLOSE as u8 && len >= SIN6_LEN_RFC2133;
+        // For a send without an address, there is none to look at.
+        if len < least_len(sock.sk().is_v6()) {
+            return EINVAL.to_errno();
+        }
+        let v6 = is_whole_v6(addr, len);
+        let new = sock.sk().state() == bindings::TCP_CLOSE as u8;
         if new && v6 && !sock.sk().is_v6() && sock.sk().num() == 0 && bindings::ipv6_mod_enabled() {
             sock.sk().set_family(bindings::AF_INET6);
         }
-        let result = Addr::parse(addr.cast(), len).and_then(|to| {
-            // An IPv6 socket takes no IPv4 address, as with TCP.
-            if !v6 && sock.sk().is_v6() {
-                return Err(EAFNOSUPPORT);
-            }
-            guard.start_connect(to)
-        });
+        // An IPv6 socket takes no IPv4 address, as with TCP.
+        let is_other = v6 != sock.sk().is_v6();
+        let result = match Addr::parse(addr.cast(), len) {
+            Ok(to) if !is_other => guard.start_connect(to),
+            _ => Err(EAFNOSUPPORT),
+        };
         code(result)
     }
 }

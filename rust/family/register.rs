@@ -207,7 +207,15 @@ unsafe fn create(
         let inet = sk.cast::<bindings::inet_sock>();
         (*inet).uc_ttl = -1;
         (*inet).mc_ttl = 1;
+        (*inet).pmtudisc = match wrapped.net().finds_mtu() {
+            true => bindings::IP_PMTUDISC_WANT as u8,
+            false => bindings::IP_PMTUDISC_DONT as u8,
+        };
         bindings::inet_init_flags(sk.cast());
+        // As the core does: not those of IPv6.
+        if family == bindings::AF_INET {
+            bindings::inet_set_mc_all(sk.cast());
+        }
         bindings::sk_sockets_allocated_inc(sk.cast());
         if kern == 0 {
             let ret = bindings::bpf_inet_sock(sk.cast());

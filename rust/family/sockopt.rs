@@ -20,7 +20,8 @@ use crate::bindings::{
 };
 use crate::kern::errno::{
     ENOPROTOOPT,
-    EOPNOTSUPP, //
+    EOPNOTSUPP,
+    EPROTO, //
 };
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::info::tcp_info::tcp_info;
@@ -58,6 +59,13 @@ impl Value {
         Err(EFAULT)
     }
 
+    /// Where nothing can be read, without a wait: the core finds that out by itself, after whatever else is
+    /// wrong with a call.
+    fn nowhere() -> sockptr_t {
+        // SAFETY: The helper wraps the address, which is none of a program's.
+        unsafe { bindings::user_sockptr(ptr::without_provenance_mut(usize::MAX)) }
+    }
+
     fn as_sockptr(&mut self) -> sockptr_t {
         // SAFETY: The bytes are valid while `self` is borrowed, which outlives the call.
         unsafe { bindings::kernel_sockptr(self.bytes.as_mut_ptr().cast()) }
@@ -77,6 +85,16 @@ const MAX_IFNAME: usize = bindings::IFNAMSIZ as usize - 1;
 fn least(level: i32, name: i32) -> usize {
     match (level as u32, name as u32) {
         (bindings::SOL_SOCKET, bindings::SO_BINDTODEVICE) => MAX_IFNAME,
+        (bindings::SOL_SOCKET, bindings::SO_LINGER) => size_of::<bindings::linger>(),
+        (
+            bindings::SOL_SOCKET,
+            bindings::SO_RCVTIMEO_OLD
+            | bindings::SO_RCVTIMEO_NEW
+            | bindings::SO_SNDTIMEO_OLD
+            | bindings::SO_SNDTIMEO_NEW,
+        ) => size_of::<bindings::__kernel_sock_timeval>(),
+        (bindings::SOL_SOCKET, bindings::SO_MAX_PACING_RATE) => size_of::<kernel::ffi::c_ulong>(),
+        (bindings::SOL_TCP, bindings::TCP_FASTOPEN_KEY) => MAX_VALUE,
         (bindings::SOL_SOCKET | bindings::SOL_TCP, _) => size_of::<i32>(),
         _ => MAX_VALUE,
     }
@@ -109,6 +127,18 @@ fn is_of_packets(level: i32, name: i32) -> bool {
     }
 }
 
+/// Membership of a group, with a value of so many bytes that are there: TCP sockets join none, and have this
+/// error behind those that the core finds. The core would join for any other socket.
+fn is_membership(is_v6: bool, level: i32, name: i32, bytes: u32) -> bool {
+    match (level as u32, name as u32) {
+        (bindings::SOL_IP, bindings::IP_ADD_MEMBERSHIP | bindings::IP_DROP_MEMBERSHIP) => true,
+        (bindings::SOL_IPV6, bindings::IPV6_ADD_MEMBERSHIP | bindings::IPV6_DROP_MEMBERSHIP) => {
+            is_v6 && bytes as usize >= size_of::<bindings::ipv6_mreq>()
+        }
+        _ => false,
+    }
+}
+
 /// # Safety
 ///
 /// Called by the core, as the member of `struct proto` of this name: with valid objects of ours, in
@@ -128,13 +158,19 @@ pub(super) unsafe extern "C" fn setsockopt(
         let sock = unsafe { SdpSock::from_raw(sk) };
         return code(set_congestion_control(sock, value, len));
     }
-    let mut value = match Value::copy(value, len, least(level, name)) {
-        Ok(value) => value,
-        Err(e) => return e.to_errno(),
+    let mut value = Value::copy(value, len, least(level, name));
+    // SAFETY: The core passes a socket of ours.
+    let is_v6 = unsafe { SdpSock::from_raw(sk) }.sk().is_v6();
+    let there = value.as_ref().map_or(0, |value| value.len);
+    if is_membership(is_v6, level, name, there) {
+        return EPROTO.to_errno();
+    }
+    let (from, len) = match &mut value {
+        Ok(value) => (value.as_sockptr(), value.len),
+        Err(_) => (Value::nowhere(), len),
     };
-    let (from, len) = (value.as_sockptr(), value.len);
     // SAFETY: The core passes a socket of ours, which a program holds open; the copy has `len`
-    // bytes.
+    // bytes, and whoever reads from nowhere has an error.
     unsafe {
         match level as u32 {
             bindings::SOL_SOCKET => {
@@ -143,9 +179,7 @@ pub(super) unsafe extern "C" fn setsockopt(
             bindings::SOL_TCP => code(options::set(SdpSock::from_raw(sk), name, from, len)),
             bindings::SOL_IP => bindings::ip_setsockopt(sk, level, name, from, len),
             bindings::SOL_IPV6 if name == bindings::IPV6_ADDRFORM as i32 => ENOPROTOOPT.to_errno(),
-            bindings::SOL_IPV6 if SdpSock::from_raw(sk).sk().is_v6() => {
-                bindings::ipv6_setsockopt(sk, level, name, from, len)
-            }
+            bindings::SOL_IPV6 if is_v6 => bindings::ipv6_setsockopt(sk, level, name, from, len),
             _ => ENOPROTOOPT.to_errno(),
         }
     }
@@ -169,11 +203,11 @@ pub(super) unsafe extern "C" fn getsockopt(
     unsafe {
         match level as u32 {
             bindings::SOL_TCP => code(get_tcp(SdpSock::from_raw(sk), name, value, len)),
-            bindings::SOL_IP => bindings::ip_getsockopt(sk, level, name, value, len),
-            bindings::SOL_IPV6 if SdpSock::from_raw(sk).sk().is_v6() => {
+            // As TCP does, also with a level that nobody has.
+            _ if SdpSock::from_raw(sk).sk().is_v6() => {
                 bindings::ipv6_getsockopt(sk, level, name, value, len)
             }
-            _ => ENOPROTOOPT.to_errno(),
+            _ => bindings::ip_getsockopt(sk, level, name, value, len),
         }
     }
 }
@@ -198,6 +232,11 @@ unsafe fn get_tcp(
         match name {
             TCP_INFO => put(&tcp_info(sock), room, to, len),
             TCP_CONGESTION => put(CONGESTION_CONTROL, room, to, len),
+            options::TCP_FASTOPEN_KEY => {
+                let keys = options::keys(sock);
+                let bytes = keys.bytes();
+                put_bytes((bytes.as_ptr(), bytes.len()), room, to, len)
+            }
             _ => put(&options::get(sock, name)?, room, to, len),
         }
     }
@@ -209,11 +248,27 @@ unsafe fn get_tcp(
 ///
 /// `to` and `len` are pointers of the program's.
 unsafe fn put<T>(value: &T, room: usize, to: *mut kernel::ffi::c_char, len: *mut i32) -> Result {
-    let n = room.min(size_of::<T>());
-    // SAFETY: The helpers check the program's pointers; the value has so many bytes.
+    let from = ptr::from_ref(value).cast();
+    // SAFETY: As the caller promises; the value has so many bytes.
+    unsafe { put_bytes((from, size_of::<T>()), room, to, len) }
+}
+
+/// As [`put`], of an address with so many bytes.
+///
+/// # Safety
+///
+/// As for [`put`], and the bytes can be read.
+unsafe fn put_bytes(
+    (from, size): (*const u8, usize),
+    room: usize,
+    to: *mut kernel::ffi::c_char,
+    len: *mut i32,
+) -> Result {
+    let n = room.min(size);
+    // SAFETY: The helpers check the program's pointers; the rest is as the caller promises.
     unsafe {
         to_result(bindings::put_user_int(n as i32, len))?;
-        match bindings::copy_to_user(to.cast(), ptr::from_ref(value).cast(), n) {
+        match bindings::copy_to_user(to.cast(), from.cast(), n) {
             0 => Ok(()),
             _ => Err(EFAULT),
         }

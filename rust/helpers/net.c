@@ -20,6 +20,7 @@
 #include <net/netns/generic.h>
 #include <net/route.h>
 #include <net/sock.h>
+#include <net/tcp.h>
 #include <net/xfrm.h>
 
 void sdp_helper_lock_sock(struct sock *sk);
@@ -289,9 +290,14 @@ void sdp_helper_inet_init_flags(struct sock *sk);
 void sdp_helper_inet_init_flags(struct sock *sk)
 {
 	inet_set_bit(MC_LOOP, sk);
-	inet_set_bit(MC_ALL, sk);
 	inet6_set_bit(MC6_LOOP, sk);
 	inet6_set_bit(MC6_ALL, sk);
+}
+
+void sdp_helper_inet_set_mc_all(struct sock *sk);
+void sdp_helper_inet_set_mc_all(struct sock *sk)
+{
+	inet_set_bit(MC_ALL, sk);
 }
 
 bool sdp_helper_inet_is_local_reserved_port(struct net *net,
@@ -338,6 +344,24 @@ bool sdp_helper_ipv6_mod_enabled(void);
 bool sdp_helper_ipv6_mod_enabled(void)
 {
 	return ipv6_mod_enabled();
+}
+
+u8 sdp_helper_net_ip_no_pmtu_disc(const struct net *net);
+u8 sdp_helper_net_ip_no_pmtu_disc(const struct net *net)
+{
+	return READ_ONCE(net->ipv4.sysctl_ip_no_pmtu_disc);
+}
+
+bool sdp_helper_net_tfo_client(const struct net *net);
+bool sdp_helper_net_tfo_client(const struct net *net)
+{
+	return READ_ONCE(net->ipv4.sysctl_tcp_fastopen) & TFO_CLIENT_ENABLE;
+}
+
+int sdp_helper_net_somaxconn(const struct net *net);
+int sdp_helper_net_somaxconn(const struct net *net)
+{
+	return READ_ONCE(net->core.sysctl_somaxconn);
 }
 
 u32 sdp_helper_sk_uid(const struct sock *sk);
@@ -407,6 +431,12 @@ int sdp_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size);
 int sdp_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size)
 {
 	return copy_from_sockptr(dst, src, size);
+}
+
+sockptr_t sdp_helper_user_sockptr(void __user *p);
+sockptr_t sdp_helper_user_sockptr(void __user *p)
+{
+	return USER_SOCKPTR(p);
 }
 
 sockptr_t sdp_helper_kernel_sockptr(void *p);

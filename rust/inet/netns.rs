@@ -65,6 +65,24 @@ impl<'a> Net<'a> {
         unsafe { bindings::net_bindv6only(self.net.cast()) != 0 }
     }
 
+    /// Whether TCP would look for the largest packet of a path (net.ipv4.ip_no_pmtu_disc).
+    pub(crate) fn finds_mtu(self) -> bool {
+        // SAFETY: The namespace is valid.
+        unsafe { bindings::net_ip_no_pmtu_disc(self.net.cast()) == 0 }
+    }
+
+    /// Whether a send may make the connection (net.ipv4.tcp_fastopen).
+    pub(crate) fn may_fast_open(self) -> bool {
+        // SAFETY: The namespace is valid.
+        unsafe { bindings::net_tfo_client(self.net.cast()) }
+    }
+
+    /// The longest backlog (net.core.somaxconn).
+    pub(crate) fn somaxconn(self) -> i32 {
+        // SAFETY: The namespace is valid.
+        unsafe { bindings::net_somaxconn(self.net.cast()) }
+    }
+
     /// The VRF that the interface `dev` is part of, or is; 0 for none.
     pub(crate) fn vrf_of(self, dev: i32) -> i32 {
         // SAFETY: The namespace is valid.

@@ -10,9 +10,13 @@ use kernel::prelude::*;
 
 use super::conn::connection::SMALL_BYTES;
 use super::conn::sock::SdpSock;
+use super::parts::options::Keys;
 use super::recv::urgent;
 use crate::bindings;
-use crate::kern::errno::ENOPROTOOPT;
+use crate::kern::errno::{
+    ENOPROTOOPT,
+    EOPNOTSUPP, //
+};
 use crate::params::{
     self,
     MAX_KEEP_COUNT,
@@ -36,6 +40,10 @@ const TCP_WINDOW_CLAMP: i32 = bindings::TCP_WINDOW_CLAMP as i32;
 const TCP_NOTSENT_LOWAT: i32 = bindings::TCP_NOTSENT_LOWAT as i32;
 const TCP_INQ: i32 = bindings::TCP_INQ as i32;
 const TCP_MAXSEG: i32 = bindings::TCP_MAXSEG as i32;
+const TCP_FASTOPEN: i32 = bindings::TCP_FASTOPEN as i32;
+const TCP_FASTOPEN_CONNECT: i32 = bindings::TCP_FASTOPEN_CONNECT as i32;
+const TCP_FASTOPEN_NO_COOKIE: i32 = bindings::TCP_FASTOPEN_NO_COOKIE as i32;
+pub(crate) const TCP_FASTOPEN_KEY: i32 = bindings::TCP_FASTOPEN_KEY as i32;
 /// OFED's name and number: the size from which a send goes without copying.
 const SDP_ZCOPY_THRESH: i32 = 80;
 /// The way that sends go: 0 for the best, 1 by copy, 2 without a copy, 3 without a copy and without
@@ -62,6 +70,9 @@ const MAX_MAXSEG: i32 = 32767;
 ///
 /// `ENOPROTOOPT` for one that does not exist here, `EINVAL` for a bad length or value, `EFAULT`.
 pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32) -> Result {
+    if name == TCP_FASTOPEN_KEY {
+        return set_keys(sock, from, len);
+    }
     if (len as usize) < size_of::<i32>() {
         return Err(EINVAL);
     }
@@ -73,7 +84,10 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         return Err(EFAULT);
     }
     let mut guard = sock.lock();
-    let is_closed = guard.sk().state() == bindings::TCP_CLOSE as u8;
+    let net = guard.sk().net();
+    let state = u32::from(guard.sk().state());
+    let is_closed = state == bindings::TCP_CLOSE;
+    let is_unconnected = is_closed || state == bindings::TCP_LISTEN;
     let options = &mut guard.conn().options;
     match name {
         TCP_NODELAY => options.nodelay = value != 0,
@@ -96,10 +110,24 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         SDP_FAULT_POLICY => options.blocks = flag(value)?,
         TCP_NOTSENT_LOWAT => sock.glance.notsent_lowat.set(value as u32),
         TCP_INQ => sock.glance.tells_unread.set(flag(value)?),
+        TCP_FASTOPEN if value < 0 || !is_unconnected => return Err(EINVAL),
+        TCP_FASTOPEN => options.fast_open.queue = value.min(net.somaxconn()),
+        TCP_FASTOPEN_CONNECT => {
+            let value = flag(value)?;
+            if !net.may_fast_open() {
+                return Err(EOPNOTSUPP);
+            }
+            if !is_closed {
+                return Err(EINVAL);
+            }
+            options.fast_open.connect = value;
+        }
+        TCP_FASTOPEN_NO_COOKIE if !is_unconnected => return Err(EINVAL),
+        TCP_FASTOPEN_NO_COOKIE => options.fast_open.no_cookie = flag(value)?,
         // The adapter acknowledges, at once.
         TCP_QUICKACK => {}
         // The receives of the peer decide.
-        TCP_MAXSEG if (MIN_MAXSEG..=MAX_MAXSEG).contains(&value) => {}
+        TCP_MAXSEG if value == 0 || (MIN_MAXSEG..=MAX_MAXSEG).contains(&value) => {}
         TCP_MAXSEG => return Err(EINVAL),
         _ => return Err(ENOPROTOOPT),
     }
@@ -118,6 +146,23 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         guard.watch_sends();
     }
     Ok(())
+}
+
+fn set_keys(sock: &SdpSock, from: bindings::sockptr_t, len: u32) -> Result {
+    let mut keys = Keys::of_len(len as usize).ok_or(EINVAL)?;
+    let to = keys.bytes_mut();
+    // SAFETY: There is room for what is copied.
+    let left = unsafe { bindings::copy_from_sockptr(to.as_mut_ptr().cast(), from, to.len()) };
+    if left != 0 {
+        return Err(EFAULT);
+    }
+    sock.lock().conn().options.fast_open.keys = keys;
+    Ok(())
+}
+
+/// The value of TCP_FASTOPEN_KEY.
+pub(crate) fn keys(sock: &SdpSock) -> Keys {
+    sock.lock().conn().options.fast_open.keys
 }
 
 fn flag(value: i32) -> Result<bool> {
@@ -154,6 +199,9 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         TCP_WINDOW_CLAMP => options.window_clamp,
         TCP_NOTSENT_LOWAT => sock.glance.notsent_lowat.get() as i32,
         TCP_INQ => sock.glance.tells_unread.get().into(),
+        TCP_FASTOPEN => options.fast_open.queue,
+        TCP_FASTOPEN_CONNECT => options.fast_open.connect.into(),
+        TCP_FASTOPEN_NO_COOKIE => options.fast_open.no_cookie.into(),
         TCP_QUICKACK => 1,
         TCP_MAXSEG => conn.out.peer_receives.bytes().max(SMALL_BYTES) as i32,
         SDP_ZCOPY_THRESH => options.zcopy_thresh_bytes,
@@ -174,17 +222,23 @@ pub(crate) fn set_rcvlowat(sock: &SdpSock, bytes: i32) {
     }
 }
 
-/// SIOCINQ, SIOCOUTQ and SIOCATMARK.
+/// SIOCINQ, SIOCOUTQ, SIOCOUTQNSD and SIOCATMARK.
 ///
 /// # Errors
 ///
-/// `EINVAL` for a listener, but for SIOCATMARK; `ENOIOCTLCMD` for anything else.
+/// `EINVAL` for the bytes of a listener, `ENOIOCTLCMD` for anything else.
 pub(crate) fn ioctl(sock: &SdpSock, cmd: i32) -> Result<i32> {
     if cmd == bindings::SDP_CONST_SIOCATMARK {
         return Ok(urgent::is_at_mark(sock).into());
     }
+    let of_bytes = matches!(
+        cmd,
+        bindings::SDP_CONST_SIOCINQ
+            | bindings::SDP_CONST_SIOCOUTQ
+            | bindings::SDP_CONST_SIOCOUTQNSD
+    );
     let mut guard = sock.lock();
-    if guard.conn().state == State::Listen {
+    if of_bytes && guard.conn().state == State::Listen {
         return Err(EINVAL);
     }
     let inline = sock.sk().is_oob_inline();
@@ -193,6 +247,7 @@ pub(crate) fn ioctl(sock: &SdpSock, cmd: i32) -> Result<i32> {
             let inq = &guard.conn().inq;
             inq.urgent.readable_bytes(inq.queue.bytes(), inline) as i32
         }
+        bindings::SDP_CONST_SIOCOUTQNSD => sock.glance.notsent.get() as i32,
         bindings::SDP_CONST_SIOCOUTQ => {
             // A few completions may wait unnoticed.
             guard.poll_cq();

@@ -22,6 +22,7 @@ use super::{
     listen, //
 };
 use crate::bindings;
+use crate::inet::addr::Addr;
 use crate::kern::errno::ECONNRESET;
 use crate::kern::signal::signal_pending;
 use crate::kern::time::Timeout;
@@ -84,7 +85,9 @@ impl SockGuard<'_> {
         self.free_received();
         self.forget_urgent();
         self.conn().options.window_clamp = 0;
+        self.conn().lifetime.fast_opens = false;
         let sk = self.sk();
+        sk.set_peer(&Addr::ANY);
         sk.clear_shutdown();
         sk.reset_flag_done();
         sk.reset_peek_offset();

@@ -17,6 +17,7 @@ use crate::inet::route;
 use crate::kern::errno::{
     EADDRNOTAVAIL,
     EAFNOSUPPORT,
+    EALREADY,
     EISCONN,
     ENETUNREACH, //
 };
@@ -164,6 +165,7 @@ impl SockGuard<'_> {
         conn.port = old.port.of_next();
         conn.halves = old.halves.next();
         conn.names.next = old.names.next;
+        conn.lifetime.fast_opens = old.lifetime.fast_opens;
         let connects = conn.names.next.is_some();
         self.forget_names();
         let sk = self.sk();
@@ -186,6 +188,21 @@ impl SockGuard<'_> {
 }
 
 impl SockOwner<'_> {
+    /// Connects for a send, which only one can do at a time. `connect` may give the lock back meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `EALREADY` while another send does it, and those of `connect`.
+    pub(crate) fn fast_open(&mut self, connect: impl FnOnce() -> Result) -> Result {
+        let opens = &mut self.conn().lifetime.fast_opens;
+        if core::mem::replace(opens, true) {
+            return Err(EALREADY);
+        }
+        let result = connect();
+        self.conn().lifetime.fast_opens = false;
+        result
+    }
+
     /// Makes the socket of an ended connection a new one. Waits for the worker to give everything
     /// back first. Nothing happens to a socket that had no connection.
     ///
@@ -219,7 +236,11 @@ impl SockOwner<'_> {
         if self.conn().state != State::Dead {
             return Ok(());
         }
+        // shutdown() may have come after the disconnection.
+        let shutdown = self.sk().shutdown();
         self.reuse()
-            .map_err(|e| if e == EISCONN { EINVAL } else { e })
+            .map_err(|e| if e == EISCONN { EINVAL } else { e })?;
+        self.sk().add_shutdown(shutdown);
+        Ok(())
     }
 }

@@ -83,6 +83,8 @@ pub(crate) struct Lifetime {
     pub(in crate::sdp) nonce: u64,
     /// From the queues' beginning to their end.
     pub(in crate::sdp) place: Option<Place>,
+    /// A send with MSG_FASTOPEN makes the connection, and waits for it.
+    pub(in crate::sdp) fast_opens: bool,
     /// Why the peer has refused the connection, if it said so.
     pub(crate) refusal: Option<Refusal>,
     /// The worker has given everything back.
@@ -100,6 +102,7 @@ impl Lifetime {
             deferral: None,
             nonce: 0,
             place: None,
+            fast_opens: false,
             refusal: None,
             torn_down: false,
             orphan_rest: Rest::new(0),

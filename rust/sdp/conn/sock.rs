@@ -187,6 +187,8 @@ impl SdpSock {
             let pinfo6 = (&raw mut (*this).pinfo6).cast::<bindings::ipv6_pinfo>();
             ptr::write_bytes(pinfo6, 0, 1);
             (*pinfo6).hop_limit = -1;
+            (*pinfo6).mcast_hops = bindings::IPV6_DEFAULT_MCASTHOPS as u8;
+            (*pinfo6).pmtudisc = bindings::IPV6_PMTUDISC_WANT as u8;
             let inet = sk.cast::<bindings::inet_sock>();
             (*inet).pinet6 = pinfo6;
             (*inet).mc_list = ptr::null_mut();

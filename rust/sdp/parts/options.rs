@@ -17,6 +17,57 @@ const MAX_FIN_TIMEOUT_S: i32 = 120;
 /// Its default (`net.ipv4.tcp_fin_timeout`).
 const FIN_TIMEOUT_S: i32 = 60;
 
+/// The bytes of a key of TCP_FASTOPEN_KEY.
+const KEY_BYTES: usize = 16;
+
+/// One key, or two. There is no cookie that they would be for.
+#[derive(Copy, Clone)]
+pub(crate) struct Keys {
+    bytes: [u8; 2 * KEY_BYTES],
+    len: usize,
+}
+
+impl Keys {
+    const NONE: Self = Self {
+        bytes: [0; 2 * KEY_BYTES],
+        len: 0,
+    };
+
+    /// Keys of so many bytes, still zeros; `None` if no keys are of that length.
+    pub(in crate::sdp) fn of_len(len: usize) -> Option<Self> {
+        let is_right = len == KEY_BYTES || len == 2 * KEY_BYTES;
+        is_right.then_some(Self { len, ..Self::NONE })
+    }
+
+    pub(in crate::sdp) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(..self.len).unwrap_or_default()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// What of TCP Fast Open programs read back, without effect: no bytes come with a request.
+#[derive(Copy, Clone)]
+pub(crate) struct FastOpen {
+    /// How many connections with bytes a listener takes.
+    pub(in crate::sdp) queue: i32,
+    /// connect() would leave the request to the first write, if the cookie were known.
+    pub(in crate::sdp) connect: bool,
+    pub(in crate::sdp) no_cookie: bool,
+    pub(in crate::sdp) keys: Keys,
+}
+
+impl FastOpen {
+    const NONE: Self = Self {
+        queue: 0,
+        connect: false,
+        no_cookie: false,
+        keys: Keys::NONE,
+    };
+}
+
 /// What the user has set, but for what calls look at without the lock: that is in
 /// [`Glance`](super::glance::Glance).
 #[derive(Copy, Clone)]
@@ -36,6 +87,7 @@ pub(crate) struct Options {
     pub(in crate::sdp) defer_accept: Timeouts,
     /// Read back by programs, without effect.
     pub(crate) window_clamp: i32,
+    pub(in crate::sdp) fast_open: FastOpen,
     /// The size that the send buffer began with.
     pub(crate) sndbuf_bytes: i32,
     /// The least bytes of a send without a copy; 0 for none.
@@ -73,11 +125,11 @@ impl Options {
     }
 
     /// Of a connection to a listener with these options.
-    pub(in crate::sdp) fn of_child(self) -> Self {
-        Self {
-            defer_accept: Timeouts::NONE,
-            ..self
-        }
+    pub(in crate::sdp) fn of_child(mut self) -> Self {
+        self.defer_accept = Timeouts::NONE;
+        self.fast_open.queue = 0;
+        self.fast_open.keys = Keys::NONE;
+        self
     }
 
     /// Of a new socket of a namespace with these settings.
@@ -94,6 +146,7 @@ impl Options {
             linger2_s: 0,
             defer_accept: Timeouts::NONE,
             window_clamp: 0,
+            fast_open: FastOpen::NONE,
             sndbuf_bytes: settings.get(Setting::WmemDefault),
             zcopy_thresh_bytes: settings.get(Setting::ZcopyThresh),
             wanted: wanted.unwrap_or(Wanted::Automatic),

@@ -35,6 +35,8 @@ pub(in crate::sdp) struct Send<'a> {
     pub(in crate::sdp) began: Generation,
     pub(in crate::sdp) iter: Iov<'a, Source>,
     pub(in crate::sdp) flags: u32,
+    /// What is wrong with its control messages.
+    control: Result,
     pub(in crate::sdp) timeo: Timeout,
     /// Bytes taken from the program for good.
     pub(in crate::sdp) copied: usize,
@@ -50,13 +52,21 @@ pub(in crate::sdp) struct Send<'a> {
     pub(super) sink_awaited: bool,
 }
 
-/// Sends what `iter` holds; returns how much was taken.
+/// Sends what `iter` holds; returns how much was taken. `open` makes the connection before, for
+/// MSG_FASTOPEN.
 ///
 /// # Errors
 ///
 /// As `man 2 send`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `EPIPE` (with SIGPIPE unless
-/// MSG_NOSIGNAL), and what ended the connection.
-pub(crate) fn sendmsg(sock: &SdpSock, iter: Iov<'_, Source>, flags: u32) -> Result<usize> {
+/// MSG_NOSIGNAL), and what ended the connection. The error of `open`, or of the control messages; as with
+/// TCP, a caller that has no connection learns that before the latter.
+pub(crate) fn sendmsg(
+    sock: &SdpSock,
+    iter: Iov<'_, Source>,
+    flags: u32,
+    control: Result,
+    open: impl FnOnce(&mut SockOwner<'_>) -> Result,
+) -> Result<usize> {
     let mut guard = sock.lock();
     let nonblock = flags & bindings::MSG_DONTWAIT != 0;
     let mut send = Send {
@@ -70,13 +80,14 @@ pub(crate) fn sendmsg(sock: &SdpSock, iter: Iov<'_, Source>, flags: u32) -> Resu
         },
         iter,
         flags,
+        control,
         timeo: sock.sk().sndtimeo(nonblock),
         copied: 0,
         unprotectable: None,
         no_reader: false,
         sink_awaited: false,
     };
-    let result = guard.send_all(&mut send);
+    let result = open(&mut guard).and_then(|()| guard.send_all(&mut send));
     guard.finish_send(&send);
     match result {
         Ok(()) => Ok(send.copied),
@@ -148,6 +159,9 @@ impl SockGuard<'_> {
 impl SockOwner<'_> {
     fn send_all(&mut self, send: &mut Send<'_>) -> Result {
         self.wait_connected(send)?;
+        if !self.sk().snd_shutdown() {
+            send.control?;
+        }
         self.check_sendable()?;
         send.began = self.generation();
         self.poll_cq();

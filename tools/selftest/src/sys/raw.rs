@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Calls with pointers that need not be good ones.
 
-use super::{checked, checked_size, Sock};
+use super::{checked, checked_size, Sock, SockAddr};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -19,6 +19,46 @@ impl Sock {
         // SAFETY: bind() only reads; the kernel checks the range.
         checked(unsafe { libc::bind(self.as_raw_fd(), addr as *const _, len) })?;
         Ok(())
+    }
+
+    /// connect() with an address that need not be readable.
+    pub(crate) fn connect_raw(&self, addr: usize, len: i32) -> io::Result<()> {
+        let len = len as libc::socklen_t;
+        // SAFETY: as for bind_raw().
+        checked(unsafe { libc::connect(self.as_raw_fd(), addr as *const _, len) })?;
+        Ok(())
+    }
+
+    /// sendto() from and with addresses that need not be readable.
+    pub(crate) fn sendto_raw(
+        &self,
+        from: (usize, usize),
+        flags: i32,
+        addr: (usize, i32),
+    ) -> io::Result<usize> {
+        // SAFETY: as for send_raw(), of both.
+        checked_size(unsafe {
+            libc::sendto(
+                self.as_raw_fd(),
+                from.0 as *const _,
+                from.1,
+                flags,
+                addr.0 as *const _,
+                addr.1 as libc::socklen_t,
+            )
+        })
+    }
+
+    /// sendto() from an address that need not be readable, to a good one.
+    pub(crate) fn sendto_at(
+        &self,
+        from: usize,
+        len: usize,
+        to: &SockAddr,
+        flags: i32,
+    ) -> io::Result<usize> {
+        let addr = (to.as_ptr() as usize, to.len() as i32);
+        self.sendto_raw((from, len), flags | libc::MSG_NOSIGNAL, addr)
     }
 
     /// send() from an address that need not be readable.
@@ -136,6 +176,20 @@ impl Sock {
         checked(unsafe {
             libc::getsockopt(self.as_raw_fd(), level, option, addr as *mut _, len_ptr)
         })?;
+        Ok(())
+    }
+
+    /// getsockopt() where neither the value nor its length need be readable or writable.
+    pub(crate) fn get_raw_at(
+        &self,
+        level: i32,
+        option: i32,
+        addr: usize,
+        len_at: usize,
+    ) -> io::Result<()> {
+        let fd = self.as_raw_fd();
+        // SAFETY: as for accept_raw(), of both.
+        checked(unsafe { libc::getsockopt(fd, level, option, addr as *mut _, len_at as *mut _) })?;
         Ok(())
     }
 

@@ -112,18 +112,39 @@ impl Sock {
     }
 
     /// One sendto() call.
-    pub(crate) fn sendto(&self, buf: &[u8], addr: &SockAddr) -> io::Result<usize> {
+    pub(crate) fn sendto(&self, buf: &[u8], addr: &SockAddr, flags: i32) -> io::Result<usize> {
         // SAFETY: `buf` is readable for its length, `addr` for its own.
         checked_size(unsafe {
             libc::sendto(
                 self.as_raw_fd(),
                 buf.as_ptr().cast(),
                 buf.len(),
-                libc::MSG_NOSIGNAL,
+                flags | libc::MSG_NOSIGNAL,
                 addr.as_ptr(),
                 addr.len() as u32,
             )
         })
+    }
+
+    /// One sendmsg() call with an address and control messages.
+    pub(crate) fn sendmsg_to(
+        &self,
+        buf: &[u8],
+        addr: &SockAddr,
+        control: &[u64],
+        flags: i32,
+    ) -> io::Result<usize> {
+        let mut bufs = [IoSlice::new(buf)];
+        let mut msg = empty_msghdr();
+        msg.msg_name = addr.as_ptr().cast_mut().cast();
+        msg.msg_namelen = addr.len() as u32;
+        msg.msg_iov = bufs.as_mut_ptr().cast();
+        msg.msg_iovlen = bufs.len();
+        msg.msg_control = control.as_ptr().cast_mut().cast();
+        msg.msg_controllen = size_of_val(control);
+        let flags = flags | libc::MSG_NOSIGNAL;
+        // SAFETY: as in sendmsg(), which only reads the address and the control messages, too.
+        checked_size(unsafe { libc::sendmsg(self.as_raw_fd(), &msg, flags) })
     }
 
     /// One sendmmsg() call, a message for each buffer; the bytes sent of each.

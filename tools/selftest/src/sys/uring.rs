@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! io_uring with a registered buffer.
+//! io_uring: with a registered buffer, and for messages with an address.
 
-use super::Pages;
+use super::sock::empty_msghdr;
+use super::{Pages, SockAddr};
 use io_uring::{opcode, types, IoUring};
 use std::io;
 use std::os::fd::RawFd;
@@ -33,9 +34,42 @@ impl Registered {
             let pushed = self.ring.submission().push(&write);
             pushed.map_err(io::Error::other)?;
         }
-        self.ring.submit_and_wait(1)?;
-        let entry = self.ring.completion().next();
-        let result = entry.ok_or(io::ErrorKind::UnexpectedEof)?.result();
-        usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
+        completed(&mut self.ring)
     }
+}
+
+/// Waits for the only thing that was submitted.
+fn completed(ring: &mut IoUring) -> io::Result<usize> {
+    ring.submit_and_wait(1)?;
+    let entry = ring.completion().next();
+    let result = entry.ok_or(io::ErrorKind::UnexpectedEof)?.result();
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
+}
+
+/// sendmsg() by io_uring, with an address.
+pub(crate) fn uring_sendmsg_to(
+    fd: RawFd,
+    buf: &[u8],
+    addr: &SockAddr,
+    flags: i32,
+) -> io::Result<usize> {
+    let mut ring = IoUring::new(1)?;
+    let mut vec = libc::iovec {
+        iov_base: buf.as_ptr().cast_mut().cast(),
+        iov_len: buf.len(),
+    };
+    let mut msg = empty_msghdr();
+    msg.msg_name = addr.as_ptr().cast_mut().cast();
+    msg.msg_namelen = addr.len() as u32;
+    msg.msg_iov = &raw mut vec;
+    msg.msg_iovlen = 1;
+    let send = opcode::SendMsg::new(types::Fd(fd), &raw const msg)
+        .flags(flags as u32)
+        .build();
+    // SAFETY: a send only reads; what the message points to lives until the end, for which we wait.
+    unsafe {
+        let pushed = ring.submission().push(&send);
+        pushed.map_err(io::Error::other)?;
+    }
+    completed(&mut ring)
 }

@@ -44,7 +44,7 @@ tests!("connect";
 const ALL: i16 = POLLIN | POLLOUT | POLLRDHUP;
 
 /// An address of the peer where nobody listens (but the port is taken).
-fn nobody(env: &Env) -> io::Result<(Remote, SockAddr)> {
+pub(super) fn nobody(env: &Env) -> io::Result<(Remote, SockAddr)> {
     let bound = env.remote_socket(&env.peer()?)?;
     bound.bind(&env.there(0))?;
     let addr = bound.getsockname()?;

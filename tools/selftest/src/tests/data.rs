@@ -234,7 +234,7 @@ fn read_and_write(env: &Env) -> Outcome {
 fn sendto_ignores_address(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let elsewhere = env.there(9);
-    expect_eq(sock.sendto(b"hello", &elsewhere)?, 5, "sendto")?;
+    expect_eq(sock.sendto(b"hello", &elsewhere, 0)?, 5, "sendto")?;
     expect_eq(remote.recv(9, 0)?, b"hello".to_vec(), "the peer")
 }
 

@@ -2,6 +2,7 @@
 //! The suite, by topic. Each test describes what TCP does.
 
 mod addresses;
+mod astcp;
 mod attacks;
 mod azabuse;
 mod azblock;
@@ -16,6 +17,7 @@ mod blocking;
 mod close;
 mod connect;
 mod data;
+mod fastopen;
 mod inflight;
 mod info;
 mod lengths;
@@ -48,6 +50,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         basics::TESTS,
         addresses::TESTS,
         connect::TESTS,
+        fastopen::TESTS,
         listen::TESTS,
         lengths::TESTS,
         data::TESTS,
@@ -64,6 +67,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         memory::TESTS,
         missing::TESTS,
         badinput::TESTS,
+        astcp::TESTS,
         random::TESTS,
         stress::TESTS,
         zabuse::TESTS,
