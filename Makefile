@@ -18,7 +18,7 @@ test: ## the tests: checks, host, KUnit, machines on the stock and the debug ker
 test-all: ## every test on every kernel, with one machine and with two; takes hours
 	@scripts/test all
 
-check: ## lints, formats, warnings and host tests; no machines
+check: ## lints, formats, types, warnings and host tests; no machines
 	@scripts/check
 
 kunit: ## only the module's KUnit suites, on the debug kernel

@@ -149,8 +149,9 @@ class Call:
     """A call of a method, by a receiver of a known type or of an unknown one."""
 
     def __init__(self, code: str, match: re.Match[str], impls: list[Impl], renamed: dict[str, str]):
-        self.line = code.count("\n", 0, match.start(match.lastindex)) + 1
-        self.method = match[match.lastindex]
+        group = 2 if match[2] else 3
+        self.line = code.count("\n", 0, match.start(group)) + 1
+        self.method = match[group]
         around = [i.type for i in impls if i.begin <= match.start() < i.end]
         receiver = match[1] or ""
         if receiver in ("self", "Self"):
@@ -207,8 +208,8 @@ def complaints(layers: Layers, folder: Path) -> list[str]:
                 known.setdefault((i.type, name), set()).add(file.own)
     for file in files:
         own = file.own
-        wrong = [(line, f"imports {'::'.join(('crate', *path))} of {layers.names[layers.of(path)]}, "
-                        f"which is {why}")
+        wrong = [(line, (f"imports {'::'.join(('crate', *path))} of {layers.names[layers.of(path)]}, "
+                         f"which is {why}"))
                  for line, path in file.imports if (why := layers.wrong(own, layers.of(path)))]
         wrong += [(i.line, f"gives methods to {i.type} of {layers.names[other]}")
                   for i, other in file.given if not layers.are_in_one(own, other)]
@@ -219,8 +220,8 @@ def complaints(layers: Layers, folder: Path) -> list[str]:
                 meant = {given[call.method]}
             if meant and all(layers.wrong(own, other) for other in meant):
                 other = max(meant)
-                wrong.append((call.line, f"calls {call.method} of {layers.names[other]}, "
-                                         f"which is {layers.wrong(own, other)}"))
+                wrong.append((call.line, (f"calls {call.method} of {layers.names[other]}, "
+                                          f"which is {layers.wrong(own, other)}")))
         found += [f"{folder.name}/{file.path.relative_to(folder)}:{line}: {layers.names[own]} {what}"
                   for line, what in sorted(set(wrong))]
     return found

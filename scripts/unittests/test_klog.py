@@ -51,7 +51,7 @@ RACE = """[  109.6] WARNING: drivers/infiniband/sw/rxe/rxe_task.c:249 at rxe_sch
 [  109.6]  process_one_work+0x198/0x370
 [  109.6]  </TASK>
 [  109.6] ---[ end trace 0000000000000000 ]---
-"""
+"""  # noqa: E501 # the kernel's lines are as long as they are
 
 # The debug kernel's report of it, whose functions are not inlined into each other.
 RACE_KASAN = """[  609.6] ==================================================================
@@ -83,32 +83,32 @@ RACE_KASAN = """[  609.6] ======================================================
 
 
 class Judge(unittest.TestCase):
-    def test_each_report_is_found(self):
+    def test_each_report_is_found(self) -> None:
         for line in REPORTS:
             with self.subTest(line):
                 self.assertEqual(len(klog.complaints(f"{START}{line}\n")), 1)
 
-    def test_kernels_own_start_is_not_ours(self):
+    def test_kernels_own_start_is_not_ours(self) -> None:
         self.assertEqual(klog.complaints(START), [])
 
-    def test_quiet_log(self):
+    def test_quiet_log(self) -> None:
         quiet = ("[    9.0] ib_sdp: loading out-of-tree module taints kernel.\n"
                  "[    9.1] qperf[138]: segfault at 0 ip 00007f error 4 in libibverbs.so.1\n"
                  "[    9.2] ref_tracker: memory allocation failure, unreliable refcount tracker.\n")
         self.assertEqual(klog.complaints(START + quiet), [])
 
-    def test_two_reports_far_apart_are_two(self):
+    def test_two_reports_far_apart_are_two(self) -> None:
         log = START + REPORTS[0] + "\n" + "x\n" * 100 + REPORTS[3] + "\n"
         self.assertEqual(len(klog.complaints(log)), 2)
 
-    def test_race_of_soft_roce_is_counted_and_no_complaint(self):
+    def test_race_of_soft_roce_is_counted_and_no_complaint(self) -> None:
         handed_over = RACE.replace("  rxe_xmit_packet", "  rxe_comp_queue_pkt+0x1/0x2\n[  109.6]  rxe_rcv+0x1/0x2\n"
                                    "[  109.6]  rxe_xmit_packet")
         log = START + RACE_KASAN + RACE + handed_over.replace(":249", ":38")
         self.assertEqual(klog.complaints(log), [])
         self.assertEqual(klog.races_of_soft_roce(log), 3)
 
-    def test_what_only_looks_like_that_race_is_a_complaint(self):
+    def test_what_only_looks_like_that_race_is_a_complaint(self) -> None:
         for changed in (
             RACE.replace(" rxe_xmit_packet+", " rxe_post_send+"),
             RACE.replace("rxe_task.c", "rxe_pool.c"),
@@ -127,21 +127,21 @@ class Judge(unittest.TestCase):
                 self.assertEqual(len(klog.complaints(START + changed)), 1)
                 self.assertEqual(klog.races_of_soft_roce(START + changed), 0)
 
-    def test_what_follows_that_race_is_judged(self):
+    def test_what_follows_that_race_is_judged(self) -> None:
         self.assertEqual(len(klog.complaints(START + RACE + REPORTS[3] + "\n")), 1)
 
 
 
 class Leaks(unittest.TestCase):
-    def test_the_iwarp_cms_are_counted(self):
+    def test_the_iwarp_cms_are_counted(self) -> None:
         self.assertEqual(klog.leaks(2 * IWCM_LEAK), ([], 2))
 
-    def test_any_other_is_judged(self):
+    def test_any_other_is_judged(self) -> None:
         other = IWCM_LEAK.replace("siw_proc_mpareq", "foo")
         self.assertEqual(klog.leaks(IWCM_LEAK + other), ([other], 1))
         self.assertEqual(klog.leaks(""), ([], 0))
 
-    def test_the_count_in_the_log_is_no_complaint_of_its_own(self):
+    def test_the_count_in_the_log_is_no_complaint_of_its_own(self) -> None:
         log = START + "[   11.1] kmemleak: 2 new suspected memory leaks (see /sys/kernel/debug/kmemleak)\n"
         self.assertEqual(len(klog.complaints(log)), 1)
         self.assertEqual(klog.complaints(log, leaks_are_known=True), [])

@@ -41,7 +41,8 @@ class Circles(unittest.TestCase):
         self.check({"main.rs": "use crate::a;\n", "a.rs": "use crate::b::{c, d};\nuse self::e;\n", "b.rs": ""})
 
     def test_a_circle(self) -> None:
-        files = {"main.rs": "use crate::a;\n", "a.rs": "use crate::b;\n", "b.rs": "", "c.rs": "fn f() { crate::a::f() }"}
+        files = {"main.rs": "use crate::a;\n", "a.rs": "use crate::b;\n", "b.rs": "",
+                 "c.rs": "fn f() { crate::a::f() }"}
         self.check(files)
         self.check({**files, "b.rs": "use crate::c;\n"}, "a", "b", "c")
         self.check({**files, "b.rs": "mod tests {\n    use crate::c;\n}\n"})
@@ -88,7 +89,7 @@ class Imports(unittest.TestCase):
                    "1: kern imports crate::Module of ib_sdp_main, which is above it")
 
     def test_not_in_comments_and_texts(self) -> None:
-        self.check("kern.rs", "/// [`crate::sdp::send`]\nconst T: &str = \"crate::sdp::send\"; // super::sdp\n")
+        self.check("kern.rs", '/// [`crate::sdp::send`]\nconst T: &str = "crate::sdp::send"; // super::sdp\n')
 
     def test_methods_for_another_layer(self) -> None:
         self.check("sdp/send.rs", "use crate::kern::Work;\nimpl Work<'_> {}\n",
@@ -141,11 +142,11 @@ class Imports(unittest.TestCase):
     def test_layers_beside_each_other(self) -> None:
         text = LIST.replace("sdp::guard", "=sdp::guard")
         self.assertEqual(complaints("sdp/send.rs", "use super::guard::Lock;\n", text),
-                         ["rust/sdp/send.rs:1: sdp::send imports crate::sdp::guard::Lock of sdp::guard, "
-                          "which is beside it"])
+                         [("rust/sdp/send.rs:1: sdp::send imports crate::sdp::guard::Lock of sdp::guard, "
+                           "which is beside it")])
         self.assertEqual(complaints("sdp/guard.rs", "use super::send;\n", text),
-                         ["rust/sdp/guard.rs:1: sdp::guard imports crate::sdp::send of sdp::send, "
-                          "which is beside it"])
+                         [("rust/sdp/guard.rs:1: sdp::guard imports crate::sdp::send of sdp::send, "
+                           "which is beside it")])
         self.assertEqual(complaints("sdp/guard.rs", "use crate::kern;\n", text), [])
         three = text.replace("kern  ", "=kern ")
         for name, other in ("sdp/send.rs", "kern"), ("kern.rs", "sdp::send"):

@@ -2,27 +2,38 @@
 """What a run consists of: nothing may be lost between the plan and its lanes."""
 
 import unittest
+from collections.abc import Iterable
 from pathlib import Path
 
 import vmtests
-from vmlib.bench import REGISTERED
-from vmlib.plan import (ADAPTER_GROUPS, ADVERT_GROUPS, ADVERTS, IWARP_GROUPS, MANY_CONNECTIONS, SLOW_GROUPS, GroupItem,
-                        Plan, Queue, TestItem)
+from vmlib.bench import REGISTERED, Bench
+from vmlib.plan import (
+    ADAPTER_GROUPS,
+    ADVERT_GROUPS,
+    ADVERTS,
+    IWARP_GROUPS,
+    MANY_CONNECTIONS,
+    SLOW_GROUPS,
+    GroupItem,
+    Plan,
+    Queue,
+    TestItem,
+)
 from vmlib.setup import Kernel
 
 vmtests.load()
-GROUPS = {"connect": ["connect/a"], "data": ["data/one_byte", "data/odd"], "zabuse": ["zabuse/a"], "azabuse": ["azabuse/a"],
-          "azstall": ["azstall/a"]}
+GROUPS = {"connect": ["connect/a"], "data": ["data/one_byte", "data/odd"], "zabuse": ["zabuse/a"],
+          "azabuse": ["azabuse/a"], "azstall": ["azstall/a"]}
 KERNELS = [Kernel(name, "image", "initrd") for name in ("stock", "debug", "stock-7.2")]
 
 
-def names(core=False, patterns=(), counts=(2, 1)):
+def names(core: bool = False, patterns: Iterable[str] = (), counts: Iterable[int] = (2, 1)) -> list[str]:
     queues = Plan(core, list(patterns), list(counts), GROUPS, {}).queues(KERNELS)
     return [item.name for queue in queues for item in queue.items]
 
 
 class What(unittest.TestCase):
-    def test_all_has_each_test_on_each_of_its_kernels(self):
+    def test_all_has_each_test_on_each_of_its_kernels(self) -> None:
         have = names()
         for test in REGISTERED:
             words = {1: "one", 2: "two"}
@@ -32,20 +43,20 @@ class What(unittest.TestCase):
                 expected = 1 if kernel.kind in test.kinds and kernel.adapter == test.adapter else 0
                 self.assertEqual(have.count(f"{kernel.name}.{words[test.machines]}.{test.name}"), expected)
 
-    def test_core_leaves_no_test_out(self):
+    def test_core_leaves_no_test_out(self) -> None:
         have = {name.split(".", 2)[2] for name in names(core=True) if name.count(".") >= 2}
         for test in REGISTERED:
             self.assertIn(test.name, have)
 
-    def test_core_is_a_part_of_all(self):
+    def test_core_is_a_part_of_all(self) -> None:
         self.assertEqual(set(names(core=True)) - set(names()), set())
 
-    def test_groups_of_core_exist(self):
+    def test_groups_of_core_exist(self) -> None:
         tests = Path(__file__).parents[2] / "tools/selftest/src/tests"
         for group in ADVERT_GROUPS + IWARP_GROUPS + ADAPTER_GROUPS + SLOW_GROUPS:
             self.assertTrue((tests / f"{group}.rs").exists(), group)
 
-    def test_core_leaves_many_connections_to_the_stock_kernel(self):
+    def test_core_leaves_many_connections_to_the_stock_kernel(self) -> None:
         groups = {"stress": [*MANY_CONNECTIONS, "stress/churn"]}
         queues = Plan(True, [], [2, 1], groups, {}).queues(KERNELS)
         inside = {queue.name: item.tests for queue in queues for item in queue.items if isinstance(item, GroupItem)}
@@ -54,34 +65,34 @@ class What(unittest.TestCase):
         everything = Plan(False, [], [1], groups, {}).queues(KERNELS[1:2])[0].items
         self.assertEqual([item.tests for item in everything if isinstance(item, GroupItem)], [groups["stress"]])
 
-    def test_many_connections_exist(self):
+    def test_many_connections_exist(self) -> None:
         tests = Path(__file__).parents[2] / "tools/selftest/src/tests"
         for name in MANY_CONNECTIONS:
             group, test = name.split("/")
             self.assertIn(f"fn {test}(", (tests / f"{group}.rs").read_text())
 
-    def test_core_has_slow_groups_over_the_adapter(self):
+    def test_core_has_slow_groups_over_the_adapter(self) -> None:
         self.assertEqual([name for name in names(core=True) if "azstall" in name], [])
         self.assertIn("stock.two.selftest.azstall/", names())
         self.assertIn("stock-pvrdma.two.mishaps.stalled_receives", names(core=True))
 
-    def test_core_has_by_adverts_what_uses_them(self):
+    def test_core_has_by_adverts_what_uses_them(self) -> None:
         self.assertIn("stock.one.adverts.azabuse/", names(core=True))
         self.assertNotIn("stock.one.adverts.connect/", names(core=True))
         for place in ("stock.two.selftest", "debug.one.selftest", "stock-7.2.one.adverts"):
             self.assertIn(f"{place}.connect/", names(core=True))
 
-    def test_soft_iwarp_has_the_suite_inside(self):
+    def test_soft_iwarp_has_the_suite_inside(self) -> None:
         self.assertIn("stock-siw.two.selftest.azabuse/", names())
         self.assertIn("debug-siw.one.selftest.data/", names())
         self.assertIn("stock-siw.one.adverts.data/", names(core=True))
         self.assertNotIn("stock-siw.one.adverts.azabuse/", names(core=True))
 
-    def test_soft_iwarp_is_chosen_only_by_name(self):
+    def test_soft_iwarp_is_chosen_only_by_name(self) -> None:
         self.assertEqual([n for n in names(patterns=["data/odd"]) if "siw" in n], [])
         self.assertEqual(names(patterns=["stock-siw.two.selftest.data/odd"]), ["stock-siw.two.selftest.data/"])
 
-    def test_the_adapter_has_the_suite_inside(self):
+    def test_the_adapter_has_the_suite_inside(self) -> None:
         self.assertIn("stock-pvrdma.two.selftest.azabuse/", names())
         self.assertIn("stock-7.2-pvrdma.one.adverts.data/", names())
         self.assertIn("debug-pvrdma.two.selftest.azabuse/", names())
@@ -89,29 +100,33 @@ class What(unittest.TestCase):
         self.assertNotIn("stock-pvrdma.two.adverts.azabuse/", names(core=True))
         self.assertEqual([name for name in names(core=True) if "7.2-pvrdma" in name or "debug-pvrdma" in name], [])
 
-    def test_the_adapter_is_chosen_only_by_name(self):
+    def test_the_adapter_is_chosen_only_by_name(self) -> None:
         self.assertEqual([name for name in names(patterns=["data/odd"]) if "pvrdma" in name], [])
         self.assertEqual(names(patterns=["stock-pvrdma.two.selftest.data/odd"]), ["stock-pvrdma.two.selftest.data/"])
 
-    def test_kunit_runs_once(self):
+    def test_kunit_runs_once(self) -> None:
         self.assertEqual(names().count("kunit"), 1)
         self.assertEqual(names(counts=(1,)).count("kunit"), 1)
 
-    def test_pattern_chooses_tests_of_a_group(self):
+    def test_pattern_chooses_tests_of_a_group(self) -> None:
         queues = Plan(False, ["data/odd"], [1], GROUPS, {}).queues(KERNELS[:1])
         items = [item for queue in queues for item in queue.items if isinstance(item, GroupItem)]
         self.assertEqual([item.tests for item in items], [["data/odd"]] * 2)
 
-    def test_a_wrong_name_chooses_nothing(self):
+    def test_a_wrong_name_chooses_nothing(self) -> None:
         self.assertEqual(names(patterns=["no such test"]), [])
 
 
+def nothing(_: Bench) -> None:
+    """What a test does."""
+
+
 class Order(unittest.TestCase):
-    def test_longest_first_and_what_breaks_last(self):
-        items = [TestItem("short", None), TestItem("breaks", None, breaks=True), TestItem("long", None),
-                 TestItem("other", None, parameters=ADVERTS)]
+    def test_longest_first_and_what_breaks_last(self) -> None:
+        items = [TestItem("short", nothing), TestItem("breaks", nothing, breaks=True), TestItem("long", nothing),
+                 TestItem("other", nothing, parameters=ADVERTS)]
         times = {"short": 1, "long": 9, "breaks": 99, "other": 50}
         queue = Queue(KERNELS[0], 1, items, times)
-        taken = [queue.take("").name for _ in items]
-        self.assertEqual(taken, ["long", "short", "other", "breaks"])
+        taken = [queue.take("") for _ in items]
+        self.assertEqual([item.name for item in taken if item], ["long", "short", "other", "breaks"])
         self.assertIsNone(queue.take(""))

@@ -3,9 +3,14 @@
 
 import contextlib
 import time
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeAlias, TypeVar
 
 from .adapter import Adapter
+from .machine import Job, Vm
 from .setup import say
+
+T = TypeVar("T")
 
 # With this parameter of the module, what is tested goes by adverts where it can. The stock kernel runs
 # the suite inside in both ways on one machine; the debug kernel, which is slow, so on one machine and
@@ -21,10 +26,15 @@ class Skip(Exception):
     """The test cannot be done here; the text says why."""
 
 
+# What a test is.
+Function: TypeAlias = Callable[["Bench"], None]
+
+
 class Test:
     """A registered test: its function and what it needs."""
 
-    def __init__(self, function, machines, breaks, kinds, core, adapter):
+    def __init__(self, function: Function, machines: int, breaks: bool, kinds: Collection[str],
+                 core: Collection[str] | None, adapter: str) -> None:
         self.function = function
         self.machines = machines
         self.breaks = breaks
@@ -34,29 +44,37 @@ class Test:
         self.name = f"{function.__module__.split('.')[-1]}.{function.__name__}"
 
 
-REGISTERED = []
+REGISTERED: list[Test] = []
 
 
-def test(machines=2, breaks=False, kinds=("stock", "debug"), core=None, adapter="rxe"):
+def test(machines: int = 2, breaks: bool = False, kinds: Collection[str] = ("stock", "debug"),
+         core: Collection[str] | None = None, adapter: str = "rxe") -> Callable[[Function], Function]:
     """Registers a test for that many machines.
 
     `breaks`: it leaves the machines in no state for the next one, which then
     gets fresh ones. `kinds`: the kernels that it runs on; `core`: those of `make test`,
     if one of them finds what the other one would. `adapter`: the RDMA device whose addresses it uses.
     """
-    def register(function):
+    def register(function: Function) -> Function:
         REGISTERED.append(Test(function, machines, breaks, kinds, core, adapter))
         return function
     return register
 
 
-def expect(condition, text):
+def expect(condition: object, text: object) -> None:
     """Fails the test with the text unless the condition holds."""
     if not condition:
         raise Failure(text)
 
 
-def wait_for(condition, seconds, text):
+def present(value: T | None, text: object) -> T:
+    """The value, such as what a pattern matches; fails the test with the text if there is none."""
+    if value is None:
+        raise Failure(text)
+    return value
+
+
+def wait_for(condition: Callable[[], object], seconds: float, text: object) -> None:
     """Waits until the condition holds; a test's limit is against hangs only."""
     end = time.monotonic() + seconds
     while not condition():
@@ -68,7 +86,7 @@ def wait_for(condition, seconds, text):
 class Bench:
     """The machines of a run: `a` is where a test acts, `b` its peer."""
 
-    def __init__(self, kind, vms, scale=1):
+    def __init__(self, kind: str, vms: list[Vm], scale: float = 1) -> None:
         self.kind = kind
         self.scale = scale
         self.vms = vms
@@ -80,31 +98,31 @@ class Bench:
         # A limit is for a machine that has a processor to itself; lanes share the host's.
         self.patience = 12 if kind == "debug" else 4
 
-    def limit(self, seconds):
+    def limit(self, seconds: float) -> float:
         """A hang limit for this kernel."""
         return seconds * self.patience
 
-    def amount(self, count):
+    def amount(self, count: int) -> int:
         """An amount of data or rounds for this kernel."""
         return max(1, count // self.slow)
 
     @staticmethod
-    def address(vm):
+    def address(vm: Vm) -> str:
         return vm.address
 
     @staticmethod
-    def stats(vm):
+    def stats(vm: Vm) -> dict[str, int]:
         """The module's counters, as a dictionary."""
         return {name: int(value) for name, value in
                 (line.split() for line in vm.check("cat /proc/net/sdpstats").splitlines())}
 
-    def stream(self, vm, role, port, count=1, size=1 << 20, seed=1):
+    def stream(self, vm: Vm, role: str, port: int, count: int = 1, size: int = 1 << 20, seed: int = 1) -> Job:
         """Starts `selftest stream` on a machine: role "listen" or "connect"."""
         address = self.address(vm if role == "listen" else self.other(vm))
         return vm.spawn(f"exec selftest stream --family sdp --{role} {address}:{port} "
                         f"--conns {count} --bytes {size} --seed {seed}")
 
-    def selftest(self, names, peer=None, whole=False):
+    def selftest(self, names: str, peer: Vm | None = None, whole: bool = False) -> str:
         """The command that runs tests of `selftest` on the first machine: `scale` times as much of
         everything, and less on a slow kernel unless `whole`."""
         command = f"exec selftest run --family sdp {self._addresses(self.a, 'local')}"
@@ -113,11 +131,11 @@ class Bench:
         scale = self.scale if whole or self.kind == "stock" else self.scale / 10
         return f"{command} --timeout-scale {self.limit(max(1, self.scale))} --scale {scale} {names}"
 
-    def _addresses(self, vm, option):
+    def _addresses(self, vm: Vm, option: str) -> str:
         return f"--{option} {self.address(vm)} --{option}6 {vm.address6}"
 
     @contextlib.contextmanager
-    def selftest_server(self):
+    def selftest_server(self) -> Iterator[None]:
         """Serves the tests that need a peer, on the second machine."""
         server = self.b.spawn("exec selftest serve")
         try:
@@ -127,61 +145,61 @@ class Bench:
         finally:
             server.kill()
 
-    def selftest_passes(self, command, seconds):
+    def selftest_passes(self, command: str, seconds: float) -> None:
         """Runs it on the first machine."""
         job = self.a.spawn(command)
         status = self.finish(job, seconds)
         failed = "\n".join(line for line in job.lines if line.startswith("not ok"))
         expect(status == 0, f"selftest ended with {status}:\n{failed}")
 
-    def expect_adverts(self):
+    def expect_adverts(self) -> None:
         """Sees that programs which ask for nothing send by adverts, as with BY_ADVERTS they do."""
         before = self.stats(self.a)["advert_async"]
         self.selftest_passes(self.selftest("data/"), 100)
         count = self.stats(self.a)["advert_async"] - before
         expect(count > 0, "no send has returned before its bytes were read")
 
-    def other(self, vm):
+    def other(self, vm: Vm) -> Vm:
         return self.b if vm is self.a else self.a
 
-    def finish(self, job, seconds):
+    def finish(self, job: Job, seconds: float) -> int:
         """Waits for a job, which must not hang; returns its exit status."""
         status = job.wait(self.limit(seconds))
         if status is None:
-            waits = job.vm.run("for p in $(pidof selftest qperf netperf); do echo \"$p $(cat /proc/$p/wchan)\"; "
+            waits = job.vm.run('for p in $(pidof selftest qperf netperf); do echo "$p $(cat /proc/$p/wchan)"; '
                                "cat /proc/$p/stack; done; head -n 20 /proc/net/sdp", 30).output
             job.kill()
             raise Failure(f"{job.vm.name}: `{job.command}` did not end in {self.limit(seconds)} s\n"
                           f"{job.output}\n{waits}")
         return status
 
-    def succeed(self, job, seconds):
+    def succeed(self, job: Job, seconds: float) -> str:
         """Waits for a job that must succeed; returns its output."""
         status = self.finish(job, seconds)
         expect(status == 0, f"{job.vm.name}: `{job.command}` ended with {status}:\n{job.output}")
         return job.output
 
     @staticmethod
-    def show(vm, why):
+    def show(vm: Vm, why: str) -> None:
         """Prints what the module has and who waits in it."""
         say(f"# {vm.name}: {why}\n" + vm.run(
             "head -n 20 /proc/net/sdp; grep -v ' 0$' /proc/net/sdpstats; "
             "for p in /proc/[0-9]*/task/*; do grep -qE 'ib_sdp|rdma_cm|ib_cm|rdma_rxe' $p/stack && "
-            "{ echo \"$p $(cat $p/comm)\"; cat $p/stack; }; done 2>/dev/null").output)
+            '{ echo "$p $(cat $p/comm)"; cat $p/stack; }; done 2>/dev/null').output)
 
-    def settle(self, vm, seconds=20):
+    def settle(self, vm: Vm, seconds: float = 20) -> None:
         """Waits a while until the connections of a test have ended, whose sockets and counts the next
         one would see; what stays is for the end, when the module must go."""
         vm.run(f"i=0; while [ $i -lt {5 * seconds} ] && tail -n +2 /proc/net/sdp 2>/dev/null | grep -q .; do "
                "sleep 0.2; i=$((i + 1)); done", self.limit(2 * seconds))
 
-    def unload(self, vm, seconds=60):
+    def unload(self, vm: Vm, seconds: float = 60) -> None:
         """Unloads the module once its last connections have ended."""
-        last = []
+        last: list[str] = []
         began = time.monotonic()
-        told = []
+        told: list[bool] = []
 
-        def done():
+        def done() -> bool:
             result = vm.run("rmmod ib_sdp")
             last[:] = [result.output]
             if not result.ok and not told and time.monotonic() - began > self.limit(30):
@@ -194,5 +212,5 @@ class Bench:
             sockets = vm.run("head -n 20 /proc/net/sdp").output
             raise Failure(f"{failure}; sockets:\n{sockets}\nlast answer: {''.join(last)}") from None
 
-    def load(self, vm):
+    def load(self, vm: Vm) -> None:
         vm.check("modprobe ib_sdp")

@@ -8,18 +8,21 @@ most beside it.
 """
 
 import argparse
+import functools
 import re
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from .bench import Bench, Failure
 from .figures import crossover, figures
 from .instructions import instructions, statistics_cost
-from .machine import VmError
 from .locks import locks
+from .machine import Job, Vm, VmError
 from .measuring import COUNTED, MIB, MODES, ROUNDS, Figure, Servers, heading, in_turns, ratio, with_mode
 from .rates import QperfServer, qperf
-from .setup import kernels, machines, say
+from .setup import Kernel, kernels, machines, say
 from .where import where
 
 # Of one measurement with qperf: the emulator's speed changes from second to second.
@@ -37,15 +40,15 @@ HELD = [0, 100, 1000, 10000]
 FEW = 50
 
 
-def raw(bench):
+def raw(bench: Bench) -> None:
     """SDP against verbs and TCP, all by qperf. Both sides sleep for completions
     (no polling); qperf posts as many receives as its queue holds."""
     heading("qperf: 64 KiB messages in MB/s, 1 byte one way in us; median of five (least to most)")
     peer = bench.address(bench.b)
     with QperfServer(bench.b):
-        bandwidth = in_turns({name: lambda n=name: qperf(bench.a, peer, f"{n}_bw", 65536, RAW_SECONDS)
+        bandwidth = in_turns({name: functools.partial(qperf, bench.a, peer, f"{name}_bw", 65536, RAW_SECONDS)
                               for name in ("sdp", "rc", "tcp")})
-        latency = in_turns({name: lambda n=name: qperf(bench.a, peer, f"{n}_lat", 1, RAW_SECONDS)
+        latency = in_turns({name: functools.partial(qperf, bench.a, peer, f"{name}_lat", 1, RAW_SECONDS)
                             for name in ("sdp", "rc", "tcp")})
     for name in ("sdp", "rc", "tcp"):
         print(f"  {name + '_bw':<8}{bandwidth.get(name, 'not measured')!s:<36}"
@@ -54,14 +57,15 @@ def raw(bench):
     print(f"  sdp_lat / rc_lat  {ratio(latency, 'sdp', 'rc')}   (aim: at most 1.25)")
 
 
-def sizes(bench):
+def sizes(bench: Bench) -> None:
     """The same program over SDP, rsockets (librspreload) and TCP."""
     for what, unit in (("bw", "MB/s"), ("lat", "us one way")):
         heading(f"sdpbench {what}: {unit}; median of {TURNS[what]} (least to most)")
         print(f"  {'bytes':>8}  {'sdp':<32}{'rsockets':<32}{'tcp':<32}sdp/rsockets")
         with Servers(bench) as servers:
             for size in SIZES:
-                got = in_turns({name: lambda n=name: servers.measure(n, what, f"{what} {size} --seconds {SECONDS[what]}")
+                load = f"{what} {size} --seconds {SECONDS[what]}"
+                got = in_turns({name: functools.partial(servers.measure, name, what, load)
                                 for name in ("sdp", "rsockets", "tcp")}, TURNS[what])
                 cells = "".join(f"{got.get(name, 'not measured')!s:<32}" for name in ("sdp", "rsockets", "tcp"))
                 print(f"  {size:>8}  {cells}{ratio(got, 'sdp', 'rsockets')}", flush=True)
@@ -73,18 +77,18 @@ RAW = {"raw Read": "rc_rdma_read_bw", "raw Write": "rc_rdma_write_bw"}
 RATIOS = (("AZ-SDP", "ZSDP"), ("AZ-SDP", "raw Read"), ("SinkAvail", "raw Write"))
 
 
-def modes_row(bench, servers, title, arguments, raw_bytes=None):
+def modes_row(bench: Bench, servers: Servers, title: str, arguments: str, raw_bytes: int | None = None) -> None:
     """One load, each way in turn; with verbs alone, too, in messages of so many bytes."""
-    counted = {name: [] for name in MODES}
+    counted: dict[str, list[list[dict[str, float]]]] = {name: [] for name in MODES}
 
-    def measure(name):
+    def measure(name: str) -> float:
         rate, counts = with_mode(bench, servers, MODES[name], arguments)
         counted[name].append(counts)
         return rate
-    measurements = {name: lambda n=name: measure(n) for name in MODES}
+    measurements = {name: functools.partial(measure, name) for name in MODES}
     if raw_bytes:
         peer = bench.address(bench.b)
-        measurements |= {name: lambda t=test: qperf(bench.a, peer, t, raw_bytes) for name, test in RAW.items()}
+        measurements |= {name: functools.partial(qperf, bench.a, peer, test, raw_bytes) for name, test in RAW.items()}
     got = in_turns(measurements)
     print(f"  {title}")
     for name, figure in got.items():
@@ -98,23 +102,24 @@ def modes_row(bench, servers, title, arguments, raw_bytes=None):
     sys.stdout.flush()
 
 
-def modes(bench):
+def modes(bench: Bench) -> None:
     """The ways of sending and receiving, each forced, beside each other."""
-    for title, loads in (
+    parts: Sequence[tuple[str, Sequence[tuple[str, str, int | None]]]] = (
             ("Sends of so many bytes", [(f"{size}", f"bw {size}", size) for size in MODE_SIZES]),
             ("With computation between sends of 64 KiB: so many us",
              [(f"{us}", f"bw 65536 --compute {us}", None) for us in (500, 2000)]),
             ("With computation between receives of 64 KiB: so many us",
              [(f"{us}", f"bw 65536 --peer-compute {us}", None) for us in (500, 2000)]),
             ("64 KiB, the buffer overwritten after so many sends",
-             [(f"{window}", f"bw 65536 --overwrite {window}", None) for window in (1, 16)])):
+             [(f"{window}", f"bw 65536 --overwrite {window}", None) for window in (1, 16)]))
+    for title, loads in parts:
         heading(f"{title}; MB/s at the receiver; per MiB the sender's counts and the receiver's")
         with Servers(bench) as servers, QperfServer(bench.b):
             for name, load, raw_bytes in loads:
                 modes_row(bench, servers, name, f"{load} --seconds 2", raw_bytes)
 
 
-def rdma_cm(bench):
+def rdma_cm(bench: Bench) -> float:
     """Microseconds of one connection by bare rdma_cm with a queue pair, from
     the creation of the id to connected: the sum of the steps that cmtime times."""
     peer = bench.address(bench.b)
@@ -129,12 +134,12 @@ def rdma_cm(bench):
     return float(match[1])
 
 
-def setup(bench):
+def setup(bench: Bench) -> None:
     """One connection after the other."""
     heading("Connection set-up: us; median of five (least to most), each a mean of 20 but for rdma_cm")
     with Servers(bench) as servers:
-        measurements = {"rdma_cm": lambda: rdma_cm(bench)}
-        measurements |= {f"{name} {what}": lambda n=name, w=what: servers.measure(n, w, "connect 20")
+        measurements = {"rdma_cm": functools.partial(rdma_cm, bench)}
+        measurements |= {f"{name} {what}": functools.partial(servers.measure, name, what, "connect 20")
                          for name in ("sdp", "rsockets", "tcp") for what in ("connect", "session")}
         got = in_turns(measurements)
     for name, figure in got.items():
@@ -142,13 +147,14 @@ def setup(bench):
     print(f"  sdp connect / rdma_cm  {ratio(got, 'sdp connect', 'rdma_cm')}   (aim: at most 1.2)")
 
 
-def connections(bench):
+def connections(bench: Bench) -> None:
     """The set-up and the end of a connection beside others: the tables must not make these dearer."""
     heading("Set-up beside idle connections: us; median of five (least to most), each a mean of 50")
     for count in HELD:
         with Servers(bench) as servers:
             job = hold(bench, servers, count) if count else None
-            got = in_turns({what: lambda w=what: servers.measure("sdp", w, "connect 50") for what in ("connect", "session")})
+            got = in_turns({what: functools.partial(servers.measure, "sdp", what, "connect 50")
+                            for what in ("connect", "session")})
             start = time.monotonic()
             if job:
                 job.kill()
@@ -159,14 +165,14 @@ def connections(bench):
         print(f"  beside {count:>6}  connect {got['connect']}  connect to close {got['session']}{ends}", flush=True)
 
 
-def counters(bench):
+def counters(bench: Bench) -> None:
     """What the module did for each MiB and for each message."""
     heading("The module's counters, per MiB of payload; they do not depend on the emulator")
     shown = ["tx_copied_bytes", "rx_copied_bytes", "rx_compacted_bytes", "send_posted", "send_signaled",
              "recv_posted", "completions", "interrupts", "deferred", "wake_reader", "wake_writer",
              "credit_stall", "queue_stall", "credit_update_sent", "credit_update_received",
              "sent_Data", "received_Data"]
-    columns = {}
+    columns: dict[tuple[int, int], dict[str, float]] = {}
     with Servers(bench) as servers:
         for size in (64, 4096, 65536, MIB):
             before = [bench.stats(vm) for vm in bench.vms]
@@ -174,7 +180,7 @@ def counters(bench):
             time.sleep(0.5)
             after = [bench.stats(vm) for vm in bench.vms]
             mib = (after[0]["tx_bytes"] - before[0]["tx_bytes"]) / MIB
-            for side, (b, a) in enumerate(zip(before, after)):
+            for side, (b, a) in enumerate(zip(before, after, strict=True)):
                 columns[size, side] = {name: (a[name] - b[name]) / mib for name in shown if name in a}
     print(f"  {'':<24}" + "".join(f"{f'{size} B {side}':>18}" for size in (64, 4096, 65536, MIB)
                                   for side in ("sends", "receives")))
@@ -184,7 +190,7 @@ def counters(bench):
         print(f"  {name:<24}{cells}")
 
 
-def memory_of(vm):
+def memory_of(vm: Vm) -> dict[str, int]:
     """Bytes in use: all of the kernel's and programs' memory, slabs, and what
     soft-RoCE's queues have in vmalloc (from the name of the caller)."""
     vm.check("sync; echo 3 >/proc/sys/vm/drop_caches; sleep 1")
@@ -200,33 +206,36 @@ def memory_of(vm):
             "queues": sum(areas) - 4096 * len(areas)}
 
 
-def slabs_of_ours(bench, servers):
+def slabs_of_ours(bench: Bench, servers: Servers) -> list[float]:
     """Bytes of a connection on each side in the socket's own cache and in what
     the module has from kmalloc: the kernel's trace names who asked for it."""
     tracing = "/sys/kernel/tracing"
     for vm in bench.vms:
-        vm.check(f"mountpoint -q {tracing} || mount -t tracefs tracefs {tracing}; cd {tracing} && echo 20000 >buffer_size_kb && echo >trace &&"
-                 " echo 1 >events/kmem/kmalloc/enable && echo 1 >events/kmem/kfree/enable")
+        vm.check(f"mountpoint -q {tracing} || mount -t tracefs tracefs {tracing}; cd {tracing} && "
+                 "echo 20000 >buffer_size_kb && echo >trace && "
+                 "echo 1 >events/kmem/kmalloc/enable && echo 1 >events/kmem/kfree/enable")
     job = hold(bench, servers, FEW)
-    found = []
+    found: list[float] = []
     for vm in bench.vms:
         trace = vm.check(f"cd {tracing} && echo 0 >events/kmem/enable &&"
                          " grep -E 'kmalloc: .*ib_sdp\\]|kfree:' trace; echo >trace")
-        live = {}
-        for line in trace.splitlines():
-            event, pointer = re.search(r" (kmalloc|kfree): .*ptr=(\S+)", line).groups()
+        live: dict[str, int] = {}
+        for event, rest in re.findall(r" (kmalloc|kfree): (.*)$", trace, re.MULTILINE):
+            fields = dict(word.split("=", 1) for word in rest.split() if "=" in word)
             if event == "kmalloc":
-                live[pointer] = int(re.search(r"bytes_alloc=(\d+)", line)[1])
+                live[fields["ptr"]] = int(fields["bytes_alloc"])
             else:
-                live.pop(pointer, None)
+                live.pop(fields["ptr"], None)
         cache = re.search(r"^SDP\s+\d+\s+\d+\s+\d+\s+(\d+)\s+(\d+)", vm.check("cat /proc/slabinfo"), re.MULTILINE)
+        if not cache:
+            raise VmError(f"{vm.name}: no cache of the sockets in /proc/slabinfo")
         found.append(sum(live.values()) / FEW + int(cache[2]) * 4096 / int(cache[1]))
     job.kill()
     job.wait(60)
     return found
 
 
-def hold(bench, servers, count):
+def hold(bench: Bench, servers: Servers, count: int) -> Job:
     """A program that holds idle connections."""
     job = bench.a.spawn(f"{servers.prefix('sdp')} idle {count}")
     end = time.monotonic() + 600
@@ -239,19 +248,19 @@ def hold(bench, servers, count):
     return job
 
 
-def sockets_of(vm):
+def sockets_of(vm: Vm) -> int:
     """The sockets that have a port there."""
     return len(vm.check("cat /proc/net/sdp").splitlines()) - 1
 
 
-def wait_for_no_sockets(bench):
+def wait_for_no_sockets(bench: Bench) -> None:
     end = time.monotonic() + 120
     while any(sockets_of(vm) for vm in bench.vms) and time.monotonic() < end:
         time.sleep(1)
     time.sleep(3)
 
 
-def hold_and_close(bench):
+def hold_and_close(bench: Bench) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
     """What is in use while there are a thousand idle connections, and when they have gone."""
     with Servers(bench) as servers:
         job = hold(bench, servers, IDLE)
@@ -262,7 +271,7 @@ def hold_and_close(bench):
     return during, [memory_of(vm) for vm in bench.vms]
 
 
-def memory(bench):
+def memory(bench: Bench) -> None:
     """A thousand idle connections that have moved one byte each way."""
     heading(f"Memory of an idle connection: KiB each, over {IDLE} connections")
     with Servers(bench) as servers:
@@ -275,23 +284,25 @@ def memory(bench):
     _, again = hold_and_close(bench)
     print(f"  {'':<42}{'connecting side':>18}{'accepting side':>18}")
 
-    def row(title, values):
+    def row(title: str, values: Sequence[float]) -> None:
         print(f"  {title:<42}" + "".join(f"{value / 1024:>18.1f}" for value in values))
-    grown = [{name: (d[name] - b[name]) / IDLE for name in d} for b, d in zip(before, during)]
+    grown = [{name: (d[name] - b[name]) / IDLE for name in d} for b, d in zip(before, during, strict=True)]
     rest = [g["all"] - g["programs"] - g["queues"] - g["slab"] for g in grown]
     row("all, less the programs' own (aim: 64)", [g["all"] - g["programs"] for g in grown])
     row("  soft-RoCE's queues (vmalloc)", [g["queues"] for g in grown])
-    row("  other slabs: the CM, soft-RoCE, the file", [g["slab"] - own for g, own in zip(grown, ours)])
-    row("  ours (aim: 32)", [own + pages for own, pages in zip(ours, rest)])
+    row("  other slabs: the CM, soft-RoCE, the file", [g["slab"] - own for g, own in zip(grown, ours, strict=True)])
+    row("  ours (aim: 32)", [own + pages for own, pages in zip(ours, rest, strict=True)])
     row("    slabs: the socket and its tables", ours)
     row("    the rest: receive buffers", rest)
 
-    def left(title, now, then):
-        row(title, [(n["all"] - t["all"]) / IDLE for n, t in zip(now, then)])
+    def left(title: str, now: list[dict[str, int]], then: list[dict[str, int]]) -> None:
+        row(title, [(n["all"] - t["all"]) / IDLE for n, t in zip(now, then, strict=True)])
     # Hundreds of the kernel's threads have closed them at once, and do nothing for some minutes.
     left("kept by the kernel after the last close", after, before)
     left("and what another thousand adds to that", again, after)
 
+
+Parts: TypeAlias = Mapping[str, Callable[[Bench], None]]
 
 PARTS = {"raw": raw, "sizes": sizes, "modes": modes, "figures": figures, "crossover": crossover, "setup": setup,
          "connections": connections, "counters": counters, "memory": memory}
@@ -304,13 +315,14 @@ NAMED = {"where": where}
 BESIDE = {"locks": locks}
 
 
-def run_parts(kernel, names, parts, about, **options):
+def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: int = 1,
+              by_instructions: bool = False) -> int:
     """Boots two machines and measures those of the parts that are named (all, if none is)."""
     chosen = [name for name in names or parts if name in parts]
     if not chosen:
         return 0
     status = 0
-    with machines(kernel, 2, "bench", memory_mib=2048, **options) as vms:
+    with machines(kernel, 2, "bench", cpus, memory_mib=2048, by_instructions=by_instructions) as vms:
         bench = Bench("stock", vms)
         for vm in vms:
             bench.load(vm)
@@ -325,9 +337,10 @@ def run_parts(kernel, names, parts, about, **options):
     return status
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, *NAMED, *BESIDE, *COUNTING, *ALONE, []], help="what to measure (all)")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, *NAMED, *BESIDE, *COUNTING, *ALONE, []],
+                        help="what to measure (all)")
     parser.add_argument("--adapter", action="store_true", help="by the test adapter instead of soft-RoCE")
     args = parser.parse_args()
     names = args.parts

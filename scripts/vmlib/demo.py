@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0
 """`make demo`: two machines exchange data over TCP, raw RDMA and SDP, by soft-RoCE and by the test adapter."""
 
+import functools
 import os
 import re
 import sys
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from . import klog
 from .bench import Bench, Failure, expect, wait_for
 from .instructions import PER_SECOND, counted
-from .machine import VmError
+from .machine import Vm, VmError
 from .measuring import MIB, MODES, Servers, counting
 from .plot import bars
 from .rates import QperfServer, qperf
 from .setup import kernels, machines, say
+
+T = TypeVar("T")
 
 # A mebibyte each way on each of 16 connections; enough to meet every path.
 CONNECTIONS = 16
@@ -37,11 +42,11 @@ class BySoftRoce(Bench):
     """Machines that also have the adapter, by the addresses of soft-RoCE."""
 
     @staticmethod
-    def address(vm):
+    def address(vm: Vm) -> str:
         return f"10.27.0.{vm.ident}"
 
 
-def rates(bench):
+def rates(bench: Bench) -> list[tuple[str, float, float]]:
     peer = bench.address(bench.b)
     results = []
     with QperfServer(bench.b):
@@ -51,25 +56,25 @@ def rates(bench):
     return results
 
 
-def byte_check(bench):
+def byte_check(bench: Bench) -> tuple[int, int]:
     """Both ways at once, seeded data, every byte compared by the receiver."""
     say(f"  .. streaming both ways on {CONNECTIONS} connections, checking every byte")
     server = bench.stream(bench.b, "listen", 7400, CONNECTIONS, BYTES)
     client = bench.stream(bench.a, "connect", 7400, CONNECTIONS, BYTES)
     outputs = [bench.succeed(job, 120) for job in (client, server)]
-    checked = [re.search(r"byte-check: (\d+) bytes, (\d+) wrong", output) for output in outputs]
-    if not all(checked):
+    checked = [m for m in (re.search(r"byte-check: (\d+) bytes, (\d+) wrong", output) for output in outputs) if m]
+    if len(checked) != len(outputs):
         raise Failure("no byte-check in the output:\n" + "\n".join(outputs))
     return sum(int(m[1]) for m in checked), sum(int(m[2]) for m in checked)
 
 
-def carried(bench):
+def carried(bench: Bench) -> int:
     """Bytes that the module of the first machine has carried."""
     stats = bench.stats(bench.a)
     return sum(stats[name] for name in ("tx_bytes", "tx_zcopy_bytes", "rx_bytes"))
 
 
-def file_transfer(bench):
+def file_transfer(bench: Bench) -> int:
     """rsync, which knows nothing of SDP, fetches a file from its own server; returns the bytes that SDP carried."""
     say(f"  .. rsync fetches a file of {RSYNC_MIB} MiB, by `sdpctl run`")
     there, before = bench.address(bench.b), carried(bench)
@@ -81,7 +86,8 @@ def file_transfer(bench):
         wait_for(lambda: bench.b.check("sdpctl ss -lH --sport 7480"), bench.limit(20), "rsync does not serve")
         bench.succeed(bench.a.spawn(
             f"exec sdpctl run --require -- rsync rsync://{there}:7480/files/file /tmp/fetched"), 60)
-        sums = [vm.check(f"sha256sum <{path}") for vm, path in ((bench.a, "/tmp/fetched"), (bench.b, "/tmp/served/file"))]
+        sums = [vm.check(f"sha256sum <{path}")
+                for vm, path in ((bench.a, "/tmp/fetched"), (bench.b, "/tmp/served/file"))]
         expect(sums[0] == sums[1], f"rsync has fetched another file: {sums}")
     finally:
         server.kill()
@@ -93,7 +99,7 @@ def file_transfer(bench):
     return by_sdp
 
 
-def by_soft_roce(bench):
+def by_soft_roce(bench: Bench) -> int:
     """What any machine can do; returns how many bytes were wrong."""
     results = rates(bench)
     total, wrong = byte_check(bench)
@@ -108,9 +114,11 @@ def by_soft_roce(bench):
     print(f"  {'SDP / raw RDMA':<20}{sdp_bw / raw_bw:>13.2f}     {sdp_lat / raw_lat:>17.2f}")
     print()
     print(f"  {total} bytes streamed on {CONNECTIONS} connections and compared: {wrong} wrong")
-    print(f"  rsync, unchanged, has fetched a file of {RSYNC_MIB * MIB} bytes, and it is the same one: {fetched} bytes by SDP")
+    print(f"  rsync, unchanged, has fetched a file of {RSYNC_MIB * MIB} bytes, and it is the same one: "
+          f"{fetched} bytes by SDP")
     print()
-    print("Soft-RoCE moves and checks each byte with the processor, so it is slower than TCP; judge SDP beside raw RDMA.")
+    print("Soft-RoCE moves and checks each byte with the processor, so it is slower than TCP; "
+          "judge SDP beside raw RDMA.")
     return wrong
 
 
@@ -121,12 +129,13 @@ class Row:
     `busy` is what counted() returns: where clocks go by time, nanoseconds in which the processors were not idle.
     """
 
-    def __init__(self, rate, busy, mib, counts=None):
+    def __init__(self, rate: float, busy: list[float], mib: float,
+                 counts: list[dict[str, float]] | None = None) -> None:
         self.rate = rate
         self.processor = [time / PER_SECOND * 1e6 / mib for time in busy]
         self.counts = counts
 
-    def text(self):
+    def text(self) -> str:
         """The cells of the table."""
         cells = f"{self.rate:>8.0f}{self.processor[0]:>12.0f}{self.processor[1]:>11.0f}"
         if self.counts:
@@ -136,31 +145,30 @@ class Row:
         return cells
 
 
-def by_adapter(bench):
+def by_adapter(bench: Bench) -> dict[str, Row]:
     """Each way of moving a MiB between the machines' memory; returns rows by title."""
-    rows = {}
+    rows: dict[str, Row] = {}
     load, peer = f"bw {MIB} --seconds {SECONDS}", bench.address(bench.b)
 
-    def timed(title, measure):
+    def timed(title: str, measure: Callable[[], T]) -> tuple[T, list[float]]:
         say(f"  .. measuring {title} over the adapter")
         return counted(bench, measure)
 
-    def moved(rate):
+    def moved(rate: float) -> float:
         return rate * SECONDS * 1e6 / MIB
     with Servers(bench) as servers, QperfServer(bench.b):
-        for title, measure in {"TCP": lambda: servers.measure("tcp", "bw", load),
-                               "raw verbs": lambda: qperf(bench.a, peer, "rc_bw", MIB, SECONDS)}.items():
+        for title, measure in {"TCP": functools.partial(servers.measure, "tcp", "bw", load),
+                               "raw verbs": functools.partial(qperf, bench.a, peer, "rc_bw", MIB, SECONDS)}.items():
             rate, busy = timed(title, measure)
             rows[title] = Row(rate, busy, moved(rate))
         for name, (here, there) in MODES.items():
-            def measure(here=here, there=there):
-                return servers.measure("sdp", "bw", f"{load} --peer-mode {there}", here)
-            (rate, busy), counts = counting(bench, lambda n=name, m=measure: timed(n, m))
+            measure = functools.partial(servers.measure, "sdp", "bw", f"{load} --peer-mode {there}", here)
+            (rate, busy), counts = counting(bench, functools.partial(timed, name, measure))
             rows[name] = Row(rate, busy, moved(rate), counts)
     return rows
 
 
-def show_adapter(bench, rows):
+def show_adapter(bench: Bench, rows: Mapping[str, Row]) -> None:
     """The table, and the picture."""
     copies = float(bench.a.check(f'python3 -c "{COPY}"'))
     print()
@@ -182,7 +190,7 @@ def show_adapter(bench, rows):
           f"{copies:.0f} MB/s.")
 
 
-def picture(rows, path):
+def picture(rows: Mapping[str, Row], path: str) -> None:
     """Processor time and rates as bars."""
     bars(path, "A mebibyte from one program to another, over the test adapter",
          [("processor time, us/MiB", {"sender": {name: row.processor[0] for name, row in rows.items()},
@@ -190,7 +198,7 @@ def picture(rows, path):
           ("rate, MB/s", {"rate": {name: row.rate for name, row in rows.items()}})])
 
 
-def demonstrate(bench):
+def demonstrate(bench: Bench) -> int:
     """The part with soft-RoCE, and where the machines have it the one with the adapter; returns how many bytes
     were wrong."""
     wrong = by_soft_roce(BySoftRoce(bench.kind, bench.vms))
@@ -203,7 +211,7 @@ def demonstrate(bench):
     return wrong
 
 
-def main():
+def main() -> int:
     try:
         with machines(kernels()[0].with_pvrdma(), 2, "demo") as vms:
             bench = Bench("stock", vms)

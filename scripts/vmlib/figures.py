@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0
 """The figures of the papers on SDP, and where a way without a copy begins to pay."""
 
+import functools
 import statistics
 
+from .bench import Bench
 from .measuring import KIB, MIB, MODES, ROUNDS, Servers, forced, heading, in_turns, ratio, ratios
 
 CROSSOVER_SIZES = [16384 << n for n in range(9)]
 
 
-def crossover(bench):
+def crossover(bench: Bench) -> None:
     """For SDP_ZCOPY_THRESH: the sizes from which on the ways without a copy are faster than copying."""
     heading(f"Throughput against BSDP's, by bytes of a send; median of {ROUNDS} (least to most)")
     ways = [way for way in MODES if way != "BSDP"]
     print(f"  {'':>8}  {'BSDP, MB/s':<32}" + "".join(f"{way:<24}" for way in ways))
-    first = {}
+    first: dict[str, int] = {}
     with Servers(bench) as servers:
         for size in CROSSOVER_SIZES:
-            got = in_turns({way: lambda w=way, s=size: forced(servers, w, "bw", f"bw {s}") for way in MODES})
+            got = in_turns({way: functools.partial(forced, servers, way, "bw", f"bw {size}") for way in MODES})
             print(f"  {size:>8}  {got.get('BSDP', 'not measured')!s:<32}"
                   + "".join(f"{ratio(got, way, 'BSDP'):<24}" for way in ways), flush=True)
             for way in ways:
@@ -58,7 +60,7 @@ FIGURES = (
 )
 
 
-def figures(bench):
+def figures(bench: Bench) -> None:
     """The micro-benchmarks of the papers on SDP: each way forced, and TCP."""
     ways = ["BSDP", "ZSDP", "AZ-SDP"]
     for title, what, loads, claim in FIGURES:
@@ -68,7 +70,7 @@ def figures(bench):
         print(f"  {'':>8}  " + "".join(f"{name:<32}" for name in [*ways, "TCP"]) + "AZ-SDP/ZSDP")
         with Servers(bench) as servers:
             for name, load in loads:
-                got = in_turns({way: lambda w=way, l=load: forced(servers, w, what, l) for way in ways}
-                               | {"TCP": lambda l=load: servers.measure("tcp", what, f"{l} --seconds 1")})
+                got = in_turns({way: functools.partial(forced, servers, way, what, load) for way in ways}
+                               | {"TCP": functools.partial(servers.measure, "tcp", what, f"{load} --seconds 1")})
                 cells = "".join(f"{got.get(way, 'not measured')!s:<32}" for way in [*ways, "TCP"])
                 print(f"  {name:>8}  {cells}{ratio(got, 'AZ-SDP', 'ZSDP')}", flush=True)

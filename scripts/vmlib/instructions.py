@@ -6,12 +6,18 @@ nanosecond each): so the time that a processor was not idle is the number of
 instructions, and no emulator's speed has a part in it.
 """
 
+import functools
 import re
 import statistics
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
-from .machine import VmError
+from .bench import Bench
+from .machine import Vm, VmError
 from .measuring import KIB, MIB, MODES, ROUNDS, Figure, Servers, heading
 from .rates import QperfServer, qperf
+
+T = TypeVar("T")
 
 # Virtual seconds of one measurement, and of two of which the difference counts.
 SECONDS = 4
@@ -29,57 +35,58 @@ SPANS = {"protecting": (r"sdp_helper_inc_tlb_flush_pending <-\S+8snapshot", r"mu
          "restoring": (r"down_read(_trylock)? <-rust_helper_mmap_read", r"up_read <-\S+8snapshot\S+7restore")}
 
 
-def busy(vm):
+def busy(vm: Vm) -> float:
     """Instructions so far, to the hundredth of a second of them."""
     text = vm.check("cat /proc/uptime; grep '^cpu ' /proc/stat")
     up = float(text.split()[0])
-    idle, waiting = re.search(r"^cpu +\d+ +\d+ +\d+ +(\d+) +(\d+)", text, re.MULTILINE).groups()
+    idle, waiting = re.findall(r"^cpu +\d+ +\d+ +\d+ +(\d+) +(\d+)", text, re.MULTILINE)[0]
     return (up - (int(idle) + int(waiting)) / 100) * PER_SECOND
 
 
-def counted(bench, work):
+def counted(bench: Bench, work: Callable[[], T]) -> tuple[T, list[float]]:
     """Does `work`; returns what it returns, and the instructions of each machine."""
     before = [busy(vm) for vm in bench.vms]
     result = work()
-    return result, [busy(vm) - old for vm, old in zip(bench.vms, before)]
+    return result, [busy(vm) - old for vm, old in zip(bench.vms, before, strict=True)]
 
 
-def of_more_bytes(bench, work):
+def of_more_bytes(bench: Bench, work: Callable[[int], float]) -> list[float]:
     """Instructions of each machine for another byte. `work` takes seconds and returns how many bytes
     that were. What it costs besides, to start and end programs and to ask what was counted, is the
     same for few seconds as for many."""
-    (few, less), (many, more) = (counted(bench, lambda s=seconds: work(s)) for seconds in (SHORT, LONG))
-    return [(b - a) / (many - few) for a, b in zip(less, more)]
+    (few, less), (many, more) = (counted(bench, functools.partial(work, seconds)) for seconds in (SHORT, LONG))
+    return [(b - a) / (many - few) for a, b in zip(less, more, strict=True)]
 
 
-def bytes_moved(bench):
+def bytes_moved(bench: Bench) -> int:
     return sum(bench.stats(bench.a)[name] for name in ("tx_bytes", "tx_zcopy_bytes"))
 
 
-def per_byte(bench):
+def per_byte(bench: Bench) -> None:
     """Each way, verbs alone, and a copy; then what the module has a part in."""
     heading(f"Instructions per byte at 1 MiB, of all that the machines do; median of {ROUNDS} (least to most)")
     print(f"  {'':<34}{'sender':>24}{'receiver':>26}")
     with Servers(bench) as servers, QperfServer(bench.b):
-        def by(way):
-            def work(seconds):
+        def by(way: str) -> list[float]:
+            def work(seconds: int) -> int:
                 before = bytes_moved(bench)
                 load = f"bw {MIB} --seconds {seconds} --peer-mode {MODES[way][1]}"
                 servers.measure("sdp", "bw", load, MODES[way][0])
                 return bytes_moved(bench) - before
             return of_more_bytes(bench, work)
 
-        def raw(test, size, source):
-            def work(seconds):
+        def raw(test: str, size: int, source: int) -> list[float]:
+            def work(seconds: int) -> float:
                 rate = qperf(bench.a, bench.address(bench.b), test, size, seconds)
                 return rate * 1e6 * seconds
             count = of_more_bytes(bench, work)
             # Of a Read the bytes come from the server.
             return [count[source], count[1 - source]]
-        measurements = {**{way: (lambda way=way: by(way)) for way in MODES}, **{
-            title: (lambda args=args: raw(*args)) for title, args in
-            {"raw Send, 64 KiB": ("rc_bw", 64 * KIB, 0), "raw Read": ("rc_rdma_read_bw", MIB, 1),
-             "raw Write": ("rc_rdma_write_bw", MIB, 0)}.items()}}
+        measurements: Mapping[str, Callable[[], list[float]]] = {
+            **{way: functools.partial(by, way) for way in MODES},
+            "raw Send, 64 KiB": functools.partial(raw, "rc_bw", 64 * KIB, 0),
+            "raw Read": functools.partial(raw, "rc_rdma_read_bw", MIB, 1),
+            "raw Write": functools.partial(raw, "rc_rdma_write_bw", MIB, 0)}
         rounds = [{name: measure() for name, measure in measurements.items()} for _ in range(ROUNDS)]
     cost = {name: [Figure([one[name][end] for one in rounds]) for end in (0, 1)] for name in measurements}
     for name, (sender, receiver) in cost.items():
@@ -101,15 +108,15 @@ def per_byte(bench):
           f"a third of BSDP's, and {whole - copy:.2f})")
 
 
-def traced(vm, work):
+def traced(vm: Vm, work: Callable[[], object]) -> dict[str, list[int]]:
     """Does `work` while calls are traced; returns what each span took, in instructions."""
     vm.check(f"[ -d {TRACING}/events ] || mount -t tracefs tracefs {TRACING}; cd {TRACING} && "
              f"echo x86-tsc >trace_clock && echo {' '.join(CALLS)} >set_ftrace_filter && echo function >current_tracer")
     work()
     trace = vm.check(f"cd {TRACING} && echo 0 >tracing_on && cat trace && echo nop >current_tracer && "
                      "echo >set_ftrace_filter && echo 1 >tracing_on")
-    spans = {name: [] for name in SPANS}
-    begun = {}
+    spans: dict[str, list[int]] = {name: [] for name in SPANS}
+    begun: dict[str, int] = {}
     for clock, call in re.findall(r" (\d+): (\w+ <-\S+)", trace):
         for name, (begin, end) in SPANS.items():
             if re.match(begin, call):
@@ -119,13 +126,13 @@ def traced(vm, work):
     return spans
 
 
-def per_page(bench):
+def per_page(bench: Bench) -> None:
     """What it costs to protect pages, and to give them back."""
     heading(f"Instructions per page, of {PAGES} pages")
     with Servers(bench) as servers:
         spans = traced(bench.a, lambda: servers.measure(
             "sdp", "bw", f"bw {PAGES * 4 * KIB} --seconds {SECONDS} --peer-mode sync", "async"))
-    for (name, got), aim in zip(spans.items(), (600, 150)):
+    for (name, got), aim in zip(spans.items(), (600, 150), strict=True):
         pages = [span / PAGES for span in got]
         if not pages:
             raise VmError(f"{name}: no such calls were traced")
@@ -133,7 +140,7 @@ def per_page(bench):
               f"{len(pages)} times)   (aim: at most {aim})")
 
 
-def statistics_cost(bench):
+def statistics_cost(bench: Bench) -> None:
     """What statistics have a part in, with or without them: a message and a byte to and fro."""
     heading("Instructions of both machines")
     peer, seconds = bench.address(bench.b), SECONDS // 2
@@ -141,12 +148,12 @@ def statistics_cost(bench):
         for title, test, size in (("a message of 64 KiB", "sdp_bw", 64 * KIB), ("a byte to and fro", "sdp_lat", 1)):
             got = []
             for _ in range(ROUNDS_OF_STATISTICS):
-                figure, count = counted(bench, lambda t=test, s=size: qperf(bench.a, peer, t, s, seconds))
+                figure, count = counted(bench, functools.partial(qperf, bench.a, peer, test, size, seconds))
                 times = figure * 1e6 * seconds / size if test == "sdp_bw" else seconds * 1e6 / (2 * figure)
                 got.append(sum(count) / times)
             print(f"  {title:<24}{statistics.median(got):10.0f} ({min(got):.0f} to {max(got):.0f})", flush=True)
 
 
-def instructions(bench):
+def instructions(bench: Bench) -> None:
     per_byte(bench)
     per_page(bench)

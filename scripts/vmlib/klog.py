@@ -43,20 +43,20 @@ LEAK_COUNT = re.compile(r"kmemleak: \d+ new suspected memory leaks")
 EXCERPT_LINES = 40
 
 
-def since_init(log):
+def since_init(log: str) -> str:
     """The log without the kernel's own start, which is not ours to judge."""
     _, mark, rest = log.partition("Run /init as init process")
     return rest if mark else log
 
 
-def callers(report):
+def callers(report: list[str]) -> list[str]:
     """The functions of a report's call trace that the unwinder is sure of, innermost first."""
     _, _, trace = "\n".join(report).partition("<TASK>")
     trace, _, _ = trace.partition("</TASK>")
     return [name for unsure, name in FRAME.findall(trace) if not unsure]
 
 
-def callers_of_race(report):
+def callers_of_race(report: list[str]) -> list[str]:
     """The callers of rxe_sched_task() in a report, from rxe_xmit_packet() on if that is one of them."""
     names = callers(report)
     if RACE_KASAN.search(report[0]):
@@ -66,20 +66,20 @@ def callers_of_race(report):
     return list(itertools.dropwhile(RACE_HAND_OVER.fullmatch, names))
 
 
-def is_race(report):
+def is_race(report: list[str]) -> bool:
     """Whether a report, up to its end, is of soft-RoCE's race, with no other one in between."""
     has_another = any(COMPLAINT.search(line) for line in report[1:])
     return callers_of_race(report)[:len(RACE_CALLERS)] == RACE_CALLERS and not has_another
 
 
-def end_of_race(line):
+def end_of_race(line: str) -> re.Pattern[str] | None:
     """What ends the report that starts with this line, if it looks like soft-RoCE's race."""
     if RACE_WARNING.search(line):
         return END_OF_WARNING
     return END_OF_KASAN if RACE_KASAN.search(line) else None
 
 
-def without_races(lines):
+def without_races(lines: list[str]) -> tuple[list[str], int]:
     """The lines without the reports of soft-RoCE's race, and how many those were."""
     kept, races = [], 0
     at = 0
@@ -95,28 +95,28 @@ def without_races(lines):
     return kept, races
 
 
-def races_of_soft_roce(log):
+def races_of_soft_roce(log: str) -> int:
     """How often the log reports soft-RoCE's race, which is no complaint."""
     return without_races(since_init(log).splitlines())[1]
 
 
-def leaks(text):
+def leaks(text: str) -> tuple[list[str], int]:
     """The reports of kmemleak: those that are judged, and how many are the iWARP CM's."""
     reports = [f"unreferenced object{part}" for part in LEAK.split(text)[1:]]
 
-    def is_known(report):
+    def is_known(report: str) -> bool:
         frames = [name for name in LEAK_FRAME.findall(report) if name in IWCM_LEAK]
         return frames == IWCM_LEAK
     judged = [report for report in reports if not is_known(report)]
     return judged, len(reports) - len(judged)
 
 
-def complaints(log, leaks_are_known=False):
+def complaints(log: str, leaks_are_known: bool = False) -> list[str]:
     """A list of excerpts, one for each complaint in the log. What kmemleak found may be judged already."""
     lines, _ = without_races(since_init(log).splitlines())
     if leaks_are_known:
         lines = [line for line in lines if not LEAK_COUNT.search(line)]
-    found = []
+    found: list[list[str]] = []
     last = -EXCERPT_LINES
     for number, line in enumerate(lines):
         if not COMPLAINT.search(line) or HARMLESS.search(line):

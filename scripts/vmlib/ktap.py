@@ -2,6 +2,8 @@
 """Reads KTAP (Documentation/dev-tools/ktap.rst of the kernel) line by line."""
 
 import re
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 RESULT = re.compile(r"^(\s*)(ok|not ok)\s+(\d+)\s*(?:-\s+)?([^#]*?)\s*(?:#\s*(.*))?$")
 PLAN = re.compile(r"^(\s*)1\.\.(\d+)\s*$")
@@ -11,34 +13,37 @@ VERSION = re.compile(r"^(\s*)K?TAP version \d+$")
 STAMP = re.compile(r"^\[\s*\d+\.\d+\] ?")
 
 
+Outcome: TypeAlias = Literal["passed", "failed", "skipped"]
+
+
+@dataclass
 class Test:
     """One result: name (with its suites', joined by dots), "passed", "failed"
     or "skipped", and the lines that explain it."""
 
-    def __init__(self, name, outcome, detail):
-        self.name = name
-        self.outcome = outcome
-        self.detail = detail
+    name: str
+    outcome: Outcome
+    detail: list[str]
 
 
+@dataclass(eq=False)
 class _Level:
-    def __init__(self, indent, name):
-        self.indent = indent
-        self.name = name
-        self.planned = None
-        self.seen = 0
-        self.failed = 0
-        self.lines = []
+    indent: int
+    name: str | None = None
+    planned: int | None = None
+    seen: int = 0
+    failed: int = 0
+    lines: list[str] = field(default_factory=list)
 
 
 class Reader:
     """Give it lines with feed(); it returns the Tests that each line ends."""
 
-    def __init__(self, prefix=""):
+    def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
-        self.levels = []
+        self.levels: list[_Level] = []
 
-    def feed(self, line):
+    def feed(self, line: str) -> list[Test]:
         line = STAMP.sub("", line.rstrip())
         for pattern, handle in ((VERSION, self._version), (SUBTEST, self._subtest),
                                 (PLAN, self._plan), (RESULT, self._result)):
@@ -51,7 +56,7 @@ class Reader:
             del self.levels[-1].lines[:-60]
         return []
 
-    def end(self):
+    def end(self) -> list[Test]:
         """The tests that were planned and did not come."""
         missing = []
         for level in self.levels:
@@ -65,35 +70,35 @@ class Reader:
                 missing.append(Test(name, "failed", ["did not run to its end", *level.lines]))
         return missing
 
-    def _level(self, indent):
+    def _level(self, indent: int) -> _Level:
         while self.levels and self.levels[-1].indent > indent:
             self.levels.pop()
         if not self.levels or self.levels[-1].indent < indent:
-            self.levels.append(_Level(indent, None))
+            self.levels.append(_Level(indent))
         return self.levels[-1]
 
-    def _name(self, name, level):
-        above = [l.name for l in self.levels[:self.levels.index(level) + 1] if l.name]
+    def _name(self, name: str, level: _Level) -> str:
+        above = [upper.name for upper in self.levels[:self.levels.index(level) + 1] if upper.name]
         return ".".join([part for part in [self.prefix] if part] + above + [name])
 
-    def _version(self, match):
+    def _version(self, match: re.Match[str]) -> list[Test]:
         indent = len(match[1])
         while self.levels and self.levels[-1].indent >= indent:
             self.levels.pop()
-        self.levels.append(_Level(indent, None))
+        self.levels.append(_Level(indent))
         return []
 
-    def _subtest(self, match):
+    def _subtest(self, match: re.Match[str]) -> list[Test]:
         self._level(len(match[1])).name = match[2].strip()
         return []
 
-    def _plan(self, match):
+    def _plan(self, match: re.Match[str]) -> list[Test]:
         self._level(len(match[1])).planned = int(match[2])
         return []
 
-    def _result(self, match):
+    def _result(self, match: re.Match[str]) -> list[Test]:
         indent, good, name, directive = len(match[1]), match[2] == "ok", match[4], match[5] or ""
-        inner = next((l for l in self.levels if l.indent > indent), None)
+        inner = next((level for level in self.levels if level.indent > indent), None)
         children = inner.seen if inner else 0
         children_failed = inner.failed if inner else 0
         inner_lack = (inner.planned or 0) - children if inner else 0

@@ -6,10 +6,17 @@ The kernel's trace events lock:contention_begin and contention_end tell of each 
 
 import collections
 import re
+from collections.abc import Callable, Mapping
+from typing import TypeAlias, TypeVar
 
-from .machine import VmError
+from .bench import Bench
+from .machine import Vm, VmError
 from .measuring import KIB, MIB, MODES, Servers, heading
 from .setup import say
+
+T = TypeVar("T")
+# By the name of a lock: how often somebody waited, and for how many seconds in all.
+Waits: TypeAlias = dict[str, tuple[int, float]]
 
 SECONDS = 4
 THREADS = 8
@@ -20,7 +27,7 @@ LOCKS = ("TURNS", "COVERS", "WATCHES")
 LOCK_BYTES = 64
 
 
-def addresses(vm):
+def addresses(vm: Vm) -> dict[str, int]:
     """Where the locks are: the first byte and the name of each."""
     symbols = vm.check("grep -w ib_sdp /proc/kallsyms").splitlines()
     found = {}
@@ -34,13 +41,16 @@ def addresses(vm):
     return found
 
 
-def waits(trace, places):
-    """Of the text of a trace: for each lock how often somebody waited, and for how many seconds in all."""
-    count, seconds = collections.Counter(), collections.Counter()
-    began = {}
+def waits(trace: str, places: Mapping[str, int]) -> Waits:
+    """Of the text of a trace: the waits for each lock."""
+    count: collections.Counter[str] = collections.Counter()
+    seconds: collections.defaultdict[str, float] = collections.defaultdict(float)
+    began: dict[tuple[str, str], float] = {}
     for task, now, what, lock in re.findall(
-            r"^\s*(.+?-\d+)\s+\[.* ([\d.]+): (contention_begin|contention_end): 0?x?([0-9a-f]+) ", trace, re.MULTILINE):
-        below = [(address, name) for name, address in places.items() if address <= int(lock, 16) < address + LOCK_BYTES]
+            r"^\s*(.+?-\d+)\s+\[.* ([\d.]+): (contention_begin|contention_end): 0?x?([0-9a-f]+) ",
+            trace, re.MULTILINE):
+        below = [(address, name) for name, address in places.items()
+                 if address <= int(lock, 16) < address + LOCK_BYTES]
         if not below:
             continue
         name = max(below)[1]
@@ -52,30 +62,31 @@ def waits(trace, places):
     return {name: (count[name], seconds[name]) for name in places}
 
 
-def traced(vm, places, measure):
+def traced(vm: Vm, places: Mapping[str, int], measure: Callable[[], T]) -> tuple[T, Waits]:
     """What `measure` returns, and who waited for which lock meanwhile."""
     least, most = min(places.values()), max(places.values()) + LOCK_BYTES
     wanted = f"lock_addr >= {least:#x} && lock_addr < {most:#x}"
-    vm.check(f"mountpoint -q {TRACING} || mount -t tracefs tracefs {TRACING}; cd {TRACING} && echo 20000 >buffer_size_kb &&"
-             " echo 0 >options/hash-ptr && echo >trace && for e in begin end; do"
+    vm.check(f"mountpoint -q {TRACING} || mount -t tracefs tracefs {TRACING}; cd {TRACING} && "
+             "echo 20000 >buffer_size_kb && echo 0 >options/hash-ptr && echo >trace && for e in begin end; do"
              f" echo '{wanted}' >events/lock/contention_$e/filter && echo 1 >events/lock/contention_$e/enable; done")
     result = measure()
     trace = vm.check(f"cd {TRACING} && echo 0 >events/lock/enable && grep contention_ trace; echo >trace")
     return result, waits(trace, places)
 
 
-def locks(bench):
+def locks(bench: Bench) -> None:
     """Sends and receives of eight threads, of one program and of eight."""
     with Servers(bench) as servers:
         places = [addresses(vm) for vm in bench.vms]
         for size in (64 * KIB, MIB):
-            for whose, load in (("one program", f"bw {size} --streams {THREADS} --overwrite 1 --seconds {SECONDS}"),
-                                (f"{THREADS} programs", f"clients {THREADS} bw {size} --overwrite 1 --seconds {SECONDS}")):
-                here, there = MODES["AZ-SDP"]
+            for whose, load in (("one program", f"bw {size} --streams {THREADS}"),
+                                (f"{THREADS} programs", f"clients {THREADS} bw {size}")):
                 say(f"  .. {THREADS} threads of {whose}, {size} bytes")
 
-                def measure(load=load):
-                    return servers.measure("sdp", "bw", f"{load} --peer-mode {there}", here)
+                def measure(load: str = load) -> float:
+                    here, there = MODES["AZ-SDP"]
+                    return servers.measure(
+                        "sdp", "bw", f"{load} --overwrite 1 --seconds {SECONDS} --peer-mode {there}", here)
                 (rate, receiving), sending = traced(
                     bench.a, places[0], lambda: traced(bench.b, places[1], measure))
                 heading(f"AZ-SDP, {THREADS} threads of {whose}, {size} bytes at a time: {rate:.0f} MB/s, {SECONDS} s")

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 
 # Everything that TCG can emulate, but no fast string copies: TCG runs `rep movsb`
 # a byte at a time, and a kernel that sees erms or fsrm copies with it. Measured
@@ -29,41 +30,42 @@ class VmError(Exception):
 class Job:
     """A command in the guest: its lines as they come, then its exit status."""
 
-    def __init__(self, vm, ident, command):
+    def __init__(self, vm: "Vm", ident: int, command: str) -> None:
         self.vm = vm
         self.ident = ident
         self.command = command
-        self.lines = []
-        self.status = None
+        self.lines: list[str] = []
+        self.status: int | None = None
         self.ended = threading.Event()
-        self.on_line = None
+        self.on_line: Callable[[str], object] | None = None
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: float | None = None) -> int | None:
         """The exit status; None if it did not end within `timeout` seconds."""
         self.ended.wait(timeout)
         return self.status
 
-    def kill(self):
+    def kill(self) -> None:
         self.vm.send(f"K {self.ident}\n")
 
     @property
-    def output(self):
+    def output(self) -> str:
         return "\n".join(self.lines)
+
+    def says(self, text: str) -> bool:
+        """Whether a line so far has the text."""
+        return any(text in line for line in self.lines)
 
 
 class Result:
     """What a finished command left: rc (None: it ran out of time) and output."""
 
-    def __init__(self, rc, output):
+    def __init__(self, rc: int | None, output: str) -> None:
         self.rc = rc
         self.output = output
 
     @property
-    def ok(self):
+    def ok(self) -> bool:
         return self.rc == 0
-
-    def __iter__(self):
-        return iter((self.rc, self.output))
 
 
 class Vm:
@@ -73,8 +75,9 @@ class Vm:
     10.27.1.<ident>, fd27:1::<ident>.
     """
 
-    def __init__(self, kind, image, initrd, folder, ident=1, cpus=1, memory_mib=1024,
-                 cpu=CPU, extra_append="", by_instructions=False, adapter="rxe"):
+    def __init__(self, kind: str, image: str, initrd: str, folder: str, ident: int = 1, cpus: int = 1,
+                 memory_mib: int = 1024, cpu: str = CPU, extra_append: str = "", by_instructions: bool = False,
+                 adapter: str = "rxe") -> None:
         self.kind = kind
         self.adapter = adapter
         if adapter == "pvrdma":
@@ -93,11 +96,12 @@ class Vm:
         self.agent_path = os.path.join(folder, f"{self.name}.agent")
         self.monitor_path = os.path.join(folder, f"{self.name}.monitor")
         self.default_limit = DEFAULT_LIMIT[kind]
-        self.jobs = {}
+        self.jobs: dict[int, Job] = {}
         self.numbers = itertools.count(1)
-        self.process = None
-        self.channel = None
-        self.hello = queue.Queue()
+        self.process: subprocess.Popen[bytes] | None = None
+        # To the agent, once start() has connected it.
+        self.channel: socket.socket
+        self.hello: queue.Queue[str] = queue.Queue()
         self.gone = threading.Event()
         self.lock = threading.Lock()
         # What is sent to a machine that is not there is lost, and holds up nobody.
@@ -108,11 +112,12 @@ class Vm:
             "-no-reboot", "-machine",
             "q35,hpet=off,vmport=off,smbus=off" + (",memory-backend=ram0" if adapter == "pvrdma" else ""), "-accel",
             # A clock that goes by instructions goes with one processor only.
-            *(["tcg,thread=single", "-icount", "shift=0,align=off,sleep=on"] if by_instructions else ["tcg,thread=multi"]),
+            *(["tcg,thread=single", "-icount", "shift=0,align=off,sleep=on"] if by_instructions
+              else ["tcg,thread=multi"]),
             "-cpu", cpu, "-smp", str(cpus), "-m", f"{memory_mib}M",
             "-kernel", image, "-initrd", initrd,
-            "-append", "console=ttyS0 loglevel=7 panic=-1 mitigations=off random.trust_cpu=on "
-                       f"net.ifnames=0 VM_ID={ident} VM_RDMA={soft_device} {extra_append}",
+            "-append", ("console=ttyS0 loglevel=7 panic=-1 mitigations=off random.trust_cpu=on "
+                        f"net.ifnames=0 VM_ID={ident} VM_RDMA={soft_device} {extra_append}"),
             "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
             "-chardev", f"socket,id=agent,path={self.agent_path},server=on,wait=off",
             "-serial", "chardev:agent",
@@ -120,17 +125,17 @@ class Vm:
             # Without merged buffers, virtio_net makes no page pool: soft-RoCE frees packets
             # with interrupts off (rxe_receiver of a queue pair in error), which a page pool
             # does not allow, and lockdep stops watching after it has said so.
-            "-device", f"virtio-net-pci,netdev=n0,romfile=,mac=52:54:00:27:00:0{ident},host_mtu=9000,"
-                       "mrg_rxbuf=off",
+            "-device", (f"virtio-net-pci,netdev=n0,romfile=,mac=52:54:00:27:00:0{ident},host_mtu=9000,"
+                        "mrg_rxbuf=off"),
             "-monitor", f"unix:{self.monitor_path},server=on,wait=off",
             *(self._adapter_arguments(memory_mib) if adapter == "pvrdma" else []),
         ]
 
-    def adapter_socket(self):
+    def adapter_socket(self) -> str:
         """Where the machine's end of the adapter's process is (tools/adapter)."""
         return os.path.join(self.folder, f"adapter{self.ident}")
 
-    def _adapter_arguments(self, memory_mib):
+    def _adapter_arguments(self, memory_mib: int) -> list[str]:
         """A second network card, and the adapter in the same slot. The adapter's process copies from one
         machine's memory to another's, so the memory is a file that QEMU can hand over."""
         # The driver counts on a write to a register being done when it goes on.
@@ -138,13 +143,13 @@ class Vm:
                   "socket": {"type": "unix", "path": self.adapter_socket()}}
         return [
             "-object", f"memory-backend-memfd,id=ram0,size={memory_mib}M,share=on",
-            "-netdev", f"dgram,id=n1,local.type=unix,local.path={self.folder}/second{self.ident},"
-                       f"remote.type=unix,remote.path={self.folder}/second{3 - self.ident}",
+            "-netdev", (f"dgram,id=n1,local.type=unix,local.path={self.folder}/second{self.ident},"
+                        f"remote.type=unix,remote.path={self.folder}/second{3 - self.ident}"),
             "-device", f"vmxnet3,netdev=n1,addr=05.0,multifunction=on,romfile=,mac=52:54:00:27:01:0{self.ident}",
             "-device", json.dumps(device),
         ]
 
-    def start(self):
+    def start(self) -> None:
         """Starts QEMU and returns at once; wait_ready() waits for the guest."""
         with open(os.path.join(self.folder, f"{self.name}.qemu"), "wb") as err:
             self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL,
@@ -162,7 +167,7 @@ class Vm:
                 time.sleep(0.05)
         threading.Thread(target=self._read, daemon=True).start()
 
-    def wait_ready(self, timeout=None):
+    def wait_ready(self, timeout: float | None = None) -> None:
         """Waits until the guest has its RDMA devices up and answers."""
         timeout = timeout or BOOT_LIMIT[self.kind]
         end = time.monotonic() + timeout
@@ -178,7 +183,7 @@ class Vm:
         if state != "ready":
             raise VmError(f"{self.name} has no RDMA device; log: {self.console}")
 
-    def spawn(self, command, on_line=None):
+    def spawn(self, command: str, on_line: Callable[[str], object] | None = None) -> Job:
         """Starts a command in the guest and returns its Job."""
         job = Job(self, next(self.numbers), command)
         job.on_line = on_line
@@ -190,7 +195,8 @@ class Vm:
         self.send(f"R {job.ident} {json.dumps(command)}\n")
         return job
 
-    def run(self, command, timeout=None, on_line=None):
+    def run(self, command: str, timeout: float | None = None,
+            on_line: Callable[[str], object] | None = None) -> Result:
         """Runs a command in the guest and returns its Result."""
         job = self.spawn(command, on_line)
         status = job.wait(timeout or self.default_limit)
@@ -201,21 +207,21 @@ class Vm:
             return Result(None, job.output + f"\n(no end after {timeout or self.default_limit} s)")
         return Result(status, job.output)
 
-    def check(self, command, timeout=None):
+    def check(self, command: str, timeout: float | None = None) -> str:
         """Runs a command that must succeed and returns its output."""
         result = self.run(command, timeout)
         if not result.ok:
             raise VmError(f"{self.name}: `{command}` ended with {result.rc}: {result.output}")
         return result.output
 
-    def send(self, text):
+    def send(self, text: str) -> None:
         with self.lock:
             try:
                 self.channel.sendall(text.encode())
             except OSError:
                 self.gone.set()
 
-    def kill(self):
+    def kill(self) -> None:
         """The machine vanishes at once, as if its power was cut."""
         if self.process and self.process.poll() is None:
             self.process.kill()
@@ -225,19 +231,21 @@ class Vm:
 
     close = kill
 
-    def processor_seconds(self):
+    def processor_seconds(self) -> float:
         """How much of the host's processors the machine has used; 0 if it is gone."""
+        if self.process is None:
+            return 0
         try:
             with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
                 user, system = file.read().rpartition(")")[2].split()[11:13]
-        except (AttributeError, OSError):
+        except OSError:
             return 0
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
-    def alive(self):
+    def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def whole_log(self):
+    def whole_log(self) -> str:
         """The kernel's console with all that was said until now: it may lag behind what commands know."""
         mark = f"vmtest: so far {next(self.numbers)}"
         limit = self.default_limit / 4
@@ -247,7 +255,7 @@ class Vm:
                 time.sleep(0.2)
         return self.log()
 
-    def log(self):
+    def log(self) -> str:
         """The kernel's console so far, as text."""
         try:
             with open(self.console, "rb") as file:
@@ -255,11 +263,11 @@ class Vm:
         except FileNotFoundError:
             return ""
 
-    def _qemu_says(self):
+    def _qemu_says(self) -> str:
         with open(os.path.join(self.folder, f"{self.name}.qemu"), errors="replace") as file:
             return file.read().strip()
 
-    def _read(self):
+    def _read(self) -> None:
         rest = b""
         while True:
             try:
@@ -275,7 +283,7 @@ class Vm:
         for job in list(self.jobs.values()):
             job.ended.set()
 
-    def _line(self, line):
+    def _line(self, line: str) -> None:
         verb, _, rest = line.partition(" ")
         if verb == "H":
             self.hello.put(rest)

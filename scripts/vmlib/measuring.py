@@ -4,9 +4,14 @@
 import re
 import statistics
 import time
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Self, TypeVar
 
-from .machine import VmError
+from .bench import Bench
+from .machine import Job, VmError
 from .setup import say
+
+T = TypeVar("T")
 
 ROUNDS = 5
 KIB = 1 << 10
@@ -26,20 +31,20 @@ COUNTED = ({"tx_copied_bytes": "KiB copied", "pages_touched": "faults", "tlb_flu
 class Figure:
     """Measurements of one thing."""
 
-    def __init__(self, values):
+    def __init__(self, values: list[float]) -> None:
         self.values = values
 
     @property
-    def median(self):
+    def median(self) -> float:
         return statistics.median(self.values)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.median:10.2f} ({min(self.values):.2f} to {max(self.values):.2f})"
 
 
-def in_turns(measurements, rounds=ROUNDS):
+def in_turns(measurements: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, Figure]:
     """Measures each of the named functions in turns; returns name to Figure."""
-    values = {name: [] for name in measurements}
+    values: dict[str, list[float]] = {name: [] for name in measurements}
     for number in range(rounds):
         for name, measure in measurements.items():
             try:
@@ -49,41 +54,42 @@ def in_turns(measurements, rounds=ROUNDS):
     return {name: Figure(got) for name, got in values.items() if got}
 
 
-def ratios(figures, one, other):
+def ratios(figures: Mapping[str, Figure], one: str, other: str) -> list[float]:
     """The rounds' ratios: what is measured one after the other meets the same speed of the emulator,
     more or less."""
     if one not in figures or other not in figures:
         return []
-    return [a / b for a, b in zip(figures[one].values, figures[other].values)]
+    # Of one there may be less: a measurement that failed is left out.
+    return [a / b for a, b in zip(figures[one].values, figures[other].values, strict=False)]
 
 
-def ratio(figures, one, other):
+def ratio(figures: Mapping[str, Figure], one: str, other: str) -> str:
     """Their median."""
     got = ratios(figures, one, other)
     return f"{statistics.median(got):.2f} ({min(got):.2f} to {max(got):.2f})" if got else "not measured"
 
 
-def heading(text):
+def heading(text: str) -> None:
     print(f"\n{text}\n{'-' * len(text)}", flush=True)
 
 
 class Servers:
     """sdpbench's servers for each transport for the length of a `with` block."""
 
-    PORTS = {"sdp": 7501, "rsockets": 7502, "tcp": 7503}
+    PORTS: ClassVar = {"sdp": 7501, "rsockets": 7502, "tcp": 7503}
 
-    def __init__(self, bench):
+    def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self.jobs = []
+        self.jobs: list[Job] = []
 
-    def prefix(self, name, mode=None):
+    def prefix(self, name: str, mode: str | None = None) -> str:
         environment = PRELOAD if name == "rsockets" else ""
         family = "sdp" if name == "sdp" else "tcp"
         option = f"--mode {mode} " if mode else ""
         return (f"{environment} exec sdpbench --family {family} {option}"
                 f"{self.bench.address(self.bench.b)}:{self.PORTS[name]}")
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         for name in self.PORTS:
             job = self.bench.b.spawn(f"{self.prefix(name)} serve")
             end = time.monotonic() + 20
@@ -94,12 +100,12 @@ class Servers:
             self.jobs.append(job)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         for job in self.jobs:
             job.kill()
             job.wait(10)
 
-    def measure(self, name, what, arguments, mode=None):
+    def measure(self, name: str, what: str, arguments: str, mode: str | None = None) -> float:
         result = self.bench.a.run(f"{self.prefix(name, mode)} {arguments}", 120)
         match = re.search(rf"^{what} ([\d.]+)", result.output, re.MULTILINE)
         if not result.ok or not match:
@@ -107,23 +113,24 @@ class Servers:
         return float(match[1])
 
 
-def forced(servers, way, what, load):
+def forced(servers: Servers, way: str, what: str, load: str) -> float:
     """One measurement of a way of both sides."""
     here, there = MODES[way]
     return servers.measure("sdp", what, f"{load} --seconds 1 --peer-mode {there}", here)
 
 
-def counting(bench, measure):
+def counting(bench: Bench, measure: Callable[[], T]) -> tuple[T, list[dict[str, float]]]:
     """What `measure` returns, and per MiB what the sender's and the receiver's module counted meanwhile."""
     before = [bench.stats(vm) for vm in bench.vms]
     result = measure()
     grown = [{name: value - old[name] for name, value in bench.stats(vm).items()}
-             for vm, old in zip(bench.vms, before)]
+             for vm, old in zip(bench.vms, before, strict=True)]
     mib = max(1, grown[0]["tx_bytes"] + grown[0]["tx_zcopy_bytes"]) / MIB
     return result, [{name: counts[name] / mib / (1024 if name.endswith("bytes") else 1) for name in names}
-                    for counts, names in zip(grown, COUNTED)]
+                    for counts, names in zip(grown, COUNTED, strict=True)]
 
 
-def with_mode(bench, servers, modes, arguments):
+def with_mode(bench: Bench, servers: Servers, modes: tuple[str, str],
+              arguments: str) -> tuple[float, list[dict[str, float]]]:
     """One measurement of a way: the rate, and the counts."""
     return counting(bench, lambda: servers.measure("sdp", "bw", f"{arguments} --peer-mode {modes[1]}", modes[0]))

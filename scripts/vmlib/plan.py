@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """What a run of the tests consists of: items for each kernel and number of machines."""
 
-from .bench import BY_ADVERTS, REGISTERED, Bench
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from .bench import BY_ADVERTS, REGISTERED, Bench, Function
+from .setup import Kernel
+
+# How many seconds items took, by their names.
+Times: TypeAlias = Mapping[str, float]
 
 WORDS = {1: "one", 2: "two"}
 # Seconds that an item counts for if no run has told yet how long it takes.
@@ -30,14 +37,14 @@ class Item:
     breaks = False
     parameters = PLAIN
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = name
 
 
 class TestItem(Item):
     """A function that is given a Bench."""
 
-    def __init__(self, name, function, breaks=False, parameters=PLAIN):
+    def __init__(self, name: str, function: Function, breaks: bool = False, parameters: str = PLAIN) -> None:
         super().__init__(name)
         self.function = function
         self.breaks = breaks
@@ -47,7 +54,7 @@ class TestItem(Item):
 class GroupItem(Item):
     """Tests of one group of tools/selftest, with the module's parameters for that."""
 
-    def __init__(self, prefix, group, tests, parameters):
+    def __init__(self, prefix: str, group: str, tests: list[str], parameters: str) -> None:
         super().__init__(f"{prefix}.{group}/")
         self.prefix = prefix
         self.tests = tests
@@ -61,7 +68,7 @@ class KunitItem(Item):
 class Queue:
     """The items of one kernel and one number of machines, the longest first."""
 
-    def __init__(self, kernel, count, items, times):
+    def __init__(self, kernel: Kernel, count: int, items: Iterable[Item], times: Times) -> None:
         self.kernel = kernel
         self.count = count
         self.name = f"{kernel.name}.{WORDS[count]}"
@@ -70,15 +77,15 @@ class Queue:
         self.lanes = 0
         self.booted = 0
 
-    def seconds(self):
+    def seconds(self) -> float:
         """How long what is left would take on one set of machines."""
         return sum(self.times.get(item.name, UNKNOWN) for item in self.items)
 
-    def breaking(self):
+    def breaking(self) -> int:
         """How many items want machines that nobody uses after them."""
         return sum(item.breaks for item in self.items)
 
-    def take(self, parameters):
+    def take(self, parameters: str | None) -> Item | None:
         """The next item for machines whose module has these parameters; None if there is none.
 
         What breaks its machines comes last, and what needs other parameters before it.
@@ -92,31 +99,33 @@ class Queue:
 class Plan:
     """Chooses the items. `core` leaves out what another kernel or number of machines shows as well."""
 
-    def __init__(self, core, patterns, counts, groups, times):
+    def __init__(self, core: bool, patterns: Sequence[str], counts: Sequence[int],
+                 groups: Mapping[str, list[str]], times: Times) -> None:
         self.core = core
         self.patterns = patterns
         self.counts = counts
         self.groups = groups
         self.times = times
 
-    def wants(self, name):
+    def wants(self, name: str) -> bool:
         return not self.patterns or any(p in name for p in self.patterns)
 
-    def queue(self, kernel, count):
+    def queue(self, kernel: Kernel, count: int) -> Queue:
         """The queue for that kernel and number of machines."""
         prefix = f"{kernel.name}.{WORDS[count]}"
-        items = [TestItem(f"{prefix}.{t.name}", t.function, t.breaks) for t in REGISTERED if t.machines == count
-                 and kernel.adapter == t.adapter and kernel.kind in (t.core if self.core else t.kinds)
-                 and not (self.core and kernel.series)
-                 and self.wants(f"{prefix}.{t.name}")]
+        items: list[Item] = [
+            TestItem(f"{prefix}.{t.name}", t.function, t.breaks) for t in REGISTERED if t.machines == count
+            and kernel.adapter == t.adapter and kernel.kind in (t.core if self.core else t.kinds)
+            and not (self.core and kernel.series)
+            and self.wants(f"{prefix}.{t.name}")]
         for way, parameters in self.ways(kernel, count):
-            left_out = MANY_CONNECTIONS if self.core and kernel.kind == "debug" else ()
+            left_out: Collection[str] = MANY_CONNECTIONS if self.core and kernel.kind == "debug" else ()
             items += self.suite(f"{prefix}.{way}", parameters, self.groups_of(kernel, way), left_out)
         if kernel.name == "debug" and count == self.counts[0] and self.wants("kunit"):
             items.append(KunitItem("kunit"))
         return Queue(kernel, count, items, self.times)
 
-    def groups_of(self, kernel, way):
+    def groups_of(self, kernel: Kernel, way: str) -> Iterable[str]:
         """Which groups of the suite inside run there in that way."""
         if not self.core:
             return self.groups
@@ -126,7 +135,7 @@ class Plan:
         both = kernel.kind == "stock" and not kernel.series
         return ADVERT_GROUPS if both and way == "adverts" else [g for g in self.groups if g not in SLOW_GROUPS]
 
-    def ways(self, kernel, count):
+    def ways(self, kernel: Kernel, count: int) -> list[tuple[str, str]]:
         """In which ways the suite inside runs there: a word for the results, and parameters."""
         if kernel.adapter == "siw" and self.core:
             return [("adverts", ADVERTS)] if kernel.kind == "stock" and count == 1 else []
@@ -141,9 +150,9 @@ class Plan:
             return [] if self.core and kernel.series else [("selftest", PLAIN)]
         return [("adverts", ADVERTS)] if self.core else [("selftest", PLAIN), ("adverts", ADVERTS)]
 
-    def suite(self, prefix, parameters, groups, left_out):
+    def suite(self, prefix: str, parameters: str, groups: Iterable[str], left_out: Collection[str]) -> list[Item]:
         """Those groups of the suite inside, one at a time, without the tests that are left out."""
-        items = []
+        items: list[Item] = []
         for group in groups:
             tests = self.groups.get(group, [])
             chosen = [t for t in tests if t not in left_out and self.wants(f"{prefix}.{t}")]
@@ -153,10 +162,10 @@ class Plan:
             items.append(TestItem(f"{prefix}.adverts_are_used", Bench.expect_adverts, parameters=ADVERTS))
         return items
 
-    def queues(self, kernels):
+    def queues(self, kernels: list[Kernel]) -> list[Queue]:
         """All of them that have something to do. Those with soft-iWARP and with the test adapter must be
         meant: a pattern that does not say so is for the others."""
-        def meant(word):
+        def meant(word: str) -> bool:
             return not self.patterns or any(word in pattern for pattern in self.patterns)
         added = []
         if meant("siw"):

@@ -2,8 +2,13 @@
 """Pictures of figures, drawn by gnuplot."""
 
 import subprocess
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from .machine import VmError
+
+# Values by series and row.
+Series: TypeAlias = Mapping[str, Mapping[str, float]]
 
 HEAD = """
 set terminal svg size {width},{height} font "sans-serif,13" background "white" dynamic
@@ -16,7 +21,7 @@ set tics nomirror out
 """
 
 
-def draw(path, script):
+def draw(path: str, script: str) -> None:
     """Writes what gnuplot makes of a script."""
     result = subprocess.run(["gnuplot", "-"], input=script, capture_output=True, text=True, check=False)
     if result.returncode or not result.stdout:
@@ -25,14 +30,14 @@ def draw(path, script):
         file.write(result.stdout)
 
 
-def block(name, series):
+def block(name: str, series: Series) -> str:
     """Values by row and series as a data block of gnuplot's."""
     titles = list(next(iter(series.values())))
     rows = [" ".join(['"' + title + '"', *(f"{values[title]:.3f}" for values in series.values())]) for title in titles]
     return f"${name} << EOD\n" + "\n".join(rows) + "\nEOD\n"
 
 
-def bars(path, title, panels):
+def bars(path: str, title: str, panels: Sequence[tuple[str, Series]]) -> None:
     """A picture of panels beside each other; each is the name of its values, with their unit, and values by
     series and row."""
     script = HEAD.format(width=480 * len(panels), height=420)
@@ -42,5 +47,5 @@ def bars(path, title, panels):
     script += "set style histogram rowstacked\nset boxwidth 0.7\nset xtics rotate by -40 scale 0\n"
     for number, (name, series) in enumerate(panels):
         script += f'set title "{name}"\nset key {"top right" if len(series) > 1 else "off"}\nplot ' + ", ".join(
-            f"$panel{number} using {column + 2}:xtic(1) title \"{which}\"" for column, which in enumerate(series)) + "\n"
+            f'$panel{number} using {column + 2}:xtic(1) title "{which}"' for column, which in enumerate(series)) + "\n"
     draw(path, script + "unset multiplot\n")

@@ -2,8 +2,9 @@
 """Rates and latencies between two machines, measured by programs of others."""
 
 import re
+from typing import Self
 
-from .machine import VmError
+from .machine import Vm, VmError
 
 UNITS = {"bytes/sec": 1e-6, "KB/sec": 1e-3, "MB/sec": 1.0, "GB/sec": 1e3,
          "ns": 1e-3, "us": 1.0, "ms": 1e3, "sec": 1e6}
@@ -20,15 +21,15 @@ PATIENT = "-ws 30 -to 30"
 class QperfServer:
     """qperf's server on one machine for the length of a `with` block."""
 
-    def __init__(self, vm, environment=""):
+    def __init__(self, vm: Vm, environment: str = "") -> None:
         self.vm = vm
         self.command = f"{environment} exec qperf"
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self.job = self.vm.spawn(self.command)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.job.kill()
         self.job.wait(10)
 
@@ -39,7 +40,8 @@ TOO_EARLY = "unexpected event from RDMA CM: Event rejected"
 ATTEMPTS = 5
 
 
-def qperf(vm, peer, test, size, seconds=2, options="", environment="", limit=120):
+def qperf(vm: Vm, peer: str, test: str, size: int, seconds: float = 2, options: str = "", environment: str = "",
+          limit: float = 120) -> float:
     """One measurement: MB/s for a *_bw test, microseconds for a *_lat one."""
     family = test.split("_")[0]
     for _ in range(ATTEMPTS):

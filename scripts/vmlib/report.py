@@ -2,6 +2,9 @@
 """Prints results as they come (TAP) and counts them."""
 
 import threading
+from collections.abc import Iterable
+
+from .ktap import Outcome
 
 # A run ends with what took longest, and with what used the host's processors most: so many of each.
 DEAREST = 10
@@ -10,16 +13,16 @@ DEAREST = 10
 class Report:
     """The results of a run, flat: every name says where it comes from. Several threads may report."""
 
-    def __init__(self):
-        self.counts = {"passed": 0, "failed": 0, "skipped": 0}
-        self.failures = []
-        self.item_times = {}
-        self.test_times = {}
-        self.item_processors = {}
+    def __init__(self) -> None:
+        self.counts: dict[Outcome, int] = {"passed": 0, "failed": 0, "skipped": 0}
+        self.failures: list[str] = []
+        self.item_times: dict[str, float] = {}
+        self.test_times: dict[str, float] = {}
+        self.item_processors: dict[str, float] = {}
         self.lock = threading.RLock()
         self.closed = False
 
-    def add(self, name, outcome, detail=()):
+    def add(self, name: str, outcome: Outcome, detail: Iterable[str] = ()) -> None:
         with self.lock:
             if self.closed:
                 return
@@ -36,32 +39,32 @@ class Report:
                     print(f"#   {line}")
                 print(f"not ok {number} {name}", flush=True)
 
-    def passed(self, name):
+    def passed(self, name: str) -> None:
         self.add(name, "passed")
 
-    def failed(self, name, text):
+    def failed(self, name: str, text: str) -> None:
         self.add(name, "failed", str(text).splitlines())
 
-    def skipped(self, name, why):
+    def skipped(self, name: str, why: str) -> None:
         self.add(name, "skipped", [why])
 
-    def took(self, name, seconds, of_processors):
+    def took(self, name: str, seconds: float, of_processors: float) -> None:
         """How long an item of the plan took, and how many seconds of the host's processors."""
         with self.lock:
             self.item_times[name] = round(seconds, 1)
             self.item_processors[name] = of_processors
 
-    def test_took(self, name, seconds):
+    def test_took(self, name: str, seconds: float) -> None:
         """How long a single test took."""
         with self.lock:
             self.test_times[name] = seconds
 
-    def close(self):
+    def close(self) -> None:
         """What comes after this is not a result: the run was stopped."""
         with self.lock:
             self.closed = True
 
-    def end(self):
+    def end(self) -> int:
         """Prints the plan and the last line; returns the exit status.
 
         A run in which nothing passed has shown nothing: it fails too.
@@ -74,5 +77,5 @@ class Report:
                     print(f"# {seconds:6.1f} s {what}  {name}")
             for name in self.failures:
                 print(f"# failed: {name}")
-            print("{passed} passed, {failed} failed, {skipped} skipped".format(**self.counts), flush=True)
+            print(", ".join(f"{count} {outcome}" for outcome, count in self.counts.items()), flush=True)
             return 0 if self.counts["passed"] and not self.counts["failed"] else 1

@@ -3,12 +3,13 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 
-from .machine import VmError
+from .machine import Vm, VmError
 from .setup import kernels, machines, say
 
 
-def load_module(vm):
+def load_module(vm: Vm) -> None:
     """Loads ib_sdp if this build has one; the machine can be used without."""
     result = vm.run("modinfo ib_sdp >/dev/null 2>&1 || exit 3; modprobe ib_sdp")
     if result.rc == 3:
@@ -17,15 +18,21 @@ def load_module(vm):
         say(f"  {vm.name}: modprobe ib_sdp failed: {result.output}")
 
 
-def run(args):
+def printed(vm: Vm) -> Callable[[str], None]:
+    """What prints a line of a machine."""
+    return lambda line: print(f"{vm.name}: {line}", flush=True)
+
+
+def run(args: argparse.Namespace) -> int:
     failed = False
     with machines(args.boots, 2 if args.two else 1, "run", args.cpus) as vms:
         for vm in vms:
             if not args.no_load:
                 load_module(vm)
         jobs = []
-        for vm, command in zip(vms, args.command):
-            jobs.append(vm.spawn(command, lambda line, name=vm.name: print(f"{name}: {line}", flush=True)))
+        # There may be a command for the first machine only.
+        for vm, command in zip(vms, args.command, strict=False):
+            jobs.append(vm.spawn(command, printed(vm)))
         for job in jobs:
             status = job.wait(args.limit)
             text = "gone" if job.vm.gone.is_set() else "out of time" if status is None else f"exit {status}"
@@ -38,7 +45,7 @@ def run(args):
     return 1 if failed else 0
 
 
-def shell(args):
+def shell(args: argparse.Namespace) -> int:
     """Reads lines `[1|2] COMMAND`; each runs in a shell of its own."""
     with machines(args.boots, 2 if args.two else 1, "shell", args.cpus) as vms:
         for vm in vms:
@@ -60,7 +67,7 @@ def shell(args):
                 vm = vms[-1] if line.endswith("2") else vms[0]
                 print(vm.log())
             elif line:
-                job = vm.spawn(line.rstrip("&"), lambda text, name=vm.name: print(f"{name}: {text}", flush=True))
+                job = vm.spawn(line.rstrip("&"), printed(vm))
                 if not line.endswith("&"):
                     try:
                         status = job.wait()
@@ -70,7 +77,7 @@ def shell(args):
                         job.kill()
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/vm")
     parser.add_argument("action", choices=["run", "shell"])
     parser.add_argument("--two", action="store_true", help="two machines, linked")

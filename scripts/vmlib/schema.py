@@ -8,38 +8,130 @@ what the tool prints today each must be in it, which is what is checked here.
 import json
 import os
 import pathlib
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
-TYPES = {"object": dict, "array": list, "string": str, "null": type(None), "boolean": bool,
-         "integer": int, "number": (int, float)}
+# What a program has said in JSON. Its form is known only when it is there: a schema is checked then, and a
+# test that looks at what is not there fails.
+Json: TypeAlias = Any
+Schema: TypeAlias = dict[str, Json]
+
+TYPES: dict[str, type | tuple[type, ...]] = {
+    "object": dict, "array": list, "string": str, "null": type(None), "boolean": bool, "integer": int,
+    "number": (int, float)}
 KNOWN = {"type", "enum", "minimum", "maximum", "required", "properties", "additionalProperties", "items", "$ref"}
+
+
+class End(TypedDict):
+    """An address of a socket, or of its peer."""
+
+    address: str
+    port: int
+
+
+class Process(TypedDict):
+    """Who has a socket open."""
+
+    name: str
+    pid: int
+    fd: int
+
+
+class Pace(TypedDict):
+    """How fast a connection is, and what holds it up."""
+
+    rtt_us: int
+    rtt_var_us: int
+    min_rtt_us: int
+    delivery_rate: int
+    bytes_sent: int
+    bytes_acked: int
+    bytes_received: int
+    unacked: int
+    notsent_bytes: int
+    busy_us: int
+    peer_limited_us: int
+    buffer_limited_us: int
+    last_sent_ms: int
+    last_received_ms: int
+    last_heard_ms: int
+
+
+class Socket(TypedDict):
+    """A socket of `sdpctl ss`. A module of another version may have no cookie and no pace; ours has."""
+
+    family: str
+    state: str
+    local: End
+    peer: End
+    interface: int
+    recv_queue: int
+    send_queue: int
+    uid: int
+    inode: int
+    netns_cookie: int
+    cookie: int
+    counters: dict[str, int]
+    pace: Pace
+    mode: str
+    zcopy_threshold: int
+    credits: int
+    receives_posted: int
+    receive_bytes: int
+    peer_receive_bytes: int
+    sends_posted: int
+    send_buffer: int
+    receive_buffer: int
+    send_memory: int
+    receive_memory: int
+    keepalive_idle_s: int
+    keepalive_interval_s: int
+    keepalive_count: int
+    user_timeout_ms: int
+    features: list[str]
+    options: list[str]
+    processes: NotRequired[list[Process]]
+
+
+class Setting(TypedDict):
+    """A setting of `sdpctl get`."""
+
+    name: str
+    place: str
+    value: str
+    default: str | None
+    unit: str
+    allowed: str | None
+    at_load: bool
+    meaning: str | None
 
 
 class Invalid(Exception):
     """The value is not as the schema says; the text says where and why."""
 
 
-def load(top=None):
+def load(top: str | os.PathLike[str] | None = None) -> Schema:
     """The schema of sdpctl."""
     top = top or os.environ["IB_SDP_TOP"]
-    return json.loads((pathlib.Path(top) / "Documentation/sdpctl.schema.json").read_text())
+    schema: Schema = json.loads((pathlib.Path(top) / "Documentation/sdpctl.schema.json").read_text())
+    return schema
 
 
-def validate(value, name, root):
+def validate(value: Json, name: str, root: Schema) -> None:
     """Checks the value against the definition of that name."""
     _check(value, {"$ref": f"#/$defs/{name}"}, root, name)
 
 
-def _require(condition, where, why):
+def _require(condition: object, where: str, why: str) -> None:
     if not condition:
         raise Invalid(f"{where}: {why}")
 
 
-def _is(value, kind):
+def _is(value: Json, kind: str) -> bool:
     # To Python, true is a number.
     return isinstance(value, TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
-def _check(value, schema, root, where):
+def _check(value: Json, schema: Schema, root: Schema, where: str) -> None:
     # A word that is not known here would be a rule that nobody checks.
     _require(set(schema) <= KNOWN, where, f"the schema uses {sorted(set(schema) - KNOWN)}")
     if "$ref" in schema:
@@ -61,7 +153,7 @@ def _check(value, schema, root, where):
         _check_members(value, schema, root, where)
 
 
-def _check_members(value, schema, root, where):
+def _check_members(value: dict[str, Json], schema: Schema, root: Schema, where: str) -> None:
     for name in schema.get("required", []):
         _require(name in value, where, f"there is no {name}")
     others = schema.get("additionalProperties", "properties" not in schema)

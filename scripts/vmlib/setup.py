@@ -11,6 +11,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from types import FrameType
 
 from .machine import Vm, VmError
 
@@ -24,7 +26,7 @@ class Kernel:
     place), or pvrdma (tools/adapter, beside soft-RoCE).
     """
 
-    def __init__(self, name, image, initrd, adapter="rxe"):
+    def __init__(self, name: str, image: str, initrd: str, adapter: str = "rxe") -> None:
         self.name = name
         self.kind = name.partition("-")[0]
         # The series, if it is not the chosen one: stock-7.2.
@@ -33,42 +35,42 @@ class Kernel:
         self.initrd = initrd
         self.adapter = adapter
 
-    def with_siw(self):
+    def with_siw(self) -> "Kernel":
         """The same kernel with soft-iWARP."""
         return Kernel(f"{self.name}-siw", self.image, self.initrd, "siw")
 
-    def with_pvrdma(self):
+    def with_pvrdma(self) -> "Kernel":
         """The same kernel in machines that have the adapter, too."""
         return Kernel(f"{self.name}-pvrdma", self.image, self.initrd, "pvrdma")
 
 
-def kernels():
+def kernels() -> list[Kernel]:
     """The kernels whose images the environment names (see in_machines of scripts/env.sh)."""
     return [Kernel(*line.split()) for line in os.environ["IB_SDP_IMAGES"].splitlines()]
 
 
-def _stop(signum, _frame):
+def _stop(signum: int, _frame: FrameType | None) -> None:
     # As SystemExit it unwinds the `with` blocks, which end the machines.
     sys.exit(128 + signum)
 
 
-def say(text):
+def say(text: str) -> None:
     """Progress for a person: to stderr, because stdout carries results."""
     print(text, file=sys.stderr, flush=True)
 
 
 # The machines that run now, so that a run that is stopped can end them at once.
-RUNNING = set()
+RUNNING: set[Vm] = set()
 _queued = threading.Event()
 
 
-def kill_all():
+def kill_all() -> None:
     """Ends all machines of this run, whoever waits for them."""
     for vm in list(RUNNING):
         vm.kill()
 
 
-def processors_and_memory():
+def processors_and_memory() -> tuple[int, int]:
     """How many processors this process may use, and how many MiB of memory are to be had."""
     with open("/proc/meminfo", encoding="ascii") as file:
         kib = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
@@ -76,7 +78,7 @@ def processors_and_memory():
 
 
 @contextlib.contextmanager
-def queue_for_machines():
+def queue_for_machines() -> Iterator[None]:
     """Machines fill a small host: runs wait for each other. One run may hold this over several."""
     if _queued.is_set():
         yield
@@ -98,7 +100,7 @@ def queue_for_machines():
 
 
 @contextlib.contextmanager
-def adapter_process(vms, folder):
+def adapter_process(vms: list[Vm], folder: str) -> Iterator[None]:
     """The process that is the machines' adapters, for those that have one; its log is in the folder."""
     sockets = [vm.adapter_socket() for vm in vms if vm.adapter == "pvrdma"]
     if not sockets:
@@ -110,10 +112,11 @@ def adapter_process(vms, folder):
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
     try:
         # It says so when the machines can connect.
+        assert process.stdout is not None  # It is a pipe.
         if process.stdout.readline() != b"ready\n":
             process.wait()
-            with open(os.path.join(folder, "adapter.log"), encoding="utf-8", errors="replace") as log:
-                raise VmError(f"the adapter did not start: {log.read().strip()}")
+            with open(os.path.join(folder, "adapter.log"), encoding="utf-8", errors="replace") as said:
+                raise VmError(f"the adapter did not start: {said.read().strip()}")
         yield
     finally:
         process.kill()
@@ -121,7 +124,8 @@ def adapter_process(vms, folder):
 
 
 @contextlib.contextmanager
-def machines(kernel, count, run_name, cpus=1, memory_mib=None, by_instructions=False, extra_append=""):
+def machines(kernel: Kernel, count: int, run_name: str, cpus: int = 1, memory_mib: int | None = None,
+             by_instructions: bool = False, extra_append: str = "") -> Iterator[list[Vm]]:
     """Boots `count` machines with that kernel and yields them as a list.
 
     The console logs stay in the cache under run/<run_name>. With `by_instructions` the

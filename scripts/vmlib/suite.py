@@ -12,10 +12,11 @@ import time
 import traceback
 
 import vmtests
+
 from . import klog, ktap
 from .bench import Bench, Failure, Skip
-from .machine import VmError
-from .plan import PLAIN, GroupItem, KunitItem, Plan
+from .machine import Vm, VmError
+from .plan import PLAIN, GroupItem, Item, KunitItem, Plan, Queue, TestItem, Times
 from .report import Report
 from .setup import kernels, kill_all, machines, processors_and_memory, queue_for_machines, say
 
@@ -36,17 +37,17 @@ TIMES = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "times.json")
 class Suite:
     """A run: lanes, each with machines of its own, take the items from the queues."""
 
-    def __init__(self, queues, report, scale):
+    def __init__(self, queues: list[Queue], report: Report, scale: float) -> None:
         self.queues = queues
         self.report = report
         self.scale = scale
         # Guards the queues, and tells of a lane that has ended.
         self.changed = threading.Condition()
         self.running = 0
-        self.load_left = 0
+        self.load_left: float = 0
         self.stopped = threading.Event()
 
-    def run(self, lanes, load):
+    def run(self, lanes: int, load: float) -> None:
         """Runs so many lanes at a time, with so much load, until the queues are empty."""
         self.load_left = load
         threads = [threading.Thread(target=self.work, daemon=True) for _ in range(lanes)]
@@ -55,13 +56,13 @@ class Suite:
         for thread in threads:
             thread.join()
 
-    def work(self):
+    def work(self) -> None:
         """One worker: a lane after the other, until no queue is worth one."""
         while (chosen := self.begin()) is not None:
             queue, number = chosen
             try:
                 Lane(self, queue, number).run()
-            except Exception:  # A mistake in here is a failure, not the end of the run.
+            except Exception:  # noqa: BLE001 # A mistake in here is a failure, not the end of the run.
                 self.report.failed(f"{queue.name}.lane{number}", traceback.format_exc())
             finally:
                 with self.changed:
@@ -70,7 +71,7 @@ class Suite:
                     self.load_left += LOAD[queue.kernel.kind]
                     self.changed.notify_all()
 
-    def begin(self):
+    def begin(self) -> tuple[Queue, int] | None:
         """Waits until a lane has room; its queue and its number there, or None at the end."""
         with self.changed:
             while not self.stopped.is_set():
@@ -87,20 +88,20 @@ class Suite:
                 self.changed.wait()
         return None
 
-    def choose(self):
+    def choose(self) -> Queue | None:
         """The queue that needs another lane most; None if none does."""
-        def share(queue):
+        def share(queue: Queue) -> float:
             return queue.seconds() / (queue.lanes + 1)
         waiting = [queue for queue in self.queues if queue.items and (
             queue.breaking() > queue.lanes or not queue.lanes or
             share(queue) > WORTH_A_BOOT[queue.kernel.kind])]
-        return max(waiting, key=share, default=None)
+        return max(waiting, key=share) if waiting else None
 
-    def take(self, queue, parameters):
+    def take(self, queue: Queue, parameters: str | None) -> Item | None:
         with self.changed:
             return queue.take(parameters)
 
-    def take_kunit(self, queue):
+    def take_kunit(self, queue: Queue) -> bool:
         """Whether the lane is the one that reads KUnit's results."""
         with self.changed:
             kunit = [item for item in queue.items if isinstance(item, KunitItem)]
@@ -111,15 +112,15 @@ class Suite:
 class Lane:
     """One set of machines, from boot to end."""
 
-    def __init__(self, suite, queue, number):
+    def __init__(self, suite: Suite, queue: Queue, number: int) -> None:
         self.suite = suite
         self.queue = queue
         self.report = suite.report
         self.kind = queue.kernel.kind
         self.name = f"{queue.name}.lane{number}"
-        self.loaded = None
+        self.loaded: str | None = None
 
-    def run(self):
+    def run(self) -> None:
         # KUnit's suites run whenever the module is loaded: in one lane, not in each.
         kunit = self.suite.take_kunit(self.queue)
         item = self.suite.take(self.queue, PLAIN)
@@ -147,19 +148,21 @@ class Lane:
         except VmError as error:
             self.report.failed(f"{self.name}.machines", str(error))
 
-    def item(self, bench, item):
+    def item(self, bench: Bench, item: Item) -> None:
         say(f"  .. {item.name} ({self.name})")
         started = time.monotonic()
         used = {vm: vm.processor_seconds() for vm in bench.vms}
         if isinstance(item, GroupItem):
             self.group(bench, item)
-        else:
+        elif isinstance(item, TestItem):
             self.test(bench, item)
+        else:
+            raise TypeError(f"{item.name} is for take_kunit()")
         # A machine that is gone by now says nothing of what it used.
-        used = sum(vm.processor_seconds() - before for vm, before in used.items() if not vm.gone.is_set())
-        self.report.took(item.name, time.monotonic() - started, used)
+        of_processors = sum(vm.processor_seconds() - before for vm, before in used.items() if not vm.gone.is_set())
+        self.report.took(item.name, time.monotonic() - started, of_processors)
 
-    def reload(self, bench, parameters):
+    def reload(self, bench: Bench, parameters: str) -> bool:
         """The module is loaded with these parameters, anew if it has others."""
         if self.loaded == parameters:
             return True
@@ -173,10 +176,10 @@ class Lane:
         self.loaded = parameters
         return True
 
-    def kunit(self, bench):
+    def kunit(self, bench: Bench) -> None:
         """KUnit's suites ran when the module was loaded: reads their results."""
         reader = ktap.Reader("kunit")
-        tests = []
+        tests: list[ktap.Test] = []
         for line in klog.since_init(bench.a.whole_log()).splitlines():
             tests += reader.feed(line)
         tests += reader.end()
@@ -185,7 +188,7 @@ class Lane:
         if not tests:
             self.report.failed("kunit", "the module has no KUnit suite in its log")
 
-    def group(self, bench, item):
+    def group(self, bench: Bench, item: GroupItem) -> None:
         alone = bench.a is bench.b
         command = bench.selftest(f"--times --exact {' '.join(item.tests)}", None if alone else bench.b)
         with contextlib.nullcontext() if alone else bench.selftest_server():
@@ -193,14 +196,14 @@ class Lane:
         for vm in bench.vms:
             bench.settle(vm)
 
-    def follow(self, bench, item, command):
+    def follow(self, bench: Bench, item: GroupItem, command: str) -> None:
         """Runs a program that prints KTAP; each result is reported as it comes."""
         reader = ktap.Reader(item.prefix)
         last = [time.monotonic()]
         ended = [time.monotonic()]
         count = [0]
 
-        def on_line(line):
+        def on_line(line: str) -> None:
             last[0] = time.monotonic()
             for test in reader.feed(line):
                 count[0] += 1
@@ -226,7 +229,7 @@ class Lane:
         if not count[0]:
             self.report.failed(item.name, f"no result (exit {job.status}):\n{job.output}")
 
-    def test(self, bench, item):
+    def test(self, bench: Bench, item: TestItem) -> None:
         started = time.monotonic()
         try:
             item.function(bench)
@@ -235,7 +238,7 @@ class Lane:
             self.report.skipped(item.name, str(skip))
         except (Failure, VmError) as failure:
             self.report.failed(item.name, str(failure))
-        except Exception:  # A mistake in a test is a failure, not the end of the run.
+        except Exception:  # noqa: BLE001 # A mistake in a test is a failure, not the end of the run.
             self.report.failed(item.name, traceback.format_exc())
         alive = [vm for vm in bench.vms if not vm.gone.is_set()]
         for vm in alive:
@@ -245,7 +248,7 @@ class Lane:
             bench.settle(vm)
         self.report.test_took(item.name, time.monotonic() - started)
 
-    def unload(self, bench):
+    def unload(self, bench: Bench) -> None:
         """All is closed: the module must go, and leave nothing."""
         self.loaded = None
         for vm in bench.vms:
@@ -262,19 +265,20 @@ class Lane:
                 continue
             self.report.passed(f"{self.name}.unload.{vm.name}")
 
-    def judge_logs(self, bench):
+    def judge_logs(self, bench: Bench) -> None:
         for vm in bench.vms:
             leaks_are_known = self.kind == "debug" and not vm.gone.is_set() and self.kmemleak(vm)
             log = vm.log() if vm.gone.is_set() else vm.whole_log()
             if races := klog.races_of_soft_roce(log):
-                print(f"# {self.name}.log.{vm.name}: {races} warnings of soft-RoCE's race (see testing.rst)", flush=True)
+                print(f"# {self.name}.log.{vm.name}: {races} warnings of soft-RoCE's race (see testing.rst)",
+                      flush=True)
             found = klog.complaints(log, leaks_are_known)
             for excerpt in found:
                 self.report.failed(f"{self.name}.log.{vm.name}", excerpt)
             if not found:
                 self.report.passed(f"{self.name}.log.{vm.name}")
 
-    def kmemleak(self, vm):
+    def kmemleak(self, vm: Vm) -> bool:
         """Two scans with a pause: an object just freed by RCU is no leak. Whether no leak is ours."""
         name = f"{self.name}.kmemleak.{vm.name}"
         result = vm.run("cd /sys/kernel/debug && echo scan >kmemleak && sleep 6 && echo scan >kmemleak && cat kmemleak")
@@ -291,33 +295,34 @@ class Lane:
         return not judged
 
 
-def groups_inside():
+def groups_inside() -> dict[str, list[str]]:
     """The tests of tools/selftest by group, in their order: the program runs on this machine as well."""
     program = os.path.join(os.environ["IB_SDP_CACHE"], "target/release/selftest")
     names = subprocess.run([program, "run", "--family", "tcp", "--local", "127.0.0.1", "--list"],
                            check=True, capture_output=True, text=True).stdout.split()
-    groups = {}
+    groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.partition("/")[0], []).append(name)
     return groups
 
 
-def former_times():
+def former_times() -> Times:
     """How long items took; nothing if no run has told yet."""
     try:
         with open(TIMES, encoding="utf-8") as file:
-            return json.load(file)
+            times: Times = json.load(file)
     except (OSError, ValueError):
         return {}
+    return times
 
 
-def remember_times(times):
+def remember_times(times: Times) -> None:
     with open(f"{TIMES}.new", "w", encoding="utf-8") as file:
         json.dump(times, file, indent=0, sort_keys=True)
     os.replace(f"{TIMES}.new", TIMES)
 
 
-def room():
+def room() -> tuple[int, float]:
     """How many lanes may run at a time, and with how much load."""
     if told := os.environ.get("IB_SDP_LANES"):
         return max(1, int(told)), float("inf")
@@ -326,7 +331,7 @@ def room():
     return max(1, min(int(load / min(LOAD.values())), mib // MIB_PER_LANE)), load
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/vmtest")
     parser.add_argument("what", choices=["stock", "debug", "core", "all"])
     parser.add_argument("--one", action="store_true", help="only the tests of a single machine")

@@ -6,14 +6,23 @@ processor. The machine itself notices nothing, and interrupts are seen as everyt
 """
 
 import collections
+import functools
 import re
 import socket
 import subprocess
 import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Self, TypeAlias
 
-from .machine import VmError
+from .bench import Bench
+from .machine import Vm, VmError
 from .measuring import MIB, MODES, Servers, heading
 from .setup import say
+
+# Samples by function and owner (the kernel, a module, the programs, idle).
+Counts: TypeAlias = collections.Counter[tuple[str, str]]
+# Samples by the instruction pointer, which is None for a processor that is idle.
+Places: TypeAlias = collections.Counter[int | None]
 
 SECONDS = 8
 INTERVAL = 0.002
@@ -36,14 +45,14 @@ for line in open("/tmp/where"):
 class Monitor:
     """QEMU's monitor of a machine."""
 
-    def __init__(self, vm):
+    def __init__(self, vm: Vm) -> None:
         self.vm = vm
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(10)
         self.socket.connect(vm.monitor_path)
         self._read()
 
-    def _read(self):
+    def _read(self) -> bytes:
         got = b""
         while not got.endswith(PROMPT):
             more = self.socket.recv(65536)
@@ -52,7 +61,7 @@ class Monitor:
             got += more
         return got
 
-    def where(self):
+    def where(self) -> int | None:
         """The instruction pointer, or None for a processor that is idle."""
         self.socket.sendall(b"info registers\n")
         text = self._read()
@@ -61,21 +70,21 @@ class Monitor:
             raise VmError(f"{self.vm.name}: the monitor knows no registers")
         return None if halted[1] == b"1" else int(pointer[1], 16)
 
-    def close(self):
+    def close(self) -> None:
         self.socket.close()
 
 
 class Sampler(threading.Thread):
     """Looks where a machine's processor is, for the length of a `with` block."""
 
-    def __init__(self, vm):
+    def __init__(self, vm: Vm) -> None:
         super().__init__(daemon=True)
         self.vm = vm
-        self.places = collections.Counter()
-        self.error = None
+        self.places: Places = collections.Counter()
+        self.error: Exception | None = None
         self.over = threading.Event()
 
-    def run(self):
+    def run(self) -> None:
         monitor = Monitor(self.vm)
         try:
             while not self.over.wait(INTERVAL):
@@ -85,30 +94,30 @@ class Sampler(threading.Thread):
         finally:
             monitor.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.over.set()
         self.join()
 
-    def counts(self):
-        """Samples by function and owner (the kernel, a module, the programs, idle)."""
+    def counts(self) -> Counts:
+        """Where the samples are."""
         if self.error:
             raise VmError(f"{self.vm.name}: sampling ended: {self.error}")
         return resolved(self.vm, self.places)
 
 
-def resolved(vm, places):
-    counts = collections.Counter()
+def resolved(vm: Vm, places: Places) -> Counts:
+    counts: Counts = collections.Counter()
     kernel = sorted(place for place in places if place is not None and place >= 1 << 63)
     vm.check("cat >/tmp/where <<'END'\n" + "\n".join(f"{place:x}" for place in kernel) + "\nEND\n")
     vm.check(f"cat >/tmp/resolve.py <<'END'{RESOLVE}END\n")
     lines = vm.check("python3 /tmp/resolve.py", 120).splitlines()
-    for place, line in zip(kernel, lines, strict=True):
+    for pointer, line in zip(kernel, lines, strict=True):
         name, owner = line.split()
-        counts[name, owner] += places[place]
+        counts[name, owner] += places[pointer]
     for place, count in places.items():
         if place is None:
             counts["idle", "idle"] += count
@@ -117,33 +126,34 @@ def resolved(vm, places):
     return counts
 
 
-def readable(names):
+def readable(names: Iterable[str]) -> list[str]:
     """Rust's names as they are in the source."""
     result = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
     # Without hashes and generic arguments a name fits into a line.
     return [re.sub(r"\[[0-9a-f]+\]", "", line) for line in result.stdout.splitlines()]
 
 
-def table(counts):
+def table(counts: Counts) -> None:
     """The functions that take most of the time that is not idle, and shares by owner."""
-    busy = collections.Counter({key: count for key, count in counts.items() if key[1] != "idle"})
+    busy: Counts = collections.Counter({key: count for key, count in counts.items() if key[1] != "idle"})
     total = max(1, sum(busy.values()))
-    owners = collections.Counter()
+    owners: collections.Counter[str] = collections.Counter()
     for (_, owner), count in busy.items():
         owners[owner] += count
     print(f"    {total} of {sum(counts.values())} samples were not idle: "
           + ", ".join(f"{owner} {100 * count / total:.0f}%" for owner, count in owners.most_common(8)))
     most = busy.most_common(SHOWN)
-    for ((_, owner), count), name in zip(most, readable([name for (name, _), _ in most])):
+    for ((_, owner), count), name in zip(most, readable([name for (name, _), _ in most]), strict=True):
         print(f"    {100 * count / total:6.1f}%  {owner:<14}{name[:110]}")
 
 
-def where(bench):
+def where(bench: Bench) -> None:
     """Each way at a MiB, sender and receiver."""
     with Servers(bench) as servers:
-        ways = {"TCP": lambda: servers.measure("tcp", "bw", f"bw {MIB} --seconds {SECONDS}")} | {
-            name: lambda here=here, there=there: servers.measure(
-                "sdp", "bw", f"bw {MIB} --seconds {SECONDS} --peer-mode {there}", here)
+        load = f"bw {MIB} --seconds {SECONDS}"
+        ways: Mapping[str, Callable[[], float]] = {
+            "TCP": functools.partial(servers.measure, "tcp", "bw", load)} | {
+            name: functools.partial(servers.measure, "sdp", "bw", f"{load} --peer-mode {there}", here)
             for name, (here, there) in MODES.items()}
         for name, measure in ways.items():
             say(f"  .. sampling {name}")
@@ -151,6 +161,6 @@ def where(bench):
                 rate = measure()
             counts = [sampler.counts() for sampler in (sender, receiver)]
             heading(f"{name}, {MIB} bytes at a time: {rate:.0f} MB/s")
-            for side, count in zip(("sender", "receiver"), counts):
+            for side, count in zip(("sender", "receiver"), counts, strict=True):
                 print(f"  {side}")
                 table(count)

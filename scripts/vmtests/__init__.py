@@ -8,7 +8,7 @@ import importlib
 import pkgutil
 
 
-def load():
+def load() -> None:
     """Imports every module of this folder, which registers its tests."""
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
         importlib.import_module(f"{__name__}.{module.name}")

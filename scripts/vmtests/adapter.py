@@ -4,7 +4,7 @@
 import collections
 import re
 
-from vmlib.bench import expect, test, wait_for
+from vmlib.bench import Bench, expect, test, wait_for
 from vmtests.tracing import TRACING, mount
 
 PROBE = "sdp_test/create_cq"
@@ -12,7 +12,7 @@ PROBE = "sdp_test/create_cq"
 
 # The debug kernel has no events for probes.
 @test(machines=1, kinds=("stock",))
-def completion_vectors(bench):
+def completion_vectors(bench: Bench) -> None:
     """Completion queues go to the adapter's completion vectors in turn."""
     vm = bench.a
     mount(vm)
@@ -36,5 +36,5 @@ def completion_vectors(bench):
     processors = int(vm.check("nproc"))
     expect(processors > 1 and sum(used.values()) == 2 * connections, f"{processors} processors, {used}:\n{trace}")
     each = 2 * connections // processors
-    expect(used == {n: each for n in range(processors)}, f"queues by vector: {dict(used)}")
+    expect(used == dict.fromkeys(range(processors), each), f"queues by vector: {dict(used)}")
     wait_for(lambda: not vm.check("sdpctl ss -aH"), bench.limit(30), "connections stay")

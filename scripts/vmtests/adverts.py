@@ -2,12 +2,14 @@
 """Sends and receives that return before their bytes are there, where something else is slow, swapped or broken."""
 
 import contextlib
+from collections.abc import Iterator
 
-from vmlib.bench import Failure, expect, test
+from vmlib.bench import Bench, Failure, expect, test
+from vmlib.machine import Vm
 
 
 @contextlib.contextmanager
-def slow(bench):
+def slow(bench: Bench) -> Iterator[None]:
     """A slow link, with the tests' server at the other end."""
     for vm in bench.vms:
         vm.check("tc qdisc add dev eth0 root netem delay 15ms")
@@ -23,7 +25,7 @@ def slow(bench):
 
 
 @test(machines=2, core=("stock",))
-def slow_link(bench):
+def slow_link(bench: Bench) -> None:
     """Where bytes take long, whoever touches what recv() has returned waits for them."""
     with slow(bench):
         bench.selftest_passes(bench.selftest("azrecv", bench.b), 300)
@@ -32,7 +34,7 @@ def slow_link(bench):
 
 
 @contextlib.contextmanager
-def swap_and_merging(vm):
+def swap_and_merging(vm: Vm) -> Iterator[None]:
     """Pages can leave memory, and equal ones are merged all the time where programs allow it."""
     vm.check("modprobe zram && echo 256M >/sys/block/zram0/disksize && mkswap /dev/zram0 && swapon /dev/zram0")
     vm.check("cd /sys/kernel/mm/ksm && echo 2000 >pages_to_scan && echo 20 >sleep_millisecs && echo 1 >run")
@@ -48,16 +50,17 @@ AT_RANDOM = ("azabuse/small_pages_at_random", "azabuse/huge_pages_at_random", "a
 
 
 @test(machines=1, kinds=("stock",))
-def swapped_and_merged(bench):
+def swapped_and_merged(bench: Bench) -> None:
     """The random tests once more where MADV_PAGEOUT and MADV_MERGEABLE have an effect."""
     vm = bench.a
 
-    def growth():
-        return (int(vm.check(f"sed -n 's/^pswp{way} //p' /proc/vmstat")) for way in ("out", "in"))
+    def growth() -> tuple[int, int]:
+        out, back = (int(vm.check(f"sed -n 's/^pswp{way} //p' /proc/vmstat")) for way in ("out", "in"))
+        return out, back
     with swap_and_merging(vm):
-        before, scans = tuple(growth()), int(vm.check("cat /sys/kernel/mm/ksm/full_scans"))
+        before, scans = growth(), int(vm.check("cat /sys/kernel/mm/ksm/full_scans"))
         bench.selftest_passes(bench.selftest(" ".join(AT_RANDOM)), 200)
-        out, back = (now - then for now, then in zip(growth(), before))
+        out, back = (now - then for now, then in zip(growth(), before, strict=True))
         expect(out >= 100 and back >= 100, f"{out} pages were swapped out and {back} in")
         scans = int(vm.check("cat /sys/kernel/mm/ksm/full_scans")) - scans
         expect(scans >= 10, f"KSM has scanned {scans} times")
@@ -88,7 +91,7 @@ BROKEN_LATE = {
 TRIES = 12
 
 
-def is_seen(bench, bit, command):
+def is_seen(bench: Bench, bit: int, command: str) -> None:
     bench.unload(bench.a)
     bench.a.check(f"modprobe ib_sdp sdp_break={bit}")
     for _ in range(TRIES):
@@ -101,7 +104,7 @@ def is_seen(bench, bit, command):
     raise Failure(f"nobody sees that rule {bit} is broken:\n" + "\n".join(job.lines))
 
 
-def is_seen_with(bench, bits, slow, command):
+def is_seen_with(bench: Bench, bits: int, slow: int, command: str) -> None:
     """As is_seen(), of a rule that shows only where something is slow; that alone breaks nothing."""
     is_seen(bench, bits, command)
     bench.unload(bench.a)
@@ -110,7 +113,7 @@ def is_seen_with(bench, bits, slow, command):
 
 
 @test(machines=1, kinds=("debug",), breaks=True)
-def rules_are_needed(bench):
+def rules_are_needed(bench: Bench) -> None:
     """Without a rule of page protection the tests that are there for it fail."""
     for bit, names in BROKEN.items():
         is_seen(bench, bit, bench.selftest(" ".join(names), whole=True))
@@ -121,7 +124,7 @@ def rules_are_needed(bench):
 
 
 @test(machines=2, kinds=("debug",), breaks=True)
-def rules_are_needed_where_it_is_slow(bench):
+def rules_are_needed_where_it_is_slow(bench: Bench) -> None:
     """The same, for what takes as long as bytes on their way."""
     with slow(bench):
         for bit, names in BROKEN_LATE.items():

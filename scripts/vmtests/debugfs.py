@@ -1,22 +1,36 @@
 # SPDX-License-Identifier: GPL-2.0
 """The folders of connections in debugfs: what they show, and that nobody is in their way."""
 
+import functools
 import re
+from typing import NamedTuple
 
-from vmlib.bench import BY_ADVERTS, expect, test, wait_for
+from vmlib.bench import BY_ADVERTS, Bench, expect, test, wait_for
+from vmlib.machine import Vm
 
 from .sdpctl import BYTES, CONNECTIONS, Connections, sockets
 
 ROOT = "/sys/kernel/debug/ib_sdp"
 
 
-def state(vm, cookie):
+class Advert(NamedTuple):
+    """A line of the file `state`: what is lent, how many bytes, how many of them are read, for how long."""
+
+    kind: str
+    length: int
+    read: int
+    age: int
+
+
+def state(vm: Vm, cookie: int) -> tuple[dict[str, str], list[Advert], dict[str, dict[int, int]]]:
     """The file `state`: single values by name, adverts and histograms as lists."""
-    values, adverts, histograms = {}, [], {}
+    values: dict[str, str] = {}
+    adverts: list[Advert] = []
+    histograms: dict[str, dict[int, int]] = {}
     for line in vm.check(f"cat {ROOT}/{cookie}/state").splitlines():
         name, *rest = line.split()
         if name == "advert":
-            adverts.append((rest[0], *(int(word.split("=")[1]) for word in rest[1:])))
+            adverts.append(Advert(rest[0], *(int(word.split("=")[1]) for word in rest[1:])))
         elif name == "histogram":
             histograms.setdefault(rest[0], {})[int(rest[1])] = int(rest[2])
         else:
@@ -24,17 +38,17 @@ def state(vm, cookie):
     return values, adverts, histograms
 
 
-def folders(vm):
+def folders(vm: Vm) -> list[int]:
     """The connections' folders. Not by ls: it asks for each name again, which may have gone since."""
     return sorted(int(name) for name in vm.check(f"cd {ROOT} && echo *").split() if name != "devices")
 
 
 @test(machines=1)
-def devices(bench):
+def devices(bench: Bench) -> None:
     """There is a file for each adapter, with what it can do; it goes with the adapter, and gets its new name."""
     vm = bench.a
 
-    def names():
+    def names() -> list[str]:
         return vm.check(f"ls {ROOT}/devices").split()
     lines = vm.check(f"cat {ROOT}/devices/rxe0").splitlines()
     for line in ("soft_roce yes", "registers yes", "connections yes", "port 1 active", "port 1 mtu 4096",
@@ -61,23 +75,24 @@ def devices(bench):
 
 
 @test(machines=1)
-def connections(bench):
+def connections(bench: Bench) -> None:
     """There is a folder for each connection, with what sdpctl says of it; it goes with the connection."""
     vm = bench.a
     with Connections(bench, 7801):
         shown = {s["cookie"]: s for s in sockets(vm)}
         expect(len(shown) == 10 and folders(vm) == sorted(shown), f"{folders(vm)}, sockets {sorted(shown)}")
 
-        def at_rest():
+        def at_rest() -> bool:
             """What is sent is sent some time later, and comes later still."""
             now = sockets(vm)
             return not any(s["send_queue"] for s in now) and sum(s["recv_queue"] for s in now) == CONNECTIONS * BYTES
         wait_for(at_rest, bench.limit(20), "bytes stay in their queues")
         for cookie, socket in {s["cookie"]: s for s in sockets(vm)}.items():
             values, adverts, histograms = state(vm, cookie)
-            for ours, theirs in (("state", "state"), ("mode", "mode"), ("credits", "credits"), ("inode", "inode"),
-                                 ("tx_queue", "send_queue"), ("rx_queue", "recv_queue"), ("netns", "netns_cookie")):
-                expect(values[ours] == str(socket[theirs]), f"{ours}: {values}\n{socket}")
+            for ours, theirs in (("state", socket["state"]), ("mode", socket["mode"]), ("credits", socket["credits"]),
+                                 ("inode", socket["inode"]), ("tx_queue", socket["send_queue"]),
+                                 ("rx_queue", socket["recv_queue"]), ("netns", socket["netns_cookie"])):
+                expect(values[ours] == str(theirs), f"{ours}: {values}\n{socket}")
             expect(values["receives_posted"] == f"{socket['receives_posted']}x{socket['receive_bytes']}", values)
             for name, n in socket["counters"].items():
                 expect(int(values[name]) == n, f"{name}: {values}\n{socket}")
@@ -91,7 +106,7 @@ def connections(bench):
 
 
 @test(machines=1)
-def adverts(bench):
+def adverts(bench: Bench) -> None:
     """Adverts that nobody reads are shown with their age; those that were, in the histogram."""
     vm, address = bench.a, bench.address(bench.a)
     bench.unload(vm)
@@ -102,13 +117,13 @@ def adverts(bench):
             vm.spawn(f"{hold} --connect {address}:7802 --conns 1 --bytes {3 << 20}")]
     try:
         for job in jobs:
-            wait_for(lambda job=job: any("open" in line for line in job.lines), bench.limit(30), job.output)
+            wait_for(functools.partial(job.says, "open"), bench.limit(30), job.output)
         [sender] = sockets(vm, "--dport 7802")
         [reader] = sockets(vm, "--sport 7802")
 
-        seen = []
+        seen: list[tuple[str, list[Advert]]] = []
 
-        def rests():
+        def rests() -> object:
             seen.append((state(vm, reader["cookie"])[0]["rx_queue"], state(vm, sender["cookie"])[1]))
             kept = [(queue, [a[:3] for a in out]) for queue, out in seen[-3:]]
             # A slow machine rests on the way, too.
@@ -132,11 +147,12 @@ def adverts(bench):
         bench.load(vm)
 
 
-MESSAGE = re.compile(r"^\d+\.\d{6} (sent|received) (\w+) mseq=(\d+) mseq_ack=(\d+) bufs=(\d+) payload=(\d+) credits=(\d+)$")
+MESSAGE = re.compile(
+    r"^\d+\.\d{6} (sent|received) (\w+) mseq=(\d+) mseq_ack=(\d+) bufs=(\d+) payload=(\d+) credits=(\d+)$")
 
 
 @test(machines=1)
-def messages(bench):
+def messages(bench: Bench) -> None:
     """Messages are kept from the moment on that somebody asks, the last 256."""
     vm, size = bench.a, (24 if bench.kind == "debug" else 48) << 20
     stream = f"exec selftest stream --family sdp --bytes {size} --max 20000"
@@ -150,14 +166,14 @@ def messages(bench):
         vm.check(f"for f in {ROOT}/*/messages; do echo 1 >$f; done")
         jobs.append(vm.spawn(client))
         for job in jobs:
-            wait_for(lambda job=job: any("byte-check" in line for line in job.lines), bench.limit(120), job.output)
+            wait_for(functools.partial(job.says, "byte-check"), bench.limit(120), job.output)
         expect(len(folders(vm)) == 4, folders(vm))
 
-        def differing(cookie):
+        def differing(cookie: int) -> dict[str, tuple[int | None, int]]:
             """The last number of each way, if it is not what is counted."""
             told = [m for m in map(MESSAGE.match, vm.check(f"cat {ROOT}/{cookie}/messages").splitlines()) if m]
             counters = next(s for s in sockets(vm) if s["cookie"] == cookie)["counters"]
-            found = {}
+            found: dict[str, tuple[int | None, int]] = {}
             for way in ("sent", "received"):
                 last = max((int(m[3]) for m in told if m[1] == way), default=None)
                 # The first message of a direction has the number 1.
@@ -165,13 +181,16 @@ def messages(bench):
                 if last != total:
                     found[way] = (last, total)
             return found
+
+        def agrees(cookie: int) -> bool:
+            return not differing(cookie)
         for cookie in asked:
             # The last credits may still be on their way.
-            wait_for(lambda cookie=cookie: not differing(cookie), bench.limit(20),
+            wait_for(functools.partial(agrees, cookie), bench.limit(20),
                      f"last numbers, and what is counted: {differing(cookie)}")
             lines = vm.check(f"cat {ROOT}/{cookie}/messages").splitlines()
-            told = [MESSAGE.match(line) for line in lines]
-            expect(all(told) and len(told) == 256, f"{len(lines)} lines\n" + "\n".join(lines[:5]))
+            told = [m for m in map(MESSAGE.match, lines) if m]
+            expect(len(told) == len(lines) == 256, f"{len(lines)} lines\n" + "\n".join(lines[:5]))
             times = [float(line.split()[0]) for line in lines]
             expect(times == sorted(times), lines)
             for way in ("sent", "received"):
@@ -188,13 +207,13 @@ def messages(bench):
 
 
 @test(machines=1)
-def open_files(bench):
+def open_files(bench: Bench) -> None:
     """A file may stay open when its connection ends, and keeps the module, nothing else."""
     vm = bench.a
     with Connections(bench, 7804, 1):
         cookie = folders(vm)[0]
-        reader = vm.spawn(f"exec 8<{ROOT}/{cookie}/state 9<>{ROOT}/{cookie}/messages; head -n 1 <&8; echo 1 >&9; echo open; "
-                          "while [ ! -e /tmp/ended ]; do sleep 0.1; done; "
+        reader = vm.spawn(f"exec 8<{ROOT}/{cookie}/state 9<>{ROOT}/{cookie}/messages; "
+                          "head -n 1 <&8; echo 1 >&9; echo open; while [ ! -e /tmp/ended ]; do sleep 0.1; done; "
                           "cat <&8; echo state $?; echo 1 >&9; echo messages $?; "
                           "while [ ! -e /tmp/go ]; do sleep 0.1; done")
         wait_for(lambda: "open" in reader.lines, bench.limit(20), reader.output)
@@ -213,11 +232,12 @@ def open_files(bench):
 
 
 @test(machines=1, core=("debug",))
-def while_connections_come_and_go(bench):
+def while_connections_come_and_go(bench: Bench) -> None:
     """Whoever reads all files all the time is in nobody's way, and sees no error but that a file has gone."""
     vm, count = bench.a, bench.amount(600)
     address = f"{bench.address(vm)}:7805"
-    readers = [vm.spawn(f"while [ ! -e /tmp/enough ]; do for d in {ROOT}/*/; do {what}; done 2>/dev/null; done; echo done")
+    readers = [vm.spawn(f"while [ ! -e /tmp/enough ]; do for d in {ROOT}/*/; do {what}; done 2>/dev/null; done; "
+                        "echo done")
                for what in ("cat $d/state >/dev/null", "echo 1 >$d/messages; cat $d/messages >/dev/null",
                             "cat $d/* >/dev/null; echo 0 >$d/messages")]
     with Connections(bench, 7806, 20):

@@ -9,9 +9,10 @@ may hang or leak: the suite looks at the kernel's log and for leaks afterwards.
 
 import contextlib
 import re
+from collections.abc import Iterator
 
-from vmlib.bench import expect, test
-
+from vmlib.bench import Bench, expect, test
+from vmlib.machine import Vm
 from vmtests.peer import transfer_works
 
 DEBUGFS = "/sys/kernel/debug"
@@ -21,7 +22,7 @@ DEBUGFS = "/sys/kernel/debug"
 MANY = 1_000_000_000
 
 
-def inject(vm, kind, percent):
+def inject(vm: Vm, kind: str, percent: int) -> None:
     """Has so many of the module's allocations of a kind fail; 0 ends it."""
     # Not in the shell, whose numbers have a sign.
     start = int(vm.check("cat /sys/module/ib_sdp/sections/.text"), 16)
@@ -40,7 +41,7 @@ echo {percent} >probability""")
 
 
 @contextlib.contextmanager
-def failures(vms, kind, percent):
+def failures(vms: list[Vm], kind: str, percent: int) -> Iterator[None]:
     """While so many of the module's allocations of a kind fail in these machines; some must."""
     try:
         for vm in vms:
@@ -54,7 +55,7 @@ def failures(vms, kind, percent):
     expect(failed > 0, "no allocation failed: the test tried nothing")
 
 
-def rounds_with_failures(bench, kind, percent, port, rounds):
+def rounds_with_failures(bench: Bench, kind: str, percent: int, port: int, rounds: int) -> None:
     """Streams between the machines while both lack memory: they may end, but not with a wrong byte."""
     with failures(bench.vms, kind, percent):
         for number in range(rounds):
@@ -70,20 +71,20 @@ def rounds_with_failures(bench, kind, percent, port, rounds):
 
 
 @test(kinds=("debug",))
-def slab_allocations_fail(bench):
+def slab_allocations_fail(bench: Bench) -> None:
     rounds_with_failures(bench, "failslab", 3, 7500, 12)
     transfer_works(bench, 7520)
 
 
 @test(kinds=("debug",))
-def page_allocations_fail(bench):
+def page_allocations_fail(bench: Bench) -> None:
     """Those of a connection that lives are tried again: it gets through."""
     rounds_with_failures(bench, "fail_page_alloc", 10, 7530, 8)
     transfer_works(bench, 7550)
 
 
 @test(kinds=("debug",))
-def ids_cannot_be_had(bench):
+def ids_cannot_be_had(bench: Bench) -> None:
     """A connection whose id there is no memory for leaves nothing behind: KASAN looks, and so does the table."""
     # In a namespace without an RDMA device: each ends at once, with or without an id.
     with failures([bench.a], "failslab", 30):

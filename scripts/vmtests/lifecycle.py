@@ -2,16 +2,18 @@
 """The module comes when it is called, stays while it is used, and goes cleanly."""
 
 import contextlib
+from collections.abc import Iterator
 
-from vmlib.bench import expect, test, wait_for
+from vmlib.bench import Bench, expect, test, wait_for
+from vmlib.machine import Job, Vm
 
 
-def loaded(vm):
+def loaded(vm: Vm) -> bool:
     return vm.run("grep -q '^ib_sdp ' /proc/modules").ok
 
 
 @test(machines=1)
-def socket_loads_module(bench):
+def socket_loads_module(bench: Bench) -> None:
     """socket(27, ...) is enough: the kernel asks for net-pf-27."""
     bench.unload(bench.a)
     expect(not loaded(bench.a), "the module is still there after rmmod")
@@ -21,7 +23,7 @@ def socket_loads_module(bench):
 
 
 @test(machines=1, core=("stock",))
-def aliases_of_both_families(bench):
+def aliases_of_both_families(bench: Bench) -> None:
     for family in (27, 28):
         bench.unload(bench.a)
         bench.a.check(f"modprobe net-pf-{family}")
@@ -29,7 +31,7 @@ def aliases_of_both_families(bench):
 
 
 @test(machines=1)
-def unload_refused_while_used(bench):
+def unload_refused_while_used(bench: Bench) -> None:
     server = bench.stream(bench.a, "listen", 7002)
     wait_for(lambda: len(bench.a.check("cat /proc/net/sdp").splitlines()) > 1, bench.limit(20),
              "the listener is not in /proc/net/sdp")
@@ -43,7 +45,7 @@ def unload_refused_while_used(bench):
 
 
 @contextlib.contextmanager
-def deferred(bench, port):
+def deferred(bench: Bench, port: int) -> Iterator[Job]:
     """Three connections whose listener defers them, and the listener's process."""
     vm = bench.a
     # Their standard input never ends.
@@ -61,14 +63,14 @@ def deferred(bench, port):
             process.wait(bench.limit(20))
 
 
-def states(vm, port):
+def states(vm: Vm, port: int) -> list[str]:
     """The states of the sockets that are bound to that port, sorted."""
     lines = (line.split() for line in vm.check("cat /proc/net/sdp").splitlines())
     return sorted(words[2] for words in lines if words[0].endswith(f":{port}"))
 
 
 @test(machines=1)
-def unload_after_deferred(bench):
+def unload_after_deferred(bench: Bench) -> None:
     """A listener is killed whose connections are deferred: nothing of them is left, no timer either."""
     vm = bench.a
     with deferred(bench, 7003) as listener:
@@ -80,7 +82,7 @@ def unload_after_deferred(bench):
 
 
 @test(machines=1, breaks=True)
-def deferred_when_the_device_goes(bench):
+def deferred_when_the_device_goes(bench: Bench) -> None:
     """Connections that die while they are deferred leave their listener, which stays."""
     vm = bench.a
     with deferred(bench, 7004):
@@ -91,7 +93,7 @@ def deferred_when_the_device_goes(bench):
 
 
 @test(core=("stock",))
-def reload_ten_times(bench):
+def reload_ten_times(bench: Bench) -> None:
     """Each time with a connection that moves data in between."""
     for round_number in range(10):
         for vm in bench.vms:
@@ -105,7 +107,7 @@ def reload_ten_times(bench):
 
 
 @test(core=("debug",))
-def two_hundred_connections(bench):
+def two_hundred_connections(bench: Bench) -> None:
     size = bench.amount(200_000)
     server = bench.stream(bench.b, "listen", 7200, 200, size)
     client = bench.stream(bench.a, "connect", 7200, 200, size)

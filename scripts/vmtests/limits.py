@@ -3,20 +3,22 @@
 
 import re
 
-from vmlib.bench import expect, test, wait_for
+from vmlib.bench import Bench, expect, test, wait_for
+from vmlib.machine import Vm
 
 # Any connection finds a quarter of the first number used, and none finds memory for larger receives
 # than a page; but memory is not short.
 MEM = "3 4000000 6000000"
 
 
-def connected(vm):
+def connected(vm: Vm) -> list[str]:
     """The lines of /proc/net/sdp of both ends of a connection to that port."""
-    return [line for line in vm.check("cat /proc/net/sdp").splitlines() if ":7661 " in line and "established" in line.lower()]
+    return [line for line in vm.check("cat /proc/net/sdp").splitlines()
+            if ":7661 " in line and "established" in line.lower()]
 
 
 @test(machines=1, core=("stock",))
-def receives_of_parts_of_a_page(bench):
+def receives_of_parts_of_a_page(bench: Bench) -> None:
     """The suite where new connections begin with receives of 768 bytes."""
     vm = bench.a
     before = vm.check("cat /proc/sys/net/sdp/mem")
@@ -52,7 +54,7 @@ def receives_of_parts_of_a_page(bench):
 
 # With KASAN a connection takes more than the limit goes by.
 @test(machines=1, kinds=("stock",))
-def connections_leave_memory_to_others(bench):
+def connections_leave_memory_to_others(bench: Bench) -> None:
     """As many idle connections as the limits of the machine's memory allow, of root, who has none as a user."""
     vm = bench.a
     wait_for(lambda: connections(vm) == 0, bench.limit(60), "connections of other tests are left")
@@ -65,7 +67,8 @@ def connections_leave_memory_to_others(bench):
         # The one that is refused ends the program; what it had lives on at the server's end, and as orphans.
         wait_for(lambda: idle.ended.is_set() or bench.stats(vm)["refused_max_connections"] > refused,
                  bench.limit(200), f"no limit: {connections(vm)} connections")
-        memory = {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB$", vm.check("cat /proc/meminfo"), re.MULTILINE)}
+        memory = {name: int(value) for name, value in
+                  re.findall(r"^(\w+):\s+(\d+) kB$", vm.check("cat /proc/meminfo"), re.MULTILINE)}
         expect(memory["MemAvailable"] > memory["MemTotal"] / 5,
                f"{memory['MemAvailable']} of {memory['MemTotal']} KiB are left")
         expect(bench.stats(vm)["refused_max_connections"] > refused, f"another end: {idle.output}")
@@ -76,6 +79,6 @@ def connections_leave_memory_to_others(bench):
     wait_for(lambda: connections(vm) == 0, bench.limit(120), "connections are left")
 
 
-def connections(vm):
+def connections(vm: Vm) -> int:
     """How many ends there are."""
     return len(vm.check("cat /proc/net/sdp").splitlines()) - 1

@@ -12,8 +12,12 @@ import functools
 import re
 import signal
 import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, TypeAlias
 
-from vmlib.bench import Failure, expect, test, wait_for
+from vmlib.adapter import Adapter
+from vmlib.bench import Bench, Failure, expect, test, wait_for
+from vmlib.machine import Vm
 from vmtests.peer import ASYNCHRONOUS, SINK, SYNCHRONOUS, nothing_is_left, transfer_works
 from vmtests.sdpctl import sockets
 
@@ -33,7 +37,7 @@ END = "/tmp/end"
 
 
 @contextlib.contextmanager
-def mishaps(bench):
+def mishaps(bench: Bench) -> Iterator[Adapter]:
     """Whatever faults a test makes end with it. Afterwards nothing is left of it, and connections work."""
     try:
         yield bench.adapter
@@ -54,12 +58,12 @@ def mishaps(bench):
 class Cases:
     """Several mishaps, one after the other: all are tried, and what went wrong with any fails the test."""
 
-    def __init__(self, bench):
+    def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self.failed = []
+        self.failed: list[str] = []
 
     @contextlib.contextmanager
-    def one(self, *name):
+    def one(self, *name: str) -> Iterator[None]:
         try:
             yield
         except Failure as failure:
@@ -68,14 +72,15 @@ class Cases:
                 self.bench.adapter.tell("clear", vm)
                 vm.run("killall -q -KILL selftest")
 
-    def end(self):
+    def end(self) -> None:
         expect(not self.failed, "\n".join(self.failed))
 
 
 class Stream:
     """Bytes from the first machine to the second, on a connection that moves large ones in a certain way."""
 
-    def __init__(self, bench, port, mode, size=2 << 20, pause=0, hold=False):
+    def __init__(self, bench: Bench, port: int, mode: int, size: int = 2 << 20, pause: int = 0,
+                 hold: bool = False) -> None:
         self.bench = bench
         self.port = port
         self.mode = mode
@@ -89,31 +94,35 @@ class Stream:
         self.jobs = {bench.b: bench.b.spawn(f"{command} --listen {address}"),
                      bench.a: bench.a.spawn(f"{command} --connect {address} --pause {pause}")}
 
-    def counted(self, vm):
+    def counted(self, vm: Vm) -> collections.Counter[str]:
         """What a machine's module has counted since it began; of this connection, where each is counted."""
         counted = collections.Counter(self.bench.stats(vm))
         counted.subtract(self.before[vm])
-        port = "local" if vm is self.bench.b else "peer"
+        end: Literal["local", "peer"] = "local" if vm is self.bench.b else "peer"
         own = [shown["counters"] for shown in sockets(vm)
-               if shown[port]["port"] == self.port and shown["state"] != "Listen"]
+               if shown[end]["port"] == self.port and shown["state"] != "Listen"]
         counted.update({name: (own[0].get(name, 0) if own else 0) - counted[name] for name in OWN})
         return counted
 
-    def wait_for(self, condition, what, seconds=None):
+    def has_moved(self, count: int) -> bool:
+        """Whether the receiver has got more than so many bytes."""
+        return self.counted(self.bench.b)["rx_bytes"] > count
+
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float | None = None) -> None:
         """Waits for something that comes before the end."""
-        def has_come():
+        def has_come() -> object:
             ended = [job for job in self.jobs.values() if job.ended.is_set()]
             if ended and not condition():
                 expect(False, f"it ended before {what}:\n{ended[0].output}")
             return condition()
         wait_for(has_come, seconds or self.bench.limit(10), f"it does not come to be {what}")
 
-    def end_well(self):
+    def end_well(self) -> None:
         for job in self.jobs.values():
             output = self.bench.succeed(job, 60)
             expect(re.search(r"byte-check: [1-9]\d* bytes, 0 wrong", output), output)
 
-    def end_badly(self, vm, *errors):
+    def end_badly(self, vm: Vm, *errors: int) -> None:
         """The program of that machine ends with one of these errors.
 
         A receiver that looks at bytes of a receive that has returned early is told by a signal instead.
@@ -128,63 +137,67 @@ class Stream:
         expect(not re.search(r"[1-9]\d* wrong", job.output), f"{vm.name}: {job.output}")
 
 
-def under_way(counted, begun, *ended):
+def under_way(counted: Mapping[str, int], begun: str, *ended: str) -> int:
     return counted[begun] - sum(counted[name] for name in ended)
 
 
-def unread(stream):
+def unread(stream: Stream) -> int:
     """Source adverts of the sender that are out."""
     return under_way(stream.counted(stream.bench.a), "advert_posted", "advert_consumed", "advert_cancelled")
 
 
 # States of an advert. What is held for them is under way then as well.
 
-def posted(stream):
+def posted(stream: Stream) -> bool:
     """The advert is out, and its message is not yet at the peer."""
     return unread(stream) > 0
 
 
-def being_read(stream):
+def being_read(stream: Stream) -> bool:
     return stream.counted(stream.bench.b)["advert_received"] > 0 and unread(stream) > 0
 
 
-def read_early(stream):
+def read_early(stream: Stream) -> bool:
     """The receive has returned, and its bytes are not there."""
     return under_way(stream.counted(stream.bench.b), "absent_pages", "absent_freed") > 0
 
 
-def unanswered(stream):
+def unanswered(stream: Stream) -> bool:
     """The peer has read, and its answer is on its way."""
     return stream.counted(stream.bench.b)["rx_bytes"] >= CALL and unread(stream) > 0
 
 
-def lent(stream):
+def lent(stream: Stream) -> bool:
     """The buffer is advertised, and that is on its way."""
     return stream.counted(stream.bench.b)["sink_advert_sent"] > 0
 
 
-def being_written(stream):
+def being_written(stream: Stream) -> bool:
     return under_way(stream.counted(stream.bench.a), "write_posted", "write_done") > 0
+
+
+# A state, and the way of the bytes.
+States: TypeAlias = tuple[tuple[Callable[[Stream], bool], int], ...]
 
 
 # Whose requests of which kinds are held for some states (those of a, the sender, or of b) from the beginning, and
 # then instead, when the bytes have got so far; and these states, each with a way of the bytes.
-STATES = (
-    ("a send", None, ((posted, SYNCHRONOUS), (posted, ASYNCHRONOUS))),
-    ("b read", None, ((being_read, SYNCHRONOUS), (being_read, ASYNCHRONOUS))),
-    (None, "b read", ((read_early, ASYNCHRONOUS),)),
+STATES: tuple[tuple[str, str, States], ...] = (
+    ("a send", "", ((posted, SYNCHRONOUS), (posted, ASYNCHRONOUS))),
+    ("b read", "", ((being_read, SYNCHRONOUS), (being_read, ASYNCHRONOUS))),
+    ("", "b read", ((read_early, ASYNCHRONOUS),)),
     ("b read", "b send send-inv", ((unanswered, SYNCHRONOUS), (unanswered, ASYNCHRONOUS), (lent, SINK))),
-    ("a write", None, ((being_written, SINK),)),
+    ("a write", "", ((being_written, SINK),)),
 )
 
 
-def holding(bench, held):
+def holding(bench: Bench, held: str) -> tuple[Vm, list[str]]:
     """Whose requests are held, and which."""
     owner, *kinds = held.split()
     return bench.a if owner == "a" else bench.b, kinds
 
 
-def hold(bench, held, is_held=True):
+def hold(bench: Bench, held: str, is_held: bool = True) -> None:
     """Holds requests, or lets them go."""
     vm, kinds = holding(bench, held or "a")
     for kind in kinds:
@@ -195,7 +208,8 @@ def hold(bench, held, is_held=True):
 
 
 @contextlib.contextmanager
-def in_states(bench, port, held, then_held, states, size=None):
+def in_states(bench: Bench, port: int, held: str, then_held: str, states: States,
+              size: int | None = None) -> Iterator[list[Stream]]:
     """Streams, one in each of the states. They may end only if they have a size."""
     hold(bench, held)
     # A reader lends a buffer only to a sender that is not ahead of it, and returns early only behind one that is.
@@ -203,13 +217,15 @@ def in_states(bench, port, held, then_held, states, size=None):
     size = size or ENDLESS
     streams = [Stream(bench, port + number, mode, size, pause) for number, (_, mode) in enumerate(states)]
 
-    def wait_for_states(seconds):
-        for stream, (state, _) in zip(streams, states):
-            stream.wait_for(lambda stream=stream, state=state: state(stream), state.__name__, seconds)
+    def wait_for_states(seconds: float) -> None:
+        for stream, (state, _) in zip(streams, states, strict=True):
+            stream.wait_for(functools.partial(state, stream), state.__name__, seconds)
+
+    def has_begun(stream: Stream) -> bool:
+        return being_read(stream) or stream.has_moved(8)
     if then_held:
         for stream in streams:
-            stream.wait_for(lambda stream=stream: being_read(stream) or stream.counted(bench.b)["rx_bytes"] > 8,
-                            "under way")
+            stream.wait_for(functools.partial(has_begun, stream), "under way")
         hold(bench, then_held)
         hold(bench, held, is_held=False)
     if held:
@@ -223,26 +239,28 @@ def in_states(bench, port, held, then_held, states, size=None):
     hold(bench, then_held or held, is_held=False)
 
 
-def until_it_is(bench, held, wait_for_states):
+def until_it_is(bench: Bench, held: str, wait_for_states: Callable[[float], None]) -> None:
     """Not each receive returns early: lets some go by."""
     for _ in range(20):
         try:
-            return wait_for_states(1)
+            wait_for_states(1)
         except Failure:
             hold(bench, held, is_held=False)
             hold(bench, held)
-    return wait_for_states(1)
+        else:
+            return
+    wait_for_states(1)
 
 
 @over_adapter()
-def link_comes_back(bench):
+def link_comes_back(bench: Bench) -> None:
     """A link that is down for half a second in each state of an advert costs time, and changes no byte."""
     cases = Cases(bench)
     with mishaps(bench) as adapter:
-        for number, (*held, states) in enumerate(STATES):
-            with cases.one(*held):
-                size = 4 << 20 if held[0] else 64 << 20
-                with in_states(bench, 8000 + 10 * number, *held, states, size) as streams:
+        for number, (held, then_held, states) in enumerate(STATES):
+            with cases.one(held, then_held):
+                size = 4 << 20 if held else 64 << 20
+                with in_states(bench, 8000 + 10 * number, held, then_held, states, size) as streams:
                     before = lost(adapter)
                     cut(bench)
                     expect(lost(adapter) > before, "nothing was lost with the link")
@@ -256,13 +274,13 @@ def link_comes_back(bench):
 
 
 @over_adapter()
-def link_stays_down(bench):
+def link_stays_down(bench: Bench) -> None:
     """A link that stays down in each state of an advert: both ends are told, and get their memory back."""
     cases = Cases(bench)
     with mishaps(bench) as adapter:
-        for number, (*held, states) in enumerate(STATES):
-            with cases.one(*held):
-                with in_states(bench, 8100 + 10 * number, *held, states) as streams:
+        for number, (held, then_held, states) in enumerate(STATES):
+            with cases.one(held, then_held):
+                with in_states(bench, 8100 + 10 * number, held, then_held, states) as streams:
                     cut(bench)
                     for stream in streams:
                         stream.end_badly(bench.a, errno.ETIMEDOUT)
@@ -273,12 +291,12 @@ def link_stays_down(bench):
         cases.end()
 
 
-def lost(adapter):
+def lost(adapter: Adapter) -> int:
     """Pieces that were lost on the way."""
     return sum(machine["lost"] for machine in adapter.counters())
 
 
-def cut(bench):
+def cut(bench: Bench) -> None:
     """The second machine's link goes down, and adapters give up soon."""
     for vm in bench.vms:
         bench.adapter.tell("timeout", vm, SOON)
@@ -288,7 +306,7 @@ def cut(bench):
 
 
 @over_adapter()
-def lossy_link(bench):
+def lossy_link(bench: Bench) -> None:
     """What is lost on the way is sent again: bytes go every way, and none is wrong."""
     with mishaps(bench) as adapter:
         before = adapter.counters()
@@ -298,18 +316,18 @@ def lossy_link(bench):
         streams = [Stream(bench, 8200 + mode, mode, pause=20) for mode in (COPIES, SYNCHRONOUS, ASYNCHRONOUS, SINK)]
         for stream in streams:
             stream.end_well()
-        for vm, was in zip(bench.vms, before):
+        for vm, was in zip(bench.vms, before, strict=True):
             now = adapter.counted(vm)
             expect(now["lost"] - was["lost"] > 2, f"{vm.name} has lost {now['lost'] - was['lost']} pieces")
             expect(now["total"]["retries"] > was["total"]["retries"], f"{vm.name} has sent nothing again")
 
 
 @over_adapter()
-def receives_run_out(bench):
+def receives_run_out(bench: Bench) -> None:
     """A peer that has no receive although it has promised one is a peer that has reset the connection."""
     with mishaps(bench) as adapter:
         stream = Stream(bench, 8210, COPIES, size=ENDLESS)
-        stream.wait_for(lambda: stream.counted(bench.b)["rx_bytes"] > 1 << 20, "under way")
+        stream.wait_for(functools.partial(stream.has_moved, 1 << 20), "under way")
         adapter.tell("receives", bench.b, "held")
         stream.end_badly(bench.a, errno.ECONNRESET)
         adapter.tell("receives", bench.b, "given")
@@ -331,7 +349,7 @@ FAILURES = (
 
 
 @over_adapter()
-def requests_fail(bench):
+def requests_fail(bench: Bench) -> None:
     """Each kind of request that the module posts ends with an error once."""
     cases = Cases(bench)
     with mishaps(bench) as adapter:
@@ -342,7 +360,7 @@ def requests_fail(bench):
                 # A buffer that its reader has lent for nothing is what keys are invalidated for.
                 pause = 50 if mode == SINK and kind != "inv" else 0
                 stream = Stream(bench, 8220 + number, mode, size=ENDLESS, pause=pause)
-                stream.wait_for(lambda stream=stream: stream.counted(bench.b)["rx_bytes"] > 0, "under way")
+                stream.wait_for(functools.partial(stream.has_moved, 0), "under way")
                 adapter.tell("fail", vm, kind, status)
                 stream.end_badly(vm, error)
                 stream.end_badly(bench.other(vm), errno.ECONNRESET, errno.EPIPE)
@@ -352,7 +370,7 @@ def requests_fail(bench):
 
 
 @over_adapter()
-def old_keys_are_dead(bench):
+def old_keys_are_dead(bench: Bench) -> None:
     """Of connections that are open and idle, no key is valid, and none of those that the peer was given."""
     with mishaps(bench) as adapter:
         for number, mode in enumerate((SYNCHRONOUS, ASYNCHRONOUS, SINK)):
@@ -362,14 +380,14 @@ def old_keys_are_dead(bench):
             owner, lender = (bench.a, bench.b) if mode == SINK else (bench.b, bench.a)
             adapter.tell("hold", owner, kind)
             stream = Stream(bench, 8240 + number, mode, pause=100 if mode == SINK else 0, hold=True)
-            stream.wait_for(lambda: adapter.open_keys(lender), "a key that is valid")
+            stream.wait_for(functools.partial(adapter.open_keys, lender), "a key that is valid")
             given = adapter.open_keys(lender)
             adapter.tell("release", owner)
             for job in stream.jobs.values():
-                wait_for(lambda job=job: any("byte-check" in line for line in job.lines), bench.limit(20), job.output)
+                wait_for(functools.partial(job.says, "byte-check"), bench.limit(20), job.output)
             expect(bench.a.check("grep -c Established /proc/net/sdp") == "1", "the connection is not open")
             for vm in bench.vms:
-                wait_for(lambda vm=vm: not adapter.open_keys(vm), bench.limit(5),
+                wait_for(functools.partial(has_no_keys, adapter, vm), bench.limit(5),
                          f"{vm.name}: keys are valid: {adapter.tell('keys', vm)}")
             alive = {key["key"] for key in adapter.tell("keys", lender)}
             expect(not given & alive, f"keys that the peer was given are valid: {given & alive}")
@@ -378,18 +396,22 @@ def old_keys_are_dead(bench):
             stream.end_well()
 
 
-def device_of(vm):
+def has_no_keys(adapter: Adapter, vm: Vm) -> bool:
+    return not adapter.open_keys(vm)
+
+
+def device_of(vm: Vm) -> str:
     """The adapter's folder in sysfs."""
     return vm.check("dirname $(grep -l 0x0820 /sys/bus/pci/devices/*/device)")
 
 
 @over_adapter()
-def device_vanishes(bench):
+def device_vanishes(bench: Bench) -> None:
     """An adapter that is taken out under load: programs are told, memory is given back, and a new one works."""
     with mishaps(bench) as adapter:
         streams = [Stream(bench, 8250 + mode, mode, size=ENDLESS) for mode in (COPIES, SYNCHRONOUS, ASYNCHRONOUS, SINK)]
         for stream in streams:
-            stream.wait_for(lambda: stream.counted(bench.b)["rx_bytes"] > 4 << 20, "under way")
+            stream.wait_for(functools.partial(stream.has_moved, 4 << 20), "under way")
         folder = device_of(bench.a)
         for vm in bench.vms:
             adapter.tell("timeout", vm, SOON)
@@ -409,7 +431,7 @@ def device_vanishes(bench):
 
 
 @over_adapter()
-def stalled_receives(bench):
+def stalled_receives(bench: Bench) -> None:
     """The suite's group for bytes that take seconds, over Reads that do."""
     done = "/tmp/delayed"
     with mishaps(bench) as adapter, bench.selftest_server():

@@ -2,15 +2,18 @@
 """A peer that dies, stops reading, or loses its network."""
 
 import contextlib
+import functools
 import re
 import time
+from collections.abc import Iterator
 
-from vmlib.bench import Failure, Skip, expect, test, wait_for
+from vmlib.bench import Bench, Failure, Skip, expect, present, test, wait_for
+from vmlib.machine import Job, Vm
 
 ENDLESS = 1 << 40
 
 
-def moving(bench, port, size=ENDLESS):
+def moving(bench: Bench, port: int, size: int = ENDLESS) -> tuple[Job, Job]:
     """Two streams between the machines, with data on its way."""
     server = bench.stream(bench.b, "listen", port, 2, size)
     client = bench.stream(bench.a, "connect", port, 2, size)
@@ -24,7 +27,7 @@ def moving(bench, port, size=ENDLESS):
 SEND_BYTES = 262144
 
 
-def large_sends(bench, port):
+def large_sends(bench: Bench, port: int) -> Job:
     """A sender of 256 KiB at a time from memory that it leaves alone; its reader would serve others, too.
 
     Its send buffer has room for one send: while that is in flight, the next one cannot go by copy.
@@ -36,7 +39,7 @@ def large_sends(bench, port):
                          f"exec sdpbench --family sdp {address} bw {SEND_BYTES} --seconds 1000")
 
 
-def stopped_reader(bench, port, overwrites=True):
+def stopped_reader(bench: Bench, port: int, overwrites: bool = True) -> Job:
     """A sender whose peer has stopped to read, and which uses its memory again, or not; returns its job."""
     if overwrites:
         bench.stream(bench.b, "listen", port, 1, ENDLESS)
@@ -48,9 +51,9 @@ def stopped_reader(bench, port, overwrites=True):
     start = bench.stats(bench.a)[count]
     wait_for(lambda: bench.stats(bench.a)[count] > start, bench.limit(30), "no data moves")
     bench.b.check(f"killall -STOP {'selftest' if overwrites else 'sdpbench'}")
-    last = []
+    last: list[int] = []
 
-    def stalls():
+    def stalls() -> bool:
         now = bench.stats(bench.a)
         before = last[:]
         last[:] = now["tx_bytes"], now["advert_posted"], now["advert_consumed"]
@@ -60,7 +63,7 @@ def stopped_reader(bench, port, overwrites=True):
     return client
 
 
-def transfer_works(bench, port):
+def transfer_works(bench: Bench, port: int) -> None:
     """After a disturbance: a new connection must carry its data."""
     server = bench.stream(bench.b, "listen", port, 2, 100_000)
     bench.succeed(bench.stream(bench.a, "connect", port, 2, 100_000), 120)
@@ -68,7 +71,7 @@ def transfer_works(bench, port):
 
 
 @test(breaks=True, core=("stock",))
-def machine_vanishes(bench):
+def machine_vanishes(bench: Bench) -> None:
     """The survivor's programs get an error; nothing waits for ever: neither who waits
     for an acknowledgement, nor who waits for a reader, with nothing in flight."""
     stalled = stopped_reader(bench, 7316)
@@ -82,7 +85,7 @@ def machine_vanishes(bench):
     bench.load(bench.a)
 
 
-def idle(bench, vm, port, options):
+def idle(bench: Bench, vm: Vm, port: int, options: str) -> Job:
     """The ends of connections on a machine, which wait until /tmp/end is there, or for bytes."""
     # From a former test.
     vm.check("rm -f /tmp/end")
@@ -91,14 +94,13 @@ def idle(bench, vm, port, options):
     return vm.spawn(f"{hold} exec selftest idle --family sdp --{role} {bench.address(bench.b)}:{port} {options}")
 
 
-def are_open(bench, *jobs):
+def are_open(bench: Bench, *jobs: Job) -> None:
     for job in jobs:
-        wait_for(lambda job=job: any("open" in line for line in job.lines), bench.limit(30),
-                 f"no connections: {job.output}")
+        wait_for(functools.partial(job.says, "open"), bench.limit(30), f"no connections: {job.output}")
 
 
 @test(breaks=True, core=("stock",))
-def idle_receiver_notices_that_machine_vanishes(bench):
+def idle_receiver_notices_that_machine_vanishes(bench: Bench) -> None:
     """By SO_KEEPALIVE, with the times of the namespace; who has not set it goes on waiting."""
     for name, value in (("time", 3), ("intvl", 4), ("probes", 3)):
         bench.a.check(f"echo {value} >/proc/sys/net/sdp/keepalive_{name}")
@@ -119,15 +121,15 @@ def idle_receiver_notices_that_machine_vanishes(bench):
 
 
 @test(core=("stock",))
-def idle_peer_is_asked(bench):
+def idle_peer_is_asked(bench: Bench) -> None:
     """Who answers stays, and its program notices nothing; the options of a listener are its children's."""
     before = [bench.stats(vm) for vm in bench.vms]
     server = idle(bench, bench.b, 7321, "--conns 3 --keepalive 1,1,2")
     client = idle(bench, bench.a, 7321, "--conns 3 --keepalive 1,1,2")
     are_open(bench, server, client)
 
-    def more(name):
-        return [bench.stats(vm)[name] - was[name] for vm, was in zip(bench.vms, before)]
+    def more(name: str) -> list[int]:
+        return [bench.stats(vm)[name] - was[name] for vm, was in zip(bench.vms, before, strict=True)]
     # Long enough for each to be asked more often than it would take to be lost.
     wait_for(lambda: min(more("keepalive_probe")) >= 3 * 10, bench.limit(60), f"asked {more('keepalive_probe')} times")
     for vm in bench.vms:
@@ -144,15 +146,15 @@ SINK = 4
 
 
 @test(kinds=("stock",))
-def nobody_answers_a_connect(bench):
+def nobody_answers_a_connect(bench: Bench) -> None:
     """It gives up when TCP would that sends so many SYNs again; when somebody answers in time, it does not."""
     connect = f"selftest idle --family sdp --connect {bench.address(bench.b)}:7322"
     with losing(bench, [bench.a], 100, ALL):
         for retries, seconds in ((1, 3), (2, 7)):
             job = bench.a.spawn(f"{connect} --retries {retries}")
             status = bench.finish(job, 60)
-            said = re.search(r"(\w+), message.* after (\d+) ms", job.output)
-            expect(status == 1 and said and said[1] == "TimedOut", f"{retries} retries: {status}, {job.output}")
+            said = present(re.search(r"(\w+), message.* after (\d+) ms", job.output), job.output)
+            expect(status == 1 and said[1] == "TimedOut", f"{retries} retries: {status}, {job.output}")
             late = int(said[2]) / 1000 - seconds
             expect(-0.1 < late < 3, f"{retries} retries: {late} s too late")
         server = idle(bench, bench.b, 7322, "--conns 1")
@@ -168,7 +170,7 @@ CLASS = 0x48
 
 
 @test(kinds=("stock",))
-def packets_have_their_class(bench):
+def packets_have_their_class(bench: Bench) -> None:
     """IP_TOS is that of the packets, in both directions."""
     with losing(bench, bench.vms, 0, f"match ip tos {CLASS:#x} 0xfc"):
         for options, has_class in (("", False), (f"--tos {CLASS}", True)):
@@ -181,26 +183,26 @@ def packets_have_their_class(bench):
             bench.b.check("touch /tmp/end")
             # The end of its peer is not what it waits for.
             bench.finish(server, 30)
-            packets = [of_class(vm) - was for vm, was in zip(bench.vms, before)]
+            packets = [of_class(vm) - was for vm, was in zip(bench.vms, before, strict=True)]
             expect(all((n > 0) == has_class for n in packets), f"{options or 'no class'}: {packets} packets")
 
 
-def of_class(vm):
+def of_class(vm: Vm) -> int:
     """The packets that went by the band of lose()."""
-    said = re.search(r"netem 4:.*?Sent \d+ bytes (\d+) pkt", vm.check("tc -s qdisc show dev eth0"), re.DOTALL)
-    return int(said[1])
+    shown = vm.check("tc -s qdisc show dev eth0")
+    return int(present(re.search(r"netem 4:.*?Sent \d+ bytes (\d+) pkt", shown, re.DOTALL), shown)[1])
 
 
-def send_by(bench, mode):
+def send_by(bench: Bench, mode: int) -> None:
     """From now on all machines send so whatever is long enough."""
     for vm in bench.vms:
         bench.unload(vm)
         vm.check(f"modprobe ib_sdp sdp_zcopy_thresh=16384 sdp_zcopy_mode={mode}")
 
 
-def nothing_is_left(bench, vm):
+def nothing_is_left(bench: Bench, vm: Vm) -> None:
     """No advert is out, no memory pinned, no page protected or without access."""
-    def left():
+    def left() -> dict[str, int]:
         now = bench.stats(vm)
         return {
             "adverts": now["advert_posted"] - now["advert_consumed"] - now["advert_aborted"],
@@ -208,9 +210,9 @@ def nothing_is_left(bench, vm):
             "protected pages": now["snapshot_pages"] - now["snapshot_freed"],
             "pages without access": now["absent_pages"] - now["absent_freed"],
         }
-    last = []
+    last: list[dict[str, int]] = []
 
-    def done():
+    def done() -> bool:
         last[:] = [left()]
         return not any(last[0].values())
     try:
@@ -220,7 +222,7 @@ def nothing_is_left(bench, vm):
 
 
 @contextlib.contextmanager
-def adverts_out(bench, port):
+def adverts_out(bench: Bench, port: int) -> Iterator[tuple[Job, Job, Job]]:
     """Two streams whose sends return before they are read, to a reader that has stopped and to one that
     reads. Whatever happens to them inside: there were adverts that nobody read, and nothing is left."""
     send_by(bench, ASYNCHRONOUS)
@@ -236,7 +238,7 @@ def adverts_out(bench, port):
 
 
 @contextlib.contextmanager
-def sinks_out(bench, port):
+def sinks_out(bench: Bench, port: int) -> Iterator[Job]:
     """A stream to a reader that waits with a buffer which the peer writes to; nothing is left of it."""
     send_by(bench, SINK)
     client = large_sends(bench, port)
@@ -249,19 +251,19 @@ def sinks_out(bench, port):
     plain_again(bench)
 
 
-def plain_again(bench):
+def plain_again(bench: Bench) -> None:
     for vm in bench.vms:
         bench.unload(vm)
         bench.load(vm)
 
 
-def end_badly(bench, seconds, *jobs):
+def end_badly(bench: Bench, seconds: float, *jobs: Job) -> None:
     for job in jobs:
         expect(bench.finish(job, seconds) not in (0, None), f"`{job.command}` ended well")
 
 
 @test(breaks=True, core=("stock",))
-def machine_vanishes_before_it_has_read(bench):
+def machine_vanishes_before_it_has_read(bench: Bench) -> None:
     """What sends have left behind that have returned is given back: to programs that get an error."""
     send_by(bench, ASYNCHRONOUS)
     stalled = stopped_reader(bench, 7317, overwrites=False)
@@ -279,11 +281,11 @@ def machine_vanishes_before_it_has_read(bench):
 
 
 @test(breaks=True, kinds=("stock",))
-def machine_vanishes_before_bytes_have_come(bench):
+def machine_vanishes_before_bytes_have_come(bench: Bench) -> None:
     """What receives have returned that are not there: who touches them has a signal, and nobody waits
     for ever. The other kernel is too slow: there the bytes come before the call returns."""
     with bench.selftest_server():
-        lines = []
+        lines: list[str] = []
         job = bench.a.spawn(bench.selftest("--times --peer-vanishes", bench.b), lines.append)
         wait_for(lambda: any("the peer may vanish" in line for line in lines) or job.ended.is_set(), 60, "no Read")
         bench.b.kill()
@@ -295,7 +297,7 @@ def machine_vanishes_before_bytes_have_come(bench):
 
 
 @test()
-def readers_killed_before_they_have_read(bench):
+def readers_killed_before_they_have_read(bench: Bench) -> None:
     """Their kernel ends the connections; the senders' adverts come back."""
     with adverts_out(bench, 7319) as (stalled, server, client):
         bench.b.check("killall -KILL sdpbench selftest")
@@ -303,7 +305,7 @@ def readers_killed_before_they_have_read(bench):
 
 
 @test()
-def senders_killed_before_they_are_read(bench):
+def senders_killed_before_they_are_read(bench: Bench) -> None:
     """What they have sent goes on its way without them, and their memory with the last of it."""
     with adverts_out(bench, 7321) as (stalled, server, client):
         bench.a.check("killall -KILL sdpbench selftest")
@@ -311,7 +313,7 @@ def senders_killed_before_they_are_read(bench):
 
 
 @test()
-def devices_removed_before_they_have_read(bench):
+def devices_removed_before_they_have_read(bench: Bench) -> None:
     """The adapter goes by which a peer reads, then one that reads itself, and with it all that it could reach."""
     for vm, port in ((bench.a, 7323), (bench.b, 7325)):
         with adverts_out(bench, port) as jobs:
@@ -321,7 +323,7 @@ def devices_removed_before_they_have_read(bench):
 
 
 @test(kinds=("stock",))
-def killed_while_written_to(bench):
+def killed_while_written_to(bench: Bench) -> None:
     """Whose buffer the peer writes to, and then who writes. On the other kernel hardly a Write comes about."""
     for vm, port in ((bench.b, 7327), (bench.a, 7329)):
         with sinks_out(bench, port) as client:
@@ -330,7 +332,7 @@ def killed_while_written_to(bench):
 
 
 @test(kinds=("stock",))
-def devices_removed_while_written_to(bench):
+def devices_removed_while_written_to(bench: Bench) -> None:
     """The adapter goes by which a peer writes, then one that writes itself; see above."""
     for vm, port in ((bench.b, 7331), (bench.a, 7333)):
         with sinks_out(bench, port) as client:
@@ -340,7 +342,7 @@ def devices_removed_while_written_to(bench):
 
 
 @test()
-def program_killed(bench):
+def program_killed(bench: Bench) -> None:
     """The peer's kernel closes what the killed program had open."""
     server, client = moving(bench, 7302)
     bench.b.check("killall -KILL selftest")
@@ -351,7 +353,7 @@ def program_killed(bench):
 
 
 @test()
-def module_unloaded_at_peer(bench):
+def module_unloaded_at_peer(bench: Bench) -> None:
     """The peer kills its programs and unloads while this side still sends."""
     server, client = moving(bench, 7304)
     bench.b.check("killall -KILL selftest")
@@ -364,7 +366,7 @@ def module_unloaded_at_peer(bench):
 
 
 @test(core=("stock",))
-def receiver_never_reads(bench):
+def receiver_never_reads(bench: Bench) -> None:
     """The sender is held back, at bounded memory, and goes on afterwards."""
     # Not less on a slow kernel: it must still be under way when the receiver is stopped.
     size = 48 << 20
@@ -375,7 +377,7 @@ def receiver_never_reads(bench):
     bench.b.check("killall -STOP selftest")
     stopped = bench.stats(bench.a)["tx_bytes"]
 
-    def is_held_back():
+    def is_held_back() -> bool:
         """Bytes have left, and for three seconds no more."""
         first = bench.stats(bench.a)["tx_bytes"]
         time.sleep(3)
@@ -391,7 +393,7 @@ def receiver_never_reads(bench):
 
 
 @test()
-def sender_gone_while_receiver_stopped(bench):
+def sender_gone_while_receiver_stopped(bench: Bench) -> None:
     server = bench.stream(bench.b, "listen", 7307, 1, ENDLESS)
     client = bench.stream(bench.a, "connect", 7307, 1, ENDLESS)
     wait_for(lambda: "Established" in bench.b.check("cat /proc/net/sdp"), bench.limit(30), "no connection")
@@ -404,17 +406,17 @@ def sender_gone_while_receiver_stopped(bench):
     transfer_works(bench, 7308)
 
 
-def remove_device(bench, vm):
+def remove_device(bench: Bench, vm: Vm) -> None:
     vm.check("rdma link delete rxe0", bench.limit(60))
 
 
-def add_device(bench, vm):
+def add_device(bench: Bench, vm: Vm) -> None:
     vm.check("rdma link add rxe0 type rxe netdev eth0")
     wait_for(lambda: "state ACTIVE" in vm.run("rdma link").output, bench.limit(20), "rxe0 is not active")
 
 
 @test(breaks=True)
-def device_removed_under_load(bench):
+def device_removed_under_load(bench: Bench) -> None:
     server, client = moving(bench, 7309)
     remove_device(bench, bench.a)
     expect(bench.finish(client, 60) != 0, "the stream ended well although its device is gone")
@@ -424,7 +426,7 @@ def device_removed_under_load(bench):
 
 
 @test(breaks=True, core=("stock",))
-def lossy_link(bench):
+def lossy_link(bench: Bench) -> None:
     """Losses, delays and reordering slow the stream down and change no byte."""
     # Each loss costs soft-RoCE a time-out of seconds, or sends a whole window again. A message
     # that fails seven times in a row ends the connection: so no jitter, which leaves hardly a
@@ -442,7 +444,7 @@ ALL = "match u8 0x11 0xff at 9"
 ACKNOWLEDGEMENTS = "match u8 0x11 0xff at 28"
 
 
-def lose(vm, percent, which):
+def lose(vm: Vm, percent: int, which: str) -> None:
     """So many of these packets of soft-RoCE do not leave the machine."""
     verb = "change" if "prio" in vm.check("tc qdisc show dev eth0") else "add"
     if verb == "add":
@@ -453,7 +455,7 @@ def lose(vm, percent, which):
 
 
 @contextlib.contextmanager
-def losing(bench, vms, percent, which):
+def losing(bench: Bench, vms: list[Vm], percent: int, which: str) -> Iterator[None]:
     """As lose(), for a while."""
     for vm in vms:
         lose(vm, percent, which)
@@ -466,7 +468,7 @@ def losing(bench, vms, percent, which):
             vm.check("tc qdisc del dev eth0 root")
 
 
-def lose_acknowledgements(vm, percent):
+def lose_acknowledgements(vm: Vm, percent: int) -> None:
     """So many acknowledgements of soft-RoCE do not leave the machine; Reads are answered, messages go.
 
     The first call must come before the data: a change of the queueing discipline fails
@@ -476,17 +478,17 @@ def lose_acknowledgements(vm, percent):
 
 
 @test(breaks=True, kinds=("stock",))
-def acknowledgements_lost(bench):
+def acknowledgements_lost(bench: Bench) -> None:
     """Requests that are sent again change no byte, without a copy, too."""
     for mode in (SYNCHRONOUS, ASYNCHRONOUS):
         lose_some(bench, mode)
 
 
-def retries(vm):
+def retries(vm: Vm) -> int:
     return int(vm.check("cat /sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err"))
 
 
-def lose_some(bench, mode):
+def lose_some(bench: Bench, mode: int) -> None:
     before = retries(bench.a)
     for vm in bench.vms:
         bench.unload(vm)

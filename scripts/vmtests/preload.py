@@ -3,8 +3,10 @@
 
 import contextlib
 import re
+from collections.abc import Iterator, Mapping
 
-from vmlib.bench import expect, test, wait_for
+from vmlib.bench import Bench, expect, test, wait_for
+from vmlib.machine import Job, Vm
 from vmlib.rates import PATIENT
 from vmtests.settings import unloaded
 
@@ -16,9 +18,9 @@ NUMBER_BYTES = 8
 STARTED = "/bin/sh -c ': >/tmp/started'"
 
 
-def counted(bench, vm, before, **wanted):
+def counted(bench: Bench, vm: Vm, before: Mapping[str, int], **wanted: int) -> None:
     """The counters have grown by exactly that."""
-    def grown():
+    def grown() -> dict[str, int]:
         after = bench.stats(vm)
         return {name: after[name] - before[name] for name in wanted}
     # Of what it has written to a reader's memory a sender learns some time later.
@@ -28,16 +30,16 @@ def counted(bench, vm, before, **wanted):
     expect(now == wanted, f"{vm.name} counted {now}, not {wanted}")
 
 
-def moved(bench, before, sent):
+def moved(bench: Bench, before: Mapping[str, int], sent: int) -> int:
     """Bytes by SDP since then, once all that was sent is counted."""
-    def now():
+    def now() -> int:
         return bench.stats(bench.a)["tx_bytes"] - before["tx_bytes"]
     wait_for(lambda: now() >= sent, bench.limit(20), f"{now()} bytes by SDP of {sent}")
     return now()
 
 
 @contextlib.contextmanager
-def running(bench, vm, command, port, family="sdp"):
+def running(bench: Bench, vm: Vm, command: str, port: int, family: str = "sdp") -> Iterator[Job]:
     """A server for the length of the block, once it listens."""
     job = vm.spawn(f"exec {command}")
     listening = f"sdpctl ss -lH --sport {port} | grep ." if family == "sdp" else f"ss -ltnH sport = :{port} | grep ."
@@ -50,12 +52,12 @@ def running(bench, vm, command, port, family="sdp"):
         job.wait(bench.limit(20))
 
 
-def stream(role, address, port, count, size):
+def stream(role: str, address: str, port: int, count: int, size: int) -> str:
     return f"selftest stream --family tcp --{role} {address}:{port} --conns {count} --bytes {size} --seed 5"
 
 
 @test(core=("stock",))
-def every_byte_by_sdp(bench):
+def every_byte_by_sdp(bench: Bench) -> None:
     """Connections and bytes, exactly, of a program that opens TCP sockets."""
     count, size, there = 3, 300_007, bench.address(bench.b)
     a, b = bench.stats(bench.a), bench.stats(bench.b)
@@ -70,7 +72,7 @@ def every_byte_by_sdp(bench):
             rx_bytes=count * (size + NUMBER_BYTES))
 
 
-def netperf(bench, run, rules=""):
+def netperf(bench: Bench, run: str, rules: str = "") -> tuple[int, int]:
     """Bytes that netperf says it has sent within a second, and the size of its sends: the last one is cut
     by the end of the time, and not in the count."""
     there = bench.address(bench.b)
@@ -81,14 +83,15 @@ def netperf(bench, run, rules=""):
     family = "tcp" if rules else "sdp"
     with running(bench, bench.b, f"sdpctl {run} -- netserver -D", NETPERF_PORT, family):
         output = bench.succeed(bench.a.spawn(
-            f"exec sdpctl {run} -- netperf -H {there} -t TCP_STREAM -l 1 -P 0 -- -k LOCAL_BYTES_SENT,LOCAL_SEND_SIZE"), 60)
-    said = dict(re.findall(r"(LOCAL_\w+)=(\d+)", output))
+            f"exec sdpctl {run} -- netperf -H {there} -t TCP_STREAM -l 1 -P 0 -- "
+            "-k LOCAL_BYTES_SENT,LOCAL_SEND_SIZE"), 60)
+    said: dict[str, str] = dict(re.findall(r"(LOCAL_\w+)=(\d+)", output))
     expect(int(said.get("LOCAL_BYTES_SENT", 0)) > 0 and "LOCAL_SEND_SIZE" in said, f"netperf says: {output}")
     return int(said["LOCAL_BYTES_SENT"]), int(said["LOCAL_SEND_SIZE"])
 
 
 @test(core=("stock",))
-def netperf_by_sdp(bench):
+def netperf_by_sdp(bench: Bench) -> None:
     """Its control connection and its data connection, and no other."""
     a, b = bench.stats(bench.a), bench.stats(bench.b)
     sent, _ = netperf(bench, "run --require")
@@ -99,7 +102,7 @@ def netperf_by_sdp(bench):
 
 
 @test(core=("stock",))
-def rules_decide_by_port(bench):
+def rules_decide_by_port(bench: Bench) -> None:
     """The control connection stays TCP's, the data goes by SDP."""
     a, b = bench.stats(bench.a), bench.stats(bench.b)
     sent, one = netperf(bench, "run --require", f"use tcp * net* *:{NETPERF_PORT}\nuse sdp * net* 10.27.0.0/16:*\n"
@@ -115,7 +118,7 @@ def rules_decide_by_port(bench):
 
 
 @test(core=("stock",))
-def qperf_by_sdp(bench):
+def qperf_by_sdp(bench: Bench) -> None:
     there = bench.address(bench.b)
     with running(bench, bench.b, "sdpctl run --require -- qperf", QPERF_PORT):
         for name, unit in (("tcp_bw", "bw"), ("tcp_lat", "latency")):
@@ -128,7 +131,7 @@ def qperf_by_sdp(bench):
 
 
 @contextlib.contextmanager
-def no_loading(bench):
+def no_loading(bench: Bench) -> Iterator[Vm]:
     """No module, and none by itself: otherwise a socket of the family loads it."""
     path = bench.a.check("cat /proc/sys/kernel/modprobe")
     with unloaded(bench) as vm:
@@ -140,7 +143,7 @@ def no_loading(bench):
 
 
 @test(machines=1, core=("stock",))
-def falls_back_or_not(bench):
+def falls_back_or_not(bench: Bench) -> None:
     """Without the module: TCP carries it, or nothing starts."""
     here = bench.address(bench.a)
     with no_loading(bench) as vm:
@@ -160,7 +163,7 @@ def falls_back_or_not(bench):
 
 
 @test(machines=1, core=("stock",))
-def listens_in_another_root(bench):
+def listens_in_another_root(bench: Bench) -> None:
     """A server that sees no /sys when it listens, as those of FTP do, serves by SDP."""
     vm, here = bench.a, bench.address(bench.a)
     before = bench.stats(vm)
@@ -174,7 +177,7 @@ def listens_in_another_root(bench):
 
 
 @test(machines=1, core=("stock",))
-def programs_that_cannot_be_helped(bench):
+def programs_that_cannot_be_helped(bench: Bench) -> None:
     """Static ones, and those that get more rights: it says so."""
     vm = bench.a
     for require, status in (("", 0), ("--require", 1)):
@@ -193,7 +196,7 @@ def programs_that_cannot_be_helped(bench):
 
 
 @test(machines=1, core=("stock",))
-def bad_rules_are_refused(bench):
+def bad_rules_are_refused(bench: Bench) -> None:
     vm = bench.a
     for rules, words in (("use sdp", "line 1: it is not"), ("\n# x\nuse both server * *:*", "line 3: a server cannot"),
                          ("log min-level 9 destination stderr", "line 1: `log`"),
@@ -206,7 +209,7 @@ def bad_rules_are_refused(bench):
 
 
 @test(machines=1, core=("stock",))
-def both_tries_tcp(bench):
+def both_tries_tcp(bench: Bench) -> None:
     """A client whose rule says both: TCP where nobody listens with SDP, SDP where somebody does."""
     vm, here = bench.a, bench.address(bench.a)
     vm.check("printf 'use both client * *:*\\n' >/tmp/rules")
@@ -221,7 +224,7 @@ def both_tries_tcp(bench):
 
 
 @test(machines=1, core=("stock",))
-def ports_as_with_tcp(bench):
+def ports_as_with_tcp(bench: Bench) -> None:
     """What becomes of the ports of listeners and connections: also where clients may have TCP."""
     vm = bench.a
     listeners = "listen/name_stays listen/port_after listen/connects_after"
@@ -231,14 +234,15 @@ def ports_as_with_tcp(bench):
         before = bench.stats(vm)
         vm.check(f"printf '{rules}\n' >/tmp/rules")
         command = bench.selftest(names).replace("--family sdp", "--family tcp")
-        output = bench.succeed(vm.spawn(command.replace("exec ", "exec sdpctl run --require --config /tmp/rules -- ")), 120)
+        run = "exec sdpctl run --require --config /tmp/rules -- "
+        output = bench.succeed(vm.spawn(command.replace("exec ", run)), 120)
         expect(output.count("\nok ") == count, output)
         accepted = bench.stats(vm)["accepted"] - before["accepted"]
         expect(accepted > 10, f"{rules}: {accepted} connections by SDP")
 
 
 @test(machines=1, core=("stock",))
-def port_of_another_server(bench):
+def port_of_another_server(bench: Bench) -> None:
     """bind() says that a server by SDP has the port, as it says of one by TCP; not where servers are TCP's."""
     vm, here = bench.a, bench.address(bench.a)
     second = stream("listen", here, 7707, 1, 1000)
@@ -252,7 +256,7 @@ def port_of_another_server(bench):
 
 
 @test(machines=1, kinds=("stock",))
-def the_suite_inside(bench):
+def the_suite_inside(bench: Bench) -> None:
     """The functional tests of TCP, which find SDP in its place.
 
     What it adds to the suite is a library of the program's: the debug kernel has nothing to say of it.

@@ -4,20 +4,21 @@
 import contextlib
 import io
 import re
+from collections.abc import Mapping
 
-from vmlib.bench import expect, test, wait_for
+from vmlib.bench import Bench, expect, test, wait_for
 from vmlib.demo import demonstrate
 from vmlib.rates import PATIENT
 
 
-def counted(bench, before, least_bytes):
+def counted(bench: Bench, before: Mapping[str, int], least_bytes: int) -> None:
     """The module itself must have carried the bytes: no silent use of TCP."""
     after = bench.stats(bench.a)
     moved = sum(after[name] - before[name] for name in ("tx_bytes", "rx_bytes"))
     expect(moved >= least_bytes, f"the module counted {moved} bytes, expected at least {least_bytes}")
 
 
-def qperf(bench, arguments, unit):
+def qperf(bench: Bench, arguments: str, unit: str) -> None:
     before = bench.stats(bench.a)
     server = bench.b.spawn("exec qperf")
     try:
@@ -31,21 +32,21 @@ def qperf(bench, arguments, unit):
 
 
 @test(core=("stock",))
-def qperf_sdp_bw(bench):
+def qperf_sdp_bw(bench: Bench) -> None:
     qperf(bench, "-m 64k sdp_bw", "bw")
 
 
 @test(core=("stock",))
-def qperf_sdp_bw_small(bench):
+def qperf_sdp_bw_small(bench: Bench) -> None:
     qperf(bench, "-m 37 sdp_bw", "bw")
 
 
 @test(core=("stock",))
-def qperf_sdp_lat(bench):
+def qperf_sdp_lat(bench: Bench) -> None:
     qperf(bench, "-m 1 sdp_lat", "latency")
 
 
-def netperf(bench, name, least_bytes):
+def netperf(bench: Bench, name: str, least_bytes: int) -> None:
     before = bench.stats(bench.a)
     server = bench.b.spawn("exec netserver -D")
     try:
@@ -60,22 +61,22 @@ def netperf(bench, name, least_bytes):
 
 
 @test(core=("stock",))
-def netperf_stream(bench):
+def netperf_stream(bench: Bench) -> None:
     netperf(bench, "SDP_STREAM", 1 << 16)
 
 
 @test(core=("stock",))
-def netperf_maerts(bench):
+def netperf_maerts(bench: Bench) -> None:
     netperf(bench, "SDP_MAERTS", 1 << 16)
 
 
 @test(core=("stock",))
-def netperf_rr(bench):
+def netperf_rr(bench: Bench) -> None:
     netperf(bench, "SDP_RR", 2)
 
 
 @test(kinds=("stock",))
-def demonstration(bench):
+def demonstration(bench: Bench) -> None:
     """What `make demo` does by soft-RoCE, with its figures."""
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
@@ -86,7 +87,7 @@ def demonstration(bench):
 
 
 @test(core=("stock",))
-def micro_benchmarks(bench):
+def micro_benchmarks(bench: Bench) -> None:
     """Those of the papers that have several connections, or programs, at a time."""
     address = f"{bench.address(bench.b)}:7501"
     server = bench.b.spawn(f"exec sdpbench --family sdp {address} serve")

@@ -6,8 +6,9 @@ import functools
 import io
 import re
 
-from vmlib.bench import expect, test, wait_for
+from vmlib.bench import Bench, expect, present, test, wait_for
 from vmlib.demo import by_adapter, picture, show_adapter
+from vmlib.machine import Vm
 
 over_adapter = functools.partial(test, kinds=("stock",), adapter="pvrdma")
 DEVICE = "vmw_pvrdma0"
@@ -19,7 +20,7 @@ GID = 1
 EXAMPLES_PORT = f"{18515:04X}"
 
 
-def between(bench, server, client, seconds=60):
+def between(bench: Bench, server: str, client: str, seconds: float = 60) -> str:
     """Runs a program's server in one machine and its client in the other; returns the client's output."""
     job = bench.b.spawn(f"exec {server}")
     # Clients give up if nobody listens, or crash.
@@ -34,7 +35,7 @@ def between(bench, server, client, seconds=60):
         job.wait(10)
 
 
-def streams(bench, vm, port, count=1, size=1 << 20):
+def streams(bench: Bench, vm: Vm, port: int, count: int = 1, size: int = 1 << 20) -> None:
     """Streams both ways between two programs of one machine."""
     job = bench.stream(vm, "listen", port, count, size)
     wait_for(lambda: vm.check(f"sdpctl ss -lH --sport {port}"), bench.limit(20), "nobody listens")
@@ -46,7 +47,7 @@ def streams(bench, vm, port, count=1, size=1 << 20):
 
 
 @over_adapter()
-def connection_manager(bench):
+def connection_manager(bench: Bench) -> None:
     """rping: the connection manager, Sends, Reads and Writes, each byte compared by the program."""
     address = bench.address(bench.b)
     for size in (64, 65000):
@@ -58,33 +59,34 @@ def connection_manager(bench):
 
 
 @over_adapter()
-def pingpongs(bench):
+def pingpongs(bench: Bench) -> None:
     """libibverbs' own examples: polling, events, datagrams, a shared receive queue."""
-    for program, options in (("rc", "-c"), ("rc", "-c -e"), ("ud", "-c"), ("srq", "-c -q 4"), ("rc", "-c -s 1000000 -n 50")):
+    for program, options in (("rc", "-c"), ("rc", "-c -e"), ("ud", "-c"), ("srq", "-c -q 4"),
+                             ("rc", "-c -s 1000000 -n 50")):
         command = f"ibv_{program}_pingpong -d {DEVICE} -g {GID} {options}"
         output = between(bench, command, f"{command} {bench.address(bench.b)}")
         expect(re.search(r"bytes in .* seconds", output) and "invalid" not in output, output)
 
 
 @over_adapter()
-def performance_tests(bench):
+def performance_tests(bench: Bench) -> None:
     """perftest: each kind of request, from one byte to a megabyte."""
     for name in ("send_bw", "write_bw", "read_bw", "send_lat", "atomic_bw"):
         sizes = ("8",) if name == "atomic_bw" else ("1", "4096", "1048576")
         for size in sizes:
             command = f"ib_{name} -d {DEVICE} -F -R -n 50 -s {size}"
             output = between(bench, command, f"{command} {bench.address(bench.b)}")
-            expect(re.search(rf"^ *{size} +50 ", output, re.M), output)
+            expect(re.search(rf"^ *{size} +50 ", output, re.MULTILINE), output)
 
 
 @over_adapter()
-def bytes_by_every_way(bench):
+def bytes_by_every_way(bench: Bench) -> None:
     """Streams both ways at once, of a byte and of a megabyte; the adapter says that it carried them."""
     for number, size in enumerate((1, 1000, 70000, 1 << 20)):
         before = bench.adapter.carried()
         port = 7300 + number
         jobs = [bench.stream(bench.b, "listen", port, 4, size)]
-        wait_for(lambda n=port: bench.b.check(f"sdpctl ss -lH --sport {n}"), bench.limit(20), "nobody listens")
+        wait_for(functools.partial(bench.b.check, f"sdpctl ss -lH --sport {port}"), bench.limit(20), "nobody listens")
         jobs.append(bench.stream(bench.a, "connect", port, 4, size))
         for job in jobs:
             output = bench.succeed(job, 60)
@@ -98,18 +100,18 @@ def bytes_by_every_way(bench):
 
 
 @over_adapter()
-def demonstration(bench):
+def demonstration(bench: Bench) -> None:
     """The part of `make demo` over the adapter: each way is that way, and the table and the picture have them all."""
     rows = by_adapter(bench)
     for name in ("BSDP", "ZSDP", "SinkAvail"):
-        sender, receiver = rows[name].counts
+        sender, receiver = present(rows[name].counts, f"the module has counted nothing for {name}")
         copied = (sender["tx_copied_bytes"], receiver["rx_copied_bytes"])
         # KiB of a MiB. The request and the answer are copied whatever the way of the rest is.
         expect(min(copied) > 1000 if name == "BSDP" else max(copied) < 50, f"{name} copied {copied}")
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         show_adapter(bench, rows)
-    expect(re.findall(r"^  (\S.*?)  +[1-9]\d* +\d", shown.getvalue(), re.M) == list(rows), shown.getvalue())
+    expect(re.findall(r"^  (\S.*?)  +[1-9]\d* +\d", shown.getvalue(), re.MULTILINE) == list(rows), shown.getvalue())
     path = f"{bench.a.folder}/demo.svg"
     picture(rows, path)
     with open(path, encoding="utf-8") as file:
@@ -118,7 +120,7 @@ def demonstration(bench):
 
 
 @over_adapter(machines=1)
-def driver_comes_and_goes(bench):
+def driver_comes_and_goes(bench: Bench) -> None:
     """The device begins anew with its driver, and nothing of it stays."""
     vm = bench.a
     for number in range(3):
@@ -132,7 +134,7 @@ def driver_comes_and_goes(bench):
 
 
 @over_adapter(breaks=True)
-def machine_vanishes(bench):
+def machine_vanishes(bench: Bench) -> None:
     """A peer whose machine is gone is given up, and the other machine's adapter goes on."""
     before = bench.adapter.carried()
     bench.stream(bench.b, "listen", 7330, 4, 256 << 20)
@@ -158,7 +160,8 @@ def region(number):
         return mmap.mmap(file.fileno(), 4096)
 registers, doorbells = region(1), region(2)
 def number():
-    return random.choice([random.getrandbits(32), random.randrange(8), random.randrange(64) | random.getrandbits(3) << 29])
+    return random.choice([random.getrandbits(32), random.randrange(8),
+                          random.randrange(64) | random.getrandbits(3) << 29])
 for _ in range(3000):
     if random.random() < 0.7:
         struct.pack_into('<I', doorbells, random.choice([0, 4, 8, 4 * random.randrange(1024)]), number())
@@ -170,7 +173,7 @@ for _ in range(3000):
 
 
 @over_adapter(breaks=True)
-def nonsense_harms_its_machine_only(bench):
+def nonsense_harms_its_machine_only(bench: Bench) -> None:
     """A guest that writes anything to its device; the other machine's connections go on."""
     device = bench.a.check("dirname $(grep -l 0x0820 /sys/bus/pci/devices/*/device)")
     bench.a.check(f"cat >/tmp/nonsense.py <<'END'\n{NONSENSE}\nEND")

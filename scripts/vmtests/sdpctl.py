@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0
 """sdpctl on live connections: what it shows is what the test has done."""
 
+import functools
 import json
+from typing import Self
 
-from vmlib.bench import BY_ADVERTS, Failure, expect, test, wait_for
-from vmlib.schema import Invalid, load, validate
+from vmlib.bench import BY_ADVERTS, Bench, Failure, expect, test, wait_for
+from vmlib.machine import Job, Vm
+from vmlib.schema import Invalid, Json, Socket, load, validate
 
 CONNECTIONS = 5
 BYTES = 1235
 
 
-def ask(vm, arguments, name=None, status=0):
+def ask(vm: Vm, arguments: str, name: str | None = None, status: int = 0) -> Json:
     """What sdpctl prints, as JSON that fits the schema; `arguments` begin with the command."""
     result = vm.run(f"sdpctl --json {arguments} 2>&1")
     expect(result.rc == status, f"sdpctl {arguments} ended with {result.rc}:\n{result.output}")
@@ -22,19 +25,20 @@ def ask(vm, arguments, name=None, status=0):
     return value
 
 
-def has_user_namespaces(vm):
+def has_user_namespaces(vm: Vm) -> bool:
     """The debug kernel has none."""
     return vm.run("test -e /proc/self/ns/user").ok
 
 
-def sockets(vm, filters=""):
-    return ask(vm, f"ss {filters}")["sockets"]
+def sockets(vm: Vm, filters: str = "") -> list[Socket]:
+    shown: list[Socket] = ask(vm, f"ss {filters}")["sockets"]
+    return shown
 
 
 class Connections:
     """Connections from the first machine to itself, each with bytes that nobody reads."""
 
-    def __init__(self, bench, port, count=CONNECTIONS, family=""):
+    def __init__(self, bench: Bench, port: int, count: int = CONNECTIONS, family: str = "") -> None:
         self.vm = bench.a
         address = "[fd27::1]" if family else bench.address(bench.a)
         # The standard input stays open, so that they stay.
@@ -42,19 +46,18 @@ class Connections:
         self.jobs = [self.vm.spawn(f"{hold} --listen {address}:{port} --conns {count}")]
         self.jobs.append(self.vm.spawn(f"{hold} --connect {address}:{port} --conns {count} --bytes {BYTES}"))
         for job in self.jobs:
-            wait_for(lambda job=job: any("open" in line for line in job.lines), bench.limit(30),
-                     f"no connections: {job.output}")
+            wait_for(functools.partial(job.says, "open"), bench.limit(30), f"no connections: {job.output}")
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         for job in self.jobs:
             job.kill()
 
 
 @test(machines=1, core=("stock",))
-def ss(bench):
+def ss(bench: Bench) -> None:
     """Every number that the test knows, and every filter."""
     vm, address = bench.a, bench.address(bench.a)
     with Connections(bench, 7601), Connections(bench, 7602, 1, "6"):
@@ -117,7 +120,7 @@ def ss(bench):
 
 
 @test(machines=1, core=("stock",))
-def stat(bench):
+def stat(bench: Bench) -> None:
     """Counts what the test sends, from its own reset on."""
     vm = bench.a
     shown = ask(vm, "stat --absolute --zeros")["counters"]
@@ -158,7 +161,7 @@ def stat(bench):
 
 
 @test(machines=1, core=("stock",))
-def counters_of_connections(bench):
+def counters_of_connections(bench: Bench) -> None:
     """Of connections that do all kinds of things, the counters add up to those of their namespace."""
     vm, count, size = bench.a, 3, bench.amount(3 << 20)
     bench.unload(vm)
@@ -167,12 +170,11 @@ def counters_of_connections(bench):
     jobs = [vm.spawn(f"{command} --{role} {bench.address(vm)}:7609") for role in ("listen", "connect")]
     try:
         for job in jobs:
-            wait_for(lambda job=job: any("byte-check" in line for line in job.lines), bench.limit(60),
-                     f"no end: {job.output}")
+            wait_for(functools.partial(job.says, "byte-check"), bench.limit(60), f"no end: {job.output}")
 
-        def differing():
+        def differing() -> dict[str, tuple[int, int]]:
             """The names of counters that do not add up."""
-            summed = {}
+            summed: dict[str, int] = {}
             for socket in (shown := sockets(vm)):
                 for name, n in socket["counters"].items():
                     summed[name] = summed.get(name, 0) + n
@@ -182,18 +184,20 @@ def counters_of_connections(bench):
             return {name: (summed.get(name, 0), stats[name]) for name in kept if summed.get(name, 0) != stats[name]}
         header = 8
 
-        def sent_of(socket):
+        def sent_of(socket: Socket) -> tuple[int, int]:
             """Bytes sent, and those that there are to send."""
             n = socket["counters"]
-            return n.get("tx_bytes", 0) + n.get("tx_zcopy_bytes", 0), size + (header if socket["peer"]["port"] == 7609 else 0)
+            to_send = size + (header if socket["peer"]["port"] == 7609 else 0)
+            return n.get("tx_bytes", 0) + n.get("tx_zcopy_bytes", 0), to_send
 
-        def at_rest(socket):
+        def at_rest(socket: Socket) -> bool:
             """Senders learn of Reads and Writes some time after the last byte."""
             n = socket["counters"]
             sent, total = sent_of(socket)
             return sent >= total and n.get("advert_posted") == n.get("advert_consumed")
         wait_for(lambda: all(at_rest(s) for s in sockets(vm)), bench.limit(20), f"not all is counted: {sockets(vm)}")
-        wait_for(lambda: not differing(), bench.limit(20), f"sums of the connections, and of the namespace: {differing()}")
+        wait_for(lambda: not differing(), bench.limit(20),
+                 f"sums of the connections, and of the namespace: {differing()}")
         for socket in sockets(vm):
             n = socket["counters"]
             sent, total = sent_of(socket)
@@ -213,7 +217,7 @@ def counters_of_connections(bench):
 
 
 @test(machines=1, core=("stock",))
-def faults(bench):
+def faults(bench: Bench) -> None:
     """As many as the program takes, which writes to pages that its peer has not read."""
     vm, address = bench.a, f"{bench.address(bench.a)}:7610"
     count, size, overwritten = 2, 1 << 20, 5
@@ -221,13 +225,13 @@ def faults(bench):
     # The kernel reads a little for a reader that does not come.
     vm.check("sdpctl set zcopy_mode=async rmem_default=64K")
     hold = f"sleep 1000 | exec selftest idle --family sdp --conns {count}"
-    jobs = []
+    jobs: list[Job] = []
     try:
         vm.check("sdpctl stat reset")
         jobs.append(vm.spawn(f"{hold} --listen {address}"))
         jobs.append(vm.spawn(f"{hold} --connect {address} --bytes {size} --overwrite {overwritten}"))
         for job in jobs:
-            wait_for(lambda job=job: any("open" in line for line in job.lines), bench.limit(30), job.output)
+            wait_for(functools.partial(job.says, "open"), bench.limit(30), job.output)
         for socket in sockets(vm, "--dport 7610"):
             counted = socket["counters"]
             expect((counted["advert_posted"], counted["advert_async"]) == (1, 1), socket)
@@ -248,18 +252,18 @@ def faults(bench):
 
 
 @test(machines=1, core=("stock",))
-def dev(bench):
+def dev(bench: Bench) -> None:
     port = ask(bench.a, "dev")["devices"][0]["ports"][0]
     expect(port["usable"] and port["netdev"] == "eth0" and port["state"] == "ACTIVE", port)
     expect("::ffff:10.27.0.1" in [gid["gid"] for gid in port["gids"]], port)
 
 
-def steps(report):
+def steps(report: Json) -> dict[str, str]:
     return {step["name"]: step["status"] for step in report["steps"]}
 
 
 @test(core=("stock",))
-def check(bench):
+def check(bench: Bench) -> None:
     """Each step fails when its reason is there, and says so in the exit status."""
     vm, there = bench.a, bench.address(bench.b)
     good = ask(vm, "check")
@@ -292,7 +296,7 @@ def check(bench):
 
 
 @test(machines=1)
-def bad_requests(bench):
+def bad_requests(bench: Bench) -> None:
     """The module refuses what it does not know, and says why where it is not plain."""
     vm = bench.a
     for request, why in (("1 1=00", ""), ("3 1=00", ""), ("2 2=05", ""), ("2 8=00000000", ""), ("2 99=00", ""),
@@ -311,7 +315,7 @@ def bad_requests(bench):
 
 
 @test(machines=1, core=("stock",))
-def events(bench):
+def events(bench: Bench) -> None:
     """Each end of a connection is told of once when it comes and once when it goes; a refusal too."""
     vm, address = bench.a, bench.address(bench.a)
     count = 10
@@ -323,7 +327,7 @@ def events(bench):
     bench.succeed(server, 20)
     expect(vm.run(f"sdpctl check {address}:7608").rc == 1, "somebody listens at port 7608")
 
-    def seen(name, port):
+    def seen(name: str, port: int) -> list[Json]:
         told = [json.loads(line) for line in watcher.lines if line.startswith("{")]
         for event in told:
             validate(event, "event", load())
@@ -346,7 +350,7 @@ def events(bench):
 
 
 @test(machines=1, core=("debug",))
-def dump_while_connections_come_and_go(bench):
+def dump_while_connections_come_and_go(bench: Bench) -> None:
     """Neither a dump nor a file fails, nor do the connections; those that stay are in each dump once."""
     vm = bench.a
     count = bench.amount(1000)

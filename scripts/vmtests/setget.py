@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0
 """sdpctl get and set: what the files have, and what becomes of them."""
 
-from vmlib.bench import expect, test
+from vmlib.bench import Bench, expect, test
+from vmlib.machine import Vm
+from vmlib.schema import Setting
 from vmtests.sdpctl import ask
 from vmtests.settings import AT_LOAD, BEGINS_WITH, PARAMETERS, SYSCTLS, VALUES, read, unloaded
 
 
-def settings(vm, names=""):
+def settings(vm: Vm, names: str = "") -> dict[str, Setting]:
     """What `sdpctl get` says, by name."""
     return {one["name"]: one for one in ask(vm, f"get {names}", "settings")["settings"]}
 
 
-def refused(vm, arguments, words, status=1, before=""):
+def refused(vm: Vm, arguments: str, words: str, status: int = 1, before: str = "") -> None:
     """The command line fails with that exit status, and says so."""
     result = vm.run(f"{before} sdpctl {arguments} 2>&1")
     expect(result.rc == status and words in result.output, f"{arguments}: {result.rc} {result.output}")
 
 
 @test(machines=1, core=("stock",))
-def get_shows_all(bench):
+def get_shows_all(bench: Bench) -> None:
     """Each file, with what is in it."""
     vm = bench.a
     shown = settings(vm)
@@ -38,7 +40,7 @@ def get_shows_all(bench):
 
 
 @test(machines=1, core=("stock",))
-def set_writes(bench):
+def set_writes(bench: Bench) -> None:
     """The first and the last value of each, by both names, and with units."""
     vm = bench.a
     before = settings(vm)
@@ -72,7 +74,7 @@ def set_writes(bench):
 
 
 @test(machines=1, core=("stock",))
-def set_refuses(bench):
+def set_refuses(bench: Bench) -> None:
     """What cannot be, with what can; nothing is written then."""
     vm = bench.a
     before = settings(vm)
@@ -105,7 +107,7 @@ def set_refuses(bench):
 
 
 @test(machines=1, core=("stock",))
-def namespaces_have_their_own(bench):
+def namespaces_have_their_own(bench: Bench) -> None:
     vm = bench.a
     first = settings(vm)
     vm.check("ip netns add tool")
@@ -121,7 +123,7 @@ def namespaces_have_their_own(bench):
 
 
 @test(machines=1, core=("stock",))
-def without_the_module(bench):
+def without_the_module(bench: Bench) -> None:
     with unloaded(bench) as vm:
         for arguments in ("get", "get max_adverts", "set max_adverts=3", "get nothing"):
             refused(vm, arguments, "modprobe ib_sdp", 3)

@@ -2,18 +2,22 @@
 """The module's parameters, by modprobe and under /sys/module/ib_sdp/parameters."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import TypeAlias
 
-from vmlib.bench import expect, test, wait_for
+from vmlib.bench import Bench, expect, test, wait_for
+from vmlib.machine import Vm
 
 PARAMETERS = "/sys/module/ib_sdp/parameters"
 SYSCTLS = "/proc/sys/net/sdp"
 
+# The first and the last of a parameter's values as they are shown, bad ones, and what the log says of these.
+Values: TypeAlias = tuple[str, str, tuple[str, ...], str]
+
 BUFFER = ("4096", "16777216", ("4095", "16777217", "1m"), "is not a number from 4096 to 16777216")
 AS_MANY = ("0", "2147483647", ("-1", "2147483648"), "is not a number from 0 to 2147483647")
 
-# Each parameter: the first and the last of its values as they are shown, bad ones, and what the log
-# says of these.
-VALUES = {
+VALUES: dict[str, Values] = {
     "sdp_zcopy_thresh": ("-1", "2147483647", ("-2", "2147483648", "many"), "is not a number from -1 to 2147483647"),
     "sdp_zcopy_mode": ("auto", "sink", ("-1", "5", "fast"),
                        "is not one of auto (0) copy (1) sync (2) async (3) sink (4)"),
@@ -39,7 +43,7 @@ BEGINS_WITH = {f"sdp_{name}": name for name in
                 "max_connections", "max_user_connections", "max_orphans")}
 
 
-def values(kind):
+def values(kind: str) -> dict[str, Values]:
     """VALUES, and the parameter that has others on a kernel for tests."""
     most, allowed = (511, "a number from 0 to 511") if kind == "debug" else (0, "0")
     rules = ("0", str(most), (str(most + 1), "-1", "all"), f"is not {allowed}")
@@ -50,14 +54,13 @@ def values(kind):
     return checks
 
 
-def read(vm, folder=PARAMETERS, inside=""):
+def read(vm: Vm, folder: str = PARAMETERS, inside: str = "") -> dict[str, str]:
     """The files of a folder, as a dictionary."""
     lines = vm.check(f"{inside} sh -c 'grep . $(find {folder} -type f)'").splitlines()
-    pairs = (line.removeprefix(f"{folder}/").split(":", 1) for line in lines)
-    return dict(pairs)
+    return dict(line.removeprefix(f"{folder}/").split(":", 1) for line in lines)
 
 
-def is_refused(vm, name, value, allowed, command):
+def is_refused(vm: Vm, name: str, value: str, allowed: str, command: str) -> None:
     """The command fails with EINVAL for a bad value, and the log says what would be allowed."""
     result = vm.run(f"dmesg -c >/dev/null; {command} 2>&1; status=$?; dmesg | grep 'ib_sdp: {name}: '; exit $status")
     expect(not result.ok, f"{name}={value} is taken")
@@ -67,7 +70,7 @@ def is_refused(vm, name, value, allowed, command):
 
 
 @contextlib.contextmanager
-def unloaded(bench):
+def unloaded(bench: Bench) -> Iterator[Vm]:
     """Without the module; afterwards it is loaded as ever."""
     bench.unload(bench.a)
     try:
@@ -78,7 +81,7 @@ def unloaded(bench):
 
 
 @test(machines=1, core=("stock",))
-def parameters_by_modprobe(bench):
+def parameters_by_modprobe(bench: Bench) -> None:
     checks = values(bench.kind)
     with unloaded(bench) as vm:
         for edge in (0, 1):
@@ -98,7 +101,7 @@ def parameters_by_modprobe(bench):
 
 
 @test(machines=1, core=("stock",))
-def parameters_by_sysfs(bench):
+def parameters_by_sysfs(bench: Bench) -> None:
     vm = bench.a
     before = read(vm)
     checks = values(bench.kind)
@@ -120,7 +123,7 @@ def parameters_by_sysfs(bench):
 
 
 @test(machines=1, core=("stock",))
-def modinfo_has_all(bench):
+def modinfo_has_all(bench: Bench) -> None:
     said = bench.a.check("modinfo -p ib_sdp").splitlines()
     names = {line.split(":")[0] for line in said}
     expect(names == set(values(bench.kind)), f"modinfo knows {sorted(names)}")
@@ -128,13 +131,13 @@ def modinfo_has_all(bench):
 
 
 @test(machines=1, core=("stock",))
-def version_is_that_of_the_tool(bench):
+def version_is_that_of_the_tool(bench: Bench) -> None:
     said = bench.a.check("cat /sys/module/ib_sdp/version; modinfo -F version ib_sdp; sdpctl --version").split()
     expect(len(said) == 4 and said[0] == said[1] == said[3], f"they said {said}")
 
 
 @test(machines=1)
-def namespaces_begin_with_parameters(bench):
+def namespaces_begin_with_parameters(bench: Bench) -> None:
     """With what they are at that moment; those that exist have their own."""
     vm = bench.a
     parameters = read(vm)
@@ -152,7 +155,7 @@ def namespaces_begin_with_parameters(bench):
 
 
 @test(machines=1)
-def first_namespace_begins_with_parameters(bench):
+def first_namespace_begins_with_parameters(bench: Bench) -> None:
     with unloaded(bench) as vm:
         vm.check("modprobe ib_sdp sdp_max_adverts=5 sdp_zcopy_mode=async top_mem_usage=10")
         now = read(vm, SYSCTLS)
@@ -162,7 +165,7 @@ def first_namespace_begins_with_parameters(bench):
 
 
 @test(machines=1)
-def unloaded_while_files_are_open(bench):
+def unloaded_while_files_are_open(bench: Bench) -> None:
     """Open files do not keep the module, and are of no use without it."""
     vm = bench.a
     bench.unload(vm)

@@ -2,8 +2,10 @@
 """sdpctl top on a terminal, which tmux is: what its user sees, and what his keys do."""
 
 import re
+from collections.abc import Collection
+from typing import Self
 
-from vmlib.bench import Failure, expect, test, wait_for
+from vmlib.bench import Bench, Failure, expect, test, wait_for
 from vmtests.sdpctl import Connections, sockets
 from vmtests.settings import unloaded
 
@@ -13,41 +15,41 @@ PROMPT = "ready>"
 class Tmux:
     """A terminal of a machine with a shell in it."""
 
-    def __init__(self, bench, columns=150, rows=30):
+    def __init__(self, bench: Bench, columns: int = 150, rows: int = 30) -> None:
         self.bench = bench
         self.tmux("-f /dev/null new-session -d -s top "
                   f"-x {columns} -y {rows} \"env PS1='{PROMPT} ' busybox sh\"")
         self.see(PROMPT)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.bench.a.run("tmux kill-server")
 
-    def tmux(self, arguments):
+    def tmux(self, arguments: str) -> str:
         return self.bench.a.check(f"LC_ALL=C.UTF-8 tmux {arguments}")
 
-    def keys(self, *keys):
+    def keys(self, *keys: str) -> None:
         """Presses keys: tmux's names of them, or text."""
         self.tmux("send-keys -t top " + " ".join(f"'{key}'" for key in keys))
 
-    def enter(self, command):
+    def enter(self, command: str) -> None:
         """Has the shell run a command."""
         self.keys(command, "Enter")
 
-    def resize(self, columns, rows):
+    def resize(self, columns: int, rows: int) -> None:
         self.tmux(f"resize-window -t top -x {columns} -y {rows}")
 
-    def lines(self):
+    def lines(self) -> list[str]:
         """What the screen shows."""
         return self.tmux("capture-pane -p -t top").rstrip("\n").splitlines()
 
-    def see(self, *texts, without=()):
+    def see(self, *texts: str, without: Collection[str] = ()) -> list[str]:
         """Waits until the screen shows these texts, and none of the others; returns its lines."""
-        seen = []
+        seen: list[str] = []
 
-        def shown():
+        def shown() -> bool:
             seen[:] = self.lines()
             whole = "\n".join(seen)
             return all(text in whole for text in texts) and not any(text in whole for text in without)
@@ -59,7 +61,7 @@ class Tmux:
 
 
 @test(machines=1, core=("stock",))
-def top(bench):
+def top(bench: Bench) -> None:
     """Connections, keys, other sizes of the window, a stop, and the end: the screen is as it was."""
     vm = bench.a
     with Connections(bench, 7802, 2), Tmux(bench) as terminal:
@@ -97,7 +99,7 @@ def top(bench):
 
 
 @test(machines=1, core=("stock",))
-def top_ends(bench):
+def top_ends(bench: Bench) -> None:
     """By a number of looks, Ctrl-C or a signal, the terminal is as it was; without a terminal it says so."""
     vm = bench.a
     with Tmux(bench) as terminal:
@@ -119,7 +121,7 @@ def top_ends(bench):
 
 
 @test(machines=1, core=("stock",))
-def top_shows_rates(bench):
+def top_shows_rates(bench: Bench) -> None:
     """What a connection has sent between two looks, and what all have."""
     vm, address = bench.a, bench.address(bench.a)
     server = vm.spawn(f"exec sdpbench --family sdp {address}:7803 serve")
@@ -131,7 +133,7 @@ def top_shows_rates(bench):
         with Tmux(bench) as terminal:
             terminal.enter("sdpctl top -i 1 --sort sent")
 
-            def flows():
+            def flows() -> object:
                 """The connection that sends is the first, and both it and the namespace have a rate."""
                 shown = terminal.lines() or [""]
                 rows = [line.split() for line in shown if "Established" in line]

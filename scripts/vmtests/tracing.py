@@ -2,27 +2,33 @@
 """Trace events: what they tell is what the counters say, and what nobody wants is not told."""
 
 import collections
+import itertools
 import re
+from typing import TypeAlias
 
-from vmlib.bench import BY_ADVERTS, expect, test, wait_for
+from vmlib.bench import BY_ADVERTS, Bench, expect, test, wait_for
+from vmlib.machine import Vm
+
+# The name of an event, and its fields.
+Event: TypeAlias = tuple[str, dict[str, str]]
 
 TRACING = "/sys/kernel/tracing"
 LINE = re.compile(r"\s(sdp_[a-z_]+): (.*)$")
 BUFFER_KIB = 16384
 
 
-def mount(vm):
+def mount(vm: Vm) -> None:
     vm.check(f"[ -e {TRACING}/events ] || mount -t tracefs tracefs {TRACING}")
     vm.check(f"echo 0 >{TRACING}/tracing_on; echo {BUFFER_KIB} >{TRACING}/buffer_size_kb")
 
 
-def switch(vm, state):
+def switch(vm: Vm, state: int) -> None:
     """All events on (1) or off (0)."""
     vm.check(f"echo {state} >{TRACING}/events/ib_sdp/enable")
     expect(vm.check(f"cat {TRACING}/events/ib_sdp/enable").strip() == str(state), "the events are not switched")
 
 
-def told(vm):
+def told(vm: Vm) -> list[Event]:
     """The events of the trace: for each a name, and its fields as words."""
     lost = vm.check(f"cat {TRACING}/per_cpu/cpu*/stats | grep -E '^(overrun|dropped events)' | grep -vc ': 0$' || true")
     expect(lost.strip() == "0", f"events were lost: {lost}")
@@ -30,7 +36,7 @@ def told(vm):
     return [(m[1], dict(word.split("=", 1) for word in m[2].split())) for m in found if m]
 
 
-def transfer(bench, port, count, size):
+def transfer(bench: Bench, port: int, count: int, size: int) -> None:
     vm = bench.a
     command = f"exec selftest stream --family sdp --conns {count} --bytes {size}"
     jobs = [vm.spawn(f"{command} --{role} {bench.address(vm)}:{port}") for role in ("listen", "connect")]
@@ -44,11 +50,11 @@ def transfer(bench, port, count, size):
 MAY_BE_MORE = {"absent_waits": 2}
 
 
-def sums(events):
+def sums(events: list[Event]) -> collections.Counter[str]:
     """By the names of the counters, what the events add up to."""
-    total = collections.Counter()
+    total: collections.Counter[str] = collections.Counter()
     for name, e in events:
-        def number(field, e=e):
+        def number(field: str, e: dict[str, str] = e) -> int:
             return int(e[field])
         if name == "sdp_send":
             total[f"sent_{e['mid']}"] += 1
@@ -85,7 +91,7 @@ def sums(events):
 
 
 @test(machines=1)
-def events(bench):
+def events(bench: Bench) -> None:
     """Each event comes as often as the counters say, with the right values; switched off, none comes."""
     vm, count, size = bench.a, 2, bench.amount(2 << 20)
     bench.unload(vm)
@@ -121,9 +127,10 @@ def events(bench):
         bench.load(vm)
 
 
-def expect_order(all_told, sockets):
+def expect_order(all_told: list[Event], sockets: int) -> None:
     """Messages of a connection are numbered without a gap; states follow each other."""
-    sequences, states = collections.defaultdict(list), collections.defaultdict(list)
+    sequences: collections.defaultdict[tuple[str, str], list[int]] = collections.defaultdict(list)
+    states: collections.defaultdict[str, list[tuple[str, str]]] = collections.defaultdict(list)
     for name, e in all_told:
         if name in ("sdp_send", "sdp_receive"):
             sequences[e["cookie"], name].append(int(e["mseq"]))
@@ -137,11 +144,11 @@ def expect_order(all_told, sockets):
     expect(len(up) == sockets, states)
     for moves in up:
         expect(moves[-1][1] == "Dead", moves)
-        expect(all(one[1] == next_one[0] for one, next_one in zip(moves, moves[1:])), moves)
+        expect(all(one[1] == next_one[0] for one, next_one in itertools.pairwise(moves)), moves)
 
 
 @test(machines=1, kinds=("stock",))
-def unload_while_traced(bench):
+def unload_while_traced(bench: Bench) -> None:
     """The module goes while its events are switched on, and its new life is traced as well."""
     vm = bench.a
     mount(vm)

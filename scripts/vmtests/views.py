@@ -3,13 +3,15 @@
 
 import json
 
-from vmlib.bench import expect, test, wait_for
+from vmlib.bench import Bench, expect, test, wait_for
+from vmlib.machine import Vm
+from vmlib.schema import Json
 from vmtests.sdpctl import BYTES, Connections, ask, sockets
 from vmtests.settings import unloaded
 
 
 @test(machines=1, core=("stock",))
-def conn(bench):
+def conn(bench: Bench) -> None:
     """One connection by each of its numbers, with all that the test knows of it."""
     vm = bench.a
     with Connections(bench, 7801, 2):
@@ -37,7 +39,7 @@ def conn(bench):
 
 
 @test(core=("stock",))
-def bench_against_a_peer(bench):
+def bench_against_a_peer(bench: Bench) -> None:
     """Figures of every way and size, and the module has carried what it says."""
     vm, there = bench.a, bench.address(bench.b)
     server = bench.b.spawn("exec sdpctl bench --listen --count 2")
@@ -49,7 +51,7 @@ def bench_against_a_peer(bench):
            [(mode, size) for mode in ("auto", "copy", "sync", "async", "sink") for size in (64, 65536)], figures)
     expect(all(f["latency_us"] > 0 and f["throughput_mb_s"] > 0 for f in figures), figures)
 
-    def moved():
+    def moved() -> int:
         """By the adapter, and read by the peer from the tool's own memory."""
         after = bench.stats(vm)
         return sum(after[name] - before[name] for name in ("tx_bytes", "tx_zcopy_bytes"))
@@ -68,7 +70,7 @@ def bench_against_a_peer(bench):
 
 
 @test(machines=1, core=("stock",))
-def bench_peers_are_not_trusted(bench):
+def bench_peers_are_not_trusted(bench: Bench) -> None:
     """Who says something else is told so and left."""
     vm, address = bench.a, bench.address(bench.a)
     server = vm.spawn(f"exec sdpctl bench --listen {address}:7804")
@@ -80,7 +82,7 @@ def bench_peers_are_not_trusted(bench):
     server.kill()
 
 
-def archive(vm, before="", after=""):
+def archive(vm: Vm, before: str = "", after: str = "") -> tuple[set[str], Json]:
     """The files of `sdpctl debug`, by their names in the archive, and what it says."""
     vm.check("rm -rf /tmp/debug* && mkdir /tmp/debug")
     said = vm.run(f"cd /tmp && {before} sdpctl --json debug -o /tmp/debug.tar {after}")
@@ -90,7 +92,7 @@ def archive(vm, before="", after=""):
 
 
 @test(machines=1, core=("stock",))
-def debug(bench):
+def debug(bench: Bench) -> None:
     """What a report needs is there, and no secret."""
     vm = bench.a
     secret = vm.spawn("TOKEN=hunter2hunter2 exec selftest idle --family sdp --listen 10.27.0.1:7805 --conns 1")

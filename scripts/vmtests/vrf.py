@@ -7,39 +7,40 @@ the device that soft-RoCE was made on. And to the machine's own address, the RDM
 RDMA device by the device of the VRF (ENODEV).
 """
 
-from vmlib.bench import expect, test, wait_for
+from vmlib.bench import Bench, expect, test, wait_for
+from vmlib.machine import Job
 
 VRF = "sdpvrf"
 PORT = 7660
 
 
-def listening(bench, family, port, inside):
+def listening(bench: Bench, family: str, port: int, inside: bool) -> Job:
     """A server of one connection, once it listens."""
     # Outside of the VRF, the machine does not have the address.
     words = f"{bench.address(bench.a)}:{port} --device {VRF}" if inside else f"0.0.0.0:{port}"
     job = bench.a.spawn(f"exec selftest stream --family {family} --listen {words} --conns 1 --bytes 1000")
     sockets = f"sdpctl ss -lH --sport {port}" if family == "sdp" else f"ss -ltnH sport = :{port}"
 
-    def listens():
+    def listens() -> bool:
         expect(job.wait(0.1) is None, f"{family}: it does not listen: {job.output}")
         return bench.a.run(f"{sockets} | grep .").ok
     wait_for(listens, bench.limit(20), "nobody listens")
     return job
 
 
-def connecting(bench, family, port, inside):
+def connecting(bench: Bench, family: str, port: int, inside: bool) -> Job:
     words = f"--device {VRF}" if inside else ""
     return bench.a.spawn(f"exec selftest stream --family {family} --connect {bench.address(bench.a)}:{port} "
                          f"{words} --conns 1 --bytes 1000")
 
 
-def refused(bench, family, port, inside, errno):
+def refused(bench: Bench, family: str, port: int, inside: bool, errno: int) -> None:
     job = connecting(bench, family, port, inside)
     status = bench.finish(job, 60)
     expect(status != 0 and f"os error {errno}" in job.output, f"{family}, not errno {errno}: {status} {job.output}")
 
 
-def connections(bench, family, port):
+def connections(bench: Bench, family: str, port: int) -> None:
     server = listening(bench, family, port, True)
     bench.succeed(connecting(bench, family, port, True), 60)
     bench.succeed(server, 20)
@@ -52,7 +53,7 @@ def connections(bench, family, port):
     bench.a.check("echo 0 >/proc/sys/net/ipv4/tcp_l3mdev_accept")
 
 
-def ports(bench, family, port):
+def ports(bench: Bench, family: str, port: int) -> None:
     """A port that servers inside and outside of the VRF have at the same time."""
     servers = [listening(bench, family, port, True)]
     # Outside of the VRF there is no way to the address.
@@ -69,7 +70,7 @@ def ports(bench, family, port):
 
 # The debug kernel has no VRFs.
 @test(machines=1, kinds=("stock",), breaks=True)
-def link_in_a_vrf(bench):
+def link_in_a_vrf(bench: Bench) -> None:
     """As with TCP, which comes first."""
     bench.a.check(f"modprobe vrf && ip link add {VRF} type vrf table 10 && ip link set {VRF} up && "
                   f"ip link set eth0 master {VRF}")

@@ -5,24 +5,26 @@ It is in Python, for which the debug kernel is slow, and the module's side of it
 
 import json
 
-from vmlib.bench import expect, test, wait_for
+from vmlib.bench import Bench, expect, test, wait_for
+from vmlib.machine import Vm
+from vmlib.schema import Json
 from vmtests.sdpctl import BYTES, CONNECTIONS, Connections, ask, sockets
 
 YNL = "python3 /usr/lib/ynl/cli.py --spec /usr/lib/ynl/specs/ib-sdp.yaml --no-schema --output-json"
 
 
-def ynl(vm, operation, request=None):
+def ynl(vm: Vm, operation: str, request: Json | None = None) -> Json:
     """The answer of an operation."""
     json_text = f" --json '{json.dumps(request)}'" if request else ""
     return json.loads(vm.check(f"{YNL} --{operation}{json_text}"))
 
 
-def plain(name):
+def plain(name: str) -> str:
     return name.replace("-", "").lower()
 
 
 @test(machines=1, kinds=("stock",))
-def sockets_and_counters(bench):
+def sockets_and_counters(bench: Bench) -> None:
     """Each says the same as sdpctl; requests filter."""
     vm, address = bench.a, bench.address(bench.a)
     module = ynl(vm, "do module-get")
@@ -59,17 +61,17 @@ def sockets_and_counters(bench):
 
 
 @test(machines=1, kinds=("stock",))
-def events(bench):
+def events(bench: Bench) -> None:
     """A connection comes and goes, and another is refused."""
     vm, address = bench.a, bench.address(bench.a)
     # It says nothing when it listens: connections are made until it has seen one.
     watcher = vm.spawn(f"exec python3 -u /usr/lib/ynl/cli.py {YNL.split(' ', 2)[2]} --subscribe events")
 
-    def seen(name):
+    def seen(name: str) -> list[Json]:
         told = [json.loads(line) for line in watcher.lines if line.startswith("{")]
         return [e["msg"] for e in told if e["name"] == name]
 
-    def has_seen():
+    def has_seen() -> list[Json]:
         vm.run(f"sdpctl check {address}:7654")
         return seen("failed-ntf")
     wait_for(has_seen, bench.limit(40), f"no refusal is told of: {watcher.output}")
