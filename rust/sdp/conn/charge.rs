@@ -61,6 +61,19 @@ impl SockGuard<'_> {
         self.sk().rmem_uncharge(spare);
     }
 
+    /// Gives back what of the reserve other memory of the connection stands for by now. While receives
+    /// shrink, that memory goes away.
+    pub(in crate::sdp) fn trim_reserve(&mut self) {
+        let charged = self.sk().rmem();
+        let ring = &mut self.conn().ring;
+        if ring.receives.is_shrinking() {
+            return;
+        }
+        let spare = ring.reserve.min(charged.saturating_sub(ring.guaranteed));
+        ring.reserve -= spare;
+        self.sk().rmem_uncharge(spare);
+    }
+
     pub(in crate::sdp) fn charge_receive(&mut self, bytes: u32) -> bool {
         let reserve = &mut self.conn().ring.reserve;
         if *reserve >= bytes {

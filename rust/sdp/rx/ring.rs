@@ -70,6 +70,9 @@ impl SockGuard<'_> {
                 break;
             }
         }
+        if self.conn().ring.reserve > 0 {
+            self.trim_reserve();
+        }
         let starved = self.receives_posted() < IDLE_RECEIVES;
         self.glance.starved.set(starved);
     }

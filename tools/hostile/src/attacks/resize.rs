@@ -207,10 +207,7 @@ fn uses_nothing_up(ctx: &Ctx) -> Result<()> {
     })?;
     wait(&mut session, Duration::from_secs(5))?;
     let why = counter(Violation::ReceivesNotUsedUp);
-    session.expect_death(
-        libc::EPROTO,
-        &moves(&[("aborted_violation", 1), (&why, 1)]),
-    )
+    session.expect_death(libc::EPROTO, &moves(&[("aborted_violation", 1), (&why, 1)]))
 }
 
 /// Neither does a peer keep them that does not let the victim say what it wants.
@@ -241,9 +238,11 @@ fn makes_the_victim_use_up(ctx: &Ctx) -> Result<()> {
     session.peer.heard.clear();
     session.peer.send(Body::ChRcvBufAck { size: 2048 }, &[])?;
     let is_empty = |body: &&Body| **body == Body::Data;
-    session.peer.until("messages that use receives up", |peer| {
-        peer.heard.iter().filter(is_empty).count() + 2 >= usize::from(POSTED)
-    })?;
+    session
+        .peer
+        .until("messages that use receives up", |peer| {
+            peer.heard.iter().filter(is_empty).count() + 2 >= usize::from(POSTED)
+        })?;
     session.greet().step("after the victim has used them up")?;
     let bytes = pattern(7, 50_000);
     session.victim.send(&bytes)?;
@@ -252,10 +251,7 @@ fn makes_the_victim_use_up(ctx: &Ctx) -> Result<()> {
     })?;
     session.peer.send(Body::ChRcvBufAck { size: 1025 }, &[])?;
     let why = counter(Violation::BadReceiveSize);
-    session.expect_death(
-        libc::EPROTO,
-        &moves(&[("aborted_violation", 1), (&why, 1)]),
-    )
+    session.expect_death(libc::EPROTO, &moves(&[("aborted_violation", 1), (&why, 1)]))
 }
 
 /// The receives of a victim whose peer does not know that they may shrink do not grow.
