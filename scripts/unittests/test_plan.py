@@ -76,6 +76,13 @@ class What(unittest.TestCase):
         self.assertIn("stock.two.selftest.azstall/", names())
         self.assertIn("stock-pvrdma.two.mishaps.stalled_receives", names(core=True))
 
+    def test_core_has_asynchronous_groups_once_on_each_stock_kernel(self) -> None:
+        have = [name for name in names(core=True) if name.endswith("azabuse/")]
+        self.assertEqual(len([name for name in have if name.startswith("stock.")]), 1)
+        self.assertEqual(len([name for name in have if name.startswith("stock-7.2.")]), 1)
+        self.assertIn("debug.one.selftest.azabuse/", have)
+        self.assertIn("stock.two.selftest.azabuse/", names())
+
     def test_core_has_by_adverts_what_uses_them(self) -> None:
         self.assertIn("stock.one.adverts.azabuse/", names(core=True))
         self.assertNotIn("stock.one.adverts.connect/", names(core=True))
