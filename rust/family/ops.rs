@@ -144,6 +144,9 @@ unsafe fn do_bind(socket: *mut socket, addr: *mut sockaddr_unsized, len: i32) ->
         let sk = of(socket).sk();
         if (*socket).state == bindings::socket_state_SS_UNCONNECTED {
             of(socket).lock().reuse_disconnected()?;
+        } else {
+            // A port that the connection was given is no reason to refuse another one.
+            of(socket).lock().await_teardown()?;
         }
         let v6 = (*addr.as_ptr()).sa_family == AF_INET6 && len >= SIN6_LEN_RFC2133;
         // A program with family 27 for both, as qperf: its IPv6 address makes it an IPv6 socket.

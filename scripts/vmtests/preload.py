@@ -262,7 +262,8 @@ def the_suite_inside(bench: Bench) -> None:
     What it adds to the suite is a library of the program's: the debug kernel has nothing to say of it.
     """
     before = bench.stats(bench.a)
-    command = bench.selftest("data/ urgent/ blocking/ poll/ listen/ connect/ options/").replace("--family sdp", "--family tcp")
+    groups = "data/ urgent/ blocking/ poll/ listen/ connect/ options/"
+    command = bench.selftest(groups).replace("--family sdp", "--family tcp")
     job = bench.a.spawn(command.replace("exec ", "exec sdpctl run --require -- "))
     bench.finish(job, 300)
     results = [line for line in job.lines if re.match(r"(not )?ok ", line)]

@@ -80,10 +80,19 @@ impl SockGuard<'_> {
                 bind::put_chosen_port(self);
                 abort_all(pending);
             }
-            _ => self.abort(ECONNRESET),
+            _ => {
+                let ended = matches!(state, State::LastAck | State::Closing | State::Draining);
+                let complete = ended && self.unsent_bytes() == 0;
+                self.abort(ECONNRESET);
+                // As with TCP, that is no error where both halves have ended.
+                if complete {
+                    self.sk().clear_err();
+                }
+            }
         }
         self.free_received();
         self.forget_urgent();
+        self.conn().inq.fin_received = false;
         self.conn().options.window_clamp = 0;
         self.conn().lifetime.fast_opens = false;
         let sk = self.sk();

@@ -226,6 +226,22 @@ impl SockOwner<'_> {
         Ok(())
     }
 
+    /// Waits for the worker to give everything back of a connection that has ended: a port, too, that the
+    /// program has not chosen.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`.
+    pub(crate) fn await_teardown(&mut self) -> Result {
+        while self.conn().state == State::Dead && !self.conn().lifetime.torn_down {
+            if signal_pending() {
+                return Err(EINTR);
+            }
+            self.wait(&mut Timeout::endless());
+        }
+        Ok(())
+    }
+
     /// As [`SockOwner::reuse`], before a socket is bound that its program has disconnected: only then has it
     /// no port. A socket of any other state is left alone.
     ///

@@ -143,7 +143,8 @@ const NOT_SET: &[&str] = &[
     "IPPROTO_TCP TCP_REPAIR",
     // TCP stops to send.
     "SOL_SOCKET SO_MAX_PACING_RATE",
-    // TCP ends a connection of which nothing is heard.
+    // TCP ends a connection of which nothing is heard, or does not make it.
+    "IPPROTO_TCP TCP_SYNCNT",
     "IPPROTO_TCP TCP_USER_TIMEOUT",
     "IPPROTO_TCP TCP_KEEPIDLE",
     "IPPROTO_TCP TCP_KEEPINTVL",
@@ -281,7 +282,10 @@ fn accept(flags: i32) -> Call {
 }
 
 fn bind() -> Call {
-    Call::new("bind".to_owned(), |s| done(s.sock.bind(&s.here)))
+    Call::new("bind".to_owned(), |s| {
+        s.retry(|| s.sock.bind(&s.here))?;
+        Ok("done".to_owned())
+    })
 }
 
 fn unspec(len: usize) -> Call {
