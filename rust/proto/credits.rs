@@ -10,7 +10,10 @@
 //!
 //! - **C1** A message of [`Class::Payload`] needs at least 4 credits, one of
 //!   [`Class::Control`] at least 2, one of [`Class::Update`] at least 1: the
-//!   last credits are kept for what gives credits back.
+//!   last credits are kept for what gives credits back. A Data without payload
+//!   that only announces an urgent byte or uses up a receive gives none back,
+//!   so its sender wants 2 credits, though a receiver cannot tell the message
+//!   from an update.
 //! - **C2** The receive of a message without payload is posted again at once.
 //! - **C3** A pure update is due only if at least 2 receives are unreturned and
 //!   either the peer has at most 3 left, too few for payload, or the unreturned

@@ -175,7 +175,8 @@ impl Body {
     }
 
     /// The class by the credit rules of a message of this body and
-    /// `payload_len` bytes of payload.
+    /// `payload_len` bytes of payload. What an empty Data is sent for, and so
+    /// whether 1 credit is enough, is not seen here (rule C1).
     pub const fn class(&self, payload_len: u32) -> Class {
         match self {
             Self::Data if payload_len == 0 => Class::Update,

@@ -265,6 +265,12 @@ impl UrgentReceive {
         matches!(self.mark, Mark::Announced)
     }
 
+    /// Whether the next message says if the next byte of the stream is the urgent
+    /// one: a byte was announced, and all bytes that have come are taken.
+    pub const fn is_open(&self) -> bool {
+        self.is_announced() && self.taken == self.received
+    }
+
     /// The byte that a receive out of line gets.
     pub const fn byte(&self, inline: bool) -> Byte {
         match self.mark {

@@ -8,15 +8,12 @@ use crate::proto::bsdh::{
     FLAG_OOB_PRES, //
 };
 use crate::proto::message::Message;
-use crate::proto::urgent::{
-    News,
-    UrgentReceive, //
-};
+use crate::proto::urgent::News;
 use crate::rdma::receive::Receive;
 use crate::stats::counters::Counter;
 
 impl SockGuard<'_> {
-    /// Takes note of the payload of a message, and of what it says of urgent data.
+    /// Takes note of the payload of a message, and whether its last byte is urgent.
     pub(in crate::sdp) fn note_urgent(&mut self, message: &Message, receive: &Receive) {
         let (flags, len) = (message.hdr.flags, message.payload_len);
         if flags & FLAG_OOB_PRES != 0 {
@@ -31,7 +28,12 @@ impl SockGuard<'_> {
         if len > 0 {
             self.conn().inq.urgent.on_bytes(len);
         }
-        if flags & FLAG_OOB_PEND != 0 {
+    }
+
+    /// Takes note of an urgent byte that a message announces. The payload of the message has been taken, for
+    /// the announcement may lose the last byte of the payload.
+    pub(in crate::sdp) fn note_announced(&mut self, message: &Message) {
+        if message.hdr.flags & FLAG_OOB_PEND != 0 {
             let inline = self.sk().is_oob_inline();
             let news = self.conn().inq.urgent.on_announced(inline);
             self.tell_of_urgent(news);
@@ -39,13 +41,16 @@ impl SockGuard<'_> {
     }
 
     fn tell_of_urgent(&mut self, news: News) {
+        self.show_urgent();
+        if news.lose {
+            self.lose_byte();
+            // Wakes a poller that has seen only one of the two changes.
+            self.conn().inq.readable = true;
+        }
+        // Last: the handler of the signal may call poll().
         if news.signal {
             self.sk().send_sigurg();
         }
-        if news.lose {
-            self.lose_byte();
-        }
-        self.show_urgent();
     }
 
     /// The program has the next bytes of the stream, or skips them.
@@ -72,25 +77,31 @@ impl SockGuard<'_> {
     }
 
     /// Takes the next byte, which is counted as taken, out of the stream. If the bytes before the byte are on
-    /// their way to a receive that has returned, the byte is not in the queue yet.
-    pub(in crate::sdp) fn lose_byte(&mut self) {
-        if self.conn().inq.queue.is_empty() {
-            self.conn().inq.owes_loss = true;
-            return;
-        }
+    /// their way to the program's memory, the byte is not in the queue yet, and the bytes that are lost
+    /// meanwhile follow each other.
+    fn lose_byte(&mut self) {
+        let inq = &mut self.conn().inq;
+        inq.losses_due = inq.losses_due.saturating_add(1);
+        self.drop_lost();
+    }
+
+    /// Takes lost bytes out of the queue. To be called when bytes have come to a queue that was empty.
+    pub(in crate::sdp) fn drop_lost(&mut self) {
         let glance = &self.sock().glance;
-        let queue = &mut self.conn().inq.queue;
-        if let Some((frag, truesize)) = queue.change(&glance.unread, |queue| queue.consume(1)) {
-            drop(frag);
-            self.release_receive(truesize);
+        while self.conn().inq.losses_due > 0 && !self.conn().inq.queue.is_empty() {
+            let inq = &mut self.conn().inq;
+            inq.losses_due -= 1;
+            let consumed = inq.queue.change(&glance.unread, |queue| queue.consume(1));
+            if let Some((frag, truesize)) = consumed {
+                drop(frag);
+                self.release_receive(truesize);
+            }
         }
     }
 
     /// The bytes of the connection are gone, and so is the mark.
     pub(in crate::sdp) fn forget_urgent(&mut self) {
-        let inq = &mut self.conn().inq;
-        inq.urgent = UrgentReceive::new();
-        inq.owes_loss = false;
+        self.conn().inq.forget_urgent();
         self.show_urgent();
     }
 }

@@ -4,6 +4,7 @@
 
 use kernel::prelude::*;
 
+use crate::proto::bsdh::FLAG_OOB_PEND;
 use crate::proto::message::{
     Body,
     Message,
@@ -172,10 +173,13 @@ impl SockGuard<'_> {
             Body::Data | Body::SrcAvail { .. } if payload > 0 => {
                 self.take_payload(message, receive);
                 self.take_advert(message);
+                self.note_announced(message);
                 return true;
             }
             Body::SrcAvail { .. } => self.take_advert(message),
-            Body::Data => self.stats.inc(Counter::CreditUpdateReceived),
+            Body::Data if message.hdr.flags & FLAG_OOB_PEND == 0 => {
+                self.stats.inc(Counter::CreditUpdateReceived);
+            }
             Body::DisConn => self.disconn_received(),
             Body::AbortConn => self.reset_by_peer(Event::AbortReceived),
             Body::ChRcvBuf { size } => self.grow_receives(size),
@@ -184,6 +188,7 @@ impl SockGuard<'_> {
         }
         // The receive of a message without payload is posted again at once (rule C2).
         self.recycle(receive);
+        self.note_announced(message);
         message.hdr.mid == crate::proto::bsdh::Mid::DisConn
     }
 }

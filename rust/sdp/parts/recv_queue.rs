@@ -2,7 +2,10 @@
 
 //! What a connection has received, and who waits for it.
 
+use kernel::time::Jiffies;
+
 use super::glance::Seen;
+use crate::kern::time::now;
 use crate::mm::frag::Frag;
 use crate::proto::urgent::UrgentReceive;
 
@@ -11,8 +14,10 @@ pub(crate) struct RecvQueue {
     pub(in crate::sdp) queue: Seen,
     /// Which byte of the stream is urgent.
     pub(in crate::sdp) urgent: UrgentReceive,
-    /// The next byte of the stream is lost, and is not in the queue yet.
-    pub(in crate::sdp) owes_loss: bool,
+    /// So many of the next bytes of the stream are lost, and are not in the queue yet.
+    pub(in crate::sdp) losses_due: u32,
+    /// Where in the stream SIOCATMARK had to wait last, and since when.
+    open_at: Option<(u64, Jiffies)>,
     /// The free rest of the page into which short payloads are copied.
     pub(in crate::sdp) compact: Option<Frag>,
     /// Something was copied there since the last look of `timers/tx_watchdog`.
@@ -32,7 +37,8 @@ impl RecvQueue {
         Self {
             queue: Seen::new(),
             urgent: UrgentReceive::new(),
-            owes_loss: false,
+            losses_due: 0,
+            open_at: None,
             compact: None,
             compact_used: false,
             fin_received: false,
@@ -40,6 +46,26 @@ impl RecvQueue {
             reader_bytes: None,
             polled: false,
         }
+    }
+
+    /// Since when calls of SIOCATMARK have waited at the place of the stream that the program has come to.
+    pub(in crate::sdp) fn open_since(&mut self) -> Jiffies {
+        let taken = self.urgent.taken();
+        match self.open_at {
+            Some((place, since)) if place == taken => since,
+            _ => {
+                let since = now();
+                self.open_at = Some((taken, since));
+                since
+            }
+        }
+    }
+
+    /// The bytes of the connection are gone, and so is the mark.
+    pub(in crate::sdp) fn forget_urgent(&mut self) {
+        self.urgent = UrgentReceive::new();
+        self.losses_due = 0;
+        self.open_at = None;
     }
 
     /// An idle connection has no page for short messages: gives it back if it was not used since the

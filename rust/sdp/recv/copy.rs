@@ -21,7 +21,7 @@ impl SockGuard<'_> {
                 Reach::Bytes(bytes) => bytes,
                 Reach::End => return None,
                 Reach::Skip => {
-                    recv.hole = Some(self.conn().inq.urgent.taken());
+                    recv.skip_urgent(self.conn().inq.urgent.taken());
                     self.skip_urgent();
                     continue;
                 }
@@ -66,7 +66,7 @@ impl SockGuard<'_> {
                 Reach::Bytes(bytes) => bytes as usize,
                 Reach::End => break,
                 Reach::Skip => {
-                    recv.hole = Some(taken + recv.ahead(taken) as u64);
+                    recv.skip_urgent(taken);
                     skip += 1;
                     continue;
                 }

@@ -2,6 +2,8 @@
 
 //! recvmsg(): from the receive queue into the program's buffers.
 
+use core::ops::Range;
+
 use kernel::prelude::*;
 
 use crate::bindings;
@@ -37,8 +39,9 @@ pub(super) struct Recv<'a> {
     pub(super) direct: usize,
     /// Of MSG_PEEK: bytes before those that are looked at (SO_PEEK_OFF).
     pub(super) skipped: usize,
-    /// Where the urgent byte was, if the call has skipped the byte.
-    pub(super) hole: Option<u64>,
+    /// Places of the urgent bytes that the call has skipped: while it waits, an urgent byte may follow another
+    /// one.
+    hole: Range<u64>,
     /// The program's memory cannot be read into.
     pub(in crate::sdp) by_copy: bool,
     /// It can, but the call must wait for that.
@@ -57,12 +60,18 @@ impl Recv<'_> {
     /// Bytes between the `taken` bytes of the stream and the place where the call is.
     pub(super) fn ahead(&self, taken: u64) -> usize {
         if self.is(bindings::MSG_PEEK) {
-            // Not if the byte was lost, or others have taken it.
-            let hole = self.hole.is_some_and(|place| place >= taken);
-            self.skipped + self.copied + usize::from(hole)
+            // Without what was lost, or others have taken.
+            let hole = self.hole.end.saturating_sub(self.hole.start.max(taken));
+            self.skipped + self.copied + hole as usize
         } else {
             0
         }
+    }
+
+    /// Skips the urgent byte, to which the call has come with nothing.
+    pub(super) fn skip_urgent(&mut self, taken: u64) {
+        let place = taken.saturating_add(self.ahead(taken) as u64);
+        self.hole = taken.saturating_add(self.skipped as u64)..place.saturating_add(1);
     }
 }
 
@@ -96,7 +105,7 @@ pub(crate) fn recvmsg(
         target: sk.rcvlowat(flags & bindings::MSG_WAITALL != 0, len),
         copied: 0,
         skipped: 0,
-        hole: None,
+        hole: 0..0,
         direct: 0,
         by_copy: false,
         awaited: false,
@@ -170,7 +179,7 @@ impl SockGuard<'_> {
         }
         let conn = self.conn();
         conn.inq.polled = timeless || (conn.inq.polled && recv.direct == 0);
-        let took = recv.copied > 0 || recv.hole.is_some();
+        let took = recv.copied > 0 || !recv.hole.is_empty();
         if took && !recv.is(bindings::MSG_PEEK) {
             let copied = recv.copied - recv.direct;
             if self.generation() == recv.began {

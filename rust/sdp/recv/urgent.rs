@@ -12,7 +12,10 @@ use crate::kern::iov::{
     Iov, //
 };
 use crate::kern::signal::signal_pending;
-use crate::kern::time::Timeout;
+use crate::kern::time::{
+    ms_since,
+    Timeout, //
+};
 use crate::mm::user;
 use crate::proto::state::State;
 use crate::proto::urgent::{
@@ -25,7 +28,8 @@ use crate::sdp::conn::guard::{
 };
 use crate::sdp::conn::sock::SdpSock;
 
-/// How long SIOCATMARK waits at most, where only the next message says whether the urgent byte is the next.
+/// How long SIOCATMARK waits at most, where only the next message says whether the urgent byte is the next: all
+/// calls at one place of the stream together, for a peer may announce a byte that never comes.
 const MARK_MS: u32 = 100;
 
 /// Receives the urgent byte into `iter`, as `tcp_recv_urg()`: never waits. Returns the bytes that it is, 0 or
@@ -63,9 +67,13 @@ pub(crate) fn receive_urgent(
 /// message says so, for which the peer has credits: it is waited for.
 pub(crate) fn is_at_mark(sock: &SdpSock) -> bool {
     let mut guard = sock.lock();
-    let mut left = Timeout::from_ms(MARK_MS);
-    while guard.is_mark_open() && !left.is_over() && !signal_pending() {
+    while guard.is_mark_open() && !signal_pending() {
+        let waited_ms = ms_since(guard.conn().inq.open_since());
+        let mut left = Timeout::from_ms(MARK_MS.saturating_sub(waited_ms));
         guard.poll_cq();
+        if left.is_over() {
+            break;
+        }
         guard.rearm_cq();
         if guard.is_mark_open() {
             guard.wait(&mut left);
@@ -159,9 +167,8 @@ impl SockGuard<'_> {
 impl SockOwner<'_> {
     /// Whether an urgent byte was announced, and all that has come was read.
     fn is_mark_open(&mut self) -> bool {
-        let read_out = self.conn().inq.queue.is_empty() && !self.holds();
         let conn = self.conn();
         let comes = conn.state.can_receive() && !conn.inq.fin_received;
-        conn.inq.urgent.is_announced() && read_out && comes
+        conn.inq.urgent.is_open() && comes
     }
 }

@@ -106,9 +106,7 @@ impl SockGuard<'_> {
                 return self.lost_bytes();
             }
             self.conn().inq.readable = true;
-            if core::mem::take(&mut self.conn().inq.owes_loss) {
-                self.lose_byte();
-            }
+            self.drop_lost();
         }
         if self.glance.coming.get() && !self.holds() {
             self.glance.coming.set(false);

@@ -68,6 +68,7 @@ fn an_announcement_has_no_place() {
     let news = urgent.on_announced(false);
     assert!(news.signal && !news.lose);
     assert!(urgent.is_announced() && !urgent.has_mark() && !urgent.is_here());
+    assert!(!urgent.is_open());
     assert_eq!(urgent.byte(false), Byte::Comes);
     assert_eq!(urgent.byte(true), Byte::None);
     assert_eq!(urgent.reach(0, 9, true, false), Reach::Bytes(9));
@@ -79,6 +80,27 @@ fn an_announcement_has_no_place() {
     assert_eq!(urgent.readable_bytes(8, false), 7);
     assert_eq!(urgent.readable_bytes(8, true), 8);
     assert_eq!(urgent.readable_bytes(4, false), 4);
+}
+
+/// Only when all that has come is read the announced byte may be the next.
+#[test]
+fn what_has_come_is_before_an_announced_byte() {
+    let mut urgent = UrgentReceive::new();
+    assert!(!urgent.is_open());
+    urgent.on_bytes(5);
+    urgent.on_announced(false);
+    urgent.on_taken(4);
+    assert!(!urgent.is_open());
+    urgent.on_taken(1);
+    assert!(urgent.is_open());
+    // An advert counts.
+    urgent.on_bytes(7);
+    assert!(!urgent.is_open());
+    urgent.on_cancel(7);
+    assert!(urgent.is_open());
+    urgent.on_urgent(1, 7, false);
+    urgent.on_bytes(1);
+    assert!(urgent.is_at_mark() && !urgent.is_open());
 }
 
 /// Adverts that are taken back are no part of the stream; what a peer claims beyond that changes nothing.
@@ -230,15 +252,43 @@ impl Tcp {
 /// The same with what is under test, as the module uses it.
 struct Ours {
     queue: VecDeque<u8>,
+    /// Bytes that have come behind those which are on their way to the program's memory, if there are such.
+    hold: Option<Vec<u8>>,
+    /// Bytes that are lost and not in the queue yet.
+    lost: usize,
     urgent: UrgentReceive,
     signals: u32,
 }
 
 impl Ours {
     fn lose(&mut self, lose: bool) {
-        if lose {
-            self.queue.pop_front();
+        self.lost += usize::from(lose);
+        self.drop_lost();
+    }
+
+    fn drop_lost(&mut self) {
+        while self.lost > 0 && self.queue.pop_front().is_some() {
+            self.lost -= 1;
         }
+    }
+
+    /// The program, which has all that has come, gets so many bytes that the peer has advertised.
+    fn give(&mut self, len: usize) {
+        self.urgent.on_bytes(len as u32);
+        self.urgent.on_taken(len as u32);
+        self.hold.get_or_insert_default();
+    }
+
+    /// They are there.
+    fn finish(&mut self) {
+        for byte in self.hold.take().into_iter().flatten() {
+            self.queue.push_back(byte);
+            self.drop_lost();
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.queue.len() + self.hold.as_ref().map_or(0, Vec::len) - self.lost
     }
 
     fn announce(&mut self, inline: bool) {
@@ -255,7 +305,10 @@ impl Ours {
             self.lose(news.lose);
         }
         self.urgent.on_bytes(len);
-        self.queue.extend(bytes);
+        match &mut self.hold {
+            Some(hold) => hold.extend(bytes),
+            None => self.queue.extend(bytes),
+        }
     }
 
     fn recv(&mut self, len: usize, peek_off: Option<usize>, inline: bool) -> Vec<u8> {
@@ -302,6 +355,10 @@ impl Ours {
 enum Step {
     /// So many ordinary bytes come.
     Bytes(usize),
+    /// So many are read into the program's memory, if all before was read.
+    Given(usize),
+    /// They are there.
+    Finish,
     /// So many of which the last is urgent.
     Urgent(usize),
     /// An urgent byte will come behind so many ordinary ones.
@@ -321,6 +378,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         (1_usize..5).prop_map(Step::Bytes),
         (1_usize..5).prop_map(Step::Urgent),
+        (1_usize..5).prop_map(Step::Given),
+        Just(Step::Finish),
         (0_usize..5).prop_map(Step::Announce),
         (1_usize..9).prop_map(Step::Receive),
         (0_usize..5, 1_usize..9).prop_map(|(from, len)| Step::Look { from, len }),
@@ -343,6 +402,8 @@ proptest! {
         };
         let mut ours = Ours {
             queue: VecDeque::new(),
+            hold: None,
+            lost: 0,
             urgent: UrgentReceive::new(),
             signals: 0,
         };
@@ -364,6 +425,18 @@ proptest! {
                         ours.message(&bytes, false, inline);
                     }
                 }
+                Step::Given(n) if tcp.copied_seq == tcp.rcv_nxt() => {
+                    let n = before.map_or(n, |left: usize| n.min(left));
+                    before = before.map(|left| left - n);
+                    let bytes = more(n);
+                    tcp.segment(&bytes, false, inline);
+                    prop_assert_eq!(tcp.recv(n, None, inline), bytes);
+                    if n > 0 {
+                        ours.give(n);
+                    }
+                }
+                Step::Given(_) => {}
+                Step::Finish => ours.finish(),
                 Step::Urgent(n) => {
                     let bytes = more(before.take().map_or(n, |left| left + 1));
                     tcp.segment(&bytes, true, inline);
@@ -375,6 +448,8 @@ proptest! {
                     ours.announce(inline);
                 }
                 Step::Announce(_) => {}
+                // These wait for the bytes that are on their way.
+                Step::Receive(_) | Step::Look { .. } if ours.hold.is_some() => {}
                 Step::Receive(len) => {
                     prop_assert_eq!(ours.recv(len, None, inline), tcp.recv(len, None, inline));
                 }
@@ -388,11 +463,13 @@ proptest! {
                 Step::Inline(on) => inline = on,
             }
             let urgent = ours.urgent;
-            let waiting = ours.queue.len();
+            let waiting = ours.waiting();
             prop_assert_eq!(waiting, tcp.rcv_nxt() - tcp.copied_seq);
             prop_assert_eq!(urgent.readable_bytes(waiting as u32, inline) as usize, tcp.inq(inline));
             prop_assert_eq!(urgent.is_here(), matches!(tcp.urg_data, UrgData::Valid(_)));
             prop_assert_eq!(ours.signals, tcp.signals);
+            let is_open = tcp.urg_data == UrgData::NotYet && tcp.copied_seq == tcp.rcv_nxt();
+            prop_assert_eq!(urgent.is_open(), is_open);
             // Of one that was announced and is the next, TCP knows the place.
             if tcp.urg_data != UrgData::NotYet {
                 prop_assert_eq!(urgent.is_at_mark(), tcp.at_mark());

@@ -159,7 +159,7 @@ impl Sock {
     }
 
     /// One recvmmsg() call without waiting; the bytes in each buffer.
-    pub(crate) fn recvmmsg(&self, bufs: &mut [&mut [u8]]) -> io::Result<Vec<u32>> {
+    pub(crate) fn recvmmsg(&self, bufs: &mut [&mut [u8]], flags: i32) -> io::Result<Vec<u32>> {
         let vecs: Vec<IoSliceMut<'_>> = bufs.iter_mut().map(|b| IoSliceMut::new(b)).collect();
         let mut msgs = headers(vecs.as_ptr().cast(), vecs.len());
         // SAFETY: every header points to one of `vecs`, which live on and
@@ -169,7 +169,7 @@ impl Sock {
                 self.as_raw_fd(),
                 msgs.as_mut_ptr(),
                 msgs.len() as u32,
-                libc::MSG_DONTWAIT,
+                flags | libc::MSG_DONTWAIT,
                 std::ptr::null_mut(),
             )
         })?;

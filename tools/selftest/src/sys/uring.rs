@@ -73,3 +73,17 @@ pub(crate) fn uring_sendmsg_to(
     }
     completed(&mut ring)
 }
+
+/// recv() by io_uring.
+pub(crate) fn uring_recv(fd: RawFd, buf: &mut [u8], flags: i32) -> io::Result<usize> {
+    let mut ring = IoUring::new(1)?;
+    let receive = opcode::Recv::new(types::Fd(fd), buf.as_mut_ptr(), buf.len() as u32)
+        .flags(flags)
+        .build();
+    // SAFETY: the buffer lives until the end, for which we wait.
+    unsafe {
+        let pushed = ring.submission().push(&receive);
+        pushed.map_err(io::Error::other)?;
+    }
+    completed(&mut ring)
+}

@@ -370,7 +370,7 @@ fn mmsg(env: &Env) -> Outcome {
     let mut buf = vec![0; 1000];
     let mut pieces: Vec<&mut [u8]> = buf.chunks_mut(300).collect();
     expect_eq(
-        sock.recvmmsg(&mut pieces)?,
+        sock.recvmmsg(&mut pieces, 0)?,
         vec![300, 300, 300, 100],
         "recvmmsg",
     )?;

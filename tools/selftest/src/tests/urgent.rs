@@ -9,12 +9,12 @@ use crate::harness::{
     readable_bytes, receive, spawn_waiting, tests, Env, Fail, Family, Outcome, QUIET_MS,
 };
 use crate::pattern::Rng;
-use crate::sys::{self, Area, Epoll, Sock, PAGE};
+use crate::sys::{self, Area, Ended, Epoll, Fork, Sock, PAGE};
 use libc::{
     EAGAIN, ECONNRESET, EINTR, EINVAL, ENOTCONN, EPIPE, EPOLLET, EPOLLPRI, IPPROTO_TCP,
     MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, POLLIN,
-    POLLPRI, SHUT_WR, SIGURG, SOL_SOCKET, SO_OOBINLINE, SO_PEEK_OFF, SO_RCVBUF, SO_SNDBUF,
-    TCP_CORK, TCP_NODELAY,
+    POLLPRI, SHUT_RD, SHUT_WR, SIGURG, SOL_SOCKET, SO_OOBINLINE, SO_PEEK_OFF, SO_RCVBUF,
+    SO_RCVLOWAT, SO_SNDBUF, TCP_CORK, TCP_NODELAY,
 };
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsRawFd;
@@ -45,15 +45,20 @@ tests!("urgent";
     ends_a_receive_that_waits,
     peeked_past,
     peek_offset_past,
+    peeked_past_two,
+    received_by_other_calls,
+    shared_with_a_child,
     discarded_past,
     spliced_up_to,
     bytes_left,
     polled_for,
     not_readable_at_the_mark,
+    least_bytes_at_the_mark,
     epoll_edges,
     signal,
     signal_at_the_mark,
     signal_while_nothing_is_read,
+    shut_while_it_comes,
     behind_the_end,
     behind_a_reset,
     closed_unread,
@@ -63,6 +68,7 @@ tests!("urgent";
     each_way_of_sending,
     before_a_waiting_buffer,
     into_waiting_buffers,
+    some_behind_a_waiting_buffer,
     among_adverts,
     whole_streams_inline,
     whole_streams_out_of_line,
@@ -519,6 +525,73 @@ fn peek_offset_past(env: &Env) -> Outcome {
     gets(&other, b"cdefgh", "behind the mark")
 }
 
+/// While a look waits behind an urgent byte, another one follows.
+fn peeked_past_two(env: &Env) -> Outcome {
+    for offset in [0, 1] {
+        let (one, other) = pair(env)?;
+        other.set_int(SOL_SOCKET, SO_PEEK_OFF, offset)?;
+        let sock = other.dup()?;
+        let looking = spawn_waiting(move || -> io::Result<Vec<u8>> {
+            let mut buf = vec![0xee; 10];
+            let n = sock.recv(&mut buf, MSG_PEEK)?;
+            buf.truncate(n);
+            Ok(buf)
+        })?;
+        urge(&one, &b"aU"[1 - offset as usize..])?;
+        for _ in 0..2 {
+            comes(&other)?;
+            std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+            urge(&one, b"V")?;
+        }
+        std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+        expect(!looking.is_finished(), "urgent bytes have ended a look")?;
+        one.send_all(b"c")?;
+        expect_eq(joined(looking)??, b"c".to_vec(), "behind them")?;
+    }
+    Ok(())
+}
+
+/// recvmmsg() goes on behind a mark, but not behind a byte out of line; io_uring gets the byte, too.
+fn received_by_other_calls(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    let mut buf = [0xee; 12];
+    {
+        let mut parts: Vec<&mut [u8]> = buf.chunks_mut(4).collect();
+        expect_eq(other.recvmmsg(&mut parts, MSG_OOB)?, vec![1], "MSG_OOB")?;
+        expect_eq(other.recvmmsg(&mut parts[1..], 0)?, vec![2, 2], "in line")?;
+    }
+    expect_eq(&buf, b"U\xee\xee\xeeab\xee\xeecd\xee\xee", "bytes")?;
+    let (_one, other) = with_mark(env)?;
+    let mut byte = [0xee];
+    match sys::uring_recv(other.as_raw_fd(), &mut byte, MSG_OOB) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {}
+        result => {
+            expect_eq((result?, byte), (1, *b"U"), "by io_uring")?;
+            let again = sys::uring_recv(other.as_raw_fd(), &mut byte, MSG_OOB);
+            expect_errno(again, EINVAL, "again")?;
+        }
+    }
+    gets(&other, b"ab", "before the mark")
+}
+
+/// There is one mark, and one byte, for all who have the socket.
+fn shared_with_a_child(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    let pid = match sys::fork()? {
+        Fork::Child => {
+            let byte = urgent_byte(&other, 0).is_ok_and(|byte| byte == b'U');
+            let before = once(&other, 0).is_ok_and(|bytes| bytes == b"ab");
+            sys::exit_now(i32::from(!byte || !before))
+        }
+        Fork::Parent(pid) => pid,
+    };
+    expect_eq(sys::wait_child(pid, true)?, Ended::Exit(0), "the child")?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")?;
+    expect_eq(other.poll(POLLPRI, 0)?, 0, "POLLPRI")?;
+    expect_eq(at_mark(&other)?, true, "at the mark")?;
+    gets(&other, b"cd", "behind the mark")
+}
+
 fn discarded_past(env: &Env) -> Outcome {
     let (_one, other) = with_mark(env)?;
     // SAFETY: the kernel writes nothing with MSG_TRUNC; there is nothing at 0.
@@ -590,6 +663,18 @@ fn not_readable_at_the_mark(env: &Env) -> Outcome {
     other.set_int(SOL_SOCKET, SO_OOBINLINE, 0)?;
     one.send_all(b"c")?;
     eventually("bytes", || other.poll(both, 0), |&e| e == POLLIN)
+}
+
+/// SO_RCVLOWAT: the urgent byte is none of the bytes.
+fn least_bytes_at_the_mark(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    gets(&other, b"ab", "before the mark")?;
+    urgent_byte(&other, 0)?;
+    for (least, want) in [(3, 0), (2, POLLIN), (1, POLLIN)] {
+        other.set_int(SOL_SOCKET, SO_RCVLOWAT, least)?;
+        expect_eq(other.poll(POLLIN, 0)?, want, format!("{least} bytes"))?;
+    }
+    Ok(())
 }
 
 fn epoll_edges(env: &Env) -> Outcome {
@@ -725,6 +810,29 @@ fn signal_while_nothing_is_read(env: &Env) -> Outcome {
         expect_eof(&other)?;
     }
     Ok(())
+}
+
+/// Who ends its half gets no error, but no byte.
+fn shut_while_it_comes(env: &Env) -> Outcome {
+    count_signals(true)?;
+    let (listener, addr) = env.listener(1)?;
+    listener.set_int(SOL_SOCKET, SO_RCVBUF, 4096)?;
+    let one = env.socket()?;
+    one.set_int(SOL_SOCKET, SO_SNDBUF, 200_000)?;
+    one.connect(&addr)?;
+    let (other, _) = listener.accept()?;
+    other.set_owner(sys::pid())?;
+    for part in Span::new(env.seed, 0, 60_000).to_vec().chunks(1000) {
+        one.send_all(part)?;
+    }
+    urge(&one, b"U")?;
+    eventually("SIGURG", signals, |&n| n > 0)?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EAGAIN, "MSG_OOB")?;
+    other.shutdown(SHUT_RD)?;
+    expect_eq(other.recv(&mut [0], MSG_OOB)?, 0, "MSG_OOB afterwards")?;
+    expect_eq(at_mark(&other)?, false, "at the mark")?;
+    other.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "inline")
 }
 
 fn behind_the_end(env: &Env) -> Outcome {
@@ -1005,6 +1113,62 @@ fn into_waiting_buffers(env: &Env) -> Outcome {
     Ok(())
 }
 
+/// Urgent bytes follow each other while the bytes before them are on their way to a receive, which may have
+/// returned. Who comes later has read all before the first: so the others are lost, or, if they have come
+/// too early for that, ordinary.
+fn some_behind_a_waiting_buffer(env: &Env) -> Outcome {
+    for &way in ways(env) {
+        let (one, other) = pair_by(env, way)?;
+        let mut offset = 0;
+        for round in 0..20 {
+            let sock = Arc::clone(&other);
+            let reader = spawn_waiting(move || receive_into(&sock, 0, 1 << 20, MSG_WAITALL))?;
+            let before = Span::new(env.seed, offset, 1 << 20);
+            let after = Span::new(env.seed, offset + (1 << 20), 30_000);
+            offset += before.len + after.len;
+            let sock = Arc::clone(&one);
+            let sending = spawn(move || -> io::Result<()> {
+                let mut area = Area::new(before.len as usize / PAGE)?;
+                let buf = area.bytes(before.len as usize);
+                buf.copy_from_slice(&before.to_vec());
+                sock.send_all(buf)?;
+                std::thread::sleep(Duration::from_micros(200 * round));
+                for mark in b"UVW" {
+                    urge(&sock, &[*mark])?;
+                }
+                sock.send_all(&after.to_vec())
+            })?;
+            let got = joined(reader)??;
+            expect(got == before.to_vec(), format!("way {way}: wrong bytes"))?;
+            let last = || {
+                let mut byte = [0];
+                match other.recv(&mut byte, MSG_OOB | MSG_PEEK) {
+                    Err(e) if matches!(e.raw_os_error(), Some(EAGAIN | EINVAL)) => Ok(None),
+                    result => result.map(|_| Some(byte[0])),
+                }
+            };
+            eventually("the last mark", last, |&byte| byte == Some(b'W'))?;
+            let mut between = Vec::new();
+            while !at_mark(&other)? {
+                between.extend(receive_into(&other, 0, 100, 0)?);
+            }
+            let some: [&[u8]; 3] = [b"", b"V", b"UV"];
+            expect(
+                some.contains(&&between[..]),
+                format!("way {way}: {between:?} before the last mark"),
+            )?;
+            expect_eq(urgent_byte(&other, 0)?, b'W', "the byte")?;
+            let got = receive_into(&other, 0, 30_000, MSG_WAITALL)?;
+            expect(
+                got == after.to_vec(),
+                format!("way {way}: wrong bytes behind"),
+            )?;
+            joined(sending)??;
+        }
+    }
+    Ok(())
+}
+
 /// Several marks among bytes that are still in the peer's memory: the last one counts, and all bytes are
 /// there but that.
 fn among_adverts(env: &Env) -> Outcome {
@@ -1121,8 +1285,15 @@ fn whole_streams_inline(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Out of line all are there that are ordinary; of the urgent ones, which have the highest bit, those that
-/// others have followed before they were reached.
+/// Whether `got` is `whole` without some of the urgent bytes, which have the highest bit.
+fn lacks_only_urgent(got: &[u8], whole: &[u8]) -> bool {
+    let mut got = got.iter().peekable();
+    let is_there = |byte: &u8| got.next_if_eq(&byte).is_some() || *byte >= 0x80;
+    whole.iter().all(is_there) && got.next().is_none()
+}
+
+/// Out of line all are there that are ordinary; of the urgent ones those that others have followed before they
+/// were reached. An urgent byte has the highest bit, and differs from its neighbours by its place.
 fn whole_streams_out_of_line(env: &Env) -> Outcome {
     for &way in ways(env) {
         let (one, other) = pair_by(env, way)?;
@@ -1134,7 +1305,7 @@ fn whole_streams_out_of_line(env: &Env) -> Outcome {
                 *byte &= 0x7f;
             }
             if let Some(last) = bytes.last_mut().filter(|_| urgent) {
-                *last |= 0x80;
+                *last = (at + len) as u8 | 0x80;
             }
             bytes
         };
@@ -1156,17 +1327,10 @@ fn whole_streams_out_of_line(env: &Env) -> Outcome {
             marks > 0 && marks <= sent,
             format!("way {way}: {marks} marks of {sent}"),
         )?;
-        let ordinary = |all: &[u8]| -> Vec<u8> {
-            let kept = all.iter().filter(|b| **b < 0x80);
-            kept.copied().collect()
-        };
-        let (got_ordinary, want) = (ordinary(&got), ordinary(&whole));
-        expect_eq(
-            got_ordinary.len(),
-            want.len(),
-            format!("way {way}: ordinary bytes"),
+        expect(
+            lacks_only_urgent(&got, &whole),
+            format!("way {way}: wrong bytes"),
         )?;
-        expect(got_ordinary == want, format!("way {way}: wrong bytes"))?;
         expect(
             got.len() < total,
             format!("way {way}: no urgent byte was out of line"),
