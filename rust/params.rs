@@ -186,6 +186,8 @@ params! {
         "Seconds that SO_KEEPALIVE waits for an answer at a time. Namespaces begin with it";
     ANY_TIME sdp_keepalive_probes: "int" Kind::Number { least: 1, most: MAX_KEEP_COUNT }, 9,
         "How many such times SO_KEEPALIVE waits. Namespaces begin with it";
+    ANY_TIME sdp_fastopen: "int" Kind::Number { least: 0, most: 1 }, 0,
+        "Whether MSG_FASTOPEN connects, past what security modules say of connect(): 0 or 1. Namespaces begin with it";
     ANY_TIME sdp_max_connections: "int" AS_MANY, 0,
         "Most connections of a namespace; 0 for what the machine's memory suggests. Namespaces begin with it";
     ANY_TIME sdp_max_user_connections: "int" AS_MANY, 0,

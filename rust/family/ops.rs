@@ -312,7 +312,7 @@ pub(super) unsafe extern "C" fn sendmsg(
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` for AF_UNSPEC, or where the administrator has switched it off; `EALREADY` while another send
+/// `EOPNOTSUPP` for AF_UNSPEC, or where the administrator has not allowed it; `EALREADY` while another send
 /// does the same, or, without waiting, while the socket connects; and those of connect().
 ///
 /// # Safety
@@ -327,7 +327,7 @@ unsafe fn fast_open(
     let has_family = !to.is_null() && len as usize >= size_of::<u16>();
     // SAFETY: The address has the bytes of a family.
     let unspec = has_family && unsafe { to.cast::<u16>().read_unaligned() } == AF_UNSPEC;
-    if unspec || !guard.sk().net().may_fast_open() {
+    if unspec || !guard.sk().net().may_connect_by_send() {
         return Err(EOPNOTSUPP);
     }
     let flags = if nonblock { bindings::O_NONBLOCK } else { 0 };
@@ -339,9 +339,9 @@ unsafe fn fast_open(
                 true => None,
                 false => Some(normalized(to, len)?),
             };
-            let at = addr
+            let (at, len) = addr
                 .as_mut()
-                .map_or(core::ptr::null_mut(), |a| a.as_mut_ptr().cast());
+                .map_or((core::ptr::null_mut(), 0), |a| (a.as_mut_ptr().cast(), len));
             let flags = flags as i32;
             to_result(bindings::__inet_stream_connect(socket, at, len, flags, 1))
         }

@@ -15,7 +15,10 @@ use kernel::time::{
 use super::announced::Announced;
 use super::limits::Occupancy;
 use super::ports::Ports;
-use super::sysctl::Settings;
+use super::sysctl::{
+    Setting,
+    Settings, //
+};
 use crate::bindings;
 use crate::kern::compat;
 use crate::stats::counters::{
@@ -71,10 +74,17 @@ impl<'a> Net<'a> {
         unsafe { bindings::net_ip_no_pmtu_disc(self.net.cast()) == 0 }
     }
 
-    /// Whether a send may make the connection (net.ipv4.tcp_fastopen).
+    /// Whether programs may leave the request to the first write (net.ipv4.tcp_fastopen).
     pub(crate) fn may_fast_open(self) -> bool {
         // SAFETY: The namespace is valid.
         unsafe { bindings::net_tfo_client(self.net.cast()) }
+    }
+
+    /// Whether a send may make the connection. Security modules look for that where the socket is one of TCP
+    /// alone, and their check of connect() is not exported: so the administrator must have allowed it
+    /// (net.sdp.fastopen), too.
+    pub(crate) fn may_connect_by_send(self) -> bool {
+        self.may_fast_open() && self.settings().get(Setting::FastOpen) != 0
     }
 
     /// The longest backlog (net.core.somaxconn).

@@ -52,6 +52,8 @@ pub(crate) enum Setting {
     KeepaliveIntvl,
     /// How many times.
     KeepaliveProbes,
+    /// Whether a send with MSG_FASTOPEN connects: 0 or 1.
+    FastOpen,
     /// The most connections of the namespace; 0 for what the machine's memory suggests.
     MaxConnections,
     /// The most connections of a user of the namespace, with those in other namespaces; 0 likewise.
@@ -76,6 +78,12 @@ fn anybody(_: i32) -> bool {
 /// An administrator of a namespace is not one of the machine.
 fn who_may_hold_up(policy: i32) -> bool {
     policy == 0 || params::may_hold_up()
+}
+
+/// What security modules deny to a program, they may deny to an administrator of a namespace, too, who must
+/// not allow it to himself.
+fn who_may_fast_open(said: i32) -> bool {
+    said <= params::sdp_fastopen.value() || params::is_machines_admin()
 }
 
 /// An administrator of a namespace may take no more of the machine than the module's parameter gives a
@@ -123,6 +131,10 @@ static ENTRIES: [Entry; COUNT] = [
     Entry::new(c"keepalive_time", &params::sdp_keepalive_time),
     Entry::new(c"keepalive_intvl", &params::sdp_keepalive_intvl),
     Entry::new(c"keepalive_probes", &params::sdp_keepalive_probes),
+    Entry {
+        may: who_may_fast_open,
+        ..Entry::new(c"fastopen", &params::sdp_fastopen)
+    },
     Entry {
         may: who_may_connect,
         ..Entry::new(c"max_connections", &params::sdp_max_connections)

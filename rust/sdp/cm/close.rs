@@ -81,13 +81,11 @@ impl SockGuard<'_> {
                 abort_all(pending);
             }
             _ => {
+                // As with TCP, it is no error where both halves have ended and all is sent. Nor for a moment: a
+                // poll() does not hold the lock.
                 let ended = matches!(state, State::LastAck | State::Closing | State::Draining);
                 let complete = ended && self.unsent_bytes() == 0;
-                self.abort(ECONNRESET);
-                // As with TCP, that is no error where both halves have ended.
-                if complete {
-                    self.sk().clear_err();
-                }
+                self.abort_for((!complete).then_some(ECONNRESET));
             }
         }
         self.free_received();

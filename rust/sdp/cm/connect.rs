@@ -188,7 +188,8 @@ impl SockGuard<'_> {
 }
 
 impl SockOwner<'_> {
-    /// Connects for a send, which only one can do at a time. `connect` may give the lock back meanwhile.
+    /// Connects for a send. `connect` may give the lock back meanwhile; another send that comes then is refused,
+    /// unless the socket was disconnected, and is connected anew.
     ///
     /// # Errors
     ///
@@ -210,8 +211,20 @@ impl SockOwner<'_> {
     ///
     /// `EISCONN` while there is a connection, `EINTR`.
     pub(crate) fn reuse(&mut self) -> Result {
+        if self.await_end()? {
+            self.make_new();
+        }
+        Ok(())
+    }
+
+    /// Waits for the worker to give everything back of an ended connection; `false` for a socket that had none.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`SockOwner::reuse`].
+    fn await_end(&mut self) -> Result<bool> {
         if self.conn().state == State::Closed {
-            return Ok(());
+            return Ok(false);
         }
         while !self.conn().lifetime.torn_down {
             if self.conn().state != State::Dead {
@@ -222,8 +235,7 @@ impl SockOwner<'_> {
             }
             self.wait(&mut Timeout::endless());
         }
-        self.make_new();
-        Ok(())
+        Ok(true)
     }
 
     /// Waits for the worker to give everything back of a connection that has ended: a port, too, that the
@@ -252,10 +264,11 @@ impl SockOwner<'_> {
         if self.conn().state != State::Dead {
             return Ok(());
         }
-        // shutdown() may have come after the disconnection.
-        let shutdown = self.sk().shutdown();
-        self.reuse()
+        self.await_end()
             .map_err(|e| if e == EISCONN { EINVAL } else { e })?;
+        // shutdown() may have come after the disconnection, also during the wait.
+        let shutdown = self.sk().shutdown();
+        self.make_new();
         self.sk().add_shutdown(shutdown);
         Ok(())
     }

@@ -13,7 +13,8 @@ use super::worker::Worker;
 use crate::proto::deferral::Timeouts;
 use crate::sdp::conn::accept_queue::{
     self,
-    Place, //
+    Place,
+    OLD_MS, //
 };
 use crate::sdp::conn::deferral::Deferral;
 use crate::sdp::conn::sock::SdpSock;
@@ -55,7 +56,7 @@ impl Worker<'_> {
             .start_timer(passed.seconds_to_next().unsigned_abs() * 1000);
     }
 
-    /// The time of a deferred child is over, or a part of it.
+    /// The time of a deferred child is over, or a part of it; or it is due, and has no place yet.
     pub(super) fn deferral_timed_out(&self) {
         // Without the child's lock.
         let parent = self.sock.lock().conn().lifetime.parent.clone();
@@ -66,16 +67,19 @@ impl Worker<'_> {
         let Some(deferral) = &mut guard.conn().lifetime.deferral else {
             return;
         };
-        deferral.passed = deferral.passed.next();
-        if deferral.passed < wanted {
-            return self.start_deferral_timer(deferral.passed);
+        if !deferral.is_due {
+            deferral.passed = deferral.passed.next();
+            if deferral.passed < wanted {
+                return self.start_deferral_timer(deferral.passed);
+            }
         }
         drop(guard);
         self.push_deferred();
     }
 
     /// A deferred child is due: into the listener's queue with it, if that has a place. Else the worker comes
-    /// here again when there is one.
+    /// here again when there is one, or when half-open connections must give theirs up: peers that ask for
+    /// nothing more would keep the child waiting until the time of their handshake is over.
     pub(super) fn push_deferred(&self) {
         // Before: once it is in the queue, a program may have it, and close it, at any time.
         let (deferral, parent) = {
@@ -98,6 +102,7 @@ impl Worker<'_> {
                     is_due: true,
                     ..deferral
                 });
+                self.sock.start_timer(OLD_MS);
             }
             Err(e) if e == ENOMEM => self.sock.abandon(e),
             // Who has closed the listener ends the child.

@@ -216,9 +216,11 @@ impl Worker<'_> {
         self.sock.stats.inc(Counter::ConnectFailed);
         self.give_back();
         let mut guard = self.sock.lock();
-        self.sock.sk().set_err(why);
-        self.sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
-        if guard.conn().state != State::Dead {
+        // Else another thread has ended the attempt meanwhile: its error, or the socket's next connection, is not
+        // this one's business.
+        if matches!(guard.conn().state, State::Resolving | State::HelloSent) {
+            self.sock.sk().set_err(why);
+            self.sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
             guard.transition_for(Event::ConnectRefused, Some(why));
         }
         self.finish(guard);

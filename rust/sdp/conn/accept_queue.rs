@@ -30,7 +30,7 @@ struct HalfOpen {
 
 /// When others may have the place of a half-open connection: an honest peer has completed it by then.
 /// As long as TCP waits for an answer before it asks again (`TCP_TIMEOUT_INIT`).
-const OLD_MS: i64 = 1000;
+pub(in crate::sdp) const OLD_MS: u32 = 1000;
 
 /// What an established connection waits for that is not handed to accept() yet.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -145,7 +145,8 @@ impl AcceptQueue {
         self.half_open.iter().position(is_it)
     }
 
-    /// The child uses a place that was counted for it.
+    /// The child uses a place that was counted for it. Without memory for that the place is free: the caller
+    /// gives it to who waits for one.
     fn seat(&mut self, listener: Sk, child: ARef<SdpSock>) -> Result {
         let since = None;
         let seated = self.half_open.push(HalfOpen { child, since }, GFP_KERNEL);
@@ -161,7 +162,7 @@ impl AcceptQueue {
         // Those behind were answered later, but for some that their workers had to wait for.
         let at = self.half_open.iter().position(|h| h.since.is_some())?;
         let since = self.half_open.get(at)?.since?;
-        if since.elapsed().as_millis() < OLD_MS {
+        if since.elapsed().as_millis() < OLD_MS.into() {
             return None;
         }
         self.half_open.remove(at).ok().map(|old| old.child)
@@ -220,7 +221,11 @@ impl Reserved<'_> {
             return Err(ECONNREFUSED);
         }
         core::mem::forget(self);
-        queue.seat(listener.sk(), child)
+        let seated = queue.seat(listener.sk(), child);
+        if seated.is_err() {
+            queue.fill_places(listener.sk());
+        }
+        seated
     }
 }
 
@@ -234,22 +239,27 @@ impl Drop for Reserved<'_> {
 
 /// Takes a place in the backlog for a connection that is to be set up: a free one, or that of a
 /// half-open connection whose peer has not answered for long. A peer that never answers holds a
-/// place for that time only where others want it.
+/// place for that time only where others want it. Those who wait for a place already have that one first.
 ///
 /// # Errors
 ///
-/// `ECONNREFUSED` if nobody listens any more, `ENOMEM` if the backlog is full.
+/// `ECONNREFUSED` if nobody listens any more, `ENOMEM` if the backlog is full: the peer asks again.
 pub(crate) fn reserve(listener: &SdpSock) -> Result<Reserved<'_>> {
     let mut queue = listener.accepts.lock();
     if queue.closed {
         return Err(ECONNREFUSED);
     }
-    if !listener.sk().acceptq_add() {
-        let old = queue.evict().ok_or(ENOMEM)?;
-        drop(queue);
-        end(listener, &old);
+    let sk = listener.sk();
+    if sk.acceptq_add() {
+        return Ok(Reserved(listener));
     }
-    Ok(Reserved(listener))
+    let old = queue.evict().ok_or(ENOMEM)?;
+    sk.acceptq_remove();
+    queue.fill_places(sk);
+    let is_free = sk.acceptq_add();
+    drop(queue);
+    end(listener, &old);
+    is_free.then(|| Reserved(listener)).ok_or(ENOMEM)
 }
 
 /// Ends a half-open connection that has lost its place.
@@ -270,7 +280,9 @@ pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Resul
         return Err(ECONNREFUSED);
     }
     if queue.parked.is_empty() && listener.sk().acceptq_add() {
-        queue.seat(listener.sk(), child.clone())?;
+        queue
+            .seat(listener.sk(), child.clone())
+            .inspect_err(|_| queue.fill_places(listener.sk()))?;
         drop(queue);
         return place_of(listener, &child);
     }
@@ -389,7 +401,8 @@ pub(crate) fn defer(listener: &SdpSock, child: ARef<SdpSock>) -> Result<bool> {
 }
 
 /// Puts a connection that was deferred into the listener's queue: its peer has sent something, or its time is
-/// over. If there is no place ([`Place::Later`]), its worker is asked again when there is one.
+/// over. If there is no place ([`Place::Later`]), its worker is asked again when there is one; it asks by itself
+/// when the half-open connections that have the places now are old.
 ///
 /// # Errors
 ///

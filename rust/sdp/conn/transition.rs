@@ -61,16 +61,23 @@ impl SockGuard<'_> {
     ///
     /// What was received stays readable, as with TCP.
     pub(crate) fn fail(&mut self, event: Event, why: Error) {
+        self.end(event, Some(why));
+    }
+
+    /// As [`SockGuard::fail`]; without `why`, there is no error for the user.
+    pub(in crate::sdp) fn end(&mut self, event: Event, why: Option<Error>) {
         if self.conn().state == State::Dead {
             return;
         }
         let sk = self.sk();
         // First: poll() must not see the end without the error.
-        sk.set_err(why);
+        if let Some(why) = why {
+            sk.set_err(why);
+        }
         sk.add_shutdown(bindings::SHUTDOWN_MASK);
         sk.set_flag(bindings::sock_flags_SOCK_DONE);
         self.glance.coming.set(false);
-        self.transition_for(event, Some(why));
+        self.transition_for(event, why);
         if self.holds() {
             // The peer has sent all, but not all of it comes.
             self.conn().inq.fin_received = false;

@@ -25,9 +25,14 @@ impl SockGuard<'_> {
 
     /// Ends the connection at once, as TCP does with RST.
     pub(crate) fn abort(&mut self, why: Error) {
+        self.abort_for(Some(why));
+    }
+
+    /// As [`SockGuard::abort`]; without `why`, there is no error for the user.
+    pub(in crate::sdp) fn abort_for(&mut self, why: Option<Error>) {
         self.stats.inc(Counter::AbortedLocal);
         self.send_abort();
-        self.fail(Event::Abort, why);
+        self.end(Event::Abort, why);
     }
 
     /// Without memory for bytes that were received the connection cannot go on.

@@ -68,6 +68,10 @@ pub(crate) fn sendmsg(
     open: impl FnOnce(&mut SockOwner<'_>) -> Result,
 ) -> Result<usize> {
     let mut guard = sock.lock();
+    if let Err(e) = open(&mut guard) {
+        // A send that has not begun changes nothing: what MSG_MORE has left open stays open.
+        return Err(stream_error(sock.sk(), flags, e));
+    }
     let nonblock = flags & bindings::MSG_DONTWAIT != 0;
     let mut send = Send {
         began: guard.generation(),
@@ -87,7 +91,7 @@ pub(crate) fn sendmsg(
         no_reader: false,
         sink_awaited: false,
     };
-    let result = open(&mut guard).and_then(|()| guard.send_all(&mut send));
+    let result = guard.send_all(&mut send);
     guard.finish_send(&send);
     match result {
         Ok(()) => Ok(send.copied),

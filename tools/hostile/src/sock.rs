@@ -200,6 +200,12 @@ impl Sock {
         }
     }
 
+    /// Connections of the listener are not there for accept() before their first byte is, for so many
+    /// seconds.
+    pub(crate) fn defer_accept(&self, seconds: i32) -> Result<()> {
+        self.set_option(libc::TCP_DEFER_ACCEPT, seconds)
+    }
+
     /// Sends of so many bytes go without a copy, and wait for the peer.
     pub(crate) fn set_zcopy_threshold(&self, bytes: i32) -> Result<()> {
         const SYNCHRONOUS: i32 = 2;

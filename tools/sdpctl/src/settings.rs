@@ -77,6 +77,7 @@ const THRESHOLD: Shape = number(-1, i32::MAX);
 
 const SECONDS: (Shape, Unit) = (number(1, 32767), Unit::Seconds);
 const PROBES: (Shape, Unit) = (number(1, 127), Unit::None);
+const SWITCH: (Shape, Unit) = (number(0, 1), Unit::None);
 const AS_MANY: (Shape, Unit) = (number(0, i32::MAX), Unit::None);
 
 const fn number(least: i32, most: i32) -> Shape {
@@ -168,6 +169,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     sysctl("keepalive_probes", PROBES, "9", "how many times it waits"),
     sysctl(
+        "fastopen",
+        SWITCH,
+        "0",
+        "whether MSG_FASTOPEN connects, past what security modules say of connect()",
+    ),
+    sysctl(
         "max_connections",
         AS_MANY,
         "0",
@@ -247,6 +254,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         PROBES,
         "9",
         "keepalive_probes that namespaces begin with",
+    ),
+    parameter(
+        "sdp_fastopen",
+        SWITCH,
+        "0",
+        "fastopen that namespaces begin with",
     ),
     parameter(
         "sdp_max_connections",

@@ -9,6 +9,7 @@ use crate::ffi;
 use crate::session::{hello, normal_connection, resolved, sockets, Ctx, POSTED};
 use crate::sock::Sock;
 use std::net::SocketAddrV4;
+use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,14 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "pending.held_shut",
         run: held_shut,
+    },
+    Attack {
+        name: "pending.deferred_one_is_due",
+        run: deferred_one_is_due,
+    },
+    Attack {
+        name: "pending.deferred_one_is_due_among_requests",
+        run: deferred_one_is_due_among_requests,
     },
     Attack {
         name: "pending.thousand",
@@ -53,15 +62,23 @@ fn made_up_qp(addr: SocketAddrV4, n: usize) -> u32 {
 fn half_open(addr: SocketAddrV4, count: usize, limit: Duration) -> Result<Vec<Id>> {
     let channel = Channel::new()?;
     (0..count)
-        .map(|n| {
-            let id = Id::new(&channel)?;
-            // Those before have no event of interest: their answers come, and
-            // are not taken.
-            resolve_among_others(&id, addr, limit).step(&format!("request {n}"))?;
-            id.connect(&hello(POSTED).encode(), made_up_qp(addr, n))?;
-            Ok(id)
-        })
+        .map(|n| half_open_one(&channel, addr, n, limit))
         .collect()
+}
+
+/// One of them.
+fn half_open_one(
+    channel: &Rc<Channel>,
+    addr: SocketAddrV4,
+    n: usize,
+    limit: Duration,
+) -> Result<Id> {
+    let id = Id::new(channel)?;
+    // Those before have no event of interest: their answers come, and
+    // are not taken.
+    resolve_among_others(&id, addr, limit).step(&format!("request {n}"))?;
+    id.connect(&hello(POSTED).encode(), made_up_qp(addr, n))?;
+    Ok(id)
 }
 
 /// As `Id::resolve`, on a channel where answers to other ids' requests come.
@@ -136,6 +153,69 @@ fn held_shut(ctx: &Ctx) -> Result<()> {
     await_true("the others end", HANDSHAKE + ctx.limit, || {
         Ok(before.since("handshake_timeout")? >= 6)
     })?;
+    drop(ids);
+    Ok(())
+}
+
+/// When a deferred connection that is due must have the place of a half-open one: that is old after a second.
+/// Much less than the time in which that one ends by itself.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A listener with one place, and a connection that it defers, which has none.
+fn with_deferred(addr: SocketAddrV4, ctx: &Ctx) -> Result<(Sock, Sock)> {
+    let listener = Sock::listen(addr, 0, ctx.limit)?;
+    listener.defer_accept(60)?;
+    let here = Sock::connect(addr, ctx.limit)?;
+    // The listener's end hears last that it is up.
+    sleep(Duration::from_secs(1));
+    expect(!listener.has_connection()?, || {
+        "a silent connection was not deferred".to_owned()
+    })?;
+    Ok((listener, here))
+}
+
+/// What [`with_deferred`] has made has got the only place from a request; here is what it has sent.
+fn has_got_place(listener: &Sock, before: &Counters, limit: Duration) -> Result<()> {
+    let dropped = before.since("evicted_half_open")?;
+    expect(dropped > 0, || "no half-open one was ended".to_owned())?;
+    let there = listener.accept(limit)?;
+    expect(there.recv(3)? == b"due", || "other bytes".to_owned())
+}
+
+/// Who takes all places with half-open requests does not keep out a deferred connection that has sent
+/// something, though no other request comes for which one of them would be ended.
+fn deferred_one_is_due(ctx: &Ctx) -> Result<()> {
+    let addr = ctx.fresh();
+    let (listener, here) = with_deferred(addr, ctx)?;
+    let before = Counters::read()?;
+    let ids = half_open(addr, 1, ctx.limit)?;
+    sleep(Duration::from_millis(300));
+    here.send(b"due")?;
+    await_true("a deferred one has a place", SOON, || {
+        listener.has_connection()
+    })?;
+    has_got_place(&listener, &before, ctx.limit)?;
+    drop(ids);
+    Ok(())
+}
+
+/// Nor if such requests come all the time: each is behind the deferred connection.
+fn deferred_one_is_due_among_requests(ctx: &Ctx) -> Result<()> {
+    let addr = ctx.fresh();
+    let (listener, here) = with_deferred(addr, ctx)?;
+    let before = Counters::read()?;
+    let channel = Channel::new()?;
+    let mut ids = vec![half_open_one(&channel, addr, 0, ctx.limit)?];
+    sleep(Duration::from_millis(300));
+    here.send(b"due")?;
+    await_true("a deferred one has a place", SOON, || {
+        // Several between two looks.
+        for _ in 0..3 {
+            ids.push(half_open_one(&channel, addr, ids.len(), ctx.limit)?);
+        }
+        listener.has_connection()
+    })?;
+    has_got_place(&listener, &before, ctx.limit)?;
     drop(ids);
     Ok(())
 }

@@ -190,6 +190,7 @@ impl Found {
 
 /// Makes the same calls on both sockets in a state, and on others what changes the state.
 fn compare(env: &Env, make: fn(&Env) -> Result<Subject, Fail>) -> Outcome {
+    let _allowed = super::fastopen::allowed(env)?;
     let mut tcp_env = env.clone();
     tcp_env.family = Family::Tcp;
     let mut found = Found {

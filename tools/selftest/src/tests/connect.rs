@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! connect(), blocking and not, and sockets that are not connected.
 
-use crate::flow::Span;
+use crate::flow::{spawn, Span};
 use crate::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,
     joined, receive, skip, spawn_waiting, tests, Env, Fail, Outcome, ANY4, QUIET_MS,
@@ -14,6 +14,7 @@ use libc::{
 };
 use std::io;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 tests!("connect";
@@ -34,6 +35,7 @@ tests!("connect";
     data_before_accept,
     closed_before_accept,
     disconnect_and_reuse,
+    disconnect_after_both_ends,
     disconnect_and_bind,
     disconnect_and_connect_nonblocking,
     next_connect_does_not_wait,
@@ -344,6 +346,34 @@ fn disconnect_and_reuse(env: &Env) -> Outcome {
             || remote.poll(ALL, 0),
             |e| e & POLLIN != 0,
         )?;
+    }
+    Ok(())
+}
+
+/// It is no error where both halves have ended already, not even for a moment.
+fn disconnect_after_both_ends(env: &Env) -> Outcome {
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    for _ in 0..env.scaled(20) {
+        let (sock, remote) = env.pair()?;
+        remote.shutdown(libc::SHUT_WR)?;
+        let end = POLLRDHUP;
+        eventually("the peer's end", || sock.poll(end, 0), |&e| e == end)?;
+        sock.shutdown(libc::SHUT_WR)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let watching = {
+            let (sock, is_over) = (sock.dup()?, is_over.clone());
+            spawn(move || -> io::Result<i16> {
+                let mut events = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    events |= sock.poll(ALL, 0)?;
+                }
+                Ok(events)
+            })?
+        };
+        sock.connect(&unspec)?;
+        expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
+        is_over.store(true, Ordering::Relaxed);
+        expect_eq(joined(watching)?? & POLLERR, 0, "an error that poll() saw")?;
     }
     Ok(())
 }

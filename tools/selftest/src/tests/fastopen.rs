@@ -3,19 +3,21 @@
 //! and the bytes go behind the request. The server's options are kept, and nothing is heard of them.
 
 use super::connect::{full_listener, nobody};
+use super::sysctl::{needs_root, set, Changed};
 use crate::flow::{spawn, Span};
 use crate::harness::{
     eventually, expect, expect_eq, expect_errno, expect_errno_of, expect_received, joined, skip,
-    spawn_waiting, tests, Child, Env, Outcome, ANY6,
+    spawn_waiting, tests, Child, Env, Fail, Family, Outcome, ANY6,
 };
 use crate::sys::{self, Sock, SockAddr};
 use libc::{
     EAFNOSUPPORT, EALREADY, ECONNREFUSED, ECONNRESET, EFAULT, EINPROGRESS, EINVAL, EISCONN,
-    ENOTCONN, EOPNOTSUPP, EPIPE, IPPROTO_TCP, MSG_DONTWAIT, MSG_FASTOPEN, MSG_NOSIGNAL, POLLERR,
-    POLLHUP, POLLIN, POLLOUT, POLLRDHUP, SOL_SOCKET,
+    ENOTCONN, EOPNOTSUPP, EPIPE, IPPROTO_TCP, MSG_DONTWAIT, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL,
+    POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, SOL_SOCKET,
 };
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 tests!("fastopen";
     connects_and_sends,
@@ -23,6 +25,7 @@ tests!("fastopen";
     sends_nothing,
     does_not_wait,
     is_refused,
+    refused_leaves_bytes_held_back,
     without_an_address,
     bad_addresses,
     to_another_family,
@@ -40,13 +43,24 @@ tests!("fastopen";
     keys,
     accepted_sockets_have_their_listeners,
     switched_off,
+    allowed_by_the_administrator,
 );
 
 const ALL: i16 = POLLIN | POLLOUT | POLLRDHUP;
 const TCP_FASTOPEN_KEY: i32 = libc::TCP_FASTOPEN_KEY;
 
+/// Has MSG_FASTOPEN allowed while the value lives: with SDP, that is the administrator's to do.
+pub(super) fn allowed(env: &Env) -> Result<Option<Changed>, Fail> {
+    match env.family {
+        Family::Tcp => Ok(None),
+        Family::Sdp if !sys::is_root() => skip("needs root"),
+        Family::Sdp => Ok(Some(Changed::to("fastopen", "1")?)),
+    }
+}
+
 /// One call connects, waits for that, and sends.
 fn connects_and_sends(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(2)?;
     for bound in [false, true] {
         let sock = env.socket()?;
@@ -70,6 +84,7 @@ fn connects_and_sends(env: &Env) -> Outcome {
 }
 
 fn sends_more_than_there_is_room_for(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(2)?;
     let sock = env.socket()?;
     sock.set_int(SOL_SOCKET, libc::SO_SNDBUF, 20_000)?;
@@ -88,6 +103,7 @@ fn sends_more_than_there_is_room_for(env: &Env) -> Outcome {
 }
 
 fn sends_nothing(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(2)?;
     let sock = env.socket()?;
     expect_eq(sock.sendto(b"", &addr, MSG_FASTOPEN)?, 0, "sent")?;
@@ -99,6 +115,7 @@ fn sends_nothing(env: &Env) -> Outcome {
 
 /// Who does not wait has begun a connection, and sent nothing.
 fn does_not_wait(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(2)?;
     for by_flag in [false, true] {
         let sock = env.socket()?;
@@ -125,6 +142,7 @@ fn does_not_wait(env: &Env) -> Outcome {
 
 /// The error is connect()'s, also the second time; then the socket connects to another.
 fn is_refused(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let (_bound, addr) = nobody(env)?;
     let sock = env.socket()?;
     for _ in 0..2 {
@@ -145,7 +163,36 @@ fn is_refused(env: &Env) -> Outcome {
     expect_eq(sock.take_error()?, ECONNREFUSED, "SO_ERROR")
 }
 
+/// Of a connection, what MSG_MORE holds back is held back after such a send as before: it has not begun.
+fn refused_leaves_bytes_held_back(env: &Env) -> Outcome {
+    /// Less than the time for which bytes are held back.
+    const SOON: Duration = Duration::from_millis(150);
+    let _allowed = allowed(env)?;
+    eventually(
+        "whether a try was so quick that bytes must be held back",
+        || {
+            let (sock, other) = env.own_pair()?;
+            let to = sock.getpeername()?;
+            let began = Instant::now();
+            sock.send(b"held", MSG_MORE)?;
+            let refused = sock.sendto(b"x", &to, MSG_FASTOPEN);
+            let came = other.poll(POLLIN, 40)? != 0;
+            let is_quick = began.elapsed() < SOON;
+            let errno = refused.err().and_then(|e| e.raw_os_error());
+            sock.send_all(b" back")?;
+            let mut bytes = [0; 9];
+            other.recv_exact(&mut bytes)?;
+            Ok((is_quick, came, errno, bytes))
+        },
+        |(is_quick, came, errno, bytes)| {
+            let held = !came && *errno == Some(EISCONN) && bytes == b"held back";
+            *is_quick && held
+        },
+    )
+}
+
 fn without_an_address(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let flags = MSG_FASTOPEN | MSG_NOSIGNAL;
     let sock = env.socket()?;
     expect_errno(sock.send(b"x", flags), EINVAL, "a new socket")?;
@@ -157,6 +204,7 @@ fn without_an_address(env: &Env) -> Outcome {
 }
 
 fn bad_addresses(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(1)?;
     let sock = env.socket()?;
     let open = |to: SockAddr| sock.sendto(b"x", &to, MSG_FASTOPEN);
@@ -182,6 +230,7 @@ fn bad_addresses(env: &Env) -> Outcome {
 
 /// An IPv6 socket takes no IPv4 address, but one mapped to IPv6.
 fn to_another_family(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     env.has_ipv6()?;
     if !env.local.is_ipv4() {
         return skip("the address is not IPv4");
@@ -203,6 +252,7 @@ fn to_another_family(env: &Env) -> Outcome {
 
 /// The connection is made, and then the bytes cannot be read.
 fn from_nowhere(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(1)?;
     let sock = env.socket()?;
     let memory = Span::new(env.seed, 0, 10).to_vec();
@@ -215,6 +265,7 @@ fn from_nowhere(env: &Env) -> Outcome {
 
 /// They are looked at when the connection is there.
 fn bad_control_messages(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(2)?;
     let unknown = [20, u64::from(SOL_SOCKET as u32) | (9999 << 32), 0];
     let sock = env.socket()?;
@@ -237,6 +288,7 @@ fn bad_control_messages(env: &Env) -> Outcome {
 
 /// Of a socket that connects already, the call waits for that connection.
 fn waits_for_a_connection(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let (listener, addr, inside) = full_listener(env)?;
     let sock = Arc::new(env.socket()?);
     let flags = MSG_FASTOPEN | MSG_DONTWAIT;
@@ -260,10 +312,11 @@ fn waits_for_a_connection(env: &Env) -> Outcome {
 }
 
 fn has_little_time(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let (_listener, addr, _inside) = full_listener(env)?;
     let sock = env.socket()?;
     sock.set_timeout(libc::SO_SNDTIMEO, 300)?;
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let result = sock.sendto(b"x", &addr, MSG_FASTOPEN);
     expect_errno(result, EINPROGRESS, "with SO_SNDTIMEO")?;
     let waited = began.elapsed().as_millis();
@@ -274,6 +327,7 @@ fn has_little_time(env: &Env) -> Outcome {
 
 /// Another thread ends the connection for which a call waits.
 fn is_disconnected(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
     let (_listener, addr, _inside) = full_listener(env)?;
     for shuts in [false, true] {
@@ -287,16 +341,16 @@ fn is_disconnected(env: &Env) -> Outcome {
         } else {
             sock.connect(&unspec)?;
         }
-        let ended = [EPIPE, ECONNRESET];
-        expect_errno_of(joined(sending)?, &ended, format!("shut: {shuts}"))?;
+        expect_errno(joined(sending)?, ECONNRESET, format!("shut: {shuts}"))?;
         expect_errno(sock.getpeername(), ENOTCONN, "getpeername")?;
-        sock.take_error()?;
+        expect_eq(sock.take_error()?, 0, "SO_ERROR after it was reported")?;
     }
     Ok(())
 }
 
 /// Of two threads, one connects and sends; the other may be too early or too late, and then sends nothing.
 fn while_another_waits(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     for _ in 0..env.scaled(5) {
         let (listener, addr) = env.remote_listener(1)?;
         let sock = Arc::new(env.socket()?);
@@ -323,6 +377,7 @@ fn while_another_waits(env: &Env) -> Outcome {
 }
 
 fn when_connected(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let (sock, remote) = env.pair()?;
     let addr = sock.getpeername()?;
     let open = || sock.sendto(b"x", &addr, MSG_FASTOPEN);
@@ -338,6 +393,7 @@ fn when_connected(env: &Env) -> Outcome {
 
 /// A disconnected socket does it again.
 fn after_a_connection(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
     let (listener, addr) = env.remote_listener(2)?;
     let sock = env.socket()?;
@@ -354,6 +410,7 @@ fn after_a_connection(env: &Env) -> Outcome {
 
 /// io_uring does not wait in the call, and tells what it was told.
 fn by_io_uring(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(2)?;
     let sock = env.socket()?;
     match sys::uring_sendmsg_to(sock.as_raw_fd(), b"ring", &addr, MSG_FASTOPEN) {
@@ -521,6 +578,9 @@ fn switched_off(env: &Env) -> Outcome {
     Child::start(|| {
         sys::new_netns()?;
         sys::loopback_up()?;
+        if env.family == Family::Sdp {
+            set("fastopen", "1")?;
+        }
         let switch = |value| std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", value);
         let sock = env.socket()?;
         let set = |value| sock.set_int(IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, value);
@@ -539,6 +599,37 @@ fn switched_off(env: &Env) -> Outcome {
         set(1)?;
         let result = sock.send(b"x", MSG_FASTOPEN | MSG_NOSIGNAL);
         expect_errno(result, EINVAL, "send without an address")
+    })?
+    .join()
+}
+
+/// With SDP, nobody may do it before the administrator has said so: no security module knows of it.
+fn allowed_by_the_administrator(env: &Env) -> Outcome {
+    needs_root(env)?;
+    let env = env.on_loopback();
+    Child::start(|| {
+        sys::new_netns()?;
+        sys::loopback_up()?;
+        let sock = env.socket()?;
+        let to = env.here(7);
+        let refused = |what: &str| -> Outcome {
+            for flags in [0, MSG_DONTWAIT] {
+                let result = sock.sendto(b"x", &to, MSG_FASTOPEN | flags);
+                expect_errno(result, EOPNOTSUPP, format!("{what}: sendto"))?;
+            }
+            let result = sock.send(b"x", MSG_FASTOPEN | MSG_NOSIGNAL);
+            expect_errno(result, EOPNOTSUPP, format!("{what}: send"))?;
+            expect_eq(sock.getsockname()?.port(), 0, format!("{what}: the port"))
+        };
+        refused("at first")?;
+        // What connect() does is checked there.
+        sock.set_int(IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 1)?;
+        sock.set_int(IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 0)?;
+        set("fastopen", "1")?;
+        let result = sock.send(b"x", MSG_FASTOPEN | MSG_NOSIGNAL);
+        expect_errno(result, EINVAL, "send without an address, when allowed")?;
+        set("fastopen", "0")?;
+        refused("switched off again")
     })?
     .join()
 }

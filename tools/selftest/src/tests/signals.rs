@@ -9,7 +9,7 @@ use crate::harness::{
 };
 use crate::peer::Work;
 use crate::sys;
-use libc::{EINTR, MSG_NOSIGNAL, POLLOUT, SIGALRM};
+use libc::{EALREADY, EINTR, MSG_FASTOPEN, MSG_NOSIGNAL, POLLOUT, SIGALRM};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,6 +21,7 @@ tests!("signals";
     accept_restarted,
     connect_interrupted,
     connect_restarted,
+    fast_open_interrupted,
     send_interrupted,
     send_partial,
     waitall_partial,
@@ -148,6 +149,39 @@ fn connect_restarted(env: &Env) -> Outcome {
     with_alarms(true, || sock.connect(&addr))??;
     expect(alarms() >= 3, "there were no alarms")?;
     sock.getpeername()?;
+    Ok(())
+}
+
+/// A send that connects ends as connect() does, whatever the handler wants where there is a time limit; and its
+/// connection goes on.
+fn fast_open_interrupted(env: &Env) -> Outcome {
+    let _allowed = super::fastopen::allowed(env)?;
+    for restart in [false, true] {
+        let (listener, addr, inside) = full_listener(env)?;
+        let sock = env.socket()?;
+        sock.set_timeout(libc::SO_SNDTIMEO, 100_000)?;
+        let open = || sock.sendto(b"lost", &addr, MSG_FASTOPEN);
+        expect_errno(with_alarms(restart, open)?, EINTR, "sendto")?;
+        // Nobody is in the call any more.
+        let again = sock.sendto(b"lost", &addr, MSG_FASTOPEN | libc::MSG_DONTWAIT);
+        expect_errno(again, EALREADY, "sendto again")?;
+        let name = sock.getsockname()?.to_std();
+        let mut accepted = None;
+        for _ in 0..inside.len() + 10 {
+            let (remote, from) = listener.accept()?;
+            if from.to_std() == name {
+                accepted = Some(remote);
+                break;
+            }
+        }
+        let Some(remote) = accepted else {
+            return failed("the connection never comes");
+        };
+        expect_eq(sock.poll(POLLOUT, -1)?, POLLOUT, "poll")?;
+        expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
+        sock.send_all(b"sent")?;
+        expect_eq(remote.recv(16, 0)?, b"sent".to_vec(), "received")?;
+    }
     Ok(())
 }
 

@@ -31,6 +31,7 @@ tests!("sysctl";
     buffers_have_their_sizes,
     first_namespace_is_left_alone,
     roots_of_namespaces_may_not_hold_up,
+    roots_of_namespaces_may_not_fast_open,
     nobody_may_write,
     namespace_goes_while_files_are_open,
     memory_is_of_the_first_namespace,
@@ -163,6 +164,7 @@ const CHECKS: &[Checks] = &[
         &[("1", "1"), ("127", "127")],
         &["0", "-1", "128", "many"],
     ),
+    ("fastopen", &[("1", "1"), ("0", "0")], &["-1", "2", "on"]),
     ("max_connections", AS_MANY.0, AS_MANY.1),
     ("max_user_connections", AS_MANY.0, AS_MANY.1),
     ("max_orphans", AS_MANY.0, AS_MANY.1),
@@ -405,6 +407,24 @@ fn roots_of_namespaces_may_not_hold_up(env: &Env) -> Outcome {
         expect_eq((mode, policy, bytes), (3, 0, 50_000), "of a socket")?;
         let set = sock.set_int(SOL_SDP, SDP_FAULT_POLICY, 1);
         expect_errno(set, EPERM, "the option")
+    })?
+    .join()
+}
+
+/// Nor to let programs connect past the machine's security modules.
+fn roots_of_namespaces_may_not_fast_open(env: &Env) -> Outcome {
+    needs_root(env)?;
+    if fs::read_to_string("/sys/module/ib_sdp/parameters/sdp_fastopen")?.trim() != "0" {
+        return skip("somebody has changed sdp_fastopen");
+    }
+    Child::start(|| {
+        sys::become_nobody()?;
+        if sys::new_user_and_netns().is_err() {
+            return skip("no user namespaces");
+        }
+        expect_errno(set("fastopen", "1"), EPERM, "fastopen")?;
+        expect_eq(get("fastopen")?, "0".to_owned(), "fastopen")?;
+        Ok(set("fastopen", "0")?)
     })?
     .join()
 }

@@ -35,7 +35,8 @@ pub(super) fn is_own_value(option: &str) -> bool {
 
 /// A difference.
 struct Known {
-    /// How the names of the calls begin, behind "setsockopt " or "getsockopt " if they are about options.
+    /// How the names of the calls begin, without "setsockopt " or "getsockopt " if they are about options and
+    /// both differ.
     calls: &'static [&'static str],
     /// How they end.
     ends: &'static str,
@@ -47,7 +48,6 @@ const KNOWN: &[Known] = &[
     // Options of TCP that SDP does not have.
     Known {
         calls: &[
-            "IPPROTO_TCP TCP_DEFER_ACCEPT",
             "IPPROTO_TCP TCP_MD5SIG",
             "IPPROTO_TCP TCP_THIN_",
             "IPPROTO_TCP TCP_REPAIR",
@@ -86,9 +86,9 @@ const KNOWN: &[Known] = &[
         ends: "",
         errnos: &[EOPNOTSUPP],
     },
-    // There is no namespace's key.
+    // There is no namespace's key to read.
     Known {
-        calls: &["IPPROTO_TCP TCP_FASTOPEN_KEY"],
+        calls: &["getsockopt IPPROTO_TCP TCP_FASTOPEN_KEY, "],
         ends: "",
         errnos: &[0],
     },
@@ -126,7 +126,8 @@ pub(super) fn covers(family: Family, call: &str, ours: &Answer) -> bool {
         .or_else(|| call.strip_prefix("getsockopt "))
         .unwrap_or(call);
     let is_it = |known: &Known| {
-        let begins = known.calls.iter().any(|begin| about.starts_with(begin));
+        let mut begins = known.calls.iter();
+        let begins = begins.any(|begin| about.starts_with(begin) || call.starts_with(begin));
         begins && about.ends_with(known.ends) && known.errnos.contains(&errno)
     };
     family == Family::Sdp && KNOWN.iter().any(is_it)
