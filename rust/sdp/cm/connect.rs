@@ -226,16 +226,12 @@ impl SockOwner<'_> {
         if self.conn().state == State::Closed {
             return Ok(false);
         }
-        while !self.conn().lifetime.torn_down {
-            if self.conn().state != State::Dead {
-                return Err(EISCONN);
-            }
-            if signal_pending() {
-                return Err(EINTR);
-            }
-            self.wait(&mut Timeout::endless());
+        self.await_teardown()?;
+        if self.conn().lifetime.torn_down {
+            Ok(true)
+        } else {
+            Err(EISCONN)
         }
-        Ok(true)
     }
 
     /// Waits for the worker to give everything back of a connection that has ended: a port, too, that the
