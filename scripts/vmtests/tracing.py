@@ -2,8 +2,10 @@
 """Trace events: what they tell is what the counters say, and what nobody wants is not told."""
 
 import collections
+import contextlib
 import itertools
 import re
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from vmlib.bench import BY_ADVERTS, Bench, expect, test, wait_for
@@ -17,9 +19,15 @@ LINE = re.compile(r"\s(sdp_[a-z_]+): (.*)$")
 BUFFER_KIB = 16384
 
 
-def mount(vm: Vm) -> None:
+@contextlib.contextmanager
+def buffers(vm: Vm) -> Iterator[None]:
+    """The kernel's trace buffers hold a transfer, and take no memory from the tests that follow."""
     vm.check(f"[ -e {TRACING}/events ] || mount -t tracefs tracefs {TRACING}")
     vm.check(f"echo 0 >{TRACING}/tracing_on; echo {BUFFER_KIB} >{TRACING}/buffer_size_kb")
+    try:
+        yield
+    finally:
+        vm.run(f"cd {TRACING}; echo 0 >tracing_on; echo 0 >events/ib_sdp/enable; echo >trace; echo 1 >buffer_size_kb")
 
 
 def switch(vm: Vm, state: int) -> None:
@@ -93,38 +101,42 @@ def sums(events: list[Event]) -> collections.Counter[str]:
 @test(machines=1)
 def events(bench: Bench) -> None:
     """Each event comes as often as the counters say, with the right values; switched off, none comes."""
-    vm, count, size = bench.a, 2, bench.amount(2 << 20)
+    vm = bench.a
     bench.unload(vm)
     vm.check(f"modprobe ib_sdp {BY_ADVERTS} sdp_recv_early=all")
-    mount(vm)
     try:
-        switch(vm, 1)
-        vm.check(f"echo >{TRACING}/trace; echo 1 >{TRACING}/tracing_on")
-        transfer(bench, 7701, count, size)
-        vm.check(f"echo 0 >{TRACING}/tracing_on")
-        all_told = told(vm)
-        stats = bench.stats(vm)
-        total = sums(all_told)
-        stats["tx_bytes"] -= stats["sink_written_bytes"]
-        for name, n in total.items():
-            counted = sum(stats[part] for part in name.split(" + "))
-            most = counted + MAY_BE_MORE.get(name, 0)
-            expect(counted <= n <= most, f"{name}: {n} in the trace, {counted} counted")
-        for name in ("sent_Data", "received_Data", "advert_posted", "advert_consumed", "read_done",
-                     "snapshot_pages", "snapshot_freed", "sent_DisConn"):
-            expect(total[name] > 0, f"{name}: nothing in the trace")
-        for name, n in stats.items():
-            if name.startswith(("sent_", "received_", "by_copy_", "advert_posted")):
-                expect(total[name] == n, f"{name}: {total[name]} in the trace, {n} counted")
-        expect_order(all_told, 2 * count)
-        switch(vm, 0)
-        vm.check(f"echo >{TRACING}/trace; echo 1 >{TRACING}/tracing_on")
-        transfer(bench, 7702, 1, size)
-        expect(not told(vm), "events that were switched off")
+        with buffers(vm):
+            events_add_up(bench, 2, bench.amount(2 << 20))
     finally:
-        vm.run(f"echo 0 >{TRACING}/tracing_on; echo 0 >{TRACING}/events/ib_sdp/enable; echo >{TRACING}/trace")
         bench.unload(vm)
         bench.load(vm)
+
+
+def events_add_up(bench: Bench, count: int, size: int) -> None:
+    vm = bench.a
+    switch(vm, 1)
+    vm.check(f"echo >{TRACING}/trace; echo 1 >{TRACING}/tracing_on")
+    transfer(bench, 7701, count, size)
+    vm.check(f"echo 0 >{TRACING}/tracing_on")
+    all_told = told(vm)
+    stats = bench.stats(vm)
+    total = sums(all_told)
+    stats["tx_bytes"] -= stats["sink_written_bytes"]
+    for name, n in total.items():
+        counted = sum(stats[part] for part in name.split(" + "))
+        most = counted + MAY_BE_MORE.get(name, 0)
+        expect(counted <= n <= most, f"{name}: {n} in the trace, {counted} counted")
+    for name in ("sent_Data", "received_Data", "advert_posted", "advert_consumed", "read_done",
+                 "snapshot_pages", "snapshot_freed", "sent_DisConn"):
+        expect(total[name] > 0, f"{name}: nothing in the trace")
+    for name, n in stats.items():
+        if name.startswith(("sent_", "received_", "by_copy_", "advert_posted")):
+            expect(total[name] == n, f"{name}: {total[name]} in the trace, {n} counted")
+    expect_order(all_told, 2 * count)
+    switch(vm, 0)
+    vm.check(f"echo >{TRACING}/trace; echo 1 >{TRACING}/tracing_on")
+    transfer(bench, 7702, 1, size)
+    expect(not told(vm), "events that were switched off")
 
 
 def expect_order(all_told: list[Event], sockets: int) -> None:
@@ -151,16 +163,13 @@ def expect_order(all_told: list[Event], sockets: int) -> None:
 def unload_while_traced(bench: Bench) -> None:
     """The module goes while its events are switched on, and its new life is traced as well."""
     vm = bench.a
-    mount(vm)
-    switch(vm, 1)
-    transfer(bench, 7703, 1, 100000)
-    bench.unload(vm)
-    expect(not vm.run(f"[ -e {TRACING}/events/ib_sdp ]").ok, "the events have outlived the module")
-    bench.load(vm)
-    mount(vm)
-    switch(vm, 1)
-    vm.check(f"echo >{TRACING}/trace; echo 1 >{TRACING}/tracing_on")
-    transfer(bench, 7703, 1, 100000)
-    expect(sums(told(vm))["sent_DisConn"] == 2, "no events after the module was loaded anew")
-    switch(vm, 0)
-    vm.check(f"echo 0 >{TRACING}/tracing_on; echo >{TRACING}/trace")
+    with buffers(vm):
+        switch(vm, 1)
+        transfer(bench, 7703, 1, 100000)
+        bench.unload(vm)
+        expect(not vm.run(f"[ -e {TRACING}/events/ib_sdp ]").ok, "the events have outlived the module")
+        bench.load(vm)
+        switch(vm, 1)
+        vm.check(f"echo >{TRACING}/trace; echo 1 >{TRACING}/tracing_on")
+        transfer(bench, 7703, 1, 100000)
+        expect(sums(told(vm))["sent_DisConn"] == 2, "no events after the module was loaded anew")
