@@ -344,7 +344,9 @@ fn nothing_before_it(env: &Env) -> Outcome {
 fn earlier_is_ordinary(env: &Env) -> Outcome {
     let (one, other) = with_mark(env)?;
     urge(&one, b"V")?;
+    // The mark moves when the byte is announced.
     readable(&other, 5)?;
+    comes(&other)?;
     expect_eq(urgent_byte(&other, 0)?, b'V', "the byte")?;
     gets(&other, b"abUcd", "before the mark")?;
     expect_eq(at_mark(&other)?, true, "at the mark")?;
@@ -368,6 +370,7 @@ fn earlier_is_lost_at_the_mark(env: &Env) -> Outcome {
         }
         urge(&one, b"eV")?;
         readable(&other, 3)?;
+        comes(&other)?;
         expect_eq(at_mark(&other)?, false, "at the mark")?;
         expect_eq(urgent_byte(&other, 0)?, b'V', "the next byte")?;
         gets(&other, b"cde", "before the next mark")?;
