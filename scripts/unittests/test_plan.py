@@ -19,7 +19,9 @@ from vmlib.plan import (
     Queue,
     TestItem,
 )
+from vmlib.report import Report
 from vmlib.setup import Kernel
+from vmlib.suite import Suite
 
 vmtests.load()
 GROUPS = {"connect": ["connect/a"], "data": ["data/one_byte", "data/odd"], "zabuse": ["zabuse/a"],
@@ -137,3 +139,13 @@ class Order(unittest.TestCase):
         taken = [queue.take("") for _ in items]
         self.assertEqual([item.name for item in taken if item], ["long", "short", "other", "breaks"])
         self.assertIsNone(queue.take(""))
+
+    def test_lane_that_does_not_fit_keeps_out_no_other(self) -> None:
+        debug = Queue(KERNELS[1], 1, [TestItem(name, nothing) for name in ("a", "b")], {"a": 900, "b": 900})
+        stock = Queue(KERNELS[0], 1, [TestItem("c", nothing)], {})
+        suite = Suite([debug, stock], Report(), 1)
+        # Room for one of the debug kernel, and one of the stock one.
+        suite.load_left = 1.6
+        self.assertEqual(suite.begin(), (debug, 1))
+        self.assertEqual(suite.begin(), (stock, 1))
+        self.assertEqual(suite.waiting(), [debug])

@@ -75,12 +75,14 @@ class Suite:
         """Waits until a lane has room; its queue and its number there, or None at the end."""
         with self.changed:
             while not self.stopped.is_set():
-                queue = self.choose()
-                if queue is None:
+                waiting = self.waiting()
+                if not waiting:
                     return None
-                load = LOAD[queue.kernel.kind]
-                if load <= self.load_left or not self.running:
-                    self.load_left -= load
+                fitting = [queue for queue in waiting
+                           if not self.running or LOAD[queue.kernel.kind] <= self.load_left]
+                if fitting:
+                    queue = max(fitting, key=self.share)
+                    self.load_left -= LOAD[queue.kernel.kind]
                     self.running += 1
                     queue.lanes += 1
                     queue.booted += 1
@@ -88,14 +90,16 @@ class Suite:
                 self.changed.wait()
         return None
 
-    def choose(self) -> Queue | None:
-        """The queue that needs another lane most; None if none does."""
-        def share(queue: Queue) -> float:
-            return queue.seconds() / (queue.lanes + 1)
-        waiting = [queue for queue in self.queues if queue.items and (
+    def waiting(self) -> list[Queue]:
+        """The queues that need another lane."""
+        return [queue for queue in self.queues if queue.items and (
             queue.breaking() > queue.lanes or not queue.lanes or
-            share(queue) > WORTH_A_BOOT[queue.kernel.kind])]
-        return max(waiting, key=share) if waiting else None
+            self.share(queue) > WORTH_A_BOOT[queue.kernel.kind])]
+
+    @staticmethod
+    def share(queue: Queue) -> float:
+        """How long each lane of a queue would take if there was one more."""
+        return queue.seconds() / (queue.lanes + 1)
 
     def take(self, queue: Queue, parameters: str | None) -> Item | None:
         with self.changed:
