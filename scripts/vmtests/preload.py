@@ -255,6 +255,11 @@ def port_of_another_server(bench: Bench) -> None:
             pass
 
 
+# Tests that see the difference which tcp.rst and sdpctl.rst name: how the peers of deferred connections learn of
+# the end of the listener, and where the connections are listed.
+TELLS_SDP = ("listen/deferred_and_listener_ends ", "listen/deferred_is_shown ")
+
+
 @test(machines=1, kinds=("stock",))
 def the_suite_inside(bench: Bench) -> None:
     """The functional tests of TCP, which find SDP in its place.
@@ -267,7 +272,7 @@ def the_suite_inside(bench: Bench) -> None:
     job = bench.a.spawn(command.replace("exec ", "exec sdpctl run --require -- "))
     bench.finish(job, 300)
     results = [line for line in job.lines if re.match(r"(not )?ok ", line)]
-    failed = [line for line in results if line.startswith("not ok")]
+    failed = [line for line in results if line.startswith("not ok") and not any(name in line for name in TELLS_SDP)]
     expect(len(results) > 100, f"{len(results)} results:\n{job.output[-3000:]}")
     expect(not failed, "\n".join(failed))
     after = bench.stats(bench.a)

@@ -3,7 +3,7 @@
 
 use super::Answer;
 use crate::harness::Family;
-use libc::{EADDRNOTAVAIL, EFAULT, EINVAL, ENETUNREACH, ENOPROTOOPT, EOPNOTSUPP};
+use libc::{EADDRNOTAVAIL, EFAULT, EINVAL, ENETUNREACH, ENOPROTOOPT, ENOTCONN, EOPNOTSUPP};
 
 /// Options whose values are not compared: each socket has its own, or the family.
 const OWN_VALUES: &[&str] = &[
@@ -104,11 +104,15 @@ const KNOWN: &[Known] = &[
         ends: "",
         errnos: &[ENOPROTOOPT],
     },
-    // There is no urgent data.
+    // The adapter has the route. A TCP socket has one from a packet that it sends until an option changes, so
+    // that its answer depends on when it acknowledges what has come.
     Known {
-        calls: &["send with flags 0x00000001"],
+        calls: &[
+            "getsockopt IPPROTO_IP IP_MTU, ",
+            "getsockopt IPPROTO_IPV6 IPV6_MTU, ",
+        ],
         ends: "",
-        errnos: &[EOPNOTSUPP],
+        errnos: &[ENOTCONN],
     },
     // An IPv6 address makes a new socket one of IPv6.
     Known {
