@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How many connections a namespace and a user may have, and how many that no program has.
 
-use super::inflight::{Growth, COPY, SDP_ZCOPY_MODE, SOL_SDP};
+use super::inflight::{Growth, SDP_ZCOPY_MODE, SOL_SDP};
 use super::sysctl::{needs_root, set, Changed};
 use crate::flow::Span;
 use crate::harness::{
@@ -225,6 +225,7 @@ fn exchange(one: &Sock, other: &Sock, seed: u64, bytes: u64) -> Outcome {
 /// A connection that has carried much, and is idle, takes no more memory than a new one; and it carries as
 /// much again.
 fn receives_of_an_idle_connection(env: &Env) -> Outcome {
+    const COPIES: i32 = 1;
     needs_root(env)?;
     let shrunk = Growth::of(env, "receives_shrunk")?;
     let used_up = Growth::of(env, "receive_used_up")?;
@@ -232,7 +233,7 @@ fn receives_of_an_idle_connection(env: &Env) -> Outcome {
     let ends = [&one, &other];
     let mut first = [0; 2];
     for (sock, first) in ends.iter().zip(&mut first) {
-        sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, COPY)?;
+        sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, COPIES)?;
         *first = receive_memory(sock)?;
     }
     for (round, bytes) in [(0, 4 << 20), (1, 12 << 10), (2, 4 << 20)] {
