@@ -116,11 +116,14 @@ class Bench:
         return {name: int(value) for name, value in
                 (line.split() for line in vm.check("cat /proc/net/sdpstats").splitlines())}
 
-    def stream(self, vm: Vm, role: str, port: int, count: int = 1, size: int = 1 << 20, seed: int = 1) -> Job:
-        """Starts `selftest stream` on a machine: role "listen" or "connect"."""
+    def stream(self, vm: Vm, role: str, port: int, count: int = 1, size: int = 1 << 20, seed: int = 1,
+               one_way: bool = False) -> Job:
+        """Starts `selftest stream` on a machine, in the role "listen" or "connect". If one way, the machine
+        that connects sends."""
         address = self.address(vm if role == "listen" else self.other(vm))
+        ways = " --one-way" if one_way else ""
         return vm.spawn(f"exec selftest stream --family sdp --{role} {address}:{port} "
-                        f"--conns {count} --bytes {size} --seed {seed}")
+                        f"--conns {count} --bytes {size} --seed {seed}{ways}")
 
     def selftest(self, names: str, peer: Vm | None = None, whole: bool = False) -> str:
         """The command that runs tests of `selftest` on the first machine: `scale` times as much of
