@@ -23,9 +23,11 @@ EXAMPLES_PORT = f"{18515:04X}"
 def between(bench: Bench, server: str, client: str, seconds: float = 60) -> str:
     """Runs a program's server in one machine and its client in the other; returns the client's output."""
     job = bench.b.spawn(f"exec {server}")
-    # Clients give up if nobody listens, or crash.
-    name = server.split()[0][:15]
-    listens = (f"rdma resource show cm_id | grep LISTEN | grep -qw {name} || "
+    # Clients give up if nobody listens, or crash. The RDMA CM says LISTEN before requests are taken: that is
+    # so when all threads of the server sleep.
+    name = server.split()[0]
+    listens = (f"rdma resource show cm_id | grep LISTEN | grep -qw {name[:15]} && "
+               f"! grep -h ^State /proc/$(pidof {name})/task/*/status | grep -qv sleeping || "
                f"grep -qE '^ *[0-9]+: [0-9A-F]+:{EXAMPLES_PORT} .* 0A ' /proc/net/tcp /proc/net/tcp6")
     try:
         wait_for(lambda: bench.b.run(listens).ok or job.ended.is_set(), bench.limit(20), f"{name} does not listen")
