@@ -37,6 +37,9 @@ mod sdp;
 mod show;
 mod stats;
 mod trace;
+// As `proto`.
+#[allow(dead_code, unreachable_pub)]
+mod uapi;
 
 module! {
     type: SdpModule,

@@ -7,6 +7,3 @@ pub(crate) mod devices;
 pub(crate) mod netlink;
 pub(crate) mod procfs;
 mod sockets;
-// More than is used here: the tool compiles the same file.
-#[allow(dead_code)]
-mod uapi;

@@ -8,12 +8,11 @@ use kernel::prelude::*;
 
 use crate::bindings;
 use crate::kern::errno::EAFNOSUPPORT;
+use crate::uapi::socket;
 
-/// The address family numbers of SDP. In mainline headers they are AF_IB and AF_MPLS, neither of
-/// which registers a socket family.
-pub(crate) const AF_INET_SDP: u16 = 27;
-/// The family for IPv6.
-pub(crate) const AF_INET6_SDP: u16 = 28;
+/// The families as an address has them.
+pub(crate) const AF_INET_SDP: u16 = socket::AF_INET_SDP as u16;
+pub(crate) const AF_INET6_SDP: u16 = socket::AF_INET6_SDP as u16;
 
 const AF_INET: u16 = bindings::AF_INET as u16;
 const AF_INET6: u16 = bindings::AF_INET6 as u16;

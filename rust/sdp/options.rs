@@ -25,6 +25,12 @@ use crate::params::{
 use crate::proto::choice::Wanted;
 use crate::proto::deferral::Timeouts;
 use crate::proto::state::State;
+use crate::uapi::socket::{
+    SDP_FAULT_POLICY,
+    SDP_LAST_BIND_ERR,
+    SDP_ZCOPY_MODE,
+    SDP_ZCOPY_THRESH, //
+};
 
 const TCP_NODELAY: i32 = bindings::TCP_NODELAY as i32;
 const TCP_CORK: i32 = bindings::TCP_CORK as i32;
@@ -44,16 +50,6 @@ const TCP_FASTOPEN: i32 = bindings::TCP_FASTOPEN as i32;
 const TCP_FASTOPEN_CONNECT: i32 = bindings::TCP_FASTOPEN_CONNECT as i32;
 const TCP_FASTOPEN_NO_COOKIE: i32 = bindings::TCP_FASTOPEN_NO_COOKIE as i32;
 pub(crate) const TCP_FASTOPEN_KEY: i32 = bindings::TCP_FASTOPEN_KEY as i32;
-/// OFED's name and number: the size from which a send goes without copying.
-const SDP_ZCOPY_THRESH: i32 = 80;
-/// The way that sends go: 0 for the best, 1 by copy, 2 without a copy, 3 without a copy and without
-/// a wait, 4 to readers that wait.
-const SDP_ZCOPY_MODE: i32 = 82;
-/// What a write to memory does that a send which has returned still needs: 0 makes a copy of the page, 1
-/// waits, for a second at most.
-const SDP_FAULT_POLICY: i32 = 83;
-/// OFED's name and number: why the last bind() failed.
-const SDP_LAST_BIND_ERR: i32 = 81;
 
 /// What TCP takes for TCP_SYNCNT (`MAX_TCP_SYNCNT`).
 const MAX_SYN_RETRIES: i32 = 127;

@@ -12,7 +12,6 @@ use kernel::bindings as kb;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 
-use super::uapi;
 use crate::kern::debugfs::{
     file_ops,
     File,
@@ -33,6 +32,7 @@ use crate::stats::histogram::{
     Messages,
     Noted, //
 };
+use crate::uapi::nl;
 
 static STATE: FileOps = file_ops(open_state, None);
 static MESSAGES: FileOps = file_ops(open_messages, Some(write_messages));
@@ -59,7 +59,7 @@ unsafe impl HasFolder for SdpSock {
 
 fn mode_name(wanted: Wanted) -> &'static str {
     let number = usize::try_from(wanted.number()).unwrap_or(usize::MAX);
-    uapi::MODES.get(number).copied().unwrap_or("unknown")
+    nl::MODES.get(number).copied().unwrap_or("unknown")
 }
 
 /// # Safety

@@ -5,7 +5,6 @@
 use kernel::prelude::*;
 
 use super::sockets::Sockets;
-use super::uapi;
 use crate::inet::addr::Addr;
 use crate::inet::genl::{
     dump_op,
@@ -28,6 +27,7 @@ use crate::proto::state::{
 use crate::sdp::cm::features::FEATURES;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::transition::TellOfState;
+use crate::uapi::nl;
 
 static FAMILY: Family = Family::new();
 
@@ -40,12 +40,12 @@ static OPS: Ops<3> = Ops([
 // The numbers that others know are the module's own.
 const _: () = {
     use crate::proto::hello::Features;
-    assert!(uapi::STATES.len() == State::COUNT);
-    assert!(uapi::feature::ORDERED == Features::ORDERED.bits());
-    assert!(uapi::feature::REMOTE_INVALIDATE == Features::REMOTE_INV.bits());
-    assert!(uapi::feature::SINK == Features::SINK.bits());
-    assert!(uapi::feature::SOURCE == Features::SOURCE.bits());
-    assert!(uapi::feature::SHRINK == Features::SHRINK.bits());
+    assert!(nl::STATES.len() == State::COUNT);
+    assert!(nl::feature::ORDERED == Features::ORDERED.bits());
+    assert!(nl::feature::REMOTE_INVALIDATE == Features::REMOTE_INV.bits());
+    assert!(nl::feature::SINK == Features::SINK.bits());
+    assert!(nl::feature::SOURCE == Features::SOURCE.bits());
+    assert!(nl::feature::SHRINK == Features::SHRINK.bits());
 };
 
 /// Registers the family.
@@ -59,7 +59,7 @@ const _: () = {
 /// Called once, when the module loads, after the namespaces and before the first socket.
 pub(crate) unsafe fn register() -> Result {
     // SAFETY: As the caller promises.
-    unsafe { FAMILY.register(uapi::FAMILY, uapi::EVENTS, uapi::VERSION.into(), &OPS) }
+    unsafe { FAMILY.register(nl::FAMILY, nl::EVENTS, nl::VERSION.into(), &OPS) }
 }
 
 /// Undoes that, after the last socket.
@@ -70,21 +70,21 @@ pub(crate) fn unregister() {
 struct Module;
 
 impl Get for Module {
-    const CMD: u8 = uapi::CMD_MODULE_GET;
+    const CMD: u8 = nl::CMD_MODULE_GET;
 
     fn get(request: &Request<'_>, out: &mut Message<'_>) -> Result {
         let net = request.net();
-        out.put_u8(uapi::module::PROTOCOL, hello::VERSION)?;
-        out.put_u32(uapi::module::FEATURES, FEATURES.bits())?;
-        out.put_uint(uapi::module::NETNS_COOKIE, net.cookie())?;
-        out.put_uint(uapi::module::COUNTERS_SINCE, net.counters_since_ns())
+        out.put_u8(nl::module::PROTOCOL, hello::VERSION)?;
+        out.put_u32(nl::module::FEATURES, FEATURES.bits())?;
+        out.put_uint(nl::module::NETNS_COOKIE, net.cookie())?;
+        out.put_uint(nl::module::COUNTERS_SINCE, net.counters_since_ns())
     }
 }
 
 struct Counters;
 
 impl Dump for Counters {
-    const CMD: u8 = uapi::CMD_STAT_GET;
+    const CMD: u8 = nl::CMD_STAT_GET;
     const POLICY: &'static [Policy] = &[rejected(), rejected()];
     /// Counters that are written.
     const MESSAGE_BYTES: usize = 256;
@@ -117,8 +117,8 @@ fn write_counter(out: &mut DumpBuffer<'_>, name: &[&str], n: u64) -> Result {
 
 /// Writes a counter, whose name is in parts.
 pub(super) fn put_counter(out: &mut Message<'_>, name: &[&str], n: u64) -> Result {
-    out.put_str(uapi::stat::NAME, name)?;
-    out.put_uint(uapi::stat::VALUE, n)
+    out.put_str(nl::stat::NAME, name)?;
+    out.put_uint(nl::stat::VALUE, n)
 }
 
 /// Writes an address and its port.
@@ -143,11 +143,11 @@ impl TellOfState for SockGuard<'_> {
         let new = self.conn().state;
         let cmd = match (old, new) {
             (State::HelloSent | State::HelloReceived, State::Established) => {
-                uapi::CMD_ESTABLISHED_NTF
+                nl::CMD_ESTABLISHED_NTF
             }
-            (State::Draining, State::Dead) if event == Event::Drained => uapi::CMD_CLOSED_NTF,
+            (State::Draining, State::Dead) if event == Event::Drained => nl::CMD_CLOSED_NTF,
             (State::Closed | State::Listen | State::Dead, State::Dead) => return,
-            (_, State::Dead) => uapi::CMD_FAILED_NTF,
+            (_, State::Dead) => nl::CMD_FAILED_NTF,
             _ => return,
         };
         let sk = self.sk();
@@ -158,7 +158,7 @@ impl TellOfState for SockGuard<'_> {
         let (peer, refusal) = (self.conn().names.peer, self.conn().lifetime.refusal);
         FAMILY.notify(net, cmd, |out| {
             let v6 = sk.is_v6();
-            use uapi::sock as a;
+            use nl::sock as a;
             out.put_u16(a::FAMILY, sk.family())?;
             out.put_u8(a::STATE, new as u8)?;
             put_addr(out, &sk.bound_addr(), v6, (a::LOCAL_ADDR, a::LOCAL_PORT))?;
@@ -166,7 +166,7 @@ impl TellOfState for SockGuard<'_> {
             out.put_uint(a::INODE, sk.inode())?;
             out.put_uint(a::COOKIE, sk.cookie())?;
             out.put_uint(a::NETNS_COOKIE, net.cookie())?;
-            if cmd == uapi::CMD_FAILED_NTF {
+            if cmd == nl::CMD_FAILED_NTF {
                 if let Some(why) = why {
                     out.put_u32(a::ERROR, why.to_errno().unsigned_abs())?;
                 }

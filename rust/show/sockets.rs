@@ -8,13 +8,6 @@ use super::netlink::{
     put_addr,
     put_counter, //
 };
-use super::uapi::pace as p;
-use super::uapi::sock as a;
-use super::uapi::{
-    option,
-    CMD_SOCK_GET,
-    STATES, //
-};
 use crate::bindings;
 use crate::inet::addr::Addr;
 use crate::inet::genl::{
@@ -43,6 +36,13 @@ use crate::sdp::info::sock_info::{
 };
 use crate::sdp::info::tcp_info::Figures;
 use crate::stats::tally::Tally;
+use crate::uapi::nl::pace as p;
+use crate::uapi::nl::sock as a;
+use crate::uapi::nl::{
+    option,
+    CMD_SOCK_GET,
+    STATES, //
+};
 
 const AF_INET: u16 = bindings::AF_INET as u16;
 const AF_INET6: u16 = bindings::AF_INET6 as u16;

@@ -7,6 +7,7 @@ use std::io;
 use std::mem;
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use uapi::socket::{AF_INET_SDP, SDP_ZCOPY_MODE, SOL_SDP};
 
 /// The transport that `socket()` is asked for.
 #[derive(Clone, Copy, ValueEnum)]
@@ -39,7 +40,7 @@ impl Family {
     const fn number(self) -> i32 {
         match self {
             Self::Tcp => libc::AF_INET,
-            Self::Sdp => 27,
+            Self::Sdp => AF_INET_SDP,
         }
     }
 }
@@ -88,9 +89,6 @@ pub(crate) struct Peer {
     pub(crate) mode: Option<Mode>,
 }
 
-/// The socket option that chooses.
-const SDP_ZCOPY_MODE: i32 = 82;
-
 impl Peer {
     fn set_up(self, fd: &OwnedFd) -> io::Result<()> {
         set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
@@ -103,7 +101,7 @@ impl Peer {
 
 /// Chooses the way of an SDP socket.
 pub(crate) fn set_mode(sock: &impl AsRawFd, mode: Mode) -> io::Result<()> {
-    set_option(sock, libc::IPPROTO_TCP, SDP_ZCOPY_MODE, mode as i32)
+    set_option(sock, SOL_SDP, SDP_ZCOPY_MODE, mode as i32)
 }
 
 fn socket(family: Family) -> io::Result<OwnedFd> {

@@ -7,10 +7,7 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-
-const AF_INET_SDP: i32 = 27;
-const SDP_ZCOPY_THRESH: i32 = 80;
-const SDP_ZCOPY_MODE: i32 = 82;
+use uapi::socket::{AF_INET_SDP, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH};
 
 /// A stream socket of the module. Calls that wait fail after the limit that was
 /// set at its creation.

@@ -10,6 +10,11 @@ use std::os::fd::{
     RawFd, //
 };
 
+use uapi::socket::{
+    AF_INET6_SDP,
+    AF_INET_SDP, //
+};
+
 use crate::sock::{
     self,
     File,
@@ -20,9 +25,6 @@ use crate::{
     chosen,
     watched, //
 };
-
-const AF_INET_SDP: c_int = 27;
-const AF_INET6_SDP: c_int = 28;
 
 /// linux/tcp.h: the first byte of TCP_INFO of a socket that does nothing.
 const TCP_CLOSE: u8 = 7;

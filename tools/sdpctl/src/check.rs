@@ -13,6 +13,7 @@ use std::net::{
 use std::process::ExitCode;
 
 use serde::Serialize;
+use uapi::socket::AF_INET_SDP;
 
 use crate::cli::{
     CheckArgs,
@@ -197,7 +198,7 @@ fn gid(ports: &[&dev::Port]) -> Step {
 }
 
 fn permission() -> Result<Step, (Step, Option<ExitCode>)> {
-    match sdp::open(sdp::AF_INET_SDP) {
+    match sdp::open(AF_INET_SDP) {
         Ok(_) => Ok(ok("permission", "sockets of family 27 can be opened")),
         Err(e) => {
             let denied = e.kind() == io::ErrorKind::PermissionDenied;

@@ -28,8 +28,8 @@ use crate::out::{
 };
 use crate::owners;
 use crate::ss;
-use crate::uapi;
 use crate::units;
+use uapi::nl;
 
 /// Where the module has a folder for each connection, named by its cookie, if it has any.
 pub(crate) const DEBUGFS: &str = "/sys/kernel/debug/ib_sdp";
@@ -61,10 +61,10 @@ struct Report {
 pub(crate) fn run(cli: &Cli, args: &ConnArgs) -> Result<ExitCode, Fail> {
     let mut module = Module::open(&cli.messages)?;
     let all = DefaultNla::new(
-        uapi::sock::STATES,
+        nl::sock::STATES,
         StateSet::ALL.bits().to_ne_bytes().to_vec(),
     );
-    let messages = module.dump(uapi::CMD_SOCK_GET, vec![all])?;
+    let messages = module.dump(nl::CMD_SOCK_GET, vec![all])?;
     let mut connections = Vec::new();
     for message in &messages {
         connections.push(Connection {
@@ -126,7 +126,7 @@ fn chosen(connections: Vec<Connection>, number: u64) -> Vec<Connection> {
 
 /// What a newer module says.
 fn others(message: &Message) -> Vec<Other> {
-    let unknown = message.beyond(uapi::sock::PACE).into_iter();
+    let unknown = message.beyond(nl::sock::PACE).into_iter();
     let other = |(number, bytes): (u16, Vec<u8>)| {
         let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         Other {

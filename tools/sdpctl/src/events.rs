@@ -21,8 +21,8 @@ use crate::netlink::{
     Module, //
 };
 use crate::out;
-use crate::uapi;
-use crate::uapi::sock as a;
+use uapi::nl;
+use uapi::nl::sock as a;
 
 #[derive(Serialize)]
 struct Event {
@@ -87,9 +87,9 @@ fn lost(cli: &Cli) -> Result<(), Fail> {
 /// None for what a newer module may tell of, and for what has no addresses.
 fn read(message: &Message) -> Option<Event> {
     let event = match message.cmd {
-        uapi::CMD_ESTABLISHED_NTF => "established",
-        uapi::CMD_CLOSED_NTF => "closed",
-        uapi::CMD_FAILED_NTF => "failed",
+        nl::CMD_ESTABLISHED_NTF => "established",
+        nl::CMD_CLOSED_NTF => "closed",
+        nl::CMD_FAILED_NTF => "failed",
         _ => return None,
     };
     Some(Event {

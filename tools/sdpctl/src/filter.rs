@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use netlink_packet_core::DefaultNla;
 
-use crate::uapi;
+use uapi::nl;
 
 /// Some of the states, by bit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ const ESTABLISHED: u32 = 1 << 5;
 const DEAD: u32 = 1 << 12;
 
 impl StateSet {
-    pub(crate) const ALL: Self = Self((1 << uapi::STATES.len()) - 1);
+    pub(crate) const ALL: Self = Self((1 << nl::STATES.len()) - 1);
     /// What `ss` shows by itself.
     pub(crate) const CONNECTED: Self = Self(Self::ALL.0 & !(CLOSED | LISTEN | DEAD));
     pub(crate) const LISTENING: Self = Self(LISTEN);
@@ -40,7 +40,7 @@ impl FromStr for StateSet {
             // As `ss` has it: hello-sent and HelloSent are the same.
             let name: String = name.chars().filter(|c| !"-_".contains(*c)).collect();
             let is_name = |state: &str| state.eq_ignore_ascii_case(&name);
-            let index = uapi::STATES.iter().position(|state| is_name(state));
+            let index = nl::STATES.iter().position(|state| is_name(state));
             set |= match (index, name.to_ascii_lowercase().as_str()) {
                 (Some(index), _) => 1 << index,
                 (_, "all") => Self::ALL.0,
@@ -50,7 +50,7 @@ impl FromStr for StateSet {
                 _ => {
                     return Err(format!(
                         "there are {}, all, connected, synchronized, closing",
-                        uapi::STATES.join(", ")
+                        nl::STATES.join(", ")
                     ))
                 }
             };
@@ -134,7 +134,7 @@ mod tests {
             ("Established", ESTABLISHED),
             ("Dead", DEAD),
         ] {
-            assert_eq!(uapi::STATES[bits.trailing_zeros() as usize], name);
+            assert_eq!(nl::STATES[bits.trailing_zeros() as usize], name);
         }
     }
 

@@ -40,14 +40,6 @@ mod names;
 #[allow(dead_code)]
 #[path = "../../preload/src/rules.rs"]
 mod rules;
-// What values a setting takes is the module's own file.
-#[allow(dead_code, unreachable_pub)]
-#[path = "../../../rust/params/kind.rs"]
-mod kind;
-// The numbers of the netlink family are the module's own file.
-#[allow(dead_code, unreachable_pub)]
-#[path = "../../../rust/show/uapi.rs"]
-mod uapi;
 
 use std::process::ExitCode;
 

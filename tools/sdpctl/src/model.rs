@@ -15,8 +15,8 @@ use crate::netlink::{
     Module, //
 };
 use crate::owners::Owner;
-use crate::uapi;
-use crate::uapi::sock as a;
+use uapi::nl;
+use uapi::nl::sock as a;
 
 /// One end of a connection.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// What is 0 is not there.
     fn of(m: &Message) -> Self {
-        use uapi::pace as p;
+        use nl::pace as p;
         let n = |number| m.number(number).unwrap_or(0);
         Self {
             rtt_us: n(p::RTT),
@@ -141,21 +141,21 @@ pub(crate) struct About {
 }
 
 const FEATURES: [(u32, &str); 5] = [
-    (uapi::feature::ORDERED, "ordered"),
-    (uapi::feature::REMOTE_INVALIDATE, "remote-invalidate"),
-    (uapi::feature::SINK, "sink"),
-    (uapi::feature::SOURCE, "source"),
-    (uapi::feature::SHRINK, "shrink"),
+    (nl::feature::ORDERED, "ordered"),
+    (nl::feature::REMOTE_INVALIDATE, "remote-invalidate"),
+    (nl::feature::SINK, "sink"),
+    (nl::feature::SOURCE, "source"),
+    (nl::feature::SHRINK, "shrink"),
 ];
 
 const OPTIONS: [(u32, &str); 7] = [
-    (uapi::option::NODELAY, "nodelay"),
-    (uapi::option::CORK, "cork"),
-    (uapi::option::KEEPALIVE, "keepalive"),
-    (uapi::option::REUSEADDR, "reuseaddr"),
-    (uapi::option::REUSEPORT, "reuseport"),
-    (uapi::option::V6ONLY, "v6only"),
-    (uapi::option::FAULT_WAITS, "fault-waits"),
+    (nl::option::NODELAY, "nodelay"),
+    (nl::option::CORK, "cork"),
+    (nl::option::KEEPALIVE, "keepalive"),
+    (nl::option::REUSEADDR, "reuseaddr"),
+    (nl::option::REUSEPORT, "reuseport"),
+    (nl::option::V6ONLY, "v6only"),
+    (nl::option::FAULT_WAITS, "fault-waits"),
 ];
 
 fn names(bits: u64, all: &[(u32, &'static str)]) -> Vec<&'static str> {
@@ -200,7 +200,7 @@ impl TryFrom<&Message> for Socket {
                 family if family == libc::AF_INET6 as u64 => "inet6",
                 _ => "inet",
             },
-            state: name(n(a::STATE)?, &uapi::STATES),
+            state: name(n(a::STATE)?, &nl::STATES),
             local: end_of(m, a::LOCAL_ADDR, a::LOCAL_PORT)?,
             peer: end_of(m, a::PEER_ADDR, a::PEER_PORT)?,
             interface: small(n(a::INTERFACE)?)?,
@@ -210,7 +210,7 @@ impl TryFrom<&Message> for Socket {
             inode: n(a::INODE)?,
             netns_cookie: n(a::NETNS_COOKIE)?,
             cookie: m.number(a::COOKIE),
-            mode: name(n(a::MODE)?, &uapi::MODES),
+            mode: name(n(a::MODE)?, &nl::MODES),
             zcopy_threshold: n(a::ZCOPY_THRESHOLD)?,
             credits: n(a::CREDITS)?,
             receives_posted: n(a::RECEIVES_POSTED)?,
@@ -236,24 +236,24 @@ impl TryFrom<&Message> for Socket {
 
 /// Asks about the module.
 pub(crate) fn about(module: &mut Module) -> Result<About, Fail> {
-    let m = module.get(uapi::CMD_MODULE_GET)?;
+    let m = module.get(nl::CMD_MODULE_GET)?;
     Ok(About {
-        protocol: need(&m, uapi::module::PROTOCOL)?,
-        features: names(need(&m, uapi::module::FEATURES)?, &FEATURES),
-        netns_cookie: need(&m, uapi::module::NETNS_COOKIE)?,
-        counters_since_ns: need(&m, uapi::module::COUNTERS_SINCE)?,
+        protocol: need(&m, nl::module::PROTOCOL)?,
+        features: names(need(&m, nl::module::FEATURES)?, &FEATURES),
+        netns_cookie: need(&m, nl::module::NETNS_COOKIE)?,
+        counters_since_ns: need(&m, nl::module::COUNTERS_SINCE)?,
     })
 }
 
 /// Asks for the counters, in the module's order.
 pub(crate) fn counters(module: &mut Module) -> Result<Vec<(String, u64)>, Fail> {
-    read_counters(&module.dump(uapi::CMD_STAT_GET, Vec::new())?)
+    read_counters(&module.dump(nl::CMD_STAT_GET, Vec::new())?)
 }
 
 fn read_counters(messages: &[Message]) -> Result<Vec<(String, u64)>, Fail> {
     let one = |m: &Message| {
-        let name = m.string(uapi::stat::NAME).ok_or(Fail::TooOld)?;
-        Ok((name, need(m, uapi::stat::VALUE)?))
+        let name = m.string(nl::stat::NAME).ok_or(Fail::TooOld)?;
+        Ok((name, need(m, nl::stat::VALUE)?))
     };
     messages.iter().map(one).collect()
 }

@@ -52,7 +52,7 @@ use netlink_sys::{
 };
 
 use crate::fail::Fail;
-use crate::uapi;
+use uapi::nl;
 
 /// Room for the events that come while the program does something else; the kernel may give less.
 const EVENT_ROOM_BYTES: libc::c_int = 1 << 20;
@@ -77,7 +77,7 @@ impl GenlFamily for Message {
     }
 
     fn version(&self) -> u8 {
-        uapi::VERSION
+        nl::VERSION
     }
 }
 
@@ -167,7 +167,7 @@ impl Message {
 }
 
 fn name() -> &'static str {
-    uapi::FAMILY.to_str().unwrap_or_default()
+    nl::FAMILY.to_str().unwrap_or_default()
 }
 
 /// Whom a request is for, and so what it means if there is nobody.
@@ -355,7 +355,7 @@ impl Module {
 /// The number of a group, if it is that of the events.
 fn group_id(attrs: &[McastGrpAttrs]) -> Option<u32> {
     let is_ours = |attr: &McastGrpAttrs| match attr {
-        McastGrpAttrs::Name(name) => Ok(name.as_str()) == uapi::EVENTS.to_str(),
+        McastGrpAttrs::Name(name) => Ok(name.as_str()) == nl::EVENTS.to_str(),
         McastGrpAttrs::Id(_) => false,
     };
     let id = |attr: &McastGrpAttrs| match attr {

@@ -17,7 +17,7 @@ use crate::cli::{
 use crate::fail::Fail;
 use crate::netlink::Module;
 use crate::out;
-use crate::uapi;
+use uapi::nl;
 
 /// Sends a request as it is, and says how many answers come.
 pub(crate) fn run(cli: &Cli, args: &RawArgs) -> Result<ExitCode, Fail> {
@@ -25,7 +25,7 @@ pub(crate) fn run(cli: &Cli, args: &RawArgs) -> Result<ExitCode, Fail> {
     let attrs = args.attrs.iter();
     let attrs = attrs.map(|(number, bytes)| DefaultNla::new(*number, bytes.clone()));
     let flags = match args.cmd {
-        uapi::CMD_MODULE_GET => NLM_F_ACK,
+        nl::CMD_MODULE_GET => NLM_F_ACK,
         _ => NLM_F_DUMP,
     };
     out::line(module.send(args.cmd, attrs.collect(), flags)?.len())?;

@@ -22,6 +22,7 @@ use crate::out;
 use crate::program;
 use crate::rules::Rules;
 use crate::sdp;
+use uapi::socket::AF_INET_SDP;
 
 const LIBRARY: &str = "libsdp.so";
 /// What an environment has room for in one string, by half.
@@ -100,7 +101,7 @@ fn read(path: &Path) -> Result<String, Fail> {
 
 /// Whether there are such sockets at all; to ask loads the module, where that is allowed.
 fn usable() -> Result<(), Fail> {
-    let Err(e) = sdp::open(sdp::AF_INET_SDP) else {
+    let Err(e) = sdp::open(AF_INET_SDP) else {
         return Ok(());
     };
     match e.raw_os_error() {

@@ -15,12 +15,12 @@ use std::os::fd::{
     OwnedFd, //
 };
 
-pub(crate) const AF_INET_SDP: i32 = 27;
-pub(crate) const AF_INET6_SDP: i32 = 28;
-
-/// The level of SDP's socket options, and the one that says which way sends go.
-const SOL_SDP: i32 = libc::IPPROTO_TCP;
-const SDP_ZCOPY_MODE: i32 = 82;
+use uapi::socket::{
+    AF_INET6_SDP,
+    AF_INET_SDP,
+    SDP_ZCOPY_MODE,
+    SOL_SDP, //
+};
 
 /// Opens a socket that does not wait; that loads the module, where this is allowed.
 ///

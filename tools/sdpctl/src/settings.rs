@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::kind::Kind;
+use uapi::kind::Kind;
 
 /// Who has the value.
 #[derive(Copy, Clone, Debug, Serialize, PartialEq, Eq)]

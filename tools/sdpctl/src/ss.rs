@@ -23,14 +23,14 @@ use crate::owners::{
     self,
     Owner, //
 };
-use crate::uapi;
-use crate::uapi::sock as a;
 use crate::units;
+use uapi::nl;
+use uapi::nl::sock as a;
 
 /// All sockets that have a port.
 pub(crate) fn all(module: &mut Module) -> Result<Vec<Socket>, Fail> {
     let states = DefaultNla::new(a::STATES, StateSet::ALL.bits().to_ne_bytes().to_vec());
-    let messages = module.dump(uapi::CMD_SOCK_GET, vec![states])?;
+    let messages = module.dump(nl::CMD_SOCK_GET, vec![states])?;
     messages.iter().map(Socket::try_from).collect()
 }
 
@@ -76,7 +76,7 @@ struct Report {
 
 pub(crate) fn run(cli: &Cli, args: &SsArgs) -> Result<ExitCode, Fail> {
     let mut module = Module::open(&cli.messages)?;
-    let messages = module.dump(uapi::CMD_SOCK_GET, filter(args))?;
+    let messages = module.dump(nl::CMD_SOCK_GET, filter(args))?;
     let mut sockets: Vec<Socket> = messages
         .iter()
         .map(Socket::try_from)

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 const SPEC: &str = include_str!("../../../Documentation/netlink/specs/ib-sdp.yaml");
-const NUMBERS: &str = include_str!("../../../rust/show/uapi.rs");
+const NUMBERS: &str = include_str!("../../../rust/uapi/nl.rs");
 
 /// The names of a list of the specification, in their order: those of lines `name: X`, at `indent`.
 fn names(section: &str, indent: usize) -> Vec<String> {
@@ -36,7 +36,7 @@ fn constants(module: &str) -> BTreeMap<String, usize> {
     let section = between(NUMBERS, &format!("mod {module} {{\n"), "\n}\n");
     let lines = section.lines().map(str::trim);
     let number = |line: &str| {
-        let (name, rest) = line.strip_prefix("pub(crate) const ")?.split_once(": ")?;
+        let (name, rest) = line.strip_prefix("pub const ")?.split_once(": ")?;
         let (_, value) = rest.strip_suffix(';')?.split_once(" = ")?;
         let value = match value.strip_prefix("1 << ") {
             Some(bit) => bit.parse::<usize>().ok()?,
@@ -105,7 +105,7 @@ fn commands_have_their_numbers() {
     let operations = between(SPEC, "\noperations:\n", "\nmcast-groups:\n");
     for (i, name) in names(operations, 6).iter().enumerate() {
         let constant = format!("CMD_{}", name.to_ascii_uppercase().replace('-', "_"));
-        let line = format!("pub(crate) const {constant}: u8 = {};", i + 1);
+        let line = format!("pub const {constant}: u8 = {};", i + 1);
         assert!(NUMBERS.contains(&line), "{line}");
     }
     assert_eq!(

@@ -26,6 +26,9 @@ use std::process::ExitCode;
     version
 )]
 struct Cli {
+    /// Open SDP's sockets as ones of AF_INET and AF_INET6 with protocol 257.
+    #[arg(long)]
+    by_protocol: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -97,7 +100,11 @@ struct RunArgs {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let args = Cli::parse();
+    if args.by_protocol {
+        harness::open_by_protocol();
+    }
+    let result = match args.command {
         Command::Serve { bind, port } => peer::serve((bind, port).into()).map(|()| true),
         Command::Run(args) => run(args),
         Command::Stream(args) => stream::run(&args),

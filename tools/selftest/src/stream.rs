@@ -8,13 +8,13 @@ use crate::harness::Family;
 use crate::idle;
 use crate::pattern::Pattern;
 use crate::sys::{self, Pages, Sock, SockAddr};
-use crate::tests::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
 use clap::Args;
 use std::io::{self, BufRead, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uapi::socket::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
 
 /// A connection's first bytes: its number, little-endian.
 const HEADER_LEN: usize = 8;

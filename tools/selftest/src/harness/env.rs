@@ -4,11 +4,13 @@
 
 use super::{failed, skip, Fail};
 use crate::peer::{Peer, Remote};
-use crate::sys::{Sock, SockAddr, AF_INET6_SDP, AF_INET_SDP};
+use crate::sys::{Sock, SockAddr};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use uapi::socket::{AF_INET6_SDP, AF_INET_SDP, IPPROTO_SDP};
 
 pub(crate) const ANY4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 pub(crate) const ANY6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -24,19 +26,44 @@ pub(crate) enum Family {
     Sdp,
 }
 
+static BY_PROTOCOL: AtomicBool = AtomicBool::new(false);
+
+/// From now on SDP's sockets are opened as ones of AF_INET and AF_INET6 with SDP's protocol.
+pub(crate) fn open_by_protocol() {
+    BY_PROTOCOL.store(true, Ordering::Relaxed);
+}
+
 impl Family {
+    /// Whether its sockets are AF_INET's or AF_INET6's.
+    pub(crate) fn is_inet(self) -> bool {
+        self == Family::Tcp || BY_PROTOCOL.load(Ordering::Relaxed)
+    }
+
     /// The number for socket() that goes with an IP address.
     pub(crate) fn domain(self, ip: IpAddr) -> i32 {
-        match (self, ip.is_ipv4()) {
-            (Family::Tcp, true) => libc::AF_INET,
-            (Family::Tcp, false) => libc::AF_INET6,
-            (Family::Sdp, true) => AF_INET_SDP,
-            (Family::Sdp, false) => AF_INET6_SDP,
+        match (self.is_inet(), ip.is_ipv4()) {
+            (true, true) => libc::AF_INET,
+            (true, false) => libc::AF_INET6,
+            (false, true) => AF_INET_SDP,
+            (false, false) => AF_INET6_SDP,
         }
     }
 
+    /// The protocols that socket() takes for a stream. All of them mean the same.
+    pub(crate) fn protocols(self) -> &'static [i32] {
+        match self {
+            Family::Sdp if self.is_inet() => &[IPPROTO_SDP],
+            _ => &[0, libc::IPPROTO_TCP],
+        }
+    }
+
+    /// One of them.
+    pub(crate) fn protocol(self) -> i32 {
+        self.protocols()[0]
+    }
+
     pub(crate) fn socket(self, ip: IpAddr) -> io::Result<Sock> {
-        Sock::new(self.domain(ip), libc::SOCK_STREAM, 0)
+        Sock::new(self.domain(ip), libc::SOCK_STREAM, self.protocol())
     }
 }
 
@@ -44,6 +71,7 @@ impl Family {
 /// a test that depends on it asks.
 pub(crate) mod differences {
     use super::Family;
+    use uapi::socket::IPPROTO_SDP;
 
     /// A client that finds the backlog full waits in SDP; in TCP it may also
     /// be reset after connect() (SYN cookies).
@@ -97,7 +125,7 @@ pub(crate) mod differences {
     pub(crate) fn protocol(family: Family) -> i32 {
         match family {
             Family::Tcp => libc::IPPROTO_TCP,
-            Family::Sdp => 257,
+            Family::Sdp => IPPROTO_SDP,
         }
     }
 }
@@ -190,7 +218,8 @@ impl Env {
 
     /// A socket in a session on the peer.
     pub(crate) fn remote_socket(&self, peer: &Peer) -> io::Result<Remote> {
-        peer.socket(self.family.domain(self.remote), libc::SOCK_STREAM, 0)
+        let domain = self.family.domain(self.remote);
+        peer.socket(domain, libc::SOCK_STREAM, self.family.protocol())
     }
 
     /// This machine's address with a port.

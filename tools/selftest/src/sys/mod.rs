@@ -16,7 +16,7 @@ mod raw;
 mod sock;
 mod uring;
 
-pub(crate) use addr::{SockAddr, AF_INET6_SDP, AF_INET_SDP};
+pub(crate) use addr::SockAddr;
 pub(crate) use area::{Area, Kind, PAGE};
 pub(crate) use epoll::Epoll;
 pub(crate) use file::*;

@@ -5,11 +5,12 @@ use crate::harness::{
     differences, expect, expect_eq, expect_errno, expect_errno_of, skip, tests, Child, Env, Family,
     Outcome, ANY4, ANY6,
 };
-use crate::sys::{self, Sock, SockAddr, AF_INET6_SDP, AF_INET_SDP};
+use crate::sys::{self, Sock, SockAddr};
 use libc::{EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EFAULT, EINVAL, SOL_SOCKET};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
+use uapi::socket::{AF_INET6_SDP, AF_INET_SDP};
 
 tests!("addresses";
     bind_short_and_long,
@@ -106,9 +107,9 @@ fn sdp_family_in_address(env: &Env) -> Outcome {
 
 /// qperf binds a socket of family 27 to the IPv6 wildcard.
 fn sdp_binds_v6_wildcard(env: &Env) -> Outcome {
-    let sock = Sock::new(env.family.domain(ANY4), libc::SOCK_STREAM, 0)?;
+    let sock = env.family.socket(ANY4)?;
     let result = sock.bind(&(ANY6, 0).into());
-    if env.family == Family::Tcp {
+    if env.family.is_inet() {
         return expect_errno(result, EAFNOSUPPORT, "an IPv6 address");
     }
     result?;
@@ -118,7 +119,7 @@ fn sdp_binds_v6_wildcard(env: &Env) -> Outcome {
     let client = env.on_loopback().socket()?;
     client.connect(&(Ipv4Addr::LOCALHOST.into(), name.port()).into())?;
     sock.accept()?;
-    let foreign = Sock::new(env.family.domain(ANY4), libc::SOCK_STREAM, 0)?;
+    let foreign = env.family.socket(ANY4)?;
     let addr = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x77).into(), 0).into();
     expect(foreign.bind(&addr).is_err(), "bound to an IPv6 address")
 }

@@ -3,7 +3,7 @@
 
 use crate::flow::Span;
 use crate::harness::{
-    differences, expect, expect_eq, expect_errno, expect_received, tests, Env, Family, Outcome,
+    differences, expect, expect_eq, expect_errno, expect_received, tests, Env, Outcome,
 };
 use crate::sys::Sock;
 
@@ -26,7 +26,7 @@ fn types_and_protocols(env: &Env) -> Outcome {
     ips.extend(env.local6);
     for ip in ips {
         let domain = env.family.domain(ip);
-        for protocol in [0, libc::IPPROTO_TCP] {
+        for &protocol in env.family.protocols() {
             let sock = Sock::new(domain, libc::SOCK_STREAM, protocol)?;
             let ty = sock.get_int(libc::SOL_SOCKET, libc::SO_TYPE)?;
             expect_eq(ty, libc::SOCK_STREAM, "SO_TYPE")?;
@@ -41,14 +41,14 @@ fn types_and_protocols(env: &Env) -> Outcome {
         let seqpacket = Sock::new(domain, libc::SOCK_SEQPACKET, 0);
         expect_errno(seqpacket, libc::ESOCKTNOSUPPORT, "SOCK_SEQPACKET")?;
         // IP has these types; SDP does not.
-        if env.family == Family::Sdp {
+        if !env.family.is_inet() {
             for ty in [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_RDM] {
                 let sock = Sock::new(domain, ty, 0);
                 expect_errno(sock, libc::ESOCKTNOSUPPORT, format!("type {ty}"))?;
             }
         }
         let flags = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        let sock = Sock::new(domain, flags, 0)?;
+        let sock = Sock::new(domain, flags, env.family.protocol())?;
         expect(
             sock.is_nonblocking()? && sock.is_cloexec()?,
             "the flags of socket()",

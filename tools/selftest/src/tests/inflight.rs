@@ -13,18 +13,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-pub(crate) const SOL_SDP: i32 = libc::IPPROTO_TCP;
-pub(crate) const SDP_ZCOPY_THRESH: i32 = 80;
-pub(crate) const SDP_ZCOPY_MODE: i32 = 82;
-pub(super) const SDP_FAULT_POLICY: i32 = 83;
-/// A program has copies of what it writes to.
-pub(super) const COPY: i32 = 0;
-/// A program waits before it writes.
-pub(super) const BLOCK: i32 = 1;
-/// Without a copy, and the send waits.
-pub(super) const WAITS: i32 = 2;
-/// Without a copy, and the send returns.
-pub(super) const RETURNS: i32 = 3;
+pub(super) use uapi::socket::{
+    SDP_FAULT_BLOCK as BLOCK, SDP_FAULT_COPY as COPY, SDP_FAULT_POLICY, SDP_MODE_AZCOPY as RETURNS,
+    SDP_MODE_ZCOPY as WAITS, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP,
+};
+
 /// Sends of a connection before the module has an opinion of its program.
 pub(super) const SENDS: usize = 7;
 

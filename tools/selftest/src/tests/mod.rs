@@ -42,7 +42,6 @@ mod zabuse;
 mod zcopy;
 
 use crate::harness::Test;
-pub(crate) use inflight::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
 
 /// All tests, in the order in which they run; or those for which the peer's machine is killed.
 pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {

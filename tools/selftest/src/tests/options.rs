@@ -7,7 +7,6 @@ use crate::harness::{
     readable_bytes, receive, skip, tests, Env, Family, Outcome, ANY6,
 };
 use crate::sys::{Area, Epoll, Linger, Sock, PAGE};
-use crate::tests::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
 use libc::{
     EINVAL, ENODEV, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, POLLERR, SOL_SOCKET,
     SO_RCVBUF, SO_SNDBUF,
@@ -15,6 +14,7 @@ use libc::{
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
+use uapi::socket::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
 
 tests!("options";
     what_the_socket_is,
@@ -49,7 +49,7 @@ fn what_the_socket_is(env: &Env) -> Outcome {
         libc::AF_INET6
     };
     let protocol = differences::protocol(env.family);
-    for given in [0, IPPROTO_TCP] {
+    for &given in env.family.protocols() {
         let sock = Sock::new(env.family.domain(env.local), libc::SOCK_STREAM, given)?;
         let get = |option| sock.get_int(SOL_SOCKET, option);
         expect_eq(get(libc::SO_DOMAIN)?, domain, "SO_DOMAIN")?;

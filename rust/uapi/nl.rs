@@ -2,172 +2,171 @@
 
 //! The numbers of the netlink family, as in `Documentation/netlink/specs/ib-sdp.yaml`.
 //!
-//! `tools/sdpctl` compiles this file too, and its tests compare it with the specification. Numbers
-//! are only added at the end, never changed.
+//! A test of `tools/sdpctl` compares the two files. Numbers are only added at the end, never changed.
 
 /// The family's name.
-pub(crate) const FAMILY: &core::ffi::CStr = c"ib-sdp";
+pub const FAMILY: &core::ffi::CStr = c"ib-sdp";
 /// The multicast group of the events.
-pub(crate) const EVENTS: &core::ffi::CStr = c"events";
+pub const EVENTS: &core::ffi::CStr = c"events";
 /// Grows when commands or attributes are added.
-pub(crate) const VERSION: u8 = 2;
+pub const VERSION: u8 = 2;
 
 /// The module, and the namespace of who asks.
-pub(crate) const CMD_MODULE_GET: u8 = 1;
+pub const CMD_MODULE_GET: u8 = 1;
 /// The sockets of the namespace.
-pub(crate) const CMD_SOCK_GET: u8 = 2;
+pub const CMD_SOCK_GET: u8 = 2;
 /// The counters of the namespace.
-pub(crate) const CMD_STAT_GET: u8 = 3;
+pub const CMD_STAT_GET: u8 = 3;
 /// A connection was established.
-pub(crate) const CMD_ESTABLISHED_NTF: u8 = 4;
+pub const CMD_ESTABLISHED_NTF: u8 = 4;
 /// A connection has ended after both sides had closed.
-pub(crate) const CMD_CLOSED_NTF: u8 = 5;
+pub const CMD_CLOSED_NTF: u8 = 5;
 /// A connection has failed, or was aborted.
-pub(crate) const CMD_FAILED_NTF: u8 = 6;
+pub const CMD_FAILED_NTF: u8 = 6;
 
 /// Attributes of the module.
-pub(crate) mod module {
+pub mod module {
     /// The version of the protocol on the wire (`u8`).
-    pub(crate) const PROTOCOL: u16 = 1;
+    pub const PROTOCOL: u16 = 1;
     /// What the module can do ([`super::feature`], `u32`).
-    pub(crate) const FEATURES: u16 = 2;
+    pub const FEATURES: u16 = 2;
     /// The cookie of the network namespace (`uint`).
-    pub(crate) const NETNS_COOKIE: u16 = 3;
+    pub const NETNS_COOKIE: u16 = 3;
     /// When its counters began, in ns of CLOCK_BOOTTIME (`uint`).
-    pub(crate) const COUNTERS_SINCE: u16 = 4;
+    pub const COUNTERS_SINCE: u16 = 4;
 }
 
 /// What both sides of a connection can agree on, as bits.
-pub(crate) mod feature {
+pub mod feature {
     /// Bytes by adverts and bytes in messages keep their order.
-    pub(crate) const ORDERED: u32 = 1 << 0;
+    pub const ORDERED: u32 = 1 << 0;
     /// The peer makes keys invalid.
-    pub(crate) const REMOTE_INVALIDATE: u32 = 1 << 1;
+    pub const REMOTE_INVALIDATE: u32 = 1 << 1;
     /// Sink adverts.
-    pub(crate) const SINK: u32 = 1 << 2;
+    pub const SINK: u32 = 1 << 2;
     /// Source adverts.
-    pub(crate) const SOURCE: u32 = 1 << 3;
+    pub const SOURCE: u32 = 1 << 3;
     /// Receives become smaller again.
-    pub(crate) const SHRINK: u32 = 1 << 4;
+    pub const SHRINK: u32 = 1 << 4;
 }
 
 /// Attributes of a socket, of a request for sockets and of an event.
-pub(crate) mod sock {
+pub mod sock {
     /// `AF_INET` or `AF_INET6` (`u16`).
-    pub(crate) const FAMILY: u16 = 1;
+    pub const FAMILY: u16 = 1;
     /// [`super::STATES`] (`u8`).
-    pub(crate) const STATE: u16 = 2;
+    pub const STATE: u16 = 2;
     /// The local address, 4 or 16 bytes.
-    pub(crate) const LOCAL_ADDR: u16 = 3;
+    pub const LOCAL_ADDR: u16 = 3;
     /// The local port (`u16`, as all numbers in the order of the machine).
-    pub(crate) const LOCAL_PORT: u16 = 4;
+    pub const LOCAL_PORT: u16 = 4;
     /// The peer's address, 4 or 16 bytes.
-    pub(crate) const PEER_ADDR: u16 = 5;
+    pub const PEER_ADDR: u16 = 5;
     /// The peer's port (`u16`).
-    pub(crate) const PEER_PORT: u16 = 6;
+    pub const PEER_PORT: u16 = 6;
     /// The interface that the socket is bound to (`u32`).
-    pub(crate) const INTERFACE: u16 = 7;
+    pub const INTERFACE: u16 = 7;
     /// Bytes sent that the peer has not taken; of a listener, connections that wait at most (`u32`).
-    pub(crate) const TX_QUEUE: u16 = 8;
+    pub const TX_QUEUE: u16 = 8;
     /// Bytes received that were not read; of a listener, connections that wait (`u32`).
-    pub(crate) const RX_QUEUE: u16 = 9;
+    pub const RX_QUEUE: u16 = 9;
     /// The owner, by the number that he has for the asker (`u32`).
-    pub(crate) const UID: u16 = 10;
+    pub const UID: u16 = 10;
     /// The inode of the socket, 0 for none (`uint`).
-    pub(crate) const INODE: u16 = 11;
+    pub const INODE: u16 = 11;
     /// The cookie of the network namespace (`uint`).
-    pub(crate) const NETNS_COOKIE: u16 = 12;
+    pub const NETNS_COOKIE: u16 = 12;
     /// Messages that the peer has room for (`u32`).
-    pub(crate) const CREDITS: u16 = 13;
+    pub const CREDITS: u16 = 13;
     /// Receives that are posted (`u32`).
-    pub(crate) const RECEIVES_POSTED: u16 = 14;
+    pub const RECEIVES_POSTED: u16 = 14;
     /// Bytes of payload that a receive takes (`u32`).
-    pub(crate) const RECEIVE_BYTES: u16 = 15;
+    pub const RECEIVE_BYTES: u16 = 15;
     /// Bytes of payload that a receive of the peer takes (`u32`).
-    pub(crate) const PEER_RECEIVE_BYTES: u16 = 16;
+    pub const PEER_RECEIVE_BYTES: u16 = 16;
     /// Messages that the adapter has not yet sent (`u32`).
-    pub(crate) const SENDS_POSTED: u16 = 17;
+    pub const SENDS_POSTED: u16 = 17;
     /// What both sides agreed on ([`super::feature`], `u32`).
-    pub(crate) const FEATURES: u16 = 18;
+    pub const FEATURES: u16 = 18;
     /// The way that sends go ([`super::MODES`], `u8`).
-    pub(crate) const MODE: u16 = 19;
+    pub const MODE: u16 = 19;
     /// The least bytes of a send without a copy (`u32`).
-    pub(crate) const ZCOPY_THRESHOLD: u16 = 20;
+    pub const ZCOPY_THRESHOLD: u16 = 20;
     /// [`super::option`] (`u32`).
-    pub(crate) const OPTIONS: u16 = 21;
+    pub const OPTIONS: u16 = 21;
     /// The size of the send buffer in bytes (`u32`).
-    pub(crate) const SEND_BUFFER: u16 = 22;
+    pub const SEND_BUFFER: u16 = 22;
     /// The size of the receive buffer in bytes (`u32`).
-    pub(crate) const RECEIVE_BUFFER: u16 = 23;
+    pub const RECEIVE_BUFFER: u16 = 23;
     /// Bytes of memory that are charged for sends (`u32`).
-    pub(crate) const SEND_MEMORY: u16 = 24;
+    pub const SEND_MEMORY: u16 = 24;
     /// Bytes of memory that are charged for receives (`u32`).
-    pub(crate) const RECEIVE_MEMORY: u16 = 25;
+    pub const RECEIVE_MEMORY: u16 = 25;
     /// The time without data after which the peer is asked, in seconds (`u32`).
-    pub(crate) const KEEPALIVE_IDLE: u16 = 26;
+    pub const KEEPALIVE_IDLE: u16 = 26;
     /// The time between such questions in seconds (`u32`).
-    pub(crate) const KEEPALIVE_INTERVAL: u16 = 27;
+    pub const KEEPALIVE_INTERVAL: u16 = 27;
     /// Questions without an answer that end a connection (`u32`).
-    pub(crate) const KEEPALIVE_COUNT: u16 = 28;
+    pub const KEEPALIVE_COUNT: u16 = 28;
     /// The time that a peer may take no data in ms, 0 for any (`u32`).
-    pub(crate) const USER_TIMEOUT: u16 = 29;
+    pub const USER_TIMEOUT: u16 = 29;
     /// In a request: only sockets in these states, by bit (`u32`).
-    pub(crate) const STATES: u16 = 30;
+    pub const STATES: u16 = 30;
     /// In a request: the bits of the local address that matter (`u8`).
-    pub(crate) const LOCAL_PREFIX: u16 = 31;
+    pub const LOCAL_PREFIX: u16 = 31;
     /// In a request: the bits of the peer's address that matter (`u8`).
-    pub(crate) const PEER_PREFIX: u16 = 32;
+    pub const PEER_PREFIX: u16 = 32;
     /// In an event: the error that the program sees, as a positive errno (`u32`).
-    pub(crate) const ERROR: u16 = 33;
+    pub const ERROR: u16 = 33;
     /// In an event: what has ended the connection (`string`).
-    pub(crate) const CAUSE: u16 = 34;
+    pub const CAUSE: u16 = 34;
     /// The number of the socket, which no other of the machine ever has (SO_COOKIE, `uint`).
-    pub(crate) const COOKIE: u16 = 35;
+    pub const COOKIE: u16 = 35;
     /// A counter of the connection that is not 0, with the attributes of [`super::stat`]; there may be
     /// several (nest).
-    pub(crate) const COUNTER: u16 = 36;
+    pub const COUNTER: u16 = 36;
     /// In an event: why the peer has refused the connection, if it said so (`string`).
-    pub(crate) const REFUSAL: u16 = 37;
+    pub const REFUSAL: u16 = 37;
     /// Of a connection: how it goes, with the attributes of [`super::pace`] (nest).
-    pub(crate) const PACE: u16 = 38;
+    pub const PACE: u16 = 38;
 }
 
 /// Attributes of how a connection goes. Those that are 0 are left out.
-pub(crate) mod pace {
+pub mod pace {
     /// The smoothed round-trip time in us (`u32`).
-    pub(crate) const RTT: u16 = 1;
+    pub const RTT: u16 = 1;
     /// Its mean deviation in us (`u32`).
-    pub(crate) const RTT_VAR: u16 = 2;
+    pub const RTT_VAR: u16 = 2;
     /// The least round-trip time in us (`u32`).
-    pub(crate) const MIN_RTT: u16 = 3;
+    pub const MIN_RTT: u16 = 3;
     /// Bytes that the peer got in a second, by the last sample (`uint`).
-    pub(crate) const DELIVERY_RATE: u16 = 4;
+    pub const DELIVERY_RATE: u16 = 4;
     /// Bytes sent (`uint`).
-    pub(crate) const BYTES_SENT: u16 = 5;
+    pub const BYTES_SENT: u16 = 5;
     /// Those of them that are with the peer (`uint`).
-    pub(crate) const BYTES_ACKED: u16 = 6;
+    pub const BYTES_ACKED: u16 = 6;
     /// Bytes received (`uint`).
-    pub(crate) const BYTES_RECEIVED: u16 = 7;
+    pub const BYTES_RECEIVED: u16 = 7;
     /// Messages that the peer has not acknowledged (`u32`).
-    pub(crate) const UNACKED: u16 = 8;
+    pub const UNACKED: u16 = 8;
     /// Bytes that wait to be sent (`u32`).
-    pub(crate) const NOTSENT_BYTES: u16 = 9;
+    pub const NOTSENT_BYTES: u16 = 9;
     /// For how long not everything was with the peer, in us (`uint`).
-    pub(crate) const BUSY: u16 = 10;
+    pub const BUSY: u16 = 10;
     /// For how much of that the peer had no room, in us (`uint`).
-    pub(crate) const PEER_LIMITED: u16 = 11;
+    pub const PEER_LIMITED: u16 = 11;
     /// For how much of that the send buffer was full, in us (`uint`).
-    pub(crate) const BUFFER_LIMITED: u16 = 12;
+    pub const BUFFER_LIMITED: u16 = 12;
     /// Since payload was sent last, in ms (`u32`).
-    pub(crate) const LAST_SENT: u16 = 13;
+    pub const LAST_SENT: u16 = 13;
     /// Since bytes of the stream were received last, in ms (`u32`).
-    pub(crate) const LAST_RECEIVED: u16 = 14;
+    pub const LAST_RECEIVED: u16 = 14;
     /// Since anything was received, in ms (`u32`).
-    pub(crate) const LAST_HEARD: u16 = 15;
+    pub const LAST_HEARD: u16 = 15;
 }
 
 /// The states, by number.
-pub(crate) const STATES: [&str; 13] = [
+pub const STATES: [&str; 13] = [
     "Closed",
     "Listen",
     "Resolving",
@@ -184,30 +183,30 @@ pub(crate) const STATES: [&str; 13] = [
 ];
 
 /// The ways that sends go, by number.
-pub(crate) const MODES: [&str; 5] = ["auto", "copy", "zcopy", "azcopy", "sink"];
+pub const MODES: [&str; 5] = ["auto", "copy", "zcopy", "azcopy", "sink"];
 
 /// What a program has set, as bits.
-pub(crate) mod option {
+pub mod option {
     /// TCP_NODELAY.
-    pub(crate) const NODELAY: u32 = 1 << 0;
+    pub const NODELAY: u32 = 1 << 0;
     /// TCP_CORK.
-    pub(crate) const CORK: u32 = 1 << 1;
+    pub const CORK: u32 = 1 << 1;
     /// SO_KEEPALIVE.
-    pub(crate) const KEEPALIVE: u32 = 1 << 2;
+    pub const KEEPALIVE: u32 = 1 << 2;
     /// SO_REUSEADDR.
-    pub(crate) const REUSEADDR: u32 = 1 << 3;
+    pub const REUSEADDR: u32 = 1 << 3;
     /// SO_REUSEPORT.
-    pub(crate) const REUSEPORT: u32 = 1 << 4;
+    pub const REUSEPORT: u32 = 1 << 4;
     /// IPV6_V6ONLY.
-    pub(crate) const V6ONLY: u32 = 1 << 5;
+    pub const V6ONLY: u32 = 1 << 5;
     /// SDP_FAULT_POLICY 1: writes wait for a send that still needs the memory.
-    pub(crate) const FAULT_WAITS: u32 = 1 << 6;
+    pub const FAULT_WAITS: u32 = 1 << 6;
 }
 
 /// Attributes of a counter.
-pub(crate) mod stat {
+pub mod stat {
     /// The name, as in `/proc/net/sdpstats` (`string`).
-    pub(crate) const NAME: u16 = 1;
+    pub const NAME: u16 = 1;
     /// The value (`uint`).
-    pub(crate) const VALUE: u16 = 2;
+    pub const VALUE: u16 = 2;
 }
