@@ -47,7 +47,12 @@ module! {
     authors: ["The ib_sdp developers"],
     description: "Sockets Direct Protocol: stream sockets over RDMA",
     license: "GPL",
-    alias: ["net-pf-27", "net-pf-28"],
+    alias: [
+        "net-pf-27",
+        "net-pf-28",
+        "net-pf-2-proto-257-type-1",
+        "net-pf-10-proto-257-type-1",
+    ],
 }
 
 /// A part of the module that is started when the module loads.

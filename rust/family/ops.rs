@@ -97,6 +97,16 @@ unsafe fn normalized(from: *const sockaddr_unsized, len: i32) -> Result<Storage>
     Ok(out)
 }
 
+/// Whether an IPv6 address makes the socket one of IPv6: one that was opened as one of AF_INET stays that.
+///
+/// # Safety
+///
+/// `socket` is an open socket of ours.
+unsafe fn may_become_v6(socket: *mut socket) -> bool {
+    // SAFETY: As the caller promises: the operations are those of `register`.
+    unsafe { (*(*socket).ops).family == AF_INET_SDP.into() && bindings::ipv6_mod_enabled() }
+}
+
 // struct proto_ops
 
 /// # Safety
@@ -150,7 +160,7 @@ unsafe fn do_bind(socket: *mut socket, addr: *mut sockaddr_unsized, len: i32) ->
         }
         let v6 = (*addr.as_ptr()).sa_family == AF_INET6 && len >= SIN6_LEN_RFC2133;
         // A program with family 27 for both, as qperf: its IPv6 address makes it an IPv6 socket.
-        if v6 && !sk.is_v6() && bindings::ipv6_mod_enabled() {
+        if v6 && !sk.is_v6() && may_become_v6(socket) {
             let _locked = of(socket).lock();
             if (sk.num(), sk.state()) == (0, bindings::TCP_CLOSE as u8) {
                 sk.set_family(bindings::AF_INET6);
@@ -541,7 +551,8 @@ pub(super) unsafe extern "C" fn connect(
         }
         let v6 = is_whole_v6(addr, len);
         let new = sock.sk().state() == bindings::TCP_CLOSE as u8;
-        if new && v6 && !sock.sk().is_v6() && sock.sk().num() == 0 && bindings::ipv6_mod_enabled() {
+        let socket = (*sk).sk_socket;
+        if new && v6 && !sock.sk().is_v6() && sock.sk().num() == 0 && may_become_v6(socket) {
             sock.sk().set_family(bindings::AF_INET6);
         }
         // An IPv6 socket takes no IPv4 address, as with TCP.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The socket families 27 and 28: what is registered with the core, and the making of sockets.
+//! The socket families 27 and 28, and the protocol 257 of AF_INET and AF_INET6: what is registered with the
+//! core, and the making of sockets.
 
 use core::ptr;
 
@@ -36,10 +37,11 @@ use crate::sdp::conn::sock::{
     OBJ_SIZE,
     PINFO6_OFFSET, //
 };
+use crate::uapi::socket::IPPROTO_SDP;
 
 /// `sk_protocol` of all our sockets: with 6 the core would take us for TCP and read beyond our
 /// object.
-const PROTOCOL: u16 = 257;
+const PROTOCOL: u16 = IPPROTO_SDP as u16;
 /// Protocols that socket() accepts: the default one, and TCP for programs that insist.
 const ACCEPTED_PROTOCOLS: [i32; 2] = [0, bindings::IPPROTO_TCP as i32];
 
@@ -60,6 +62,7 @@ static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
     setsockopt: Some(sockopt::setsockopt),
     getsockopt: Some(sockopt::getsockopt),
     release_cb: Some(ops::release_cb),
+    init: Some(init),
     unhash: Some(ops::unhash),
     get_port: Some(ops::get_port),
     put_port: Some(ops::put_port),
@@ -90,32 +93,55 @@ const fn name(text: &[u8]) -> [kernel::ffi::c_char; 32] {
     out
 }
 
-static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(bindings::proto_ops {
-    family: AF_INET_SDP as i32,
-    owner: this_module().cast(),
-    release: Some(ops::release),
-    bind: Some(ops::bind),
-    connect: Some(ops::connect_socket),
-    socketpair: Some(bindings::sock_no_socketpair),
-    accept: Some(ops::accept),
-    getname: Some(ops::getname),
-    poll: Some(ops::poll),
-    ioctl: Some(ops::ioctl),
-    gettstamp: Some(bindings::sock_gettstamp),
-    listen: Some(ops::listen),
-    shutdown: Some(bindings::inet_shutdown),
-    setsockopt: Some(bindings::sock_common_setsockopt),
-    getsockopt: Some(bindings::sock_common_getsockopt),
-    sendmsg: Some(ops::sendmsg),
-    recvmsg: Some(ops::recvmsg),
-    splice_eof: Some(ops::splice_eof),
-    splice_read: Some(ops::splice_read),
-    mmap: Some(bindings::sock_no_mmap),
-    set_peek_off: Some(bindings::sk_set_peek_off),
-    set_rcvlowat: Some(ops::set_rcvlowat),
-    // SAFETY: As above.
-    ..unsafe { core::mem::zeroed() }
-});
+/// The operations of sockets that programs opened as ones of `family`.
+const fn socket_ops(family: u32) -> bindings::proto_ops {
+    bindings::proto_ops {
+        family: family as i32,
+        owner: this_module().cast(),
+        release: Some(ops::release),
+        bind: Some(ops::bind),
+        connect: Some(ops::connect_socket),
+        socketpair: Some(bindings::sock_no_socketpair),
+        accept: Some(ops::accept),
+        getname: Some(ops::getname),
+        poll: Some(ops::poll),
+        ioctl: Some(ops::ioctl),
+        gettstamp: Some(bindings::sock_gettstamp),
+        listen: Some(ops::listen),
+        shutdown: Some(bindings::inet_shutdown),
+        setsockopt: Some(bindings::sock_common_setsockopt),
+        getsockopt: Some(bindings::sock_common_getsockopt),
+        sendmsg: Some(ops::sendmsg),
+        recvmsg: Some(ops::recvmsg),
+        splice_eof: Some(ops::splice_eof),
+        splice_read: Some(ops::splice_read),
+        mmap: Some(bindings::sock_no_mmap),
+        set_peek_off: Some(bindings::sk_set_peek_off),
+        set_rcvlowat: Some(ops::set_rcvlowat),
+        // SAFETY: Null pointers and zeros are what an unused member has.
+        ..unsafe { core::mem::zeroed() }
+    }
+}
+
+/// Of both families of ours.
+static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(socket_ops(AF_INET_SDP as u32));
+static INET_OPS: Shared<bindings::proto_ops> = Shared::new(socket_ops(bindings::AF_INET));
+static INET6_OPS: Shared<bindings::proto_ops> = Shared::new(socket_ops(bindings::AF_INET6));
+
+/// The protocol as one of AF_INET or AF_INET6, whose sockets have these operations.
+const fn protosw(ops: &Shared<bindings::proto_ops>) -> bindings::inet_protosw {
+    bindings::inet_protosw {
+        type_: bindings::sock_type_SOCK_STREAM as u16,
+        protocol: PROTOCOL,
+        prot: PROTO.get(),
+        ops: ops.get(),
+        // SAFETY: Zeros are no flags, and a list head that is not in a list.
+        ..unsafe { core::mem::zeroed() }
+    }
+}
+
+static PROTOSW_4: Shared<bindings::inet_protosw> = Shared::new(protosw(&INET_OPS));
+static PROTOSW_6: Shared<bindings::inet_protosw> = Shared::new(protosw(&INET6_OPS));
 
 static FAMILY_4: Shared<bindings::net_proto_family> = Shared::new(bindings::net_proto_family {
     family: AF_INET_SDP as i32,
@@ -195,19 +221,13 @@ unsafe fn create(
             return ENOMEM.to_errno();
         }
         (*socket).ops = SOCKET_OPS.get();
-        bindings::set_custom_sockopt(socket.cast());
         bindings::sock_init_data(socket, sk);
         (*sk).sk_protocol = PROTOCOL;
-        SdpSock::init(sk, &HANDLERS);
-        let wrapped = Sk::new(sk);
-        wrapped.set_state(bindings::TCP_CLOSE as u8);
-        wrapped.set_family(family);
-        let own = wrapped.net().settings();
-        wrapped.set_buffers(own.get(Setting::WmemDefault), own.get(Setting::RmemDefault));
+        begin(sk, family);
         let inet = sk.cast::<bindings::inet_sock>();
         (*inet).uc_ttl = -1;
         (*inet).mc_ttl = 1;
-        (*inet).pmtudisc = match wrapped.net().finds_mtu() {
+        (*inet).pmtudisc = match Sk::new(sk).net().finds_mtu() {
             true => bindings::IP_PMTUDISC_WANT as u8,
             false => bindings::IP_PMTUDISC_DONT as u8,
         };
@@ -216,7 +236,6 @@ unsafe fn create(
         if family == bindings::AF_INET {
             bindings::inet_set_mc_all(sk.cast());
         }
-        bindings::sk_sockets_allocated_inc(sk.cast());
         if kern == 0 {
             let ret = bindings::bpf_inet_sock(sk.cast());
             if ret != 0 {
@@ -229,7 +248,45 @@ unsafe fn create(
     0
 }
 
-/// Registers the proto and the families.
+/// Makes a new object a socket of ours: what the core does not do for a protocol of AF_INET.
+///
+/// # Safety
+///
+/// `sk` is a new object of our proto, which `sock_init_data` has given to its `struct socket`, and which
+/// nobody else can see.
+unsafe fn begin(sk: *mut bindings::sock, family: u32) {
+    // SAFETY: As the caller promises. The handlers are those of sockets.
+    unsafe {
+        bindings::set_custom_sockopt((*sk).sk_socket.cast());
+        SdpSock::init(sk, &HANDLERS);
+        let wrapped = Sk::new(sk);
+        wrapped.set_state(bindings::TCP_CLOSE as u8);
+        wrapped.set_family(family);
+        let own = wrapped.net().settings();
+        wrapped.set_buffers(own.get(Setting::WmemDefault), own.get(Setting::RmemDefault));
+        bindings::sk_sockets_allocated_inc(sk.cast());
+    }
+}
+
+/// socket() with AF_INET or AF_INET6 and our protocol: `EAFNOSUPPORT` while the module loads.
+///
+/// # Safety
+///
+/// Called by the core for a new object of our proto.
+unsafe extern "C" fn init(sk: *mut bindings::sock) -> i32 {
+    // SAFETY: The core passes a new object, and has called `sock_init_data`. The object is initialised before
+    // it is refused, for the core destroys it.
+    unsafe {
+        let family = Sk::new(sk).family();
+        begin(sk, family.into());
+    }
+    match has_started() {
+        true => 0,
+        false => EAFNOSUPPORT.to_errno(),
+    }
+}
+
+/// Registers the proto, the families and the protocol.
 pub(crate) fn register() -> Result {
     // SAFETY: All objects are static, and this runs once.
     unsafe {
@@ -251,8 +308,14 @@ pub(crate) fn register() -> Result {
         register_family(&FAMILY_6).inspect_err(|_| {
             bindings::sock_unregister(AF_INET_SDP.into());
             unregister_proto();
-        })
+        })?;
+        to_result(bindings::inet6_register_protosw(PROTOSW_6.get())).inspect_err(|_| {
+            unregister_families();
+            unregister_proto();
+        })?;
+        bindings::inet_register_protosw(PROTOSW_4.get());
     }
+    Ok(())
 }
 
 fn register_family(family: &Shared<bindings::net_proto_family>) -> Result {
@@ -274,12 +337,21 @@ fn unregister_proto() {
     free_counters();
 }
 
-/// Undoes [`register`]; no socket is left, since each holds the module.
-pub(crate) fn unregister() {
+fn unregister_families() {
     // SAFETY: Registered before.
     unsafe {
         bindings::sock_unregister(AF_INET6_SDP.into());
         bindings::sock_unregister(AF_INET_SDP.into());
     }
+}
+
+/// Undoes [`register`]; no socket is left, since each holds the module.
+pub(crate) fn unregister() {
+    // SAFETY: Registered before.
+    unsafe {
+        bindings::inet_unregister_protosw(PROTOSW_4.get());
+        bindings::inet6_unregister_protosw(PROTOSW_6.get());
+    }
+    unregister_families();
     unregister_proto();
 }

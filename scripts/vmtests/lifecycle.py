@@ -23,11 +23,12 @@ def socket_loads_module(bench: Bench) -> None:
 
 
 @test(machines=1, core=("stock",))
-def aliases_of_both_families(bench: Bench) -> None:
-    for family in (27, 28):
+def aliases(bench: Bench) -> None:
+    """Those of both families, and of the protocol of AF_INET and AF_INET6."""
+    for name in ("net-pf-27", "net-pf-28", "net-pf-2-proto-257-type-1", "net-pf-10-proto-257-type-1"):
         bench.unload(bench.a)
-        bench.a.check(f"modprobe net-pf-{family}")
-        expect(loaded(bench.a), f"modprobe net-pf-{family} did not load the module")
+        bench.a.check(f"modprobe {name}")
+        expect(loaded(bench.a), f"modprobe {name} did not load the module")
 
 
 @test(machines=1)
