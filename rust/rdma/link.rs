@@ -232,25 +232,45 @@ pub(crate) struct Link {
     page_rest: Option<Frag>,
     pub(super) lkey: u32,
     pub(super) device: *mut bindings::ib_device,
-    /// Numbers of the next send to post and of the oldest that is not reaped.
-    pub(super) tx_next: u32,
-    tx_done: u32,
-    /// Number behind the last request whose completion was seen.
-    tx_seen: u32,
+    pub(super) sends: Sends,
+    receives: Receives,
+    pub(super) limits: Limits,
+}
+
+/// What is in the send queue, by numbers that go up.
+#[derive(Default)]
+pub(super) struct Sends {
+    /// The next to post.
+    pub(super) next: u32,
+    /// The oldest that is not reaped.
+    done: u32,
+    /// Behind the last request whose completion was seen.
+    seen: u32,
     /// Sends posted since the last one that reports its completion.
     pub(super) unsignaled: u32,
     /// Reads posted and not reaped.
     pub(super) reads: u32,
     /// Probes posted.
     pub(super) probes: u32,
-    /// Numbers of the next receive to post and of the oldest posted.
-    rx_next: u32,
-    rx_done: u32,
-    max_frags: usize,
+}
+
+/// What is in the receive queue, by numbers that go up.
+#[derive(Default)]
+struct Receives {
+    /// The next to post.
+    next: u32,
+    /// The oldest posted.
+    done: u32,
+}
+
+/// What the adapter can do.
+pub(super) struct Limits {
+    /// Fragments that a message may have.
+    frags: usize,
     /// Fragments that a receive may have.
-    max_parts: usize,
+    parts: usize,
     /// Ranges of memory that a Read, or a Write, may have.
-    pub(super) part_ranges: usize,
+    pub(super) ranges: usize,
     /// The adapter does not tell of messages alone. soft-iWARP takes what the peer solicits for any
     /// other message (Linux 7.3: `siw_rqe_complete()`).
     tells_all_or_nothing: bool,
@@ -359,27 +379,23 @@ impl Link {
             page_rest: None,
             lkey,
             device,
-            tx_next: 0,
-            tx_done: 0,
-            tx_seen: 0,
-            unsignaled: 0,
-            reads: 0,
-            probes: 0,
-            rx_next: 0,
-            rx_done: 0,
-            max_frags,
-            max_parts,
-            part_ranges,
-            tells_all_or_nothing: abilities.soft_iwarp,
+            sends: Sends::default(),
+            receives: Receives::default(),
+            limits: Limits {
+                frags: max_frags,
+                parts: max_parts,
+                ranges: part_ranges,
+                tells_all_or_nothing: abilities.soft_iwarp,
+            },
         })
     }
 
     /// Fragments of payload that one message may have.
     pub(crate) fn max_frags(&self) -> usize {
         if self.more_frags.is_empty() {
-            self.max_frags.min(FIRST_FRAGS)
+            self.limits.frags.min(FIRST_FRAGS)
         } else {
-            self.max_frags
+            self.limits.frags
         }
     }
 
@@ -389,7 +405,7 @@ impl Link {
     ///
     /// `ENOMEM`: they stay short.
     pub(crate) fn lengthen_messages(&mut self, flags: Flags) -> Result {
-        if self.max_frags > FIRST_FRAGS && self.more_frags.is_empty() {
+        if self.limits.frags > FIRST_FRAGS && self.more_frags.is_empty() {
             let mut more = KVec::with_capacity(SLOTS as usize, flags)?;
             for _ in 0..SLOTS {
                 more.push([const { None }; MAX_FRAGS - FIRST_FRAGS], flags)?;
@@ -411,29 +427,29 @@ impl Link {
 
     /// Sends that are posted and not reaped.
     pub(crate) fn sends_in_flight(&self) -> u32 {
-        self.tx_next.wrapping_sub(self.tx_done)
+        self.sends.next.wrapping_sub(self.sends.done)
     }
 
     /// Whether such a request is posted and not reaped.
     pub(crate) fn has_in_flight(&self, is_such: impl Fn(Tag) -> bool) -> bool {
-        let numbers = (0..self.sends_in_flight()).map(|n| self.tx_done.wrapping_add(n));
+        let numbers = (0..self.sends_in_flight()).map(|n| self.sends.done.wrapping_add(n));
         let mut slots = numbers.filter_map(|number| self.tx.get((number % SLOTS) as usize));
         slots.any(|slot| is_such(slot.tag))
     }
 
     /// The number of the oldest send that is not reaped.
     pub(crate) fn oldest_send(&self) -> u32 {
-        self.tx_done
+        self.sends.done
     }
 
     /// How many requests were posted, probes left out.
     pub(crate) fn posted_messages(&self) -> u32 {
-        self.tx_next.wrapping_sub(self.probes)
+        self.sends.next.wrapping_sub(self.sends.probes)
     }
 
     /// Sends posted since the last one that reports its completion.
     pub(crate) fn unsignaled(&self) -> u32 {
-        self.unsignaled
+        self.sends.unsignaled
     }
 
     /// Free places in the receive queue.
@@ -443,7 +459,7 @@ impl Link {
 
     /// Receives that are posted and not used up.
     pub(crate) fn receives_posted(&self) -> u32 {
-        self.rx_next.wrapping_sub(self.rx_done)
+        self.receives.next.wrapping_sub(self.receives.done)
     }
 
     /// Posts a message of `header` (with body) and `frags`; returns its number.
@@ -469,7 +485,7 @@ impl Link {
         {
             return Err(ENOBUFS);
         }
-        let number = self.tx_next.wrapping_add(places - 1);
+        let number = self.sends.next.wrapping_add(places - 1);
         let index = number % SLOTS;
         self.headers.write(index, header);
         let mut sge = [bindings::ib_sge::default(); MAX_FRAGS + 1];
@@ -526,8 +542,8 @@ impl Link {
         // SAFETY: The queue pair is valid; the buffers stay until the message is reaped or the
         // queue pair is gone.
         to_result(unsafe { bindings::ib_post_send(self.verbs.qp.cast(), first.cast()) })?;
-        self.tx_next = number.wrapping_add(1);
-        self.unsignaled = if signal { 0 } else { self.unsignaled + 1 };
+        self.sends.next = number.wrapping_add(1);
+        self.sends.unsignaled = if signal { 0 } else { self.sends.unsignaled + 1 };
         Ok(number)
     }
 
@@ -549,13 +565,13 @@ impl Link {
 
     /// The most bytes that a receive may have.
     pub(crate) fn max_receive(&self) -> u32 {
-        self.max_parts as u32 * PART_BYTES
+        self.limits.parts as u32 * PART_BYTES
     }
 
     /// The most bytes that [`Link::read`] reads at a time.
     pub(crate) fn max_read(&self) -> u32 {
         let bytes = self.regions.max_read_bytes();
-        bytes.unwrap_or(MAX_PARTS.min(self.part_ranges) as u32 * PART_BYTES)
+        bytes.unwrap_or(MAX_PARTS.min(self.limits.ranges) as u32 * PART_BYTES)
     }
 
     /// Posts a receive for `bytes` of one message's payload, at most [`Link::max_receive`].
@@ -607,7 +623,7 @@ impl Link {
         if self.recv_room() == 0 {
             return Err(ENOBUFS);
         }
-        let number = self.rx_next;
+        let number = self.receives.next;
         let index = number % SLOTS;
         let mut sge = [bindings::ib_sge::default(); MAX_PARTS + 1];
         let mut count = 0;
@@ -625,7 +641,7 @@ impl Link {
         // SAFETY: The queue pair is valid; the buffer stays in its place until it is taken out.
         to_result(unsafe { bindings::ib_post_recv(self.verbs.qp.cast(), (&raw const wr).cast()) })?;
         *self.rx.get_mut(index as usize).ok_or(ENOBUFS)? = Some(receive);
-        self.rx_next = number.wrapping_add(1);
+        self.receives.next = number.wrapping_add(1);
         Ok(())
     }
 
@@ -634,9 +650,9 @@ impl Link {
         if self.receives_posted() == 0 {
             return None;
         }
-        let index = self.rx_done % SLOTS;
+        let index = self.receives.done % SLOTS;
         let receive = self.rx.get_mut(index as usize)?.take()?;
-        self.rx_done = self.rx_done.wrapping_add(1);
+        self.receives.done = self.receives.done.wrapping_add(1);
         Some((self.headers.read(index), receive))
     }
 
@@ -648,15 +664,15 @@ impl Link {
         }
         let after = number.wrapping_add(1);
         // Not if one behind it was seen before.
-        if after.wrapping_sub(self.tx_seen) <= SEND_DEPTH {
-            self.tx_seen = after;
+        if after.wrapping_sub(self.sends.seen) <= SEND_DEPTH {
+            self.sends.seen = after;
         }
     }
 
     /// Takes the oldest message out of the send queue, if it has finished.
     pub(crate) fn reap(&mut self) -> Option<Sent> {
-        let number = self.tx_done;
-        if number == self.tx_seen {
+        let number = self.sends.done;
+        if number == self.sends.seen {
             return None;
         }
         let index = (number % SLOTS) as usize;
@@ -676,9 +692,9 @@ impl Link {
         };
         if slot.tag.is_read() {
             self.regions.read_done(number);
-            self.reads -= 1;
+            self.sends.reads -= 1;
         }
-        self.tx_done = number.wrapping_add(1);
+        self.sends.done = number.wrapping_add(1);
         Some(Sent {
             number,
             payload: slot.payload,
@@ -699,9 +715,9 @@ impl Link {
 
     /// Bytes of payload in the send queue.
     pub(crate) fn in_flight_bytes(&self) -> u32 {
-        let mut number = self.tx_done;
+        let mut number = self.sends.done;
         let mut bytes = 0;
-        while number != self.tx_next {
+        while number != self.sends.next {
             bytes += self
                 .tx
                 .get((number % SLOTS) as usize)
@@ -749,7 +765,7 @@ impl Link {
     /// (and of failures). Returns whether the CQ must be polled again, because something came
     /// before.
     pub(crate) fn arm(&mut self, every: bool) -> bool {
-        let which = if every || self.tells_all_or_nothing {
+        let which = if every || self.limits.tells_all_or_nothing {
             bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
         } else {
             bindings::ib_cq_notify_flags_IB_CQ_SOLICITED

@@ -159,14 +159,14 @@ impl Link {
     /// Whether requests are in flight whose completion must not be missed: somebody waits, or has his
     /// memory back then.
     pub(crate) fn awaits_request(&self) -> bool {
-        self.reads > 0
+        self.sends.reads > 0
             || self.regions.any_ending()
             || self.has_regions(Use::OwnWrites(Call::Killed))
     }
 
     /// Reads posted and not finished.
     pub(crate) fn reads_in_flight(&self) -> u32 {
-        self.reads
+        self.sends.reads
     }
 
     /// Bytes of the memory of Reads in flight.
@@ -257,7 +257,7 @@ impl Link {
             barrier.next = first;
             first = &raw mut requests.barrier;
         }
-        self.unsignaled += places;
+        self.sends.unsignaled += places;
         Ok(first)
     }
 
@@ -280,7 +280,7 @@ impl Link {
         if self.send_room() <= skip {
             return Err(ENOBUFS);
         }
-        let number = self.tx_next.wrapping_add(skip);
+        let number = self.sends.next.wrapping_add(skip);
         let slot = self.tx.get_mut((number % SLOTS) as usize).ok_or(ENOBUFS)?;
         slot.payload = 0;
         slot.tag = tag;
@@ -298,8 +298,8 @@ impl Link {
     unsafe fn post_chain(&mut self, wr: *const bindings::ib_send_wr, count: u32) -> Result {
         // SAFETY: As the caller promises; the queue pair is valid.
         to_result(unsafe { bindings::ib_post_send(self.verbs.qp.cast(), wr.cast()) })?;
-        self.tx_next = self.tx_next.wrapping_add(count);
-        self.unsignaled = 0;
+        self.sends.next = self.sends.next.wrapping_add(count);
+        self.sends.unsignaled = 0;
         Ok(())
     }
 
@@ -318,7 +318,7 @@ impl Link {
         wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
         // SAFETY: One request, without memory.
         unsafe { self.post_chain((&raw const wr).cast(), 1) }?;
-        self.probes = self.probes.wrapping_add(1);
+        self.sends.probes = self.sends.probes.wrapping_add(1);
         Ok(())
     }
 
@@ -378,7 +378,7 @@ impl Link {
         let before = self.read_places() - 1;
         self.reading
             .push_within_capacity(Reading {
-                number: self.tx_next.wrapping_add(before),
+                number: self.sends.next.wrapping_add(before),
                 memory,
             })
             .map_err(|_| ENOBUFS)?;
@@ -413,7 +413,7 @@ impl Link {
         }
         // SAFETY: A chain of so many requests; the memory is kept until the Read has finished.
         unsafe { self.post_chain(first, before + 1) }?;
-        self.reads += 1;
+        self.sends.reads += 1;
         Ok(())
     }
 
@@ -436,7 +436,7 @@ impl Link {
         } else {
             self.post_parts(&Remote::of_read(read), id, tag)
         }?;
-        self.reads += 1;
+        self.sends.reads += 1;
         Ok(())
     }
 
@@ -452,7 +452,8 @@ impl Link {
             let addr = remote.addr + u64::from(remote.len - left);
             let mut entries = 0;
             let mut len = 0;
-            for (entry, (addr, length)) in sge.iter_mut().take(self.part_ranges).zip(&mut ranges) {
+            for (entry, (addr, length)) in sge.iter_mut().take(self.limits.ranges).zip(&mut ranges)
+            {
                 if len == left {
                     break;
                 }

@@ -9,6 +9,7 @@ use super::conn::connection::{
     SMALL_BYTES, //
 };
 use super::conn::guard::SockGuard;
+use super::conn::sock::Alarm;
 use super::output::CONTROL_PLACES;
 use super::parts::send_queue::HeldBack;
 use crate::kern::time::{
@@ -128,7 +129,7 @@ impl SockGuard<'_> {
             conn.out.held_back = HeldBack::Nothing;
         } else if conn.out.held_back == HeldBack::Nothing && (conn.options.cork || conn.out.more) {
             conn.out.held_back = HeldBack::Timed;
-            self.sock().start_timer(HOLD_MS);
+            self.sock().start_timer(Alarm::Timeout, HOLD_MS);
         }
     }
 

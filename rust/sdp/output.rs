@@ -9,6 +9,10 @@ use kernel::prelude::*;
 
 use super::conn::guard::SockGuard;
 use super::conn::pace::IDLE_BYTES;
+use super::conn::sock::{
+    Alarm,
+    WATCH_MS, //
+};
 use crate::kern::errno::{
     ECONNRESET,
     ENOTCONN, //
@@ -229,7 +233,7 @@ impl SockGuard<'_> {
     /// tries is up to the side that connected, and may be without end.
     pub(crate) fn watch_sends(&mut self) {
         if !core::mem::replace(&mut self.conn().watch.running, true) {
-            self.start_watch();
+            self.start_timer(Alarm::Watch, WATCH_MS);
         }
     }
 

@@ -108,9 +108,9 @@ fn print_state(out: &SeqFile, details: &Details) {
     let s = &details.shown;
     let options = &s.options;
     seq_print!(out, "state {}\n", s.state.name());
-    seq_print!(out, "local {}\npeer {}\n", s.local, s.peer);
+    seq_print!(out, "local {}\npeer {}\n", s.name.local, s.name.peer);
     seq_print!(out, "netns {}\n", details.netns);
-    seq_print!(out, "inode {}\n", s.inode);
+    seq_print!(out, "inode {}\n", s.name.inode);
     seq_print!(out, "mode {}\n", mode_name(options.wanted));
     seq_print!(out, "zcopy_thresh {}\n", s.threshold_bytes);
     let (sends, receives) = (details.async_sends, details.async_receives);
@@ -127,10 +127,15 @@ fn print_state(out: &SeqFile, details: &Details) {
     if let Some(why) = details.last_by_copy {
         seq_print!(out, "last_by_copy {}\n", why.name());
     }
-    seq_print!(out, "credits {}\n", s.credits);
+    seq_print!(out, "credits {}\n", s.room.credits);
     seq_print!(out, "peer_credits {}\n", details.peer_credits);
-    seq_print!(out, "receives_posted {}x{}\n", s.posted, s.rcv_size);
-    seq_print!(out, "sends_posted {}\n", s.sends_posted);
+    seq_print!(
+        out,
+        "receives_posted {}x{}\n",
+        s.room.receives_posted,
+        s.room.receive_bytes
+    );
+    seq_print!(out, "sends_posted {}\n", s.room.sends_posted);
     seq_print!(out, "reads_posted {}\n", details.reads_posted);
     seq_print!(out, "tx_queue {}\n", s.tx_queue);
     seq_print!(out, "tx_waiting {}\n", details.tx_waiting);
@@ -140,10 +145,10 @@ fn print_state(out: &SeqFile, details: &Details) {
     seq_print!(
         out,
         "wmem {}/{}\nrmem {}/{}\n",
-        s.wmem,
-        s.sndbuf,
-        s.rmem,
-        s.rcvbuf
+        s.buffers.sends_charged,
+        s.buffers.send,
+        s.buffers.receives_charged,
+        s.buffers.receive
     );
     for advert in &details.adverts {
         seq_print!(

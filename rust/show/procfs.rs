@@ -102,17 +102,17 @@ unsafe extern "C" fn show_sockets(m: *mut seq_file, _v: *mut core::ffi::c_void) 
         seq_print!(
             out,
             "{} {} {} {} {} {} {} {} {} {}\n",
-            s.local,
-            s.peer,
+            s.name.local,
+            s.name.peer,
             s.state.name(),
             s.tx_queue,
             s.rx_queue,
-            s.credits,
-            s.posted,
-            s.rcv_size,
+            s.room.credits,
+            s.room.receives_posted,
+            s.room.receive_bytes,
             // SAFETY: Both are valid; the reader has the file open.
             unsafe { bindings::sk_uid_in_file(sk.as_ptr().cast(), m.cast()) },
-            s.inode,
+            s.name.inode,
         );
     });
     result.map_or_else(|e| e.to_errno(), |()| 0)

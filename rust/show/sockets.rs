@@ -201,11 +201,13 @@ impl Filter {
     }
 
     fn matches(&self, socket: &Shown) -> bool {
-        let v6 = socket.family == AF_INET6;
+        let v6 = socket.name.family == AF_INET6;
         self.states & (1 << socket.state.index()) != 0
-            && self.family.is_none_or(|family| family == socket.family)
-            && self.local.matches(&socket.local, v6)
-            && self.peer.matches(&socket.peer, v6)
+            && self
+                .family
+                .is_none_or(|family| family == socket.name.family)
+            && self.local.matches(&socket.name.local, v6)
+            && self.peer.matches(&socket.name.peer, v6)
     }
 }
 
@@ -215,37 +217,42 @@ fn write(
     sock: &SdpSock,
     socket: &Shown,
 ) -> Result {
-    let v6 = socket.family == AF_INET6;
+    let v6 = socket.name.family == AF_INET6;
     let mut m = out.next()?;
-    m.put_u16(a::FAMILY, socket.family)?;
+    m.put_u16(a::FAMILY, socket.name.family)?;
     m.put_u8(a::STATE, socket.state as u8)?;
-    put_addr(&mut m, &socket.local, v6, (a::LOCAL_ADDR, a::LOCAL_PORT))?;
-    put_addr(&mut m, &socket.peer, v6, (a::PEER_ADDR, a::PEER_PORT))?;
-    m.put_u32(a::INTERFACE, socket.interface)?;
+    put_addr(
+        &mut m,
+        &socket.name.local,
+        v6,
+        (a::LOCAL_ADDR, a::LOCAL_PORT),
+    )?;
+    put_addr(&mut m, &socket.name.peer, v6, (a::PEER_ADDR, a::PEER_PORT))?;
+    m.put_u32(a::INTERFACE, socket.name.interface)?;
     m.put_u32(a::TX_QUEUE, socket.tx_queue)?;
     m.put_u32(a::RX_QUEUE, socket.rx_queue)?;
     m.put_u32(a::UID, request.uid_of(sock.sk()))?;
-    m.put_uint(a::INODE, socket.inode)?;
+    m.put_uint(a::INODE, socket.name.inode)?;
     m.put_uint(a::NETNS_COOKIE, request.net().cookie())?;
-    m.put_u32(a::CREDITS, socket.credits)?;
-    m.put_u32(a::RECEIVES_POSTED, socket.posted)?;
-    m.put_u32(a::RECEIVE_BYTES, socket.rcv_size)?;
-    m.put_u32(a::PEER_RECEIVE_BYTES, socket.peer_bytes)?;
-    m.put_u32(a::SENDS_POSTED, socket.sends_posted)?;
+    m.put_u32(a::CREDITS, socket.room.credits)?;
+    m.put_u32(a::RECEIVES_POSTED, socket.room.receives_posted)?;
+    m.put_u32(a::RECEIVE_BYTES, socket.room.receive_bytes)?;
+    m.put_u32(a::PEER_RECEIVE_BYTES, socket.room.peer_receive_bytes)?;
+    m.put_u32(a::SENDS_POSTED, socket.room.sends_posted)?;
     m.put_u32(a::FEATURES, socket.features.bits())?;
     let options = &socket.options;
     m.put_u8(a::MODE, u8::try_from(options.wanted.number()).unwrap_or(0))?;
     m.put_u32(a::ZCOPY_THRESHOLD, socket.threshold_bytes)?;
     m.put_u32(a::OPTIONS, option_bits(socket))?;
-    m.put_u32(a::SEND_BUFFER, socket.sndbuf)?;
-    m.put_u32(a::RECEIVE_BUFFER, socket.rcvbuf)?;
-    m.put_u32(a::SEND_MEMORY, socket.wmem)?;
-    m.put_u32(a::RECEIVE_MEMORY, socket.rmem)?;
+    m.put_u32(a::SEND_BUFFER, socket.buffers.send)?;
+    m.put_u32(a::RECEIVE_BUFFER, socket.buffers.receive)?;
+    m.put_u32(a::SEND_MEMORY, socket.buffers.sends_charged)?;
+    m.put_u32(a::RECEIVE_MEMORY, socket.buffers.receives_charged)?;
     m.put_u32(a::KEEPALIVE_IDLE, options.keepidle_s.unsigned_abs())?;
     m.put_u32(a::KEEPALIVE_INTERVAL, options.keepintvl_s.unsigned_abs())?;
     m.put_u32(a::KEEPALIVE_COUNT, options.keepcnt.unsigned_abs())?;
     m.put_u32(a::USER_TIMEOUT, options.user_timeout_ms.unsigned_abs())?;
-    m.put_uint(a::COOKIE, socket.cookie)?;
+    m.put_uint(a::COOKIE, socket.name.cookie)?;
     let mut result = Ok(());
     socket.tally.for_each(|group, name, n| {
         if n != 0 && result.is_ok() {
@@ -297,9 +304,9 @@ fn option_bits(socket: &Shown) -> u32 {
     let options = &socket.options;
     bit(options.nodelay, option::NODELAY)
         | bit(options.cork, option::CORK)
-        | bit(socket.keepalive, option::KEEPALIVE)
-        | bit(socket.reuseaddr, option::REUSEADDR)
-        | bit(socket.reuseport, option::REUSEPORT)
-        | bit(socket.v6only, option::V6ONLY)
+        | bit(socket.flags.keepalive, option::KEEPALIVE)
+        | bit(socket.flags.reuseaddr, option::REUSEADDR)
+        | bit(socket.flags.reuseport, option::REUSEPORT)
+        | bit(socket.flags.v6only, option::V6ONLY)
         | bit(options.blocks, option::FAULT_WAITS)
 }

@@ -17,7 +17,10 @@ use crate::sdp::conn::accept_queue::{
     OLD_MS, //
 };
 use crate::sdp::conn::deferral::Deferral;
-use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::conn::sock::{
+    Alarm,
+    SdpSock, //
+};
 
 /// For how long a listener defers connections, now.
 fn wanted_by(parent: &SdpSock) -> Timeouts {
@@ -52,8 +55,10 @@ impl Worker<'_> {
     }
 
     fn start_deferral_timer(&self, passed: Timeouts) {
-        self.sock
-            .start_timer(passed.seconds_to_next().unsigned_abs() * 1000);
+        self.sock.start_timer(
+            Alarm::Timeout,
+            passed.seconds_to_next().unsigned_abs() * 1000,
+        );
     }
 
     /// The time of a deferred child is over, or a part of it; or it is due, and has no place yet.
@@ -90,7 +95,7 @@ impl Worker<'_> {
             }
             (lifetime.deferral.take(), lifetime.parent.take())
         };
-        self.sock.stop_timer();
+        self.sock.stop_timer(Alarm::Timeout);
         let Some(parent) = parent else { return };
         match accept_queue::push_deferred(&parent, self.sock) {
             Ok(Place::Given) => {}
@@ -102,7 +107,7 @@ impl Worker<'_> {
                     is_due: true,
                     ..deferral
                 });
-                self.sock.start_timer(OLD_MS);
+                self.sock.start_timer(Alarm::Timeout, OLD_MS);
             }
             Err(e) if e == ENOMEM => self.sock.abandon(e),
             // Who has closed the listener ends the child.

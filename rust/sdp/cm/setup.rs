@@ -53,6 +53,7 @@ use crate::rdma::link::Link;
 use crate::rdma::post::READS;
 use crate::sdp::conn::accept_queue;
 use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::conn::sock::Alarm;
 use crate::stats::counters::Counter;
 
 /// How long an address or a route may take to be found.
@@ -166,7 +167,7 @@ impl Worker<'_> {
             }
         };
         self.cm.offer = Some(hello);
-        self.sock.start_timer(connect_ms);
+        self.sock.start_timer(Alarm::Timeout, connect_ms);
         id.connect(&ConnParam {
             private: &hello.encode(),
             reads: reads_for(features),
@@ -204,7 +205,7 @@ impl Worker<'_> {
         if speaks_first {
             guard.send_first();
         }
-        self.sock.stop_timer();
+        self.sock.stop_timer(Alarm::Timeout);
         self.sock.stats.inc(Counter::ConnectDone);
         guard.process();
         self.sock.sk().wake_all();
@@ -265,7 +266,7 @@ impl Worker<'_> {
                 rcv_size,
             }
         };
-        self.sock.start_timer(HANDSHAKE_MS);
+        self.sock.start_timer(Alarm::Timeout, HANDSHAKE_MS);
         let param = ConnParam {
             private: &ack.encode(),
             reads: reads_for(features),
@@ -312,7 +313,7 @@ impl Worker<'_> {
             return;
         };
         let parent = self.sock.lock().conn().lifetime.parent.clone();
-        self.sock.stop_timer();
+        self.sock.stop_timer(Alarm::Timeout);
         let Some(parent) = parent else { return };
         self.make_folder();
         let result = match self.defer(&parent, &child) {

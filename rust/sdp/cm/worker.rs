@@ -56,6 +56,7 @@ use crate::sdp::conn::guard::{
 };
 use crate::sdp::conn::sock::{
     sock_of,
+    Alarm,
     Handlers,
     SdpSock,
     Want,
@@ -200,7 +201,7 @@ impl Worker<'_> {
             accept_queue::reserve_or_park(&parent, self.sock.into())?
         };
         if matches!(place, Place::Later) {
-            self.sock.start_timer(HANDSHAKE_MS);
+            self.sock.start_timer(Alarm::Timeout, HANDSHAKE_MS);
         }
         Ok(place)
     }
@@ -343,7 +344,7 @@ impl Worker<'_> {
 
     fn timed_out(&mut self) {
         let mut guard = self.sock.lock();
-        if self.sock.timer_is_running() {
+        if self.sock.timer_is_running(Alarm::Timeout) {
             // It was started anew, for something else than what it ran for.
             return;
         }
@@ -423,10 +424,7 @@ impl Worker<'_> {
 
     /// Gives back the queues, the id and what is charged for them.
     pub(in crate::sdp) fn give_back(&mut self) {
-        self.sock.stop_timer();
-        self.sock.stop_watch();
-        self.sock.stop_keepalive();
-        self.sock.stop_pull();
+        self.sock.stop_timers();
         let was_up = core::mem::replace(&mut self.cm.is_up, false);
         if let Some(id) = self.cm.id.as_ref().filter(|_| was_up) {
             id.disconnect();
@@ -470,10 +468,7 @@ impl Worker<'_> {
             self.sock.take_want(what);
         }
         *self.sock.events.lock() = KVec::new();
-        self.sock.stop_timer();
-        self.sock.stop_watch();
-        self.sock.stop_keepalive();
-        self.sock.stop_pull();
+        self.sock.stop_timers();
         guard.conn().lifetime.torn_down = true;
         // Before, the CM had them.
         bind::put_former_port(&mut guard);

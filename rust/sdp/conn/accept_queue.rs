@@ -11,6 +11,7 @@ use kernel::time::{
 };
 
 use super::sock::{
+    Alarm,
     SdpSock,
     Want, //
 };
@@ -265,7 +266,7 @@ pub(crate) fn reserve(listener: &SdpSock) -> Result<Reserved<'_>> {
 /// Ends a half-open connection that has lost its place.
 fn end(listener: &SdpSock, child: &SdpSock) {
     listener.stats.inc(Counter::EvictedHalfOpen);
-    child.start_timer(0);
+    child.start_timer(Alarm::Timeout, 0);
 }
 
 /// As [`reserve`], for a connection whose peer does not ask again: if the backlog is full, it waits behind

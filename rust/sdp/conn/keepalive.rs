@@ -3,6 +3,7 @@
 //! SO_KEEPALIVE: when the timer is started. `timers/keepalive` has what it does.
 
 use super::guard::SockGuard;
+use super::sock::Alarm;
 use crate::bindings;
 use crate::kern::time::ms_since;
 use crate::sdp::parts::keepalive::ms;
@@ -19,7 +20,7 @@ impl SockGuard<'_> {
     /// The program sets SO_KEEPALIVE; the flag follows.
     pub(crate) fn set_keepalive(&mut self, on: bool) {
         if !on {
-            self.stop_keepalive();
+            self.stop_timer(Alarm::Keepalive);
         } else if self.conn().state.is_connected()
             && !self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN)
         {
@@ -43,6 +44,6 @@ impl SockGuard<'_> {
     /// Starts the timer for the rest of TCP_KEEPIDLE.
     pub(in crate::sdp) fn await_idle(&mut self, idle_ms: u32) {
         let keepidle_ms = ms(self.conn().options.keepidle_s);
-        self.start_keepalive(keepidle_ms.saturating_sub(idle_ms));
+        self.start_timer(Alarm::Keepalive, keepidle_ms.saturating_sub(idle_ms));
     }
 }

@@ -3,6 +3,7 @@
 //! The timer of a socket that its program has closed.
 
 use super::guard::SockGuard;
+use super::sock::Alarm;
 use crate::proto::orphan::Rest;
 use crate::proto::state::State;
 
@@ -13,7 +14,7 @@ const ORPHAN_MS: u32 = 60_000;
 impl SockGuard<'_> {
     /// Starts the timer for a turn of the peer.
     pub(in crate::sdp) fn start_orphan_timer(&mut self) {
-        self.start_timer(ORPHAN_MS);
+        self.start_timer(Alarm::Timeout, ORPHAN_MS);
     }
 
     /// Starts the timer for the time in which a peer that has all of the stream has to close, if TCP_LINGER2
@@ -28,7 +29,7 @@ impl SockGuard<'_> {
             lifetime.fin_timer = true;
             // What was to be taken has been.
             lifetime.orphan_rest = Rest::new(0);
-            self.start_timer(u32::try_from(seconds).unwrap_or(0) * 1000);
+            self.start_timer(Alarm::Timeout, u32::try_from(seconds).unwrap_or(0) * 1000);
         }
     }
 }

@@ -6,7 +6,10 @@
 //! them. The only way to the stream is the lock ([`guard`](super::guard)).
 
 use core::cell::UnsafeCell;
-use core::mem::offset_of;
+use core::mem::{
+    offset_of,
+    size_of, //
+};
 use core::ptr::{
     self,
     NonNull, //
@@ -84,6 +87,34 @@ pub(in crate::sdp) const WATCH_MS: u32 = 1000;
 
 const WANTS: usize = Want::Teardown as usize + 1;
 
+/// The timers of a socket.
+#[derive(Copy, Clone)]
+#[repr(usize)]
+pub(crate) enum Alarm {
+    /// What the connection waits for takes too long, or a short message has waited long enough.
+    Timeout,
+    /// Look whether what was sent has failed.
+    Watch,
+    /// Ask whether the peer's machine is there.
+    Keepalive,
+    /// No reader came for what the peer has advertised.
+    Pull,
+}
+
+impl Alarm {
+    const ALL: [Self; 4] = [Self::Timeout, Self::Watch, Self::Keepalive, Self::Pull];
+
+    /// What the worker is asked to do when the time is over.
+    const fn want(self) -> Want {
+        match self {
+            Self::Timeout => Want::Timeout,
+            Self::Watch => Want::Watch,
+            Self::Keepalive => Want::Keepalive,
+            Self::Pull => Want::Pull,
+        }
+    }
+}
+
 /// What the work items of a socket call. The socket does not know the code: it is in layers above.
 pub(crate) struct Handlers {
     pub(in crate::sdp) worker: Func,
@@ -103,10 +134,7 @@ pub(crate) struct SdpSock {
     pinfo6: Opaque<bindings::ipv6_pinfo>,
     pub(in crate::sdp) work: Work,
     bh: BhWork,
-    timer: Timer,
-    watch: Timer,
-    keepalive: Timer,
-    pull: Timer,
+    timers: [Timer; Alarm::ALL.len()],
     wants: [Atomic<i32>; WANTS],
     /// Completions came while a system call held the lock; `release_cb` takes care of them.
     pub(super) deferred: Atomic<i32>,
@@ -162,10 +190,13 @@ impl SdpSock {
         unsafe {
             Work::init(&raw mut (*this).work, handlers.worker);
             BhWork::init(&raw mut (*this).bh, handlers.bh);
-            Timer::init(&raw mut (*this).timer, run_timer);
-            Timer::init(&raw mut (*this).watch, run_watch);
-            Timer::init(&raw mut (*this).keepalive, run_keepalive);
-            Timer::init(&raw mut (*this).pull, run_pull);
+            let timers = (&raw mut (*this).timers).cast::<Timer>();
+            for (number, func) in [ring::<0>, ring::<1>, ring::<2>, ring::<3>]
+                .into_iter()
+                .enumerate()
+            {
+                Timer::init(timers.add(number), func);
+            }
             (&raw mut (*this).wants).write([const { Atomic::new(0) }; WANTS]);
             (&raw mut (*this).deferred).write(Atomic::new(0));
             (&raw mut (*this).reader_polls).write(Atomic::new(0));
@@ -242,7 +273,7 @@ impl SdpSock {
     /// peer has advertised meanwhile does not wait for a reader any more.
     pub(crate) fn note_poller(&self) {
         let first = self.poller.load(Relaxed) == 0 && self.poller.xchg(1, Full) == 0;
-        if first && self.pull.is_running() {
+        if first && self.timer_is_running(Alarm::Pull) {
             self.want(Want::Pull);
         }
     }
@@ -306,63 +337,39 @@ impl SdpSock {
             .is_some_and(|flag| flag.load(Relaxed) != 0)
     }
 
-    /// Starts the socket's timer, or moves it.
-    pub(crate) fn start_timer(&self, ms: u32) {
-        self.start(&self.timer, ms);
+    fn timer(&self, alarm: Alarm) -> &Timer {
+        let [timeout, watch, keepalive, pull] = &self.timers;
+        match alarm {
+            Alarm::Timeout => timeout,
+            Alarm::Watch => watch,
+            Alarm::Keepalive => keepalive,
+            Alarm::Pull => pull,
+        }
     }
 
-    pub(crate) fn timer_is_running(&self) -> bool {
-        self.timer.is_running()
-    }
-
-    pub(crate) fn stop_timer(&self) {
-        self.stop(&self.timer);
-    }
-
-    /// Has the worker look after some time whether what was sent has failed.
-    pub(crate) fn start_watch(&self) {
-        self.start(&self.watch, WATCH_MS);
-    }
-
-    /// The same, earlier.
-    pub(in crate::sdp) fn start_watch_in(&self, ms: u32) {
-        self.start(&self.watch, ms);
-    }
-
-    pub(crate) fn stop_watch(&self) {
-        self.stop(&self.watch);
-    }
-
-    /// Has the worker look after some time whether the peer's machine is there.
-    pub(in crate::sdp) fn start_keepalive(&self, ms: u32) {
-        self.start(&self.keepalive, ms);
-    }
-
-    pub(in crate::sdp) fn stop_keepalive(&self) {
-        self.stop(&self.keepalive);
-    }
-
-    /// Has the worker read adverts after some time.
-    pub(crate) fn start_pull(&self, ms: u32) {
-        self.start(&self.pull, ms);
-    }
-
-    pub(crate) fn stop_pull(&self) {
-        self.stop(&self.pull);
-    }
-
-    fn start(&self, timer: &Timer, ms: u32) {
+    /// Starts a timer, or moves it.
+    pub(crate) fn start_timer(&self, alarm: Alarm, ms: u32) {
         self.inc_ref();
-        if timer.start(ms) {
+        if self.timer(alarm).start(ms) {
             // SAFETY: The reference was just taken; the running timer has its own.
             unsafe { Self::dec_ref(self.into()) };
         }
     }
 
-    fn stop(&self, timer: &Timer) {
-        if timer.stop() {
+    pub(crate) fn timer_is_running(&self, alarm: Alarm) -> bool {
+        self.timer(alarm).is_running()
+    }
+
+    pub(crate) fn stop_timer(&self, alarm: Alarm) {
+        if self.timer(alarm).stop() {
             // SAFETY: The timer had a reference and does not run any more.
             unsafe { Self::dec_ref(self.into()) };
+        }
+    }
+
+    pub(in crate::sdp) fn stop_timers(&self) {
+        for alarm in Alarm::ALL {
+            self.stop_timer(alarm);
         }
     }
 }
@@ -419,45 +426,18 @@ pub(in crate::sdp) unsafe fn sock_of(
 pub(in crate::sdp) const WORK_OFFSET: usize = offset_of!(SdpSock, work);
 pub(in crate::sdp) const BH_OFFSET: usize = offset_of!(SdpSock, bh);
 /// A `delayed_work` starts with its `work_struct`.
-const TIMER_OFFSET: usize = offset_of!(SdpSock, timer);
-const WATCH_OFFSET: usize = offset_of!(SdpSock, watch);
-const KEEPALIVE_OFFSET: usize = offset_of!(SdpSock, keepalive);
-const PULL_OFFSET: usize = offset_of!(SdpSock, pull);
+const TIMERS_OFFSET: usize = offset_of!(SdpSock, timers);
 
+/// The time of a timer is over: that of number `N` in [`Alarm::ALL`].
+///
 /// # Safety
 ///
 /// Called by the work queue, for the item of a socket.
-unsafe extern "C" fn run_timer(work: *mut kernel::bindings::work_struct) {
+unsafe extern "C" fn ring<const N: usize>(work: *mut kernel::bindings::work_struct) {
+    const { assert!(Alarm::ALL[N] as usize == N) };
     // SAFETY: The item is that of a socket of ours.
-    let sock = unsafe { sock_of(work.cast(), TIMER_OFFSET) };
-    sock.want(Want::Timeout);
-}
-
-/// # Safety
-///
-/// Called by the work queue, for the item of a socket.
-unsafe extern "C" fn run_watch(work: *mut kernel::bindings::work_struct) {
-    // SAFETY: The item is that of a socket of ours.
-    let sock = unsafe { sock_of(work.cast(), WATCH_OFFSET) };
-    sock.want(Want::Watch);
-}
-
-/// # Safety
-///
-/// Called by the work queue, for the item of a socket.
-unsafe extern "C" fn run_keepalive(work: *mut kernel::bindings::work_struct) {
-    // SAFETY: The item is that of a socket of ours.
-    let sock = unsafe { sock_of(work.cast(), KEEPALIVE_OFFSET) };
-    sock.want(Want::Keepalive);
-}
-
-/// # Safety
-///
-/// Called by the work queue, for the item of a socket.
-unsafe extern "C" fn run_pull(work: *mut kernel::bindings::work_struct) {
-    // SAFETY: The item is that of a socket of ours.
-    let sock = unsafe { sock_of(work.cast(), PULL_OFFSET) };
-    sock.want(Want::Pull);
+    let sock = unsafe { sock_of(work, TIMERS_OFFSET + N * size_of::<Timer>()) };
+    sock.want(const { Alarm::ALL[N].want() });
 }
 
 /// The last reference is gone. May run in softirq: the queues and the CM id, which need a process
@@ -475,7 +455,7 @@ unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
         ptr::drop_in_place((*this).conn.get());
         ptr::drop_in_place(&raw mut (*this).events);
         ptr::drop_in_place(&raw mut (*this).accepts);
-        // Counted by `create` or `sk_clone`.
+        // Counted by `begin` of `family::register`, or by `sk_clone`.
         bindings::sk_sockets_allocated_dec(sk.cast());
         bindings::inet6_sock_destruct(sk);
     }

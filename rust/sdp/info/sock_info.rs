@@ -22,36 +22,59 @@ use crate::stats::tally::Tally;
 
 /// A socket at one moment.
 pub(crate) struct Shown {
-    pub(crate) family: u16,
-    pub(crate) local: Addr,
-    pub(crate) peer: Addr,
-    pub(crate) interface: u32,
+    pub(crate) name: Name,
     pub(crate) state: State,
     /// Bytes that the peer has not taken; of a listener, connections that wait at most.
     pub(crate) tx_queue: u32,
     /// Bytes that were not read; of a listener, connections that wait.
     pub(crate) rx_queue: u32,
-    pub(crate) credits: u32,
-    pub(crate) posted: u32,
-    pub(crate) rcv_size: u32,
-    pub(crate) peer_bytes: u32,
-    pub(crate) sends_posted: u32,
+    pub(crate) room: Room,
     pub(crate) features: Features,
     pub(crate) options: Options,
+    /// The least bytes of a send without a copy.
     pub(crate) threshold_bytes: u32,
+    pub(crate) flags: Flags,
+    pub(crate) buffers: Buffers,
+    pub(crate) tally: Tally,
+    /// Of a connection.
+    pub(crate) figures: Figures,
+}
+
+/// What tells a socket from others.
+pub(crate) struct Name {
+    pub(crate) family: u16,
+    pub(crate) local: Addr,
+    pub(crate) peer: Addr,
+    pub(crate) interface: u32,
+    pub(crate) inode: u64,
+    pub(crate) cookie: u64,
+}
+
+/// What both ends have room for.
+pub(crate) struct Room {
+    /// Messages that the peer has room for.
+    pub(crate) credits: u32,
+    pub(crate) receives_posted: u32,
+    /// Bytes of payload that a receive takes, here and at the peer.
+    pub(crate) receive_bytes: u32,
+    pub(crate) peer_receive_bytes: u32,
+    pub(crate) sends_posted: u32,
+}
+
+/// Options that the core keeps.
+pub(crate) struct Flags {
     pub(crate) keepalive: bool,
     pub(crate) reuseaddr: bool,
     pub(crate) reuseport: bool,
     pub(crate) v6only: bool,
-    pub(crate) sndbuf: u32,
-    pub(crate) rcvbuf: u32,
-    pub(crate) wmem: u32,
-    pub(crate) rmem: u32,
-    pub(crate) inode: u64,
-    pub(crate) cookie: u64,
-    pub(crate) tally: Tally,
-    /// Of a connection.
-    pub(crate) figures: Figures,
+}
+
+/// Sizes of the buffers, and what is charged to them, in bytes.
+pub(crate) struct Buffers {
+    pub(crate) send: u32,
+    pub(crate) receive: u32,
+    pub(crate) sends_charged: u32,
+    pub(crate) receives_charged: u32,
 }
 
 /// Looks at a socket, under its lock.
@@ -68,10 +91,14 @@ pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
     let listens = conn.state == State::Listen;
     let link = conn.link.as_ref();
     Shown {
-        family: sk.family(),
-        local: sk.bound_addr(),
-        peer: conn.names.shown_peer(),
-        interface: sk.bound_dev().unsigned_abs(),
+        name: Name {
+            family: sk.family(),
+            local: sk.bound_addr(),
+            peer: conn.names.shown_peer(),
+            interface: sk.bound_dev().unsigned_abs(),
+            inode: sk.inode(),
+            cookie: sk.cookie(),
+        },
         state: conn.shown_state(),
         tx_queue: if listens { sk.backlog_max() } else { unsent },
         rx_queue: if listens {
@@ -79,24 +106,28 @@ pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
         } else {
             conn.inq.queue.bytes()
         },
-        credits: conn.credits.available(),
-        posted: link.map_or(0, |l| l.receives_posted()),
-        rcv_size: conn.ring.receives.bytes(),
-        peer_bytes: conn.out.peer_receives.bytes(),
-        sends_posted: link.map_or(0, |l| l.sends_in_flight()),
+        room: Room {
+            credits: conn.credits.available(),
+            receives_posted: link.map_or(0, |l| l.receives_posted()),
+            receive_bytes: conn.ring.receives.bytes(),
+            peer_receive_bytes: conn.out.peer_receives.bytes(),
+            sends_posted: link.map_or(0, |l| l.sends_in_flight()),
+        },
         features: conn.adverts.features,
         options: conn.options,
         threshold_bytes: conn.threshold_bytes(),
-        keepalive: sk.has_flag(bindings::sock_flags_SOCK_KEEPOPEN),
-        reuseaddr: sk.reuse(),
-        reuseport: sk.reuseport(),
-        v6only: sk.v6only(),
-        sndbuf: sk.sndbuf(),
-        rcvbuf: sk.rcvbuf(),
-        wmem: sk.wmem_queued(),
-        rmem: sk.rmem(),
-        inode: sk.inode(),
-        cookie: sk.cookie(),
+        flags: Flags {
+            keepalive: sk.has_flag(bindings::sock_flags_SOCK_KEEPOPEN),
+            reuseaddr: sk.reuse(),
+            reuseport: sk.reuseport(),
+            v6only: sk.v6only(),
+        },
+        buffers: Buffers {
+            send: sk.sndbuf(),
+            receive: sk.rcvbuf(),
+            sends_charged: sk.wmem_queued(),
+            receives_charged: sk.rmem(),
+        },
         tally: conn.counts.tally.clone(),
         figures,
     }

@@ -32,7 +32,10 @@ use crate::rdma::receive::{
 };
 use crate::sdp::conn::connection::SMALL_BYTES;
 use crate::sdp::conn::guard::SockGuard;
-use crate::sdp::conn::sock::Want;
+use crate::sdp::conn::sock::{
+    Alarm,
+    Want, //
+};
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace::{
@@ -147,7 +150,7 @@ impl SockGuard<'_> {
                     zcopy.pull_later = true;
                     zcopy.reader_came = false;
                 }
-                self.start_pull(PULL_DELAY_MS);
+                self.start_timer(Alarm::Pull, PULL_DELAY_MS);
                 None
             }
             Pull::Now { bytes, why } => {

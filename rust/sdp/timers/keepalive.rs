@@ -25,6 +25,7 @@ use crate::kern::time::{
 };
 use crate::proto::state::Event;
 use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::conn::sock::Alarm;
 use crate::sdp::parts::keepalive::ms;
 use crate::stats::counters::Counter;
 
@@ -62,7 +63,7 @@ impl SockGuard<'_> {
 
     fn await_answer(&mut self) {
         let keepintvl_ms = ms(self.conn().options.keepintvl_s);
-        self.start_keepalive(keepintvl_ms);
+        self.start_timer(Alarm::Keepalive, keepintvl_ms);
     }
 
     /// The request that was posted at that time is not acknowledged.

@@ -12,7 +12,10 @@ use crate::proto::state::{
 };
 use crate::rdma::link::Tag;
 use crate::sdp::conn::guard::SockGuard;
-use crate::sdp::conn::sock::WATCH_MS;
+use crate::sdp::conn::sock::{
+    Alarm,
+    WATCH_MS, //
+};
 use crate::stats::counters::Counter;
 
 /// How long the answer to the first message may take before the peer's adapter is woken, at first.
@@ -39,7 +42,7 @@ impl SockGuard<'_> {
         if self.post(Body::Data, &mut [], 0, Tag::Control) {
             let watch = &mut self.conn().watch;
             (watch.running, watch.wake_ms) = (true, WAKE_MS);
-            self.sock().start_watch_in(WAKE_MS);
+            self.sock().start_timer(Alarm::Watch, WAKE_MS);
         }
     }
 
@@ -61,7 +64,7 @@ impl SockGuard<'_> {
         let has_room = link.is_some_and(|link| link.send_room() > 0);
         if next_ms > 0 && (!has_room || self.probe(Counter::Probe)) {
             self.conn().watch.running = true;
-            self.sock().start_watch_in(next_ms);
+            self.sock().start_timer(Alarm::Watch, next_ms);
         }
         next_ms > 0
     }
