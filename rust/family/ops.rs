@@ -507,6 +507,20 @@ unsafe fn is_whole_v6(addr: *const sockaddr_unsized, len: i32) -> bool {
     family == AF_INET6 && len >= SIN6_LEN_RFC2133
 }
 
+/// Whether connect() to the address makes the socket one of IPv6.
+///
+/// # Safety
+///
+/// `sk` is an open socket of ours whose lock is held; `addr` has `len` bytes, those of a family at least.
+unsafe fn becomes_v6(sk: *mut sock, addr: *const sockaddr_unsized, len: i32) -> bool {
+    // SAFETY: As the caller promises. An open socket has its `struct socket`.
+    unsafe {
+        let ours = SdpSock::from_raw(sk).sk();
+        let new = (ours.state(), ours.num()) == (bindings::TCP_CLOSE as u8, 0);
+        new && !ours.is_v6() && is_whole_v6(addr, len) && may_become_v6((*sk).sk_socket)
+    }
+}
+
 /// The hooks of control groups for connect(); they may change the address.
 ///
 /// # Safety
@@ -524,7 +538,7 @@ pub(super) unsafe extern "C" fn pre_connect(
         if len < least_len(is_v6) {
             return EINVAL.to_errno();
         }
-        if is_v6 || is_whole_v6(addr, len) {
+        if is_v6 || becomes_v6(sk, addr, len) {
             bindings::bpf_inet6_connect(sk.cast(), addr.cast(), &raw mut len)
         } else {
             bindings::bpf_inet4_connect(sk.cast(), addr.cast(), &raw mut len)
@@ -549,14 +563,11 @@ pub(super) unsafe extern "C" fn connect(
         if len < least_len(sock.sk().is_v6()) {
             return EINVAL.to_errno();
         }
-        let v6 = is_whole_v6(addr, len);
-        let new = sock.sk().state() == bindings::TCP_CLOSE as u8;
-        let socket = (*sk).sk_socket;
-        if new && v6 && !sock.sk().is_v6() && sock.sk().num() == 0 && may_become_v6(socket) {
+        if becomes_v6(sk, addr, len) {
             sock.sk().set_family(bindings::AF_INET6);
         }
         // An IPv6 socket takes no IPv4 address, as with TCP.
-        let is_other = v6 != sock.sk().is_v6();
+        let is_other = is_whole_v6(addr, len) != sock.sk().is_v6();
         let result = match Addr::parse(addr.cast(), len) {
             Ok(to) if !is_other => guard.start_connect(to),
             _ => Err(EAFNOSUPPORT),

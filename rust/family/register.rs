@@ -268,7 +268,7 @@ unsafe fn begin(sk: *mut bindings::sock, family: u32) {
     }
 }
 
-/// socket() with AF_INET or AF_INET6 and our protocol: `EAFNOSUPPORT` while the module loads.
+/// socket() with AF_INET or AF_INET6 and our protocol: `EPROTONOSUPPORT` while the module loads, as before.
 ///
 /// # Safety
 ///
@@ -282,7 +282,7 @@ unsafe extern "C" fn init(sk: *mut bindings::sock) -> i32 {
     }
     match has_started() {
         true => 0,
-        false => EAFNOSUPPORT.to_errno(),
+        false => EPROTONOSUPPORT.to_errno(),
     }
 }
 
@@ -345,7 +345,8 @@ fn unregister_families() {
     }
 }
 
-/// Undoes [`register`]; no socket is left, since each holds the module.
+/// Undoes [`register`]; no socket is left, since each holds the module. `inet_create()` of the core takes that
+/// hold late, for every protocol: `Documentation/kernels.rst`, Making of sockets.
 pub(crate) fn unregister() {
     // SAFETY: Registered before.
     unsafe {

@@ -9,7 +9,8 @@ from vmlib.machine import Job, Vm
 
 
 def loaded(vm: Vm) -> bool:
-    return vm.run("grep -q '^ib_sdp ' /proc/modules").ok
+    """Whether the module is there. While it loads, rmmod may say that there is none."""
+    return vm.run("grep -q '^ib_sdp .* Live ' /proc/modules").ok
 
 
 @test(machines=1)
@@ -29,6 +30,24 @@ def aliases(bench: Bench) -> None:
         bench.unload(bench.a)
         bench.a.check(f"modprobe {name}")
         expect(loaded(bench.a), f"modprobe {name} did not load the module")
+
+
+@test(machines=1, core=("stock",))
+def only_root_loads_it(bench: Bench) -> None:
+    """The line of the example for /etc/modprobe.d keeps socket() from loading the module."""
+    vm = bench.a
+    bench.unload(vm)
+    vm.check("mkdir -p /etc/modprobe.d && echo blacklist ib_sdp >/etc/modprobe.d/ib-sdp.conf")
+    try:
+        for family, protocol in ((27, 0), (28, 0), (2, 257), (10, 257)):
+            program = f"import socket; socket.socket({family}, socket.SOCK_STREAM, {protocol})"
+            result = vm.run(f'python3 -c "{program}"')
+            expect("not supported" in result.output, f"{family}, {protocol}: {result.output}")
+            expect(not loaded(vm), f"socket({family}, SOCK_STREAM, {protocol}) has loaded the module")
+        vm.check("modprobe ib_sdp")
+        expect(loaded(vm), "root cannot load it")
+    finally:
+        vm.check("rm /etc/modprobe.d/ib-sdp.conf")
 
 
 @test(machines=1)

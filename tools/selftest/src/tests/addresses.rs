@@ -2,7 +2,7 @@
 //! bind(), and the forms that an address can have.
 
 use crate::harness::{
-    differences, expect, expect_eq, expect_errno, expect_errno_of, skip, tests, Child, Env, Family,
+    differences, expect, expect_eq, expect_errno, expect_errno_of, skip, tests, Child, Env,
     Outcome, ANY4, ANY6,
 };
 use crate::sys::{self, Sock, SockAddr};
@@ -66,7 +66,7 @@ fn bind_wrong_family(env: &Env) -> Outcome {
     };
     // The bytes are those of an IPv6 wildcard, too, which an SDP socket takes: see
     // `sdp_binds_v6_wildcard`.
-    let other = if env.family == Family::Sdp {
+    let other = if !env.family.is_inet() {
         libc::AF_X25
     } else {
         other
