@@ -95,9 +95,16 @@ def ss(bench: Bench) -> None:
                                ("--state established", both + 2), ("--state dead,listen", 0),
                                (f"--dst {address} --dport 7601 -4 --state synchronized", CONNECTIONS),
                                ("--src 0.0.0.0/0", both), ("--process selftest", both + 2),
-                               ("--process nobody", 0)):
+                               ("--process nobody", 0), ("-tn dport = :7601", CONNECTIONS),
+                               ("state established '( sport = :7601 or src fd27::/16 )'", CONNECTIONS + 2),
+                               (f"not dst {address} dst != [fd27::1]", 0), ("exclude established", 0)):
             got = sockets(vm, filters)
             expect(len(got) == count, f"{filters}: {len(got)} instead of {count}")
+        summary = ask(vm, "ss -s", "summary")
+        expect(summary["states"]["Established"] == both + 2, summary)
+        expect(summary["total"] == len(sockets(vm, "-a")) == sum(summary["states"].values()), summary)
+        wrong = vm.run("sdpctl ss sport = :http 2>&1")
+        expect(wrong.rc == 2 and "no port" in wrong.output, f"{wrong.rc} {wrong.output}")
         for socket in sockets(vm, "-p --sport 7601"):
             expect([p["name"] for p in socket["processes"]] == ["selftest"], socket)
         listed = vm.check("tail -n +2 /proc/net/sdp").splitlines()

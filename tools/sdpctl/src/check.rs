@@ -198,7 +198,7 @@ fn gid(ports: &[&dev::Port]) -> Step {
 }
 
 fn permission() -> Result<Step, (Step, Option<ExitCode>)> {
-    match sdp::open(AF_INET_SDP) {
+    match sdp::open(AF_INET_SDP, 0) {
         Ok(_) => Ok(ok("permission", "sockets of family 27 can be opened")),
         Err(e) => {
             let denied = e.kind() == io::ErrorKind::PermissionDenied;

@@ -82,6 +82,11 @@ pub(crate) enum Command {
     Set(SetArgs),
     /// Start a program whose TCP sockets become SDP's
     Run(RunArgs),
+    /// Have the kernel open TCP sockets of programs as SDP's; without a command, show the rules
+    Steer {
+        #[command(subcommand)]
+        command: Option<SteerCommand>,
+    },
     /// Measure latency and throughput against a peer, for each way of sending and some sizes
     Bench(BenchArgs),
     /// Show all that is known of a connection
@@ -124,11 +129,20 @@ pub(crate) struct SsArgs {
     /// Show no headline
     #[arg(short = 'H', long)]
     pub(crate) no_header: bool,
+    /// Show how many sockets there are in which state, and nothing else
+    #[arg(short, long)]
+    pub(crate) summary: bool,
+    /// Nothing else: for hands that type it for ss
+    #[arg(short, long)]
+    pub(crate) tcp: bool,
+    /// Nothing else: for hands that type it for ss; ports are always numbers
+    #[arg(short, long)]
+    pub(crate) numeric: bool,
     /// Show numbers of bytes as they are, not in units
     #[arg(long)]
     pub(crate) bytes: bool,
     /// Show only sockets in these states: names with commas between them, or all, connected,
-    /// synchronized, closing
+    /// synchronized
     #[arg(long, value_name = "STATE")]
     pub(crate) state: Option<StateSet>,
     /// Show only sockets with this local address, or a network such as 10.0.0.0/8
@@ -146,6 +160,9 @@ pub(crate) struct SsArgs {
     /// Show only sockets of the process with this number or name
     #[arg(long, value_name = "PID|NAME")]
     pub(crate) process: Option<String>,
+    /// Show only sockets that this fits, written as for ss: state established dst 10.0.0.0/8 and sport = :80
+    #[arg(value_name = "FILTER")]
+    pub(crate) filter: Vec<String>,
 }
 
 // Not `args_conflicts_with_subcommands`: with it, clap looks for no subcommand behind an option.
@@ -278,6 +295,39 @@ pub(crate) struct RunArgs {
         allow_hyphen_values = true
     )]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum SteerCommand {
+    /// Add a rule, and print its number
+    Add(SteerAddArgs),
+    /// Remove rules; sockets that are open stay as they are
+    Del(SteerDelArgs),
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct SteerAddArgs {
+    /// Only for the program of this name, of which the kernel knows 15 bytes
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) program: Option<String>,
+    /// Only for processes in this control group, and in those below it
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(crate) cgroup: Option<PathBuf>,
+    /// For all programs of the machine
+    #[arg(short, long, conflicts_with_all = ["program", "cgroup"])]
+    pub(crate) all: bool,
+}
+
+#[derive(Args)]
+#[group(required = true)]
+pub(crate) struct SteerDelArgs {
+    /// Their numbers
+    #[arg(value_name = "RULE")]
+    pub(crate) numbers: Vec<u32>,
+    /// All rules
+    #[arg(short, long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Args)]

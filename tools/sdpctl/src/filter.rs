@@ -16,7 +16,6 @@ pub(crate) struct StateSet(u32);
 const CLOSED: u32 = 1 << 0;
 const LISTEN: u32 = 1 << 1;
 const SYN: u32 = (1 << 2) | (1 << 3) | (1 << 4);
-const ESTABLISHED: u32 = 1 << 5;
 const DEAD: u32 = 1 << 12;
 
 impl StateSet {
@@ -24,6 +23,16 @@ impl StateSet {
     /// What `ss` shows by itself.
     pub(crate) const CONNECTED: Self = Self(Self::ALL.0 & !(CLOSED | LISTEN | DEAD));
     pub(crate) const LISTENING: Self = Self(LISTEN);
+
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    pub(crate) fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
 
     /// A bit for each state.
     pub(crate) fn bits(self) -> u32 {
@@ -46,10 +55,9 @@ impl FromStr for StateSet {
                 (_, "all") => Self::ALL.0,
                 (_, "connected") => Self::CONNECTED.0,
                 (_, "synchronized") => Self::CONNECTED.0 & !SYN,
-                (_, "closing") => Self::CONNECTED.0 & !SYN & !ESTABLISHED,
                 _ => {
                     return Err(format!(
-                        "there are {}, all, connected, synchronized, closing",
+                        "there are {}, all, connected, synchronized",
                         nl::STATES.join(", ")
                     ))
                 }
@@ -91,6 +99,21 @@ impl FromStr for Network {
 }
 
 impl Network {
+    /// Whether the address is one of it. An address of the other family is none.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        let same = |one: u128, other: u128, width: u32| {
+            let rest = width - u32::from(self.bits);
+            (one ^ other).checked_shr(rest).unwrap_or(0) == 0
+        };
+        match (self.address, address) {
+            (IpAddr::V4(one), IpAddr::V4(other)) => {
+                same(one.to_bits().into(), other.to_bits().into(), 32)
+            }
+            (IpAddr::V6(one), IpAddr::V6(other)) => same(one.to_bits(), other.to_bits(), 128),
+            _ => false,
+        }
+    }
+
     /// Its attributes, with the numbers of the address and of the bits that all have in common.
     pub(crate) fn attrs(&self, addr: u16, prefix: u16) -> [DefaultNla; 2] {
         let bytes = match self.address {
@@ -107,6 +130,8 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ESTABLISHED: u32 = 1 << 5;
 
     #[test]
     fn reads_states() {

@@ -13,6 +13,7 @@ mod conn;
 mod debug;
 mod dev;
 mod events;
+mod expression;
 mod fail;
 mod filter;
 mod generate;
@@ -30,6 +31,7 @@ mod sdp;
 mod settings;
 mod ss;
 mod stat;
+mod steer;
 mod tar;
 mod term;
 mod top;
@@ -76,6 +78,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Fail> {
         Command::Get(args) => config::get(cli, args),
         Command::Set(args) => config::set(cli, args),
         Command::Run(args) => run::run(args),
+        Command::Steer { command } => steer::run(cli, command.as_ref()),
         Command::Bench(args) => bench::run(cli, args),
         Command::Conn(args) => conn::run(cli, args),
         Command::Top(args) => top::run(cli, args),

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
         Ok(Some(why)) => out::say(format_args!("sdpctl: {why}: it will use TCP")),
         Err(e) => return Ok(failed(&e)),
     }
-    match usable() {
+    match sdp::usable(AF_INET_SDP, 0) {
         Ok(()) => {}
         Err(fail) if args.require => return Err(fail),
         Err(fail) => out::say(format_args!("sdpctl: {fail}; it will use TCP")),
@@ -96,17 +96,6 @@ fn read(path: &Path) -> Result<String, Fail> {
             "{}: rules are text of at most {MOST_RULES_BYTES} bytes",
             path.display()
         ))),
-    }
-}
-
-/// Whether there are such sockets at all; to ask loads the module, where that is allowed.
-fn usable() -> Result<(), Fail> {
-    let Err(e) = sdp::open(AF_INET_SDP) else {
-        return Ok(());
-    };
-    match e.raw_os_error() {
-        Some(libc::EAFNOSUPPORT) => Err(Fail::NotLoaded),
-        _ => Err(Fail::io("a socket of family 27", &e)),
     }
 }
 

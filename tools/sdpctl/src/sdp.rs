@@ -15,6 +15,7 @@ use std::os::fd::{
     OwnedFd, //
 };
 
+use crate::fail::Fail;
 use uapi::socket::{
     AF_INET6_SDP,
     AF_INET_SDP,
@@ -26,19 +27,34 @@ use uapi::socket::{
 ///
 /// # Errors
 ///
-/// `EAFNOSUPPORT` without the module.
-pub(crate) fn open(family: i32) -> io::Result<OwnedFd> {
+/// Without the module, `EAFNOSUPPORT` for its families and `EPROTONOSUPPORT` for its protocol.
+pub(crate) fn open(family: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: No precondition; a valid descriptor is nobody else's.
     unsafe {
         let fd = libc::socket(
             family,
             libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-            0,
+            protocol,
         );
         match fd {
             -1 => Err(io::Error::last_os_error()),
             fd => Ok(OwnedFd::from_raw_fd(fd)),
         }
+    }
+}
+
+/// Whether there are such sockets at all; to ask loads the module, where that is allowed.
+///
+/// # Errors
+///
+/// `NotLoaded`, and what else socket() says.
+pub(crate) fn usable(family: i32, protocol: i32) -> Result<(), Fail> {
+    let Err(e) = open(family, protocol) else {
+        return Ok(());
+    };
+    match e.raw_os_error() {
+        Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => Err(Fail::NotLoaded),
+        _ => Err(Fail::io("a socket of SDP", &e)),
     }
 }
 
@@ -100,7 +116,7 @@ fn result(ret: i32) -> io::Result<()> {
 ///
 /// Those of connect(); `ETIMEDOUT` when the time is over.
 pub(crate) fn connect(addr: &SocketAddr, timeout: f64) -> io::Result<OwnedFd> {
-    let socket = open(family_of(addr))?;
+    let socket = open(family_of(addr), 0)?;
     let fd = socket.as_raw_fd();
     let (storage, len) = raw(addr);
     // SAFETY: The address has that length.
@@ -143,7 +159,7 @@ fn set(fd: i32, level: i32, name: i32, value: i32) -> io::Result<()> {
 /// Those of bind() and listen().
 pub(crate) fn listen(addr: &SocketAddr) -> io::Result<TcpListener> {
     const BACKLOG: i32 = 16;
-    let socket = open(family_of(addr))?;
+    let socket = open(family_of(addr), 0)?;
     let fd = socket.as_raw_fd();
     set(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     let (storage, len) = raw(addr);

@@ -2,6 +2,7 @@
 
 //! `sdpctl ss`: the sockets.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use netlink_packet_core::DefaultNla;
@@ -11,6 +12,7 @@ use crate::cli::{
     Cli,
     SsArgs, //
 };
+use crate::expression::Filter;
 use crate::fail::Fail;
 use crate::filter::StateSet;
 use crate::model::{
@@ -35,9 +37,10 @@ pub(crate) fn all(module: &mut Module) -> Result<Vec<Socket>, Fail> {
 }
 
 /// The filter that the module applies.
-fn filter(args: &SsArgs) -> Vec<DefaultNla> {
-    let states = match args.state {
+fn filter(args: &SsArgs, states: Option<StateSet>) -> Vec<DefaultNla> {
+    let states = match args.state.or(states) {
         Some(states) => states,
+        None if args.summary => StateSet::ALL,
         None if args.all => StateSet::ALL,
         None if args.listening => StateSet::LISTENING,
         None => StateSet::CONNECTED,
@@ -75,12 +78,14 @@ struct Report {
 }
 
 pub(crate) fn run(cli: &Cli, args: &SsArgs) -> Result<ExitCode, Fail> {
+    let words = Filter::parse(&args.filter).map_err(Fail::Usage)?;
     let mut module = Module::open(&cli.messages)?;
-    let messages = module.dump(nl::CMD_SOCK_GET, filter(args))?;
+    let messages = module.dump(nl::CMD_SOCK_GET, filter(args, words.states))?;
     let mut sockets: Vec<Socket> = messages
         .iter()
         .map(Socket::try_from)
         .collect::<Result<_, _>>()?;
+    sockets.retain(|socket| words.matches(socket));
     if args.processes || args.process.is_some() {
         let owners = owners::all();
         for socket in &mut sockets {
@@ -92,13 +97,51 @@ pub(crate) fn run(cli: &Cli, args: &SsArgs) -> Result<ExitCode, Fail> {
         let is_wanted = |o: &Owner| o.name == *wanted || o.pid.to_string() == *wanted;
         sockets.retain(|s| s.processes.iter().flatten().any(is_wanted));
     }
-    if cli.json {
+    if args.summary {
+        summarize(cli, &sockets)?;
+    } else if cli.json {
         let format = out::FORMAT;
         out::json(&Report { format, sockets })?;
     } else {
         print(cli, args, &sockets)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct Summary {
+    format: u32,
+    total: usize,
+    /// How many, by state; those that there are.
+    states: BTreeMap<&'static str, usize>,
+}
+
+fn summarize(cli: &Cli, sockets: &[Socket]) -> Result<(), Fail> {
+    let mut states = BTreeMap::new();
+    for socket in sockets {
+        *states.entry(socket.state).or_insert(0) += 1;
+    }
+    if cli.json {
+        return out::json(&Summary {
+            format: out::FORMAT,
+            total: sockets.len(),
+            states,
+        });
+    }
+    let known = nl::STATES
+        .iter()
+        .filter_map(|name| states.get_key_value(name));
+    let counts: Vec<String> = known
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect();
+    match counts.is_empty() {
+        true => out::line("Total: 0"),
+        false => out::line(format_args!(
+            "Total: {} ({})",
+            sockets.len(),
+            counts.join(", ")
+        )),
+    }
 }
 
 fn print(cli: &Cli, args: &SsArgs, sockets: &[Socket]) -> Result<(), Fail> {

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0
+"""sdpctl steer: programs whose TCP sockets the kernel opens as SDP's. The debug kernel has no BTF."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+
+from vmlib.bench import Bench, expect, wait_for
+from vmlib.bench import test as any_test
+from vmlib.machine import Vm
+from vmtests.lifecycle import loaded
+from vmtests.sdpctl import ask
+
+test = functools.partial(any_test, machines=1, kinds=("stock",))
+GROUPS = "/tmp/cgroup"
+
+
+@contextlib.contextmanager
+def steering(vm: Vm) -> Iterator[None]:
+    """The file systems that rules need; none of the rules stays."""
+    vm.check(f"mount -t bpf bpf /sys/fs/bpf && mkdir -p {GROUPS} && mount -t cgroup2 cgroup {GROUPS}")
+    try:
+        yield
+    finally:
+        vm.check(f"sdpctl steer del --all; umount /sys/fs/bpf; umount {GROUPS}")
+
+
+def way_of_netcat(bench: Bench, port: int, before: str = "", busybox: str = "busybox") -> str:
+    """Has a static program send a text to itself; says by which protocol the text went."""
+    vm, here = bench.a, bench.address(bench.a)
+    was = bench.stats(vm)["rx_bytes"]
+    server = vm.spawn(f"{before} exec {busybox} nc -l -p {port}")
+    try:
+        tcp = f"grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6"
+        sdp = f"sdpctl ss -lH --sport {port} | grep -q ."
+        wait_for(lambda: vm.run(f"{tcp} || {sdp}").ok, bench.limit(20), "nobody listens")
+        way = "tcp" if vm.run(tcp).ok else "sdp"
+        vm.check(f"sh -c '{before} echo steered | {busybox} nc {here} {port}'")
+        expect(bench.succeed(server, 20).strip() == "steered", server.output)
+    finally:
+        server.kill()
+    expect((bench.stats(vm)["rx_bytes"] - was > 0) == (way == "sdp"), "the text went another way")
+    return way
+
+
+@test()
+def by_program(bench: Bench) -> None:
+    """A statically linked program, which no library can change; and nobody else."""
+    with steering(bench.a):
+        expect(way_of_netcat(bench, 7401) == "tcp", "without a rule")
+        expect(bench.a.check("sdpctl steer add --program busybox").strip() == "rule 1", "the first rule")
+        expect(way_of_netcat(bench, 7402) == "sdp", "with a rule")
+        bench.a.check("cp /bin/busybox /tmp/busybox2")
+        expect(way_of_netcat(bench, 7403, busybox="/tmp/busybox2") == "tcp", "a program of another name")
+        bench.a.check("sdpctl steer del 1")
+        expect(way_of_netcat(bench, 7404) == "tcp", "without the rule again")
+
+
+@test()
+def by_control_group(bench: Bench) -> None:
+    """Processes of a control group, and of those below; also with a name beside it."""
+    vm = bench.a
+    inside = f"echo $$ >{GROUPS}/a/b/cgroup.procs &&"
+    beside = f"echo $$ >{GROUPS}/c/cgroup.procs &&"
+    with steering(vm):
+        vm.check(f"mkdir -p {GROUPS}/a/b {GROUPS}/c")
+        vm.check(f"sdpctl steer add --cgroup {GROUPS}/a")
+        expect(way_of_netcat(bench, 7411, inside) == "sdp", "in the group")
+        expect(way_of_netcat(bench, 7412, beside) == "tcp", "in another group")
+        expect(way_of_netcat(bench, 7413) == "tcp", "in no group")
+        vm.check(f"sdpctl steer del 1; sdpctl steer add --cgroup {GROUPS}/a/b --program nobody")
+        expect(way_of_netcat(bench, 7414, inside) == "tcp", "in the group, by another name")
+        vm.check(f"sdpctl steer add --cgroup {GROUPS}/a/b --program busybox")
+        expect(way_of_netcat(bench, 7415, inside) == "sdp", "in the group, by that name")
+        rules = ask(vm, "steer")["rules"]
+        expect([rule["number"] for rule in rules] == [1, 2], rules)
+        expect(rules[1] == {"number": 2, "program": "busybox", "cgroup": f"{GROUPS}/a/b"}, rules)
+
+
+@test()
+def loads_the_module(bench: Bench) -> None:
+    """A rule outlives the module, and its first socket loads the module again."""
+    vm = bench.a
+    with steering(vm):
+        vm.check("sdpctl steer add --all")
+        bench.unload(vm)
+        server = vm.spawn("exec busybox nc -l -p 7421")
+        wait_for(lambda: loaded(vm), bench.limit(20), "the module did not load by itself")
+        server.kill()
+
+
+@test()
+def what_is_refused(bench: Bench) -> None:
+    """Each in one sentence, with the exit status of its kind."""
+    vm = bench.a
+
+    def refused(command: str, status: int, words: str) -> None:
+        result = vm.run(f"{command} 2>&1")
+        expect(result.rc == status and words in result.output, f"{command}: {result.rc}\n{result.output}")
+    refused("sdpctl steer add --all", 1, "mount -t bpf")
+    refused("sdpctl steer add", 2, "--program")
+    refused("sdpctl steer del", 2, "--all")
+    refused("sdpctl steer add --all --program x", 2, "cannot be used with")
+    with steering(vm):
+        refused("sdpctl steer add --program ''", 2, "not a name of a program")
+        refused("sdpctl steer add --program bin/x", 2, "not a name of a program")
+        refused("sdpctl steer add --cgroup /proc/1", 1, "not a control group")
+        refused(f"sdpctl steer add --cgroup {GROUPS}/none", 1, "No such file")
+        refused("sdpctl steer del 1", 1, "no rule 1")
+        refused("busybox su nobody -s /bin/sh -c 'sdpctl steer add --all'", 4, "as root")
+        vm.check("sdpctl steer add --all")
+        refused("sdpctl steer add --all", 1, "rule 1 says the same")
+        bench.unload(vm)
+        vm.check("mv /sbin/modprobe /sbin/modprobe.away")
+        try:
+            refused("sdpctl steer add --program x", 3, "not loaded")
+        finally:
+            vm.check("mv /sbin/modprobe.away /sbin/modprobe")
+            bench.load(vm)

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a rule says, and the name of the file that keeps it.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::fail::Fail;
+
+/// `NAME_MAX`.
+const MOST_FILE_NAME_BYTES: usize = 255;
+
+/// Which processes open SDP sockets: those that meet all conditions.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Rule {
+    /// The name of the program.
+    pub(super) program: Option<String>,
+    /// The folder of the control group; those below it are meant, too.
+    pub(super) cgroup: Option<String>,
+}
+
+impl Rule {
+    /// # Errors
+    ///
+    /// For a name that no program has, and for a folder that is not there.
+    pub(super) fn new(program: Option<String>, cgroup: Option<&Path>) -> Result<Self, Fail> {
+        if let Some(name) = &program {
+            if name.is_empty() || name.contains(['/', '\0']) {
+                return Err(Fail::Usage(format!("{name:?} is not a name of a program")));
+            }
+        }
+        let whole = |path: &Path| {
+            let path = path
+                .canonicalize()
+                .map_err(|e| Fail::io(path.display(), &e))?;
+            Ok(path.to_string_lossy().into_owned())
+        };
+        Ok(Self {
+            program,
+            cgroup: cgroup.map(whole).transpose()?,
+        })
+    }
+
+    /// The name of its file: names in the BPF file system have no dots.
+    ///
+    /// # Errors
+    ///
+    /// If the name were too long.
+    pub(super) fn file_name(&self, number: u32) -> Result<String, Fail> {
+        let mut name = number.to_string();
+        for (key, value) in [("program", &self.program), ("cgroup", &self.cgroup)] {
+            if let Some(value) = value {
+                let _ = write!(name, ":{key}={}", escaped(value));
+            }
+        }
+        match name.len() <= MOST_FILE_NAME_BYTES {
+            true => Ok(name),
+            false => Err(Fail::Other(
+                "the path of the control group is too long".into(),
+            )),
+        }
+    }
+
+    /// The number and the rule of such a name; `None` for the names of other files.
+    pub(super) fn from_file_name(name: &str) -> Option<(u32, Self)> {
+        let mut parts = name.split(':');
+        let number = parts.next()?.parse().ok()?;
+        let mut rule = Self {
+            program: None,
+            cgroup: None,
+        };
+        for part in parts {
+            let (key, value) = part.split_once('=')?;
+            let value = Some(unescaped(value)?);
+            match key {
+                "program" => rule.program = value,
+                "cgroup" => rule.cgroup = value,
+                _ => return None,
+            }
+        }
+        Some((number, rule))
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_".contains(&byte) {
+            out.push(byte.into());
+        } else {
+            let _ = write!(out, "%{byte:02x}");
+        }
+    }
+    out
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.bytes().next() {
+        let (byte, len) = match first {
+            b'%' => (u8::from_str_radix(rest.get(1..3)?, 16).ok()?, 3),
+            other => (other, 1),
+        };
+        bytes.push(byte);
+        rest = rest.get(len..)?;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(program: Option<&str>, cgroup: Option<&str>) -> Rule {
+        Rule {
+            program: program.map(String::from),
+            cgroup: cgroup.map(String::from),
+        }
+    }
+
+    #[test]
+    fn file_names_say_the_rule() {
+        for rule in [
+            rule(None, None),
+            rule(Some("iperf3"), None),
+            rule(
+                Some("a.b:c=%d é"),
+                Some("/sys/fs/cgroup/system.slice/x@1.service"),
+            ),
+        ] {
+            let name = rule.file_name(7).expect("short");
+            assert!(!name.contains(['.', '/']), "{name}");
+            assert_eq!(Rule::from_file_name(&name), Some((7, rule)));
+        }
+        for name in [
+            "",
+            "x",
+            "7:",
+            "7:program",
+            "7:port=1",
+            "7:program=%",
+            "7:program=%é",
+        ] {
+            assert_eq!(Rule::from_file_name(name), None, "{name}");
+        }
+        assert!(rule(None, Some(&"/".repeat(100))).file_name(1).is_err());
+    }
+
+    #[test]
+    fn names_are_those_of_files() {
+        let new = |name: &str| Rule::new(Some(name.into()), None);
+        assert!(new("ibv_srq_pingpong").is_ok());
+        assert!(new("").is_err() && new("bin/x").is_err());
+    }
+}
