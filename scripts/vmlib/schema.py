@@ -103,6 +103,7 @@ class Setting(TypedDict):
     allowed: str | None
     at_load: bool
     meaning: str | None
+    in_use: NotRequired[int]
 
 
 class Invalid(Exception):

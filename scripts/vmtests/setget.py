@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
 """sdpctl get and set: what the files have, and what becomes of them."""
 
-from vmlib.bench import Bench, expect, test
+import re
+
+from vmlib.bench import Bench, expect, test, wait_for
 from vmlib.machine import Vm
 from vmlib.schema import Setting
-from vmtests.sdpctl import ask
+from vmtests.sdpctl import Connections, ask
 from vmtests.settings import AT_LOAD, BEGINS_WITH, PARAMETERS, SYSCTLS, VALUES, read, unloaded
 
 
 def settings(vm: Vm, names: str = "") -> dict[str, Setting]:
-    """What `sdpctl get` says, by name."""
-    return {one["name"]: one for one in ask(vm, f"get {names}", "settings")["settings"]}
+    """What `sdpctl get` says, by name; without what is in use, which changes by itself."""
+    shown: list[Setting] = ask(vm, f"get {names}", "settings")["settings"]
+    for one in shown:
+        one.pop("in_use", None)
+    return {one["name"]: one for one in shown}
 
 
 def refused(vm: Vm, arguments: str, words: str, status: int = 1, before: str = "") -> None:
@@ -37,6 +42,19 @@ def get_shows_all(bench: Bench) -> None:
     expect(text[1].split()[:3] == ["wmem_default", "2M", "2M"], "\n".join(text))
     expect(vm.run("busybox su nobody -s /bin/sh -c 'sdpctl get' >/dev/null").ok, "an ordinary user cannot read")
     refused(vm, "get nothing", "there is no setting `nothing`")
+
+
+@test(machines=1, core=("stock",))
+def get_says_what_is_in_use(bench: Bench) -> None:
+    """Pages of all sockets' buffers, beside their limit."""
+    vm = bench.a
+
+    def pages() -> int:
+        shown = ask(vm, "get mem", "settings")["settings"]
+        return int(shown[0]["in_use"])
+    with Connections(bench, 7611):
+        wait_for(lambda: pages() > 0, bench.limit(20), "connections with unread bytes use no memory")
+        expect(re.search(r"\(in use: [1-9]\d*\)", vm.check("sdpctl get mem")), "it is not said to people")
 
 
 @test(machines=1, core=("stock",))

@@ -41,6 +41,9 @@ pub(crate) struct Now {
     at_load: bool,
     /// None of one that this program does not know.
     meaning: Option<&'static str>,
+    /// What is in use now, of a limit of which the kernel says that, in the unit of the setting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_use: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -61,13 +64,33 @@ impl Now {
             allowed: known.and_then(Setting::allowed),
             at_load: known.is_some_and(|s| s.at_load),
             meaning: known.map(|s| s.meaning),
+            in_use: None,
         }
+    }
+
+    /// With what is in use.
+    fn beside_use(self, root: Option<&Path>) -> Self {
+        let is_memory = self.place == Place::Sysctl && self.name == "mem";
+        let in_use = is_memory.then(|| pages_in_use(root)).flatten();
+        Self { in_use, ..self }
     }
 
     /// The value for people.
     fn show(&self) -> String {
         shown(&self.value, self.unit)
     }
+}
+
+/// The memory of all sockets' buffers, as `/proc/net/protocols` has it.
+fn pages_in_use(root: Option<&Path>) -> Option<u64> {
+    let path = root.unwrap_or(Path::new("/")).join("proc/net/protocols");
+    let text = fs::read_to_string(path).ok()?;
+    let mut lines = text.lines().map(str::split_ascii_whitespace);
+    let mut ours = lines.find(|words| words.clone().next() == Some("SDP"))?;
+    // Its name, the size of a socket, the number of sockets. Memory that processors keep back for each other
+    // may make the sum less than 0 for a moment.
+    let pages: i64 = ours.nth(3)?.parse().ok()?;
+    Some(u64::try_from(pages).unwrap_or(0))
 }
 
 fn shown(value: &str, unit: Unit) -> String {
@@ -106,7 +129,7 @@ pub(crate) fn all(root: Option<&Path>) -> Result<Vec<Now>, Fail> {
             let path = settings::path(place, &name, root);
             // The module may go meanwhile.
             match read(&path) {
-                Ok(value) => found.push(Now::new(place, &name, value)),
+                Ok(value) => found.push(Now::new(place, &name, value).beside_use(root)),
                 Err(e) => return Err(gone(&path, &e, root)),
             }
         }
@@ -164,7 +187,7 @@ fn locate(name: &str, root: Option<&Path>) -> Result<(Place, String), Fail> {
 fn one(place: Place, name: &str, root: Option<&Path>) -> Result<Now, Fail> {
     let path = settings::path(place, name, root);
     let value = read(&path).map_err(|e| gone(&path, &e, root))?;
-    Ok(Now::new(place, name, value))
+    Ok(Now::new(place, name, value).beside_use(root))
 }
 
 pub(crate) fn get(cli: &Cli, args: &GetArgs) -> Result<ExitCode, Fail> {
@@ -198,9 +221,10 @@ fn print(cli: &Cli, found: &[Now]) -> Result<(), Fail> {
     for now in found {
         let default = now.default.map_or("-".into(), |d| shown(d, now.unit));
         let meaning = now.meaning.unwrap_or("not known to this program");
-        let meaning = match now.at_load {
-            true => format!("{meaning} (when it is loaded)"),
-            false => meaning.into(),
+        let meaning = match (now.at_load, now.in_use) {
+            (true, _) => format!("{meaning} (when it is loaded)"),
+            (_, Some(pages)) => format!("{meaning} (in use: {pages})"),
+            _ => meaning.into(),
         };
         lines.push(vec![now.name.clone(), now.show(), default, meaning]);
     }
