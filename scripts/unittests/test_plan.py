@@ -11,6 +11,7 @@ from vmlib.plan import (
     ADAPTER_GROUPS,
     ADVERT_GROUPS,
     ADVERTS,
+    COMPARED_STATES,
     IWARP_GROUPS,
     MANY_CONNECTIONS,
     SLOW_GROUPS,
@@ -26,6 +27,15 @@ from vmlib.suite import Suite
 vmtests.load()
 GROUPS = {"connect": ["connect/a"], "data": ["data/one_byte", "data/odd"], "zabuse": ["zabuse/a"],
           "azabuse": ["azabuse/a"], "azstall": ["azstall/a"]}
+TESTS = Path(__file__).parents[2] / "tools/selftest/src/tests"
+
+
+def source_of(group: str) -> str:
+    """The file of a group of the suite inside, which is in the folder of its subject."""
+    [file] = TESTS.rglob(f"{group}.rs")
+    return file.read_text()
+
+
 KERNELS = [Kernel(name, "image", "initrd") for name in ("stock", "debug", "stock-7.2")]
 
 
@@ -54,9 +64,8 @@ class What(unittest.TestCase):
         self.assertEqual(set(names(core=True)) - set(names()), set())
 
     def test_groups_of_core_exist(self) -> None:
-        tests = Path(__file__).parents[2] / "tools/selftest/src/tests"
         for group in ADVERT_GROUPS + IWARP_GROUPS + ADAPTER_GROUPS + SLOW_GROUPS:
-            self.assertTrue((tests / f"{group}.rs").exists(), group)
+            self.assertTrue(source_of(group))
 
     def test_core_leaves_many_connections_to_the_stock_kernel(self) -> None:
         groups = {"stress": [*MANY_CONNECTIONS, "stress/churn"]}
@@ -68,10 +77,9 @@ class What(unittest.TestCase):
         self.assertEqual([item.tests for item in everything if isinstance(item, GroupItem)], [groups["stress"]])
 
     def test_many_connections_exist(self) -> None:
-        tests = Path(__file__).parents[2] / "tools/selftest/src/tests"
-        for name in MANY_CONNECTIONS:
+        for name in (*MANY_CONNECTIONS, *COMPARED_STATES):
             group, test = name.split("/")
-            self.assertIn(f"fn {test}(", (tests / f"{group}.rs").read_text())
+            self.assertIn(f"fn {test}(", source_of(group))
 
     def test_core_has_slow_groups_over_the_adapter(self) -> None:
         self.assertEqual([name for name in names(core=True) if "azstall" in name], [])

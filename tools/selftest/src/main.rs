@@ -4,21 +4,18 @@
 //! SDP promises TCP's semantics, so the suite is one: it describes TCP, is
 //! checked against TCP, and then runs over SDP.
 
-mod flow;
-mod harness;
-mod idle;
-mod pattern;
-mod peer;
-mod stream;
-mod sys;
+mod programs;
+mod support;
 mod tests;
 
 use clap::{Args, Parser, Subcommand};
-use harness::{Env, Family, Test};
+use programs::{idle, stream};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use support::harness::{self, Env, Family, Test};
+use support::{peer, sys};
 
 #[derive(Parser)]
 #[command(

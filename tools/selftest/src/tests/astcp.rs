@@ -6,10 +6,10 @@
 mod calls;
 mod known;
 
-use crate::harness::{
+use crate::support::harness::{
     eventually, expect_eq, expect_errno, failed, readable_bytes, tests, Env, Fail, Family, Outcome,
 };
-use crate::sys::{Area, Sock, SockAddr, PAGE};
+use crate::support::sys::{Area, Sock, SockAddr, PAGE};
 use calls::Call;
 use libc::{EINPROGRESS, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP};
 use std::cell::{Cell, RefCell};
@@ -190,7 +190,7 @@ impl Found {
 
 /// Makes the same calls on both sockets in a state, and on others what changes the state.
 fn compare(env: &Env, make: fn(&Env) -> Result<Subject, Fail>) -> Outcome {
-    let _allowed = super::fastopen::allowed(env)?;
+    let _allowed = super::connecting::fastopen::allowed(env)?;
     let mut tcp_env = env.clone();
     tcp_env.family = Family::Tcp;
     let mut found = Found {

@@ -1,89 +1,63 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The suite, by topic. Each test describes what TCP does.
 
-mod addresses;
 mod astcp;
-mod attacks;
-mod azabuse;
-mod azblock;
-mod azends;
-mod azlost;
-mod azrecv;
-mod azstall;
-mod azwhen;
-mod badinput;
-mod basics;
-mod blocking;
-mod close;
-mod connect;
-mod data;
-mod fastopen;
-mod inflight;
-mod info;
-mod lengths;
-mod limits;
-mod listen;
-mod memory;
-mod missing;
-mod netns;
-mod options;
-mod peek;
-mod poll;
-mod random;
-mod reset;
-mod sharing;
-mod signals;
-mod sink;
-mod sinkends;
-mod stress;
-mod sysctl;
-mod urgent;
-mod zabuse;
-mod zcopy;
+mod bytes;
+mod connecting;
+mod ends;
+mod events;
+mod load;
+mod memory_of_programs;
+mod settings;
+mod uncopied;
 
-use crate::harness::Test;
+use crate::support::harness::Test;
 
 /// All tests, in the order in which they run; or those for which the peer's machine is killed.
 pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
     let all: &[&[Test]] = &[
-        basics::TESTS,
-        addresses::TESTS,
-        connect::TESTS,
-        fastopen::TESTS,
-        listen::TESTS,
-        lengths::TESTS,
-        data::TESTS,
-        blocking::TESTS,
-        options::TESTS,
-        info::TESTS,
-        sharing::TESTS,
-        peek::TESTS,
-        urgent::TESTS,
-        poll::TESTS,
-        close::TESTS,
-        reset::TESTS,
-        signals::TESTS,
-        memory::TESTS,
-        missing::TESTS,
-        badinput::TESTS,
+        connecting::basics::TESTS,
+        connecting::addresses::TESTS,
+        connecting::connect::TESTS,
+        connecting::fastopen::TESTS,
+        connecting::listen::TESTS,
+        bytes::lengths::TESTS,
+        bytes::data::TESTS,
+        bytes::blocking::TESTS,
+        settings::options::TESTS,
+        settings::info::TESTS,
+        load::sharing::TESTS,
+        bytes::peek::TESTS,
+        bytes::urgent::TESTS,
+        events::poll::TESTS,
+        ends::close::TESTS,
+        ends::reset::TESTS,
+        events::signals::TESTS,
+        memory_of_programs::memory::TESTS,
+        memory_of_programs::missing::TESTS,
+        memory_of_programs::badinput::TESTS,
         astcp::TESTS,
-        random::TESTS,
-        stress::TESTS,
-        zabuse::TESTS,
-        zcopy::TESTS,
-        sink::TESTS,
-        sinkends::TESTS,
-        azabuse::TESTS,
-        azblock::TESTS,
-        azends::TESTS,
-        azrecv::TESTS,
-        azstall::TESTS,
-        azwhen::TESTS,
-        attacks::TESTS,
-        netns::TESTS,
-        sysctl::TESTS,
-        limits::TESTS,
+        bytes::random::TESTS,
+        load::stress::TESTS,
+        uncopied::zabuse::TESTS,
+        uncopied::zcopy::TESTS,
+        uncopied::sink::TESTS,
+        uncopied::sinkends::TESTS,
+        uncopied::azabuse::TESTS,
+        uncopied::azblock::TESTS,
+        uncopied::azends::TESTS,
+        uncopied::azrecv::TESTS,
+        uncopied::azstall::TESTS,
+        uncopied::azwhen::TESTS,
+        load::attacks::TESTS,
+        connecting::netns::TESTS,
+        settings::sysctl::TESTS,
+        settings::limits::TESTS,
     ];
-    let groups = if peer_vanishes { &[azlost::TESTS] } else { all };
+    let groups = if peer_vanishes {
+        &[uncopied::azlost::TESTS]
+    } else {
+        all
+    };
     groups.iter().copied().flatten()
 }

@@ -2,7 +2,7 @@
 //! The calls that are compared.
 
 use super::Subject;
-use crate::sys::{SockAddr, PAGE};
+use crate::support::sys::{SockAddr, PAGE};
 use libc::{
     IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOL_SOCKET,
 };

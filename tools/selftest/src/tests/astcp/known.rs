@@ -2,7 +2,7 @@
 //! Where SDP's answers are not TCP's. Documentation/tcp.rst has the same for readers.
 
 use super::Answer;
-use crate::harness::Family;
+use crate::support::harness::Family;
 use libc::{EADDRNOTAVAIL, EFAULT, EINVAL, ENETUNREACH, ENOPROTOOPT, ENOTCONN, EOPNOTSUPP};
 
 /// Options whose values are not compared: each socket has its own, or the family.

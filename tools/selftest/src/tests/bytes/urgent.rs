@@ -1,0 +1,1350 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Urgent data: the byte that is told of before it is read, and the mark that it leaves in the stream.
+
+use crate::support::flow::{spawn, Span};
+use crate::support::harness::{
+    eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, fill, joined,
+    readable_bytes, receive, spawn_waiting, tests, Env, Fail, Family, Outcome, QUIET_MS,
+};
+use crate::support::pattern::Rng;
+use crate::support::sys::{self, Area, Ended, Epoll, Fork, Sock, PAGE};
+use crate::tests::uncopied::inflight::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
+use crate::tests::uncopied::zcopy::stat;
+use libc::{
+    EAGAIN, ECONNRESET, EINTR, EINVAL, ENOTCONN, EPIPE, EPOLLET, EPOLLPRI, IPPROTO_TCP,
+    MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, POLLIN,
+    POLLPRI, SHUT_RD, SHUT_WR, SIGURG, SOL_SOCKET, SO_OOBINLINE, SO_PEEK_OFF, SO_RCVBUF,
+    SO_RCVLOWAT, SO_SNDBUF, TCP_CORK, TCP_NODELAY,
+};
+use std::io::{self, IoSliceMut};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+tests!("urgent";
+    out_of_line,
+    from_the_peer,
+    none_there,
+    looked_at,
+    without_room,
+    inline,
+    inline_asked_for_later,
+    inline_of_the_listener,
+    skipped_unread,
+    nothing_behind_it,
+    nothing_before_it,
+    earlier_is_ordinary,
+    earlier_is_lost_at_the_mark,
+    earlier_is_read_inline_at_the_mark,
+    last_of_a_long_send,
+    nothing_holds_it_back,
+    no_room_to_send,
+    waited_for_as_a_whole,
+    ends_a_receive_that_waits,
+    peeked_past,
+    peek_offset_past,
+    peeked_past_two,
+    received_by_other_calls,
+    shared_with_a_child,
+    discarded_past,
+    spliced_up_to,
+    bytes_left,
+    polled_for,
+    not_readable_at_the_mark,
+    least_bytes_at_the_mark,
+    epoll_edges,
+    signal,
+    signal_at_the_mark,
+    signal_while_nothing_is_read,
+    shut_while_it_comes,
+    behind_the_end,
+    behind_a_reset,
+    closed_unread,
+    before_accept,
+    forgotten_with_the_connection,
+    both_ways_at_once,
+    each_way_of_sending,
+    before_a_waiting_buffer,
+    into_waiting_buffers,
+    some_behind_a_waiting_buffer,
+    among_adverts,
+    whole_streams_inline,
+    whole_streams_out_of_line,
+);
+
+const SIOCATMARK: libc::c_ulong = 0x8905;
+
+fn at_mark(sock: &Sock) -> io::Result<bool> {
+    Ok(sock.ioctl_int(SIOCATMARK)? != 0)
+}
+
+/// Waits until the urgent byte is there.
+#[track_caller]
+fn comes(sock: &Sock) -> Outcome {
+    eventually("POLLPRI", || sock.poll(POLLPRI, 0), |&e| e & POLLPRI != 0)
+}
+
+/// Waits until the next byte is the urgent one.
+#[track_caller]
+fn mark_comes(sock: &Sock) -> Outcome {
+    eventually("the mark", || at_mark(sock), |&at| at)
+}
+
+#[track_caller]
+fn readable(sock: &Sock, bytes: i32) -> Outcome {
+    eventually("readable bytes", || readable_bytes(sock), |&n| n == bytes)
+}
+
+/// The urgent byte, read out of line.
+#[track_caller]
+fn urgent_byte(sock: &Sock, flags: i32) -> Result<u8, Fail> {
+    let mut bytes = [0xee; 2];
+    expect_eq(sock.recv(&mut bytes, MSG_OOB | flags)?, 1, "MSG_OOB")?;
+    expect_eq(bytes[1], 0xee, "the byte behind it")?;
+    Ok(bytes[0])
+}
+
+/// What one receive gets into a buffer that is larger.
+#[track_caller]
+fn once(sock: &Sock, flags: i32) -> Result<Vec<u8>, Fail> {
+    let mut buf = vec![0xee; 100];
+    let n = sock.recv(&mut buf, flags | MSG_DONTWAIT)?;
+    expect(
+        buf[n..].iter().all(|b| *b == 0xee),
+        "bytes behind those received",
+    )?;
+    buf.truncate(n);
+    Ok(buf)
+}
+
+#[track_caller]
+fn gets(sock: &Sock, want: &[u8], what: &str) -> Outcome {
+    expect_eq(once(sock, 0)?, want.to_vec(), what)
+}
+
+fn urge(sock: &Sock, bytes: &[u8]) -> io::Result<()> {
+    match sock.send(bytes, MSG_OOB | MSG_NOSIGNAL)? {
+        n if n == bytes.len() => Ok(()),
+        n => Err(io::Error::other(format!("{n} bytes sent with MSG_OOB"))),
+    }
+}
+
+/// A connection within this process on which all that is sent goes at once.
+fn pair(env: &Env) -> io::Result<(Sock, Sock)> {
+    let (one, other) = env.own_pair()?;
+    for sock in [&one, &other] {
+        sock.set_int(IPPROTO_TCP, TCP_NODELAY, 1)?;
+    }
+    Ok((one, other))
+}
+
+/// One on which `abU` and `cd` were sent, the urgent byte is U, and all of it has come.
+fn with_mark(env: &Env) -> Result<(Sock, Sock), Fail> {
+    let (one, other) = pair(env)?;
+    urge(&one, b"abU")?;
+    comes(&other)?;
+    one.send_all(b"cd")?;
+    all_come(&other, 5)?;
+    Ok((one, other))
+}
+
+/// Waits until so many bytes are there, with the urgent byte.
+#[track_caller]
+fn all_come(sock: &Sock, bytes: i32) -> Outcome {
+    sock.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
+    readable(sock, bytes)?;
+    Ok(sock.set_int(SOL_SOCKET, SO_OOBINLINE, 0)?)
+}
+
+fn out_of_line(env: &Env) -> Outcome {
+    let (one, other) = pair(env)?;
+    one.send_all(b"ab")?;
+    urge(&one, b"U")?;
+    comes(&other)?;
+    expect_eq(at_mark(&other)?, false, "at the mark")?;
+    readable(&other, 2)?;
+    expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "again")?;
+    expect_eq(other.poll(POLLPRI, 0)?, 0, "POLLPRI after it")?;
+    one.send_all(b"cd")?;
+    gets(&other, b"ab", "before the mark")?;
+    expect_eq(at_mark(&other)?, true, "at the mark")?;
+    expect_eq(readable_bytes(&other)?, 0, "readable at the mark")?;
+    eventually("bytes", || other.poll(POLLIN, 0), |&e| e == POLLIN)?;
+    gets(&other, b"cd", "behind the mark")?;
+    expect_eq(at_mark(&other)?, false, "at the mark afterwards")?;
+    expect_errno(other.recv(&mut [0], MSG_DONTWAIT), EAGAIN, "at the end")
+}
+
+fn from_the_peer(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    for round in 0..5 {
+        let at = 7 * round;
+        remote.send(Span::new(env.seed, at, 4), MSG_OOB)?;
+        comes(&sock)?;
+        remote.send(Span::new(env.seed, at + 4, 3), 0)?;
+        let want = Span::new(env.seed, at, 4).to_vec();
+        expect_eq(urgent_byte(&sock, 0)?, want[3], "the byte")?;
+        gets(&sock, &want[..3], "before the mark")?;
+        expect_eq(at_mark(&sock)?, true, "at the mark")?;
+        receive(&sock, Span::new(env.seed, at + 4, 3))?;
+    }
+    Ok(())
+}
+
+fn none_there(env: &Env) -> Outcome {
+    let (one, other) = pair(env)?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")?;
+    one.send_all(b"ab")?;
+    readable(&other, 2)?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "with data")?;
+    expect_eq(at_mark(&other)?, false, "at the mark")?;
+    // Nothing of nothing is urgent.
+    expect_eq(one.send(&[], MSG_OOB)?, 0, "no bytes")?;
+    gets(&other, b"ab", "the data")?;
+    expect_eq(other.poll(POLLPRI, QUIET_MS)?, 0, "POLLPRI")?;
+    let new = env.socket()?;
+    expect_errno(new.recv(&mut [0], MSG_OOB), EINVAL, "a new socket")?;
+    expect_eq(at_mark(&new)?, false, "of a new socket")?;
+    expect_errno(
+        new.send(b"U", MSG_OOB | MSG_NOSIGNAL),
+        EPIPE,
+        "a new socket sends",
+    )?;
+    let (listener, _) = env.listener(1)?;
+    expect_errno(listener.recv(&mut [0], MSG_OOB), ENOTCONN, "a listener")?;
+    expect_eq(at_mark(&listener)?, false, "of a listener")
+}
+
+fn looked_at(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    for _ in 0..2 {
+        expect_eq(urgent_byte(&other, MSG_PEEK)?, b'U', "a look")?;
+        comes(&other)?;
+    }
+    let mut byte = [0xee];
+    let n = other.recv(&mut byte, MSG_OOB | MSG_TRUNC | MSG_PEEK)?;
+    expect_eq((n, byte[0]), (1, 0xee), "with MSG_TRUNC")?;
+    expect_eq(urgent_byte(&other, MSG_WAITALL)?, b'U', "the byte")?;
+    let looked = other.recv(&mut [0], MSG_OOB | MSG_PEEK);
+    expect_errno(looked, EINVAL, "a look afterwards")
+}
+
+/// The flags of the message say what it was, and that it did not fit.
+fn without_room(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    let mut byte = [0xee];
+    let got = other.recvmsg(&mut [IoSliceMut::new(&mut byte)], MSG_OOB | MSG_PEEK)?;
+    expect_eq(got, (1, MSG_OOB), "with room")?;
+    expect_eq(
+        other.recvmsg(&mut [], MSG_OOB)?,
+        (0, MSG_OOB | MSG_TRUNC),
+        "without",
+    )?;
+    expect_errno(other.recv(&mut byte, MSG_OOB), EINVAL, "afterwards")?;
+    let (_one, other) = with_mark(env)?;
+    // SAFETY: nothing is mapped at 1, and so nothing is changed.
+    let bad = unsafe { other.recv_raw(1, 1, MSG_OOB) };
+    expect_errno(bad, libc::EFAULT, "bad memory")?;
+    expect_errno(other.recv(&mut byte, MSG_OOB), EINVAL, "after that")
+}
+
+fn inline(env: &Env) -> Outcome {
+    let (one, other) = pair(env)?;
+    other.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
+    urge(&one, b"abU")?;
+    comes(&other)?;
+    one.send_all(b"cd")?;
+    readable(&other, 5)?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")?;
+    gets(&other, b"ab", "before the mark")?;
+    expect_eq(at_mark(&other)?, true, "at the mark")?;
+    expect_eq(other.poll(POLLPRI | POLLIN, 0)?, POLLPRI | POLLIN, "poll")?;
+    expect_eq(readable_bytes(&other)?, 3, "readable at the mark")?;
+    gets(&other, b"Ucd", "from the mark on")?;
+    expect_eq(at_mark(&other)?, false, "at the mark afterwards")?;
+    expect_eq(other.poll(POLLPRI, 0)?, 0, "POLLPRI afterwards")
+}
+
+/// What counts is the option when it is read.
+fn inline_asked_for_later(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    other.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")?;
+    gets(&other, b"ab", "before the mark")?;
+    expect_eq(at_mark(&other)?, true, "at the mark")?;
+    other.set_int(SOL_SOCKET, SO_OOBINLINE, 0)?;
+    expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
+    other.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
+    gets(&other, b"Ucd", "from the mark on")
+}
+
+fn inline_of_the_listener(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(1)?;
+    listener.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
+    let one = env.socket()?;
+    one.connect(&addr)?;
+    let (other, _) = listener.accept()?;
+    expect_eq(other.get_int(SOL_SOCKET, SO_OOBINLINE)?, 1, "SO_OOBINLINE")?;
+    urge(&one, b"U")?;
+    comes(&other)?;
+    gets(&other, b"U", "the byte")
+}
+
+/// Who reads on loses the byte.
+fn skipped_unread(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    gets(&other, b"ab", "before the mark")?;
+    comes(&other)?;
+    gets(&other, b"cd", "behind the mark")?;
+    expect_eq(other.poll(POLLPRI, 0)?, 0, "POLLPRI")?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")
+}
+
+/// A receive that finds nothing but the byte skips that, and finds nothing.
+fn nothing_behind_it(env: &Env) -> Outcome {
+    let (one, other) = pair(env)?;
+    urge(&one, b"U")?;
+    comes(&other)?;
+    expect_eq(at_mark(&other)?, true, "at the mark")?;
+    expect_eq(other.recv(&mut [], MSG_DONTWAIT)?, 0, "of no bytes")?;
+    let looked = other.recv(&mut [0], MSG_PEEK | MSG_DONTWAIT);
+    expect_errno(looked, EAGAIN, "a look")?;
+    expect_eq(at_mark(&other)?, true, "at the mark after a look")?;
+    expect_errno(other.recv(&mut [0], MSG_DONTWAIT), EAGAIN, "recv")?;
+    expect_eq(at_mark(&other)?, false, "at the mark afterwards")?;
+    expect_eq(other.poll(POLLPRI, 0)?, 0, "POLLPRI")?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")?;
+    one.send_all(b"cd")?;
+    readable(&other, 2)?;
+    gets(&other, b"cd", "what follows")
+}
+
+fn nothing_before_it(env: &Env) -> Outcome {
+    let (one, other) = pair(env)?;
+    for round in 0..20_u8 {
+        urge(&one, &[round])?;
+        comes(&other)?;
+        expect_eq(at_mark(&other)?, true, "at the mark")?;
+        expect_eq(urgent_byte(&other, 0)?, round, "the byte")?;
+        expect_eq(at_mark(&other)?, true, "at the mark still")?;
+        if round % 3 == 2 {
+            one.send_all(b"x")?;
+            eventually("bytes", || other.poll(POLLIN, 0), |&e| e == POLLIN)?;
+            gets(&other, b"x", "between")?;
+        }
+    }
+    Ok(())
+}
+
+/// There is one mark at a time: if another urgent byte comes before the program has reached the mark, the earlier
+/// urgent byte is an ordinary byte.
+fn earlier_is_ordinary(env: &Env) -> Outcome {
+    let (one, other) = with_mark(env)?;
+    urge(&one, b"V")?;
+    // The mark moves when the byte is announced.
+    readable(&other, 5)?;
+    comes(&other)?;
+    expect_eq(urgent_byte(&other, 0)?, b'V', "the byte")?;
+    gets(&other, b"abUcd", "before the mark")?;
+    expect_eq(at_mark(&other)?, true, "at the mark")?;
+    one.send_all(b"e")?;
+    eventually("bytes", || other.poll(POLLIN, 0), |&e| e == POLLIN)?;
+    gets(&other, b"e", "behind the mark")?;
+    // Also if it was read.
+    let (one, other) = with_mark(env)?;
+    expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
+    urge(&one, b"V")?;
+    comes(&other)?;
+    gets(&other, b"abUcd", "once more")
+}
+
+fn earlier_is_lost_at_the_mark(env: &Env) -> Outcome {
+    for read in [false, true] {
+        let (one, other) = with_mark(env)?;
+        gets(&other, b"ab", "before the mark")?;
+        if read {
+            expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
+        }
+        urge(&one, b"eV")?;
+        readable(&other, 3)?;
+        comes(&other)?;
+        expect_eq(at_mark(&other)?, false, "at the mark")?;
+        expect_eq(urgent_byte(&other, 0)?, b'V', "the next byte")?;
+        gets(&other, b"cde", "before the next mark")?;
+    }
+    Ok(())
+}
+
+fn earlier_is_read_inline_at_the_mark(env: &Env) -> Outcome {
+    let (one, other) = with_mark(env)?;
+    other.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
+    gets(&other, b"ab", "before the mark")?;
+    urge(&one, b"eV")?;
+    readable(&other, 5)?;
+    eventually("another mark", || at_mark(&other), |&at| !at)?;
+    gets(&other, b"Ucde", "before the next mark")?;
+    gets(&other, b"V", "from it on")
+}
+
+/// Of a send with MSG_OOB the last byte is urgent.
+fn last_of_a_long_send(env: &Env) -> Outcome {
+    for len in [1_000, 60_000, 300_000, 3_000_000] {
+        let (one, other) = pair(env)?;
+        let span = Span::new(env.seed, 0, len);
+        let bytes = span.to_vec();
+        let sending = spawn(move || -> io::Result<Sock> {
+            let mut sent = 0;
+            while sent < bytes.len() {
+                sent += one.send(&bytes[sent..], MSG_OOB | MSG_NOSIGNAL)?;
+            }
+            Ok(one)
+        })?;
+        other.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
+        receive(
+            &other,
+            Span {
+                len: len - 1,
+                ..span
+            },
+        )?;
+        let one = joined(sending)??;
+        mark_comes(&other)?;
+        one.send_all(b"x")?;
+        eventually("bytes", || readable_bytes(&other), |&n| n == 2)?;
+        let last = span.to_vec()[len as usize - 1];
+        gets(&other, &[last, b'x'], "from the mark on")?;
+    }
+    Ok(())
+}
+
+/// Neither Nagle's algorithm nor a cork.
+fn nothing_holds_it_back(env: &Env) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    one.set_int(IPPROTO_TCP, TCP_CORK, 1)?;
+    let began = std::time::Instant::now();
+    for round in 0..20_u8 {
+        one.send_all(b"ab")?;
+        expect_eq(one.send(&[round], MSG_OOB | MSG_MORE)?, 1, "send")?;
+        comes(&other)?;
+        expect_eq(urgent_byte(&other, 0)?, round, "the byte")?;
+        gets(&other, b"ab", "before the mark")?;
+    }
+    // A cork holds bytes for 200 ms.
+    let took = began.elapsed();
+    expect(took < Duration::from_millis(2000), format!("{took:?}"))
+}
+
+/// What a send could not take is not urgent.
+fn no_room_to_send(env: &Env) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    let sent = fill(&one, env.seed)?;
+    let refused = one.send(b"U", MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL);
+    // The last room may be given to it.
+    let taken = matches!(refused, Ok(1));
+    if !taken {
+        expect_errno(refused, EAGAIN, "without room")?;
+        expect_eq(other.poll(POLLPRI, QUIET_MS)?, 0, "POLLPRI")?;
+    }
+    let span = Span::new(env.seed, 0, sent);
+    receive(&other, span)?;
+    if !taken {
+        urge(&one, b"U")?;
+    }
+    comes(&other)?;
+    expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")
+}
+
+fn waited_for_as_a_whole(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    let mut buf = [0; 100];
+    expect_eq(other.recv(&mut buf, MSG_WAITALL)?, 2, "up to the mark")?;
+    expect_eq(&buf[..2], b"ab", "bytes")?;
+    let mut buf = [0; 2];
+    expect_eq(other.recv(&mut buf, MSG_WAITALL)?, 2, "behind it")?;
+    expect_eq(&buf, b"cd", "bytes behind it")
+}
+
+/// The receive waits already, with some bytes or with none.
+fn ends_a_receive_that_waits(env: &Env) -> Outcome {
+    let (one, other) = pair(env)?;
+    let other = Arc::new(other);
+    let waiting = |flags| {
+        let sock = Arc::clone(&other);
+        spawn_waiting(move || -> io::Result<Vec<u8>> {
+            let mut buf = vec![0xee; 100];
+            let n = sock.recv(&mut buf, flags)?;
+            buf.truncate(n);
+            Ok(buf)
+        })
+    };
+    let reader = waiting(MSG_WAITALL)?;
+    one.send_all(b"ab")?;
+    readable(&other, 0)?;
+    urge(&one, b"U")?;
+    expect_eq(joined(reader)??, b"ab".to_vec(), "what it had")?;
+    mark_comes(&other)?;
+    one.send_all(b"c")?;
+    eventually("bytes", || other.poll(POLLIN, 0), |&e| e == POLLIN)?;
+    gets(&other, b"c", "behind the mark")?;
+    // Without any it goes past the mark.
+    let reader = waiting(0)?;
+    urge(&one, b"V")?;
+    one.send_all(b"d")?;
+    expect_eq(joined(reader)??, b"d".to_vec(), "behind it")
+}
+
+fn peeked_past(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    for _ in 0..2 {
+        expect_eq(once(&other, MSG_PEEK)?, b"ab".to_vec(), "a look")?;
+    }
+    gets(&other, b"ab", "before the mark")?;
+    for _ in 0..2 {
+        expect_eq(once(&other, MSG_PEEK)?, b"cd".to_vec(), "a look there")?;
+        expect_eq(at_mark(&other)?, true, "at the mark")?;
+        comes(&other)?;
+    }
+    gets(&other, b"cd", "behind the mark")
+}
+
+/// The offset counts the urgent byte if it ends before that, and not if it goes past it.
+fn peek_offset_past(env: &Env) -> Outcome {
+    let (one, other) = with_mark(env)?;
+    one.send_all(b"efgh")?;
+    all_come(&other, 9)?;
+    other.set_int(SOL_SOCKET, SO_PEEK_OFF, 0)?;
+    let looks: [&[u8]; 3] = [b"ab", b"cdefgh", b"h"];
+    for want in looks {
+        expect_eq(once(&other, MSG_PEEK)?, want.to_vec(), "a look")?;
+    }
+    other.set_int(SOL_SOCKET, SO_PEEK_OFF, 3)?;
+    expect_eq(once(&other, MSG_PEEK)?, b"cdefgh".to_vec(), "from 3 on")?;
+    other.set_int(SOL_SOCKET, SO_PEEK_OFF, 1)?;
+    expect_eq(once(&other, MSG_PEEK)?, b"b".to_vec(), "from 1 on")?;
+    gets(&other, b"ab", "before the mark")?;
+    gets(&other, b"cdefgh", "behind the mark")
+}
+
+/// While a look waits behind an urgent byte, another one follows.
+fn peeked_past_two(env: &Env) -> Outcome {
+    for offset in [0, 1] {
+        let (one, other) = pair(env)?;
+        other.set_int(SOL_SOCKET, SO_PEEK_OFF, offset)?;
+        let sock = other.dup()?;
+        let looking = spawn_waiting(move || -> io::Result<Vec<u8>> {
+            let mut buf = vec![0xee; 10];
+            let n = sock.recv(&mut buf, MSG_PEEK)?;
+            buf.truncate(n);
+            Ok(buf)
+        })?;
+        urge(&one, &b"aU"[1 - offset as usize..])?;
+        for _ in 0..2 {
+            comes(&other)?;
+            std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+            urge(&one, b"V")?;
+        }
+        std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+        expect(!looking.is_finished(), "urgent bytes have ended a look")?;
+        one.send_all(b"c")?;
+        expect_eq(joined(looking)??, b"c".to_vec(), "behind them")?;
+    }
+    Ok(())
+}
+
+/// recvmmsg() goes on behind a mark, but not behind a byte out of line; io_uring gets the byte, too.
+fn received_by_other_calls(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    let mut buf = [0xee; 12];
+    {
+        let mut parts: Vec<&mut [u8]> = buf.chunks_mut(4).collect();
+        expect_eq(other.recvmmsg(&mut parts, MSG_OOB)?, vec![1], "MSG_OOB")?;
+        expect_eq(other.recvmmsg(&mut parts[1..], 0)?, vec![2, 2], "in line")?;
+    }
+    expect_eq(&buf, b"U\xee\xee\xeeab\xee\xeecd\xee\xee", "bytes")?;
+    let (_one, other) = with_mark(env)?;
+    let mut byte = [0xee];
+    match sys::uring_recv(other.as_raw_fd(), &mut byte, MSG_OOB) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {}
+        result => {
+            expect_eq((result?, byte), (1, *b"U"), "by io_uring")?;
+            let again = sys::uring_recv(other.as_raw_fd(), &mut byte, MSG_OOB);
+            expect_errno(again, EINVAL, "again")?;
+        }
+    }
+    gets(&other, b"ab", "before the mark")
+}
+
+/// There is one mark, and one byte, for all who have the socket.
+fn shared_with_a_child(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    let pid = match sys::fork()? {
+        Fork::Child => {
+            let byte = urgent_byte(&other, 0).is_ok_and(|byte| byte == b'U');
+            let before = once(&other, 0).is_ok_and(|bytes| bytes == b"ab");
+            sys::exit_now(i32::from(!byte || !before))
+        }
+        Fork::Parent(pid) => pid,
+    };
+    expect_eq(sys::wait_child(pid, true)?, Ended::Exit(0), "the child")?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")?;
+    expect_eq(other.poll(POLLPRI, 0)?, 0, "POLLPRI")?;
+    expect_eq(at_mark(&other)?, true, "at the mark")?;
+    gets(&other, b"cd", "behind the mark")
+}
+
+fn discarded_past(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    // SAFETY: the kernel writes nothing with MSG_TRUNC; there is nothing at 0.
+    let n = unsafe { other.recv_raw(0, 4000, MSG_TRUNC) }?;
+    expect_eq(n, 2, "before the mark")?;
+    // SAFETY: as above.
+    let n = unsafe { other.recv_raw(0, 4000, MSG_TRUNC) }?;
+    expect_eq(n, 2, "behind the mark")?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")
+}
+
+/// splice() takes nothing from the mark on, as if it had found the end of file.
+fn spliced_up_to(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    let (reader, writer) = sys::pipe()?;
+    let splice = || sys::splice(other.as_raw_fd(), writer.as_raw_fd(), 100);
+    expect_eq(splice()?, 2, "before the mark")?;
+    expect_eq(splice()?, 0, "at the mark")?;
+    other.set_nonblocking(true)?;
+    expect_errno(splice(), EAGAIN, "without a wait")?;
+    other.set_nonblocking(false)?;
+    gets(&other, b"cd", "behind the mark")?;
+    let mut buf = [0; 10];
+    expect_eq(sys::read(reader.as_raw_fd(), &mut buf)?, 2, "in the pipe")?;
+    expect_eq(&buf[..2], b"ab", "the bytes")
+}
+
+/// TCP_INQ counts the urgent byte, as it is in the stream.
+fn bytes_left(env: &Env) -> Outcome {
+    const TCP_INQ: i32 = 36;
+    let (_one, other) = with_mark(env)?;
+    other.set_int(IPPROTO_TCP, TCP_INQ, 1)?;
+    let left = |flags: i32| -> io::Result<(usize, u64)> {
+        let mut control = [0_u64; 8];
+        let (n, _, _) = other.recvmsg_with(&mut [0; 1], &mut control, flags)?;
+        Ok((n, control[2]))
+    };
+    expect_eq(left(MSG_OOB)?, (1, 5), "out of line")?;
+    expect_eq(left(0)?, (1, 4), "the first")?;
+    expect_eq(left(0)?, (1, 3), "the second")?;
+    expect_eq(left(0)?, (1, 1), "that behind the mark")
+}
+
+fn polled_for(env: &Env) -> Outcome {
+    let (one, other) = pair(env)?;
+    let other = Arc::new(other);
+    let sock = Arc::clone(&other);
+    let polling = spawn_waiting(move || sock.poll(POLLPRI, 30_000))?;
+    one.send_all(b"ab")?;
+    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    expect(!polling.is_finished(), "ordinary bytes have woken it")?;
+    urge(&one, b"U")?;
+    expect_eq(joined(polling)??, POLLPRI, "POLLPRI")?;
+    expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
+    expect_eq(other.poll(POLLPRI, 0)?, 0, "after it")
+}
+
+/// The urgent byte alone is nothing to read.
+fn not_readable_at_the_mark(env: &Env) -> Outcome {
+    let (one, other) = pair(env)?;
+    urge(&one, b"U")?;
+    comes(&other)?;
+    let both = POLLIN | POLLPRI;
+    expect_eq(other.poll(both, 0)?, POLLPRI, "the byte alone")?;
+    expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
+    expect_eq(other.poll(both, QUIET_MS)?, 0, "when it was read")?;
+    other.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
+    expect_eq(other.poll(both, 0)?, POLLIN, "inline")?;
+    other.set_int(SOL_SOCKET, SO_OOBINLINE, 0)?;
+    one.send_all(b"c")?;
+    eventually("bytes", || other.poll(both, 0), |&e| e == POLLIN)
+}
+
+/// SO_RCVLOWAT: the urgent byte is none of the bytes.
+fn least_bytes_at_the_mark(env: &Env) -> Outcome {
+    let (_one, other) = with_mark(env)?;
+    gets(&other, b"ab", "before the mark")?;
+    urgent_byte(&other, 0)?;
+    for (least, want) in [(3, 0), (2, POLLIN), (1, POLLIN)] {
+        other.set_int(SOL_SOCKET, SO_RCVLOWAT, least)?;
+        expect_eq(other.poll(POLLIN, 0)?, want, format!("{least} bytes"))?;
+    }
+    Ok(())
+}
+
+fn epoll_edges(env: &Env) -> Outcome {
+    let (one, other) = pair(env)?;
+    let epoll = Epoll::new()?;
+    epoll.add(other.as_raw_fd(), EPOLLPRI | EPOLLET, 7)?;
+    one.send_all(b"ab")?;
+    expect_eq(epoll.wait(QUIET_MS)?, vec![], "ordinary bytes")?;
+    for round in 0..5_u8 {
+        urge(&one, &[b'c', round])?;
+        expect_eq(epoll.wait(-1)?, vec![(7, EPOLLPRI)], "an edge")?;
+        expect_eq(epoll.wait(0)?, vec![], "the same edge")?;
+        if round % 2 == 1 {
+            expect_eq(urgent_byte(&other, 0)?, round, "the byte")?;
+        }
+    }
+    epoll.modify(other.as_raw_fd(), EPOLLPRI, 8)?;
+    for _ in 0..2 {
+        expect_eq(epoll.wait(0)?, vec![(8, EPOLLPRI)], "the level")?;
+    }
+    expect_eq(urgent_byte(&other, 0)?, 4, "the last byte")?;
+    expect_eq(epoll.wait(0)?, vec![], "after it")
+}
+
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::SeqCst);
+}
+
+fn signals() -> io::Result<u32> {
+    Ok(SIGNALS.load(Ordering::SeqCst))
+}
+
+fn count_signals(restart: bool) -> io::Result<()> {
+    SIGNALS.store(0, Ordering::SeqCst);
+    sys::install_handler(SIGURG, count, restart)
+}
+
+fn signal(env: &Env) -> Outcome {
+    count_signals(true)?;
+    let (one, other) = pair(env)?;
+    urge(&one, b"U")?;
+    comes(&other)?;
+    expect_eq(signals()?, 0, "for nobody")?;
+    other.set_owner(sys::pid())?;
+    for round in 1..=5 {
+        one.send_all(b"a")?;
+        let byte = round as u8;
+        urge(&one, &[byte])?;
+        // A byte that still waits when the next one is sent may get no signal of its own.
+        let peeked = || {
+            let mut there = [0];
+            let got = other.recv(&mut there, MSG_OOB | MSG_PEEK);
+            Ok(got.map_or(0, |_| there[0]))
+        };
+        eventually("the byte", peeked, |&b| b == byte)?;
+        eventually("SIGURG", signals, |&n| n == round)?;
+        if round % 2 == 0 {
+            urgent_byte(&other, 0)?;
+        }
+    }
+    Ok(())
+}
+
+/// A receive that has come to the mark with nothing does not go past it if a signal waits.
+fn signal_at_the_mark(env: &Env) -> Outcome {
+    count_signals(false)?;
+    let (one, other) = pair(env)?;
+    other.set_owner(sys::pid())?;
+    for flags in [0, MSG_PEEK, MSG_WAITALL] {
+        let before = signals()?;
+        let sock = other.dup()?;
+        // The signal is for the thread that receives.
+        let sending = {
+            let one = one.dup()?;
+            let main = sys::thread_id();
+            spawn(move || -> io::Result<()> {
+                sys::block_signal(SIGURG)?;
+                while !sys::is_asleep(main) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                urge(&one, b"U")
+            })?
+        };
+        expect_errno(sock.recv(&mut [0; 10], flags), EINTR, "recv")?;
+        joined(sending)??;
+        eventually("SIGURG", signals, |&n| n == before + 1)?;
+        mark_comes(&other)?;
+        expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
+    }
+    Ok(())
+}
+
+/// The program hears of the byte although there is no room for it, and finds the mark behind what waits.
+fn signal_while_nothing_is_read(env: &Env) -> Outcome {
+    count_signals(true)?;
+    for (behind, inline) in [(0, false), (3, false), (0, true)] {
+        let before = signals()?;
+        let (listener, addr) = env.listener(1)?;
+        listener.set_int(SOL_SOCKET, SO_RCVBUF, 4096)?;
+        let one = env.socket()?;
+        one.set_int(SOL_SOCKET, SO_SNDBUF, 200_000)?;
+        one.set_int(IPPROTO_TCP, TCP_NODELAY, 1)?;
+        one.connect(&addr)?;
+        let (other, _) = listener.accept()?;
+        other.set_owner(sys::pid())?;
+        other.set_int(SOL_SOCKET, SO_OOBINLINE, inline.into())?;
+        // More than fits, and less than TCP tells of ahead.
+        let span = Span::new(env.seed, 0, 60_000);
+        for part in span.to_vec().chunks(1000) {
+            one.send_all(part)?;
+        }
+        urge(&one, b"U")?;
+        eventually("SIGURG", signals, |&n| n > before)?;
+        expect_eq(other.poll(POLLPRI, 0)?, 0, "POLLPRI")?;
+        let early = other.recv(&mut [0], MSG_OOB);
+        expect_errno(early, if inline { EINVAL } else { EAGAIN }, "MSG_OOB")?;
+        one.send_all(&b"xyz"[..behind])?;
+        let mut got = Vec::new();
+        while !at_mark(&other)? {
+            let mut buf = vec![0; 3000];
+            let n = other.recv(&mut buf, 0)?;
+            expect(n > 0, "an early end of file")?;
+            got.extend_from_slice(&buf[..n]);
+        }
+        expect_eq(got.len() as u64, span.len, "bytes before the mark")?;
+        expect(got == span.to_vec(), "they are others")?;
+        comes(&other)?;
+        one.shutdown(SHUT_WR)?;
+        let mut rest = b"xyz"[..behind].to_vec();
+        if inline {
+            rest.insert(0, b'U');
+        } else {
+            expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
+        }
+        let mut buf = [0; 10];
+        let n = other.recv(&mut buf, MSG_WAITALL)?;
+        expect_eq(buf[..n].to_vec(), rest, "from the mark on")?;
+        expect_eof(&other)?;
+    }
+    Ok(())
+}
+
+/// Who ends its half gets no error, but no byte.
+fn shut_while_it_comes(env: &Env) -> Outcome {
+    count_signals(true)?;
+    let (listener, addr) = env.listener(1)?;
+    listener.set_int(SOL_SOCKET, SO_RCVBUF, 4096)?;
+    let one = env.socket()?;
+    one.set_int(SOL_SOCKET, SO_SNDBUF, 200_000)?;
+    one.connect(&addr)?;
+    let (other, _) = listener.accept()?;
+    other.set_owner(sys::pid())?;
+    for part in Span::new(env.seed, 0, 60_000).to_vec().chunks(1000) {
+        one.send_all(part)?;
+    }
+    urge(&one, b"U")?;
+    eventually("SIGURG", signals, |&n| n > 0)?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EAGAIN, "MSG_OOB")?;
+    other.shutdown(SHUT_RD)?;
+    expect_eq(other.recv(&mut [0], MSG_OOB)?, 0, "MSG_OOB afterwards")?;
+    expect_eq(at_mark(&other)?, false, "at the mark")?;
+    other.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "inline")
+}
+
+fn behind_the_end(env: &Env) -> Outcome {
+    let (one, other) = with_mark(env)?;
+    one.shutdown(SHUT_WR)?;
+    let end = libc::POLLRDHUP;
+    eventually("the end", || other.poll(end, 0), |&e| e == end)?;
+    comes(&other)?;
+    expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
+    gets(&other, b"ab", "before the mark")?;
+    gets(&other, b"cd", "behind the mark")?;
+    expect_eof(&other)?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")?;
+    // With nothing behind it, and both halves ended.
+    let (one, other) = pair(env)?;
+    urge(&one, b"U")?;
+    comes(&other)?;
+    other.shutdown(SHUT_WR)?;
+    one.shutdown(SHUT_WR)?;
+    let both = end | libc::POLLHUP;
+    eventually("the end", || other.poll(end, 0), |&e| e == both)?;
+    expect_eq(at_mark(&other)?, true, "at the mark")?;
+    expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
+    expect_eof(&other)
+}
+
+fn behind_a_reset(env: &Env) -> Outcome {
+    let (one, other) = with_mark(env)?;
+    one.reset()?;
+    let ended = libc::POLLHUP;
+    eventually("a reset", || other.poll(0, 0), |&e| e & ended != 0)?;
+    expect_errno(other.recv(&mut [0], MSG_OOB), ENOTCONN, "MSG_OOB")?;
+    comes(&other)
+}
+
+/// An urgent byte that is still in the stream is unread, though it was read out of line.
+fn closed_unread(env: &Env) -> Outcome {
+    for read in [false, true] {
+        let (one, other) = pair(env)?;
+        urge(&one, b"U")?;
+        comes(&other)?;
+        if read {
+            urgent_byte(&other, 0)?;
+        }
+        other.close()?;
+        let ended = libc::POLLHUP;
+        eventually("a reset", || one.poll(0, 0), |&e| e & ended != 0)?;
+        expect_errno_of(one.recv(&mut [0], 0), &[ECONNRESET], "the sender")?;
+    }
+    Ok(())
+}
+
+fn before_accept(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(1)?;
+    let one = env.socket()?;
+    one.connect(&addr)?;
+    urge(&one, b"abU")?;
+    one.send_all(b"cd")?;
+    let (other, _) = listener.accept()?;
+    comes(&other)?;
+    expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
+    gets(&other, b"ab", "before the mark")?;
+    expect_eq(at_mark(&other)?, true, "at the mark")?;
+    receive_exact(&other, b"cd")
+}
+
+#[track_caller]
+fn receive_exact(sock: &Sock, want: &[u8]) -> Outcome {
+    let mut buf = vec![0; want.len()];
+    sock.recv_exact(&mut buf)?;
+    expect_eq(buf, want.to_vec(), "bytes")
+}
+
+fn forgotten_with_the_connection(env: &Env) -> Outcome {
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    let (listener, addr) = env.listener(1)?;
+    let sock = env.socket()?;
+    for round in 0..3 {
+        sock.connect(&addr)?;
+        let (other, _) = listener.accept()?;
+        expect_eq(sock.poll(POLLPRI, 0)?, 0, "POLLPRI at first")?;
+        expect_errno(sock.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")?;
+        urge(&other, if round == 1 { b"abU" } else { b"U" })?;
+        comes(&sock)?;
+        sock.connect(&unspec)?;
+        expect_eq(at_mark(&sock)?, false, "at the mark")?;
+        expect_eq(sock.poll(POLLPRI, 0)? & POLLPRI, 0, "POLLPRI")?;
+        expect_errno(sock.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB in the end")?;
+    }
+    Ok(())
+}
+
+fn both_ways_at_once(env: &Env) -> Outcome {
+    let (one, other) = pair(env)?;
+    for round in 0..50_u8 {
+        for sock in [&one, &other] {
+            sock.send_all(b"ab")?;
+            urge(sock, &[round])?;
+            sock.send_all(b"cd")?;
+        }
+        for sock in [&one, &other] {
+            comes(sock)?;
+            expect_eq(urgent_byte(sock, 0)?, round, "the byte")?;
+            receive_exact(sock, b"ab")?;
+            expect_eq(at_mark(sock)?, true, "at the mark")?;
+            receive_exact(sock, b"cd")?;
+        }
+    }
+    Ok(())
+}
+
+// The ways that bytes go: by copy, in the peer's memory (and the send waits, or does not), into a buffer that
+// waits, whichever is best.
+const BY_COPY: i32 = 1;
+const WAITS: i32 = 2;
+const RETURNS: i32 = 3;
+const TO_BUFFERS: i32 = 4;
+const BEST: i32 = 0;
+
+/// Bytes from which on a copy is spared.
+const LONG: usize = 16384;
+
+/// The ways that the family has.
+fn ways(env: &Env) -> &'static [i32] {
+    match env.family {
+        Family::Tcp => &[BEST],
+        Family::Sdp => &[BY_COPY, WAITS, RETURNS, TO_BUFFERS, BEST],
+    }
+}
+
+/// A connection whose sends and receives go this way.
+fn pair_by(env: &Env, way: i32) -> io::Result<(Arc<Sock>, Arc<Sock>)> {
+    let (one, other) = pair(env)?;
+    if env.family == Family::Sdp {
+        for sock in [&one, &other] {
+            sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, LONG as i32)?;
+            sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, way)?;
+        }
+    }
+    Ok((Arc::new(one), Arc::new(other)))
+}
+
+/// Bytes that were moved without a copy.
+fn uncopied(env: &Env) -> io::Result<u64> {
+    if env.family == Family::Tcp {
+        return Ok(0);
+    }
+    Ok(stat(env, "tx_zcopy_bytes")? + stat(env, "sink_written_bytes")?)
+}
+
+/// Sends ordinary bytes, an urgent one and ordinary ones, each part in calls of its own, from whole pages.
+fn send_around(
+    sock: &Arc<Sock>,
+    before: Span,
+    after: Span,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    let sock = Arc::clone(sock);
+    spawn(move || {
+        let most = before.len.max(after.len) as usize;
+        let mut area = Area::new(most.div_ceil(PAGE).max(1))?;
+        for (span, urgent) in [(before, true), (after, false)] {
+            let buf = area.bytes(span.len as usize);
+            buf.copy_from_slice(&span.to_vec());
+            sock.send_all(buf)?;
+            buf.fill(0xdb);
+            if urgent {
+                urge(&sock, b"U")?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Receives into whole pages, from so many bytes behind the first one's start; checks what is not received.
+fn receive_into(sock: &Sock, misalign: usize, len: usize, flags: i32) -> io::Result<Vec<u8>> {
+    let mut area = Area::new((misalign + len + 64).div_ceil(PAGE))?;
+    let buf = &mut area.bytes(misalign + len + 64)[misalign..];
+    buf.fill(0xee);
+    let n = sock.recv(&mut buf[..len], flags)?;
+    // Also what comes later into pages that are read into.
+    let got = buf[..n].to_vec();
+    if buf[n..].iter().any(|b| *b != 0xee) {
+        return Err(io::Error::other("bytes behind those received"));
+    }
+    Ok(got)
+}
+
+/// Whichever way the bytes around it go, the receive ends at the mark, also one with room for all.
+fn each_way_of_sending(env: &Env) -> Outcome {
+    for &way in ways(env) {
+        let before_all = uncopied(env)?;
+        let (one, other) = pair_by(env, way)?;
+        let mut offset = 0;
+        for len in [100, 16_384, 65_536, 100_001, 300_000, (1 << 20) + 5] {
+            for (flags, misalign) in [(0, 0), (MSG_WAITALL, 0), (0, 100), (MSG_WAITALL, 4000)] {
+                let what = format!("way {way}, {len} bytes, flags {flags:#x}, from {misalign}");
+                let before = Span::new(env.seed, offset, len);
+                let after = before.after(len);
+                let after = Span {
+                    len: 50_000,
+                    ..after
+                };
+                let room = (len + 50_000) as usize;
+                let sending = send_around(&one, before, after)?;
+                let mut got = Vec::new();
+                while (got.len() as u64) < len {
+                    let part = receive_into(&other, misalign, room, flags)?;
+                    expect(!part.is_empty(), format!("{what}: an early end of file"))?;
+                    got.extend(part);
+                    expect(
+                        flags == 0 || got.len() as u64 == len,
+                        format!("{what}: {} at once", got.len()),
+                    )?;
+                }
+                expect_eq(got.len() as u64, len, &what)?;
+                expect(got == before.to_vec(), format!("{what}: wrong bytes"))?;
+                mark_comes(&other)?;
+                expect_eq(urgent_byte(&other, 0)?, b'U', &what)?;
+                let got = receive_into(&other, misalign, 50_000, MSG_WAITALL)?;
+                expect(got == after.to_vec(), format!("{what}: wrong bytes behind"))?;
+                expect_eq(at_mark(&other)?, false, &what)?;
+                joined(sending)??;
+                offset += len + 50_000;
+            }
+        }
+        let moved = uncopied(env)? - before_all;
+        let expected = env.family == Family::Sdp && way != BY_COPY;
+        expect(
+            (moved > 0) == expected || way == BEST,
+            format!("way {way}: {moved} bytes without a copy"),
+        )?;
+    }
+    Ok(())
+}
+
+/// The urgent byte comes first for a receive with a large buffer.
+fn before_a_waiting_buffer(env: &Env) -> Outcome {
+    for &way in ways(env) {
+        let (one, other) = pair_by(env, way)?;
+        for round in 0..5_u8 {
+            let sock = Arc::clone(&other);
+            let reader = spawn_waiting(move || receive_into(&sock, 0, 300_000, 0))?;
+            urge(&one, &[round])?;
+            // The reader goes past the mark.
+            std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+            expect(!reader.is_finished(), "the byte has ended a receive")?;
+            expect_eq(other.poll(POLLPRI, 0)?, 0, "POLLPRI")?;
+            one.send_all(b"ab")?;
+            expect_eq(joined(reader)??, b"ab".to_vec(), "behind it")?;
+            expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")?;
+        }
+    }
+    Ok(())
+}
+
+/// Some of what a receive waits for as a whole comes, and then the urgent byte.
+fn into_waiting_buffers(env: &Env) -> Outcome {
+    for &way in ways(env) {
+        let (one, other) = pair_by(env, way)?;
+        let mut offset = 0;
+        for len in [1_000, 50_000, 1 << 20, (1 << 20) + 100_000, 2_500_000] {
+            let sock = Arc::clone(&other);
+            let reader = spawn_waiting(move || receive_into(&sock, 0, 3 << 20, MSG_WAITALL))?;
+            let before = Span::new(env.seed, offset, len);
+            let after = Span::new(env.seed, offset + len, 30_000);
+            let sending = send_around(&one, before, after)?;
+            let got = joined(reader)??;
+            expect_eq(got.len() as u64, len, format!("way {way}: received"))?;
+            expect(got == before.to_vec(), format!("way {way}: wrong bytes"))?;
+            expect_eq(at_mark(&other)?, true, "at the mark")?;
+            expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
+            let got = receive_into(&other, 0, 30_000, MSG_WAITALL)?;
+            expect(got == after.to_vec(), "wrong bytes behind")?;
+            joined(sending)??;
+            offset += len + 30_000;
+        }
+    }
+    Ok(())
+}
+
+/// Urgent bytes follow each other while the bytes before them are on their way to a receive, which may have
+/// returned. Who comes later has read all before the first: so the others are lost, or, if they have come
+/// too early for that, ordinary.
+fn some_behind_a_waiting_buffer(env: &Env) -> Outcome {
+    for &way in ways(env) {
+        let (one, other) = pair_by(env, way)?;
+        let mut offset = 0;
+        for round in 0..20 {
+            let sock = Arc::clone(&other);
+            let reader = spawn_waiting(move || receive_into(&sock, 0, 1 << 20, MSG_WAITALL))?;
+            let before = Span::new(env.seed, offset, 1 << 20);
+            let after = Span::new(env.seed, offset + (1 << 20), 30_000);
+            offset += before.len + after.len;
+            let sock = Arc::clone(&one);
+            let sending = spawn(move || -> io::Result<()> {
+                let mut area = Area::new(before.len as usize / PAGE)?;
+                let buf = area.bytes(before.len as usize);
+                buf.copy_from_slice(&before.to_vec());
+                sock.send_all(buf)?;
+                std::thread::sleep(Duration::from_micros(200 * round));
+                for mark in b"UVW" {
+                    urge(&sock, &[*mark])?;
+                }
+                sock.send_all(&after.to_vec())
+            })?;
+            let got = joined(reader)??;
+            expect(got == before.to_vec(), format!("way {way}: wrong bytes"))?;
+            let last = || {
+                let mut byte = [0];
+                match other.recv(&mut byte, MSG_OOB | MSG_PEEK) {
+                    Err(e) if matches!(e.raw_os_error(), Some(EAGAIN | EINVAL)) => Ok(None),
+                    result => result.map(|_| Some(byte[0])),
+                }
+            };
+            eventually("the last mark", last, |&byte| byte == Some(b'W'))?;
+            let mut between = Vec::new();
+            while !at_mark(&other)? {
+                between.extend(receive_into(&other, 0, 100, 0)?);
+            }
+            let some: [&[u8]; 3] = [b"", b"V", b"UV"];
+            expect(
+                some.contains(&&between[..]),
+                format!("way {way}: {between:?} before the last mark"),
+            )?;
+            expect_eq(urgent_byte(&other, 0)?, b'W', "the byte")?;
+            let got = receive_into(&other, 0, 30_000, MSG_WAITALL)?;
+            expect(
+                got == after.to_vec(),
+                format!("way {way}: wrong bytes behind"),
+            )?;
+            joined(sending)??;
+        }
+    }
+    Ok(())
+}
+
+/// Several marks among bytes that are still in the peer's memory: the last one counts, and all bytes are
+/// there but that.
+fn among_adverts(env: &Env) -> Outcome {
+    for &way in ways(env) {
+        if way == WAITS {
+            // A send returns when its bytes were read.
+            continue;
+        }
+        let (one, other) = pair_by(env, way)?;
+        other.set_int(SOL_SOCKET, SO_RCVBUF, 1 << 20)?;
+        let part = LONG as u64 * 2;
+        let mut want = Vec::new();
+        for (n, mark) in b"UVW".iter().enumerate() {
+            let span = Span::new(env.seed, n as u64 * part, part);
+            one.send_all(&span.to_vec())?;
+            urge(&one, &[*mark])?;
+            want.extend(span.to_vec());
+            want.push(*mark);
+        }
+        let tail = Span::new(env.seed, 3 * part, part);
+        one.send_all(&tail.to_vec())?;
+        let last = || {
+            let mut byte = [0];
+            other.recv(&mut byte, MSG_OOB | MSG_PEEK).map(|_| byte[0])
+        };
+        comes(&other)?;
+        eventually("the last mark", last, |&b| b == b'W')?;
+        want.pop();
+        let got = receive_into(&other, 0, 8 * part as usize, MSG_WAITALL)?;
+        expect_eq(got.len(), want.len(), format!("way {way}: received"))?;
+        expect(got == want, format!("way {way}: wrong bytes"))?;
+        expect_eq(at_mark(&other)?, true, "at the mark")?;
+        expect_eq(urgent_byte(&other, 0)?, b'W', "the byte")?;
+        let got = receive_into(&other, 0, part as usize, MSG_WAITALL)?;
+        expect(
+            got == tail.to_vec(),
+            format!("way {way}: wrong bytes behind"),
+        )?;
+    }
+    Ok(())
+}
+
+/// Sends `total` bytes in calls of all lengths, some of them urgent, made by `bytes` of where they are, how
+/// many, and whether the last of them is.
+fn send_at_random(
+    sock: &Arc<Sock>,
+    seed: u64,
+    total: usize,
+    bytes: impl Fn(usize, usize, bool) -> Vec<u8> + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<u32>>> {
+    let sock = Arc::clone(sock);
+    spawn(move || {
+        let mut rng = Rng::new(seed);
+        let (mut sent, mut marks) = (0, 0);
+        while sent < total {
+            let urgent = rng.below(4) == 0;
+            let most = if urgent { 2000 } else { 200_000 };
+            let len = rng.length(most).min(total - sent);
+            let piece = bytes(sent, len, urgent);
+            // A send that has to wait in its middle would make another byte urgent, for a while.
+            let (ordinary, last) = piece.split_at(len - usize::from(urgent));
+            sock.send_all(ordinary)?;
+            if urgent {
+                urge(&sock, last)?;
+            }
+            marks += u32::from(urgent);
+            sent += len;
+        }
+        sock.shutdown(SHUT_WR)?;
+        Ok(marks)
+    })
+}
+
+/// Receives the whole stream in calls of all lengths, and counts those that have ended at a mark.
+fn receive_at_random(sock: &Sock, seed: u64) -> io::Result<(Vec<u8>, u32)> {
+    let mut rng = Rng::new(seed ^ 1);
+    let (mut all, mut marks) = (Vec::new(), 0);
+    loop {
+        let flags = if rng.below(3) == 0 { MSG_WAITALL } else { 0 };
+        let len = rng.length(400_000);
+        let part = receive_into(sock, rng.below(PAGE), len, flags)?;
+        if part.is_empty() {
+            return Ok((all, marks));
+        }
+        all.extend(part);
+        marks += u32::from(at_mark(sock)?);
+        if rng.below(4) == 0 {
+            // It may be there, or not.
+            let _ = sock.recv(&mut [0], MSG_OOB);
+        }
+    }
+}
+
+/// Inline all bytes are there, in order.
+fn whole_streams_inline(env: &Env) -> Outcome {
+    for &way in ways(env) {
+        let (one, other) = pair_by(env, way)?;
+        other.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
+        let total = env.scaled(8 << 20);
+        let seed = env.seed + way as u64;
+        let sending = send_at_random(&one, seed, total as usize, move |at, len, _| {
+            Span::new(seed, at as u64, len as u64).to_vec()
+        })?;
+        let (got, marks) = receive_at_random(&other, seed)?;
+        let sent = joined(sending)??;
+        expect_eq(got.len() as u64, total, format!("way {way}: received"))?;
+        let want = Span::new(seed, 0, total).to_vec();
+        expect(got == want, format!("way {way}: wrong bytes"))?;
+        expect(
+            marks > 0 && marks <= sent,
+            format!("way {way}: {marks} marks of {sent}"),
+        )?;
+    }
+    Ok(())
+}
+
+/// Whether `got` is `whole` without some of the urgent bytes, which have the highest bit.
+fn lacks_only_urgent(got: &[u8], whole: &[u8]) -> bool {
+    let mut got = got.iter().peekable();
+    let is_there = |byte: &u8| got.next_if_eq(&byte).is_some() || *byte >= 0x80;
+    whole.iter().all(is_there) && got.next().is_none()
+}
+
+/// Out of line all are there that are ordinary; of the urgent ones those that others have followed before they
+/// were reached. An urgent byte has the highest bit, and differs from its neighbours by its place.
+fn whole_streams_out_of_line(env: &Env) -> Outcome {
+    for &way in ways(env) {
+        let (one, other) = pair_by(env, way)?;
+        let total = env.scaled(8 << 20) as usize;
+        let seed = env.seed + way as u64;
+        let bytes = move |at: usize, len: usize, urgent: bool| {
+            let mut bytes = Span::new(seed, at as u64, len as u64).to_vec();
+            for byte in &mut bytes {
+                *byte &= 0x7f;
+            }
+            if let Some(last) = bytes.last_mut().filter(|_| urgent) {
+                *last = (at + len) as u8 | 0x80;
+            }
+            bytes
+        };
+        let whole = {
+            let mut all = Vec::new();
+            let mut rng = Rng::new(seed);
+            while all.len() < total {
+                let urgent = rng.below(4) == 0;
+                let most = if urgent { 2000 } else { 200_000 };
+                let len = rng.length(most).min(total - all.len());
+                all.extend(bytes(all.len(), len, urgent));
+            }
+            all
+        };
+        let sending = send_at_random(&one, seed, total, bytes)?;
+        let (got, marks) = receive_at_random(&other, seed)?;
+        let sent = joined(sending)??;
+        expect(
+            marks > 0 && marks <= sent,
+            format!("way {way}: {marks} marks of {sent}"),
+        )?;
+        expect(
+            lacks_only_urgent(&got, &whole),
+            format!("way {way}: wrong bytes"),
+        )?;
+        expect(
+            got.len() < total,
+            format!("way {way}: no urgent byte was out of line"),
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,581 @@
+// SPDX-License-Identifier: GPL-2.0
+//! connect(), blocking and not, and sockets that are not connected.
+
+use crate::support::flow::{spawn, Span};
+use crate::support::harness::{
+    eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,
+    joined, receive, skip, spawn_waiting, tests, Env, Fail, Outcome, ANY4, QUIET_MS,
+};
+use crate::support::peer::Remote;
+use crate::support::sys::{self, Sock, SockAddr};
+use libc::{
+    EAGAIN, EALREADY, ECONNREFUSED, EINPROGRESS, EINVAL, EISCONN, ENETUNREACH, ENOTCONN, EPIPE,
+    POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP,
+};
+use std::io;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+tests!("connect";
+    refused,
+    refused_then_accepted,
+    refused_then_bound,
+    refused_nonblocking,
+    nonblocking,
+    many_nonblocking,
+    twice,
+    to_full_backlog,
+    to_full_backlog_with_timeout,
+    close_while_connecting,
+    to_multicast_and_broadcast,
+    to_any_address,
+    to_port_zero,
+    unconnected,
+    data_before_accept,
+    closed_before_accept,
+    disconnect_and_reuse,
+    disconnect_after_both_ends,
+    disconnect_and_bind,
+    disconnect_and_connect_nonblocking,
+    next_connect_does_not_wait,
+    over_its_interface,
+    to_itself_is_no_crash,
+);
+
+const ALL: i16 = POLLIN | POLLOUT | POLLRDHUP;
+
+/// An address of the peer where nobody listens (but the port is taken).
+pub(in crate::tests) fn nobody(env: &Env) -> io::Result<(Remote, SockAddr)> {
+    let bound = env.remote_socket(&env.peer()?)?;
+    bound.bind(&env.there(0))?;
+    let addr = bound.getsockname()?;
+    Ok((bound, addr))
+}
+
+fn refused(env: &Env) -> Outcome {
+    let (_bound, addr) = nobody(env)?;
+    for _ in 0..3 {
+        let sock = env.socket()?;
+        expect_errno(sock.connect(&addr), ECONNREFUSED, "connect")?;
+        expect_eq(sock.take_error()?, 0, "SO_ERROR after connect reported it")?;
+        expect_errno(sock.getpeername(), ENOTCONN, "getpeername")?;
+    }
+    Ok(())
+}
+
+/// The socket of a refused connection can be used again.
+fn refused_then_accepted(env: &Env) -> Outcome {
+    let (bound, addr) = nobody(env)?;
+    let sock = env.socket()?;
+    expect_errno(sock.connect(&addr), ECONNREFUSED, "connect")?;
+    expect_errno(sock.connect(&addr), ECONNREFUSED, "the second connect")?;
+    bound.listen(1)?;
+    sock.connect(&addr)?;
+    let (remote, from) = bound.accept()?;
+    expect_eq(from.to_std(), sock.getsockname()?.to_std(), "accepted")?;
+    let span = Span::new(env.seed, 0, 1000);
+    remote.send_span(span, 1000)?;
+    receive(&sock, span)
+}
+
+/// A failed connect() leaves no port behind that the kernel has chosen.
+fn refused_then_bound(env: &Env) -> Outcome {
+    let (bound, addr) = nobody(env)?;
+    let sock = env.socket()?;
+    expect_errno(sock.connect(&addr), ECONNREFUSED, "connect")?;
+    sock.bind(&env.here(0))?;
+    let name = sock.getsockname()?;
+    expect_errno(sock.bind(&env.here(0)), EINVAL, "the second bind")?;
+    bound.listen(1)?;
+    sock.connect(&addr)?;
+    let (_remote, from) = bound.accept()?;
+    expect_eq(from.to_std(), name.to_std(), "accepted")?;
+    // A port that the program has chosen stays.
+    let (_bound, addr) = nobody(env)?;
+    let free = {
+        let other = env.socket()?;
+        other.bind(&env.here(0))?;
+        other.getsockname()?.port()
+    };
+    let sock = env.socket()?;
+    sock.bind(&env.here(free))?;
+    expect_errno(sock.connect(&addr), ECONNREFUSED, "connect of a bound one")?;
+    expect_eq(sock.getsockname()?.port(), free, "the port that was bound")?;
+    expect_errno(sock.bind(&env.here(0)), EINVAL, "bind of a bound one")
+}
+
+fn refused_nonblocking(env: &Env) -> Outcome {
+    let (_bound, addr) = nobody(env)?;
+    let sock = env.socket()?;
+    sock.set_nonblocking(true)?;
+    expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+    let want = POLLIN | POLLOUT | POLLRDHUP | POLLERR | POLLHUP;
+    expect_eq(
+        sock.poll(POLLOUT, -1)?,
+        want & !POLLIN & !POLLRDHUP,
+        "poll for output",
+    )?;
+    expect_eq(sock.poll(ALL, -1)?, want, "poll")?;
+    expect_eq(sock.take_error()?, ECONNREFUSED, "SO_ERROR")?;
+    expect_eq(sock.take_error()?, 0, "SO_ERROR again")?;
+    // An error that nobody fetched comes out of the next call.
+    let sock = env.socket()?;
+    sock.set_nonblocking(true)?;
+    expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+    sock.poll(POLLOUT, -1)?;
+    expect_errno(sock.recv(&mut [0], 0), ECONNREFUSED, "recv")
+}
+
+fn nonblocking(env: &Env) -> Outcome {
+    let (listener, addr) = env.remote_listener(1)?;
+    let sock = env.socket()?;
+    sock.set_nonblocking(true)?;
+    expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+    expect_eq(sock.poll(ALL, -1)?, POLLOUT, "poll")?;
+    expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
+    // The first connect() after success says so, the next that it is done.
+    sock.connect(&addr)?;
+    expect_errno(sock.connect(&addr), EISCONN, "connect again")?;
+    expect_eq(sock.getpeername()?.to_std(), addr.to_std(), "getpeername")?;
+    let (remote, _) = listener.accept()?;
+    sock.send_all(b"hello")?;
+    expect_eq(remote.recv(16, 0)?, b"hello".to_vec(), "received")
+}
+
+fn many_nonblocking(env: &Env) -> Outcome {
+    let count = env.scaled(30);
+    let (listener, addr) = env.remote_listener(count as i32)?;
+    let mut socks = Vec::new();
+    for _ in 0..count {
+        let sock = env.socket()?;
+        sock.set_nonblocking(true)?;
+        expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+        socks.push(sock);
+    }
+    for sock in &socks {
+        expect_eq(sock.poll(POLLOUT, -1)?, POLLOUT, "poll")?;
+        expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
+    }
+    let mut names = std::collections::HashSet::new();
+    for _ in &socks {
+        let (_, from) = listener.accept()?;
+        names.insert(from.to_std());
+    }
+    for sock in &socks {
+        expect(
+            names.contains(&sock.getsockname()?.to_std()),
+            "one is missing",
+        )?;
+    }
+    Ok(())
+}
+
+fn twice(env: &Env) -> Outcome {
+    let (sock, _remote) = env.pair()?;
+    let addr = sock.getpeername()?;
+    expect_errno(sock.connect(&addr), EISCONN, "a connected socket")?;
+    expect_errno(sock.listen(1), EINVAL, "listen on it")?;
+    expect_errno(sock.bind(&env.here(0)), EINVAL, "bind of it")?;
+    let (listener, addr) = env.listener(1)?;
+    expect_errno(listener.connect(&addr), EISCONN, "a listener")
+}
+
+/// A listener of the peer whose backlog is full, and the connections in it.
+pub(in crate::tests) fn full_listener(env: &Env) -> Result<(Remote, SockAddr, Vec<Sock>), Fail> {
+    let (listener, addr) = env.remote_listener(0)?;
+    let mut inside = Vec::new();
+    loop {
+        let sock = env.socket()?;
+        sock.set_nonblocking(true)?;
+        expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+        if sock.poll(POLLOUT, 4 * QUIET_MS)? == 0 {
+            return Ok((listener, addr, inside));
+        }
+        inside.push(sock);
+        expect(inside.len() < 20, "a backlog of 0 holds 20")?;
+    }
+}
+
+/// Who finds the backlog full waits and gets in when there is room.
+fn to_full_backlog(env: &Env) -> Outcome {
+    let (listener, addr, inside) = full_listener(env)?;
+    let sock = env.socket()?;
+    sock.set_nonblocking(true)?;
+    expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+    expect_errno(sock.connect(&addr), EALREADY, "connect again")?;
+    expect_eq(sock.poll(ALL, QUIET_MS)?, 0, "poll while connecting")?;
+    expect_errno(sock.getpeername(), ENOTCONN, "getpeername while connecting")?;
+    expect_errno(sock.recv(&mut [0], 0), EAGAIN, "recv while connecting")?;
+    expect_errno(sock.send(b"x", 0), EAGAIN, "send while connecting")?;
+    let name = sock.getsockname()?.to_std();
+    let mut rest = inside.len() + 10;
+    loop {
+        let (_, from) = listener.accept()?;
+        if from.to_std() == name {
+            break;
+        }
+        rest -= 1;
+        expect(rest > 0, "the last one never comes")?;
+    }
+    expect_eq(sock.poll(POLLOUT, -1)?, POLLOUT, "poll at the end")?;
+    expect_eq(sock.take_error()?, 0, "SO_ERROR")
+}
+
+fn to_full_backlog_with_timeout(env: &Env) -> Outcome {
+    let (_listener, addr, _inside) = full_listener(env)?;
+    let sock = env.socket()?;
+    sock.set_timeout(libc::SO_SNDTIMEO, 300)?;
+    expect_errno(sock.connect(&addr), EINPROGRESS, "connect with SO_SNDTIMEO")?;
+    expect_errno(sock.connect(&addr), EALREADY, "connect again")
+}
+
+fn close_while_connecting(env: &Env) -> Outcome {
+    let (listener, addr, inside) = full_listener(env)?;
+    for _ in 0..10 {
+        let sock = env.socket()?;
+        sock.set_nonblocking(true)?;
+        expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+    }
+    for _ in &inside {
+        listener.accept()?;
+    }
+    drop(inside);
+    let last = env.socket()?;
+    last.set_nonblocking(true)?;
+    expect_errno(last.connect(&addr), EINPROGRESS, "connect")?;
+    let port = last.getsockname()?.port();
+    // Some of the closed ones may have got in before, and have its place until they are accepted.
+    for _ in 0..12 {
+        if listener.accept()?.1.port() == port {
+            return Ok(());
+        }
+    }
+    crate::support::harness::failed("the last connection does not come out of accept")
+}
+
+fn to_multicast_and_broadcast(env: &Env) -> Outcome {
+    for ip in [[224, 0, 0, 1], [239, 1, 2, 3], [255, 255, 255, 255]] {
+        let sock = env.family.socket(ANY4)?;
+        let result = sock.connect(&(ip.into(), 7).into());
+        expect_errno(result, ENETUNREACH, format!("{ip:?}"))?;
+    }
+    Ok(())
+}
+
+/// The wildcard as a destination is this machine.
+fn to_any_address(env: &Env) -> Outcome {
+    let listener = env.family.socket(ANY4)?;
+    listener.bind(&(ANY4, 0).into())?;
+    listener.listen(1)?;
+    let sock = env.family.socket(ANY4)?;
+    sock.connect(&(ANY4, listener.getsockname()?.port()).into())?;
+    let (_, from) = listener.accept()?;
+    expect_eq(from.to_std(), sock.getsockname()?.to_std(), "accepted")
+}
+
+fn to_port_zero(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    expect_errno(sock.connect(&env.there(0)), ECONNREFUSED, "port 0")
+}
+
+fn unconnected(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    expect_errno(sock.recv(&mut [0], 0), ENOTCONN, "recv")?;
+    expect_errno(sock.send(b"x", libc::MSG_NOSIGNAL), EPIPE, "send")?;
+    expect_errno(sock.getpeername(), ENOTCONN, "getpeername")?;
+    expect_errno(sock.accept(), EINVAL, "accept")?;
+    expect_eq(sock.poll(ALL, 0)?, POLLOUT | POLLHUP, "poll")?;
+    expect_errno(sock.shutdown(libc::SHUT_RDWR), ENOTCONN, "shutdown")?;
+    expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
+    let (listener, _) = env.listener(1)?;
+    expect_errno(listener.recv(&mut [0], 0), ENOTCONN, "recv of a listener")?;
+    let sent = listener.send(b"x", libc::MSG_NOSIGNAL);
+    expect_errno_of(sent, &[EPIPE, ENOTCONN], "send of a listener")
+}
+
+/// A client need not wait for accept().
+fn data_before_accept(env: &Env) -> Outcome {
+    let (listener, addr) = env.remote_listener(1)?;
+    let sock = env.socket()?;
+    sock.connect(&addr)?;
+    let span = Span::new(env.seed, 0, 2000);
+    sock.send_all(&span.to_vec())?;
+    let (remote, _) = listener.accept()?;
+    expect_received(remote.recv_span(span, 700)?, span, "the peer")?;
+    // And the other way: the listener's side has accepted, we have not.
+    let (listener, addr) = env.listener(1)?;
+    let remote = env.remote_socket(&env.peer()?)?;
+    remote.connect(&addr)?;
+    remote.send_span(span, 700)?;
+    let (sock, _) = listener.accept()?;
+    receive(&sock, span)
+}
+
+fn closed_before_accept(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(1)?;
+    let remote = env.remote_socket(&env.peer()?)?;
+    remote.connect(&addr)?;
+    let span = Span::new(env.seed, 0, 2000);
+    remote.send_span(span, 700)?;
+    remote.close()?;
+    let (sock, _) = listener.accept()?;
+    receive(&sock, span)?;
+    expect_eof(&sock)
+}
+
+/// connect() to AF_UNSPEC ends a connection, and the socket is as new.
+fn disconnect_and_reuse(env: &Env) -> Outcome {
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    let sock = env.socket()?;
+    sock.connect(&unspec)?;
+    for round in 0..3 {
+        let (listener, addr) = env.remote_listener(1)?;
+        sock.connect(&addr)?;
+        let (remote, _) = listener.accept()?;
+        let span = Span::new(env.seed + round, 0, 3000);
+        remote.send_span(span, 1000)?;
+        receive(&sock, span)?;
+        sock.connect(&unspec)?;
+        expect_errno(sock.getpeername(), ENOTCONN, "getpeername")?;
+        let ended = [ENOTCONN, libc::ECONNRESET];
+        expect_errno_of(sock.recv(&mut [0], 0), &ended, "recv")?;
+        sock.take_error()?;
+        eventually(
+            "the peer's end",
+            || remote.poll(ALL, 0),
+            |e| e & POLLIN != 0,
+        )?;
+    }
+    Ok(())
+}
+
+/// It is no error where both halves have ended already, not even for a moment.
+fn disconnect_after_both_ends(env: &Env) -> Outcome {
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    for _ in 0..env.scaled(20) {
+        let (sock, remote) = env.pair()?;
+        remote.shutdown(libc::SHUT_WR)?;
+        let end = POLLRDHUP;
+        eventually("the peer's end", || sock.poll(end, 0), |&e| e == end)?;
+        sock.shutdown(libc::SHUT_WR)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let watching = {
+            let (sock, is_over) = (sock.dup()?, is_over.clone());
+            spawn(move || -> io::Result<i16> {
+                let mut events = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    events |= sock.poll(ALL, 0)?;
+                }
+                Ok(events)
+            })?
+        };
+        sock.connect(&unspec)?;
+        expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
+        is_over.store(true, Ordering::Relaxed);
+        expect_eq(joined(watching)?? & POLLERR, 0, "an error that poll() saw")?;
+    }
+    Ok(())
+}
+
+/// A socket whose connection its program has ended can be bound at once.
+fn disconnect_and_bind(env: &Env) -> Outcome {
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    let (listener, addr) = env.remote_listener(1)?;
+    let sock = env.socket()?;
+    for round in 0..4 {
+        let name = sock.getsockname()?;
+        sock.connect(&addr)?;
+        let (_remote, from) = listener.accept()?;
+        if round > 0 {
+            expect_eq(from.to_std(), name.to_std(), "accepted")?;
+        }
+        sock.connect(&unspec)?;
+        sock.bind(&env.here(0))?;
+        expect_errno(sock.bind(&env.here(0)), EINVAL, "the second bind")?;
+        sock.take_error()?;
+    }
+    Ok(())
+}
+
+/// The next connection begins while the former one ends, and may be ended itself before it has begun.
+fn disconnect_and_connect_nonblocking(env: &Env) -> Outcome {
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    for round in 0..16_u64 {
+        let (listener, addr) = env.remote_listener(8)?;
+        let mut sock = env.socket()?;
+        sock.connect(&addr)?;
+        let (first, _) = listener.accept()?;
+        // Unread bytes of the former connection are not the next one's.
+        first.send(Span::new(env.seed, 0, 10), 0)?;
+        sock.set_nonblocking(true)?;
+        sock.connect(&unspec)?;
+        expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+        if let Err(e) = sock.connect(&addr) {
+            expect_errno_of::<()>(Err(e), &[EALREADY, EISCONN], "connect again")?;
+        }
+        match round % 4 {
+            0 => {}
+            1 => sock.connect(&unspec)?,
+            2 => sock.shutdown(libc::SHUT_RDWR)?,
+            _ => {
+                sock = env.socket()?;
+                sock.set_nonblocking(true)?;
+            }
+        }
+        if round % 4 != 0 {
+            sock.connect(&unspec)?;
+            sock.take_error()?;
+            expect_errno(sock.getpeername(), ENOTCONN, "getpeername")?;
+            expect_errno(sock.connect(&addr), EINPROGRESS, "the last connect")?;
+        }
+        eventually("POLLOUT", || sock.poll(POLLOUT, 1000), |&e| e != 0)?;
+        expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
+        let port = sock.getsockname()?.port();
+        let remote = loop {
+            let (remote, from) = listener.accept()?;
+            if from.port() == port && remote.getpeername().is_ok() {
+                break remote;
+            }
+        };
+        let span = Span::new(env.seed + round, 0, 3000);
+        sock.set_nonblocking(false)?;
+        remote.send_span(span, 1000)?;
+        receive(&sock, span)?;
+    }
+    Ok(())
+}
+
+/// Who must not wait does not sleep until the former connection is gone, and a read that does waits for
+/// the bytes of the new one.
+fn next_connect_does_not_wait(env: &Env) -> Outcome {
+    const ROUNDS: u32 = 20;
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    let (listener, addr) = env.remote_listener(5)?;
+    let sock = Arc::new(env.socket()?);
+    sock.connect(&addr)?;
+    // Both ends of each connection stay open.
+    let mut remotes = vec![listener.accept()?.0];
+    let mut slept = 0;
+    for _ in 0..ROUNDS {
+        sock.set_nonblocking(true)?;
+        sock.connect(&unspec)?;
+        let before = sys::times_slept()?;
+        let result = sock.connect(&addr);
+        slept += u32::from(sys::times_slept()? > before);
+        expect_errno(result, EINPROGRESS, "connect")?;
+        let port = sock.getsockname()?.port();
+        expect(port != 0, "a connecting socket has no port")?;
+        sock.set_nonblocking(false)?;
+        let reader = {
+            let sock = sock.clone();
+            spawn_waiting(move || sock.recv_exact(&mut [0; 5]))?
+        };
+        expect_eq(sock.poll(POLLOUT, -1)?, POLLOUT, "poll at the end")?;
+        expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
+        let (remote, from) = listener.accept()?;
+        expect_eq(from.to_std(), sock.getsockname()?.to_std(), "accepted")?;
+        expect_eq(from.port(), port, "the port while it connected")?;
+        remote.send(Span::new(env.seed, 0, 5), 0)?;
+        joined(reader)??;
+        remotes.push(remote);
+    }
+    // It may find the socket's lock taken for a moment.
+    expect(
+        slept < ROUNDS / 2,
+        format!("{slept} of {ROUNDS} calls have slept"),
+    )
+}
+
+/// A network interface that leads nowhere, while the value lives.
+struct Nowhere;
+
+impl Nowhere {
+    const NAME: &str = "sdpnowhere";
+
+    fn new() -> Result<Nowhere, Fail> {
+        let made = Self::ip(&["link", "add", Self::NAME, "type", "dummy"])?;
+        if !made {
+            return skip("no interface can be made");
+        }
+        let nowhere = Nowhere;
+        Self::ip(&["addr", "add", "198.51.100.1/24", "dev", Self::NAME])?;
+        Self::ip(&["link", "set", Self::NAME, "up"])?;
+        Ok(nowhere)
+    }
+
+    fn ip(words: &[&str]) -> io::Result<bool> {
+        Ok(Command::new("ip").args(words).status()?.success())
+    }
+}
+
+impl Drop for Nowhere {
+    fn drop(&mut self) {
+        let _ = Self::ip(&["link", "del", Self::NAME]);
+    }
+}
+
+fn bind_to(sock: &Sock, interface: &str) -> io::Result<()> {
+    sock.set_bytes(
+        libc::SOL_SOCKET,
+        libc::SO_BINDTODEVICE,
+        interface.as_bytes(),
+    )
+}
+
+/// A socket that is bound to an interface has no connections over others.
+fn over_its_interface(env: &Env) -> Outcome {
+    if !sys::is_root() {
+        return skip("needs root");
+    }
+    let _nowhere = Nowhere::new()?;
+    let (_listener, addr) = env.remote_listener(5)?;
+    for has_address in [false, true] {
+        let sock = env.socket()?;
+        if has_address {
+            sock.bind(&env.here(0))?;
+        }
+        bind_to(&sock, Nowhere::NAME)?;
+        sock.set_nonblocking(true)?;
+        expect(sock.connect(&addr).is_err(), "connected at once")?;
+        sock.poll(POLLOUT, QUIET_MS)?;
+        let what = format!("the peer of one with an address: {has_address}");
+        expect_errno(sock.getpeername(), ENOTCONN, what)?;
+    }
+    let listener = env.socket()?;
+    bind_to(&listener, Nowhere::NAME)?;
+    listener.bind(&env.here(0))?;
+    listener.listen(1)?;
+    let remote = env.remote_socket(&env.peer()?)?;
+    let result = remote.connect(&listener.getsockname()?);
+    expect_errno(result, ECONNREFUSED, "connect to a listener elsewhere")?;
+    // The machine's own addresses are on the loopback interface.
+    let (listener, addr) = env.listener(1)?;
+    let sock = env.socket()?;
+    bind_to(&sock, "lo")?;
+    sock.connect(&addr)?;
+    listener.accept()?;
+    if env.local != env.remote {
+        let (listener, addr) = env.remote_listener(1)?;
+        let sock = env.socket()?;
+        bind_to(&sock, &env.network_card()?)?;
+        sock.connect(&addr)?;
+        listener.accept()?;
+    }
+    Ok(())
+}
+
+/// TCP connects a socket to itself; whatever happens here, nothing breaks.
+fn to_itself_is_no_crash(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    sock.bind(&env.here(0))?;
+    match sock.connect(&sock.getsockname()?) {
+        Ok(()) => {
+            sock.send_all(b"myself")?;
+            let mut buf = [0; 6];
+            sock.recv_exact(&mut buf)?;
+            expect_eq(&buf, b"myself", "received")
+        }
+        Err(e) => expect_errno::<()>(Err(e), ECONNREFUSED, "connect"),
+    }
+}

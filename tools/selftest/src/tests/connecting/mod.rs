@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Sockets that come to be: addresses, connect(), listen() and accept(), namespaces.
+
+pub(super) mod addresses;
+pub(super) mod basics;
+pub(super) mod connect;
+pub(super) mod fastopen;
+pub(super) mod listen;
+pub(super) mod netns;

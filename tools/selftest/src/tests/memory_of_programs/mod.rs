@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Buffers that are not there, or not there yet.
+
+pub(super) mod badinput;
+pub(super) mod memory;
+pub(super) mod missing;

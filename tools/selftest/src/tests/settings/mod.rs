@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Options of sockets, sysctls, limits, and what sockets say of themselves.
+
+pub(super) mod info;
+pub(super) mod limits;
+pub(super) mod options;
+pub(super) mod sysctl;

@@ -1,0 +1,636 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the administrator of a network namespace sets under /proc/sys/net/sdp.
+
+use crate::support::flow::Span;
+use crate::support::harness::{
+    eventually, expect, expect_eq, expect_errno, expect_errno_of, fill, receive, skip, tests,
+    Child, Env, Fail, Family, Outcome,
+};
+use crate::support::sys::{self, Pages, Sock};
+use crate::tests::uncopied::inflight::{
+    in_flight, pause, Growth, Stream, LEN, SDP_FAULT_POLICY, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH,
+    SOL_SDP,
+};
+use crate::tests::uncopied::zcopy::stat;
+use libc::{
+    EACCES, EAGAIN, EINVAL, ENOENT, EPERM, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, POLLOUT,
+    SOL_SOCKET, SO_RCVBUF, SO_SNDBUF, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL,
+};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+tests!("sysctl";
+    values_are_checked,
+    read_in_pieces,
+    written_in_pieces,
+    new_sockets_begin_with_them,
+    accepted_sockets_have_their_listeners,
+    sends_go_without_a_copy,
+    writers_wait,
+    buffers_have_their_sizes,
+    first_namespace_is_left_alone,
+    roots_of_namespaces_may_not_hold_up,
+    roots_of_namespaces_may_not_fast_open,
+    nobody_may_write,
+    namespace_goes_while_files_are_open,
+    memory_is_of_the_first_namespace,
+    memory_limits_are_checked,
+    memory_limits_hold,
+    memory_is_short_and_bytes_get_through,
+    adverts_are_bounded,
+);
+
+fn path(name: &str) -> String {
+    format!("/proc/sys/net/sdp/{name}")
+}
+
+/// Writes without creating or truncating, as sysctl does.
+pub(in crate::tests) fn set(name: &str, value: &str) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path(name))?;
+    file.write_all_at(value.as_bytes(), 0)
+}
+
+fn get(name: &str) -> io::Result<String> {
+    Ok(fs::read_to_string(path(name))?.trim_end().to_owned())
+}
+
+pub(in crate::tests) fn needs_root(env: &Env) -> Outcome {
+    if env.family == Family::Tcp {
+        skip("TCP has its own")
+    } else if sys::is_root() {
+        Ok(())
+    } else {
+        skip("needs root")
+    }
+}
+
+/// Does it in a namespace of its own.
+fn elsewhere(env: &Env, work: impl FnOnce() -> Outcome) -> Outcome {
+    needs_root(env)?;
+    Child::start(|| {
+        sys::new_netns()?;
+        work()
+    })?
+    .join()
+}
+
+/// A value of the first namespace, which gets its former one back.
+pub(in crate::tests) struct Changed {
+    name: &'static str,
+    before: String,
+}
+
+impl Changed {
+    pub(in crate::tests) fn to(name: &'static str, value: &str) -> io::Result<Changed> {
+        let before = get(name)?;
+        set(name, value)?;
+        Ok(Changed { name, before })
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        let _ = set(self.name, &self.before);
+    }
+}
+
+/// Each file, good values with what is then read, and bad ones.
+type Checks = (
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    &'static [&'static str],
+);
+
+const CHECKS: &[Checks] = &[
+    (
+        "zcopy_thresh",
+        &[
+            ("0", "0"),
+            ("-1", "-1"),
+            ("65536\n", "65536"),
+            ("0x7fffffff", "2147483647"),
+        ],
+        &["-2", "2147483648", "many", " ", "1 2"],
+    ),
+    (
+        "zcopy_mode",
+        &[
+            ("auto", "auto"),
+            ("1", "copy"),
+            ("sync\n", "sync"),
+            ("3", "async"),
+            ("sink", "sink"),
+        ],
+        &["-1", "5", "Sync", "sync,async", "\n"],
+    ),
+    (
+        "fault_policy",
+        &[
+            ("block", "block"),
+            ("0", "copy"),
+            ("1", "block"),
+            ("copy", "copy"),
+        ],
+        &["2", "-1", "wait"],
+    ),
+    (
+        "max_adverts",
+        &[("1", "1"), ("32", "32"), ("7", "7")],
+        &["0", "33", "-1", "x"],
+    ),
+    (
+        "wmem_default",
+        &[("4096", "4096"), ("16777216", "16777216")],
+        &["4095", "16777217", "-4096", "1m"],
+    ),
+    (
+        "rmem_default",
+        &[("4096", "4096"), ("16777216", "16777216")],
+        &["4095", "16777217", "-4096", "1m"],
+    ),
+    (
+        "keepalive_time",
+        &[("1", "1"), ("32767", "32767")],
+        &["0", "-1", "32768", "1s"],
+    ),
+    (
+        "keepalive_intvl",
+        &[("1", "1"), ("32767", "32767")],
+        &["0", "-1", "32768", "1s"],
+    ),
+    (
+        "keepalive_probes",
+        &[("1", "1"), ("127", "127")],
+        &["0", "-1", "128", "many"],
+    ),
+    ("fastopen", &[("1", "1"), ("0", "0")], &["-1", "2", "on"]),
+    ("max_connections", AS_MANY.0, AS_MANY.1),
+    ("max_user_connections", AS_MANY.0, AS_MANY.1),
+    ("max_orphans", AS_MANY.0, AS_MANY.1),
+];
+
+const AS_MANY: (&[(&str, &str)], &[&str]) = (
+    &[("1", "1"), ("2147483647", "2147483647"), ("0", "0")],
+    &["-1", "2147483648", "many", "1K"],
+);
+
+fn values_are_checked(env: &Env) -> Outcome {
+    elsewhere(env, || {
+        let long = "0".repeat(100);
+        for (name, good, bad) in CHECKS {
+            for (value, shown) in *good {
+                set(name, value)?;
+                expect_eq(
+                    get(name)?,
+                    (*shown).to_owned(),
+                    format!("{name} = {value:?}"),
+                )?;
+            }
+            let before = get(name)?;
+            for value in bad.iter().copied().chain([long.as_str(), "\u{e4}"]) {
+                expect_errno(set(name, value), EINVAL, format!("{name} = {value:?}"))?;
+                expect_eq(
+                    get(name)?,
+                    before.clone(),
+                    format!("{name} after {value:?}"),
+                )?;
+            }
+        }
+        // No file is without checks.
+        let files = fs::read_dir("/proc/sys/net/sdp")?.count();
+        expect_eq(files, CHECKS.len(), "files of a namespace")
+    })
+}
+
+fn read_in_pieces(env: &Env) -> Outcome {
+    elsewhere(env, || {
+        set("zcopy_mode", "async")?;
+        let file = File::open(path("zcopy_mode"))?;
+        let mut text = Vec::new();
+        let mut byte = [0];
+        while file.read_at(&mut byte, text.len() as u64)? == 1 {
+            text.push(byte[0]);
+            expect(text.len() < 100, "it does not end")?;
+        }
+        expect_eq(text, b"async\n".to_vec(), "the text")
+    })
+}
+
+/// The second part of a value is none.
+fn written_in_pieces(env: &Env) -> Outcome {
+    elsewhere(env, || {
+        set("max_adverts", "9")?;
+        let file = OpenOptions::new().write(true).open(path("max_adverts"))?;
+        file.write_all_at(b"1", 0)?;
+        expect_errno(file.write_at(b"2", 1), EINVAL, "the rest")?;
+        expect_eq(get("max_adverts")?, "1".to_owned(), "max_adverts")
+    })
+}
+
+/// What a new socket has: threshold, mode, policy, bytes of its buffers, keepalive.
+fn seen(sock: &Sock) -> io::Result<[i32; 8]> {
+    Ok([
+        sock.get_int(SOL_SDP, SDP_ZCOPY_THRESH)?,
+        sock.get_int(SOL_SDP, SDP_ZCOPY_MODE)?,
+        sock.get_int(SOL_SDP, SDP_FAULT_POLICY)?,
+        sock.get_int(SOL_SOCKET, SO_SNDBUF)?,
+        sock.get_int(SOL_SOCKET, SO_RCVBUF)?,
+        sock.get_int(IPPROTO_TCP, TCP_KEEPIDLE)?,
+        sock.get_int(IPPROTO_TCP, TCP_KEEPINTVL)?,
+        sock.get_int(IPPROTO_TCP, TCP_KEEPCNT)?,
+    ])
+}
+
+const NAMES: [&str; 8] = [
+    "zcopy_thresh",
+    "zcopy_mode",
+    "fault_policy",
+    "wmem_default",
+    "rmem_default",
+    "keepalive_time",
+    "keepalive_intvl",
+    "keepalive_probes",
+];
+
+fn set_all(values: [i32; 8]) -> io::Result<()> {
+    for (name, value) in NAMES.iter().zip(values) {
+        set(name, &value.to_string())?;
+    }
+    Ok(())
+}
+
+const FIRST: [i32; 8] = [20_000, 2, 1, 100_000, 200_000, 600, 10, 5];
+const SECOND: [i32; 8] = [0, 3, 0, 300_000, 8192, 32767, 1, 127];
+
+/// Two namespaces with different values, beside each other.
+fn new_sockets_begin_with_them(env: &Env) -> Outcome {
+    elsewhere(env, || {
+        let before = env.socket()?;
+        let defaults = seen(&before)?;
+        set_all(FIRST)?;
+        let first = env.socket()?;
+        expect_eq(seen(&first)?, FIRST, "in the first")?;
+        expect_eq(seen(&before)?, defaults, "a socket made before")?;
+        let other = Child::start(|| {
+            sys::new_netns()?;
+            expect_eq(seen(&env.socket()?)?, defaults, "in the second")?;
+            set_all(SECOND)?;
+            expect_eq(seen(&env.socket()?)?, SECOND, "in the second, when set")?;
+            // Each keeps what it began with, wherever its process goes.
+            expect_eq(seen(&first)?, FIRST, "one of the first, from the second")
+        })?;
+        other.join()?;
+        expect_eq(seen(&env.socket()?)?, FIRST, "in the first, afterwards")
+    })
+}
+
+/// In the first namespace, which has the RDMA device.
+fn accepted_sockets_have_their_listeners(env: &Env) -> Outcome {
+    needs_root(env)?;
+    let listener = {
+        let _mode = Changed::to("zcopy_mode", "sync")?;
+        let _bytes = Changed::to("rmem_default", "150000")?;
+        env.listener(1)?
+    };
+    let sock = env.socket()?;
+    sock.connect(&listener.1)?;
+    let (accepted, _) = listener.0.accept()?;
+    let now = seen(&sock)?;
+    let [_, mode, _, _, bytes, ..] = seen(&accepted)?;
+    expect_eq((mode, bytes), (2, 150_000), "of the accepted socket")?;
+    expect(now[1] != 2 && now[4] != 150_000, "of the other socket")
+}
+
+/// By the mode, and from the threshold on, of programs that ask for nothing.
+fn sends_go_without_a_copy(env: &Env) -> Outcome {
+    needs_root(env)?;
+    let sent_so = |mode: &str, least: &str| -> Result<bool, Fail> {
+        let _mode = Changed::to("zcopy_mode", mode)?;
+        let _least = Changed::to("zcopy_thresh", least)?;
+        let (one, other) = env.own_pair()?;
+        let pages = Pages::new(LEN, false)?;
+        let span = Span::new(env.seed, 0, LEN as u64);
+        pages.write(0, &span.to_vec());
+        let before = stat(env, "advert_async")?;
+        expect_eq(one.send_raw(pages.at(0), LEN, MSG_NOSIGNAL)?, LEN, "sent")?;
+        receive(&other, span)?;
+        Ok(stat(env, "advert_async")? > before)
+    };
+    // Soft-RoCE is on the first network card; what suits an adapter is to send without a copy.
+    let adapter = env.network_card()? != "eth0";
+    for (mode, least, wanted) in [
+        ("async", "0", true),
+        ("auto", "0", false),
+        ("auto", "-1", adapter),
+        ("auto", "16384", true),
+        ("auto", "1000000", false),
+        ("copy", "16384", false),
+    ] {
+        let text = format!("without a copy in mode {mode} from {least} bytes on");
+        expect_eq(sent_so(mode, least)?, wanted, text)?;
+    }
+    Ok(())
+}
+
+/// By the fault policy, of a program that may make others wait.
+fn writers_wait(env: &Env) -> Outcome {
+    needs_root(env)?;
+    for (policy, least) in [("block", 1), ("copy", 0)] {
+        let _policy = Changed::to("fault_policy", policy)?;
+        let mut stream = Stream::new(env)?;
+        let waits = Growth::of(env, "snapshot_waits")?;
+        let pages = Pages::new(LEN, false)?;
+        stream.send(pages)?;
+        pages.write(0, b"later");
+        // They are counted when the snapshot ends.
+        stream.receive()?;
+        let waited = stat(env, waits.name)? - waits.before;
+        expect_eq(waited.min(1), least, format!("waits with policy {policy}"))?;
+    }
+    Ok(())
+}
+
+fn buffers_have_their_sizes(env: &Env) -> Outcome {
+    needs_root(env)?;
+    let room = |send: &str, receive: &str| -> io::Result<u64> {
+        let _send = Changed::to("wmem_default", send)?;
+        let _receive = Changed::to("rmem_default", receive)?;
+        let (one, _other) = env.own_pair()?;
+        fill(&one, env.seed)
+    };
+    let (small, large) = ("8192", "1000000");
+    let none = room(small, small)?;
+    for (send, receive) in [(small, large), (large, small)] {
+        let bytes = room(send, receive)?;
+        expect(
+            bytes > 4 * none,
+            format!("{bytes} bytes with {send} and {receive}, {none} with little"),
+        )?;
+    }
+    Ok(())
+}
+
+fn first_namespace_is_left_alone(env: &Env) -> Outcome {
+    needs_root(env)?;
+    let all = || {
+        NAMES
+            .iter()
+            .map(|name| get(name))
+            .collect::<io::Result<Vec<_>>>()
+    };
+    let before = all()?;
+    elsewhere(env, || Ok(set_all(FIRST)?))?;
+    expect_eq(all()?, before, "the values here")
+}
+
+/// To make others wait is not for who is root of his own namespace only.
+fn roots_of_namespaces_may_not_hold_up(env: &Env) -> Outcome {
+    needs_root(env)?;
+    if fs::read_to_string("/sys/module/ib_sdp/parameters/sdp_recv_early")?.trim() != "ptrace" {
+        return skip("somebody has changed sdp_recv_early");
+    }
+    Child::start(|| {
+        sys::become_nobody()?;
+        if sys::new_user_and_netns().is_err() {
+            return skip("no user namespaces");
+        }
+        set("zcopy_mode", "async")?;
+        set("wmem_default", "50000")?;
+        for value in ["block", "1"] {
+            expect_errno(set("fault_policy", value), EPERM, "fault_policy")?;
+        }
+        expect_eq(get("fault_policy")?, "copy".to_owned(), "fault_policy")?;
+        set("fault_policy", "copy")?;
+        let sock = env.socket()?;
+        let [_, mode, policy, bytes, ..] = seen(&sock)?;
+        expect_eq((mode, policy, bytes), (3, 0, 50_000), "of a socket")?;
+        let set = sock.set_int(SOL_SDP, SDP_FAULT_POLICY, 1);
+        expect_errno(set, EPERM, "the option")
+    })?
+    .join()
+}
+
+/// Nor to let programs connect past the machine's security modules.
+fn roots_of_namespaces_may_not_fast_open(env: &Env) -> Outcome {
+    needs_root(env)?;
+    if fs::read_to_string("/sys/module/ib_sdp/parameters/sdp_fastopen")?.trim() != "0" {
+        return skip("somebody has changed sdp_fastopen");
+    }
+    Child::start(|| {
+        sys::become_nobody()?;
+        if sys::new_user_and_netns().is_err() {
+            return skip("no user namespaces");
+        }
+        expect_errno(set("fastopen", "1"), EPERM, "fastopen")?;
+        expect_eq(get("fastopen")?, "0".to_owned(), "fastopen")?;
+        Ok(set("fastopen", "0")?)
+    })?
+    .join()
+}
+
+fn nobody_may_write(env: &Env) -> Outcome {
+    elsewhere(env, || {
+        sys::become_nobody()?;
+        for (name, good, _) in CHECKS {
+            get(name)?;
+            for (value, _) in *good {
+                expect_errno_of(set(name, value), &[EACCES, EPERM], name)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Open files do not keep a namespace: they say that there is nothing any more.
+fn namespace_goes_while_files_are_open(env: &Env) -> Outcome {
+    elsewhere(env, || {
+        let open = |name: &str| OpenOptions::new().read(true).write(true).open(path(name));
+        let files = CHECKS
+            .iter()
+            .map(|(name, ..)| open(name))
+            .collect::<io::Result<Vec<_>>>()?;
+        let mut text = [0; 16];
+        for file in &files {
+            expect(file.read_at(&mut text, 0)? > 1, "nothing to read")?;
+        }
+        // This one was the only process in it.
+        sys::new_netns()?;
+        for file in &files {
+            eventually(
+                "the end of the namespace",
+                || {
+                    Ok(file
+                        .read_at(&mut [0; 16], 0)
+                        .err()
+                        .and_then(|e| e.raw_os_error()))
+                },
+                |errno| *errno == Some(ENOENT),
+            )?;
+            expect_errno(file.write_at(b"1", 0), ENOENT, "writing")?;
+        }
+        Ok(())
+    })
+}
+
+fn memory_is_of_the_first_namespace(env: &Env) -> Outcome {
+    elsewhere(env, || {
+        expect_errno(get("mem"), ENOENT, "mem")?;
+        get("max_adverts").map(drop).map_err(Fail::from)
+    })
+}
+
+fn memory_limits_are_checked(env: &Env) -> Outcome {
+    needs_root(env)?;
+    let before = get("mem")?;
+    for value in [
+        "3 2 1",
+        "1 3 2",
+        "0 1 2",
+        "x",
+        "1 2 x",
+        "9223372036854775808",
+    ] {
+        expect_errno(set("mem", value), EINVAL, value)?;
+        expect_eq(get("mem")?, before.clone(), value)?;
+    }
+    let _mem = Changed::to("mem", "1000000 2000000 3000000")?;
+    expect_eq(get("mem")?, "1000000\t2000000\t3000000".to_owned(), "mem")
+}
+
+/// Sends without waiting until it is refused several times in a row, whatever poll() says; returns the
+/// bytes sent.
+fn until_refused(sock: &Sock, seed: u64) -> io::Result<u64> {
+    let (mut sent, mut refused) = (0, 0);
+    while refused < 5 {
+        let bytes = Span::new(seed, sent, 10_007).to_vec();
+        match sock.send(&bytes, MSG_DONTWAIT | MSG_NOSIGNAL) {
+            Ok(n) => {
+                sent += n as u64;
+                refused = 0;
+            }
+            Err(e) if e.raw_os_error() != Some(EAGAIN) => return Err(e),
+            Err(_) => {
+                refused += 1;
+                pause();
+            }
+        }
+    }
+    Ok(sent)
+}
+
+/// Where the memory of all sockets is used up, each has little; and goes on when there is more.
+///
+/// The core counts in portions of 1 MiB for each processor: so many bytes may be in use beyond the limit,
+/// of one socket or of many.
+fn memory_limits_hold(env: &Env) -> Outcome {
+    const PAIRS: u64 = 8;
+    needs_root(env)?;
+    let (one, other) = env.own_pair()?;
+    let much = until_refused(&one, env.seed)?;
+    receive(&other, Span::new(env.seed, 0, much))?;
+    let pairs = (0..PAIRS)
+        .map(|_| env.own_pair())
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut sent = Vec::new();
+    {
+        let _mem = Changed::to("mem", "1 1 1")?;
+        for (one, _) in &pairs {
+            sent.push(until_refused(one, env.seed)?);
+        }
+    }
+    let little: u64 = sent.iter().sum();
+    expect(
+        little < much * PAIRS / 3,
+        format!("{little} bytes of {PAIRS} where memory is short, {much} of one where not"),
+    )?;
+    for ((_, other), sent) in pairs.iter().zip(sent) {
+        receive(other, Span::new(env.seed, 0, sent))?;
+    }
+    Ok(())
+}
+
+/// Where the memory of all sockets is used up, a socket that has nothing in its send buffer still sends a
+/// few bytes, and what poll() says holds.
+fn memory_is_short_and_bytes_get_through(env: &Env) -> Outcome {
+    const PAIRS: u64 = 8;
+    const ROUNDS: u64 = 20;
+    needs_root(env)?;
+    let (one, other) = env.own_pair()?;
+    let (bounded, bounded_other) = env.own_pair()?;
+    bounded.set_int(SOL_SOCKET, SO_SNDBUF, 200_000)?;
+    let pairs = (0..PAIRS)
+        .map(|_| env.own_pair())
+        .collect::<Result<Vec<_>, _>>()?;
+    // Beyond what the core counts in advance for each processor.
+    let mut full = vec![];
+    for (from, _) in &pairs {
+        full.push(until_refused(from, env.seed)?);
+    }
+    let _mem = Changed::to("mem", "1 1 1")?;
+    for (from, to) in [(&one, &other), (&bounded, &bounded_other)] {
+        for round in 0..ROUNDS {
+            let span = Span::new(env.seed, round * 100, 100);
+            expect_eq(from.poll(POLLOUT, 0)?, POLLOUT, "an empty send buffer")?;
+            expect_eq(
+                from.send(&span.to_vec(), MSG_DONTWAIT)?,
+                100,
+                "the first bytes",
+            )?;
+            receive(to, span)?;
+        }
+        // The reader does not come.
+        let mut sent = ROUNDS * 100;
+        let mut refusals = 0;
+        while from.poll(POLLOUT, 200)? == POLLOUT {
+            match from.send(&Span::new(env.seed, sent, 3000).to_vec(), MSG_DONTWAIT) {
+                Ok(n) => sent += n as u64,
+                Err(e) if e.raw_os_error() == Some(EAGAIN) => refusals += 1,
+                Err(e) => return Err(e.into()),
+            }
+            expect(
+                refusals < 20,
+                "poll() says POLLOUT again and again, send() EAGAIN",
+            )?;
+            expect(sent < 1 << 20, "no limit holds")?;
+        }
+        receive(to, Span::new(env.seed, ROUNDS * 100, sent - ROUNDS * 100))?;
+        expect_eq(from.poll(POLLOUT, 2000)?, POLLOUT, "when all is read")?;
+        from.send_all(&Span::new(env.seed, sent, 100).to_vec())?;
+        receive(to, Span::new(env.seed, sent, 100))?;
+    }
+    for ((_, to), sent) in pairs.iter().zip(full) {
+        receive(to, Span::new(env.seed, 0, sent))?;
+    }
+    Ok(())
+}
+
+/// With one advert at a time the bytes behind it go by copy.
+fn adverts_are_bounded(env: &Env) -> Outcome {
+    needs_root(env)?;
+    let most_out = |most: &str| -> Result<(u64, u64), Fail> {
+        let _most = Changed::to("max_adverts", most)?;
+        let mut stream = Stream::new(env)?;
+        let full = Growth::of(env, "by_copy_AdvertsFull")?;
+        let mut out = 0;
+        for _ in 0..5 {
+            let pages = Pages::new(LEN, false)?;
+            stream.fill(pages);
+            let n = stream.one.send_raw(pages.at(0), LEN, MSG_NOSIGNAL)?;
+            expect_eq(n, LEN, "sent in one call")?;
+            stream.sent += n as u64;
+            out = out.max(in_flight(env)?);
+        }
+        let refused = stat(env, full.name)? - full.before;
+        stream.receive()?;
+        Ok((out, refused))
+    };
+    let (out, refused) = most_out("1")?;
+    expect_eq(out, 1, "adverts out of one")?;
+    expect(refused > 0, "nothing was copied for want of an advert")?;
+    let (out, refused) = most_out("3")?;
+    expect_eq(out, 3, "adverts out of three")?;
+    expect(refused > 0, "nothing was copied for want of an advert")?;
+    let (out, _) = most_out("32")?;
+    expect(out > 3, format!("{out} adverts out of 32"))
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What programs may do to memory for whose bytes they wait for seconds: what this machine sends to the
+//! peer's is kept for so long, and so are the requests for the bytes. Over the test adapter, whoever started
+//! this makes Reads slow.
+
+use super::azrecv::{settled, Expected, Incoming};
+use super::inflight::{in_child, Growth, Signal, LEN};
+use super::zcopy::stat;
+use crate::support::flow::spawn;
+use crate::support::harness::{
+    eventually, expect, expect_eq, failed, joined, note, skip, tests, Env, Fail, Outcome,
+};
+use crate::support::sys::{self, Ended, Fork, Pages, HUGE, PAGE};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+tests!("azstall";
+    read_by_hundreds,
+    forked_beside_a_lost_one,
+    killed_in_a_fork,
+    forked_for_long,
+    two_in_one_huge_page,
+);
+
+/// The link to the other machine that packets of soft-RoCE take. What an adapter sends does not go
+/// through the kernel's queues.
+const DEVICE: &str = "eth0";
+
+/// What goes to the peer's machine is late, as long as this lives.
+struct Late {
+    delay: Duration,
+    /// The file by which somebody else says that he has changed the delay.
+    done: Option<PathBuf>,
+}
+
+fn tc(words: &str) -> Outcome {
+    let status = Command::new("tc").args(words.split(' ')).status()?;
+    expect(status.success(), format!("tc {words}"))
+}
+
+impl Late {
+    fn new(env: &Env, delay: Duration) -> Result<Late, Fail> {
+        if env.local == env.remote {
+            return skip("the peer is in this machine");
+        }
+        let done = env.delays.clone();
+        if done.is_none() {
+            if env.network_card()? != DEVICE {
+                return skip("netem does not delay what the adapter sends");
+            }
+            tc(&format!(
+                "qdisc replace dev {DEVICE} root netem limit 100000"
+            ))?;
+        }
+        Ok(Late { delay, done })
+    }
+
+    fn set(&self, delay: Duration, is_set: &AtomicBool) -> Outcome {
+        let ms = delay.as_millis();
+        match &self.done {
+            Some(file) => {
+                if file.exists() {
+                    fs::remove_file(file)?;
+                }
+                note(&format!("delay Reads by {ms}ms"));
+                eventually("the delay", || Ok(file.exists()), |done| *done)?;
+            }
+            None => tc(&format!(
+                "qdisc change dev {DEVICE} root netem delay {ms}ms limit 100000"
+            ))?,
+        }
+        is_set.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Receives until a call has returned whose bytes are late.
+    fn receive(&self, incoming: &mut Incoming<'_>, pages: Pages) -> Result<Expected, Fail> {
+        let is_set = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let setting = scope.spawn(|| self.set(self.delay, &is_set));
+            let got = receive_late(incoming, pages, &is_set);
+            done(setting.join())?;
+            got
+        })
+    }
+
+    /// As [`Late::receive`], for two connections at the same time, into a part of memory each.
+    fn receive_two(
+        &self,
+        one: &mut Incoming<'_>,
+        other: &mut Incoming<'_>,
+        memory: Pages,
+    ) -> Result<(Expected, Expected), Fail> {
+        for _ in 0..5 {
+            let is_set = AtomicBool::new(false);
+            let (first, second) = std::thread::scope(|scope| {
+                let first = scope.spawn(|| receive_late(one, memory.part(0, LEN), &is_set));
+                let setting = scope.spawn(|| self.set(self.delay, &is_set));
+                let second = receive_late(other, memory.part(LEN, LEN), &is_set);
+                done(setting.join())?;
+                Ok::<_, Fail>((done(first.join())?, second?))
+            })?;
+            if !first.is_there()? && !second.is_there()? {
+                return Ok((first, second));
+            }
+            // The bytes of one have come before the other's were asked for.
+            self.over()?;
+            first.check()?;
+            second.check()?;
+        }
+        skip("no two calls have returned early: this machine is too slow")
+    }
+
+    /// What is sent from now on is not late.
+    fn over(&self) -> Outcome {
+        self.set(Duration::ZERO, &AtomicBool::new(false))
+    }
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        let _ = match self.done {
+            Some(_) => self.over(),
+            None => tc(&format!("qdisc del dev {DEVICE} root")),
+        };
+    }
+}
+
+/// Receives one call after the other, else the module would fetch the bytes, until one has returned whose
+/// bytes do not come soon.
+fn receive_late(
+    incoming: &mut Incoming<'_>,
+    pages: Pages,
+    is_late: &AtomicBool,
+) -> Result<Expected, Fail> {
+    const SOON: Duration = Duration::from_millis(100);
+    let limit = Instant::now() + Duration::from_secs(40);
+    while Instant::now() < limit {
+        let expected = incoming.take(pages, 0)?;
+        if is_late.load(Ordering::Relaxed) && !expected.is_there()? {
+            std::thread::sleep(SOON);
+            if !expected.is_there()? {
+                return Ok(expected);
+            }
+        }
+        expected.check()?;
+    }
+    skip("no call has returned early: this machine is too slow")
+}
+
+fn done<T>(joined: std::thread::Result<Result<T, Fail>>) -> Result<T, Fail> {
+    joined.unwrap_or_else(|_| failed("a thread panics"))
+}
+
+/// However many threads wait for one page, one after the other, none sees what was there before.
+fn read_by_hundreds(env: &Env) -> Outcome {
+    const THREADS: usize = 256;
+    let late = Late::new(env, Duration::from_secs(5))?;
+    let mut incoming = Incoming::endless(env)?;
+    let got = late.receive(&mut incoming, Pages::new(LEN, false)?)?;
+    let last = got.part(got.pages.len() - PAGE, PAGE);
+    let waits = Growth::of(env, "absent_waits")?;
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| spawn(move || last.holds()))
+        .collect::<Result<_, _>>()?;
+    let mut wrong = 0;
+    for thread in threads {
+        wrong += u32::from(!joined(thread)?);
+    }
+    late.over()?;
+    expect_eq(wrong, 0, "threads that have seen other bytes")?;
+    got.check()?;
+    incoming.leave()?;
+    waits.at_least(THREADS as u64 / 2)
+}
+
+/// A fork waits for all bytes that are on their way: also where it has waited for those of a connection
+/// that is lost meanwhile.
+fn forked_beside_a_lost_one(env: &Env) -> Outcome {
+    let late = Late::new(env, Duration::from_secs(2))?;
+    let all = Pages::new(2 * LEN, false)?;
+    let mut lost = Incoming::endless(env)?;
+    let mut other = Incoming::endless(env)?;
+    let (_, got) = late.receive_two(&mut lost, &mut other, all)?;
+    // The peer is to hear of its end now.
+    late.over()?;
+    let sender = lost.sender();
+    let end = spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        sender.die()
+    })?;
+    let began = Instant::now();
+    let child = match sys::fork()? {
+        Fork::Child => sys::exit_now(i32::from(!got.holds())),
+        Fork::Parent(pid) => pid,
+    };
+    let took = began.elapsed();
+    let held = got.holds();
+    joined(end)??;
+    drop(lost);
+    let ended = sys::wait_child(child, true)?;
+    expect(held, format!("other bytes after a fork of {took:?}"))?;
+    expect_eq(ended, Ended::Exit(0), "the child")?;
+    other.leave()
+}
+
+/// All that this process does before it ends is a system call: it has the thread-local variables of another.
+extern "C" fn fork_once(_: *mut libc::c_void) -> i32 {
+    i32::from(!sys::fork_without_handlers())
+}
+
+/// A process that shares the memory is killed while it forks: nobody sees what was there before. The
+/// connection is aborted for it, and the pages are cleared.
+fn killed_in_a_fork(env: &Env) -> Outcome {
+    let late = Late::new(env, Duration::from_secs(4))?;
+    let mut incoming = Incoming::endless(env)?;
+    let pages = Pages::new(LEN, false)?;
+    pages.touch(1);
+    let child = in_child(|| {
+        let got = late
+            .receive(&mut incoming, pages)
+            .map_err(|_| io::ErrorKind::TimedOut)?;
+        let forks = sys::clone_with_memory(fork_once)?;
+        std::thread::sleep(Duration::from_millis(200));
+        sys::kill(forks, libc::SIGKILL)?;
+        std::thread::sleep(Duration::from_millis(100));
+        let is_cleared = || got.pages.read(0, got.pages.len()).iter().all(|b| *b == 0);
+        Ok(got.holds() || is_cleared())
+    })?;
+    let ended = sys::wait_child(child, true)?;
+    drop(late);
+    drop(incoming);
+    settled(env)?;
+    match ended {
+        Ended::Signal(libc::SIGSEGV) | Ended::Exit(0) => Ok(()),
+        // As in_child() tells an error.
+        Ended::Exit(2) => skip("no call has returned early: this machine is too slow"),
+        ended => failed(format!("the program ended with {ended:?}")),
+    }
+}
+
+/// A fork that waits keeps all others from forking while somebody registers a uprobe: not for long.
+fn forked_for_long(env: &Env) -> Outcome {
+    /// What the module allows, the second in which it looks, and some time for a slow machine.
+    const MOST: Duration = Duration::from_secs(9);
+    const PROBES: &str = "/sys/kernel/tracing/uprobe_events";
+    const ENABLE: &str = "/sys/kernel/tracing/events/sdp/fork/enable";
+    let late = Late::new(env, MOST + Duration::from_secs(2))?;
+    let mut incoming = Incoming::endless(env)?;
+    // They are there before any memory is away: else their own forks would wait.
+    let (start_probe, start_other) = (Signal::new()?, Signal::new()?);
+    let probe = in_child(|| {
+        start_probe.await_it()?;
+        std::thread::sleep(Duration::from_millis(300));
+        if fs::exists(PROBES)? {
+            fs::write(PROBES, "p:sdp/fork /bin/busybox:0x1000")?;
+            fs::write(ENABLE, "1")?;
+            fs::write(ENABLE, "0")?;
+            fs::write(PROBES, "-:sdp/fork")?;
+        }
+        Ok(true)
+    })?;
+    let other = in_child(|| {
+        start_other.await_it()?;
+        std::thread::sleep(Duration::from_secs(1));
+        let began = Instant::now();
+        let child = in_child(|| Ok(true))?;
+        sys::wait_child(child, true)?;
+        Ok(began.elapsed() < MOST)
+    })?;
+    late.receive(&mut incoming, Pages::new(LEN, false)?)?;
+    start_probe.give()?;
+    start_other.give()?;
+    let began = Instant::now();
+    let child = in_child(|| Ok(true))?;
+    let took = began.elapsed();
+    expect(took < MOST, format!("the fork took {took:?}"))?;
+    for (child, what) in [
+        (child, "the child"),
+        (other, "another one's fork"),
+        (probe, "the probe"),
+    ] {
+        expect_eq(sys::wait_child(child, true)?, Ended::Exit(0), what)?;
+    }
+    drop(late);
+    drop(incoming);
+    settled(env)?;
+    expect(
+        took > Duration::from_secs(1),
+        format!("the fork did not wait: {took:?}"),
+    )
+}
+
+/// Our own pins of the pages of a huge one are not taken for somebody else's.
+fn two_in_one_huge_page(env: &Env) -> Outcome {
+    let late = Late::new(env, Duration::from_secs(2))?;
+    let all = Pages::new(HUGE, true)?;
+    let mut one = Incoming::endless(env)?;
+    let mut other = Incoming::endless(env)?;
+    let (early, refused) = (
+        stat(env, "read_early")?,
+        stat(env, "by_copy_NotProtectable")?,
+    );
+    let (first, second) = late.receive_two(&mut one, &mut other, all)?;
+    let early = stat(env, "read_early")? - early;
+    let refused = stat(env, "by_copy_NotProtectable")? - refused;
+    first.check()?;
+    second.check()?;
+    late.over()?;
+    one.leave()?;
+    other.leave()?;
+    // A page may be locked at that moment. But else there would be one for each that returned early.
+    expect(
+        4 * refused < early,
+        format!("{early} receives returned early, {refused} were refused"),
+    )
+}

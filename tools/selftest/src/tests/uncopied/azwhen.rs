@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Which receives return before their bytes are there: of what buffers, and of
+//! what programs.
+
+use super::azrecv::{settled, Expected, Incoming};
+use super::inflight::{expect_content, in_child, return_at_once, Growth, Stream, LEN};
+use super::zcopy::stat;
+use crate::support::flow::{spawn, Span};
+use crate::support::harness::{expect, expect_eq, joined, skip, tests, Env, Fail, Outcome};
+use crate::support::sys::{self, MissingPages, Pages, Registered, Sock, HUGE, PAGE};
+use libc::{MSG_NOSIGNAL, MSG_WAITALL};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+tests!("azwhen";
+    behind_copied_bytes,
+    behind_bytes_of_the_same_advert,
+    in_odd_pieces,
+    short_and_odd,
+    comes_back_too_soon,
+    odd_and_too_soon,
+    odd_and_waits_for_the_rest,
+    comes_back_in_time,
+    without_leave_to_lock,
+    into_watched_memory,
+    into_registered_buffers,
+    into_pages_in_a_pipe,
+);
+
+/// A child that sends `span` from pages of its own, in one call.
+fn sends_in_child(from: &Sock, span: Span) -> io::Result<i32> {
+    let len = span.len as usize;
+    in_child(|| {
+        let pages = Pages::new(len, false)?;
+        pages.write(0, &span.to_vec());
+        Ok(from.send_raw(pages.at(0), len, MSG_NOSIGNAL)? == len)
+    })
+}
+
+/// Nobody returns early with memory that may be protected against reads: its faults are another's.
+fn into_watched_memory(env: &Env) -> Outcome {
+    const ALL: usize = 4 * LEN;
+    let Some(mut to) = MissingPages::unprotected(ALL / PAGE)? else {
+        return skip("userfaultfd has no read-write protection here");
+    };
+    // The pages must be there.
+    to.bytes(ALL).fill(0xee);
+    let stream = Stream::new(env)?;
+    return_at_once(&stream.other)?;
+    let span = Span::new(env.seed, 0, ALL as u64);
+    let child = sends_in_child(&stream.one, span)?;
+    let early = stat(env, "read_early")?;
+    let why = Growth::of(env, "by_copy_Userfaultfd")?;
+    stream.other.recv_exact(to.bytes(ALL))?;
+    expect(to.bytes(ALL) == span.to_vec(), "other bytes")?;
+    expect_eq(stat(env, "read_early")?, early, "read early")?;
+    why.at_least(1)?;
+    expect_content(child, "the sender")
+}
+
+/// Receives into memory that somebody else holds. Who looks at it by his references after each call sees the
+/// bytes: so no call returns early. Returns whether one would have.
+fn into_held_memory(
+    env: &Env,
+    to: Pages,
+    mut look: impl FnMut(usize, usize) -> io::Result<Vec<u8>>,
+) -> Result<bool, Fail> {
+    let stream = Stream::new(env)?;
+    return_at_once(&stream.other)?;
+    let span = Span::new(env.seed, 0, to.len() as u64);
+    let (want, from) = (span.to_vec(), Pages::new(to.len(), false)?);
+    from.write(0, &want);
+    let early = stat(env, "read_early")?;
+    let refused = stat(env, "by_copy_NotProtectable")?;
+    // No child: it would have the memory, too.
+    let sock = stream.one.dup()?;
+    let sender = spawn(move || sock.send_raw(from.at(0), from.len(), MSG_NOSIGNAL))?;
+    let mut got = 0;
+    while got < to.len() {
+        let rest = to.part(got, to.len() - got);
+        // SAFETY: no reference to the pages exists.
+        let n = unsafe { stream.other.recv_raw(rest.at(0), rest.len(), 0)? };
+        expect(n > 0, format!("the end after {got} bytes"))?;
+        expect(
+            look(got, n)? == want[got..got + n],
+            format!("other bytes behind {got}"),
+        )?;
+        got += n;
+    }
+    expect_eq(joined(sender)??, to.len(), "sent")?;
+    expect_eq(stat(env, "read_early")?, early, "read early")?;
+    Ok(stat(env, "by_copy_NotProtectable")? > refused)
+}
+
+/// Until one call would have returned early.
+fn sometimes(mut attempt: impl FnMut() -> Result<bool, Fail>) -> Outcome {
+    for _ in 0..20 {
+        if attempt()? {
+            return Ok(());
+        }
+    }
+    skip("all bytes come before the reader: this machine is too slow")
+}
+
+fn into_registered_buffers(env: &Env) -> Outcome {
+    for huge in [false, true] {
+        let to = Pages::new(if huge { HUGE } else { 4 * LEN }, huge)?.part(0, 4 * LEN);
+        to.touch(1);
+        let mut registered = Registered::new(to)?;
+        sometimes(|| {
+            into_held_memory(env, to, |from, len| {
+                let mut file = sys::memory_file(&[])?;
+                registered.write(file.as_raw_fd(), from, len)?;
+                file.rewind()?;
+                let mut bytes = Vec::new();
+                file.read_to_end(&mut bytes)?;
+                Ok(bytes)
+            })
+        })?;
+    }
+    Ok(())
+}
+
+fn into_pages_in_a_pipe(env: &Env) -> Outcome {
+    let to = Pages::new(4 * LEN, false)?;
+    to.touch(1);
+    sometimes(|| {
+        let (from_pipe, to_pipe) = sys::pipe()?;
+        sys::set_pipe_size(to_pipe.as_raw_fd(), to.len())?;
+        let given = to.give_to_pipe(to_pipe.as_raw_fd(), to.len())?;
+        expect_eq(given, to.len(), "bytes in the pipe")?;
+        let mut pipe = File::from(from_pipe);
+        into_held_memory(env, to, |_, len| {
+            let mut bytes = vec![0; len];
+            pipe.read_exact(&mut bytes)?;
+            Ok(bytes)
+        })
+    })
+}
+
+/// Who may lock no memory receives as others do, and waits for the bytes.
+fn without_leave_to_lock(env: &Env) -> Outcome {
+    const ALL: usize = 4 * LEN;
+    let stream = Stream::new(env)?;
+    return_at_once(&stream.other)?;
+    let span = Span::new(env.seed, 0, ALL as u64);
+    let child = sends_in_child(&stream.one, span)?;
+    sys::limit_locked_memory(PAGE as u64)?;
+    sys::become_nobody()?;
+    let refused = Growth::of(env, "memlock_refused")?;
+    let early = stat(env, "read_early")?;
+    let to = Pages::new(ALL, false)?;
+    let mut got = 0;
+    while got < ALL {
+        let rest = to.part(got, ALL - got);
+        // SAFETY: no reference to the pages exists.
+        let n = unsafe { stream.other.recv_raw(rest.at(0), rest.len(), 0)? };
+        expect(n > 0, format!("the end after {got} bytes"))?;
+        got += n;
+    }
+    expect(to.read(0, ALL) == span.to_vec(), "other bytes")?;
+    refused.at_least(1)?;
+    expect_eq(stat(env, "read_early")?, early, "read early")?;
+    expect_content(child, "the sender")
+}
+
+/// Buffers of both sides that begin in the middle of a page, as those of malloc()
+/// do: the bytes up to the next one are copied, and the same call takes the whole
+/// pages behind them along.
+fn behind_copied_bytes(env: &Env) -> Outcome {
+    let mut stream = Stream::new(env)?;
+    return_at_once(&stream.other)?;
+    let (from, to) = (Pages::new(LEN, false)?, Pages::new(LEN, false)?);
+    for head in [1, 16, PAGE - 1] {
+        let part = |pages: Pages| pages.part(PAGE - head, LEN - PAGE + head);
+        let mut tries = 1;
+        while !takes_pages_along(&mut stream, part(from), part(to), head)? {
+            expect(tries < 20, format!("nothing behind {head} bytes"))?;
+            tries += 1;
+        }
+    }
+    settled(env)
+}
+
+/// Whether one call that copies the first `head` bytes takes whole pages along: not if it comes
+/// while the first of them are being read for somebody who has not come in time.
+fn takes_pages_along(
+    stream: &mut Stream<'_>,
+    from: Pages,
+    to: Pages,
+    head: usize,
+) -> Result<bool, Fail> {
+    let early = Growth::of(stream.env, "read_early")?;
+    let advert = Growth::of(stream.env, "advert_received")?;
+    stream.send(from)?;
+    // It comes in a message behind them.
+    advert.reaches(1)?;
+    // SAFETY: no reference to the pages exists.
+    let n = unsafe { stream.other.recv_raw(to.at(0), to.len(), 0)? };
+    let along = n >= head + 4 * PAGE && early.at_least(1).is_ok();
+    Expected::next_of(stream, to.part(0, n)).check()?;
+    stream.received += n as u64;
+    stream.receive()?;
+    Ok(along)
+}
+
+/// How much a buffer has before its first whole page.
+const HEADS: [usize; 3] = [1, 16, PAGE - 1];
+
+/// The peer's bytes up to the first whole page of a buffer are waited for, those in
+/// the pages are not, and what lies beside the buffer is anybody's all the time.
+fn behind_bytes_of_the_same_advert(env: &Env) -> Outcome {
+    const BEHIND: usize = 100;
+    let mut incoming = Incoming::endless(env)?;
+    let all = Pages::new(LEN, false)?;
+    for head in HEADS {
+        let (before, len) = (PAGE - head, LEN - PAGE + head - BEHIND);
+        all.write(0, &vec![1; before]);
+        all.write(before + len, &[2; BEHIND]);
+        let waits = stat(env, "absent_waits")?;
+        let got = incoming.take_early(all.part(before, len))?;
+        // Nobody waits for these.
+        expect(
+            all.read(0, before).iter().all(|b| *b == 1),
+            "bytes before it",
+        )?;
+        all.write(0, &vec![3; before]);
+        let pages = (got.pages.len() - head) / PAGE;
+        expect(
+            before + got.pages.len() == (1 + pages) * PAGE,
+            "bytes in a part of a page",
+        )?;
+        expect(
+            all.read(LEN - BEHIND, BEHIND) == [2; BEHIND],
+            "bytes behind it",
+        )?;
+        settled(env)?;
+        let waits = stat(env, "absent_waits")? - waits;
+        expect_eq(waits, 0, "waits for what is beside it")?;
+        got.check()?;
+        expect(
+            all.read(0, before).iter().all(|b| *b == 3),
+            "what was written",
+        )?;
+    }
+    incoming.leave()
+}
+
+/// Pieces of a buffer that begin anywhere, one call for all of them.
+fn in_odd_pieces(env: &Env) -> Outcome {
+    let mut incoming = Incoming::endless(env)?;
+    let all = Pages::new(3 * LEN, false)?;
+    let piece = |at: usize, odd: usize, len| all.part(at * LEN + odd, len);
+    let pieces = [
+        piece(0, 0, 40 * PAGE + 9),
+        piece(1, 16, LEN - PAGE),
+        piece(2, 1, 40 * PAGE),
+    ];
+    for _ in 0..10 {
+        for got in incoming.take_pieces(&pieces)? {
+            got.check()?;
+        }
+    }
+    incoming.leave()
+}
+
+/// For few pages a call does not wait twice.
+fn short_and_odd(env: &Env) -> Outcome {
+    let mut incoming = Incoming::endless(env)?;
+    let pages = Pages::new(LEN, false)?.part(16, LEN / 4);
+    let early = stat(env, "read_early")?;
+    for _ in 0..20 {
+        incoming.take(pages, 0)?.check()?;
+    }
+    let early = stat(env, "read_early")? - early;
+    expect_eq(early, 0, "Reads that nobody waited for")?;
+    incoming.leave()
+}
+
+/// Receives into four buffers by turns.
+struct Turns<'a> {
+    incoming: Incoming<'a>,
+    buffers: Vec<Pages>,
+    last: VecDeque<Expected>,
+    calls: usize,
+}
+
+impl<'a> Turns<'a> {
+    const BUFFERS: usize = 4;
+
+    /// Each of so many bytes, `odd` bytes behind the begin of a page.
+    fn new(env: &'a Env, len: usize, odd: usize) -> Result<Turns<'a>, Fail> {
+        let buffer = |_| Ok(Pages::new(odd + len, false)?.part(odd, len));
+        Ok(Turns {
+            incoming: Incoming::endless(env)?,
+            buffers: (0..Self::BUFFERS).map(buffer).collect::<io::Result<_>>()?,
+            last: VecDeque::new(),
+            calls: 0,
+        })
+    }
+
+    /// Some more receives, and what is done after each; returns how many Reads nobody waited for.
+    fn take(&mut self, calls: usize, after: impl Fn() -> io::Result<()>) -> Result<u64, Fail> {
+        let early = stat(self.incoming.env, "read_early")?;
+        for _ in 0..calls {
+            let buffer = self.buffers[self.calls % Self::BUFFERS];
+            self.calls += 1;
+            if self.last.len() == Self::BUFFERS {
+                self.last.pop_front();
+            }
+            let got = self.incoming.take(buffer, 0)?;
+            self.last.push_back(got);
+            after()?;
+        }
+        Ok(stat(self.incoming.env, "read_early")? - early)
+    }
+
+    /// The buffers have their bytes.
+    fn end(self) -> Outcome {
+        for got in self.last {
+            got.check()?;
+        }
+        self.incoming.leave()
+    }
+}
+
+/// A program that does not use the time is made to wait, for that is cheaper.
+fn comes_back_too_soon(env: &Env) -> Outcome {
+    too_soon(env, 16 * PAGE, 0)
+}
+
+/// For buffers that do not begin with a page of whatever length: for what lies before the first one
+/// a call waits on its own.
+fn odd_and_too_soon(env: &Env) -> Outcome {
+    too_soon(env, LEN, 16)
+}
+
+/// Nor does a program use the time that waits for what is behind the last whole page, in the same call
+/// or in the next.
+fn odd_and_waits_for_the_rest(env: &Env) -> Outcome {
+    for flags in [MSG_WAITALL, 0] {
+        let waited = stat(env, "by_copy_NoOverlap")?;
+        let mut incoming = Incoming::endless(env)?;
+        let buffer = Pages::new(LEN, false)?.part(16, LEN - 16 - 100);
+        let early = Growth::of(env, "read_early")?;
+        let limit = Instant::now() + Duration::from_secs(20);
+        while stat(env, "by_copy_NoOverlap")? == waited {
+            expect(early.at_least(200).is_err(), "nobody minds that calls wait")?;
+            if Instant::now() > limit {
+                return skip("no call returns early: this machine is too slow");
+            }
+            let mut done = 0;
+            while done < buffer.len() {
+                let rest = buffer.part(done, buffer.len() - done);
+                done += incoming.take(rest, flags)?.pages.len();
+            }
+        }
+        incoming.leave()?;
+    }
+    Ok(())
+}
+
+fn too_soon(env: &Env, len: usize, odd: usize) -> Outcome {
+    let waited = stat(env, "by_copy_NoOverlap")?;
+    let mut turns = Turns::new(env, len, odd)?;
+    let in_flight = || -> io::Result<u64> {
+        Ok(stat(env, "read_posted")?.saturating_sub(stat(env, "read_done")?))
+    };
+    // Reads into the kernel's memory say nothing of how soon a call comes.
+    let pulled = || stat(env, "rx_pulled_bytes");
+    // Those of connections that were cut are never done.
+    let others = in_flight()?;
+    let limit = Instant::now() + Duration::from_secs(20);
+    let (mut rounds, mut too_soon) = (0, 0);
+    while stat(env, "by_copy_NoOverlap")? == waited {
+        let often = too_soon > 8 && too_soon > rounds / 2;
+        expect(!often, "nobody minds that calls come too soon")?;
+        if Instant::now() > limit {
+            return skip("the bytes are there too soon: this machine is too slow");
+        }
+        let before = pulled()?;
+        let early = turns.take(16, || Ok(()))?;
+        rounds += 1;
+        too_soon += u32::from(early > 0 && in_flight()? > others && pulled()? == before);
+    }
+    let early = turns.take(32, || Ok(()))?;
+    expect_eq(early, 0, "Reads that nobody waited for all the same")?;
+    turns.end()
+}
+
+/// One that comes when its bytes are there is not.
+fn comes_back_in_time(env: &Env) -> Outcome {
+    let waited = stat(env, "by_copy_NoOverlap")?;
+    let mut turns = Turns::new(env, 16 * PAGE, 0)?;
+    let limit = Instant::now() + Duration::from_secs(10);
+    let mut early = 0;
+    while early < 16 {
+        if Instant::now() > limit {
+            return skip(format!("only {early} Reads that nobody waited for"));
+        }
+        early += turns.take(8, || {
+            while stat(env, "absent_pages")? > stat(env, "absent_freed")? {
+                std::thread::yield_now();
+            }
+            Ok(())
+        })?;
+    }
+    let waited = stat(env, "by_copy_NoOverlap")? - waited;
+    expect_eq(waited, 0, "receives that have waited")?;
+    turns.end()
+}

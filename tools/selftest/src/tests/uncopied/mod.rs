@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Sends and receives without a copy, and what programs do meanwhile to the memory.
+
+pub(super) mod azabuse;
+pub(super) mod azblock;
+pub(super) mod azends;
+pub(super) mod azlost;
+pub(super) mod azrecv;
+pub(super) mod azstall;
+pub(super) mod azwhen;
+pub(super) mod inflight;
+pub(super) mod sink;
+pub(super) mod sinkends;
+pub(super) mod zabuse;
+pub(super) mod zcopy;
