@@ -3,11 +3,13 @@
 
 import contextlib
 import functools
+import json
 from collections.abc import Iterator
 
 from vmlib.bench import Bench, expect, wait_for
 from vmlib.bench import test as any_test
 from vmlib.machine import Vm
+from vmlib.schema import load, validate
 from vmtests.lifecycle import loaded
 from vmtests.sdpctl import ask
 
@@ -18,7 +20,7 @@ GROUPS = "/tmp/cgroup"
 @contextlib.contextmanager
 def steering(vm: Vm) -> Iterator[None]:
     """The file systems that rules need; none of the rules stays."""
-    vm.check(f"mount -t bpf bpf /sys/fs/bpf && mkdir -p {GROUPS} && mount -t cgroup2 cgroup {GROUPS}")
+    vm.check(f"mount -t bpf -o mode=1777 bpf /sys/fs/bpf && mkdir -p {GROUPS} && mount -t cgroup2 cgroup {GROUPS}")
     try:
         yield
     finally:
@@ -74,7 +76,16 @@ def by_control_group(bench: Bench) -> None:
         expect(way_of_netcat(bench, 7415, inside) == "sdp", "in the group, by that name")
         rules = ask(vm, "steer")["rules"]
         expect([rule["number"] for rule in rules] == [1, 2], rules)
-        expect(rules[1] == {"number": 2, "program": "busybox", "cgroup": f"{GROUPS}/a/b"}, rules)
+        second = {"number": 2, "program": "busybox", "cgroup": f"{GROUPS}/a/b", "is_stale": False}
+        expect(rules[1] == second, rules)
+        # As the group of a service that is started again.
+        vm.check(f"rmdir {GROUPS}/a/b && mkdir {GROUPS}/a/b")
+        expect(way_of_netcat(bench, 7416, inside) == "tcp", "in a new group at the old place")
+        expect(all(rule["is_stale"] for rule in ask(vm, "steer")["rules"]), "the rules are not called stale")
+        added = json.loads(vm.check(f"sdpctl --json steer add --cgroup {GROUPS}/a/b --program busybox"))
+        validate(added, "rule", load())
+        expect(len(ask(vm, "steer")["rules"]) == 2, "the stale rule is still there")
+        expect(way_of_netcat(bench, 7417, inside) == "sdp", "with the rule anew")
 
 
 @test()
@@ -83,6 +94,11 @@ def loads_the_module(bench: Bench) -> None:
     vm = bench.a
     with steering(vm):
         vm.check("sdpctl steer add --all")
+        for protocol in (0, 6, 262):
+            # SO_PROTOCOL.
+            program = f"import socket; print(socket.socket(2, 1, {protocol}).getsockopt(1, 38))"
+            said = vm.check(f"python3 -c '{program}'").strip()
+            expect(said == "257", f"a socket of protocol {protocol} is one of {said}")
         bench.unload(vm)
         server = vm.spawn("exec busybox nc -l -p 7421")
         wait_for(lambda: loaded(vm), bench.limit(20), "the module did not load by itself")
@@ -105,11 +121,22 @@ def what_is_refused(bench: Bench) -> None:
         refused("sdpctl steer add --program ''", 2, "not a name of a program")
         refused("sdpctl steer add --program bin/x", 2, "not a name of a program")
         refused("sdpctl steer add --cgroup /proc/1", 1, "not a control group")
+        refused(f"sdpctl steer add --cgroup {GROUPS}/cgroup.procs", 1, "not a control group")
+        refused("sdpctl -N x steer", 1, "no network namespace")
+        vm.check("ip netns add x")
+        refused("sdpctl -N x steer", 2, "no --netns")
+        vm.check("ip netns del x")
         refused(f"sdpctl steer add --cgroup {GROUPS}/none", 1, "No such file")
         refused("sdpctl steer del 1", 1, "no rule 1")
         refused("busybox su nobody -s /bin/sh -c 'sdpctl steer add --all'", 4, "as root")
+        expect(not vm.run("test -e /sys/fs/bpf/sdpctl").ok, "who may not add rules has made their folder")
+        vm.check("busybox su nobody -s /bin/sh -c 'mkdir /sys/fs/bpf/sdpctl'")
+        refused("sdpctl steer add --all", 1, "not a folder of root's alone")
+        vm.check("rmdir /sys/fs/bpf/sdpctl")
         vm.check("sdpctl steer add --all")
         refused("sdpctl steer add --all", 1, "rule 1 says the same")
+        refused("sdpctl steer del 1 2", 1, "no rule 2")
+        expect(len(ask(vm, "steer")["rules"]) == 1, "it has removed one of two, and failed")
         bench.unload(vm)
         vm.check("mv /sbin/modprobe /sbin/modprobe.away")
         try:

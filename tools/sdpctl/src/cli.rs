@@ -132,10 +132,10 @@ pub(crate) struct SsArgs {
     /// Show how many sockets there are in which state, and nothing else
     #[arg(short, long)]
     pub(crate) summary: bool,
-    /// Nothing else: for hands that type it for ss
+    /// Has no effect; accepted because ss has it
     #[arg(short, long)]
     pub(crate) tcp: bool,
-    /// Nothing else: for hands that type it for ss; ports are always numbers
+    /// Has no effect; accepted because ss has it: ports are always numbers
     #[arg(short, long)]
     pub(crate) numeric: bool,
     /// Show numbers of bytes as they are, not in units
@@ -160,7 +160,7 @@ pub(crate) struct SsArgs {
     /// Show only sockets of the process with this number or name
     #[arg(long, value_name = "PID|NAME")]
     pub(crate) process: Option<String>,
-    /// Show only sockets that this fits, written as for ss: state established dst 10.0.0.0/8 and sport = :80
+    /// Show only sockets that match this, written as for ss: state established dst 10.0.0.0/8 and sport = :80
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Vec<String>,
 }

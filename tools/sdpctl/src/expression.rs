@@ -250,7 +250,7 @@ impl Words {
 fn port(number: &str) -> Result<u16, String> {
     number
         .parse()
-        .map_err(|_| format!("`{number}` is no port (a number up to 65535)"))
+        .map_err(|_| format!("`{number}` is no port (ports are numbers up to 65535)"))
 }
 
 #[cfg(test)]
@@ -329,6 +329,13 @@ mod tests {
         ] {
             assert!(holds(yes, local, peer), "{yes}");
         }
+        assert!(holds(
+            "dst 10.1.0.0/16",
+            "::ffff:10.0.0.1 80",
+            "::ffff:10.1.0.2 5000"
+        ));
+        assert!(holds("dst ::/0", "10.0.0.1 80", "10.1.0.2 5000"));
+        assert!(holds("dst ::ffff:10.1.0.2", "10.0.0.1 80", "10.1.0.2 5000"));
         for no in ["dst [fd27::2]:80", "dst 0.0.0.0/0", "src fd28::/16"] {
             assert!(!holds(no, local, peer), "{no}");
         }

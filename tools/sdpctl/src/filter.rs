@@ -52,6 +52,8 @@ impl FromStr for StateSet {
             let index = nl::STATES.iter().position(|state| is_name(state));
             set |= match (index, name.to_ascii_lowercase().as_str()) {
                 (Some(index), _) => 1 << index,
+                // As `ss` has it.
+                (_, "listening") => LISTEN,
                 (_, "all") => Self::ALL.0,
                 (_, "connected") => Self::CONNECTED.0,
                 (_, "synchronized") => Self::CONNECTED.0 & !SYN,
@@ -99,18 +101,22 @@ impl FromStr for Network {
 }
 
 impl Network {
-    /// Whether the address is one of it. An address of the other family is none.
+    /// Whether the address is one of it. As for the module, an IPv4 address and the IPv6 address that stands
+    /// for it are the same.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         let same = |one: u128, other: u128, width: u32| {
             let rest = width - u32::from(self.bits);
             (one ^ other).checked_shr(rest).unwrap_or(0) == 0
         };
-        match (self.address, address) {
+        match (self.address, address.to_canonical()) {
             (IpAddr::V4(one), IpAddr::V4(other)) => {
                 same(one.to_bits().into(), other.to_bits().into(), 32)
             }
+            (IpAddr::V4(_), IpAddr::V6(_)) => false,
+            (IpAddr::V6(one), IpAddr::V4(other)) => {
+                same(one.to_bits(), other.to_ipv6_mapped().to_bits(), 128)
+            }
             (IpAddr::V6(one), IpAddr::V6(other)) => same(one.to_bits(), other.to_bits(), 128),
-            _ => false,
         }
     }
 

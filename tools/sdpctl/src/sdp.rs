@@ -53,6 +53,8 @@ pub(crate) fn usable(family: i32, protocol: i32) -> Result<(), Fail> {
         return Ok(());
     };
     match e.raw_os_error() {
+        // A module that knows the families only.
+        Some(libc::EPROTONOSUPPORT) if open(AF_INET_SDP, 0).is_ok() => Err(Fail::TooOld),
         Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => Err(Fail::NotLoaded),
         _ => Err(Fail::io("a socket of SDP", &e)),
     }

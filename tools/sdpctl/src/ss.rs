@@ -40,9 +40,9 @@ pub(crate) fn all(module: &mut Module) -> Result<Vec<Socket>, Fail> {
 fn filter(args: &SsArgs, states: Option<StateSet>) -> Vec<DefaultNla> {
     let states = match args.state.or(states) {
         Some(states) => states,
-        None if args.summary => StateSet::ALL,
         None if args.all => StateSet::ALL,
         None if args.listening => StateSet::LISTENING,
+        None if args.summary => StateSet::ALL,
         None => StateSet::CONNECTED,
     };
     let mut attrs = vec![DefaultNla::new(
@@ -79,6 +79,11 @@ struct Report {
 
 pub(crate) fn run(cli: &Cli, args: &SsArgs) -> Result<ExitCode, Fail> {
     let words = Filter::parse(&args.filter).map_err(Fail::Usage)?;
+    if args.state.is_some() && words.states.is_some() {
+        return Err(Fail::Usage(
+            "states are said twice: by --state and by words".into(),
+        ));
+    }
     let mut module = Module::open(&cli.messages)?;
     let messages = module.dump(nl::CMD_SOCK_GET, filter(args, words.states))?;
     let mut sockets: Vec<Socket> = messages

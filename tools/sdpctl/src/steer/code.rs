@@ -123,7 +123,8 @@ pub(super) fn program(name: Option<&str>, cgroup: Option<Cgroup>, task: &Task) -
     code.push(AND_IMMEDIATE_32, 1, 0, 0, TYPE_MASK);
     code.one_of(1, &[libc::SOCK_STREAM]);
     code.load_argument(1, 2);
-    code.one_of(1, &[0, libc::IPPROTO_TCP]);
+    // Servers in Go ask for MPTCP, and take TCP where there is none.
+    code.one_of(1, &[0, libc::IPPROTO_TCP, libc::IPPROTO_MPTCP]);
     if let Some(Cgroup { level, id }) = cgroup {
         code.push(MOVE_IMMEDIATE, 1, 0, 0, level);
         code.push(CALL, 0, 0, 0, GET_CURRENT_ANCESTOR_CGROUP_ID);
@@ -166,6 +167,10 @@ mod tests {
         comm: 0x200,
     };
 
+    /// Where the current task and the first of its process are.
+    const CURRENT: u64 = 0x1_0000;
+    const LEADER: u64 = 0x2_0000;
+
     /// What the program returns for a call of the process with these answers of the helpers.
     fn run(program: &[Instruction], call: [i32; 3], ancestor: u64, name: &str) -> i32 {
         let mut registers = [0_u64; 11];
@@ -180,6 +185,7 @@ mod tests {
             } = program[at];
             let (to, from) = (usize::from(both & 0xf), usize::from(both >> 4));
             at += 1;
+            // The frame ends at 0.
             let jump = |holds: bool| if holds { offset as usize } else { 0 };
             match opcode {
                 LOAD_64 if from == usize::from(CONTEXT) => {
@@ -191,7 +197,10 @@ mod tests {
                     let word = frame[start..start + 8].try_into().expect("eight bytes");
                     registers[to] = u64::from_ne_bytes(word);
                 }
-                LOAD_64 => assert_eq!((from, offset), (0, TASK.group_leader)),
+                LOAD_64 => {
+                    assert_eq!((registers[from], offset), (CURRENT, TASK.group_leader));
+                    registers[to] = LEADER;
+                }
                 LOAD_IMMEDIATE_64 => {
                     registers[to] = u64::from(value as u32) | ((program[at].value as u64) << 32);
                     at += 1;
@@ -206,11 +215,14 @@ mod tests {
                 CALL => {
                     registers[0] = match value {
                         PROBE_READ_KERNEL => {
+                            let to = (-i64::from(NAME_BYTES)) as u64;
+                            let from = LEADER + TASK.comm as u64;
+                            assert_eq!(registers[1..=3], [to, NAME_BYTES as u64, from]);
                             frame[..name.len()].copy_from_slice(name.as_bytes());
                             0
                         }
                         GET_CURRENT_ANCESTOR_CGROUP_ID => ancestor,
-                        GET_CURRENT_TASK_BTF => 0,
+                        GET_CURRENT_TASK_BTF => CURRENT,
                         other => panic!("helper {other}"),
                     };
                     // Nobody may count on what was in them.
@@ -227,7 +239,7 @@ mod tests {
         let all = program(None, None, &TASK);
         for family in [libc::AF_INET, libc::AF_INET6] {
             for flags in [0, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC] {
-                for protocol in [0, libc::IPPROTO_TCP] {
+                for protocol in [0, libc::IPPROTO_TCP, libc::IPPROTO_MPTCP] {
                     let call = [family, libc::SOCK_STREAM | flags, protocol];
                     assert_eq!(run(&all, call, 0, ""), IPPROTO_SDP);
                 }
@@ -239,7 +251,7 @@ mod tests {
             [libc::AF_INET, libc::SOCK_DGRAM, 0],
             [libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_TCP],
             [libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP],
-            [libc::AF_INET6, libc::SOCK_STREAM, libc::IPPROTO_MPTCP],
+            [libc::AF_INET6, libc::SOCK_STREAM, IPPROTO_SDP],
         ] {
             assert_eq!(run(&all, call, 0, ""), 0, "{call:?}");
         }

@@ -30,6 +30,8 @@ const TYPES: &str = "/sys/kernel/btf/vmlinux";
 const FUNCTION: &str = "update_socket_protocol";
 /// `CGROUP2_SUPER_MAGIC`.
 const CGROUP2: i64 = 0x6367_7270;
+/// The inode of the root of the hierarchy (`fs/kernfs/dir.c` of the kernel).
+const ROOT: u64 = 1;
 
 /// Commands, types and flags of bpf(2) (`include/uapi/linux/bpf.h`).
 const PROG_LOAD: libc::c_int = 5;
@@ -51,28 +53,44 @@ pub(super) struct Cgroup {
 ///
 /// # Errors
 ///
-/// If the folder is not one of the hierarchy that all controllers share (cgroup v2).
+/// If the folder is not one of the hierarchy that all controllers share (cgroup v2), or if the root of the
+/// hierarchy cannot be seen from there, as in a container.
 pub(super) fn cgroup(folder: &str) -> Result<Cgroup, Fail> {
-    let is_cgroup = |path: &Path| {
-        let c_path = CString::new(path.as_os_str().as_bytes()).ok()?;
-        // SAFETY: Zeros are a valid value of all members.
-        let mut info: libc::statfs = unsafe { std::mem::zeroed() };
-        // SAFETY: Both pointers are valid for the call.
-        let is = unsafe { libc::statfs(c_path.as_ptr(), &raw mut info) } == 0;
-        (is && info.f_type == CGROUP2).then_some(())
-    };
     let path = Path::new(folder);
-    let inode = fs::metadata(path).map_err(|e| Fail::io(folder, &e))?.ino();
-    let groups = path.ancestors().map_while(is_cgroup).count();
-    match groups
-        .checked_sub(1)
-        .and_then(|level| i32::try_from(level).ok())
-    {
-        Some(level) => Ok(Cgroup { level, id: inode }),
+    let inode = |path: &Path| match fs::metadata(path) {
+        Ok(found) if found.is_dir() && is_cgroup(path) => Some(found.ino()),
+        _ => None,
+    };
+    fs::metadata(path).map_err(|e| Fail::io(folder, &e))?;
+    let id = inode(path)
+        .ok_or_else(|| Fail::Other(format!("{folder} is not a control group of version 2")))?;
+    let up: Vec<u64> = path.ancestors().map_while(inode).collect();
+    match up.iter().position(|inode| *inode == ROOT) {
+        Some(level) => Ok(Cgroup {
+            level: i32::try_from(level).unwrap_or(i32::MAX),
+            id,
+        }),
         None => Err(Fail::Other(format!(
-            "{folder} is not a control group of version 2"
+            "{folder}: the root of the control groups is not above it, so its place is not known; say the \
+             folder as the machine itself has it"
         ))),
     }
+}
+
+/// The number of the folder's control group now; none if there is no such folder any more.
+pub(super) fn cgroup_id(folder: &str) -> Option<u64> {
+    fs::metadata(folder).ok().map(|found| found.ino())
+}
+
+fn is_cgroup(path: &Path) -> bool {
+    let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: Zeros are a valid value of all members.
+    let mut info: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: Both pointers are valid for the call.
+    let found = unsafe { libc::statfs(c_path.as_ptr(), &raw mut info) } == 0;
+    found && info.f_type == CGROUP2
 }
 
 /// Where members of `struct task_struct` are.
@@ -124,37 +142,12 @@ impl Hook {
         })
     }
 
-    /// Loads the program, and attaches it for as long as the file at `path`, which is new, is there.
+    /// Loads the program.
     ///
     /// # Errors
     ///
-    /// What bpf(2) says; `Permission` without CAP_BPF and CAP_PERFMON.
-    pub(super) fn attach(&self, program: &[Instruction], path: &Path) -> Result<(), Fail> {
-        let loaded = self.load(program)?;
-        let link = bpf(
-            RAW_TRACEPOINT_OPEN,
-            &mut RawTracepoint {
-                name: 0,
-                program: loaded.as_raw_fd() as u32,
-                unused: 0,
-            },
-        );
-        let link = owned(link).map_err(|e| failed(format!("a link to {FUNCTION}()"), &e))?;
-        let name = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| Fail::Other("a path with a zero byte".into()))?;
-        let pinned = bpf(
-            OBJ_PIN,
-            &mut Pin {
-                path: name.as_ptr() as u64,
-                fd: link.as_raw_fd() as u32,
-                flags: 0,
-            },
-        );
-        pinned.map_err(|e| failed(path.display().to_string(), &e))?;
-        Ok(())
-    }
-
-    fn load(&self, program: &[Instruction]) -> Result<OwnedFd, Fail> {
+    /// What bpf(2) says, with the verifier's reason; `Permission` without CAP_BPF and CAP_PERFMON.
+    pub(super) fn load(&self, program: &[Instruction]) -> Result<OwnedFd, Fail> {
         let mut log = vec![0_u8; LOG_BYTES];
         let mut attr = ProgLoad {
             kind: PROG_TYPE_TRACING,
@@ -172,19 +165,47 @@ impl Hook {
         owned(bpf(PROG_LOAD, &mut attr)).map_err(|e| {
             let said = log.split(|byte| *byte == 0).next().unwrap_or_default();
             let said = String::from_utf8_lossy(said);
-            let last = said.trim_end().lines().last().unwrap_or_default();
-            let what = match last {
-                "" => "the kernel does not take the BPF program".into(),
-                text => format!("the kernel does not take the BPF program ({text})"),
-            };
-            failed(what, &e)
+            // The statistics stand behind the reason.
+            let mut lines = said.trim_end().lines().rev();
+            let reason = lines.find(|line| !line.starts_with("processed "));
+            let reason = reason.map_or(String::new(), |reason| format!(" ({reason})"));
+            let text = format!("the kernel does not take the BPF program{reason}: {e}");
+            match e.raw_os_error() {
+                // EACCES is the verifier's.
+                Some(libc::EPERM) => Fail::Permission(text),
+                _ => Fail::Other(text),
+            }
         })
     }
 }
 
-/// As [`Fail::io`]; bpf(2) says EPERM without the rights.
-fn failed(what: String, e: &io::Error) -> Fail {
-    Fail::io(what, e)
+/// Attaches the program for as long as the file at `path`, which is new, is there.
+///
+/// # Errors
+///
+/// What bpf(2) says.
+pub(super) fn attach(program: &OwnedFd, path: &Path) -> Result<(), Fail> {
+    let link = bpf(
+        RAW_TRACEPOINT_OPEN,
+        &mut RawTracepoint {
+            name: 0,
+            program: program.as_raw_fd() as u32,
+            unused: 0,
+        },
+    );
+    let link = owned(link).map_err(|e| Fail::io(format!("a link to {FUNCTION}()"), &e))?;
+    let name = CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Fail::Other("a path with a zero byte".into()))?;
+    let pinned = bpf(
+        OBJ_PIN,
+        &mut Pin {
+            path: name.as_ptr() as u64,
+            fd: link.as_raw_fd() as u32,
+            flags: 0,
+        },
+    );
+    pinned.map_err(|e| Fail::io(path.display(), &e))?;
+    Ok(())
 }
 
 /// `union bpf_attr` for `BPF_PROG_LOAD`, up to `attach_btf_id`.

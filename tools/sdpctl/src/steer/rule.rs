@@ -19,6 +19,9 @@ pub(super) struct Rule {
     pub(super) program: Option<String>,
     /// The folder of the control group; those below it are meant, too.
     pub(super) cgroup: Option<String>,
+    /// The number of the control group. Another one that is made at the same folder has another number.
+    #[serde(skip)]
+    pub(super) cgroup_id: Option<u64>,
 }
 
 impl Rule {
@@ -40,6 +43,7 @@ impl Rule {
         Ok(Self {
             program,
             cgroup: cgroup.map(whole).transpose()?,
+            cgroup_id: None,
         })
     }
 
@@ -55,10 +59,14 @@ impl Rule {
                 let _ = write!(name, ":{key}={}", escaped(value));
             }
         }
+        if let Some(id) = self.cgroup_id {
+            let _ = write!(name, ":id={id}");
+        }
         match name.len() <= MOST_FILE_NAME_BYTES {
             true => Ok(name),
             false => Err(Fail::Other(
-                "the path of the control group is too long".into(),
+                "the name of the program and the path of the control group are too long together"
+                    .into(),
             )),
         }
     }
@@ -70,6 +78,7 @@ impl Rule {
         let mut rule = Self {
             program: None,
             cgroup: None,
+            cgroup_id: None,
         };
         for part in parts {
             let (key, value) = part.split_once('=')?;
@@ -77,6 +86,7 @@ impl Rule {
             match key {
                 "program" => rule.program = value,
                 "cgroup" => rule.cgroup = value,
+                "id" => rule.cgroup_id = Some(value?.parse().ok()?),
                 _ => return None,
             }
         }
@@ -118,6 +128,7 @@ mod tests {
         Rule {
             program: program.map(String::from),
             cgroup: cgroup.map(String::from),
+            cgroup_id: cgroup.map(|_| u64::MAX),
         }
     }
 
