@@ -31,7 +31,10 @@ def way_of_netcat(bench: Bench, port: int, before: str = "", busybox: str = "bus
     """Has a static program send a text to itself; says by which protocol the text went."""
     vm, here = bench.a, bench.address(bench.a)
     was = bench.stats(vm)["rx_bytes"]
-    server = vm.spawn(f"{before} exec {busybox} nc -l -p {port}")
+    # The server's standard input never ends: at its end, it would end its half of the stream, and the client
+    # goes when it sees that, whether it has sent the text or not.
+    vm.check("rm -f /tmp/never; mkfifo /tmp/never")
+    server = vm.spawn(f"{before} exec {busybox} nc -l -p {port} <>/tmp/never")
     try:
         tcp = f"grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6"
         sdp = f"sdpctl ss -lH --sport {port} | grep -q ."
