@@ -50,6 +50,27 @@ def only_root_loads_it(bench: Bench) -> None:
         vm.check("rm /etc/modprobe.d/ib-sdp.conf")
 
 
+@test(machines=1, core=("stock",))
+def listens_beside_others_of_the_cm(bench: Bench) -> None:
+    """A listener that has chosen no port gets one that no other user of the RDMA CM has."""
+    vm, here = bench.a, bench.address(bench.a)
+    before = vm.check("cat /proc/sys/net/ipv4/ip_local_port_range")
+    other = vm.spawn("exec rping -s -p 40000")
+    try:
+        wait_for(lambda: vm.run("rdma resource show cm_id | grep -w LISTEN | grep -q :40000").ok,
+                 bench.limit(20), "rping does not listen")
+        vm.check("echo 40000 40001 >/proc/sys/net/ipv4/ip_local_port_range")
+        program = "import socket\ns = socket.socket(2, 1, 257)\ns.listen()\nprint(s.getsockname()[1])"
+        for _ in range(12):
+            said = vm.run(f"python3 -c '{program}'")
+            expect(said.ok and said.output.strip() == "40001", said.output)
+        bound = vm.run(f"exec selftest stream --family sdp --listen {here}:40000 --conns 1 --bytes 1 --seed 1")
+        expect(not bound.ok and "Address already in use" in bound.output, bound.output)
+    finally:
+        vm.check(f"echo '{before}' >/proc/sys/net/ipv4/ip_local_port_range")
+        other.kill()
+
+
 @test(machines=1)
 def unload_refused_while_used(bench: Bench) -> None:
     server = bench.stream(bench.a, "listen", 7002)

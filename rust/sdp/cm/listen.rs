@@ -23,6 +23,8 @@ use crate::inet::netns::{
 };
 use crate::inet::route;
 use crate::kern::errno::{
+    EADDRINUSE,
+    EADDRNOTAVAIL,
     EAFNOSUPPORT,
     ECONNREFUSED, //
 };
@@ -214,6 +216,10 @@ fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
     })
 }
 
+/// How many ports a listener without one tries. The CM may have a port that the table of ours has not: of
+/// its users beside SDP, and of a connection that is being given back.
+const PORTS_TRIED: u32 = 8;
+
 /// Makes the socket a listener, or changes its backlog.
 ///
 /// # Errors
@@ -221,6 +227,23 @@ fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
 /// `EINVAL` in any other state, `EADDRINUSE` if another listener has the port (or an RDMA user
 /// outside SDP), `ENOMEM`.
 pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
+    for _ in 0..PORTS_TRIED {
+        let has_port = sock.lock().conn().port.bound.is_some();
+        match listen_once(sock, backlog) {
+            // The CM says the second where one of the two addresses is a wildcard.
+            Err(e) if e == EADDRINUSE || e == EADDRNOTAVAIL => {
+                if has_port {
+                    break;
+                }
+            }
+            result => return result,
+        }
+    }
+    Err(EADDRINUSE)
+}
+
+/// The same, at the port that the socket has, or that the table chooses.
+fn listen_once(sock: &SdpSock, backlog: i32) -> Result {
     let sk = sock.sk();
     let port = {
         let mut guard = sock.lock();
