@@ -153,7 +153,7 @@ class Order(unittest.TestCase):
         stock = Queue(KERNELS[0], 1, [TestItem("c", nothing)], {})
         suite = Suite([debug, stock], Report(), 1)
         # Room for one of the debug kernel, and one of the stock one.
-        suite.load_left = 1.4
+        suite.load_left = 1.6
         self.assertEqual(suite.begin(), (debug, 1))
         self.assertEqual(suite.begin(), (stock, 1))
         self.assertEqual(suite.waiting(), [debug])
