@@ -26,7 +26,7 @@ WORTH_A_BOOT = {"stock": 25, "debug": 60}
 # Enough for two machines with their QEMUs.
 MIB_PER_LANE = 3500
 # What part of a processor a lane is given: tests on the stock kernel mostly wait. Lanes use less, 0.5 and 0.72 on the
-# average. With these numbers here a run is five minutes shorter, and tests that watch the order of events fail.
+# average. With 0.5 and 0.75 here, the host was so busy that tests which watch the order of events failed.
 LOAD = {"stock": 0.6, "debug": 1}
 # What the host's processors are given to do, each. With more (1.5) a run is some minutes shorter,
 # and tests that watch the order of events begin to see a machine that stands still.
