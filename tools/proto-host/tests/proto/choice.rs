@@ -17,6 +17,13 @@ use proto_host::proto::{
     hello::Features,
     source::Hold,
 };
+use uapi::socket::{
+    SDP_MODE_AUTO,
+    SDP_MODE_AZCOPY,
+    SDP_MODE_COPY,
+    SDP_MODE_SINK,
+    SDP_MODE_ZCOPY, //
+};
 
 const THRESHOLDS: Thresholds = Thresholds {
     synchronous_bytes: 40_000,
@@ -188,18 +195,18 @@ fn a_forced_path_ignores_only_the_threshold() {
 
 #[test]
 fn numbers_of_a_user() {
-    let paths = [
-        Path::Copy,
-        Path::Synchronous,
-        Path::Asynchronous,
-        Path::SinkWrite,
+    // What programs are told: the numbers of the crate and of the header for C.
+    let choices = [
+        (SDP_MODE_AUTO, Wanted::Automatic),
+        (SDP_MODE_COPY, Wanted::Only(Path::Copy)),
+        (SDP_MODE_ZCOPY, Wanted::Only(Path::Synchronous)),
+        (SDP_MODE_AZCOPY, Wanted::Only(Path::Asynchronous)),
+        (SDP_MODE_SINK, Wanted::Only(Path::SinkWrite)),
     ];
-    let mut choices = vec![Wanted::Automatic];
-    choices.extend(paths.map(Wanted::Only));
-    for (number, wanted) in (0..).zip(choices) {
+    for (number, wanted) in choices {
         assert_eq!(Wanted::from_number(number), Some(wanted));
         assert_eq!(wanted.number(), number);
-        let sinks = matches!(number, 0 | 4);
+        let sinks = matches!(number, SDP_MODE_AUTO | SDP_MODE_SINK);
         assert_eq!(wanted.sinks(), sinks, "{wanted:?}");
     }
     for number in [i32::MIN, -1, 5, 6, i32::MAX] {
