@@ -228,61 +228,80 @@ const PORTS_TRIED: u32 = 8;
 /// outside SDP), `ENOMEM`.
 pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
     for _ in 0..PORTS_TRIED {
-        let has_port = sock.lock().conn().port.bound.is_some();
-        match listen_once(sock, backlog) {
-            // The CM says the second where one of the two addresses is a wildcard.
-            Err(e) if e == EADDRINUSE || e == EADDRNOTAVAIL => {
-                if has_port {
+        let Some(Begun { port, had_port }) = begin(sock, backlog)? else {
+            return Ok(());
+        };
+        match acquire(sock.sk().net(), port, sock.stats) {
+            Ok(()) => return finish(sock, port),
+            Err(e) => {
+                give_up(sock, port);
+                // The CM says the second where one of the two addresses is a wildcard.
+                if e != EADDRINUSE && e != EADDRNOTAVAIL {
+                    return Err(e);
+                }
+                if had_port {
                     break;
                 }
             }
-            result => return result,
         }
     }
     Err(EADDRINUSE)
 }
 
-/// The same, at the port that the socket has, or that the table chooses.
-fn listen_once(sock: &SdpSock, backlog: i32) -> Result {
+/// A socket that is a listener for those who look into the table; the CM does not know of it yet.
+struct Begun {
+    port: u16,
+    /// The socket had its port before.
+    had_port: bool,
+}
+
+/// Makes the socket a listener in the table; `None` if it is one already, and has got the new backlog.
+fn begin(sock: &SdpSock, backlog: i32) -> Result<Option<Begun>> {
     let sk = sock.sk();
-    let port = {
-        let mut guard = sock.lock();
-        match guard.conn().state {
-            State::Listen => {
-                sk.set_backlog(backlog);
-                drop(guard);
-                accept_queue::fill_places(sock);
-                return Ok(());
-            }
-            State::Closed | State::Dead => {}
-            _ => return Err(EINVAL),
+    let mut guard = sock.lock();
+    match guard.conn().state {
+        State::Listen => {
+            sk.set_backlog(backlog);
+            drop(guard);
+            accept_queue::fill_places(sock);
+            return Ok(None);
         }
-        guard.reuse()?;
-        // For the end of listening, which must not fail.
-        guard.conn().port.unlisten.reserve(1, GFP_KERNEL)?;
-        sk.set_backlog(backlog);
-        // `sk_clone()` copies the pointer, and frees the page where it fails.
-        kernel::warn_on!(sk.has_page_frag());
-        // The state first, so that of two who try at once one sees the other.
-        guard.transition(Event::Listen);
-        if let Err(e) = bind::listen(&mut guard) {
-            guard.transition(Event::StopListening);
-            return Err(e);
-        }
-        sock.accepts.lock().open();
-        sk.num()
-    };
-    acquire(sk.net(), port, sock.stats).inspect_err(|_| {
-        let mut pending = Closed::new();
-        let mut guard = sock.lock();
-        // Meanwhile another thread may have ended it, and begun it anew at another port.
-        if guard.listens_at(port) && !guard.conn().port.listens {
-            pending = guard.stop_listening();
-            bind::put_chosen_port(&mut guard);
-        }
-        drop(guard);
-        close::abort_all(pending);
-    })?;
+        State::Closed | State::Dead => {}
+        _ => return Err(EINVAL),
+    }
+    guard.reuse()?;
+    // For the end of listening, which must not fail.
+    guard.conn().port.unlisten.reserve(1, GFP_KERNEL)?;
+    sk.set_backlog(backlog);
+    // `sk_clone()` copies the pointer, and frees the page where it fails.
+    kernel::warn_on!(sk.has_page_frag());
+    let had_port = guard.conn().port.bound.is_some();
+    // The state first, so that of two who try at once one sees the other.
+    guard.transition(Event::Listen);
+    if let Err(e) = bind::listen(&mut guard) {
+        guard.transition(Event::StopListening);
+        return Err(e);
+    }
+    sock.accepts.lock().open();
+    let port = sk.num();
+    Ok(Some(Begun { port, had_port }))
+}
+
+/// The CM does not listen at the port.
+fn give_up(sock: &SdpSock, port: u16) {
+    let mut pending = Closed::new();
+    let mut guard = sock.lock();
+    // Meanwhile another thread may have ended it, and begun it anew at another port.
+    if guard.listens_at(port) && !guard.conn().port.listens {
+        pending = guard.stop_listening();
+        bind::put_chosen_port(&mut guard);
+    }
+    drop(guard);
+    close::abort_all(pending);
+}
+
+/// The CM listens at the port.
+fn finish(sock: &SdpSock, port: u16) -> Result {
     let listens = {
         let mut guard = sock.lock();
         if guard.listens_at(port) && !core::mem::replace(&mut guard.conn().port.listens, true) {
@@ -291,7 +310,7 @@ fn listen_once(sock: &SdpSock, backlog: i32) -> Result {
         guard.conn().state == State::Listen
     };
     // Another thread has ended it meanwhile, or has had the CM listen, too.
-    release(sk.net(), port);
+    release(sock.sk().net(), port);
     if listens {
         Ok(())
     } else {
