@@ -20,7 +20,8 @@ def sockets_load_the_module(bench: Bench) -> None:
         bench.unload(bench.a)
         expect(not loaded(bench.a), "the module is still there after rmmod")
         server = bench.a.spawn(f"exec {SELFTEST} stream --family sdp --listen {address} --conns 1 --bytes 1 --seed 1")
-        wait_for(lambda: loaded(bench.a), bench.limit(20), "the module did not load by itself")
+        wait_for(lambda: bench.a.run("sdpctl ss -lH --sport 7021 | grep -q .").ok, bench.limit(20),
+                 "nobody listens: the module did not load by itself")
         expect(not bench.a.run("rmmod ib_sdp").ok, "the module went although a socket is open")
         server.kill()
 
