@@ -45,6 +45,10 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
+    pub(crate) fn port(self) -> u16 {
+        self.port
+    }
+
     /// Before all sockets of a port.
     const fn first_of(port: u16) -> Self {
         Self { port, serial: 0 }
@@ -194,13 +198,17 @@ impl Tables {
     }
 
     fn add(&mut self, sk: Sk, port: u16, node: RBTreeNodeReservation<Bound, Owner>) -> Bound {
+        sk.set_num(port);
+        self.insert(sk, port, node)
+    }
+
+    fn insert(&mut self, sk: Sk, port: u16, node: RBTreeNodeReservation<Bound, Owner>) -> Bound {
         let place = Bound {
             port,
             serial: self.next,
         };
         self.next += 1;
         self.all.insert(node.into_node(place, Owner(sk)));
-        sk.set_num(port);
         place
     }
 }
@@ -242,6 +250,19 @@ impl Ports {
     pub(crate) fn adopt(&self, sk: Sk, port: u16) -> Result<Bound> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         Ok(self.tables.lock().add(sk, port, node))
+    }
+
+    /// Sets a free port aside that the RDMA CM is to have for a connection of the socket, whose own
+    /// port stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE`, `ENOMEM`.
+    pub(crate) fn set_aside(&self, sk: Sk) -> Result<Bound> {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let mut tables = self.tables.lock();
+        let port = tables.free_port(sk).ok_or(EADDRINUSE)?;
+        Ok(tables.insert(sk, port, node))
     }
 
     /// The socket at `place`, whose state says so, listens from now on.
@@ -355,7 +376,8 @@ impl Ports {
                 serial: place.serial + 1,
                 ..*place
             });
-            // The port of a former connection, which the CM still has: the socket is at another one, too.
+            // A port that the CM has for the socket's connection, or still has for its former one: the
+            // socket is at another one, too.
             if owner.0.num() != place.port {
                 continue;
             }

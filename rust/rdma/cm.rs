@@ -235,6 +235,29 @@ impl ConnParam<'_> {
     }
 }
 
+/// Whether an RDMA device has the address: then an id can be bound to it. That id has a port in the port
+/// space of datagrams, where it is in the way of no socket's.
+pub(crate) fn has_device(net: Net<'_>, addr: &Storage) -> bool {
+    /// Nothing happens to an id that is only bound.
+    struct Nobody;
+    impl Handler for Nobody {
+        fn on_event(&self, _event: Event) {}
+    }
+    let nobody = Nobody;
+    let ports = bindings::rdma_ucm_port_space_RDMA_PS_UDP;
+    let handler = Some(connection_handler::<Nobody> as _);
+    // SAFETY: The id is dropped before `nobody` is.
+    let Ok(id) =
+        (unsafe { CmId::create(net, ports, handler, (&raw const nobody).cast_mut().cast()) })
+    else {
+        return false;
+    };
+    id.bind(addr).is_ok() && id.device().is_ok()
+}
+
+/// The port space of streams (RDMA_PS_TCP).
+const STREAMS: bindings::rdma_ucm_port_space = bindings::rdma_ucm_port_space_RDMA_PS_TCP;
+
 impl CmId {
     /// Creates an id in `net`, whose events go to `handler`.
     ///
@@ -243,7 +266,14 @@ impl CmId {
     /// `handler` stays valid until the id is dropped.
     pub(crate) unsafe fn new<H: Handler>(net: Net<'_>, handler: NonNull<H>) -> Result<Self> {
         // SAFETY: The namespace is valid, and the handler stays valid as the caller promises.
-        unsafe { Self::create(net, Some(connection_handler::<H>), handler.as_ptr().cast()) }
+        unsafe {
+            Self::create(
+                net,
+                STREAMS,
+                Some(connection_handler::<H>),
+                handler.as_ptr().cast(),
+            )
+        }
     }
 
     /// Creates an id for listening in `net`.
@@ -256,7 +286,14 @@ impl CmId {
         listener: NonNull<L>,
     ) -> Result<Self> {
         // SAFETY: As in `new`.
-        unsafe { Self::create(net, Some(listen_handler::<L>), listener.as_ptr().cast()) }
+        unsafe {
+            Self::create(
+                net,
+                STREAMS,
+                Some(listen_handler::<L>),
+                listener.as_ptr().cast(),
+            )
+        }
     }
 
     /// # Safety
@@ -264,6 +301,7 @@ impl CmId {
     /// Called only by whom it was registered with, with valid arguments.
     unsafe fn create(
         net: Net<'_>,
+        ports: bindings::rdma_ucm_port_space,
         handler: bindings::rdma_cm_event_handler,
         context: *mut core::ffi::c_void,
     ) -> Result<Self> {
@@ -273,7 +311,7 @@ impl CmId {
                 net.as_ptr(),
                 handler,
                 context.cast(),
-                bindings::rdma_ucm_port_space_RDMA_PS_TCP,
+                ports,
                 bindings::ib_qp_type_IB_QPT_RC,
                 c"ib_sdp".as_char_ptr(),
             )

@@ -50,25 +50,65 @@ def only_root_loads_it(bench: Bench) -> None:
         vm.check("rm /etc/modprobe.d/ib-sdp.conf")
 
 
+@contextlib.contextmanager
+def ports_of_kernel(vm: Vm, first: int, last: int) -> Iterator[None]:
+    """The kernel chooses its ports among these."""
+    name = "/proc/sys/net/ipv4/ip_local_port_range"
+    before = vm.check(f"cat {name}")
+    vm.check(f"echo {first} {last} >{name}")
+    try:
+        yield
+    finally:
+        vm.check(f"echo '{before}' >{name}")
+
+
 @test(machines=1, core=("stock",))
 def listens_beside_others_of_the_cm(bench: Bench) -> None:
     """A listener that has chosen no port gets one that no other user of the RDMA CM has."""
     vm, here = bench.a, bench.address(bench.a)
-    before = vm.check("cat /proc/sys/net/ipv4/ip_local_port_range")
     other = vm.spawn("exec rping -s -p 40000")
     try:
         wait_for(lambda: vm.run("rdma resource show cm_id | grep -w LISTEN | grep -q :40000").ok,
                  bench.limit(20), "rping does not listen")
-        vm.check("echo 40000 40001 >/proc/sys/net/ipv4/ip_local_port_range")
-        program = "import socket\ns = socket.socket(2, 1, 257)\ns.listen()\nprint(s.getsockname()[1])"
-        for _ in range(12):
-            said = vm.run(f"python3 -c '{program}'")
-            expect(said.ok and said.output.strip() == "40001", said.output)
+        with ports_of_kernel(vm, 40000, 40001):
+            program = "import socket\ns = socket.socket(2, 1, 257)\ns.listen()\nprint(s.getsockname()[1])"
+            for _ in range(12):
+                said = vm.run(f"python3 -c '{program}'")
+                expect(said.ok and said.output.strip() == "40001", said.output)
         bound = vm.run(f"exec selftest stream --family sdp --listen {here}:40000 --conns 1 --bytes 1 --seed 1")
         expect(not bound.ok and "Address already in use" in bound.output, bound.output)
     finally:
-        vm.check(f"echo '{before}' >/proc/sys/net/ipv4/ip_local_port_range")
         other.kill()
+
+
+CLIENTS_AND_LISTENERS = """
+import socket
+def bound(port):
+    sock = socket.socket(2, 1, 257)
+    sock.setsockopt(1, socket.SO_REUSEADDR, 1)
+    sock.bind(("{here}", port))
+    return sock
+server = bound(50000)
+server.listen(8)
+clients = [bound(50001 + i) for i in range(8)]
+for client in clients:
+    client.connect(("{here}", 50000))
+listeners = [bound(0) for _ in range(8)]
+for listener in listeners:
+    listener.listen()
+print(sorted(listener.getsockname()[1] for listener in listeners))
+"""
+
+
+@test(machines=1, core=("stock",))
+def listens_beside_connections(bench: Bench) -> None:
+    """A port that bind() has given is none that the RDMA CM has for a connection whose port is the program's choice."""
+    vm = bench.a
+    with ports_of_kernel(vm, 40000, 40015):
+        for _ in range(3):
+            vm.check(f"cat >/tmp/ports.py <<'END'{CLIENTS_AND_LISTENERS.format(here=bench.address(vm))}END")
+            said = vm.run("exec python3 /tmp/ports.py")
+            expect(said.ok and said.output.startswith("[40"), said.output)
 
 
 @test(machines=1)

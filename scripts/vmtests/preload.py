@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from vmlib.bench import Bench, expect, test, wait_for
 from vmlib.machine import Job, Vm
 from vmlib.rates import PATIENT
+from vmtests.lifecycle import ports_of_kernel
 from vmtests.settings import unloaded
 
 NETPERF_PORT = 12865
@@ -253,6 +254,26 @@ def port_of_another_server(bench: Bench) -> None:
         vm.check("printf 'use sdp client * *:*\n' >/tmp/rules")
         with running(bench, vm, f"sdpctl run --config /tmp/rules -- {second}", 7707, "tcp"):
             pass
+
+
+@test(machines=1, core=("stock",))
+def port_of_nobody(bench: Bench) -> None:
+    """bind() to port 0 gives a port that is free for SDP, too, so that listen() does not fail."""
+    vm, here = bench.a, bench.address(bench.a)
+    sockets = "import socket\nsockets = [socket.socket(2, 1, {}) for _ in range(8)]\n"
+    held = sockets.format(257) + f'[s.bind(("{here}", 40000 + i)) for i, s in enumerate(sockets)]\n'
+    listen = sockets.format(0) + f'[(s.bind(("{here}", 0)), s.listen()) for s in sockets]\n'
+    listen += "assert sorted(s.getsockname()[1] for s in sockets) == list(range(40008, 40016))\n"
+    listen += "assert all(s.getsockopt(1, 38) == 257 for s in sockets)"
+    holder = vm.spawn(f"exec python3 -c '{held}print(\"bound\", flush=True)\nsockets[0].listen()\nsockets[0].accept()'")
+    try:
+        wait_for(lambda: "bound" in holder.output, bench.limit(20), "the ports are not taken")
+        with ports_of_kernel(vm, 40000, 40015):
+            for _ in range(3):
+                said = vm.run(f"exec sdpctl run --require -- python3 -c '{listen}'")
+                expect(said.ok, said.output)
+    finally:
+        holder.kill()
 
 
 # Tests that see the difference which tcp.rst and sdpctl.rst name: how the peers of deferred connections learn of

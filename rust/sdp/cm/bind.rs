@@ -101,6 +101,28 @@ pub(crate) fn change_port(guard: &mut SockGuard<'_>) {
     }
 }
 
+/// Sets a port aside for the connection's id at the CM, which cannot have that of the socket. A port of
+/// the CM's own choice might be one that the program of another socket already has, for which listen()
+/// would fail then.
+///
+/// # Errors
+///
+/// `EADDRINUSE` if there is no free port, `ENOMEM`.
+pub(super) fn set_aside_for_cm(guard: &mut SockGuard<'_>) -> Result<u16> {
+    let sk = guard.sk();
+    let place = sk.net().ports().set_aside(sk)?;
+    put_set_aside(guard);
+    guard.conn().port.other_at_cm = Some(place);
+    Ok(place.port())
+}
+
+/// The CM does not have that port, or has it no more.
+pub(super) fn put_set_aside(guard: &mut SockGuard<'_>) {
+    if let Some(place) = guard.conn().port.other_at_cm.take() {
+        guard.sk().net().ports().put(place);
+    }
+}
+
 /// The CM has the port of the former connection no more.
 pub(crate) fn put_former_port(guard: &mut SockGuard<'_>) {
     if let Some(former) = guard.conn().port.former_bound.take() {

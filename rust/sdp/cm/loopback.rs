@@ -13,11 +13,7 @@ use kernel::prelude::*;
 use crate::bindings;
 use crate::inet::addr::Addr;
 use crate::inet::netns::Net;
-use crate::rdma::cm::{
-    CmId,
-    Event,
-    Handler, //
-};
+use crate::rdma::cm;
 
 /// Addresses that are tried at the most.
 const CANDIDATES: usize = 16;
@@ -33,7 +29,7 @@ pub(crate) fn transport_addr(net: Net<'_>) -> Result<Addr> {
     found
         .into_iter()
         .flatten()
-        .find(|addr| has_rdma(net, addr))
+        .find(|addr| cm::has_device(net, &addr.to_storage(false)))
         .ok_or(ENODEV)
 }
 
@@ -55,19 +51,4 @@ fn collect(net: Net<'_>, found: &mut [Option<Addr>]) {
         }
     }
     drop(guard);
-}
-
-/// Whether an RDMA device has `addr`: then an id can be bound to it.
-fn has_rdma(net: Net<'_>, addr: &Addr) -> bool {
-    /// Nothing happens to an id that is only bound.
-    struct Nobody;
-    impl Handler for Nobody {
-        fn on_event(&self, _event: Event) {}
-    }
-    let nobody = Nobody;
-    // SAFETY: The id is dropped before `nobody` is.
-    let Ok(id) = (unsafe { CmId::new(net, (&nobody).into()) }) else {
-        return false;
-    };
-    id.bind(&addr.to_storage(false)).is_ok() && id.device().is_ok()
 }

@@ -12,8 +12,11 @@ use super::features::{
     max_adverts_of,
     FEATURES, //
 };
-use super::loopback;
 use super::worker::Worker;
+use super::{
+    bind,
+    loopback, //
+};
 use crate::bindings;
 use crate::inet::addr::Addr;
 use crate::inet::announced::Ends;
@@ -56,6 +59,8 @@ use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Alarm;
 use crate::stats::counters::Counter;
 
+/// How many ports a connection tries at the CM, which has users beside SDP.
+const PORTS_TRIED: u32 = 8;
 /// How long an address or a route may take to be found.
 const RESOLVE_MS: u32 = 2000;
 /// How long a peer may take to finish the set-up that it has started. The CM sends a lost reply again
@@ -102,7 +107,7 @@ impl Worker<'_> {
                 (true, true) => Addr::v4([0; 4], 0),
                 _ => from,
             };
-            return resolve(id, from.with_port(cm_port), !to.is_v4(), to);
+            return self.resolve(from.with_port(cm_port), !to.is_v4(), to);
         }
         let via = loopback::transport_addr(net)?;
         let from = if from.is_any() {
@@ -117,7 +122,34 @@ impl Worker<'_> {
             guard.conn().names.local = from;
             self.sock.sk().set_local(&from);
         }
-        resolve(id, via.with_port(cm_port), false, via.with_port(to.port))
+        self.resolve(via.with_port(cm_port), false, via.with_port(to.port))
+    }
+
+    /// Resolves `to` from the port of `from`. If there is none, or if another user of the CM has it, from
+    /// a port that no socket has: the peer reads the socket's own in the Hello.
+    fn resolve(&self, from: Addr, v6: bool, to: Addr) -> Result {
+        let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
+        let to = to.to_storage(false);
+        let start = |from: Addr| id.resolve_addr(&from.to_storage(v6), &to, RESOLVE_MS);
+        let is_taken = |e: Error| e == EADDRINUSE || e == EADDRNOTAVAIL;
+        if from.port != 0 {
+            match start(from) {
+                Err(e) if is_taken(e) => {}
+                result => return result,
+            }
+        }
+        for _ in 0..PORTS_TRIED {
+            let Ok(port) = bind::set_aside_for_cm(&mut self.sock.lock()) else {
+                break;
+            };
+            match start(from.with_port(port)) {
+                Err(e) if is_taken(e) => {}
+                result => return result,
+            }
+        }
+        bind::put_set_aside(&mut self.sock.lock());
+        // To connections of other peers the CM gives a port twice.
+        start(from.with_port(0))
     }
 
     pub(super) fn addr_resolved(&mut self) -> Result {
@@ -377,19 +409,6 @@ fn able(link: &Link) -> Features {
 fn goes_over(sk: Sk, dev: i32) -> bool {
     let bound = sk.bound_dev();
     [0, LOOPBACK_IFINDEX, dev, sk.net().vrf_of(dev)].contains(&bound)
-}
-
-/// Resolves `to` from the port of `from`, or from any port of the CM's if another user of the CM has
-/// that one: the peer reads ours in the Hello.
-fn resolve(id: &CmId, from: Addr, v6: bool, to: Addr) -> Result {
-    let to = to.to_storage(false);
-    let start = |from: Addr| id.resolve_addr(&from.to_storage(v6), &to, RESOLVE_MS);
-    match start(from) {
-        Err(e) if from.port != 0 && (e == EADDRINUSE || e == EADDRNOTAVAIL) => {
-            start(from.with_port(0))
-        }
-        result => result,
-    }
 }
 
 /// The errno of an address or route that was not found.

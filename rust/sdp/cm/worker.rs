@@ -444,7 +444,10 @@ impl Worker<'_> {
         self.sock.sk().net().announced().retire(nonce);
         if let Some(id) = self.cm.id.take() {
             drop(id);
-            self.sock.lock().conn().port.at_cm = false;
+            let mut guard = self.sock.lock();
+            guard.conn().port.at_cm = false;
+            bind::put_set_aside(&mut guard);
+            drop(guard);
             // SAFETY: The connection's reference; the running work item has its own.
             unsafe { SdpSock::dec_ref(self.sock.into()) };
         }

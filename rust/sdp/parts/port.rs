@@ -13,6 +13,8 @@ pub(crate) struct Port {
     pub(in crate::sdp) former_bound: Option<Bound>,
     /// The connection's id has the port at the CM too.
     pub(in crate::sdp) at_cm: bool,
+    /// The port that the connection's id has at the CM, where it cannot be that of the socket.
+    pub(in crate::sdp) other_at_cm: Option<Bound>,
     /// The CM listens for this socket.
     pub(in crate::sdp) listens: bool,
     /// The ports at which the worker shall end the CM's listening; with a place for the next one while
@@ -28,6 +30,7 @@ impl Port {
             bound: None,
             former_bound: None,
             at_cm: false,
+            other_at_cm: None,
             listens: false,
             unlisten: KVec::new(),
             last_bind_err: 0,

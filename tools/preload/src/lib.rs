@@ -80,20 +80,66 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
     let before = sock::errno();
     // SAFETY: The caller passes a valid address.
     let at = unsafe { address_of_fresh(fd, addr, len) };
-    if let Some((family, raw, at)) = &at {
-        if is_taken(fd, *family, raw, at) {
+    // SAFETY: The caller's arguments, as they came.
+    let real = || unsafe { (sock::real().bind)(fd, addr, len) };
+    let ret = match &at {
+        Some((family, raw, at)) if at.port() == 0 => {
+            let bound = bind_to_free_port(fd, *family, raw, at, || sock::result(real()).map(drop));
+            sock::answer(Ok(0), before);
+            if bound {
+                0
+            } else {
+                real()
+            }
+        }
+        Some((family, raw, at)) if is_taken(fd, *family, raw, at) => {
             let e = io::Error::from_raw_os_error(libc::EADDRINUSE);
             return sock::answer(Err(e), before);
         }
-        sock::answer(Ok(0), before);
-    }
-    // SAFETY: The caller's arguments, as they came.
-    let ret = unsafe { (sock::real().bind)(fd, addr, len) };
+        _ => {
+            sock::answer(Ok(0), before);
+            real()
+        }
+    };
     if let (0, Some((_, _, at))) = (ret, &at) {
         chosen::note(fd, at.port() == 0);
         sock::answer(Ok(0), before);
     }
     ret
+}
+
+/// How many ports are tried that are free for SDP, where a socket of TCP may have each.
+const PORTS_TRIED: u32 = 8;
+
+/// Binds a socket, which a server by SDP may be, to a port that is free for TCP and for SDP. TCP alone
+/// might choose one that a socket of SDP has, and listen() would fail, as it does for no program that
+/// leaves the choice to the kernel. Whether it was bound.
+fn bind_to_free_port(
+    fd: RawFd,
+    family: c_int,
+    raw: &RawAddr,
+    at: &SocketAddr,
+    bind: impl Fn() -> io::Result<()>,
+) -> bool {
+    let config = config::get();
+    for _ in 0..PORTS_TRIED {
+        let serves = |port| {
+            let rules = &config.rules;
+            rules.decide(Role::Server, &config.program, at.ip(), port) != Transport::Tcp
+        };
+        let port = match has_devices().then(|| Twin::try_address(fd, family, raw)) {
+            // With IP_BIND_ADDRESS_NO_PORT the kernel has not chosen one.
+            Some(Ok(port)) if port != 0 && serves(port) => port,
+            _ => return false,
+        };
+        match twin::with_port_chosen(fd, port, &bind) {
+            Ok(()) => return true,
+            Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE) => {}
+            // The program is to see it.
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 /// Whether a socket of SDP has a port that a server wants: with TCP alone, bind() would say so, and not
@@ -103,7 +149,7 @@ fn is_taken(fd: RawFd, family: c_int, raw: &RawAddr, at: &SocketAddr) -> bool {
     let serves = config
         .rules
         .decide(Role::Server, &config.program, at.ip(), at.port());
-    if at.port() == 0 || serves == Transport::Tcp || !has_devices() {
+    if serves == Transport::Tcp || !has_devices() {
         return false;
     }
     let tried = Twin::try_address(fd, family, raw);

@@ -123,19 +123,21 @@ impl Twin {
     }
 
     /// Whether an SDP socket with the options of the socket `fd` can have the address `addr`; it is
-    /// given back.
+    /// given back. The result is the port that it had.
     ///
     /// # Errors
     ///
     /// Those of socket() and bind().
-    pub(crate) fn try_address(fd: RawFd, family: c_int, addr: &RawAddr) -> io::Result<()> {
+    pub(crate) fn try_address(fd: RawFd, family: c_int, addr: &RawAddr) -> io::Result<u16> {
         let twin = Self {
             sdp: sock::open(sdp_of(family))?,
             fd,
             tcp: File::of(fd)?,
         };
         twin.take_options(family)?;
-        twin.bind(addr)
+        twin.bind(addr)?;
+        let bound = RawAddr::local(twin.as_raw_fd())?.parse();
+        Ok(bound.map_or(0, |addr| addr.port()))
     }
 
     pub(crate) fn as_raw_fd(&self) -> RawFd {
@@ -211,18 +213,7 @@ impl Twin {
     /// Has the kernel choose the port that it has chosen for the TCP socket: what the program has not
     /// chosen itself is given back at the end of a listener.
     fn have_chosen(&self, local: RawAddr, port: u16) -> io::Result<()> {
-        let range = |value: &Value| {
-            sock::set(
-                self.as_raw_fd(),
-                libc::IPPROTO_IP,
-                IP_LOCAL_PORT_RANGE,
-                value,
-            )
-        };
-        let usual = sock::get(self.as_raw_fd(), libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE)?;
-        range(&Value::of_ports(port, port))?;
-        self.bind(&local.with_port(0))?;
-        range(&usual)?;
+        with_port_chosen(self.as_raw_fd(), port, || self.bind(&local.with_port(0)))?;
         let got = RawAddr::local(self.as_raw_fd())?.parse();
         // The range of the namespace is another one by now.
         match got.is_some_and(|got| got.port() == port) {
@@ -254,4 +245,22 @@ impl Twin {
         watched::put(self.fd, &watches);
         replaced.map(drop)
     }
+}
+
+/// Has the kernel choose this port when `bind` binds the socket to port 0.
+///
+/// # Errors
+///
+/// Those of `bind` and of the socket option.
+pub(crate) fn with_port_chosen(
+    fd: RawFd,
+    port: u16,
+    bind: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let range = |value: &Value| sock::set(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, value);
+    let usual = sock::get(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE)?;
+    range(&Value::of_ports(port, port))?;
+    let bound = bind();
+    range(&usual)?;
+    bound
 }
