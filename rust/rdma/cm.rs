@@ -244,15 +244,13 @@ pub(crate) fn has_device(net: Net<'_>, addr: &Storage) -> bool {
         fn on_event(&self, _event: Event) {}
     }
     let nobody = Nobody;
-    let ports = bindings::rdma_ucm_port_space_RDMA_PS_UDP;
-    let handler = Some(connection_handler::<Nobody> as _);
+    let context = (&raw const nobody).cast_mut().cast();
     // SAFETY: The id is dropped before `nobody` is.
-    let Ok(id) =
-        (unsafe { CmId::create(net, ports, handler, (&raw const nobody).cast_mut().cast()) })
-    else {
-        return false;
+    let id = unsafe {
+        let datagrams = bindings::rdma_ucm_port_space_RDMA_PS_UDP;
+        CmId::create(net, datagrams, Some(connection_handler::<Nobody>), context)
     };
-    id.bind(addr).is_ok() && id.device().is_ok()
+    id.is_ok_and(|id| id.bind(addr).is_ok() && id.device().is_ok())
 }
 
 /// The port space of streams (RDMA_PS_TCP).
