@@ -13,3 +13,4 @@ pub(crate) mod shared;
 pub(crate) mod signal;
 pub(crate) mod time;
 pub(crate) mod work;
+pub(crate) mod zerocopy;

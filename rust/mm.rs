@@ -37,6 +37,7 @@ pub(crate) mod absent;
 mod age;
 mod cover;
 pub(crate) mod frag;
+pub(crate) mod lent;
 pub(crate) mod memory;
 pub(crate) mod page_frag;
 pub(crate) mod pin;

@@ -221,6 +221,7 @@ pub(super) unsafe extern "C" fn accept(
         let guard = child.lock();
         bindings::__inet_accept(socket, new, child.sk().as_ptr());
         bindings::set_custom_sockopt(new.cast());
+        bindings::set_support_zc(new.cast());
         drop(guard);
         accept::into_raw(child);
     }
@@ -306,7 +307,8 @@ pub(super) unsafe extern "C" fn sendmsg(
         let control = check_control(of(socket), msg);
         let iter = Iov::from_raw(NonNull::from(&mut (*msg).msg_iter));
         let to = ((*msg).msg_name.cast(), (*msg).msg_namelen);
-        let result = sendmsg::sendmsg(of(socket), iter, flags, control, |guard| {
+        let request = NonNull::new((*msg).msg_ubuf);
+        let result = sendmsg::sendmsg(of(socket), iter, flags, control, request, |guard| {
             if flags & bindings::MSG_FASTOPEN == 0 {
                 return Ok(());
             }
@@ -408,9 +410,11 @@ pub(super) unsafe extern "C" fn recvmsg(
     unsafe {
         (*msg).msg_namelen = 0;
         let flags = flags as u32;
+        if flags & bindings::MSG_ERRQUEUE != 0 {
+            return receive_notification(of(socket), msg, len);
+        }
         let iter = Iov::from_raw(NonNull::from(&mut (*msg).msg_iter));
-        let out_of_line = flags & bindings::MSG_OOB != 0 && flags & bindings::MSG_ERRQUEUE == 0;
-        let result = if out_of_line {
+        let result = if flags & bindings::MSG_OOB != 0 {
             urgent::receive_urgent(of(socket), iter, flags).map(|(n, more)| {
                 (*msg).msg_flags |= more;
                 n
@@ -422,6 +426,28 @@ pub(super) unsafe extern "C" fn recvmsg(
             tell_left(of(socket), msg);
         }
         errno(result.map(|n| n as i32))
+    }
+}
+
+/// MSG_ERRQUEUE: hands the next notification of MSG_ZEROCOPY to the program. `EAGAIN` if there is none.
+///
+/// # Safety
+///
+/// The message is a valid one of a receive.
+unsafe fn receive_notification(sock: &SdpSock, msg: *mut bindings::msghdr, len: usize) -> i32 {
+    let (level, name) = match sock.sk().is_v6() {
+        true => (bindings::SOL_IPV6, bindings::IPV6_RECVERR),
+        false => (bindings::SOL_IP, bindings::IP_RECVERR),
+    };
+    // SAFETY: The socket is valid; the rest is as the caller promises.
+    unsafe {
+        bindings::sock_recv_errqueue(
+            sock.sk().as_ptr(),
+            msg,
+            len as i32,
+            level as i32,
+            name as i32,
+        )
     }
 }
 

@@ -258,6 +258,7 @@ unsafe fn begin(sk: *mut bindings::sock, family: u32) {
     // SAFETY: As the caller promises. The handlers are those of sockets.
     unsafe {
         bindings::set_custom_sockopt((*sk).sk_socket.cast());
+        bindings::set_support_zc((*sk).sk_socket.cast());
         SdpSock::init(sk, &HANDLERS);
         let wrapped = Sk::new(sk);
         wrapped.set_state(bindings::TCP_CLOSE as u8);

@@ -59,6 +59,11 @@ impl Value {
         Err(EFAULT)
     }
 
+    /// The integer that it is.
+    fn number(&self) -> Option<i32> {
+        self.bytes.first_chunk().copied().map(i32::from_ne_bytes)
+    }
+
     /// Where nothing can be read, without a wait: the core finds that out by itself, after whatever else is
     /// wrong with a call.
     fn nowhere() -> sockptr_t {
@@ -159,6 +164,11 @@ pub(super) unsafe extern "C" fn setsockopt(
         return code(set_congestion_control(sock, value, len));
     }
     let mut value = Value::copy(value, len, least(level, name));
+    if (level as u32, name as u32) == (bindings::SOL_SOCKET, bindings::SO_ZEROCOPY) {
+        // SAFETY: The core passes a socket of ours, which a program holds open.
+        let sock = unsafe { SdpSock::from_raw(sk) };
+        return code(set_zerocopy(sock, len, value));
+    }
     // SAFETY: The core passes a socket of ours.
     let is_v6 = unsafe { SdpSock::from_raw(sk) }.sk().is_v6();
     let there = value.as_ref().map_or(0, |value| value.len);
@@ -210,6 +220,25 @@ pub(super) unsafe extern "C" fn getsockopt(
             _ => bindings::ip_getsockopt(sk, level, name, value, len),
         }
     }
+}
+
+/// SO_ZEROCOPY, which the core has for the families that it knows.
+///
+/// # Errors
+///
+/// `EINVAL` but for 0 and 1, `EFAULT`.
+fn set_zerocopy(sock: &SdpSock, len: u32, value: Result<Value>) -> Result {
+    if (len as usize) < size_of::<i32>() {
+        return Err(EINVAL);
+    }
+    let on = match value?.number() {
+        Some(0) => false,
+        Some(1) => true,
+        _ => return Err(EINVAL),
+    };
+    let guard = sock.lock();
+    guard.sk().set_zerocopy(on);
+    Ok(())
 }
 
 /// Hands the value of an option at the level of TCP to the program.

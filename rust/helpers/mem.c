@@ -223,6 +223,12 @@ size_t sdp_helper_copy_to_iter(const void *addr, size_t bytes,
 	return copy_to_iter(addr, bytes, i);
 }
 
+bool sdp_helper_iov_iter_is_bvec(const struct iov_iter *i);
+bool sdp_helper_iov_iter_is_bvec(const struct iov_iter *i)
+{
+	return iov_iter_is_bvec(i);
+}
+
 bool sdp_helper_iov_iter_extract_will_pin(const struct iov_iter *i);
 bool sdp_helper_iov_iter_extract_will_pin(const struct iov_iter *i)
 {

@@ -451,6 +451,30 @@ void sdp_helper_set_custom_sockopt(struct socket *sock)
 	set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);
 }
 
+void sdp_helper_set_support_zc(struct socket *sock);
+void sdp_helper_set_support_zc(struct socket *sock)
+{
+	set_bit(SOCK_SUPPORT_ZC, &sock->flags);
+}
+
+void sdp_helper_net_zcopy_get(struct ubuf_info *uarg);
+void sdp_helper_net_zcopy_get(struct ubuf_info *uarg)
+{
+	net_zcopy_get(uarg);
+}
+
+void sdp_helper_net_zcopy_put(struct ubuf_info *uarg);
+void sdp_helper_net_zcopy_put(struct ubuf_info *uarg)
+{
+	net_zcopy_put(uarg);
+}
+
+bool sdp_helper_skb_queue_empty_lockless(const struct sk_buff_head *list);
+bool sdp_helper_skb_queue_empty_lockless(const struct sk_buff_head *list)
+{
+	return skb_queue_empty_lockless(list);
+}
+
 int sdp_helper_put_user_int(int val, int __user *to);
 int sdp_helper_put_user_int(int val, int __user *to)
 {

@@ -187,6 +187,24 @@ impl Sk {
         unsafe { bindings::sock_set_flag(self.0.cast(), flag) };
     }
 
+    /// SO_ZEROCOPY. The caller holds the lock.
+    pub(crate) fn set_zerocopy(self, on: bool) {
+        let flag = bindings::sock_flags_SOCK_ZEROCOPY;
+        // SAFETY: The object is valid.
+        unsafe {
+            match on {
+                true => bindings::sock_set_flag(self.0.cast(), flag),
+                false => bindings::sock_reset_flag(self.0.cast(), flag),
+            }
+        }
+    }
+
+    /// Whether there are notifications of MSG_ZEROCOPY.
+    pub(crate) fn has_notifications(self) -> bool {
+        // SAFETY: The object is valid.
+        !unsafe { bindings::skb_queue_empty_lockless(&raw const (*self.0).sk_error_queue) }
+    }
+
     pub(crate) fn reset_flag_done(self) {
         // SAFETY: The object is valid.
         unsafe { bindings::sock_reset_flag(self.0.cast(), bindings::sock_flags_SOCK_DONE) };

@@ -5,6 +5,7 @@
 use kernel::bindings::page;
 
 use super::absent::Receiving;
+use super::lent::Lent;
 use super::pin::Pinned;
 use super::snapshot::Snapshot;
 
@@ -12,6 +13,8 @@ use super::snapshot::Snapshot;
 pub(crate) enum Memory {
     /// Whoever waits for the transfer has them pinned, or has been killed.
     Pinned(Pinned),
+    /// Nobody waits. The program is told when it may use the memory again.
+    Lent(Lent),
     /// Nobody waits.
     Snapshot(Snapshot),
     /// Nobody waits, but for those who touch it.
@@ -23,6 +26,7 @@ impl Memory {
     pub(crate) fn pages(&self) -> &[*mut page] {
         match self {
             Self::Pinned(pinned) => pinned.pages(),
+            Self::Lent(lent) => lent.pages(),
             Self::Snapshot(snapshot) => snapshot.pages(),
             Self::Receiving(receiving) => receiving.pages(),
         }
@@ -32,6 +36,7 @@ impl Memory {
     pub(crate) fn offset(&self) -> u32 {
         match self {
             Self::Pinned(pinned) => pinned.offset(),
+            Self::Lent(lent) => lent.offset(),
             Self::Snapshot(_) | Self::Receiving(_) => 0,
         }
     }
@@ -39,6 +44,7 @@ impl Memory {
     pub(crate) fn len(&self) -> u32 {
         match self {
             Self::Pinned(pinned) => pinned.len(),
+            Self::Lent(lent) => lent.len(),
             Self::Snapshot(snapshot) => snapshot.len(),
             Self::Receiving(receiving) => receiving.len(),
         }
@@ -56,7 +62,7 @@ impl Memory {
         match self {
             Self::Receiving(receiving) => receiving.conclude(),
             Self::Snapshot(snapshot) => snapshot.conclude(),
-            Self::Pinned(_) => {}
+            Self::Pinned(_) | Self::Lent(_) => {}
         }
     }
 

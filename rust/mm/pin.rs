@@ -128,6 +128,8 @@ pub(crate) enum Term {
     /// Until an adapter has written what it can at once, as for direct I/O; or, where it only reads,
     /// until the peer has read.
     Short,
+    /// The same, of a send whose notification is charged for the memory (RLIMIT_MEMLOCK).
+    Lent,
     /// Until a peer has written. Memory of files whose file system must hear of writes cannot be had
     /// so, and pages may be moved to where they may stay.
     Long,
@@ -206,9 +208,11 @@ impl Pinned {
             noted: Noted::NONE,
             locked: None,
         };
-        // SAFETY: They are pinned.
-        let bytes = unsafe { folio_bytes(&pinned.pages) };
-        pinned.locked = Some(Locked::charge(bytes).map_err(|_| ENOBUFS)?);
+        if term != Term::Lent {
+            // SAFETY: They are pinned.
+            let bytes = unsafe { folio_bytes(&pinned.pages) };
+            pinned.locked = Some(Locked::charge(bytes).map_err(|_| ENOBUFS)?);
+        }
         // SAFETY: They are pinned until the value goes, which forgets the note first.
         pinned.noted = unsafe { Noted::new(&pinned.pages)? };
         iter.advance(len);

@@ -48,7 +48,7 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
     // After the state and the shutdown, which are set after the error. Pairs with that in `Sk::set_err()`.
     // SAFETY: A barrier may stand anywhere.
     unsafe { b::smp_rmb() };
-    if sk.err() != 0 {
+    if sk.err() != 0 || sk.has_notifications() {
         mask |= b::SDP_CONST_EPOLLERR;
     }
     mask

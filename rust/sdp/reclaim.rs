@@ -100,12 +100,16 @@ impl SockOwner<'_> {
         while let Some((memory, purpose)) = self.take_finished() {
             // There is a place for another region.
             self.sk().wake_waiters();
+            let lent = matches!(memory, Memory::Lent(_));
             let outcome = self.give_back(memory, purpose);
             if self.generation() != connection {
                 return;
             }
             // A reader may wait for its buffer.
             self.sk().wake_waiters();
+            if lent {
+                continue;
+            }
             if let Some(zcopy) = &mut self.conn().adverts.zcopy {
                 let record = match purpose {
                     Use::OwnReads(Call::Returns) => &mut zcopy.early_fallback,
@@ -142,9 +146,9 @@ impl SockOwner<'_> {
         let outcome = self.unlocked(|| match memory {
             Memory::Snapshot(snapshot) => snapshot.finish(),
             Memory::Receiving(receiving) => receiving.finish(),
-            // Of a call that was killed.
-            Memory::Pinned(pinned) => {
-                drop(pinned);
+            // Of a call that was killed; or the program is told.
+            memory @ (Memory::Pinned(_) | Memory::Lent(_)) => {
+                drop(memory);
                 Outcome::default()
             }
         });

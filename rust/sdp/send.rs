@@ -5,6 +5,7 @@
 mod azsdp;
 mod choose;
 mod copy;
+mod lent;
 pub(crate) mod sendmsg;
 mod sink_write;
 mod sink_write_async;

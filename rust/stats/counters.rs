@@ -221,6 +221,11 @@ counters! {
     FlushMissed => "flush_missed",
     /// Source adverts of sends that have returned.
     AdvertAsync => "advert_async",
+    /// Sends whose program has asked to be told when it may use the memory again (MSG_ZEROCOPY, or requests of
+    /// io_uring).
+    SendLent => "send_lent",
+    /// Those of which most bytes were copied nevertheless.
+    SendLentCopied => "send_lent_copied",
     /// RDMA Reads of receives that have returned.
     ReadEarly => "read_early",
     /// Pages of which such receives have taken the program's access.

@@ -86,9 +86,6 @@ pub(crate) fn recvmsg(
     len: usize,
     flags: u32,
 ) -> Result<usize> {
-    if flags & bindings::MSG_ERRQUEUE != 0 {
-        return Err(EAGAIN);
-    }
     let mut guard = sock.lock();
     if matches!(guard.conn().state, State::Listen) {
         return Err(ENOTCONN);

@@ -77,7 +77,7 @@ impl SockGuard<'_> {
             Refused::Error(_) => {}
         }
         // The copy will report a bad address.
-        send.by_copy = send.iter.piece_bytes().min(BYTES_BY_COPY);
+        send.by_copy = send.piece_bytes().min(BYTES_BY_COPY);
     }
 }
 
@@ -98,13 +98,23 @@ impl SockOwner<'_> {
         result
     }
 
+    fn take_memory(&mut self, send: &mut Send<'_>) -> Result<Memory, Refused> {
+        Ok(match &send.lending {
+            Some(lending) => {
+                let notification = lending.share();
+                Memory::Lent(self.take_lent(send, notification)?)
+            }
+            None => Memory::Snapshot(self.take_snapshot(send)?),
+        })
+    }
+
     fn send_piece_later(&mut self, send: &mut Send<'_>) -> Result {
         if !self.await_advert(send)? {
             return Ok(());
         }
-        let snapshot = self.in_turn(Access::Read, |guard| guard.take_snapshot(send));
-        let memory = match snapshot {
-            Ok(snapshot) => Memory::Snapshot(snapshot),
+        let memory = self.in_turn(Access::Read, |guard| guard.take_memory(send));
+        let memory = match memory {
+            Ok(memory) => memory,
             Err(e) => {
                 self.no_snapshot(send, e);
                 return Ok(());
@@ -157,7 +167,10 @@ impl SockOwner<'_> {
             }
             let link = self.conn().link.as_ref();
             let has_room = link.is_some_and(|link| link.has_region_room());
-            if self.prefers_sink(send) {
+            if self.lends_to_sink(send) {
+                return Ok(true);
+            }
+            if send.lending.is_none() && self.prefers_sink(send) {
                 return Ok(false);
             }
             if has_room && self.may_advertise(Kind::Asynchronous) {
@@ -175,7 +188,7 @@ impl SockOwner<'_> {
                 } else {
                     Reason::NoCredits
                 });
-                send.by_copy = send.iter.piece_bytes().min(BYTES_BY_COPY);
+                send.by_copy = send.piece_bytes().min(BYTES_BY_COPY);
                 return Ok(false);
             }
             if signal_pending() {

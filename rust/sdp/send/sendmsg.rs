@@ -2,8 +2,11 @@
 
 //! sendmsg(): from the program's buffers into the send queue.
 
+use core::ptr::NonNull;
+
 use kernel::prelude::*;
 
+use super::lent::Lending;
 use crate::bindings;
 use crate::inet::memory;
 use crate::inet::sock::Sk;
@@ -37,6 +40,8 @@ pub(in crate::sdp) struct Send<'a> {
     pub(in crate::sdp) flags: u32,
     /// What is wrong with its control messages.
     control: Result,
+    /// Its program is told when it may use the memory again.
+    pub(super) lending: Option<Lending>,
     pub(in crate::sdp) timeo: Timeout,
     /// Bytes taken from the program for good.
     pub(in crate::sdp) copied: usize,
@@ -52,8 +57,8 @@ pub(in crate::sdp) struct Send<'a> {
     pub(super) sink_awaited: bool,
 }
 
-/// Sends what `iter` holds; returns how much was taken. `open` makes the connection before, for
-/// MSG_FASTOPEN.
+/// Sends what `iter` holds; returns how much was taken. `request` is the notification that io_uring has for
+/// it. `open` makes the connection before, for MSG_FASTOPEN.
 ///
 /// # Errors
 ///
@@ -65,10 +70,16 @@ pub(crate) fn sendmsg(
     iter: Iov<'_, Source>,
     flags: u32,
     control: Result,
+    request: Option<NonNull<bindings::ubuf_info>>,
     open: impl FnOnce(&mut SockOwner<'_>) -> Result,
 ) -> Result<usize> {
     let mut guard = sock.lock();
+    let lending = Lending::of_call(&guard, flags, iter.len(), request)
+        .map_err(|e| stream_error(sock.sk(), flags, e))?;
     if let Err(e) = open(&mut guard) {
+        if let Some(lending) = lending {
+            lending.end(0, sock.stats);
+        }
         // A send that has not begun changes nothing: what MSG_MORE has left open stays open.
         return Err(stream_error(sock.sk(), flags, e));
     }
@@ -85,6 +96,7 @@ pub(crate) fn sendmsg(
         iter,
         flags,
         control,
+        lending,
         timeo: sock.sk().sndtimeo(nonblock),
         copied: 0,
         unprotectable: None,
@@ -93,6 +105,9 @@ pub(crate) fn sendmsg(
     };
     let result = guard.send_all(&mut send);
     guard.finish_send(&send);
+    if let Some(lending) = send.lending.take() {
+        lending.end(send.copied, sock.stats);
+    }
     match result {
         Ok(()) => Ok(send.copied),
         // What was taken counts more than why it ended.
@@ -173,7 +188,12 @@ impl SockOwner<'_> {
         while send.iter.len() > 0 {
             self.await_turn(Access::Read, send.began, &mut send.timeo)?;
             self.check_sendable()?;
-            match self.choose_path(send) {
+            let path = match send.lending {
+                Some(_) if send.by_copy == 0 => self.choose_path_of_lent(send),
+                Some(_) => Path::Copy,
+                None => self.choose_path(send),
+            };
+            match path {
                 Path::Copy if self.awaits_sink(send) => {
                     self.await_sink(send)?;
                     continue;
@@ -196,7 +216,12 @@ impl SockOwner<'_> {
                     continue;
                 }
                 Path::Asynchronous => {
-                    self.send_later(send)?;
+                    let before = send.copied;
+                    let result = self.send_later(send);
+                    if let Some(lending) = &mut send.lending {
+                        lending.add_uncopied(send.copied - before);
+                    }
+                    result?;
                     continue;
                 }
             }

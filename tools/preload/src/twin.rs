@@ -49,6 +49,7 @@ const OPTIONS: &[(c_int, c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
     (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
     (libc::SOL_SOCKET, libc::SO_PEEK_OFF),
+    (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
     (libc::IPPROTO_IP, libc::IP_TOS),
     (libc::IPPROTO_IP, libc::IP_TTL),
     (libc::IPPROTO_IP, libc::IP_FREEBIND),
@@ -105,15 +106,9 @@ impl Twin {
     ///
     /// # Errors
     ///
-    /// Those of socket() and bind(); `EAFNOSUPPORT` without the module, `EOPNOTSUPP` if the program
-    /// counts on what SDP does not have.
+    /// Those of socket() and bind(); `EAFNOSUPPORT` without the module.
     pub(crate) fn of(fd: RawFd, family: c_int) -> io::Result<Self> {
         let tcp = File::of(fd)?;
-        let wants_zerocopy = sock::get(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY)?.number();
-        if wants_zerocopy != Some(0) {
-            // It would wait for ever for messages that say what was sent.
-            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
-        }
         let sdp = sock::open(sdp_of(family))?;
         let twin = Self { sdp, fd, tcp };
         twin.take_options(family)?;

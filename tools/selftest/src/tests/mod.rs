@@ -41,6 +41,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         load::stress::TESTS,
         uncopied::zabuse::TESTS,
         uncopied::zcopy::TESTS,
+        uncopied::zerocopy::TESTS,
         uncopied::sink::TESTS,
         uncopied::sinkends::TESTS,
         uncopied::azabuse::TESTS,

@@ -87,3 +87,72 @@ pub(crate) fn uring_recv(fd: RawFd, buf: &mut [u8], flags: i32) -> io::Result<us
     }
     completed(&mut ring)
 }
+
+/// The memory is registered.
+const RECVSEND_FIXED_BUF: u16 = 1 << 2;
+/// The flag of a request that asks whether the bytes were copied, and that of the answer.
+const SEND_ZC_REPORT_USAGE: u16 = 1 << 3;
+const NOTIF_USAGE_ZC_COPIED: u32 = 1 << 31;
+
+/// A ring that sends parts of some memory without a copy.
+pub(crate) struct SendZc {
+    ring: IoUring,
+    pages: Pages,
+    registered: bool,
+}
+
+impl SendZc {
+    /// `None` if the kernel has no io_uring, or not for this process.
+    pub(crate) fn new(pages: Pages, registered: bool) -> io::Result<Option<SendZc>> {
+        let ring = match IoUring::new(4) {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                return Ok(None)
+            }
+            ring => ring?,
+        };
+        if registered {
+            let vec = libc::iovec {
+                iov_base: pages.at(0) as *mut _,
+                iov_len: pages.len(),
+            };
+            // SAFETY: the memory is never unmapped, and there are no references to it.
+            unsafe { ring.submitter().register_buffers(&[vec])? };
+        }
+        Ok(Some(SendZc {
+            ring,
+            pages,
+            registered,
+        }))
+    }
+
+    /// Sends a part of the memory; returns the bytes that were sent.
+    pub(crate) fn send(&mut self, fd: RawFd, from: usize, len: usize) -> io::Result<usize> {
+        let at = self.pages.part(from, len).at(0) as *const u8;
+        let fixed = match self.registered {
+            true => RECVSEND_FIXED_BUF,
+            false => 0,
+        };
+        let send = opcode::SendZc::new(types::Fd(fd), at, len as u32)
+            .flags(libc::MSG_WAITALL)
+            .zc_flags(SEND_ZC_REPORT_USAGE | fixed)
+            .buf_index(self.registered.then_some(0))
+            .build();
+        // SAFETY: a send only reads the memory, which is never unmapped.
+        unsafe {
+            let pushed = self.ring.submission().push(&send);
+            pushed.map_err(io::Error::other)?;
+        }
+        completed(&mut self.ring)
+    }
+
+    /// Waits for the notification of the last send: whether its bytes were copied.
+    pub(crate) fn told(&mut self) -> io::Result<bool> {
+        self.ring.submit_and_wait(1)?;
+        let entry = self.ring.completion().next();
+        let entry = entry.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if !io_uring::cqueue::notif(entry.flags()) {
+            return Err(io::Error::other(format!("no notification: {entry:?}")));
+        }
+        Ok(entry.result() as u32 & NOTIF_USAGE_ZC_COPIED != 0)
+    }
+}

@@ -80,12 +80,6 @@ const KNOWN: &[Known] = &[
         ends: "",
         errnos: &[EOPNOTSUPP],
     },
-    // SDP decides by itself what goes without a copy.
-    Known {
-        calls: &["SOL_SOCKET SO_ZEROCOPY"],
-        ends: "",
-        errnos: &[EOPNOTSUPP],
-    },
     // There is no namespace's key to read.
     Known {
         calls: &["getsockopt IPPROTO_TCP TCP_FASTOPEN_KEY, "],

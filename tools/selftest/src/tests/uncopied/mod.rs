@@ -13,3 +13,4 @@ pub(super) mod sink;
 pub(super) mod sinkends;
 pub(super) mod zabuse;
 pub(super) mod zcopy;
+pub(super) mod zerocopy;

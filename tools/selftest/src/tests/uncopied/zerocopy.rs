@@ -1,0 +1,575 @@
+// SPDX-License-Identifier: GPL-2.0
+//! MSG_ZEROCOPY, and the requests of io_uring that are like it: the program leaves the memory alone until a
+//! notification says that it may use it again.
+
+use super::inflight::{return_at_once, Growth, Stream, LEN};
+use super::zcopy::stat;
+use crate::support::flow::{spawn, Span};
+use crate::support::harness::{
+    eventually, expect, expect_eof, expect_eq, expect_errno, expect_received, fill, joined,
+    receive, skip, tests, Child, Env, Fail, Family, Outcome, QUIET_MS,
+};
+use crate::support::pattern::Rng;
+use crate::support::peer::Work;
+use crate::support::sys::{self, Pages, SendZc, Sock};
+use libc::{
+    EAGAIN, EINVAL, ENOBUFS, EPIPE, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_ZEROCOPY,
+    POLLERR, SHUT_WR, SOL_SOCKET, SO_RCVBUF, SO_SNDBUFFORCE, SO_ZEROCOPY,
+};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+tests!("zerocopy";
+    option,
+    told_when_the_peer_has_read,
+    every_send_has_a_number,
+    nothing_is_told_without_the_option,
+    a_send_that_fails_has_no_number,
+    a_refused_notification_sends_nothing,
+    by_many_threads,
+    closed_at_once,
+    to_a_reader_that_waits,
+    unmapped_before_it_is_read,
+    of_memory_that_another_sends,
+    ends_with_all_in_flight,
+    closed_by_both_with_bytes_left,
+    peer_dies,
+    everything_is_given_back,
+    by_io_uring,
+    by_io_uring_of_registered_memory,
+    io_uring_is_told_at_the_end,
+);
+
+/// linux/errqueue.h
+const ORIGIN_ZEROCOPY: u8 = 5;
+const CODE_COPIED: u8 = 1;
+
+/// The numbers of sends of which a notification tells, from the first to the last, and whether they were copied.
+type Told = (u32, u32, bool);
+
+/// The next notification, if there is one.
+fn told(sock: &Sock) -> io::Result<Told> {
+    let mut control = [0u64; 16];
+    let (n, len, flags) = sock.recvmsg_with(&mut [0; 8], &mut control, MSG_ERRQUEUE)?;
+    let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let word = |at: usize| {
+        let mut four = [0; 4];
+        four.copy_from_slice(&bytes[at..at + 4]);
+        u32::from_ne_bytes(four)
+    };
+    // A cmsghdr is its length, the level and the type; then comes a sock_extended_err.
+    let kind = (word(8) as i32, word(12) as i32);
+    let expected = [
+        (libc::SOL_IP, libc::IP_RECVERR),
+        (libc::SOL_IPV6, libc::IPV6_RECVERR),
+    ];
+    let is_one = n == 0
+        && len >= 32
+        && flags & MSG_ERRQUEUE != 0
+        && expected.contains(&kind)
+        && word(16) == 0
+        && bytes[20] == ORIGIN_ZEROCOPY;
+    if !is_one {
+        return Err(io::Error::other(format!(
+            "no notification: {n}, {flags:#x}, {bytes:?}"
+        )));
+    }
+    Ok((word(24), word(28), bytes[22] & CODE_COPIED != 0))
+}
+
+/// Waits until `count` sends were told of, each once; how many of them were copied.
+#[track_caller]
+fn all_told(sock: &Sock, count: u32) -> Result<u32, Fail> {
+    let mut seen = vec![false; count as usize];
+    let mut copied = 0;
+    while seen.contains(&false) {
+        expect_eq(sock.poll(0, 20_000)? & POLLERR, POLLERR, "POLLERR")?;
+        let (first, last, was_copied) = told(sock)?;
+        for number in first..=last {
+            let place = seen.get_mut(number as usize);
+            let again = place.is_none_or(|place| std::mem::replace(place, true));
+            expect(
+                !again,
+                format!("{number} is told of again, or was not sent"),
+            )?;
+            copied += u32::from(was_copied);
+        }
+    }
+    expect_errno(told(sock), EAGAIN, "one more")?;
+    expect_eq(sock.poll(0, 0)? & POLLERR, 0, "POLLERR of none")?;
+    Ok(copied)
+}
+
+fn allow(sock: &Sock) -> io::Result<()> {
+    sock.set_int(SOL_SOCKET, SO_ZEROCOPY, 1)
+}
+
+fn lend(sock: &Sock, bytes: &[u8], flags: i32) -> io::Result<usize> {
+    sock.send(bytes, flags | MSG_ZEROCOPY | MSG_NOSIGNAL)
+}
+
+#[track_caller]
+fn lend_all(sock: &Sock, bytes: &[u8]) -> Outcome {
+    expect_eq(lend(sock, bytes, 0)?, bytes.len(), "sent")
+}
+
+fn option(env: &Env) -> Outcome {
+    let (_listener, addr) = env.listener(1)?;
+    let sock = env.socket()?;
+    let get = |sock: &Sock| sock.get_int(SOL_SOCKET, SO_ZEROCOPY);
+    expect_eq(get(&sock)?, 0, "at first")?;
+    for value in [2, -1] {
+        expect_errno(sock.set_int(SOL_SOCKET, SO_ZEROCOPY, value), EINVAL, value)?;
+    }
+    let short = sock.set_bytes(SOL_SOCKET, SO_ZEROCOPY, &[1; 3]);
+    expect_errno(short, EINVAL, "three bytes")?;
+    allow(&sock)?;
+    expect_eq(get(&sock)?, 1, "set")?;
+    sock.connect(&addr)?;
+    sock.set_int(SOL_SOCKET, SO_ZEROCOPY, 0)?;
+    expect_eq(get(&sock)?, 0, "connected")
+}
+
+/// Nothing is told while the peer may still read the memory; then it is, without a copy.
+fn told_when_the_peer_has_read(env: &Env) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    allow(&one)?;
+    one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+    other.set_int(SOL_SOCKET, SO_RCVBUF, 8192)?;
+    let span = Span::new(env.seed, 0, 1 << 20);
+    let bytes = span.to_vec();
+    let sending = stat(env, "send_lent")?;
+    // Not at the begin of a page, nor to the end of one.
+    lend_all(&one, &bytes[..1_000_000])?;
+    let before = stat(env, "send_lent_copied")?;
+    expect_eq(one.poll(0, QUIET_MS)? & POLLERR, 0, "POLLERR before")?;
+    expect_errno(told(&one), EAGAIN, "before")?;
+    receive(&other, Span::new(env.seed, 0, 1_000_000))?;
+    let copied = all_told(&one, 1)?;
+    drop(bytes);
+    if env.family == Family::Sdp {
+        expect_eq(copied, 0, "copied")?;
+        expect_eq(stat(env, "send_lent")? - sending, 1, "send_lent")?;
+        expect_eq(stat(env, "send_lent_copied")?, before, "send_lent_copied")?;
+    }
+    Ok(())
+}
+
+/// Small ones, which are copied, too.
+fn every_send_has_a_number(env: &Env) -> Outcome {
+    let (one, other) = env.pair()?;
+    allow(&one)?;
+    let sizes = [1, 300_000, 5000, 100_000, 16_384, 16_383, 70_001];
+    let total: u64 = sizes.iter().sum::<usize>() as u64 * 3;
+    let span = Span::new(env.seed, 0, total);
+    let work = other.start(Work::Sink(span))?;
+    let bytes = span.to_vec();
+    let mut at = 0;
+    for size in sizes.iter().cycle().take(3 * sizes.len()) {
+        lend_all(&one, &bytes[at..at + size])?;
+        at += size;
+    }
+    expect_received(work.join_received()?, span, "what was lent")?;
+    let copied = all_told(&one, 3 * sizes.len() as u32)?;
+    if env.family == Family::Sdp {
+        // Three of seven are too small.
+        expect((9..=15).contains(&copied), format!("{copied} of 21 copied"))?;
+    }
+    Ok(())
+}
+
+fn nothing_is_told_without_the_option(env: &Env) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    let span = Span::new(env.seed, 0, 200_000);
+    let bytes = span.to_vec();
+    let sending = spawn(move || lend(&one, &bytes, 0).map(|n| (n, one)))?;
+    receive(&other, span)?;
+    let (n, one) = joined(sending)??;
+    expect_eq(n, 200_000, "sent")?;
+    expect_errno(told(&one), EAGAIN, "told")?;
+    // As every program may ask.
+    allow(&one)?;
+    expect_eq(lend(&one, b"", 0)?, 0, "nothing is sent")?;
+    expect_eq(one.poll(0, QUIET_MS)? & POLLERR, 0, "POLLERR")
+}
+
+fn a_send_that_fails_has_no_number(env: &Env) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    allow(&one)?;
+    let sent = fill(&one, env.seed)?;
+    let memory = vec![0x55; 100_000];
+    for _ in 0..3 {
+        expect_errno(lend(&one, &memory, MSG_DONTWAIT), EAGAIN, "full")?;
+    }
+    receive(&other, Span::new(env.seed, 0, sent))?;
+    let span = Span::new(env.seed, sent, 100);
+    lend_all(&one, &span.to_vec())?;
+    receive(&other, span)?;
+    all_told(&one, 1)?;
+    one.shutdown(SHUT_WR)?;
+    expect_errno(lend(&one, &memory, 0), EPIPE, "after shutdown()")?;
+    expect_errno(told(&one), EAGAIN, "told")
+}
+
+/// A user that may lock no memory.
+fn a_refused_notification_sends_nothing(env: &Env) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    allow(&one)?;
+    sys::limit_locked_memory(0)?;
+    sys::become_nobody()?;
+    let memory = vec![0x55; 100_000];
+    expect_errno(lend(&one, &memory, 0), ENOBUFS, "with MSG_ZEROCOPY")?;
+    one.send_all(b"x")?;
+    other.recv_exact(&mut [0])?;
+    expect_errno(other.recv(&mut [0], MSG_DONTWAIT), EAGAIN, "more")
+}
+
+fn by_many_threads(env: &Env) -> Outcome {
+    const THREADS: u64 = 8;
+    let sends = env.scaled(20);
+    let (one, other) = env.own_pair()?;
+    let one = Arc::new(one);
+    allow(&one)?;
+    let mut threads = Vec::new();
+    for i in 0..THREADS {
+        let one = Arc::clone(&one);
+        threads.push(spawn(move || -> io::Result<Vec<u8>> {
+            // Bytes that say whose they are; some go by copy.
+            let memory = vec![i as u8; 9000 + 9000 * i as usize];
+            for _ in 0..sends {
+                let mut at = 0;
+                while at < memory.len() {
+                    at += lend(&one, &memory[at..], 0)?;
+                }
+            }
+            Ok(memory)
+        })?);
+    }
+    let total: u64 = (0..THREADS).map(|i| sends * (9000 + 9000 * i)).sum();
+    let mut counts = [0u64; THREADS as usize];
+    let mut buf = vec![0; 50_000];
+    let mut left = total;
+    while left > 0 {
+        let n = other.recv(&mut buf, 0)?;
+        expect(n > 0, "the end")?;
+        for byte in &buf[..n] {
+            counts[usize::from(*byte)] += 1;
+        }
+        left -= n as u64;
+    }
+    let mut memories = Vec::new();
+    for thread in threads {
+        memories.push(joined(thread)??);
+    }
+    for (i, count) in counts.iter().enumerate() {
+        expect_eq(
+            *count,
+            sends * (9000 + 9000 * i as u64),
+            format!("bytes of {i}"),
+        )?;
+    }
+    all_told(&one, (sends * THREADS) as u32).map(drop)
+}
+
+/// The peer has all of it nevertheless.
+fn closed_at_once(env: &Env) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    allow(&one)?;
+    one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+    let span = Span::new(env.seed, 0, 2 << 20);
+    // Until the end of the process.
+    let bytes: &'static [u8] = span.to_vec().leak();
+    let mut at = 0;
+    while at < bytes.len() {
+        at += lend(&one, &bytes[at..], 0)?;
+    }
+    one.close()?;
+    receive(&other, span)?;
+    expect_eof(&other)
+}
+
+/// A reader with a large buffer is there first: the bytes go right into it.
+fn to_a_reader_that_waits(env: &Env) -> Outcome {
+    const BYTES: usize = 500_000;
+    let (one, other) = env.own_pair()?;
+    allow(&one)?;
+    let rounds = env.scaled(10);
+    let all = Span::new(env.seed, 0, rounds * BYTES as u64);
+    let bytes = all.to_vec();
+    let reading = spawn(move || -> Outcome {
+        for round in 0..rounds {
+            let mut buf = vec![0; BYTES];
+            other.recv_exact(&mut buf)?;
+            let span = Span::new(all.seed, round * BYTES as u64, BYTES as u64);
+            expect(buf == span.to_vec(), format!("bytes of round {round}"))?;
+        }
+        Ok(())
+    })?;
+    for piece in bytes.chunks(BYTES) {
+        std::thread::sleep(Duration::from_millis(20));
+        lend_all(&one, piece)?;
+    }
+    joined(reading)??;
+    all_told(&one, rounds as u32).map(drop)
+}
+
+/// The pages live until the peer has read them.
+fn unmapped_before_it_is_read(env: &Env) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    allow(&one)?;
+    one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+    other.set_int(SOL_SOCKET, SO_RCVBUF, 8192)?;
+    for (round, huge) in [false, true].into_iter().enumerate() {
+        let span = Span::new(env.seed, (round * LEN) as u64, LEN as u64);
+        let pages = Pages::new(LEN, huge)?;
+        pages.write(0, &span.to_vec());
+        let n = one.send_raw(pages.at(0), LEN, MSG_ZEROCOPY | MSG_NOSIGNAL)?;
+        expect_eq(n, LEN, "sent")?;
+        pages.unmap()?;
+        // What the kernel frees, others get.
+        let others = Pages::new(2 * LEN, huge)?;
+        others.write(0, &vec![0xdb; 2 * LEN]);
+        receive(&other, span)?;
+        others.unmap()?;
+    }
+    all_told(&one, 2).map(drop)
+}
+
+/// Another connection has a snapshot of the pages, and the program writes to them when this one is told.
+fn of_memory_that_another_sends(env: &Env) -> Outcome {
+    let mut stream = Stream::new(env)?;
+    let (one, other) = env.own_pair()?;
+    allow(&one)?;
+    let pages = Pages::new(LEN, false)?;
+    for round in 0..env.scaled(10) {
+        let lent = Span::new(env.seed, round * LEN as u64, LEN as u64);
+        return_at_once(&stream.one)?;
+        stream.fill(pages);
+        let bytes = stream.next(LEN).to_vec();
+        let first = |stream: &mut Stream<'_>| stream.send_filled(pages);
+        let second = || one.send_raw(pages.at(0), LEN, MSG_ZEROCOPY | MSG_NOSIGNAL);
+        let n = if round % 2 == 0 {
+            first(&mut stream)?;
+            second()?
+        } else {
+            let n = second()?;
+            // A page that is pinned is not protected: this may be a copy.
+            expect_eq(
+                stream.one.send_raw(pages.at(0), LEN, MSG_NOSIGNAL)?,
+                LEN,
+                "sent",
+            )?;
+            stream.sent += LEN as u64;
+            n
+        };
+        expect_eq(n, LEN, "sent")?;
+        let mut buf = vec![0; LEN];
+        other.recv_exact(&mut buf)?;
+        expect(buf == bytes, "what was lent")?;
+        expect_eq(one.poll(0, 20_000)? & POLLERR, POLLERR, "POLLERR")?;
+        let (number, _, _) = told(&one)?;
+        expect_eq(u64::from(number), round, "the number")?;
+        // The snapshot stays as it was.
+        pages.write(0, &lent.to_vec());
+        stream.receive()?;
+    }
+    Ok(())
+}
+
+/// A program that ends while two connections send the same memory leaves nothing behind for long.
+fn ends_with_all_in_flight(env: &Env) -> Outcome {
+    let kept = || -> io::Result<u64> {
+        let grown =
+            |more: &str, less: &str| Ok::<u64, io::Error>(stat(env, more)? - stat(env, less)?);
+        Ok(grown("pinned_bytes", "unpinned_bytes")? + grown("snapshot_pages", "snapshot_freed")?)
+    };
+    for lends_first in [true, false] {
+        let before = kept()?;
+        Child::start(|| {
+            let mut stream = Stream::new(env)?;
+            let (one, _other) = env.own_pair()?;
+            allow(&one)?;
+            let pages = Pages::new(LEN, false)?;
+            stream.fill(pages);
+            let lend = || one.send_raw(pages.at(0), LEN, MSG_ZEROCOPY | MSG_NOSIGNAL);
+            if lends_first {
+                lend()?;
+                stream.one.send_raw(pages.at(0), LEN, MSG_NOSIGNAL)?;
+            } else {
+                stream.send_filled(pages)?;
+                lend()?;
+            }
+            Ok(())
+        })?
+        .join()?;
+        eventually("bytes and pages", kept, |now| *now <= before)?;
+    }
+    Ok(())
+}
+
+/// Both ends are closed at about the same time, and nobody has read the bytes, which go in every way. The
+/// connections do not stay until a timer ends them.
+fn closed_by_both_with_bytes_left(env: &Env) -> Outcome {
+    let mut rng = Rng::new(env.seed);
+    let pages = Pages::new(LEN, false)?;
+    pages.write(0, &vec![0x33; LEN]);
+    let mut ports = Vec::new();
+    for round in 0..env.scaled(200) {
+        let (one, other) = env.own_pair()?;
+        allow(&one)?;
+        one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+        other.set_int(SOL_SOCKET, SO_RCVBUF, 8192)?;
+        let mut flags = MSG_NOSIGNAL;
+        match round % 3 {
+            0 => flags |= MSG_ZEROCOPY,
+            1 if env.family == Family::Sdp => return_at_once(&one)?,
+            _ => {}
+        }
+        expect_eq(one.send_raw(pages.at(0), LEN, flags)?, LEN, "sent")?;
+        ports.push(format!(":{} ", one.getsockname()?.port()));
+        std::thread::sleep(Duration::from_micros(rng.below(400) as u64));
+        let (first, second) = if rng.below(2) == 0 {
+            (one, other)
+        } else {
+            (other, one)
+        };
+        drop(first);
+        std::thread::sleep(Duration::from_micros(rng.below(200) as u64));
+        drop(second);
+    }
+    if env.family == Family::Tcp {
+        return Ok(());
+    }
+    let left = || -> io::Result<Vec<String>> {
+        let text = std::fs::read_to_string("/proc/net/sdp")?;
+        let of_ours = |line: &&str| ports.iter().any(|port| line.contains(port.as_str()));
+        Ok(text.lines().filter(of_ours).map(String::from).collect())
+    };
+    eventually("connections", left, Vec::is_empty)
+}
+
+/// What nobody reads any more is told of, too.
+fn peer_dies(env: &Env) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    allow(&one)?;
+    one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+    other.set_int(SOL_SOCKET, SO_RCVBUF, 8192)?;
+    let memory = vec![0x77; 300_000];
+    for _ in 0..3 {
+        lend_all(&one, &memory)?;
+    }
+    // It has not read what is there.
+    drop(other);
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut seen = 0;
+    while seen < 3 {
+        expect(Instant::now() < until, format!("{seen} of 3 are told of"))?;
+        match told(&one) {
+            Ok((first, last, _)) => seen += last - first + 1,
+            Err(e) if e.raw_os_error() == Some(EAGAIN) => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+fn everything_is_given_back(env: &Env) -> Outcome {
+    let pinned =
+        || -> io::Result<u64> { Ok(stat(env, "pinned_bytes")? - stat(env, "unpinned_bytes")?) };
+    let before = pinned()?;
+    let more = Growth::of(env, "advert_async")?;
+    for how in 0..4 {
+        let (one, other) = env.own_pair()?;
+        allow(&one)?;
+        one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+        let memory: &'static [u8] = vec![0x77; 200_000].leak();
+        for _ in 0..3 {
+            lend_all(&one, memory)?;
+        }
+        match how {
+            0 => drop(other),
+            1 => drop(one),
+            2 => {
+                one.set_bytes(SOL_SOCKET, libc::SO_LINGER, &[1, 0, 0, 0, 0, 0, 0, 0])?;
+                drop(one);
+            }
+            _ => {
+                let mut buf = vec![0; 600_000];
+                other.recv_exact(&mut buf)?;
+            }
+        }
+    }
+    if env.family == Family::Sdp {
+        more.at_least(4)?;
+    }
+    eventually("pinned bytes", pinned, |now| *now <= before).map(drop)
+}
+
+/// A completion that says how much was sent, and another one when the memory is the program's again.
+fn by_io_uring(env: &Env) -> Outcome {
+    uring(env, None)
+}
+
+fn by_io_uring_of_registered_memory(env: &Env) -> Outcome {
+    let pages = Pages::new(1 << 20, false)?;
+    uring(env, Some(pages))
+}
+
+fn uring(env: &Env, registered: Option<Pages>) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+    let pages = match registered {
+        Some(pages) => pages,
+        None => Pages::new(1 << 20, false)?,
+    };
+    let Some(mut ring) = SendZc::new(pages, registered.is_some())? else {
+        return skip("no io_uring here");
+    };
+    let mut sent = 0;
+    // Parts of pages, and little.
+    for (from, len) in [
+        (0, 1 << 20),
+        (100, 500_000),
+        (4096, 16_384),
+        (7, 100),
+        (70_000, 70_000),
+    ] {
+        let span = Span::new(env.seed, sent, len as u64);
+        pages.write(from, &span.to_vec());
+        expect_eq(ring.send(one.as_raw_fd(), from, len)?, len, "sent")?;
+        receive(&other, span)?;
+        let copied = ring.told()?;
+        if env.family == Family::Sdp {
+            expect_eq(copied, len < 16_384, format!("{len} bytes copied"))?;
+        }
+        sent += len as u64;
+    }
+    Ok(())
+}
+
+/// A connection that ends, and a ring that ends while the bytes are in flight.
+fn io_uring_is_told_at_the_end(env: &Env) -> Outcome {
+    for ends in [true, false] {
+        let (one, other) = env.own_pair()?;
+        one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+        other.set_int(SOL_SOCKET, SO_RCVBUF, 8192)?;
+        let pages = Pages::new(1 << 20, false)?;
+        pages.write(0, &Span::new(env.seed, 0, 1 << 20).to_vec());
+        let Some(mut ring) = SendZc::new(pages, true)? else {
+            return skip("no io_uring here");
+        };
+        expect_eq(ring.send(one.as_raw_fd(), 0, 1 << 20)?, 1 << 20, "sent")?;
+        if ends {
+            drop(other);
+            ring.told()?;
+        } else {
+            drop(ring);
+            receive(&other, Span::new(env.seed, 0, 1 << 20))?;
+        }
+    }
+    Ok(())
+}
