@@ -136,6 +136,11 @@ impl SockOwner<'_> {
         }
     }
 
+    /// Whether the peer has sent bytes that the program has not got.
+    fn has_unread(&mut self) -> bool {
+        !self.conn().inq.queue.is_empty() || self.holds()
+    }
+
     /// What close() does to a connection.
     fn close_connection(&mut self, timeo: Timeout) {
         self.cancel_next();
@@ -143,8 +148,10 @@ impl SockOwner<'_> {
         self.await_early();
         let state = self.conn().state;
         // Of a connection that has ended both ways, what is here already is nobody's business.
-        let read = self.conn().inq.queue.is_empty() || state == State::Draining;
-        let unread = !read || self.holds();
+        let unread = match state {
+            State::Draining => self.holds(),
+            _ => self.has_unread(),
+        };
         let no_linger = self.sk().linger() == Some(0);
         match state {
             State::Closed | State::Listen | State::Dead => {}
@@ -155,7 +162,12 @@ impl SockOwner<'_> {
             _ => {
                 self.shutdown_write();
                 self.linger(timeo);
-                self.await_peer();
+                // What has come meanwhile finds no orphan yet, which would refuse it, and nobody to read it.
+                if self.has_unread() {
+                    self.abort(ECONNRESET);
+                } else {
+                    self.await_peer();
+                }
             }
         }
     }
