@@ -18,11 +18,12 @@ PLAIN, ADVERTS = "", BY_ADVERTS
 # The groups of the suite inside whose code has cases for iWARP: set-up, ends, Reads, Writes.
 IWARP_GROUPS = ("basics", "connect", "listen", "data", "close", "zcopy", "sink")
 # The groups of the suite inside whose work the adapter does: what `make test` has of it there.
-ADAPTER_GROUPS = ("basics", "connect", "data", "lengths", "close", "zcopy", "sink", "sinkends", "azrecv", "azends")
+ADAPTER_GROUPS = ("basics", "connect", "data", "lengths", "close", "zcopy", "zerocopy", "sink", "sinkends", "azrecv",
+                  "azends")
 # The groups of the suite inside that send and receive without a copy, or beside such transfers. The others do
 # the same by adverts as by copies: in `make test` the debug kernel runs these by adverts, the stock kernel by copies.
-ADVERT_GROUPS = ("data", "urgent", "lengths", "random", "memory", "sharing", "missing", "zcopy", "zerocopy", "zabuse", "sink",
-                 "sinkends", "azends", "azrecv", "azwhen", "azabuse", "azblock")
+ADVERT_GROUPS = ("data", "urgent", "lengths", "random", "memory", "sharing", "missing", "zcopy", "zerocopy", "zabuse",
+                 "sink", "sinkends", "azends", "azrecv", "azwhen", "azabuse", "azblock")
 # Those of them whose sockets choose the asynchronous way themselves: the same, whatever the module's parameters.
 # In `make test`, the stock kernel has them on one machine, with two processors, where its races are. The adapter's
 # tests have some of them on two machines.
