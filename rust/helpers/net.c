@@ -445,6 +445,14 @@ sockptr_t sdp_helper_kernel_sockptr(void *p)
 	return KERNEL_SOCKPTR(p);
 }
 
+void sdp_helper_inet_get_local_port_range(const struct net *net, int *low,
+					  int *high);
+void sdp_helper_inet_get_local_port_range(const struct net *net, int *low,
+					  int *high)
+{
+	inet_get_local_port_range(net, low, high);
+}
+
 void sdp_helper_set_custom_sockopt(struct socket *sock);
 void sdp_helper_set_custom_sockopt(struct socket *sock)
 {

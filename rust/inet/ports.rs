@@ -168,7 +168,9 @@ impl Tables {
     fn conflicts(&mut self, sk: Sk, port: u16) -> bool {
         let mut found = false;
         for_port(&mut self.all, port, |old| {
-            found = old.as_ptr() != sk.as_ptr() && conflict(sk, old);
+            // Where the port is not the socket's, the CM has it: nobody else can listen there.
+            let at_cm = old.num() != port;
+            found = old.as_ptr() != sk.as_ptr() && (at_cm || conflict(sk, old));
             !found
         });
         found
@@ -177,12 +179,25 @@ impl Tables {
     /// A port of the range of the socket or its namespace that nobody has, nor the administrator has set
     /// aside, from a random one on.
     fn free_port(&self, sk: Sk) -> Option<u16> {
-        let net = sk.net();
         let (mut low, mut high) = (0, 0);
         // SAFETY: The socket is valid, the results are written.
         unsafe {
             bindings::inet_sk_get_local_port_range(sk.as_ptr(), &raw mut low, &raw mut high);
         }
+        self.free_port_of(sk.net(), low, high)
+    }
+
+    /// The same, whatever range the program has chosen for the socket.
+    fn free_port_of_net(&self, net: Net<'_>) -> Option<u16> {
+        let (mut low, mut high) = (0, 0);
+        // SAFETY: The namespace is valid, the results are written.
+        unsafe {
+            bindings::inet_get_local_port_range(net.as_ptr().cast(), &raw mut low, &raw mut high);
+        }
+        self.free_port_of(net, low, high)
+    }
+
+    fn free_port_of(&self, net: Net<'_>, low: i32, high: i32) -> Option<u16> {
         let low = u32::try_from(low).ok()?;
         let range = u32::try_from(high).ok()?.checked_sub(low)? + 1;
         // SAFETY: No precondition.
@@ -261,7 +276,7 @@ impl Ports {
     pub(crate) fn set_aside(&self, sk: Sk) -> Result<Bound> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut tables = self.tables.lock();
-        let port = tables.free_port(sk).ok_or(EADDRINUSE)?;
+        let port = tables.free_port_of_net(sk.net()).ok_or(EADDRINUSE)?;
         Ok(tables.insert(sk, port, node))
     }
 

@@ -98,8 +98,8 @@ impl<D: Direction> Iov<'_, D> {
         }
     }
 
-    /// Whether the bytes are in pages without an address: in a send with a notification, those of a buffer
-    /// that is registered with io_uring.
+    /// Whether the bytes are in pages without an address: in a send of a program, those of a buffer that is
+    /// registered with io_uring.
     pub(crate) fn is_registered(&self) -> bool {
         // SAFETY: By the type invariant.
         unsafe { bindings::iov_iter_is_bvec(self.iter.as_ptr()) }

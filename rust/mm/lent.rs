@@ -23,7 +23,8 @@ use crate::stats::counters::Stats;
 
 enum Pages {
     Pinned(Pinned),
-    /// io_uring keeps a registered buffer until the notification of its request.
+    /// A request of io_uring that has a notification keeps its registered buffer until that is sent. (A
+    /// request without one keeps the buffer until the call has returned.)
     Registered {
         pages: KVec<*mut page>,
         offset: u32,
@@ -47,7 +48,7 @@ impl Lent {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `EFAULT` and others if not even the first page can be had.
+    /// `ENOMEM`; `EFAULT` and others if not even the first page can be had, or if nobody would keep it.
     pub(crate) fn take(
         iter: &mut Iov<'_, Source>,
         max_bytes: usize,
@@ -56,6 +57,9 @@ impl Lent {
         stats: Stats,
     ) -> Result<Self> {
         let pages = if iter.is_registered() {
+            if !notification.is_of_request() {
+                return Err(EFAULT);
+            }
             registered(iter, max_bytes, max_pages)?
         } else {
             Pages::Pinned(Pinned::new(iter, max_bytes, max_pages, Term::Lent, stats)?)

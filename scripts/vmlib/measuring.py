@@ -20,7 +20,9 @@ MIB = 1 << 20
 PRELOAD = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 # The ways of both sides' calls, and the table's names for them.
 MODES = {"BSDP": ("copy", "copy"), "ZSDP": ("sync", "sync"), "AZ sends": ("async", "sync"),
-         "AZ-SDP": ("async", "async"), "SinkAvail": ("sink", "sink")}
+         "AZ-SDP": ("async", "async"), "SinkAvail": ("sink", "sink"),
+         # The modes make no difference to the sends.
+         "MSG_ZEROCOPY": ("async --zerocopy", "sync")}
 # What a module counts for a MiB of payload, and the name in the table: the sender's, the receiver's.
 COUNTED = ({"tx_copied_bytes": "KiB copied", "pages_touched": "faults", "tlb_flush": "flushes",
             "send_posted": "messages", "request_done": "requests"},

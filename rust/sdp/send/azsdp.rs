@@ -109,7 +109,7 @@ impl SockOwner<'_> {
     }
 
     fn send_piece_later(&mut self, send: &mut Send<'_>) -> Result {
-        if !self.await_advert(send)? {
+        if !self.await_advert(send, None)? {
             return Ok(());
         }
         let memory = self.in_turn(Access::Read, |guard| guard.take_memory(send));
@@ -120,6 +120,11 @@ impl SockOwner<'_> {
                 return Ok(());
             }
         };
+        if (memory.len() as usize) < send.least_lent() {
+            send.by_copy = memory.len() as usize;
+            self.give_back_in_turn(memory, Use::PeerReads(Kind::Asynchronous));
+            return Ok(());
+        }
         // The peer's reader may have begun to wait meanwhile.
         self.poll_cq();
         let mut memory = if self.fits_sink(send, memory.len() as usize) {
@@ -145,8 +150,9 @@ impl SockOwner<'_> {
 
     /// Waits for the turn, and until there is room for an advert, in the send buffer and at the peer;
     /// `false` if the latter takes too long, so that the bytes go by copy, or if a reader of the peer
-    /// waits for them.
-    fn await_advert(&mut self, send: &mut Send<'_>) -> Result<bool> {
+    /// waits for them. A send with a notification need not wait if it can write to that reader's buffer:
+    /// the next piece, or the `taken` bytes whose pages are there.
+    fn await_advert(&mut self, send: &mut Send<'_>, taken: Option<usize>) -> Result<bool> {
         let mut patience = Timeout::from_ms(ROOM_MS);
         let mut patience_for_places = Timeout::from_ms(PLACES_MS);
         loop {
@@ -167,11 +173,11 @@ impl SockOwner<'_> {
             }
             let link = self.conn().link.as_ref();
             let has_room = link.is_some_and(|link| link.has_region_room());
-            if self.lends_to_sink(send) {
-                return Ok(true);
-            }
-            if send.lending.is_none() && self.prefers_sink(send) {
-                return Ok(false);
+            match (&send.lending, taken) {
+                (None, _) if self.prefers_sink(send) => return Ok(false),
+                (Some(_), None) if self.lends_to_sink(send) => return Ok(true),
+                (Some(_), Some(bytes)) if self.fits_sink(send, bytes) => return Ok(true),
+                _ => {}
             }
             if has_room && self.may_advertise(Kind::Asynchronous) {
                 return Ok(true);
@@ -217,10 +223,17 @@ impl SockOwner<'_> {
     /// Advertises `memory`; what is left there was not needed.
     fn advertise_later(&mut self, send: &mut Send<'_>, memory: &mut Option<Memory>) -> Result {
         // The lock was not held meanwhile.
-        if !self.await_advert(send)? {
+        let len = memory.as_ref().map_or(0, Memory::len);
+        if !self.await_advert(send, Some(len as usize))? {
             return Ok(());
         }
-        let len = memory.as_ref().map_or(0, Memory::len);
+        if send.lending.is_some() && self.fits_sink(send, len as usize) {
+            // Its reader waits by now.
+            if let Some(lent) = memory.take() {
+                *memory = self.post_ahead(send, lent).err();
+            }
+            return Ok(());
+        }
         if !self.sk().wmem_schedule(len) {
             self.stats.inc(Counter::NoSendMemory);
             send.by_copy = len as usize;

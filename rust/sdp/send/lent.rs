@@ -101,11 +101,25 @@ impl Lending {
 }
 
 impl Send<'_> {
-    /// The next bytes that could be advertised, or written, as one or more.
+    /// The next bytes that could be advertised, or written, as one or more; of a registered buffer, it may
+    /// turn out that fewer of them lie in one piece.
     pub(super) fn piece_bytes(&self) -> usize {
-        match self.lending {
-            Some(_) if self.iter.is_registered() => self.iter.len(),
+        match &self.lending {
+            Some(lending) if self.iter.is_registered() => {
+                match lending.notification.is_of_request() {
+                    true => self.iter.len(),
+                    false => 0,
+                }
+            }
             _ => self.iter.piece_bytes(),
+        }
+    }
+
+    /// Fewer bytes than these go by copy, when their pages are there.
+    pub(super) fn least_lent(&self) -> usize {
+        match self.lending {
+            Some(_) if self.iter.is_registered() => LEAST_BYTES,
+            _ => 0,
         }
     }
 }
@@ -113,6 +127,8 @@ impl Send<'_> {
 impl SockGuard<'_> {
     /// The way of the next bytes of a send with a notification; if they go by copy, `send` says how many.
     pub(super) fn choose_path_of_lent(&mut self, send: &mut Send<'_>) -> Path {
+        // Behind pieces that are empty.
+        send.iter.advance(0);
         let bytes = send.piece_bytes();
         let conn = self.conn();
         let why = if conn.options.wanted == Wanted::Only(Path::Copy) {
@@ -148,7 +164,7 @@ impl SockGuard<'_> {
         }
     }
 
-    /// Whether the next piece is for that reader.
+    /// Whether the next piece is for that reader, as far as can be told before its pages are there.
     pub(super) fn lends_to_sink(&mut self, send: &Send<'_>) -> bool {
         send.lending.is_some() && {
             let bytes = send.piece_bytes().min(self.most_lent());

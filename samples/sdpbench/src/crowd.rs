@@ -36,6 +36,9 @@ fn start(peer: Peer, count: u16, arguments: &[String]) -> io::Result<Child> {
     if let Some(mode) = peer.mode {
         command.args(["--mode", &mode.to_string()]);
     }
+    if peer.zerocopy {
+        command.arg("--zerocopy");
+    }
     command
         .args(["--group", &process::id().to_string()])
         .args(["--members", &count.to_string()])

@@ -8,6 +8,7 @@
 //! - computation between sends or receives: `bw SIZE --compute US`,
 //!   `--peer-compute US`
 //! - the impact of page faults: `bw SIZE --overwrite WINDOW`
+//! - sends with MSG_ZEROCOPY: `--zerocopy ... bw SIZE`
 //! - multi-stream: `bw SIZE --streams N`
 //! - fan-out: `bw SIZE --streams N --one-sender`
 //! - multi-client: `clients N bw SIZE`
@@ -18,6 +19,7 @@
 //! Each figure goes to stdout as `NAME VALUE UNIT`.
 
 mod crowd;
+mod lend;
 mod measure;
 mod serve;
 mod sock;
@@ -40,7 +42,10 @@ struct Cli {
     /// The way that the client's sends and receives go, of SDP (socket option SDP_ZCOPY_MODE).
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// The same at the server.
+    /// Send with MSG_ZEROCOPY: the client's `bw`.
+    #[arg(long)]
+    zerocopy: bool,
+    /// The way at the server.
     #[arg(long, value_enum, global = true)]
     peer_mode: Option<Mode>,
     /// Begin when so many connections of the group have come ...
@@ -123,6 +128,7 @@ fn run(cli: &Cli) -> io::Result<()> {
         family: cli.family,
         address: cli.address,
         mode: cli.mode,
+        zerocopy: cli.zerocopy,
     };
     let group = Group {
         id: cli.group,

@@ -2,6 +2,7 @@
 //! The client's measurements.
 
 use crate::crowd::Group;
+use crate::lend::Lender;
 use crate::serve::{job, Request};
 use crate::sock::{self, Mode, Peer};
 use std::alloc::{self, Layout};
@@ -136,12 +137,12 @@ pub(crate) fn bandwidth(peer: Peer, group: Group, load: &Load) -> io::Result<()>
     }
     let start = Instant::now();
     let total = if load.one_sender {
-        send_by_turns(&mut streams, load)?
+        send_by_turns(&mut streams, load, peer.zerocopy)?
     } else {
         thread::scope(|scope| {
             let threads: Vec<_> = streams
                 .chunks_mut(1)
-                .map(|stream| scope.spawn(|| send_by_turns(stream, load)))
+                .map(|stream| scope.spawn(|| send_by_turns(stream, load, peer.zerocopy)))
                 .collect();
             let joined = threads.into_iter().map(|thread| {
                 let result = thread.join();
@@ -156,21 +157,28 @@ pub(crate) fn bandwidth(peer: Peer, group: Group, load: &Load) -> io::Result<()>
 }
 
 /// Sends to one after the other while there is time; returns how many bytes have arrived.
-fn send_by_turns(streams: &mut [TcpStream], load: &Load) -> io::Result<u64> {
+fn send_by_turns(streams: &mut [TcpStream], load: &Load, zerocopy: bool) -> io::Result<u64> {
     let mut buffer = Buffer::new(load.size);
+    let mut lenders: Vec<_> = streams.iter().map(Lender::new).collect();
     let start = Instant::now();
     let mut sends = 0u32;
     while start.elapsed().as_secs_f64() < load.seconds {
-        for stream in &mut *streams {
-            stream.write_all(&buffer)?;
+        for (mut stream, lender) in streams.iter().zip(&mut lenders) {
+            if zerocopy {
+                lender.send_all(&buffer)?;
+            } else {
+                stream.write_all(&buffer)?;
+            }
             sends = sends.wrapping_add(1);
             compute(load.compute);
             if load.overwrite > 0 && sends % load.overwrite == 0 {
+                lender.wait_for_all()?;
                 buffer.fill(sends as u8);
             }
         }
     }
-    for stream in &*streams {
+    for (stream, mut lender) in streams.iter().zip(lenders) {
+        lender.wait_for_all()?;
         stream.shutdown(Shutdown::Write)?;
     }
     let mut total = 0;

@@ -87,11 +87,16 @@ pub(crate) struct Peer {
     pub(crate) family: Family,
     pub(crate) address: SocketAddrV4,
     pub(crate) mode: Option<Mode>,
+    /// Sends have MSG_ZEROCOPY.
+    pub(crate) zerocopy: bool,
 }
 
 impl Peer {
     fn set_up(self, fd: &OwnedFd) -> io::Result<()> {
         set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+        if self.zerocopy {
+            set_option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1)?;
+        }
         match self.mode {
             Some(mode) => set_mode(fd, mode),
             None => Ok(()),

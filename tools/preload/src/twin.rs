@@ -153,8 +153,12 @@ impl Twin {
                 continue;
             };
             if wanted != usual {
-                // One that SDP does not have is no reason to fail.
-                let _ = sock::set(self.as_raw_fd(), level, name, &wanted);
+                let set = sock::set(self.as_raw_fd(), level, name, &wanted);
+                // Without notifications, the program would wait for them for ever. Another option that SDP does
+                // not have is no reason to fail.
+                if (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY) {
+                    set?;
+                }
             }
         }
         let number = |name| sock::get(self.fd, libc::SOL_SOCKET, name).ok()?.number();

@@ -145,6 +145,29 @@ impl SendZc {
         completed(&mut self.ring)
     }
 
+    /// Gives the registered memory back.
+    pub(crate) fn unregister(&mut self) -> io::Result<()> {
+        self.ring.submitter().unregister_buffers()
+    }
+
+    /// Sends the begin of the registered memory by a request that has no notification.
+    pub(crate) fn send_plain(&mut self, fd: RawFd, len: usize, flags: i32) -> io::Result<usize> {
+        let at = self.pages.part(0, len).at(0) as *const u8;
+        let mut send = opcode::Send::new(types::Fd(fd), at, len as u32)
+            .flags(flags | libc::MSG_WAITALL)
+            .build();
+        // SAFETY: the entry is a struct io_uring_sqe, in which `ioprio` is at byte 2, and a buffer's index, 0
+        // here, at byte 40: the library knows no flags of this request. A send only reads the memory, which
+        // stays until the end, for which we wait.
+        unsafe {
+            let sqe = (&raw mut send).cast::<u8>();
+            sqe.add(2).cast::<u16>().write(RECVSEND_FIXED_BUF);
+            let pushed = self.ring.submission().push(&send);
+            pushed.map_err(io::Error::other)?;
+        }
+        completed(&mut self.ring)
+    }
+
     /// Waits for the notification of the last send: whether its bytes were copied.
     pub(crate) fn told(&mut self) -> io::Result<bool> {
         self.ring.submit_and_wait(1)?;

@@ -2,7 +2,7 @@
 //! MSG_ZEROCOPY, and the requests of io_uring that are like it: the program leaves the memory alone until a
 //! notification says that it may use it again.
 
-use super::inflight::{return_at_once, Growth, Stream, LEN};
+use super::inflight::{return_at_once, Growth, Stream, LEN, SDP_ZCOPY_THRESH, SENDS, SOL_SDP};
 use super::zcopy::stat;
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
@@ -11,12 +11,12 @@ use crate::support::harness::{
 };
 use crate::support::pattern::Rng;
 use crate::support::peer::Work;
-use crate::support::sys::{self, Pages, SendZc, Sock};
+use crate::support::sys::{self, Pages, SendZc, Sock, PAGE};
 use libc::{
     EAGAIN, EINVAL, ENOBUFS, EPIPE, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_ZEROCOPY,
     POLLERR, SHUT_WR, SOL_SOCKET, SO_RCVBUF, SO_SNDBUFFORCE, SO_ZEROCOPY,
 };
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +31,10 @@ tests!("zerocopy";
     by_many_threads,
     closed_at_once,
     to_a_reader_that_waits,
+    to_a_large_reader_from_within_a_page,
+    readers_come_meanwhile,
+    memory_that_ends,
+    of_empty_pieces,
     unmapped_before_it_is_read,
     of_memory_that_another_sends,
     ends_with_all_in_flight,
@@ -40,6 +44,7 @@ tests!("zerocopy";
     by_io_uring,
     by_io_uring_of_registered_memory,
     io_uring_is_told_at_the_end,
+    registered_memory_without_a_request_of_its_kind,
 );
 
 /// linux/errqueue.h
@@ -315,6 +320,181 @@ fn to_a_reader_that_waits(env: &Env) -> Outcome {
     all_told(&one, rounds as u32).map(drop)
 }
 
+/// Has both ways of a reader that waits, and of adverts, for what is large enough.
+fn by_thresholds(env: &Env, sock: &Sock) -> io::Result<()> {
+    match env.family {
+        Family::Tcp => Ok(()),
+        Family::Sdp => sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16_384),
+    }
+}
+
+/// Nothing that should not happen was counted since.
+fn nothing_wrong(env: &Env, before: u64) -> Outcome {
+    expect_eq(wrong(env)?, before, "illegal transitions and violations")
+}
+
+fn wrong(env: &Env) -> io::Result<u64> {
+    Ok(stat(env, "illegal_transition")? + stat(env, "aborted_violation")?)
+}
+
+/// The first send of a connection, and more than the adapter takes at once from there.
+fn to_a_large_reader_from_within_a_page(env: &Env) -> Outcome {
+    const BYTES: usize = (4 << 20) + 100;
+    let before = wrong(env)?;
+    for offset in [0, 100, 4095] {
+        let (one, other) = env.own_pair()?;
+        allow(&one)?;
+        by_thresholds(env, &one)?;
+        by_thresholds(env, &other)?;
+        one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+        let pages = Pages::new(8 << 20, false)?;
+        let span = Span::new(env.seed, offset as u64, BYTES as u64);
+        pages.write(offset, &span.to_vec());
+        let into = Pages::new(8 << 20, false)?;
+        let reading = spawn(move || -> io::Result<Vec<u8>> {
+            let mut got = 0;
+            while got < BYTES {
+                // SAFETY: the memory is this thread's alone.
+                let n = unsafe { other.recv_raw(into.at(got), BYTES - got, libc::MSG_WAITALL) }?;
+                if n == 0 {
+                    break;
+                }
+                got += n;
+            }
+            Ok(into.read(0, got))
+        })?;
+        std::thread::sleep(Duration::from_millis(50));
+        let mut at = 0;
+        while at < BYTES {
+            at += one.send_raw(
+                pages.at(offset + at),
+                BYTES - at,
+                MSG_ZEROCOPY | MSG_NOSIGNAL,
+            )?;
+        }
+        expect(joined(reading)?? == span.to_vec(), "the bytes")?;
+        nothing_wrong(env, before)?;
+        pages.unmap()?;
+        into.unmap()?;
+    }
+    Ok(())
+}
+
+/// A reader begins to wait while the pages of a send are being pinned, or its advert waits for room.
+fn readers_come_meanwhile(env: &Env) -> Outcome {
+    let before = wrong(env)?;
+    let (one, other) = env.own_pair()?;
+    allow(&one)?;
+    by_thresholds(env, &one)?;
+    by_thresholds(env, &other)?;
+    one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+    let mut rng = Rng::new(env.seed);
+    let mut lengths = Vec::new();
+    for _ in 0..env.scaled(150) {
+        lengths.push(20_000 + rng.below(3 << 20));
+    }
+    let total: usize = lengths.iter().sum();
+    let all = Span::new(env.seed, 0, total as u64);
+    let reading = spawn(move || -> Outcome {
+        let mut rng = Rng::new(all.seed + 1);
+        let mut buf = vec![0; 2 << 20];
+        let mut at = 0;
+        while at < total {
+            std::thread::sleep(Duration::from_micros(rng.below(1500) as u64));
+            let want = (16_384 + rng.below(1 << 20)).min(total - at);
+            other.recv_exact(&mut buf[..want])?;
+            let span = Span::new(all.seed, at as u64, want as u64);
+            expect(buf[..want] == span.to_vec(), format!("bytes from {at} on"))?;
+            at += want;
+        }
+        Ok(())
+    })?;
+    let mut at = 0;
+    for length in lengths {
+        let span = Span::new(env.seed, at, length as u64);
+        let bytes = span.to_vec();
+        let skip = rng.below(5000).min(length / 2);
+        one.send_all(&bytes[..skip])?;
+        let mut rest = &bytes[skip..];
+        let mut open = 0;
+        while !rest.is_empty() {
+            rest = &rest[lend(&one, rest, 0)?..];
+            open += 1;
+        }
+        at += length as u64;
+        // Then the memory may go.
+        while open > 0 {
+            expect_eq(one.poll(0, 20_000)? & POLLERR, POLLERR, "POLLERR")?;
+            let (first, last, _) = told(&one)?;
+            open -= last - first + 1;
+        }
+    }
+    joined(reading)??;
+    nothing_wrong(env, before)
+}
+
+/// What is there is sent, with and without a reader that waits; nothing stays pinned.
+fn memory_that_ends(env: &Env) -> Outcome {
+    const THERE: usize = 40 * PAGE;
+    let before = stat(env, "pinned_bytes")? - stat(env, "unpinned_bytes")?;
+    for waits in [false, true] {
+        let (one, other) = env.own_pair()?;
+        allow(&one)?;
+        by_thresholds(env, &one)?;
+        by_thresholds(env, &other)?;
+        let pages = Pages::new(80 * PAGE, false)?;
+        let span = Span::new(env.seed, 0, THERE as u64);
+        pages.write(0, &span.to_vec());
+        pages.part(THERE, 40 * PAGE).unmap()?;
+        let reading = spawn(move || -> Outcome {
+            if !waits {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            let mut buf = vec![0; 80 * PAGE];
+            let mut got = 0;
+            loop {
+                match other.recv(&mut buf[got..], 0)? {
+                    0 => break,
+                    n => got += n,
+                }
+            }
+            expect(buf[..got] == span.to_vec()[..got], "the bytes")
+        })?;
+        if waits {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let n = one.send_raw(pages.at(0), 80 * PAGE, MSG_ZEROCOPY | MSG_NOSIGNAL)?;
+        // TCP takes whole segments.
+        let least = match env.family {
+            Family::Tcp => 1,
+            Family::Sdp => THERE,
+        };
+        expect((least..=THERE).contains(&n), format!("{n} sent"))?;
+        let nothing = one.send_raw(pages.at(THERE), PAGE, MSG_ZEROCOPY | MSG_NOSIGNAL);
+        expect_errno(nothing, libc::EFAULT, "what is not there")?;
+        one.shutdown(SHUT_WR)?;
+        joined(reading)??;
+        all_told(&one, 1)?;
+    }
+    let pinned = || Ok(stat(env, "pinned_bytes")? - stat(env, "unpinned_bytes")?);
+    eventually("pinned bytes", pinned, |now| *now <= before)
+}
+
+fn of_empty_pieces(env: &Env) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    allow(&one)?;
+    one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+    let copied = stat(env, "send_lent_copied")?;
+    let span = Span::new(env.seed, 0, 300_000);
+    let bytes = span.to_vec();
+    let (first, second) = bytes.split_at(100_000);
+    let pieces = [b"", first, b"", second, b""].map(IoSlice::new);
+    expect_eq(one.sendmsg(&pieces, MSG_ZEROCOPY)?, 300_000, "sent")?;
+    receive(&other, span)?;
+    all_told(&one, 1)?;
+    expect_eq(stat(env, "send_lent_copied")?, copied, "copied")
+}
+
 /// The pages live until the peer has read them.
 fn unmapped_before_it_is_read(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
@@ -343,7 +523,7 @@ fn of_memory_that_another_sends(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     allow(&one)?;
     let pages = Pages::new(LEN, false)?;
-    for round in 0..env.scaled(10) {
+    for round in 0..SENDS as u64 {
         let lent = Span::new(env.seed, round * LEN as u64, LEN as u64);
         return_at_once(&stream.one)?;
         stream.fill(pages);
@@ -572,4 +752,29 @@ fn io_uring_is_told_at_the_end(env: &Env) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// A plain send by io_uring keeps the memory only until it has returned.
+fn registered_memory_without_a_request_of_its_kind(env: &Env) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    allow(&one)?;
+    one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+    other.set_int(SOL_SOCKET, SO_RCVBUF, 8192)?;
+    let pages = Pages::new(LEN, false)?;
+    let span = Span::new(env.seed, 0, LEN as u64);
+    pages.write(0, &span.to_vec());
+    let Some(mut ring) = SendZc::new(pages, true)? else {
+        return skip("no io_uring here");
+    };
+    match ring.send_plain(one.as_raw_fd(), LEN, MSG_ZEROCOPY) {
+        // Older kernels have no such sends.
+        Err(e) if e.raw_os_error() == Some(EINVAL) => return skip(e),
+        sent => expect_eq(sent?, LEN, "sent")?,
+    }
+    ring.unregister()?;
+    pages.unmap()?;
+    let others = Pages::new(2 * LEN, false)?;
+    others.write(0, &vec![0xdb; 2 * LEN]);
+    receive(&other, span)?;
+    all_told(&one, 1).map(drop)
 }
