@@ -108,16 +108,21 @@ impl SockGuard<'_> {
     /// for us ([`SockGuard::finish_if_drained`]).
     fn acknowledge(&mut self, body: &Body) {
         let conn = self.conn();
-        let ends = !conn.out.disconn_due && conn.out.last_needed.is_some();
-        if !ends || !conn.link.as_ref().is_some_and(|link| link.is_iwarp()) {
+        if !conn.link.as_ref().is_some_and(|link| link.is_iwarp()) {
             return;
         }
-        let is_needed = matches!(
-            body,
-            Body::DisConn | Body::RdmaRdCompl { .. } | Body::RdmaWrCompl { .. } | Body::SendSm
-        );
-        conn.out.answer_due |= is_needed && !conn.state.can_send();
-        self.finish_if_drained();
+        let ends = !conn.out.disconn_due && conn.out.last_needed.is_some();
+        conn.out.answer_due |= match body {
+            // The peer may give the rest of the stream little time (TCP_LINGER2) from when this side has all.
+            Body::DisConn => true,
+            Body::RdmaRdCompl { .. } | Body::RdmaWrCompl { .. } | Body::SendSm => {
+                ends && !conn.state.can_send()
+            }
+            _ => false,
+        };
+        if ends {
+            self.finish_if_drained();
+        }
     }
 
     fn check(&mut self, header: &[u8], receive: &Receive, len: u32) -> Result<Message, Violation> {
