@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What the kernel crate lacks and does not belong to a subsystem: errors, work items, waits, time, I/O
-//! vectors, debugfs, and what differs between releases of the kernel.
+//! vectors, notifications of MSG_ZEROCOPY, debugfs, and what differs between releases of the kernel.
 
 pub(crate) mod compat;
 pub(crate) mod completion;

@@ -4,6 +4,7 @@
 #include <linux/completion.h>
 #include <linux/gfp.h>
 #include <linux/mm.h>
+#include <linux/net.h>
 #include <linux/percpu.h>
 #include <linux/percpu_counter.h>
 #include <linux/rcupdate.h>
@@ -23,6 +24,12 @@ void sdp_helper_init_completion(struct completion *done);
 void sdp_helper_init_completion(struct completion *done)
 {
 	init_completion(done);
+}
+
+bool sdp_helper_sendpage_ok(struct page *page);
+bool sdp_helper_sendpage_ok(struct page *page)
+{
+	return sendpage_ok(page);
 }
 
 void sdp_helper_put_page(struct page *page);

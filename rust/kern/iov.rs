@@ -98,9 +98,9 @@ impl<D: Direction> Iov<'_, D> {
         }
     }
 
-    /// Whether the bytes are in pages without an address: in a send of a program, those of a buffer that is
-    /// registered with io_uring.
-    pub(crate) fn is_registered(&self) -> bool {
+    /// Whether the bytes are in pages without an address: of a file or a pipe, or of a buffer that is registered
+    /// with io_uring.
+    pub(crate) fn has_pages(&self) -> bool {
         // SAFETY: By the type invariant.
         unsafe { bindings::iov_iter_is_bvec(self.iter.as_ptr()) }
     }

@@ -78,12 +78,6 @@ impl Notification {
         Self { ubuf, own: false }
     }
 
-    /// Whether a request of io_uring has brought it, which keeps the memory of a registered buffer until the
-    /// notification is sent.
-    pub(crate) fn is_of_request(&self) -> bool {
-        !self.own
-    }
-
     /// Another reference to the same notification.
     pub(crate) fn share(&self) -> Self {
         // SAFETY: By the type invariant.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that a program leaves alone until it is told that it may use it again: that of a send with
-//! MSG_ZEROCOPY, or of io_uring's. It needs no protection.
+//! Memory that is sent as it is, without protection: what its program leaves alone until a notification comes
+//! (MSG_ZEROCOPY, and requests of io_uring), and pages of files and pipes (sendfile(), splice()).
 
 use core::ptr;
 
@@ -21,25 +21,83 @@ use crate::kern::iov::{
 use crate::kern::zerocopy::Notification;
 use crate::stats::counters::Stats;
 
-enum Pages {
-    Pinned(Pinned),
-    /// A request of io_uring that has a notification keeps its registered buffer until that is sent. (A
-    /// request without one keeps the buffer until the call has returned.)
-    Registered {
-        pages: KVec<*mut page>,
-        offset: u32,
-        len: u32,
-    },
+/// A run of bytes in pages that have no address in a program.
+///
+/// # Invariants
+///
+/// The value has a reference to each of `pages`; the bytes begin at `offset` in the first and end in the last.
+struct Referenced {
+    pages: KVec<*mut page>,
+    offset: u32,
+    len: u32,
 }
 
-// SAFETY: The pages are not touched; what keeps them does so for every thread.
-unsafe impl Send for Pages {}
+// SAFETY: References may be given back by any thread.
+unsafe impl Send for Referenced {}
+
+impl Referenced {
+    /// The next bytes of `iter`, which are taken from it.
+    fn new(iter: &mut Iov<'_, Source>, max_bytes: usize, max_pages: usize) -> Result<Self> {
+        let mut pages = KVec::with_capacity(max_pages, GFP_KERNEL)?;
+        let mut list: *mut *mut page = pages.spare_capacity_mut().as_mut_ptr().cast();
+        let mut offset = 0;
+        // SAFETY: The iterator is ours during the call; the list has room for so many pages. The function takes
+        // no references to such pages.
+        let got = unsafe {
+            bindings::iov_iter_extract_pages(
+                iter.as_ptr(),
+                ptr::from_mut(&mut list).cast(),
+                max_bytes,
+                max_pages as u32,
+                0,
+                &raw mut offset,
+            )
+        };
+        let len = match usize::try_from(got) {
+            Ok(0) => return Err(EFAULT),
+            Ok(len) => len,
+            Err(_) => return Err(Error::from_errno(got as i32)),
+        };
+        // SAFETY: So many bytes are in so many pages, which were written to the list.
+        unsafe { pages.inc_len((offset + len).div_ceil(PAGE_SIZE)) };
+        // SAFETY: The caller of the send keeps the pages during the call.
+        let may_be_referenced = |page: &*mut page| unsafe { bindings::sendpage_ok((*page).cast()) };
+        if !pages.iter().all(may_be_referenced) {
+            iter.revert(len);
+            return Err(EFAULT);
+        }
+        for page in &pages {
+            // SAFETY: As above.
+            unsafe { bindings::get_page((*page).cast()) };
+        }
+        // INVARIANT: Just taken.
+        Ok(Self {
+            pages,
+            offset: offset as u32,
+            len: len as u32,
+        })
+    }
+}
+
+impl Drop for Referenced {
+    fn drop(&mut self) {
+        for page in &self.pages {
+            // SAFETY: By the type invariant.
+            unsafe { bindings::put_page((*page).cast()) };
+        }
+    }
+}
+
+enum Pages {
+    Pinned(Pinned),
+    Referenced(Referenced),
+}
 
 /// A run of bytes in such memory. The fields are dropped in this order: the pages are given back before the
 /// program hears of it.
 pub(crate) struct Lent {
     pages: Pages,
-    _notification: Notification,
+    _notification: Option<Notification>,
 }
 
 impl Lent {
@@ -48,19 +106,16 @@ impl Lent {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `EFAULT` and others if not even the first page can be had, or if nobody would keep it.
+    /// `ENOMEM`; `EFAULT` and others if not even the first page can be had.
     pub(crate) fn take(
         iter: &mut Iov<'_, Source>,
         max_bytes: usize,
         max_pages: usize,
-        notification: Notification,
+        notification: Option<Notification>,
         stats: Stats,
     ) -> Result<Self> {
-        let pages = if iter.is_registered() {
-            if !notification.is_of_request() {
-                return Err(EFAULT);
-            }
-            registered(iter, max_bytes, max_pages)?
+        let pages = if iter.has_pages() {
+            Pages::Referenced(Referenced::new(iter, max_bytes, max_pages)?)
         } else {
             Pages::Pinned(Pinned::new(iter, max_bytes, max_pages, Term::Lent, stats)?)
         };
@@ -76,7 +131,7 @@ impl Lent {
     pub(super) fn pages(&self) -> &[*mut page] {
         match &self.pages {
             Pages::Pinned(pinned) => pinned.pages(),
-            Pages::Registered { pages, .. } => pages,
+            Pages::Referenced(run) => &run.pages,
         }
     }
 
@@ -84,44 +139,14 @@ impl Lent {
     pub(super) fn offset(&self) -> u32 {
         match &self.pages {
             Pages::Pinned(pinned) => pinned.offset(),
-            Pages::Registered { offset, .. } => *offset,
+            Pages::Referenced(run) => run.offset,
         }
     }
 
     pub(super) fn len(&self) -> u32 {
         match &self.pages {
             Pages::Pinned(pinned) => pinned.len(),
-            Pages::Registered { len, .. } => *len,
+            Pages::Referenced(run) => run.len,
         }
     }
-}
-
-fn registered(iter: &mut Iov<'_, Source>, max_bytes: usize, max_pages: usize) -> Result<Pages> {
-    let mut pages = KVec::with_capacity(max_pages, GFP_KERNEL)?;
-    let mut list: *mut *mut page = pages.spare_capacity_mut().as_mut_ptr().cast();
-    let mut offset = 0;
-    // SAFETY: The iterator is ours during the call; the list has room for so many pages, of which the function
-    // takes no references.
-    let got = unsafe {
-        bindings::iov_iter_extract_pages(
-            iter.as_ptr(),
-            ptr::from_mut(&mut list).cast(),
-            max_bytes,
-            max_pages as u32,
-            0,
-            &raw mut offset,
-        )
-    };
-    let len = match usize::try_from(got) {
-        Ok(0) => return Err(EFAULT),
-        Ok(len) => len,
-        Err(_) => return Err(Error::from_errno(got as i32)),
-    };
-    // SAFETY: So many bytes are in so many pages, which were written to the list.
-    unsafe { pages.inc_len((offset + len).div_ceil(PAGE_SIZE)) };
-    Ok(Pages::Registered {
-        pages,
-        offset: offset as u32,
-        len: len as u32,
-    })
 }

@@ -150,8 +150,8 @@ impl SockOwner<'_> {
 
     /// Waits for the turn, and until there is room for an advert, in the send buffer and at the peer;
     /// `false` if the latter takes too long, so that the bytes go by copy, or if a reader of the peer
-    /// waits for them. A send with a notification need not wait if it can write to that reader's buffer:
-    /// the next piece, or the `taken` bytes whose pages are there.
+    /// waits for them. A send of memory that needs no protection does not wait if it can write to that
+    /// reader's buffer: the next piece, or the `taken` bytes whose pages are there.
     fn await_advert(&mut self, send: &mut Send<'_>, taken: Option<usize>) -> Result<bool> {
         let mut patience = Timeout::from_ms(ROOM_MS);
         let mut patience_for_places = Timeout::from_ms(PLACES_MS);

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! sendmsg() with MSG_ZEROCOPY: the program leaves its memory alone until a notification.
+//! sendmsg() of memory that needs no protection: with MSG_ZEROCOPY the program leaves it alone until a
+//! notification comes; and pages of files and pipes (sendfile(), splice()) are sent as they are when the peer
+//! reads them, as with TCP.
 //!
 //! # Normal operation
 //!
 //! The call advertises the memory as [`super::azsdp`] does, and returns; or it writes to the buffer of a
-//! reader of the peer that waits, as [`super::sink_write_async`] does. The pages need no protection, so there
-//! is no snapshot, and they need not be whole ones. When the peer has read the bytes and the key is dead, the
-//! pages are unpinned, and the core or io_uring tells the program.
+//! reader of the peer that waits, as [`super::sink_write_async`] does. There is no snapshot, and the pages need
+//! not be whole ones. When the peer has read the bytes and the key is dead, the pages are given back, and the
+//! core or io_uring tells the program.
 //!
 //! # When it ends otherwise
 //!
@@ -23,6 +25,7 @@ use super::choose::LEAST_BYTES;
 use super::sendmsg::Send;
 use crate::bindings;
 use crate::inet::sock::Sk;
+use crate::kern::errno::ENOTCONN;
 use crate::kern::zerocopy::Notification;
 use crate::mm::lent::Lent;
 use crate::proto::choice::{
@@ -40,16 +43,17 @@ use crate::stats::counters::{
     Stats, //
 };
 
-/// A send with a notification.
+/// A send of memory that needs no protection.
 pub(in crate::sdp) struct Lending {
-    notification: Notification,
+    /// `None` of pages of files and pipes, of which nobody is told.
+    notification: Option<Notification>,
     /// Bytes that went without a copy.
     uncopied: usize,
 }
 
 impl Lending {
-    /// The notification of a call that has one: of `request`, that of io_uring, or of a socket with
-    /// SO_ZEROCOPY.
+    /// What a call sends so: the pages that the core has put into the message, or the memory of a call that has
+    /// a notification, of `request`, that of io_uring, or of a socket with SO_ZEROCOPY.
     ///
     /// # Errors
     ///
@@ -60,16 +64,18 @@ impl Lending {
         bytes: usize,
         request: Option<NonNull<bindings::ubuf_info>>,
     ) -> Result<Option<Self>> {
-        if flags & bindings::MSG_ZEROCOPY == 0 || bytes == 0 {
+        let sk: Sk = guard.sk();
+        let spliced = flags & bindings::MSG_SPLICE_PAGES != 0;
+        if bytes == 0 || (flags & bindings::MSG_ZEROCOPY == 0 && !spliced) {
             return Ok(None);
         }
-        let sk: Sk = guard.sk();
         let notification = match request {
+            _ if spliced => None,
             // SAFETY: The core has a reference during the call.
-            Some(request) => unsafe { Notification::of_request(request) },
+            Some(request) => Some(unsafe { Notification::of_request(request) }),
             None if !sk.has_flag(bindings::sock_flags_SOCK_ZEROCOPY) => return Ok(None),
             // SAFETY: The socket is valid, and its lock is held by a system call.
-            None => unsafe { Notification::new(sk.as_ptr(), bytes) }?,
+            None => Some(unsafe { Notification::new(sk.as_ptr(), bytes) }?),
         };
         Ok(Some(Self {
             notification,
@@ -78,8 +84,8 @@ impl Lending {
     }
 
     /// Another reference to the notification.
-    pub(super) fn share(&self) -> Notification {
-        self.notification.share()
+    pub(super) fn share(&self) -> Option<Notification> {
+        self.notification.as_ref().map(Notification::share)
     }
 
     /// Takes note of bytes that were not copied.
@@ -89,28 +95,26 @@ impl Lending {
 
     /// The call ends, which has sent `bytes` bytes.
     pub(super) fn end(self, bytes: usize, stats: Stats) {
+        let Some(notification) = self.notification else {
+            return;
+        };
         if bytes == 0 {
-            return self.notification.abort();
+            return notification.abort();
         }
         stats.inc(Counter::SendLent);
         if self.uncopied < bytes.div_ceil(2) {
             stats.inc(Counter::SendLentCopied);
-            self.notification.say_copied();
+            notification.say_copied();
         }
     }
 }
 
 impl Send<'_> {
-    /// The next bytes that could be advertised, or written, as one or more; of a registered buffer, it may
-    /// turn out that fewer of them lie in one piece.
+    /// The next bytes that could be advertised, or written, as one or more; of bytes in pages, it may turn out
+    /// that fewer of them lie in one piece.
     pub(super) fn piece_bytes(&self) -> usize {
-        match &self.lending {
-            Some(lending) if self.iter.is_registered() => {
-                match lending.notification.is_of_request() {
-                    true => self.iter.len(),
-                    false => 0,
-                }
-            }
+        match self.lending {
+            Some(_) if self.iter.has_pages() => self.iter.len(),
             _ => self.iter.piece_bytes(),
         }
     }
@@ -118,26 +122,36 @@ impl Send<'_> {
     /// Fewer bytes than these go by copy, when their pages are there.
     pub(super) fn least_lent(&self) -> usize {
         match self.lending {
-            Some(_) if self.iter.is_registered() => LEAST_BYTES,
+            Some(_) if self.iter.has_pages() => LEAST_BYTES,
             _ => 0,
         }
     }
 }
 
 impl SockGuard<'_> {
-    /// The way of the next bytes of a send with a notification; if they go by copy, `send` says how many.
+    /// The way of the next bytes of such a send; if they go by copy, `send` says how many.
     pub(super) fn choose_path_of_lent(&mut self, send: &mut Send<'_>) -> Path {
         // Behind pieces that are empty.
         send.iter.advance(0);
         let bytes = send.piece_bytes();
-        let conn = self.conn();
-        let why = if conn.options.wanted == Wanted::Only(Path::Copy) {
+        let wanted = self.conn().options.wanted;
+        let asked = send
+            .lending
+            .as_ref()
+            .is_some_and(|l| l.notification.is_some());
+        // Where the program has not asked for it, the user's thresholds hold.
+        let least = match (asked, wanted, self.threshold()) {
+            (false, Wanted::Automatic, 0) => usize::MAX,
+            (false, Wanted::Automatic, least) => least.max(LEAST_BYTES),
+            _ => LEAST_BYTES,
+        };
+        let why = if wanted == Wanted::Only(Path::Copy) || least == usize::MAX {
             Some(Reason::Forced)
-        } else if !conn.adverts.features.contains(Features::SOURCE) {
+        } else if !self.conn().adverts.features.contains(Features::SOURCE) {
             Some(Reason::NotAgreed)
         } else if bytes == 0 {
             Some(Reason::NotPinnable)
-        } else if bytes < LEAST_BYTES {
+        } else if bytes < least {
             Some(Reason::BelowThreshold)
         } else {
             None
@@ -145,7 +159,7 @@ impl SockGuard<'_> {
         let Some(why) = why else {
             return Path::Asynchronous;
         };
-        if why != Reason::Forced {
+        if why != Reason::Forced && asked {
             self.fallback(why);
         }
         send.by_copy = match bytes {
@@ -177,7 +191,7 @@ impl SockOwner<'_> {
     pub(super) fn take_lent(
         &mut self,
         send: &mut Send<'_>,
-        notification: Notification,
+        notification: Option<Notification>,
     ) -> Result<Lent> {
         let link = self.conn().link.as_ref().ok_or(ENOTCONN)?;
         let pages = link.max_region_pages() as usize;

@@ -40,7 +40,7 @@ pub(in crate::sdp) struct Send<'a> {
     pub(in crate::sdp) flags: u32,
     /// What is wrong with its control messages.
     control: Result,
-    /// Its program is told when it may use the memory again.
+    /// Its memory needs no protection.
     pub(super) lending: Option<Lending>,
     pub(in crate::sdp) timeo: Timeout,
     /// Bytes taken from the program for good.

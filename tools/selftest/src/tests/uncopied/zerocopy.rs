@@ -45,6 +45,8 @@ tests!("zerocopy";
     by_io_uring_of_registered_memory,
     io_uring_is_told_at_the_end,
     registered_memory_without_a_request_of_its_kind,
+    files,
+    pages_of_a_pipe,
 );
 
 /// linux/errqueue.h
@@ -777,4 +779,58 @@ fn registered_memory_without_a_request_of_its_kind(env: &Env) -> Outcome {
     others.write(0, &vec![0xdb; 2 * LEN]);
     receive(&other, span)?;
     all_told(&one, 1).map(drop)
+}
+
+/// sendfile() has the peer read the file's own pages, which may be gone from the file by then.
+fn files(env: &Env) -> Outcome {
+    const BYTES: usize = 1_000_003;
+    let (one, other) = env.own_pair()?;
+    by_thresholds(env, &one)?;
+    one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+    other.set_int(SOL_SOCKET, SO_RCVBUF, 8192)?;
+    let span = Span::new(env.seed, 0, BYTES as u64);
+    let file = sys::memory_file(&span.to_vec())?;
+    let copied = stat(env, "tx_copied_bytes")?;
+    let adverts = Growth::of(env, "advert_async")?;
+    let mut sent = 0;
+    while sent < BYTES {
+        sent += sys::sendfile(one.as_raw_fd(), &file, sent as i64, BYTES - sent)?;
+    }
+    file.set_len(0)?;
+    drop(file);
+    let others = Pages::new(4 << 20, false)?;
+    others.write(0, &vec![0xdb; 4 << 20]);
+    receive(&other, span)?;
+    if env.family == Family::Sdp {
+        adverts.at_least(10)?;
+        // What is left of the last page, and what the peer had no room for in time.
+        let copied = stat(env, "tx_copied_bytes")? - copied;
+        expect(copied < BYTES as u64 / 2, format!("{copied} bytes copied"))?;
+    }
+    one.shutdown(SHUT_WR)?;
+    expect_eof(&other)
+}
+
+/// A pipe that is written to again, and pages that their program has unmapped.
+fn pages_of_a_pipe(env: &Env) -> Outcome {
+    let (one, other) = env.own_pair()?;
+    by_thresholds(env, &one)?;
+    one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+    other.set_int(SOL_SOCKET, SO_RCVBUF, 8192)?;
+    let (reader, writer) = sys::pipe()?;
+    sys::set_pipe_size(writer.as_raw_fd(), 1 << 20)?;
+    let span = Span::new(env.seed, 0, env.scaled(20) * 150_000);
+    for (round, piece) in span.to_vec().chunks(150_000).enumerate() {
+        expect_eq(sys::write(writer.as_raw_fd(), piece)?, piece.len(), "write")?;
+        let mut rest = piece.len();
+        while rest > 0 {
+            rest -= sys::splice(reader.as_raw_fd(), one.as_raw_fd(), rest)?;
+        }
+        if round % 3 == 2 {
+            let read = Span::new(env.seed, (round as u64 - 2) * 150_000, 450_000);
+            receive(&other, read)?;
+        }
+    }
+    let rest = span.len / 450_000 * 450_000;
+    receive(&other, Span::new(env.seed, rest, span.len - rest))
 }
