@@ -96,6 +96,12 @@ pub(crate) fn change_port(guard: &mut SockGuard<'_>) {
     }
     let former = guard.conn().port.bound.take();
     match get_port(guard, 0) {
+        // What the CM does not have is free at once.
+        Ok(()) if !guard.conn().port.at_cm => {
+            if let Some(former) = former {
+                guard.sk().net().ports().put(former);
+            }
+        }
         Ok(()) => guard.conn().port.former_bound = former,
         Err(_) => guard.conn().port.bound = former,
     }

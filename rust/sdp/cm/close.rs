@@ -124,21 +124,23 @@ impl SockGuard<'_> {
 }
 
 impl SockOwner<'_> {
-    /// Waits until our half is closed, for SO_LINGER.
-    fn linger(&mut self, mut timeo: Timeout) {
+    /// Waits until our half is closed, for SO_LINGER; or until the peer sends what nobody will read.
+    fn linger(&mut self, began: State, mut timeo: Timeout) {
         while !timeo.is_over() && !signal_pending() {
             let state = self.conn().state;
             let unsent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
-            if state == State::Dead || !(unsent || self.awaits_reads()) {
+            let waits = unsent || self.awaits_reads();
+            if state == State::Dead || !waits || self.has_unread(began) {
                 return;
             }
             self.wait(&mut timeo);
         }
     }
 
-    /// Whether the peer has sent bytes that the program has not got.
-    fn has_unread(&mut self) -> bool {
-        !self.conn().inq.queue.is_empty() || self.holds()
+    /// Whether the peer has sent bytes that the program has not got, which closes the socket in state `began`.
+    /// Of a connection that had ended both ways, what is here already is nobody's business.
+    fn has_unread(&mut self, began: State) -> bool {
+        self.holds() || (began != State::Draining && !self.conn().inq.queue.is_empty())
     }
 
     /// What close() does to a connection.
@@ -147,11 +149,7 @@ impl SockOwner<'_> {
         // What calls have given away is not unread.
         self.await_early();
         let state = self.conn().state;
-        // Of a connection that has ended both ways, what is here already is nobody's business.
-        let unread = match state {
-            State::Draining => self.holds(),
-            _ => self.has_unread(),
-        };
+        let unread = self.has_unread(state);
         let no_linger = self.sk().linger() == Some(0);
         match state {
             State::Closed | State::Listen | State::Dead => {}
@@ -161,9 +159,9 @@ impl SockOwner<'_> {
             _ if unread || no_linger => self.abort(ECONNRESET),
             _ => {
                 self.shutdown_write();
-                self.linger(timeo);
+                self.linger(state, timeo);
                 // What has come meanwhile finds no orphan yet, which would refuse it, and nobody to read it.
-                if self.has_unread() {
+                if self.has_unread(state) && self.conn().state != State::Dead {
                     self.abort(ECONNRESET);
                 } else {
                     self.await_peer();

@@ -121,7 +121,8 @@ impl SockOwner<'_> {
             }
         };
         if (memory.len() as usize) < send.least_lent() {
-            send.by_copy = memory.len() as usize;
+            // Small pieces seldom come alone.
+            send.by_copy = send.piece_bytes().min(BYTES_BY_COPY);
             self.give_back_in_turn(memory, Use::PeerReads(Kind::Asynchronous));
             return Ok(());
         }

@@ -139,11 +139,11 @@ impl SockGuard<'_> {
             .lending
             .as_ref()
             .is_some_and(|l| l.notification.is_some());
-        // Where the program has not asked for it, the user's thresholds hold.
+        // Where the program has not asked for it, the user's choice and thresholds hold.
         let least = match (asked, wanted, self.threshold()) {
-            (false, Wanted::Automatic, 0) => usize::MAX,
+            (true, ..) | (false, Wanted::Only(Path::Asynchronous), _) => LEAST_BYTES,
+            (false, Wanted::Only(_), _) | (false, Wanted::Automatic, 0) => usize::MAX,
             (false, Wanted::Automatic, least) => least.max(LEAST_BYTES),
-            _ => LEAST_BYTES,
         };
         let why = if wanted == Wanted::Only(Path::Copy) || least == usize::MAX {
             Some(Reason::Forced)

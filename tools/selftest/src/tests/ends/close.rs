@@ -26,6 +26,7 @@ tests!("close";
     data_before_shutdown_of_both,
     linger_waits_for_data,
     linger_gives_up,
+    linger_ends_when_the_peer_sends,
     close_wakes_no_recv,
     simultaneous,
     names_after_the_end,
@@ -248,6 +249,25 @@ fn linger_gives_up(env: &Env) -> Outcome {
         "close waited too long",
     )?;
     expect(remote.recv(1, 0)?.len() == 1, "the peer has nothing")
+}
+
+/// Nobody reads what comes while close() waits: the connection is reset, and a peer that sends before it reads
+/// is not waited for.
+fn linger_ends_when_the_peer_sends(env: &Env) -> Outcome {
+    let (sock, other) = env.own_pair()?;
+    fill(&sock, env.seed)?;
+    let linger = Linger { on: true, secs: 60 };
+    sock.set_linger(linger)?;
+    let closing = spawn_waiting(move || sock.close())?;
+    let start = Instant::now();
+    other.send_all(b"x")?;
+    joined(closing)??;
+    let waited = start.elapsed();
+    expect(
+        waited < Duration::from_secs(20),
+        format!("close waited {waited:?}"),
+    )?;
+    eventually("a reset", || other.poll(0, 0), |&e| e & libc::POLLERR != 0)
 }
 
 /// close() takes the descriptor away; who is in recv() stays there, has the
