@@ -11,7 +11,7 @@ from .machine import VmError
 Series: TypeAlias = Mapping[str, Mapping[str, float]]
 
 HEAD = """
-set terminal svg size {width},{height} font "sans-serif,13" background "white" dynamic
+set terminal svg noenhanced size {width},{height} font "sans-serif,13" background "white" dynamic
 set output
 set style fill solid 0.85
 set grid ytics

@@ -118,7 +118,7 @@ def demonstration(bench: Bench) -> None:
     picture(rows, path)
     with open(path, encoding="utf-8") as file:
         drawn = file.read()
-    expect("<svg" in drawn and all(f">{title}</tspan>" in drawn for title in rows), drawn[:2000])
+    expect("<svg" in drawn and all(f">{title}</text>" in drawn for title in rows), drawn[:2000])
 
 
 @over_adapter(machines=1)
