@@ -38,6 +38,8 @@ unsafe impl Send for Referenced {}
 impl Referenced {
     /// The next bytes of `iter`, which are taken from it.
     fn new(iter: &mut Iov<'_, Source>, max_bytes: usize, max_pages: usize) -> Result<Self> {
+        // The bytes may begin within a page, and end within another one.
+        let max_pages = max_pages.min(max_bytes / PAGE_SIZE + 2);
         let mut pages = KVec::with_capacity(max_pages, GFP_KERNEL)?;
         let mut list: *mut *mut page = pages.spare_capacity_mut().as_mut_ptr().cast();
         let mut offset = 0;

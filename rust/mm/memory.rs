@@ -13,7 +13,7 @@ use super::snapshot::Snapshot;
 pub(crate) enum Memory {
     /// Whoever waits for the transfer has them pinned, or has been killed.
     Pinned(Pinned),
-    /// Nobody waits. The program is told when it may use the memory again.
+    /// Nobody waits. The program is told when it may use the memory again, if the memory is its own.
     Lent(Lent),
     /// Nobody waits.
     Snapshot(Snapshot),
