@@ -59,9 +59,10 @@ impl Value {
         Err(EFAULT)
     }
 
-    /// The integer that it is.
-    fn number(&self) -> Option<i32> {
-        self.bytes.first_chunk().copied().map(i32::from_ne_bytes)
+    /// The integer that it begins with.
+    fn number(&self) -> i32 {
+        let [a, b, c, d, ..] = self.bytes;
+        i32::from_ne_bytes([a, b, c, d])
     }
 
     /// Where nothing can be read, without a wait: the core finds that out by itself, after whatever else is
@@ -232,8 +233,8 @@ fn set_zerocopy(sock: &SdpSock, len: u32, value: Result<Value>) -> Result {
         return Err(EINVAL);
     }
     let on = match value?.number() {
-        Some(0) => false,
-        Some(1) => true,
+        0 => false,
+        1 => true,
         _ => return Err(EINVAL),
     };
     let guard = sock.lock();

@@ -11,8 +11,21 @@ use crate::inet::netns::Net;
 use crate::inet::ports::Bound;
 pub(crate) use crate::inet::ports::Cursor;
 use crate::inet::sock::Sk;
+use crate::kern::errno::{
+    EADDRINUSE,
+    EADDRNOTAVAIL, //
+};
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::SdpSock;
+
+/// How many ports are tried at the CM, where it does not matter which: the CM has users beside SDP.
+pub(super) const PORTS_TRIED: u32 = 8;
+
+/// Whether the CM has given this error because it has the port for somebody else. It says the second where one
+/// of the two addresses is a wildcard.
+pub(super) fn is_taken(e: Error) -> bool {
+    e == EADDRINUSE || e == EADDRNOTAVAIL
+}
 
 /// A reference to a socket that was found in the tables.
 fn hold(sk: Sk) -> ARef<SdpSock> {

@@ -137,8 +137,8 @@ impl SockOwner<'_> {
         }
     }
 
-    /// Whether the peer has sent bytes that the program has not got, which closes the socket in state `began`.
-    /// Of a connection that had ended both ways, what is here already is nobody's business.
+    /// Whether the peer has sent bytes that the program has not got. In state `began`, close() began: of a
+    /// connection that had ended both ways by then, what is here already is nobody's business.
     fn has_unread(&mut self, began: State) -> bool {
         self.holds() || (began != State::Draining && !self.conn().inq.queue.is_empty())
     }

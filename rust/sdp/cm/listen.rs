@@ -24,7 +24,6 @@ use crate::inet::netns::{
 use crate::inet::route;
 use crate::kern::errno::{
     EADDRINUSE,
-    EADDRNOTAVAIL,
     EAFNOSUPPORT,
     ECONNREFUSED, //
 };
@@ -216,10 +215,6 @@ fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
     })
 }
 
-/// How many ports a listener without one tries. The CM may have a port that the table of ours has not: of
-/// its users beside SDP, and of a connection that is being given back.
-const PORTS_TRIED: u32 = 8;
-
 /// Makes the socket a listener, or changes its backlog.
 ///
 /// # Errors
@@ -227,7 +222,7 @@ const PORTS_TRIED: u32 = 8;
 /// `EINVAL` in any other state, `EADDRINUSE` if another listener has the port (or an RDMA user
 /// outside SDP), `ENOMEM`.
 pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
-    for _ in 0..PORTS_TRIED {
+    for _ in 0..bind::PORTS_TRIED {
         let Some(Begun { port, had_port }) = begin(sock, backlog)? else {
             return Ok(());
         };
@@ -235,8 +230,7 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
             Ok(()) => return finish(sock, port),
             Err(e) => {
                 give_up(sock, port);
-                // The CM says the second where one of the two addresses is a wildcard.
-                if e != EADDRINUSE && e != EADDRNOTAVAIL {
+                if !bind::is_taken(e) {
                     return Err(e);
                 }
                 if had_port {

@@ -24,8 +24,6 @@ use crate::inet::limits::Place;
 use crate::inet::netns::LOOPBACK_IFINDEX;
 use crate::inet::sock::Sk;
 use crate::kern::errno::{
-    EADDRINUSE,
-    EADDRNOTAVAIL,
     ECONNABORTED,
     ECONNREFUSED,
     ECONNRESET,
@@ -59,8 +57,6 @@ use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Alarm;
 use crate::stats::counters::Counter;
 
-/// How many ports a connection tries at the CM, which has users beside SDP.
-const PORTS_TRIED: u32 = 8;
 /// How long an address or a route may take to be found.
 const RESOLVE_MS: u32 = 2000;
 /// How long a peer may take to finish the set-up that it has started. The CM sends a lost reply again
@@ -131,19 +127,18 @@ impl Worker<'_> {
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
         let to = to.to_storage(false);
         let start = |from: Addr| id.resolve_addr(&from.to_storage(v6), &to, RESOLVE_MS);
-        let is_taken = |e: Error| e == EADDRINUSE || e == EADDRNOTAVAIL;
         if from.port != 0 {
             match start(from) {
-                Err(e) if is_taken(e) => {}
+                Err(e) if bind::is_taken(e) => {}
                 result => return result,
             }
         }
-        for _ in 0..PORTS_TRIED {
+        for _ in 0..bind::PORTS_TRIED {
             let Ok(port) = bind::set_aside_for_cm(&mut self.sock.lock()) else {
                 break;
             };
             match start(from.with_port(port)) {
-                Err(e) if is_taken(e) => {}
+                Err(e) if bind::is_taken(e) => {}
                 result => return result,
             }
         }

@@ -23,8 +23,7 @@ impl<'a> Lender<'a> {
     pub(crate) fn send_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let flags = libc::MSG_ZEROCOPY | libc::MSG_NOSIGNAL;
-            // SAFETY: The kernel reads the bytes; they stay as they are until they are told of, or the program
-            // sends others, which is nothing that a measurement minds.
+            // SAFETY: The kernel only reads the bytes, and keeps their pages as long as it does.
             let sent = unsafe {
                 libc::send(
                     self.stream.as_raw_fd(),
