@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 
 use crate::abi::queue::Status;
 use crate::switch::{Kind, Slow, Switch};
-use crate::units;
+use crate::units::{self, Rate};
 
 /// Bytes of a line, at most.
 pub const LONGEST: u64 = 1000;
@@ -95,6 +95,11 @@ enum Command {
         #[command(flatten)]
         which: Which,
         state: DeviceState,
+    },
+    /// Bits per second that each machine's link carries from now on; 0: as fast as the host copies
+    Rate {
+        #[arg(value_parser = units::rate_or_none)]
+        rate: Rate,
     },
     /// Ends all faults of a machine
     Clear(Which),
@@ -211,6 +216,7 @@ fn run(switch: &mut Switch, command: &Command, now: Instant) -> Result<Value, St
             let removed = *state == DeviceState::Removed;
             switch.change_faults(index(which)?, |faults| faults.removed = removed, now);
         }
+        Command::Rate { rate } => switch.set_rate(rate.0),
         Command::Clear(which) => {
             switch.change_faults(index(which)?, |faults| *faults = Default::default(), now);
         }

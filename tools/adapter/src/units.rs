@@ -40,6 +40,22 @@ pub fn rate(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Bytes per second that a link carries, or no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate(pub Option<u64>);
+
+/// Bits per second, as bytes per second; `0` stands for no limit.
+///
+/// # Errors
+///
+/// It is not 0, nor a number with a unit, or out of range.
+pub fn rate_or_none(text: &str) -> Result<Rate, String> {
+    if text == "0" {
+        return Ok(Rate(None));
+    }
+    rate(text).map(|rate| Rate(Some(rate)))
+}
+
 fn duration(text: &str, most: f64) -> Result<Duration, String> {
     let seconds = with_unit(
         text,
@@ -78,6 +94,8 @@ mod tests {
     fn units_and_ranges() {
         assert_eq!(rate("100G"), Ok(12_500_000_000));
         assert_eq!(rate("1.5M"), Ok(187_500));
+        assert_eq!(rate_or_none("0"), Ok(Rate(None)));
+        assert_eq!(rate_or_none("1G"), Ok(Rate(Some(125_000_000))));
         assert_eq!(latency("2us"), Ok(Duration::from_micros(2)));
         assert_eq!(latency("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(time("11s"), Ok(Duration::from_secs(11)));

@@ -526,6 +526,19 @@ fn faults_of_a_machine_end_together() {
 }
 
 #[test]
+fn the_rate_can_change() {
+    let mut scene = Scene::new(Link::default());
+    for (rate, at_once) in [("0", true), ("80M", false), ("80M", false), ("0", true)] {
+        scene.world.tell(&format!("rate {rate}"));
+        scene.post(Way::Write);
+        scene.run(10);
+        assert_eq!(scene.statuses() == [OK], at_once, "{rate}");
+        scene.run(40);
+        assert_eq!(scene.statuses().is_empty(), at_once, "{rate}");
+    }
+}
+
+#[test]
 fn help_names_the_commands() {
     let mut world = World::new(1, Link::default());
     let help = world.control("help")["help"].to_string();
@@ -551,6 +564,8 @@ fn a_wrong_line_is_told_what_is_wrong() {
         ("delay 1 reg 1s", "only Sends, Writes and Reads"),
         ("hold 1 atomic", "only Sends, Writes and Reads"),
         ("timeout 1 1us", "1ms at least"),
+        ("rate 10", "a number and one of G, M, K"),
+        ("rate 1K", "from 1M to 10000G"),
         ("lose 1 -2", "unexpected argument '-2'"),
         ("fail 1 read success", "invalid value 'success'"),
         ("fail 1 read flushed 99999999", "99999999 is not in"),

@@ -134,6 +134,11 @@ impl Switch {
         }
     }
 
+    /// Sets how many bytes per second each link carries from now on; `None` is as fast as the host copies.
+    pub fn set_rate(&mut self, rate: Option<u64>) {
+        self.link.rate = rate;
+    }
+
     /// A machine's adapter.
     pub fn device(&mut self, machine: Machine) -> &mut Device {
         &mut self.devices[machine]
