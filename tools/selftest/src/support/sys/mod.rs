@@ -4,6 +4,7 @@
 
 mod addr;
 mod area;
+mod bundle;
 mod epoll;
 mod file;
 mod missing;
@@ -18,6 +19,7 @@ mod uring;
 
 pub(crate) use addr::SockAddr;
 pub(crate) use area::{Area, Kind, PAGE};
+pub(crate) use bundle::Bundles;
 pub(crate) use epoll::Epoll;
 pub(crate) use file::*;
 pub(crate) use missing::MissingPages;

@@ -145,6 +145,34 @@ impl SendZc {
         completed(&mut self.ring)
     }
 
+    /// Sends these parts of the memory, of a begin and a length each, as one message.
+    pub(crate) fn send_message(
+        &mut self,
+        fd: RawFd,
+        parts: &[(usize, usize)],
+    ) -> io::Result<usize> {
+        let part = |&(from, len): &(usize, usize)| libc::iovec {
+            iov_base: self.pages.part(from, len).at(0) as *mut _,
+            iov_len: len,
+        };
+        let mut vecs: Vec<_> = parts.iter().map(part).collect();
+        let mut msg = empty_msghdr();
+        msg.msg_iov = vecs.as_mut_ptr();
+        msg.msg_iovlen = vecs.len();
+        let send = opcode::SendMsgZc::new(types::Fd(fd), &raw const msg)
+            .flags(libc::MSG_WAITALL as u32)
+            .ioprio(SEND_ZC_REPORT_USAGE)
+            .buf_index(self.registered.then_some(0))
+            .build();
+        // SAFETY: a send only reads the memory, which is never unmapped; the message and its list live until
+        // the send has ended, for which we wait.
+        unsafe {
+            let pushed = self.ring.submission().push(&send);
+            pushed.map_err(io::Error::other)?;
+        }
+        completed(&mut self.ring)
+    }
+
     /// Gives the registered memory back.
     pub(crate) fn unregister(&mut self) -> io::Result<()> {
         self.ring.submitter().unregister_buffers()

@@ -7,10 +7,11 @@ use crate::support::harness::{
     readable_bytes, receive, send, skip, tests, Env, Fail, Outcome, QUIET_MS,
 };
 use crate::support::peer::Work;
-use crate::support::sys::{self, Sock};
+use crate::support::sys::{self, Bundles, Sock};
 use libc::{
     EAGAIN, EINVAL, IPPROTO_TCP, MSG_DONTWAIT, MSG_MORE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
-    POLLIN, POLLPRI, SOL_SOCKET, SO_RCVTIMEO, SO_SNDBUF, SO_SNDTIMEO, TCP_CORK, TCP_NODELAY,
+    POLLIN, POLLPRI, SOL_SOCKET, SO_RCVBUFFORCE, SO_RCVTIMEO, SO_SNDBUF, SO_SNDBUFFORCE,
+    SO_SNDTIMEO, TCP_CORK, TCP_NODELAY,
 };
 use std::io;
 use std::os::fd::AsRawFd;
@@ -43,6 +44,7 @@ tests!("data";
     sendfile_beyond_the_end,
     more_goes_after_a_while,
     cork_goes_after_a_while,
+    bundles_of_buffers,
 );
 
 /// Waits until `count` bytes can be received.
@@ -445,4 +447,22 @@ fn trunc_peeks(env: &Env) -> Outcome {
 fn nothing_wanted_of_nothing(env: &Env) -> Outcome {
     let (sock, _remote) = env.pair()?;
     expect_errno(sock.recv(&mut [], MSG_DONTWAIT), EAGAIN, "recv")
+}
+
+/// One request of io_uring's takes all that is there, into several buffers for each completion.
+fn bundles_of_buffers(env: &Env) -> Outcome {
+    const LEN: usize = 1 << 20;
+    const BUFFER: usize = 4096;
+    let (one, other) = env.own_pair()?;
+    one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
+    other.set_int(SOL_SOCKET, SO_RCVBUFFORCE, 32 << 20)?;
+    let Some(mut bundles) = Bundles::new(1024, BUFFER)? else {
+        return skip("no io_uring here");
+    };
+    let span = Span::new(env.seed, 0, LEN as u64);
+    send(&one, span)?;
+    let came = bundles.receive(other.as_raw_fd(), LEN)?;
+    expect(came.concat() == span.to_vec(), "other bytes")?;
+    // TCP: eight or less. One buffer a completion would be 256.
+    expect(came.len() <= 64, format!("{} completions", came.len()))
 }

@@ -341,6 +341,9 @@ fn odd_and_too_soon(env: &Env) -> Outcome {
 /// Nor does a program use the time that waits for what is behind the last whole page, in the same call
 /// or in the next.
 fn odd_and_waits_for_the_rest(env: &Env) -> Outcome {
+    if !reads_outlast_calls(env)? {
+        return skip("the bytes are there too soon: nothing is left to wait for");
+    }
     for flags in [MSG_WAITALL, 0] {
         let waited = stat(env, "by_copy_NoOverlap")?;
         let mut incoming = Incoming::endless(env)?;
@@ -363,16 +366,34 @@ fn odd_and_waits_for_the_rest(env: &Env) -> Outcome {
     Ok(())
 }
 
+/// Reads that are not done yet, of all connections.
+fn in_flight(env: &Env) -> io::Result<u64> {
+    Ok(stat(env, "read_posted")?.saturating_sub(stat(env, "read_done")?))
+}
+
+/// Whether the Reads of receives that return early are mostly still in flight when these have returned. A fast
+/// adapter has done them by then.
+fn reads_outlast_calls(env: &Env) -> Result<bool, Fail> {
+    let others = in_flight(env)?;
+    let mut turns = Turns::new(env, LEN, 0)?;
+    let (mut early, mut outlasted) = (0, 0);
+    for _ in 0..32 {
+        if turns.take(1, || Ok(()))? > 0 {
+            early += 1;
+            outlasted += u32::from(in_flight(env)? > others);
+        }
+    }
+    turns.end()?;
+    Ok(outlasted > early / 2)
+}
+
 fn too_soon(env: &Env, len: usize, odd: usize) -> Outcome {
     let waited = stat(env, "by_copy_NoOverlap")?;
     let mut turns = Turns::new(env, len, odd)?;
-    let in_flight = || -> io::Result<u64> {
-        Ok(stat(env, "read_posted")?.saturating_sub(stat(env, "read_done")?))
-    };
     // Reads into the kernel's memory say nothing of how soon a call comes.
     let pulled = || stat(env, "rx_pulled_bytes");
     // Those of connections that were cut are never done.
-    let others = in_flight()?;
+    let others = in_flight(env)?;
     let limit = Instant::now() + Duration::from_secs(20);
     let (mut rounds, mut too_soon) = (0, 0);
     while stat(env, "by_copy_NoOverlap")? == waited {
@@ -384,7 +405,7 @@ fn too_soon(env: &Env, len: usize, odd: usize) -> Outcome {
         let before = pulled()?;
         let early = turns.take(16, || Ok(()))?;
         rounds += 1;
-        too_soon += u32::from(early > 0 && in_flight()? > others && pulled()? == before);
+        too_soon += u32::from(early > 0 && in_flight(env)? > others && pulled()? == before);
     }
     let early = turns.take(32, || Ok(()))?;
     expect_eq(early, 0, "Reads that nobody waited for all the same")?;
