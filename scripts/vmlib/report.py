@@ -57,7 +57,7 @@ class Report:
     def test_took(self, name: str, seconds: float) -> None:
         """How long a single test took."""
         with self.lock:
-            self.test_times[name] = seconds
+            self.test_times[name] = round(seconds, 1)
 
     def close(self) -> None:
         """What comes after this is not a result: the run was stopped."""
