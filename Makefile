@@ -30,8 +30,14 @@ vmtest: ## all tests in machines, on the stock kernel
 abuse: ## 100,000 sends of memory that threads do everything to; takes long
 	@scripts/vmtest stock --one --scale 50 selftest.azabuse/small_pages selftest.azabuse/huge_pages
 
-bench: ## rates, latencies, counters and memory, side by side in one run
-	@scripts/bench
+# `make bench PART` measures that part alone: `make bench figures`, the papers' figures.
+ifeq ($(firstword $(MAKECMDGOALS)),bench)
+parts := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
+$(parts): bench ; @:
+endif
+
+bench: ## rates, latencies, counters and memory, side by side in one run; `make bench figures` the papers' figures
+	@scripts/bench $(parts)
 
 modules: ## build rust/ib_sdp.ko for this machine's kernel
 	@scripts/module here

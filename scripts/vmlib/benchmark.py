@@ -9,6 +9,7 @@ most beside it.
 
 import argparse
 import functools
+import os
 import re
 import sys
 import time
@@ -16,7 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from .bench import Bench, Failure
-from .figures import crossover, figures
+from .crossover import crossover
+from .figures import FOLDER, figures
+from .figures import ROUNDS as ROUNDS_OF_FIGURES
 from .instructions import instructions, statistics_cost
 from .locks import locks
 from .machine import Job, Vm, VmError
@@ -304,15 +307,17 @@ def memory(bench: Bench) -> None:
 
 Parts: TypeAlias = Mapping[str, Callable[[Bench], None]]
 
-PARTS = {"raw": raw, "sizes": sizes, "modes": modes, "figures": figures, "crossover": crossover, "setup": setup,
-         "connections": connections, "counters": counters, "memory": memory}
+PARTS: Parts = {"raw": raw, "sizes": sizes, "modes": modes, "crossover": crossover, "setup": setup,
+                "connections": connections, "counters": counters, "memory": memory}
 # In machines of their own.
 COUNTING = {"instructions": instructions}
 # Only if they are named: `scripts/bench` calls the first twice, with two modules; the other one prints much.
 ALONE = {"statistics": statistics_cost}
-NAMED = {"where": where}
+NAMED: Parts = {"where": where}
 # In machines of two processors: threads wait for locks that others hold.
 BESIDE = {"locks": locks}
+# Only if it is named, over the test adapter, whose link's rate it sets.
+FIGURES = "figures"
 
 
 def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: int = 1,
@@ -339,17 +344,21 @@ def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, *NAMED, *BESIDE, *COUNTING, *ALONE, []],
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, FIGURES, *NAMED, *BESIDE, *COUNTING, *ALONE, []],
                         help="what to measure (all)")
     parser.add_argument("--adapter", action="store_true", help="by the test adapter instead of soft-RoCE")
+    parser.add_argument("--into", metavar="FOLDER", default=FOLDER, help="where the figures' tables and plots go")
+    parser.add_argument("--rounds", type=int, default=ROUNDS_OF_FIGURES, help="how often the figures are measured")
     args = parser.parse_args()
     names = args.parts
     kernel = kernels()[0].with_pvrdma() if args.adapter else kernels()[0]
     about = ("Two machines under QEMU (software emulation), {} each, Debian's kernel, "
              + ("the test adapter" if args.adapter else "soft-RoCE"))
+    by_adapter = {FIGURES: functools.partial(figures, folder=os.path.abspath(args.into), rounds=args.rounds)}
     one, two = about.format("one processor"), about.format("two processors")
     try:
-        return max(run_parts(kernel, names, PARTS | (NAMED if names else {}), f"{one}."),
+        return max(run_parts(kernel, names, {**PARTS, **(NAMED if names else {})}, f"{one}."),
+                   run_parts(kernels()[0].with_pvrdma(), names, by_adapter if names else {}, f"{one}."),
                    run_parts(kernel, names, BESIDE if names else {}, f"{two}.", cpus=2),
                    run_parts(kernel, names, COUNTING | (ALONE if names else {}),
                              f"{one}, whose clocks go by their instructions.", by_instructions=True))

@@ -12,7 +12,7 @@ from . import klog
 from .bench import Bench, Failure, expect, wait_for
 from .instructions import PER_SECOND, counted
 from .machine import Vm, VmError
-from .measuring import MIB, MODES, Servers, counting
+from .measuring import COPY, MIB, MODES, Servers, counting
 from .plot import bars
 from .rates import QperfServer, qperf
 from .setup import kernels, machines, say
@@ -31,11 +31,6 @@ ROWS = [
     ("raw RDMA (verbs)", "rc_bw", "rc_lat"),
     ("SDP (AF_INET_SDP)", "sdp_bw", "sdp_lat"),
 ]
-
-# Copies a MiB from one buffer to another for a second, as the buffers of sockets are copied.
-COPY = ("import time; here, there, n, began = bytearray(1 << 20), memoryview(bytearray(1 << 20)), 0, time.monotonic()\n"
-        "while time.monotonic() < began + 1: there[:] = here; n += 1\n"
-        "print(n * 1.048576 / (time.monotonic() - began))")
 
 
 class BySoftRoce(Bench):

@@ -1,76 +1,260 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The figures of the papers on SDP, and where a way without a copy begins to pay."""
+"""`scripts/bench figures`: the micro-benchmarks of the papers on SDP, as tables and as plots.
 
+Balaji et al., ISPASS 2004, and Balaji, Bhagvat, Jin and Panda, IPDPS 2006, measured on machines whose adapters
+were about as fast as their processors' copies. So the test adapter's link gets a rate that has such a proportion to
+the machine's own copy rate.
+
+What was measured is kept in results.json of the output folder. A run goes on where an earlier one with the same
+module and programs has stopped.
+"""
+
+import dataclasses
+import datetime
 import functools
+import json
+import os
 import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from .bench import Bench
-from .measuring import KIB, MIB, MODES, ROUNDS, Servers, forced, heading, in_turns, ratio, ratios
+from .instructions import PER_SECOND, counted
+from .machine import VmError
+from .measuring import COPY, KIB, MIB, MODES, Servers, forced, heading
+from .plot import Series, lines
+from .rates import QperfServer, qperf
+from .setup import say
 
-CROSSOVER_SIZES = [16384 << n for n in range(9)]
+FOLDER = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "figures")
+ROUNDS = 3
+# Of one measurement of sdpbench.
+SECONDS = 1
 
+# Link rate / copy rate. 2004: 825 MB/s of raw RDMA, copies of 1.5 GB/s. 2006: a link (MT25208, DDR) as fast as copies.
+# Today: 200 to 400 Gb/s.
+SETTINGS = {"2004": 0.55, "2006": 1.0, "today": 10.0}
 
-def crossover(bench: Bench) -> None:
-    """For SDP_ZCOPY_THRESH: the sizes from which on the ways without a copy are faster than copying."""
-    heading(f"Throughput against BSDP's, by bytes of a send; median of {ROUNDS} (least to most)")
-    ways = [way for way in MODES if way != "BSDP"]
-    print(f"  {'':>8}  {'BSDP, MB/s':<32}" + "".join(f"{way:<24}" for way in ways))
-    first: dict[str, int] = {}
-    with Servers(bench) as servers:
-        for size in CROSSOVER_SIZES:
-            got = in_turns({way: functools.partial(forced, servers, way, "bw", f"bw {size}") for way in MODES})
-            print(f"  {size:>8}  {got.get('BSDP', 'not measured')!s:<32}"
-                  + "".join(f"{ratio(got, way, 'BSDP'):<24}" for way in ways), flush=True)
-            for way in ways:
-                against = ratios(got, way, "BSDP")
-                if against and statistics.median(against) >= 1:
-                    first.setdefault(way, size)
-                else:
-                    first.pop(way, None)
-    for way in ways:
-        print(f"  {way}: " + (f"as fast or faster from {first[way]} bytes on" if way in first
-                             else f"slower up to {CROSSOVER_SIZES[-1]} bytes"))
+WAYS = ("BSDP", "ZSDP", "AZ-SDP")
+# The receive does nothing special for these: what a program that asks for nothing gets.
+AUTOMATIC = "SDP, automatic"
+ALL_WAYS = (AUTOMATIC, "BSDP", "ZSDP", "AZ-SDP", "SinkAvail", "MSG_ZEROCOPY", "TCP", "TCP, MSG_ZEROCOPY", "rsockets")
+RAW = {"raw Read": "rc_rdma_read_bw", "raw Write": "rc_rdma_write_bw"}
 
 
-# The papers' figures: title, what is printed, the loads and their names, and what the papers say.
-FIGURE_SIZES = [1, KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
-FIGURES = (
-    ("Ping-pong latency; us one way, by bytes", "lat",
-     [(f"{size}", f"lat {size}") for size in FIGURE_SIZES], None),
-    ("One-way throughput; MB/s, by bytes of a send", "bw",
-     [(f"{size}", f"bw {size}") for size in FIGURE_SIZES], "AZ-SDP / ZSDP 1.35 for medium messages"),
-    ("Computation between sends of 64 KiB; MB/s, by us of it", "bw",
-     [(f"{us}", f"bw {64 * KIB} --compute {us}") for us in (0, 50, 100, 200, 500, 2000)],
-     "AZ-SDP / ZSDP 2.0 at best"),
-    ("Computation between sends of 1 MiB; MB/s, by us of it", "bw",
-     [(f"{us}", f"bw {MIB} --compute {us}") for us in (0, 200, 2000)], "no loss against ZSDP at 200 us"),
-    ("Page faults: the buffer of 64 KiB is overwritten after so many sends; MB/s", "bw",
-     [(f"{window}", f"bw {64 * KIB} --overwrite {window}") for window in (1, 2, 4, 8, 16, 32, 64, 128)],
-     "AZ-SDP is below ZSDP for small windows"),
-    ("Hot spot: six clients at a time; us one way, by bytes", "lat",
-     [(f"{size}", f"clients 6 lat {size}") for size in (KIB, 16 * KIB, 64 * KIB)], "AZ-SDP is better than ZSDP"),
-    ("Multi-stream: so many connections of one program, 64 KiB; MB/s", "bw",
-     [(f"{count}", f"bw {64 * KIB} --streams {count}") for count in (1, 2, 4, 8)], None),
-    ("Multi-client: so many programs, 64 KiB; MB/s", "bw",
-     [(f"{count}", f"clients {count} bw {64 * KIB}") for count in (2, 4, 8)], "AZ-SDP is better than ZSDP"),
-    ("Fan-in: so many programs send to one thread, 64 KiB; MB/s", "bw",
-     [(f"{count}", f"clients {count} bw {64 * KIB} --one-receiver") for count in (2, 4, 8)], None),
-    ("Fan-out: one thread sends to so many connections by turns, 64 KiB; MB/s", "bw",
-     [(f"{count}", f"bw {64 * KIB} --one-sender --streams {count}") for count in (2, 4, 8)], None),
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A figure: what is measured, and how it is drawn."""
+
+    name: str
+    title: str
+    # What the x axis counts.
+    axis: str
+    # "bw" in MB/s or "lat" in us one way.
+    what: str
+    # sdpbench's command by the value on the x axis.
+    loads: Mapping[str, str]
+    ways: Sequence[str] = (*WAYS, "TCP")
+    settings: Sequence[str] = ("2006",)
+    # What a paper says AZ-SDP has in comparison to ZSDP.
+    paper: str = ""
+
+
+def by_size(command: str, sizes: Sequence[int]) -> dict[str, str]:
+    return {str(size): f"{command} {size}" for size in sizes}
+
+
+PLANS = (
+    Plan("latency", "Ping-pong latency", "bytes", "lat", by_size("lat", [1, 64, KIB, 4 * KIB, 16 * KIB, 64 * KIB]),
+         ways=(AUTOMATIC, "BSDP", "TCP", "rsockets"), settings=("today",)),
+    Plan("throughput", "One-way throughput", "bytes of a send", "bw",
+         by_size("bw", [KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]),
+         ways=(*ALL_WAYS, *RAW), settings=tuple(SETTINGS), paper="1.35 for medium messages (2006)"),
+    Plan("computation", "Computation between sends of 64 KiB", "us of computation", "bw",
+         {str(us): f"bw {64 * KIB} --compute {us}" for us in (0, 100, 200, 500, 1000, 2000)}, paper="2.0 at best"),
+    Plan("computation-1m", "Computation between sends of 1 MiB", "us of computation", "bw",
+         {str(us): f"bw {MIB} --compute {us}" for us in (0, 200, 1000, 2000, 5000)}, paper="no loss at 200 us"),
+    Plan("faults", "Page faults: the buffer of 64 KiB is overwritten after so many sends", "sends", "bw",
+         {str(window): f"bw {64 * KIB} --overwrite {window}" for window in (1, 2, 4, 8, 16, 32, 64, 128)},
+         ways=(AUTOMATIC, *WAYS, "TCP"), paper="below 1 for small windows"),
+    Plan("hot-spot", "Hot spot: six clients at a time", "bytes", "lat",
+         {str(size): f"clients 6 lat {size}" for size in (KIB, 16 * KIB, 64 * KIB)}, paper="AZ-SDP is better"),
+    Plan("multi-stream", "So many connections of one program, 64 KiB", "connections", "bw",
+         {str(count): f"bw {64 * KIB} --streams {count}" for count in (1, 2, 4, 8)}),
+    Plan("multi-client", "So many programs, 64 KiB", "programs", "bw",
+         {str(count): f"clients {count} bw {64 * KIB}" for count in (1, 2, 4, 8)}, paper="AZ-SDP is better"),
+    Plan("fan-in", "So many programs send to one thread, 64 KiB", "programs", "bw",
+         {str(count): f"clients {count} bw {64 * KIB} --one-receiver" for count in (1, 2, 4, 8)}),
+    Plan("fan-out", "One thread sends to so many connections by turns, 64 KiB", "connections", "bw",
+         {str(count): f"bw {64 * KIB} --one-sender --streams {count}" for count in (1, 2, 4, 8)}),
 )
 
+# Of a way at one point: each round's figure, and the us of both machines' processors for a MiB.
+Measured: TypeAlias = dict[str, list[list[float]]]
 
-def figures(bench: Bench) -> None:
-    """The micro-benchmarks of the papers on SDP: each way forced, and TCP."""
-    ways = ["BSDP", "ZSDP", "AZ-SDP"]
-    for title, what, loads, claim in FIGURES:
-        heading(f"{title}; median of {ROUNDS} (least to most)")
-        if claim:
-            print(f"  The papers: {claim}.")
-        print(f"  {'':>8}  " + "".join(f"{name:<32}" for name in [*ways, "TCP"]) + "AZ-SDP/ZSDP")
-        with Servers(bench) as servers:
-            for name, load in loads:
-                got = in_turns({way: functools.partial(forced, servers, way, what, load) for way in ways}
-                               | {"TCP": functools.partial(servers.measure, "tcp", what, f"{load} --seconds 1")})
-                cells = "".join(f"{got.get(way, 'not measured')!s:<32}" for way in [*ways, "TCP"])
-                print(f"  {name:>8}  {cells}{ratio(got, 'AZ-SDP', 'ZSDP')}", flush=True)
+
+class Results:
+    """What was measured, by figure, setting, point and way; kept in a file."""
+
+    def __init__(self, folder: str, made_of: str) -> None:
+        self.path = os.path.join(folder, "results.json")
+        self.made_of = made_of
+        self.copies = 0.0
+        self.points: dict[str, Measured] = {}
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                kept = json.load(file)
+        except (OSError, ValueError):
+            return
+        if kept["made_of"] == made_of:
+            self.copies, self.points = kept["copies"], kept["points"]
+
+    @staticmethod
+    def key(plan: Plan, setting: str, point: str) -> str:
+        return f"{plan.name}/{setting}/{point}"
+
+    def get(self, plan: Plan, setting: str, point: str) -> Measured:
+        return self.points.get(self.key(plan, setting, point), {})
+
+    def keep(self, plan: Plan, setting: str, point: str, measured: Measured) -> None:
+        self.points[self.key(plan, setting, point)] = measured
+        with open(f"{self.path}.new", "w", encoding="utf-8") as file:
+            json.dump({"made_of": self.made_of, "copies": self.copies, "points": self.points}, file, indent=0)
+        os.replace(f"{self.path}.new", self.path)
+
+
+def measurement(bench: Bench, servers: Servers, way: str, what: str, load: str) -> Callable[[], float]:
+    """One measurement of a way."""
+    if way in RAW:
+        size = int(load.split()[1])
+        return functools.partial(qperf, bench.a, bench.address(bench.b), RAW[way], size, SECONDS)
+    if way in MODES:
+        return functools.partial(forced, servers, way, what, load)
+    transport = {AUTOMATIC: "sdp", "rsockets": "rsockets"}.get(way, "tcp")
+    return functools.partial(servers.measure, transport, what, f"{load} --seconds {SECONDS}",
+                             options="--zerocopy" if "ZEROCOPY" in way else "")
+
+
+def measure(bench: Bench, servers: Servers, plan: Plan, load: str, rounds: int) -> Measured:
+    """All ways at one point, in turns."""
+    measured: Measured = {}
+    for number in range(rounds):
+        for way in plan.ways:
+            try:
+                got, busy = counted(bench, measurement(bench, servers, way, plan.what, load))
+            except VmError as error:
+                say(f"  .. {plan.name}, {way}, round {number + 1}: {error}")
+                continue
+            mib = got * SECONDS * 1e6 / MIB if plan.what == "bw" else 0
+            measured.setdefault(way, []).append([got, *(time / PER_SECOND * 1e6 / mib if mib else 0 for time in busy)])
+    return measured
+
+
+def medians(measured: Measured, column: int = 0) -> dict[str, float]:
+    return {way: statistics.median(values[column] for values in rounds) for way, rounds in measured.items()}
+
+
+def quotient(measured: Measured, one: str, others: Sequence[str], least: bool) -> str:
+    """The median over the rounds of `one` in comparison to the best of the others: for latencies, the least one."""
+    if one not in measured or not any(other in measured for other in others):
+        return "-"
+    best = min if least else max
+    got = []
+    for number, values in enumerate(measured[one]):
+        against = [measured[other][number][0] for other in others if number < len(measured.get(other, []))]
+        if against:
+            got.append(values[0] / best(against))
+    return f"{statistics.median(got):.2f}" if got else "-"
+
+
+def table(plan: Plan, setting: str, results: Results) -> str:
+    """A figure's medians with the least and the most, and what is compared."""
+    unit = "us one way" if plan.what == "lat" else "MB/s"
+    least = plan.what == "lat"
+    ours = [way for way in plan.ways if way in MODES]
+    compared: dict[str, tuple[str, Sequence[str]]] = {}
+    if "AZ-SDP" in plan.ways and "ZSDP" in plan.ways:
+        compared["AZ-SDP / ZSDP"] = "AZ-SDP", ["ZSDP"]
+    if AUTOMATIC in plan.ways:
+        compared["automatic / best"] = AUTOMATIC, [way for way in ours if way != "MSG_ZEROCOPY"]
+        compared["automatic / TCP"] = AUTOMATIC, ["TCP"]
+    text = f"{plan.title}; {unit}, by {plan.axis}"
+    text += f"; the setting of {setting}" if setting.isdigit() else f"; {setting}'s setting"
+    text += f"\n{'-' * len(text)}\n"
+    if plan.paper:
+        text += f"The papers, AZ-SDP / ZSDP: {plan.paper}.\n"
+    width = max(len(way) for way in plan.ways)
+    cells = {point: results.get(plan, setting, point) for point in plan.loads}
+    text += " " * width + "".join(f"{point:>22}" for point in plan.loads) + "\n"
+    for way in plan.ways:
+        text += f"{way:<{width}}"
+        for measured in cells.values():
+            values = [values[0] for values in measured.get(way, [])]
+            text += f"{f'{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})' if values else '-':>22}"
+        text += "\n"
+    for title, (one, others) in compared.items():
+        text += f"{title:<{width}}" + "".join(
+            f"{quotient(measured, one, others, least):>22}" for measured in cells.values()) + "\n"
+    return text
+
+
+def series(plan: Plan, setting: str, results: Results, column: int = 0) -> Series:
+    """The medians by way and point."""
+    points = {point: medians(results.get(plan, setting, point), column) for point in plan.loads}
+    return {way: {point: values[way] for point, values in points.items() if way in values} for way in plan.ways}
+
+
+def draw(plan: Plan, setting: str, results: Results, folder: str) -> None:
+    """A figure's plots: the figure, and for throughput what it costs both machines' processors."""
+    of = f" ({setting})"
+    name = f"{plan.name}-{setting}" if len(plan.settings) > 1 else plan.name
+    unit = "us one way" if plan.what == "lat" else "MB/s"
+    lines(os.path.join(folder, f"{name}.svg"), f"{plan.title}{of}", plan.axis, unit, series(plan, setting, results))
+    if plan.name == "throughput":
+        sender, receiver = (series(plan, setting, results, column) for column in (1, 2))
+        both = {way: {point: value + receiver[way][point] for point, value in points.items()}
+                for way, points in sender.items()}
+        lines(os.path.join(folder, f"{name}-cost.svg"), f"Processor time of both machines{of}", plan.axis, "us per MiB",
+              both, both_logarithmic=True)
+
+
+def draw_gain(plan: Plan, results: Results, folder: str) -> None:
+    """AZ-SDP in comparison to ZSDP in all settings, with the papers' figure for medium messages."""
+    gain = {}
+    for setting in plan.settings:
+        rates = series(plan, setting, results)
+        gain[setting] = {point: value / rates["ZSDP"][point] for point, value in rates.get("AZ-SDP", {}).items()
+                         if point in rates.get("ZSDP", {})}
+    medium = {str(size): 1.35 for size in (16 * KIB, 64 * KIB, 256 * KIB)}
+    lines(os.path.join(folder, "gain.svg"), "AZ-SDP / ZSDP", plan.axis, "", {**gain, "the paper of 2006": medium})
+
+
+def figures(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
+    """Measures what is not kept yet, prints all tables, and draws the plots."""
+    os.makedirs(folder, exist_ok=True)
+    results = Results(folder, os.environ["IB_SDP_IMAGES"])
+    if not results.copies:
+        results.copies = statistics.median(float(bench.a.check(f'python3 -c "{COPY}"')) for _ in range(5))
+    text = (f"Measured on {datetime.date.today()} by: scripts/bench figures --rounds {rounds}\n"
+            f"Medians (least-most) of {rounds} rounds.\nA machine's processor copies {results.copies:.0f} MB/s.\n")
+    rates = {setting: part * results.copies for setting, part in SETTINGS.items()}
+    text += "Each link carries " + ", ".join(f"{rate:.0f} MB/s in {name}" for name, rate in rates.items()) + ".\n"
+    print(text, flush=True)
+    for plan in PLANS:
+        for setting in plan.settings:
+            bench.adapter.ask("rate", f"{rates[setting] * 8:.0f}M")
+            missing = [point for point in plan.loads if not results.get(plan, setting, point)]
+            if missing:
+                with Servers(bench) as servers, QperfServer(bench.b):
+                    for point in missing:
+                        say(f"  .. {plan.title}, {setting}: {point} {plan.axis}")
+                        results.keep(plan, setting, point, measure(bench, servers, plan, plan.loads[point], rounds))
+            shown = table(plan, setting, results)
+            print(shown, flush=True)
+            text += f"\n{shown}"
+            draw(plan, setting, results, folder)
+        if plan.name == "throughput":
+            draw_gain(plan, results, folder)
+    with open(os.path.join(folder, "tables.txt"), "w", encoding="utf-8") as file:
+        file.write(text)
+    heading(f"The tables and the plots are in {folder}")

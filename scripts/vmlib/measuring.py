@@ -30,6 +30,12 @@ COUNTED = ({"tx_copied_bytes": "KiB copied", "pages_touched": "faults", "tlb_flu
             "wake_reader": "wake-ups", "request_done": "requests"})
 
 
+# Copies a MiB from one buffer to another for a second, as the buffers of sockets are copied: MB/s.
+COPY = ("import time; here, there, n, began = bytearray(1 << 20), memoryview(bytearray(1 << 20)), 0, time.monotonic()\n"
+        "while time.monotonic() < began + 1: there[:] = here; n += 1\n"
+        "print(n * 1.048576 / (time.monotonic() - began))")
+
+
 class Figure:
     """Measurements of one thing."""
 
@@ -84,11 +90,11 @@ class Servers:
         self.bench = bench
         self.jobs: list[Job] = []
 
-    def prefix(self, name: str, mode: str | None = None) -> str:
+    def prefix(self, name: str, mode: str | None = None, options: str = "") -> str:
         environment = PRELOAD if name == "rsockets" else ""
         family = "sdp" if name == "sdp" else "tcp"
         option = f"--mode {mode} " if mode else ""
-        return (f"{environment} exec sdpbench --family {family} {option}"
+        return (f"{environment} exec sdpbench --family {family} {option}{options} "
                 f"{self.bench.address(self.bench.b)}:{self.PORTS[name]}")
 
     def __enter__(self) -> Self:
@@ -107,8 +113,9 @@ class Servers:
             job.kill()
             job.wait(10)
 
-    def measure(self, name: str, what: str, arguments: str, mode: str | None = None) -> float:
-        result = self.bench.a.run(f"{self.prefix(name, mode)} {arguments}", 120)
+    def measure(self, name: str, what: str, arguments: str, mode: str | None = None, options: str = "") -> float:
+        """One measurement: `options` go before the command of sdpbench, `arguments` are the command and its own."""
+        result = self.bench.a.run(f"{self.prefix(name, mode, options)} {arguments}", 120)
         match = re.search(rf"^{what} ([\d.]+)", result.output, re.MULTILINE)
         if not result.ok or not match:
             raise VmError(f"sdpbench {arguments} over {name} ended with {result.rc}: {result.output}")

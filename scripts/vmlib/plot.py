@@ -49,3 +49,30 @@ def bars(path: str, title: str, panels: Sequence[tuple[str, Series]]) -> None:
         script += f'set title "{name}"\nset key {"top right" if len(series) > 1 else "off"}\nplot ' + ", ".join(
             f'$panel{number} using {column + 2}:xtic(1) title "{which}"' for column, which in enumerate(series)) + "\n"
     draw(path, script + "unset multiplot\n")
+
+
+def lines(path: str, title: str, axis: str, unit: str, series: Series, both_logarithmic: bool = False) -> None:
+    """A picture of values by series over numbers, which are on a logarithmic scale if they span much."""
+    script = HEAD.format(width=760, height=480)
+    shown = {name: values for name, values in series.items() if values}
+    numbers = sorted({float(row) for values in shown.values() for row in values})
+    for number, values in enumerate(shown.values()):
+        rows = "\n".join(f"{row} {value:.4f}" for row, value in values.items())
+        script += f"$line{number} << EOD\n{rows}\nEOD\n"
+    if numbers[0] > 0 and numbers[-1] / numbers[0] >= 8:
+        script += "set logscale x 2\n"
+        script += "set xtics (" + ", ".join(f'"{short(n)}" {n:.0f}' for n in numbers) + ")\n"
+    if both_logarithmic:
+        script += "set logscale y\nset yrange [*:*]\n"
+    script += (f'set title "{title}"\nset xlabel "{axis}"\nset ylabel "{unit}"\nset key outside right top\n'
+               'set style data linespoints\nset grid xtics\nplot ')
+    draw(path, script + ", ".join(f'$line{number} using 1:2 title "{name}" linewidth 2'
+                                  for number, name in enumerate(shown)) + "\n")
+
+
+def short(number: float) -> str:
+    """A number of bytes or of other things, as an axis has room for it."""
+    for unit, factor in (("M", 1 << 20), ("K", 1 << 10)):
+        if number >= factor and number % factor == 0:
+            return f"{number / factor:.0f}{unit}"
+    return f"{number:.0f}"
