@@ -29,11 +29,11 @@ use crate::kern::errno::ENOTCONN;
 use crate::kern::zerocopy::Notification;
 use crate::mm::lent::Lent;
 use crate::proto::choice::{
+    self,
+    no_lending,
     Path,
-    Reason,
-    Wanted, //
+    Reason, //
 };
-use crate::proto::hello::Features;
 use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
@@ -134,28 +134,20 @@ impl SockGuard<'_> {
         // Behind pieces that are empty.
         send.iter.advance(0);
         let bytes = send.piece_bytes();
-        let wanted = self.conn().options.wanted;
         let asked = send
             .lending
             .as_ref()
             .is_some_and(|l| l.notification.is_some());
-        // Where the program has not asked for it, the user's choice and thresholds hold.
-        let least = match (asked, wanted, self.threshold()) {
-            (true, ..) | (false, Wanted::Only(Path::Asynchronous), _) => LEAST_BYTES,
-            (false, Wanted::Only(_), _) | (false, Wanted::Automatic, 0) => usize::MAX,
-            (false, Wanted::Automatic, least) => least.max(LEAST_BYTES),
-        };
-        let why = if wanted == Wanted::Only(Path::Copy) || least == usize::MAX {
-            Some(Reason::Forced)
-        } else if !self.conn().adverts.features.contains(Features::SOURCE) {
-            Some(Reason::NotAgreed)
-        } else if bytes == 0 {
-            Some(Reason::NotPinnable)
-        } else if bytes < least {
-            Some(Reason::BelowThreshold)
-        } else {
-            None
-        };
+        let threshold = self.threshold();
+        let conn = self.conn();
+        let why = no_lending(&choice::Lending {
+            piece_bytes: bytes as u64,
+            least_bytes: LEAST_BYTES as u64,
+            asked,
+            wanted: conn.options.wanted,
+            threshold_bytes: threshold as u64,
+            features: conn.adverts.features,
+        });
         let Some(why) = why else {
             return Path::Asynchronous;
         };
