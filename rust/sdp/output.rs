@@ -232,7 +232,7 @@ impl SockGuard<'_> {
     /// failure counts as one, but soft-RoCE does not tell of failed sends; and how often an adapter
     /// tries is up to the side that connected, and may be without end.
     pub(crate) fn watch_sends(&mut self) {
-        if !core::mem::replace(&mut self.conn().watch.running, true) {
+        if !core::mem::replace(&mut self.conn().liveness.watch.running, true) {
             self.start_timer(Alarm::Watch, WATCH_MS);
         }
     }

@@ -34,7 +34,7 @@ const LATER: [Use; 5] = [
 impl SockGuard<'_> {
     /// The namespace has counted it.
     fn tally_outcome(&mut self, outcome: &Outcome, purpose: Use) {
-        let tally = &mut self.conn().counts.tally;
+        let tally = &mut self.conn().measured.counts.tally;
         let counts = match purpose {
             Use::OwnReads(Call::Returns) => &[
                 (Kept::AbsentFreed, outcome.pages),

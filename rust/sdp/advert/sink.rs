@@ -243,7 +243,7 @@ impl SockGuard<'_> {
         self.region_used(region);
         self.stats.inc(Counter::WriteDone);
         self.count(Kept::TxBytes, bytes.into());
-        self.conn().pacing.pace.deliver(bytes);
+        self.conn().measured.pacing.pace.deliver(bytes);
         self.count(Kept::TxWrittenBytes, bytes.into());
     }
 }

@@ -114,7 +114,7 @@ impl SockGuard<'_> {
         if kind == Some(Kind::Synchronous) {
             zcopy.read_bytes += bytes as usize;
         }
-        self.conn().pacing.pace.deliver(bytes);
+        self.conn().measured.pacing.pace.deliver(bytes);
         self.count(Kept::TxZcopyBytes, bytes.into());
         if kind == Some(Kind::Asynchronous) {
             self.sk().wmem_uncharge(bytes);

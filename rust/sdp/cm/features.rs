@@ -29,8 +29,8 @@ impl SockGuard<'_> {
     pub(super) fn agree(&mut self, features: Features, theirs: u8, ours: u8) {
         let conn = self.conn();
         conn.adverts = Adverts::new(features, theirs, ours);
-        conn.counts = Counts {
-            messages: conn.counts.messages.take(),
+        conn.measured.counts = Counts {
+            messages: conn.measured.counts.messages.take(),
             ..Counts::new()
         };
     }

@@ -29,16 +29,14 @@ use crate::rdma::receive::{
     PART_BYTES, //
 };
 use crate::sdp::parts::adverts::Adverts;
-use crate::sdp::parts::counts::Counts;
-use crate::sdp::parts::keepalive::Keepalive;
+use crate::sdp::parts::liveness::Liveness;
+use crate::sdp::parts::measured::Measured;
 use crate::sdp::parts::names::Names;
 use crate::sdp::parts::options::Options;
-use crate::sdp::parts::pacing::Pacing;
 use crate::sdp::parts::port::Port;
 use crate::sdp::parts::recv_queue::RecvQueue;
 use crate::sdp::parts::ring::Ring;
 use crate::sdp::parts::send_queue::SendQueue;
-use crate::sdp::parts::watch::Watch;
 
 /// The threshold of an adapter that moves bytes by itself, where the user has none.
 const ADAPTERS_BYTES: u32 = 65536;
@@ -67,10 +65,8 @@ pub(crate) struct Connection {
     pub(in crate::sdp) inq: RecvQueue,
     pub(in crate::sdp) ring: Ring,
     pub(in crate::sdp) adverts: Adverts,
-    pub(in crate::sdp) watch: Watch,
-    pub(in crate::sdp) keepalive: Keepalive,
-    pub(in crate::sdp) pacing: Pacing,
-    pub(in crate::sdp) counts: Counts,
+    pub(in crate::sdp) liveness: Liveness,
+    pub(in crate::sdp) measured: Measured,
 }
 
 /// How a connection came to be, and what it is given until its end.
@@ -139,10 +135,8 @@ impl Connection {
             inq: RecvQueue::new(),
             ring: Ring::new(SMALL_BYTES, IDLE_RECEIVES),
             adverts: Adverts::new(Features::NONE, 0, 0),
-            watch: Watch::default(),
-            keepalive: Keepalive::default(),
-            pacing: Pacing::new(),
-            counts: Counts::new(),
+            liveness: Liveness::default(),
+            measured: Measured::new(),
         }
     }
 

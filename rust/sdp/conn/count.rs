@@ -23,12 +23,12 @@ impl SockGuard<'_> {
     /// Counts for the connection and for its namespace.
     pub(crate) fn count(&mut self, what: Kept, n: u64) {
         self.stats.add_kept(what, n);
-        self.conn().counts.tally.add(what, n);
+        self.conn().measured.counts.tally.add(what, n);
     }
 
     /// The same of bytes of the stream that have come.
     pub(in crate::sdp) fn count_data_received(&mut self, bytes: u32) {
-        self.conn().pacing.received_at = now();
+        self.conn().measured.pacing.received_at = now();
         self.count(Kept::RxBytes, bytes.into());
     }
 
@@ -36,8 +36,8 @@ impl SockGuard<'_> {
     pub(crate) fn count_sent(&mut self, header: &Bsdh, payload: u32) {
         let conn = self.conn();
         let credits = conn.credits.available();
-        conn.counts.tally.add_sent(header.mid);
-        if let Some(messages) = &mut conn.counts.messages {
+        conn.measured.counts.tally.add_sent(header.mid);
+        if let Some(messages) = &mut conn.measured.counts.messages {
             messages.add(Noted::new(header, true, payload, credits));
         }
         self.stats.sent(header.mid);
@@ -48,8 +48,8 @@ impl SockGuard<'_> {
     pub(crate) fn count_received(&mut self, header: &Bsdh, payload: u32) {
         let conn = self.conn();
         let credits = conn.credits.available();
-        conn.counts.tally.add_received(header.mid);
-        if let Some(messages) = &mut conn.counts.messages {
+        conn.measured.counts.tally.add_received(header.mid);
+        if let Some(messages) = &mut conn.measured.counts.messages {
             messages.add(Noted::new(header, false, payload, credits));
         }
         self.stats.received(header.mid);
@@ -60,17 +60,18 @@ impl SockGuard<'_> {
     pub(crate) fn fallback(&mut self, why: Reason) {
         self.stats.fallback(why);
         trace::fallback(self.sk(), why);
-        self.conn().counts.tally.add_by_copy(why);
+        self.conn().measured.counts.tally.add_by_copy(why);
     }
 
     /// For the histograms, from the first value on. Without memory there are none.
     fn with_histograms(&mut self) -> Option<&mut Histograms> {
         let (_, flags) = self.gfp();
         let conn = self.conn();
-        if conn.counts.histograms.is_none() {
-            conn.counts.histograms = KBox::new(Histograms::NONE, flags | __GFP_NOWARN).ok();
+        if conn.measured.counts.histograms.is_none() {
+            conn.measured.counts.histograms =
+                KBox::new(Histograms::NONE, flags | __GFP_NOWARN).ok();
         }
-        conn.counts.histograms.as_deref_mut()
+        conn.measured.counts.histograms.as_deref_mut()
     }
 
     /// A call of send() has taken so many bytes.
@@ -99,7 +100,7 @@ impl SockGuard<'_> {
 pub(crate) fn messages(sock: &SdpSock) -> Result<Option<Messages>> {
     let mut copy = Messages::new()?;
     let mut guard = sock.lock();
-    let Some(kept) = &guard.conn().counts.messages else {
+    let Some(kept) = &guard.conn().measured.counts.messages else {
         return Ok(None);
     };
     kept.copy_to(&mut copy);
@@ -108,6 +109,6 @@ pub(crate) fn messages(sock: &SdpSock) -> Result<Option<Messages>> {
 
 /// Has the messages of a connection kept, or kept no longer.
 pub(crate) fn set_messages(sock: &SdpSock, new: Option<Messages>) {
-    let old = core::mem::replace(&mut sock.lock().conn().counts.messages, new);
+    let old = core::mem::replace(&mut sock.lock().conn().measured.counts.messages, new);
     drop(old);
 }

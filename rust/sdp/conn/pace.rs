@@ -27,9 +27,9 @@ pub(in crate::sdp) fn now_us() -> Micros {
 impl Connection {
     /// The peer has acknowledged messages.
     pub(in crate::sdp) fn note_acknowledged(&mut self) {
-        let awaited = self.pacing.pace.awaited();
+        let awaited = self.measured.pacing.pace.awaited();
         if awaited.is_some_and(|mseq| self.credits.has_acked(mseq)) {
-            self.pacing.pace.acknowledged(now_us());
+            self.measured.pacing.pace.acknowledged(now_us());
         }
     }
 }
@@ -39,17 +39,17 @@ impl SockGuard<'_> {
     pub(in crate::sdp) fn note_posted(&mut self, mseq: u32, payload: u32) {
         let conn = self.conn();
         if payload > 0 {
-            conn.pacing.sent_at = now();
+            conn.measured.pacing.sent_at = now();
         }
-        if conn.pacing.pace.wants_sample() {
-            conn.pacing.pace.posted(mseq, now_us());
+        if conn.measured.pacing.pace.wants_sample() {
+            conn.measured.pacing.pace.posted(mseq, now_us());
         }
     }
 
     /// All that may be sent was sent: what the sender waits for now.
     pub(in crate::sdp) fn note_doing(&mut self) {
         let doing = self.doing();
-        let pace = &mut self.conn().pacing.pace;
+        let pace = &mut self.conn().measured.pacing.pace;
         if pace.changes(doing) {
             pace.does(doing, now_us());
         }

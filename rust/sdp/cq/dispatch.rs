@@ -34,7 +34,7 @@ impl SockGuard<'_> {
             count += 1;
             if sent.payload > 0 {
                 self.sk().wmem_uncharge(sent.payload);
-                self.conn().pacing.pace.deliver(sent.payload);
+                self.conn().measured.pacing.pace.deliver(sent.payload);
             }
             if self.conn().out.small_in_flight == Some(sent.number) {
                 self.conn().out.small_in_flight = None;
@@ -45,7 +45,7 @@ impl SockGuard<'_> {
             match sent.tag {
                 Tag::DisConn => self.disconn_sent(),
                 Tag::Answer => self.finish_if_drained(),
-                Tag::Probe => self.conn().keepalive.on_answer(),
+                Tag::Probe => self.conn().liveness.keepalive.on_answer(),
                 Tag::Invalidation(region) => self.region_invalidated(region),
                 Tag::DirectRead(region) => {
                     let link = self.conn().link.as_ref();

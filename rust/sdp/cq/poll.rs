@@ -156,8 +156,8 @@ impl SockGuard<'_> {
             }
         }
         if heard {
-            self.conn().keepalive.on_receive();
-            self.conn().watch.wake_ms = 0;
+            self.conn().liveness.keepalive.on_receive();
+            self.conn().liveness.watch.wake_ms = 0;
         }
         if total > 0 {
             self.stats.add(Counter::Completions, total as u64);

@@ -128,7 +128,7 @@ pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
             sends_charged: sk.wmem_queued(),
             receives_charged: sk.rmem(),
         },
-        tally: conn.counts.tally.clone(),
+        tally: conn.measured.counts.tally.clone(),
         figures,
     }
 }

@@ -49,17 +49,21 @@ impl SockGuard<'_> {
         let conn = self.conn();
         let waiting = conn.out.queue.bytes();
         Figures {
-            round_trip: conn.pacing.pace.round_trip(),
-            bytes_per_s: conn.pacing.pace.bytes_per_s(),
-            times: conn.pacing.pace.times(now_us()),
-            bytes_sent: conn.pacing.pace.sent(unsent.saturating_sub(waiting)),
-            bytes_acked: conn.pacing.pace.delivered(),
-            bytes_received: conn.counts.tally.get(Kept::RxBytes),
+            round_trip: conn.measured.pacing.pace.round_trip(),
+            bytes_per_s: conn.measured.pacing.pace.bytes_per_s(),
+            times: conn.measured.pacing.pace.times(now_us()),
+            bytes_sent: conn
+                .measured
+                .pacing
+                .pace
+                .sent(unsent.saturating_sub(waiting)),
+            bytes_acked: conn.measured.pacing.pace.delivered(),
+            bytes_received: conn.measured.counts.tally.get(Kept::RxBytes),
             notsent_bytes: waiting,
             unacked: conn.credits.unacked(),
-            last_sent_ms: ms_since(conn.pacing.sent_at),
-            last_received_ms: ms_since(conn.pacing.received_at),
-            last_heard_ms: conn.keepalive.silent_ms(),
+            last_sent_ms: ms_since(conn.measured.pacing.sent_at),
+            last_received_ms: ms_since(conn.measured.pacing.received_at),
+            last_heard_ms: conn.liveness.keepalive.silent_ms(),
         }
     }
 }
@@ -84,10 +88,10 @@ pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
     let credits = &conn.credits;
     let receives = conn.link.as_ref().map_or(0, |l| l.receives_posted());
     let receive_bytes = conn.ring.receives.bytes();
-    let (sent, received) = conn.counts.tally.messages();
+    let (sent, received) = conn.measured.counts.tally.messages();
     tcp_info {
         tcpi_state,
-        tcpi_probes: conn.keepalive.unanswered(),
+        tcpi_probes: conn.liveness.keepalive.unanswered(),
         tcpi_snd_mss: conn.out.peer_receives.bytes(),
         tcpi_rcv_mss: receive_bytes,
         tcpi_unacked: figures.unacked,

@@ -82,7 +82,7 @@ impl SockGuard<'_> {
         } else {
             IDLE_MS
         };
-        if ms_since(conn.pacing.received_at) >= idle_ms {
+        if ms_since(conn.measured.pacing.received_at) >= idle_ms {
             receives.shrink(SMALL_BYTES);
             self.flush();
             self.look_after_shrinking();

@@ -37,7 +37,7 @@ impl SockGuard<'_> {
         if !self.keeps_alive() {
             return;
         }
-        match self.conn().keepalive.probed {
+        match self.conn().liveness.keepalive.probed {
             None => self.probe_if_idle(),
             Some(at) => self.no_answer(at),
         }
@@ -48,12 +48,12 @@ impl SockGuard<'_> {
             // There is who looks after that.
             return self.await_idle(0);
         }
-        let idle_ms = ms_since(self.conn().keepalive.heard);
+        let idle_ms = ms_since(self.conn().liveness.keepalive.heard);
         if idle_ms < ms(self.conn().options.keepidle_s) {
             return self.await_idle(idle_ms);
         }
         if self.probe(Counter::KeepaliveProbe) {
-            let keepalive = &mut self.conn().keepalive;
+            let keepalive = &mut self.conn().liveness.keepalive;
             (keepalive.probed, keepalive.unanswered) = (Some(now()), 0);
             // soft-RoCE does not tell that it has given up.
             self.watch_sends();
@@ -69,17 +69,17 @@ impl SockGuard<'_> {
     /// The request that was posted at that time is not acknowledged.
     fn no_answer(&mut self, at: usize) {
         let conn = self.conn();
-        if !conn.keepalive.last_heard_before(at) {
+        if !conn.liveness.keepalive.last_heard_before(at) {
             // The peer has sent something since.
-            conn.keepalive.unanswered = 0;
+            conn.liveness.keepalive.unanswered = 0;
             return self.await_answer();
         }
-        conn.keepalive.unanswered += 1;
-        let times = conn.keepalive.unanswered;
+        conn.liveness.keepalive.unanswered += 1;
+        let times = conn.liveness.keepalive.unanswered;
         let options = &conn.options;
         let too_long = match options.user_timeout_ms.unsigned_abs() {
             0 => times >= options.keepcnt.unsigned_abs(),
-            limit_ms => ms_since(conn.keepalive.heard) >= limit_ms,
+            limit_ms => ms_since(conn.liveness.keepalive.heard) >= limit_ms,
         };
         if too_long && ms_since(at) >= LEAST_UNANSWERED_MS {
             self.stats.inc(Counter::TimedOut);

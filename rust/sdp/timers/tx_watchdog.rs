@@ -40,7 +40,7 @@ impl SockGuard<'_> {
     /// and which the peer answers in the same way.
     pub(in crate::sdp) fn send_first(&mut self) {
         if self.post(Body::Data, &mut [], 0, Tag::Control) {
-            let watch = &mut self.conn().watch;
+            let watch = &mut self.conn().liveness.watch;
             (watch.running, watch.wake_ms) = (true, WAKE_MS);
             self.sock().start_timer(Alarm::Watch, WAKE_MS);
         }
@@ -53,17 +53,17 @@ impl SockGuard<'_> {
     /// the receive queue of TCP until the next one. So another one follows, which only the adapter
     /// notices, later each time.
     fn wake_peer(&mut self) -> bool {
-        let wake_ms = self.conn().watch.wake_ms;
+        let wake_ms = self.conn().liveness.watch.wake_ms;
         if wake_ms == 0 || !self.may_transmit() {
             return false;
         }
         let next_ms = if wake_ms < WATCH_MS { 2 * wake_ms } else { 0 };
-        self.conn().watch.wake_ms = next_ms;
+        self.conn().liveness.watch.wake_ms = next_ms;
         let link = self.conn().link.as_ref();
         // With a full queue, enough follows.
         let has_room = link.is_some_and(|link| link.send_room() > 0);
         if next_ms > 0 && (!has_room || self.probe(Counter::Probe)) {
-            self.conn().watch.running = true;
+            self.conn().liveness.watch.running = true;
             self.sock().start_timer(Alarm::Watch, next_ms);
         }
         next_ms > 0
@@ -71,7 +71,7 @@ impl SockGuard<'_> {
 
     /// The time of [`SockGuard::watch_sends`] has come.
     pub(crate) fn check_sends(&mut self) {
-        self.conn().watch.running = false;
+        self.conn().liveness.watch.running = false;
         self.poll_cq();
         if self.wake_peer() {
             return;
@@ -92,7 +92,7 @@ impl SockGuard<'_> {
         let Some(link) = &conn.link else { return };
         let held_up = link.sends_in_flight() == 0;
         if conn.state == State::Dead || (held_up && !waits) {
-            conn.watch.looks = 0;
+            conn.liveness.watch.looks = 0;
             if short_messages || large_receives {
                 self.watch_sends();
             }
@@ -117,7 +117,7 @@ impl SockGuard<'_> {
         } else {
             link.oldest_send()
         };
-        let watch = &mut conn.watch;
+        let watch = &mut conn.liveness.watch;
         // What the peer has read of an advert is progress, too.
         let got_on = core::mem::replace(&mut watch.unsent, unsent) > unsent;
         if got_on || (watch.oldest, watch.held_up) != (oldest, held_up) {
