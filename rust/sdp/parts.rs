@@ -4,6 +4,7 @@
 
 pub(in crate::sdp) mod adverts;
 pub(in crate::sdp) mod counts;
+pub(in crate::sdp) mod fatal;
 pub(in crate::sdp) mod glance;
 pub(in crate::sdp) mod hold;
 pub(in crate::sdp) mod keepalive;

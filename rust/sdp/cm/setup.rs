@@ -179,7 +179,7 @@ impl Worker<'_> {
                 drop(guard);
                 return Err(ECONNABORTED);
             }
-            let rcv_size = guard.reserve_first_receives()?;
+            let rcv_size = guard.conn().ring.reserve_first(self.sock.sk())?;
             let bufs = guard.open_link(link, place)?;
             guard.transition(Event::AddressResolved);
             connect_ms = guard.conn().options.connect_ms();
@@ -280,7 +280,7 @@ impl Worker<'_> {
                 drop(guard);
                 return Err(ECONNABORTED);
             }
-            let rcv_size = guard.reserve_first_receives()?;
+            let rcv_size = guard.conn().ring.reserve_first(self.sock.sk())?;
             guard.conn().options = options;
             guard.glance.inherit(&parent.glance);
             guard.conn().credits.set_peer_limit(offer.bufs);

@@ -63,6 +63,8 @@ use crate::sdp::conn::sock::{
     WORK_OFFSET, //
 };
 use crate::sdp::cq::poll::run_bh;
+use crate::sdp::flush::flush;
+use crate::sdp::output::abort::send_abort;
 use crate::stats::counters::Counter;
 
 /// How long to wait for memory for receives before the next attempt.
@@ -161,7 +163,7 @@ impl Worker<'_> {
             guard.refill();
             guard.prepare_reads();
             guard.pull();
-            guard.flush();
+            flush(&mut guard);
             drop(guard);
             if self.sock.is_wanted(Want::Refill) {
                 // There still is no memory.
@@ -314,7 +316,7 @@ impl Worker<'_> {
         self.first_receive();
         let mut guard = self.sock.lock();
         let all_sent = !guard.conn().out.disconn_due;
-        let lost = guard.holds() || guard.awaits_reads();
+        let lost = guard.conn().adverts.holds() || guard.conn().adverts.awaits_reads();
         match guard.conn().state {
             State::Dead => {}
             State::Draining if !lost => {}
@@ -370,7 +372,7 @@ impl Worker<'_> {
             _ => return guard.end_hold(),
         };
         self.sock.stats.inc(counter);
-        guard.send_abort();
+        send_abort(&mut guard);
         guard.fail(Event::Timeout, ETIMEDOUT);
     }
 
@@ -395,7 +397,7 @@ impl Worker<'_> {
             }
             // A first message, or bytes that calls have given away, may be there.
             guard.poll_cq();
-            let lost = guard.holds() || guard.awaits_reads();
+            let lost = guard.conn().adverts.holds() || guard.conn().adverts.awaits_reads();
             match guard.conn().state {
                 State::Draining if !lost => self.sock.stats.inc(Counter::ClosedOrderly),
                 State::Dead => {}

@@ -55,19 +55,14 @@ impl SockGuard<'_> {
 
     /// The program has the next bytes of the stream, or skips them.
     pub(in crate::sdp) fn note_taken(&mut self, bytes: u32) {
-        let urgent = &mut self.conn().inq.urgent;
-        let had_mark = urgent.has_mark();
-        urgent.on_taken(bytes);
-        if had_mark {
-            self.show_urgent();
-        }
+        let glance = &self.sock().glance;
+        self.conn().inq.taken(bytes, glance);
     }
 
     /// For poll().
     pub(in crate::sdp) fn show_urgent(&mut self) {
-        let urgent = self.conn().inq.urgent;
-        self.glance.at_mark.set(urgent.is_at_mark());
-        self.glance.urgent.set(urgent.is_here());
+        let glance = &self.sock().glance;
+        self.conn().inq.show_urgent(glance);
     }
 
     /// The next byte of the stream is the urgent byte: skips the byte.

@@ -21,8 +21,11 @@ use crate::rdma::mr::{
     Use, //
 };
 use crate::rdma::receive::Receive;
+use crate::sdp::advert::Exchange;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Want;
+use crate::sdp::output::abort::end_for;
+use crate::sdp::reclaim::Reclaim;
 use crate::sdp::rx::ring::CONTROL_RECEIVES;
 use crate::stats::counters::Counter;
 
@@ -46,18 +49,18 @@ impl SockGuard<'_> {
                 Tag::DisConn => self.disconn_sent(),
                 Tag::Answer => self.finish_if_drained(),
                 Tag::Probe => self.conn().liveness.keepalive.on_answer(),
-                Tag::Invalidation(region) => self.region_invalidated(region),
+                Tag::Invalidation(region) => Reclaim::of(self).region_invalidated(region),
                 Tag::DirectRead(region) => {
                     let link = self.conn().link.as_ref();
                     let purpose = link.and_then(|link| link.region_use(region));
                     self.direct_read_finished(purpose == Some(Use::OwnReads(Call::Waits)));
-                    self.region_used(region);
+                    Reclaim::of(self).region_used(region);
                 }
                 Tag::EarlyRead(region) => {
                     self.early_read_finished(region);
-                    self.region_used(region);
+                    Reclaim::of(self).region_used(region);
                 }
-                Tag::Write(region) => self.write_finished(region),
+                Tag::Write(region) => Exchange::of(self).write_finished(region),
                 Tag::Data
                 | Tag::Control
                 | Tag::AbortConn
@@ -97,7 +100,7 @@ impl SockGuard<'_> {
             }
             Err(why) => {
                 self.discard(receive);
-                self.violated(why);
+                end_for(self, why.into());
                 true
             }
         }
@@ -136,7 +139,7 @@ impl SockGuard<'_> {
             return Err(Violation::CreditOverrun);
         }
         conn.credits.received(&message.hdr)?;
-        conn.note_acknowledged();
+        conn.measured.pacing.acknowledged(&conn.credits);
         conn.state.admits(&message.hdr)?;
         conn.adverts.features.permit(message.hdr.mid)?;
         Ok(message)
@@ -144,34 +147,39 @@ impl SockGuard<'_> {
 
     fn handle(&mut self, message: &Message, receive: Receive, invalidated: Option<u32>) -> bool {
         let payload = message.payload_len;
-        self.count_received(&message.hdr, payload);
-        let mut result = match message.body {
+        let to = (self.sk(), self.stats);
+        let conn = self.conn();
+        let (credits, counts) = (conn.credits.available(), &mut conn.measured.counts);
+        counts.add_received(to, &message.hdr, payload, credits);
+        let mut adverts = Exchange::of(self);
+        let result = match message.body {
             // Only the report of an advert may make a key invalid: that of the advert.
-            Body::RdmaRdCompl { bytes } => self.read_reported(bytes, invalidated),
-            _ if invalidated.is_some() => Err(Violation::WrongKeyInvalidated),
-            Body::Data => self.note_payload(payload),
-            Body::SrcAvail { len, rkey, addr } => self.advert_received(payload, len, rkey, addr),
+            Body::RdmaRdCompl { bytes } => adverts.read_reported(bytes, invalidated),
+            _ if invalidated.is_some() => Err(Violation::WrongKeyInvalidated.into()),
+            Body::Data => adverts.payload_received(payload),
+            Body::SrcAvail { len, rkey, addr } => adverts.advert_received(payload, len, rkey, addr),
             Body::SrcAvailCancel => self.cancel_received(),
-            Body::SendSm => self.cancel_answered(),
+            Body::SendSm => adverts.cancel_answered(),
             Body::SinkAvail {
                 len,
                 rkey,
                 addr,
                 count,
-            } => self.sink_received(len, rkey, addr, count),
-            Body::SinkAvailCancel => self.sink_cancel_received(),
-            Body::RdmaWrCompl { bytes } => self.write_reported(bytes),
-            Body::DisConn => self.note_end(),
+            } => adverts.sink_received(len, rkey, addr, count),
+            Body::SinkAvailCancel => adverts.sink_cancel_received(),
+            Body::RdmaWrCompl { bytes } => adverts.write_reported(bytes),
+            Body::DisConn => adverts.end_received(),
             Body::AbortConn | Body::ChRcvBuf { .. } | Body::ChRcvBufAck { .. } => Ok(()),
-            _ => Err(Violation::UnexpectedMid),
+            _ => Err(Violation::UnexpectedMid.into()),
         };
-        if self.conn().state == State::Dead {
-            result = Ok(());
-        }
         if let Err(why) = result {
             self.discard(receive);
-            self.violated(why);
+            end_for(self, why);
             return true;
+        }
+        if matches!(message.body, Body::RdmaRdCompl { .. } | Body::SendSm) {
+            // An advert of ours may have been the last that this side waited for.
+            self.finish_if_drained();
         }
         self.note_urgent(message, &receive);
         match message.body {

@@ -34,6 +34,7 @@ use crate::sdp::conn::sock::{
     sock_of,
     BH_OFFSET, //
 };
+use crate::sdp::flush::flush;
 use crate::sdp::parts::source::ZeroCopy;
 use crate::stats::counters::Counter;
 
@@ -84,7 +85,7 @@ impl SockGuard<'_> {
         if self.take_completions() > 0 {
             self.refill();
             self.pull();
-            self.flush();
+            flush(self);
             self.wake_reader_if_due();
             self.wake_writer_if_due();
             if self.conn().adverts.waits {

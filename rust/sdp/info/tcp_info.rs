@@ -14,8 +14,8 @@ use crate::proto::pace::{
 };
 use crate::proto::state::State;
 use crate::sdp::conn::guard::SockGuard;
-use crate::sdp::conn::pace::now_us;
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::parts::pacing::now_us;
 use crate::stats::tally::Kept;
 
 /// `tcpi_snd_ssthresh` of a connection that had no loss (`TCP_INFINITE_SSTHRESH`).

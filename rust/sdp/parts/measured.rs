@@ -4,6 +4,9 @@
 
 use super::counts::Counts;
 use super::pacing::Pacing;
+use crate::kern::time::now;
+use crate::stats::counters::Stats;
+use crate::stats::tally::Kept;
 
 pub(crate) struct Measured {
     pub(in crate::sdp) pacing: Pacing,
@@ -16,5 +19,11 @@ impl Measured {
             pacing: Pacing::new(),
             counts: Counts::new(),
         }
+    }
+
+    /// Bytes of the stream have come.
+    pub(in crate::sdp) fn data_received(&mut self, stats: Stats, bytes: u32) {
+        self.pacing.received_at = now();
+        self.counts.add(stats, Kept::RxBytes, bytes.into());
     }
 }

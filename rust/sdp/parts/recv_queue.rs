@@ -4,7 +4,10 @@
 
 use kernel::time::Jiffies;
 
-use super::glance::Seen;
+use super::glance::{
+    Glance,
+    Seen, //
+};
 use crate::kern::time::now;
 use crate::mm::frag::Frag;
 use crate::proto::urgent::UrgentReceive;
@@ -59,6 +62,21 @@ impl RecvQueue {
                 since
             }
         }
+    }
+
+    /// The program has the next bytes of the stream, or skips them.
+    pub(in crate::sdp) fn taken(&mut self, bytes: u32, glance: &Glance) {
+        let had_mark = self.urgent.has_mark();
+        self.urgent.on_taken(bytes);
+        if had_mark {
+            self.show_urgent(glance);
+        }
+    }
+
+    /// Shows poll() where the urgent byte is.
+    pub(in crate::sdp) fn show_urgent(&self, glance: &Glance) {
+        glance.at_mark.set(self.urgent.is_at_mark());
+        glance.urgent.set(self.urgent.is_here());
     }
 
     /// The bytes of the connection are gone, and so is the mark.

@@ -22,6 +22,7 @@ use crate::sdp::conn::guard::{
 };
 use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::flush::flush;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
@@ -139,7 +140,7 @@ impl SockGuard<'_> {
         let sk = self.sk();
         // What the peer has advertised comes before the end, and that before an error that came
         // after it.
-        let comes = self.holds();
+        let comes = self.conn().adverts.holds();
         let fin = self.conn().inq.fin_received && !comes;
         let done = sk.has_flag(bindings::sock_flags_SOCK_DONE);
         // Both sides may have ended, and the connection lives on for what comes.
@@ -185,7 +186,7 @@ impl SockGuard<'_> {
                 self.stats.add(Counter::RxCopiedBytes, copied as u64);
             }
             self.refill();
-            self.flush();
+            flush(self);
         }
         self.pull();
         self.poll_cq();
@@ -247,7 +248,7 @@ impl SockOwner<'_> {
             }
             self.reader_waits(recv);
             self.note_wait();
-            self.flush();
+            flush(self);
             self.conn().ring.spares.clear();
             self.wait_and_poll(&mut recv.timeo);
             self.reader_is_back();

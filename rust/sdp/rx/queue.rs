@@ -6,7 +6,6 @@ use kernel::alloc::Flags;
 use kernel::prelude::*;
 
 use crate::bindings;
-use crate::kern::errno::ECONNRESET;
 use crate::mm::frag::Frag;
 use crate::proto::bsdh::Class;
 use crate::proto::message::Message;
@@ -16,25 +15,28 @@ use crate::rdma::receive::{
     MAX_PARTS,
     PART_BYTES, //
 };
-use crate::sdp::conn::connection::SMALL_BYTES;
 use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::output::abort::end_for;
+use crate::sdp::parts::fatal::Fatal;
+use crate::sdp::parts::ring::SMALL_BYTES;
 use crate::stats::counters::Counter;
 
 impl SockGuard<'_> {
     pub(in crate::sdp) fn take_payload(&mut self, message: &Message, receive: Receive) {
         if self.sk().is_orphan() {
-            // Nobody will read it: TCP answers with a reset.
             self.discard(receive);
-            return self.abort(ECONNRESET);
+            return end_for(self, Fatal::Unread);
         }
         let truesize = receive.len();
-        self.count_data_received(message.payload_len);
+        let stats = self.stats;
+        let measured = &mut self.conn().measured;
+        measured.data_received(stats, message.payload_len);
         // A reader that does not come must not make the peer's credits grow.
         if self.conn().credits.peer_has_left() < Class::Payload.min_credits() {
             let target = self.conn().ring.target;
             self.conn().ring.target = (target * 2).min(RECV_DEPTH);
         }
-        if self.holds() {
+        if self.conn().adverts.holds() {
             return self.hold_payload(message, receive);
         }
         // A part of a page would keep all of it.
@@ -73,7 +75,8 @@ impl SockGuard<'_> {
         let room = self.conn().inq.compact.as_ref().map_or(0, Frag::len);
         let mut truesize = 0;
         if room < len {
-            if !self.charge_receive(SMALL_BYTES) {
+            let sk = self.sk();
+            if !self.conn().ring.charge(sk, SMALL_BYTES) {
                 return false;
             }
             match Frag::alloc(0, bindings::SDP_CONST_GFP_ATOMIC) {
@@ -118,7 +121,7 @@ impl SockGuard<'_> {
             unused -= charge;
             if self.queue_unread(frag, charge).is_err() {
                 self.release_receive(charge + unused);
-                return self.lost_bytes();
+                return end_for(self, Fatal::NoMemory);
             }
         }
         self.release_receive(unused);

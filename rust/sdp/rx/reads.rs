@@ -30,12 +30,12 @@ use crate::rdma::receive::{
     Receive,
     MAX_PARTS, //
 };
-use crate::sdp::conn::connection::SMALL_BYTES;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::{
     Alarm,
     Want, //
 };
+use crate::sdp::parts::ring::SMALL_BYTES;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace::{
@@ -267,10 +267,11 @@ impl SockGuard<'_> {
     fn read_memory(&mut self, size: u32, gfp: (gfp_t, Flags)) -> Result<Receive> {
         let mut size = size;
         loop {
-            if !self.charge_receive(size) {
+            let sk = self.sk();
+            let conn = self.conn();
+            if !conn.ring.charge(sk, size) {
                 return Err(ENOBUFS);
             }
-            let conn = self.conn();
             let memory = match &conn.link {
                 Some(link) => link.receive_memory(size, &mut conn.ring.spares, gfp),
                 None => Err(ENOBUFS),
@@ -301,7 +302,8 @@ impl SockGuard<'_> {
         let (sink, bytes) = (false, len);
         trace::advert_read(self.sk(), Advert { sink, len, bytes });
         self.count(Kept::RxPulledBytes, len.into());
-        self.count_data_received(len);
+        let stats = self.stats;
+        self.conn().measured.data_received(stats, len);
         if self.conn().state == State::Dead {
             drop(memory);
             return self.release_receive(charge);
@@ -325,7 +327,8 @@ impl SockGuard<'_> {
         self.stats.inc(Counter::ReadDone);
         let (sink, bytes) = (false, len);
         trace::advert_read(self.sk(), Advert { sink, len, bytes });
-        self.count_data_received(len);
+        let stats = self.stats;
+        self.conn().measured.data_received(stats, len);
         self.count(Kept::RxZcopyBytes, len.into());
         self.drain_hold();
     }

@@ -5,10 +5,7 @@
 
 use kernel::prelude::*;
 
-use crate::kern::errno::{
-    ECONNRESET,
-    ENOBUFS, //
-};
+use crate::kern::errno::ENOBUFS;
 use crate::proto::message::{
     Body,
     Message, //
@@ -20,6 +17,8 @@ use crate::rdma::receive::{
     PART_BYTES, //
 };
 use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::output::abort::end_for;
+use crate::sdp::parts::fatal::Fatal;
 use crate::stats::counters::Counter;
 
 impl SockGuard<'_> {
@@ -32,10 +31,10 @@ impl SockGuard<'_> {
             return;
         }
         if self.sk().is_orphan() {
-            return self.abort(ECONNRESET);
+            return end_for(self, Fatal::Unread);
         }
         if self.hold_advert(len).is_err() {
-            return self.lost_bytes();
+            return end_for(self, Fatal::NoMemory);
         }
         self.conn().inq.urgent.on_bytes(len);
     }
@@ -59,7 +58,7 @@ impl SockGuard<'_> {
             };
             if result.is_err() {
                 self.release_receive(charge + unused);
-                return self.lost_bytes();
+                return end_for(self, Fatal::NoMemory);
             }
         }
         self.release_receive(unused);
@@ -79,9 +78,10 @@ impl SockGuard<'_> {
     }
 
     /// The peer takes back what we have not begun to read.
-    pub(in crate::sdp) fn cancel_received(&mut self) -> Result<(), Violation> {
-        let Some(zcopy) = self.with_adverts() else {
-            return Err(Violation::UnexpectedMid);
+    pub(in crate::sdp) fn cancel_received(&mut self) -> Result<(), Fatal> {
+        let (_, flags) = self.gfp();
+        let Some(zcopy) = self.conn().adverts.source(flags) else {
+            return Err(Violation::UnexpectedMid.into());
         };
         let untaken = zcopy.reader.untaken_bytes();
         zcopy.reader.on_cancel()?;
@@ -103,12 +103,12 @@ impl SockGuard<'_> {
         {
             if self.queue_unread(frag, charge).is_err() {
                 self.release_receive(charge);
-                return self.lost_bytes();
+                return end_for(self, Fatal::NoMemory);
             }
             self.conn().inq.readable = true;
             self.drop_lost();
         }
-        if self.glance.coming.get() && !self.holds() {
+        if self.glance.coming.get() && !self.conn().adverts.holds() {
             self.glance.coming.set(false);
             self.sk().wake_all();
         }

@@ -17,11 +17,13 @@ use crate::proto::state::{
 use crate::proto::violation::Violation;
 use crate::rdma::link::RECV_DEPTH;
 use crate::rdma::receive::PART_BYTES;
-use crate::sdp::conn::connection::{
+use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::flush::flush;
+use crate::sdp::output::abort::end_for;
+use crate::sdp::parts::ring::{
     LARGE_BYTES,
     SMALL_BYTES, //
 };
-use crate::sdp::conn::guard::SockGuard;
 use crate::stats::counters::Counter;
 
 /// How long a peer sends no payload before the receives become smaller; and how long if the sockets are
@@ -37,7 +39,8 @@ const PATIENCE: u32 = 60;
 impl SockGuard<'_> {
     /// The peer asks for larger receives because it has much to send.
     pub(in crate::sdp) fn grow_receives(&mut self, wanted: u32) {
-        let rcvbuf = self.sk().rcvbuf().max(LEAST_BUFFER);
+        let sk = self.sk();
+        let rcvbuf = sk.rcvbuf().max(LEAST_BUFFER);
         let conn = self.conn();
         let is_shrinking = conn.ring.receives.is_shrinking();
         if wanted > SMALL_BYTES && !is_shrinking {
@@ -55,7 +58,7 @@ impl SockGuard<'_> {
                 fits && (size == SMALL_BYTES || memory::has_room(size * RECV_DEPTH))
             });
         if let Some(size) = larger.filter(|&size| may_grow && size > bytes) {
-            if !memory::is_short() && self.reserve_receives(size).is_ok() {
+            if !memory::is_short() && self.conn().ring.reserve(sk, size).is_ok() {
                 let posted = self.receives_posted();
                 self.conn().ring.receives.grow(size, posted);
                 // Looks for the time when nothing comes any more.
@@ -84,7 +87,7 @@ impl SockGuard<'_> {
         };
         if ms_since(conn.measured.pacing.received_at) >= idle_ms {
             receives.shrink(SMALL_BYTES);
-            self.flush();
+            flush(self);
             self.look_after_shrinking();
         }
         true
@@ -106,7 +109,7 @@ impl SockGuard<'_> {
             return;
         }
         if uses_nothing_up {
-            self.violated(Violation::ReceivesNotUsedUp);
+            end_for(self, Violation::ReceivesNotUsedUp.into());
         } else {
             self.stats.inc(Counter::TimedOut);
             self.fail(Event::Timeout, ETIMEDOUT);
@@ -119,7 +122,7 @@ impl SockGuard<'_> {
         let may_shrink = conn.adverts.features.contains(Features::SHRINK);
         let credits = may_shrink.then(|| conn.credits.available());
         if let Err(why) = conn.out.peer_receives.answered(size, credits) {
-            return self.violated(why);
+            return end_for(self, why.into());
         }
         let (_, flags) = self.gfp();
         let link = self.conn().link.as_mut();

@@ -16,12 +16,12 @@ use crate::rdma::receive::{
     Receive,
     MAX_PARTS, //
 };
-use crate::sdp::conn::connection::{
+use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::conn::sock::Want;
+use crate::sdp::parts::ring::{
     IDLE_RECEIVES,
     SMALL_BYTES, //
 };
-use crate::sdp::conn::guard::SockGuard;
-use crate::sdp::conn::sock::Want;
 use crate::stats::counters::Counter;
 
 /// Unread bytes, with what they are charged beyond, that even the smallest buffer holds.
@@ -71,7 +71,8 @@ impl SockGuard<'_> {
             }
         }
         if self.conn().ring.reserve > 0 {
-            self.trim_reserve();
+            let sk = self.sk();
+            self.conn().ring.trim_reserve(sk);
         }
         let starved = self.receives_posted() < IDLE_RECEIVES;
         self.glance.starved.set(starved);
@@ -141,10 +142,11 @@ impl SockGuard<'_> {
         };
         let places = self.places_due() + MAX_PARTS;
         self.reserve_unread(places, flags)?;
-        if !self.charge_receive(size) {
+        let sk = self.sk();
+        let conn = self.conn();
+        if !conn.ring.charge(sk, size) {
             return Err(ENOBUFS);
         }
-        let conn = self.conn();
         let result = match &mut conn.link {
             Some(link) => link.post_receive(size, &mut conn.ring.spares, (gfp, flags)),
             None => Err(ENOTCONN),

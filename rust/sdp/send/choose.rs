@@ -52,7 +52,7 @@ impl SockGuard<'_> {
             .zcopy
             .as_ref()
             .map(|zcopy| zcopy.fallback);
-        let payload_hold = self.payload_hold();
+        let payload_hold = self.conn().adverts.payload_hold();
         let sending = Sending {
             bytes: send.total as u64,
             page_bytes: parts.middle,

@@ -14,6 +14,7 @@ use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
+use crate::sdp::output::Output;
 use crate::stats::tally::Kept;
 
 /// Fragments in the send queue up to which the task's page is used, however short they are.
@@ -60,7 +61,7 @@ impl SockOwner<'_> {
             page.leave_page();
         }
         let room = page.refill().ok_or(ENOBUFS)?;
-        let limit = self.message_limit();
+        let limit = Output::of(self).message_limit();
         let room = if self.conn().out.queue.bytes() as usize + left > limit as usize {
             // So that whole pages make whole messages, each of which leaves room for its header
             // ([`crate::proto::policy::message_bytes`]).

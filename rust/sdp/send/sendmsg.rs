@@ -28,6 +28,8 @@ use crate::sdp::conn::guard::{
 };
 use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::flush::flush;
+use crate::sdp::output::Output;
 use crate::stats::counters::Counter;
 
 /// What is faulted in at a time: about what is copied at a time.
@@ -159,7 +161,7 @@ impl SockGuard<'_> {
     /// The file that was sent with MSG_MORE has ended.
     pub(crate) fn close_message(&mut self) {
         self.conn().out.more = false;
-        self.flush();
+        flush(self);
     }
 
     fn finish_send(&mut self, send: &Send<'_>) {
@@ -168,8 +170,9 @@ impl SockGuard<'_> {
             self.mark_urgent(send);
         }
         self.leave_open(send);
-        self.flush();
-        if self.awaits_send_completion() {
+        flush(self);
+        let sk = self.sk();
+        if self.conn().awaits_send_completion(sk) {
             self.rearm_cq();
         }
     }
@@ -244,8 +247,8 @@ impl SockOwner<'_> {
                         // It may go right now.
                         self.mark_urgent(send);
                     }
-                    if self.conn().out.queue.bytes() >= self.message_limit() {
-                        self.flush();
+                    if self.conn().out.queue.bytes() >= Output::of(self).message_limit() {
+                        flush(self);
                     }
                 }
                 Err(e) if e == ENOBUFS => {
@@ -278,7 +281,7 @@ impl SockOwner<'_> {
         let connection = self.generation();
         self.mark_urgent(send);
         self.conn().halves.memory_waiters += 1;
-        self.flush();
+        flush(self);
         // The completion that makes space may have come already.
         self.rearm_cq();
         // Nor shall it wait for a reader to be scheduled.

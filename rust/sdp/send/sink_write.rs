@@ -49,6 +49,7 @@ use crate::sdp::conn::guard::{
     SockOwner, //
 };
 use crate::sdp::conn::half::Half;
+use crate::sdp::flush::flush;
 use crate::sdp::output::CONTROL_PLACES;
 use crate::stats::counters::Counter;
 
@@ -111,7 +112,7 @@ impl SockGuard<'_> {
     pub(super) fn prefers_sink(&mut self, send: &Send<'_>) -> bool {
         !send.timeo.is_over()
             && self.conn().options.wanted.sinks()
-            && self.may_send_payload()
+            && self.conn().adverts.may_send_payload()
             && self.sink_room() > 0
     }
 
@@ -147,7 +148,7 @@ impl SockGuard<'_> {
         }
         self.watch_sends();
         // The answer.
-        self.flush();
+        flush(self);
         true
     }
 
@@ -215,7 +216,7 @@ impl SockOwner<'_> {
             }
             // What waits comes first, and for places in the send queue.
             self.conn().adverts.waits = true;
-            self.flush();
+            flush(self);
             if !self.arm() {
                 self.wait_for_room(&mut send.timeo, &mut patience);
             }

@@ -26,6 +26,7 @@ use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
+use crate::sdp::flush::flush;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
@@ -42,6 +43,7 @@ impl SockGuard<'_> {
         let Some(piece) = send.iter.piece() else {
             return false;
         };
+        let (_, flags) = self.gfp();
         let link = self.conn().link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages());
         let bytes = piece_bytes(piece.len as u64, pages, PAGE_SHIFT) as usize;
@@ -52,7 +54,9 @@ impl SockGuard<'_> {
             && self.sk().stream_memory_free()
             // The record of what programs touch is there.
             && self
-                .with_adverts()
+                .conn()
+                .adverts
+                .source(flags)
                 .is_some_and(|zcopy| zcopy.fallback.may_go_async())
     }
 
@@ -95,7 +99,7 @@ impl SockGuard<'_> {
         send.copied += len as usize;
         self.watch_sends();
         // The answer.
-        self.flush();
+        flush(self);
         Ok(())
     }
 }

@@ -14,7 +14,7 @@
 //! The adapter sends the request again by itself, so only one is out at a time. After TCP_KEEPCNT
 //! times TCP_KEEPINTVL, or TCP_USER_TIMEOUT, the connection ends with `ETIMEDOUT`; but not before the
 //! adapter has had the time for a second try. Nor does it go on after the adapter has given up, which
-//! the looks after what was sent notice ([`SockGuard::watch_sends`]).
+//! the looks after what was sent notice ([`super::tx_watchdog`]).
 
 use kernel::prelude::*;
 
@@ -26,6 +26,8 @@ use crate::kern::time::{
 use crate::proto::state::Event;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Alarm;
+use crate::sdp::output::abort::settle;
+use crate::sdp::output::Output;
 use crate::sdp::parts::keepalive::ms;
 use crate::stats::counters::Counter;
 
@@ -52,7 +54,8 @@ impl SockGuard<'_> {
         if idle_ms < ms(self.conn().options.keepidle_s) {
             return self.await_idle(idle_ms);
         }
-        if self.probe(Counter::KeepaliveProbe) {
+        let probed = Output::of(self).probe(Counter::KeepaliveProbe);
+        if settle(self, probed) {
             let keepalive = &mut self.conn().liveness.keepalive;
             (keepalive.probed, keepalive.unanswered) = (Some(now()), 0);
             // soft-RoCE does not tell that it has given up.

@@ -16,6 +16,9 @@ use crate::sdp::conn::sock::{
     Alarm,
     WATCH_MS, //
 };
+use crate::sdp::flush::Flush;
+use crate::sdp::output::abort::settle;
+use crate::sdp::output::Output;
 use crate::stats::counters::Counter;
 
 /// How long the answer to the first message may take before the peer's adapter is woken, at first.
@@ -39,7 +42,8 @@ impl SockGuard<'_> {
     /// Sends a message that says nothing, for which the peer waits where we have to send the first one,
     /// and which the peer answers in the same way.
     pub(in crate::sdp) fn send_first(&mut self) {
-        if self.post(Body::Data, &mut [], 0, Tag::Control) {
+        let posted = Output::of(self).post(Body::Data, &mut [], 0, Tag::Control);
+        if settle(self, posted) {
             let watch = &mut self.conn().liveness.watch;
             (watch.running, watch.wake_ms) = (true, WAKE_MS);
             self.sock().start_timer(Alarm::Watch, WAKE_MS);
@@ -54,7 +58,7 @@ impl SockGuard<'_> {
     /// notices, later each time.
     fn wake_peer(&mut self) -> bool {
         let wake_ms = self.conn().liveness.watch.wake_ms;
-        if wake_ms == 0 || !self.may_transmit() {
+        if wake_ms == 0 || !self.conn().may_transmit() {
             return false;
         }
         let next_ms = if wake_ms < WATCH_MS { 2 * wake_ms } else { 0 };
@@ -62,14 +66,20 @@ impl SockGuard<'_> {
         let link = self.conn().link.as_ref();
         // With a full queue, enough follows.
         let has_room = link.is_some_and(|link| link.send_room() > 0);
-        if next_ms > 0 && (!has_room || self.probe(Counter::Probe)) {
+        if next_ms > 0 && (!has_room || self.probe()) {
             self.conn().liveness.watch.running = true;
             self.sock().start_timer(Alarm::Watch, next_ms);
         }
         next_ms > 0
     }
 
-    /// The time of [`SockGuard::watch_sends`] has come.
+    /// Asks for an acknowledgement of the peer's adapter ([`Output::probe`]).
+    fn probe(&mut self) -> bool {
+        let probed = Output::of(self).probe(Counter::Probe);
+        settle(self, probed)
+    }
+
+    /// The timer of [`Watch::begin`](crate::sdp::parts::watch::Watch::begin) has run out.
     pub(crate) fn check_sends(&mut self) {
         self.conn().liveness.watch.running = false;
         self.poll_cq();
@@ -86,7 +96,7 @@ impl SockGuard<'_> {
         let short_messages = self.conn().inq.drop_idle_page();
         let large_receives = self.shrink_receives();
         let user_timeout_ms = self.conn().options.user_timeout_ms.unsigned_abs();
-        let waits = self.awaits_reads() || self.data_is_due();
+        let waits = self.conn().adverts.awaits_reads() || Flush::of(self).data_is_due();
         let unsent = self.unsent_bytes();
         let conn = self.conn();
         let Some(link) = &conn.link else { return };
@@ -100,7 +110,7 @@ impl SockGuard<'_> {
         }
         if held_up {
             // The peer's program makes no room; but is the peer's machine still there?
-            self.probe(Counter::Probe);
+            self.probe();
         }
         let conn = self.conn();
         let Some(link) = &conn.link else { return };
@@ -134,7 +144,7 @@ impl SockGuard<'_> {
 
     /// Whether the watch looks after something already: what was sent, or cannot be.
     pub(super) fn awaits_acknowledgement(&mut self) -> bool {
-        let waits = self.awaits_reads() || self.data_is_due();
+        let waits = self.conn().adverts.awaits_reads() || Flush::of(self).data_is_due();
         let link = self.conn().link.as_ref();
         waits || link.is_some_and(|link| link.sends_in_flight() > 0)
     }
