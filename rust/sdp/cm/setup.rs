@@ -55,6 +55,7 @@ use crate::rdma::post::READS;
 use crate::sdp::conn::accept_queue;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Alarm;
+use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
 
 /// How long an address or a route may take to be found.
@@ -367,7 +368,7 @@ impl SockGuard<'_> {
         self.conn().link = Some(link);
         self.conn().lifetime.place = Some(place);
         self.conn().lifetime.torn_down = false;
-        self.refill();
+        Receiver::of(self).refill();
         self.arm();
         match self.conn().credits.announce() {
             bufs if bufs < BUFS_MIN => Err(ENOBUFS),

@@ -65,6 +65,11 @@ use crate::sdp::conn::sock::{
 use crate::sdp::cq::poll::run_bh;
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::send_abort;
+use crate::sdp::rx::reads::{
+    pull,
+    pull_overdue, //
+};
+use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
 
 /// How long to wait for memory for receives before the next attempt.
@@ -160,9 +165,10 @@ impl Worker<'_> {
         }
         if self.sock.take_want(Want::Refill) {
             let mut guard = self.sock.lock();
-            guard.refill();
-            guard.prepare_reads();
-            guard.pull();
+            let mut receiver = Receiver::of(&mut guard);
+            receiver.refill();
+            receiver.prepare_reads();
+            pull(&mut guard);
             flush(&mut guard);
             drop(guard);
             if self.sock.is_wanted(Want::Refill) {
@@ -171,7 +177,7 @@ impl Worker<'_> {
             }
         }
         if self.sock.take_want(Want::Pull) {
-            self.sock.lock().pull_overdue();
+            pull_overdue(&mut self.sock.lock());
         }
         if self.sock.take_want(Want::Restore) {
             self.sock.lock().restore_read();

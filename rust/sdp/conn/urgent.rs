@@ -75,23 +75,12 @@ impl SockGuard<'_> {
     /// their way to the program's memory, the byte is not in the queue yet, and the bytes that are lost
     /// meanwhile follow each other.
     fn lose_byte(&mut self) {
-        let inq = &mut self.conn().inq;
+        let sock = self.sock();
+        let conn = self.conn();
+        let posted = conn.link.as_ref().map_or(0, |l| l.receives_posted());
+        let (inq, ring) = (&mut conn.inq, &mut conn.ring);
         inq.losses_due = inq.losses_due.saturating_add(1);
-        self.drop_lost();
-    }
-
-    /// Takes lost bytes out of the queue. To be called when bytes have come to a queue that was empty.
-    pub(in crate::sdp) fn drop_lost(&mut self) {
-        let glance = &self.sock().glance;
-        while self.conn().inq.losses_due > 0 && !self.conn().inq.queue.is_empty() {
-            let inq = &mut self.conn().inq;
-            inq.losses_due -= 1;
-            let consumed = inq.queue.change(&glance.unread, |queue| queue.consume(1));
-            if let Some((frag, truesize)) = consumed {
-                drop(frag);
-                self.release_receive(truesize);
-            }
-        }
+        inq.drop_lost(&sock.glance, |bytes| ring.release(sock.sk(), posted, bytes));
     }
 
     /// The bytes of the connection are gone, and so is the mark.

@@ -36,6 +36,8 @@ use crate::sdp::conn::sock::{
 };
 use crate::sdp::flush::flush;
 use crate::sdp::parts::source::ZeroCopy;
+use crate::sdp::rx::reads::pull;
+use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
 
 /// How often the CQ is looked at again because something came while it was armed, before the rest
@@ -83,8 +85,8 @@ impl SockGuard<'_> {
     /// Handles all completions and posts what may be posted.
     pub(crate) fn poll_cq(&mut self) {
         if self.take_completions() > 0 {
-            self.refill();
-            self.pull();
+            Receiver::of(self).refill();
+            pull(self);
             flush(self);
             self.wake_reader_if_due();
             self.wake_writer_if_due();

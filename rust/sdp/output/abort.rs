@@ -38,7 +38,7 @@ pub(in crate::sdp) fn end_for(guard: &mut SockGuard<'_>, why: Fatal) {
         Fatal::Refused(e) => {
             guard.stats.inc(Counter::PostFailed);
             // Once is enough: the counter tells the rest.
-            kernel::pr_warn_once!("the provider refused a send: {:?}\n", e);
+            kernel::pr_warn_once!("the provider refused a request: {:?}\n", e);
             // Nor would it take an AbortConn.
             return guard.fail(Event::Abort, ECONNRESET);
         }
@@ -50,6 +50,10 @@ pub(in crate::sdp) fn end_for(guard: &mut SockGuard<'_>, why: Fatal) {
         Fatal::NoMemory => {
             guard.stats.inc(Counter::NoReceiveMemory);
             ENOBUFS
+        }
+        Fatal::TimedOut => {
+            guard.stats.inc(Counter::TimedOut);
+            return guard.fail(Event::Timeout, ETIMEDOUT);
         }
         // TCP answers with a reset.
         Fatal::Unread => return abort(guard, Some(ECONNRESET)),

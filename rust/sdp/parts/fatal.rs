@@ -16,6 +16,8 @@ pub(in crate::sdp) enum Fatal {
     Violation(Violation),
     /// There is no memory for bytes that were received.
     NoMemory,
+    /// The peer has taken too long.
+    TimedOut,
     /// Bytes came for a program that has closed its socket.
     Unread,
 }

@@ -86,6 +86,19 @@ impl RecvQueue {
         self.open_at = None;
     }
 
+    /// Takes lost bytes out of the queue, and gives back what is charged for them by `release`. To be called
+    /// when bytes have come to a queue that was empty.
+    pub(in crate::sdp) fn drop_lost(&mut self, glance: &Glance, mut release: impl FnMut(u32)) {
+        while self.losses_due > 0 && !self.queue.is_empty() {
+            self.losses_due -= 1;
+            let consumed = self.queue.change(&glance.unread, |queue| queue.consume(1));
+            if let Some((frag, truesize)) = consumed {
+                drop(frag);
+                release(truesize);
+            }
+        }
+    }
+
     /// An idle connection has no page for short messages: gives it back if it was not used since the
     /// last call. Whether there is still one.
     pub(in crate::sdp) fn drop_idle_page(&mut self) -> bool {

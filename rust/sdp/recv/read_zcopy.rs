@@ -33,6 +33,8 @@ use crate::sdp::conn::guard::{
     SockOwner, //
 };
 use crate::sdp::rx::reads::{
+    pull_for_reader,
+    pull_rest,
     LEAST_DIRECT,
     MESSAGE_PLACES, //
 };
@@ -95,10 +97,10 @@ impl SockGuard<'_> {
         };
         conn.inq.reader_bytes = None;
         if room == 0 {
-            return self.pull_for_reader();
+            return pull_for_reader(self);
         }
         if (1..LEAST_DIRECT).contains(&next) {
-            self.pull_rest();
+            pull_rest(self);
         }
         let conn = self.conn();
         conn.inq.reader_bytes = Some(room);

@@ -23,6 +23,8 @@ use crate::sdp::conn::guard::{
 use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::flush::flush;
+use crate::sdp::rx::reads::pull;
+use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
@@ -185,10 +187,10 @@ impl SockGuard<'_> {
             } else {
                 self.stats.add(Counter::RxCopiedBytes, copied as u64);
             }
-            self.refill();
+            Receiver::of(self).refill();
             flush(self);
         }
-        self.pull();
+        pull(self);
         self.poll_cq();
     }
 }
@@ -241,7 +243,7 @@ impl SockOwner<'_> {
                 return Ok(());
             }
             // What was read makes room; the peer may wait for just that.
-            self.refill();
+            Receiver::of(self).refill();
             if self.may_offer(recv) {
                 self.offer(recv)?;
                 continue;

@@ -19,6 +19,7 @@ use crate::sdp::conn::sock::{
 use crate::sdp::flush::Flush;
 use crate::sdp::output::abort::settle;
 use crate::sdp::output::Output;
+use crate::sdp::rx::resize::shrink;
 use crate::stats::counters::Counter;
 
 /// How long the answer to the first message may take before the peer's adapter is woken, at first.
@@ -94,7 +95,7 @@ impl SockGuard<'_> {
             return self.fail(Event::Timeout, ETIMEDOUT);
         }
         let short_messages = self.conn().inq.drop_idle_page();
-        let large_receives = self.shrink_receives();
+        let large_receives = shrink(self);
         let user_timeout_ms = self.conn().options.user_timeout_ms.unsigned_abs();
         let waits = self.conn().adverts.awaits_reads() || Flush::of(self).data_is_due();
         let unsent = self.unsent_bytes();
