@@ -210,7 +210,7 @@ impl Flush<'_> {
     }
 
     /// Whether a message shall be made of what waits.
-    pub(super) fn data_is_due(&self) -> bool {
+    fn data_is_due(&self) -> bool {
         let Output {
             sock,
             link,
@@ -235,6 +235,17 @@ impl Flush<'_> {
             more: (held && out.more) || waits,
             urgent: out.urgent.waits(),
         })
+    }
+
+    /// Whether something waits for the peer: adverts to be read, or a message that is due to be taken.
+    pub(super) fn waits_for_peer(&self) -> bool {
+        self.output.adverts.awaits_reads() || self.data_is_due()
+    }
+
+    /// Whether the watch looks after something already: what was sent, or cannot be.
+    pub(super) fn awaits_acknowledgement(&self) -> bool {
+        let link = self.output.link.as_ref();
+        self.waits_for_peer() || link.is_some_and(|link| link.sends_in_flight() > 0)
     }
 
     /// Asks the peer for larger receives, when more waits than its present ones take; again after a

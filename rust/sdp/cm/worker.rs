@@ -43,17 +43,13 @@ use crate::rdma::cm::{
     CmId,
     Kind, //
 };
-use crate::rdma::link::Link;
 use crate::sdp::conn::accept_queue::{
     self,
     Place, //
 };
 use crate::sdp::conn::cm_side::CmSide;
 use crate::sdp::conn::count::set_messages;
-use crate::sdp::conn::guard::{
-    SockGuard,
-    SockOwner, //
-};
+use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::sock::{
     sock_of,
     Alarm,
@@ -70,6 +66,8 @@ use crate::sdp::rx::reads::{
     pull_overdue, //
 };
 use crate::sdp::rx::Receiver;
+use crate::sdp::timers::keepalive::keep_alive;
+use crate::sdp::timers::tx_watchdog::check_sends;
 use crate::stats::counters::Counter;
 
 /// How long to wait for memory for receives before the next attempt.
@@ -186,10 +184,10 @@ impl Worker<'_> {
             self.unlisten();
         }
         if self.sock.take_want(Want::Watch) {
-            self.sock.lock().check_sends();
+            check_sends(&mut self.sock.lock());
         }
         if self.sock.take_want(Want::Keepalive) {
-            self.sock.lock().keep_alive();
+            keep_alive(&mut self.sock.lock());
         }
         if self.sock.take_want(Want::Timeout) {
             self.timed_out();
@@ -375,7 +373,14 @@ impl Worker<'_> {
                 drop(guard);
                 return self.deferral_timed_out();
             }
-            _ => return guard.end_hold(),
+            // A message that the program holds back has waited long enough.
+            _ => {
+                if guard.conn().out.end_hold() {
+                    flush(&mut guard);
+                    guard.rearm_cq();
+                }
+                return;
+            }
         };
         self.sock.stats.inc(counter);
         send_abort(&mut guard);
@@ -525,24 +530,5 @@ impl Worker<'_> {
             // module goes after the last socket.
             self.cm.folder = unsafe { Folder::new(self.sock, self.sock.sk().cookie()) };
         }
-    }
-}
-
-impl SockGuard<'_> {
-    /// Takes the queues out of use, and gives back what is charged for what they hold.
-    fn close_link(&mut self) -> Option<Link> {
-        self.free_tx();
-        self.conn().inq.compact = None;
-        let link = self.conn().link.take()?;
-        let (sent, posted) = (link.in_flight_bytes(), link.posted_bytes());
-        let reading = link.reading_bytes();
-        self.forget_adverts();
-        if sent > 0 {
-            self.sk().wmem_uncharge(sent);
-        }
-        self.conn().ring.guaranteed = 0;
-        let reserve = core::mem::replace(&mut self.conn().ring.reserve, 0);
-        self.sk().rmem_uncharge(posted + reading + reserve);
-        Some(link)
     }
 }

@@ -25,6 +25,7 @@ use crate::proto::orphan::Rest;
 use crate::proto::state::State;
 use crate::rdma::link::Link;
 use crate::sdp::parts::adverts::Adverts;
+use crate::sdp::parts::counts::Counts;
 use crate::sdp::parts::liveness::Liveness;
 use crate::sdp::parts::measured::Measured;
 use crate::sdp::parts::names::Names;
@@ -145,6 +146,28 @@ impl Connection {
             (Err(_), Some(link)) if !link.is_software() => ADAPTERS_BYTES,
             (Err(_), _) => 0,
         }
+    }
+
+    /// Both sides agreed on `features`; the peer holds `theirs` adverts, and we `ours`.
+    pub(in crate::sdp) fn agree(&mut self, features: Features, theirs: u8, ours: u8) {
+        self.adverts = Adverts::new(features, theirs, ours);
+        let counts = &mut self.measured.counts;
+        *counts = Counts {
+            messages: counts.messages.take(),
+            ..Counts::new()
+        };
+    }
+
+    /// Takes the queues into use.
+    pub(in crate::sdp) fn open_link(&mut self, link: Link, place: Place) {
+        self.link = Some(link);
+        self.lifetime.place = Some(place);
+        self.lifetime.torn_down = false;
+    }
+
+    /// Bytes that a program has sent and the peer's adapter does not have yet.
+    pub(in crate::sdp) fn unsent_bytes(&self, sk: Sk) -> u32 {
+        sk.wmem_queued().saturating_add(self.adverts.unread_bytes())
     }
 
     /// Whether messages can be sent.

@@ -15,8 +15,8 @@ use crate::rdma::mr::{
 impl SockGuard<'_> {
     /// Bytes that a program has sent and the peer's adapter does not have yet.
     pub(crate) fn unsent_bytes(&mut self) -> u32 {
-        let advertised = self.conn().adverts.unread_bytes();
-        self.sk().wmem_queued().saturating_add(advertised)
+        let sk = self.sk();
+        self.conn().unsent_bytes(sk)
     }
 
     /// Whether a receive waits for its own pages to be filled.

@@ -5,10 +5,12 @@
 use super::guard::SockGuard;
 use super::sock::{
     Alarm,
-    SdpSock,
+    SdpSock, //
+};
+use crate::sdp::parts::watch::{
+    Watch,
     WATCH_MS, //
 };
-use crate::sdp::parts::watch::Watch;
 
 impl Watch {
     /// Has somebody notice a send that fails, or is not acknowledged, while the program waits.

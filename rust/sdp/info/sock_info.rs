@@ -85,9 +85,9 @@ pub(crate) fn shown(sock: &SdpSock) -> Shown {
 /// The same of a socket whose lock is held.
 pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
     let sk = guard.sk();
-    let unsent = guard.unsent_bytes();
-    let figures = guard.figures();
     let conn = guard.conn();
+    let unsent = conn.unsent_bytes(sk);
+    let figures = Figures::of(conn, sk);
     let listens = conn.state == State::Listen;
     let link = conn.link.as_ref();
     Shown {

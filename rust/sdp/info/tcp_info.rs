@@ -7,13 +7,14 @@
 //! again without the module, so nothing counts as sent again. Nothing is paced, and there is no slow start.
 
 use crate::bindings::tcp_info;
+use crate::inet::sock::Sk;
 use crate::kern::time::ms_since;
 use crate::proto::pace::{
     RoundTrip,
     Times, //
 };
 use crate::proto::state::State;
-use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::parts::pacing::now_us;
 use crate::stats::tally::Kept;
@@ -43,26 +44,22 @@ pub(crate) struct Figures {
     pub(crate) last_heard_ms: u32,
 }
 
-impl SockGuard<'_> {
-    pub(super) fn figures(&mut self) -> Figures {
-        let unsent = self.unsent_bytes();
-        let conn = self.conn();
+impl Figures {
+    pub(super) fn of(conn: &mut Connection, sk: Sk) -> Self {
         let waiting = conn.out.queue.bytes();
-        Figures {
-            round_trip: conn.measured.pacing.pace.round_trip(),
-            bytes_per_s: conn.measured.pacing.pace.bytes_per_s(),
-            times: conn.measured.pacing.pace.times(now_us()),
-            bytes_sent: conn
-                .measured
-                .pacing
-                .pace
-                .sent(unsent.saturating_sub(waiting)),
-            bytes_acked: conn.measured.pacing.pace.delivered(),
-            bytes_received: conn.measured.counts.tally.get(Kept::RxBytes),
+        let unsent = conn.unsent_bytes(sk);
+        let (pacing, tally) = (&mut conn.measured.pacing, &conn.measured.counts.tally);
+        Self {
+            round_trip: pacing.pace.round_trip(),
+            bytes_per_s: pacing.pace.bytes_per_s(),
+            times: pacing.pace.times(now_us()),
+            bytes_sent: pacing.pace.sent(unsent.saturating_sub(waiting)),
+            bytes_acked: pacing.pace.delivered(),
+            bytes_received: tally.get(Kept::RxBytes),
             notsent_bytes: waiting,
             unacked: conn.credits.unacked(),
-            last_sent_ms: ms_since(conn.measured.pacing.sent_at),
-            last_received_ms: ms_since(conn.measured.pacing.received_at),
+            last_sent_ms: ms_since(pacing.sent_at),
+            last_received_ms: ms_since(pacing.received_at),
             last_heard_ms: conn.liveness.keepalive.silent_ms(),
         }
     }
@@ -83,8 +80,8 @@ pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
             ..Default::default()
         };
     }
-    let figures = guard.figures();
     let conn = guard.conn();
+    let figures = Figures::of(conn, sk);
     let credits = &conn.credits;
     let receives = conn.link.as_ref().map_or(0, |l| l.receives_posted());
     let receive_bytes = conn.ring.receives.bytes();
