@@ -43,7 +43,11 @@ impl SockGuard<'_> {
     fn tell_of_urgent(&mut self, news: News) {
         self.show_urgent();
         if news.lose {
-            self.lose_byte();
+            let sock = self.sock();
+            let conn = self.conn();
+            let posted = conn.link.as_ref().map_or(0, |l| l.receives_posted());
+            let (inq, ring) = (&mut conn.inq, &mut conn.ring);
+            inq.lose_byte(&sock.glance, |bytes| ring.release(sock.sk(), posted, bytes));
             // Wakes a poller that has seen only one of the two changes.
             self.conn().inq.readable = true;
         }
@@ -63,24 +67,6 @@ impl SockGuard<'_> {
     pub(in crate::sdp) fn show_urgent(&mut self) {
         let glance = &self.sock().glance;
         self.conn().inq.show_urgent(glance);
-    }
-
-    /// The next byte of the stream is the urgent byte: skips the byte.
-    pub(in crate::sdp) fn skip_urgent(&mut self) {
-        self.note_taken(1);
-        self.lose_byte();
-    }
-
-    /// Takes the next byte, which is counted as taken, out of the stream. If the bytes before the byte are on
-    /// their way to the program's memory, the byte is not in the queue yet, and the bytes that are lost
-    /// meanwhile follow each other.
-    fn lose_byte(&mut self) {
-        let sock = self.sock();
-        let conn = self.conn();
-        let posted = conn.link.as_ref().map_or(0, |l| l.receives_posted());
-        let (inq, ring) = (&mut conn.inq, &mut conn.ring);
-        inq.losses_due = inq.losses_due.saturating_add(1);
-        inq.drop_lost(&sock.glance, |bytes| ring.release(sock.sk(), posted, bytes));
     }
 
     /// The bytes of the connection are gone, and so is the mark.

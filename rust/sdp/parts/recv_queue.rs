@@ -86,6 +86,14 @@ impl RecvQueue {
         self.open_at = None;
     }
 
+    /// Takes the next byte, which is counted as taken, out of the stream. If the bytes before the byte are on
+    /// their way to the program's memory, the byte is not in the queue yet, and the bytes that are lost
+    /// meanwhile follow each other. `release` as for [`RecvQueue::drop_lost`].
+    pub(in crate::sdp) fn lose_byte(&mut self, glance: &Glance, release: impl FnMut(u32)) {
+        self.losses_due = self.losses_due.saturating_add(1);
+        self.drop_lost(glance, release);
+    }
+
     /// Takes lost bytes out of the queue, and gives back what is charged for them by `release`. To be called
     /// when bytes have come to a queue that was empty.
     pub(in crate::sdp) fn drop_lost(&mut self, glance: &Glance, mut release: impl FnMut(u32)) {

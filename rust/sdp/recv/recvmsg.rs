@@ -6,6 +6,7 @@ use core::ops::Range;
 
 use kernel::prelude::*;
 
+use super::Reader;
 use crate::bindings;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::iov::{
@@ -172,7 +173,7 @@ impl SockGuard<'_> {
 
     /// Posts new receives for what was read, and looks at the CQ once more.
     fn finish_recv(&mut self, recv: &Recv<'_>) {
-        self.reader_is_back();
+        self.conn().inq.reader_bytes = None;
         let timeless = recv.timeo.is_over() && recv.copied == 0;
         if recv.direct > 0 {
             self.forget_poller();
@@ -199,14 +200,14 @@ impl SockOwner<'_> {
     fn recv_all(&mut self, recv: &mut Recv<'_>) -> Result {
         loop {
             self.await_turn(Access::Write, recv.began, &mut recv.timeo)?;
-            if self.ends_at_mark(recv)? {
+            if Reader::of(self).ends_at_mark(recv)? {
                 return Ok(());
             }
-            if let Some(missing) = self.copy_out(recv) {
+            if let Some(missing) = Reader::of(self).copy_out(recv) {
                 self.fault_in(&mut recv.iter, missing)?;
                 continue;
             }
-            if self.ends_at_mark(recv)? {
+            if Reader::of(self).ends_at_mark(recv)? {
                 return Ok(());
             }
             let enough = match recv.len {
@@ -224,7 +225,7 @@ impl SockOwner<'_> {
                 return Ok(());
             }
             // Its buffer may be among what adapters have finished with.
-            if self.direct_room(recv) > 0 && self.restore_in_turn(Access::Write) {
+            if recv.direct_room() > 0 && self.restore_in_turn(Access::Write) {
                 continue;
             }
             if self.may_read_directly(recv) {
@@ -253,7 +254,7 @@ impl SockOwner<'_> {
             flush(self);
             self.conn().ring.spares.clear();
             self.wait_and_poll(&mut recv.timeo);
-            self.reader_is_back();
+            self.conn().inq.reader_bytes = None;
         }
     }
 }

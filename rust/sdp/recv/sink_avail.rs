@@ -86,7 +86,7 @@ impl SockGuard<'_> {
         if recv.no_offer || !self.wants_offers(recv) {
             return false;
         }
-        let room = self.direct_room(recv);
+        let room = recv.direct_room();
         if room == 0 || !self.can_offer() {
             return false;
         }
@@ -356,6 +356,6 @@ impl SockOwner<'_> {
         let room = recv.len - recv.copied;
         self.conn().inq.reader_bytes = Some(room);
         Timeout::wait_both(&mut recv.timeo, left, |limit| self.wait_and_poll(limit));
-        self.reader_is_back();
+        self.conn().inq.reader_bytes = None;
     }
 }

@@ -6,6 +6,8 @@ use core::ptr::NonNull;
 
 use kernel::prelude::*;
 
+use super::choose::Ways;
+use super::copy::Copier;
 use super::lent::Lending;
 use crate::bindings;
 use crate::inet::memory;
@@ -192,12 +194,12 @@ impl SockOwner<'_> {
             self.await_turn(Access::Read, send.began, &mut send.timeo)?;
             self.check_sendable()?;
             let path = match send.lending {
-                Some(_) if send.by_copy == 0 => self.choose_path_of_lent(send),
+                Some(_) if send.by_copy == 0 => Ways::of(self).choose_path_of_lent(send),
                 Some(_) => Path::Copy,
-                None => self.choose_path(send),
+                None => Ways::of(self).choose_path(send),
             };
             match path {
-                Path::Copy if self.awaits_sink(send) => {
+                Path::Copy if Ways::of(self).awaits_sink(send) => {
                     self.await_sink(send)?;
                     continue;
                 }
@@ -235,7 +237,7 @@ impl SockOwner<'_> {
                 }
                 continue;
             }
-            match self.copy_some(send) {
+            match Copier::of(self).copy_some(send) {
                 Ok(0) => {
                     let len = send.iter.len().min(FAULT_BYTES);
                     self.fault_in(&mut send.iter, len)?;

@@ -20,7 +20,10 @@
 
 use kernel::prelude::*;
 
-use super::choose::LEAST_BYTES;
+use super::choose::{
+    Ways,
+    LEAST_BYTES, //
+};
 use super::sendmsg::Send;
 use crate::kern::errno::{
     ECONNRESET,
@@ -301,7 +304,7 @@ impl SockOwner<'_> {
             if self.generation() != send.began {
                 return Err(EPIPE);
             }
-            if out.taken == 0 && self.prefers_sink(send) {
+            if out.taken == 0 && Ways::of(self).prefers_sink(send) {
                 return Ok(());
             }
             if out.next.is_none() && self.may_pin(send, out) {
