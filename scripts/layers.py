@@ -14,6 +14,10 @@ such a method of a layer above it. Which function a call means is known where `s
 variable `guard` has the method; elsewhere if no other function has the name. A trait of a lower layer may
 be implemented. Nothing may be imported with `*` from another layer: names would come unseen.
 
+A file that gives methods to the locked socket (LOCKED) of another layer can reach all of its state. Such
+files are to become fewer: each is in the list with the types, in a line "impl FILE TYPE...", and none else
+may give such methods.
+
 Documentation/overview.rst must show the list; --write puts it there. The functions that the page names
 with their files must be there.
 """
@@ -36,6 +40,7 @@ METHOD = re.compile(r"\bfn\s+(?:r#)?(\w+)")
 CALL = re.compile(r"(?:\b(\w+)\s*)?(?:\.\s*(?:r#)?(\w+)\s*(?:::\s*<[^;()]*>\s*)?\(|::\s*(?:r#)?(\w+)\b(?!\s*::\s*\w))")
 RENAMED = re.compile(r"\b(\w+)\s+as\s+(\w+)")
 VISIBLE_IN = re.compile(r"\bpub\s*\(\s*in\b[^)]*\)")
+LOCKED = ("SockGuard", "SockOwner")
 MODULE = re.compile(r"\bmod\s+(\w+)\s*\{")
 NAMED = re.compile(r"``(\S+\.rs):\s+(\w+)``")
 SHOWN = re.compile(r"(?<=^\.\. layers\n\n::\n\n).*?(?=\n^\S)", re.DOTALL | re.MULTILINE)
@@ -48,6 +53,9 @@ class Layers:
 
     def __init__(self, text: str):
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        # The files that may give methods to the locked socket, and to which types.
+        self.locked = {file: types for word, file, *types in map(str.split, lines) if word == "impl"}
+        lines = [line for line in lines if not line.startswith("impl ")]
         self.shown = "".join(f"    {line}\n" for line in lines)
         names = [line.split()[0] for line in lines]
         self.beside = [name.startswith("=") for name in names]
@@ -180,6 +188,21 @@ class File:
         self.given = [(i, where[i.type]) for i in self.impls if where.get(i.type, own) != own]
 
 
+def wrong_locked(layers: Layers, folder: Path, files: list[File]) -> list[str]:
+    """Where files give methods to the locked socket that are not in the list, and the other way round."""
+    found = []
+    missing = {(name, type_) for name, types in layers.locked.items() for type_ in types}
+    for file in files:
+        name = file.path.relative_to(folder).as_posix()
+        for i, other in file.given:
+            if i.type in LOCKED and i.type not in layers.locked.get(name, []):
+                found.append(f"{folder.name}/{name}:{i.line}: gives methods to {i.type} of "
+                             f"{layers.names[other]}, not to a type of its own")
+            missing.discard((name, i.type))
+    return found + [f"{folder.name}/layers: {name} gives {type_} no methods"
+                    for name, type_ in sorted(missing)]
+
+
 def complaints(layers: Layers, folder: Path) -> list[str]:
     """What is wrong with the files of a folder."""
     found = [f"{folder.name}/layers: there is no {name}"
@@ -196,6 +219,7 @@ def complaints(layers: Layers, folder: Path) -> list[str]:
             found.append(f"{folder.name}/{relative}: not in {folder.name}/layers")
             continue
         files.append(File(path, module, own, layers))
+    found += wrong_locked(layers, folder, files)
     functions = Counter(name for file in files for name in file.functions)
     given = {name: file.own for file in files for i, _ in file.given for name in i.methods
              if functions[name] == 1}

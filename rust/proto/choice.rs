@@ -257,6 +257,59 @@ pub fn choose(sending: &Sending, thresholds: &Thresholds) -> Choice {
     }
 }
 
+/// What is known of a send of memory that needs no protection: the program leaves the memory alone until a
+/// notification comes (MSG_ZEROCOPY), or the bytes are in pages of files and pipes (sendfile(), splice()).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Lending {
+    /// Bytes of the next piece; 0 if its memory cannot be pinned.
+    pub piece_bytes: u64,
+    /// Bytes of the smallest piece that is worth an advert.
+    pub least_bytes: u64,
+    /// Whether the program has asked that nothing is copied, by MSG_ZEROCOPY.
+    pub asked: bool,
+    /// The user's choice.
+    pub wanted: Wanted,
+    /// Least bytes where the user has left the choice to us; 0 for none.
+    pub threshold_bytes: u64,
+    /// What both sides agreed on.
+    pub features: Features,
+}
+
+/// Why the next piece of such a send goes by copy; `None` if it goes by [`Path::Asynchronous`], or, where a
+/// reader of the peer waits for it, by [`Path::SinkWrite`].
+///
+/// A program that has asked is not asked again, by mode or threshold, whether it pays; but the mode
+/// [`Path::Copy`] holds for it, too. The call returns at once and waits for nothing, so the mode
+/// [`Path::Synchronous`] means nothing to it.
+pub fn no_lending(lending: &Lending) -> Option<Reason> {
+    let Lending {
+        piece_bytes,
+        least_bytes,
+        ..
+    } = *lending;
+    let least = match lending.wanted {
+        Wanted::Only(Path::Copy) => None,
+        Wanted::Only(path) => (lending.asked || path == Path::Asynchronous).then_some(least_bytes),
+        Wanted::Automatic if lending.asked => Some(least_bytes),
+        Wanted::Automatic => match lending.threshold_bytes {
+            0 => None,
+            bytes => Some(bytes.max(least_bytes)),
+        },
+    };
+    let Some(least) = least else {
+        return Some(Reason::Forced);
+    };
+    if !lending.features.contains(Features::SOURCE) {
+        Some(Reason::NotAgreed)
+    } else if piece_bytes == 0 {
+        Some(Reason::NotPinnable)
+    } else if piece_bytes < least {
+        Some(Reason::BelowThreshold)
+    } else {
+        None
+    }
+}
+
 fn no_sink_write(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
     let features = Features::SINK.union(Features::ORDERED);
     no_zero_copy(

@@ -17,7 +17,7 @@ pub(in crate::sdp) mod half;
 mod keepalive;
 mod orphan;
 mod owed;
-pub(in crate::sdp) mod pace;
 pub(crate) mod sock;
 pub(crate) mod transition;
 mod urgent;
+mod watch;

@@ -1,16 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The order in which things are sent. [`SockGuard::flush`] is called whenever something may have become
+//! The order in which things are sent. [`flush`] is called whenever something may have become
 //! possible: a message is there, or a credit, or a place in the send queue.
 
-use super::conn::connection::{
+use kernel::prelude::*;
+
+use super::advert::{
+    sink,
+    source, //
+};
+use super::conn::connection::IDLE_BYTES;
+use super::conn::guard::SockGuard;
+use super::conn::half::Halves;
+use super::conn::sock::Alarm;
+use super::output::{
+    abort,
+    Output,
+    CONTROL_PLACES, //
+};
+use super::parts::fatal::Fatal;
+use super::parts::options::Options;
+use super::parts::ring::{
+    Ring,
     IDLE_RECEIVES,
     LARGE_BYTES,
     SMALL_BYTES, //
 };
-use super::conn::guard::SockGuard;
-use super::conn::sock::Alarm;
-use super::output::CONTROL_PLACES;
 use super::parts::send_queue::HeldBack;
 use crate::kern::time::{
     ms_since,
@@ -21,6 +36,7 @@ use crate::proto::bsdh::{
     FLAG_OOB_PRES, //
 };
 use crate::proto::message::Body;
+use crate::proto::pace::Doing;
 use crate::proto::policy::{
     message_bytes,
     push_now,
@@ -40,192 +56,285 @@ const ASK_AGAIN_MS: u32 = 1000;
 /// How long TCP_CORK and MSG_MORE hold back a partial message (`man 7 tcp`).
 const HOLD_MS: u32 = 200;
 
-impl SockGuard<'_> {
-    /// Sends all that may be sent now: control messages, data, the end of the stream, credits.
-    pub(crate) fn flush(&mut self) {
-        if !self.may_transmit() {
-            return;
+/// Sends all that may be sent now: control messages, data, the end of the stream, credits.
+pub(crate) fn flush(guard: &mut SockGuard<'_>) {
+    if !guard.conn().may_transmit() {
+        return;
+    }
+    let mut flush = Flush::of(guard);
+    let result = flush.all();
+    // What is left waits for the peer, or for room.
+    flush.note_doing();
+    if let Err(why) = result {
+        abort::end_for(guard, why);
+    }
+}
+
+/// What sending takes of a connection: what a message changes, what our receives are to become, and what
+/// else decides whether data is due.
+pub(super) struct Flush<'a> {
+    output: Output<'a>,
+    ring: &'a mut Ring,
+    options: &'a Options,
+    halves: &'a Halves,
+}
+
+impl<'a> Flush<'a> {
+    pub(super) fn of(guard: &'a mut SockGuard<'_>) -> Self {
+        let sock = guard.sock();
+        let conn = guard.conn();
+        Self {
+            output: Output {
+                sock,
+                link: &mut conn.link,
+                credits: &mut conn.credits,
+                out: &mut conn.out,
+                adverts: &mut conn.adverts,
+                watch: &mut conn.liveness.watch,
+                measured: &mut conn.measured,
+            },
+            ring: &mut conn.ring,
+            options: &conn.options,
+            halves: &conn.halves,
         }
+    }
+}
+
+impl Flush<'_> {
+    fn all(&mut self) -> Result<(), Fatal> {
         // Larger receives are of use to all that follows.
-        self.flush_control();
+        self.flush_control()?;
         // The peer's calls wait for these reports and answers.
-        self.flush_adverts();
-        self.flush_sinks();
+        source::flush(&mut self.output)?;
+        sink::flush(&mut self.output)?;
         // Programs wait for their memory until its key is dead.
-        self.invalidate_condemned();
+        self.output.invalidate_condemned()?;
         // Data may use all places but those for control messages.
-        self.flush_data();
+        self.flush_data()?;
         // The program of the peer shall hear of an urgent byte although that has to wait.
-        self.announce_urgent();
+        self.announce_urgent()?;
         // Behind the last byte.
-        self.flush_disconn();
+        self.flush_disconn()?;
         // Some of the messages above have used up what there was to use up.
-        self.use_up_receives();
+        self.use_up_receives()?;
         // Last: most often one of the messages above has carried the credits.
-        self.flush_update();
-        // What is left waits for the peer, or for room.
-        self.note_doing();
+        self.flush_update()
     }
 
-    fn flush_control(&mut self) {
-        if let Some(size) = self.conn().ring.receives.answer() {
-            if self.post(Body::ChRcvBufAck { size }, &mut [], 0, Tag::Control) {
+    /// Posts a message without payload.
+    fn post_control(&mut self, body: Body) -> Result<bool, Fatal> {
+        self.output.post(body, &mut [], 0, Tag::Control)
+    }
+
+    fn flush_control(&mut self) -> Result<(), Fatal> {
+        if let Some(size) = self.ring.receives.answer() {
+            if self.post_control(Body::ChRcvBufAck { size })? {
                 self.size_told();
             }
         }
-        if let Some(size) = self.conn().out.peer_receives.question() {
-            if self.post(Body::ChRcvBuf { size }, &mut [], 0, Tag::Control) {
-                self.conn().out.peer_receives.asked();
+        if let Some(size) = self.output.out.peer_receives.question() {
+            if self.post_control(Body::ChRcvBuf { size })? {
+                self.output.out.peer_receives.asked();
             }
         }
+        Ok(())
     }
 
     /// ChRcvBufAck was sent: the receives posted from now on may be smaller.
     fn size_told(&mut self) {
-        let conn = self.conn();
-        let posted = conn.link.as_ref().map_or(0, |l| l.receives_posted());
-        let ring = &mut conn.ring;
-        if !ring.receives.answered(posted) {
+        let Output { sock, link, .. } = &self.output;
+        let posted = link.as_ref().map_or(0, |l| l.receives_posted());
+        if !self.ring.receives.answered(posted) {
             return;
         }
-        ring.target = IDLE_RECEIVES;
-        ring.unused_looks = 0;
-        let bytes = ring.receives.bytes();
-        self.release_reserve(bytes);
-        self.stats.inc(Counter::ReceivesShrunk);
+        self.ring.target = IDLE_RECEIVES;
+        self.ring.unused_looks = 0;
+        let bytes = self.ring.receives.bytes();
+        self.ring.release_reserve(sock.sk(), bytes);
+        sock.stats.inc(Counter::ReceivesShrunk);
     }
 
-    fn flush_data(&mut self) {
-        while self.data_is_due() && self.may_send_payload() {
+    fn flush_data(&mut self) -> Result<(), Fatal> {
+        while self.data_is_due() && self.output.adverts.may_send_payload() {
             // Takes a credit, perhaps: so before the credits are looked at.
-            self.ask_for_larger();
-            let may = self.may_post(Class::Payload, CONTROL_PLACES);
+            self.ask_for_larger()?;
+            let may = self.output.may_post(Class::Payload, CONTROL_PLACES);
             // The answers take credits, too.
-            let may = may && self.answer_sinks();
-            if !may || !self.may_post(Class::Payload, CONTROL_PLACES) {
-                return self.data_stalls();
+            let may = may && sink::answer_all(&mut self.output)?;
+            if !may || !self.output.may_post(Class::Payload, CONTROL_PLACES) {
+                self.data_stalls();
+                return Ok(());
             }
-            self.conn().out.stalled = false;
+            let output = &mut self.output;
+            output.out.stalled = false;
             let mut frags = [const { None }; MAX_FRAGS];
-            let limit = self.message_limit();
-            let full = message_bytes(self.conn().out.queue.bytes(), limit);
-            let full = self.conn().out.urgent.message_bytes(full);
-            let bytes = self.cut_message(full, &mut frags);
-            let urgent = self.conn().out.urgent.take(bytes);
+            let full = message_bytes(output.out.queue.bytes(), output.message_limit());
+            let full = output.out.urgent.message_bytes(full);
+            let bytes = output.cut_message(full, &mut frags);
+            let urgent = output.out.urgent.take(bytes);
             let flags = if urgent { FLAG_OOB_PRES } else { 0 };
             let with = With::Nothing;
-            if !self.post_flagged(Body::Data, flags, &mut frags, bytes, Tag::Data, with) {
-                return;
+            if !output.post_flagged(Body::Data, flags, &mut frags, bytes, Tag::Data, with)? {
+                return Ok(());
             }
-            self.stats.add(Counter::UrgentSent, urgent.into());
+            output.sock.stats.add(Counter::UrgentSent, urgent.into());
         }
         self.limit_hold();
+        Ok(())
     }
 
     /// What a program holds back goes after some time all the same, as with TCP.
     fn limit_hold(&mut self) {
-        let conn = self.conn();
-        if conn.out.queue.is_empty() {
-            conn.out.held_back = HeldBack::Nothing;
-        } else if conn.out.held_back == HeldBack::Nothing && (conn.options.cork || conn.out.more) {
-            conn.out.held_back = HeldBack::Timed;
-            self.sock().start_timer(Alarm::Timeout, HOLD_MS);
+        let Output { out, sock, .. } = &mut self.output;
+        if out.queue.is_empty() {
+            out.held_back = HeldBack::Nothing;
+        } else if out.held_back == HeldBack::Nothing && (self.options.cork || out.more) {
+            out.held_back = HeldBack::Timed;
+            sock.start_timer(Alarm::Timeout, HOLD_MS);
         }
     }
 
     /// A message is due, and credits or places do not allow it.
     fn data_stalls(&mut self) {
-        if !core::mem::replace(&mut self.conn().out.stalled, true) {
-            let stalled_on = if self.conn().credits.may_send(Class::Payload) {
+        let output = &mut self.output;
+        if !core::mem::replace(&mut output.out.stalled, true) {
+            let stalled_on = if output.credits.may_send(Class::Payload) {
                 Kept::QueueStall
             } else {
                 Kept::CreditStall
             };
-            self.count(stalled_on, 1);
+            let stats = output.sock.stats;
+            output.measured.counts.add(stats, stalled_on, 1);
         }
-        self.watch_sends();
+        output.watch.begin(output.sock);
     }
 
     /// Whether a message shall be made of what waits.
-    pub(super) fn data_is_due(&mut self) -> bool {
+    fn data_is_due(&self) -> bool {
+        let Output {
+            sock,
+            link,
+            out,
+            adverts,
+            ..
+        } = &self.output;
         // A full buffer takes no more.
-        let may_grow = self.sk().stream_memory_free();
-        let limit = self.message_limit();
-        let conn = self.conn();
-        let in_flight = conn.link.as_ref().map_or(0, |l| l.sends_in_flight());
+        let may_grow = sock.sk().stream_memory_free();
+        let in_flight = link.as_ref().map_or(0, |l| l.sends_in_flight());
         // What follows cannot join what waits.
-        let last = conn.out.disconn_due || conn.adverts.waits;
-        let held = may_grow && conn.out.held_back != HeldBack::TooLong && !last;
-        let waits = conn.halves.sender_waits_for_room() && in_flight > 0 && !last;
+        let last = out.disconn_due || adverts.waits;
+        let held = may_grow && out.held_back != HeldBack::TooLong && !last;
+        let waits = self.halves.sender_waits_for_room() && in_flight > 0 && !last;
         push_now(Tail {
-            waiting_bytes: conn.out.queue.bytes(),
+            waiting_bytes: out.queue.bytes(),
             // What leaves no more room than a header has.
-            full_bytes: message_bytes(u32::MAX, limit),
-            small_in_flight: conn.out.small_in_flight.is_some(),
-            nodelay: conn.options.nodelay || last,
-            cork: held && conn.options.cork,
-            more: (held && conn.out.more) || waits,
-            urgent: conn.out.urgent.waits(),
+            full_bytes: message_bytes(u32::MAX, self.output.message_limit()),
+            small_in_flight: out.small_in_flight.is_some(),
+            nodelay: self.options.nodelay || last,
+            cork: held && self.options.cork,
+            more: (held && out.more) || waits,
+            urgent: out.urgent.waits(),
         })
+    }
+
+    /// Whether something waits for the peer: adverts to be read, or a message that is due to be taken.
+    pub(super) fn waits_for_peer(&self) -> bool {
+        self.output.adverts.awaits_reads() || self.data_is_due()
+    }
+
+    /// Whether the watch looks after something already: what was sent, or cannot be.
+    pub(super) fn awaits_acknowledgement(&self) -> bool {
+        let link = self.output.link.as_ref();
+        self.waits_for_peer() || link.is_some_and(|link| link.sends_in_flight() > 0)
     }
 
     /// Asks the peer for larger receives, when more waits than its present ones take; again after a
     /// while if it had no memory for them.
-    fn ask_for_larger(&mut self) {
+    fn ask_for_larger(&mut self) -> Result<(), Fatal> {
         // A peer that is full is not asked again: the question would count as progress.
-        let may_again = self.may_post(Class::Payload, CONTROL_PLACES);
-        let conn = self.conn();
-        let again = may_again && ms_since(conn.out.asked_at) >= ASK_AGAIN_MS;
-        let waiting = conn.out.queue.bytes();
-        let asks = conn
-            .out
-            .peer_receives
-            .ask(waiting, SMALL_BYTES, LARGE_BYTES, again);
-        if asks {
-            conn.out.asked_at = now();
-            self.flush_control();
+        let may_again = self.output.may_post(Class::Payload, CONTROL_PLACES);
+        let out = &mut *self.output.out;
+        let again = may_again && ms_since(out.asked_at) >= ASK_AGAIN_MS;
+        let waiting = out.queue.bytes();
+        let receives = &mut out.peer_receives;
+        if receives.ask(waiting, SMALL_BYTES, LARGE_BYTES, again) {
+            out.asked_at = now();
+            self.flush_control()?;
         }
+        Ok(())
     }
 
-    fn flush_disconn(&mut self) {
-        let conn = self.conn();
-        if conn.out.disconn_due
-            && conn.out.queue.is_empty()
-            && self.may_send_payload()
-            && self.answer_sinks()
-            && self.post(Body::DisConn, &mut [], 0, Tag::DisConn)
+    fn flush_disconn(&mut self) -> Result<(), Fatal> {
+        let output = &mut self.output;
+        if output.out.disconn_due
+            && output.out.queue.is_empty()
+            && output.adverts.may_send_payload()
+            && sink::answer_all(output)?
+            && output.post(Body::DisConn, &mut [], 0, Tag::DisConn)?
         {
-            self.conn().out.disconn_due = false;
+            output.out.disconn_due = false;
         }
+        Ok(())
     }
 
     /// Sends messages that say nothing, each into one of the larger receives that the peer wants no more
     /// (rule R4). The last credit is for updates.
-    fn use_up_receives(&mut self) {
-        while self.conn().out.peer_receives.has_to_use_up()
-            && self.may_post(Class::Control, CONTROL_PLACES)
-            && self.post(Body::Data, &mut [], 0, Tag::Control)
+    fn use_up_receives(&mut self) -> Result<(), Fatal> {
+        while self.output.out.peer_receives.has_to_use_up()
+            && self.output.may_post(Class::Control, CONTROL_PLACES)
+            && self.post_control(Body::Data)?
         {
-            self.stats.inc(Counter::ReceiveUsedUp);
+            self.output.sock.stats.inc(Counter::ReceiveUsedUp);
         }
+        Ok(())
     }
 
     /// An announcement gives nothing back, so it leaves the last credit to an update (rule C1).
-    fn announce_urgent(&mut self) {
-        if self.conn().out.urgent.must_announce()
-            && self.may_post(Class::Control, 1)
-            && self.post(Body::Data, &mut [], 0, Tag::Control)
+    fn announce_urgent(&mut self) -> Result<(), Fatal> {
+        if self.output.out.urgent.must_announce()
+            && self.output.may_post(Class::Control, 1)
+            && self.post_control(Body::Data)?
         {
-            self.conn().out.answer_due = false;
-            self.stats.inc(Counter::UrgentAnnounced);
+            self.output.out.answer_due = false;
+            self.output.sock.stats.inc(Counter::UrgentAnnounced);
         }
+        Ok(())
     }
 
-    fn flush_update(&mut self) {
-        let due = self.conn().out.answer_due || self.conn().credits.wants_update();
-        if due && self.post(Body::Data, &mut [], 0, Tag::Control) {
-            self.conn().out.answer_due = false;
-            self.stats.inc(Counter::CreditUpdateSent);
+    fn flush_update(&mut self) -> Result<(), Fatal> {
+        let due = self.output.out.answer_due || self.output.credits.wants_update();
+        if due && self.post_control(Body::Data)? {
+            self.output.out.answer_due = false;
+            self.output.sock.stats.inc(Counter::CreditUpdateSent);
+        }
+        Ok(())
+    }
+
+    /// All that may be sent was sent: what the sender waits for now.
+    fn note_doing(&mut self) {
+        let doing = self.doing();
+        self.output.measured.pacing.does(doing);
+    }
+
+    fn doing(&self) -> Doing {
+        let Output {
+            sock,
+            credits,
+            out,
+            adverts,
+            ..
+        } = &self.output;
+        let sk = sock.sk();
+        let waits = !out.queue.is_empty();
+        if out.stalled && waits && !credits.may_send(Class::Payload) {
+            Doing::AwaitingPeer
+        } else if self.halves.sender_waits_for_room() && !waits && !sk.stream_memory_free() {
+            Doing::AwaitingRoom
+        // The completions of fewer bytes are not looked for, so nobody knows when these are with the peer.
+        } else if waits || adverts.unread_bytes() > 0 || sk.wmem_queued() > IDLE_BYTES {
+            Doing::Sending
+        } else {
+            Doing::Nothing
         }
     }
 }

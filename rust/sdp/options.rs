@@ -8,9 +8,9 @@ use core::ops::RangeInclusive;
 
 use kernel::prelude::*;
 
-use super::conn::connection::SMALL_BYTES;
 use super::conn::sock::SdpSock;
 use super::parts::options::Keys;
+use super::parts::ring::SMALL_BYTES;
 use super::recv::urgent;
 use crate::bindings;
 use crate::kern::errno::{
@@ -25,6 +25,7 @@ use crate::params::{
 use crate::proto::choice::Wanted;
 use crate::proto::deferral::Timeouts;
 use crate::proto::state::State;
+use crate::sdp::flush::flush;
 use crate::uapi::socket::{
     SDP_FAULT_POLICY,
     SDP_LAST_BIND_ERR,
@@ -129,7 +130,7 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
     }
     // What was held back may be due now.
     if matches!(name, TCP_NODELAY | TCP_CORK) {
-        guard.flush();
+        flush(&mut guard);
     }
     if name == TCP_NOTSENT_LOWAT {
         guard.wake_writer_if_due();

@@ -4,9 +4,12 @@
 
 pub(in crate::sdp) mod adverts;
 pub(in crate::sdp) mod counts;
+pub(in crate::sdp) mod fatal;
 pub(in crate::sdp) mod glance;
 pub(in crate::sdp) mod hold;
 pub(in crate::sdp) mod keepalive;
+pub(in crate::sdp) mod liveness;
+pub(in crate::sdp) mod measured;
 pub(in crate::sdp) mod names;
 pub(in crate::sdp) mod options;
 pub(in crate::sdp) mod pacing;

@@ -9,18 +9,25 @@ use super::conn::guard::{
     SockOwner, //
 };
 use super::conn::half::Generation;
-use super::conn::sock::Want;
+use super::conn::sock::{
+    SdpSock,
+    Want, //
+};
 use crate::kern::iov::Access;
 use crate::mm::memory::Memory;
 use crate::mm::snapshot::Outcome;
 use crate::proto::source::Kind;
+use crate::rdma::link::Link;
 use crate::rdma::mr::{
     Call,
     RegionId,
     Use, //
 };
 use crate::stats::counters::Counter;
-use crate::stats::tally::Kept;
+use crate::stats::tally::{
+    Kept,
+    Tally, //
+};
 
 /// What nobody waits for. Who has received is sooner about to use it.
 const LATER: [Use; 5] = [
@@ -31,54 +38,46 @@ const LATER: [Use; 5] = [
     Use::OwnWrites(Call::Killed),
 ];
 
-impl SockGuard<'_> {
-    /// The namespace has counted it.
-    fn tally_outcome(&mut self, outcome: &Outcome, purpose: Use) {
-        let tally = &mut self.conn().counts.tally;
-        let counts = match purpose {
-            Use::OwnReads(Call::Returns) => &[
-                (Kept::AbsentFreed, outcome.pages),
-                (Kept::AbsentTouched, outcome.touched),
-                (Kept::AbsentWaits, outcome.waits),
-            ][..],
-            _ => &[
-                (Kept::SnapshotFreed, outcome.pages),
-                (Kept::SnapshotCopied, outcome.copied),
-                (Kept::PagesTouched, outcome.written),
-                (Kept::SnapshotWaits, outcome.waits),
-                (Kept::PagesRestored, outcome.restored),
-            ],
-        };
-        for (what, n) in counts {
-            tally.add(*what, (*n).into());
-        }
+/// The memory of programs that a connection's adapter has, or had.
+pub(super) struct Reclaim<'a> {
+    sock: &'a SdpSock,
+    link: &'a mut Option<Link>,
+}
+
+impl<'a> Reclaim<'a> {
+    pub(super) fn new(sock: &'a SdpSock, link: &'a mut Option<Link>) -> Self {
+        Self { sock, link }
+    }
+
+    pub(super) fn of(guard: &'a mut SockGuard<'_>) -> Self {
+        Self::new(guard.sock(), &mut guard.conn().link)
     }
 
     /// Whether adapters have finished with memory of programs that have returned.
-    fn has_finished(&mut self) -> bool {
-        let link = self.conn().link.as_ref();
+    fn has_finished(&self) -> bool {
+        let link = self.link.as_ref();
         link.is_some_and(|link| link.has_dead_regions(&LATER))
     }
 
     fn take_finished(&mut self) -> Option<(Memory, Use)> {
-        let link = self.conn().link.as_mut()?;
+        let link = self.link.as_mut()?;
         LATER
             .into_iter()
             .find_map(|purpose| Some((link.take_dead_region(purpose)?, purpose)))
     }
 
     /// The key of a region may be dead: whoever sent its bytes has them back.
-    pub(super) fn region_is_free(&mut self) {
+    pub(super) fn region_is_free(&self) {
         if self.has_finished() {
-            self.want(Want::Restore);
+            self.sock.want(Want::Restore);
         }
-        self.sk().wake_waiters();
+        self.sock.sk().wake_waiters();
     }
 
     /// The key of a region is dead: whoever sent its bytes may have them back.
     pub(super) fn region_invalidated(&mut self, region: RegionId) {
-        self.stats.inc(Counter::MrInvalidated);
-        if let Some(link) = &mut self.conn().link {
+        self.sock.stats.inc(Counter::MrInvalidated);
+        if let Some(link) = &mut self.link {
             link.invalidated(region);
         }
         self.region_is_free();
@@ -86,10 +85,31 @@ impl SockGuard<'_> {
 
     /// Our own requests for a region are finished. Without a key there is nothing else to wait for.
     pub(super) fn region_used(&mut self, region: RegionId) {
-        let link = self.conn().link.as_mut();
+        let link = self.link.as_mut();
         if link.is_some_and(|link| link.region_used(region)) {
             self.region_is_free();
         }
+    }
+}
+
+/// Counts for the connection how memory was given back; the namespace has counted it.
+fn tally_outcome(tally: &mut Tally, outcome: &Outcome, purpose: Use) {
+    let counts = match purpose {
+        Use::OwnReads(Call::Returns) => &[
+            (Kept::AbsentFreed, outcome.pages),
+            (Kept::AbsentTouched, outcome.touched),
+            (Kept::AbsentWaits, outcome.waits),
+        ][..],
+        _ => &[
+            (Kept::SnapshotFreed, outcome.pages),
+            (Kept::SnapshotCopied, outcome.copied),
+            (Kept::PagesTouched, outcome.written),
+            (Kept::SnapshotWaits, outcome.waits),
+            (Kept::PagesRestored, outcome.restored),
+        ],
+    };
+    for (what, n) in counts {
+        tally.add(*what, (*n).into());
     }
 }
 
@@ -97,7 +117,7 @@ impl SockOwner<'_> {
     /// Gives programs back what adapters have finished with. Gives the lock back in the meantime.
     pub(super) fn restore_read(&mut self) {
         let connection = self.generation();
-        while let Some((memory, purpose)) = self.take_finished() {
+        while let Some((memory, purpose)) = Reclaim::of(self).take_finished() {
             // There is a place for another region.
             self.sk().wake_waiters();
             let lent = matches!(memory, Memory::Lent(_));
@@ -127,7 +147,7 @@ impl SockOwner<'_> {
     /// their bytes do not come between its. Returns whether there was something to give back; the
     /// lock was not held meanwhile then.
     pub(super) fn restore_in_turn(&mut self, access: Access) -> bool {
-        let finished = self.has_finished();
+        let finished = Reclaim::of(self).has_finished();
         if finished {
             self.in_turn(access, Self::restore_read);
         }
@@ -153,7 +173,7 @@ impl SockOwner<'_> {
             }
         });
         if self.generation() == connection {
-            self.tally_outcome(&outcome, purpose);
+            tally_outcome(&mut self.conn().measured.counts.tally, &outcome, purpose);
         }
         outcome
     }

@@ -2,6 +2,5 @@
 
 //! What happens because time has passed.
 
-mod cork;
-mod keepalive;
+pub(in crate::sdp) mod keepalive;
 pub(in crate::sdp) mod tx_watchdog;

@@ -122,13 +122,29 @@ class Imports(unittest.TestCase):
         """Of self and of `guard` the type is known."""
         given = {"sdp/send.rs": "use super::guard::SockGuard;\nimpl SockGuard<'_> {\n    fn send(&mut self) {}\n}\n",
                  "kern.rs": "impl Queue {\n    fn send(&mut self) {}\n}\n"}
+        text = LIST + "impl sdp/send.rs SockGuard\n"
         up = "sdp::guard calls send of sdp::send, which is above it"
         for call in ("impl SockGuard<'_> { fn f(&mut self) { self.send() } }", "fn f() { guard.send() }",
                      "fn f() { guard\n.send() }", "fn f() { SockGuard::send(l) }"):
             line = 1 + call.count("\n")
-            self.assertEqual(complaints("sdp/guard.rs", call, more=given), [f"rust/sdp/guard.rs:{line}: {up}"])
+            self.assertEqual(complaints("sdp/guard.rs", call, text, given), [f"rust/sdp/guard.rs:{line}: {up}"])
         for call in ("impl Other { fn f(&mut self) { self.send() } }", "fn f() { queue.send() }"):
-            self.assertEqual(complaints("sdp/guard.rs", call, more=given), [])
+            self.assertEqual(complaints("sdp/guard.rs", call, text, given), [])
+
+    def test_methods_for_the_locked_socket(self) -> None:
+        source = "use super::guard::SockGuard as G;\nimpl G<'_> { fn f(&mut self) {} }\n"
+        new = "rust/sdp/send.rs:2: gives methods to SockGuard of sdp::guard, not to a type of its own"
+        self.assertEqual(complaints("sdp/send.rs", source), [new])
+        listed = LIST + "impl sdp/send.rs SockGuard\n"
+        self.assertEqual(complaints("sdp/send.rs", source, listed), [])
+        self.assertEqual(complaints("sdp/send.rs", "", listed),
+                         ["rust/layers: sdp/send.rs gives SockGuard no methods"])
+        other = LIST + "impl sdp/send.rs SockOwner\n"
+        self.assertEqual(complaints("sdp/send.rs", source, other),
+                         [new, "rust/layers: sdp/send.rs gives SockOwner no methods"])
+        own = "struct SockGuard;\nimpl SockGuard { fn f(&mut self) {} }\n"
+        self.assertEqual(complaints("sdp/guard.rs", own), [])
+        self.assertNotIn("impl", layers.Layers(listed).shown)
 
     def test_names_that_come_unseen(self) -> None:
         self.check("sdp/send.rs", "use super::guard::*;\n", "1: sdp::send imports * of another layer")

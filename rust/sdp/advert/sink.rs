@@ -5,26 +5,19 @@
 
 use kernel::prelude::*;
 
+use super::Exchange;
 use crate::proto::bsdh::Class;
-use crate::proto::buffer::{
-    Returned,
-    SinkAdverts, //
-};
-use crate::proto::hello::Features;
+use crate::proto::buffer::Returned;
 use crate::proto::message::Body;
-use crate::proto::offer::Offers;
 use crate::proto::violation::Violation;
-use crate::proto::write::SinkWriter;
-use crate::rdma::link::{
-    Tag,
-    With, //
-};
+use crate::rdma::link::Tag;
 use crate::rdma::mr::{
     Call,
     RegionId,
     Use, //
 };
-use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::output::Output;
+use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::parts::sink::{
     trace_end,
@@ -33,9 +26,6 @@ use crate::sdp::parts::sink::{
 };
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
-
-/// What both sides must have agreed on.
-const NEEDS: Features = Features::SINK.union(Features::ORDERED);
 
 /// Buffers that are advertised no longer.
 type Ended = [Option<Returned<Posted>>; OFFERS];
@@ -46,51 +36,79 @@ fn put(ended: &mut Ended, back: Returned<Posted>) {
     }
 }
 
-impl SockGuard<'_> {
-    /// What is known of sink adverts, from the first one on; `None` if there can be none, or no
-    /// memory.
-    pub(in crate::sdp) fn with_sinks(&mut self) -> Option<&mut Sinks> {
-        let (_, flags) = self.gfp();
-        let conn = self.conn();
-        if conn.adverts.sinks.is_none() && conn.adverts.features.contains(NEEDS) {
-            let (peer, own) = (conn.adverts.peer_most, conn.adverts.own_most);
-            let (features, events) = (conn.adverts.features, conn.adverts.events);
-            let sinks = Sinks {
-                adverts: SinkAdverts::new(peer, features, events.received),
-                writer: SinkWriter::new(own, features, events.sent),
-                offers: Offers::new(),
-                cancel_due: false,
-                declined: false,
-                received_bytes: 0,
-                written_bytes: 0,
-                charged_bytes: 0,
-            };
-            conn.adverts.sinks = KBox::new(sinks, flags).ok();
-        }
-        conn.adverts.sinks.as_deref_mut()
+/// Whether all sink adverts of the peer are answered, as they must be before payload or the end
+/// of the stream goes (rule S3). If not that is done, as far as credits and places allow.
+///
+/// # Errors
+///
+/// [`Fatal::Refused`].
+pub(in crate::sdp) fn answer_all(output: &mut Output<'_>) -> Result<bool, Fatal> {
+    let is_idle = |output: &Output<'_>| {
+        let sinks = &output.adverts.sinks;
+        sinks.as_ref().is_none_or(|s| s.writer.is_idle())
+    };
+    if is_idle(output) {
+        return Ok(true);
     }
+    if let Some(sinks) = &mut output.adverts.sinks {
+        sinks.writer.decline();
+    }
+    flush(output)?;
+    Ok(is_idle(output))
+}
 
-    // Ours.
+/// Sends what is due about sink adverts: answers, and a cancel of ours.
+///
+/// # Errors
+///
+/// [`Fatal::Refused`].
+pub(in crate::sdp) fn flush(output: &mut Output<'_>) -> Result<(), Fatal> {
+    while output.may_post(Class::Control, 1) {
+        let sinks = &mut output.adverts.sinks;
+        let Some(bytes) = sinks.as_mut().and_then(|s| s.writer.next_answer()) else {
+            break;
+        };
+        let body = Body::RdmaWrCompl { bytes };
+        if !output.post(body, &mut [], 0, Tag::Answer)? {
+            return Ok(());
+        }
+    }
+    let due = |sinks: &KBox<Sinks>| sinks.cancel_due;
+    if output.adverts.sinks.as_ref().is_some_and(due)
+        && output.post(Body::SinkAvailCancel, &mut [], 0, Tag::Control)?
+    {
+        if let Some(sinks) = &mut output.adverts.sinks {
+            sinks.cancel_due = false;
+        }
+    }
+    Ok(())
+}
 
+/// Ours.
+impl Exchange<'_> {
     /// Data with payload, or a source advert, has come: our sink adverts have ended (rule S5).
     pub(super) fn event_received(&mut self) {
         let mut ended = [const { None }; OFFERS];
-        match &mut self.conn().adverts.sinks {
+        match &mut self.adverts.sinks {
             Some(sinks) => sinks.adverts.on_payload(|back| put(&mut ended, back)),
-            None => return self.conn().adverts.events.received.note(),
+            None => return self.adverts.events.received.note(),
         }
         self.offers_ended(&ended, 0);
     }
 
     /// The peer has written so many bytes to the oldest advert.
-    pub(in crate::sdp) fn write_reported(&mut self, bytes: u32) -> Result<(), Violation> {
+    ///
+    /// # Errors
+    ///
+    /// [`Fatal::Violation`].
+    pub(in crate::sdp) fn write_reported(&mut self, bytes: u32) -> Result<(), Fatal> {
         let mut ended = [const { None }; OFFERS];
-        let ended_before = self.conn().inq.fin_received;
-        let Some(sinks) = self.with_sinks() else {
-            return Err(Violation::NoAnswerDue);
+        let ended_before = self.inq.fin_received;
+        let Some(sinks) = self.adverts.sink(self.flags) else {
+            return Err(Violation::NoAnswerDue.into());
         };
         if bytes > 0 && (sinks.declined || ended_before) {
-            return Err(Violation::WriteVoided);
+            return Err(Violation::WriteVoided.into());
         }
         sinks
             .adverts
@@ -98,8 +116,8 @@ impl SockGuard<'_> {
         // Not so the answer to an advert that had ended before.
         sinks.declined |= bytes == 0 && ended.iter().any(Option::is_some);
         // The receive has them.
-        self.conn().inq.urgent.on_bytes(bytes);
-        self.note_taken(bytes);
+        self.inq.urgent.on_bytes(bytes);
+        self.inq.taken(bytes, &self.sock.glance);
         self.offers_ended(&ended, bytes);
         Ok(())
     }
@@ -107,9 +125,7 @@ impl SockGuard<'_> {
     /// Buffers of the running receive are its own again when their keys are dead. The first of them
     /// has so many bytes.
     fn offers_ended(&mut self, ended: &Ended, bytes: u32) {
-        let sk = self.sk();
-        let conn = self.conn();
-        let Some(sinks) = &mut conn.adverts.sinks else {
+        let Some(sinks) = &mut self.adverts.sinks else {
             return;
         };
         if !sinks.adverts.is_live() {
@@ -127,112 +143,77 @@ impl SockGuard<'_> {
         } else if unused {
             sinks.offers.on_unused();
         }
-        for back in ended.clone() {
-            if let Some(link) = &mut conn.link {
+        let (sk, stats) = (self.sock.sk(), self.sock.stats);
+        for back in ended {
+            if let Some(link) = &mut self.link {
                 link.condemn_region(back.owner.region);
             }
             trace_end(sk, back);
+            self.measured.counts.add_end_of(&back.owner, self.flags);
         }
-        for back in ended {
-            self.note_end_of(&back.owner);
-        }
-        self.stats.add(Counter::SinkEnded, count);
-        self.stats.add(Counter::SinkUnused, unused.into());
-        self.count_data_received(bytes);
-        self.count(Kept::RxWrittenBytes, bytes.into());
+        stats.add(Counter::SinkEnded, count);
+        stats.add(Counter::SinkUnused, unused.into());
+        self.measured.data_received(stats, bytes);
+        let counts = &mut self.measured.counts;
+        counts.add(stats, Kept::RxWrittenBytes, bytes.into());
     }
+}
 
-    // The peer's.
-
+/// The peer's.
+impl Exchange<'_> {
     /// The peer's reader waits for bytes, with memory for them.
+    ///
+    /// # Errors
+    ///
+    /// [`Fatal::Violation`], [`Fatal::NoMemory`].
     pub(in crate::sdp) fn sink_received(
         &mut self,
         len: u32,
         rkey: u32,
         addr: u64,
         count: u32,
-    ) -> Result<(), Violation> {
-        let can_send = self.conn().state.can_send();
-        let Some(sinks) = self.with_sinks() else {
-            // That they agreed on sink adverts was checked before: there is no memory.
-            self.lost_bytes();
-            return Ok(());
-        };
+    ) -> Result<(), Fatal> {
+        // That they agreed on sink adverts was checked before.
+        let sinks = self.adverts.sink(self.flags).ok_or(Fatal::NoMemory)?;
         let accepted = sinks.writer.on_advert(len, rkey, addr, count)?;
-        if !can_send {
+        if !self.state.can_send() {
             // Nothing comes any more.
             sinks.writer.decline();
         }
-        self.count(Kept::SinkReceived, 1);
+        let stats = self.sock.stats;
+        self.measured.counts.add(stats, Kept::SinkReceived, 1);
         if !accepted {
-            self.stats.inc(Counter::SinkStale);
-        } else if self.conn().halves.sender_waits_for_room() {
-            self.sk().wake_waiters();
+            stats.inc(Counter::SinkStale);
+        } else if self.halves.sender_waits_for_room() {
+            self.sock.sk().wake_waiters();
         }
         Ok(())
     }
 
     /// The peer's reader does not wait any more.
-    pub(in crate::sdp) fn sink_cancel_received(&mut self) -> Result<(), Violation> {
-        match self.with_sinks() {
-            Some(sinks) => sinks.writer.on_cancel(),
-            None => Err(Violation::NothingToCancel),
-        }
-    }
-
-    /// Whether all sink adverts of the peer are answered, as they must be before payload or the end
-    /// of the stream goes (rule S3). If not that is done, as far as credits and places allow.
-    pub(in crate::sdp) fn answer_sinks(&mut self) -> bool {
-        let is_idle = |guard: &mut Self| {
-            let sinks = &guard.conn().adverts.sinks;
-            sinks.as_ref().is_none_or(|s| s.writer.is_idle())
-        };
-        if is_idle(self) {
-            return true;
-        }
-        if let Some(sinks) = &mut self.conn().adverts.sinks {
-            sinks.writer.decline();
-        }
-        self.flush_sinks();
-        is_idle(self)
-    }
-
-    /// Sends what is due about sink adverts: answers, and a cancel of ours.
-    pub(in crate::sdp) fn flush_sinks(&mut self) {
-        while self.may_post(Class::Control, 1) {
-            let sinks = &mut self.conn().adverts.sinks;
-            let Some(bytes) = sinks.as_mut().and_then(|s| s.writer.next_answer()) else {
-                break;
-            };
-            let body = Body::RdmaWrCompl { bytes };
-            if !self.post_with(body, &mut [], 0, Tag::Answer, With::Nothing) {
-                return;
-            }
-        }
-        let due = |sinks: &mut KBox<Sinks>| sinks.cancel_due;
-        if self.conn().adverts.sinks.as_mut().is_some_and(due) {
-            let body = Body::SinkAvailCancel;
-            if self.post_with(body, &mut [], 0, Tag::Control, With::Nothing) {
-                if let Some(sinks) = &mut self.conn().adverts.sinks {
-                    sinks.cancel_due = false;
-                }
-            }
+    ///
+    /// # Errors
+    ///
+    /// [`Fatal::Violation`].
+    pub(in crate::sdp) fn sink_cancel_received(&mut self) -> Result<(), Fatal> {
+        match self.adverts.sink(self.flags) {
+            Some(sinks) => Ok(sinks.writer.on_cancel()?),
+            None => Err(Violation::NothingToCancel.into()),
         }
     }
 
     /// The Write of a region has finished: the peer has its bytes.
     pub(in crate::sdp) fn write_finished(&mut self, region: RegionId) {
-        let conn = self.conn();
-        let Some(link) = &mut conn.link else {
+        let Some(link) = &mut *self.link else {
             return;
         };
         let bytes = link.region_bytes(region);
         let purpose = link.region_use(region);
         link.condemn_region(region);
-        match (&mut conn.adverts.sinks, purpose) {
+        match (&mut self.adverts.sinks, purpose) {
             (Some(sinks), Some(Use::OwnWrites(Call::Returns))) => {
                 sinks.charged_bytes -= bytes;
-                self.sk().wmem_uncharge(bytes);
+                self.sock.sk().wmem_uncharge(bytes);
             }
             (Some(sinks), Some(Use::OwnWrites(Call::Waits))) => {
                 sinks.written_bytes += bytes as usize
@@ -240,10 +221,12 @@ impl SockGuard<'_> {
             // The send was killed.
             _ => {}
         }
-        self.region_used(region);
-        self.stats.inc(Counter::WriteDone);
-        self.count(Kept::TxBytes, bytes.into());
-        self.conn().pacing.pace.deliver(bytes);
-        self.count(Kept::TxWrittenBytes, bytes.into());
+        self.reclaim().region_used(region);
+        let stats = self.sock.stats;
+        stats.inc(Counter::WriteDone);
+        self.measured.pacing.pace.deliver(bytes);
+        let counts = &mut self.measured.counts;
+        counts.add(stats, Kept::TxBytes, bytes.into());
+        counts.add(stats, Kept::TxWrittenBytes, bytes.into());
     }
 }

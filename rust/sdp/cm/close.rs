@@ -40,6 +40,8 @@ use crate::sdp::conn::sock::{
     SdpSock,
     Want, //
 };
+use crate::sdp::flush::flush;
+use crate::sdp::output::abort::abort;
 
 impl SockGuard<'_> {
     /// shutdown() of the sending half: DisConn behind the data.
@@ -49,7 +51,7 @@ impl SockGuard<'_> {
         }
         self.transition(Event::ShutdownWrite);
         self.conn().out.disconn_due = true;
-        self.flush();
+        flush(self);
         self.rearm_cq();
     }
 
@@ -85,7 +87,7 @@ impl SockGuard<'_> {
                 // poll() does not hold the lock.
                 let ended = matches!(state, State::LastAck | State::Closing | State::Draining);
                 let complete = ended && self.unsent_bytes() == 0;
-                self.abort_for((!complete).then_some(ECONNRESET));
+                abort(self, (!complete).then_some(ECONNRESET));
             }
         }
         self.free_received();
@@ -113,7 +115,7 @@ impl SockGuard<'_> {
     fn await_peer(&mut self) {
         let place = self.conn().lifetime.place.as_mut();
         if place.is_some_and(|place| place.become_orphan().is_err()) {
-            return self.abort(ECONNRESET);
+            return abort(self, Some(ECONNRESET));
         }
         self.conn().lifetime.orphan_rest = Rest::new(self.unsent_bytes());
         if !self.conn().lifetime.torn_down {
@@ -129,7 +131,7 @@ impl SockOwner<'_> {
         while !timeo.is_over() && !signal_pending() {
             let state = self.conn().state;
             let unsent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
-            let waits = unsent || self.awaits_reads();
+            let waits = unsent || self.conn().adverts.awaits_reads();
             if state == State::Dead || !waits || self.has_unread(began) {
                 return;
             }
@@ -140,7 +142,8 @@ impl SockOwner<'_> {
     /// Whether the peer has sent bytes that the program has not got. In state `began`, close() began: of a
     /// connection that had ended both ways by then, what is here already is nobody's business.
     fn has_unread(&mut self, began: State) -> bool {
-        self.holds() || (began != State::Draining && !self.conn().inq.queue.is_empty())
+        self.conn().adverts.holds()
+            || (began != State::Draining && !self.conn().inq.queue.is_empty())
     }
 
     /// What close() does to a connection.
@@ -154,15 +157,17 @@ impl SockOwner<'_> {
         match state {
             State::Closed | State::Listen | State::Dead => {}
             // The last answers may wait for credits that the peer never gives.
-            State::Draining if !unread && !self.awaits_reads() => self.await_peer(),
-            State::Resolving | State::HelloSent | State::HelloReceived => self.abort(ECONNRESET),
-            _ if unread || no_linger => self.abort(ECONNRESET),
+            State::Draining if !unread && !self.conn().adverts.awaits_reads() => self.await_peer(),
+            State::Resolving | State::HelloSent | State::HelloReceived => {
+                abort(self, Some(ECONNRESET))
+            }
+            _ if unread || no_linger => abort(self, Some(ECONNRESET)),
             _ => {
                 self.shutdown_write();
                 self.linger(state, timeo);
                 // What has come meanwhile finds no orphan yet, which would refuse it, and nobody to read it.
                 if self.has_unread(state) && self.conn().state != State::Dead {
-                    self.abort(ECONNRESET);
+                    abort(self, Some(ECONNRESET));
                 } else {
                     self.await_peer();
                 }
@@ -186,7 +191,7 @@ impl SdpSock {
         self.orphan();
         // Before the peer can know of the end, whereupon the program may listen there again.
         bind::put_port(&mut guard);
-        guard.abort(why);
+        abort(&mut guard, Some(why));
         guard.leave_table();
     }
 }

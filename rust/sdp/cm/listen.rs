@@ -286,7 +286,7 @@ fn give_up(sock: &SdpSock, port: u16) {
     let mut pending = Closed::new();
     let mut guard = sock.lock();
     // Meanwhile another thread may have ended it, and begun it anew at another port.
-    if guard.listens_at(port) && !guard.conn().port.listens {
+    if listens_at(&mut guard, port) && !guard.conn().port.listens {
         pending = guard.stop_listening();
         bind::put_chosen_port(&mut guard);
     }
@@ -298,7 +298,8 @@ fn give_up(sock: &SdpSock, port: u16) {
 fn finish(sock: &SdpSock, port: u16) -> Result {
     let listens = {
         let mut guard = sock.lock();
-        if guard.listens_at(port) && !core::mem::replace(&mut guard.conn().port.listens, true) {
+        if listens_at(&mut guard, port) && !core::mem::replace(&mut guard.conn().port.listens, true)
+        {
             return Ok(());
         }
         guard.conn().state == State::Listen
@@ -312,10 +313,8 @@ fn finish(sock: &SdpSock, port: u16) -> Result {
     }
 }
 
-impl SockGuard<'_> {
-    fn listens_at(&mut self, port: u16) -> bool {
-        self.conn().state == State::Listen && self.sk().num() == port
-    }
+fn listens_at(guard: &mut SockGuard<'_>, port: u16) -> bool {
+    guard.conn().state == State::Listen && guard.sk().num() == port
 }
 
 impl Listener for Port {

@@ -53,8 +53,10 @@ use crate::rdma::cm::{
 use crate::rdma::link::Link;
 use crate::rdma::post::READS;
 use crate::sdp::conn::accept_queue;
-use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::sock::Alarm;
+use crate::sdp::rx::Receiver;
+use crate::sdp::timers::tx_watchdog::send_first;
 use crate::stats::counters::Counter;
 
 /// How long an address or a route may take to be found.
@@ -179,8 +181,8 @@ impl Worker<'_> {
                 drop(guard);
                 return Err(ECONNABORTED);
             }
-            let rcv_size = guard.reserve_first_receives()?;
-            let bufs = guard.open_link(link, place)?;
+            let rcv_size = guard.conn().ring.reserve_first(self.sock.sk())?;
+            let bufs = open_link(&mut guard, link, place)?;
             guard.transition(Event::AddressResolved);
             connect_ms = guard.conn().options.connect_ms();
             Hello {
@@ -227,10 +229,12 @@ impl Worker<'_> {
         let conn = guard.conn();
         conn.credits.set_peer_limit(ack.bufs);
         conn.out.peer_receives = PeerReceives::new(ack.rcv_size);
-        guard.agree(ack.features, ack.max_adverts, offer.max_adverts);
+        guard
+            .conn()
+            .agree(ack.features, ack.max_adverts, offer.max_adverts);
         guard.transition(Event::ConnectAccepted);
         if speaks_first {
-            guard.send_first();
+            send_first(&mut guard);
         }
         self.sock.stop_timer(Alarm::Timeout);
         self.sock.stats.inc(Counter::ConnectDone);
@@ -280,12 +284,12 @@ impl Worker<'_> {
                 drop(guard);
                 return Err(ECONNABORTED);
             }
-            let rcv_size = guard.reserve_first_receives()?;
+            let rcv_size = guard.conn().ring.reserve_first(self.sock.sk())?;
             guard.conn().options = options;
             guard.glance.inherit(&parent.glance);
             guard.conn().credits.set_peer_limit(offer.bufs);
-            guard.agree(features, offer.max_adverts, max_adverts);
-            let bufs = guard.open_link(link, place)?;
+            guard.conn().agree(features, offer.max_adverts, max_adverts);
+            let bufs = open_link(&mut guard, link, place)?;
             HelloAck {
                 features,
                 max_adverts,
@@ -357,22 +361,18 @@ impl Worker<'_> {
     }
 }
 
-impl SockGuard<'_> {
-    /// Takes the queues into use; returns the receives to announce.
-    ///
-    /// # Errors
-    ///
-    /// `ENOBUFS` without memory for the receives that the protocol demands.
-    fn open_link(&mut self, link: Link, place: Place) -> Result<u16> {
-        self.conn().link = Some(link);
-        self.conn().lifetime.place = Some(place);
-        self.conn().lifetime.torn_down = false;
-        self.refill();
-        self.arm();
-        match self.conn().credits.announce() {
-            bufs if bufs < BUFS_MIN => Err(ENOBUFS),
-            bufs => Ok(bufs),
-        }
+/// Takes the queues into use; returns the receives to announce.
+///
+/// # Errors
+///
+/// `ENOBUFS` without memory for the receives that the protocol demands.
+fn open_link(guard: &mut SockOwner<'_>, link: Link, place: Place) -> Result<u16> {
+    guard.conn().open_link(link, place);
+    Receiver::of(guard).refill();
+    guard.arm();
+    match guard.conn().credits.announce() {
+        bufs if bufs < BUFS_MIN => Err(ENOBUFS),
+        bufs => Ok(bufs),
     }
 }
 

@@ -43,17 +43,13 @@ use crate::rdma::cm::{
     CmId,
     Kind, //
 };
-use crate::rdma::link::Link;
 use crate::sdp::conn::accept_queue::{
     self,
     Place, //
 };
 use crate::sdp::conn::cm_side::CmSide;
 use crate::sdp::conn::count::set_messages;
-use crate::sdp::conn::guard::{
-    SockGuard,
-    SockOwner, //
-};
+use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::sock::{
     sock_of,
     Alarm,
@@ -63,6 +59,15 @@ use crate::sdp::conn::sock::{
     WORK_OFFSET, //
 };
 use crate::sdp::cq::poll::run_bh;
+use crate::sdp::flush::flush;
+use crate::sdp::output::abort::send_abort;
+use crate::sdp::rx::reads::{
+    pull,
+    pull_overdue, //
+};
+use crate::sdp::rx::Receiver;
+use crate::sdp::timers::keepalive::keep_alive;
+use crate::sdp::timers::tx_watchdog::check_sends;
 use crate::stats::counters::Counter;
 
 /// How long to wait for memory for receives before the next attempt.
@@ -158,10 +163,11 @@ impl Worker<'_> {
         }
         if self.sock.take_want(Want::Refill) {
             let mut guard = self.sock.lock();
-            guard.refill();
-            guard.prepare_reads();
-            guard.pull();
-            guard.flush();
+            let mut receiver = Receiver::of(&mut guard);
+            receiver.refill();
+            receiver.prepare_reads();
+            pull(&mut guard);
+            flush(&mut guard);
             drop(guard);
             if self.sock.is_wanted(Want::Refill) {
                 // There still is no memory.
@@ -169,7 +175,7 @@ impl Worker<'_> {
             }
         }
         if self.sock.take_want(Want::Pull) {
-            self.sock.lock().pull_overdue();
+            pull_overdue(&mut self.sock.lock());
         }
         if self.sock.take_want(Want::Restore) {
             self.sock.lock().restore_read();
@@ -178,10 +184,10 @@ impl Worker<'_> {
             self.unlisten();
         }
         if self.sock.take_want(Want::Watch) {
-            self.sock.lock().check_sends();
+            check_sends(&mut self.sock.lock());
         }
         if self.sock.take_want(Want::Keepalive) {
-            self.sock.lock().keep_alive();
+            keep_alive(&mut self.sock.lock());
         }
         if self.sock.take_want(Want::Timeout) {
             self.timed_out();
@@ -314,7 +320,7 @@ impl Worker<'_> {
         self.first_receive();
         let mut guard = self.sock.lock();
         let all_sent = !guard.conn().out.disconn_due;
-        let lost = guard.holds() || guard.awaits_reads();
+        let lost = guard.conn().adverts.holds() || guard.conn().adverts.awaits_reads();
         match guard.conn().state {
             State::Dead => {}
             State::Draining if !lost => {}
@@ -367,10 +373,17 @@ impl Worker<'_> {
                 drop(guard);
                 return self.deferral_timed_out();
             }
-            _ => return guard.end_hold(),
+            // A message that the program holds back has waited long enough.
+            _ => {
+                if guard.conn().out.end_hold() {
+                    flush(&mut guard);
+                    guard.rearm_cq();
+                }
+                return;
+            }
         };
         self.sock.stats.inc(counter);
-        guard.send_abort();
+        send_abort(&mut guard);
         guard.fail(Event::Timeout, ETIMEDOUT);
     }
 
@@ -395,7 +408,7 @@ impl Worker<'_> {
             }
             // A first message, or bytes that calls have given away, may be there.
             guard.poll_cq();
-            let lost = guard.holds() || guard.awaits_reads();
+            let lost = guard.conn().adverts.holds() || guard.conn().adverts.awaits_reads();
             match guard.conn().state {
                 State::Draining if !lost => self.sock.stats.inc(Counter::ClosedOrderly),
                 State::Dead => {}
@@ -517,24 +530,5 @@ impl Worker<'_> {
             // module goes after the last socket.
             self.cm.folder = unsafe { Folder::new(self.sock, self.sock.sk().cookie()) };
         }
-    }
-}
-
-impl SockGuard<'_> {
-    /// Takes the queues out of use, and gives back what is charged for what they hold.
-    fn close_link(&mut self) -> Option<Link> {
-        self.free_tx();
-        self.conn().inq.compact = None;
-        let link = self.conn().link.take()?;
-        let (sent, posted) = (link.in_flight_bytes(), link.posted_bytes());
-        let reading = link.reading_bytes();
-        self.forget_adverts();
-        if sent > 0 {
-            self.sk().wmem_uncharge(sent);
-        }
-        self.conn().ring.guaranteed = 0;
-        let reserve = core::mem::replace(&mut self.conn().ring.reserve, 0);
-        self.sk().rmem_uncharge(posted + reading + reserve);
-        Some(link)
     }
 }

@@ -13,45 +13,38 @@ use super::guard::{
 use super::half::Halves;
 use super::sock::SdpSock;
 use crate::inet::limits::Place;
+use crate::inet::sock::Sk;
 use crate::inet::sysctl::Settings;
 use crate::kern::time::Timeout;
 use crate::proto::credits::Credits;
 use crate::proto::hello::{
     Features,
-    Refusal,
-    BUFS_MIN, //
+    Refusal, //
 };
 use crate::proto::orphan::Rest;
 use crate::proto::state::State;
 use crate::rdma::link::Link;
-use crate::rdma::receive::{
-    MAX_PARTS,
-    PART_BYTES, //
-};
 use crate::sdp::parts::adverts::Adverts;
 use crate::sdp::parts::counts::Counts;
-use crate::sdp::parts::keepalive::Keepalive;
+use crate::sdp::parts::liveness::Liveness;
+use crate::sdp::parts::measured::Measured;
 use crate::sdp::parts::names::Names;
 use crate::sdp::parts::options::Options;
-use crate::sdp::parts::pacing::Pacing;
 use crate::sdp::parts::port::Port;
 use crate::sdp::parts::recv_queue::RecvQueue;
-use crate::sdp::parts::ring::Ring;
+use crate::sdp::parts::ring::{
+    Ring,
+    IDLE_RECEIVES,
+    SMALL_BYTES, //
+};
 use crate::sdp::parts::send_queue::SendQueue;
-use crate::sdp::parts::watch::Watch;
+
+/// Bytes that may stay in the send queue of a connection that does nothing: their completions are
+/// noticed with whatever comes next.
+pub(in crate::sdp) const IDLE_BYTES: u32 = 65536;
 
 /// The threshold of an adapter that moves bytes by itself, where the user has none.
 const ADAPTERS_BYTES: u32 = 65536;
-
-/// Payload of a receive while a connection is idle: one page.
-pub(crate) const SMALL_BYTES: u32 = 4096;
-/// The same where there are many connections already: so that a page has [`IDLE_RECEIVES`] of them,
-/// none in a cache line of another.
-pub(crate) const LEAST_BYTES: u32 = SMALL_BYTES / IDLE_RECEIVES / 128 * 128;
-/// Payload of a receive when data flows.
-pub(crate) const LARGE_BYTES: u32 = MAX_PARTS as u32 * PART_BYTES;
-/// Receives posted for an idle connection. Data needs four credits, so this is room for two.
-pub(crate) const IDLE_RECEIVES: u32 = BUFS_MIN as u32;
 
 /// A connection, and the socket before and after it.
 pub(crate) struct Connection {
@@ -67,10 +60,8 @@ pub(crate) struct Connection {
     pub(in crate::sdp) inq: RecvQueue,
     pub(in crate::sdp) ring: Ring,
     pub(in crate::sdp) adverts: Adverts,
-    pub(in crate::sdp) watch: Watch,
-    pub(in crate::sdp) keepalive: Keepalive,
-    pub(in crate::sdp) pacing: Pacing,
-    pub(in crate::sdp) counts: Counts,
+    pub(in crate::sdp) liveness: Liveness,
+    pub(in crate::sdp) measured: Measured,
 }
 
 /// How a connection came to be, and what it is given until its end.
@@ -139,10 +130,8 @@ impl Connection {
             inq: RecvQueue::new(),
             ring: Ring::new(SMALL_BYTES, IDLE_RECEIVES),
             adverts: Adverts::new(Features::NONE, 0, 0),
-            watch: Watch::default(),
-            keepalive: Keepalive::default(),
-            pacing: Pacing::new(),
-            counts: Counts::new(),
+            liveness: Liveness::default(),
+            measured: Measured::new(),
         }
     }
 
@@ -158,9 +147,71 @@ impl Connection {
             (Err(_), _) => 0,
         }
     }
+
+    /// Both sides agreed on `features`; the peer holds `theirs` adverts, and we `ours`.
+    pub(in crate::sdp) fn agree(&mut self, features: Features, theirs: u8, ours: u8) {
+        self.adverts = Adverts::new(features, theirs, ours);
+        let counts = &mut self.measured.counts;
+        *counts = Counts {
+            messages: counts.messages.take(),
+            ..Counts::new()
+        };
+    }
+
+    /// Takes the queues into use.
+    pub(in crate::sdp) fn open_link(&mut self, link: Link, place: Place) {
+        self.link = Some(link);
+        self.lifetime.place = Some(place);
+        self.lifetime.torn_down = false;
+    }
+
+    /// Bytes that a program has sent and the peer's adapter does not have yet.
+    pub(in crate::sdp) fn unsent_bytes(&self, sk: Sk) -> u32 {
+        sk.wmem_queued().saturating_add(self.adverts.unread_bytes())
+    }
+
+    /// Whether messages can be sent.
+    pub(in crate::sdp) fn may_transmit(&self) -> bool {
+        self.link.is_some() && self.state.is_connected()
+    }
+
+    /// Whether the next completion of a send must be noticed, although nothing was received.
+    pub(in crate::sdp) fn awaits_send_completion(&self, sk: Sk) -> bool {
+        !self.out.queue.is_empty()
+            || self.link.as_ref().is_some_and(|l| l.awaits_request())
+            || self.halves.sender_waits_for_peer()
+            || self.adverts.waits
+            // A program has protected pages until it is done.
+            || self.adverts.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)
+            // A Read waits for places.
+            || self.adverts.zcopy.as_ref().is_some_and(|z| z.hold.untaken() > 0)
+            || self.out.disconn_due
+            || self.out.peer_receives.has_to_use_up()
+            || matches!(
+                self.state,
+                State::FinWait1 | State::LastAck | State::Closing | State::Draining
+            )
+            || !sk.stream_writeable()
+            || sk.wmem_queued() > IDLE_BYTES
+    }
+
+    /// Asks for the next notification; `true` if the queue must be polled again.
+    pub(in crate::sdp) fn arm(&mut self, sk: Sk) -> bool {
+        let every = self.awaits_send_completion(sk);
+        match &mut self.link {
+            Some(link) => link.arm(every),
+            None => false,
+        }
+    }
 }
 
 impl SockGuard<'_> {
+    /// [`Connection::arm`].
+    pub(crate) fn arm(&mut self) -> bool {
+        let sk = self.sk();
+        self.conn().arm(sk)
+    }
+
     /// [`Connection::threshold_bytes`].
     pub(in crate::sdp) fn threshold(&mut self) -> usize {
         self.conn().threshold_bytes() as usize

@@ -1,76 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is counted for a connection and for its namespace at once, and traced; the list of the last
+//! What calls count for a connection and for its namespace at once ([`Counts`]); the list of the last
 //! messages.
+//!
+//! [`Counts`]: crate::sdp::parts::counts::Counts
 
 use kernel::prelude::*;
 
 use super::guard::SockGuard;
 use super::sock::SdpSock;
-use crate::kern::time::now;
-use crate::proto::bsdh::Bsdh;
 use crate::proto::choice::Reason;
-use crate::sdp::parts::posted::Posted;
-use crate::stats::histogram::{
-    Histograms,
-    Messages,
-    Noted, //
-};
+use crate::stats::histogram::Messages;
 use crate::stats::tally::Kept;
-use crate::trace;
 
 impl SockGuard<'_> {
     /// Counts for the connection and for its namespace.
     pub(crate) fn count(&mut self, what: Kept, n: u64) {
-        self.stats.add_kept(what, n);
-        self.conn().counts.tally.add(what, n);
-    }
-
-    /// The same of bytes of the stream that have come.
-    pub(in crate::sdp) fn count_data_received(&mut self, bytes: u32) {
-        self.conn().pacing.received_at = now();
-        self.count(Kept::RxBytes, bytes.into());
-    }
-
-    /// The same of a message sent, with so many bytes of payload.
-    pub(crate) fn count_sent(&mut self, header: &Bsdh, payload: u32) {
-        let conn = self.conn();
-        let credits = conn.credits.available();
-        conn.counts.tally.add_sent(header.mid);
-        if let Some(messages) = &mut conn.counts.messages {
-            messages.add(Noted::new(header, true, payload, credits));
-        }
-        self.stats.sent(header.mid);
-        trace::sent(self.sk(), header, payload, credits);
-    }
-
-    /// The same of a message received.
-    pub(crate) fn count_received(&mut self, header: &Bsdh, payload: u32) {
-        let conn = self.conn();
-        let credits = conn.credits.available();
-        conn.counts.tally.add_received(header.mid);
-        if let Some(messages) = &mut conn.counts.messages {
-            messages.add(Noted::new(header, false, payload, credits));
-        }
-        self.stats.received(header.mid);
-        trace::received(self.sk(), header, payload, credits);
+        let stats = self.stats;
+        self.conn().measured.counts.add(stats, what, n);
     }
 
     /// The same of bytes that should have gone, or come, without a copy and did not.
     pub(crate) fn fallback(&mut self, why: Reason) {
-        self.stats.fallback(why);
-        trace::fallback(self.sk(), why);
-        self.conn().counts.tally.add_by_copy(why);
-    }
-
-    /// For the histograms, from the first value on. Without memory there are none.
-    fn with_histograms(&mut self) -> Option<&mut Histograms> {
-        let (_, flags) = self.gfp();
-        let conn = self.conn();
-        if conn.counts.histograms.is_none() {
-            conn.counts.histograms = KBox::new(Histograms::NONE, flags | __GFP_NOWARN).ok();
-        }
-        conn.counts.histograms.as_deref_mut()
+        let to = (self.sk(), self.stats);
+        self.conn().measured.counts.add_fallback(to, why);
     }
 
     /// A call of send() has taken so many bytes.
@@ -78,15 +31,9 @@ impl SockGuard<'_> {
         if bytes == 0 {
             return;
         }
-        if let Some(histograms) = self.with_histograms() {
+        let (_, flags) = self.gfp();
+        if let Some(histograms) = self.conn().measured.counts.histograms(flags) {
             histograms.send_bytes.add(bytes as u64);
-        }
-    }
-
-    /// An advert of ours has ended.
-    pub(in crate::sdp) fn note_end_of(&mut self, advert: &Posted) {
-        if let Some(histograms) = self.with_histograms() {
-            histograms.advert_us.add(advert.age_us());
         }
     }
 }
@@ -99,7 +46,7 @@ impl SockGuard<'_> {
 pub(crate) fn messages(sock: &SdpSock) -> Result<Option<Messages>> {
     let mut copy = Messages::new()?;
     let mut guard = sock.lock();
-    let Some(kept) = &guard.conn().counts.messages else {
+    let Some(kept) = &guard.conn().measured.counts.messages else {
         return Ok(None);
     };
     kept.copy_to(&mut copy);
@@ -108,6 +55,6 @@ pub(crate) fn messages(sock: &SdpSock) -> Result<Option<Messages>> {
 
 /// Has the messages of a connection kept, or kept no longer.
 pub(crate) fn set_messages(sock: &SdpSock, new: Option<Messages>) {
-    let old = core::mem::replace(&mut sock.lock().conn().counts.messages, new);
+    let old = core::mem::replace(&mut sock.lock().conn().measured.counts.messages, new);
     drop(old);
 }

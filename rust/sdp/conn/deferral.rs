@@ -19,7 +19,7 @@ pub(in crate::sdp) struct Deferral {
 impl SockGuard<'_> {
     /// Whether a read would find something: bytes, or their end.
     pub(in crate::sdp) fn has_first(&mut self) -> bool {
-        let ended = self.conn().inq.fin_received && !self.holds();
+        let ended = self.conn().inq.fin_received && !self.conn().adverts.holds();
         ended || !self.conn().inq.queue.is_empty()
     }
 

@@ -6,12 +6,30 @@ use super::guard::SockGuard;
 use crate::mm::queue::FragQueue;
 use crate::proto::source::Kind;
 use crate::proto::urgent::UrgentSend;
+use crate::rdma::link::Link;
 use crate::sdp::parts::sink::trace_end;
 use crate::sdp::parts::source::source;
 use crate::stats::counters::Counter;
 use crate::trace;
 
 impl SockGuard<'_> {
+    /// Takes the queues out of use, and gives back what is charged for what they hold.
+    pub(in crate::sdp) fn close_link(&mut self) -> Option<Link> {
+        self.free_tx();
+        self.conn().inq.compact = None;
+        let link = self.conn().link.take()?;
+        let (sent, posted) = (link.in_flight_bytes(), link.posted_bytes());
+        let reading = link.reading_bytes();
+        self.forget_adverts();
+        if sent > 0 {
+            self.sk().wmem_uncharge(sent);
+        }
+        self.conn().ring.guaranteed = 0;
+        let reserve = core::mem::replace(&mut self.conn().ring.reserve, 0);
+        self.sk().rmem_uncharge(posted + reading + reserve);
+        Some(link)
+    }
+
     /// Frees the bytes of both queues and their charges.
     pub(crate) fn free_queues(&mut self) {
         self.free_tx();

@@ -11,7 +11,7 @@ use crate::sdp::parts::keepalive::ms;
 impl SockGuard<'_> {
     /// The connection is up.
     pub(super) fn begin_keepalive(&mut self) {
-        self.conn().keepalive.on_receive();
+        self.conn().liveness.keepalive.on_receive();
         if self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN) {
             self.await_idle(0);
         }
@@ -30,8 +30,8 @@ impl SockGuard<'_> {
 
     /// The program sets TCP_KEEPIDLE.
     pub(in crate::sdp) fn keepidle_set(&mut self) {
-        if self.keeps_alive() && self.conn().keepalive.probed.is_none() {
-            let idle_ms = ms_since(self.conn().keepalive.heard);
+        if self.keeps_alive() && self.conn().liveness.keepalive.probed.is_none() {
+            let idle_ms = ms_since(self.conn().liveness.keepalive.heard);
             self.await_idle(idle_ms);
         }
     }

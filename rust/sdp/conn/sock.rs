@@ -82,9 +82,6 @@ pub(crate) enum Want {
     Teardown,
 }
 
-/// How long a failed send may go unnoticed by a socket that waits for nothing but messages.
-pub(in crate::sdp) const WATCH_MS: u32 = 1000;
-
 const WANTS: usize = Want::Teardown as usize + 1;
 
 /// The timers of a socket.

@@ -78,7 +78,7 @@ impl SockGuard<'_> {
         sk.set_flag(bindings::sock_flags_SOCK_DONE);
         self.glance.coming.set(false);
         self.transition_for(event, why);
-        if self.holds() {
+        if self.conn().adverts.holds() {
             // The peer has sent all, but not all of it comes.
             self.conn().inq.fin_received = false;
         }
@@ -90,7 +90,7 @@ impl SockGuard<'_> {
     /// shut its half before: it has had enough of what is sent to it.
     pub(in crate::sdp) fn reset_by_peer(&mut self, event: Event) {
         self.stats.inc(Counter::ResetByPeer);
-        let had_enough = self.conn().state == State::CloseWait && !self.holds();
+        let had_enough = self.conn().state == State::CloseWait && !self.conn().adverts.holds();
         let why = if had_enough { EPIPE } else { ECONNRESET };
         self.fail(event, why);
     }
@@ -110,7 +110,7 @@ impl SockGuard<'_> {
     pub(crate) fn disconn_received(&mut self) {
         self.transition(Event::DisConnReceived);
         self.conn().inq.fin_received = true;
-        let coming = self.holds();
+        let coming = self.conn().adverts.holds();
         self.glance.coming.set(coming);
         let sk = self.sk();
         sk.add_shutdown(bindings::RCV_SHUTDOWN);

@@ -43,7 +43,11 @@ impl SockGuard<'_> {
     fn tell_of_urgent(&mut self, news: News) {
         self.show_urgent();
         if news.lose {
-            self.lose_byte();
+            let sock = self.sock();
+            let conn = self.conn();
+            let posted = conn.link.as_ref().map_or(0, |l| l.receives_posted());
+            let (inq, ring) = (&mut conn.inq, &mut conn.ring);
+            inq.lose_byte(&sock.glance, |bytes| ring.release(sock.sk(), posted, bytes));
             // Wakes a poller that has seen only one of the two changes.
             self.conn().inq.readable = true;
         }
@@ -55,48 +59,14 @@ impl SockGuard<'_> {
 
     /// The program has the next bytes of the stream, or skips them.
     pub(in crate::sdp) fn note_taken(&mut self, bytes: u32) {
-        let urgent = &mut self.conn().inq.urgent;
-        let had_mark = urgent.has_mark();
-        urgent.on_taken(bytes);
-        if had_mark {
-            self.show_urgent();
-        }
+        let glance = &self.sock().glance;
+        self.conn().inq.taken(bytes, glance);
     }
 
     /// For poll().
     pub(in crate::sdp) fn show_urgent(&mut self) {
-        let urgent = self.conn().inq.urgent;
-        self.glance.at_mark.set(urgent.is_at_mark());
-        self.glance.urgent.set(urgent.is_here());
-    }
-
-    /// The next byte of the stream is the urgent byte: skips the byte.
-    pub(in crate::sdp) fn skip_urgent(&mut self) {
-        self.note_taken(1);
-        self.lose_byte();
-    }
-
-    /// Takes the next byte, which is counted as taken, out of the stream. If the bytes before the byte are on
-    /// their way to the program's memory, the byte is not in the queue yet, and the bytes that are lost
-    /// meanwhile follow each other.
-    fn lose_byte(&mut self) {
-        let inq = &mut self.conn().inq;
-        inq.losses_due = inq.losses_due.saturating_add(1);
-        self.drop_lost();
-    }
-
-    /// Takes lost bytes out of the queue. To be called when bytes have come to a queue that was empty.
-    pub(in crate::sdp) fn drop_lost(&mut self) {
         let glance = &self.sock().glance;
-        while self.conn().inq.losses_due > 0 && !self.conn().inq.queue.is_empty() {
-            let inq = &mut self.conn().inq;
-            inq.losses_due -= 1;
-            let consumed = inq.queue.change(&glance.unread, |queue| queue.consume(1));
-            if let Some((frag, truesize)) = consumed {
-                drop(frag);
-                self.release_receive(truesize);
-            }
-        }
+        self.conn().inq.show_urgent(glance);
     }
 
     /// The bytes of the connection are gone, and so is the mark.

@@ -21,9 +21,16 @@ use crate::rdma::mr::{
     Use, //
 };
 use crate::rdma::receive::Receive;
+use crate::sdp::advert::Exchange;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Want;
+use crate::sdp::output::abort::end_for;
+use crate::sdp::output::Output;
+use crate::sdp::parts::fatal::Fatal;
+use crate::sdp::reclaim::Reclaim;
+use crate::sdp::rx::resize::size_received;
 use crate::sdp::rx::ring::CONTROL_RECEIVES;
+use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
 
 impl SockGuard<'_> {
@@ -34,30 +41,34 @@ impl SockGuard<'_> {
             count += 1;
             if sent.payload > 0 {
                 self.sk().wmem_uncharge(sent.payload);
-                self.conn().pacing.pace.deliver(sent.payload);
+                self.conn().measured.pacing.pace.deliver(sent.payload);
             }
             if self.conn().out.small_in_flight == Some(sent.number) {
                 self.conn().out.small_in_flight = None;
             }
             if let Some(memory) = sent.read {
-                self.read_finished(memory);
+                let done = Receiver::of(self).read_finished(memory);
+                self.end_if_lost(done);
             }
             match sent.tag {
                 Tag::DisConn => self.disconn_sent(),
                 Tag::Answer => self.finish_if_drained(),
-                Tag::Probe => self.conn().keepalive.on_answer(),
-                Tag::Invalidation(region) => self.region_invalidated(region),
+                Tag::Probe => self.conn().liveness.keepalive.on_answer(),
+                Tag::Invalidation(region) => Reclaim::of(self).region_invalidated(region),
                 Tag::DirectRead(region) => {
                     let link = self.conn().link.as_ref();
                     let purpose = link.and_then(|link| link.region_use(region));
-                    self.direct_read_finished(purpose == Some(Use::OwnReads(Call::Waits)));
-                    self.region_used(region);
+                    let awaited = purpose == Some(Use::OwnReads(Call::Waits));
+                    let done = Receiver::of(self).direct_read_finished(awaited);
+                    self.end_if_lost(done);
+                    Reclaim::of(self).region_used(region);
                 }
                 Tag::EarlyRead(region) => {
-                    self.early_read_finished(region);
-                    self.region_used(region);
+                    let done = Receiver::of(self).early_read_finished(region);
+                    self.end_if_lost(done);
+                    Reclaim::of(self).region_used(region);
                 }
-                Tag::Write(region) => self.write_finished(region),
+                Tag::Write(region) => Exchange::of(self).write_finished(region),
                 Tag::Data
                 | Tag::Control
                 | Tag::AbortConn
@@ -69,6 +80,13 @@ impl SockGuard<'_> {
         self.stats.add(Counter::RequestDone, count);
     }
 
+    /// Ends the connection if what has come cannot be taken.
+    fn end_if_lost(&mut self, taken: Result<(), Fatal>) {
+        if let Err(why) = taken {
+            end_for(self, why);
+        }
+    }
+
     /// Handles one message; returns whether a reader should be woken.
     pub(super) fn received(&mut self, len: u32, invalidated: Option<u32>) -> bool {
         let Some((header, receive)) = self.conn().link.as_mut().and_then(|l| l.take_receive())
@@ -76,7 +94,7 @@ impl SockGuard<'_> {
             return false;
         };
         if self.conn().state == State::Dead {
-            self.discard(receive);
+            Receiver::of(self).discard(receive);
             return false;
         }
         if self.conn().state == State::HelloReceived && self.transition(Event::FirstReceive) {
@@ -96,8 +114,8 @@ impl SockGuard<'_> {
                 readable
             }
             Err(why) => {
-                self.discard(receive);
-                self.violated(why);
+                Receiver::of(self).discard(receive);
+                end_for(self, why.into());
                 true
             }
         }
@@ -136,7 +154,7 @@ impl SockGuard<'_> {
             return Err(Violation::CreditOverrun);
         }
         conn.credits.received(&message.hdr)?;
-        conn.note_acknowledged();
+        conn.measured.pacing.acknowledged(&conn.credits);
         conn.state.admits(&message.hdr)?;
         conn.adverts.features.permit(message.hdr.mid)?;
         Ok(message)
@@ -144,55 +162,69 @@ impl SockGuard<'_> {
 
     fn handle(&mut self, message: &Message, receive: Receive, invalidated: Option<u32>) -> bool {
         let payload = message.payload_len;
-        self.count_received(&message.hdr, payload);
-        let mut result = match message.body {
+        let to = (self.sk(), self.stats);
+        let conn = self.conn();
+        let (credits, counts) = (conn.credits.available(), &mut conn.measured.counts);
+        counts.add_received(to, &message.hdr, payload, credits);
+        let mut adverts = Exchange::of(self);
+        let result = match message.body {
             // Only the report of an advert may make a key invalid: that of the advert.
-            Body::RdmaRdCompl { bytes } => self.read_reported(bytes, invalidated),
-            _ if invalidated.is_some() => Err(Violation::WrongKeyInvalidated),
-            Body::Data => self.note_payload(payload),
-            Body::SrcAvail { len, rkey, addr } => self.advert_received(payload, len, rkey, addr),
-            Body::SrcAvailCancel => self.cancel_received(),
-            Body::SendSm => self.cancel_answered(),
+            Body::RdmaRdCompl { bytes } => adverts.read_reported(bytes, invalidated),
+            _ if invalidated.is_some() => Err(Violation::WrongKeyInvalidated.into()),
+            Body::Data => adverts.payload_received(payload),
+            Body::SrcAvail { len, rkey, addr } => adverts.advert_received(payload, len, rkey, addr),
+            Body::SrcAvailCancel => Receiver::of(self).cancel_received(),
+            Body::SendSm => adverts.cancel_answered(),
             Body::SinkAvail {
                 len,
                 rkey,
                 addr,
                 count,
-            } => self.sink_received(len, rkey, addr, count),
-            Body::SinkAvailCancel => self.sink_cancel_received(),
-            Body::RdmaWrCompl { bytes } => self.write_reported(bytes),
-            Body::DisConn => self.note_end(),
+            } => adverts.sink_received(len, rkey, addr, count),
+            Body::SinkAvailCancel => adverts.sink_cancel_received(),
+            Body::RdmaWrCompl { bytes } => adverts.write_reported(bytes),
+            Body::DisConn => adverts.end_received(),
             Body::AbortConn | Body::ChRcvBuf { .. } | Body::ChRcvBufAck { .. } => Ok(()),
-            _ => Err(Violation::UnexpectedMid),
+            _ => Err(Violation::UnexpectedMid.into()),
         };
-        if self.conn().state == State::Dead {
-            result = Ok(());
-        }
         if let Err(why) = result {
-            self.discard(receive);
-            self.violated(why);
+            Receiver::of(self).discard(receive);
+            end_for(self, why);
             return true;
+        }
+        if matches!(message.body, Body::RdmaRdCompl { .. } | Body::SendSm) {
+            // An advert of ours may have been the last that this side waited for.
+            self.finish_if_drained();
         }
         self.note_urgent(message, &receive);
         match message.body {
             Body::Data | Body::SrcAvail { .. } if payload > 0 => {
-                self.take_payload(message, receive);
-                self.take_advert(message);
+                let mut receiver = Receiver::of(self);
+                let taken = receiver.take_payload(message, receive);
+                let taken = taken.and_then(|()| receiver.take_advert(message));
+                self.end_if_lost(taken);
                 self.note_announced(message);
                 return true;
             }
-            Body::SrcAvail { .. } => self.take_advert(message),
+            Body::SrcAvail { .. } => {
+                let taken = Receiver::of(self).take_advert(message);
+                self.end_if_lost(taken);
+            }
             Body::Data if message.hdr.flags & FLAG_OOB_PEND == 0 => {
                 self.stats.inc(Counter::CreditUpdateReceived);
             }
             Body::DisConn => self.disconn_received(),
             Body::AbortConn => self.reset_by_peer(Event::AbortReceived),
-            Body::ChRcvBuf { size } => self.grow_receives(size),
-            Body::ChRcvBufAck { size } => self.size_received(size),
+            Body::ChRcvBuf { size } => Receiver::of(self).grow(size),
+            Body::ChRcvBufAck { size } => {
+                let (_, flags) = self.gfp();
+                let told = size_received(&mut Output::of(self), size, flags);
+                self.end_if_lost(told);
+            }
             _ => {}
         }
         // The receive of a message without payload is posted again at once (rule C2).
-        self.recycle(receive);
+        Receiver::of(self).recycle(receive);
         self.note_announced(message);
         message.hdr.mid == crate::proto::bsdh::Mid::DisConn
     }

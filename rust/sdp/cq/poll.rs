@@ -34,7 +34,10 @@ use crate::sdp::conn::sock::{
     sock_of,
     BH_OFFSET, //
 };
+use crate::sdp::flush::flush;
 use crate::sdp::parts::source::ZeroCopy;
+use crate::sdp::rx::reads::pull;
+use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
 
 /// How often the CQ is looked at again because something came while it was armed, before the rest
@@ -82,9 +85,9 @@ impl SockGuard<'_> {
     /// Handles all completions and posts what may be posted.
     pub(crate) fn poll_cq(&mut self) {
         if self.take_completions() > 0 {
-            self.refill();
-            self.pull();
-            self.flush();
+            Receiver::of(self).refill();
+            pull(self);
+            flush(self);
             self.wake_reader_if_due();
             self.wake_writer_if_due();
             if self.conn().adverts.waits {
@@ -156,8 +159,8 @@ impl SockGuard<'_> {
             }
         }
         if heard {
-            self.conn().keepalive.on_receive();
-            self.conn().watch.wake_ms = 0;
+            self.conn().liveness.keepalive.on_receive();
+            self.conn().liveness.watch.wake_ms = 0;
         }
         if total > 0 {
             self.stats.add(Counter::Completions, total as u64);

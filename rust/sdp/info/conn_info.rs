@@ -88,7 +88,7 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
         async_sends: zcopy.is_none_or(|z| z.fallback.may_go_async()),
         async_receives: zcopy
             .is_none_or(|z| z.early_fallback.may_go_async() && z.early_use.may_go_async()),
-        last_by_copy: conn.counts.tally.last_by_copy(),
+        last_by_copy: conn.measured.counts.tally.last_by_copy(),
         peer_credits: conn.credits.peer_has_left(),
         reads_posted: conn.link.as_ref().map_or(0, |l| l.reads_in_flight()),
         tx_waiting: conn.out.queue.bytes(),
@@ -96,6 +96,7 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
         peer_unread: zcopy.map_or(0, |z| z.hold.untaken()),
         adverts,
         histograms: conn
+            .measured
             .counts
             .histograms
             .as_deref()

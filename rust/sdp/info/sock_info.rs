@@ -85,9 +85,9 @@ pub(crate) fn shown(sock: &SdpSock) -> Shown {
 /// The same of a socket whose lock is held.
 pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
     let sk = guard.sk();
-    let unsent = guard.unsent_bytes();
-    let figures = guard.figures();
     let conn = guard.conn();
+    let unsent = conn.unsent_bytes(sk);
+    let figures = Figures::of(conn, sk);
     let listens = conn.state == State::Listen;
     let link = conn.link.as_ref();
     Shown {
@@ -128,7 +128,7 @@ pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
             sends_charged: sk.wmem_queued(),
             receives_charged: sk.rmem(),
         },
-        tally: conn.counts.tally.clone(),
+        tally: conn.measured.counts.tally.clone(),
         figures,
     }
 }

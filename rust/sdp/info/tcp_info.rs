@@ -7,15 +7,16 @@
 //! again without the module, so nothing counts as sent again. Nothing is paced, and there is no slow start.
 
 use crate::bindings::tcp_info;
+use crate::inet::sock::Sk;
 use crate::kern::time::ms_since;
 use crate::proto::pace::{
     RoundTrip,
     Times, //
 };
 use crate::proto::state::State;
-use crate::sdp::conn::guard::SockGuard;
-use crate::sdp::conn::pace::now_us;
+use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::parts::pacing::now_us;
 use crate::stats::tally::Kept;
 
 /// `tcpi_snd_ssthresh` of a connection that had no loss (`TCP_INFINITE_SSTHRESH`).
@@ -43,23 +44,23 @@ pub(crate) struct Figures {
     pub(crate) last_heard_ms: u32,
 }
 
-impl SockGuard<'_> {
-    pub(super) fn figures(&mut self) -> Figures {
-        let unsent = self.unsent_bytes();
-        let conn = self.conn();
+impl Figures {
+    pub(super) fn of(conn: &mut Connection, sk: Sk) -> Self {
         let waiting = conn.out.queue.bytes();
-        Figures {
-            round_trip: conn.pacing.pace.round_trip(),
-            bytes_per_s: conn.pacing.pace.bytes_per_s(),
-            times: conn.pacing.pace.times(now_us()),
-            bytes_sent: conn.pacing.pace.sent(unsent.saturating_sub(waiting)),
-            bytes_acked: conn.pacing.pace.delivered(),
-            bytes_received: conn.counts.tally.get(Kept::RxBytes),
+        let unsent = conn.unsent_bytes(sk);
+        let (pacing, tally) = (&mut conn.measured.pacing, &conn.measured.counts.tally);
+        Self {
+            round_trip: pacing.pace.round_trip(),
+            bytes_per_s: pacing.pace.bytes_per_s(),
+            times: pacing.pace.times(now_us()),
+            bytes_sent: pacing.pace.sent(unsent.saturating_sub(waiting)),
+            bytes_acked: pacing.pace.delivered(),
+            bytes_received: tally.get(Kept::RxBytes),
             notsent_bytes: waiting,
             unacked: conn.credits.unacked(),
-            last_sent_ms: ms_since(conn.pacing.sent_at),
-            last_received_ms: ms_since(conn.pacing.received_at),
-            last_heard_ms: conn.keepalive.silent_ms(),
+            last_sent_ms: ms_since(pacing.sent_at),
+            last_received_ms: ms_since(pacing.received_at),
+            last_heard_ms: conn.liveness.keepalive.silent_ms(),
         }
     }
 }
@@ -79,15 +80,15 @@ pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
             ..Default::default()
         };
     }
-    let figures = guard.figures();
     let conn = guard.conn();
+    let figures = Figures::of(conn, sk);
     let credits = &conn.credits;
     let receives = conn.link.as_ref().map_or(0, |l| l.receives_posted());
     let receive_bytes = conn.ring.receives.bytes();
-    let (sent, received) = conn.counts.tally.messages();
+    let (sent, received) = conn.measured.counts.tally.messages();
     tcp_info {
         tcpi_state,
-        tcpi_probes: conn.keepalive.unanswered(),
+        tcpi_probes: conn.liveness.keepalive.unanswered(),
         tcpi_snd_mss: conn.out.peer_receives.bytes(),
         tcpi_rcv_mss: receive_bytes,
         tcpi_unacked: figures.unacked,

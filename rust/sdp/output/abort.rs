@@ -4,49 +4,68 @@
 
 use kernel::prelude::*;
 
+use super::Output;
 use crate::kern::errno::{
+    ECONNRESET,
     ENOBUFS,
     EPROTO, //
 };
 use crate::proto::message::Body;
 use crate::proto::state::Event;
-use crate::proto::violation::Violation;
 use crate::rdma::link::Tag;
 use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::parts::fatal::Fatal;
 use crate::stats::counters::Counter;
 
-impl SockGuard<'_> {
-    /// Tells the peer that the connection is aborted, if that is still possible.
-    pub(crate) fn send_abort(&mut self) {
-        if self.may_transmit() {
-            self.post(Body::AbortConn, &mut [], 0, Tag::AbortConn);
+/// Tells the peer that the connection is aborted, if that is still possible.
+pub(in crate::sdp) fn send_abort(guard: &mut SockGuard<'_>) {
+    if guard.conn().may_transmit() {
+        let posted = Output::of(guard).post(Body::AbortConn, &mut [], 0, Tag::AbortConn);
+        settle(guard, posted);
+    }
+}
+
+/// Ends the connection at once, as TCP does with RST; without `why`, there is no error for the user.
+pub(in crate::sdp) fn abort(guard: &mut SockGuard<'_>, why: Option<Error>) {
+    guard.stats.inc(Counter::AbortedLocal);
+    send_abort(guard);
+    guard.end(Event::Abort, why);
+}
+
+/// Ends a connection that cannot go on.
+pub(in crate::sdp) fn end_for(guard: &mut SockGuard<'_>, why: Fatal) {
+    let error = match why {
+        Fatal::Refused(e) => {
+            guard.stats.inc(Counter::PostFailed);
+            // Once is enough: the counter tells the rest.
+            kernel::pr_warn_once!("the provider refused a request: {:?}\n", e);
+            // Nor would it take an AbortConn.
+            return guard.fail(Event::Abort, ECONNRESET);
         }
-    }
+        Fatal::Violation(why) => {
+            guard.stats.violation(why);
+            guard.stats.inc(Counter::AbortedViolation);
+            EPROTO
+        }
+        Fatal::NoMemory => {
+            guard.stats.inc(Counter::NoReceiveMemory);
+            ENOBUFS
+        }
+        Fatal::TimedOut => {
+            guard.stats.inc(Counter::TimedOut);
+            return guard.fail(Event::Timeout, ETIMEDOUT);
+        }
+        // TCP answers with a reset.
+        Fatal::Unread => return abort(guard, Some(ECONNRESET)),
+    };
+    send_abort(guard);
+    guard.fail(Event::Abort, error);
+}
 
-    /// Ends the connection at once, as TCP does with RST.
-    pub(crate) fn abort(&mut self, why: Error) {
-        self.abort_for(Some(why));
-    }
-
-    /// As [`SockGuard::abort`]; without `why`, there is no error for the user.
-    pub(in crate::sdp) fn abort_for(&mut self, why: Option<Error>) {
-        self.stats.inc(Counter::AbortedLocal);
-        self.send_abort();
-        self.end(Event::Abort, why);
-    }
-
-    /// Without memory for bytes that were received the connection cannot go on.
-    pub(in crate::sdp) fn lost_bytes(&mut self) {
-        self.stats.inc(Counter::NoReceiveMemory);
-        self.send_abort();
-        self.fail(Event::Abort, ENOBUFS);
-    }
-
-    /// The peer broke the protocol.
-    pub(in crate::sdp) fn violated(&mut self, why: Violation) {
-        self.stats.violation(why);
-        self.stats.inc(Counter::AbortedViolation);
-        self.send_abort();
-        self.fail(Event::Abort, EPROTO);
-    }
+/// Whether a message was posted. Ends the connection if the provider has refused it.
+pub(in crate::sdp) fn settle(guard: &mut SockGuard<'_>, posted: Result<bool, Fatal>) -> bool {
+    posted.unwrap_or_else(|why| {
+        end_for(guard, why);
+        false
+    })
 }

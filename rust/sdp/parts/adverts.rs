@@ -2,6 +2,7 @@
 
 //! What both sides of a connection agreed on, and their adverts.
 
+use kernel::alloc::Flags;
 use kernel::prelude::*;
 
 use super::sink::{
@@ -10,6 +11,13 @@ use super::sink::{
 };
 use super::source::ZeroCopy;
 use crate::proto::hello::Features;
+use crate::proto::source::{
+    self,
+    Kind, //
+};
+
+/// What both sides must have agreed on for sink adverts.
+const SINK_NEEDS: Features = Features::SINK.union(Features::ORDERED);
 
 pub(crate) struct Adverts {
     /// What both sides agreed on.
@@ -40,6 +48,81 @@ impl Adverts {
             sinks: None,
             events: Events::new(),
             waits: false,
+        }
+    }
+
+    /// What is known of source adverts, from the first one on; `None` if there can be none, or no memory.
+    pub(in crate::sdp) fn source(&mut self, flags: Flags) -> Option<&mut ZeroCopy> {
+        if self.zcopy.is_none() && self.features.contains(Features::SOURCE) {
+            let zcopy = ZeroCopy::new(self.peer_most, self.own_most, self.features);
+            self.zcopy = KBox::new(zcopy, flags).ok();
+        }
+        self.zcopy.as_deref_mut()
+    }
+
+    /// The same of sink adverts.
+    pub(in crate::sdp) fn sink(&mut self, flags: Flags) -> Option<&mut Sinks> {
+        if self.sinks.is_none() && self.features.contains(SINK_NEEDS) {
+            let sinks = Sinks::new(self.peer_most, self.own_most, self.features, self.events);
+            self.sinks = KBox::new(sinks, flags).ok();
+        }
+        self.sinks.as_deref_mut()
+    }
+
+    /// Whether payload other than adverts may be sent now, or the end of the stream.
+    pub(in crate::sdp) fn may_send_payload(&self) -> bool {
+        self.payload_hold().is_none()
+    }
+
+    /// What such payload must wait for.
+    pub(in crate::sdp) fn payload_hold(&self) -> Option<source::Hold> {
+        let zcopy = self.zcopy.as_ref()?;
+        zcopy.source.may_send_payload().err()
+    }
+
+    /// Whether bytes of the stream are still in the peer's memory, or behind such.
+    pub(in crate::sdp) fn holds(&self) -> bool {
+        let zcopy = &self.zcopy;
+        zcopy.as_ref().is_some_and(|z| !z.hold.is_empty())
+    }
+
+    /// Whether the peer waits for an answer about its adverts, or for them to be read.
+    pub(in crate::sdp) fn owes_answers(&self) -> bool {
+        let zcopy = &self.zcopy;
+        zcopy.as_ref().is_some_and(|z| !z.reader.is_idle()) || self.owes_sink_answers()
+    }
+
+    /// Whether the peer waits for an answer that can be sent.
+    fn owes_sink_answers(&self) -> bool {
+        let sinks = &self.sinks;
+        sinks.as_ref().is_some_and(|s| s.writer.has_answer())
+    }
+
+    /// Whether the peer has not read all of our adverts.
+    pub(in crate::sdp) fn awaits_reads(&self) -> bool {
+        let zcopy = &self.zcopy;
+        zcopy.as_ref().is_some_and(|z| !z.source.is_idle())
+    }
+
+    /// Bytes of our adverts that the peer has not read, as far as it has said so: of those for which
+    /// a send waits. The others are in the send buffer.
+    pub(in crate::sdp) fn unread_bytes(&self) -> u32 {
+        let left = |z: &KBox<ZeroCopy>| {
+            let waiting = z.source.iter().filter(|a| a.kind == Kind::Synchronous);
+            waiting.map(|a| a.len - a.read).sum()
+        };
+        self.zcopy.as_ref().map_or(0, left)
+    }
+
+    /// Data with payload, or a source advert, is sent; `false` if a sink advert of the peer was not answered
+    /// before.
+    pub(in crate::sdp) fn note_payload_sent(&mut self) -> bool {
+        match &mut self.sinks {
+            Some(sinks) => sinks.writer.note_payload(),
+            None => {
+                self.events.sent.note();
+                true
+            }
         }
     }
 }

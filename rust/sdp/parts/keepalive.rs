@@ -2,10 +2,22 @@
 
 //! What is known of a peer that sends nothing.
 
+use super::options::Options;
+use super::watch::LEAST_UNANSWERED_MS;
 use crate::kern::time::{
     ms_since,
     now, //
 };
+
+/// What follows when the timer has run out.
+pub(in crate::sdp) enum Next {
+    /// It runs again, for so many milliseconds.
+    Wait(u32),
+    /// The peer's adapter is asked.
+    Probe,
+    /// The peer is gone.
+    GiveUp,
+}
 
 /// What the timer knows; times are of [`now`].
 #[derive(Copy, Clone, Default)]
@@ -32,6 +44,49 @@ impl Keepalive {
             }
         }
         self.unanswered = 0;
+    }
+
+    /// The timer has run out. `others_look` says whether the watch over what was sent notices a peer that is
+    /// gone.
+    pub(in crate::sdp) fn look(&mut self, options: &Options, others_look: bool) -> Next {
+        let keepidle_ms = ms(options.keepidle_s);
+        if let Some(at) = self.probed {
+            return if self.is_too_long(at, options) {
+                Next::GiveUp
+            } else {
+                Next::Wait(ms(options.keepintvl_s))
+            };
+        }
+        let left_ms = if others_look {
+            keepidle_ms
+        } else {
+            keepidle_ms.saturating_sub(self.silent_ms())
+        };
+        match left_ms {
+            0 => Next::Probe,
+            left_ms => Next::Wait(left_ms),
+        }
+    }
+
+    /// Whether the request that was posted at that time should have been acknowledged by now.
+    fn is_too_long(&mut self, at: usize, options: &Options) -> bool {
+        if !self.last_heard_before(at) {
+            // The peer has sent something since.
+            self.unanswered = 0;
+            return false;
+        }
+        self.unanswered += 1;
+        let too_long = match options.user_timeout_ms.unsigned_abs() {
+            0 => self.unanswered >= options.keepcnt.unsigned_abs(),
+            limit_ms => self.silent_ms() >= limit_ms,
+        };
+        too_long && ms_since(at) >= LEAST_UNANSWERED_MS
+    }
+
+    /// The request is posted. Returns for how long, in milliseconds, the timer waits for the answer.
+    pub(in crate::sdp) fn on_probe(&mut self, options: &Options) -> u32 {
+        (self.probed, self.unanswered) = (Some(now()), 0);
+        ms(options.keepintvl_s)
     }
 
     /// Probes that were not answered.

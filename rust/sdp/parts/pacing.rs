@@ -2,8 +2,22 @@
 
 //! How fast a connection's bytes go and come.
 
+use kernel::time::{
+    ClockSource,
+    Monotonic, //
+};
+
 use crate::kern::time::now;
-use crate::proto::pace::Pace;
+use crate::proto::credits::Credits;
+use crate::proto::pace::{
+    Doing,
+    Micros,
+    Pace, //
+};
+
+pub(in crate::sdp) fn now_us() -> Micros {
+    Monotonic::ktime_get().unsigned_abs() / 1000
+}
 
 pub(crate) struct Pacing {
     pub(in crate::sdp) pace: Pace,
@@ -18,6 +32,31 @@ impl Pacing {
             pace: Pace::default(),
             sent_at: now(),
             received_at: now(),
+        }
+    }
+
+    /// The message with the number `mseq` was posted.
+    pub(in crate::sdp) fn posted(&mut self, mseq: u32, payload: u32) {
+        if payload > 0 {
+            self.sent_at = now();
+        }
+        if self.pace.wants_sample() {
+            self.pace.posted(mseq, now_us());
+        }
+    }
+
+    /// The peer has acknowledged messages.
+    pub(in crate::sdp) fn acknowledged(&mut self, credits: &Credits) {
+        let awaited = self.pace.awaited();
+        if awaited.is_some_and(|mseq| credits.has_acked(mseq)) {
+            self.pace.acknowledged(now_us());
+        }
+    }
+
+    /// What the sender waits for now.
+    pub(in crate::sdp) fn does(&mut self, doing: Doing) {
+        if self.pace.changes(doing) {
+            self.pace.does(doing, now_us());
         }
     }
 }

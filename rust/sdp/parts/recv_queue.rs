@@ -4,7 +4,10 @@
 
 use kernel::time::Jiffies;
 
-use super::glance::Seen;
+use super::glance::{
+    Glance,
+    Seen, //
+};
 use crate::kern::time::now;
 use crate::mm::frag::Frag;
 use crate::proto::urgent::UrgentReceive;
@@ -61,11 +64,47 @@ impl RecvQueue {
         }
     }
 
+    /// The program has the next bytes of the stream, or skips them.
+    pub(in crate::sdp) fn taken(&mut self, bytes: u32, glance: &Glance) {
+        let had_mark = self.urgent.has_mark();
+        self.urgent.on_taken(bytes);
+        if had_mark {
+            self.show_urgent(glance);
+        }
+    }
+
+    /// Shows poll() where the urgent byte is.
+    pub(in crate::sdp) fn show_urgent(&self, glance: &Glance) {
+        glance.at_mark.set(self.urgent.is_at_mark());
+        glance.urgent.set(self.urgent.is_here());
+    }
+
     /// The bytes of the connection are gone, and so is the mark.
     pub(in crate::sdp) fn forget_urgent(&mut self) {
         self.urgent = UrgentReceive::new();
         self.losses_due = 0;
         self.open_at = None;
+    }
+
+    /// Takes the next byte, which is counted as taken, out of the stream. If the bytes before the byte are on
+    /// their way to the program's memory, the byte is not in the queue yet, and the bytes that are lost
+    /// meanwhile follow each other. `release` as for [`RecvQueue::drop_lost`].
+    pub(in crate::sdp) fn lose_byte(&mut self, glance: &Glance, release: impl FnMut(u32)) {
+        self.losses_due = self.losses_due.saturating_add(1);
+        self.drop_lost(glance, release);
+    }
+
+    /// Takes lost bytes out of the queue, and gives back what is charged for them by `release`. To be called
+    /// when bytes have come to a queue that was empty.
+    pub(in crate::sdp) fn drop_lost(&mut self, glance: &Glance, mut release: impl FnMut(u32)) {
+        while self.losses_due > 0 && !self.queue.is_empty() {
+            self.losses_due -= 1;
+            let consumed = self.queue.change(&glance.unread, |queue| queue.consume(1));
+            if let Some((frag, truesize)) = consumed {
+                drop(frag);
+                release(truesize);
+            }
+        }
     }
 
     /// An idle connection has no page for short messages: gives it back if it was not used since the

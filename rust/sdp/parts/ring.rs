@@ -2,10 +2,32 @@
 
 //! The receives of a connection: their size, how many there shall be, and what they are charged for.
 
-use crate::proto::resize::OwnReceives;
-use crate::rdma::receive::Spares;
+use kernel::pr_warn_once;
+use kernel::prelude::*;
 
-/// What receives are posted from.
+use crate::inet::memory;
+use crate::inet::sock::Sk;
+use crate::kern::errno::ENOBUFS;
+use crate::proto::hello::BUFS_MIN;
+use crate::proto::resize::OwnReceives;
+use crate::rdma::receive::{
+    Spares,
+    MAX_PARTS,
+    PART_BYTES, //
+};
+
+/// Payload of a receive while a connection is idle: one page.
+pub(crate) const SMALL_BYTES: u32 = 4096;
+/// The same where there are many connections already: so that a page has [`IDLE_RECEIVES`] of them,
+/// none in a cache line of another.
+pub(crate) const LEAST_BYTES: u32 = SMALL_BYTES / IDLE_RECEIVES / 128 * 128;
+/// Payload of a receive when data flows.
+pub(crate) const LARGE_BYTES: u32 = MAX_PARTS as u32 * PART_BYTES;
+/// Receives posted for an idle connection. Data needs four credits, so this is room for two.
+pub(crate) const IDLE_RECEIVES: u32 = BUFS_MIN as u32;
+
+/// What receives are posted from. They are charged to the receive buffer of the socket and to the memory of
+/// all sockets.
 pub(crate) struct Ring {
     pub(in crate::sdp) receives: OwnReceives,
     /// Looks in a row that have found that the peer uses none of the larger ones up.
@@ -30,5 +52,83 @@ impl Ring {
             reserve: 0,
             spares: Spares::new(),
         }
+    }
+
+    /// Charges the receives that a new connection begins with; returns the size of each.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS`.
+    pub(in crate::sdp) fn reserve_first(&mut self, sk: Sk) -> Result<u32> {
+        let size = if memory::is_ample() {
+            SMALL_BYTES
+        } else {
+            LEAST_BYTES
+        };
+        self.receives = OwnReceives::new(size);
+        if let Err(e) = self.reserve(sk, size) {
+            pr_warn_once!("mem: the sockets use all of it, new connections are refused\n");
+            return Err(e);
+        }
+        Ok(size)
+    }
+
+    /// Charges the least that a connection needs, so that later nothing can take it away.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS`.
+    pub(in crate::sdp) fn reserve(&mut self, sk: Sk, size: u32) -> Result {
+        let wanted = IDLE_RECEIVES * size;
+        let more = wanted.saturating_sub(self.guaranteed);
+        if !sk.rmem_charge(more) {
+            return Err(ENOBUFS);
+        }
+        self.guaranteed = wanted;
+        self.reserve += more;
+        Ok(())
+    }
+
+    /// A connection needs only receives of `size` bytes from now on: gives back what is too much.
+    pub(in crate::sdp) fn release_reserve(&mut self, sk: Sk, size: u32) {
+        self.guaranteed = IDLE_RECEIVES * size;
+        let spare = self.reserve.saturating_sub(self.guaranteed);
+        self.reserve -= spare;
+        sk.rmem_uncharge(spare);
+    }
+
+    /// Gives back what of the reserve other memory of the connection stands for by now. While receives
+    /// shrink, that memory goes away.
+    pub(in crate::sdp) fn trim_reserve(&mut self, sk: Sk) {
+        if self.receives.is_shrinking() {
+            return;
+        }
+        let spare = self.reserve.min(sk.rmem().saturating_sub(self.guaranteed));
+        self.reserve -= spare;
+        sk.rmem_uncharge(spare);
+    }
+
+    /// Charges `bytes` bytes for a receive; `false` if there is no room for them.
+    pub(in crate::sdp) fn charge(&mut self, sk: Sk, bytes: u32) -> bool {
+        if self.reserve >= bytes {
+            self.reserve -= bytes;
+            return true;
+        }
+        sk.rmem_charge(bytes)
+    }
+
+    /// Gives back what is charged for received bytes, or keeps it for the receives to come; `posted`
+    /// receives are posted.
+    pub(in crate::sdp) fn release(&mut self, sk: Sk, posted: u32, bytes: u32) {
+        let covered = if self.receives.is_shrinking() {
+            // The larger receives go, and do not come again.
+            let small = posted.saturating_sub(self.receives.larger_left());
+            self.reserve + small * self.receives.bytes()
+        } else {
+            sk.rmem() - bytes
+        };
+        let kept = bytes.min(self.guaranteed.saturating_sub(covered));
+        self.reserve += kept;
+        sk.rmem_uncharge(bytes - kept);
     }
 }

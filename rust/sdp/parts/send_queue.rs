@@ -56,4 +56,13 @@ impl SendQueue {
             asked_at: 0,
         }
     }
+
+    /// The time is over for which a program may hold a partial message back. Whether it held one back.
+    pub(in crate::sdp) fn end_hold(&mut self) -> bool {
+        let held = self.held_back == HeldBack::Timed;
+        if held {
+            self.held_back = HeldBack::TooLong;
+        }
+        held
+    }
 }

@@ -9,6 +9,7 @@ use crate::proto::buffer::{
     Returned,
     SinkAdverts, //
 };
+use crate::proto::hello::Features;
 use crate::proto::offer::Offers;
 use crate::proto::write::{
     PayloadEvents,
@@ -59,6 +60,28 @@ pub(crate) struct Sinks {
     pub(crate) written_bytes: usize,
     /// Bytes of sends that have returned whose Writes have not finished. They are in the send buffer.
     pub(crate) charged_bytes: u32,
+}
+
+impl Sinks {
+    /// Of sides that agreed on these features, and of which the peer may have `peer_most` adverts of ours,
+    /// and we `own_most` of the peer's; `events` have come before.
+    pub(in crate::sdp) fn new(
+        peer_most: u8,
+        own_most: u8,
+        features: Features,
+        events: Events,
+    ) -> Self {
+        Self {
+            adverts: SinkAdverts::new(peer_most, features, events.received),
+            writer: SinkWriter::new(own_most, features, events.sent),
+            offers: Offers::new(),
+            cancel_due: false,
+            declined: false,
+            received_bytes: 0,
+            written_bytes: 0,
+            charged_bytes: 0,
+        }
+    }
 }
 
 pub(in crate::sdp) fn trace_end(sk: Sk, back: &Returned<Posted>) {

@@ -6,6 +6,7 @@ use super::hold::Hold;
 use super::posted::Posted;
 use crate::params::ADVERTS;
 use crate::proto::fallback::Fallback;
+use crate::proto::hello::Features;
 use crate::proto::pull::PullReason;
 use crate::proto::sink::SourceReader;
 use crate::proto::source::SourceAdverts;
@@ -53,6 +54,30 @@ pub(crate) struct ZeroCopy {
     pub(crate) pull_renewed: bool,
     /// Bytes that the running receive has read into the program's memory.
     pub(crate) direct_bytes: usize,
+}
+
+impl ZeroCopy {
+    /// Of sides that agreed on these features, and of which the peer may have `peer_most` adverts of ours,
+    /// and we `own_most` of the peer's.
+    pub(in crate::sdp) fn new(peer_most: u8, own_most: u8, features: Features) -> Self {
+        Self {
+            source: SourceAdverts::new(peer_most, features),
+            reader: SourceReader::new(own_most, features),
+            hold: Hold::new(),
+            fallback: Fallback::new(),
+            early_fallback: Fallback::new(),
+            early_use: Fallback::new(),
+            returned_early: false,
+            early_ends: false,
+            cancel_due: false,
+            read_bytes: 0,
+            pull_now: None,
+            pull_later: false,
+            reader_came: false,
+            pull_renewed: false,
+            direct_bytes: 0,
+        }
+    }
 }
 
 pub(in crate::sdp) fn source(len: u32, bytes: u32) -> Advert {

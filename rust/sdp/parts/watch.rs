@@ -2,6 +2,26 @@
 
 //! What the worker has seen of messages that were sent.
 
+/// How long a failed send may go unnoticed by a socket that waits for nothing but messages: from look to look.
+pub(in crate::sdp) const WATCH_MS: u32 = 1000;
+/// How long the peer's adapter may take to acknowledge the oldest message, some seconds more than
+/// an adapter with [`crate::rdma::cm`]'s settings tries.
+pub(in crate::sdp) const UNANSWERED_MS: u32 = 20_000;
+/// The least of it that a program can ask for: an adapter sends a lost packet again after some two
+/// seconds, and may lose that, too.
+pub(in crate::sdp) const LEAST_UNANSWERED_MS: u32 = 7000;
+
+/// What a look finds.
+#[derive(Copy, Clone)]
+pub(in crate::sdp) struct Sight {
+    /// Nothing is in flight: what waits, waits for the peer to make room.
+    pub(in crate::sdp) held_up: bool,
+    /// The oldest message in flight; if none is, the number of messages that were posted.
+    pub(in crate::sdp) oldest: u32,
+    /// Bytes that the peer has not taken.
+    pub(in crate::sdp) unsent: u32,
+}
+
 /// The worker's looks after what was sent.
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Watch {
@@ -17,4 +37,40 @@ pub(crate) struct Watch {
     pub(crate) looks: u32,
     /// When to wake the peer's adapter again, whose answer to the first message is missing; else 0.
     pub(crate) wake_ms: u32,
+}
+
+impl Watch {
+    /// Takes note of what a look finds. Whether it has found the same for too long; `user_timeout_ms` is
+    /// TCP_USER_TIMEOUT, or 0.
+    pub(in crate::sdp) fn is_too_long(&mut self, sight: Sight, user_timeout_ms: u32) -> bool {
+        let Sight {
+            held_up,
+            oldest,
+            unsent,
+        } = sight;
+        let limit_ms = match (user_timeout_ms, held_up) {
+            (0, true) => u32::MAX,
+            (0, false) => UNANSWERED_MS,
+            // As for TCP, the user's limit is also one for a peer that leaves no room.
+            (ms, true) => ms,
+            // Shorter than this, one lost packet would be the end.
+            (ms, false) => ms.max(LEAST_UNANSWERED_MS),
+        };
+        // What the peer has read of an advert is progress, too.
+        let got_on = core::mem::replace(&mut self.unsent, unsent) > unsent;
+        if got_on || (self.oldest, self.held_up) != (oldest, held_up) {
+            (self.oldest, self.held_up, self.looks) = (oldest, held_up, 0);
+        }
+        self.looks += 1;
+        // The first look may have come right after the send.
+        (self.looks - 1).saturating_mul(WATCH_MS) >= limit_ms
+    }
+
+    /// The peer's adapter is to be woken, again: returns when for the next time, in milliseconds; 0 if it is
+    /// not woken any more.
+    pub(in crate::sdp) fn next_wake(&mut self) -> u32 {
+        let wake_ms = self.wake_ms;
+        self.wake_ms = if wake_ms < WATCH_MS { 2 * wake_ms } else { 0 };
+        self.wake_ms
+    }
 }

@@ -3,11 +3,11 @@
 //! From the receive queue to the program.
 
 use super::recvmsg::Recv;
+use super::Reader;
 use crate::bindings;
 use crate::proto::urgent::Reach;
-use crate::sdp::conn::guard::SockGuard;
 
-impl SockGuard<'_> {
+impl Reader<'_> {
     /// Copies what the queue has; returns how many bytes of the program's memory are missing, if it
     /// ends because of them.
     pub(super) fn copy_out(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
@@ -16,17 +16,17 @@ impl SockGuard<'_> {
         }
         while recv.copied < recv.len {
             let want = (recv.len - recv.copied).min(u32::MAX as usize) as u32;
-            let want = want.min(self.conn().inq.queue.front()?.len());
+            let want = want.min(self.inq.queue.front()?.len());
             let want = match self.reach(recv, want) {
                 Reach::Bytes(bytes) => bytes,
                 Reach::End => return None,
                 Reach::Skip => {
-                    recv.skip_urgent(self.conn().inq.urgent.taken());
+                    recv.skip_urgent(self.inq.urgent.taken());
                     self.skip_urgent();
                     continue;
                 }
             };
-            let front = self.conn().inq.queue.front()?;
+            let front = self.inq.queue.front()?;
             let got = if recv.is(bindings::MSG_TRUNC) {
                 want
             } else {
@@ -34,13 +34,13 @@ impl SockGuard<'_> {
             };
             recv.copied += got as usize;
             if got > 0 {
-                let glance = &self.sock().glance;
-                let rx = &mut self.conn().inq.queue;
+                let glance = &self.sock.glance;
+                let rx = &mut self.inq.queue;
                 if let Some((frag, truesize)) = rx.change(&glance.unread, |rx| rx.consume(got)) {
-                    self.conn().ring.spares.put(frag);
-                    self.release_receive(truesize);
+                    self.ring.spares.put(frag);
+                    self.release(truesize);
                 }
-                self.note_taken(got);
+                self.inq.taken(got, glance);
             }
             if got < want {
                 return Some((want - got) as usize);
@@ -51,11 +51,11 @@ impl SockGuard<'_> {
 
     /// Copies what lies behind the bytes that this call has skipped or already copied, and takes nothing.
     fn peek(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
-        let taken = self.conn().inq.urgent.taken();
+        let taken = self.inq.urgent.taken();
         let mut skip = recv.ahead(taken);
         let mut i = 0;
         while recv.copied < recv.len {
-            let len = self.conn().inq.queue.get(i)?.len() as usize;
+            let len = self.inq.queue.get(i)?.len() as usize;
             if skip >= len {
                 skip -= len;
                 i += 1;
@@ -71,14 +71,14 @@ impl SockGuard<'_> {
                     continue;
                 }
             };
-            let frag = self.conn().inq.queue.get(i)?;
+            let frag = self.inq.queue.get(i)?;
             let got = if recv.is(bindings::MSG_TRUNC) {
                 want
             } else {
                 frag.copy_to_iter(skip as u32, want as u32, &mut recv.iter) as usize
             };
             recv.copied += got;
-            self.sk().peek_forward(got);
+            self.sock.sk().peek_forward(got);
             if got < want {
                 return Some(want - got);
             }

@@ -118,7 +118,7 @@ impl SockGuard<'_> {
         if recv.awaited {
             return None;
         }
-        let room = self.direct_room(recv);
+        let room = recv.direct_room();
         let zcopy = self.conn().adverts.zcopy.as_ref()?;
         if zcopy.early_ends {
             return None;
@@ -163,7 +163,7 @@ impl SockGuard<'_> {
 
     /// A receive begins: what the program has made of the time since one has returned early.
     pub(super) fn note_time_used(&mut self, recv: &Recv<'_>) {
-        if self.is_use_open() && self.direct_room(recv) > 0 {
+        if self.is_use_open() && recv.direct_room() > 0 {
             self.poll_cq();
             let comes = self.awaits_early();
             self.note_use(!comes);

@@ -33,37 +33,38 @@ use crate::sdp::conn::guard::{
     SockOwner, //
 };
 use crate::sdp::rx::reads::{
+    pull_for_reader,
+    pull_rest,
     LEAST_DIRECT,
     MESSAGE_PLACES, //
 };
 use crate::stats::counters::Counter;
 
-impl SockGuard<'_> {
+impl Recv<'_> {
     /// Bytes that a call can have without a copy, if the peer has so many; 0 if it wants none so.
-    pub(super) fn direct_room(&mut self, recv: &Recv<'_>) -> usize {
-        let left = recv.len - recv.copied;
+    pub(super) fn direct_room(&self) -> usize {
+        let left = self.len - self.copied;
         // Most calls are out here.
         if left < LEAST_DIRECT
-            || recv.is(bindings::MSG_PEEK | bindings::MSG_TRUNC)
-            || recv.timeo.is_over()
-            || recv.by_copy
+            || self.is(bindings::MSG_PEEK | bindings::MSG_TRUNC)
+            || self.timeo.is_over()
+            || self.by_copy
         {
             return 0;
         }
-        let room = recv.iter.piece_bytes().min(left);
+        let room = self.iter.piece_bytes().min(left);
         if room < LEAST_DIRECT {
             0
         } else {
             room
         }
     }
+}
 
+impl SockGuard<'_> {
     /// Whether the next bytes of the stream shall be read into the program's memory.
     pub(super) fn may_read_directly(&mut self, recv: &Recv<'_>) -> bool {
-        if self.direct_room(recv) == 0
-            || !self.conn().inq.queue.is_empty()
-            || !self.has_places_for(1)
-        {
+        if recv.direct_room() == 0 || !self.conn().inq.queue.is_empty() || !self.has_places_for(1) {
             return false;
         }
         let conn = self.conn();
@@ -87,7 +88,7 @@ impl SockGuard<'_> {
     /// A reader is about to wait: who can take adverts itself is woken for them, for others they are
     /// read into the kernel's memory.
     pub(super) fn reader_waits(&mut self, recv: &Recv<'_>) {
-        let room = self.direct_room(recv);
+        let room = recv.direct_room();
         let conn = self.conn();
         let next = match &conn.adverts.zcopy {
             Some(zcopy) => zcopy.hold.next_untaken() as usize,
@@ -95,21 +96,16 @@ impl SockGuard<'_> {
         };
         conn.inq.reader_bytes = None;
         if room == 0 {
-            return self.pull_for_reader();
+            return pull_for_reader(self);
         }
         if (1..LEAST_DIRECT).contains(&next) {
-            self.pull_rest();
+            pull_rest(self);
         }
         let conn = self.conn();
         conn.inq.reader_bytes = Some(room);
         if let Some(zcopy) = &mut conn.adverts.zcopy {
             zcopy.pull_now = None;
         }
-    }
-
-    /// It does not wait any more.
-    pub(super) fn reader_is_back(&mut self) {
-        self.conn().inq.reader_bytes = None;
     }
 }
 

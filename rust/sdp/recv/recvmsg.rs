@@ -6,6 +6,7 @@ use core::ops::Range;
 
 use kernel::prelude::*;
 
+use super::Reader;
 use crate::bindings;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::iov::{
@@ -22,6 +23,9 @@ use crate::sdp::conn::guard::{
 };
 use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::flush::flush;
+use crate::sdp::rx::reads::pull;
+use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
@@ -139,7 +143,7 @@ impl SockGuard<'_> {
         let sk = self.sk();
         // What the peer has advertised comes before the end, and that before an error that came
         // after it.
-        let comes = self.holds();
+        let comes = self.conn().adverts.holds();
         let fin = self.conn().inq.fin_received && !comes;
         let done = sk.has_flag(bindings::sock_flags_SOCK_DONE);
         // Both sides may have ended, and the connection lives on for what comes.
@@ -169,7 +173,7 @@ impl SockGuard<'_> {
 
     /// Posts new receives for what was read, and looks at the CQ once more.
     fn finish_recv(&mut self, recv: &Recv<'_>) {
-        self.reader_is_back();
+        self.conn().inq.reader_bytes = None;
         let timeless = recv.timeo.is_over() && recv.copied == 0;
         if recv.direct > 0 {
             self.forget_poller();
@@ -184,10 +188,10 @@ impl SockGuard<'_> {
             } else {
                 self.stats.add(Counter::RxCopiedBytes, copied as u64);
             }
-            self.refill();
-            self.flush();
+            Receiver::of(self).refill();
+            flush(self);
         }
-        self.pull();
+        pull(self);
         self.poll_cq();
     }
 }
@@ -196,14 +200,14 @@ impl SockOwner<'_> {
     fn recv_all(&mut self, recv: &mut Recv<'_>) -> Result {
         loop {
             self.await_turn(Access::Write, recv.began, &mut recv.timeo)?;
-            if self.ends_at_mark(recv)? {
+            if Reader::of(self).ends_at_mark(recv)? {
                 return Ok(());
             }
-            if let Some(missing) = self.copy_out(recv) {
+            if let Some(missing) = Reader::of(self).copy_out(recv) {
                 self.fault_in(&mut recv.iter, missing)?;
                 continue;
             }
-            if self.ends_at_mark(recv)? {
+            if Reader::of(self).ends_at_mark(recv)? {
                 return Ok(());
             }
             let enough = match recv.len {
@@ -221,7 +225,7 @@ impl SockOwner<'_> {
                 return Ok(());
             }
             // Its buffer may be among what adapters have finished with.
-            if self.direct_room(recv) > 0 && self.restore_in_turn(Access::Write) {
+            if recv.direct_room() > 0 && self.restore_in_turn(Access::Write) {
                 continue;
             }
             if self.may_read_directly(recv) {
@@ -240,17 +244,17 @@ impl SockOwner<'_> {
                 return Ok(());
             }
             // What was read makes room; the peer may wait for just that.
-            self.refill();
+            Receiver::of(self).refill();
             if self.may_offer(recv) {
                 self.offer(recv)?;
                 continue;
             }
             self.reader_waits(recv);
             self.note_wait();
-            self.flush();
+            flush(self);
             self.conn().ring.spares.clear();
             self.wait_and_poll(&mut recv.timeo);
-            self.reader_is_back();
+            self.conn().inq.reader_bytes = None;
         }
     }
 }

@@ -55,7 +55,15 @@ use crate::sdp::conn::guard::{
     SockOwner, //
 };
 use crate::sdp::conn::half::Half;
-use crate::sdp::output::CONTROL_PLACES;
+use crate::sdp::flush::flush;
+use crate::sdp::output::abort::{
+    abort,
+    settle, //
+};
+use crate::sdp::output::{
+    Output,
+    CONTROL_PLACES, //
+};
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::rx::reads::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::CANCEL_MS;
@@ -78,11 +86,13 @@ impl SockGuard<'_> {
         if recv.no_offer || !self.wants_offers(recv) {
             return false;
         }
-        let room = self.direct_room(recv);
+        let room = recv.direct_room();
         if room == 0 || !self.can_offer() {
             return false;
         }
-        let Some(sinks) = self.with_sinks().filter(|s| !s.adverts.is_live()) else {
+        let (_, flags) = self.gfp();
+        let sinks = self.conn().adverts.sink(flags);
+        let Some(sinks) = sinks.filter(|s| !s.adverts.is_live()) else {
             return false;
         };
         // A pause is counted in calls: some wait once, others for each part of what comes.
@@ -110,7 +120,8 @@ impl SockGuard<'_> {
     /// Whether an advert may be sent now: nothing is unread (rule S1), something may come, and there
     /// is room for it everywhere.
     fn can_offer(&mut self) -> bool {
-        let read_out = self.conn().inq.queue.is_empty() && !self.holds();
+        let (_, flags) = self.gfp();
+        let read_out = self.conn().inq.queue.is_empty() && !self.conn().adverts.holds();
         let Some(link) = &self.conn().link else {
             return false;
         };
@@ -118,9 +129,11 @@ impl SockGuard<'_> {
         read_out
             && link.has_region_room()
             && self.conn().state.can_receive()
-            && self.may_post(Class::Payload, places)
+            && Output::of(self).may_post(Class::Payload, places)
             && self
-                .with_sinks()
+                .conn()
+                .adverts
+                .sink(flags)
                 .is_some_and(|sinks| sinks.adverts.may_post(true, 1).is_ok())
     }
 
@@ -183,7 +196,8 @@ impl SockGuard<'_> {
             count,
         };
         let with = With::Registration(region);
-        self.post_with(body, &mut [], 0, Tag::Control, with)
+        let posted = Output::of(self).post_with(body, &mut [], 0, Tag::Control, with);
+        settle(self, posted)
     }
 
     /// Whether a receive shall not wait any longer.
@@ -201,7 +215,7 @@ impl SockGuard<'_> {
         if let Some(sinks) = &mut self.conn().adverts.sinks {
             sinks.cancel_due |= sinks.adverts.cancel().is_ok();
         }
-        self.flush();
+        flush(self);
     }
 }
 
@@ -307,7 +321,7 @@ impl SockOwner<'_> {
                 return Ok(());
             }
             if fatal_signal_pending() {
-                self.abort(ECONNRESET);
+                abort(self, Some(ECONNRESET));
                 return Err(EINTR);
             }
             if self.conn().state == State::Dead {
@@ -329,7 +343,7 @@ impl SockOwner<'_> {
                 self.await_writer(recv, &mut left);
             } else if left.is_over() {
                 self.stats.inc(Counter::TimedOut);
-                self.abort(ETIMEDOUT);
+                abort(self, Some(ETIMEDOUT));
             } else {
                 self.wait_killable(&mut left);
             }
@@ -342,6 +356,6 @@ impl SockOwner<'_> {
         let room = recv.len - recv.copied;
         self.conn().inq.reader_bytes = Some(room);
         Timeout::wait_both(&mut recv.timeo, left, |limit| self.wait_and_poll(limit));
-        self.reader_is_back();
+        self.conn().inq.reader_bytes = None;
     }
 }

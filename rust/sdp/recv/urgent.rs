@@ -5,6 +5,7 @@
 use kernel::prelude::*;
 
 use super::recvmsg::Recv;
+use super::Reader;
 use crate::bindings;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::iov::{
@@ -22,10 +23,7 @@ use crate::proto::urgent::{
     Byte,
     Reach, //
 };
-use crate::sdp::conn::guard::{
-    SockGuard,
-    SockOwner, //
-};
+use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::sock::SdpSock;
 
 /// How long SIOCATMARK waits at most, where only the next message says whether the urgent byte is the next: all
@@ -47,7 +45,10 @@ pub(crate) fn receive_urgent(
         let mut guard = sock.lock();
         // It may have come.
         guard.poll_cq();
-        guard.take_urgent(flags & bindings::MSG_PEEK != 0)?
+        if guard.conn().state == State::Listen {
+            return Err(ENOTCONN);
+        }
+        Reader::of(&mut guard).take_urgent(flags & bindings::MSG_PEEK != 0)?
     };
     let Some(byte) = byte else {
         return Ok((0, 0));
@@ -67,7 +68,7 @@ pub(crate) fn receive_urgent(
 /// message says so, for which the peer has credits: it is waited for.
 pub(crate) fn is_at_mark(sock: &SdpSock) -> bool {
     let mut guard = sock.lock();
-    while guard.is_mark_open() && !signal_pending() {
+    while is_mark_open(guard.conn()) && !signal_pending() {
         let waited_ms = ms_since(guard.conn().inq.open_since());
         let mut left = Timeout::from_ms(MARK_MS.saturating_sub(waited_ms));
         guard.poll_cq();
@@ -75,7 +76,7 @@ pub(crate) fn is_at_mark(sock: &SdpSock) -> bool {
             break;
         }
         guard.rearm_cq();
-        if guard.is_mark_open() {
+        if is_mark_open(guard.conn()) {
             guard.wait(&mut left);
         }
     }
@@ -104,25 +105,20 @@ pub(crate) fn may_splice(sock: &SdpSock, nonblock: bool) -> Result<bool> {
     Ok(false)
 }
 
-impl SockGuard<'_> {
+impl Reader<'_> {
     /// The urgent byte for a receive out of line, which takes it unless it only looks. `None` if it will not
     /// come any more.
     fn take_urgent(&mut self, looks: bool) -> Result<Option<u8>> {
-        let sk = self.sk();
-        let conn = self.conn();
-        if conn.state == State::Listen {
-            return Err(ENOTCONN);
-        }
-        let inq = &mut conn.inq;
+        let sk = self.sock.sk();
         let inline = sk.is_oob_inline();
         let closed = sk.state() == bindings::TCP_CLOSE as u8;
-        match inq.urgent.byte(inline) {
+        match self.inq.urgent.byte(inline) {
             Byte::None => Err(EINVAL),
-            _ if closed && !inq.fin_received => Err(ENOTCONN),
+            _ if closed && !self.inq.fin_received => Err(ENOTCONN),
             Byte::Is(byte) => {
                 if !looks {
-                    inq.urgent.on_read();
-                    self.show_urgent();
+                    self.inq.urgent.on_read();
+                    self.inq.show_urgent(&self.sock.glance);
                 }
                 Ok(Some(byte))
             }
@@ -132,14 +128,23 @@ impl SockGuard<'_> {
     }
 
     /// How far a receive goes that wants `want` bytes.
-    pub(super) fn reach(&mut self, recv: &Recv<'_>, want: u32) -> Reach {
-        let urgent = self.conn().inq.urgent;
+    pub(super) fn reach(&self, recv: &Recv<'_>, want: u32) -> Reach {
+        let urgent = &self.inq.urgent;
         if !urgent.has_mark() {
             return Reach::Bytes(want);
         }
-        let inline = self.sk().is_oob_inline();
+        let inline = self.sock.sk().is_oob_inline();
         let ahead = recv.ahead(urgent.taken()) as u64;
         urgent.reach(ahead, want, recv.copied > 0, inline)
+    }
+
+    /// The next byte of the stream is the urgent byte: skips the byte.
+    pub(super) fn skip_urgent(&mut self) {
+        let (sk, glance) = (self.sock.sk(), &self.sock.glance);
+        let (ring, posted) = (&mut *self.ring, self.posted);
+        self.inq.taken(1, glance);
+        self.inq
+            .lose_byte(glance, |bytes| ring.release(sk, posted, bytes));
     }
 
     /// Whether a receive ends because it has come to the mark.
@@ -148,8 +153,8 @@ impl SockGuard<'_> {
     ///
     /// `EAGAIN`, `EINTR` (or a restart) if it has got nothing before, and a signal waits: that of the urgent
     /// byte, it may be.
-    pub(super) fn ends_at_mark(&mut self, recv: &Recv<'_>) -> Result<bool> {
-        let urgent = self.conn().inq.urgent;
+    pub(super) fn ends_at_mark(&self, recv: &Recv<'_>) -> Result<bool> {
+        let urgent = &self.inq.urgent;
         if !urgent.is_mark(recv.ahead(urgent.taken()) as u64) {
             return Ok(false);
         }
@@ -164,11 +169,8 @@ impl SockGuard<'_> {
     }
 }
 
-impl SockOwner<'_> {
-    /// Whether an urgent byte was announced, and all that has come was read.
-    fn is_mark_open(&mut self) -> bool {
-        let conn = self.conn();
-        let comes = conn.state.can_receive() && !conn.inq.fin_received;
-        conn.inq.urgent.is_open() && comes
-    }
+/// Whether an urgent byte was announced, and all that has come was read.
+fn is_mark_open(conn: &Connection) -> bool {
+    let comes = conn.state.can_receive() && !conn.inq.fin_received;
+    conn.inq.urgent.is_open() && comes
 }

@@ -2,11 +2,10 @@
 
 //! The receive queue: bytes that are the next of the stream.
 
-use kernel::alloc::Flags;
 use kernel::prelude::*;
 
+use super::Receiver;
 use crate::bindings;
-use crate::kern::errno::ECONNRESET;
 use crate::mm::frag::Frag;
 use crate::proto::bsdh::Class;
 use crate::proto::message::Message;
@@ -16,25 +15,34 @@ use crate::rdma::receive::{
     MAX_PARTS,
     PART_BYTES, //
 };
-use crate::sdp::conn::connection::SMALL_BYTES;
-use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::parts::fatal::Fatal;
+use crate::sdp::parts::ring::SMALL_BYTES;
 use crate::stats::counters::Counter;
 
-impl SockGuard<'_> {
-    pub(in crate::sdp) fn take_payload(&mut self, message: &Message, receive: Receive) {
-        if self.sk().is_orphan() {
-            // Nobody will read it: TCP answers with a reset.
+impl Receiver<'_> {
+    /// Takes the payload of a message into the receive queue, or behind what the peer still has.
+    ///
+    /// # Errors
+    ///
+    /// [`Fatal::Unread`], [`Fatal::NoMemory`].
+    pub(in crate::sdp) fn take_payload(
+        &mut self,
+        message: &Message,
+        receive: Receive,
+    ) -> Result<(), Fatal> {
+        let sk = self.sock.sk();
+        if sk.is_orphan() {
             self.discard(receive);
-            return self.abort(ECONNRESET);
+            return Err(Fatal::Unread);
         }
         let truesize = receive.len();
-        self.count_data_received(message.payload_len);
+        self.measured
+            .data_received(self.sock.stats, message.payload_len);
         // A reader that does not come must not make the peer's credits grow.
-        if self.conn().credits.peer_has_left() < Class::Payload.min_credits() {
-            let target = self.conn().ring.target;
-            self.conn().ring.target = (target * 2).min(RECV_DEPTH);
+        if self.credits.peer_has_left() < Class::Payload.min_credits() {
+            self.ring.target = (self.ring.target * 2).min(RECV_DEPTH);
         }
-        if self.holds() {
+        if self.adverts.holds() {
             return self.hold_payload(message, receive);
         }
         // A part of a page would keep all of it.
@@ -45,16 +53,16 @@ impl SockGuard<'_> {
         };
         if message.payload_len <= short && self.compact(message, &receive) {
             // Small messages fill the receive buffer, too.
-            let in_use = self.sk().rmem() - self.conn().ring.reserve;
-            if in_use <= self.sk().rcvbuf() || self.may_post_least(receive.len()) {
+            let in_use = sk.rmem() - self.ring.reserve;
+            if in_use <= sk.rcvbuf() || self.may_post_least(receive.len()) {
                 self.recycle(receive);
             } else {
                 self.discard(receive);
             }
-            return;
+            return Ok(());
         }
         // `refill` has reserved the places.
-        self.queue_bytes(receive, message.payload_offset, message.payload_len);
+        self.queue_bytes(receive, message.payload_offset, message.payload_len)
     }
 
     /// Copies a short payload behind the last one, so that its large buffer is free again.
@@ -65,71 +73,83 @@ impl SockGuard<'_> {
             return false;
         };
         // The receives that are posted need their places besides, and so will this one.
-        let (_, flags) = self.gfp();
         let places = self.places_due() + MAX_PARTS;
-        if self.reserve_unread(places + 1, flags).is_err() {
+        if self.reserve_unread(places + 1).is_err() {
             return false;
         }
-        let room = self.conn().inq.compact.as_ref().map_or(0, Frag::len);
+        let room = self.inq.compact.as_ref().map_or(0, Frag::len);
         let mut truesize = 0;
         if room < len {
-            if !self.charge_receive(SMALL_BYTES) {
+            if !self.charge(SMALL_BYTES) {
                 return false;
             }
             match Frag::alloc(0, bindings::SDP_CONST_GFP_ATOMIC) {
-                Ok(page) => self.conn().inq.compact = Some(page),
+                Ok(page) => self.inq.compact = Some(page),
                 Err(_) => {
-                    self.release_receive(SMALL_BYTES);
+                    self.release(SMALL_BYTES);
                     return false;
                 }
             }
             truesize = SMALL_BYTES;
         }
-        let glance = &self.sock().glance;
-        let conn = self.conn();
-        let Some(piece) = conn.inq.compact.as_mut().map(|free| free.split_front(len)) else {
+        let compact = self.inq.compact.as_mut();
+        let Some(piece) = compact.map(|free| free.split_front(len)) else {
             return false;
         };
         piece.fill(bytes);
-        conn.inq.compact_used = true;
-        let pushed = conn.inq.queue.change(&glance.unread, |rx| {
+        self.inq.compact_used = true;
+        let pushed = self.inq.queue.change(&self.sock.glance.unread, |rx| {
             match truesize == 0 && rx.grow_last(|last| last.join(&piece)) {
                 true => Ok(()),
                 false => rx.push(piece, truesize),
             }
         });
         if pushed.is_err() {
-            self.release_receive(truesize);
+            self.release(truesize);
             return false;
         }
-        self.stats.add(Counter::RxCompactedBytes, len.into());
+        let stats = self.sock.stats;
+        stats.add(Counter::RxCompactedBytes, len.into());
         // Has the page given back when no more come.
-        self.watch_sends();
+        self.watch.begin(self.sock);
         true
     }
 
     /// Puts the `len` bytes behind the first `skip` of `memory` at the end of the receive queue.
     /// Places were reserved.
-    pub(super) fn queue_bytes(&mut self, memory: Receive, skip: u32, len: u32) {
+    ///
+    /// # Errors
+    ///
+    /// [`Fatal::NoMemory`].
+    pub(super) fn queue_bytes(
+        &mut self,
+        memory: Receive,
+        skip: u32,
+        len: u32,
+    ) -> Result<(), Fatal> {
         let mut unused = memory.len();
-        let spares = &mut self.conn().ring.spares;
-        for frag in memory.into_payload(skip, len, spares).into_iter().flatten() {
+        let parts = memory.into_payload(skip, len, &mut self.ring.spares);
+        for frag in parts.into_iter().flatten() {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
             if self.queue_unread(frag, charge).is_err() {
-                self.release_receive(charge + unused);
-                return self.lost_bytes();
+                self.release(charge + unused);
+                return Err(Fatal::NoMemory);
             }
         }
-        self.release_receive(unused);
+        self.release(unused);
+        Ok(())
     }
 
+    /// Puts a fragment at the end of the receive queue.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
     pub(super) fn queue_unread(&mut self, frag: Frag, charge: u32) -> Result {
-        let glance = &self.sock().glance;
-        self.conn()
-            .inq
+        self.inq
             .queue
-            .change(&glance.unread, |rx| rx.push(frag, charge))
+            .change(&self.sock.glance.unread, |rx| rx.push(frag, charge))
     }
 
     /// Makes sure that so many fragments find a place in the receive queue.
@@ -137,23 +157,20 @@ impl SockGuard<'_> {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn reserve_unread(&mut self, places: usize, flags: Flags) -> Result {
-        let glance = &self.sock().glance;
-        let rx = &mut self.conn().inq.queue;
-        rx.change(&glance.unread, |rx| rx.reserve(places, flags))
+    pub(super) fn reserve_unread(&mut self, places: usize) -> Result {
+        let (_, flags) = self.gfp;
+        self.inq
+            .queue
+            .change(&self.sock.glance.unread, |rx| rx.reserve(places, flags))
     }
 
     /// Places in the receive queue for all that may still come to it.
-    pub(super) fn places_due(&mut self) -> usize {
-        let conn = self.conn();
-        let (posted, reads) = conn.link.as_ref().map_or((0, 0), |link| {
+    pub(super) fn places_due(&self) -> usize {
+        let (posted, reads) = self.link.as_ref().map_or((0, 0), |link| {
             (link.posted_parts(), link.reads_in_flight() as usize)
         });
-        let held = conn
-            .adverts
-            .zcopy
-            .as_ref()
-            .map_or(0, |zcopy| zcopy.hold.len());
+        let zcopy = self.adverts.zcopy.as_ref();
+        let held = zcopy.map_or(0, |zcopy| zcopy.hold.len());
         posted + MAX_PARTS * reads + held
     }
 }

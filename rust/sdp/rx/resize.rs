@@ -3,25 +3,28 @@
 //! The size of the receives, which grows when the peer has much to send, and shrinks when the peer has sent
 //! nothing for some time.
 
+use kernel::alloc::Flags;
 use kernel::prelude::*;
 
 use super::ring::LEAST_BUFFER;
+use super::Receiver;
 use crate::inet::memory;
 use crate::kern::time::ms_since;
 use crate::proto::bsdh::Class;
 use crate::proto::hello::Features;
-use crate::proto::state::{
-    Event,
-    State, //
-};
+use crate::proto::state::State;
 use crate::proto::violation::Violation;
 use crate::rdma::link::RECV_DEPTH;
 use crate::rdma::receive::PART_BYTES;
-use crate::sdp::conn::connection::{
+use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::flush::flush;
+use crate::sdp::output::abort::end_for;
+use crate::sdp::output::Output;
+use crate::sdp::parts::fatal::Fatal;
+use crate::sdp::parts::ring::{
     LARGE_BYTES,
     SMALL_BYTES, //
 };
-use crate::sdp::conn::guard::SockGuard;
 use crate::stats::counters::Counter;
 
 /// How long a peer sends no payload before the receives become smaller; and how long if the sockets are
@@ -34,18 +37,64 @@ const SHORT_IDLE_MS: u32 = 2000;
 /// others. A peer that is out of reach is found by other means; this is longer than a link may be down.
 const PATIENCE: u32 = 60;
 
-impl SockGuard<'_> {
-    /// The peer asks for larger receives because it has much to send.
-    pub(in crate::sdp) fn grow_receives(&mut self, wanted: u32) {
-        let rcvbuf = self.sk().rcvbuf().max(LEAST_BUFFER);
-        let conn = self.conn();
-        let is_shrinking = conn.ring.receives.is_shrinking();
-        if wanted > SMALL_BYTES && !is_shrinking {
-            conn.ring.target = RECV_DEPTH;
+/// What a look has found that asks whether the receives are too large.
+enum Look {
+    /// They are small.
+    Small,
+    /// They are not, and something was received not long ago.
+    InUse,
+    /// They are to become smaller, or were to.
+    Idle,
+}
+
+/// Has the peer told of smaller receives if it sends nothing any more, and has it use up the larger
+/// ones. Whether there is something to look after.
+pub(in crate::sdp) fn shrink(guard: &mut SockGuard<'_>) -> bool {
+    match Receiver::of(guard).shrink() {
+        Look::Small => return false,
+        Look::InUse => {}
+        Look::Idle => {
+            flush(guard);
+            if let Err(why) = Receiver::of(guard).look_after_shrinking() {
+                end_for(guard, why);
+            }
         }
-        let bytes = conn.ring.receives.bytes();
-        let may_grow = conn.adverts.features.contains(Features::SHRINK) && !is_shrinking;
-        let most = conn.link.as_ref().map_or(0, |l| l.max_receive());
+    }
+    true
+}
+
+/// The peer says what its receives take from now on. `flags` are for the context of the lock.
+///
+/// # Errors
+///
+/// [`Fatal::Violation`].
+pub(in crate::sdp) fn size_received(
+    output: &mut Output<'_>,
+    size: u32,
+    flags: Flags,
+) -> Result<(), Fatal> {
+    let may_shrink = output.adverts.features.contains(Features::SHRINK);
+    let credits = may_shrink.then(|| output.credits.available());
+    output.out.peer_receives.answered(size, credits)?;
+    let link = output.link.as_mut().filter(|_| size > PART_BYTES);
+    if link.is_some_and(|link| link.lengthen_messages(flags).is_err()) {
+        output.sock.stats.inc(Counter::NoSendMemory);
+    }
+    Ok(())
+}
+
+impl Receiver<'_> {
+    /// The peer asks for larger receives because it has much to send.
+    pub(in crate::sdp) fn grow(&mut self, wanted: u32) {
+        let sk = self.sock.sk();
+        let rcvbuf = sk.rcvbuf().max(LEAST_BUFFER);
+        let is_shrinking = self.ring.receives.is_shrinking();
+        if wanted > SMALL_BYTES && !is_shrinking {
+            self.ring.target = RECV_DEPTH;
+        }
+        let bytes = self.ring.receives.bytes();
+        let may_grow = self.adverts.features.contains(Features::SHRINK) && !is_shrinking;
+        let most = self.link.as_ref().map_or(0, |l| l.max_receive());
         let larger = [LARGE_BYTES, LARGE_BYTES / 2, PART_BYTES, SMALL_BYTES]
             .into_iter()
             .find(|&size| {
@@ -55,78 +104,60 @@ impl SockGuard<'_> {
                 fits && (size == SMALL_BYTES || memory::has_room(size * RECV_DEPTH))
             });
         if let Some(size) = larger.filter(|&size| may_grow && size > bytes) {
-            if !memory::is_short() && self.reserve_receives(size).is_ok() {
+            if !memory::is_short() && self.ring.reserve(sk, size).is_ok() {
                 let posted = self.receives_posted();
-                self.conn().ring.receives.grow(size, posted);
+                self.ring.receives.grow(size, posted);
                 // Looks for the time when nothing comes any more.
-                self.watch_sends();
+                self.watch.begin(self.sock);
             }
         }
-        self.conn().ring.receives.owe_answer();
+        self.ring.receives.owe_answer();
     }
 
-    /// Has the peer told of smaller receives if it sends nothing any more, and has it use up the larger
-    /// ones. Whether there is something to look after.
-    pub(in crate::sdp) fn shrink_receives(&mut self) -> bool {
-        let conn = self.conn();
+    fn shrink(&mut self) -> Look {
         let may_shrink = matches!(
-            conn.state,
+            self.state,
             State::Established | State::FinWait1 | State::FinWait2 | State::CloseWait
-        ) && conn.adverts.features.contains(Features::SHRINK);
-        let receives = &mut conn.ring.receives;
+        ) && self.adverts.features.contains(Features::SHRINK);
+        let receives = &mut self.ring.receives;
         if !may_shrink || (receives.bytes() <= SMALL_BYTES && !receives.is_shrinking()) {
-            return false;
+            return Look::Small;
         }
         let idle_ms = if memory::is_short() {
             SHORT_IDLE_MS
         } else {
             IDLE_MS
         };
-        if ms_since(conn.pacing.received_at) >= idle_ms {
-            receives.shrink(SMALL_BYTES);
-            self.flush();
-            self.look_after_shrinking();
+        if ms_since(self.measured.pacing.received_at) < idle_ms {
+            return Look::InUse;
         }
-        true
+        receives.shrink(SMALL_BYTES);
+        Look::Idle
     }
 
-    /// Ends a connection whose peer keeps memory from others.
-    fn look_after_shrinking(&mut self) {
-        let conn = self.conn();
+    /// Counts the looks at a peer that keeps memory from others.
+    ///
+    /// # Errors
+    ///
+    /// [`Fatal::Violation`], [`Fatal::TimedOut`]: the connection ends for the memory.
+    fn look_after_shrinking(&mut self) -> Result<(), Fatal> {
+        let ring = &mut *self.ring;
         // A peer with a single credit keeps it.
-        let may_use_up = conn.credits.peer_has_left() >= Class::Control.min_credits();
-        let uses_nothing_up = conn.ring.receives.is_shrinking() && may_use_up;
-        let is_not_told = conn.ring.receives.answer().is_some();
+        let may_use_up = self.credits.peer_has_left() >= Class::Control.min_credits();
+        let uses_nothing_up = ring.receives.is_shrinking() && may_use_up;
+        let is_not_told = ring.receives.answer().is_some();
         if !uses_nothing_up && !is_not_told {
-            conn.ring.unused_looks = 0;
-            return;
+            ring.unused_looks = 0;
+            return Ok(());
         }
-        conn.ring.unused_looks += 1;
-        if conn.ring.unused_looks < PATIENCE || memory::has_room(LARGE_BYTES * RECV_DEPTH) {
-            return;
+        ring.unused_looks += 1;
+        if ring.unused_looks < PATIENCE || memory::has_room(LARGE_BYTES * RECV_DEPTH) {
+            return Ok(());
         }
-        if uses_nothing_up {
-            self.violated(Violation::ReceivesNotUsedUp);
+        Err(if uses_nothing_up {
+            Violation::ReceivesNotUsedUp.into()
         } else {
-            self.stats.inc(Counter::TimedOut);
-            self.fail(Event::Timeout, ETIMEDOUT);
-        }
-    }
-
-    /// The peer says what its receives take from now on.
-    pub(in crate::sdp) fn size_received(&mut self, size: u32) {
-        let conn = self.conn();
-        let may_shrink = conn.adverts.features.contains(Features::SHRINK);
-        let credits = may_shrink.then(|| conn.credits.available());
-        if let Err(why) = conn.out.peer_receives.answered(size, credits) {
-            return self.violated(why);
-        }
-        let (_, flags) = self.gfp();
-        let link = self.conn().link.as_mut();
-        if let Some(link) = link.filter(|_| size > PART_BYTES) {
-            if link.lengthen_messages(flags).is_err() {
-                self.stats.inc(Counter::NoSendMemory);
-            }
-        }
+            Fatal::TimedOut
+        })
     }
 }

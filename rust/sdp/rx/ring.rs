@@ -4,6 +4,7 @@
 
 use kernel::prelude::*;
 
+use super::Receiver;
 use crate::bindings;
 use crate::inet::memory;
 use crate::kern::errno::{
@@ -16,12 +17,11 @@ use crate::rdma::receive::{
     Receive,
     MAX_PARTS, //
 };
-use crate::sdp::conn::connection::{
+use crate::sdp::conn::sock::Want;
+use crate::sdp::parts::ring::{
     IDLE_RECEIVES,
     SMALL_BYTES, //
 };
-use crate::sdp::conn::guard::SockGuard;
-use crate::sdp::conn::sock::Want;
 use crate::stats::counters::Counter;
 
 /// Unread bytes, with what they are charged beyond, that even the smallest buffer holds.
@@ -30,71 +30,63 @@ pub(super) const LEAST_BUFFER: u32 = 8 * SMALL_BYTES;
 /// Receives that only control messages can use: with so few credits the peer sends no payload.
 pub(in crate::sdp) const CONTROL_RECEIVES: u32 = Class::Payload.min_credits() - 1;
 
-impl SockGuard<'_> {
+impl Receiver<'_> {
     /// Posts a receive again that holds nothing of the stream.
     pub(in crate::sdp) fn recycle(&mut self, receive: Receive) {
-        let conn = self.conn();
-        if receive.len() != conn.ring.receives.bytes() {
-            self.discard(receive);
-            return;
+        if receive.len() != self.ring.receives.bytes() {
+            return self.discard(receive);
         }
-        let Some(link) = conn.link.as_mut() else {
+        let Some(link) = self.link.as_mut() else {
             return self.discard(receive);
         };
         let truesize = receive.len();
         match link.repost(receive) {
             Ok(()) => {
-                conn.credits.posted(1);
-                self.stats.inc(Counter::RecvPosted);
+                self.credits.posted(1);
+                self.sock.stats.inc(Counter::RecvPosted);
             }
             Err(_) => {
-                self.release_receive(truesize);
-                self.stats.inc(Counter::PostFailed);
+                self.release(truesize);
+                self.sock.stats.inc(Counter::PostFailed);
             }
         }
     }
 
     pub(in crate::sdp) fn discard(&mut self, receive: Receive) {
-        self.release_receive(receive.len());
+        self.release(receive.len());
     }
 
     /// Posts receives up to the target, as far as the receive buffer and the memory allow.
-    pub(crate) fn refill(&mut self) {
+    pub(in crate::sdp) fn refill(&mut self) {
         while self.wants_receive() {
             if self.post_one().is_err() {
-                self.stats.inc(Counter::NoReceiveMemory);
-                let posted = self.receives_posted();
-                if posted < IDLE_RECEIVES {
-                    self.want(Want::Refill);
+                self.sock.stats.inc(Counter::NoReceiveMemory);
+                if self.receives_posted() < IDLE_RECEIVES {
+                    self.sock.want(Want::Refill);
                 }
                 break;
             }
         }
-        if self.conn().ring.reserve > 0 {
-            self.trim_reserve();
+        if self.ring.reserve > 0 {
+            self.ring.trim_reserve(self.sock.sk());
         }
         let starved = self.receives_posted() < IDLE_RECEIVES;
-        self.glance.starved.set(starved);
+        self.sock.glance.starved.set(starved);
     }
 
-    pub(crate) fn receives_posted(&mut self) -> u32 {
-        self.conn().link.as_ref().map_or(0, |l| l.receives_posted())
-    }
-
-    fn wants_receive(&mut self) -> bool {
-        let sk = self.sk();
-        let conn = self.conn();
-        let Some(link) = &conn.link else {
+    fn wants_receive(&self) -> bool {
+        let sk = self.sock.sk();
+        let Some(link) = &*self.link else {
             return false;
         };
         let posted = link.receives_posted();
         // Behind its DisConn the peer still sends credits.
-        let target = if conn.inq.fin_received {
+        let target = if self.inq.fin_received {
             IDLE_RECEIVES
         } else {
-            conn.ring.target
+            self.ring.target
         };
-        if posted >= target || link.recv_room() == 0 || conn.state == State::Dead {
+        if posted >= target || link.recv_room() == 0 || self.state == State::Dead {
             return false;
         }
         // Control messages must get through although nobody reads (rule C2).
@@ -103,58 +95,50 @@ impl SockGuard<'_> {
         }
         // The least that a connection needs is posted even into the smallest buffer, and when
         // memory is short.
-        let in_use = sk.rmem() - conn.ring.reserve;
-        let size = conn.ring.receives.bytes();
         if posted < IDLE_RECEIVES {
-            self.may_post_least(0)
-        } else {
-            in_use + size <= sk.rcvbuf() && !memory::is_short()
+            return self.may_post_least(0);
         }
+        let in_use = sk.rmem() - self.ring.reserve;
+        in_use + self.ring.receives.bytes() <= sk.rcvbuf() && !memory::is_short()
     }
 
     /// Whether the least that a connection needs may be posted, beside what waits to be read, with
     /// `held` bytes of receives in neither. What is posted does not count, and the smallest buffer
     /// is one for [`LEAST_BUFFER`]: a program that looks for a few bytes more must get them.
-    pub(super) fn may_post_least(&mut self, held: u32) -> bool {
-        let sk = self.sk();
-        let conn = self.conn();
-        let posted = conn.link.as_ref().map_or(0, |l| l.posted_bytes());
-        let unread = (sk.rmem() - conn.ring.reserve).saturating_sub(posted + held);
-        let held = conn
-            .adverts
-            .zcopy
-            .as_ref()
-            .is_some_and(|z| z.hold.has_ready());
-        let nothing_unread = conn.inq.queue.is_empty() && !held;
-        nothing_unread || unread + conn.ring.receives.bytes() <= sk.rcvbuf().max(LEAST_BUFFER)
+    pub(super) fn may_post_least(&self, held: u32) -> bool {
+        let sk = self.sock.sk();
+        let posted = self.link.as_ref().map_or(0, |l| l.posted_bytes());
+        let unread = (sk.rmem() - self.ring.reserve).saturating_sub(posted + held);
+        let zcopy = self.adverts.zcopy.as_ref();
+        let held = zcopy.is_some_and(|z| z.hold.has_ready());
+        let nothing_unread = self.inq.queue.is_empty() && !held;
+        nothing_unread || unread + self.ring.receives.bytes() <= sk.rcvbuf().max(LEAST_BUFFER)
     }
 
     fn post_one(&mut self) -> Result {
-        let (gfp, flags) = self.gfp();
-        let size = self.conn().ring.receives.bytes();
-        let posted = self.receives_posted() as usize;
+        let (gfp, flags) = self.gfp;
+        let size = self.ring.receives.bytes();
         // What the connection cannot do without is worth some effort.
-        let gfp = if posted < IDLE_RECEIVES as usize {
+        let gfp = if self.receives_posted() < IDLE_RECEIVES {
             gfp
         } else {
             gfp | bindings::SDP_CONST___GFP_NORETRY
         };
         let places = self.places_due() + MAX_PARTS;
-        self.reserve_unread(places, flags)?;
-        if !self.charge_receive(size) {
+        self.reserve_unread(places)?;
+        if !self.charge(size) {
             return Err(ENOBUFS);
         }
-        let conn = self.conn();
-        let result = match &mut conn.link {
-            Some(link) => link.post_receive(size, &mut conn.ring.spares, (gfp, flags)),
+        let result = match &mut *self.link {
+            Some(link) => link.post_receive(size, &mut self.ring.spares, (gfp, flags)),
             None => Err(ENOTCONN),
         };
         if let Err(e) = result {
-            self.release_receive(size);
+            self.release(size);
             return Err(e);
         }
-        self.conn().credits.posted(1);
-        self.stats.inc(Counter::RecvPosted);
+        self.credits.posted(1);
+        self.sock.stats.inc(Counter::RecvPosted);
         Ok(())
     }
 }

@@ -21,7 +21,10 @@
 
 use kernel::prelude::*;
 
-use super::choose::PAGE_SHIFT;
+use super::choose::{
+    Ways,
+    PAGE_SHIFT, //
+};
 use super::sendmsg::{
     Lack,
     Send, //
@@ -128,7 +131,7 @@ impl SockOwner<'_> {
         }
         // The peer's reader may have begun to wait meanwhile.
         self.poll_cq();
-        let mut memory = if self.fits_sink(send, memory.len() as usize) {
+        let mut memory = if Ways::of(self).fits_sink(send, memory.len() as usize) {
             self.post_ahead(send, memory).err()
         } else {
             Some(memory)
@@ -175,9 +178,9 @@ impl SockOwner<'_> {
             let link = self.conn().link.as_ref();
             let has_room = link.is_some_and(|link| link.has_region_room());
             match (&send.lending, taken) {
-                (None, _) if self.prefers_sink(send) => return Ok(false),
-                (Some(_), None) if self.lends_to_sink(send) => return Ok(true),
-                (Some(_), Some(bytes)) if self.fits_sink(send, bytes) => return Ok(true),
+                (None, _) if Ways::of(self).prefers_sink(send) => return Ok(false),
+                (Some(_), None) if Ways::of(self).lends_to_sink(send) => return Ok(true),
+                (Some(_), Some(bytes)) if Ways::of(self).fits_sink(send, bytes) => return Ok(true),
                 _ => {}
             }
             if has_room && self.may_advertise(Kind::Asynchronous) {
@@ -228,7 +231,7 @@ impl SockOwner<'_> {
         if !self.await_advert(send, Some(len as usize))? {
             return Ok(());
         }
-        if send.lending.is_some() && self.fits_sink(send, len as usize) {
+        if send.lending.is_some() && Ways::of(self).fits_sink(send, len as usize) {
             // Its reader waits by now.
             if let Some(lent) = memory.take() {
                 *memory = self.post_ahead(send, lent).err();

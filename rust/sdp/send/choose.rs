@@ -2,6 +2,8 @@
 
 //! Which way the bytes of a send go.
 
+use kernel::alloc::Flags;
+
 use super::sendmsg::Send;
 use crate::proto::choice::{
     choose,
@@ -13,21 +15,125 @@ use crate::proto::choice::{
     Wanted, //
 };
 use crate::proto::split::{
+    piece_bytes,
     split,
     Split, //
 };
+use crate::rdma::link::Link;
 use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::output::CONTROL_PLACES;
+use crate::sdp::parts::adverts::Adverts;
+use crate::sdp::parts::counts::Counts;
+use crate::sdp::parts::options::Options;
+use crate::sdp::parts::send_queue::SendQueue;
 
 /// Bytes of the smallest piece that is advertised: for fewer, pinning costs more than copying.
 pub(in crate::sdp) const LEAST_BYTES: usize = 16384;
 
 pub(super) const PAGE_SHIFT: u32 = kernel::page::PAGE_SHIFT as u32;
 
-impl SockGuard<'_> {
+/// What decides which way bytes go, and the counters of the ways that were not possible.
+pub(super) struct Ways<'a> {
+    sock: &'a SdpSock,
+    /// [`Connection::threshold_bytes`](crate::sdp::conn::connection::Connection::threshold_bytes).
+    pub(super) threshold: usize,
+    pub(super) options: &'a Options,
+    out: &'a SendQueue,
+    link: &'a Option<Link>,
+    pub(super) adverts: &'a mut Adverts,
+    counts: &'a mut Counts,
+}
+
+impl<'a> Ways<'a> {
+    pub(super) fn of(guard: &'a mut SockGuard<'_>) -> Self {
+        let sock = guard.sock();
+        let conn = guard.conn();
+        Self {
+            sock,
+            threshold: conn.threshold_bytes() as usize,
+            options: &conn.options,
+            out: &conn.out,
+            link: &conn.link,
+            adverts: &mut conn.adverts,
+            counts: &mut conn.measured.counts,
+        }
+    }
+}
+
+impl Ways<'_> {
+    /// Counts bytes that should have gone without a copy and do not.
+    pub(super) fn fallback(&mut self, why: Reason) {
+        let to = (self.sock.sk(), self.sock.stats);
+        self.counts.add_fallback(to, why);
+    }
+
+    /// Bytes that the next of a send can be written to the peer's memory of; 0 if none can.
+    pub(super) fn sink_room(&self) -> u32 {
+        let (Some(sinks), Some(link)) = (&self.adverts.sinks, self.link) else {
+            return 0;
+        };
+        let places = link.write_places() + 1 + CONTROL_PLACES;
+        // What waits comes before.
+        let free = self.out.queue.is_empty();
+        let room = sinks.writer.room();
+        // For fewer bytes a copy is cheaper.
+        let pays = room as usize >= LEAST_BYTES;
+        if pays && free && link.has_region_room() && link.send_room() >= places {
+            room
+        } else {
+            0
+        }
+    }
+
+    /// Whether a send that may go another way shall go this one.
+    pub(super) fn prefers_sink(&self, send: &Send<'_>) -> bool {
+        !send.timeo.is_over()
+            && self.options.wanted.sinks()
+            && self.adverts.may_send_payload()
+            && self.sink_room() > 0
+    }
+
+    /// Whether a send shall wait for a reader of the peer to wait: the user wants this way only.
+    pub(super) fn awaits_sink(&self, send: &mut Send<'_>) -> bool {
+        self.options.wanted == Wanted::Only(Path::SinkWrite)
+            && send.no_reader
+            && !send.timeo.is_over()
+            && !core::mem::replace(&mut send.sink_awaited, true)
+    }
+
+    /// Whether the next `bytes` of a send end it or fill the buffer of a reader that waits: else a Write
+    /// of them would end the advert before its time.
+    pub(super) fn fits_sink(&self, send: &Send<'_>, bytes: usize) -> bool {
+        let room = self.sink_room() as usize;
+        room > 0 && bytes == send.iter.len().min(room) && self.options.wanted.sinks()
+    }
+
+    /// Whether the next bytes of a send, which can be pinned, are whole pages that fit so. `flags` are for the
+    /// context of the lock.
+    pub(super) fn may_write_ahead(&mut self, send: &Send<'_>, flags: Flags) -> bool {
+        let Some(piece) = send.iter.piece() else {
+            return false;
+        };
+        let link = self.link.as_ref();
+        let pages = link.map_or(0, |link| link.max_region_pages());
+        let bytes = piece_bytes(piece.len as u64, pages, PAGE_SHIFT) as usize;
+        let bytes = bytes & !((1 << PAGE_SHIFT) - 1);
+        piece.addr % (1 << PAGE_SHIFT) == 0
+            && self.fits_sink(send, bytes)
+            && send.unprotectable.is_none()
+            && self.sock.sk().stream_memory_free()
+            // The record of what programs touch is there.
+            && self
+                .adverts
+                .source(flags)
+                .is_some_and(|zcopy| zcopy.fallback.may_go_async())
+    }
+
     /// The way of the next bytes of a send; if only some of them go by copy, `send` says how many.
     pub(super) fn choose_path(&mut self, send: &mut Send<'_>) -> Path {
-        let threshold = self.threshold();
-        let wanted = self.conn().options.wanted;
+        let threshold = self.threshold;
+        let wanted = self.options.wanted;
         let automatic = wanted == Wanted::Automatic;
         send.no_reader = false;
         if send.by_copy > 0 || (automatic && threshold == 0) {
@@ -46,13 +152,7 @@ impl SockGuard<'_> {
             send.by_copy = piece.len;
             return Path::Copy;
         }
-        let fallback = self
-            .conn()
-            .adverts
-            .zcopy
-            .as_ref()
-            .map(|zcopy| zcopy.fallback);
-        let payload_hold = self.payload_hold();
+        let fallback = self.adverts.zcopy.as_ref().map(|zcopy| zcopy.fallback);
         let sending = Sending {
             bytes: send.total as u64,
             page_bytes: parts.middle,
@@ -62,9 +162,9 @@ impl SockGuard<'_> {
                 (Some(_), Some(why)) => Memory::Unprotectable(why),
             },
             wanted,
-            features: self.conn().adverts.features,
+            features: self.adverts.features,
             blocking: !send.timeo.is_over(),
-            payload_hold,
+            payload_hold: self.adverts.payload_hold(),
             may_go_async: fallback.is_none_or(|fallback| fallback.may_go_async()),
             sink_room_bytes: self.sink_room(),
         };
@@ -82,7 +182,7 @@ impl SockGuard<'_> {
         if let Some(why) = choice.no_asynchronous.filter(is_fallback) {
             self.fallback(why);
             if why == Reason::TooManyFaults {
-                if let Some(zcopy) = &mut self.conn().adverts.zcopy {
+                if let Some(zcopy) = &mut self.adverts.zcopy {
                     zcopy.fallback.on_other_path();
                 }
             }

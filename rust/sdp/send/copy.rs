@@ -10,10 +10,8 @@ use crate::kern::errno::ENOBUFS;
 use crate::mm::page_frag::PageFrag;
 use crate::proto::bsdh::BSDH_LEN_U32;
 use crate::rdma::receive::PART_BYTES;
-use crate::sdp::conn::guard::{
-    SockGuard,
-    SockOwner, //
-};
+use crate::sdp::conn::guard::SockOwner;
+use crate::sdp::output::Output;
 use crate::stats::tally::Kept;
 
 /// Fragments in the send queue up to which the task's page is used, however short they are.
@@ -21,22 +19,33 @@ const FRAGS_FROM_TASK: usize = 16;
 /// Bytes that they have on average from which on it is used for more of them, too.
 const LONG_FRAG_BYTES: usize = 16384;
 
-impl SockGuard<'_> {
+/// What a program's bytes are copied to: the send queue.
+///
+/// # Invariants
+///
+/// This thread owns the lock of the socket.
+pub(super) struct Copier<'a>(Output<'a>);
+
+impl<'a> Copier<'a> {
+    /// Of a socket whose lock this thread owns as long as the value exists.
+    pub(super) fn of(owner: &'a mut SockOwner<'_>) -> Self {
+        // INVARIANT: The owner is borrowed, and gives the lock back only by methods that borrow it mutably.
+        Self(Output::of(owner))
+    }
+
     /// Whether to copy into a page of the socket's own, because many short fragments wait. The task's
     /// page fills best; but a program that sends on many sockets by turns could make each byte hold a page.
-    fn needs_own_page(&mut self) -> bool {
-        let tx = &self.conn().out.queue;
+    fn needs_own_page(&self) -> bool {
+        let tx = &self.0.out.queue;
         tx.len() >= FRAGS_FROM_TASK && (tx.bytes() as usize) < tx.len() * LONG_FRAG_BYTES
     }
-}
 
-impl SockOwner<'_> {
     /// Copies as much as fits into the current page; returns how much, 0 if the program's page is
     /// missing.
     pub(super) fn copy_some(&mut self, send: &mut Send<'_>) -> Result<usize> {
-        let sk = self.sk();
-        let glance = &self.sock().glance;
-        self.conn()
+        let sock = self.0.sock;
+        let (sk, glance) = (sock.sk(), &sock.glance);
+        self.0
             .out
             .queue
             .change(&glance.notsent, |tx| tx.reserve(1, GFP_KERNEL))
@@ -47,7 +56,7 @@ impl SockOwner<'_> {
             bytes => send.iter.len().min(bytes),
         };
         let own = self.needs_own_page();
-        // SAFETY: This thread owns the lock until the function returns.
+        // SAFETY: By the type invariant this thread owns the lock until the function returns.
         let mut page = unsafe {
             if own {
                 PageFrag::of_socket(sk)
@@ -56,12 +65,12 @@ impl SockOwner<'_> {
             }
         };
         // The first of several pages is a fresh one: else the message has a fragment more.
-        if self.conn().out.queue.is_empty() && left >= page.page_bytes() {
+        if self.0.out.queue.is_empty() && left >= page.page_bytes() {
             page.leave_page();
         }
         let room = page.refill().ok_or(ENOBUFS)?;
-        let limit = self.message_limit();
-        let room = if self.conn().out.queue.bytes() as usize + left > limit as usize {
+        let limit = self.0.message_limit();
+        let room = if self.0.out.queue.bytes() as usize + left > limit as usize {
             // So that whole pages make whole messages, each of which leaves room for its header
             // ([`crate::proto::policy::message_bytes`]).
             let header_share = BSDH_LEN_U32.div_ceil((limit / PART_BYTES).max(1));
@@ -73,19 +82,20 @@ impl SockOwner<'_> {
         let admitted = sk.wmem_admit(want as u32) as usize;
         if admitted == 0 {
             let sndbuf = (sk.wmem_queued() / 2).max(LEAST_BYTES);
-            self.glance.refused_sndbuf.set(sndbuf);
+            glance.refused_sndbuf.set(sndbuf);
             return Err(ENOBUFS);
         }
         if admitted == want {
-            self.glance.refused_sndbuf.set(0);
+            glance.refused_sndbuf.set(0);
         }
         let Some(copied) = page.copy_from_iter(admitted, &mut send.iter) else {
             return Ok(0);
         };
         let len = copied.len();
         sk.wmem_charge(len);
-        self.count(Kept::TxCopiedBytes, len.into());
-        let pushed = self.conn().out.queue.change(&glance.notsent, |tx| {
+        let counts = &mut self.0.measured.counts;
+        counts.add(sock.stats, Kept::TxCopiedBytes, len.into());
+        let pushed = self.0.out.queue.change(&glance.notsent, |tx| {
             if tx.grow_last(|last| copied.join_to(last)) {
                 return Ok(());
             }

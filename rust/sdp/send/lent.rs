@@ -21,7 +21,10 @@ use core::ptr::NonNull;
 
 use kernel::prelude::*;
 
-use super::choose::LEAST_BYTES;
+use super::choose::{
+    Ways,
+    LEAST_BYTES, //
+};
 use super::sendmsg::Send;
 use crate::bindings;
 use crate::inet::sock::Sk;
@@ -29,15 +32,12 @@ use crate::kern::errno::ENOTCONN;
 use crate::kern::zerocopy::Notification;
 use crate::mm::lent::Lent;
 use crate::proto::choice::{
+    self,
+    no_lending,
     Path,
-    Reason,
-    Wanted, //
+    Reason, //
 };
-use crate::proto::hello::Features;
-use crate::sdp::conn::guard::{
-    SockGuard,
-    SockOwner, //
-};
+use crate::sdp::conn::guard::SockOwner;
 use crate::stats::counters::{
     Counter,
     Stats, //
@@ -128,34 +128,24 @@ impl Send<'_> {
     }
 }
 
-impl SockGuard<'_> {
+impl Ways<'_> {
     /// The way of the next bytes of such a send; if they go by copy, `send` says how many.
     pub(super) fn choose_path_of_lent(&mut self, send: &mut Send<'_>) -> Path {
         // Behind pieces that are empty.
         send.iter.advance(0);
         let bytes = send.piece_bytes();
-        let wanted = self.conn().options.wanted;
         let asked = send
             .lending
             .as_ref()
             .is_some_and(|l| l.notification.is_some());
-        // Where the program has not asked for it, the user's choice and thresholds hold.
-        let least = match (asked, wanted, self.threshold()) {
-            (true, ..) | (false, Wanted::Only(Path::Asynchronous), _) => LEAST_BYTES,
-            (false, Wanted::Only(_), _) | (false, Wanted::Automatic, 0) => usize::MAX,
-            (false, Wanted::Automatic, least) => least.max(LEAST_BYTES),
-        };
-        let why = if wanted == Wanted::Only(Path::Copy) || least == usize::MAX {
-            Some(Reason::Forced)
-        } else if !self.conn().adverts.features.contains(Features::SOURCE) {
-            Some(Reason::NotAgreed)
-        } else if bytes == 0 {
-            Some(Reason::NotPinnable)
-        } else if bytes < least {
-            Some(Reason::BelowThreshold)
-        } else {
-            None
-        };
+        let why = no_lending(&choice::Lending {
+            piece_bytes: bytes as u64,
+            least_bytes: LEAST_BYTES as u64,
+            asked,
+            wanted: self.options.wanted,
+            threshold_bytes: self.threshold as u64,
+            features: self.adverts.features,
+        });
         let Some(why) = why else {
             return Path::Asynchronous;
         };
@@ -171,15 +161,15 @@ impl SockGuard<'_> {
 
     /// Bytes of the next piece of such a send: all that there is, or what fills the buffer of a reader that
     /// waits.
-    fn most_lent(&mut self) -> usize {
+    fn most_lent(&self) -> usize {
         match self.sink_room() as usize {
-            room if room > 0 && self.conn().options.wanted.sinks() => room,
+            room if room > 0 && self.options.wanted.sinks() => room,
             _ => usize::MAX,
         }
     }
 
     /// Whether the next piece is for that reader, as far as can be told before its pages are there.
-    pub(super) fn lends_to_sink(&mut self, send: &Send<'_>) -> bool {
+    pub(super) fn lends_to_sink(&self, send: &Send<'_>) -> bool {
         send.lending.is_some() && {
             let bytes = send.piece_bytes().min(self.most_lent());
             self.fits_sink(send, bytes)
@@ -193,9 +183,10 @@ impl SockOwner<'_> {
         send: &mut Send<'_>,
         notification: Option<Notification>,
     ) -> Result<Lent> {
+        let most = Ways::of(self).most_lent().min(send.iter.len());
         let link = self.conn().link.as_ref().ok_or(ENOTCONN)?;
         let pages = link.max_region_pages() as usize;
-        let (most, stats) = (self.most_lent().min(send.iter.len()), self.stats);
+        let stats = self.stats;
         let iter = &mut send.iter;
         self.unlocked(|| Lent::take(iter, most, pages, notification, stats))
     }

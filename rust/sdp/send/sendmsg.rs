@@ -6,6 +6,8 @@ use core::ptr::NonNull;
 
 use kernel::prelude::*;
 
+use super::choose::Ways;
+use super::copy::Copier;
 use super::lent::Lending;
 use crate::bindings;
 use crate::inet::memory;
@@ -28,6 +30,8 @@ use crate::sdp::conn::guard::{
 };
 use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::flush::flush;
+use crate::sdp::output::Output;
 use crate::stats::counters::Counter;
 
 /// What is faulted in at a time: about what is copied at a time.
@@ -159,7 +163,7 @@ impl SockGuard<'_> {
     /// The file that was sent with MSG_MORE has ended.
     pub(crate) fn close_message(&mut self) {
         self.conn().out.more = false;
-        self.flush();
+        flush(self);
     }
 
     fn finish_send(&mut self, send: &Send<'_>) {
@@ -168,8 +172,9 @@ impl SockGuard<'_> {
             self.mark_urgent(send);
         }
         self.leave_open(send);
-        self.flush();
-        if self.awaits_send_completion() {
+        flush(self);
+        let sk = self.sk();
+        if self.conn().awaits_send_completion(sk) {
             self.rearm_cq();
         }
     }
@@ -189,12 +194,12 @@ impl SockOwner<'_> {
             self.await_turn(Access::Read, send.began, &mut send.timeo)?;
             self.check_sendable()?;
             let path = match send.lending {
-                Some(_) if send.by_copy == 0 => self.choose_path_of_lent(send),
+                Some(_) if send.by_copy == 0 => Ways::of(self).choose_path_of_lent(send),
                 Some(_) => Path::Copy,
-                None => self.choose_path(send),
+                None => Ways::of(self).choose_path(send),
             };
             match path {
-                Path::Copy if self.awaits_sink(send) => {
+                Path::Copy if Ways::of(self).awaits_sink(send) => {
                     self.await_sink(send)?;
                     continue;
                 }
@@ -232,7 +237,7 @@ impl SockOwner<'_> {
                 }
                 continue;
             }
-            match self.copy_some(send) {
+            match Copier::of(self).copy_some(send) {
                 Ok(0) => {
                     let len = send.iter.len().min(FAULT_BYTES);
                     self.fault_in(&mut send.iter, len)?;
@@ -244,8 +249,8 @@ impl SockOwner<'_> {
                         // It may go right now.
                         self.mark_urgent(send);
                     }
-                    if self.conn().out.queue.bytes() >= self.message_limit() {
-                        self.flush();
+                    if self.conn().out.queue.bytes() >= Output::of(self).message_limit() {
+                        flush(self);
                     }
                 }
                 Err(e) if e == ENOBUFS => {
@@ -278,7 +283,7 @@ impl SockOwner<'_> {
         let connection = self.generation();
         self.mark_urgent(send);
         self.conn().halves.memory_waiters += 1;
-        self.flush();
+        flush(self);
         // The completion that makes space may have come already.
         self.rearm_cq();
         // Nor shall it wait for a reader to be scheduled.

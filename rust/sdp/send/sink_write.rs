@@ -16,12 +16,10 @@
 //! Nothing is taken back. When the connection ends, the call waits until its queue pair is gone. Only
 //! a thread that is being killed leaves: the worker unpins its pages when the Writes have finished.
 
-use core::mem::replace;
-
 use kernel::prelude::*;
 
 use super::azsdp::ROOM_MS;
-use super::choose::LEAST_BYTES;
+use super::choose::Ways;
 use super::sendmsg::Send;
 use crate::kern::errno::ECONNRESET;
 use crate::kern::iov::Access;
@@ -32,11 +30,7 @@ use crate::mm::pin::{
     Pinned,
     Term, //
 };
-use crate::proto::choice::{
-    Path,
-    Reason,
-    Wanted, //
-};
+use crate::proto::choice::Reason;
 use crate::proto::state::Event;
 use crate::proto::write::Write;
 use crate::rdma::mr::{
@@ -49,6 +43,7 @@ use crate::sdp::conn::guard::{
     SockOwner, //
 };
 use crate::sdp::conn::half::Half;
+use crate::sdp::flush::flush;
 use crate::sdp::output::CONTROL_PLACES;
 use crate::stats::counters::Counter;
 
@@ -88,47 +83,12 @@ impl Regions {
 }
 
 impl SockGuard<'_> {
-    /// Bytes that the next of a send can be written to the peer's memory of; 0 if none can.
-    pub(super) fn sink_room(&mut self) -> u32 {
-        let conn = self.conn();
-        let (Some(sinks), Some(link)) = (&conn.adverts.sinks, &conn.link) else {
-            return 0;
-        };
-        let places = link.write_places() + 1 + CONTROL_PLACES;
-        // What waits comes before.
-        let free = conn.out.queue.is_empty();
-        let room = sinks.writer.room();
-        // For fewer bytes a copy is cheaper.
-        let pays = room as usize >= LEAST_BYTES;
-        if pays && free && link.has_region_room() && link.send_room() >= places {
-            room
-        } else {
-            0
-        }
-    }
-
-    /// Whether a send that may go another way shall go this one.
-    pub(super) fn prefers_sink(&mut self, send: &Send<'_>) -> bool {
-        !send.timeo.is_over()
-            && self.conn().options.wanted.sinks()
-            && self.may_send_payload()
-            && self.sink_room() > 0
-    }
-
-    /// Whether a send shall wait for a reader of the peer to wait: the user wants this way only.
-    pub(super) fn awaits_sink(&mut self, send: &mut Send<'_>) -> bool {
-        self.conn().options.wanted == Wanted::Only(Path::SinkWrite)
-            && send.no_reader
-            && !send.timeo.is_over()
-            && !replace(&mut send.sink_awaited, true)
-    }
-
     /// Posts the Writes of what is pinned, with the answer behind them, if the peer still has the
     /// room: the lock was not held. Returns whether there is something to wait for.
     fn post_pieces(&mut self, send: &mut Send<'_>, pieces: &mut Pieces) -> bool {
         let same = self.generation() == send.began;
         let may = same && pieces.bytes > 0 && self.conn().state.can_send();
-        if !may || (self.sink_room() as usize) < pieces.bytes {
+        if !may || (Ways::of(self).sink_room() as usize) < pieces.bytes {
             return false;
         }
         let regions = self.register(pieces);
@@ -147,7 +107,7 @@ impl SockGuard<'_> {
         }
         self.watch_sends();
         // The answer.
-        self.flush();
+        flush(self);
         true
     }
 
@@ -207,7 +167,7 @@ impl SockOwner<'_> {
             if self.generation() != send.began {
                 return Err(EPIPE);
             }
-            if self.sink_room() > 0 || send.timeo.is_over() || patience.is_over() {
+            if Ways::of(self).sink_room() > 0 || send.timeo.is_over() || patience.is_over() {
                 return Ok(());
             }
             if signal_pending() {
@@ -215,7 +175,7 @@ impl SockOwner<'_> {
             }
             // What waits comes first, and for places in the send queue.
             self.conn().adverts.waits = true;
-            self.flush();
+            flush(self);
             if !self.arm() {
                 self.wait_for_room(&mut send.timeo, &mut patience);
             }
@@ -267,7 +227,7 @@ impl SockOwner<'_> {
             pinned: [const { None }; PIECES],
             bytes: 0,
         };
-        let room = self.sink_room() as usize;
+        let room = Ways::of(self).sink_room() as usize;
         let link = self.conn().link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages() as usize);
         let (iter, stats) = (&mut send.iter, self.stats);

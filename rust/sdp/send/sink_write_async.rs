@@ -9,14 +9,13 @@
 
 use kernel::prelude::*;
 
-use super::choose::PAGE_SHIFT;
+use super::choose::Ways;
 use super::sendmsg::Send;
 use super::sink_write::Regions;
 use crate::kern::errno::ECONNRESET;
 use crate::kern::iov::Access;
 use crate::mm::memory::Memory;
 use crate::proto::choice::Reason;
-use crate::proto::split::piece_bytes;
 use crate::proto::state::Event;
 use crate::rdma::mr::{
     Call,
@@ -26,36 +25,11 @@ use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
+use crate::sdp::flush::flush;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
 impl SockGuard<'_> {
-    /// Whether the next `bytes` of a send end it or fill the buffer of a reader that waits: else a Write
-    /// of them would end the advert before its time.
-    pub(super) fn fits_sink(&mut self, send: &Send<'_>, bytes: usize) -> bool {
-        let room = self.sink_room() as usize;
-        room > 0 && bytes == send.iter.len().min(room) && self.conn().options.wanted.sinks()
-    }
-
-    /// Whether the next bytes of a send, which can be pinned, are whole pages that fit so.
-    fn may_write_ahead(&mut self, send: &Send<'_>) -> bool {
-        let Some(piece) = send.iter.piece() else {
-            return false;
-        };
-        let link = self.conn().link.as_ref();
-        let pages = link.map_or(0, |link| link.max_region_pages());
-        let bytes = piece_bytes(piece.len as u64, pages, PAGE_SHIFT) as usize;
-        let bytes = bytes & !((1 << PAGE_SHIFT) - 1);
-        piece.addr % (1 << PAGE_SHIFT) == 0
-            && self.fits_sink(send, bytes)
-            && send.unprotectable.is_none()
-            && self.sk().stream_memory_free()
-            // The record of what programs touch is there.
-            && self
-                .with_adverts()
-                .is_some_and(|zcopy| zcopy.fallback.may_go_async())
-    }
-
     /// Posts the Write, if the peer still has the room: the lock was not held.
     ///
     /// # Errors
@@ -64,7 +38,7 @@ impl SockGuard<'_> {
     pub(super) fn post_ahead(&mut self, send: &mut Send<'_>, memory: Memory) -> Result<(), Memory> {
         let len = memory.len();
         let same = self.generation() == send.began;
-        if !same || !self.conn().state.can_send() || self.sink_room() < len {
+        if !same || !self.conn().state.can_send() || Ways::of(self).sink_room() < len {
             return Err(memory);
         }
         if !self.sk().wmem_schedule(len) {
@@ -95,7 +69,7 @@ impl SockGuard<'_> {
         send.copied += len as usize;
         self.watch_sends();
         // The answer.
-        self.flush();
+        flush(self);
         Ok(())
     }
 }
@@ -104,7 +78,8 @@ impl SockOwner<'_> {
     /// Writes the next bytes of a send to the peer's memory without waiting for that; `false` if it
     /// cannot be. Else the lock was not held meanwhile, whether or not it could.
     pub(super) fn write_ahead(&mut self, send: &mut Send<'_>) -> bool {
-        if !self.may_write_ahead(send) {
+        let (_, flags) = self.gfp();
+        if !Ways::of(self).may_write_ahead(send, flags) {
             return false;
         }
         let snapshot = self.in_turn(Access::Read, |guard| guard.take_snapshot(send));

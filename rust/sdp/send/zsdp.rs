@@ -20,7 +20,10 @@
 
 use kernel::prelude::*;
 
-use super::choose::LEAST_BYTES;
+use super::choose::{
+    Ways,
+    LEAST_BYTES, //
+};
 use super::sendmsg::Send;
 use crate::kern::errno::{
     ECONNRESET,
@@ -46,12 +49,21 @@ use crate::rdma::link::{
     MAX_FRAGS, //
 };
 use crate::rdma::mr::Use;
+use crate::sdp::advert::sink;
 use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
 use crate::sdp::conn::half::Half;
-use crate::sdp::output::CONTROL_PLACES;
+use crate::sdp::flush::flush;
+use crate::sdp::output::abort::{
+    abort,
+    settle, //
+};
+use crate::sdp::output::{
+    Output,
+    CONTROL_PLACES, //
+};
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::parts::source::ZeroCopy;
 use crate::sdp::timers::tx_watchdog::CANCEL_MS;
@@ -97,15 +109,18 @@ impl SockGuard<'_> {
     pub(super) fn may_advertise(&mut self, kind: Kind) -> bool {
         if !self.fits_advert() {
             self.conn().adverts.waits = true;
-            self.flush();
+            flush(self);
         }
         let waiting = self.conn().out.queue.bytes();
-        let zcopy = self.with_adverts();
+        let (_, flags) = self.gfp();
+        let zcopy = self.conn().adverts.source(flags);
         let may = zcopy.is_some_and(|z| z.source.may_post(kind, waiting).is_ok());
         let places = self.advert_places();
-        let may = may && self.fits_advert() && self.may_post(Class::Payload, places);
+        let may = may && self.fits_advert() && Output::of(self).may_post(Class::Payload, places);
         // The answers take credits, too.
-        let may = may && self.answer_sinks() && self.may_post(Class::Payload, places);
+        let answered = may.then(|| sink::answer_all(&mut Output::of(self)));
+        let may = answered.is_some_and(|all| settle(self, all))
+            && Output::of(self).may_post(Class::Payload, places);
         self.set_advert_waits(!may);
         may
     }
@@ -133,7 +148,7 @@ impl SockGuard<'_> {
 
     /// Whether what waits in the send queue fits into the message of an advert.
     fn fits_advert(&mut self) -> bool {
-        let limit = self.message_limit();
+        let limit = Output::of(self).message_limit();
         let conn = self.conn();
         let frags = conn.link.as_ref().map_or(0, |link| link.max_frags());
         // Only Data ends with an urgent byte.
@@ -174,10 +189,10 @@ impl SockGuard<'_> {
         let waiting = conn.out.queue.bytes();
         let mut frags: [Option<Frag>; MAX_FRAGS] = [const { None }; MAX_FRAGS];
         // All of it, whatever the limit has become: the memory of all sockets may have run out since.
-        if self.cut_message(waiting, &mut frags) != waiting {
+        if Output::of(self).cut_message(waiting, &mut frags) != waiting {
             // `fits_advert` has counted them: bytes would be lost.
             self.stats.inc(Counter::IllegalTransition);
-            self.abort(ECONNRESET);
+            abort(self, Some(ECONNRESET));
             return Err(ECONNRESET);
         }
         let zcopy = self.conn().adverts.zcopy.as_mut().ok_or(ECONNRESET)?;
@@ -189,7 +204,8 @@ impl SockGuard<'_> {
             addr: address.addr,
         };
         let with = With::Registration(region);
-        if self.post_with(body, &mut frags, waiting, Tag::Control, with) {
+        let posted = Output::of(self).post_with(body, &mut frags, waiting, Tag::Control, with);
+        if settle(self, posted) {
             self.count(Kept::AdvertPosted, 1);
             let (sink, bytes) = (false, 0);
             trace::advert_posted(self.sk(), Advert { sink, len, bytes });
@@ -236,7 +252,8 @@ impl SockOwner<'_> {
     ///
     /// As for [`super::sendmsg::sendmsg`]; what the peer has read until then is counted in `send`.
     pub(super) fn send_by_adverts(&mut self, send: &mut Send<'_>) -> Result {
-        if self.with_adverts().is_none() {
+        let (_, flags) = self.gfp();
+        if self.conn().adverts.source(flags).is_none() {
             // There is no memory.
             send.by_copy = send.iter.len();
             return Ok(());
@@ -287,7 +304,7 @@ impl SockOwner<'_> {
             if self.generation() != send.began {
                 return Err(EPIPE);
             }
-            if out.taken == 0 && self.prefers_sink(send) {
+            if out.taken == 0 && Ways::of(self).prefers_sink(send) {
                 return Ok(());
             }
             if out.next.is_none() && self.may_pin(send, out) {
@@ -331,7 +348,7 @@ impl SockOwner<'_> {
         if let Some(zcopy) = &mut self.conn().adverts.zcopy {
             zcopy.cancel_due = zcopy.source.cancel().is_ok();
         }
-        self.flush();
+        flush(self);
         let mut left = Timeout::from_ms(CANCEL_MS);
         loop {
             if self.generation() != send.began {
@@ -341,7 +358,7 @@ impl SockOwner<'_> {
             self.rearm_cq();
             self.unpin_dead();
             if fatal_signal_pending() {
-                return self.abort(ECONNRESET);
+                return abort(self, Some(ECONNRESET));
             }
             if self.conn().state == State::Dead {
                 if self.conn().lifetime.torn_down {
@@ -355,7 +372,7 @@ impl SockOwner<'_> {
             }
             if left.is_over() {
                 self.stats.inc(Counter::TimedOut);
-                self.abort(ETIMEDOUT);
+                abort(self, Some(ETIMEDOUT));
                 continue;
             }
             self.wait_killable(&mut left);

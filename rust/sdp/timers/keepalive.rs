@@ -14,77 +14,43 @@
 //! The adapter sends the request again by itself, so only one is out at a time. After TCP_KEEPCNT
 //! times TCP_KEEPINTVL, or TCP_USER_TIMEOUT, the connection ends with `ETIMEDOUT`; but not before the
 //! adapter has had the time for a second try. Nor does it go on after the adapter has given up, which
-//! the looks after what was sent notice ([`SockGuard::watch_sends`]).
+//! the looks after what was sent notice ([`super::tx_watchdog`]).
 
-use kernel::prelude::*;
-
-use super::tx_watchdog::LEAST_UNANSWERED_MS;
-use crate::kern::time::{
-    ms_since,
-    now, //
-};
-use crate::proto::state::Event;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Alarm;
-use crate::sdp::parts::keepalive::ms;
+use crate::sdp::flush::Flush;
+use crate::sdp::output::abort::{
+    end_for,
+    settle, //
+};
+use crate::sdp::output::Output;
+use crate::sdp::parts::fatal::Fatal;
+use crate::sdp::parts::keepalive::Next;
 use crate::stats::counters::Counter;
 
-impl SockGuard<'_> {
-    /// The timer has run out.
-    pub(in crate::sdp) fn keep_alive(&mut self) {
-        // An answer, or a message, may be there.
-        self.poll_cq();
-        if !self.keeps_alive() {
-            return;
-        }
-        match self.conn().keepalive.probed {
-            None => self.probe_if_idle(),
-            Some(at) => self.no_answer(at),
-        }
+/// The timer has run out.
+pub(in crate::sdp) fn keep_alive(guard: &mut SockGuard<'_>) {
+    // An answer, or a message, may be there.
+    guard.poll_cq();
+    if !guard.keeps_alive() {
+        return;
     }
-
-    fn probe_if_idle(&mut self) {
-        if self.awaits_acknowledgement() {
-            // There is who looks after that.
-            return self.await_idle(0);
-        }
-        let idle_ms = ms_since(self.conn().keepalive.heard);
-        if idle_ms < ms(self.conn().options.keepidle_s) {
-            return self.await_idle(idle_ms);
-        }
-        if self.probe(Counter::KeepaliveProbe) {
-            let keepalive = &mut self.conn().keepalive;
-            (keepalive.probed, keepalive.unanswered) = (Some(now()), 0);
-            // soft-RoCE does not tell that it has given up.
-            self.watch_sends();
-            self.await_answer();
-        }
+    let watched = Flush::of(guard).awaits_acknowledgement();
+    let conn = guard.conn();
+    match conn.liveness.keepalive.look(&conn.options, watched) {
+        Next::Wait(ms) => guard.start_timer(Alarm::Keepalive, ms),
+        Next::Probe => probe(guard),
+        Next::GiveUp => end_for(guard, Fatal::TimedOut),
     }
+}
 
-    fn await_answer(&mut self) {
-        let keepintvl_ms = ms(self.conn().options.keepintvl_s);
-        self.start_timer(Alarm::Keepalive, keepintvl_ms);
-    }
-
-    /// The request that was posted at that time is not acknowledged.
-    fn no_answer(&mut self, at: usize) {
-        let conn = self.conn();
-        if !conn.keepalive.last_heard_before(at) {
-            // The peer has sent something since.
-            conn.keepalive.unanswered = 0;
-            return self.await_answer();
-        }
-        conn.keepalive.unanswered += 1;
-        let times = conn.keepalive.unanswered;
-        let options = &conn.options;
-        let too_long = match options.user_timeout_ms.unsigned_abs() {
-            0 => times >= options.keepcnt.unsigned_abs(),
-            limit_ms => ms_since(conn.keepalive.heard) >= limit_ms,
-        };
-        if too_long && ms_since(at) >= LEAST_UNANSWERED_MS {
-            self.stats.inc(Counter::TimedOut);
-            return self.fail(Event::Timeout, ETIMEDOUT);
-        }
-        self.await_answer();
+fn probe(guard: &mut SockGuard<'_>) {
+    let probed = Output::of(guard).probe(Counter::KeepaliveProbe);
+    if settle(guard, probed) {
+        let conn = guard.conn();
+        let answer_ms = conn.liveness.keepalive.on_probe(&conn.options);
+        // soft-RoCE does not tell that it has given up.
+        guard.watch_sends();
+        guard.start_timer(Alarm::Keepalive, answer_ms);
     }
 }

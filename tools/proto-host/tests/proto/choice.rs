@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use proto_host::proto::{
     choice::{
         choose,
+        no_lending,
         Choice,
+        Lending,
         Memory,
         Path,
         Reason,
@@ -193,6 +195,71 @@ fn a_forced_path_ignores_only_the_threshold() {
     }
 }
 
+/// A send of memory that needs no protection, which goes without a copy.
+const LENDING: Lending = Lending {
+    piece_bytes: 65_536,
+    least_bytes: 16_384,
+    asked: false,
+    wanted: Wanted::Automatic,
+    threshold_bytes: 65_536,
+    features: Features::SOURCE,
+};
+
+#[test]
+fn memory_that_needs_no_protection() {
+    let forced = Some(Reason::Forced);
+    let below = Some(Reason::BelowThreshold);
+    let modes = [
+        (Wanted::Automatic, None, None),
+        (Wanted::Only(Path::Copy), forced, forced),
+        (Wanted::Only(Path::Synchronous), forced, None),
+        (Wanted::Only(Path::Asynchronous), None, None),
+        (Wanted::Only(Path::SinkWrite), forced, None),
+    ];
+    for (wanted, of_files, asked) in modes {
+        let lending = Lending { wanted, ..LENDING };
+        assert_eq!(no_lending(&lending), of_files, "{wanted:?}");
+        let lending = Lending {
+            asked: true,
+            // It is for those who have not asked.
+            threshold_bytes: 0,
+            ..lending
+        };
+        assert_eq!(no_lending(&lending), asked, "{wanted:?}");
+        let plain = Lending {
+            features: Features::NONE,
+            ..lending
+        };
+        assert_eq!(no_lending(&plain), asked.or(Some(Reason::NotAgreed)));
+        let odd = Lending {
+            piece_bytes: 0,
+            ..lending
+        };
+        assert_eq!(no_lending(&odd), asked.or(Some(Reason::NotPinnable)));
+        for (piece_bytes, why) in [(16_383, below), (16_384, None)] {
+            let short = Lending {
+                piece_bytes,
+                ..lending
+            };
+            assert_eq!(no_lending(&short), asked.or(why));
+        }
+    }
+    for (piece_bytes, threshold_bytes, why) in [
+        (65_535, 65_536, below),
+        (u64::MAX, 0, forced),
+        // A low threshold does not make small pieces pay.
+        (16_383, 1, below),
+        (16_384, 1, None),
+    ] {
+        let lending = Lending {
+            piece_bytes,
+            threshold_bytes,
+            ..LENDING
+        };
+        assert_eq!(no_lending(&lending), why, "{lending:?}");
+    }
+}
+
 #[test]
 fn numbers_of_a_user() {
     // What programs are told: the numbers of the crate and of the header for C.
@@ -281,6 +348,31 @@ proptest! {
         }
         if !sending.blocking {
             prop_assert!(matches!(path, Path::Copy | Path::Asynchronous));
+        }
+    }
+
+    /// Memory that needs no protection goes without a copy only where that is agreed on, pays and is not
+    /// forbidden; a program that asks is refused no piece that a program which does not ask may send so.
+    #[test]
+    fn lending(sending in sending(), asked: bool, threshold_bytes in 0_u64..50_000) {
+        let lending = Lending {
+            piece_bytes: sending.page_bytes,
+            least_bytes: 16_384,
+            asked,
+            wanted: sending.wanted,
+            threshold_bytes,
+            features: sending.features,
+        };
+        let why = no_lending(&lending);
+        if why.is_none() {
+            prop_assert!(lending.features.contains(Features::SOURCE));
+            prop_assert!(lending.piece_bytes >= lending.least_bytes);
+            prop_assert!(lending.wanted != Wanted::Only(Path::Copy));
+            prop_assert_eq!(no_lending(&Lending { asked: true, ..lending }), None);
+        }
+        let automatic = lending.wanted == Wanted::Automatic;
+        if why == Some(Reason::Forced) && automatic {
+            prop_assert!(!asked && threshold_bytes == 0);
         }
     }
 }

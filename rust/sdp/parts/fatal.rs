@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Why a connection cannot go on.
+
+use kernel::prelude::*;
+
+use crate::proto::violation::Violation;
+
+/// What ends a connection at once. The parts of a connection find it and return it;
+/// [`end_for`](crate::sdp::output::abort::end_for) ends the connection.
+#[must_use]
+pub(in crate::sdp) enum Fatal {
+    /// The provider did not take a request.
+    Refused(Error),
+    /// The peer broke the protocol.
+    Violation(Violation),
+    /// There is no memory for bytes that were received.
+    NoMemory,
+    /// The peer has taken too long.
+    TimedOut,
+    /// Bytes came for a program that has closed its socket.
+    Unread,
+}
+
+impl From<Violation> for Fatal {
+    fn from(why: Violation) -> Self {
+        Self::Violation(why)
+    }
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is measured of a connection, and decides nothing but when its receives shrink.
+
+use super::counts::Counts;
+use super::pacing::Pacing;
+use crate::kern::time::now;
+use crate::stats::counters::Stats;
+use crate::stats::tally::Kept;
+
+pub(crate) struct Measured {
+    pub(in crate::sdp) pacing: Pacing,
+    pub(in crate::sdp) counts: Counts,
+}
+
+impl Measured {
+    pub(in crate::sdp) fn new() -> Self {
+        Self {
+            pacing: Pacing::new(),
+            counts: Counts::new(),
+        }
+    }
+
+    /// Bytes of the stream have come.
+    pub(in crate::sdp) fn data_received(&mut self, stats: Stats, bytes: u32) {
+        self.pacing.received_at = now();
+        self.counts.add(stats, Kept::RxBytes, bytes.into());
+    }
+}
