@@ -13,8 +13,8 @@
 //!
 //! A region for Reads or Writes of this side needs no key: these requests name its address ranges
 //! themselves, and the region ends with the last of them. Only a region of many ranges is described
-//! to an MR like the others, because an invalidation waits for all earlier requests, and with soft-
-//! RoCE a registration must wait for them, too: then only one Read is in flight at a time.
+//! to an MR like the others, because an invalidation waits for all earlier requests, and with
+//! soft-RoCE a registration must wait for them, too: then only one Read is in flight at a time.
 //!
 //! With iWARP the memory of a Read, even the kernel's, needs a key that allows the peer to write to
 //! it: the peer's adapter sends the bytes like those of a Write. The key belongs to this Read
