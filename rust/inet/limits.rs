@@ -188,7 +188,7 @@ fn count_user_down(user: u32) {
     }
 }
 
-/// What the administrator has said of a limit, or, for 0, what the machine's memory suggests.
+/// The administrator's value of a limit, or, for 0, a value that depends on the machine's memory.
 pub(super) fn most(limit: Setting, said: i32) -> i32 {
     if said != 0 {
         return said;

@@ -106,7 +106,7 @@ pub(crate) fn is_writable(start: usize, bytes: usize) -> bool {
         let mut pages = [ptr::null_mut(); 16];
         let want = (end - at).div_ceil(PAGE_SIZE).min(pages.len());
         let flags = bindings::SDP_CONST_FOLL_WRITE;
-        // SAFETY: The list has room for so many pages; the function neither faults nor sleeps.
+        // SAFETY: The list has room for `want` pages; the function neither faults nor sleeps.
         let got = unsafe {
             bindings::get_user_pages_fast_only(at, want as i32, flags, pages.as_mut_ptr())
         };

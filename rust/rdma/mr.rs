@@ -183,7 +183,7 @@ impl Mr {
 
     /// Describes the `bytes` bytes of `table`, under a new key.
     fn describe(&mut self, table: &Table, bytes: u32) -> Result {
-        // SAFETY: The table is mapped for the MR's device, and has so many entries.
+        // SAFETY: The table is mapped for the MR's device, and has `nents` entries.
         unsafe { self.describe_list(table.sgt.sgl, table.sgt.nents, bytes) }
     }
 
