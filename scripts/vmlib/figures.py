@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The figures of the papers on SDP, and where a way without a copy begins to pay."""
+"""The figures of the papers on SDP, and the sizes from which on a way without a copy is faster."""
 
 import functools
 import statistics
@@ -32,7 +32,7 @@ def crossover(bench: Bench) -> None:
                              else f"slower up to {CROSSOVER_SIZES[-1]} bytes"))
 
 
-# The papers' figures: title, what is printed, the loads and their names, and what the papers say.
+# The papers' figures: title, output, the loads and their names, and the papers' results.
 FIGURE_SIZES = [1, KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
 FIGURES = (
     ("Ping-pong latency; us one way, by bytes", "lat",
