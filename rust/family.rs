@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The socket families 27 and 28: what the core calls for a socket of ours.
+//! The socket families 27 and 28: the functions that the core calls for a socket of the module.
 
 mod ops;
 pub(crate) mod register;

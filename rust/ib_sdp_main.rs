@@ -29,7 +29,7 @@ mod inet;
 mod kern;
 mod mm;
 mod params;
-// Public, and more than is used here: the tools compile the same files.
+// Public, and with unused items: the tools compile the same files.
 #[allow(dead_code, unreachable_pub)]
 mod proto;
 mod rdma;
@@ -58,12 +58,12 @@ module! {
 /// A part of the module that is started when the module loads.
 struct Part {
     start: fn() -> Result,
-    /// Undoes `start`. No socket is left: each holds the module.
+    /// Undoes `start`. No socket is left: each socket holds the module.
     stop: fn(),
 }
 
-/// In the order in which the parts start. They stop in the reverse order, so each can rely on those
-/// above it. What programs can reach is last.
+/// In the order in which the parts start. They stop in the reverse order, so each part can rely on
+/// those above it. The last part makes the module accessible to programs.
 static PARTS: [Part; 8] = [
     Part {
         start: netns::register,
@@ -88,7 +88,7 @@ static PARTS: [Part; 8] = [
         },
         stop: devices::stop,
     },
-    // The last work of a socket uses its namespace, and may remove its folder.
+    // The last work item of a socket uses its namespace, and may remove its folder.
     Part {
         start: work::start,
         stop: work::stop,
@@ -122,7 +122,7 @@ struct SdpModule {}
 
 impl kernel::Module for SdpModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        // SAFETY: The module's init runs once, and nothing of it was used before.
+        // SAFETY: The module's init runs once, and no part was used before.
         unsafe {
             limits::init();
             sdp::init();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Safe wrappers of the socket layer, as far as the kernel crate lacks them, and what each network
-//! namespace has of the module.
+//! Safe wrappers of the socket layer that the kernel crate lacks, and the module's state of each
+//! network namespace.
 
 pub(crate) mod addr;
 pub(crate) mod announced;

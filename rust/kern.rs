@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the kernel crate lacks and does not belong to a subsystem: errors, work items, waits, time, I/O
-//! vectors, notifications of MSG_ZEROCOPY, debugfs, and what differs between releases of the kernel.
+//! Kernel interfaces that the kernel crate lacks and that belong to no subsystem of the module:
+//! errors, work items, waits, time, I/O vectors, notifications of MSG_ZEROCOPY, debugfs, and
+//! differences between kernel releases.
 
 pub(crate) mod compat;
 pub(crate) mod completion;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory: page fragments that carry the bytes of a stream, and pages of programs, pinned or as they were.
+//! Memory: page fragments that carry the bytes of a stream, and pages of programs, pinned or
+//! protected.
 
 use kernel::alloc::AllocError;
 use kernel::prelude::*;
 
 use crate::proto::choice::Reason;
 
-/// Why memory is not protected.
+/// Why memory was not protected.
 pub(crate) enum Refused {
-    /// It cannot be.
+    /// The memory cannot be protected.
     Unfit(Reason),
-    /// Something went wrong.
+    /// An operation failed.
     Error(Error),
 }
 
@@ -51,11 +52,11 @@ mod turn;
 pub(crate) mod user;
 mod watch;
 
-/// Makes the locks usable.
+/// Initialises the locks.
 ///
 /// # Safety
 ///
-/// Called once, when the module loads, before anything else here.
+/// Called once, when the module loads, before any other function of this layer.
 pub(crate) unsafe fn start() {
     // SAFETY: As the caller promises.
     unsafe {
@@ -65,7 +66,8 @@ pub(crate) unsafe fn start() {
     }
 }
 
-/// Takes the notifiers out of all address spaces, and frees what the locks protect. No socket is left.
+/// Removes the notifiers from all address spaces, and frees the data that the locks protect. No
+/// socket is left.
 pub(crate) fn stop() {
     watch::stop();
     turn::stop();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module's parameters, of `modprobe ib_sdp NAME=VALUE` and under
+//! The module's parameters, set by `modprobe ib_sdp NAME=VALUE` and under
 //! /sys/module/ib_sdp/parameters.
 //!
-//! The kernel crate's `module!` has integers of any value, which nobody can read back. These have
-//! values that are checked, and names for them. Documentation/ABI describes each.
+//! The integers of the kernel crate's `module!` have any value, and cannot be read back. The values
+//! of these parameters are checked, and may have names. Documentation/ABI describes each parameter.
 
 pub(crate) mod breaks;
 // Public: the tools compile the same file.
@@ -39,43 +39,43 @@ use crate::proto::choice::Wanted;
 /// The threshold that suits the adapter of a connection.
 pub(crate) const ADAPTERS: i32 = -1;
 
-/// Set when the module loads, and at run time.
+/// Can be set when the module loads, and at run time.
 const ANY_TIME: u16 = 0o644;
-/// Set when the module loads only.
+/// Can be set only when the module loads.
 const AT_LOAD: u16 = 0o444;
 
-/// Bytes of a socket's buffer, by default: no less than a page, and so few that the table of as many
-/// short messages as fit can be allocated in one piece.
+/// Default size of a socket's buffer in bytes: at least a page, and small enough that the table of
+/// the short messages that fit can be allocated in one piece.
 const BUFFER_BYTES: Kind = Kind::Number {
     least: 4096,
     most: 1 << 24,
 };
 
-/// A number of connections; 0 is for one that the machine's memory suggests.
+/// A number of connections; 0 selects a number that depends on the machine's memory.
 const AS_MANY: Kind = Kind::Number {
     least: 0,
     most: i32::MAX,
 };
 
-/// The largest number of [`top_mem_usage`]: a tebibyte.
+/// The maximum of [`top_mem_usage`]: a tebibyte.
 const MOST_MIB: i32 = 1 << 20;
 
-/// The longest time between keepalives, in seconds, and the most of them, as in TCP.
+/// The maximum time between keepalive probes in seconds, and their maximum number, as in TCP.
 pub(crate) const MAX_KEEP_S: i32 = 32767;
 pub(crate) const MAX_KEEP_COUNT: i32 = 127;
 
-/// Adverts of the peer that a connection can hold at a time, and of its own that it can have out. A
-/// namespace may have fewer.
+/// The maximum number of the peer's adverts that a connection can hold at a time, and of its own
+/// adverts that are outstanding. A namespace may have fewer.
 pub(crate) const ADVERTS: usize = 32;
 
-/// Who may make others wait who touch his memory.
+/// The values of [`sdp_recv_early`]: which programs may make threads wait that touch their memory.
 const NOBODY: i32 = 0;
 const ALL: i32 = 2;
 
-/// All bits of [`Rule`](breaks::Rule), where they can be broken.
+/// All bits of [`Rule`](breaks::Rule), if they can be broken.
 const RULES: i32 = if cfg!(CONFIG_DEBUG_VM) { 511 } else { 0 };
 
-/// A parameter's values, and the present one.
+/// The valid values of a parameter, and the present value.
 pub(crate) struct Param {
     kind: Kind,
     value: Atomic<i32>,
@@ -98,11 +98,11 @@ impl Param {
     }
 }
 
-/// What the loader finds in the section `__param`.
+/// An entry of the section `__param`, which the loader reads.
 #[repr(transparent)]
 struct KernelParam(kernel_param);
 
-// SAFETY: Nobody writes to it, and what it points to is static and can be shared.
+// SAFETY: Nobody writes to it, and the objects that it points to are static and can be shared.
 unsafe impl Sync for KernelParam {}
 
 static OPS: kernel_param_ops = kernel_param_ops {
@@ -135,7 +135,7 @@ macro_rules! modinfo {
     };
 }
 
-/// Defines parameters: when they may be set, name, type, values and default, and a line for modinfo.
+/// Defines parameters: mode, name, type, valid values, default, and a line for modinfo.
 macro_rules! params {
     ($($mode:ident $name:ident: $type:literal $kind:expr, $default:expr, $text:literal;)*) => {
         $(
@@ -148,7 +148,7 @@ macro_rules! params {
                 #[used(compiler)]
                 static PARAM: KernelParam = KernelParam(kernel_param {
                     name: concat!(stringify!($name), "\0").as_ptr().cast(),
-                    // The loader makes it, and it stays while the module does.
+                    // The loader creates it, and it exists as long as the module.
                     mod_: (&raw const kernel::bindings::__this_module).cast_mut(),
                     ops: &raw const OPS,
                     perm: $mode,
@@ -200,20 +200,21 @@ params! {
         "Kernels with CONFIG_DEBUG_VM only: rules of page protection to break, so that tests can see that they are needed";
 }
 
-/// The longest text of a parameter that a complaint repeats.
+/// The maximum length of a parameter's text that an error message repeats.
 const COMPLAINT_BYTES: usize = 40;
 
-/// Sets a parameter; `EINVAL` for what it cannot be, with a line in the log that says what it can.
+/// Sets a parameter; `EINVAL` for an invalid value, with a line in the log that says which values
+/// are valid.
 ///
 /// # Safety
 ///
-/// Called by the core as a member of [`OPS`]: `kp` is one of those that `params!` makes, and `val` is
-/// null or a C string.
+/// Called by the core as a member of [`OPS`]: `kp` was created by `params!`, and `val` is null or a
+/// C string.
 unsafe extern "C" fn set(val: *const c_char, kp: *const kernel_param) -> c_int {
     if val.is_null() {
         return EINVAL.to_errno();
     }
-    // SAFETY: By the function's conditions; `params!` has put a name and a `Param` there.
+    // SAFETY: By the function's conditions; `params!` has stored a name and a `Param` there.
     let (text, name, param) = unsafe {
         (
             CStr::from_char_ptr(val).to_bytes().trim_ascii(),
@@ -235,15 +236,15 @@ unsafe extern "C" fn set(val: *const c_char, kp: *const kernel_param) -> c_int {
     }
 }
 
-/// Room for any parameter's text.
+/// Room for the text of any parameter.
 const SHOWN_BYTES: usize = 32;
 
-/// Writes a parameter's value, and the end of the line; returns the length.
+/// Writes a parameter's value, and a newline; returns the length.
 ///
 /// # Safety
 ///
-/// Called by the core as a member of [`OPS`]: `kp` is one of those that `params!` makes, and `buffer`
-/// is a page.
+/// Called by the core as a member of [`OPS`]: `kp` was created by `params!`, and `buffer` is a
+/// page.
 unsafe extern "C" fn get(buffer: *mut c_char, kp: *const kernel_param) -> c_int {
     // SAFETY: By the function's conditions, as in `set`.
     let (out, param) = unsafe {
@@ -260,18 +261,18 @@ unsafe extern "C" fn get(buffer: *mut c_char, kp: *const kernel_param) -> c_int 
     }
 }
 
-// What `modinfo` and /sys/module/ib_sdp/version say.
+// Shown by `modinfo` and in /sys/module/ib_sdp/version.
 modinfo!("version=", env!("SDP_VERSION"));
 
-/// Whether the current program may return from a receive before its bytes are there, or have writes
-/// wait for a send (the fault policy). Who touches its memory then waits, be it the kernel or an
-/// administrator's tool: as with faults of userfaultfd, this is not for everybody unless the
-/// administrator says so.
+/// Whether the current program may return from a receive before its bytes have arrived, or make
+/// writes wait for a send (the fault policy). Threads that touch its memory then wait, possibly the
+/// kernel or an administrator's tool: as for faults of userfaultfd, not every program may do this
+/// unless the administrator allows it.
 pub(crate) fn may_hold_up() -> bool {
     match sdp_recv_early.value() {
         NOBODY => false,
         ALL => true,
-        // SAFETY: We are in process context; the namespace is the first one.
+        // SAFETY: This is process context; the namespace is the initial one.
         _ => unsafe {
             bindings::ns_capable_noaudit(
                 &raw mut bindings::init_user_ns,
@@ -281,9 +282,10 @@ pub(crate) fn may_hold_up() -> bool {
     }
 }
 
-/// Whether the current program administrates the machine's network, and not only that of a namespace.
+/// Whether the current program may administer the machine's network, and not only that of a
+/// namespace.
 pub(crate) fn is_machines_admin() -> bool {
-    // SAFETY: We are in process context; the namespace is the first one.
+    // SAFETY: This is process context; the namespace is the initial one.
     unsafe {
         bindings::ns_capable_noaudit(
             &raw mut bindings::init_user_ns,

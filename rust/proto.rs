@@ -1,40 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The Sockets Direct Protocol as pure logic: what the bytes on the wire mean
-//! and what the rules allow.
+//! The Sockets Direct Protocol as pure logic: the meaning of the bytes on the wire, and the rules.
 //!
-//! Nothing here allocates, sleeps, panics or knows the kernel: these files use
-//! `core` alone, and `tools/proto-host` compiles them on the host, where they
-//! are tested, model-checked and fuzzed. Whatever a peer may send ends in a
-//! value or in a [`violation::Violation`].
+//! The code here does not allocate, sleep, panic or depend on the kernel: these files use only
+//! `core`, and `tools/proto-host` compiles them on the host, where they are tested, model-checked
+//! and fuzzed. Each message of a peer is parsed to a value or to a [`violation::Violation`].
 //!
 //! - [`bsdh`]: the header in front of every message.
 //! - [`message`]: the messages of an established connection.
 //! - [`hello`]: connection set-up, in the private data of the CM.
 //! - [`credits`]: how many messages each side may have in flight.
-//! - [`state`]: the life of a socket, with explicit transitions; [`orphan`]: how
-//!   long one lives on that its program has closed; [`deferral`]: how long a
-//!   listener waits for the first byte of a connection.
-//! - [`pace`]: how long messages take, how fast bytes are delivered, and what
-//!   holds a sender up.
-//! - [`resize`]: the size of receives, which grows.
-//! - [`policy`]: when a partial message goes and which work requests are
-//!   signaled.
-//! - [`advert`], [`ring`]: what the adverts of both kinds have in common.
+//! - [`state`]: the states of a socket, with explicit transitions; [`orphan`]: how long a
+//!   connection survives after its program has closed it; [`deferral`]: how long a listener waits
+//!   for the first byte of a connection.
+//! - [`pace`]: round-trip time, delivery rate, and what limits a sender.
+//! - [`resize`]: the size of receives, which grows and shrinks.
+//! - [`policy`]: when a partial message is sent, and which work requests are signaled.
+//! - [`advert`], [`ring`]: code shared by both kinds of adverts.
 //! - [`source`], [`sink`]: memory of a sender that its peer reads, both sides.
-//! - [`pull`]: when to read such memory though no reader asks.
-//! - [`write`](mod@write), [`buffer`]: memory of a reader that its peer writes
-//!   to, both sides; [`offer`]: whether a reader shall advertise it.
-//! - [`urgent`]: the urgent byte, of both sides.
-//! - [`choice`]: by copy or without, with [`split`] for what is not aligned and
-//!   [`fallback`] for programs that touch what is being sent.
+//! - [`pull`]: when to read such memory without a reader.
+//! - [`write`](mod@write), [`buffer`]: memory of a reader that its peer writes to, both sides;
+//!   [`offer`]: whether a reader should advertise its buffer.
+//! - [`urgent`]: the urgent byte, both sides.
+//! - [`choice`]: the path of a send, by copy or without; with [`split`] for unaligned buffers and
+//!   [`fallback`] for programs that touch memory while it is being sent.
 //! - [`violation`]: every way in which a peer may break the protocol.
 //!
-//! The protocol is described in `Documentation/protocol.rst`.
+//! `Documentation/protocol.rst` describes the protocol.
 
-// The paths are those that the compiler would look at anyway. They are spelled
-// out for the host: a file that is itself included by its path would look for
-// its modules beside it, not below.
+// These are the compiler's default paths. They are explicit for the host: if a file is itself
+// included by its path, the compiler would look for its modules beside the file, not below it.
 #[path = "proto/advert.rs"]
 pub mod advert;
 #[path = "proto/bsdh.rs"]

@@ -2,7 +2,7 @@
 
 //! Safe wrappers of the RDMA core: connection ids, and the queues of a connection.
 //!
-//! No other module calls a verb.
+//! No other layer calls a verb.
 
 pub(crate) mod cm;
 pub(crate) mod device;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What one can see of the module from outside: files under /proc and in debugfs, and a netlink family.
+//! Output of the module: files under /proc and in debugfs, and a netlink family.
 
 mod debugfs;
 pub(crate) mod devices;

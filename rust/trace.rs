@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Trace events, `Documentation/tracing.rst`. One that nobody has switched on costs an instruction that
-//! does nothing.
+//! Trace events (`Documentation/tracing.rst`). A disabled event costs a single no-op instruction.
 
 use crate::bindings;
 use crate::inet::addr::Addr;
@@ -10,10 +9,10 @@ use crate::proto::bsdh::Bsdh;
 use crate::proto::choice::Reason;
 use crate::proto::state::State;
 
-/// Runs the block if somebody has switched the event on.
+/// Runs the block if the event is enabled.
 macro_rules! if_on {
     ($event:path, $then:block) => {
-        // SAFETY: The event is static, and may be looked at by everybody.
+        // SAFETY: The event is static, and any code may read it.
         let is_on = unsafe {
             kernel::jump_label::static_branch_unlikely!(
                 $event,
@@ -25,7 +24,7 @@ macro_rules! if_on {
     };
 }
 
-/// A connection has got from one state to another.
+/// The state of a connection has changed.
 #[inline(always)]
 pub(crate) fn state(sk: Sk, peer: &Addr, from: State, to: State) {
     if_on!(bindings::__tracepoint_sdp_state, {
@@ -51,7 +50,7 @@ macro_rules! messages {
         #[inline(always)]
         pub(crate) fn $name(sk: Sk, header: &Bsdh, payload: u32, credits: u32) {
             if_on!(bindings::$event, {
-                // SAFETY: It takes numbers only.
+                // SAFETY: The function takes numbers only.
                 unsafe {
                     bindings::$call(
                         sk.cookie(),
@@ -69,20 +68,20 @@ macro_rules! messages {
 }
 
 messages! {
-    /// A message is posted; `credits` are left then.
+    /// A message is posted; `credits` are left afterwards.
     sent, __tracepoint_sdp_send, rust_do_trace_sdp_send;
-    /// A message has come, which leaves `credits`.
+    /// A message has arrived; `credits` are left afterwards.
     received, __tracepoint_sdp_receive, rust_do_trace_sdp_receive;
 }
 
-/// What an advert is about.
+/// The content of an event about an advert.
 #[derive(Copy, Clone)]
 pub(crate) struct Advert {
-    /// The peer writes to its memory, and does not read it.
+    /// Whether the peer writes to its memory, and does not read it.
     pub(crate) sink: bool,
-    /// Its bytes.
+    /// The size of the advert in bytes.
     pub(crate) len: u32,
-    /// Those that were read, or written.
+    /// The number of bytes that were read or written.
     pub(crate) bytes: u32,
 }
 
@@ -92,7 +91,7 @@ macro_rules! adverts {
         #[inline(always)]
         pub(crate) fn $name(sk: Sk, advert: Advert) {
             if_on!(bindings::$event, {
-                // SAFETY: It takes numbers only.
+                // SAFETY: The function takes numbers only.
                 unsafe { bindings::$call(sk.cookie(), advert.sink, advert.len, advert.bytes) };
             });
         }
@@ -100,35 +99,35 @@ macro_rules! adverts {
 }
 
 adverts! {
-    /// An advert of ours is sent.
+    /// This side has sent an advert.
     advert_posted, __tracepoint_sdp_advert_posted, rust_do_trace_sdp_advert_posted;
-    /// A Read of an advert of the peer's has finished: `len` and `bytes` are those of the Read.
+    /// A Read of an advert of the peer has finished: `len` and `bytes` are those of the Read.
     advert_read, __tracepoint_sdp_advert_read, rust_do_trace_sdp_advert_read;
-    /// The peer has read our advert whole, or has written to it.
+    /// The peer has read an advert of this side completely, or has written to it.
     advert_completed, __tracepoint_sdp_advert_completed, rust_do_trace_sdp_advert_completed;
-    /// Our advert has ended otherwise: it was taken back, the peer has sent its bytes another way, or the
-    /// connection has ended.
+    /// An advert of this side has ended otherwise: it was taken back, the peer has sent its bytes
+    /// by another path, or the connection has ended.
     advert_cancelled, __tracepoint_sdp_advert_cancelled, rust_do_trace_sdp_advert_cancelled;
 }
 
-/// Pages of a program are protected from `addr` on, for a send or for a `receive`; those that could not
-/// be are not among the `protected`.
+/// Pages of a program from `addr` on were protected, for a send or for a `receive`. `protected`
+/// counts only the pages that could be protected.
 #[inline(always)]
 pub(crate) fn protect(addr: usize, receive: bool, pages: usize, protected: impl Fn() -> usize) {
     if_on!(bindings::__tracepoint_sdp_protect, {
-        // SAFETY: It takes numbers only.
+        // SAFETY: The function takes numbers only.
         unsafe {
             bindings::rust_do_trace_sdp_protect(addr, receive, pages as u32, protected() as u32);
         }
     });
 }
 
-/// They are the program's again: so many it has touched before, and so many it may touch again without
-/// a fault.
+/// The pages were released: the program has touched `touched` of them before, and may touch
+/// `restored` of them without a fault.
 #[inline(always)]
 pub(crate) fn restore(addr: usize, receive: bool, pages: usize, touched: usize, restored: usize) {
     if_on!(bindings::__tracepoint_sdp_restore, {
-        // SAFETY: It takes numbers only.
+        // SAFETY: The function takes numbers only.
         unsafe {
             bindings::rust_do_trace_sdp_restore(
                 addr,
@@ -141,20 +140,20 @@ pub(crate) fn restore(addr: usize, receive: bool, pages: usize, touched: usize, 
     });
 }
 
-/// The current thread waits, for the page at `addr` is protected.
+/// The current thread waits, because the page at `addr` is protected.
 #[inline(always)]
 pub(crate) fn fault(addr: usize, receive: bool) {
     if_on!(bindings::__tracepoint_sdp_fault, {
-        // SAFETY: It takes numbers only.
+        // SAFETY: The function takes numbers only.
         unsafe { bindings::rust_do_trace_sdp_fault(addr, receive) };
     });
 }
 
-/// Bytes that should have gone, or come, without a copy do not.
+/// Bytes that should have been sent or received without a copy are copied.
 #[inline(always)]
 pub(crate) fn fallback(sk: Sk, why: Reason) {
     if_on!(bindings::__tracepoint_sdp_fallback, {
-        // SAFETY: It takes numbers only.
+        // SAFETY: The function takes numbers only.
         unsafe { bindings::rust_do_trace_sdp_fallback(sk.cookie(), why as u8) };
     });
 }

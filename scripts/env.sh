@@ -1,37 +1,37 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
-# Sourced by the other scripts: where the cache is, and how progress is shown.
+# Sourced by the other scripts: the cache folder, and functions that show progress.
 
-# A command that fails in $(...) ends the script, too.
+# A failing command in $(...) also ends the script.
 shopt -s inherit_errexit
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# Everything slow to make lives here, outside the checkout.
+# All results of slow steps are here, outside of the checkout.
 CACHE=${IB_SDP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ib_sdp}
 export TOP CACHE
-# The release series of the kernel that the module is made for, the newest first.
+# The supported release series of the kernel, the newest first.
 # shellcheck disable=SC2034 # for the scripts that source this file
 mapfile -t SERIES < <(grep -v '^#' "$TOP/scripts/series")
 mkdir -p "$CACHE/log"
 
-# die TEXT...: says what failed and stops.
+# die TEXT...: prints an error message and exits.
 die() {
 	printf '%s: %s\n' "${0##*/}" "$*" >&2
 	exit 1
 }
 
-# content_key [FILE...]: a short key of the standard input and the files' content.
+# content_key [FILE...]: a short key of the standard input and the content of the files.
 content_key() {
 	{ cat; [ $# -eq 0 ] || cat -- "$@"; } | sha256sum | cut -c1-12
 }
 
-# step TITLE LOG COMMAND...: runs the command with its output in LOG, shows
-# that it is alive, and on failure the end of the log and where it is.
+# step TITLE LOG COMMAND...: runs the command with its output in LOG, shows progress, and on failure
+# the end of the log and its path.
 step() {
 	local title=$1 log=$2 start=$SECONDS pid rc=0
 	shift 2
 	: >"$log"
-	# A process group of its own, which dies as a whole on Ctrl-C.
+	# A process group of its own, which Ctrl-C ends as a whole.
 	set -m
 	"$@" >>"$log" 2>&1 </dev/null &
 	pid=$!
@@ -57,7 +57,7 @@ step() {
 	printf '  ok %s  %ds\n' "$title" $((SECONDS - start)) >&2
 }
 
-# with_lock NAME COMMAND...: one at a time, so that two runs share one cache.
+# with_lock NAME COMMAND...: runs one command at a time, so that two runs can share one cache.
 with_lock() {
 	local name=$1
 	shift
@@ -68,9 +68,9 @@ with_lock() {
 	)
 }
 
-# in_machines KERNELS MODULE ARGUMENT...: builds what the machines boot and becomes
-# that Python module of scripts/, which runs them (in the sandbox). A kernel is
-# stock (the chosen release, see scripts/kernel), debug, or stock-SERIES.
+# in_machines KERNELS MODULE ARGUMENT...: builds the images of the machines and executes this Python
+# module of scripts/, which runs them (in the sandbox). A kernel is stock (the chosen release, see
+# scripts/kernel), debug, or stock-SERIES.
 in_machines() {
 	local kernels=$1 module=$2 kernel made images=
 	shift 2

@@ -1,25 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Checks that no file of rust/ imports from a layer above its own, by the list in rust/layers; and that no
-files of sdpctl import from each other in a circle.
+"""Checks that no file of rust/ imports from a layer above its own, by the list in rust/layers; and that the
+files of sdpctl have no circular imports.
 
 usage: layers.py [--write]
 
-Each path in the code that begins with crate, super or self is an import. A layer whose line begins with
-"=" is beside those above it, up to the first without: none of them imports from another.
+Each path in the code that begins with crate, super or self is an import. A layer marked with "=" is at the
+level of the layers above it, up to the first layer without the mark; layers at the same level do not import
+from each other.
 
-An `impl` that gives methods to a type of another layer is refused, too: that layer could call them
-without an import. Among the layers inside one module (a::b and a::c) it is allowed, but no layer may call
-such a method of a layer above it. Which function a call means is known where `self`, in such an impl, or a
-variable `guard` has the method; elsewhere if no other function has the name. A trait of a lower layer may
-be implemented. Nothing may be imported with `*` from another layer: names would come unseen.
+An `impl` that adds methods to a type of another layer is also refused, because that layer could call the
+methods without an import. Among the layers inside one module (a::b and a::c) it is allowed, but no layer may
+call such a method of a layer above it. The target of a call is known if `self`, in such an impl, or a
+variable `guard` has the method; otherwise if no other function has the name. A trait of a lower layer may be
+implemented. `*` imports from another layer are refused, because they hide names.
 
 A file that gives methods to the locked socket (LOCKED) of another layer can reach all of its state. Such
 files are to become fewer: each is in the list with the types, in a line "impl FILE TYPE...", and none else
 may give such methods.
 
-Documentation/overview.rst must show the list; --write puts it there. The functions that the page names
-with their files must be there.
+Documentation/overview.rst must contain the list; --write puts it there. Each function that the page names
+with its file must exist.
 """
 
 import re
@@ -36,7 +37,7 @@ PATH = re.compile(r"\b(?:crate|super|self)(?:\s*::\s*\w+)+")
 IMPL = re.compile(r"^[ \t]*(?:unsafe\s+)?impl(?:<[^{]*?>)?\s+(?:\w+\s*::\s*)*(\w+)(?:<[^{]*>)?\s*"
                   r"(?:where\b[^{]*)?\{", re.MULTILINE)
 METHOD = re.compile(r"\bfn\s+(?:r#)?(\w+)")
-# A method is called, or named as a value.
+# A method that is called, or used as a value.
 CALL = re.compile(r"(?:\b(\w+)\s*)?(?:\.\s*(?:r#)?(\w+)\s*(?:::\s*<[^;()]*>\s*)?\(|::\s*(?:r#)?(\w+)\b(?!\s*::\s*\w))")
 RENAMED = re.compile(r"\b(\w+)\s+as\s+(\w+)")
 VISIBLE_IN = re.compile(r"\bpub\s*\(\s*in\b[^)]*\)")
@@ -63,27 +64,27 @@ class Layers:
         self.modules: list[Module] = [() if n == ROOT else tuple(n.split("::")) for n in self.names]
 
     def of(self, module: Module) -> int:
-        """The layer that a module is in; of a module with layers inside, the uppermost of these. What is
-        in no other layer is in the crate's root."""
+        """The layer of a module; for a module that contains layers, the uppermost of them. A module in no other
+        layer belongs to the crate's root."""
         around = [m for m in self.modules if module[:len(m)] == m]
         inside = [m for m in self.modules if m[:len(module)] == module]
         innermost = max(around, key=len, default=())
         return self.modules.index(inside[0] if inside and innermost == () else innermost)
 
     def wrong(self, own: int, other: int) -> str:
-        """Why a layer must not use another one; empty if it may."""
+        """The reason why a layer must not use another one; empty if it may."""
         first, last = min(own, other), max(own, other)
         if own != other and all(self.beside[first + 1:last + 1]):
             return "beside it"
         return "above it" if other < own else ""
 
     def are_in_one(self, a: int, b: int) -> bool:
-        """Whether two layers are inside one module."""
+        """Whether two layers belong to one module."""
         return self.modules[a][:1] == self.modules[b][:1]
 
 
 def code_of(source: str) -> str:
-    """The source without comments, literals and visibilities, with the same lines."""
+    """The source without comments, literals and visibilities, with the same line numbers."""
     def blank(match: re.Match[str]) -> str:
         return " " + "\n" * match[0].count("\n")
     return VISIBLE_IN.sub(blank, IGNORED.sub(blank, source))
@@ -105,7 +106,7 @@ def flat(tree: str) -> list[str]:
 
 
 def end_of(code: str, begin: int) -> int:
-    """Where the block ends that begins behind a brace."""
+    """The end of the block that begins behind a brace."""
     depth, end = 1, begin
     while depth and end < len(code):
         depth += {"{": 1, "}": -1}.get(code[end], 0)
@@ -114,12 +115,12 @@ def end_of(code: str, begin: int) -> int:
 
 
 def inline_modules(code: str) -> list[tuple[int, int, str]]:
-    """Where the modules inside a file begin and end, and their names; outer ones first."""
+    """The begin, the end and the name of each module inside a file; outer modules first."""
     return [(match.end(), end_of(code, match.end()), match[1]) for match in MODULE.finditer(code)]
 
 
 def imports(source: str, file_module: Module) -> list[tuple[int, Module]]:
-    """What a file imports: line, and path from the crate's root."""
+    """The imports of a file: line, and path from the crate's root."""
     code = code_of(source)
     inside = inline_modules(code)
     paths = [(use.start(1), path) for use in USE.finditer(code) for path in flat(use[1])]
@@ -137,14 +138,14 @@ def imports(source: str, file_module: Module) -> list[tuple[int, Module]]:
         while words and words[0] in ("crate", "self", "super"):
             if words.pop(0) == "super":
                 module = module[:-1]
-        # Of `*` the star is left for those who look.
+        # Of `*`, the star remains, for the callers.
         names = tuple(word for word in words if word != "self")
         found.append((code.count("\n", 0, at) + 1, module + names))
     return found
 
 
 class Impl:
-    """What gives methods to a type, but for those of traits."""
+    """An `impl` block that adds methods to a type, not one of a trait."""
 
     def __init__(self, code: str, match: re.Match[str], renamed: dict[str, str]):
         self.begin, self.end = match.end(), end_of(code, match.end())
@@ -204,7 +205,7 @@ def wrong_locked(layers: Layers, folder: Path, files: list[File]) -> list[str]:
 
 
 def complaints(layers: Layers, folder: Path) -> list[str]:
-    """What is wrong with the files of a folder."""
+    """The errors in the files of a folder."""
     found = [f"{folder.name}/layers: there is no {name}"
              for name in layers.names
              if not any((folder / (name.replace("::", "/") + end)).exists() for end in ("", ".rs"))]
@@ -223,7 +224,8 @@ def complaints(layers: Layers, folder: Path) -> list[str]:
     functions = Counter(name for file in files for name in file.functions)
     given = {name: file.own for file in files for i, _ in file.given for name in i.methods
              if functions[name] == 1}
-    # The methods of each type that gets some from other layers, and the layers of the functions.
+    # The methods of each type that has methods from other layers, and the layers of these
+    # functions.
     shared = {i.type for file in files for i, _ in file.given}
     known: dict[tuple[str, str], set[int]] = {}
     for file in files:
@@ -252,7 +254,7 @@ def complaints(layers: Layers, folder: Path) -> list[str]:
 
 
 def without_tests(code: str) -> str:
-    """The code without modules of the name `tests`."""
+    """The code without modules named `tests`."""
     for begin, end, name in reversed(inline_modules(code)):
         if name == "tests":
             code = code[:begin] + code[end - 1:]
@@ -260,13 +262,14 @@ def without_tests(code: str) -> str:
 
 
 def circles(folder: Path) -> list[str]:
-    """The files of a program that import from each other in a circle; of its folders each is one file."""
+    """The files of a program with circular imports; each folder counts as one file."""
     uses: dict[str, set[str]] = {}
     for path in folder.rglob("*.rs"):
         module = path.relative_to(folder).with_suffix("").parts
         code = without_tests(code_of(path.read_text()))
         uses.setdefault(module[0], set()).update(names[0] for _, names in imports(code, module) if names)
-    # Without those that import nothing of the others, what is left is a circle, or imports from one.
+    # Repeatedly remove files that import no other file; the rest forms circles, or imports from
+    # one.
     while ends := {name for name, others in uses.items() if not others & set(uses) - {name}}:
         uses = {name: others for name, others in uses.items() if name not in ends}
     while begins := set(uses) - {o for name, others in uses.items() for o in others if o != name}:
@@ -275,7 +278,7 @@ def circles(folder: Path) -> list[str]:
 
 
 def missing_functions(page: str, top: Path) -> list[str]:
-    """The functions that a page names as ``FILE: NAME`` and that the file does not have."""
+    """The functions that a page names as ``FILE: NAME`` but that the file does not contain."""
     found = []
     for name, function in NAMED.findall(page):
         path = top / name

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What our own bindgen run reads; the allowlist says what it keeps. */
+/* Input of the module's bindgen run; the allowlist selects the output. */
 
 #include <linux/capability.h>
 #include <linux/completion.h>
@@ -64,8 +64,8 @@ const unsigned int SDP_CONST_PF_KTHREAD = PF_KTHREAD;
 const unsigned int SDP_CONST_PF_MEMALLOC = PF_MEMALLOC;
 const unsigned long SDP_CONST_VM_SOFTDIRTY = VM_SOFTDIRTY;
 /*
- * Areas whose pages are not simply a program's own. What the kernel crate calls
- * MAYSHARE is VM_MAYEXEC (Linux 7.2).
+ * Flags of areas that are not simply private memory of a program. The kernel
+ * crate's MAYSHARE is VM_MAYEXEC (Linux 7.2).
  */
 const unsigned long SDP_CONST_VM_SHARED = VM_SHARED | VM_MAYSHARE;
 const unsigned long SDP_CONST_VM_SPECIAL = VM_PFNMAP | VM_MIXEDMAP | VM_IO |
@@ -97,7 +97,7 @@ const int SDP_CONST_SIOCATMARK = SIOCATMARK;
 const size_t SDP_CONST_NETLINK_CTX_SIZE = NETLINK_CTX_SIZE;
 const int SDP_CONST_ASYNC_NOSPACE = SOCKWQ_ASYNC_NOSPACE;
 
-/* What the compiler says of the layouts; rust/bindings.rs compares. */
+/* The compiler's view of the layouts; rust/bindings.rs compares them. */
 const size_t SDP_CONST_SIZEOF_SOCK = sizeof(struct sock);
 const size_t SDP_CONST_SIZEOF_INET_SOCK = sizeof(struct inet_sock);
 const size_t SDP_CONST_SIZEOF_IPV6_PINFO = sizeof(struct ipv6_pinfo);

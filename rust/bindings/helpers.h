@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The helper files as bindgen reads them: for their functions' types. */
+/* The helper files as input of bindgen, for the types of their functions. */
 
 #include "net.c"
 #include "rdma.c"

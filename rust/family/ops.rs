@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions that the core calls: thin, from C types to ours and back.
+//! The functions that the core calls. They only convert between C types and the module's types.
 //!
-//! What TCP does in `inet_*` functions that are exported we let them do: they call back into the
-//! proto's functions here.
+//! Where exported `inet_*` functions do the work for TCP, they are used here, too: they call back
+//! into the proto's functions below.
 
 use core::mem::size_of;
 use core::ptr::NonNull;
@@ -48,20 +48,21 @@ use crate::sdp::send::sendmsg;
 const AF_UNSPEC: u16 = bindings::AF_UNSPEC as u16;
 const AF_INET: u16 = bindings::AF_INET as u16;
 const AF_INET6: u16 = bindings::AF_INET6 as u16;
-/// An IPv6 address without the scope, which came later: the shortest that the core takes.
+/// The length of an IPv6 address without the scope, which RFC 2133 does not have: the shortest that
+/// the core accepts.
 const SIN6_LEN_RFC2133: i32 = 24;
 
 /// The socket object of a `struct socket`.
 ///
 /// # Safety
 ///
-/// `socket` is an open socket of ours, and the borrow ends with the system call.
+/// `socket` is an open socket of the module, and the borrow ends with the system call.
 unsafe fn of<'a>(socket: *mut socket) -> &'a SdpSock {
     // SAFETY: As the caller promises.
     unsafe { SdpSock::from_raw((*socket).sk) }
 }
 
-/// A result as the core wants it: a number, or an error below zero.
+/// A result in the core's form: a number, or a negative error.
 fn errno(result: Result<i32>) -> kernel::ffi::c_int {
     match result {
         Ok(n) => n,
@@ -73,7 +74,7 @@ pub(super) fn code(result: Result) -> i32 {
     errno(result.map(|()| 0))
 }
 
-/// Copies an address of a program, so that its family can be made one that the core knows.
+/// Copies an address of a program, and replaces its family by one that the core knows.
 ///
 /// # Safety
 ///
@@ -97,11 +98,12 @@ unsafe fn normalized(from: *const sockaddr_unsized, len: i32) -> Result<Storage>
     Ok(out)
 }
 
-/// Whether an IPv6 address makes the socket one of IPv6: one that was opened as one of AF_INET stays that.
+/// Whether an IPv6 address turns the socket into an IPv6 socket. A socket that was opened as one of
+/// AF_INET keeps its family.
 ///
 /// # Safety
 ///
-/// `socket` is an open socket of ours.
+/// `socket` is an open socket of the module.
 unsafe fn may_become_v6(socket: *mut socket) -> bool {
     // SAFETY: As the caller promises: the operations are those of `register`.
     unsafe { (*(*socket).ops).family == AF_INET_SDP.into() && bindings::ipv6_mod_enabled() }
@@ -114,7 +116,7 @@ unsafe fn may_become_v6(socket: *mut socket) -> bool {
 /// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
 /// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn release(socket: *mut socket) -> i32 {
-    // SAFETY: The core passes a socket of ours, whose `sk` may be gone already.
+    // SAFETY: The core passes a socket of the module, whose `sk` may already be gone.
     unsafe {
         if (*socket).sk.is_null() {
             return 0;
@@ -155,11 +157,12 @@ unsafe fn do_bind(socket: *mut socket, addr: *mut sockaddr_unsized, len: i32) ->
         if (*socket).state == bindings::socket_state_SS_UNCONNECTED {
             of(socket).lock().reuse_disconnected()?;
         } else {
-            // A port that the connection was given is no reason to refuse another one.
+            // A port that the connection was given must not prevent binding to another one.
             of(socket).lock().await_teardown()?;
         }
         let v6 = (*addr.as_ptr()).sa_family == AF_INET6 && len >= SIN6_LEN_RFC2133;
-        // A program with family 27 for both, as qperf: its IPv6 address makes it an IPv6 socket.
+        // A program may use family 27 for both, as qperf does: an IPv6 address turns its socket
+        // into an IPv6 socket.
         if v6 && !sk.is_v6() && may_become_v6(socket) {
             let _locked = of(socket).lock();
             if (sk.num(), sk.state()) == (0, bindings::TCP_CLOSE as u8) {
@@ -191,7 +194,7 @@ pub(super) unsafe extern "C" fn connect_socket(
             Ok(mut addr) => {
                 let family = (*addr.as_mut_ptr().cast::<bindings::sockaddr>()).sa_family;
                 if family == AF_UNSPEC {
-                    // It ends a connection.
+                    // AF_UNSPEC ends a connection.
                     of(socket).lock().await_early();
                 }
                 bindings::inet_stream_connect(socket, addr.as_mut_ptr().cast(), len, flags)
@@ -210,8 +213,8 @@ pub(super) unsafe extern "C" fn accept(
     new: *mut socket,
     arg: *mut bindings::proto_accept_arg,
 ) -> i32 {
-    // SAFETY: The core passes valid objects; the child is ours to hand over. As `inet_accept`,
-    // which is not used because it would call us back for the same.
+    // SAFETY: The core passes valid objects; the child belongs to this function, which hands it
+    // over. `inet_accept` is not used, because it would call back into the module to do the same.
     unsafe {
         let nonblock = (*arg).flags & bindings::O_NONBLOCK as i32 != 0;
         let child = match accept::accept(of(socket), nonblock) {
@@ -319,17 +322,18 @@ pub(super) unsafe extern "C" fn sendmsg(
     }
 }
 
-/// MSG_FASTOPEN: does what connect() does. The bytes of the send follow when the connection is there, as with
-/// a TCP that has no cookie of the server.
+/// MSG_FASTOPEN: connects like connect(). The bytes of the send follow when the connection is
+/// established, as with a TCP that has no cookie of the server.
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` for AF_UNSPEC, or where the administrator has not allowed it; `EALREADY` while another send
-/// does the same, or, without waiting, while the socket connects; and those of connect().
+/// `EOPNOTSUPP` for AF_UNSPEC, or if the administrator has not allowed it; `EALREADY` while another
+/// send does this, or, if it must not wait, while the socket connects; and the errors of connect().
 ///
 /// # Safety
 ///
-/// `socket` is an open socket of ours, whose lock is `guard`; an address that is not null has so many bytes.
+/// `socket` is an open socket of the module, whose lock is `guard`; an address that is not null has
+/// `len` bytes.
 unsafe fn fast_open(
     guard: &mut SockOwner<'_>,
     socket: *mut socket,
@@ -337,15 +341,15 @@ unsafe fn fast_open(
     nonblock: bool,
 ) -> Result {
     let has_family = !to.is_null() && len as usize >= size_of::<u16>();
-    // SAFETY: The address has the bytes of a family.
+    // SAFETY: The address is long enough for a family.
     let unspec = has_family && unsafe { to.cast::<u16>().read_unaligned() } == AF_UNSPEC;
     if unspec || !guard.sk().net().may_connect_by_send() {
         return Err(EOPNOTSUPP);
     }
     let flags = if nonblock { bindings::O_NONBLOCK } else { 0 };
     guard.fast_open(|| {
-        // SAFETY: As the caller promises. The function wants the lock held by a system call, and gives it back
-        // only while it waits.
+        // SAFETY: As the caller promises. The function requires that a system call holds the lock,
+        // and releases it only while it waits.
         unsafe {
             let mut addr = match to.is_null() {
                 true => None,
@@ -360,18 +364,17 @@ unsafe fn fast_open(
     })
 }
 
-/// Looks at the control messages of a send, as TCP does: what they ask for is about packets, and has no
-/// effect.
+/// Checks the control messages of a send, as TCP does. They are about packets, and have no effect.
 ///
 /// # Errors
 ///
-/// `EINVAL` for what is no control message, or one that does not exist; `EPERM`.
+/// `EINVAL` for an invalid or unknown control message; `EPERM`.
 ///
 /// # Safety
 ///
 /// `msg` is the message of a send.
 unsafe fn check_control(sock: &SdpSock, msg: *mut bindings::msghdr) -> Result {
-    // SAFETY: As the caller promises; a cookie is plain numbers.
+    // SAFETY: As the caller promises; a cookie consists of plain numbers.
     unsafe {
         if (*msg).msg_controllen == 0 {
             return Ok(());
@@ -385,7 +388,8 @@ unsafe fn check_control(sock: &SdpSock, msg: *mut bindings::msghdr) -> Result {
     }
 }
 
-/// The file of a sendfile() or splice() ends: the last message waits for no more.
+/// At the end of the file of a sendfile() or splice(), the last message is sent without waiting for
+/// more bytes.
 ///
 /// # Safety
 ///
@@ -429,11 +433,12 @@ pub(super) unsafe extern "C" fn recvmsg(
     }
 }
 
-/// MSG_ERRQUEUE: hands the next notification of MSG_ZEROCOPY to the program. `EAGAIN` if there is none.
+/// MSG_ERRQUEUE: copies the next notification of MSG_ZEROCOPY to the program. `EAGAIN` if there is
+/// none.
 ///
 /// # Safety
 ///
-/// The message is a valid one of a receive.
+/// The message is a valid message of a receive.
 unsafe fn receive_notification(sock: &SdpSock, msg: *mut bindings::msghdr, len: usize) -> i32 {
     let (level, name) = match sock.sk().is_v6() {
         true => (bindings::SOL_IPV6, bindings::IPV6_RECVERR),
@@ -464,7 +469,8 @@ pub(super) unsafe extern "C" fn splice_read(
     len: usize,
     flags: u32,
 ) -> isize {
-    // SAFETY: The core passes a socket of ours, which has a file, and what that function wants.
+    // SAFETY: The core passes a socket of the module, which has a file, and the arguments of the
+    // called function.
     unsafe {
         let file = (*socket).file;
         let nonblock = (*file).f_flags & bindings::O_NONBLOCK != 0;
@@ -476,13 +482,14 @@ pub(super) unsafe extern "C" fn splice_read(
     }
 }
 
-/// Says how many bytes are left: to a program that has asked for it by TCP_INQ, and to io_uring.
+/// Reports how many bytes are left: to a program that has set TCP_INQ, and to io_uring.
 ///
 /// # Safety
 ///
 /// `msg` is the message of a receive.
 unsafe fn tell_left(sock: &SdpSock, msg: *mut bindings::msghdr) {
-    // SAFETY: As the caller promises; `put_cmsg` copies an integer, or notes that there is no room for it.
+    // SAFETY: As the caller promises; `put_cmsg` copies an integer, or notes that there is no room
+    // for it.
     unsafe {
         let (told, asked) = (sock.glance.tells_unread.get(), (*msg).msg_get_inq());
         if !told && !asked {
@@ -511,11 +518,11 @@ unsafe fn tell_left(sock: &SdpSock, msg: *mut bindings::msghdr) {
 /// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
 /// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn close(sk: *mut sock, timeo: kernel::ffi::c_long) {
-    // SAFETY: The core passes a socket of ours, and gives its reference up.
+    // SAFETY: The core passes a socket of the module, and gives up its reference.
     unsafe { close::close(SdpSock::from_raw(sk), Timeout::from_jiffies(timeo)) };
 }
 
-/// The shortest address that connect() takes; it looks at the family after that.
+/// The shortest address that connect() accepts; it checks the family afterwards.
 fn least_len(is_v6: bool) -> i32 {
     if is_v6 {
         SIN6_LEN_RFC2133
@@ -526,18 +533,19 @@ fn least_len(is_v6: bool) -> i32 {
 
 /// # Safety
 ///
-/// `addr` has `len` bytes, those of a family at least.
+/// `addr` has `len` bytes, at least those of a family.
 unsafe fn is_whole_v6(addr: *const sockaddr_unsized, len: i32) -> bool {
     // SAFETY: As the caller promises.
     let family = unsafe { (*addr.cast::<bindings::sockaddr>()).sa_family };
     family == AF_INET6 && len >= SIN6_LEN_RFC2133
 }
 
-/// Whether connect() to the address makes the socket one of IPv6.
+/// Whether connect() to the address turns the socket into an IPv6 socket.
 ///
 /// # Safety
 ///
-/// `sk` is an open socket of ours whose lock is held; `addr` has `len` bytes, those of a family at least.
+/// `sk` is an open socket of the module whose lock is held; `addr` has `len` bytes, at least those
+/// of a family.
 unsafe fn becomes_v6(sk: *mut sock, addr: *const sockaddr_unsized, len: i32) -> bool {
     // SAFETY: As the caller promises. An open socket has its `struct socket`.
     unsafe {
@@ -585,14 +593,14 @@ pub(super) unsafe extern "C" fn connect(
     unsafe {
         let sock = SdpSock::from_raw(sk);
         let mut guard = sock.locked_by_owner();
-        // For a send without an address, there is none to look at.
+        // A send without an address has none to check.
         if len < least_len(sock.sk().is_v6()) {
             return EINVAL.to_errno();
         }
         if becomes_v6(sk, addr, len) {
             sock.sk().set_family(bindings::AF_INET6);
         }
-        // An IPv6 socket takes no IPv4 address, as with TCP.
+        // An IPv6 socket does not accept an IPv4 address, as with TCP.
         let is_other = is_whole_v6(addr, len) != sock.sk().is_v6();
         let result = match Addr::parse(addr.cast(), len) {
             Ok(to) if !is_other => guard.start_connect(to),
@@ -612,7 +620,7 @@ pub(super) unsafe extern "C" fn disconnect(sk: *mut sock, _flags: i32) -> i32 {
     0
 }
 
-/// For `inet_accept`, which we do not use; the core's other callers take it, too.
+/// For `inet_accept`, which the module does not use; but the core has other callers.
 ///
 /// # Safety
 ///
@@ -687,7 +695,7 @@ pub(super) unsafe extern "C" fn keepalive(sk: *mut sock, on: i32) {
     unsafe { SdpSock::from_raw(sk).locked_by_owner() }.set_keepalive(on != 0);
 }
 
-/// A system call gives the lock back: completions that came meanwhile are handled first.
+/// Called when a system call releases the lock: handles the completions that came meanwhile.
 ///
 /// # Safety
 ///
@@ -702,19 +710,19 @@ pub(super) unsafe extern "C" fn release_cb(sk: *mut sock) {
     }
 }
 
-/// Whether a send may add bytes to those that are not sent yet, as far as TCP_NOTSENT_LOWAT goes.
+/// Whether a send may add bytes to the unsent ones, according to TCP_NOTSENT_LOWAT.
 ///
 /// # Safety
 ///
-/// Called by the core, as the member of `struct proto` of this name: with a valid object of ours; the lock
-/// may not be held.
+/// Called by the core, as the member of `struct proto` of this name: with a valid object of ours;
+/// the lock need not be held.
 pub(super) unsafe extern "C" fn stream_memory_free(sk: *const sock, wake: i32) -> bool {
     // SAFETY: The core passes a socket of ours, which is not changed.
     let sock = unsafe { SdpSock::from_raw(sk.cast_mut()) };
     sock.glance.is_below_lowat(wake != 0)
 }
 
-/// The port is given back with the connection, not with the program's reference.
+/// Does nothing: the port is released with the connection, not with the program's reference.
 ///
 /// # Safety
 ///

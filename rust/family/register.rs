@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The socket families 27 and 28, and the protocol 257 of AF_INET and AF_INET6: what is registered with the
-//! core, and the making of sockets.
+//! The socket families 27 and 28, and the protocol 257 of AF_INET and AF_INET6: registration with
+//! the core, and creation of sockets.
 
 use core::ptr;
 
@@ -39,10 +39,10 @@ use crate::sdp::conn::sock::{
 };
 use crate::uapi::socket::IPPROTO_SDP;
 
-/// `sk_protocol` of all our sockets: with 6 the core would take us for TCP and read beyond our
-/// object.
+/// `sk_protocol` of all sockets of the module: with 6 the core would take them for TCP sockets and
+/// read beyond the end of the object.
 const PROTOCOL: u16 = IPPROTO_SDP as u16;
-/// Protocols that socket() accepts: the default one, and TCP for programs that insist.
+/// Protocols that socket() accepts: the default one, and TCP for programs that name it.
 const ACCEPTED_PROTOCOLS: [i32; 2] = [0, bindings::IPPROTO_TCP as i32];
 
 static LEAST_BUFFER: Shared<i32> = Shared::new(LEAST_BYTES as i32);
@@ -79,7 +79,7 @@ static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
     ipv6_pinfo_offset: PINFO6_OFFSET as u32,
     name: name(b"SDP"),
     owner: this_module().cast(),
-    // SAFETY: Null pointers and zeros are what an unused member has.
+    // SAFETY: An unused member is a null pointer or zero.
     ..unsafe { core::mem::zeroed() }
 });
 
@@ -93,7 +93,7 @@ const fn name(text: &[u8]) -> [kernel::ffi::c_char; 32] {
     out
 }
 
-/// The operations of sockets that programs opened as ones of `family`.
+/// The operations of sockets that programs have opened with `family`.
 const fn socket_ops(family: u32) -> bindings::proto_ops {
     bindings::proto_ops {
         family: family as i32,
@@ -118,24 +118,24 @@ const fn socket_ops(family: u32) -> bindings::proto_ops {
         mmap: Some(bindings::sock_no_mmap),
         set_peek_off: Some(bindings::sk_set_peek_off),
         set_rcvlowat: Some(ops::set_rcvlowat),
-        // SAFETY: Null pointers and zeros are what an unused member has.
+        // SAFETY: An unused member is a null pointer or zero.
         ..unsafe { core::mem::zeroed() }
     }
 }
 
-/// Of both families of ours.
+/// For both families of the module.
 static SOCKET_OPS: Shared<bindings::proto_ops> = Shared::new(socket_ops(AF_INET_SDP as u32));
 static INET_OPS: Shared<bindings::proto_ops> = Shared::new(socket_ops(bindings::AF_INET));
 static INET6_OPS: Shared<bindings::proto_ops> = Shared::new(socket_ops(bindings::AF_INET6));
 
-/// The protocol as one of AF_INET or AF_INET6, whose sockets have these operations.
+/// The protocol as a protocol of AF_INET or AF_INET6, whose sockets have these operations.
 const fn protosw(ops: &Shared<bindings::proto_ops>) -> bindings::inet_protosw {
     bindings::inet_protosw {
         type_: bindings::sock_type_SOCK_STREAM as u16,
         protocol: PROTOCOL,
         prot: PROTO.get(),
         ops: ops.get(),
-        // SAFETY: Zeros are no flags, and a list head that is not in a list.
+        // SAFETY: Zeros are valid: no flags, and a list head that is not in a list.
         ..unsafe { core::mem::zeroed() }
     }
 }
@@ -181,7 +181,7 @@ unsafe extern "C" fn create_v6(
 }
 
 /// socket(): `ESOCKTNOSUPPORT` for a type other than SOCK_STREAM, `EPROTONOSUPPORT` for a protocol
-/// other than 0 and TCP's, as `man 2 socket`.
+/// other than 0 and TCP's, as in `man 2 socket`.
 ///
 /// # Safety
 ///
@@ -207,8 +207,8 @@ unsafe fn create(
     if !has_started() {
         return EAFNOSUPPORT.to_errno();
     }
-    // SAFETY: The namespace is valid, the proto registered; the new object is initialised before
-    // anybody sees it, with the handlers of sockets.
+    // SAFETY: The namespace is valid, the proto registered; the new object is initialised with the
+    // handlers of sockets before any other code sees it.
     unsafe {
         let sk = bindings::sk_alloc(
             net,
@@ -232,7 +232,7 @@ unsafe fn create(
             false => bindings::IP_PMTUDISC_DONT as u8,
         };
         bindings::inet_init_flags(sk.cast());
-        // As the core does: not those of IPv6.
+        // As in the core, which does not set those of IPv6.
         if family == bindings::AF_INET {
             bindings::inet_set_mc_all(sk.cast());
         }
@@ -248,12 +248,13 @@ unsafe fn create(
     0
 }
 
-/// Makes a new object a socket of ours: what the core does not do for a protocol of AF_INET.
+/// Turns a new object into a socket of the module: does the steps that the core does not do for a
+/// protocol of AF_INET.
 ///
 /// # Safety
 ///
-/// `sk` is a new object of our proto, which `sock_init_data` has given to its `struct socket`, and which
-/// nobody else can see.
+/// `sk` is a new object of the module's proto, which `sock_init_data` has connected to its
+/// `struct socket`, and which no other code can see.
 unsafe fn begin(sk: *mut bindings::sock, family: u32) {
     // SAFETY: As the caller promises. The handlers are those of sockets.
     unsafe {
@@ -269,14 +270,15 @@ unsafe fn begin(sk: *mut bindings::sock, family: u32) {
     }
 }
 
-/// socket() with AF_INET or AF_INET6 and our protocol: `EPROTONOSUPPORT` while the module loads, as before.
+/// socket() with AF_INET or AF_INET6 and the module's protocol: `EPROTONOSUPPORT` while the module
+/// loads, as before.
 ///
 /// # Safety
 ///
-/// Called by the core for a new object of our proto.
+/// Called by the core for a new object of the module's proto.
 unsafe extern "C" fn init(sk: *mut bindings::sock) -> i32 {
-    // SAFETY: The core passes a new object, and has called `sock_init_data`. The object is initialised before
-    // it is refused, for the core destroys it.
+    // SAFETY: The core passes a new object, and has called `sock_init_data`. The object is
+    // initialised even if it is then refused, because the core destroys it.
     unsafe {
         let family = Sk::new(sk).family();
         begin(sk, family.into());
@@ -325,7 +327,7 @@ fn register_family(family: &Shared<bindings::net_proto_family>) -> Result {
 }
 
 fn free_counters() {
-    // SAFETY: Allocated by `register`, and nobody uses them any more.
+    // SAFETY: Allocated by `register`, and not used any more.
     unsafe {
         bindings::free_percpu((*PROTO.get()).per_cpu_fw_alloc.cast());
         bindings::percpu_counter_destroy(SOCKETS_ALLOCATED.get().cast());
@@ -346,8 +348,9 @@ fn unregister_families() {
     }
 }
 
-/// Undoes [`register`]; no socket is left, since each holds the module. `inet_create()` of the core takes that
-/// hold late, for every protocol: `Documentation/kernels.rst`, Making of sockets.
+/// Undoes [`register`]. No socket is left, since each holds the module; for a protocol,
+/// `inet_create()` of the core takes this reference late (`Documentation/kernels.rst`, Creation of
+/// sockets).
 pub(crate) fn unregister() {
     // SAFETY: Registered before.
     unsafe {

@@ -2,9 +2,9 @@
 
 //! setsockopt() and getsockopt(), by level.
 //!
-//! The core copies some values from the program while it holds the socket lock. A program may make
-//! such a copy wait as long as it likes (userfaultfd), and with it all who need the lock: so the
-//! value is copied before, for every level.
+//! The core copies some values from the program while it holds the socket lock. A program may delay
+//! such a copy as long as it likes (userfaultfd), and with it all threads that need the lock: so
+//! the value is copied before the lock is taken, for every level.
 
 use core::mem::size_of;
 use core::ptr;
@@ -27,17 +27,17 @@ use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::info::tcp_info::tcp_info;
 use crate::sdp::options;
 
-/// The longest value that is looked at; no option that means something here has more.
+/// The maximum length of a value that is read; no supported option has a longer value.
 const MAX_VALUE: usize = 256;
 
-/// A value of the program's, in memory of ours.
+/// A copy of a value of the program.
 struct Value {
     bytes: [u8; MAX_VALUE],
     len: u32,
 }
 
 impl Value {
-    /// Copies the value, or of one that is not all there the first `least` bytes.
+    /// Copies the value; if it is not completely readable, its first `least` bytes.
     ///
     /// # Errors
     ///
@@ -59,16 +59,16 @@ impl Value {
         Err(EFAULT)
     }
 
-    /// The integer that it begins with.
+    /// The integer at its beginning.
     fn number(&self) -> i32 {
         let [a, b, c, d, ..] = self.bytes;
         i32::from_ne_bytes([a, b, c, d])
     }
 
-    /// Where nothing can be read, without a wait: the core finds that out by itself, after whatever else is
-    /// wrong with a call.
+    /// An address at which reading fails without a wait: the core then reports the error itself,
+    /// after other errors of the call.
     fn nowhere() -> sockptr_t {
-        // SAFETY: The helper wraps the address, which is none of a program's.
+        // SAFETY: The helper wraps the address, which is no address of a program.
         unsafe { bindings::user_sockptr(ptr::without_provenance_mut(usize::MAX)) }
     }
 
@@ -80,14 +80,16 @@ impl Value {
 
 const TCP_INFO: i32 = bindings::TCP_INFO as i32;
 const TCP_CONGESTION: i32 = bindings::TCP_CONGESTION as i32;
-/// Its value as `getsockopt()` has it, `TCP_CA_NAME_MAX` bytes: credits of the peer decide.
+/// The option's value as `getsockopt()` returns it, `TCP_CA_NAME_MAX` bytes. Credits of the peer
+/// control the flow.
 const CONGESTION_CONTROL: &[u8; 16] = b"sdp\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// The longest name of an interface.
 const MAX_IFNAME: usize = bindings::IFNAMSIZ as usize - 1;
 
-/// How much of an option's value must be there: most look at an integer, whatever length the program
-/// names. Those of other levels may be texts and lists, of which a part would mean something else.
+/// The number of bytes of an option's value that must be readable: most options read an integer,
+/// whatever length the program gives. Options of other levels may be texts and lists, whose parts
+/// have another meaning.
 fn least(level: i32, name: i32) -> usize {
     match (level as u32, name as u32) {
         (bindings::SOL_SOCKET, bindings::SO_BINDTODEVICE) => MAX_IFNAME,
@@ -106,8 +108,8 @@ fn least(level: i32, name: i32) -> usize {
     }
 }
 
-/// Options of the core for packets, which there are none of: better refused than without effect. The
-/// core would also copy their values under the lock, from or to the program.
+/// Options of the core for packets. There are no packets, so the options are refused instead of
+/// being ignored. The core would also copy their values under the lock, from or to the program.
 fn is_of_packets(level: i32, name: i32) -> bool {
     match level as u32 {
         bindings::SOL_SOCKET => matches!(
@@ -133,8 +135,9 @@ fn is_of_packets(level: i32, name: i32) -> bool {
     }
 }
 
-/// Membership of a group, with a value of so many bytes that are there: TCP sockets join none, and have this
-/// error behind those that the core finds. The core would join for any other socket.
+/// Whether the option is a membership of a multicast group, with a value of `bytes` readable bytes.
+/// TCP sockets cannot join one, and return this error after the errors that the core finds. The
+/// core would join for any other socket.
 fn is_membership(is_v6: bool, level: i32, name: i32, bytes: u32) -> bool {
     match (level as u32, name as u32) {
         (bindings::SOL_IP, bindings::IP_ADD_MEMBERSHIP | bindings::IP_DROP_MEMBERSHIP) => true,
@@ -180,8 +183,8 @@ pub(super) unsafe extern "C" fn setsockopt(
         Ok(value) => (value.as_sockptr(), value.len),
         Err(_) => (Value::nowhere(), len),
     };
-    // SAFETY: The core passes a socket of ours, which a program holds open; the copy has `len`
-    // bytes, and whoever reads from nowhere has an error.
+    // SAFETY: The core passes a socket of the module, which a program holds open; the copy has
+    // `len` bytes, and reading from [`Value::nowhere`] fails.
     unsafe {
         match level as u32 {
             bindings::SOL_SOCKET => {
@@ -210,11 +213,11 @@ pub(super) unsafe extern "C" fn getsockopt(
     if is_of_packets(level, name) {
         return EOPNOTSUPP.to_errno();
     }
-    // SAFETY: The core passes a socket of ours, and pointers of the program's.
+    // SAFETY: The core passes a socket of the module, and pointers of the program.
     unsafe {
         match level as u32 {
             bindings::SOL_TCP => code(get_tcp(SdpSock::from_raw(sk), name, value, len)),
-            // As TCP does, also with a level that nobody has.
+            // As with TCP, also for an unknown level.
             _ if SdpSock::from_raw(sk).sk().is_v6() => {
                 bindings::ipv6_getsockopt(sk, level, name, value, len)
             }
@@ -223,11 +226,11 @@ pub(super) unsafe extern "C" fn getsockopt(
     }
 }
 
-/// SO_ZEROCOPY, which the core has for the families that it knows.
+/// SO_ZEROCOPY, which the core implements only for families that it knows.
 ///
 /// # Errors
 ///
-/// `EINVAL` but for 0 and 1, `EFAULT`.
+/// `EINVAL` except for 0 and 1, `EFAULT`.
 fn set_zerocopy(sock: &SdpSock, len: u32, value: Result<Value>) -> Result {
     if (len as usize) < size_of::<i32>() {
         return Err(EINVAL);
@@ -242,11 +245,11 @@ fn set_zerocopy(sock: &SdpSock, len: u32, value: Result<Value>) -> Result {
     Ok(())
 }
 
-/// Hands the value of an option at the level of TCP to the program.
+/// Copies the value of an option at the level of TCP to the program.
 ///
 /// # Safety
 ///
-/// `to` and `len` are pointers of the program's.
+/// `to` and `len` are pointers of the program.
 unsafe fn get_tcp(
     sock: &SdpSock,
     name: i32,
@@ -272,22 +275,22 @@ unsafe fn get_tcp(
     }
 }
 
-/// Hands a value to the program, cut to the length that the program has room for.
+/// Copies a value to the program, cut to the length for which the program has room.
 ///
 /// # Safety
 ///
-/// `to` and `len` are pointers of the program's.
+/// `to` and `len` are pointers of the program.
 unsafe fn put<T>(value: &T, room: usize, to: *mut kernel::ffi::c_char, len: *mut i32) -> Result {
     let from = ptr::from_ref(value).cast();
-    // SAFETY: As the caller promises; the value has so many bytes.
+    // SAFETY: As the caller promises; the value has `size_of::<T>()` bytes.
     unsafe { put_bytes((from, size_of::<T>()), room, to, len) }
 }
 
-/// As [`put`], of an address with so many bytes.
+/// As [`put`], for a value given by its address and size.
 ///
 /// # Safety
 ///
-/// As for [`put`], and the bytes can be read.
+/// As for [`put`], and the bytes are readable.
 unsafe fn put_bytes(
     (from, size): (*const u8, usize),
     room: usize,
@@ -305,17 +308,17 @@ unsafe fn put_bytes(
     }
 }
 
-/// TCP_CONGESTION: takes what TCP would take, without effect.
+/// TCP_CONGESTION: accepts the values that TCP would accept, without effect.
 ///
 /// # Errors
 ///
-/// Those of TCP, which is asked: `ENOENT`, `EPERM`, `EINVAL`, `EFAULT`. TCP reads the name itself, before it
-/// takes a lock.
+/// The errors of TCP, which is called: `ENOENT`, `EPERM`, `EINVAL`, `EFAULT`. TCP reads the name
+/// before it takes a lock.
 fn set_congestion_control(sock: &SdpSock, name: sockptr_t, len: u32) -> Result {
     let mut tcp = ptr::null_mut();
     let (family, kind) = (bindings::AF_INET, bindings::sock_type_SOCK_STREAM);
-    // SAFETY: The namespace lives as long as the socket; a socket of the kernel's is ours until it is
-    // released; TCP checks the program's pointer.
+    // SAFETY: The namespace lives as long as the socket; this function owns the kernel socket until
+    // it is released; TCP checks the program's pointer.
     unsafe {
         let net = sock.sk().net().as_ptr();
         to_result(bindings::sock_create_kern(

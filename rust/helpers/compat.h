@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the kernel's C headers call otherwise in an older release, under the
- * name of the newest one. rust/Kbuild looks into the tree that the module is
- * built against and defines the SDP_HAS_ names; rust/kern/compat.rs is the same
- * for the kernel crate.
+ * Names that differ in the C headers of an older kernel release, defined under
+ * the name of the newest release. rust/Kbuild looks into the kernel tree and
+ * defines the SDP_HAS_ names; rust/kern/compat.rs does the same for the kernel
+ * crate.
  */
 #ifndef SDP_COMPAT_H
 #define SDP_COMPAT_H
 
 #include <linux/pgtable.h>
 
-/* Until 7.2 the bit in the page table had the name of its first use. */
+/* Until 7.2 the bit in the page table was named after its first use. */
 #ifndef SDP_HAS_PTE_UFFD
 static inline int pte_uffd(pte_t pte)
 {

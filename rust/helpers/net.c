@@ -114,7 +114,7 @@ struct net *sdp_helper_sock_net(const struct sock *sk)
 void sdp_helper_sk_state_store(struct sock *sk, int state);
 void sdp_helper_sk_state_store(struct sock *sk, int state)
 {
-	/* pairs with the lockless readers of sk_state, as in the core */
+	/* Pairs with the lockless readers of sk_state, as in the core. */
 	smp_store_release(&sk->sk_state, state);
 }
 
@@ -194,7 +194,7 @@ wait_queue_head_t *sdp_helper_sk_sleep(struct sock *sk)
 bool sdp_helper_waitqueue_active(wait_queue_head_t *queue);
 bool sdp_helper_waitqueue_active(wait_queue_head_t *queue)
 {
-	/* The caller needs no barrier, or has one. */
+	/* The caller needs no barrier, or has its own. */
 	return waitqueue_active(queue);
 }
 
@@ -388,7 +388,7 @@ void sdp_helper_clear_sk_cookie(struct sock *sk)
 	atomic64_set(&sk->sk_cookie, 0);
 }
 
-/* bindgen does not get the layout of struct net before this member right */
+/* bindgen gets the layout of struct net before this member wrong. */
 u64 sdp_helper_net_cookie(const struct net *net);
 u64 sdp_helper_net_cookie(const struct net *net)
 {
@@ -566,21 +566,21 @@ bool sdp_helper_test_and_clear_nospace(struct sock *sk)
 void sdp_helper_smp_mb(void);
 void sdp_helper_smp_mb(void)
 {
-	/* for the caller, who says why */
+	/* The caller documents the barrier. */
 	smp_mb();
 }
 
 void sdp_helper_smp_rmb(void);
 void sdp_helper_smp_rmb(void)
 {
-	/* for the caller, who says why */
+	/* The caller documents the barrier. */
 	smp_rmb();
 }
 
 void sdp_helper_smp_wmb(void);
 void sdp_helper_smp_wmb(void)
 {
-	/* for the caller, who says why */
+	/* The caller documents the barrier. */
 	smp_wmb();
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Trace events of ib_sdp. Documentation/tracing.rst says what each field means;
- * rust/trace.rs has the functions that trace. Numbers of states, messages
+ * Trace events of ib_sdp. Documentation/tracing.rst describes each field;
+ * rust/trace.rs has the functions that trace. The numbers of states, messages
  * and reasons are those of rust/proto.
  */
 
@@ -249,7 +249,7 @@ TRACE_EVENT(sdp_fallback,
 
 #endif /* _SDP_TRACE_H */
 
-/* This part must be outside protection. */
+/* This part must be outside the include guard. */
 #undef TRACE_INCLUDE_PATH
 #define TRACE_INCLUDE_PATH .
 #undef TRACE_INCLUDE_FILE

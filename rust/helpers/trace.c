@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Makes the trace events, and the functions by which Rust calls them. */
+/* Defines the trace events, and the functions by which Rust calls them. */
 
 #define CREATE_TRACE_POINTS
 #define CREATE_RUST_TRACE_POINTS

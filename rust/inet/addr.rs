@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Socket addresses: what programs give us, what rdma_cm wants, one type between.
+//! Socket addresses: one type for the addresses of programs and of the RDMA CM.
 
 use core::mem::size_of;
 
@@ -10,7 +10,7 @@ use crate::bindings;
 use crate::kern::errno::EAFNOSUPPORT;
 use crate::uapi::socket;
 
-/// The families as an address has them.
+/// The families as they appear in addresses.
 pub(crate) const AF_INET_SDP: u16 = socket::AF_INET_SDP as u16;
 pub(crate) const AF_INET6_SDP: u16 = socket::AF_INET6_SDP as u16;
 
@@ -85,13 +85,15 @@ impl Addr {
         matches!(self.ip, [0xfe, b, ..] if b & 0xc0 == 0x80)
     }
 
-    /// Whether a single machine may have it on a link: not a wildcard, not loopback, not a group.
+    /// Whether it can be the address of a single machine on a link: not a wildcard, loopback or
+    /// multicast address.
     pub(crate) fn is_of_one_machine(&self) -> bool {
         !self.is_any() && !self.is_loopback() && !self.is_multicast()
     }
 
-    /// Whether a connection request may come from there. The peer has written the address; the answers, and
-    /// all packets of the connection, go to the one that names the path, if one does.
+    /// Whether a connection request may come from this address, which the peer has written. If the
+    /// path has an IP address, to which the answers and all packets of the connection go, both must
+    /// be equal.
     pub(crate) fn may_be_peer(&self, path: Option<Self>) -> bool {
         self.is_of_one_machine() && path.is_none_or(|path| path.ip == self.ip)
     }
@@ -123,7 +125,7 @@ impl Addr {
                 let sin = unsafe { from.cast::<bindings::sockaddr_in>().read_unaligned() };
                 Ok(Self::from_sin(&sin))
             }
-            // The scope came later than RFC 2133, so that the core takes addresses without it.
+            // RFC 2133 had no scope, so the core accepts addresses without it.
             AF_INET6 | AF_INET6_SDP if len >= 24 => {
                 let mut sin6 = bindings::sockaddr_in6::default();
                 let n = len.min(size_of::<bindings::sockaddr_in6>());
@@ -159,8 +161,8 @@ impl Addr {
         unsafe { Self::parse(from.as_ptr().cast(), size_of::<Storage>() as i32) }.ok()
     }
 
-    /// Writes the address as AF_INET or AF_INET6 (with `v6`, also an IPv4 address becomes a mapped
-    /// one).
+    /// Writes the address as AF_INET or AF_INET6; with `v6`, an IPv4 address is written in its
+    /// mapped form.
     pub(crate) fn to_storage(self, v6: bool) -> Storage {
         let mut out = Storage::default();
         match self.as_v4() {
@@ -300,7 +302,7 @@ mod tests {
         assert!(Addr::v6([0xff; 16], 0, 0).is_multicast());
     }
 
-    /// What the peer says of itself counts only where the path does not say otherwise.
+    /// The peer's address counts only if the path does not have another one.
     #[test]
     fn takes_no_peer_that_is_another() {
         let (one, other) = (Addr::v4([10, 0, 0, 1], 7), Addr::v4([10, 0, 0, 2], 0));

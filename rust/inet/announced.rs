@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connections to loopback of a network namespace that are being set up.
+//! The loopback connections of a network namespace that are being set up.
 //!
-//! Each is under a random number, which the peer's side of the module finds in the Hello.
+//! Each has a random number, by which the listening side of the module recognizes it in the Hello.
 
 use kernel::prelude::*;
 use kernel::rbtree::{
@@ -46,18 +46,19 @@ impl Announced {
         // SAFETY: No precondition.
         let nonce = unsafe { kernel::bindings::get_random_u64() } | 1;
         let node = RBTreeNode::new(nonce, ends, GFP_KERNEL)?;
-        // Somebody whose number came twice, in 2^63, is refused by its own listener.
+        // If two connections get the same number, with a probability of 2^-63, the listener refuses
+        // the first one.
         self.table.lock().insert(node);
         Ok(nonce)
     }
 
-    /// The connection announced under this number. It can be claimed more than once, because a request
-    /// that is dropped comes again.
+    /// The connection announced under this number. It can be claimed more than once, because a
+    /// dropped request is repeated.
     pub(crate) fn claim(&self, nonce: u64) -> Option<Ends> {
         self.table.lock().get(&nonce).copied()
     }
 
-    /// Takes an announcement back; none has the number 0.
+    /// Removes an announcement; the number 0 stands for none.
     pub(crate) fn retire(&self, nonce: u64) {
         if nonce != 0 {
             self.table.lock().remove(&nonce);

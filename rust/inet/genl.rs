@@ -2,8 +2,8 @@
 
 //! Generic netlink: a family, its operations, requests and messages.
 //!
-//! The core checks every request against the operation's policy before an operation sees it, and
-//! holds the module while a dump goes on.
+//! The core checks every request against the policy of the operation first, and holds the module
+//! during a dump.
 
 use core::ffi::c_void;
 use core::marker::PhantomData;
@@ -29,18 +29,19 @@ use crate::kern::module::{
 };
 use crate::kern::shared::Shared;
 
-/// What an attribute of a request must look like; from index 0, which no attribute has.
+/// The valid values of an attribute of a request. A policy begins with index 0, which no attribute
+/// has.
 pub(crate) type Policy = bindings::nla_policy;
 
-/// A number of one byte, two or four, of any value.
+/// An unsigned integer of one, two or four bytes, with any value.
 pub(crate) const fn number(kind: u32) -> Policy {
-    // SAFETY: Zeros are what an unused member has.
+    // SAFETY: An unused member is zero.
     let mut policy: Policy = unsafe { core::mem::zeroed() };
     policy.type_ = kind as u8;
     policy
 }
 
-/// Four bytes of flags, of which only those of `mask` exist.
+/// Four bytes of flags; only those in `mask` are valid.
 pub(crate) const fn flags(mask: u32) -> Policy {
     let mut policy = number(bindings::NLA_U32);
     policy.validation_type = bindings::nla_policy_validation_NLA_VALIDATE_MASK as u8;
@@ -48,7 +49,7 @@ pub(crate) const fn flags(mask: u32) -> Policy {
     policy
 }
 
-/// One byte, at most `max`.
+/// One byte, with a value of at most `max`.
 pub(crate) const fn at_most(max: i16) -> Policy {
     let mut policy = number(bindings::NLA_U8);
     policy.validation_type = bindings::nla_policy_validation_NLA_VALIDATE_MAX as u8;
@@ -73,7 +74,7 @@ pub(crate) struct Request<'a> {
     info: &'a bindings::genl_info,
     /// The number of the last attribute in the operation's policy.
     max: usize,
-    /// The socket that asks.
+    /// The socket of the requester.
     from: *const bindings::sk_buff,
 }
 
@@ -91,7 +92,7 @@ impl<'a> Attr<'a> {
 
     /// # Errors
     ///
-    /// `EINVAL` if it has another length; the policy has seen to that.
+    /// `EINVAL` if it has another length, which the policy prevents.
     pub(crate) fn u8(self) -> Result<u8> {
         Ok(u8::from_ne_bytes(
             self.payload.try_into().map_err(|_| EINVAL)?,
@@ -114,9 +115,9 @@ impl<'a> Attr<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The namespace of the socket that asks.
+    /// The namespace of the requester's socket.
     pub(crate) fn net(&self) -> Net<'a> {
-        // SAFETY: The asking socket holds its namespace while the request is handled.
+        // SAFETY: The requester's socket holds its namespace while the request is handled.
         unsafe { Net::from_raw(bindings::genl_info_net(self.info).cast()) }
     }
 
@@ -140,15 +141,16 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The user who owns `sk`, by the number that he has for the one who asks.
+    /// The user who owns `sk`, as a number in the requester's user namespace.
     pub(crate) fn uid_of(&self, sk: Sk) -> u32 {
-        // SAFETY: Both are valid; a netlink message has its sender's socket.
+        // SAFETY: Both are valid; a netlink message has the socket of its sender.
         unsafe { bindings::sk_uid_seen_by(sk.as_ptr().cast(), self.from.cast()) }
     }
 
-    /// The error for a bad attribute, and words and a place for who reads the extended answer.
+    /// Reports a bad attribute: returns the error, and puts a message and the attribute into the
+    /// extended acknowledgement.
     pub(crate) fn refuse(&self, attr: Attr<'_>, why: &'static CStr) -> Error {
-        // SAFETY: The core's answer lives as long as the request; the words are static.
+        // SAFETY: The core's answer lives as long as the request; the message is static.
         unsafe {
             if let Some(answer) = self.info.extack.as_mut() {
                 answer._msg = why.as_char_ptr();
@@ -159,14 +161,14 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A message that is being written; dropped before [`Message::end`], it was never there.
+/// A message that is being written. If it is dropped before [`Message::end`], it is removed.
 pub(crate) struct Message<'a> {
     skb: *mut bindings::sk_buff,
     header: *mut c_void,
     _life: PhantomData<&'a mut ()>,
 }
 
-/// Whom a message is for: what the core knows of the asker.
+/// The header of a message: the requester's data in the core.
 #[derive(Copy, Clone)]
 struct Head {
     family: *const bindings::genl_family,
@@ -211,7 +213,7 @@ impl Message<'_> {
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE` if there is no room for it, as for all the others.
+    /// `EMSGSIZE` if there is no room for it; also for all other attributes.
     pub(crate) fn put(&mut self, number: u16, payload: &[u8]) -> Result {
         let len = i32::try_from(payload.len()).map_err(|_| EMSGSIZE)?;
         // SAFETY: The buffer is valid; there are `len` bytes.
@@ -240,7 +242,7 @@ impl Message<'_> {
         }
     }
 
-    /// A string in parts; netlink ends it with a zero.
+    /// Adds a string that is given in parts, with the terminating zero of netlink.
     pub(crate) fn put_str(&mut self, number: u16, parts: &[&str]) -> Result {
         let mut room = [0; STRING_ROOM];
         let mut used = 0;
@@ -253,11 +255,11 @@ impl Message<'_> {
         self.put(number, room.get(..=used).ok_or(EMSGSIZE)?)
     }
 
-    /// Adds an attribute that has others inside, those that `write` adds.
+    /// Adds a nested attribute, with the attributes that `write` adds.
     ///
     /// # Errors
     ///
-    /// As [`Message::put`]. The message cannot be sent then.
+    /// As [`Message::put`]. Then the message cannot be sent.
     pub(crate) fn nest(&mut self, number: u16, write: impl FnOnce(&mut Self) -> Result) -> Result {
         // SAFETY: The buffer is valid.
         let start = unsafe { bindings::nla_nest_start(self.skb.cast(), number.into()) };
@@ -265,12 +267,13 @@ impl Message<'_> {
             return Err(EMSGSIZE);
         }
         write(self)?;
-        // SAFETY: Begun in this buffer just now, and all that was added since is inside.
+        // SAFETY: The attribute was begun in this buffer above, and contains everything added
+        // since.
         unsafe { bindings::nla_nest_end(self.skb.cast(), start) };
         Ok(())
     }
 
-    /// The message is whole.
+    /// Completes the message.
     pub(crate) fn end(self) {
         // SAFETY: The message was begun in this buffer.
         unsafe { bindings::genlmsg_end(self.skb, self.header) };
@@ -283,7 +286,7 @@ const STRING_ROOM: usize = 128;
 
 impl Drop for Message<'_> {
     fn drop(&mut self) {
-        // SAFETY: The message was begun in this buffer, and nothing is behind it.
+        // SAFETY: The message was begun in this buffer, and nothing follows it.
         unsafe { bindings::genlmsg_cancel(self.skb, self.header) };
     }
 }
@@ -296,20 +299,22 @@ pub(crate) trait Get {
     fn get(request: &Request<'_>, out: &mut Message<'_>) -> Result;
 }
 
-/// An operation whose answer is many messages, written a buffer at a time as the asker reads.
+/// An operation whose answer consists of many messages. One buffer is written at a time, as the
+/// requester reads.
 pub(crate) trait Dump {
     const CMD: u8;
     const POLICY: &'static [Policy];
-    /// Bytes of the longest message: the buffer has room for one, where the core by itself may come
-    /// with less than a page. A message that does not fit an empty buffer would end the dump.
+    /// Size of the longest message: the buffer has room for one, where the core's default buffer
+    /// may be smaller than a page. A message that does not fit into an empty buffer would end the
+    /// dump.
     const MESSAGE_BYTES: usize;
-    /// Where the next buffer begins; zeros for the first.
+    /// The position at which the next buffer begins; zeros for the first.
     type Cursor: Zeroable;
 
-    /// Looks at the request before the first message.
+    /// Checks the request before the first message.
     fn check(request: &Request<'_>) -> Result;
 
-    /// Writes messages by `next` until nothing is left; `EMSGSIZE` of a full buffer is handed on.
+    /// Writes messages by `next` until nothing is left; returns the `EMSGSIZE` of a full buffer.
     fn dump(request: &Request<'_>, cursor: &mut Self::Cursor, out: &mut DumpBuffer<'_>) -> Result;
 }
 
@@ -327,17 +332,18 @@ impl DumpBuffer<'_> {
     ///
     /// `EMSGSIZE` if the buffer is full.
     pub(crate) fn next(&mut self) -> Result<Message<'_>> {
-        // SAFETY: The core's buffer is ours while the dump runs; the message borrows `self`.
+        // SAFETY: While the dump runs, only this code uses the core's buffer; the message borrows
+        // `self`.
         unsafe { Message::begin(self.skb, self.head, bindings::NLM_F_MULTI as i32) }
     }
 }
 
-/// The policy of requests that have no attribute.
+/// The policy of requests without attributes.
 const NOTHING: &[Policy] = &[rejected(), rejected()];
 
-/// An operation in the form that the core wants.
+/// The operation in the core's form.
 pub(crate) const fn get_op<T: Get>() -> bindings::genl_split_ops {
-    // SAFETY: Null pointers and zeros are what an unused member has.
+    // SAFETY: An unused member is a null pointer or zero.
     let mut op: bindings::genl_split_ops = unsafe { core::mem::zeroed() };
     op.__bindgen_anon_1.__bindgen_anon_1 = bindings::genl_split_ops__bindgen_ty_1__bindgen_ty_1 {
         pre_doit: None,
@@ -354,12 +360,12 @@ pub(crate) const fn get_op<T: Get>() -> bindings::genl_split_ops {
 /// As [`get_op`].
 pub(crate) const fn dump_op<T: Dump>() -> bindings::genl_split_ops {
     const {
-        // What the core keeps for us between two buffers.
+        // The core stores the cursor between two buffers.
         assert!(size_of::<T::Cursor>() <= bindings::SDP_CONST_NETLINK_CTX_SIZE);
         assert!(align_of::<T::Cursor>() <= align_of::<kernel::ffi::c_long>());
         assert!(!T::POLICY.is_empty());
     }
-    // SAFETY: Null pointers and zeros are what an unused member has.
+    // SAFETY: An unused member is a null pointer or zero.
     let mut op: bindings::genl_split_ops = unsafe { core::mem::zeroed() };
     op.__bindgen_anon_1.__bindgen_anon_2 = bindings::genl_split_ops__bindgen_ty_1__bindgen_ty_2 {
         start: Some(start::<T>),
@@ -405,7 +411,7 @@ unsafe fn answer<T: Get>(skb: *mut bindings::sk_buff, info: *mut bindings::genl_
     })?;
     T::get(&request, &mut message)?;
     message.end();
-    // SAFETY: The buffer is given away, whatever becomes of it.
+    // SAFETY: The function takes over the buffer, even if it fails.
     to_result(unsafe { bindings::genlmsg_reply(room.into_raw(), info) })
 }
 
@@ -413,7 +419,7 @@ unsafe fn answer<T: Get>(skb: *mut bindings::sk_buff, info: *mut bindings::genl_
 ///
 /// Called by the core, for an operation made by [`dump_op`].
 unsafe extern "C" fn start<T: Dump>(cb: *mut bindings::netlink_callback) -> kernel::ffi::c_int {
-    // SAFETY: The core passes a valid dump, of which nobody else knows yet.
+    // SAFETY: The core passes a valid dump, which no other code knows yet.
     let request = unsafe {
         (*cb).min_dump_alloc = T::MESSAGE_BYTES as u32;
         request_of::<T>(cb)
@@ -431,8 +437,8 @@ unsafe extern "C" fn dumpit<T: Dump>(
     skb: *mut bindings::sk_buff,
     cb: *mut bindings::netlink_callback,
 ) -> kernel::ffi::c_int {
-    // SAFETY: The core passes a valid dump and a buffer for its messages. What it keeps for us has
-    // the size and the alignment of a cursor ([`dump_op`]), and is zeroed when the dump starts. One
+    // SAFETY: The core passes a valid dump and a buffer for its messages. Its context has the size
+    // and the alignment of a cursor ([`dump_op`]), and is zeroed when the dump starts. Only one
     // call runs at a time.
     unsafe {
         let request = request_of::<T>(cb);
@@ -447,7 +453,7 @@ unsafe extern "C" fn dumpit<T: Dump>(
             },
             _life: PhantomData,
         };
-        // A full buffer is `EMSGSIZE`: the core sends it and comes back.
+        // A full buffer is `EMSGSIZE`: the core sends it and calls this function again.
         T::dump(&request, cursor, &mut out).map_or_else(|e| e.to_errno(), |()| 0)
     }
 }
@@ -466,7 +472,7 @@ unsafe fn request_of<'a, T: Dump>(cb: *mut bindings::netlink_callback) -> Reques
     }
 }
 
-/// A buffer of our own.
+/// A buffer allocated by the module.
 struct OwnBuffer(*mut bindings::sk_buff);
 
 impl OwnBuffer {
@@ -481,7 +487,7 @@ impl OwnBuffer {
 
     /// Begins its only message.
     fn begin(&mut self, head: Head) -> Result<Message<'_>> {
-        // SAFETY: The buffer is ours, and the message borrows it.
+        // SAFETY: The value owns the buffer, and the message borrows the value.
         unsafe { Message::begin(self.0, head, 0) }
     }
 
@@ -494,19 +500,19 @@ impl OwnBuffer {
 
 impl Drop for OwnBuffer {
     fn drop(&mut self) {
-        // SAFETY: It is ours, and nobody else has it.
+        // SAFETY: The value owns the buffer, and nobody else uses it.
         unsafe { bindings::nlmsg_free(self.0.cast()) };
     }
 }
 
-/// Bytes of the attributes of one message outside a dump.
+/// Size of the attributes of one message outside a dump.
 const MESSAGE_ROOM: usize = 1024;
 
-/// Operations, as a constant of the core's.
+/// Operations, as a constant for the core.
 #[repr(transparent)]
 pub(crate) struct Ops<const N: usize>(pub(crate) [bindings::genl_split_ops; N]);
 
-// SAFETY: Never written to; what it points to is static.
+// SAFETY: It is never written to; everything that it points to is static.
 unsafe impl<const N: usize> Sync for Ops<N> {}
 
 /// A multicast group's name, that of [`Family::new`].
@@ -522,22 +528,22 @@ impl Family {
     /// A family that is not yet registered.
     pub(crate) const fn new() -> Self {
         Self {
-            // SAFETY: Zeros are what an unused member has; filled in before registration.
+            // SAFETY: An unused member is zero; the members are set before registration.
             raw: Shared::new(unsafe { core::mem::zeroed() }),
             // SAFETY: As above.
             group: Shared::new(unsafe { core::mem::zeroed() }),
         }
     }
 
-    /// Registers it; requests may come before this returns.
+    /// Registers the family; requests may come before this returns.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if there is one of this name, `ENOMEM`.
+    /// `EEXIST` if there is a family of this name, `ENOMEM`.
     ///
     /// # Safety
     ///
-    /// It is not registered, and nobody else uses it.
+    /// The family is not registered, and nobody else uses it.
     pub(crate) unsafe fn register<const N: usize>(
         &'static self,
         name: &'static CStr,
@@ -545,7 +551,7 @@ impl Family {
         version: u32,
         ops: &'static Ops<N>,
     ) -> Result {
-        // SAFETY: As the caller promises, nobody else looks at it. All that it points to is static.
+        // SAFETY: As the caller promises, no other code reads it. All that it points to is static.
         unsafe {
             let family = &mut *self.raw.get();
             let events = &mut *self.group.get();
@@ -556,7 +562,7 @@ impl Family {
             family.set_parallel_ops(1);
             family.split_ops = ops.0.as_ptr();
             family.n_split_ops = u8::try_from(N).map_err(|_| EINVAL)?;
-            // Requests of all commands are checked for what is reserved.
+            // The reserved fields of requests are checked for all commands.
             family.resv_start_op = 1;
             family.mcgrps = &raw const events.0;
             family.n_mcgrps = 1;
@@ -565,20 +571,22 @@ impl Family {
         }
     }
 
-    /// Undoes that; waits for requests that are being answered.
+    /// Unregisters the family; waits for requests that are being answered.
     pub(crate) fn unregister(&'static self) {
-        // SAFETY: Registered before. A dump that has begun holds the module, so there is none.
+        // SAFETY: Registered before. There is no dump, because a dump that has begun holds the
+        // module.
         unsafe { bindings::genl_unregister_family(self.raw.get()) };
     }
 
-    /// Whether somebody listens to the group: in any namespace, for the core keeps no more.
+    /// Whether a socket listens to the group, in any namespace: the core does not keep the
+    /// information per namespace.
     pub(crate) fn has_listeners(&'static self, net: Net<'_>) -> bool {
         // SAFETY: The family is registered while there are sockets, and the namespace is valid.
         unsafe { bindings::genl_has_listeners(self.raw.get().cast(), net.as_ptr().cast(), 0) != 0 }
     }
 
-    /// Sends a message to the group, in any context. Those who miss it, because they or we have no room
-    /// for it, learn that they have missed something.
+    /// Sends a message to the group, in any context. Listeners that miss the message, because there
+    /// is no memory for it here or in their sockets, learn that they have missed something.
     pub(crate) fn notify(
         &'static self,
         net: Net<'_>,
@@ -588,8 +596,8 @@ impl Family {
         let gfp = bindings::SDP_CONST_GFP_ATOMIC | bindings::SDP_CONST___GFP_NOWARN;
         let (family, net) = (self.raw.get().cast(), net.as_ptr().cast());
         match self.compose(cmd, gfp, write) {
-            // SAFETY: The family is registered while there are sockets; the buffer is given away.
-            // Nobody may listen any more.
+            // SAFETY: The family is registered while there are sockets; the function takes over the
+            // buffer. It may fail because nobody listens any more.
             Ok(room) => unsafe {
                 bindings::genlmsg_multicast_netns(family, net, room.into_raw().cast(), gfp);
             },

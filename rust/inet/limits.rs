@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many connections a network namespace and a user may have.
+//! The limits of the connections of a network namespace and of a user.
 //!
-//! A connection costs memory that no other limit counts: its queues, and what the RDMA CM keeps. A user
-//! has one number for all namespaces, so that a new namespace gives nobody more.
+//! A connection takes memory that no other limit counts: its queues, and the state that the RDMA CM
+//! keeps. A user has one count for all namespaces, so a new namespace does not increase the limit.
 
 use core::ptr::NonNull;
 
@@ -23,15 +23,15 @@ use crate::bindings;
 use crate::kern::errno::ENOBUFS;
 use crate::stats::counters::Counter;
 
-/// Pages of memory for each connection that there may be, if the administrator has said nothing: twice
-/// what an idle one takes with soft-RoCE's queues where memory is short (`scripts/bench memory`), so
-/// that half is left to others.
+/// Pages of memory for each possible connection, if the administrator has set no limit: twice the
+/// amount that an idle connection takes with soft-RoCE's queues when memory is short
+/// (`scripts/bench memory`), so half of the memory is left for other uses.
 const PAGES_PER_CONNECTION: u64 = 20;
-/// What part of these one user may have, and what part may be orphans.
+/// The fraction of these for one user, and the fraction for orphans.
 const USERS_SHARE: i32 = 2;
 const ORPHANS_SHARE: i32 = 4;
 
-/// What a namespace has of connections.
+/// The connection counts of a namespace.
 pub(super) struct Occupancy {
     connections: Atomic<i32>,
     orphans: Atomic<i32>,
@@ -51,7 +51,7 @@ global_lock! {
     unsafe(uninit) static USERS: Mutex<Option<RBTree<u32, i32>>> = None;
 }
 
-/// Must be called once, when the module loads.
+/// Initialises the lock.
 ///
 /// # Safety
 ///
@@ -61,26 +61,27 @@ pub(crate) unsafe fn init() {
     unsafe { USERS.init() };
 }
 
-/// The place of one connection among those of its namespace and its user.
+/// The place of a connection in the counts of its namespace and its user.
 ///
 /// # Invariants
 ///
-/// The namespace stays valid: the value is a part of a connection, whose socket holds the namespace.
+/// The namespace stays valid: the value is part of a connection, whose socket holds the namespace.
 pub(crate) struct Place {
     net: NonNull<bindings::net>,
     user: u32,
     is_orphan: bool,
 }
 
-// SAFETY: The counts that it stands for may be changed on any CPU.
+// SAFETY: The counts may be changed on any CPU.
 unsafe impl Send for Place {}
 
 impl Place {
-    /// Takes a place for a connection of `sk`, which drops it before it gives its namespace back.
+    /// Takes a place for a connection of `sk`. The connection drops it before it releases its
+    /// namespace.
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` if the namespace, or the user, has as many as it may; `ENOMEM`.
+    /// `ENOBUFS` if the limit of the namespace, or of the user, is reached; `ENOMEM`.
     pub(crate) fn take(sk: Sk) -> Result<Self> {
         let net = sk.net();
         let most = most_of(net, Setting::MaxConnections);
@@ -89,7 +90,7 @@ impl Place {
             pr_warn_once!("max_connections: {most} connections, more are refused\n");
             return Err(ENOBUFS);
         }
-        // The counts of the namespace go down again with it.
+        // If it is dropped, the counts of the namespace are decreased again.
         let mut place = Self {
             net: NonNull::new(net.as_ptr()).ok_or(ENOBUFS)?,
             user: ROOT,
@@ -108,11 +109,11 @@ impl Place {
         Ok(place)
     }
 
-    /// The connection has no program any more.
+    /// Counts the connection as one without a program.
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` if its namespace has as many of such as it may.
+    /// `ENOBUFS` if its namespace has reached the limit of such connections.
     pub(crate) fn become_orphan(&mut self) -> Result {
         if self.is_orphan {
             return Ok(());
@@ -146,10 +147,10 @@ impl Drop for Place {
     }
 }
 
-/// The machine's administrator, who has no limit of his own.
+/// The machine's administrator, who has no limit as a user.
 const ROOT: u32 = 0;
 
-/// One more, unless there are `most` already.
+/// Increases the count, unless it is already `most`.
 fn count_up(count: &Atomic<i32>, most: i32) -> bool {
     if count.fetch_add(1, Relaxed) < most {
         return true;
@@ -187,7 +188,7 @@ fn count_user_down(user: u32) {
     }
 }
 
-/// What the administrator has said of a limit, or, for 0, what the machine's memory suggests.
+/// The administrator's value of a limit, or, for 0, a value that depends on the machine's memory.
 pub(super) fn most(limit: Setting, said: i32) -> i32 {
     if said != 0 {
         return said;

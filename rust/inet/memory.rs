@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of all sockets together: its limits, and how much of it is used.
+//! The memory of all sockets together: its limits, and the amount in use.
 
 use core::ptr;
 
@@ -14,15 +14,15 @@ use crate::bindings;
 use crate::kern::shared::Shared;
 use crate::params;
 
-/// Pages of memory for all sockets: low, pressure, high. The core has one set of them for a proto, as
-/// it has one count of what is used: they cannot be a namespace's.
+/// Pages of memory for all sockets: low, pressure, high. The core has one set of limits for a
+/// proto, as it has one count of the pages in use, so namespaces cannot have their own.
 pub(crate) type Limits = [Atomic<kernel::ffi::c_long>; 3];
 /// The limits, which the administrator may change.
 pub(crate) static LIMITS: Limits = [const { Atomic::new(0) }; 3];
-/// Pages that are used; see [`allocated`].
+/// Pages in use; see [`allocated`].
 pub(crate) static ALLOCATED: Shared<bindings::atomic_long_t> =
     Shared::new(bindings::atomic_long_t { counter: 0 });
-/// Not 0 while the sockets together are near their limit.
+/// Not 0 while all sockets together are near their limit.
 pub(crate) static PRESSURE: Shared<kernel::ffi::c_ulong> = Shared::new(0);
 
 /// # Safety
@@ -41,29 +41,29 @@ pub(crate) unsafe extern "C" fn leave_pressure(_sk: *mut bindings::sock) {
     unsafe { ptr::write_volatile(PRESSURE.get(), 0) };
 }
 
-/// Whether the sockets together have come near their limit of memory.
+/// Whether all sockets together are near their memory limit.
 pub(crate) fn is_short() -> bool {
     // SAFETY: A flag that the core writes without a lock.
     unsafe { ptr::read_volatile(PRESSURE.get()) != 0 }
 }
 
-/// Whether the sockets together use so little memory that a new one need not save it: a quarter of what
-/// they may use before the core looks at what each has.
+/// Whether all sockets together use so little memory that a new socket need not save it: a quarter
+/// of the amount above which the core checks the share of each socket.
 pub(crate) fn is_ample() -> bool {
     let [low, ..] = &LIMITS;
     allocated() < low.load(Relaxed) / 4
 }
 
-/// Whether receives of `bytes` more, which stay posted while nothing comes, leave half of that memory to
-/// the bytes of all sockets.
+/// Whether half of the low limit is left to the bytes of all sockets after additional receives of
+/// `bytes`, which stay posted while no messages come.
 pub(crate) fn has_room(bytes: u32) -> bool {
     let [low, ..] = &LIMITS;
     let more = (bytes >> PAGE_SHIFT) as kernel::ffi::c_long;
     allocated() + more <= low.load(Relaxed) / 2
 }
 
-/// Pages that all sockets use. Each processor keeps some of its changes back, so the sum may be below zero
-/// (`proto_memory_allocated()`).
+/// Pages in use by all sockets. Each processor delays some of its changes, so the sum may be
+/// negative (`proto_memory_allocated()`).
 fn allocated() -> kernel::ffi::c_long {
     // SAFETY: A number that the core changes atomically.
     let pages =
@@ -71,8 +71,8 @@ fn allocated() -> kernel::ffi::c_long {
     pages.max(0)
 }
 
-/// If the administrator has said nothing, twice TCP's, for receives are posted in advance: an eighth of
-/// what is free is the mark of pressure.
+/// Sets the limits. If the administrator has set none, they are twice TCP's, because receives are
+/// posted in advance: the pressure limit is an eighth of the free memory.
 pub(crate) fn set_limits() {
     let most_mib = params::top_mem_usage.value();
     let pages = if most_mib > 0 {

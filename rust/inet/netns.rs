@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Network namespaces: the handle, and what we keep in each.
+//! Network namespaces: the handle, and the module's state in each.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -51,7 +51,7 @@ impl<'a> Net<'a> {
         self.net
     }
 
-    /// A number for the namespace while it exists.
+    /// A number that identifies the namespace while it exists.
     pub(crate) fn key(self) -> usize {
         self.net as usize
     }
@@ -68,21 +68,22 @@ impl<'a> Net<'a> {
         unsafe { bindings::net_bindv6only(self.net.cast()) != 0 }
     }
 
-    /// Whether TCP would look for the largest packet of a path (net.ipv4.ip_no_pmtu_disc).
+    /// Whether TCP would determine the path MTU (net.ipv4.ip_no_pmtu_disc).
     pub(crate) fn finds_mtu(self) -> bool {
         // SAFETY: The namespace is valid.
         unsafe { bindings::net_ip_no_pmtu_disc(self.net.cast()) == 0 }
     }
 
-    /// Whether programs may leave the request to the first write (net.ipv4.tcp_fastopen).
+    /// Whether programs may defer the connection request to the first write
+    /// (net.ipv4.tcp_fastopen).
     pub(crate) fn may_fast_open(self) -> bool {
         // SAFETY: The namespace is valid.
         unsafe { bindings::net_tfo_client(self.net.cast()) }
     }
 
-    /// Whether a send may make the connection. Security modules look for that where the socket is one of TCP
-    /// alone, and their check of connect() is not exported: so the administrator must have allowed it
-    /// (net.sdp.fastopen), too.
+    /// Whether a send may connect. Security modules check this only for TCP sockets, and their
+    /// check of connect() is not exported: so the administrator must also have allowed it
+    /// (net.sdp.fastopen).
     pub(crate) fn may_connect_by_send(self) -> bool {
         self.may_fast_open() && self.settings().get(Setting::FastOpen) != 0
     }
@@ -93,28 +94,28 @@ impl<'a> Net<'a> {
         unsafe { bindings::net_somaxconn(self.net.cast()) }
     }
 
-    /// The VRF that the interface `dev` is part of, or is; 0 for none.
+    /// The VRF that contains the interface `dev`, or is the interface; 0 for none.
     pub(crate) fn vrf_of(self, dev: i32) -> i32 {
         // SAFETY: The namespace is valid.
         unsafe { bindings::l3mdev_master_ifindex_by_index(self.net.cast(), dev) }
     }
 
-    /// Whether a connection that comes in at `dev`, of the VRF `vrf`, is for a socket bound to `bound`,
-    /// by the rules of TCP (net.ipv4.tcp_l3mdev_accept).
+    /// Whether a connection that arrives at `dev`, in the VRF `vrf`, is for a socket bound to
+    /// `bound`, by the rules of TCP (net.ipv4.tcp_l3mdev_accept).
     pub(crate) fn is_for_device(self, bound: i32, dev: i32, vrf: i32) -> bool {
         // SAFETY: The namespace is valid.
         unsafe { bindings::inet_sk_bound_dev_eq(self.net.cast(), bound, dev, vrf) }
     }
 
     fn mine(self) -> *mut PerNet {
-        // SAFETY: The id is set when the module loads, and the core allocates our part for every
-        // namespace.
+        // SAFETY: The id is set when the module loads, and the core allocates the module's part for
+        // every namespace.
         unsafe { bindings::net_generic(self.net.cast(), *PERNET_ID.0.get()).cast() }
     }
 
-    /// What the namespace's administrator has set.
+    /// The settings of the namespace.
     pub(crate) fn settings(self) -> &'a Settings {
-        // SAFETY: As in `stats`, and they live as long as the namespace.
+        // SAFETY: As in `stats`; the settings live as long as the namespace.
         unsafe { &(*self.mine()).settings }
     }
 
@@ -124,32 +125,32 @@ impl<'a> Net<'a> {
         unsafe { (*self.mine()).counters.handle() }
     }
 
-    /// Which socket has which port.
+    /// The sockets of the namespace that have a port.
     pub(crate) fn ports(self) -> &'a Ports {
         // SAFETY: As above.
         unsafe { &(*self.mine()).ports }
     }
 
-    /// The connections to loopback that are being set up.
+    /// The loopback connections that are being set up.
     pub(crate) fn announced(self) -> &'a Announced {
         // SAFETY: As above.
         unsafe { &(*self.mine()).announced }
     }
 
-    /// How many connections there are.
+    /// The connection counts.
     pub(super) fn occupancy(self) -> &'a Occupancy {
         // SAFETY: As above.
         unsafe { &(*self.mine()).occupancy }
     }
 
-    /// When the counters began, in ns of CLOCK_BOOTTIME.
+    /// The time at which the counters began, in ns of CLOCK_BOOTTIME.
     pub(crate) fn counters_since_ns(self) -> u64 {
         // SAFETY: As above.
         unsafe { (*self.mine()).since_ns }
     }
 }
 
-/// What we keep in each namespace.
+/// The module's state in each namespace.
 struct PerNet {
     counters: Counters,
     occupancy: Occupancy,
@@ -164,18 +165,18 @@ struct PernetId(UnsafeCell<kernel::ffi::c_uint>);
 // SAFETY: Written by the core during registration only.
 unsafe impl Sync for PernetId {}
 
-/// What a part of the module has in each namespace, beside its state in [`PerNet`].
+/// A part of the module with a function for each namespace, in addition to the state in [`PerNet`].
 pub(crate) trait InEachNet {
-    /// Called for each namespace that there is, and for each one that comes.
+    /// Called for each existing namespace, and for each new one.
     fn create(net: Net<'_>) -> Result;
 
-    /// Undoes [`InEachNet::create`], before the namespace goes, or the module.
+    /// Undoes [`InEachNet::create`], before the namespace or the module is removed.
     fn remove(net: Net<'_>);
 }
 
 /// The operations of a part of the module that the core calls for each namespace.
 pub(crate) struct PernetOps(UnsafeCell<bindings::pernet_operations>);
-// SAFETY: Used by the core only, which has its own lock.
+// SAFETY: Used only by the core, which has its own lock.
 unsafe impl Sync for PernetOps {}
 
 impl PernetOps {
@@ -183,13 +184,13 @@ impl PernetOps {
         Self(UnsafeCell::new(bindings::pernet_operations {
             init: Some(create::<T>),
             exit: Some(remove::<T>),
-            // SAFETY: Null pointers and zeros are what an unused member has.
+            // SAFETY: An unused member is a null pointer or zero.
             ..unsafe { core::mem::zeroed() }
         }))
     }
 
-    /// Registers the operations. The core calls those of a new namespace in the order in which they were
-    /// registered, and those of one that goes in the reverse order.
+    /// Registers the operations. The core calls the operations of a new namespace in the order of
+    /// registration, and those of a removed namespace in the reverse order.
     pub(crate) fn register(&'static self) -> Result {
         // SAFETY: The operations are static.
         to_result(unsafe { bindings::register_pernet_subsys(self.0.get()) })
@@ -203,7 +204,7 @@ impl PernetOps {
 
 /// # Safety
 ///
-/// Called by the core for a namespace that comes.
+/// Called by the core for a new namespace.
 unsafe extern "C" fn create<T: InEachNet>(net: *mut bindings::net) -> kernel::ffi::c_int {
     // SAFETY: The core passes a namespace that stays valid during the call.
     let created = T::create(unsafe { Net::from_raw(net) });
@@ -212,7 +213,7 @@ unsafe extern "C" fn create<T: InEachNet>(net: *mut bindings::net) -> kernel::ff
 
 /// # Safety
 ///
-/// Called by the core for a namespace that goes.
+/// Called by the core for a namespace that is being removed.
 unsafe extern "C" fn remove<T: InEachNet>(net: *mut bindings::net) {
     // SAFETY: As above.
     T::remove(unsafe { Net::from_raw(net) });
@@ -224,22 +225,22 @@ static PERNET_OPS: PernetOps = PernetOps(UnsafeCell::new(bindings::pernet_operat
     exit: Some(net_exit),
     id: PERNET_ID.0.get(),
     size: core::mem::size_of::<PerNet>(),
-    // SAFETY: Null pointers and zeros are what an unused member has.
+    // SAFETY: An unused member is a null pointer or zero.
     ..unsafe { core::mem::zeroed() }
 }));
 
 /// # Safety
 ///
-/// Called by the core for a namespace that comes or goes.
+/// Called by the core for a new namespace.
 unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
-    // SAFETY: The core calls this once for each namespace, before anything else of ours.
+    // SAFETY: The core calls this once for each namespace, before the module uses it.
     let ns = unsafe { Net::from_raw(net) };
     let counters = match Counters::new() {
         Ok(counters) => counters,
         Err(e) => return e.to_errno(),
     };
     let mine = ns.mine();
-    // SAFETY: The core allocated the memory for us, which stays where it is until `net_exit`.
+    // SAFETY: The core allocated the memory, which stays in place until `net_exit`.
     unsafe {
         (&raw mut (*mine).counters).write(counters);
         (&raw mut (*mine).occupancy).write(Occupancy::new());
@@ -252,7 +253,7 @@ unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
     match settings {
         Ok(()) => 0,
         Err(e) => {
-            // SAFETY: Written just above, and the core frees the memory.
+            // SAFETY: Written above, and the core only frees the memory.
             unsafe {
                 core::ptr::drop_in_place(&raw mut (*mine).counters);
                 core::ptr::drop_in_place(&raw mut (*mine).ports);
@@ -265,7 +266,7 @@ unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
 
 /// # Safety
 ///
-/// Called by the core for a namespace that comes or goes.
+/// Called by the core for a namespace that is being removed.
 unsafe extern "C" fn net_exit(net: *mut bindings::net) {
     // SAFETY: The core calls this once, after the last socket of the namespace is gone.
     let ns = unsafe { Net::from_raw(net) };

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which socket of a network namespace has which port, with TCP's rules of conflict.
+//! The ports of the sockets of a network namespace, with TCP's rules of conflict.
 //!
-//! The RDMA CM has port numbers of its own, but takes 127.0.0.1 for a wildcard and knows neither
-//! IPV6_V6ONLY nor SO_REUSEPORT. So the CM only ever sees one wildcard listener for a port, and
+//! The RDMA CM has its own port numbers, but treats 127.0.0.1 as a wildcard and supports neither
+//! IPV6_V6ONLY nor SO_REUSEPORT. So the CM only ever has one wildcard listener for a port, and
 //! these tables decide.
 //!
-//! A socket is in the table from the call that gives it a port to the end of its use by a program,
-//! or, if the kernel has chosen the port, to the end of its connection or of its listening. It leaves
-//! in process context, before its last reference is dropped: so under the lock every socket found in
-//! a table is alive.
+//! A socket is in the table from the call that gives it a port until its program closes it, or, if
+//! the kernel has chosen the port, until its connection or its listening ends. It leaves the table
+//! in process context, before its last reference is dropped: so every socket that is found in a
+//! table under the lock is alive.
 //!
-//! Both tables are trees, in which a socket is found by its port and its number: 10,000 connections of
-//! one listener make the next one no dearer. Listeners are in a tree of their own, so that a request
-//! does not pass the connections at the listener's port. As in TCP, only a bind() to a port that others
-//! have looks at each of these. A mutex of the namespace protects them, not RCU: a request is looked up
-//! once, in process context, by a handler of the RDMA CM that holds mutexes anyway.
+//! Both tables are trees, ordered by the port and the serial number of a socket: with 10,000
+//! connections of a listener, the next one costs no more than the first. Listeners have a tree of
+//! their own, so that a request does not visit the connections at the listener's port. As in TCP,
+//! only a bind() to a port that others have visits each of these sockets. A mutex of the namespace
+//! protects the tables, not RCU: a look-up happens once for each request, in process context, in a
+//! handler of the RDMA CM that holds mutexes anyway.
 
 use core::cmp::Ordering;
 
@@ -36,11 +37,11 @@ use crate::bindings;
 use crate::kern::errno::EADDRINUSE;
 use crate::kern::signal::fatal_signal_pending;
 
-/// Where a socket is in the tables.
+/// The position of a socket in the tables.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Bound {
     port: u16,
-    /// Grows from one socket of the namespace to the next: so a walk knows where it was.
+    /// Increases from one socket of the namespace to the next, so that a walk knows its position.
     serial: u64,
 }
 
@@ -49,18 +50,18 @@ impl Bound {
         self.port
     }
 
-    /// Before all sockets of a port.
+    /// The position before all sockets of a port.
     const fn first_of(port: u16) -> Self {
         Self { port, serial: 0 }
     }
 
-    /// Before all sockets of the next port.
+    /// The position before all sockets of the next port.
     fn behind_port(port: u16) -> Option<Self> {
         port.checked_add(1).map(Self::first_of)
     }
 }
 
-/// A socket in a table; it is alive while it is there.
+/// A socket in a table; it is alive while it is in the table.
 struct Owner(Sk);
 
 // SAFETY: A socket may be used from any thread.
@@ -71,7 +72,7 @@ type Table = RBTree<Bound, Owner>;
 struct Tables {
     all: Table,
     listeners: Table,
-    /// The next socket's number.
+    /// The serial number of the next socket.
     next: u64,
 }
 
@@ -115,8 +116,8 @@ impl Reach {
         dev && family && ip && self.vrf == other.vrf
     }
 
-    /// How well it fits a connection in `net` to `to` that comes in at `dev`, of the VRF `vrf`; `None`
-    /// if not at all.
+    /// How specifically it matches a connection in `net` to `to` that arrives at `dev`, in the VRF
+    /// `vrf`; `None` if it does not match.
     fn score(&self, net: Net<'_>, to: &Addr, (dev, vrf): (i32, i32)) -> Option<u32> {
         let family = if to.is_v4() { self.v4 } else { self.v6 };
         if !family || !net.is_for_device(self.dev, dev, vrf) {
@@ -133,8 +134,8 @@ impl Reach {
 /// Whether two sockets cannot both have the port (`inet_csk_bind_conflict`).
 fn conflict(new: Sk, old: Sk) -> bool {
     let state = u32::from(old.state());
-    // A half-open connection is no socket with TCP, but a request of its listener: a new listener need
-    // not wait for its end.
+    // With TCP a half-open connection is not a socket, but a request of its listener: a new
+    // listener need not wait for its end.
     if state == bindings::TCP_SYN_RECV {
         return false;
     }
@@ -147,7 +148,8 @@ fn conflict(new: Sk, old: Sk) -> bool {
     Reach::of(new).overlaps(&Reach::of(old))
 }
 
-/// Hands the sockets of a port to `each`, in the order in which they came, until it returns false.
+/// Calls `each` for the sockets of a port, in the order of their serial numbers, until it returns
+/// false.
 fn for_port(table: &mut Table, port: u16, mut each: impl FnMut(Sk) -> bool) {
     let mut at = table.cursor_lower_bound_mut(&Bound::first_of(port));
     while let Some(cursor) = at {
@@ -168,7 +170,8 @@ impl Tables {
     fn conflicts(&mut self, sk: Sk, port: u16) -> bool {
         let mut found = false;
         for_port(&mut self.all, port, |old| {
-            // Where the port is not the socket's, the CM has it: nobody else can listen there.
+            // If the port is not the socket's own, the CM uses it for the socket's connection:
+            // nobody else can listen there.
             let at_cm = old.num() != port;
             found = old.as_ptr() != sk.as_ptr() && (at_cm || conflict(sk, old));
             !found
@@ -176,8 +179,8 @@ impl Tables {
         found
     }
 
-    /// A port of the range of the socket or its namespace that nobody has, nor the administrator has set
-    /// aside, from a random one on.
+    /// A free port of the range of the socket or its namespace that the administrator has not
+    /// reserved. The search begins at a random port.
     fn free_port(&self, sk: Sk) -> Option<u16> {
         let (mut low, mut high) = (0, 0);
         // SAFETY: The socket is valid, the results are written.
@@ -187,7 +190,7 @@ impl Tables {
         self.free_port_of(sk.net(), low, high)
     }
 
-    /// The same, whatever range the program has chosen for the socket.
+    /// As [`Tables::free_port`], but ignores a range that the program has chosen for the socket.
     fn free_port_of_net(&self, net: Net<'_>) -> Option<u16> {
         let (mut low, mut high) = (0, 0);
         // SAFETY: The namespace is valid, the results are written.
@@ -233,7 +236,7 @@ impl Ports {
         let tables = Tables {
             all: RBTree::new(),
             listeners: RBTree::new(),
-            // A walk begins with 0.
+            // 0 is the beginning of a walk.
             next: 1,
         };
         pin_init!(Self {
@@ -241,7 +244,7 @@ impl Ports {
         })
     }
 
-    /// Gives a socket of this namespace the port `port`, or any free one for 0.
+    /// Gives a socket of this namespace the port `port`, or a free one if `port` is 0.
     ///
     /// # Errors
     ///
@@ -267,8 +270,8 @@ impl Ports {
         Ok(self.tables.lock().add(sk, port, node))
     }
 
-    /// Sets a free port aside that the RDMA CM is to have for a connection of the socket, whose own
-    /// port stays as it is.
+    /// Reserves a free port that the RDMA CM uses for a connection of the socket; the socket's own
+    /// port does not change.
     ///
     /// # Errors
     ///
@@ -280,11 +283,11 @@ impl Ports {
         Ok(tables.insert(sk, port, node))
     }
 
-    /// The socket at `place`, whose state says so, listens from now on.
+    /// The socket at `place`, which is in the listening state, begins to listen.
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE`: since bind(), a socket with the same port has begun to listen. `ENOMEM`.
+    /// `EADDRINUSE`: since the bind(), another socket with this port has begun to listen. `ENOMEM`.
     pub(crate) fn listen(&self, sk: Sk, place: Bound) -> Result {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut tables = self.tables.lock();
@@ -295,7 +298,7 @@ impl Ports {
         Ok(())
     }
 
-    /// The socket at `place` listens no more, if it did.
+    /// The socket at `place` stops listening, if it did.
     pub(crate) fn stop_listening(&self, place: Bound) {
         self.tables.lock().listeners.remove(&place);
     }
@@ -307,8 +310,9 @@ impl Ports {
         tables.all.remove(&place);
     }
 
-    /// The listener for a connection from `from` to `to` that comes in at `dev`: the most specific one,
-    /// and among equals (of SO_REUSEPORT) one by the peer's port. `hold` gets it while it is alive.
+    /// The listener for a connection from `from` to `to` that arrives at `dev`: the most specific
+    /// one; among equally specific ones (SO_REUSEPORT) the peer's port selects one. `hold` is
+    /// called while the listener is alive.
     pub(crate) fn find_listener<T>(
         &self,
         net: Net<'_>,
@@ -347,11 +351,11 @@ impl Ports {
         found.map(hold)
     }
 
-    /// The next sockets from `from` on, as `hold` keeps them, with their places: none at the end. With
-    /// `port`, only those that have it.
+    /// The next sockets from `from` on, as returned by `hold`, with their positions; none at the
+    /// end. With `port`, only sockets that have this port.
     ///
-    /// A walk meets every socket once that is in the table from its beginning to its end, whatever comes
-    /// and goes meanwhile, and locks the table only for a short time.
+    /// A walk visits every socket exactly once that is in the table from the beginning to the end
+    /// of the walk, whatever other sockets come and go, and locks the table only for a short time.
     ///
     /// # Errors
     ///
@@ -391,8 +395,8 @@ impl Ports {
                 serial: place.serial + 1,
                 ..*place
             });
-            // A port that the CM has for the socket's connection, or still has for its former one: the
-            // socket is at another one, too.
+            // The CM uses this port for the socket's connection, or still for its former one: the
+            // socket is also in the table with its own port.
             if owner.0.num() != place.port {
                 continue;
             }
@@ -409,19 +413,20 @@ impl Ports {
     }
 }
 
-/// Where a walk through the sockets of a namespace goes on; zeros for its beginning.
+/// The position of a walk through the sockets of a namespace; zeros for its beginning.
 #[derive(Copy, Clone, Default, Zeroable)]
 pub(crate) struct Cursor {
-    /// The first socket of interest.
+    /// The first serial number that was not visited.
     serial: u64,
-    /// Sockets from this one on came after the walk had begun: to follow them, it might never end.
+    /// Sockets with this serial number or a later one came after the walk had begun; visiting them
+    /// could make the walk endless.
     end: u64,
-    /// Of this port, or else of the next one.
+    /// The walk continues at this port, or at the next one.
     port: u16,
 }
 
 impl Cursor {
-    /// Behind this socket.
+    /// The position behind this socket.
     pub(crate) fn next(self) -> Self {
         Self {
             serial: self.serial + 1,
@@ -430,5 +435,5 @@ impl Cursor {
     }
 }
 
-/// Sockets of a walk that are looked at before the table is locked again.
+/// The number of sockets of a walk that are visited before the table is locked again.
 const BATCH: usize = 16;

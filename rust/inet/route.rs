@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether an address can be reached at all, so that connect() can say so at once, as TCP does.
+//! Checks whether there is a route to an address, so that connect() can fail at once, as with TCP.
 
 use core::ptr;
 
@@ -24,7 +24,7 @@ use crate::kern::errno::ENETUNREACH;
 ///
 /// # Errors
 ///
-/// What TCP's connect() gives: `ENETUNREACH`, `EHOSTUNREACH`, `EACCES` for a prohibited route...
+/// The errors of TCP's connect(): `ENETUNREACH`, `EHOSTUNREACH`, `EACCES` for a prohibited route...
 pub(crate) fn check(sk: Sk, to: &Addr) -> Result {
     let dev = match to.scope {
         0 => sk.bound_dev(),
@@ -39,8 +39,8 @@ pub(crate) fn check(sk: Sk, to: &Addr) -> Result {
 fn check_v4(sk: Sk, ip: [u8; 4], dev: i32) -> Result {
     let from = sk.bound_addr().as_v4().map_or(0, u32::from_ne_bytes);
     let net = sk.net().as_ptr();
-    // Behind the loopback interface are the machine's own addresses only. But IP takes every address for
-    // one on the link of the interface that it is told.
+    // Only the machine's own addresses are reachable over the loopback interface. But IP treats
+    // every address as one on the link of the given interface.
     let stays = dev == LOOPBACK_IFINDEX;
     // SAFETY: The namespace is valid; the route is checked, looked at and released.
     let kind = unsafe {
@@ -79,7 +79,7 @@ fn check_v6(sk: Sk, to: &Addr, dev: i32) -> Result {
     kernel::error::to_result(error.into())
 }
 
-/// Whether a namespace has an address that somebody asks for at an interface.
+/// Whether a namespace has the address, at the interface that a request names.
 pub(crate) fn is_local(net: Net<'_>, addr: &Addr, dev: i32) -> bool {
     let net = net.as_ptr();
     let guard = rcu::read_lock();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `struct sock`: what the core keeps of a socket, behind methods.
+//! `struct sock`: the core's state of a socket, behind methods.
 //!
 //! The fields used here are plain numbers and flags that the core itself reads and writes under the
 //! socket lock or with READ_ONCE/WRITE_ONCE.
@@ -18,27 +18,28 @@ use super::netns::Net;
 use crate::bindings;
 use crate::kern::time::Timeout;
 
-/// A pointer to a socket object of ours.
+/// A pointer to a socket object of the module.
 ///
 /// # Invariants
 ///
 /// It points to a `struct inet_sock` (with its `ipv6_pinfo`) that lives at least as long as the
-/// value: it is used only inside [`crate::sdp::conn::sock::SdpSock`].
+/// value: the value is used only inside [`crate::sdp::conn::sock::SdpSock`].
 #[derive(Copy, Clone)]
 pub(crate) struct Sk(*mut bindings::sock);
 
-/// Bytes that each of a socket's buffers may have however short memory is, as with TCP.
+/// The size in bytes that each of a socket's buffers may always have, however short memory is, as
+/// with TCP.
 pub(crate) const LEAST_BYTES: u32 = 4096;
 
-/// Of those who wait exclusively, one is woken: what happened is for one of them.
+/// Wakes only one of the exclusive waiters, because the event can be used by one only.
 const ONE: i32 = 1;
-/// Also of those who wait exclusively, all are woken.
+/// Wakes all waiters, including the exclusive ones.
 const ALL: i32 = 0;
 
 macro_rules! field {
     ($self:ident, $($f:tt)+) => {
-        // SAFETY: By the type invariant the object is valid. The field is one that the core reads
-        // without the lock, too.
+        // SAFETY: By the type invariant the object is valid. The core also reads the field without
+        // the lock.
         unsafe { ptr::read_volatile(&raw const (*$self.0).$($f)+) }
     };
 }
@@ -53,7 +54,7 @@ macro_rules! set_field {
 impl Sk {
     /// # Safety
     ///
-    /// `sk` is a socket object of ours that outlives the value.
+    /// `sk` is a socket object of the module that outlives the value.
     pub(crate) unsafe fn new(sk: *mut bindings::sock) -> Self {
         Self(sk)
     }
@@ -67,7 +68,7 @@ impl Sk {
     }
 
     pub(crate) fn net<'a>(self) -> Net<'a> {
-        // SAFETY: The socket holds a reference on its namespace.
+        // SAFETY: The socket holds a reference to its namespace.
         unsafe { Net::from_raw(bindings::sock_net(self.0.cast()).cast()) }
     }
 
@@ -79,14 +80,14 @@ impl Sk {
         self.family() == bindings::AF_INET6 as u16
     }
 
-    /// Makes the socket one of this family, before it is bound. The namespace says whether an IPv6
-    /// socket is for IPv6 alone, until its program says otherwise.
+    /// Sets the family of the socket, before it is bound. The namespace decides whether an IPv6
+    /// socket is for IPv6 only, until its program sets the option.
     pub(crate) fn set_family(self, family: u32) {
         set_field!(self, family as u16, __sk_common.skc_family);
         if family == bindings::AF_INET6 {
             let only = self.net().bind_v6only();
-            // SAFETY: The object is valid; the caller holds the socket lock, or nobody else knows the
-            // socket: so nobody writes the other bits of the bit-field.
+            // SAFETY: The object is valid; the caller holds the socket lock, or no other code knows
+            // the socket: so nobody writes the other bits of the bit-field.
             unsafe {
                 let common = &raw mut (*self.0).__sk_common;
                 bindings::sock_common::set_skc_ipv6only_raw(common, only.into());
@@ -94,7 +95,7 @@ impl Sk {
         }
     }
 
-    /// The `TCP_*` state that the core sees.
+    /// The core's `TCP_*` state.
     pub(crate) fn state(self) -> u8 {
         field!(self, __sk_common.skc_state)
     }
@@ -111,18 +112,18 @@ impl Sk {
     /// Sets the error (a positive errno) that the next call reports.
     pub(crate) fn set_err(self, e: Error) {
         set_field!(self, -e.to_errno(), sk_err);
-        // As in `tcp_done_with_error()`: a poller that sees the end of the connection sees its error. Pairs
-        // with the barrier in `poll::events()`.
-        // SAFETY: A barrier may stand anywhere.
+        // As in `tcp_done_with_error()`: a poller that sees the end of the connection also sees its
+        // error. Pairs with the barrier in `poll::events()`.
+        // SAFETY: A barrier is always safe.
         unsafe { bindings::smp_wmb() };
     }
 
-    /// Forgets the error of a former connection.
+    /// Clears the error of a former connection.
     pub(crate) fn clear_err(self) {
         set_field!(self, 0, sk_err);
     }
 
-    /// Takes the error that is to be reported, if any.
+    /// Returns and clears the error that is to be reported, if any.
     pub(crate) fn take_err(self) -> Result {
         // SAFETY: The object is valid.
         kernel::error::to_result(unsafe { bindings::sock_error(self.0.cast()) })
@@ -153,8 +154,8 @@ impl Sk {
         field!(self, sk_sndbuf).unsigned_abs()
     }
 
-    /// Gives the send buffer its size again, `bytes`, which the core takes from it when memory is short;
-    /// `false` if it has that.
+    /// Restores the size of the send buffer to `bytes`, which the core reduces when memory is
+    /// short; `false` if it has not been reduced.
     pub(crate) fn restore_sndbuf(self, bytes: i32) -> bool {
         let smaller = self.sndbuf() < bytes.unsigned_abs();
         if self.user_locked(bindings::SOCK_SNDBUF_LOCK) || !smaller {
@@ -234,13 +235,13 @@ impl Sk {
         field!(self, __sk_common.skc_bound_dev_if)
     }
 
-    /// The VRF whose ports the socket uses; 0 for those that all sockets without one share.
+    /// The VRF whose ports the socket uses; 0 for the ports outside of every VRF.
     pub(crate) fn bound_vrf(self) -> i32 {
         // SAFETY: The object is valid.
         unsafe { bindings::inet_sk_bound_l3mdev(self.0.cast()) }
     }
 
-    /// The owner's number on the machine, to compare it.
+    /// The owner's number on the machine, for comparisons.
     pub(crate) fn uid(self) -> u32 {
         // SAFETY: The object is valid.
         unsafe { bindings::sk_uid(self.0.cast()) }
@@ -251,10 +252,10 @@ impl Sk {
         unsafe { bindings::sock_i_ino(self.0.cast()) as u64 }
     }
 
-    /// The number by which programs know the socket (SO_COOKIE).
+    /// The number by which programs identify the socket (SO_COOKIE).
     pub(crate) fn cookie(self) -> u64 {
         let mut halves = [0u32; 2];
-        // SAFETY: The object is valid; there are two places to write to.
+        // SAFETY: The object is valid; the array has two elements.
         unsafe { bindings::sock_diag_save_cookie(self.0, halves.as_mut_ptr()) };
         let [low, high] = halves;
         u64::from(high) << 32 | u64::from(low)
@@ -286,7 +287,7 @@ impl Sk {
         unsafe { ptr::write_volatile(&raw mut (*self.inet()).inet_sport, num.to_be()) };
     }
 
-    /// The socket has no port any more; getsockname() tells the former one, as with TCP.
+    /// Clears the socket's port; getsockname() still returns the former port, as with TCP.
     pub(crate) fn forget_num(self) {
         self.set_num_only(0);
     }
@@ -305,7 +306,7 @@ impl Sk {
         }
     }
 
-    /// The address it is bound to (the one that look-ups use), with the port.
+    /// The local address (the one used by look-ups), with the port.
     pub(crate) fn bound_addr(self) -> Addr {
         let port = self.num();
         if self.is_v6() {
@@ -328,8 +329,8 @@ impl Sk {
         Addr::v4(v4.to_ne_bytes(), port)
     }
 
-    /// The peer's address and port, [`Addr::ANY`] for none; what [`Sk::set_peer`] has set. Without the
-    /// lock, one that is just being set may be seen in parts.
+    /// The peer's address and port, as set by [`Sk::set_peer`]; [`Addr::ANY`] for none. Without the
+    /// lock, an address that is just being set may be read in parts.
     pub(crate) fn peer_addr(self) -> Addr {
         // SAFETY: The object is valid.
         let (v4, port): (u32, u16) = unsafe {
@@ -380,7 +381,8 @@ impl Sk {
                 to_in6(&addr.ip)
             };
             set_field!(self, in6, __sk_common.skc_v6_rcv_saddr);
-            // SAFETY: Every object of ours has an `ipv6_pinfo`; the caller holds the lock.
+            // SAFETY: Every socket object of the module has an `ipv6_pinfo`; the caller holds the
+            // lock.
             unsafe { (*(*self.inet()).pinet6).saddr = in6 };
         }
     }
@@ -388,10 +390,10 @@ impl Sk {
     /// IP_TOS, or IPV6_TCLASS for a connection over IPv6; 0 if no program has set it.
     pub(crate) fn service_type(self, v4: bool) -> u8 {
         if v4 || !self.is_v6() {
-            // SAFETY: The object is valid; the core reads the field without the lock, too.
+            // SAFETY: The object is valid; the core also reads the field without the lock.
             unsafe { ptr::read_volatile(&raw const (*self.inet()).tos) }
         } else {
-            // SAFETY: As above; every object of ours has an `ipv6_pinfo`.
+            // SAFETY: As above; every socket object of the module has an `ipv6_pinfo`.
             unsafe { ptr::read_volatile(&raw const (*(*self.inet()).pinet6).tclass) }
         }
     }
@@ -449,29 +451,30 @@ impl Sk {
         set_field!(self, bytes.max(1), sk_rcvlowat);
     }
 
-    /// Where MSG_PEEK begins, in bytes behind what was read; `None` if it does not move (SO_PEEK_OFF).
+    /// The offset of MSG_PEEK behind the bytes that were read; `None` if it does not move
+    /// (SO_PEEK_OFF).
     pub(crate) fn peek_offset(self) -> Option<usize> {
         usize::try_from(field!(self, sk_peek_off)).ok()
     }
 
-    /// So many bytes were looked at.
+    /// Advances the offset by `bytes` that were peeked at.
     pub(crate) fn peek_forward(self, bytes: usize) {
         // SAFETY: The object is valid.
         unsafe { bindings::sk_peek_offset_fwd(self.0.cast(), bytes.min(i32::MAX as usize) as i32) };
     }
 
-    /// So many bytes were read.
+    /// Moves the offset back by `bytes` that were read.
     pub(crate) fn peek_backward(self, bytes: usize) {
         // SAFETY: The object is valid.
         unsafe { bindings::sk_peek_offset_bwd(self.0.cast(), bytes.min(i32::MAX as usize) as i32) };
     }
 
-    /// As after a new socket: MSG_PEEK begins with what is read next.
+    /// Resets the offset to that of a new socket: MSG_PEEK begins with the next byte to read.
     pub(crate) fn reset_peek_offset(self) {
         set_field!(self, -1, sk_peek_off);
     }
 
-    /// Whether a program that polls, or waits, shall write: there is more space than the least.
+    /// Whether a poller or waiter should write: there is more than the minimum of free space.
     pub(crate) fn stream_writeable(self) -> bool {
         // SAFETY: The object is valid.
         unsafe { bindings::__sk_stream_is_writeable(self.0.cast(), 1) }
@@ -482,7 +485,7 @@ impl Sk {
         unsafe { bindings::sk_stream_memory_free(self.0.cast()) }
     }
 
-    /// Wakes whoever waits for data, an end or an error to read.
+    /// Wakes threads that wait for data, an end or an error to read.
     pub(crate) fn wake_reader(self) {
         use bindings as b;
         self.wake(
@@ -496,7 +499,7 @@ impl Sk {
         unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_WAITD as i32, b::POLL_IN as i32) };
     }
 
-    /// Sends SIGURG to whom the program has named (F_SETOWN).
+    /// Sends SIGURG to the process that the program has named (F_SETOWN).
     pub(crate) fn send_sigurg(self) {
         // SAFETY: The object is valid, and the caller holds the lock, which keeps `sk_socket`.
         unsafe { bindings::sk_send_sigurg(self.0) };
@@ -507,7 +510,7 @@ impl Sk {
         self.has_flag(bindings::sock_flags_SOCK_URGINLINE)
     }
 
-    /// Wakes whoever waits for space to write; `false` if nobody had asked for it.
+    /// Wakes threads that wait for space to write; `false` if no thread waits.
     pub(crate) fn wake_writer(self) -> bool {
         use bindings as b;
         // SAFETY: The object is valid, and the caller holds the lock, which keeps `sk_socket`.
@@ -524,7 +527,7 @@ impl Sk {
         true
     }
 
-    /// Wakes everybody after a change of state, also all who wait exclusively.
+    /// Wakes all threads after a change of state, including the exclusive waiters.
     pub(crate) fn wake_all(self) {
         use bindings as b;
         self.wake(
@@ -541,15 +544,15 @@ impl Sk {
         unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_IO as i32, b::POLL_OUT as i32) };
     }
 
-    /// Wakes who waits in a system call, for no event that a program could see. Without a key, epoll
-    /// would take the wake-up for any event, and report what holds already as a new edge; so the key
-    /// is an event that no socket has.
+    /// Wakes threads that wait in a system call, for an event that is not visible to programs.
+    /// epoll would interpret a wake-up without a key as any event, and report the present events as
+    /// a new edge; so the key is an event that no socket reports.
     pub(crate) fn wake_waiters(self) {
         self.wake(ALL, bindings::SDP_CONST_EPOLLNVAL);
     }
 
-    /// Wakes those who wait for one of `events`: all of them, or of those who wait exclusively only
-    /// so many as `exclusive` says.
+    /// Wakes threads that wait for one of `events`: all non-exclusive waiters, and as many
+    /// exclusive ones as `exclusive` says.
     fn wake(self, exclusive: i32, events: u32) {
         // SAFETY: The object is valid.
         unsafe { bindings::wake_sock(self.0.cast(), exclusive, events) };
@@ -561,14 +564,14 @@ impl Sk {
         unsafe { bindings::sk_wmem_schedule(self.0.cast(), bytes as i32) }
     }
 
-    /// Whether the socket has a page of its own that it copies into; the caller holds the lock.
+    /// Whether the socket has its own page for copies; the caller holds the lock.
     pub(crate) fn has_page_frag(self) -> bool {
         !field!(self, sk_frag.page).is_null()
     }
 
-    /// Reserves memory for up to `bytes` to send; returns for how many. As TCP (`tcp_wmem_schedule()`): the
-    /// first [`LEAST_BYTES`] in the send buffer are admitted whatever the limits say, so that a socket which
-    /// poll() calls writable is so.
+    /// Reserves memory for up to `bytes` to send; returns for how many. As TCP
+    /// (`tcp_wmem_schedule()`): the first [`LEAST_BYTES`] in the send buffer are always admitted,
+    /// so that a socket which poll() reports as writable really is.
     pub(crate) fn wmem_admit(self, bytes: u32) -> u32 {
         if self.wmem_schedule(bytes) {
             return bytes;
@@ -582,8 +585,9 @@ impl Sk {
         }
     }
 
-    /// As `sk_forced_mem_schedule()`, which is not exported: the core admits, and charges to the control
-    /// group, what a socket is asked to hold whose send buffer is full. So it is, for this one call.
+    /// As `sk_forced_mem_schedule()`, which is not exported: if the send buffer of a socket is
+    /// full, the core admits the bytes and charges them to the control group. So this function
+    /// makes the buffer appear full during the call.
     fn wmem_force(self, bytes: u32) -> bool {
         let locks = field!(self, sk_userlocks);
         let sndbuf = field!(self, sk_sndbuf);
@@ -599,11 +603,12 @@ impl Sk {
         admitted
     }
 
-    /// Frees the page that the socket copies into, as `tcp_disconnect()` does: a socket that has one must
-    /// not become a listener, for `sk_clone()` copies the pointer, and frees the page where it fails.
+    /// Frees the page into which the socket copies, as `tcp_disconnect()` does: a socket with such
+    /// a page must not become a listener, because `sk_clone()` copies the pointer, and frees the
+    /// page if it fails.
     pub(crate) fn free_page_frag(self) {
-        // SAFETY: The object is valid; the caller holds the lock, which guards the page. The pointer is
-        // null, or a page that the socket has a reference to, which goes once.
+        // SAFETY: The object is valid; the caller holds the lock, which guards the page. The
+        // pointer is null, or a page to which the socket has a reference, which is dropped once.
         unsafe {
             let frag = core::mem::take(&mut (*self.0).sk_frag);
             if !frag.page.is_null() {
@@ -649,7 +654,7 @@ impl Sk {
         }
     }
 
-    /// Receive memory that is charged.
+    /// The charged receive memory in bytes.
     pub(crate) fn rmem(self) -> u32 {
         // SAFETY: The object is valid.
         unsafe { bindings::sk_rmem_alloc_get(self.0.cast()).unsigned_abs() }
@@ -680,7 +685,7 @@ impl Sk {
         field!(self, sk_ack_backlog)
     }
 
-    /// Connections that the accept queue holds at most.
+    /// The maximum number of connections in the accept queue.
     pub(crate) fn backlog_max(self) -> u32 {
         field!(self, sk_max_ack_backlog)
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the administrator of a namespace sets, under /proc/sys/net/sdp.
+//! The settings of a namespace, under /proc/sys/net/sdp.
 //!
-//! A namespace begins with what the module's parameters say at that moment, and goes its own way from
-//! then on. Documentation/ABI describes each.
+//! A namespace begins with the present values of the module's parameters; later changes of the
+//! parameters do not affect it. Documentation/ABI describes each setting.
 
 use core::mem::size_of;
 use core::ptr;
@@ -30,42 +30,45 @@ use crate::params::{
 
 const PATH: &kernel::str::CStr = c"net/sdp";
 
-/// A value that each namespace has for itself.
+/// A setting of a namespace.
 #[derive(Copy, Clone)]
 #[repr(usize)]
 pub(crate) enum Setting {
-    /// The least bytes of a send without a copy, of new sockets; 0 for none.
+    /// The smallest send without a copy in bytes, for new sockets; 0 for none.
     ZcopyThresh,
-    /// The way that sends of new sockets go.
+    /// The path of sends, for new sockets.
     ZcopyMode,
-    /// What a write does to memory that a send of a new socket still needs: 1 if it waits.
+    /// The effect of a write to memory that a send still needs, for new sockets: 1 if the write
+    /// waits.
     FaultPolicy,
-    /// The most adverts that a new connection has out.
+    /// The maximum number of outstanding adverts of a new connection.
     MaxAdverts,
     /// Bytes of a new socket's send buffer.
     WmemDefault,
     /// Bytes of a new socket's receive buffer.
     RmemDefault,
-    /// Seconds without a message of the peer until a new socket with SO_KEEPALIVE asks for it.
+    /// Seconds without a message of the peer before SO_KEEPALIVE sends a probe, for new sockets.
     KeepaliveTime,
-    /// Seconds that it waits for an answer at a time.
+    /// Seconds to wait for each answer.
     KeepaliveIntvl,
-    /// How many times.
+    /// The number of such waits.
     KeepaliveProbes,
     /// Whether a send with MSG_FASTOPEN connects: 0 or 1.
     FastOpen,
-    /// The most connections of the namespace; 0 for what the machine's memory suggests.
+    /// The maximum number of connections of the namespace; 0 selects a number that depends on the
+    /// memory.
     MaxConnections,
-    /// The most connections of a user of the namespace, with those in other namespaces; 0 likewise.
+    /// The maximum number of connections of a user of the namespace, including those in other
+    /// namespaces; 0 likewise.
     MaxUserConnections,
-    /// The most connections that no program has any more; 0 likewise.
+    /// The maximum number of connections without a program; 0 likewise.
     MaxOrphans,
 }
 
-/// A file of a setting.
+/// The file of a setting.
 struct Entry {
     name: &'static kernel::str::CStr,
-    /// Has the values that are allowed, and the first one of a namespace.
+    /// Defines the valid values, and the initial value of a namespace.
     param: &'static Param,
     /// Whether the current program may set this value.
     may: fn(i32) -> bool,
@@ -75,19 +78,18 @@ fn anybody(_: i32) -> bool {
     true
 }
 
-/// An administrator of a namespace is not one of the machine.
+/// An administrator of a namespace need not be allowed to make others wait.
 fn who_may_hold_up(policy: i32) -> bool {
     policy == 0 || params::may_hold_up()
 }
 
-/// What security modules deny to a program, they may deny to an administrator of a namespace, too, who must
-/// not allow it to himself.
+/// Security modules may also restrict an administrator of a namespace, who must not be able to lift
+/// the restriction.
 fn who_may_fast_open(said: i32) -> bool {
     said <= params::sdp_fastopen.value() || params::is_machines_admin()
 }
 
-/// An administrator of a namespace may take no more of the machine than the module's parameter gives a
-/// namespace to begin with.
+/// An administrator of a namespace must not raise a limit above the module's parameter.
 fn who_may_take(limit: Setting, said: i32, first: &Param) -> bool {
     limits::most(limit, said) <= limits::most(limit, first.value()) || params::is_machines_admin()
 }
@@ -153,28 +155,28 @@ static ENTRIES: [Entry; COUNT] = [
 ///
 /// # Invariants
 ///
-/// Stays where it is while `header` is not null: the core then refers to `files`, and these to
+/// Does not move while `header` is not null: the core then refers to `files`, and these to
 /// `values`.
 pub(crate) struct Settings {
     values: [Atomic<i32>; COUNT],
-    /// One for each setting, and the last for the memory of all sockets, which only the first namespace
-    /// has.
+    /// One for each setting, and the last one for the memory of all sockets, which only the first
+    /// namespace has.
     files: [bindings::ctl_table; COUNT + 1],
     header: *mut bindings::ctl_table_header,
 }
 
 impl Settings {
-    /// Begins with the module's parameters, and creates the files.
+    /// Initialises the settings with the module's parameters, and creates the files.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; nothing is left then.
+    /// `ENOMEM`; then nothing is left.
     ///
     /// # Safety
     ///
-    /// `this` is memory for the settings of `net`, who keeps it until it has dropped them.
+    /// `this` is memory for the settings of `net`, which keeps it until it has dropped them.
     pub(super) unsafe fn init(this: *mut Self, net: Net<'_>) -> Result {
-        // SAFETY: The memory is ours alone until the files exist.
+        // SAFETY: Nobody else uses the memory until the files exist.
         let settings = unsafe {
             this.write(Self {
                 values: ENTRIES.each_ref().map(|e| Atomic::new(e.param.value())),
@@ -207,7 +209,7 @@ impl Settings {
                 ..Default::default()
             };
         }
-        // SAFETY: The files are all set, and stay until `drop`; the caller vouches for the rest.
+        // SAFETY: The files are all set, and stay until `drop`; the rest is as the caller promises.
         let header = unsafe {
             bindings::register_net_sysctl_sz(
                 net.as_ptr(),
@@ -230,21 +232,22 @@ impl Settings {
 }
 
 impl Drop for Settings {
-    /// Waits for whoever reads or writes; who has a file open still gets `ENOENT` from then on.
+    /// Waits for readers and writers of the files; a file that is still open returns `ENOENT` from
+    /// then on.
     fn drop(&mut self) {
-        // SAFETY: By the type invariant it was registered, and was not taken back.
+        // SAFETY: By the type invariant it is registered.
         unsafe { bindings::unregister_net_sysctl_table(self.header) };
     }
 }
 
-/// Room for a setting's text, with an end.
+/// Room for a setting's text, with a terminating zero.
 const TEXT_BYTES: usize = 32;
 
 /// Reads or writes a setting.
 ///
 /// # Safety
 ///
-/// Called by the core as the handler of a file that [`Settings::init`] has made, with valid arguments.
+/// Called by the core as the handler of a file created by [`Settings::init`], with valid arguments.
 unsafe extern "C" fn access(
     file: *const bindings::ctl_table,
     write: c_int,
@@ -252,8 +255,8 @@ unsafe extern "C" fn access(
     len: *mut usize,
     pos: *mut bindings::loff_t,
 ) -> c_int {
-    // SAFETY: The core passes the file, which `init` has made of these parts. They stay while the
-    // handler runs.
+    // SAFETY: The core passes the file, which `init` has made from these parts. They exist while
+    // the handler runs.
     let (mut file, entry, value) = unsafe {
         (
             *file,
@@ -264,19 +267,19 @@ unsafe extern "C" fn access(
     let mut text = [0u8; TEXT_BYTES];
     let kind = entry.param.kind();
     if write == 0 {
-        // The last byte stays the end.
+        // The last byte remains zero.
         let mut out = Formatter::new(text.split_at_mut(TEXT_BYTES - 1).0);
         if kind.show(value.load(Relaxed), &mut out).is_err() {
             return EIO.to_errno();
         }
     // SAFETY: The core passes a valid number.
     } else if unsafe { *len } >= TEXT_BYTES {
-        // Of a longer text only a part would be seen.
+        // A longer text would be truncated.
         return EINVAL.to_errno();
     }
     file.data = text.as_mut_ptr().cast();
     file.maxlen = TEXT_BYTES as c_int;
-    // SAFETY: The copy names a text of this size; the rest is the core's.
+    // SAFETY: The copy refers to a text of this size; the rest comes from the core.
     let ret = unsafe { bindings::proc_dostring(&raw const file, write, buffer, len, pos) };
     if ret != 0 || write == 0 {
         return ret;
@@ -304,12 +307,12 @@ unsafe extern "C" fn access_limits(
     len: *mut usize,
     pos: *mut bindings::loff_t,
 ) -> c_int {
-    // SAFETY: The core passes the file, which `init` has made.
+    // SAFETY: The core passes the file, which `init` has created.
     let mut file = unsafe { *file };
     let limits = &memory::LIMITS;
     let mut new = limits.each_ref().map(|limit| limit.load(Relaxed));
     file.data = new.as_mut_ptr().cast();
-    // SAFETY: The copy names numbers of this size; the rest is the core's.
+    // SAFETY: The copy refers to numbers of this size; the rest comes from the core.
     let ret = unsafe { bindings::proc_doulongvec_minmax(&raw const file, write, buffer, len, pos) };
     if ret != 0 || write == 0 {
         return ret;

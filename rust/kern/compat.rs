@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the kernel crate offers otherwise in an older release, behind one function each.
+//! Interfaces of the kernel crate that differ between releases, behind one function each.
 //!
 //! `rust/Kbuild` looks into the tree that the module is built against and sets the `SDP_HAS_`
 //! names; `rust/helpers/compat.h` is the same for the kernel's C headers.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of something, for which threads wait that may be killed.
+//! A completion whose waiting threads can be killed.
 
 use kernel::prelude::*;
 use kernel::task::MAX_SCHEDULE_TIMEOUT;
@@ -8,10 +8,10 @@ use kernel::types::Opaque;
 
 use crate::bindings;
 
-/// How long to wait if it does not matter how long, in jiffies.
+/// The time for an unlimited wait, in jiffies.
 pub(crate) const FOR_EVER: usize = MAX_SCHEDULE_TIMEOUT as usize;
 
-/// As the kernel crate's `Completion`, which can only be waited for without an end.
+/// Like the kernel crate's `Completion`, which offers only waits without a limit.
 #[pin_data]
 pub(crate) struct Completion {
     #[pin]
@@ -27,25 +27,26 @@ impl Completion {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             inner <- Opaque::ffi_init(|inner| {
-                // SAFETY: It stays where it is, and nobody uses it yet.
+                // SAFETY: It does not move, and nobody uses it yet.
                 unsafe { bindings::init_completion(inner) }
             }),
         })
     }
 
-    /// Nobody waits any more. In any context.
+    /// Ends all waits. In any context.
     pub(crate) fn complete_all(&self) {
         // SAFETY: It was initialised.
         unsafe { bindings::complete_all(self.inner.get()) };
     }
 
-    /// Waits: jiffies left, 0 after `jiffies`, less if the thread is being killed. Sleeps.
+    /// Waits for the completion. Returns the jiffies that are left; 0 if `jiffies` have passed;
+    /// less than 0 if the thread is being killed. Sleeps.
     pub(crate) fn wait(&self, jiffies: usize) -> isize {
         // SAFETY: It was initialised; the caller may sleep.
         unsafe { bindings::wait_for_completion_killable_timeout(self.inner.get(), jiffies) }
     }
 
-    /// Waits for it, also if the thread is being killed. Sleeps.
+    /// Waits for the completion, even if the thread is being killed. Sleeps.
     pub(crate) fn wait_unkillable(&self) {
         // SAFETY: It was initialised; the caller may sleep.
         unsafe { bindings::wait_for_completion(self.inner.get()) }

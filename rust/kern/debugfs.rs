@@ -2,9 +2,9 @@
 
 //! `ib_sdp/` in debugfs: the module's folder, and folders of objects in it.
 //!
-//! debugfs keeps a file's data until those who read it are done, and lets nobody begin after that: so
-//! files can have an object without a reference if the folder is removed before the object goes. An
-//! open file holds the module.
+//! When debugfs removes a file, it waits for the readers of the file, and admits no new ones: so a
+//! file can refer to an object without a reference if the folder is removed before the object is
+//! freed. An open file holds the module.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -65,31 +65,32 @@ pub(crate) type Write = unsafe extern "C" fn(
     *mut bindings::loff_t,
 ) -> isize;
 
-/// Makes the folder of the module. That debugfs may be missing is no error.
+/// Creates the folder of the module. It is no error if debugfs is not available.
 ///
 /// # Safety
 ///
 /// Called once, when the module loads, before the first folder in it.
 pub(crate) unsafe fn start() {
-    // SAFETY: The name is a C string; nobody else uses the place yet.
+    // SAFETY: The name is a C string; nobody else uses `ROOT` yet.
     unsafe {
         *ROOT.0.get() = bindings::debugfs_create_dir(c"ib_sdp".as_char_ptr(), ptr::null_mut());
     }
 }
 
-/// Makes a folder in that of the module.
+/// Creates a folder in the module's folder.
 ///
 /// # Safety
 ///
 /// [`start`] was called, and [`stop`] was not.
 pub(crate) unsafe fn folder(name: &CStr) -> *mut bindings::dentry {
-    // SAFETY: The name is a C string, which debugfs copies. An error is taken as a folder.
+    // SAFETY: The name is a C string, which debugfs copies. An error pointer is accepted as a
+    // folder.
     unsafe { bindings::debugfs_create_dir(name.as_char_ptr(), *ROOT.0.get()) }
 }
 
-/// Removes it, after the last folder in it.
+/// Removes the module's folder, after the last folder in it.
 pub(crate) fn stop() {
-    // SAFETY: Made by `start`, or an error, which the function takes too.
+    // SAFETY: Created by `start`, or an error pointer, which the function also accepts.
     unsafe { bindings::debugfs_remove(*ROOT.0.get()) };
 }
 
@@ -100,17 +101,18 @@ pub(crate) struct File {
     pub(crate) ops: &'static FileOps,
 }
 
-/// Objects that have a folder. The code that makes the folder does not know what the files show.
+/// Objects that have a folder. The code that creates the folder does not know the content of the
+/// files.
 ///
 /// # Safety
 ///
-/// The operations of the files take a `Self` as the data of the file, which any thread may look at.
+/// The operations of the files take a `Self` as the data of the file, and any thread may read it.
 pub(crate) unsafe trait HasFolder {
     /// The files of the folder.
     fn files() -> &'static [File];
 }
 
-/// The folder of an object. To drop it waits for those who read its files.
+/// The folder of an object. Dropping it waits for the readers of its files.
 pub(crate) struct Folder(*mut bindings::dentry);
 
 // SAFETY: Any thread may remove it.
@@ -118,7 +120,8 @@ unsafe impl Send for Folder {}
 
 impl Folder {
     /// Makes the folder, with a number as its name; sleeps. What there is no memory for is missing.
-    ///
+    /// Creates the folder, with a number as its name; sleeps. If there is no memory for a file, the
+    /// file is missing.
     /// # Safety
     ///
     /// The object outlives the value. [`start`] was called, and [`stop`] is not before the value is
@@ -126,8 +129,8 @@ impl Folder {
     pub(crate) unsafe fn new<T: HasFolder>(object: &T, number: u64) -> Option<Self> {
         let name = CString::try_from_fmt(fmt!("{number}")).ok()?;
         let data = ptr::from_ref(object).cast_mut().cast::<c_void>();
-        // SAFETY: The names are C strings, which debugfs copies. The operations are static and are for
-        // files of such objects. Errors are taken as folders.
+        // SAFETY: The names are C strings, which debugfs copies. The operations are static and
+        // belong to files of such objects. Error pointers are accepted as folders.
         unsafe {
             let folder = folder(&name);
             for file in T::files() {
@@ -147,7 +150,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // SAFETY: Made by `new`, and removed once.
+        // SAFETY: Created by `new`, and removed once.
         unsafe { bindings::debugfs_remove(self.0) };
     }
 }

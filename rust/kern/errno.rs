@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The errors of sockets, which the kernel crate does not name.
+//! Errors of sockets that the kernel crate does not name.
 
 use core::mem::transmute;
 use core::num::NonZeroI32;
@@ -9,8 +9,8 @@ use kernel::bindings;
 use kernel::error::Error;
 use kernel::prelude::EINVAL;
 
-// `Error` is a newtype of `NonZeroI32` with a private field and no constant constructor. That it is
-// laid out as its field is checked here, where everything is known to the compiler.
+// `Error` is a newtype of `NonZeroI32` with a private field and no constant constructor. The
+// following check, at compile time, ensures that its layout is that of its field.
 const _: () = {
     // SAFETY: Both have the same size, which `transmute` checks, and every `i32` is valid.
     let einval = unsafe { transmute::<Error, i32>(EINVAL) };

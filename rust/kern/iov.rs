@@ -2,9 +2,9 @@
 
 //! I/O vectors: the memory that a call sends from or receives into.
 //!
-//! The kernel crate has `IovIterSource` and `IovIterDest`. Those copy from and to slices only, and to
-//! revert them is unsafe. Here pages are copied, pinned and faulted in, and calls revert what they could
-//! not use.
+//! The kernel crate has `IovIterSource` and `IovIterDest`. They copy only from and to slices, and
+//! reverting them is unsafe. The functions here copy, pin and fault in pages, and calls revert the
+//! bytes that they could not use.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -13,14 +13,14 @@ use kernel::bindings::iov_iter;
 
 use crate::bindings;
 
-/// What is done with the memory: a send reads it, a receive writes it.
+/// The access to the memory: a send reads it, a receive writes it.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
-/// Which way bytes go.
+/// The direction in which bytes go.
 pub(crate) trait Direction {
     const ACCESS: Access;
 }
@@ -39,7 +39,7 @@ impl Direction for Dest {
     const ACCESS: Access = Access::Write;
 }
 
-/// Bytes of a program's memory that lie in one piece.
+/// A contiguous range of a program's memory.
 #[derive(Copy, Clone)]
 pub(crate) struct Piece {
     pub(crate) addr: usize,
@@ -50,9 +50,9 @@ pub(crate) struct Piece {
 ///
 /// # Invariants
 ///
-/// `iter` is a valid `struct iov_iter` whose `data_source` is that of `D`. Only this value accesses it
-/// during `'a`. It had `total` bytes when the value was made, and has been advanced since by what it has
-/// fewer now.
+/// `iter` is a valid `struct iov_iter` whose `data_source` is that of `D`. Only this value accesses
+/// it during `'a`. It had `total` bytes when the value was created, and was advanced since by the
+/// difference to its present length.
 pub(crate) struct Iov<'a, D> {
     iter: NonNull<iov_iter>,
     total: usize,
@@ -81,15 +81,16 @@ impl<D: Direction> Iov<'_, D> {
         unsafe { bindings::iov_iter_count(self.iter.as_ptr().cast()) }
     }
 
-    /// The next bytes that lie in one piece; `None` if there are none, or if they are not a program's memory,
-    /// which could be pinned.
+    /// The next contiguous bytes; `None` if there are none, or if they are not memory of a program,
+    /// which can be pinned.
     pub(crate) fn piece(&self) -> Option<Piece> {
         let iter = self.iter.as_ptr();
         if self.len() == 0 {
             return None;
         }
-        // SAFETY: By the type invariant. Only the memory of a program has an address in an `iovec`; while
-        // bytes are left, the iterator points to one of its `iovec`s and not behind the last.
+        // SAFETY: By the type invariant. Only memory of a program has an address in an `iovec`;
+        // while bytes are left, the iterator points to one of its `iovec`s and not behind the last
+        // one.
         unsafe {
             bindings::iov_iter_extract_will_pin(iter).then(|| Piece {
                 addr: bindings::iter_iov_addr(iter) as usize,
@@ -98,14 +99,14 @@ impl<D: Direction> Iov<'_, D> {
         }
     }
 
-    /// Whether the bytes are in pages without an address: of a file or a pipe, or of a buffer that is registered
-    /// with io_uring.
+    /// Whether the bytes are in pages without a user address: of a file or a pipe, or of a buffer
+    /// that is registered with io_uring.
     pub(crate) fn has_pages(&self) -> bool {
         // SAFETY: By the type invariant.
         unsafe { bindings::iov_iter_is_bvec(self.iter.as_ptr()) }
     }
 
-    /// The bytes of that piece.
+    /// The length of [`Iov::piece`] in bytes.
     pub(crate) fn piece_bytes(&self) -> usize {
         self.piece().map_or(0, |piece| piece.len)
     }
@@ -116,12 +117,12 @@ impl<D: Direction> Iov<'_, D> {
         unsafe { bindings::iov_iter_advance(self.as_ptr(), bytes) };
     }
 
-    /// Goes back by `bytes` bytes, or to where it was when this value was made.
+    /// Goes back by `bytes` bytes, but not beyond the position at which this value was created.
     pub(crate) fn revert(&mut self, bytes: usize) {
         let advanced = self.total.saturating_sub(self.len());
         kernel::warn_on!(bytes > advanced);
         let bytes = bytes.min(advanced);
-        // SAFETY: By the type invariant it has been advanced by so much.
+        // SAFETY: By the type invariant it was advanced by at least `bytes`.
         unsafe { bindings::iov_iter_revert(self.as_ptr(), bytes) };
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module itself: what the core knows of it, and whether it has loaded.
+//! The module itself: its object in the core, and whether it has loaded.
 
 use kernel::bindings;
 use kernel::sync::atomic::{
@@ -18,13 +18,14 @@ pub(crate) const fn this_module() -> *mut bindings::module {
 
 static STARTED: Atomic<i32> = Atomic::new(0);
 
-/// Whether the module will not fail to load any more. Whoever gets a reference to it before, with a
-/// socket or a dump, would be left with freed code: the loader does not look at references then.
+/// Whether loading the module can no longer fail. If a user took a reference to the module earlier,
+/// with a socket or a dump, it would be left with freed code when loading fails: the loader then
+/// ignores references.
 pub(crate) fn has_started() -> bool {
     STARTED.load(Acquire) != 0
 }
 
-/// The module will not fail to load any more.
+/// Notes that loading the module can no longer fail.
 pub(crate) fn set_started() {
     STARTED.store(1, Release);
 }

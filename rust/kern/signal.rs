@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a signal waits for the current thread, for loops that wait.
+//! Checks for pending signals of the current thread, for loops that wait.
 
 use crate::bindings;
 
-/// Whether a signal waits for the current thread.
+/// Whether a signal is pending for the current thread.
 pub(crate) fn signal_pending() -> bool {
     // SAFETY: No precondition in process context.
     unsafe { bindings::signal_pending_current() }

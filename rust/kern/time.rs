@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's time in jiffies: for how long calls may wait, and when something was.
+//! The kernel's time in jiffies: time-outs of calls, and the age of events.
 
 use core::ptr;
 
@@ -15,10 +15,10 @@ use kernel::time::{
 use super::signal::signal_pending;
 use crate::bindings;
 
-/// For how long a call may still wait. Only the time for which it sleeps counts, as for the timeouts of
-/// a socket in the core.
+/// The time for which a call may still wait. Only the time for which it sleeps counts, as for the
+/// time-outs of a socket in the core.
 ///
-/// Not `Copy`: the time that a copy has spent would be lost.
+/// Not `Copy`: the time that is spent on a copy would be lost.
 pub(crate) struct Timeout(c_long);
 
 impl Timeout {
@@ -27,7 +27,7 @@ impl Timeout {
         Self(MAX_SCHEDULE_TIMEOUT)
     }
 
-    /// As the core has it: the largest number is no limit.
+    /// In the core's representation: the largest number is no limit.
     pub(crate) const fn from_jiffies(jiffies: c_long) -> Self {
         Self(jiffies)
     }
@@ -40,12 +40,13 @@ impl Timeout {
         )
     }
 
-    /// As the core has it, for functions of the core that wait: they leave there what is left.
+    /// The core's representation, for functions of the core that wait and store the remaining time
+    /// there.
     pub(crate) fn jiffies_mut(&mut self) -> &mut c_long {
         &mut self.0
     }
 
-    /// Whether the call must not wait any more, or never might.
+    /// Whether the call must not wait any more, or may never wait.
     pub(crate) fn is_over(&self) -> bool {
         self.0 <= 0
     }
@@ -54,7 +55,7 @@ impl Timeout {
     ///
     /// # Errors
     ///
-    /// `EAGAIN` if no time is left, [`Timeout::interrupted`] if a signal waits.
+    /// `EAGAIN` if no time is left, [`Timeout::interrupted`] if a signal is pending.
     pub(crate) fn check(&self) -> Result {
         if self.is_over() {
             return Err(EAGAIN);
@@ -65,8 +66,8 @@ impl Timeout {
         Ok(())
     }
 
-    /// The error of a call whose wait a signal has ended: the call starts again after the handler unless
-    /// it has a limit.
+    /// The error of a call whose wait was ended by a signal: the call is restarted after the
+    /// handler, unless it has a limit.
     pub(crate) fn interrupted(&self) -> Error {
         if self.0 == MAX_SCHEDULE_TIMEOUT {
             ERESTARTSYS
@@ -94,11 +95,11 @@ impl Timeout {
 
 /// The time in jiffies.
 pub(crate) fn now() -> Jiffies {
-    // SAFETY: The kernel's clock, which is read whole and may change at any time.
+    // SAFETY: The kernel's clock, which is read with one load and may change at any time.
     unsafe { ptr::read_volatile(&raw const kernel::bindings::jiffies) }
 }
 
-/// Milliseconds since then.
+/// Milliseconds since `then`.
 pub(crate) fn ms_since(then: Jiffies) -> u32 {
     // SAFETY: No precondition.
     unsafe { bindings::jiffies_to_msecs(now().wrapping_sub(then)) }

@@ -2,8 +2,8 @@
 
 //! Work items inside socket objects, and the two queues that run them.
 //!
-//! A queued item holds a reference on its socket. Both queues are our own, so that destroying them
-//! at unload waits for the last instruction of every item.
+//! A queued item holds a reference to its socket. Both queues belong to the module, so destroying
+//! them at unload waits for the last instruction of every item.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -21,15 +21,15 @@ struct Queue(UnsafeCell<*mut bindings::workqueue_struct>);
 // SAFETY: The pointer is written only while the module loads or unloads, when nobody uses it.
 unsafe impl Sync for Queue {}
 
-/// Process context: everything that talks to the RDMA CM or may sleep.
+/// Process context: for work that calls the RDMA CM or may sleep.
 static SLEEPING: Queue = Queue(UnsafeCell::new(ptr::null_mut()));
-/// BH context: completions.
+/// BH context: for completions.
 static BH: Queue = Queue(UnsafeCell::new(ptr::null_mut()));
 
-/// Items that may sleep at a time. Each has a thread, which stays for minutes: without a limit, many
-/// connections that end together would leave as many threads. No item waits for another's end, but
-/// one may wait for a program that holds its socket's lock, or that reads the connection's folder in
-/// debugfs: so the limit is not low, either.
+/// The maximum number of items that run at the same time. Each has a thread, which stays for
+/// minutes: without a limit, many connections that end together would leave as many threads. No
+/// item waits for the end of another, but an item may wait for a program that holds the lock of its
+/// socket, or that reads the connection's folder in debugfs: so the limit must not be low.
 const SLEEPERS: i32 = 512;
 
 impl Queue {
@@ -39,7 +39,7 @@ impl Queue {
     }
 
     fn set(&self, wq: *mut bindings::workqueue_struct) {
-        // SAFETY: Called only by `start` and `stop`, alone.
+        // SAFETY: Called only by `start` and `stop`, when no other thread uses the queue.
         unsafe { *self.0.get() = wq };
     }
 }
@@ -81,22 +81,22 @@ pub(crate) fn stop() {
 /// The function of a work item.
 pub(crate) type Func = unsafe extern "C" fn(*mut kernel::bindings::work_struct);
 
-/// An item for process context.
+/// A work item for process context.
 #[repr(transparent)]
 pub(crate) struct Work(Opaque<kernel::bindings::work_struct>);
 
-/// An item for BH context.
+/// A work item for BH context.
 #[repr(transparent)]
 pub(crate) struct BhWork(Opaque<kernel::bindings::work_struct>);
 
-/// An item for process context after some time.
+/// A work item that runs in process context after some time.
 #[repr(transparent)]
 pub(crate) struct Timer(Opaque<bindings::delayed_work>);
 
 impl Work {
     /// # Safety
     ///
-    /// `this` is memory that stays where it is; `func` can cope with every queueing of the item.
+    /// `this` is memory that does not move; `func` is correct whenever the item is queued.
     pub(crate) unsafe fn init(this: *mut Self, func: Func) {
         let key = kernel::static_lock_class!();
         // SAFETY: As the caller promises.
@@ -110,14 +110,14 @@ impl Work {
         }
     }
 
-    /// Queues the item; `false` if it was queued already.
+    /// Queues the item; `false` if it was already queued.
     pub(crate) fn queue(&self) -> bool {
         // SAFETY: The item was initialised, and the queue exists as long as sockets do.
         unsafe { bindings::queue_work(SLEEPING.get().cast(), self.0.get().cast()) }
     }
 }
 
-/// An item of the module's own, not of an object.
+/// A work item that belongs to the module, not to an object.
 pub(crate) struct StaticWork(UnsafeCell<MaybeUninit<Work>>);
 
 // SAFETY: After its initialisation only the core changes it.
@@ -136,7 +136,7 @@ impl StaticWork {
         unsafe { Work::init(self.0.get().cast(), func) };
     }
 
-    /// Queues the item, which was initialised.
+    /// Queues the item, which must be initialised.
     pub(crate) fn queue(&'static self) {
         // SAFETY: It was initialised when the module was loaded.
         unsafe { (*self.0.get().cast::<Work>()).queue() };
@@ -160,7 +160,7 @@ impl BhWork {
         }
     }
 
-    /// Queues the item; `false` if it was queued already.
+    /// Queues the item; `false` if it was already queued.
     pub(crate) fn queue(&self) -> bool {
         // SAFETY: The item was initialised, and the queue exists as long as sockets do.
         unsafe { bindings::queue_work(BH.get().cast(), self.0.get().cast()) }
@@ -184,20 +184,20 @@ impl Timer {
         }
     }
 
-    /// Starts the timer, or moves it; `true` if it was running.
+    /// Starts or restarts the timer; `true` if it was running.
     pub(crate) fn start(&self, ms: u32) -> bool {
         let delay = msecs_to_jiffies(ms);
         // SAFETY: The item was initialised, and the queue exists as long as sockets do.
         unsafe { bindings::mod_delayed_work(SLEEPING.get().cast(), self.0.get().cast(), delay) }
     }
 
-    /// Whether the timer will still run.
+    /// Whether the timer is running.
     pub(crate) fn is_running(&self) -> bool {
         // SAFETY: The item was initialised.
         unsafe { bindings::delayed_work_pending(self.0.get().cast()) }
     }
 
-    /// Stops the timer; `true` if it was running and now will not run.
+    /// Stops the timer; `true` if it was running and now will not expire.
     pub(crate) fn stop(&self) -> bool {
         // SAFETY: The item was initialised.
         unsafe { bindings::cancel_delayed_work(self.0.get().cast()) }

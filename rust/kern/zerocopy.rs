@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Notifications of MSG_ZEROCOPY: what tells a program that the memory of a send is its own again.
+//! Notifications of MSG_ZEROCOPY: they tell a program that it may use the memory of a send again.
 //!
-//! A send of a socket with SO_ZEROCOPY has a notification of the core's, which comes by the socket's
-//! error queue (`Documentation/networking/msg_zerocopy.rst` of the kernel). A request of io_uring
-//! (`IORING_OP_SEND_ZC`) brings one with it, which becomes a completion of the ring. Both are counted
-//! references to a `struct ubuf_info`: the last one sends it.
+//! A send of a socket with SO_ZEROCOPY has a notification of the core, which arrives in the
+//! socket's error queue (`Documentation/networking/msg_zerocopy.rst` of the kernel). A request of
+//! io_uring (`IORING_OP_SEND_ZC`) brings its own notification, which becomes a completion of the
+//! ring. Both are counted references to a `struct ubuf_info`: dropping the last reference sends the
+//! notification.
 
 use core::mem::{
     ManuallyDrop,
@@ -21,8 +22,8 @@ use kernel::prelude::*;
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;
 
-/// A packet that is not looked into. io_uring asks whether there was one: without, it tells the program that
-/// the bytes were copied.
+/// A packet that nobody reads. io_uring checks whether there was a packet: if not, it tells the
+/// program that the bytes were copied.
 struct NoPacket(MaybeUninit<bindings::sk_buff>);
 
 // SAFETY: Nobody reads or writes it.
@@ -30,23 +31,24 @@ unsafe impl Sync for NoPacket {}
 
 static NO_PACKET: NoPacket = NoPacket(MaybeUninit::zeroed());
 
-/// A reference to a notification, which is not sent before this reference and all others are gone.
+/// A reference to a notification. The notification is sent when this reference and all others are
+/// gone.
 ///
 /// # Invariants
 ///
 /// The value owns one of the references of a valid `ubuf_info`.
 pub(crate) struct Notification {
     ubuf: NonNull<bindings::ubuf_info>,
-    /// Whether it was made for this send, and is not io_uring's.
+    /// Whether the notification was created for this send, and does not belong to io_uring.
     own: bool,
 }
 
-// SAFETY: References may be given back by any thread.
+// SAFETY: Any thread may drop references.
 unsafe impl Send for Notification {}
 
 impl Notification {
-    /// Makes one for a send of `bytes` bytes, and charges them to what its user may lock
-    /// (RLIMIT_MEMLOCK). Sleeps.
+    /// Creates a notification for a send of `bytes` bytes, and charges them to the memory that its
+    /// user may lock (RLIMIT_MEMLOCK). Sleeps.
     ///
     /// # Errors
     ///
@@ -54,7 +56,7 @@ impl Notification {
     ///
     /// # Safety
     ///
-    /// `sk` is a valid socket whose lock the caller has.
+    /// `sk` is a valid socket, and the caller holds its lock.
     pub(crate) unsafe fn new(sk: *mut bindings::sock, bytes: usize) -> Result<Self> {
         // SAFETY: As the caller promises.
         let ubuf =
@@ -66,7 +68,7 @@ impl Notification {
         })
     }
 
-    /// Another reference to that of a request of io_uring.
+    /// Takes a reference to the notification of a request of io_uring.
     ///
     /// # Safety
     ///
@@ -78,7 +80,7 @@ impl Notification {
         Self { ubuf, own: false }
     }
 
-    /// Another reference to the same notification.
+    /// Takes another reference to this notification.
     pub(crate) fn share(&self) -> Self {
         // SAFETY: By the type invariant.
         unsafe { bindings::net_zcopy_get(self.ubuf.as_ptr()) };
@@ -89,14 +91,14 @@ impl Notification {
         }
     }
 
-    /// Gives the reference back; the notification will say that the bytes were copied
+    /// Drops the reference; the notification will say that the bytes were copied
     /// (`SO_EE_CODE_ZEROCOPY_COPIED`).
     pub(crate) fn say_copied(self) {
         // SAFETY: The value is not used any more.
         unsafe { ManuallyDrop::new(self).complete(false) };
     }
 
-    /// Gives the reference back, of a send that has sent nothing: for which there is no notification.
+    /// Drops the reference of a send that has sent nothing, and therefore has no notification.
     pub(crate) fn abort(self) {
         let this = ManuallyDrop::new(self);
         let ubuf = this.ubuf.as_ptr();
@@ -109,7 +111,7 @@ impl Notification {
         }
     }
 
-    /// Gives the reference back.
+    /// Drops the reference.
     ///
     /// # Safety
     ///
@@ -117,8 +119,8 @@ impl Notification {
     unsafe fn complete(&self, uncopied: bool) {
         let ubuf = self.ubuf.as_ptr();
         let packet = NO_PACKET.0.as_ptr().cast_mut();
-        // SAFETY: By the type invariant. The owners of notifications ask no more of a packet than whether
-        // there is one.
+        // SAFETY: By the type invariant. The owners of notifications only check whether there is a
+        // packet.
         unsafe {
             if let Some(complete) = (*(*ubuf).ops).complete {
                 complete(packet, ubuf, uncopied);
@@ -130,7 +132,7 @@ impl Notification {
 impl Drop for Notification {
     /// In any context.
     fn drop(&mut self) {
-        // SAFETY: The value goes.
+        // SAFETY: The value is not used any more.
         unsafe { self.complete(true) };
     }
 }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages of a program's that it cannot touch before the peer's bytes are there: the receiver of
+//! Pages of a program that it cannot touch before the peer's bytes have arrived: the receiver of
 //! AZ-SDP.
 //!
 //! # Normal operation
 //!
-//! The pages are pinned, and their entries replaced by ones that say that a device has them for
-//! itself. A touch faults; the core tells the address space's notifiers before it gives the page back,
-//! and ours ([`super::watch`]) makes it wait. When the bytes are there nobody is held up any more, and
-//! a worker gives back what was not touched, in one walk.
+//! The pages are pinned, and their page table entries are replaced by device-exclusive entries. A
+//! touch faults; the core calls the address space's notifiers before it gives the page back, and
+//! the module's notifier ([`super::watch`]) makes the fault wait. When the bytes have arrived,
+//! faults are no longer held up, and a worker gives back the untouched pages in one walk.
 //!
-//! # When it ends otherwise
+//! # Failures
 //!
-//! Where the bytes do not come, nobody is let through to what was there before: the pages are
-//! cleared, then taken out of the address space, and marks left that give SIGSEGV. Whoever has copied
-//! or moved them in between has zeros. All transfers of a connection fail together, before one takes a
-//! lock for which it may have to wait for those who wait for another one. If that lock is not to be
-//! had for some time, the pages stay, cleared. Where no call has promised the bytes yet, the pages are
-//! given back as they are.
+//! If the bytes do not arrive, nobody may see the previous content of the pages: the pages are
+//! cleared, then taken out of the address space, and guard markers are left, which give SIGSEGV.
+//! Copies and moves that happened in between contain zeros. All transfers of a connection fail
+//! together, before any of them takes a lock: the holder of the lock may wait for another one of
+//! these transfers. If the lock cannot be taken for some time, the cleared pages stay. If no call
+//! has promised the bytes yet, the pages are given back unchanged.
 
 use core::ops::Range;
 
@@ -85,25 +85,27 @@ use crate::trace;
 
 /// The bytes are on their way.
 const READING: i32 = 0;
-/// They are there.
+/// The bytes have arrived.
 const ARRIVED: i32 = 1;
-/// They will not come.
+/// The bytes will not arrive.
 const FAILED: i32 = 2;
 
 /// A call has returned with the bytes, or will.
 const GIVEN: i32 = 0;
-/// None has yet, and perhaps none will.
+/// No call has promised the bytes yet, and perhaps none will.
 const UNDECIDED: i32 = 1;
-/// The pages were given back as they are: none can any more.
+/// The pages were given back unchanged: no call can promise the bytes any more.
 const REFUSED: i32 = 2;
 
-/// How long, in ticks, a failed transfer tries to get the lock of the address space.
+/// The number of ticks for which a failed transfer tries to take the lock of the address space.
 const TRIES: u32 = 50;
 
-/// How long a page is kept where a test wants that: less than bytes are on their way there.
+/// How long the broken rule [`Rule::Soon`] delays giving pages back: less than the time for which
+/// bytes are on their way.
 const LATE_MS: u32 = 5;
 
-/// A range of a program's memory, and how far the transfer into it is: what those who touch it need.
+/// A range of a program's memory, and the state of the transfer into it, as needed by threads that
+/// touch the range.
 #[pin_data]
 pub(super) struct Absent {
     base: usize,
@@ -111,13 +113,14 @@ pub(super) struct Absent {
     /// The pages that it has pinned, as numbers.
     pages: KVec<usize>,
     state: Atomic<i32>,
-    /// Somebody who waits is being killed, or has waited for too long: the connection is to end.
+    /// A waiting thread is being killed, or has waited for too long: the connection is to be
+    /// aborted.
     pub(super) abort: Atomic<i32>,
     /// Whether a call has promised the bytes.
     promise: Atomic<i32>,
     /// The thread that takes the pages out, as a number.
     closer: Atomic<usize>,
-    /// How often somebody has waited.
+    /// The number of waits.
     pub(super) waits: Atomic<i32>,
     pub(super) age: Age,
     #[pin]
@@ -149,7 +152,7 @@ impl Absent {
         Ok(absent)
     }
 
-    /// The pages may be touched although the bytes did not come: they are cleared.
+    /// Lets faults through to the pages although the bytes did not arrive: the pages are cleared.
     fn let_through(&self) {
         self.state.store(ARRIVED, Release);
     }
@@ -159,12 +162,12 @@ impl Absent {
         self.state.load(Acquire) != ARRIVED
     }
 
-    /// Whether the bytes may still come.
+    /// Whether the bytes may still arrive.
     pub(super) fn is_reading(&self) -> bool {
         self.state.load(Acquire) == READING
     }
 
-    /// Whether the bytes will not come.
+    /// Whether the bytes will not arrive.
     pub(super) fn has_failed(&self) -> bool {
         self.state.load(Acquire) == FAILED
     }
@@ -175,20 +178,21 @@ impl Absent {
         }
     }
 
-    /// Waits for the end of the transfer: jiffies left, 0 after `jiffies`, less if the thread is being
-    /// killed.
+    /// Waits for the end of the transfer. Returns the jiffies that are left; 0 if `jiffies` have
+    /// passed; less than 0 if the thread is being killed.
     pub(super) fn wait(&self, jiffies: usize) -> isize {
         self.done.wait(jiffies)
     }
 
-    /// Waits for the end of the transfer, also if the thread is being killed: the worker sees within a
-    /// second that somebody wants the end.
+    /// Waits for the end of the transfer, also if the thread is being killed: within a second the
+    /// worker sees the request to abort the connection.
     pub(super) fn wait_unkillable(&self) {
         self.done.wait_unkillable();
     }
 
-    /// Whether it has failed so long ago that nobody waits any more for its pages to be taken out: they are
-    /// cleared. Who took them out would wait for those who wait.
+    /// Whether the transfer is in the last step of its age and has failed. Then faults do not wait
+    /// until its pages are taken out: the pages are cleared, and the worker that takes them out
+    /// would wait for the faults.
     pub(super) fn is_too_old(&self) -> bool {
         self.has_failed() && self.age.is_last()
     }
@@ -211,12 +215,12 @@ impl Ranged for Absent {
     }
 }
 
-/// What a call may still promise: that bytes come, or whoever looks for them is told.
+/// The permission to promise that bytes arrive, or that a touch fails.
 pub(crate) struct Promise(Arc<Absent>);
 
 impl Promise {
-    /// Gives it; `false` if the pages were given back as they are, or will be: the connection is not
-    /// `alive`, and the bytes are not there.
+    /// Makes the promise. Returns `false` if the pages were given back unchanged, or will be: the
+    /// connection is not `alive`, and the bytes have not arrived.
     pub(crate) fn give(self, alive: bool) -> bool {
         let holds = alive || !self.0.is_absent();
         holds && self.0.promise.cmpxchg(UNDECIDED, GIVEN, Full).is_ok()
@@ -225,7 +229,7 @@ impl Promise {
 
 /// Whole pages of a program's memory that wait for bytes.
 ///
-/// It goes before the socket whose `stats` it has.
+/// The value must be dropped before the socket that owns its `stats`.
 pub(crate) struct Receiving {
     absent: Arc<Absent>,
     watch: Arc<Watch>,
@@ -236,15 +240,16 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    /// Takes access to at most `count` pages of the current program from `base` on, which is the
-    /// begin of a page, until [`Receiving::arrived`]; to fewer, if the memory area ends before.
-    /// Sleeps, and faults pages in: no lock may be held. Waits for bytes that are on their way there,
-    /// if it `may_wait`.
+    /// Takes away access to at most `count` pages of the current program until
+    /// [`Receiving::arrived`], from `base` on, which must be the beginning of a page; to fewer, if
+    /// the memory area ends earlier. Sleeps, and faults pages in: no lock may be held. If bytes of
+    /// another transfer are on their way into the range, waits for them if it `may_wait`.
     ///
     /// # Errors
     ///
-    /// Why the memory cannot be protected; `EAGAIN` if it cannot now, `ENOBUFS` if the user may not
-    /// lock so much, `ENOMEM`, `EFAULT`, `EINTR` if the thread is being killed.
+    /// The reason if the memory cannot be protected; `EAGAIN` if it cannot be protected now,
+    /// `ENOBUFS` if the user may not lock so much memory, `ENOMEM`, `EFAULT`, `EINTR` if the thread
+    /// is being killed.
     pub(crate) fn take(
         base: usize,
         count: usize,
@@ -265,8 +270,9 @@ impl Receiving {
         }
         let take = |pins| Self::take_pinned(mm, &watch, base, pins, stats);
         let receiving = match Pins::fast(mm, base, end).and_then(take) {
-            // Of a huge page, whose table is to be made first; or others have changed something since,
-            // of whom none may be waited for with the lock held.
+            // The pages are part of a huge page, for which a table must be made first; or others
+            // have changed the entries meanwhile. While the lock is held, other transfers must not
+            // be waited for.
             Err(Refused::Error(e)) if e == EAGAIN && !watch.has_bytes_to_come(base, end) => {
                 Pins::split(mm, base, end).and_then(take)
             }
@@ -278,7 +284,7 @@ impl Receiving {
         Ok(receiving)
     }
 
-    /// As [`Receiving::take`], of pages that were pinned from `base` on.
+    /// As [`Receiving::take`], for pages that were pinned from `base` on.
     fn take_pinned(
         mm: &MmWithUser,
         watch: &Arc<Watch>,
@@ -304,15 +310,15 @@ impl Receiving {
         };
         let taken = receiving.take_away(&guard, end);
         if taken.is_err() {
-            // Nothing has come, and nobody is to be told otherwise: whoever waits may have his page.
+            // No bytes were read into the pages, so waiting faults may get them back.
             receiving.arrived();
             receiving.give_back(&guard);
         }
         drop(guard);
         if let Err(e) = taken {
             receiving.leave();
-            // Whoever else holds the pages can read them without the page tables, and cannot be made to
-            // wait.
+            // Other holders of the pages can read them without the page tables, and cannot be made
+            // to wait.
             return Err(if e == EBUSY {
                 Reason::NotProtectable.into()
             } else {
@@ -323,14 +329,14 @@ impl Receiving {
     }
 
     fn take_away(&self, guard: &MmapReadGuard<'_>, end: usize) -> Result {
-        // Whoever touches a page finds the transfer.
+        // From here on a fault on the pages finds the transfer.
         self.watch.transfers.add(&self.absent)?;
         let area = Area::any(guard, self.absent.base, end).ok_or(EFAULT)?;
         if self.watch.has_other(&self.absent, self.absent.range()) {
-            // Somebody takes some of the same pages just now.
+            // Another thread takes some of these pages at this moment.
             return Err(EAGAIN);
         }
-        // One that begins only now has pins, too: they are taken for somebody else's, and the call waits.
+        // If another transfer begins only now, its pins count as foreign ones, and the call waits.
         let is_other = |t: &Arc<Absent>| !Arc::ptr_eq(t, &self.absent);
         let range = self.absent.range();
         let has_former = self.watch.transfers.find(range, is_other).is_some();
@@ -373,8 +379,8 @@ impl Receiving {
         }
     }
 
-    /// How often our transfers to an address have pinned the page there: those that are over have it
-    /// pinned until they have given it back.
+    /// How often the transfers of this address space have pinned the page at an address: a finished
+    /// transfer keeps its pins until it has given the page back.
     fn pins_of(&self, index: usize, addr: usize) -> usize {
         let Some(page) = self.pins.pages.get(index) else {
             return 0;
@@ -402,30 +408,30 @@ impl Receiving {
         Some(unsafe { Held::new(page) })
     }
 
-    /// The bytes are there. In any context.
+    /// The bytes have arrived. In any context.
     pub(crate) fn arrived(&self) {
         self.absent.end_with(ARRIVED);
     }
 
-    /// Whether the bytes are not there, and somebody who waits for them is being killed, or may have
-    /// waited for `ms` milliseconds.
+    /// Whether the bytes have not arrived, and a thread that waits for them is being killed, or may
+    /// have waited for `ms` milliseconds.
     pub(crate) fn is_unwanted(&self, ms: u32) -> bool {
         self.absent.is_absent()
             && (self.absent.abort.load(Relaxed) != 0 || self.absent.age.ms() >= u64::from(ms))
     }
 
-    /// No call has promised the bytes, and the adapter may still write some of them.
+    /// No call has promised the bytes, although the adapter may still write some of them.
     pub(crate) fn excuse(&self) {
         self.absent.promise.store(UNDECIDED, Relaxed);
     }
 
-    /// As [`Receiving::excuse`], until somebody gives the promise.
+    /// As [`Receiving::excuse`], until the promise is made.
     pub(crate) fn promise_later(&self) -> Promise {
         self.excuse();
         Promise(self.absent.clone())
     }
 
-    /// The adapter writes no more: if the bytes are not there, they will not come. Sleeps.
+    /// The adapter does not write any more: bytes that have not arrived will not arrive. Sleeps.
     pub(crate) fn conclude(&self) {
         if !self.absent.is_reading() {
             return;
@@ -439,15 +445,15 @@ impl Receiving {
             return self.arrived();
         }
         for page in &self.pins.pages {
-            // SAFETY: The page is pinned; nobody but the program has a right to what it holds, and
-            // it waits for other bytes.
+            // SAFETY: The page is pinned; only the program has a right to its content, and the
+            // program waits for other bytes.
             unsafe { bindings::clear_highpage((*page).cast()) };
         }
         self.absent.end_with(FAILED);
     }
 
-    /// The transfer is over, and the adapter has finished with the pages: gives them back to the
-    /// program, or if the bytes did not come takes them out. In process context.
+    /// Ends the transfer, after the adapter has finished with the pages: gives them back to the
+    /// program, or takes them out if the bytes did not arrive. In process context.
     pub(crate) fn finish(mut self) -> Outcome {
         self.end()
     }
@@ -494,16 +500,16 @@ impl Receiving {
         }
     }
 
-    /// Gives back what was not touched; returns how many pages were, and how many were given back: not
-    /// those that a later transfer has by now.
+    /// Gives the untouched pages back, except those that a later transfer has taken. Returns how
+    /// many pages were touched, and how many were given back.
     fn give_back(&self, guard: &MmapReadGuard<'_>) -> (u32, u32) {
         let (mut touched, mut restored) = (self.pins.pages.len(), 0);
         let mut addr = self.absent.base;
-        // Whether later bytes may be on their way to pages up to there: whoever takes a page is told of
-        // here first, and takes none of a table while that is locked.
+        // Whether later bytes may be on their way to the pages up to this address: a transfer is in
+        // the list before it takes a page, and takes no page of a table that is locked.
         let (mut known_to, mut later) = (addr, false);
         while addr < self.absent.end {
-            // What the program has made of the area since decides.
+            // The program may have changed the area meanwhile.
             let Ok(area) = Simple::any(guard, addr, self.absent.end) else {
                 addr += PAGE_SIZE;
                 continue;
@@ -530,8 +536,8 @@ impl Receiving {
         (touched as u32, restored)
     }
 
-    /// Takes out what the bytes did not come for; `false` if the lock is not to be had: whoever has it
-    /// may be about to touch just these pages, and not let go of it in between.
+    /// Takes out the pages whose bytes did not arrive; `false` if the lock cannot be taken: its
+    /// holder may be about to touch these pages, without releasing the lock in between.
     fn close(&self, space: &Space) -> bool {
         let mm = space.as_raw();
         self.stats.inc(Counter::AbsentFailed);
@@ -545,7 +551,7 @@ impl Receiving {
         if !locked {
             return false;
         }
-        // SAFETY: The lock is held; with this as `mmap_write_lock()` has it.
+        // SAFETY: The lock is held; together they are `mmap_write_lock()`.
         unsafe { bindings::mm_lock_seqcount_begin(mm) };
         self.absent
             .closer
@@ -568,11 +574,11 @@ impl Receiving {
         true
     }
 
-    /// The next area from `addr` on that has some of the range.
+    /// The next area from `addr` on that contains a part of the range.
     ///
     /// # Safety
     ///
-    /// The lock of the address space is held as long as the value is used.
+    /// The lock of the address space is held as long as the result is used.
     unsafe fn next_area(&self, mm: *mut bindings::mm_struct, addr: usize) -> Option<Area<'_>> {
         (addr..self.absent.end)
             .step_by(PAGE_SIZE)
@@ -580,7 +586,7 @@ impl Receiving {
             .find_map(|addr| unsafe { Area::of(mm, addr, self.absent.end) })
     }
 
-    /// The first pages beside each other in an area that are still away.
+    /// The first run of adjacent pages in an area that are still device-exclusive.
     fn next_run(&self, area: &Area<'_>) -> Option<Range<usize>> {
         let mut run: Option<Range<usize>> = None;
         area.walk(|entry| {
@@ -596,10 +602,10 @@ impl Receiving {
         run
     }
 
-    /// Nobody is held up any more, and nothing is pinned.
+    /// Ends all waits, and unpins the pages.
     fn leave(&mut self) {
         self.watch.transfers.remove(&self.absent);
-        // Whoever still waits for it.
+        // For threads that still wait for the transfer.
         self.absent.let_through();
         self.pins.release();
     }
@@ -614,7 +620,7 @@ impl Drop for Receiving {
     }
 }
 
-/// Pinned pages of a program's, to be written to.
+/// Pinned pages of a program, for writing.
 ///
 /// # Invariants
 ///
@@ -624,52 +630,52 @@ struct Pins {
     noted: Noted,
 }
 
-// SAFETY: Pins may be given back by any thread.
+// SAFETY: Any thread may unpin pages.
 unsafe impl Send for Pins {}
 
 impl Pins {
     /// # Safety
     ///
-    /// The pages are pinned, and given back by the value.
+    /// The caller has pinned the pages; the value unpins them.
     unsafe fn new(pages: KVec<*mut page>) -> Result<Self> {
         // INVARIANT: As the caller promises.
         let mut pins = Self {
             pages,
             noted: Noted::NONE,
         };
-        // SAFETY: They are pinned until `release`, which forgets the note first.
+        // SAFETY: They are pinned until `release`, which drops the record first.
         pins.noted = unsafe { Noted::new(&pins.pages)? };
         Ok(pins)
     }
 
-    /// Pins the pages of a range of the current program's memory, as many as can be and are simple.
-    /// Sleeps.
+    /// Pins the pages of a range of the current program's memory: the first ones that are eligible
+    /// and can be pinned. Sleeps.
     fn fast(mm: &MmWithUser, base: usize, end: usize) -> Result<Self, Refused> {
-        // Others are not faulted in for nothing.
+        // Do not fault in pages that are not eligible.
         let count = {
             let guard = mm.mmap_read_lock();
             Simple::any(&guard, base, end)?.pages()
         };
         if count == 0 {
-            // The core's fast way does not look at this.
+            // The core's fast path does not check this.
             return Err(EFAULT.into());
         }
         let flags = bindings::SDP_CONST_FOLL_WRITE;
         let pages = pages_by(count, |list| {
-            // SAFETY: The list has so many places; no lock is held.
+            // SAFETY: The list has `count` places; no lock is held.
             unsafe { bindings::pin_user_pages_fast(base, count as i32, flags, list) as isize }
         })?;
         // SAFETY: Just pinned.
         Ok(unsafe { Self::new(pages)? })
     }
 
-    /// As [`Pins::fast`]; huge pages in the range have a table then.
+    /// As [`Pins::fast`]; afterwards huge pages in the range have a table.
     fn split(mm: &MmWithUser, base: usize, end: usize) -> Result<Self, Refused> {
         let guard = mm.mmap_read_lock();
         let count = Simple::any(&guard, base, end)?.pages();
         let flags = bindings::SDP_CONST_FOLL_WRITE | bindings::SDP_CONST_FOLL_SPLIT_PMD;
         let pages = pages_by(count, |list| {
-            // SAFETY: The list has so many places; the lock is held.
+            // SAFETY: The list has `count` places; the lock is held.
             unsafe { bindings::pin_user_pages(base, count, flags, list) }
         })?;
         drop(guard);
@@ -677,7 +683,7 @@ impl Pins {
         Ok(unsafe { Self::new(pages)? })
     }
 
-    /// Bytes of the folios of the pages.
+    /// The size of the folios of the pages in bytes.
     fn folio_bytes(&self) -> usize {
         // SAFETY: They are pinned.
         unsafe { folio_bytes(&self.pages) }

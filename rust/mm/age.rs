@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How old a transfer is, in steps that fit into the mark of a page table entry.
+//! The age of a transfer, in steps that fit into the mark of a page table entry.
 //!
-//! A fault on an absent page reads the entry, waits for the lock of the page's folio, asks the
-//! notifiers, and maps the page if the entry is then what it was. So whoever lets a fault go while the
-//! page is absent changes the entry to a value that the entry has not had since the fault read it. A
-//! count of such changes would come round if enough threads wait in a row for one lock. The age of the
-//! transfer only grows, and each fault is kept until a new step has begun. A transfer should end before its
-//! last step. A fault in the last step is kept until the transfer is over; when it has failed, the fault
-//! sees the cleared page.
+//! A fault on an absent page reads the entry, waits for the lock of the page's folio, calls the
+//! notifiers, and maps the page if the entry is still unchanged. So a notifier that lets the fault
+//! go while the page is absent must change the entry to a value that it has not had since the fault
+//! read it. A counter of such changes would wrap around if enough threads waited in a row for one
+//! lock. The age of the transfer only grows, and each fault is kept until a new step has begun. A
+//! transfer should end before its last step. A fault in the last step is kept until the transfer is
+//! over; if the transfer has failed, the fault gets the cleared page.
 
 use kernel::macros::kunit_tests;
 use kernel::time::{
@@ -17,16 +17,16 @@ use kernel::time::{
     Monotonic, //
 };
 
-/// How many milliseconds a short step takes, and how many short steps there are.
+/// The length of a short step in milliseconds, and the number of short steps.
 const SHORT_MS: u64 = 4;
 const SHORT_STEPS: u64 = 512;
-/// How many milliseconds each of the others takes.
+/// The length of each other step in milliseconds.
 const LONG_MS: u64 = 64;
 
-/// How many different steps there are: the marks that an entry has room for.
+/// The number of different steps, which is the number of marks that an entry has room for.
 pub(super) const STEPS: usize = 1 << 10;
 
-/// The step of a transfer of that age. The last one does not end.
+/// The step of a transfer of that age. The last step does not end.
 const fn step(ms: u64) -> usize {
     let short = ms / SHORT_MS;
     let step = if short < SHORT_STEPS {
@@ -41,7 +41,7 @@ const fn step(ms: u64) -> usize {
     }
 }
 
-/// How many milliseconds there are from an age to the next step.
+/// The number of milliseconds from an age to the next step.
 const fn ms_to_next(ms: u64) -> u64 {
     let length = if ms < SHORT_STEPS * SHORT_MS {
         SHORT_MS
@@ -58,8 +58,9 @@ pub(super) struct Age {
 }
 
 impl Age {
-    /// Of a transfer that begins now, into an address space in which transfers have been possible
-    /// `since` then: the marks of one transfer come after those of the last one of the same pages.
+    /// The age of a transfer that begins now. `since` is the time from which transfers into the
+    /// address space have been possible: so the marks of a transfer come after those of the
+    /// previous transfer of the same pages.
     pub(super) fn new(since: Instant<Monotonic>) -> Self {
         let began = Instant::now();
         Self {
@@ -68,7 +69,7 @@ impl Age {
         }
     }
 
-    /// Whether it is in the last step.
+    /// Whether the transfer is in the last step.
     pub(super) fn is_last(&self) -> bool {
         self.step() == STEPS - 1
     }
@@ -78,7 +79,7 @@ impl Age {
         ms_since(self.began)
     }
 
-    /// The step that it is in.
+    /// The current step.
     pub(super) fn step(&self) -> usize {
         step(self.ms())
     }
@@ -88,7 +89,7 @@ impl Age {
         self.first_mark.wrapping_add(self.step()) % STEPS
     }
 
-    /// Until the next step, in jiffies.
+    /// The time until the next step, in jiffies.
     pub(super) fn jiffies_to_next(&self) -> usize {
         msecs_to_jiffies(ms_to_next(self.ms()) as u32)
     }
@@ -102,7 +103,7 @@ fn ms_since(then: Instant<Monotonic>) -> u64 {
 mod tests {
     use super::*;
 
-    /// No step comes again, and each is as long as it is said to be.
+    /// No step is repeated, and each has the length that `ms_to_next` says.
     #[test]
     fn steps_grow_by_one() {
         let mut ms = 0;
@@ -121,7 +122,7 @@ mod tests {
         assert_eq!(step(u64::MAX), STEPS - 1);
     }
 
-    /// Between two of them a fault is kept for at most so long.
+    /// A fault is kept for no longer than one step.
     #[test]
     fn steps_are_short() {
         for ms in 0..40_000 {

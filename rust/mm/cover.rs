@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The large folios of which transfers have references or pins, and how many.
+//! The large folios to which transfers have references or pins, and their number.
 //!
-//! A page of a large folio may be written to again, or taken away, when nobody else has a reference to
-//! the folio: so our own must be known, those of all transfers in all address spaces. References to small
-//! folios are not noted: there a second transfer of a sender counts as somebody else, and those of a
-//! receiver are found by the address (`Receiving::pins_of`).
+//! A page of a large folio may be made writable again, or taken away, only if nobody else has a
+//! reference to the folio. So the module must know its own references, those of all transfers in
+//! all address spaces. References to small folios are not recorded: there a sender takes a second
+//! transfer for somebody else, and a receiver finds the pins of other transfers by the address
+//! (`Receiving::pins_of`).
 
 use kernel::bindings::page;
 use kernel::prelude::*;
@@ -13,11 +14,11 @@ use kernel::rbtree::RBTree;
 
 use super::pte::Held;
 
-/// A large folio, by its address: it is a name here, no more.
+/// A large folio, identified by its address; the address is never dereferenced.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Folio(pub(super) usize);
 
-/// Pages of a folio that a transfer has references to, by their place in it.
+/// Pages of a folio that a transfer has references to, by their index in the folio.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) struct Pages {
     pub(super) first: usize,
@@ -37,17 +38,17 @@ kernel::sync::global_lock! {
     unsafe(uninit) static COVERS: Mutex<Option<Tree>> = None;
 }
 
-/// Makes the locks usable.
+/// Initialises the locks.
 ///
 /// # Safety
 ///
-/// Called once, when the module loads, before anything else here.
+/// Called once, when the module loads, before any other function of this layer.
 pub(crate) unsafe fn init() {
     // SAFETY: As the caller promises.
     unsafe { COVERS.init() };
 }
 
-/// Takes note of references that the caller has.
+/// Records references that the caller has.
 ///
 /// # Errors
 ///
@@ -68,7 +69,7 @@ pub(super) fn add(folio: Folio, pages: Pages) -> Result {
 pub(super) struct Others<'a>(Option<&'a [Pages]>);
 
 impl Others<'_> {
-    /// Those to a folio that is not large, which nobody notes.
+    /// No references: those to a small folio, which are not recorded.
     pub(super) const NONE: Self = Self(None);
 
     fn all(&self) -> impl Iterator<Item = &Pages> {
@@ -80,7 +81,7 @@ impl Others<'_> {
         self.0.is_some()
     }
 
-    /// How many there are.
+    /// The number of references.
     pub(super) fn count(&self) -> usize {
         self.all().map(|pages| pages.count).sum()
     }
@@ -91,8 +92,9 @@ impl Others<'_> {
     }
 }
 
-/// Forgets references that the caller still has, and gives up in `f`. Meanwhile none of the others
-/// goes unnoticed: what `f` is told is at most what there is.
+/// Removes references from the record. The caller still has them, and drops them in `f`. While `f`
+/// runs, no other reference is dropped after it was removed from the record: `f` gets at most the
+/// real number.
 pub(super) fn remove(folio: Folio, pages: Pages, f: impl FnOnce(&Others<'_>)) {
     let mut covers = COVERS.lock();
     let covers = covers.get_or_insert_with(RBTree::new);
@@ -109,7 +111,8 @@ pub(super) fn remove(folio: Folio, pages: Pages, f: impl FnOnce(&Others<'_>)) {
     }
 }
 
-/// Runs `f`, which may ask how many references to a folio are noted: none are forgotten meanwhile.
+/// Runs `f`, which may ask for the recorded number of references to a folio: none are removed
+/// meanwhile.
 pub(super) fn with_counts<R>(f: impl FnOnce(&dyn Fn(Folio) -> usize) -> R) -> R {
     let covers = COVERS.lock();
     f(&|folio| {
@@ -118,14 +121,14 @@ pub(super) fn with_counts<R>(f: impl FnOnce(&dyn Fn(Folio) -> usize) -> R) -> R 
     })
 }
 
-/// A note of pins, as long as it lives: it goes before they do.
+/// A record of pins that exists as long as the value. It must be dropped before the pins.
 pub(super) struct Noted(KVec<(Folio, Pages)>);
 
 impl Noted {
-    /// Of nothing.
+    /// An empty record.
     pub(super) const NONE: Self = Self(KVec::new());
 
-    /// Of those of the pages whose folios are large.
+    /// Records those pages whose folios are large.
     ///
     /// # Errors
     ///
@@ -133,7 +136,7 @@ impl Noted {
     ///
     /// # Safety
     ///
-    /// The caller has pinned the pages, as long as the value lives.
+    /// The pages stay pinned as long as the value lives.
     pub(super) unsafe fn new(pages: &[*mut page]) -> Result<Self> {
         let mut noted = Self::NONE;
         let mut rest = pages;
@@ -156,7 +159,7 @@ impl Noted {
                 );
                 noted.0.reserve(1, GFP_KERNEL)?;
                 add(run.0, run.1)?;
-                // There is room.
+                // The place was reserved above.
                 let _ = noted.0.push_within_capacity(run);
             }
             rest = rest.get(count..).unwrap_or(&[]);

@@ -34,7 +34,7 @@ impl Frag {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; without a warning, since every caller copes.
+    /// `ENOMEM`; without a warning, since every caller handles it.
     pub(crate) fn alloc(order: u32, gfp: bindings::gfp_t) -> Result<Self> {
         let quiet = bindings::SDP_CONST___GFP_COMP | bindings::SDP_CONST___GFP_NOWARN;
         // SAFETY: The flags are valid; the result is checked.
@@ -92,7 +92,8 @@ impl Frag {
         self.len = self.len.min(len);
     }
 
-    /// Grows over `other`, if that lies directly behind; returns by how many bytes.
+    /// Extends the fragment by `other`, if `other` lies directly behind it; returns the number of
+    /// bytes added.
     pub(crate) fn join(&mut self, other: &Self) -> u32 {
         if !self.is_followed_by(other.page, other.offset) {
             return 0;
@@ -111,7 +112,7 @@ impl Frag {
         }
     }
 
-    /// All bytes of the compound page of `order`, if it is one of those and nobody else has it.
+    /// The whole compound page, if it has this `order` and nobody else has a reference to it.
     pub(crate) fn into_whole(mut self, order: u32) -> Option<Self> {
         let page = self.page.as_ptr().cast();
         // SAFETY: Our reference keeps the page valid.
@@ -130,8 +131,8 @@ impl Frag {
         self.page == page && self.offset + self.len == offset
     }
 
-    /// Grows over `len` bytes directly behind, if (`page`, `offset`) is where they are; returns by
-    /// how many bytes.
+    /// Extends the fragment by `len` bytes directly behind it, if they begin at (`page`, `offset`);
+    /// returns the number of bytes added.
     ///
     /// # Safety
     ///
@@ -144,8 +145,8 @@ impl Frag {
         len
     }
 
-    /// Copies `len` bytes behind the first `skip` into `iter`; returns how many, fewer where a page
-    /// of the program's is missing.
+    /// Copies `len` bytes behind the first `skip` into `iter`; returns how many, fewer if a page of
+    /// the program is missing.
     pub(crate) fn copy_to_iter(&self, skip: u32, len: u32, iter: &mut Iov<'_, Dest>) -> u32 {
         let len = len.min(self.len.saturating_sub(skip));
         // SAFETY: By the type invariant the range is inside the page.
@@ -154,10 +155,10 @@ impl Frag {
         n as u32
     }
 
-    /// The bytes, for the few places that look at them.
+    /// The bytes.
     pub(crate) fn as_slice(&self) -> &[u8] {
-        // SAFETY: The pages of ours are not highmem and stay while we hold a reference; the adapter
-        // no longer writes into a fragment that is looked at.
+        // SAFETY: The module's pages are not highmem and stay valid while we hold a reference; the
+        // adapter no longer writes to a fragment whose bytes are read.
         unsafe {
             let base = bindings::page_address(self.page.as_ptr().cast()).cast::<u8>();
             core::slice::from_raw_parts(base.add(self.offset as usize), self.len as usize)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that is sent as it is, without protection: what its program leaves alone until a notification comes
-//! (MSG_ZEROCOPY, and requests of io_uring), and pages of files and pipes (sendfile(), splice()).
+//! Memory that is sent without a copy and without protection: memory that its program does not
+//! change until a notification (MSG_ZEROCOPY, and requests of io_uring), and pages of files and
+//! pipes (sendfile(), splice()).
 
 use core::ptr;
 
@@ -25,26 +26,27 @@ use crate::stats::counters::Stats;
 ///
 /// # Invariants
 ///
-/// The value has a reference to each of `pages`; the bytes begin at `offset` in the first and end in the last.
+/// The value has a reference to each of `pages`; the bytes begin at `offset` in the first page and
+/// end in the last.
 struct Referenced {
     pages: KVec<*mut page>,
     offset: u32,
     len: u32,
 }
 
-// SAFETY: References may be given back by any thread.
+// SAFETY: Any thread may drop the references.
 unsafe impl Send for Referenced {}
 
 impl Referenced {
-    /// The next bytes of `iter`, which are taken from it.
+    /// Takes the next bytes from `iter`.
     fn new(iter: &mut Iov<'_, Source>, max_bytes: usize, max_pages: usize) -> Result<Self> {
         // The bytes may begin within a page, and end within another one.
         let max_pages = max_pages.min(max_bytes / PAGE_SIZE + 2);
         let mut pages = KVec::with_capacity(max_pages, GFP_KERNEL)?;
         let mut list: *mut *mut page = pages.spare_capacity_mut().as_mut_ptr().cast();
         let mut offset = 0;
-        // SAFETY: The iterator is ours during the call; the list has room for so many pages. The function takes
-        // no references to such pages.
+        // SAFETY: Only this call uses the iterator; the list has room for `max_pages` pages. The
+        // function takes no references to pages without an address.
         let got = unsafe {
             bindings::iov_iter_extract_pages(
                 iter.as_ptr(),
@@ -60,7 +62,7 @@ impl Referenced {
             Ok(len) => len,
             Err(_) => return Err(Error::from_errno(got as i32)),
         };
-        // SAFETY: So many bytes are in so many pages, which were written to the list.
+        // SAFETY: The function has written the pages of `len` bytes to the list.
         unsafe { pages.inc_len((offset + len).div_ceil(PAGE_SIZE)) };
         // SAFETY: The caller of the send keeps the pages during the call.
         let may_be_referenced = |page: &*mut page| unsafe { bindings::sendpage_ok((*page).cast()) };
@@ -95,20 +97,20 @@ enum Pages {
     Referenced(Referenced),
 }
 
-/// A run of bytes in such memory. The fields are dropped in this order: the pages are given back before the
-/// program hears of it.
+/// A run of bytes in such memory. The fields are dropped in this order: the pages are released
+/// before the program is notified.
 pub(crate) struct Lent {
     pages: Pages,
     _notification: Option<Notification>,
 }
 
 impl Lent {
-    /// Takes the next bytes of `iter` that an adapter can have as one, at most `max_bytes` in `max_pages`
-    /// pages; `iter` stays where it is. Faults pages in: no lock may be held.
+    /// Takes the next bytes of `iter` that an adapter can use as one region, at most `max_bytes` in
+    /// `max_pages` pages; does not advance `iter`. Faults pages in: no lock may be held.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `EFAULT` and others if not even the first page can be had.
+    /// `ENOMEM`; `EFAULT` and others if not even the first page is available.
     pub(crate) fn take(
         iter: &mut Iov<'_, Source>,
         max_bytes: usize,

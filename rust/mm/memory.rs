@@ -9,15 +9,16 @@ use super::lent::Lent;
 use super::pin::Pinned;
 use super::snapshot::Snapshot;
 
-/// Pages of a program, and how they are kept.
+/// Pages of a program, and how they are held.
 pub(crate) enum Memory {
-    /// Whoever waits for the transfer has them pinned, or has been killed.
+    /// The call that waits for the transfer has pinned them, unless its thread was killed.
     Pinned(Pinned),
-    /// Nobody waits. The program is told when it may use the memory again, if the memory is its own.
+    /// No call waits. If the memory belongs to the program, the program is notified when it may use
+    /// the memory again.
     Lent(Lent),
-    /// Nobody waits.
+    /// No call waits.
     Snapshot(Snapshot),
-    /// Nobody waits, but for those who touch it.
+    /// No call waits, but threads that touch the pages do.
     Receiving(Receiving),
 }
 
@@ -50,14 +51,14 @@ impl Memory {
         }
     }
 
-    /// No call has promised what the adapter may still write.
+    /// No call has promised the bytes that the adapter may still write.
     pub(crate) fn excuse(&self) {
         if let Self::Receiving(receiving) = self {
             receiving.excuse();
         }
     }
 
-    /// The adapter does no more. Sleeps.
+    /// The adapter does not access the pages any more. Sleeps.
     pub(crate) fn conclude(&self) {
         match self {
             Self::Receiving(receiving) => receiving.conclude(),
@@ -66,8 +67,8 @@ impl Memory {
         }
     }
 
-    /// The adapter has written what it writes, or will write nothing: who touches the memory need not
-    /// wait. In any context.
+    /// The adapter has written all its bytes, or will not write any: threads that touch the memory
+    /// need not wait. In any context.
     pub(crate) fn open(&self) {
         if let Self::Receiving(receiving) = self {
             receiving.arrived();

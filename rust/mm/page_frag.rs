@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The page into which sends copy, one behind the other: `struct page_frag`.
+//! The page into which successive sends copy their bytes: `struct page_frag`.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -16,40 +16,41 @@ use crate::kern::iov::{
     Source, //
 };
 
-/// The page that is being filled, of the current task or of a socket.
+/// The page that is being filled; it belongs to the current task or to a socket.
 ///
 /// # Invariants
 ///
-/// `frag` is valid, and nobody else uses it as long as this value does. If it has a page, it has a reference
-/// to that, and nobody uses the bytes of the page from its offset on.
+/// `frag` is valid, and nobody else uses it as long as this value exists. If it has a page, it has
+/// a reference to the page, and nobody uses the bytes of the page from its offset on.
 pub(crate) struct PageFrag {
     frag: NonNull<bindings::page_frag>,
     sk: Sk,
 }
 
 impl PageFrag {
-    /// That of the socket.
+    /// The page fragment of the socket.
     ///
     /// # Safety
     ///
     /// This thread owns the lock of the socket, in process context, as long as it uses the value.
     pub(crate) unsafe fn of_socket(sk: Sk) -> Self {
-        // SAFETY: The object is valid, so that this is no null pointer.
+        // SAFETY: The object is valid, so the pointer is not null.
         let frag = unsafe { NonNull::new_unchecked(&raw mut (*sk.as_ptr()).sk_frag) };
-        // INVARIANT: The lock guards it. The core, which uses it too, keeps it so.
+        // INVARIANT: The lock guards it. The core, which also uses it, keeps the invariant.
         Self { frag, sk }
     }
 
-    /// That of the current task, or of the socket where the task's may be in use.
+    /// The page fragment of the current task, or of the socket if the task's may be in use.
     ///
     /// # Safety
     ///
     /// As for [`PageFrag::of_socket`].
     pub(crate) unsafe fn of_task(sk: Sk) -> Self {
-        // SAFETY: The object is valid; the core returns the address of a part of it, or of the task.
+        // SAFETY: The object is valid; the core returns the address of a member of the socket or of
+        // the task.
         let frag =
             unsafe { NonNull::new_unchecked(bindings::sk_page_frag(sk.as_ptr().cast()).cast()) };
-        // INVARIANT: Only the task itself uses its own; that of the socket is as above.
+        // INVARIANT: Only the task itself uses its own fragment; for the socket's see above.
         Self { frag, sk }
     }
 
@@ -63,7 +64,7 @@ impl PageFrag {
         unsafe { self.frag.as_mut() }
     }
 
-    /// Bytes of the page, whether they are in use or not.
+    /// The size of the page, used and unused bytes.
     pub(crate) fn page_bytes(&self) -> usize {
         self.get().size as usize
     }
@@ -74,10 +75,10 @@ impl PageFrag {
         frag.offset = frag.size;
     }
 
-    /// Takes another page if this one is full. Returns how many bytes have room; `None` if there is no
-    /// page.
+    /// Takes another page if this one is full. Returns the number of free bytes; `None` if there is
+    /// no page.
     pub(crate) fn refill(&mut self) -> Option<u32> {
-        // SAFETY: Both are valid. INVARIANT: The core drops a page only with its reference.
+        // SAFETY: Both are valid. INVARIANT: The core drops a page together with its reference.
         let filled =
             unsafe { bindings::sk_page_frag_refill(self.sk.as_ptr(), self.frag.as_ptr().cast()) };
         (filled && !self.get().page.is_null()).then(|| self.room())
@@ -88,8 +89,8 @@ impl PageFrag {
         frag.size.saturating_sub(frag.offset)
     }
 
-    /// Copies the next `len` bytes of `iter` into the page, as far as they have room; fewer, or none, where
-    /// a page of the program's is missing. [`PageFrag::refill`] has found room.
+    /// Copies the next `len` bytes of `iter` into the page, as far as there is room; fewer, or
+    /// none, if a page of the program is missing. [`PageFrag::refill`] has made room.
     pub(crate) fn copy_from_iter(
         &mut self,
         len: usize,
@@ -100,7 +101,7 @@ impl PageFrag {
         let len = len.min(self.room() as usize);
         // SAFETY: By the type invariant the page has these bytes, which nobody else uses.
         let len = unsafe { user::copy_from_iter(page, offset, len, iter) } as u32;
-        // INVARIANT: The bytes that are in use now are before the offset.
+        // INVARIANT: The bytes that are now in use lie before the offset.
         self.get_mut().offset += len;
         (len > 0).then_some(Copied {
             page,
@@ -115,7 +116,7 @@ impl PageFrag {
 ///
 /// # Invariants
 ///
-/// The page holds the range, and the page fragment, which is borrowed, has a reference to it.
+/// The page holds the range, and the borrowed page fragment has a reference to the page.
 pub(crate) struct Copied<'a> {
     page: NonNull<page>,
     offset: u32,
@@ -128,7 +129,7 @@ impl Copied<'_> {
         self.len
     }
 
-    /// Has `last` grow over them, if they lie directly behind it; returns by how many bytes.
+    /// Extends `last` by them, if they lie directly behind it; returns the number of bytes added.
     pub(crate) fn join_to(&self, last: &mut Frag) -> u32 {
         // SAFETY: By the type invariant.
         unsafe { last.extend(self.page, self.offset, self.len) }

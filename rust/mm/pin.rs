@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages of a program's that stay where they are while an adapter uses them.
+//! Pages of a program that are pinned while an adapter uses them.
 
 use core::ptr;
 
@@ -24,8 +24,8 @@ use crate::stats::counters::{
     Stats, //
 };
 
-/// A list of pages as the kernel's `get` writes it to a place for `count`, of which it returns how many
-/// it has found, or an error.
+/// The pages that a `get` function of the kernel writes to a list with `count` places. `get`
+/// returns their number, or an error.
 pub(super) fn pages_by<P>(
     count: usize,
     get: impl FnOnce(*mut *mut P) -> isize,
@@ -36,7 +36,7 @@ pub(super) fn pages_by<P>(
     match usize::try_from(got) {
         Ok(0) => Err(EFAULT),
         Ok(got) => {
-            // SAFETY: So many entries were written.
+            // SAFETY: `got` entries were written.
             unsafe { pages.inc_len(got) };
             Ok(pages)
         }
@@ -44,8 +44,9 @@ pub(super) fn pages_by<P>(
     }
 }
 
-/// Bytes of the folios of some pages: a reference to one page holds them all. Only pages of hugetlbfs count by
-/// themselves: they were set aside before, and nobody else can have the rest.
+/// The size of the folios of some pages in bytes: a reference to one page holds the whole folio.
+/// Only pages of hugetlbfs count individually: they were reserved before, and nobody else can use
+/// the rest.
 ///
 /// # Safety
 ///
@@ -66,12 +67,12 @@ pub(super) unsafe fn folio_bytes(pages: &[*mut page]) -> usize {
     count * PAGE_SIZE
 }
 
-/// A share of what a user may lock (RLIMIT_MEMLOCK), as for MSG_ZEROCOPY: those who may lock what
-/// they like are not charged.
+/// A charge to the limit of memory that a user may lock (RLIMIT_MEMLOCK), as for MSG_ZEROCOPY:
+/// users without a limit are not charged.
 ///
 /// # Invariants
 ///
-/// `charged` holds what was charged, and is given back once.
+/// `charged` holds the charged amount, which is given back once.
 pub(super) struct Locked {
     charged: bindings::ubuf_info_msgzc_mmpin,
 }
@@ -96,8 +97,8 @@ impl Drop for Locked {
     }
 }
 
-/// Whether the current program could write to this memory without a fault: all of it is there, and no
-/// page is shared, protected or being filled. It may be otherwise at once.
+/// Whether the current program could write to this memory without a fault: all pages are present,
+/// and none is shared, protected or the target of a receive. The answer may be out of date at once.
 pub(crate) fn is_writable(start: usize, bytes: usize) -> bool {
     let end = start.saturating_add(bytes);
     let mut at = start - start % PAGE_SIZE;
@@ -105,7 +106,7 @@ pub(crate) fn is_writable(start: usize, bytes: usize) -> bool {
         let mut pages = [ptr::null_mut(); 16];
         let want = (end - at).div_ceil(PAGE_SIZE).min(pages.len());
         let flags = bindings::SDP_CONST_FOLL_WRITE;
-        // SAFETY: The list has room for so many pages; the function neither faults nor sleeps.
+        // SAFETY: The list has room for `want` pages; the function neither faults nor sleeps.
         let got = unsafe {
             bindings::get_user_pages_fast_only(at, want as i32, flags, pages.as_mut_ptr())
         };
@@ -122,25 +123,26 @@ pub(crate) fn is_writable(start: usize, bytes: usize) -> bool {
     true
 }
 
-/// How long pages are pinned.
+/// How long pages stay pinned.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Term {
-    /// Until an adapter has written what it can at once, as for direct I/O; or, where it only reads,
-    /// until the peer has read.
+    /// Until an adapter has written the bytes that are already available, as for direct I/O; or, if
+    /// the adapter only reads, until the peer has read.
     Short,
-    /// The same, of a send whose notification is charged for the memory (RLIMIT_MEMLOCK).
+    /// As [`Term::Short`], for a send whose notification is charged for the memory
+    /// (RLIMIT_MEMLOCK).
     Lent,
-    /// Until a peer has written. Memory of files whose file system must hear of writes cannot be had
-    /// so, and pages may be moved to where they may stay.
+    /// Until a peer has written. Memory of files whose file system must learn of writes cannot be
+    /// pinned for this term, and the kernel may first move pages to a place where they may stay.
     Long,
 }
 
-/// A run of bytes in pinned pages of a program's.
+/// A run of bytes in pinned pages of a program.
 ///
 /// # Invariants
 ///
 /// Every entry of `pages` is pinned once by this value; the bytes begin at `offset` in the first
-/// and end in the last. It goes before the socket whose `stats` it has.
+/// page and end in the last. The value is dropped before the socket that owns its `stats`.
 pub(crate) struct Pinned {
     pages: KVec<*mut page>,
     offset: u32,
@@ -151,7 +153,7 @@ pub(crate) struct Pinned {
     locked: Option<Locked>,
 }
 
-// SAFETY: Pins may be given back by any thread.
+// SAFETY: Any thread may unpin pages.
 unsafe impl Send for Pinned {}
 
 impl Pinned {
@@ -160,8 +162,9 @@ impl Pinned {
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` if the user may not lock so much, `ENOMEM`; `EFAULT` and others if not even the
-    /// first page can be pinned, or the bytes are not a program's memory. `iter` is as before then.
+    /// `ENOBUFS` if the user may not lock so much memory, `ENOMEM`; `EFAULT` and others if not even
+    /// the first page can be pinned, or the bytes are not memory of a program. In these cases
+    /// `iter` is unchanged.
     pub(crate) fn new<D: Direction>(
         iter: &mut Iov<'_, D>,
         max_bytes: usize,
@@ -172,14 +175,14 @@ impl Pinned {
         let piece = iter.piece().ok_or(EFAULT)?;
         let start = piece.addr;
         let want = piece.len.min(max_bytes);
-        // Who faults pages in that wait for bytes holds a lock meanwhile.
+        // Faulting in pages that wait for bytes would hold a lock during the wait.
         if let Some(mm) = current!().mm() {
             watch::await_bytes(mm, start, start.saturating_add(want))?;
         }
         let offset = start % PAGE_SIZE;
         let count = (offset + want).div_ceil(PAGE_SIZE).min(max_pages);
         if want == 0 || count == 0 {
-            // The core's fast way does not look at this.
+            // The core's fast path does not check this.
             return Err(EFAULT);
         }
         let want = want.min(count * PAGE_SIZE - offset);
@@ -191,7 +194,7 @@ impl Pinned {
             flags |= bindings::SDP_CONST_FOLL_LONGTERM;
         }
         let pages = pages_by(count, |list| {
-            // SAFETY: The list has room for so many pages; no lock is held.
+            // SAFETY: The list has room for `count` pages; no lock is held.
             unsafe {
                 bindings::pin_user_pages_fast(start - offset, count as i32, flags, list) as isize
             }
@@ -213,7 +216,8 @@ impl Pinned {
             let bytes = unsafe { folio_bytes(&pinned.pages) };
             pinned.locked = Some(Locked::charge(bytes).map_err(|_| ENOBUFS)?);
         }
-        // SAFETY: They are pinned until the value goes, which forgets the note first.
+        // SAFETY: They are pinned as long as the value lives, and its drop removes the record
+        // first.
         pinned.noted = unsafe { Noted::new(&pinned.pages)? };
         iter.advance(len);
         Ok(pinned)
@@ -239,8 +243,8 @@ impl Drop for Pinned {
         self.noted = Noted::NONE;
         self.stats.add(Counter::UnpinnedBytes, self.len.into());
         let (list, count) = (self.pages.as_mut_ptr(), self.pages.len());
-        // SAFETY: By the type invariant; whoever had the adapter use the pages drops the value when
-        // it does not any more, in process context.
+        // SAFETY: By the type invariant. The value is dropped in process context, after the adapter
+        // has stopped using the pages.
         unsafe {
             match self.access {
                 Access::Read => bindings::unpin_user_pages(list.cast(), count),

@@ -2,8 +2,9 @@
 
 //! Page table entries of a program's private memory.
 //!
-//! The core's own walkers are not exported, or allocate tables, split huge pages and clear what they
-//! do not know. This one looks at present tables only, and changes nothing by itself.
+//! The core's own walkers are not exported, or they allocate tables, split huge pages and clear
+//! entries that they do not know. This walker looks at present tables only, and changes nothing
+//! itself.
 
 use core::borrow::Borrow;
 use core::ops::Deref;
@@ -33,10 +34,10 @@ use kernel::mm::{
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
-/// Whether memory can be protected on this machine: elsewhere nothing was tried.
+/// Whether memory can be protected on this machine. Other architectures were not tested.
 pub(crate) const SUPPORTED: bool = cfg!(CONFIG_X86_64);
 
-/// A range of a program's memory in one area, while its address space's lock is held for reading.
+/// A range of a program's memory in one area, while the address space's lock is held for reading.
 pub(super) struct Area<'a> {
     vma: &'a VmaRef,
     start: usize,
@@ -44,7 +45,7 @@ pub(super) struct Area<'a> {
 }
 
 impl<'a> Area<'a> {
-    /// The part of the range that lies in the area at `start`, if there is one.
+    /// The part of the range that lies in the area at `start`, if there is such an area.
     pub(super) fn any(guard: &'a MmapReadGuard<'_>, start: usize, end: usize) -> Option<Self> {
         let vma = guard.vma_lookup(start)?;
         let end = end.min(vma.end());
@@ -62,28 +63,28 @@ impl<'a> Area<'a> {
         if vma.is_null() {
             return None;
         }
-        // SAFETY: It is valid as long as the lock is held.
+        // SAFETY: The area is valid as long as the lock is held.
         let vma = unsafe { VmaRef::from_raw(vma.cast()) };
         let end = end.min(vma.end());
         (vma.start() <= start).then_some(Self { vma, start, end })
     }
 
-    /// The address behind it.
+    /// The end address.
     pub(super) fn end(&self) -> usize {
         self.end
     }
 
-    /// Takes the pages of the range out, and leaves marks that give SIGSEGV.
+    /// Takes the pages of the range out, and leaves guard markers, which give SIGSEGV.
     ///
     /// # Safety
     ///
     /// The address space's lock is held for writing.
     pub(super) unsafe fn close(&self, start: usize, end: usize) {
-        // SAFETY: As the caller promises; whoever holds the area's own lock is waited for.
+        // SAFETY: As the caller promises; the function waits for holders of the area's own lock.
         unsafe { bindings::vma_start_write(self.vma.as_ptr().cast()) };
         self.vma.zap_vma_range(start, end - start);
-        // SAFETY: As the caller promises; the area covers the range. An entry that is empty takes a
-        // mark, which is counted nowhere.
+        // SAFETY: As the caller promises; the area covers the range. An empty entry can take a
+        // marker, and no counter includes markers.
         unsafe {
             walk(self.mm(), start, end, |ptep, addr| {
                 if bindings::pte_none(read(ptep)) {
@@ -119,8 +120,8 @@ impl<'a> Area<'a> {
         (self.end - self.start) / PAGE_SIZE
     }
 
-    /// Whether all tables of the range are there, so that no huge page has any of it. It may be otherwise
-    /// at once.
+    /// Whether all tables of the range are present, so no huge page contains a part of it. The
+    /// answer may be out of date at once.
     pub(super) fn has_tables(&self) -> bool {
         let mut addr = self.start;
         while addr < self.end {
@@ -143,22 +144,22 @@ impl<'a> Area<'a> {
         walk_in(self, f);
     }
 
-    /// As [`Area::walk`], where `f` takes access away; when this returns no processor has what the
-    /// entries said before. `false` if that cannot be told.
+    /// As [`Area::walk`], where `f` takes access away. When this returns `true`, no processor has a
+    /// former version of the entries in its TLB. `false` if this is not certain.
     ///
-    /// No function that flushes is exported. But whoever gathers pages to be freed looks whether
-    /// somebody else has a flush pending, and flushes all of the address space then.
+    /// The kernel exports no function that flushes. But `tlb_finish_mmu()` checks whether another
+    /// flush is pending, and then flushes the whole address space.
     #[must_use]
     pub(super) fn walk_and_flush(&self, f: impl FnMut(&Entry<'_, Self>)) -> bool {
         if Rule::Flush.is_broken() {
             self.walk(f);
             return true;
         }
-        // SAFETY: The address space is valid; what is begun here is ended below.
+        // SAFETY: The address space is valid; the pending flush ends below.
         unsafe { bindings::inc_tlb_flush_pending(self.mm()) };
         self.walk(f);
-        // Longer than the pause before the second step: then a second step can come before the flush of another
-        // snapshot.
+        // Longer than the pause before the second step, so that a second step can come before the
+        // flush of another snapshot.
         pause_if_broken(2);
         // SAFETY: The address space is valid.
         let before = unsafe { bindings::mm_tlb_gen(self.mm()) };
@@ -172,7 +173,7 @@ impl<'a> Area<'a> {
     }
 }
 
-/// Sleeps for some jiffies between two steps, where a test wants them apart.
+/// Sleeps for some jiffies between two steps, if a test has broken [`Rule::AtOnce`].
 pub(super) fn pause_if_broken(jiffies: isize) {
     if Rule::AtOnce.is_broken() {
         // SAFETY: The callers hold the lock of an address space for reading, and may sleep.
@@ -180,8 +181,8 @@ pub(super) fn pause_if_broken(jiffies: isize) {
     }
 }
 
-/// An area whose pages are simply the program's own, private and anonymous, and to which the program may
-/// write: only there is the right to write given.
+/// An area of the program's own pages, private, anonymous and writable: the write permission is
+/// restored only in such an area.
 pub(super) struct Simple<'a>(Area<'a>);
 
 impl<'a> Simple<'a> {
@@ -189,7 +190,7 @@ impl<'a> Simple<'a> {
     ///
     /// # Errors
     ///
-    /// Why it cannot.
+    /// The reason why it cannot be protected.
     pub(super) fn any(
         guard: &'a MmapReadGuard<'_>,
         start: usize,
@@ -202,7 +203,7 @@ impl<'a> Simple<'a> {
         }
     }
 
-    /// As [`Simple::any`], or any area if the rule is broken.
+    /// As [`Simple::any`], or any area if [`Rule::Area`] is broken.
     pub(super) fn any_unless_broken(
         guard: &'a MmapReadGuard<'_>,
         start: usize,
@@ -247,13 +248,13 @@ fn walk_in<'a, A: Borrow<Area<'a>>>(of: &A, mut f: impl FnMut(&Entry<'_, A>)) {
     }
 }
 
-/// What an entry says (`ptep_get()`): where [`SUPPORTED`], one load.
+/// The value of an entry (`ptep_get()`): where [`SUPPORTED`], a single load.
 ///
 /// # Safety
 ///
 /// The table of the entry is locked.
 unsafe fn read(ptep: *const pte_t) -> pte_t {
-    // SAFETY: As the caller promises; processors may mark it used or written to meanwhile.
+    // SAFETY: As the caller promises; processors may set the accessed and dirty bits meanwhile.
     unsafe { ptep.read_volatile() }
 }
 
@@ -261,7 +262,7 @@ unsafe fn read(ptep: *const pte_t) -> pte_t {
 ///
 /// # Safety
 ///
-/// The address space's lock is held, or another one that keeps the upper tables of the range.
+/// The address space's lock is held, or another lock that keeps the upper tables of the range.
 unsafe fn walk(mm: *mut mm_struct, start: usize, end: usize, mut f: impl FnMut(*mut pte_t, usize)) {
     let mut addr = start;
     while addr < end {
@@ -278,7 +279,7 @@ unsafe fn walk(mm: *mut mm_struct, start: usize, end: usize, mut f: impl FnMut(*
     }
 }
 
-/// The last table for `addr`, if there is one; it stays while the value lives.
+/// Locks the last table for `addr`, if there is one; the table stays while the value lives.
 ///
 /// # Safety
 ///
@@ -287,8 +288,8 @@ unsafe fn lock_table(mm: *mut mm_struct, addr: usize) -> Option<Table> {
     // SAFETY: As the caller promises.
     let pmdp = unsafe { table_entry(mm, addr)? };
     loop {
-        // SAFETY: The last table may go at any time, but its memory stays until a grace period
-        // has passed. Under its lock, and if the entry above is still the same, it stays.
+        // SAFETY: The last table may be removed at any time, but its memory stays until the end of
+        // a grace period. With its lock held, and if the entry above is unchanged, the table stays.
         unsafe {
             bindings::rcu_read_lock();
             let Some(mut pmd) = table_in(pmdp) else {
@@ -307,13 +308,13 @@ unsafe fn lock_table(mm: *mut mm_struct, addr: usize) -> Option<Table> {
     }
 }
 
-/// The entry that says where the last table for `addr` is, if the tables above it are there.
+/// The entry that refers to the last table for `addr`, if the tables above it are present.
 ///
 /// # Safety
 ///
 /// As for [`walk`].
 unsafe fn table_entry(mm: *mut mm_struct, addr: usize) -> Option<*mut pmd_t> {
-    // SAFETY: As the caller promises: so the upper tables stay, if they are there.
+    // SAFETY: As the caller promises: the upper tables stay if they are present.
     unsafe {
         let pgdp = bindings::pgd_offset(mm, addr);
         let pgd = bindings::pgdp_get(pgdp);
@@ -334,8 +335,8 @@ unsafe fn table_entry(mm: *mut mm_struct, addr: usize) -> Option<*mut pmd_t> {
     }
 }
 
-/// What an entry says, if that is where a table is: not that there is none, or a huge page. It may be
-/// otherwise at once.
+/// The value of an entry, if it refers to a table and not to a huge page or to nothing. The answer
+/// may be out of date at once.
 ///
 /// # Safety
 ///
@@ -381,7 +382,7 @@ pub(super) struct Entry<'a, A> {
 }
 
 impl<A> Entry<'_, A> {
-    /// The place of the page in a range that begins at `base`.
+    /// The index of the page in a range that begins at `base`.
     pub(super) fn index(&self, base: usize) -> usize {
         (self.addr - base) / PAGE_SIZE
     }
@@ -392,7 +393,7 @@ impl<A> Entry<'_, A> {
     }
 
     fn set(&self, pte: pte_t) {
-        // SAFETY: As above; the value is a variant of the one that was there.
+        // SAFETY: As above; the value is a variant of the previous one.
         unsafe { bindings::set_pte_at(self.mm, self.addr, self.ptep, pte) };
     }
 
@@ -401,16 +402,16 @@ impl<A> Entry<'_, A> {
         self.addr
     }
 
-    /// Where what the table maps ends, or `end` if that comes before.
+    /// The end of the addresses that the table maps, or `end` if that is lower.
     pub(super) fn table_end(&self, end: usize) -> usize {
         // SAFETY: No precondition.
         unsafe { bindings::pmd_addr_end(self.addr, end) }
     }
 
-    /// The entry, if it says that a device has the page for itself.
+    /// The entry, if it is a device-exclusive entry for the page.
     pub(super) fn is_away(&self, page: Held) -> Option<Away<'_, A>> {
         let pte = self.get();
-        // SAFETY: Only looks at the value; the page is held.
+        // SAFETY: Only reads the value; the page is held.
         let away = unsafe {
             is_device_exclusive(pte)
                 && bindings::pte_device_exclusive_page(pte).cast() == page.0
@@ -420,8 +421,8 @@ impl<A> Entry<'_, A> {
         away.then_some(Away { entry: self, page })
     }
 
-    /// The entry, if it maps an anonymous page as any other: not one of KSM's, not for a fault of
-    /// NUMA balancing.
+    /// The entry, if it is an ordinary mapping of the anonymous page: not of a page of KSM, and not
+    /// for a fault of NUMA balancing.
     pub(super) fn maps(&self, page: Held) -> Option<Mapped<'_, A>> {
         let pte = self.get();
         // SAFETY: Only reads; the page is held.
@@ -440,8 +441,8 @@ impl<A> Entry<'_, A> {
         })
     }
 
-    /// As [`Entry::maps`], if the entry `said` so before, and the page was held all the time: what does
-    /// not change while it is held need not be asked again.
+    /// As [`Entry::maps`], if the entry had the value `said` before, and the page was held since:
+    /// properties that do not change while the page is held are not checked again.
     pub(super) fn still_maps(&self, page: Held, said: Said) -> Option<Mapped<'_, A>> {
         let same = self.get().pte == said.pte.pte;
         let said = if same { said } else { self.maps(page)?.said };
@@ -453,7 +454,7 @@ impl<A> Entry<'_, A> {
     }
 }
 
-/// What an entry says that maps a page.
+/// The value of an entry that maps a page.
 #[derive(Copy, Clone)]
 pub(super) struct Said {
     pte: pte_t,
@@ -464,23 +465,23 @@ impl Said {
     fn new(pte: pte_t) -> Self {
         Self {
             pte,
-            // SAFETY: Only looks at the value.
+            // SAFETY: Only reads the value.
             writable: unsafe { bindings::pte_write(pte) },
         }
     }
 }
 
-/// References of ours to the folio of a page.
+/// References of the module to the folio of a page.
 #[derive(Copy, Clone)]
 pub(super) enum Ours {
-    /// One: it has no other page.
+    /// One reference: the folio has no other page.
     Page,
-    /// So many: it is a large one.
+    /// The number of references to a large folio.
     Folio(usize),
 }
 
 fn is_device_exclusive(pte: pte_t) -> bool {
-    // SAFETY: Only looks at the value.
+    // SAFETY: Only reads the value.
     unsafe {
         !bindings::pte_none(pte)
             && !bindings::pte_present(pte)
@@ -488,18 +489,18 @@ fn is_device_exclusive(pte: pte_t) -> bool {
     }
 }
 
-/// The bits of an entry's offset that lie above the page's number, which on x86 has at most 40 bits:
-/// the core uses the first two of them, but not in an entry of this kind.
+/// The bits of an entry's offset above the page frame number, which has at most 40 bits on x86. The
+/// core uses the first two of them, but not in a device-exclusive entry.
 const MARK_SHIFT: u32 = 40;
 const MARK_MASK: usize = (STEPS - 1) << MARK_SHIFT;
 
-/// The entry which says that a device has a page, with another mark.
+/// The device-exclusive entry with another mark.
 ///
 /// # Safety
 ///
-/// `pte` says that a device has a page, which stays.
+/// `pte` is a device-exclusive entry, and its page stays valid.
 unsafe fn with_mark(pte: pte_t, mark: usize) -> pte_t {
-    // SAFETY: As the caller promises; what is made differs in the mark alone.
+    // SAFETY: As the caller promises; the new value differs only in the mark.
     unsafe {
         let offset = bindings::pte_swp_offset(pte) & !MARK_MASK;
         let mark = (mark << MARK_SHIFT) & MARK_MASK;
@@ -514,9 +515,9 @@ unsafe fn with_mark(pte: pte_t, mark: usize) -> pte_t {
     }
 }
 
-/// Makes the core look again at entries which say that a device has the page: a fault that is about
-/// to give one back finds that it has changed, and comes again. `mark` is asked for the new mark with
-/// the entry's table locked; without one, an entry stays as it is.
+/// Changes the marks of device-exclusive entries: a fault that is about to restore one finds that
+/// the entry has changed, and is repeated. `mark` is called for the new mark with the entry's table
+/// locked; if it returns none, the entry is unchanged.
 ///
 /// # Safety
 ///
@@ -527,7 +528,7 @@ pub(super) unsafe fn mark(
     end: usize,
     mark: impl Fn() -> Option<usize>,
 ) {
-    // SAFETY: As the caller promises; the entry is a variant of the one that is there.
+    // SAFETY: As the caller promises; the new entry is a variant of the present one.
     unsafe {
         walk(mm, start, end, |ptep, addr| {
             let pte = read(ptep);
@@ -538,19 +539,19 @@ pub(super) unsafe fn mark(
     }
 }
 
-/// What an entry through which a program gets a copy of a page said of its age.
+/// The young bit of an entry through which a write of the program makes a copy.
 pub(super) struct Seen {
     young: bool,
 }
 
-/// What the entry of an address says, if a program that writes to its page gets a copy.
+/// The state of the entry of an address, if a write to its page makes a copy.
 ///
 /// # Safety
 ///
 /// As for [`walk`].
 pub(super) unsafe fn copied_on_write(mm: *mut mm_struct, addr: usize) -> Option<Seen> {
     let mut seen = None;
-    // SAFETY: As the caller promises; only looks.
+    // SAFETY: As the caller promises; only reads.
     unsafe {
         walk(mm, addr, addr + PAGE_SIZE, |ptep, _| {
             let pte = read(ptep);
@@ -564,23 +565,25 @@ pub(super) unsafe fn copied_on_write(mm: *mut mm_struct, addr: usize) -> Option<
 }
 
 fn is_read_only(pte: pte_t) -> bool {
-    // SAFETY: Only looks at the value.
+    // SAFETY: Only reads the value.
     unsafe {
         bindings::pte_present(pte) && !bindings::pte_protnone(pte) && !bindings::pte_write(pte)
     }
 }
 
-/// Makes the core look again at an entry through which a program is about to get a copy: the fault finds
-/// that it has changed since it was `seen`, and comes again. What changes says no more than that the
-/// page was used lately. All who have seen the same change it to the same. Where one has seen it after
-/// another one's change, or the processor changes it back, there may be a copy after all.
+/// Changes an entry through which a program is about to get a copy: the fault finds that the entry
+/// has changed since it was `seen`, and is repeated. Only the young bit changes, which says that
+/// the page was used recently. All threads that have seen the same value set the same new value. If
+/// a thread has seen the entry after another thread's change, or the processor changes the bit
+/// back, a copy may be made nevertheless.
 ///
 /// # Safety
 ///
 /// As for [`walk`].
 pub(super) unsafe fn stir(mm: *mut mm_struct, addr: usize, seen: &Seen) {
-    // SAFETY: As the caller promises. The entry is taken out before it is changed, so that a mark that
-    // the processor makes in between is not lost, and nobody uses it meanwhile.
+    // SAFETY: As the caller promises. The entry is cleared before it is changed, so an accessed or
+    // dirty bit that the processor sets in between is not lost, and nobody uses the entry
+    // meanwhile.
     unsafe {
         walk(mm, addr, addr + PAGE_SIZE, |ptep, addr| {
             let pte = read(ptep);
@@ -598,18 +601,18 @@ pub(super) unsafe fn stir(mm: *mut mm_struct, addr: usize, seen: &Seen) {
     }
 }
 
-/// An entry which says that a device has the page.
+/// A device-exclusive entry.
 pub(super) struct Away<'a, A> {
     entry: &'a Entry<'a, A>,
     page: Held,
 }
 
 impl Away<'_, Simple<'_>> {
-    /// Gives the page back, which has changed.
+    /// Gives the page back; its content has changed.
     pub(super) fn give_back(&self) {
         let area = self.entry.of;
-        // SAFETY: The entry is valid while its table is locked, and stands for a mapping of the page
-        // by this address space alone. The program may write in the area.
+        // SAFETY: The entry is valid while its table is locked, and is the only mapping of the
+        // page, by this address space. The program may write in the area.
         unsafe {
             let pte = bindings::vma_mk_pte(area.vma.as_ptr().cast(), self.page.0.cast());
             let pte = bindings::pte_mkdirty(bindings::pte_mkwrite_novma(pte));
@@ -618,8 +621,7 @@ impl Away<'_, Simple<'_>> {
     }
 }
 
-/// A page to which the caller has a reference, so that it stays what it is: not even a part of
-/// another folio.
+/// A page to which the caller has a reference, so that it stays the same page, in the same folio.
 #[derive(Copy, Clone)]
 pub(super) struct Held(*mut page);
 
@@ -642,41 +644,42 @@ impl Held {
         unsafe { bindings::folio_test_large(self.folio()) }
     }
 
-    /// Whether it is one of hugetlbfs.
+    /// Whether it is a page of hugetlbfs.
     pub(super) fn is_hugetlb(self) -> bool {
         // SAFETY: By the type's promise.
         unsafe { bindings::folio_test_hugetlb(self.folio()) }
     }
 
-    /// Whether somebody has locked its folio. Both the lock and that of a page table are full barriers
+    /// Whether its folio is locked. The folio lock and the lock of a page table are full barriers
     /// where [`SUPPORTED`].
     fn is_locked(self) -> bool {
         // SAFETY: By the type's promise.
         unsafe { bindings::folio_test_locked(self.folio()) }
     }
 
-    /// Its place in its folio.
+    /// Its index in its folio.
     pub(super) fn index_in_folio(self) -> usize {
         // SAFETY: By the type's promise.
         unsafe { bindings::folio_page_idx(self.folio(), self.0) }
     }
 
-    /// Pages of its folio.
+    /// The number of pages of its folio.
     pub(super) fn folio_pages(self) -> usize {
         // SAFETY: By the type's promise.
         unsafe { bindings::folio_nr_pages(self.folio()) as usize }
     }
 
-    /// References to a page that has no other in its folio (`page_ref_count()`).
+    /// References to a page that is alone in its folio (`page_ref_count()`).
     fn references(self) -> i32 {
         // SAFETY: By the type's promise. Others change the counter atomically.
         unsafe { (&raw const (*self.0)._refcount.counter).read_volatile() }
     }
 
-    /// Whether somebody else has it pinned or has a reference to it, and so can read it without the page
-    /// tables. `ours` is how often it is pinned by us, or the large folio that it is part of.
+    /// Whether somebody else has pinned the page or has a reference to it, and so can read it
+    /// without the page tables. `ours` is the number of the module's pins of the page, or of the
+    /// large folio that contains it.
     ///
-    /// A folio that is in no LRU list may have a reference of a processor that is about to put it there.
+    /// If a folio is in no LRU list, a processor that is about to add it may have a reference.
     fn is_held_by_others(self, ours: usize) -> bool {
         let folio = self.folio();
         // SAFETY: The page is held.
@@ -693,18 +696,19 @@ impl Held {
             };
             by_us + of_cache + usize::from(!bindings::folio_test_lru(folio))
         };
-        // Each of them may change meanwhile, together with the count: one that goes must not hide
-        // another's reference, and one that comes must not make room for it.
+        // The known references may change together with the count: one that is dropped must not
+        // hide a foreign reference, and a new one must not make room for it.
         let before = known();
         // SAFETY: The page is held.
         let count = unsafe { bindings::folio_ref_count(folio) } as usize;
         count > before.min(known())
     }
 
-    /// Whether it is this address space's alone, but for references of ours: by exact counts, for
-    /// whoever else has a reference could read what the program writes later.
+    /// Calls `f` if the page belongs to this address space alone, except for references of the
+    /// module. Returns whether it did. Exact counts are needed: another holder of a reference could
+    /// read the bytes that the program writes later.
     ///
-    /// The core asks the same before it lets a program write to a page that it has shared
+    /// The core makes the same check before it lets a program write to a page that it has shared
     /// (`wp_can_reuse_anon_folio()` in mm/memory.c).
     fn with_exclusive(self, ours: Ours, f: impl FnOnce()) -> bool {
         let folio = match ours {
@@ -719,13 +723,14 @@ impl Held {
         // SAFETY: The page is held, and mapped by an entry whose table is locked.
         unsafe {
             let Ours::Folio(ours) = ours else {
-                // With the lock, KSM and the swap cache cannot get at it.
+                // With the lock held, KSM and the swap cache cannot take the page.
                 if !bindings::folio_trylock(folio) {
                     return false;
                 }
-                // Ours and that of this mapping: further mappings would have references of their own,
-                // and so would the swap cache. KSM may have made the page one of its own in place: it
-                // does not count the references of a page that is clean and was shared already.
+                // The module's reference and that of this mapping: further mappings would have
+                // references of their own, and so would the swap cache. KSM may have turned the
+                // page into a KSM page in place: it does not compare the references of a page that
+                // is clean and was already shared.
                 let exclusive = self.references() == 2 && !bindings::folio_test_ksm(folio);
                 if exclusive {
                     f();
@@ -762,19 +767,19 @@ impl<A> Mapped<'_, A> {
         self.said.writable
     }
 
-    /// Whether the page is known to be this entry's alone: a fault on it lets the program write in
-    /// place, whatever references there are.
+    /// Whether the page is marked as exclusive to this entry: on a fault the program may then write
+    /// in place, whatever references exist.
     pub(super) fn is_exclusive(&self) -> bool {
         // SAFETY: The page is held, and anonymous.
         unsafe { bindings::page_anon_exclusive(self.page.0) }
     }
 
-    /// What the entry says.
+    /// The value of the entry.
     pub(super) fn said(&self) -> Said {
         self.said
     }
 
-    /// Takes the right to write away. A processor may still have it.
+    /// Removes the write permission. A processor may still have it in its TLB.
     pub(super) fn write_protect(&mut self) {
         let entry = self.entry;
         // SAFETY: The entry is valid while its table is locked.
@@ -785,12 +790,13 @@ impl<A> Mapped<'_, A> {
         };
     }
 
-    /// Makes the page one that is copied when it is written to, as after a fork; `false` if it is
-    /// pinned. It must be exclusive and no processor be able to write to it.
+    /// Turns the page into one that is copied when it is written to, as after a fork; `false` if
+    /// the page is pinned. It must be exclusive, and no processor may be able to write to it.
     pub(super) fn share(&mut self) -> bool {
         let entry = self.entry;
-        // SAFETY: The entry is valid while its table is locked. Who looks without the lock must not
-        // find it while the mark is changed (`folio_try_share_anon_rmap_pte()`).
+        // SAFETY: The entry is valid while its table is locked. Code that reads the entry without
+        // the lock must not find it while the exclusive mark changes
+        // (`folio_try_share_anon_rmap_pte()`).
         unsafe {
             let pte = bindings::ptep_get_and_clear(entry.mm, entry.addr, entry.ptep);
             let refused =
@@ -801,33 +807,34 @@ impl<A> Mapped<'_, A> {
         }
     }
 
-    /// Takes the page away, as if a device had it for itself, with a mark in the entry. A processor may
-    /// still have it.
+    /// Takes the page away: replaces the entry by a device-exclusive entry with a mark. A processor
+    /// may still have the former entry in its TLB.
     ///
     /// # Errors
     ///
-    /// `EAGAIN` if it is not the program's alone, or its folio is locked; `EBUSY` if somebody else holds
-    /// it; `ours` is as for [`Held::is_held_by_others`].
+    /// `EAGAIN` if the page is not the program's alone, or its folio is locked; `EBUSY` if somebody
+    /// else holds it; `ours` is as for [`Held::is_held_by_others`].
     ///
-    /// A fault that gives a page back locks the folio first, asks the notifiers then, and looks last
-    /// whether the entry is still what it has seen. One that was let through for a former transfer would
-    /// find it so. Where the folio is not locked, all faults still have to ask.
+    /// A fault that restores the page first locks the folio, then calls the notifiers, and finally
+    /// checks whether the entry is unchanged. A fault that was let through for a former transfer
+    /// would find the entry unchanged. If the folio is not locked, all faults have yet to call the
+    /// notifiers.
     pub(super) fn take_away(&self, mark: usize, ours: usize) -> Result {
         if !self.is_writable() || !self.is_exclusive() || self.page.is_locked() {
             return Err(EAGAIN);
         }
         let entry = self.entry;
-        // SAFETY: The entry is valid while its table is locked. The page is pinned, and its mapping
-        // by this entry stays one: only the form of the entry changes.
+        // SAFETY: The entry is valid while its table is locked. The page is pinned, and stays
+        // mapped by this entry: only the form of the entry changes.
         unsafe {
             let pte = bindings::ptep_get_and_clear(entry.mm, entry.addr, entry.ptep);
-            // Who pins it without the table's lock is seen here, or sees that the entry has changed
-            // (gup_fast_pte_range() in mm/gup.c).
+            // Code that pins the page without the table's lock is seen here, or sees that the entry
+            // has changed (gup_fast_pte_range() in mm/gup.c).
             if self.page.is_held_by_others(ours) {
                 entry.set(pte);
                 return Err(EBUSY);
             }
-            // It will be, if it is not.
+            // The adapter will write to the page.
             bindings::folio_mark_dirty(self.page.folio());
             let away = with_mark(
                 bindings::make_device_exclusive_pte(self.page.0.cast()),
@@ -844,12 +851,12 @@ impl<A> Mapped<'_, A> {
 }
 
 impl Mapped<'_, Simple<'_>> {
-    /// Gives the right to write back, if the page is nobody else's but for references of ours, and if
-    /// the core would give it without a fault (`maybe_change_pte_writable()` in mm/mprotect.c).
+    /// Restores the write permission, if only the module has other references to the page, and if
+    /// the core would grant it without a fault (`maybe_change_pte_writable()` in mm/mprotect.c).
     pub(super) fn restore(&self, ours: Ours) -> bool {
         let entry = self.entry;
         let may_be_tracked = entry.of.vma.flags() & bindings::SDP_CONST_VM_SOFTDIRTY == 0;
-        // SAFETY: Only looks at the value.
+        // SAFETY: Only reads the value.
         let is_clean = || unsafe {
             bindings::pgtable_supports_soft_dirty() && !bindings::pte_soft_dirty(self.said.pte)
         };

@@ -10,15 +10,15 @@ use super::frag::Frag;
 /// One place of the ring.
 struct Place {
     frag: Option<Frag>,
-    /// Bytes of memory charged for it; the caller's to keep.
+    /// Bytes of memory charged for it; the caller keeps account of them.
     truesize: u32,
 }
 
-/// A ring of fragments that grows by doubling and never shrinks before it is dropped.
+/// A ring of fragments that grows by doubling and never shrinks.
 ///
 /// # Invariants
 ///
-/// The places from `head` on, `len` of them, modulo the ring's size, hold a fragment; no others do.
+/// The `len` places from `head` on, modulo the ring's size, hold a fragment; no others do.
 pub(crate) struct FragQueue {
     ring: KVec<Place>,
     head: usize,
@@ -54,7 +54,7 @@ impl FragQueue {
         (self.head + i) % self.ring.len().max(1)
     }
 
-    /// Makes sure that `more` pushes succeed.
+    /// Ensures that `more` pushes succeed.
     pub(crate) fn reserve(&mut self, more: usize, flags: Flags) -> Result {
         let need = self.len + more;
         if need <= self.ring.len() {
@@ -91,7 +91,7 @@ impl FragQueue {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if nothing was reserved; the fragment is dropped then.
+    /// `ENOMEM` if no place was reserved; the fragment is then dropped.
     pub(crate) fn push(&mut self, frag: Frag, truesize: u32) -> Result {
         if self.len >= self.ring.len() {
             return Err(ENOMEM);
@@ -138,8 +138,8 @@ impl FragQueue {
         Some(front)
     }
 
-    /// Drops the first `n` bytes of the first fragment; returns the fragment and its charge if that
-    /// was its end.
+    /// Drops the first `n` bytes of the first fragment; returns the fragment and its charge if it
+    /// is used up.
     pub(crate) fn consume(&mut self, n: u32) -> Option<(Frag, u32)> {
         let first = self.front()?;
         if n >= first.len() {
@@ -165,7 +165,7 @@ impl FragQueue {
         self.ring.get(self.place(i))?.frag.as_ref()
     }
 
-    /// Lets `f` try to grow the last fragment; it returns by how many bytes it did.
+    /// Lets `f` try to extend the last fragment; `f` returns the number of bytes added.
     pub(crate) fn grow_last(&mut self, f: impl FnOnce(&mut Frag) -> u32) -> bool {
         if self.len == 0 {
             return false;
@@ -210,7 +210,7 @@ mod tests {
             let mut frag = page(i)?;
             frag.truncate(u32::from(i) + 1);
             queue.push(frag, u32::from(i))?;
-            // Turns the ring round while it grows.
+            // Makes the ring wrap around while it grows.
             if i % 3 == 2 {
                 let (first, truesize) = queue.pop().ok_or(EINVAL)?;
                 assert_eq!(first.as_slice().first().copied(), Some(i / 3));

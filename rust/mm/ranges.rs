@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is under way in an address space, by address.
+//! Transfers of an address space, by address.
 //!
-//! It is looked at with a page table locked, and one address space may have some thousands of transfers:
-//! so it is a tree.
+//! The set is searched with a page table locked, and one address space may have thousands of
+//! transfers: so it is a tree.
 
 use core::ops::Range;
 
@@ -18,16 +18,16 @@ use kernel::sync::{
     SpinLock, //
 };
 
-/// Something that concerns a range of addresses, always the same.
+/// An object that concerns a range of addresses, which never changes.
 pub(super) trait Ranged {
     /// The range.
     fn range(&self) -> Range<usize>;
 }
 
 struct Tree<T> {
-    /// By their begin. Several may have the same: they differ in where they are in memory.
+    /// Ordered by their start. Ranges with the same start differ in the address of their object.
     tree: RBTree<(usize, usize), Arc<T>>,
-    /// Bytes of the longest one so far.
+    /// The length of the longest range so far, in bytes.
     longest: usize,
 }
 
@@ -74,7 +74,8 @@ impl<T: Ranged> Ranges<T> {
         drop(node);
     }
 
-    /// Hands `f` what overlaps a range, in the order of the addresses, until it returns something.
+    /// Calls `f` for each range that overlaps `range`, in the order of the addresses, until it
+    /// returns a value.
     pub(super) fn find_map<R>(
         &self,
         range: Range<usize>,
@@ -100,7 +101,7 @@ impl<T: Ranged> Ranges<T> {
         None
     }
 
-    /// The first one that overlaps a range and is such.
+    /// The first range that overlaps `range` and for which `is_such` holds.
     pub(super) fn find(
         &self,
         range: Range<usize>,

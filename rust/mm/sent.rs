@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A snapshot whose program waits before it writes to the pages: the papers' policy "block on write".
+//! A snapshot whose program waits before it writes to the pages: the papers' policy "block on
+//! write".
 //!
-//! A page of a snapshot is copied when the program writes to it. The core tells the address space's
-//! notifiers before it puts the copy into its place, and ours makes the program wait there until the
-//! snapshot is no longer needed: then the page is the program's own again, unless others have a
-//! reference to it, or to the large folio that it is part of. So waits, too, who has the page made his
-//! own for reading (a pin for direct I/O, another send).
+//! When the program writes to a page of a snapshot, the core copies the page. The core calls the
+//! address space's notifiers before it puts the copy into the page's place, and the module's
+//! notifier makes the program wait until the snapshot is no longer needed: then the page is the
+//! program's own again, unless others have a reference to it, or to its large folio. A thread also
+//! waits if the core gives it its own copy of the page for reading (a pin for direct I/O, another
+//! send).
 //!
-//! Nobody waits longer than [`LIMIT_MS`], for the peer may wait for this very program to read; then
-//! there is a copy. Snapshots of the same page of which the next begins before the last has ended, or
-//! soon after, count as one.
+//! No thread waits longer than [`LIMIT_MS`], because the peer may wait for this very program to
+//! read; then the write makes a copy. Snapshots of the same page count as one if the next begins
+//! before the previous has ended, or soon after.
 
 use core::ops::Range;
 
@@ -33,14 +35,14 @@ use kernel::time::{
 use super::ranges::Ranged;
 use crate::kern::completion::Completion;
 
-/// How long a program waits for one snapshot, or several without a gap.
+/// How long a program waits for one snapshot, or for several without a gap.
 const LIMIT_MS: i64 = 1000;
 
-/// Who writes to the page does not wait: it is not protected.
+/// A write to the page does not wait: the page is not protected.
 const FREE: i32 = 0;
-/// Who writes to the page waits.
+/// A write to the page waits.
 const HELD: i32 = 1;
-/// Somebody has waited.
+/// A thread has waited for the page.
 const WAITED: i32 = 2;
 
 /// The pages of a snapshot, and whether it is still needed.
@@ -55,8 +57,8 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// The pages from `base` on that are `held`; whoever waits for them may have done so from `began`
-    /// on.
+    /// The pages from `base` on that are `held`; the limit of the waits counts from `began`, or
+    /// from now.
     ///
     /// # Errors
     ///
@@ -88,7 +90,7 @@ impl Sent {
         self.pages.get(addr.checked_sub(self.base)? / PAGE_SIZE)
     }
 
-    /// Whether who writes to an address waits.
+    /// Whether a write to an address waits.
     pub(super) fn holds(&self, addr: usize) -> bool {
         self.page(addr)
             .is_some_and(|page| page.load(Relaxed) != FREE)
@@ -96,32 +98,32 @@ impl Sent {
             && self.began.elapsed().as_millis() < LIMIT_MS
     }
 
-    /// Since when somebody may have waited for a page of a range.
+    /// Since when threads may have waited for a page of a range.
     pub(super) fn since(&self, base: usize, end: usize) -> Option<Instant<Monotonic>> {
         let own = self.range();
         (own.start < end && base < own.end).then_some(self.began)
     }
 
-    /// For how many pages somebody has waited.
+    /// The number of pages for which a thread has waited.
     pub(super) fn waits(&self) -> u32 {
         let waited = |page: &&Atomic<i32>| page.load(Relaxed) == WAITED;
         self.pages.iter().filter(waited).count() as u32
     }
 
-    /// Nobody needs the snapshot any more.
+    /// The snapshot is no longer needed.
     pub(super) fn end(&self) {
         self.over.store(1, Release);
         self.done.complete_all();
     }
 
-    /// Whether somebody has waited for the page at an address, and nobody has asked this before.
+    /// Whether a thread has waited for the page at an address; `true` only at the first call.
     pub(super) fn has_released(&self, addr: usize) -> bool {
         self.page(addr)
             .is_some_and(|page| page.cmpxchg(WAITED, FREE, Relaxed).is_ok())
     }
 
-    /// Waits for the end for so long before a write to an address; `false` if the thread is being
-    /// killed. Sleeps.
+    /// Waits for the end of the snapshot before a write to an address, `jiffies` at most; `false`
+    /// if the thread is being killed. Sleeps.
     pub(super) fn wait(&self, addr: usize, jiffies: usize) -> bool {
         if let Some(page) = self.page(addr) {
             page.store(WAITED, Relaxed);

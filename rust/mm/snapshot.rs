@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages of a program's as they were at one moment, without a copy: the sender of AZ-SDP.
+//! The content of a program's pages at one moment, without a copy: the sender of AZ-SDP.
 //!
 //! # Normal operation
 //!
-//! The pages are referenced and made copy-on-write, as a fork would do. When the program writes to
-//! one of them, the core copies it for the program, and the adapter keeps the old page: there is no
-//! code of ours in the fault. Fork, exit, munmap(), mremap() and swapping in the meantime are the
-//! core's business as well. When the transfer is over, the program gets its right to write back in
-//! one walk, before it has to take a fault for each page.
+//! The pages are referenced and made copy-on-write, as by a fork. When the program writes to one of
+//! them, the core copies it for the program, and the adapter keeps the old page: no code of the
+//! module runs in the fault. The core also handles fork, exit, munmap(), mremap() and swapping
+//! meanwhile. When the transfer is over, the program's write permission is restored in one walk,
+//! before the program takes a fault for each page.
 //!
-//! The protection is done in two steps with a flush between them: first the right to write is taken
-//! away, and only when no processor has it any more the page is given up as the program's alone.
-//! If it was done in one step, a write of another thread through a stale entry could go to the old
-//! page after a third thread had its copy.
+//! The protection takes two steps with a flush between them: the first step removes the write
+//! permission; only when no processor has it any more does the second step give up the page's
+//! exclusivity. With a single step, a write of another thread through a stale TLB entry could go to
+//! the old page after a third thread has got its copy.
 //!
-//! # When it is otherwise
+//! # Exceptions
 //!
-//! What cannot be protected (a page that is pinned, one of KSM's, the zero page, or one that another
-//! thread writes to at that moment) is copied. A program may want to wait for the end instead of having
-//! copies ([`super::sent`]). What is not the program's alone when the transfer is
-//! over stays as it is: the core decides at the next write.
+//! A page that cannot be protected (one that is pinned, a page of KSM, the zero page, or a page to
+//! which another thread writes at this moment) is copied. A program may choose to wait for the end
+//! of the snapshot instead of having its writes make copies ([`super::sent`]). A page that is not
+//! the program's alone when the transfer is over is left read-only: the core decides at the next
+//! write.
 
 use core::ops::Range;
 
@@ -77,20 +78,20 @@ use crate::stats::counters::{
 };
 use crate::trace;
 
-/// How far the protection of a page is.
+/// The progress of a page's protection.
 #[derive(Copy, Clone)]
 enum State {
-    /// It is referenced, no more.
+    /// The page is only referenced.
     Referenced,
-    /// The entry does not say any more that it may be written to.
+    /// The entry is no longer writable.
     ReadOnly(Said),
-    /// It is copied when the program writes to it.
+    /// The page is copied when the program writes to it.
     Protected {
         said: Said,
-        /// Its folio is a large one: the reference is noted.
+        /// The folio is a large one: the reference is recorded.
         large: bool,
     },
-    /// A copy of ours.
+    /// A copy made by the module.
     Copy,
 }
 
@@ -104,52 +105,53 @@ impl State {
     }
 }
 
-/// What became of the pages of a snapshot.
+/// The result of a snapshot, in pages.
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Outcome {
     pub(crate) pages: u32,
-    /// Those of them that had to be copied, by us or because the program has written to them, or for
-    /// which it has waited before it did.
+    /// Pages that were copied, by the module or because the program has written to them, or for
+    /// which the program has waited before it wrote.
     pub(crate) touched: u32,
-    /// Those that we have copied.
+    /// Pages that the module has copied.
     pub(crate) copied: u32,
-    /// Those that the program has written to.
+    /// Pages that the program has written to.
     pub(crate) written: u32,
-    /// Those for which somebody has waited, or how often that was.
+    /// Pages of a snapshot for which a thread has waited; of a receive, the number of waits.
     pub(crate) waits: u32,
-    /// Those to which the program may write again without a fault.
+    /// Pages to which the program may write again without a fault.
     pub(crate) restored: u32,
 }
 
-/// Whole pages of a program's memory, as they were.
+/// The content of whole pages of a program's memory at one moment.
 ///
 /// # Invariants
 ///
-/// Every entry of `pages` has a reference of ours; `states` has as many entries. It goes before the
-/// socket whose `stats` it has.
+/// This value has a reference to every entry of `pages`; `states` has as many entries. It is
+/// dropped before the socket that owns its `stats`.
 pub(crate) struct Snapshot {
     mm: ARef<Mm>,
     base: usize,
     pages: KVec<*mut page>,
     states: KVec<State>,
     locked: Option<Locked>,
-    /// The program waits before it writes.
+    /// Set if the program waits before it writes.
     block: Option<Block>,
     stats: Stats,
 }
 
-// SAFETY: References may be given back by any thread.
+// SAFETY: Any thread may drop the references.
 unsafe impl Send for Snapshot {}
 
 impl Snapshot {
-    /// Takes a snapshot of at most `count` pages of the current program from `base` on, which is the
-    /// begin of a page; of fewer, if the memory area ends before. Who writes to the pages waits for
-    /// the end of the snapshot if `blocks`. Sleeps, and faults pages in: no lock may be held.
+    /// Takes a snapshot of at most `count` pages of the current program from `base` on, which must
+    /// be the beginning of a page; of fewer, if the memory area ends earlier. If `blocks`, writes
+    /// to the pages wait for the end of the snapshot. Sleeps, and faults pages in: no lock may be
+    /// held.
     ///
     /// # Errors
     ///
-    /// Why the memory cannot be protected; `ENOBUFS` if the user may not lock so much, `ENOMEM`,
-    /// `EFAULT`.
+    /// The reason if the memory cannot be protected; `ENOBUFS` if the user may not lock so much
+    /// memory, `ENOMEM`, `EFAULT`.
     pub(crate) fn take(
         base: usize,
         count: usize,
@@ -162,14 +164,15 @@ impl Snapshot {
         watch::await_bytes(mm, base, end)?;
         let watch = if blocks {
             let watch = watch_of(mm, base, end)?;
-            // Before the pages are referenced: who waits for them now will wait on.
+            // Before the pages are referenced: threads that already wait for them will continue to
+            // wait.
             Some((watch.waits_since(base, end), watch))
         } else {
             None
         };
         let guard = mm.mmap_read_lock();
-        // Who has a notifier, has mappings of its own, which we could not protect. None comes while
-        // the lock is held.
+        // The owner of another notifier has its own mappings, which the module cannot protect. No
+        // notifier can be added while the lock is held.
         let alone = watch::is_alone(mm);
         let area = Simple::any(&guard, base, end)?;
         if !alone {
@@ -191,7 +194,8 @@ impl Snapshot {
             stats,
         };
         let Ok(charge) = snapshot.charge() else {
-            // The end of the snapshot takes it again, and somebody may wait for it in between.
+            // The end of the snapshot takes the lock again, and another thread may meanwhile have
+            // queued for it.
             drop(guard);
             return Err(ENOBUFS.into());
         };
@@ -202,7 +206,7 @@ impl Snapshot {
         let protected = || snapshot.states.iter().filter(|s| s.is_protected()).count();
         trace::protect(base, false, snapshot.pages.len(), protected);
         if let Some((since, watch)) = watch {
-            // Who wrote before this has a copy.
+            // Earlier writes have made copies.
             let held = snapshot.states.iter().map(|s| s.is_protected());
             snapshot.block = Some(Block::new(watch, base, held, since)?);
         }
@@ -240,7 +244,7 @@ impl Snapshot {
         Locked::charge(unsafe { folio_bytes(&self.pages) })
     }
 
-    /// The entry's place in the snapshot, and the page that should be there.
+    /// The entry's index in the snapshot, and the page that the entry should map.
     fn expected<A>(&self, entry: &Entry<'_, A>) -> Option<(usize, Held)> {
         let index = entry.index(self.base);
         Some((index, self.held(index)?))
@@ -284,7 +288,7 @@ impl Snapshot {
             let Some(mut mapped) = entry.still_maps(page, said) else {
                 return;
             };
-            // Another thread may have written to it since: it has the right to write again.
+            // Another thread may have written to the page since: then the entry is writable again.
             if !mapped.is_writable() && (!mapped.is_exclusive() || mapped.share()) {
                 let (said, large) = (mapped.said(), page.is_large());
                 self.set_state(index, State::Protected { said, large });
@@ -292,8 +296,8 @@ impl Snapshot {
         });
     }
 
-    /// Takes note of our references to protected pages of large folios. What cannot be noted is
-    /// copied.
+    /// Records the references to protected pages of large folios. Pages whose references cannot be
+    /// recorded are copied.
     fn note(&mut self) {
         let mut index = 0;
         while index < self.pages.len() {
@@ -311,8 +315,8 @@ impl Snapshot {
         }
     }
 
-    /// The protected pages from `index` on that lie beside each other in one large folio: as long
-    /// as they are held, always the same.
+    /// The run of adjacent protected pages of one large folio that begins at `index`; it does not
+    /// change while the pages are held.
     fn run(&self, index: usize) -> Option<(Folio, Pages)> {
         self.state(index).filter(|s| s.is_noted())?;
         let held = self.held(index)?;
@@ -328,8 +332,8 @@ impl Snapshot {
         Some((Folio(folio as usize), Pages { first, count }))
     }
 
-    /// How many pages from `index` on are of no such run, at least one, and how many of them are
-    /// protected.
+    /// The number of pages from `index` on that belong to no such run, at least one, and the number
+    /// of protected pages among them.
     fn plain_run(&self, index: usize) -> (usize, usize) {
         let (mut count, mut protected) = (0, 0);
         for state in self.states.iter().skip(index) {
@@ -342,14 +346,14 @@ impl Snapshot {
         (count.max(1), protected)
     }
 
-    /// Copies what is not protected.
+    /// Copies the pages that are not protected.
     fn copy_rest(&mut self) -> Result {
         for (place, state) in self.pages.iter_mut().zip(self.states.iter_mut()) {
             if state.is_protected() {
                 continue;
             }
-            // SAFETY: Both pages are held; the new one takes the place of the other, and that one's
-            // reference is given back.
+            // SAFETY: Both pages are held; the new page replaces the old one, whose reference is
+            // dropped.
             unsafe {
                 let copy = bindings::alloc_pages(bindings::SDP_CONST_GFP_KERNEL, 0);
                 if copy.is_null() {
@@ -364,23 +368,24 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Nobody waits for the end of the snapshot any more: who writes has a copy. In any context.
+    /// Ends the waits for the end of the snapshot: later writes make copies. In any context.
     pub(crate) fn conclude(&self) {
         if let Some(block) = &self.block {
             block.sent.end();
         }
     }
 
-    /// Nobody needs the snapshot any more: gives the program its right to write back, if the lock of
-    /// its address space is to be had. Takes that of the current program's.
+    /// Ends the snapshot when nobody needs it any more: restores the program's write permission, if
+    /// the lock of its address space can be taken. May wait for the lock of the current program's
+    /// address space.
     pub(crate) fn finish(mut self) -> Outcome {
         self.restore()
     }
 
     fn restore(&mut self) -> Outcome {
         let (mut protected, mut touched, mut restored) = (0, 0, 0);
-        // While its lock is held by others, the program takes its faults. Who holds it may wait for the
-        // end of this snapshot.
+        // If others hold the lock, the program takes its faults. A holder of the lock may wait for
+        // the end of this snapshot.
         let space = Space::of(&self.mm);
         let lock = match self.block {
             Some(_) => Space::try_lock,
@@ -404,8 +409,8 @@ impl Snapshot {
                 }
                 let pages = self.pages.iter().zip(self.states.iter());
                 for (page, state) in pages.skip(index).take(count) {
-                    // SAFETY: By the type invariant; the list is emptied below. One that is protected
-                    // and not noted is its folio.
+                    // SAFETY: By the type invariant; the list is emptied below. A page that is
+                    // protected but not recorded is its own folio.
                     unsafe {
                         match state {
                             State::Protected { large: false, .. } => {
@@ -425,15 +430,15 @@ impl Snapshot {
         let pages = self.pages.len();
         let copied = pages - protected;
         self.pages.clear();
-        // Who waits may write to the page itself now that it is referenced no more.
+        // Waiting threads may now write to the page itself, which has no other reference any more.
         let waits = self.block.take().map_or(0, Block::end);
         self.stats.add(Counter::SnapshotWaits, waits.into());
         self.stats.add(Counter::PagesTouched, touched as u64);
         self.stats.add(Counter::PagesRestored, restored as u64);
         let locked = self.locked.take().is_some();
-        // Who sees this finds all the rest.
+        // The last counter: a reader that sees it finds all the others updated.
         self.stats.add(Counter::SnapshotFreed, pages as u64);
-        // Without it nothing was protected.
+        // Without the charge nothing was protected.
         if locked {
             trace::restore(self.base, false, pages, touched, restored);
         }
@@ -447,8 +452,9 @@ impl Snapshot {
         }
     }
 
-    /// `others` are references to the folio of these pages, if it is a large one. Returns how many of the
-    /// protected ones the program has not written to, and to how many it may write again.
+    /// Restores the write permission in a range. `others` are references to the folio of these
+    /// pages, if it is a large one. Returns the number of protected pages that the program has not
+    /// written to, and the number of pages that it may write to again.
     fn restore_range(
         &self,
         guard: &MmapReadGuard<'_>,
@@ -464,7 +470,7 @@ impl Snapshot {
         let mut index = range.start;
         while index < range.end {
             let addr = |at| self.base + at * PAGE_SIZE;
-            // What the program has made of the area since decides.
+            // The program may have changed the area meanwhile.
             let area = Simple::any_unless_broken(guard, addr(index), addr(range.end));
             let Some(area) = area else {
                 untouched += usize::from(self.state(index).is_some_and(State::is_protected));
@@ -494,7 +500,7 @@ impl Snapshot {
 }
 
 impl Drop for Snapshot {
-    /// Takes the address space's lock, if there is something to give back.
+    /// Takes the address space's lock, if pages are left.
     fn drop(&mut self) {
         if !self.pages.is_empty() {
             self.restore();
@@ -502,7 +508,7 @@ impl Drop for Snapshot {
     }
 }
 
-/// What makes a program wait before it writes to the pages of its snapshot, as long as it lives.
+/// Makes a program wait before it writes to the pages of its snapshot, as long as the value lives.
 struct Block {
     watch: Arc<Watch>,
     sent: Arc<Sent>,
@@ -520,7 +526,7 @@ impl Block {
         Ok(Self { watch, sent })
     }
 
-    /// For how many pages a fault has waited.
+    /// The number of pages for which a fault has waited.
     fn end(self) -> u32 {
         self.sent.waits()
     }
@@ -532,7 +538,7 @@ impl Drop for Block {
     }
 }
 
-/// The watch of an address space, of which a range can be protected.
+/// The watch of an address space, if a range of it can be protected.
 fn watch_of(mm: &MmWithUser, base: usize, end: usize) -> Result<Arc<Watch>, Refused> {
     let guard = mm.mmap_read_lock();
     let simple = Simple::any(&guard, base, end).map(drop);
@@ -541,15 +547,15 @@ fn watch_of(mm: &MmWithUser, base: usize, end: usize) -> Result<Arc<Watch>, Refu
     watch::of(mm)
 }
 
-/// References the `count` pages of an area of the current program's memory from `base` on, as many as
-/// can be.
+/// References the first `count` pages of an area of the current program's memory from `base` on, as
+/// many as possible.
 fn reference(area: &Area<'_>, base: usize, count: usize) -> Result<KVec<*mut page>> {
-    // What a huge page has would not be split by the core's fast way.
+    // The core's fast path would not split huge pages.
     let fast = area.has_tables();
     pages_by(count, |list: *mut *mut page| {
         let got = if fast {
-            // SAFETY: The list has so many places; the function neither faults nor sleeps. The caller
-            // gives the references back.
+            // SAFETY: The list has `count` places; the function neither faults nor sleeps. The
+            // caller drops the references.
             unsafe { bindings::get_user_pages_fast_only(base, count as i32, 0, list.cast()) }
         } else {
             0
@@ -558,7 +564,7 @@ fn reference(area: &Area<'_>, base: usize, count: usize) -> Result<KVec<*mut pag
         if got == count {
             return got as isize;
         }
-        // SAFETY: `got` places are taken; the caller holds the address space's lock.
+        // SAFETY: `got` places are used; the caller holds the address space's lock.
         let more = unsafe {
             bindings::get_user_pages(
                 base + got * PAGE_SIZE,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The address space of a program that may have ended, and that may be another's.
+//! The address space of a program, which may have ended, and may be another program's.
 
 use kernel::mm::{
     Mm,
@@ -11,15 +11,15 @@ use kernel::sync::aref::ARef;
 
 use crate::bindings::mm_struct;
 
-/// An address space that has not ended, and does not as long as the value lives.
+/// An address space that has not ended, and does not end while the value lives.
 pub(super) struct Space(ARef<MmWithUserAsync>);
 
 impl Space {
-    /// `None` if it has ended.
+    /// `None` if the address space has ended.
     pub(super) fn of(mm: &Mm) -> Option<Self> {
         let user = ARef::into_raw(mm.mmget_not_zero()?).cast::<MmWithUserAsync>();
-        // SAFETY: The types differ in how the last reference is given back: another thread does what
-        // there is to do then.
+        // SAFETY: The types differ only in how the last reference is dropped: another thread then
+        // destroys the address space.
         Some(Self(unsafe { ARef::from_raw(user) }))
     }
 
@@ -27,13 +27,13 @@ impl Space {
         self.0.as_raw()
     }
 
-    /// As [`Space::lock`], without waiting even for the current program's.
+    /// As [`Space::lock`], without waiting even for the current program's lock.
     pub(super) fn try_lock(&self) -> Option<MmapReadGuard<'_>> {
         self.0.mmap_read_trylock()
     }
 
-    /// Takes its lock for reading. Of another program's address space the lock may be held for as
-    /// long as that likes: then `None`.
+    /// Takes its lock for reading. The lock of another program's address space may be held for as
+    /// long as that program likes: the function does not wait for it, and returns `None`.
     pub(super) fn lock(&self) -> Option<MmapReadGuard<'_>> {
         let current = kernel::current!();
         if current

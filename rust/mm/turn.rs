@@ -2,10 +2,11 @@
 
 //! Snapshots of the same page are taken one after the other.
 //!
-//! A snapshot takes the right to write away, flushes, and then takes an entry that is still read-only for
-//! a page that nobody has written to since the flush. This needs that no other snapshot takes the right to
-//! write away in between: then the program may have written to the page after the flush, and a processor
-//! may keep a stale entry that allows to write, until the other snapshot has flushed too.
+//! A snapshot removes the write permission, flushes, and then assumes that nobody has written to a
+//! page since the flush if its entry is still read-only. So no other snapshot may remove the write
+//! permission in between: otherwise the program may have written to the page after the flush, and a
+//! processor may keep a stale TLB entry that permits writes, until the other snapshot has flushed,
+//! too.
 
 use core::ops::Range;
 
@@ -23,11 +24,11 @@ kernel::sync::global_lock! {
     unsafe(uninit) static TURNS: Mutex<KVec<Arc<Turn>>> = KVec::new();
 }
 
-/// Makes the lock usable.
+/// Initialises the lock.
 ///
 /// # Safety
 ///
-/// Called once, when the module loads, before anything else here.
+/// Called once, when the module loads, before any other function of this layer.
 pub(super) unsafe fn init() {
     // SAFETY: As the caller promises.
     unsafe { TURNS.init() };
@@ -39,10 +40,10 @@ pub(super) fn stop() {
     *TURNS.lock() = KVec::new();
 }
 
-/// The turn of a snapshot, or its wait for it.
+/// A snapshot that has its turn, or waits for it.
 #[pin_data]
 struct Turn {
-    /// The address space, by its address: it is a name here, no more.
+    /// The address of the address space, used only for comparison.
     mm: usize,
     range: Range<usize>,
     #[pin]
@@ -57,11 +58,11 @@ impl Turn {
     }
 }
 
-/// The place of a snapshot in the list, until this goes.
+/// The place of a snapshot in the list, as long as the value lives.
 pub(super) struct OneAtATime(Arc<Turn>);
 
 impl OneAtATime {
-    /// Waits until each snapshot of a page of the range that came before has had its turn. The caller holds
+    /// Waits until each earlier snapshot of a page of the range has had its turn. The caller holds
     /// the lock of the address space for reading. Sleeps.
     ///
     /// # Errors
@@ -80,7 +81,7 @@ impl OneAtATime {
         turns.push(turn.0.clone(), GFP_KERNEL)?;
         drop(turns);
         while let Some(other) = earlier {
-            // For two walks and a flush.
+            // For the duration of two walks and a flush.
             if other.over.wait(FOR_EVER) < 0 {
                 return Err(EINTR);
             }

@@ -2,9 +2,9 @@
 
 //! Copies from and to a program's memory that do not wait for it.
 //!
-//! A fault on user memory may last as long as the program likes (userfaultfd, FUSE): so nobody takes
-//! one with the socket lock held. A copy under the lock ends where a page is missing; the page is
-//! faulted in without the lock, and the copy goes on.
+//! A fault on user memory may last as long as the program likes (userfaultfd, FUSE), so no fault is
+//! taken with the socket lock held. A copy under the lock ends at a missing page; the page is
+//! faulted in without the lock, and the copy continues.
 
 use core::ptr::NonNull;
 
@@ -32,11 +32,11 @@ fn without_faults<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Copies `len` bytes of `iter` to `offset` in `to`; returns how many, fewer where a page is missing.
+/// Copies `len` bytes of `iter` to `offset` in `to`; returns how many, fewer if a page is missing.
 ///
 /// # Safety
 ///
-/// The page has the range, which nobody else uses.
+/// The page contains the range, which nobody else uses.
 pub(super) unsafe fn copy_from_iter(
     to: NonNull<page>,
     offset: u32,
@@ -49,12 +49,12 @@ pub(super) unsafe fn copy_from_iter(
     })
 }
 
-/// Copies `len` bytes at `offset` in `from` to `iter`; returns how many, fewer where a page is
+/// Copies `len` bytes at `offset` in `from` to `iter`; returns how many, fewer if a page is
 /// missing.
 ///
 /// # Safety
 ///
-/// The page has the range.
+/// The page contains the range.
 pub(super) unsafe fn copy_to_iter(
     from: NonNull<page>,
     offset: u32,
@@ -73,7 +73,7 @@ pub(super) unsafe fn copy_to_iter(
 ///
 /// `EFAULT`.
 pub(crate) fn put_byte(iter: &mut Iov<'_, Dest>, byte: u8) -> Result {
-    // SAFETY: There is one byte to read, and the iterator is valid.
+    // SAFETY: One byte is readable, and the iterator is valid.
     let copied = unsafe { bindings::_copy_to_iter((&raw const byte).cast(), 1, iter.as_ptr()) };
     if copied == 1 {
         Ok(())
@@ -82,16 +82,16 @@ pub(crate) fn put_byte(iter: &mut Iov<'_, Dest>, byte: u8) -> Result {
     }
 }
 
-/// Faults in what it can of the next `len` bytes of `iter`. Sleeps; no lock may be held.
+/// Faults in as many of the next `len` bytes of `iter` as possible. Sleeps; no lock may be held.
 ///
 /// # Errors
 ///
-/// `EFAULT` if not even the first byte can be had, `EINTR` if the thread is being killed.
+/// `EFAULT` if not even the first byte is accessible, `EINTR` if the thread is being killed.
 pub(crate) fn fault_in<D: Direction>(iter: &mut Iov<'_, D>, len: usize) -> Result {
     let len = match D::ACCESS {
         Access::Read => len,
-        // A page to which a write waits (the fault policy) holds up those behind it here, and they are
-        // not needed yet.
+        // A page whose writers wait (the fault policy) delays the faults of the pages behind it,
+        // which are not needed yet.
         Access::Write => len.min(4 * PAGE_SIZE),
     };
     // SAFETY: The iterator is valid.

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whoever touches memory that waits for bytes, waits for them.
+//! Makes threads that touch memory wait for the bytes that are on their way to it.
 //!
-//! The core tells an address space's notifiers before it gives a page back that a device seems to
-//! have. Ours makes the fault wait, in slices: after each the entry is changed, so that the fault
-//! lets go of its locks and comes again. Nobody is let through to what was there before.
+//! The core calls an address space's notifiers before it restores a device-exclusive entry. The
+//! module's notifier makes the fault wait, in slices. After each slice it changes the entry, so
+//! that the fault drops its locks and is repeated. No fault gets the previous content of the page.
 //!
-//! An address space has one notifier of ours, from its first such receive until it ends or the module
-//! goes: registering one takes all of its locks, and while one sleeps no other can be added.
+//! An address space has one notifier of the module, from its first such receive until the address
+//! space ends or the module is unloaded: registering one takes all of the address space's locks,
+//! and while a notifier sleeps no other one can be added.
 //!
 //! # Locks
 //!
-//! `WATCHES` is taken with an address space's lock held; nothing is taken with it. A watch's list
-//! is taken with a page table's lock held. The bytes come without either, and without the socket's
-//! lock if that is held by whoever waits: nobody touches a program's memory under it.
+//! `WATCHES` is taken with an address space's lock held; no lock is taken under it. A watch's list
+//! is taken with a page table's lock held. The bytes arrive without either lock, and without the
+//! socket lock if a waiting thread holds it: no thread touches a program's memory under the socket
+//! lock.
 
 use core::ops::Range;
 
@@ -59,13 +61,14 @@ use crate::params::breaks::Rule;
 use crate::proto::choice::Reason;
 use crate::trace;
 
-/// How long a program that writes waits before it lets go of its locks.
+/// How long a writing program waits before it drops its locks.
 const SLICE_MS: u32 = 4;
-/// How long a fork waits before it has the connections aborted. Meanwhile nobody can register a uprobe,
-/// and whoever tries to blocks all other forks. An adapter that sends again every two seconds has sent
-/// twice by then.
+/// How long a fork waits before it has the connections aborted. Meanwhile nobody can register a
+/// uprobe, and a thread that tries to blocks all other forks. An adapter that resends every two
+/// seconds has sent twice by then.
 const FORK_MS: i64 = 5000;
-/// For so long the next snapshot of a page that somebody has waited for counts as one with the last.
+/// If a thread has waited for a page of a snapshot, the next snapshot of the page counts as one
+/// with it for this time after its end.
 const RECENT_MS: i64 = 100;
 
 kernel::sync::global_lock! {
@@ -73,14 +76,14 @@ kernel::sync::global_lock! {
     unsafe(uninit) static WATCHES: Mutex<KVec<Arc<Watch>>> = KVec::new();
 }
 
-/// Takes the notifiers of ended address spaces out.
+/// Removes the notifiers of ended address spaces.
 static REAPER: StaticWork = StaticWork::new();
 
-/// Makes the locks usable.
+/// Initialises the locks.
 ///
 /// # Safety
 ///
-/// Called once, when the module loads, before anything else here.
+/// Called once, when the module loads, before any other function of this layer.
 pub(super) unsafe fn init() {
     // SAFETY: As the caller promises.
     unsafe {
@@ -89,7 +92,7 @@ pub(super) unsafe fn init() {
     }
 }
 
-/// Takes all notifiers out. No socket is left.
+/// Removes all notifiers. No socket is left.
 pub(super) fn stop() {
     remove_where(|_| true);
     // A static is never dropped.
@@ -111,13 +114,13 @@ fn remove_where(which: impl Fn(&Watch) -> bool) {
             at.and_then(|at| watches.remove(at).ok())
         };
         let Some(watch) = found else { return };
-        // SAFETY: It was inserted, and is taken out only here, by whoever has it from the list. No
-        // lock is held.
+        // SAFETY: The notifier was inserted, and is removed only here, by the thread that has taken
+        // it from the list. No lock is held.
         unsafe { bindings::mmu_interval_notifier_remove(watch.sub.get()) };
     }
 }
 
-/// Our notifier of an address space, with what is under way in it.
+/// The module's notifier of an address space, with the transfers in it.
 #[pin_data]
 pub(super) struct Watch {
     sub: Opaque<bindings::mmu_interval_notifier>,
@@ -126,19 +129,19 @@ pub(super) struct Watch {
     /// Transfers into it.
     #[pin]
     pub(super) transfers: Ranges<Absent>,
-    /// Snapshots that make who writes wait.
+    /// Snapshots that make writers wait.
     #[pin]
     pub(super) sent: Ranges<Sent>,
-    /// The last of them that somebody has waited for, and its end.
+    /// The last snapshot for which a thread has waited, and the time of its end.
     #[pin]
     last_waited: SpinLock<Option<(Arc<Sent>, Instant<Monotonic>)>>,
-    /// It is the core's: until then nobody may rely on it.
+    /// The registration is complete: earlier, nobody may rely on the notifier.
     inserted: Atomic<i32>,
     /// The address space has ended.
     ended: Atomic<i32>,
 }
 
-// SAFETY: The notifier is the core's to look into; the rest is guarded or constant.
+// SAFETY: Only the core accesses the notifier; the rest is guarded or constant.
 unsafe impl Send for Watch {}
 // SAFETY: As above.
 unsafe impl Sync for Watch {}
@@ -154,9 +157,9 @@ fn has_notifiers(mm: &Mm) -> bool {
     unsafe { bindings::mm_has_notifiers(mm.as_raw()) }
 }
 
-/// Ours, which may not yet be told of everything.
+/// The module's watch, which may not yet receive all events.
 fn ours(mm: &Mm) -> Option<Arc<Watch>> {
-    // Nearly always: who has received so before has one.
+    // The usual case: only programs that have received in this way have a notifier.
     if !has_notifiers(mm) {
         return None;
     }
@@ -168,12 +171,12 @@ fn find(mm: &Mm) -> Option<Arc<Watch>> {
     ours(mm).filter(|watch| watch.inserted.load(Acquire) != 0)
 }
 
-/// The watch of an address space; makes one if there is none.
+/// The watch of an address space; creates one if there is none.
 ///
 /// # Errors
 ///
-/// [`Reason::NotProtectable`] if somebody else has a notifier there already: he has mappings of his
-/// own, which we could not protect. `ENOMEM`.
+/// [`Reason::NotProtectable`] if somebody else already has a notifier there: its owner has mappings
+/// that the module cannot protect. `ENOMEM`.
 pub(super) fn of(mm: &MmWithUser) -> Result<Arc<Watch>, Refused> {
     if let Some(watch) = find(mm) {
         return Ok(watch);
@@ -185,15 +188,16 @@ pub(super) fn of(mm: &MmWithUser) -> Result<Arc<Watch>, Refused> {
     // SAFETY: Taken above.
     unsafe { bindings::mmap_write_unlock(raw) };
     let watch = result?;
-    // SAFETY: It was inserted, by this thread or another. From here on it is told of everything.
+    // SAFETY: The watch was inserted, by this thread or another. From here on it receives all
+    // events.
     unsafe { bindings::mmu_interval_read_begin(watch.sub.get()) };
     watch.inserted.store(1, Release);
     Ok(watch)
 }
 
-/// With the address space's lock held for writing.
+/// Called with the address space's lock held for writing.
 fn insert(mm: &MmWithUser) -> Result<Arc<Watch>, Refused> {
-    // Another thread may have been here, and not be done.
+    // Another thread may have inserted the watch, but not finished.
     if let Some(watch) = ours(mm) {
         return Ok(watch);
     }
@@ -237,17 +241,17 @@ fn insert(mm: &MmWithUser) -> Result<Arc<Watch>, Refused> {
     Ok(watch)
 }
 
-/// Whether nobody but us has a notifier in an address space, as far as one can know.
+/// Whether nobody but the module has a notifier in an address space, as far as the module can know.
 pub(super) fn is_alone(mm: &Mm) -> bool {
     !has_notifiers(mm) || ours(mm).is_some()
 }
 
-/// Waits until no bytes are on their way into a range of the current program's memory: who faults
-/// the pages in later does so with a lock held.
+/// Waits until no bytes are on their way into a range of the current program's memory: code that
+/// later faults the pages in does so with a lock held.
 ///
 /// # Errors
 ///
-/// `EFAULT` if they will not come, `EINTR` if the thread is being killed.
+/// `EFAULT` if the bytes will not arrive, `EINTR` if the thread is being killed.
 pub(super) fn await_bytes(mm: &Mm, start: usize, end: usize) -> Result {
     let Some(watch) = find(mm) else { return Ok(()) };
     while let Some(absent) = watch.find(start, end) {
@@ -262,7 +266,7 @@ pub(super) fn await_bytes(mm: &Mm, start: usize, end: usize) -> Result {
 }
 
 impl Watch {
-    /// A transfer into the range whose bytes are not there, and whose pages nobody may see.
+    /// A transfer into the range whose bytes have not arrived, and whose pages nobody may see.
     fn find(&self, start: usize, end: usize) -> Option<Arc<Absent>> {
         let is_such =
             |t: &Arc<Absent>| t.is_absent() && !t.is_closed_by_current() && !t.is_too_old();
@@ -280,17 +284,18 @@ impl Watch {
         self.transfers.find(range, is_other).is_some()
     }
 
-    /// Holds up whoever touches a range whose bytes are not there, or changes its mappings.
+    /// Holds up a thread that touches a range whose bytes have not arrived, or that changes its
+    /// mappings.
     fn hold_up(&self, range: &bindings::mmu_notifier_range) {
         let (start, end, mm) = (range.start, range.end, range.mm.cast());
         // SAFETY: The range is valid.
         if !unsafe { bindings::mmu_notifier_range_blockable((&raw const *range).cast()) } {
-            // Somebody frees memory.
+            // The thread frees memory.
             return;
         }
         match range.event {
             bindings::mmu_notifier_event_MMU_NOTIFY_CLEAR => {
-                // Else the program throws away what is there.
+                // Otherwise the program discards the content.
                 if end - start == kernel::page::PAGE_SIZE {
                     self.hold_up_fault(start, end, mm);
                 }
@@ -300,7 +305,7 @@ impl Watch {
         }
     }
 
-    /// Holds up a fault that is about to give back a page, or to copy it. The fault will come again.
+    /// Holds up a fault that is about to restore a page, or to copy it. The fault will be repeated.
     fn hold_up_fault(&self, start: usize, end: usize, mm: *mut bindings::mm_struct) {
         while let Some(absent) = self.find(start, end) {
             if Rule::Touch.is_broken() {
@@ -317,19 +322,19 @@ impl Watch {
             if absent.outlast(step) {
                 continue;
             }
-            // The page may be another transfer's by now, whose marks are its own.
+            // The page may meanwhile belong to another transfer, which has its own marks.
             let mark = || self.find(start, end).map(|absent| absent.age.mark());
-            // SAFETY: Whoever is about to give back the page, or to copy it, holds the lock of the
-            // area, of the address space or of all mappings of the page, which keep the tables.
+            // SAFETY: A thread that is about to restore the page, or to copy it, holds the lock of
+            // the area, of the address space or of all mappings of the page, which keep the tables.
             unsafe { pte::mark(mm, start, end, mark) };
             return;
         }
         self.hold_up_writer(start, mm);
     }
 
-    /// Holds up a fork, a move or the end of a mapping. None of them comes again: so it waits until no
-    /// bytes are on their way any more, also if its thread is being killed. What a failed transfer has
-    /// left is cleared.
+    /// Holds up a fork, a move or the end of a mapping. These are not repeated, so the thread waits
+    /// until no bytes are on their way any more, even if it is being killed. The pages of a failed
+    /// transfer are cleared.
     fn hold_up_move(&self, start: usize, end: usize, mm: *mut bindings::mm_struct) {
         while let Some(absent) = self.reading_to_await(start, end, mm) {
             if absent.hold_up_to_the_end(start, FOR_EVER) {
@@ -340,9 +345,9 @@ impl Watch {
         }
     }
 
-    /// As [`Watch::hold_up_move`], of a fork, which calls for each area: the first call waits for all of the
-    /// address space, as none begins before the end of the fork. After [`FORK_MS`] their connections are
-    /// aborted.
+    /// As [`Watch::hold_up_move`], for a fork. The core calls this for each area: the first call
+    /// waits for the whole address space, because no transfer begins before the end of the fork.
+    /// After [`FORK_MS`] the connections of the transfers are aborted.
     fn hold_up_fork(&self, mm: *mut bindings::mm_struct) {
         let began = Instant::<Monotonic>::now();
         while let Some(absent) = self.reading_to_await(0, usize::MAX, mm) {
@@ -359,8 +364,9 @@ impl Watch {
         }
     }
 
-    /// A transfer into the range for whose end the current thread has to wait before it changes the
-    /// mappings. A thread that frees memory, or one of the kernel's that works for nobody, changes none.
+    /// A transfer into the range whose end the current thread must await before it changes the
+    /// mappings. Threads that free memory, and kernel threads that do not work for this address
+    /// space, do not wait.
     fn reading_to_await(
         &self,
         start: usize,
@@ -373,22 +379,23 @@ impl Watch {
         self.transfers.find(start..end, |t| t.is_reading())
     }
 
-    /// Holds up a program that is about to have its own copy of a page.
+    /// Holds up a program that is about to get its own copy of a page.
     fn hold_up_writer(&self, addr: usize, mm: *mut bindings::mm_struct) {
-        // Who writes to another program's memory has not agreed to wait for it.
+        // A thread that writes to another program's memory has not agreed to wait.
         if frees_memory() || !is_own(mm) || is_kernels() {
             return;
         }
         let sent = self.sent.find(addr..addr + 1, |sent| sent.holds(addr));
-        // The core may have decided on a copy while the snapshot still had its references, and tell of
-        // it after the end of the snapshot: the fault comes again, and the core decides anew.
+        // The core may have decided to copy while the snapshot still had its references, and call
+        // the notifiers after the end of the snapshot: then the fault is repeated, and the core
+        // decides again.
         if sent.is_none() && !self.has_released(addr) {
             return;
         }
-        // SAFETY: Whoever is about to copy a page, or to take it out, holds the lock of the area, of
-        // the address space or of all mappings of the page, which keep the tables.
+        // SAFETY: A thread that is about to copy a page, or to take it out, holds the lock of the
+        // area, of the address space or of all mappings of the page, which keep the tables.
         let seen = unsafe { pte::copied_on_write(mm, addr) };
-        // Else it is something else that is done to the page.
+        // Otherwise the event is not a copy.
         let Some(seen) = seen else { return };
         trace::fault(addr, false);
         if sent.is_none_or(|sent| sent.wait(addr, slice())) {
@@ -397,7 +404,7 @@ impl Watch {
         }
     }
 
-    /// Since when somebody may have waited for snapshots of a range.
+    /// Since when threads may have waited for snapshots of a range.
     pub(super) fn waits_since(&self, base: usize, end: usize) -> Option<Instant<Monotonic>> {
         let oldest = |one: Option<Instant<Monotonic>>, other: Option<Instant<Monotonic>>| {
             let both = Iterator::chain(one.into_iter(), other);
@@ -415,17 +422,18 @@ impl Watch {
         oldest(current, recent.and_then(|(sent, _)| sent.since(base, end)))
     }
 
-    /// Whether somebody has waited for a page of the last snapshot that has ended; `true` once for each
-    /// page.
+    /// Whether a thread has waited for a page of the last snapshot that has ended; `true` once for
+    /// each page.
     fn has_released(&self, addr: usize) -> bool {
         let last = self.last_waited.lock();
         last.as_ref()
             .is_some_and(|(sent, _)| sent.has_released(addr))
     }
 
-    /// A snapshot is no longer needed.
+    /// Removes a snapshot that is no longer needed.
     pub(super) fn sent_ended(&self, sent: &Arc<Sent>) {
-        // Who has waited may not have had his page yet when the next snapshot of it is made.
+        // A waiting thread may not have got its page yet when the next snapshot of the page is
+        // taken.
         let former = if sent.waits() > 0 {
             self.last_waited
                 .lock()
@@ -443,7 +451,7 @@ fn slice() -> usize {
     msecs_to_jiffies(SLICE_MS)
 }
 
-/// Whether the current thread frees memory: nothing may wait for it.
+/// Whether the current thread frees memory: it must never wait.
 fn frees_memory() -> bool {
     // SAFETY: The current thread is valid.
     unsafe { (*Task::current_raw()).flags & bindings::SDP_CONST_PF_MEMALLOC != 0 }
@@ -455,13 +463,13 @@ fn is_own(mm: *mut bindings::mm_struct) -> bool {
     unsafe { (*Task::current_raw()).mm == mm }
 }
 
-/// Whether the current thread may be made to wait: not one that frees memory, nor one of the kernel's
-/// that does not work for this program.
+/// Whether the current thread may be made to wait: neither a thread that frees memory, nor a kernel
+/// thread that does not work for this address space.
 fn may_wait(mm: *mut bindings::mm_struct) -> bool {
     !frees_memory() && (!is_kernels() || is_own(mm))
 }
 
-/// Whether the current thread is one of the kernel's.
+/// Whether the current thread is a kernel thread.
 fn is_kernels() -> bool {
     // SAFETY: The current thread is valid.
     unsafe { (*Task::current_raw()).flags & bindings::SDP_CONST_PF_KTHREAD != 0 }
@@ -473,8 +481,8 @@ impl Absent {
         self.waits.fetch_add(1, Relaxed);
     }
 
-    /// Has the current thread wait, who is about to touch `addr`, for the end of the transfer, but not
-    /// longer than the step lasts.
+    /// Makes the current thread, which is about to touch `addr`, wait for the end of the transfer,
+    /// at most until the end of the step.
     fn hold_up(&self, addr: usize, step: usize, mm: *mut bindings::mm_struct) {
         if !self.is_reading() {
             return;
@@ -483,7 +491,7 @@ impl Absent {
         while self.age.step() == step {
             let left = self.wait(self.age.jiffies_to_next());
             if left < 0 && is_own(mm) {
-                // It is being killed.
+                // The thread is being killed.
                 self.abort.store(1, Relaxed);
             }
             if left != 0 {
@@ -492,7 +500,7 @@ impl Absent {
         }
     }
 
-    /// Keeps the current thread until the step is over; `true` if the page may be looked at.
+    /// Keeps the current thread until the step is over; `true` if the page may be seen.
     fn outlast(&self, step: usize) -> bool {
         let may_be_seen = || !self.is_absent() || self.is_too_old();
         while !may_be_seen() && self.age.step() == step {
@@ -502,8 +510,9 @@ impl Absent {
         may_be_seen()
     }
 
-    /// Has the current thread, which is about to change the mappings from `addr` on, wait for the end of
-    /// the transfer, for so long at most; `false` if it is not over, or if the thread is being killed.
+    /// Makes the current thread, which is about to change the mappings from `addr` on, wait for the
+    /// end of the transfer, `jiffies` at most; `false` if the transfer is not over, or if the
+    /// thread is being killed.
     fn hold_up_to_the_end(&self, addr: usize, jiffies: usize) -> bool {
         self.note_wait(addr);
         self.wait(jiffies) > 0
@@ -512,13 +521,13 @@ impl Absent {
 
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Called only by the core, with which it was registered, with valid arguments.
 unsafe extern "C" fn invalidate(
     sub: *mut bindings::mmu_interval_notifier,
     range: *const bindings::mmu_notifier_range,
     seq: kernel::ffi::c_ulong,
 ) -> bool {
-    // SAFETY: The notifier is that of a watch, which lives until it is removed.
+    // SAFETY: The notifier is part of a watch, which lives until the notifier is removed.
     let (watch, range) = unsafe {
         bindings::mmu_interval_set_seq(sub, seq);
         let offset = core::mem::offset_of!(Watch, sub);
@@ -538,6 +547,6 @@ unsafe extern "C" fn invalidate(
         }
         _ => {}
     }
-    // Nothing has to be tried again.
+    // No operation has to be repeated.
     true
 }

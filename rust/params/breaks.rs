@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a test can break on purpose, to see that it is needed.
+//! Rules that a test can break on purpose, to verify that they are needed.
 
 /// The rules of page protection that a test can break, as bits of the parameter `sdp_break`.
 #[derive(Copy, Clone)]
 pub(crate) enum Rule {
-    /// No processor keeps what an entry said before.
+    /// After the flush, no processor has a former version of the entries.
     Flush = 1,
-    /// Only what is the program's alone may be written to again.
+    /// The write permission is restored only for pages that belong to the program alone.
     Exclusive = 2,
-    /// What the program has made of its memory area since decides.
+    /// The area is checked again before the write permission is restored.
     Area = 4,
-    /// Who touches a page whose bytes are on their way waits for them.
+    /// A thread that touches a page whose bytes are on their way waits for them.
     Touch = 8,
-    /// Who copies or moves its mapping does, too.
+    /// A thread that copies or moves the mapping of such a page waits, too.
     Move = 16,
-    /// A page whose later bytes are on their way is not given back for former ones.
+    /// A page is not given back if bytes of a later transfer are on their way to it.
     Later = 32,
-    /// No rule: pages that have been received into are soon given back.
+    /// No rule: pages are given back soon after they were received into.
     Soon = 64,
     /// Snapshots of the same page are taken one after the other.
     Turn = 128,
-    /// No rule: a snapshot takes its next step at once.
+    /// No rule: a snapshot takes its next step without a pause.
     AtOnce = 256,
 }
 

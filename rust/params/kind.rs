@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What values a setting takes, how they are written, and how they are read: as pure functions.
+//! The valid values of a setting, and their textual form, as pure functions.
 
 use core::fmt;
 
-/// The values of a setting, each of which is a number to the module.
+/// The valid values of a setting; to the module each value is a number.
 #[derive(Copy, Clone, Debug)]
 pub enum Kind {
     /// Whole numbers from `least` to `most`.
     Number {
-        /// The smallest.
+        /// The smallest number.
         least: i32,
-        /// The largest.
+        /// The largest number.
         most: i32,
     },
-    /// One of these names; the first one's number is 0.
+    /// One of these names; the first has the number 0.
     Choice(&'static [&'static str]),
 }
 
 impl Kind {
-    /// The value that `text` names, by name or number; `None` if there is no such value. White space
-    /// around it does not count: who writes by a shell adds the end of the line.
+    /// The value that `text` names, by name or number; `None` if there is no such value. White
+    /// space around it is ignored, because a shell appends a newline.
     pub fn parse(self, text: &[u8]) -> Option<i32> {
         let text = core::str::from_utf8(text).ok()?.trim_ascii();
         match self {
@@ -34,7 +34,7 @@ impl Kind {
         }
     }
 
-    /// The value as it is read: its name if it has one.
+    /// Writes the value as text: its name, if it has one.
     pub fn show(self, value: i32, out: &mut impl fmt::Write) -> fmt::Result {
         let name = match self {
             Self::Choice(names) => usize::try_from(value).ok().and_then(|n| names.get(n)),
@@ -47,7 +47,7 @@ impl Kind {
     }
 }
 
-/// What is allowed, to go on after "is not".
+/// The valid values, to follow "is not".
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -64,7 +64,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A number as in C: decimal, with 0x hexadecimal, with 0 octal.
+/// Parses a number as in C: decimal, hexadecimal with 0x, octal with 0.
 fn number(text: &str) -> Option<i32> {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -76,7 +76,7 @@ fn number(text: &str) -> Option<i32> {
         (None, Some(digits)) if !digits.is_empty() => (digits, 8),
         _ => (text, 10),
     };
-    // The parser would take a second sign.
+    // The parser would accept a second sign.
     if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
         return None;
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What source adverts and sink adverts have in common.
+//! Code shared by source adverts and sink adverts.
 
 use super::{
     hello::Features,
     violation::Violation, //
 };
 
-/// The most adverts of one kind and direction that a side has outstanding,
-/// whatever its peer could hold.
+/// The maximum number of outstanding adverts of one kind and direction, even if the peer can hold
+/// more.
 pub const ADVERTS_MAX: usize = 64;
 
 /// The number of an advert among those of its direction, modulo 2^32.
@@ -30,8 +30,8 @@ impl Id {
     }
 }
 
-/// The adverts of a kind that may be outstanding towards a side that can hold
-/// `max_adverts`: one in Combined mode.
+/// The maximum number of outstanding adverts of a kind towards a side that can hold `max_adverts`:
+/// one in Combined mode.
 pub(super) const fn limit(max_adverts: u8, features: Features) -> u8 {
     if features.contains(Features::ORDERED) {
         max_adverts

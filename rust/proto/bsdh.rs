@@ -43,17 +43,17 @@ pub enum Mid {
     DisConn = 0x02,
     /// Ends the connection at once.
     AbortConn = 0x03,
-    /// Answers SrcAvailCancel: send it by copy instead.
+    /// Answers SrcAvailCancel: the bytes must be sent by copy instead.
     SendSm = 0x04,
-    /// Answers SinkAvail: so many bytes were written.
+    /// Answers SinkAvail with the number of bytes written.
     RdmaWrCompl = 0x05,
-    /// Answers SrcAvail: so many bytes were read.
+    /// Answers SrcAvail with the number of bytes read.
     RdmaRdCompl = 0x06,
     /// Changes the flow control mode of IBTA's SDP.
     ModeChange = 0x07,
-    /// Takes unread source adverts back.
+    /// Takes back unread source adverts.
     SrcAvailCancel = 0x08,
-    /// Takes unanswered sink adverts back.
+    /// Takes back unanswered sink adverts.
     SinkAvailCancel = 0x09,
     /// Answers SinkAvailCancel.
     SinkCancelAck = 0x0a,
@@ -99,8 +99,7 @@ impl Mid {
         Self::Data,
     ];
 
-    /// Reads the identifier from its byte on the wire; `None` if there is no
-    /// such message.
+    /// Reads the identifier from its byte on the wire; `None` for an unknown message.
     pub const fn from_wire(byte: u8) -> Option<Self> {
         Some(match byte {
             0x00 => Self::Hello,
@@ -164,8 +163,8 @@ impl Mid {
         }
     }
 
-    /// The class of a message of this kind by the credit rules. For Data this
-    /// is that of a message with payload; see [`Bsdh::class`].
+    /// The class of a message of this kind in the credit rules. For Data this is the class of a
+    /// message with payload; see [`Bsdh::class`].
     pub const fn class(self) -> Class {
         match self {
             Self::Data | Self::SrcAvail | Self::SinkAvail => Class::Payload,
@@ -174,20 +173,19 @@ impl Mid {
         }
     }
 
-    /// Whether a message of this kind may hold on to the receive that it
-    /// arrived in until somebody reads it. See [`Bsdh::is_payload`] for the
-    /// Data that is a pure credit update.
+    /// Whether a message of this kind may keep the receive in which it arrived until a program
+    /// reads it. For Data, see [`Bsdh::is_payload`]: Data may be a pure credit update.
     pub const fn is_payload(self) -> bool {
         matches!(self, Self::Data | Self::SrcAvail)
     }
 }
 
-/// What the credit rules distinguish (rule C1 of [`super::credits`]).
+/// The classes of messages in the credit rules (rule C1 of [`super::credits`]).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Class {
-    /// Data, SrcAvail and SinkAvail: they may be held back.
+    /// Data, SrcAvail and SinkAvail: they can wait.
     Payload,
-    /// What the peer waits for, or the stream's end.
+    /// Messages that the peer waits for, or the end of the stream.
     Control,
     /// A pure credit update, or AbortConn.
     Update,
@@ -197,7 +195,7 @@ impl Class {
     /// All classes.
     pub const ALL: [Self; 3] = [Self::Payload, Self::Control, Self::Update];
 
-    /// The fewest credits with which a message of this class may be sent.
+    /// The minimum number of credits for sending a message of this class.
     pub const fn min_credits(self) -> u32 {
         match self {
             Self::Payload => 4,
@@ -210,7 +208,7 @@ impl Class {
 /// The header of a message.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Bsdh {
-    /// Which message this is.
+    /// The message identifier.
     pub mid: Mid,
     /// `FLAG_*` bits.
     pub flags: u8,
@@ -226,7 +224,7 @@ pub struct Bsdh {
 }
 
 impl Bsdh {
-    /// Returns the header as it goes on the wire.
+    /// Returns the header as it is sent on the wire.
     pub fn encode(&self) -> [u8; BSDH_LEN] {
         let mut out = [0; BSDH_LEN];
         wire::put(&mut out, 0, &[self.mid.wire(), self.flags]);
@@ -241,10 +239,10 @@ impl Bsdh {
     ///
     /// # Errors
     ///
-    /// [`Violation::ShortMessage`] if there are fewer bytes;
-    /// [`Violation::UnknownMid`]; [`Violation::LengthMismatch`] if `len` is
-    /// less than the header itself; [`Violation::BadFlags`] for reserved bits,
-    /// and for [`FLAG_OOB_PRES`] on a message that has no urgent byte to carry.
+    /// [`Violation::ShortMessage`] if there are fewer bytes; [`Violation::UnknownMid`];
+    /// [`Violation::LengthMismatch`] if `len` is less than the length of the header;
+    /// [`Violation::BadFlags`] for reserved bits, and for [`FLAG_OOB_PRES`] on a message without
+    /// payload.
     pub fn decode(from: &[u8]) -> Result<Self, Violation> {
         const SHORT: Violation = Violation::ShortMessage;
         let hdr = Self {
@@ -279,18 +277,18 @@ impl Bsdh {
         self.len.saturating_sub(BSDH_LEN_U32)
     }
 
-    /// Whether this is a pure credit update: Data without data.
+    /// Whether this is a pure credit update: Data without payload.
     pub const fn is_pure_update(&self) -> bool {
         matches!(self.mid, Mid::Data) && self.rest_len() == 0
     }
 
-    /// Whether the message may hold on to the receive that it arrived in until
-    /// somebody reads it. All others are recycled at once (rule C2).
+    /// Whether the message may keep the receive in which it arrived until a program reads it. The
+    /// receives of all others are posted again at once (rule C2).
     pub const fn is_payload(&self) -> bool {
         self.mid.is_payload() && !self.is_pure_update()
     }
 
-    /// The class of this message by the credit rules.
+    /// The class of this message in the credit rules.
     pub const fn class(&self) -> Class {
         if self.is_pure_update() {
             Class::Update
@@ -299,8 +297,8 @@ impl Bsdh {
         }
     }
 
-    /// The credit limit L that this message carries: the receives that its
-    /// sender has ever posted, modulo 2^32.
+    /// The credit limit L of this message: the number of receives that its sender has ever posted,
+    /// modulo 2^32.
     pub const fn limit(&self) -> u32 {
         self.mseq_ack.wrapping_add(self.bufs as u32)
     }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sink adverts of our own: buffers of waiting readers that the peer writes to.
+//! Sink adverts of this side: buffers of waiting readers that the peer writes to.
 //!
-//! The rules S1 to S5 are those of [`super::write`]. A buffer that was returned
-//! to its reader keeps its place until its answer comes, which can then only be
-//! "nothing written".
+//! The rules S1 to S5 are those of [`super::write`]. A buffer that was returned to its reader stays
+//! in the queue until its answer comes, which can then only be "nothing written".
 
 use super::{
     advert::{
@@ -17,14 +16,14 @@ use super::{
     write::PayloadEvents, //
 };
 
-/// Why a SinkAvail or its cancel may not be sent. Nobody's fault.
+/// Why a SinkAvail or its cancel may not be sent. It is not an error of either side.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum SinkHold {
     /// The peer can hold no further advert.
     Full,
     /// A buffer of no bytes.
     Empty,
-    /// Something received waits to be read (S1).
+    /// Received bytes wait to be read (S1).
     QueueNotEmpty,
     /// A cancel is not yet answered.
     Cancelling,
@@ -32,35 +31,33 @@ pub enum SinkHold {
     NothingOutstanding,
 }
 
-/// A buffer that was advertised and is no longer: its remote key must die, if
-/// the peer has not invalidated it, then its pages are released (A4 of
-/// [`super::source`]).
+/// A buffer that is no longer advertised: its remote key must be invalidated, unless the peer has
+/// done so, then its pages are released (A4 of [`super::source`]).
 #[must_use = "its memory must be released (A4)"]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Returned<T> {
     /// Its bytes.
     pub len: u32,
-    /// Bytes that the peer has written to its start.
+    /// The number of bytes that the peer has written to its start.
     pub bytes: u32,
-    /// What its reader attached.
+    /// The reader's data.
     pub owner: T,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Buffer<T> {
     len: u32,
-    /// `None` when it was returned: its answer can only be 0.
+    /// `None` after it was returned: its answer can only be 0.
     owner: Option<T>,
 }
 
-/// The sink adverts that a side has outstanding, oldest first, each with a `T`
-/// of its reader.
+/// The outstanding sink adverts of a side, oldest first, each with a `T` of its reader.
 ///
 /// # Invariants
 ///
 /// - At most `max` adverts wait for their answer.
-/// - Once a buffer is returned so are all before it: those that still have an
-///   owner are the last ones.
+/// If a buffer is returned, all earlier ones are, too: the buffers that still have an owner are the
+/// last ones.
 /// - While cancelling, at least one has an owner.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SinkAdverts<T, const N: usize = ADVERTS_MAX> {
@@ -71,8 +68,8 @@ pub struct SinkAdverts<T, const N: usize = ADVERTS_MAX> {
 }
 
 impl<T, const N: usize> SinkAdverts<T, N> {
-    /// No adverts, towards a peer that can hold `max_adverts`, from which
-    /// `events` were received so far.
+    /// No adverts, towards a peer that can hold `max_adverts` and from which `events` were received
+    /// so far.
     pub const fn new(max_adverts: u8, features: Features, events: PayloadEvents) -> Self {
         Self {
             buffers: Ring::new(),
@@ -82,13 +79,13 @@ impl<T, const N: usize> SinkAdverts<T, N> {
         }
     }
 
-    /// Takes note of a SinkAvail for a buffer of `len` bytes, which must be
-    /// sent next; returns its `count`. `queue_empty` says that all that was
-    /// received was read, source adverts included; their reports may still be due.
+    /// Records a SinkAvail for a buffer of `len` bytes, which must be sent next; returns its
+    /// `count`. `queue_empty` says that all received bytes were read, source adverts included;
+    /// their reports may still be due.
     ///
     /// # Errors
     ///
-    /// Why not, and `owner` back.
+    /// The reason why not, and `owner`.
     pub fn post(&mut self, queue_empty: bool, len: u32, owner: T) -> Result<u32, (SinkHold, T)> {
         if let Err(hold) = self.may_post(queue_empty, len) {
             return Err((hold, owner));
@@ -105,11 +102,11 @@ impl<T, const N: usize> SinkAdverts<T, N> {
         }
     }
 
-    /// Whether [`SinkAdverts::post`] would take note of such a SinkAvail.
+    /// Whether [`SinkAdverts::post`] would accept such a SinkAvail.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason why not.
     pub fn may_post(&self, queue_empty: bool, len: u32) -> Result<(), SinkHold> {
         if len == 0 {
             Err(SinkHold::Empty)
@@ -124,22 +121,20 @@ impl<T, const N: usize> SinkAdverts<T, N> {
         }
     }
 
-    /// Takes note of Data with payload, or of a SrcAvail: all buffers are
-    /// returned, oldest first (S5).
+    /// Records Data with payload, or a SrcAvail: all buffers are returned, oldest first (S5).
     pub fn on_payload(&mut self, give_back: impl FnMut(Returned<T>)) {
         self.events.note();
         self.return_all(give_back);
     }
 
-    /// Takes an RdmaWrCompl of `bytes`, which is about the oldest advert. If
-    /// that buffer was not returned before it is now, and if it is not full so
-    /// are all others.
+    /// Handles an RdmaWrCompl of `bytes`, which is about the oldest advert. This buffer is
+    /// returned, unless it was returned before; if it is not full, all others are returned, too.
     ///
     /// # Errors
     ///
-    /// [`Violation::NoAnswerDue`] if none is outstanding,
-    /// [`Violation::AdvertOverrun`] for more bytes than it has,
-    /// [`Violation::WriteVoided`] for bytes written to one that had ended.
+    /// [`Violation::NoAnswerDue`] if none is outstanding, [`Violation::AdvertOverrun`] for more
+    /// bytes than the buffer has, [`Violation::WriteVoided`] for bytes written to a buffer that was
+    /// already returned.
     pub fn on_write_completion(
         &mut self,
         bytes: u32,
@@ -165,14 +160,13 @@ impl<T, const N: usize> SinkAdverts<T, N> {
         Ok(())
     }
 
-    /// Takes the buffers back because of a signal or a time-out:
-    /// SinkAvailCancel must be sent next. They are returned one by one when
-    /// their answers come, as before.
+    /// Takes the buffers back because of a signal or a time-out: SinkAvailCancel must be sent next.
+    /// The buffers are returned one by one as before, when their answers come.
     ///
     /// # Errors
     ///
-    /// [`SinkHold::Cancelling`] if that was done already,
-    /// [`SinkHold::NothingOutstanding`] if all were returned.
+    /// [`SinkHold::Cancelling`] if a cancel is pending, [`SinkHold::NothingOutstanding`] if all
+    /// were returned.
     pub fn cancel(&mut self) -> Result<(), SinkHold> {
         if self.cancelling {
             return Err(SinkHold::Cancelling);
@@ -184,8 +178,8 @@ impl<T, const N: usize> SinkAdverts<T, N> {
         Ok(())
     }
 
-    /// The connection is gone and its queues are empty, so that nothing writes
-    /// any more: returns all buffers, oldest first.
+    /// Called when the connection has ended and its queues are empty, so nothing writes any more:
+    /// returns all buffers, oldest first.
     pub fn abort(&mut self, give_back: impl FnMut(Returned<T>)) {
         self.return_all(give_back);
         while self.buffers.pop().is_some() {}
@@ -201,8 +195,8 @@ impl<T, const N: usize> SinkAdverts<T, N> {
         self.buffers.len()
     }
 
-    /// The adverts that the peer may write to, oldest first: their bytes, and
-    /// what their reader attached.
+    /// The adverts that the peer may write to, oldest first: their size in bytes, and the reader's
+    /// data.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let buffers = self.buffers.iter();
         buffers.filter_map(|buffer| Some((buffer.len, buffer.owner.as_ref()?)))

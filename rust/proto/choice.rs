@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which way bytes of a send go, and why not another.
+//! The choice of the path of a send, and the reasons against the other paths.
 
 use super::{
     hello::Features,
     source::Hold, //
 };
 
-/// The ways from a sender's memory to its peer.
+/// The paths from a sender's memory to its peer.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Path {
@@ -17,7 +17,7 @@ pub enum Path {
     Synchronous,
     /// A source advert, and the send returns at once (AZ-SDP).
     Asynchronous,
-    /// A Write into the buffer of a reader that waits.
+    /// A Write into the buffer of a waiting reader.
     SinkWrite,
 }
 
@@ -30,7 +30,7 @@ impl Path {
         Self::SinkWrite,
     ];
 
-    /// The name under which it is counted.
+    /// The name of its counter.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Copy => "Copy",
@@ -41,7 +41,7 @@ impl Path {
     }
 }
 
-/// Why bytes do not go a certain way.
+/// Why bytes do not take a path.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Reason {
@@ -49,38 +49,38 @@ pub enum Reason {
     Forced,
     /// The peers did not agree on it at set-up.
     NotAgreed,
-    /// The adapter cannot be given such memory.
+    /// The adapter cannot use such memory.
     NotPinnable,
-    /// The memory cannot be protected while the call has returned, or not at that moment, for
+    /// The memory cannot be protected after the call has returned, or not at this moment, for
     /// another reason than the kinds of memory below.
     NotProtectable,
-    /// There is no whole page.
+    /// The buffer contains no whole page.
     NoWholePage,
-    /// It is not worth it for so few bytes.
+    /// There are too few bytes for this path.
     BelowThreshold,
-    /// The user's memory that may be locked is used up.
+    /// The limit of the user's locked memory is reached.
     PinLimit,
-    /// The peer has had no receive for payload for long; the bytes gather meanwhile.
+    /// The peer has had no receive for payload for a long time; bytes accumulate meanwhile.
     NoCredits,
     /// The peer can hold no further advert.
     AdvertsFull,
-    /// Other adverts must be consumed first, or a cancel be answered.
+    /// Other adverts must be consumed first, or a cancel must be answered.
     AdvertsBusy,
     /// The send must not wait.
     NonBlocking,
-    /// Programs have touched too many pages that were being sent.
+    /// Programs have touched too many pages while they were being sent.
     TooManyFaults,
     /// No reader of the peer waits with a buffer.
     PeerDoesNotWait,
-    /// Programs have come for more before the bytes were there for which they were not made to wait.
+    /// Receives returned early, but programs asked for more before the bytes had arrived.
     NoOverlap,
     /// A mapping that several programs may share cannot be protected.
     SharedMapping,
-    /// Nor can a private mapping of a file.
+    /// A private mapping of a file cannot be protected.
     FileMapping,
-    /// Nor can pages of hugetlbfs.
+    /// Pages of hugetlbfs cannot be protected.
     HugeTlb,
-    /// Nor can memory whose faults a program handles.
+    /// Memory whose faults a program handles cannot be protected.
     Userfaultfd,
 }
 
@@ -107,7 +107,7 @@ impl Reason {
         Self::Userfaultfd,
     ];
 
-    /// The name under which it is counted.
+    /// The name of its counter.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forced => "Forced",
@@ -132,14 +132,14 @@ impl Reason {
     }
 }
 
-/// What kind of memory the bytes are in.
+/// The kind of memory that contains the bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Memory {
     /// Private and anonymous: can be protected against the program's writes.
     Private,
-    /// Can be pinned, but not protected, and why.
+    /// Can be pinned, but not protected, for this reason.
     Unprotectable(Reason),
-    /// Can be neither: device memory, secret memory, or unknown.
+    /// Can be neither pinned nor protected: device memory, secret memory, or unknown.
     Other,
 }
 
@@ -148,12 +148,12 @@ pub enum Memory {
 pub enum Wanted {
     /// The best path by the thresholds.
     Automatic,
-    /// This path wherever it is possible, whatever the size; else by copy.
+    /// This path wherever it is possible, for any size; otherwise by copy.
     Only(Path),
 }
 
 impl Wanted {
-    /// The choices that a user has, in the order of their numbers.
+    /// The possible choices, in the order of their numbers.
     const NUMBERED: [Self; 5] = [
         Self::Automatic,
         Self::Only(Path::Copy),
@@ -162,15 +162,15 @@ impl Wanted {
         Self::Only(Path::SinkWrite),
     ];
 
-    /// Their names for users, in the same order.
+    /// Their names for users, in the order of their numbers.
     pub const NAMES: [&'static str; 5] = ["auto", "copy", "sync", "async", "sink"];
 
-    /// Whether bytes may go by [`Path::SinkWrite`], and receives wait for them so.
+    /// Whether bytes may go by [`Path::SinkWrite`], and whether receives advertise their buffers.
     pub fn sinks(self) -> bool {
         matches!(self, Self::Automatic | Self::Only(Path::SinkWrite))
     }
 
-    /// The choice of this number, if there is one.
+    /// The choice with this number, if there is one.
     pub fn from_number(number: i32) -> Option<Self> {
         let number = usize::try_from(number).ok()?;
         Self::NUMBERED.get(number).copied()
@@ -183,7 +183,7 @@ impl Wanted {
     }
 }
 
-/// The fewest bytes for which each path is taken.
+/// The minimum size of each path in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Thresholds {
     /// Of [`Path::Synchronous`].
@@ -194,48 +194,49 @@ pub struct Thresholds {
     pub sink_write_bytes: u64,
 }
 
-/// What is known of a send.
+/// The properties of a send.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sending {
     /// Bytes of the whole send.
     pub bytes: u64,
-    /// Bytes of whole pages among them ([`super::split::Split::middle`]).
+    /// Bytes in whole pages ([`super::split::Split::middle`]).
     pub page_bytes: u64,
-    /// Where they are.
+    /// The kind of their memory.
     pub memory: Memory,
     /// The user's choice.
     pub wanted: Wanted,
-    /// What both sides agreed on.
+    /// The features that both sides agreed on.
     pub features: Features,
     /// Whether the send may wait.
     pub blocking: bool,
-    /// What other payload, Writes among it, would have to wait for.
+    /// The reason why other payload, including Writes, would have to wait.
     pub payload_hold: Option<Hold>,
     /// [`super::fallback::Fallback::may_go_async`].
     pub may_go_async: bool,
-    /// Bytes of the buffer that a reader of the peer waits with
+    /// The size of the buffer with which a reader of the peer waits, in bytes
     /// ([`super::write::SinkWriter::room`]).
     pub sink_room_bytes: u32,
 }
 
-/// The path, and why the others were not taken; `None` where one was possible.
+/// The path, and the reasons against the others; `None` if a path was possible.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Choice {
     /// The path.
     pub path: Path,
-    /// Why not [`Path::SinkWrite`].
+    /// The reason against [`Path::SinkWrite`].
     pub no_sink_write: Option<Reason>,
-    /// Why not [`Path::Asynchronous`].
+    /// The reason against [`Path::Asynchronous`].
     pub no_asynchronous: Option<Reason>,
-    /// Why not [`Path::Synchronous`].
+    /// The reason against [`Path::Synchronous`].
     pub no_synchronous: Option<Reason>,
 }
 
-/// Chooses the path for a send. What may come while it waits, credits of the peer and room in its
-/// records, and what shows only when it is tried, that memory can be pinned, is not asked here.
+/// Chooses the path for a send. Two conditions are not checked here: those that may become true
+/// while the send waits (credits of the peer and room in its records), and those that only an
+/// attempt shows (whether memory can be pinned).
 ///
-/// The best is to write to a reader that waits: there is nothing that the peer
-/// must do first. Next is to return at once, then to wait, then to copy.
+/// Writing to a waiting reader is best, because the peer need not do anything first. The next best
+/// is to return at once, then to wait, then to copy.
 pub fn choose(sending: &Sending, thresholds: &Thresholds) -> Choice {
     let no_sink_write = no_sink_write(sending, thresholds);
     let no_asynchronous = no_asynchronous(sending, thresholds);
@@ -319,7 +320,7 @@ fn no_sink_write(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
         thresholds.sink_write_bytes,
     )
     .or((sending.sink_room_bytes == 0).then_some(Reason::PeerDoesNotWait))
-    // The send may have to wait for the Write, though not for the peer's program.
+    // The send may have to wait for the Write, but not for the peer's program.
     .or((!sending.blocking).then_some(Reason::NonBlocking))
     .or(held(sending.payload_hold))
 }
@@ -341,7 +342,7 @@ fn no_synchronous(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> 
         .or((!sending.blocking).then_some(Reason::NonBlocking))
 }
 
-/// What all paths but the copy need.
+/// The conditions of all paths except the copy.
 fn no_zero_copy(sending: &Sending, path: Path, needs: Features, least: u64) -> Option<Reason> {
     let forced = matches!(sending.wanted, Wanted::Only(_));
     if forced && sending.wanted != Wanted::Only(path) {

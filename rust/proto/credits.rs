@@ -2,34 +2,31 @@
 
 //! Credits: how many messages each side may have in flight.
 //!
-//! A side may send a message only into a receive that its peer has posted and
-//! announced. Every message carries the credit limit L of its sender, in two
-//! fields: `mseq_ack + bufs`, the receives that it has ever posted, modulo
-//! 2^32. L never shrinks. What a side may still send is L of its peer less the
-//! number of its own last message.
+//! A side may send a message only into a receive that its peer has posted and announced. Every
+//! message carries the credit limit L of its sender, as the sum of two fields: `mseq_ack + bufs`,
+//! the number of receives that it has ever posted, modulo 2^32. L never shrinks. The number of
+//! messages that a side may still send is the L of its peer minus the number of the side's last
+//! message.
 //!
-//! - **C1** A message of [`Class::Payload`] needs at least 4 credits, one of
-//!   [`Class::Control`] at least 2, one of [`Class::Update`] at least 1: the
-//!   last credits are kept for what gives credits back. A Data without payload
-//!   that only announces an urgent byte or uses up a receive gives none back,
-//!   so its sender wants 2 credits, though a receiver cannot tell the message
-//!   from an update.
+//! - **C1** A message of [`Class::Payload`] needs at least 4 credits, one of [`Class::Control`] at
+//!   least 2, one of [`Class::Update`] at least 1: the last credits are reserved for messages that
+//!   return credits. A Data without payload that only announces an urgent byte or uses up a receive
+//!   returns none, so its sender requires 2 credits, although a receiver cannot distinguish the
+//!   message from an update.
 //! - **C2** The receive of a message without payload is posted again at once.
-//! - **C3** A pure update is due only if at least 2 receives are unreturned and
-//!   either the peer has at most 3 left, too few for payload, or the unreturned
-//!   are at least as many as it has left. So an update, which itself uses up
+//! - **C3** A pure update is due only if at least 2 receives are unreturned and either the peer has
+//!   at most 3 left, too few for payload, or the unreturned are at least as many as it has left. So
+//!   an update, which itself uses up one receive, is never the only reason for the next update.
 //!   one receive, never is the only reason for the next one.
 //!
-//! With thresholds of 3, 2 and 1 and updates for a single receive, as OFED had
-//! them, two sides that only give credits back do so for ever. The model check
-//! in `tools/proto-host` shows both.
+//! With thresholds of 3, 2 and 1 and updates for a single receive, as in OFED, two sides that only
+//! return credits do so for ever. The model check in `tools/proto-host` shows both results.
 //!
 //! # Set-up
 //!
-//! [`Credits::posted`] for the first receives, [`Credits::announce`] for the
-//! `bufs` of the own Hello or HelloAck, [`Credits::set_peer_limit`] with those
-//! of the peer's; then [`Credits::stamp`] and [`Credits::received`] for every
-//! message.
+//! [`Credits::posted`] for the first receives, [`Credits::announce`] for the `bufs` of the own
+//! Hello or HelloAck, [`Credits::set_peer_limit`] with the `bufs` of the peer's message; then
+//! [`Credits::stamp`] and [`Credits::received`] for every message.
 
 use super::{
     bsdh::{
@@ -46,7 +43,7 @@ pub struct Stamp {
     pub mseq: u32,
     /// The number of the last message received.
     pub mseq_ack: u32,
-    /// Receives posted beyond those.
+    /// The number of receives posted beyond `mseq_ack`.
     pub bufs: u16,
 }
 
@@ -64,7 +61,7 @@ pub struct Stamp {
 pub struct Credits {
     /// The number of the last message sent.
     sent: u32,
-    /// The number of the last of them that the peer has received, as it says.
+    /// The number of the last message that the peer has acknowledged.
     acked: u32,
     /// The peer's L.
     limit: u32,
@@ -72,7 +69,7 @@ pub struct Credits {
     received: u32,
     /// Receives ever posted.
     posted: u32,
-    /// Our L as the peer was last told it.
+    /// The L of this side that the peer was last told.
     advertised: u32,
 }
 
@@ -103,25 +100,25 @@ impl Credits {
         }
     }
 
-    /// Takes note of `n` more posted receives.
+    /// Records `n` more posted receives.
     pub fn posted(&mut self, n: u32) {
         self.posted = self.posted.wrapping_add(n);
     }
 
-    /// Returns the `bufs` of the Hello or HelloAck about to be sent, and takes
-    /// note that the peer will know of so many receives.
+    /// Returns the `bufs` of the Hello or HelloAck about to be sent, and records that the peer will
+    /// know of these receives.
     pub fn announce(&mut self) -> u16 {
         let bufs = self.bufs();
         self.advertised = self.received.wrapping_add(u32::from(bufs));
         bufs
     }
 
-    /// Takes the `bufs` of the peer's Hello or HelloAck.
+    /// Uses the `bufs` of the peer's Hello or HelloAck.
     pub fn set_peer_limit(&mut self, bufs: u16) {
         self.limit = self.sent.wrapping_add(u32::from(bufs));
     }
 
-    /// Messages that the peer has room for.
+    /// The number of messages for which the peer has room.
     pub const fn available(&self) -> u32 {
         self.limit.wrapping_sub(self.sent)
     }
@@ -145,16 +142,14 @@ impl Credits {
         })
     }
 
-    /// Takes note of a received message: it has used up one receive, and its
-    /// numbers may raise the limit. After an error nothing has changed, and
-    /// the connection must be aborted.
+    /// Records a received message: it has used up one receive, and its numbers may raise the limit.
+    /// After an error nothing has changed, and the connection must be aborted.
     ///
     /// # Errors
     ///
-    /// [`Violation::BadSequence`] if it is not the next message,
-    /// [`Violation::CreditOverrun`] if no receive was announced for it,
-    /// [`Violation::BadAck`] if it acknowledges what was not sent or less than
-    /// before, [`Violation::CreditShrunk`] if its limit is less than before.
+    /// [`Violation::BadSequence`] if it is not the next message, [`Violation::CreditOverrun`] if no
+    /// receive was announced for it, [`Violation::BadAck`] if it acknowledges a message that was
+    /// not sent, or less than before, [`Violation::CreditShrunk`] if its limit is less than before.
     pub fn received(&mut self, hdr: &Bsdh) -> Result<(), Violation> {
         let next = self.received.wrapping_add(1);
         if hdr.mseq != next {
@@ -167,9 +162,8 @@ impl Credits {
         if newly_acked > self.unacked() {
             return Err(Violation::BadAck);
         }
-        // As mseq_ack is at most `sent`, the limit of this message is at most
-        // 65535 ahead of it, and one that is behind the old limit shows as a
-        // number with the top bit set.
+        // As mseq_ack is at most `sent`, the limit of this message is at most 65535 beyond `sent`,
+        // and a limit below the old one appears as a number with the top bit set.
         let limit = hdr.limit();
         if limit.wrapping_sub(self.limit) > u32::MAX / 2 {
             return Err(Violation::CreditShrunk);
@@ -188,12 +182,12 @@ impl Credits {
         unreturned >= 2 && (left <= 3 || unreturned >= left)
     }
 
-    /// Posted receives that the peer has not been told of.
+    /// Posted receives that were not announced to the peer.
     pub const fn unreturned(&self) -> u32 {
         self.posted.wrapping_sub(self.advertised)
     }
 
-    /// Posted receives into which nothing was received yet.
+    /// Posted receives that are not used up.
     pub const fn outstanding(&self) -> u32 {
         self.posted.wrapping_sub(self.received)
     }
@@ -208,13 +202,12 @@ impl Credits {
         self.sent.wrapping_sub(self.acked)
     }
 
-    /// The most messages that may still arrive before the peer is told of more
-    /// receives.
+    /// The maximum number of messages that may arrive before the peer is told of more receives.
     pub const fn peer_has_left(&self) -> u32 {
         self.advertised.wrapping_sub(self.received)
     }
 
-    /// The receives to announce. More than a `u16` can say stay unreturned.
+    /// The number of receives to announce. Receives beyond the range of a `u16` stay unreturned.
     fn bufs(&self) -> u16 {
         u16::try_from(self.outstanding()).unwrap_or(u16::MAX)
     }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long a listener waits for the first byte of a connection before it
-//! hands the connection to accept() all the same (TCP_DEFER_ACCEPT).
+//! How long a listener waits for the first byte of a connection before it passes the connection to
+//! accept() without one (TCP_DEFER_ACCEPT).
 //!
-//! TCP counts the time-outs of the request: the first comes after a second,
-//! each other one after twice as long as the one before, but 2 minutes at most.
-//! It looks at the option at each time-out, so that a change holds for the
-//! connections that wait already.
+//! TCP counts the time-outs of the request: the first comes after a second, each later one after
+//! twice the previous interval, but after 2 minutes at most. It reads the option at each time-out,
+//! so a change also affects waiting connections.
 
 /// Seconds before the first time-out (`TCP_TIMEOUT_INIT`).
 const FIRST_S: i32 = 1;
@@ -22,10 +21,10 @@ impl Timeouts {
     /// The option is not set; or no time has passed.
     pub const NONE: Self = Self(0);
 
-    /// The most.
+    /// The maximum number.
     pub const MAX: Self = Self(u8::MAX);
 
-    /// So many time-outs that they take `seconds`, or more; [`Timeouts::MAX`] if there are not as many.
+    /// The number of time-outs that take `seconds` or more; at most [`Timeouts::MAX`].
     pub const fn lasting(seconds: i32) -> Self {
         let (mut lasted, mut timeouts) = (0, Self::NONE);
         while lasted < seconds && timeouts.0 < u8::MAX {
@@ -35,7 +34,7 @@ impl Timeouts {
         timeouts
     }
 
-    /// The seconds that they take.
+    /// The total time of these time-outs in seconds.
     pub const fn seconds(self) -> i32 {
         let (mut seconds, mut past) = (0i32, Self::NONE);
         while past.0 < self.0 {
@@ -45,7 +44,7 @@ impl Timeouts {
         seconds
     }
 
-    /// The seconds from the last of them to the next one.
+    /// The time from the last of these time-outs to the next one in seconds.
     pub const fn seconds_to_next(self) -> i32 {
         let (mut seconds, mut past) = (FIRST_S, 0u8);
         while past < self.0 && seconds < LONGEST_S {
@@ -59,7 +58,7 @@ impl Timeouts {
         }
     }
 
-    /// One more, up to [`Timeouts::MAX`].
+    /// One more time-out, up to [`Timeouts::MAX`].
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When asynchronous sends do not pay.
+//! When asynchronous sends are not worth their cost.
 //!
-//! A page that the program touches while it is being sent costs a fault, and a
-//! copy or a wait: more than was saved. AZ-SDP (Balaji et al., CAC 2006) falls
-//! back to synchronous sends when there are many such faults.
+//! A page that the program touches while it is being sent costs a fault, and a copy or a wait: more
+//! than the send has saved. AZ-SDP (Balaji et al., CAC 2006) falls back to synchronous sends when
+//! there are many such faults.
 //!
-//! Here the share of touched pages over the last transfers decides, each of
-//! them counting for 7/8 of the next one. Above [`OFF_PERCENT`] sends are
-//! synchronous for a pause. Then they are tried again, for the program may be
-//! in another phase; if that goes wrong, too, the next pause is twice as long.
-//! Only when the share is at most [`ON_PERCENT`] is the pause short again. The
-//! gap between the two is what keeps a program at the limit from going back and
-//! forth: between them nothing changes.
+//! Here the share of touched pages over the last transfers decides; each transfer has 7/8 of the
+//! weight of the next one. Above [`OFF_PERCENT`] sends are synchronous for a pause. Then they are
+//! tried again, because the program may be in another phase; if the share is too high again, the
+//! next pause is twice as long. The pause becomes short again only when the share is at most
+//! [`ON_PERCENT`]. In the gap between both limits nothing changes, so a program at the limit does
+//! not alternate.
 
 /// The share of touched pages above which asynchronous sends pause.
 pub const OFF_PERCENT: u64 = 25;
-/// The share of touched pages up to which all is well.
+/// The share of touched pages up to which the pause is reset.
 pub const ON_PERCENT: u64 = 10;
-/// Transfers before the first verdict.
+/// The number of transfers before the first decision.
 pub const SAMPLE: u8 = 8;
-/// Other sends in the first pause.
+/// The number of other sends in the first pause.
 pub const PAUSE_MIN: u32 = 64;
-/// Other sends in the longest pause.
+/// The number of other sends in the longest pause.
 pub const PAUSE_MAX: u32 = 1 << 14;
 
 /// The record of a connection's asynchronous sends.
@@ -33,11 +32,11 @@ pub const PAUSE_MAX: u32 = 1 << 14;
 /// is at most [`PAUSE_MAX`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Fallback {
-    /// Pages of the last transfers, in 1/256, fading.
+    /// Pages of the last transfers, in 1/256, with decreasing weight.
     pages: u64,
-    /// Those of them that were touched.
+    /// Those of these pages that were touched.
     touched: u64,
-    /// Transfers since the last pause, up to [`SAMPLE`].
+    /// The number of transfers since the last pause, up to [`SAMPLE`].
     transfers: u8,
     pause_left: u32,
     next_pause: u32,
@@ -61,15 +60,14 @@ impl Fallback {
         }
     }
 
-    /// Takes note of an asynchronous transfer of `pages` pages, `touched_pages`
-    /// of which the program has copied or waited for. One that ends during a
-    /// pause was started before, and has had its verdict.
+    /// Records an asynchronous transfer of `pages` pages, of which `touched_pages` were copied or
+    /// waited for. A transfer that ends during a pause began before it, and was already taken into
+    /// account.
     pub fn on_transfer(&mut self, pages: u32, touched_pages: u32) {
         if !self.may_go_async() {
             return;
         }
-        // INVARIANT: no more can be touched than there are, and both fade
-        // alike.
+        // INVARIANT: at most all pages are touched, and both numbers decrease alike.
         self.pages = fade(self.pages, pages);
         self.touched = fade(self.touched, touched_pages.min(pages));
         self.transfers = self.transfers.saturating_add(1).min(SAMPLE);
@@ -91,8 +89,7 @@ impl Fallback {
         }
     }
 
-    /// Takes note of a send that would have been asynchronous but for the
-    /// pause.
+    /// Records a send that was not asynchronous because of the pause.
     pub fn on_other_path(&mut self) {
         self.pause_left = self.pause_left.saturating_sub(1);
     }

@@ -2,14 +2,13 @@
 
 //! Connection set-up: Hello, HelloAck and refusals, in the CM's private data.
 //!
-//! Version 3 of the Hello is ours. The old ones fill 76 bytes and need a port
-//! space of the CM that no longer exists; what is left to us are 56 bytes of
-//! the request and 196 of the reply. The CM reports these sizes whatever was
-//! sent, so the length that counts is that of the BSDH, and it is checked
-//! first. What lies behind it is ignored.
+//! Version 3 of the Hello belongs to this module. The old ones fill 76 bytes and need a port space
+//! of the CM that no longer exists; 56 bytes of the request and 196 of the reply are available. The
+//! CM always reports these sizes, even if fewer bytes were sent, so the length in the BSDH decides.
+//! It is checked first, and bytes beyond it are ignored.
 //!
-//! Both messages have the sequence number 0: the first message of the stream
-//! is number 1, and `bufs` alone is the credit limit to start with.
+//! Both messages have the sequence number 0: the first message of the stream is number 1, and
+//! `bufs` alone is the initial credit limit.
 
 use super::{
     bsdh::{
@@ -23,11 +22,11 @@ use super::{
 
 /// Bytes of a [`Hello`] on the wire.
 pub const HELLO_LEN: usize = 44;
-/// Bytes of private data that a connection request has room for.
+/// Bytes of private data in a connection request.
 pub const HELLO_ROOM: usize = 56;
 /// Bytes of a [`HelloAck`] on the wire.
 pub const HELLO_ACK_LEN: usize = 32;
-/// Bytes of private data that a connection reply has room for.
+/// Bytes of private data in a connection reply.
 pub const HELLO_ACK_ROOM: usize = 196;
 /// Bytes of a [`Refusal`] on the wire.
 pub const REFUSAL_LEN: usize = 16;
@@ -35,16 +34,15 @@ pub const REFUSAL_LEN: usize = 16;
 /// The version of Hello and HelloAck.
 pub const VERSION: u8 = 3;
 
-/// The fewest receives that a side posts before it says Hello.
+/// The minimum number of receives that a side posts before its Hello.
 ///
-/// Payload needs 4 credits (rule C1 of [`super::credits`]). With 4 receives the
-/// first payload would take the only one that payload may have; giving that
-/// single one back is never a reason for an update (rule C3), and the stream
-/// would stall. With 5 there are two to give back.
+/// Payload needs 4 credits (rule C1 of [`super::credits`]). With 4 receives the first payload would
+/// take the only receive that payload may use; returning this single receive is never a reason for
+/// an update (rule C3), and the stream would stall. With 5 there are two receives to return.
 pub const BUFS_MIN: u16 = 5;
-/// The fewest bytes behind the header that one receive takes.
+/// The minimum number of bytes behind the header that one receive takes.
 pub const RCV_SIZE_MIN: u32 = 512;
-/// The most bytes behind the header that one receive takes: 1 MiB.
+/// The maximum number of bytes behind the header that one receive takes: 1 MiB.
 pub const RCV_SIZE_MAX: u32 = 1 << 20;
 
 const HELLO_MAGIC: [u8; 4] = *b"iSDP";
@@ -53,7 +51,7 @@ const REFUSAL_MAGIC: [u8; 4] = *b"nSDP";
 const IPV4: u8 = 0x40;
 const IPV6: u8 = 0x60;
 
-/// The offsets that Hello and HelloAck have in common.
+/// The offsets of the fields that Hello and HelloAck share.
 mod at {
     pub(super) const MAGIC: usize = 16;
     pub(super) const VERSION: usize = 20;
@@ -67,7 +65,7 @@ mod at {
     pub(super) const RESERVED2: usize = 42;
 }
 
-/// Abilities that both sides must have for one of them to use it.
+/// Features that a side may use only if both sides have them.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Features(u32);
 
@@ -76,48 +74,46 @@ impl Features {
     pub const NONE: Self = Self(0);
     /// Many source adverts at a time, and Data behind them.
     pub const ORDERED: Self = Self(1);
-    /// The answer to a source advert may invalidate its remote key.
+    /// The answer to a source advert may invalidate the advert's remote key.
     pub const REMOTE_INV: Self = Self(2);
-    /// Sink adverts. Of use only together with [`Features::ORDERED`].
+    /// Sink adverts. Useful only together with [`Features::ORDERED`].
     pub const SINK: Self = Self(4);
-    /// Source adverts are understood: the side can read from its peer.
+    /// Source adverts: the side can read from its peer.
     pub const SOURCE: Self = Self(8);
-    /// Receives may become smaller: a side that is told so uses the larger ones up. Receives of a side
-    /// whose peer does not announce this do not become larger.
+    /// Receives may become smaller: a side that is told of this uses up the larger ones. If the
+    /// peer does not announce this feature, receives do not become larger.
     pub const SHRINK: Self = Self(16);
     /// All features that this version knows.
     pub const ALL: Self = Self(31);
 
-    /// Reads the bits of the wire. Those that this version does not know are
-    /// dropped: a peer only uses what the intersection has.
+    /// Reads the bits on the wire. Unknown bits are dropped: a peer uses only the intersection.
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits & Self::ALL.0)
     }
 
-    /// The bits of the wire.
+    /// The bits on the wire.
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// What both have.
+    /// The features of both.
     #[must_use]
     pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// What either has.
+    /// The features of either.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether everything in `other` is here, too.
+    /// Whether all features of `other` are included.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether a message `mid` has a place in the stream of a connection that
-    /// agreed on these features.
+    /// Whether a message `mid` may be sent on a connection that agreed on these features.
     ///
     /// # Errors
     ///
@@ -158,21 +154,21 @@ impl Features {
 /// | 42     | reserved, 0    | u16     |
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Hello {
-    /// What the side that connects can do.
+    /// The features of the connecting side.
     pub features: Features,
     /// Adverts of the peer, of each kind, that it can hold at a time, at least 1.
     pub max_adverts: u8,
     /// Receives that it has posted, at least [`BUFS_MIN`]; in `BSDH.bufs`.
     pub bufs: u16,
-    /// Bytes behind the header that one of its receives takes, a body included;
-    /// from [`RCV_SIZE_MIN`] to [`RCV_SIZE_MAX`].
+    /// The number of bytes behind the header that one of its receives takes, including a body; from
+    /// [`RCV_SIZE_MIN`] to [`RCV_SIZE_MAX`].
     pub rcv_size: u32,
-    /// Whether the socket is one of IPv6.
+    /// Whether the socket is an IPv6 socket.
     pub ipv6: bool,
-    /// The port of the socket, never 0. The CM's own may be another.
+    /// The port of the socket, never 0. The CM's own port may be different.
     pub src_port: u16,
-    /// The number under which a connection to loopback was announced on this
-    /// host; 0 for all others.
+    /// The number under which a loopback connection was announced on this host; 0 for all other
+    /// connections.
     pub nonce: u64,
 }
 
@@ -190,19 +186,19 @@ pub struct Hello {
 /// | 28     | `rcv_size`     | u32     |
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct HelloAck {
-    /// What both sides can do.
+    /// The features of both sides.
     pub features: Features,
     /// Adverts of the peer, of each kind, that the accepting side can hold at a
     /// time, at least 1.
     pub max_adverts: u8,
     /// Receives that it has posted, at least [`BUFS_MIN`]; in `BSDH.bufs`.
     pub bufs: u16,
-    /// Bytes behind the header that one of its receives takes, a body included;
-    /// from [`RCV_SIZE_MIN`] to [`RCV_SIZE_MAX`].
+    /// The number of bytes behind the header that one of its receives takes, including a body; from
+    /// [`RCV_SIZE_MIN`] to [`RCV_SIZE_MAX`].
     pub rcv_size: u32,
 }
 
-/// The fields that Hello and HelloAck share, checked.
+/// The checked fields that Hello and HelloAck share.
 struct Common {
     features: Features,
     max_adverts: u8,
@@ -228,11 +224,11 @@ impl Common {
         wire::put(out, at::RCV_SIZE, &self.rcv_size.to_be_bytes());
     }
 
-    /// Reads and checks a message `mid` of `LEN` bytes; returns those bytes,
-    /// too, for the fields that only one of the messages has.
+    /// Reads and checks a message `mid` of `LEN` bytes; also returns these bytes, for the fields
+    /// that only one of the messages has.
     ///
-    /// The version is looked at before anything that another version may have
-    /// changed: its length, and all that follows.
+    /// The version is checked before all fields that another version may have changed: its length,
+    /// and all that follows.
     fn decode<const LEN: usize>(mid: Mid, from: &[u8]) -> Result<(Self, [u8; LEN]), Violation> {
         const SHORT: Violation = Violation::ShortMessage;
         let hdr = Bsdh::decode(from.get(..BSDH_LEN).ok_or(SHORT)?)?;
@@ -300,18 +296,15 @@ impl Hello {
         out
     }
 
-    /// Reads a Hello from the private data of a connection request
-    /// ([`HELLO_ROOM`] bytes, whatever was sent).
+    /// Reads a Hello from the private data of a connection request (always [`HELLO_ROOM`] bytes).
     ///
     /// # Errors
     ///
-    /// [`Violation::LengthMismatch`] if `BSDH.len` is more than what is there
-    /// or not [`HELLO_LEN`]; [`Violation::BadMagic`], [`Violation::BadVersion`],
-    /// [`Violation::UnexpectedMid`], [`Violation::BadFlags`],
-    /// [`Violation::BadSequence`], [`Violation::NoAdverts`],
-    /// [`Violation::TooFewBuffers`], [`Violation::BadReceiveSize`], and
-    /// [`Violation::BadBody`] for any other field out of range; what
-    /// [`Bsdh::decode`] returns.
+    /// [`Violation::LengthMismatch`] if `BSDH.len` exceeds the available bytes or is not
+    /// [`HELLO_LEN`]; [`Violation::BadMagic`], [`Violation::BadVersion`],
+    /// [`Violation::UnexpectedMid`], [`Violation::BadFlags`], [`Violation::BadSequence`],
+    /// [`Violation::NoAdverts`], [`Violation::TooFewBuffers`], [`Violation::BadReceiveSize`], and
+    /// [`Violation::BadBody`] for any other field out of range; the errors of [`Bsdh::decode`].
     pub fn decode(from: &[u8]) -> Result<Self, Violation> {
         let (common, raw) = Common::decode::<HELLO_LEN>(Mid::Hello, from)?;
         const SHORT: Violation = Violation::ShortMessage;
@@ -350,15 +343,15 @@ impl HelloAck {
         out
     }
 
-    /// Reads a HelloAck from the private data of a connection reply
-    /// ([`HELLO_ACK_ROOM`] bytes, whatever was sent).
+    /// Reads a HelloAck from the private data of a connection reply (always [`HELLO_ACK_ROOM`]
+    /// bytes).
     ///
     /// # Errors
     ///
     /// As for [`Hello::decode`], with [`HELLO_ACK_LEN`].
     pub fn decode(from: &[u8]) -> Result<Self, Violation> {
         let (common, raw) = Common::decode::<HELLO_ACK_LEN>(Mid::HelloAck, from)?;
-        // No address family here: the request has it.
+        // The address family is only in the request.
         if wire::u8_at(&raw, at::IP_CAP) != Some(0) {
             return Err(Violation::BadBody);
         }
@@ -370,7 +363,7 @@ impl HelloAck {
         })
     }
 
-    /// Checks this answer against what was offered.
+    /// Checks this answer against the offer.
     ///
     /// # Errors
     ///
@@ -384,7 +377,7 @@ impl HelloAck {
     }
 }
 
-/// Why a connection was refused, as told to the side that asked for it.
+/// Why a connection was refused, as told to the connecting side.
 ///
 /// | offset | field        | type    |
 /// |--------|--------------|---------|
@@ -393,19 +386,18 @@ impl HelloAck {
 /// | 5      | reason       | u8      |
 /// | 6      | reserved, 0  | 10 bytes |
 ///
-/// The layout is the same in all versions, so that a side learns that its
-/// version is the reason.
+/// The layout is the same in all versions, so a side learns if its version is the reason.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Refusal {
     /// Nobody listens at this address and port.
     NoListener = 1,
-    /// The listener's queue is full. A listener that wants the peer to try
-    /// again says nothing instead.
+    /// The listener's queue is full. A listener that wants the peer to try again does not answer
+    /// instead.
     BacklogFull = 2,
-    /// The Hello is of a version that this side does not speak.
+    /// The Hello has a version that this side does not support.
     BadVersion = 3,
-    /// The Hello is broken.
+    /// The Hello is invalid.
     BadHello = 4,
     /// No memory, or no queue pair, for another connection.
     NoMemory = 5,
@@ -452,7 +444,7 @@ impl Refusal {
         }
     }
 
-    /// The answer to a Hello that could not be read.
+    /// The answer to an invalid Hello.
     pub const fn of(why: Violation) -> Self {
         match why {
             Violation::BadVersion => Self::BadVersion,
@@ -468,9 +460,8 @@ impl Refusal {
         out
     }
 
-    /// Reads the private data of a rejection; `None` if it does not come from
-    /// an SDP (nobody listens, or somebody else does) or has a reason that
-    /// this version does not know.
+    /// Reads the private data of a rejection; `None` if it does not come from an SDP implementation
+    /// (nobody listens, or another protocol does) or has an unknown reason.
     pub fn decode(from: &[u8]) -> Option<Self> {
         if wire::bytes(from, 0)? != REFUSAL_MAGIC {
             return None;

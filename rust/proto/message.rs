@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The messages of an established connection: a header, a body of fixed size
-//! for each kind, and for Data and SrcAvail bytes of the stream behind it.
+//! The messages of an established connection: a header, a body of fixed size for each kind, and for
+//! Data and SrcAvail bytes of the stream behind the body.
 
 use super::{
     advert::check_range,
@@ -36,14 +36,14 @@ pub enum FlowMode {
     Pipelined = 2,
 }
 
-/// The body of ModeChange: the upper four bits of its first byte say whose
-/// mode (8 for the sender's) and which; the other bits are zero.
+/// The body of ModeChange: the upper four bits of its first byte contain the direction (8 for the
+/// sender's sending direction) and the mode; the other bits are zero.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Mode {
     /// The mode from now on.
     pub flow: FlowMode,
-    /// Whether it is that of the half that the message's sender sends on;
-    /// else that of the half on which it receives.
+    /// Whether it applies to the direction in which the message's sender sends; otherwise to the
+    /// direction in which it receives.
     pub sending: bool,
 }
 
@@ -68,7 +68,7 @@ impl Mode {
     }
 }
 
-/// What a message says beyond its header. Payload is not part of it.
+/// The content of a message beyond its header, without payload.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Body {
     /// Payload follows; without any, a pure credit update.
@@ -94,9 +94,9 @@ pub enum Body {
         /// The mode and whose it is.
         mode: Mode,
     },
-    /// Takes all unread source adverts back.
+    /// Takes back all unread source adverts.
     SrcAvailCancel,
-    /// Takes all unanswered sink adverts back.
+    /// Takes back all unanswered sink adverts.
     SinkAvailCancel,
     /// Answers SinkAvailCancel.
     SinkCancelAck,
@@ -112,7 +112,7 @@ pub enum Body {
     },
     /// Asks to suspend the connection.
     Suspend {
-        /// IBTA's argument, which we pass on unread.
+        /// IBTA's argument, which is not interpreted.
         argument: u64,
     },
     /// Answers Suspend.
@@ -125,14 +125,13 @@ pub enum Body {
         rkey: u32,
         /// Its address under that key.
         addr: u64,
-        /// Payload events that the sender of the advert had received so far,
-        /// modulo 2^32 (IBTA's NonDiscards).
+        /// The number of payload events that the sender of the advert had received so far, modulo
+        /// 2^32 (IBTA's NonDiscards).
         count: u32,
     },
-    /// Memory that the peer may read from. Payload of the message precedes it
-    /// in the stream.
+    /// Memory that the peer may read from. In the stream, payload of the message precedes it.
     SrcAvail {
-        /// Bytes of the buffer, at least 1; payload of the message not counted.
+        /// Bytes of the buffer, at least 1; without the payload of the message.
         len: u32,
         /// Its remote key.
         rkey: u32,
@@ -142,7 +141,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// The message that this is the body of.
+    /// The message that has this body.
     pub const fn mid(&self) -> Mid {
         match self {
             Self::Data => Mid::Data,
@@ -164,7 +163,7 @@ impl Body {
         }
     }
 
-    /// Bytes of the body on the wire, payload not counted.
+    /// The length of the body on the wire, without payload.
     pub const fn len(&self) -> usize {
         body_len(self.mid())
     }
@@ -174,9 +173,9 @@ impl Body {
         self.len() == 0
     }
 
-    /// The class by the credit rules of a message of this body and
-    /// `payload_len` bytes of payload. What an empty Data is sent for, and so
-    /// whether 1 credit is enough, is not seen here (rule C1).
+    /// The class, in the credit rules, of a message with this body and `payload_len` bytes of
+    /// payload. The purpose of an empty Data, which decides whether 1 credit is enough (rule C1),
+    /// is not known here.
     pub const fn class(&self, payload_len: u32) -> Class {
         match self {
             Self::Data if payload_len == 0 => Class::Update,
@@ -217,8 +216,8 @@ impl Body {
         self.len()
     }
 
-    /// Returns the header for a message of this body and `payload_len` bytes
-    /// of payload; `None` if the message would be longer than a `u32` can say.
+    /// Returns the header for a message with this body and `payload_len` bytes of payload; `None`
+    /// if the length does not fit into a `u32`.
     pub fn header(&self, flags: u8, payload_len: u32, stamp: Stamp) -> Option<Bsdh> {
         let body = u32::try_from(self.len()).ok()?;
         Some(Bsdh {
@@ -231,13 +230,13 @@ impl Body {
         })
     }
 
-    /// Reads the body of a message `mid` from `from`, which holds its bytes
-    /// and perhaps payload behind them.
+    /// Reads the body of a message `mid` from `from`, which holds the body and possibly payload
+    /// behind it.
     fn decode(mid: Mid, from: &[u8]) -> Result<Self, Violation> {
         const SHORT: Violation = Violation::ShortMessage;
         let u32_at = |at| wire::u32_at(from, at).ok_or(SHORT);
         Ok(match mid {
-            // These two travel in the CM's private data only.
+            // These two are only in the CM's private data.
             Mid::Hello | Mid::HelloAck => return Err(Violation::UnexpectedMid),
             Mid::Data => Self::Data,
             Mid::DisConn => Self::DisConn,
@@ -302,7 +301,7 @@ fn put_advert(out: &mut [u8; MAX_BODY], len: u32, rkey: u32, addr: u64) {
     wire::put(out, 8, &addr.to_be_bytes());
 }
 
-/// Reads the fields that both adverts share.
+/// Reads the fields that both kinds of adverts share.
 fn advert(from: &[u8]) -> Result<(u32, u32, u64), Violation> {
     let short = Violation::ShortMessage;
     let len = wire::u32_at(from, 0).ok_or(short)?;
@@ -325,9 +324,9 @@ fn receive_size(size: u32) -> Result<u32, Violation> {
 pub struct Message {
     /// Its header.
     pub hdr: Bsdh,
-    /// What it says.
+    /// Its body.
     pub body: Body,
-    /// Where its payload starts, in bytes after the header.
+    /// The offset of its payload behind the header, in bytes.
     pub payload_offset: u32,
     /// Bytes of payload; more than 0 only for Data and SrcAvail.
     pub payload_len: u32,
@@ -336,24 +335,22 @@ pub struct Message {
 impl Message {
     /// Reads a message that was received into two pieces of memory.
     ///
-    /// `hdr` is the first, which holds the header; `rest` is the start of the
-    /// second. `byte_len` is what the adapter says was received, both pieces
-    /// together: what lies beyond it in `rest` is stale. Only a body is read
-    /// from `rest` ([`MAX_BODY`] bytes are always enough), never payload.
+    /// `hdr` is the first piece, which holds the header; `rest` is the start of the second.
+    /// `byte_len` is the number of received bytes in both pieces, as reported by the adapter: bytes
+    /// beyond it in `rest` are stale. Only a body is read from `rest` ([`MAX_BODY`] bytes are
+    /// always enough), never payload.
     ///
-    /// Neither the sequence nor the state is looked at: see
+    /// The sequence number and the state are not checked here: see
     /// [`Credits::received`](super::credits::Credits::received) and
     /// [`State::admits`](super::state::State::admits).
     ///
     /// # Errors
     ///
-    /// [`Violation::ShortMessage`] if less than a header and the body of its
-    /// message arrived (or was handed in), [`Violation::LengthMismatch`] if
-    /// the header's length is not `byte_len`, [`Violation::BadBody`] for bytes
-    /// behind a message that has no payload and for values that no sender may
-    /// use, [`Violation::BadReceiveSize`] for a size outside the permitted
-    /// range, [`Violation::UnexpectedMid`] for Hello and HelloAck, and what
-    /// [`Bsdh::decode`] returns.
+    /// [`Violation::ShortMessage`] if fewer bytes than the header and the body of the message have
+    /// arrived (or were passed), [`Violation::LengthMismatch`] if the header's length is not
+    /// `byte_len`, [`Violation::BadBody`] for bytes behind a message without payload and for
+    /// invalid values, [`Violation::BadReceiveSize`] for a size outside the permitted range,
+    /// [`Violation::UnexpectedMid`] for Hello and HelloAck, and the errors of [`Bsdh::decode`].
     pub fn decode(hdr: &[u8], rest: &[u8], byte_len: u32) -> Result<Self, Violation> {
         let room = byte_len
             .checked_sub(BSDH_LEN_U32)

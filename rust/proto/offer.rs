@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a reader that waits shall advertise its buffer.
+//! Whether a waiting reader should advertise its buffer.
 //!
-//! An advert that the peer does not write to was for nothing: pages were pinned
-//! and a key made for it. That happens where the peer has sent already (the
-//! messages cross), sends little at a time, goes another way, or sends nothing
-//! while the reader waits. So after one that was for nothing the next receives
-//! that wait go without, and each time twice as many. The first one that is of
-//! use makes all well again.
+//! An advert that the peer does not write to is wasted: pages were pinned and a key was made for
+//! it. This happens if the peer has already sent (the messages cross), sends little at a time, uses
+//! another path, or sends nothing while the reader waits. So after a wasted advert the next waiting
+//! receive sends none, and after each further one about twice as many receives. The first useful
+//! advert ends this.
 
-/// The receives without an advert after many that were for nothing.
+/// The maximum number of receives without an advert.
 pub const PAUSE_MAX: u32 = 63;
 
 /// The record of a connection's sink adverts.
@@ -19,9 +18,9 @@ pub const PAUSE_MAX: u32 = 63;
 /// Both numbers are at most [`PAUSE_MAX`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Offers {
-    /// Receives that go without, from now on.
+    /// The number of receives from now on that send no advert.
     left: u32,
-    /// Receives that went without after the last advert for nothing.
+    /// The number of receives that sent none after the last wasted advert.
     pause: u32,
 }
 
@@ -31,8 +30,8 @@ impl Offers {
         Self { left: 0, pause: 0 }
     }
 
-    /// A receive is about to wait, for the first time or after this has said
-    /// yes: whether it shall advertise its buffer.
+    /// Whether a receive that is about to wait should advertise its buffer. Called when it waits
+    /// for the first time, and again after `true` was returned.
     pub const fn may_offer(&mut self) -> bool {
         if self.left == 0 {
             return true;

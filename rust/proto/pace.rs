@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a sender learns of its connection: how long a message and its
-//! acknowledgement take, how fast bytes are delivered, and what holds the
-//! sender up.
+//! Measurements of a sender: the round-trip time of a message and its acknowledgement, the delivery
+//! rate, and what limits the sender.
 //!
-//! One message at a time is a sample: from its post to the first message of
-//! the peer that acknowledges it. A peer acknowledges with whatever it sends
-//! next, so a round trip includes what the peer's program takes to
-//! answer, as with TCP and its delayed acknowledgements.
+//! One message at a time is a sample: from its post to the first message of the peer that
+//! acknowledges it. A peer acknowledges with the next message that it sends, so the round-trip time
+//! includes the time that the peer's program takes to answer, as with TCP and its delayed
+//! acknowledgements.
 
-/// Microseconds of some clock that never goes back.
+/// Microseconds of a monotonic clock.
 pub type Micros = u64;
 
 /// The smoothed round-trip time (RFC 6298, section 2).
@@ -17,16 +16,16 @@ pub type Micros = u64;
 pub struct RoundTrip {
     /// Microseconds; 0 before the first sample.
     pub smoothed_us: u32,
-    /// The mean deviation from that, in microseconds.
+    /// The mean deviation from `smoothed_us`, in microseconds.
     pub deviation_us: u32,
-    /// The least sample, in microseconds; 0 before the first sample.
+    /// The smallest sample, in microseconds; 0 before the first sample.
     pub least_us: u32,
 }
 
 impl RoundTrip {
-    /// Takes a sample of so many microseconds.
+    /// Adds a sample of `us` microseconds.
     pub fn sample(&mut self, us: u32) {
-        // 0 means that there was none.
+        // 0 means that there was no sample.
         let us = us.max(1);
         if self.smoothed_us == 0 {
             *self = Self {
@@ -43,32 +42,32 @@ impl RoundTrip {
     }
 }
 
-/// The mean of `old`, which counts `weight` times, and `new`.
+/// The mean of `old`, with the weight `weight`, and `new`.
 fn weighted(old: u32, weight: u32, new: u32) -> u32 {
     let sum = u64::from(old)
         .saturating_mul(weight.into())
         .saturating_add(new.into());
     let mean = sum.div_euclid(u64::from(weight).saturating_add(1));
-    // A mean is not more than the larger one of both.
+    // A mean is not larger than the larger number.
     u32::try_from(mean).unwrap_or(u32::MAX)
 }
 
-/// What a sender does, or waits for.
+/// The activity of a sender, or what it waits for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 #[repr(usize)]
 pub enum Doing {
-    /// All that was sent is with the peer.
+    /// All sent bytes have reached the peer.
     #[default]
     Nothing,
     /// Bytes are on their way.
     Sending,
-    /// The peer has no receives for what is to be sent.
+    /// The peer has no receives for the waiting bytes.
     AwaitingPeer,
     /// The send buffer is full, and all of its bytes are on their way.
     AwaitingRoom,
 }
 
-/// How many of them there are.
+/// The number of activities.
 const ALL: usize = Doing::AwaitingRoom as usize + 1;
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -76,7 +75,7 @@ struct Sample {
     /// The number of the message.
     mseq: u32,
     posted_us: Micros,
-    /// Bytes that the peer had then.
+    /// The number of bytes that had reached the peer at this time.
     delivered: u64,
 }
 
@@ -84,9 +83,9 @@ struct Sample {
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Pace {
     sample: Option<Sample>,
-    /// Bytes that the peer has had.
+    /// The number of bytes that have reached the peer.
     delivered: u64,
-    /// The most bytes sent that anybody was told of.
+    /// The largest number of sent bytes that was reported.
     told_sent: u64,
     round_trip: RoundTrip,
     bytes_per_s: u64,
@@ -96,7 +95,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Whether the next message shall be the sample.
+    /// Whether the next message should be the sample.
     pub const fn wants_sample(&self) -> bool {
         self.sample.is_none()
     }
@@ -110,20 +109,20 @@ impl Pace {
         });
     }
 
-    /// So many bytes more are with the peer.
+    /// Adds `bytes` that have reached the peer.
     pub fn deliver(&mut self, bytes: u32) {
         self.delivered = self.delivered.saturating_add(bytes.into());
     }
 
-    /// Bytes that were sent, with so many in flight. What is in flight may come to nothing, but who
-    /// looks twice does not find fewer.
+    /// The number of sent bytes, with `in_flight` bytes in flight. Bytes in flight may be lost, but
+    /// the reported number never decreases.
     pub fn sent(&mut self, in_flight: u32) -> u64 {
         let sent = self.delivered.saturating_add(in_flight.into());
         self.told_sent = self.told_sent.max(sent);
         self.told_sent
     }
 
-    /// Bytes that the peer has had.
+    /// The number of bytes that have reached the peer.
     pub const fn delivered(&self) -> u64 {
         self.delivered
     }
@@ -150,12 +149,12 @@ impl Pace {
         }
     }
 
-    /// Whether the sender does something else from now on.
+    /// Whether the sender's activity changes to `doing`.
     pub fn changes(&self, doing: Doing) -> bool {
         self.doing != doing
     }
 
-    /// From now on the sender does that.
+    /// Changes the sender's activity.
     pub fn does(&mut self, doing: Doing, now_us: Micros) {
         self.spent_us = self.spent(now_us);
         (self.doing, self.since_us) = (doing, now_us);
@@ -174,12 +173,13 @@ impl Pace {
         self.round_trip
     }
 
-    /// Bytes that the peer got in a second, by the last sample that had any; 0 before that.
+    /// The number of bytes that the peer received per second, by the last sample with any bytes; 0
+    /// before the first one.
     pub const fn bytes_per_s(&self) -> u64 {
         self.bytes_per_s
     }
 
-    /// For how many microseconds the sender has done, or awaited, each of these.
+    /// The time that the sender has spent in each activity, in microseconds.
     pub fn times(&self, now_us: Micros) -> Times {
         let [_, sending_us, awaiting_peer_us, awaiting_room_us] = self.spent(now_us);
         Times {
@@ -192,10 +192,10 @@ impl Pace {
     }
 }
 
-/// What a sender's time went into, in microseconds.
+/// The time that a sender has spent, in microseconds.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// Not everything was with the peer; includes the others.
+    /// Some bytes had not reached the peer; includes the other times.
     pub busy_us: Micros,
     /// [`Doing::AwaitingPeer`].
     pub awaiting_peer_us: Micros,

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When to send, as pure functions: the combining of small sends, how the
-//! stream is cut into messages, and which work requests report their completion.
+//! When to send, as pure functions: the combination of small sends, the division of the stream into
+//! messages, and the work requests that report their completion.
 
 use super::bsdh::BSDH_LEN_U32;
 
-/// Bytes of payload in the next message of a stream that has `waiting_bytes`
-/// more, to a peer whose receives take `peer_bytes`.
+/// Bytes of payload in the next message of a stream with `waiting_bytes` left, to a peer whose
+/// receives take `peer_bytes`.
 ///
-/// Where more follows than one message takes, a long message leaves room for
-/// its header in the receive's size: it then fills its packets, while one with
-/// a header and 2^n bytes has a packet more for its last few bytes. Soft-RoCE
-/// and adapters alike spend their time by the packet.
+/// If more bytes follow than one message takes, a long message leaves room for its header in the
+/// receive's size: then it fills its packets, whereas a header and 2^n bytes need an additional
+/// packet for the last few bytes. Soft-RoCE and hardware adapters have costs per packet.
 pub const fn message_bytes(waiting_bytes: u32, peer_bytes: u32) -> u32 {
     if waiting_bytes <= peer_bytes || peer_bytes < LONG_BYTES {
         peer_bytes
@@ -20,8 +19,7 @@ pub const fn message_bytes(waiting_bytes: u32, peer_bytes: u32) -> u32 {
     }
 }
 
-/// A message of so many packets that a shorter last one matters little: two of
-/// the largest packets.
+/// From this length on, a shorter last packet matters little: two of the largest packets.
 const LONG_BYTES: u32 = 8192;
 
 /// The last message of a socket's send queue, still open for more bytes.
@@ -31,8 +29,7 @@ pub struct Tail {
     pub waiting_bytes: u32,
     /// Bytes of a full message.
     pub full_bytes: u32,
-    /// Whether a message that was not full has been sent and not yet been
-    /// acknowledged.
+    /// Whether a message that was not full was sent and is not yet acknowledged.
     pub small_in_flight: bool,
     /// TCP_NODELAY is set.
     pub nodelay: bool,
@@ -46,10 +43,10 @@ pub struct Tail {
 
 /// Whether the open message must be closed and sent now.
 ///
-/// The rules are those of TCP, with Minshall's variant of Nagle's: a full
-/// message goes at once; TCP_CORK and MSG_MORE hold a partial one back, even
-/// with TCP_NODELAY; with TCP_NODELAY a partial one goes at once; otherwise
-/// only one partial message is in flight at a time. Nothing of this holds an urgent byte back.
+/// The rules are those of TCP, with Minshall's variant of Nagle's: a full message is sent at once;
+/// TCP_CORK and MSG_MORE hold a partial one back, even with TCP_NODELAY; with TCP_NODELAY a partial
+/// one is sent at once; otherwise only one partial message is in flight at a time. None of these
+/// rules holds an urgent byte back.
 pub const fn push_now(tail: Tail) -> bool {
     if tail.waiting_bytes == 0 {
         false
@@ -64,11 +61,11 @@ pub const fn push_now(tail: Tail) -> bool {
 
 /// Whether the work request about to be posted must report its completion.
 ///
-/// `unsignaled` counts those posted since the last one that did, this one not
-/// included; `queue_depth` is that of the send queue. A slot is free only when
-/// a later completion was seen: so at least every quarter of the queue, and
-/// always the last one before the queue goes idle, without which slots, send
-/// buffers and a lingering close would wait for ever.
+/// `unsignaled` is the number of requests posted since the last one that reports its completion,
+/// without this one; `queue_depth` is the depth of the send queue. A slot is freed only when a
+/// later completion was seen: so at least every quarter of the queue is signaled, and always the
+/// last request before the queue becomes idle. Otherwise slots, send buffers and a lingering close
+/// would wait for ever.
 pub const fn signal_now(unsignaled: u32, queue_depth: u32, last_before_idle: bool) -> bool {
     last_before_idle || unsignaled.saturating_add(1) >= queue_depth / 4
 }

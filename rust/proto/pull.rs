@@ -1,34 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When to read a source advert into kernel memory though no reader asks for
-//! its bytes.
+//! When to read a source advert into kernel memory although no reader asks for its bytes.
 //!
-//! - **A1** A sink may do so whenever its receive buffer has room. A sender is
-//!   then blocked only where one over TCP would be that has a peer with the
-//!   same receive buffer. The peer never has to say of its own accord that it
-//!   wants the bytes by copy, and two sides that both send and do not read come
-//!   free.
+//! - **A1** A sink may do so whenever its receive buffer has room. Then a sender is blocked only
+//!   where it would be blocked over TCP, with a peer that has the same receive buffer. The peer
+//!   never has to ask for the bytes by copy, and two sides that both send and do not read are not
+//!   blocked by each other.
 //!
-//! Waiting a little is worth it: a reader that comes in time gets the bytes
-//! into its own memory, without a copy.
+//! A short wait is useful: a reader that comes in time gets the bytes into its own memory, without
+//! a copy.
 
-/// What is known when an advert is the next of the stream.
+/// The state when an advert is the next part of the stream.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Waiting {
     /// Bytes of adverts for which no Read was posted.
     pub untaken_bytes: u64,
     /// Bytes for which the receive buffer has room.
     pub room_bytes: u64,
-    /// Why nobody is waited for who would read the adverts, if that is so.
+    /// The reason not to wait for a reader of the adverts, if there is one.
     pub now: Option<PullReason>,
-    /// A send of our own waits for credits, or for its adverts to be consumed.
+    /// A send of this side waits for credits, or for its adverts to be consumed.
     pub own_sender_waits: bool,
-    /// A reader waits that can take the bytes itself, with so much room.
+    /// A reader waits that can take the bytes itself, with room for this many.
     pub reader_bytes: Option<u64>,
-    /// The peer's DisConn has come: it waits for the last answers.
+    /// The peer's DisConn has arrived: the peer waits for the last answers.
     pub end_of_stream: bool,
-    /// The program looks whether there are bytes before it reads, by poll() or by reads that do not
-    /// wait: the reader comes when the bytes are there.
+    /// The program checks for bytes before it reads, by poll() or by reads that do not wait: it
+    /// reads only after the bytes have arrived.
     pub polls: bool,
 }
 
@@ -36,17 +34,17 @@ pub struct Waiting {
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum PullReason {
-    /// The peer may be waiting for us as we wait for it.
+    /// The peer may be waiting for this side, while this side waits for the peer.
     OwnSenderWaits,
     /// A reader waits that cannot take the bytes itself.
     Reader,
     /// The reader's buffer is too small to be worth a Read of its own.
     SmallRead,
-    /// The peer has shut its half.
+    /// The peer has shut down its sending direction.
     EndOfStream,
     /// No reader came in time.
     Delay,
-    /// The reader comes when the bytes are there.
+    /// The program reads only after the bytes have arrived.
     Polls,
 }
 
@@ -61,7 +59,7 @@ impl PullReason {
         Self::Polls,
     ];
 
-    /// The name under which it is counted.
+    /// The name of its counter.
     pub const fn name(self) -> &'static str {
         match self {
             Self::OwnSenderWaits => "OwnSenderWaits",
@@ -77,25 +75,25 @@ impl PullReason {
 /// Whether to pull.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Pull {
-    /// Nothing is there to pull, or a reader takes it, or there is no room: ask
-    /// again when something changes.
+    /// There is nothing to pull, or a reader takes the bytes, or there is no room: decide again
+    /// after a change.
     No,
-    /// Ask again when a reader has had some time to come.
+    /// Decide again after a reader has had some time to come.
     Later,
-    /// At most so many bytes, at least 1.
+    /// Pull at most this many bytes, at least 1.
     Now {
-        /// As much as there is, and as there is room for.
+        /// All available bytes for which there is room.
         bytes: u64,
-        /// Why.
+        /// The reason.
         why: PullReason,
     },
 }
 
 /// Decides whether to read adverts into kernel memory (A1).
 ///
-/// A reader that waits with a buffer large enough takes the bytes itself, and
-/// nobody is blocked by that; one with less than `small_bytes` gets a copy.
-/// Without room a sender is blocked where one over TCP is, too.
+/// A waiting reader with a large enough buffer takes the bytes itself, which blocks nobody; a
+/// reader with less than `small_bytes` gets a copy. Without room a sender is blocked where it would
+/// also be blocked over TCP.
 pub const fn pull(waiting: Waiting, small_bytes: u64) -> Pull {
     let bytes = if waiting.untaken_bytes < waiting.room_bytes {
         waiting.untaken_bytes

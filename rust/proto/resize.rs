@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The size of receives, which grows when a sender has much to send, and shrinks
-//! when the connection is idle.
+//! The size of receives, which grows when a sender has much to send, and shrinks when the
+//! connection is idle.
 //!
-//! The sender asks with ChRcvBuf. The receiver posts larger receives from then
-//! on, and answers with ChRcvBufAck:
+//! The sender asks with ChRcvBuf. The receiver then posts larger receives, and answers with
+//! ChRcvBufAck:
 //!
-//! - **R1** The answer goes when the last receive of the former size is used.
-//!   Receives are used in the order in which they were posted, so that every
-//!   message sent after the answer has come meets a receive of the new size.
+//! - **R1** The answer is sent when the last receive of the former size is used. Receives are used
+//!   in the order in which they were posted, so every message sent after the answer was received
+//!   meets a receive of the new size.
 //! - **R2** A sender asks one question at a time. An answer without a question
 //!   is a violation, unless its size is smaller than before.
 //!
@@ -17,42 +17,42 @@
 //! and may answer a question with the former size although it has posted larger
 //! receives. Without it, receives neither grow nor shrink.
 //!
-//! - **R3** The receiver sends ChRcvBufAck before it posts the first of the
-//!   smaller receives. The credits for the smaller receives come behind it, so
-//!   that every message sent before it has come meets one of the larger.
-//! - **R4** When ChRcvBufAck comes with a size that is not larger, the sender
-//!   uses up as many receives as it has credits, with messages without payload
-//!   where it has nothing to send. It keeps the last credit for updates (rule C1
-//!   of [`super::credits`]).
+//! - **R3** The receiver sends ChRcvBufAck before it posts the first of the smaller receives. The
+//!   credits for the smaller receives come behind it, so every message that was sent before it was
+//!   received meets one of the larger receives.
+//! - **R4** When ChRcvBufAck arrives with a size that is not larger, the sender uses up as many
+//!   receives as it has credits, with messages without payload if it has nothing to send. It keeps
+//!   the last credit for updates (rule C1 of [`super::credits`]).
 
 use super::violation::Violation;
 
-/// What is left of a change of our receives.
+/// The progress of a change of this side's receives.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 enum Change {
     /// The peer knows the size.
     Done,
-    /// So many receives of the former, smaller size are posted.
+    /// This many receives of the former, smaller size are posted.
     UsingUp { old_left: u32 },
-    /// The peer is to be told the size.
+    /// The peer must be told the size.
     Answer,
-    /// The peer is to be told that this size, smaller than that of the last receives, is the next one.
+    /// The peer must be told that the next receives have this size, smaller than that of the last
+    /// receives.
     Shrink { bytes: u32 },
 }
 
-/// The receives that we post.
+/// The receives that this side posts.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct OwnReceives {
     bytes: u32,
     /// The size that the peer knows.
     told_bytes: u32,
     change: Change,
-    /// Posted receives that the peer has to use up, as larger ones are among them (R4).
+    /// Posted receives that the peer has to use up, because larger ones are among them (R4).
     larger_left: u32,
 }
 
 impl OwnReceives {
-    /// Of a new connection. The peer is told the size by Hello or HelloAck.
+    /// The receives of a new connection. Hello or HelloAck tells the peer the size.
     pub const fn new(bytes: u32) -> Self {
         Self {
             bytes,
@@ -62,19 +62,19 @@ impl OwnReceives {
         }
     }
 
-    /// Payload that a receive which is posted now takes.
+    /// The payload of a receive that is posted now.
     pub const fn bytes(&self) -> u32 {
         self.bytes
     }
 
-    /// A growth that has begun is to be taken back.
+    /// Whether a growth that has begun is being taken back.
     const fn is_taken_back(&self) -> bool {
         matches!(self.change, Change::Shrink { .. }) && self.bytes > self.told_bytes
     }
 
-    /// The peer asks for larger receives, and may have them: those posted from now on take `bytes`,
-    /// and `posted` are posted. A size that is not larger changes nothing, and neither does the question
-    /// of a peer that has larger receives to use up.
+    /// Grows the receives at the peer's request: receives posted from now on take `bytes`; `posted`
+    /// are posted. A size that is not larger changes nothing, and neither does the request of a
+    /// peer that still has larger receives to use up.
     pub const fn grow(&mut self, bytes: u32, posted: u32) {
         if bytes > self.bytes && self.larger_left == 0 && !self.is_taken_back() {
             self.bytes = bytes;
@@ -85,15 +85,16 @@ impl OwnReceives {
         }
     }
 
-    /// The peer's question is to be answered, whatever [`grow`](Self::grow) made of it.
+    /// The peer's request must be answered, whatever the result of [`grow`](Self::grow).
     pub const fn owe_answer(&mut self) {
         if !matches!(self.change, Change::UsingUp { .. }) && !self.is_taken_back() {
             self.change = Change::Answer;
         }
     }
 
-    /// The peer agreed on it, and sends nothing: receives shrink to `bytes` with the next ChRcvBufAck. A
-    /// growth that the peer has begun, and does not go on with, is taken back first.
+    /// Shrinks the receives to `bytes` with the next ChRcvBufAck; the peer has agreed to the
+    /// feature and sends nothing. A growth that the peer has begun, but does not continue, is taken
+    /// back first.
     pub const fn shrink(&mut self, bytes: u32) {
         self.change = match self.change {
             Change::UsingUp { .. } => Change::Shrink {
@@ -111,12 +112,12 @@ impl OwnReceives {
         self.larger_left > 0
     }
 
-    /// Of the receives that are posted, those that the peer has to use up.
+    /// The number of posted receives that the peer has to use up.
     pub const fn larger_left(&self) -> u32 {
         self.larger_left
     }
 
-    /// A message came, and with it the oldest receive.
+    /// A message has arrived, and has used the oldest receive.
     pub const fn received(&mut self) {
         self.larger_left = self.larger_left.saturating_sub(1);
         if let Change::UsingUp { old_left } = self.change {
@@ -129,7 +130,7 @@ impl OwnReceives {
         }
     }
 
-    /// The size that ChRcvBufAck tells, if it is due (R1, R3).
+    /// The size in the ChRcvBufAck that is due, if any (R1, R3).
     pub const fn answer(&self) -> Option<u32> {
         match self.change {
             Change::Answer => Some(self.bytes),
@@ -138,8 +139,8 @@ impl OwnReceives {
         }
     }
 
-    /// ChRcvBufAck was sent, while `posted` receives were posted. Whether receives are smaller from
-    /// now on.
+    /// ChRcvBufAck was sent, while `posted` receives were posted. Returns whether receives are
+    /// smaller from now on.
     pub const fn answered(&mut self, posted: u32) -> bool {
         let shrinks = match self.change {
             Change::Shrink { bytes } => {
@@ -155,7 +156,7 @@ impl OwnReceives {
     }
 }
 
-/// Our question to the peer.
+/// The request of this side to the peer.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 enum Question {
     None,
@@ -177,7 +178,7 @@ pub struct PeerReceives {
 }
 
 impl PeerReceives {
-    /// Of a peer that has told the size by Hello or HelloAck; 0 before that.
+    /// The receives of a peer that has told the size by Hello or HelloAck; 0 before that.
     pub const fn new(bytes: u32) -> Self {
         Self {
             bytes,
@@ -187,14 +188,15 @@ impl PeerReceives {
         }
     }
 
-    /// Payload that each receive of the peer takes.
+    /// The payload of each receive of the peer.
     pub const fn bytes(&self) -> u32 {
         self.bytes
     }
 
-    /// With so many bytes to send, notes a question if there is reason for one: for receives of
-    /// `small_bytes`, or of `large_bytes` if these would be worth it. `again`: enough time has passed
-    /// since the last question to ask for the same size once more. Whether the question is due now.
+    /// Decides whether to ask for larger receives, with `waiting_bytes` to send: for receives of
+    /// `small_bytes`, or of `large_bytes` if these would be worth it. `again`: enough time has
+    /// passed since the last request to ask for the same size once more. Returns whether the
+    /// request is due now.
     pub const fn ask(
         &mut self,
         waiting_bytes: u32,
@@ -222,7 +224,7 @@ impl PeerReceives {
         true
     }
 
-    /// The size that ChRcvBuf asks for, if it waits to be sent.
+    /// The size in the ChRcvBuf that waits to be sent, if any.
     pub const fn question(&self) -> Option<u32> {
         match self.question {
             Question::Due(bytes) => Some(bytes),
@@ -235,7 +237,8 @@ impl PeerReceives {
         self.question = Question::Asked;
     }
 
-    /// ChRcvBufAck has come. `credits` are those of this side with it, if the peer's receives may shrink.
+    /// ChRcvBufAck has arrived. `credits` are those of this side after it, if the peer's receives
+    /// may shrink.
     ///
     /// # Errors
     ///
@@ -247,7 +250,7 @@ impl PeerReceives {
                 return Err(Violation::BadReceiveSize);
             }
             Some(_) if bytes < self.bytes => {
-                // There may be reason for the question once more.
+                // The same request may become useful again.
                 self.asked_bytes = 0;
             }
             _ if !is_asked => return Err(Violation::NoAnswerDue),
@@ -263,12 +266,12 @@ impl PeerReceives {
         Ok(())
     }
 
-    /// A message was sent, whatever it is.
+    /// A message of any kind was sent.
     pub const fn sent(&mut self) {
         self.to_use_up = self.to_use_up.saturating_sub(1);
     }
 
-    /// Whether a message shall be sent for its receive alone (R4).
+    /// Whether a message must be sent only to use up a receive (R4).
     pub const fn has_to_use_up(&self) -> bool {
         self.to_use_up > 0
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A queue of bounded length without allocation: what adverts wait in.
+//! A queue of bounded length without allocation, used for adverts.
 
 use core::hash::{
     Hash,
@@ -11,8 +11,8 @@ use core::hash::{
 ///
 /// # Invariants
 ///
-/// `head < N` or both are 0. The `len` slots from `head` on, going round the
-/// end, hold items; all others are `None`.
+/// `head < N` or both are 0. The `len` slots from `head` on, wrapping around at the end, hold
+/// items; all others are `None`.
 #[derive(Clone, Debug)]
 pub struct Ring<T, const N: usize> {
     slots: [Option<T>; N],
@@ -134,8 +134,7 @@ impl<T, const N: usize> Ring<T, N> {
     }
 }
 
-/// Queues are equal if they hold the same items in the same order, wherever in
-/// their slots.
+/// Queues are equal if they hold the same items in the same order, in whichever slots.
 impl<T: PartialEq, const N: usize> PartialEq for Ring<T, N> {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())

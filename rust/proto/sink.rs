@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Source adverts of the peer: memory that we read.
+//! Source adverts of the peer: memory that this side reads.
 //!
-//! The adverts wait in stream order, among payload that was received by copy
-//! and that the caller keeps. They are read from their start to their end, one
-//! after the other, with several Reads in flight, which finish in the order in
-//! which they were posted. What was read is reported to the peer, which then
-//! lets go of its memory: never before the Read has finished.
+//! The adverts wait in stream order, among payload that was received by copy and that the caller
+//! keeps. They are read from start to end, one after the other, with several Reads in flight, which
+//! finish in the order in which they were posted. After a Read has finished, and never earlier, its
+//! bytes are reported to the peer, which then releases its memory.
 //!
-//! A cancel of the peer (A2 of [`super::source`]) takes back what no Read was
-//! posted for. The Reads in flight finish and are reported, and then one SendSm
-//! answers the cancel. A cancel may cross our last report, so one that finds
-//! nothing left to take back is answered like any other.
+//! A cancel of the peer (A2 of [`super::source`]) takes back the bytes for which no Read was
+//! posted. The Reads in flight finish and are reported, and then one SendSm answers the cancel. A
+//! cancel may cross the last report, so a cancel that finds nothing left to take back is answered
+//! like any other.
 //!
-//! When to read without a reader is the caller's decision, see
-//! [`super::pull`].
+//! The caller decides when to read without a reader, see [`super::pull`].
 
 use super::{
     advert::{
@@ -28,7 +26,7 @@ use super::{
     violation::Violation, //
 };
 
-/// The most Reads in flight.
+/// The maximum number of Reads in flight.
 pub const READS_MAX: usize = 16;
 
 /// An advert of the peer.
@@ -41,17 +39,17 @@ struct Advert {
     id: Id,
     rkey: u32,
     addr: u64,
-    /// Bytes, without those that were cancelled.
+    /// Bytes, without the cancelled ones.
     len: u32,
     /// Bytes for which a Read was posted.
     taken: u32,
     /// Bytes whose Read has finished.
     done: u32,
-    /// Bytes that the peer was told of.
+    /// Bytes that were reported to the peer.
     reported: u32,
     /// Whether payload follows before the next advert.
     followed: bool,
-    /// Whether part of it was cancelled.
+    /// Whether a part of it was cancelled.
     cut: bool,
 }
 
@@ -85,8 +83,8 @@ pub enum Answer {
     ReadCompletion {
         /// Bytes read since the last one, at least 1.
         bytes: u32,
-        /// The remote key to invalidate with the message, if both sides can:
-        /// the advert was consumed, and nothing of it will be read again.
+        /// The remote key to invalidate with the message, if both sides support this: the advert
+        /// was consumed, and will not be read again.
         invalidate: Option<u32>,
     },
     /// SendSm.
@@ -97,11 +95,11 @@ pub enum Answer {
 ///
 /// # Invariants
 ///
-/// - At most `max` adverts. Only those behind the last one with Reads posted,
-///   and the rest of that one, are not taken.
-/// - `reads` holds the lengths of the Reads in flight, oldest first. None goes
-///   across an advert's end, and they add up to what is taken and not done.
-/// - While cancelling, all of every advert is taken.
+/// - At most `max` adverts. Only those behind the last advert with Reads posted, and the rest of
+///   that advert, are not taken.
+/// - `reads` holds the lengths of the Reads in flight, oldest first. No Read crosses the end of an
+///   advert, and together they are the bytes that are taken and not done.
+/// - While cancelling, every advert is taken completely.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SourceReader<const N: usize = ADVERTS_MAX, const R: usize = READS_MAX> {
     adverts: Ring<Advert, N>,
@@ -109,15 +107,15 @@ pub struct SourceReader<const N: usize = ADVERTS_MAX, const R: usize = READS_MAX
     next: Id,
     max: u8,
     ordered: bool,
-    /// Whether an advert came after the last cancel: without one there is
-    /// nothing that another cancel could be about.
+    /// Whether an advert came after the last cancel: otherwise another cancel would have no
+    /// subject.
     cancellable: bool,
     cancelling: bool,
 }
 
 impl<const N: usize, const R: usize> SourceReader<N, R> {
-    /// No adverts. `max_adverts` is what we have offered to hold, at most `N`;
-    /// `features` is what both sides agreed on.
+    /// No adverts. `max_adverts` is the number that this side has offered to hold, at most `N`;
+    /// `features` are those that both sides agreed on.
     pub const fn new(max_adverts: u8, features: Features) -> Self {
         Self {
             adverts: Ring::new(),
@@ -130,7 +128,7 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
         }
     }
 
-    /// Takes the payload of a Data message. One without payload is none.
+    /// Handles the payload of a Data message, if it has any.
     ///
     /// # Errors
     ///
@@ -149,13 +147,13 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
         Ok(())
     }
 
-    /// Takes a SrcAvail, behind its `inline_bytes` of payload.
+    /// Handles a SrcAvail, behind its `inline_bytes` of payload.
     ///
     /// # Errors
     ///
     /// [`Violation::PayloadDuringCancel`] before the peer's cancel is answered,
-    /// [`Violation::BadBody`] for no bytes or for more than there are behind
-    /// the address, [`Violation::TooManyAdverts`].
+    /// [`Violation::BadBody`] for an empty advert or one that exceeds the address space,
+    /// [`Violation::TooManyAdverts`].
     pub fn on_advert(
         &mut self,
         inline_bytes: u32,
@@ -190,7 +188,7 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
         Ok(id)
     }
 
-    /// Takes a DisConn.
+    /// Handles a DisConn.
     ///
     /// # Errors
     ///
@@ -199,12 +197,11 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
         self.not_cancelling()
     }
 
-    /// Returns a Read of at most `max_bytes`, which must be the next to be
-    /// posted; `None` if no advert has bytes left or too many Reads are in
-    /// flight.
+    /// Returns a Read of at most `max_bytes`, which must be the next to be posted; `None` if no
+    /// advert has bytes left or too many Reads are in flight.
     ///
-    /// It ends at its advert's end at the latest. The caller sees from the
-    /// number of the advert what precedes it in the stream.
+    /// It ends at its advert's end at the latest. The number of the advert tells the caller what
+    /// precedes it in the stream.
     pub fn take(&mut self, max_bytes: u32) -> Option<Read> {
         if max_bytes == 0 {
             return None;
@@ -223,11 +220,11 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
         })
     }
 
-    /// The oldest Read in flight has finished: its bytes are there, and nothing
-    /// more is read for it. Returns how many; `None` if there is none in flight.
+    /// The oldest Read in flight has finished: its bytes have arrived, and it reads no more.
+    /// Returns the number of bytes; `None` if no Read is in flight.
     ///
-    /// A caller that posts the report right behind its Read, with a fence, may
-    /// call this when it posts both: the fence makes the report wait.
+    /// If the caller posts the report directly behind its Read, with a fence, it may call this when
+    /// it posts both: the fence makes the report wait.
     pub fn on_read_done(&mut self) -> Option<u32> {
         let len = self.reads.pop()?;
         let advert = self.adverts.iter_mut().find(|a| a.done < a.taken)?;
@@ -236,15 +233,13 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
         Some(len)
     }
 
-    /// Takes a SrcAvailCancel. Returns the first advert that is taken back, if
-    /// any: the rest of it for which no Read was posted, and all behind it, are
-    /// no longer part of the stream.
+    /// Handles a SrcAvailCancel. Returns the first advert that is taken back, if any: its rest for
+    /// which no Read was posted, and all adverts behind it, are no longer part of the stream.
     ///
     /// # Errors
     ///
     /// [`Violation::NothingToCancel`] if no advert came since the last cancel;
-    /// [`Violation::CancelBehindPayload`] if bytes follow those that would be
-    /// taken back.
+    /// [`Violation::CancelBehindPayload`] if payload follows the bytes that would be taken back.
     pub fn on_cancel(&mut self) -> Result<Option<Id>, Violation> {
         if !self.cancellable {
             return Err(Violation::NothingToCancel);
@@ -261,14 +256,14 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
         Ok(first)
     }
 
-    /// Drops what is not taken.
+    /// Drops the bytes that are not taken.
     fn cut(&mut self) {
         while let Some(last) = self.adverts.last_mut() {
             if last.untaken() == 0 {
                 break;
             }
-            // INVARIANT: all that is left is taken; and an advert of which
-            // nothing is left to report goes, so `reported < len`.
+            // INVARIANT: all that is left is taken; an advert without unreported bytes is removed,
+            // so `reported < len`.
             last.len = last.taken;
             last.cut = true;
             if last.reported < last.len {
@@ -283,20 +278,20 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
         self.due(partial).is_some()
     }
 
-    /// Returns the next answer, which must be the next to be sent: make sure
-    /// that there are credits. `None` if none is due.
+    /// Returns the next answer, which must be the next message to be sent: ensure that there are
+    /// credits. `None` if none is due.
     ///
-    /// Due is the report of an advert that was read whole, or to where it was
-    /// cancelled; with `partial` also that of one that is read in part; and
-    /// behind the last report the answer to a cancel.
+    /// The report of an advert is due if it was read completely, or up to where it was cancelled;
+    /// with `partial` also the report of a partly read advert. The answer to a cancel is due behind
+    /// the last report.
     pub fn next_answer(&mut self, partial: bool) -> Option<Answer> {
         let answer = self.due(partial)?;
         match answer {
             Answer::SendSm => self.cancelling = false,
             Answer::ReadCompletion { bytes, .. } => {
                 let oldest = self.adverts.first_mut()?;
-                // INVARIANT: `bytes` is `done - reported`, and an advert that
-                // is reported whole leaves the queue.
+                // INVARIANT: `bytes` is `done - reported`, and an advert that is reported
+                // completely leaves the queue.
                 oldest.reported = oldest.reported.saturating_add(bytes);
                 if oldest.reported >= oldest.len {
                     self.adverts.pop();

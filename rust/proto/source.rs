@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Source adverts of our own: memory of the sender that the peer reads.
+//! Source adverts of this side: memory of the sender that the peer reads.
 //!
-//! A SrcAvail holds the place of its bytes in the stream, and the peer reads
-//! adverts in the order in which they were sent. What the peer has read it
-//! reports with RdmaRdCompl: at most once whole, or in parts that add up.
+//! A SrcAvail marks the position of its bytes in the stream, and the peer reads adverts in the
+//! order in which they were sent. The peer reports the bytes that it has read with RdmaRdCompl:
+//! once for the whole advert, or in parts that add up.
 //!
-//! - **A2** Only a send that waits (a synchronous one) takes its adverts back,
-//!   all that were not read at once, and only if nothing follows them in the
-//!   stream: the bytes that come back are sent again from there. The answer is
-//!   one SendSm. Therefore no payload is sent behind a synchronous advert, not
-//!   even inside another SrcAvail, until it is consumed.
-//! - **A3** The adverts of a send that has returned (an asynchronous one) are
-//!   never taken back: nobody would send their bytes again. A cancel concerns
-//!   all adverts, so the two kinds are never outstanding together.
-//! - **A4** An advert that ends is handed back with what its sender attached.
-//!   The caller lets its remote key die, unmaps it for DMA and releases its
-//!   pages, in this order.
+//! - **A2** Only a send that waits (a synchronous one) takes its adverts back, all unread ones
+//!   together, and only if nothing follows them in the stream: the bytes that are taken back are
+//!   sent again from there. The answer is one SendSm. Therefore no payload is sent behind a
+//!   synchronous advert until it is consumed, not even inside another SrcAvail.
+//! - **A3** The adverts of a send that has returned (an asynchronous one) are never taken back:
+//!   nobody would send their bytes again. A cancel concerns all adverts, so both kinds are never
+//!   outstanding together.
+//! - **A4** An ended advert is given back with its sender's data. The caller invalidates its remote
+//!   key, unmaps it for DMA and releases its pages, in this order.
 //!
-//! IBTA Annex A4 calls one advert with nothing behind it Combined mode, and
-//! many Pipelined. AZ-SDP (Balaji et al., CAC 2006) is what the asynchronous
-//! adverts are for; its GET_COMPLETE is RdmaRdCompl.
+//! IBTA Annex A4 calls one advert with nothing behind it Combined mode, and many adverts Pipelined
+//! mode. The asynchronous adverts implement AZ-SDP (Balaji et al., CAC 2006), whose GET_COMPLETE is
+//! RdmaRdCompl.
 
 use super::{
     advert::{
@@ -42,7 +40,7 @@ pub enum Kind {
     Asynchronous,
 }
 
-/// Why something may not be sent yet. Nobody's fault.
+/// Why a message may not be sent yet. It is not an error of either side.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Hold {
     /// The peer can hold no further advert.
@@ -63,14 +61,14 @@ pub enum Hold {
     NotCancellable,
 }
 
-/// How far an advert is.
+/// The progress of an advert.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum AdvertState {
-    /// Nothing of it was reported as read.
+    /// No bytes of it were reported as read.
     Posted,
-    /// Part of it was.
+    /// A part of its bytes was reported.
     PartlyRead,
-    /// It is being taken back; the peer may still report what it has read.
+    /// It is being taken back; the peer may still report bytes that it has read.
     Cancelling,
 }
 
@@ -81,7 +79,7 @@ pub enum End {
     Consumed,
     /// It was taken back.
     Cancelled,
-    /// The connection is gone.
+    /// The connection has ended.
     Aborted,
 }
 
@@ -96,20 +94,20 @@ struct Advert<T> {
     owner: T,
 }
 
-/// An outstanding advert, to look at.
+/// A view of an outstanding advert.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Outstanding<'a, T> {
     /// Its number.
     pub id: Id,
     /// Its kind.
     pub kind: Kind,
-    /// How far it is.
+    /// Its progress.
     pub state: AdvertState,
     /// Its length in bytes.
     pub len: u32,
     /// Bytes of it that the peer has reported as read.
     pub read: u32,
-    /// What its sender attached.
+    /// The sender's data.
     pub owner: &'a T,
 }
 
@@ -125,21 +123,21 @@ pub struct Ended<T> {
     pub end: End,
     /// Its length in bytes.
     pub len: u32,
-    /// The first bytes of it, which the peer has read. The rest is not part of
-    /// the stream yet.
+    /// The number of its first bytes that the peer has read. The rest is not part of the stream
+    /// yet.
     pub read: u32,
-    /// What its sender attached.
+    /// The sender's data.
     pub owner: T,
 }
 
-/// What an RdmaRdCompl has changed.
+/// The effect of an RdmaRdCompl.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Progress<T> {
     /// The oldest advert was read in part.
     Partly {
         /// Its number.
         id: Id,
-        /// Bytes of it that were not yet reported as read.
+        /// Bytes of it that are not yet reported as read.
         left: u32,
     },
     /// The oldest advert was consumed.
@@ -153,13 +151,12 @@ enum Phase {
     Cancelling,
 }
 
-/// The source adverts that a side has outstanding, oldest first, each with a
-/// `T` of its sender.
+/// The outstanding source adverts of a side, oldest first, each with a `T` of its sender.
 ///
 /// # Invariants
 ///
 /// - At most `max` adverts, all of the same kind.
-/// - No advert is empty or read whole.
+/// No advert is empty or read completely.
 /// - Behind a synchronous advert no payload was sent.
 /// - While cancelling all are synchronous, and none is added.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -188,7 +185,7 @@ impl<T, const N: usize> SourceAdverts<T, N> {
     ///
     /// # Errors
     ///
-    /// What it must wait for.
+    /// What the advert must wait for.
     pub fn may_post(&self, kind: Kind, inline_bytes: u32) -> Result<(), Hold> {
         let Some(oldest) = self.adverts.first() else {
             return self.not_cancelling();
@@ -205,12 +202,12 @@ impl<T, const N: usize> SourceAdverts<T, N> {
         }
     }
 
-    /// Whether payload may be sent now otherwise than in a SrcAvail. The end of
-    /// the stream counts as payload, too.
+    /// Whether payload may be sent now other than in a SrcAvail. The end of the stream also counts
+    /// as payload.
     ///
     /// # Errors
     ///
-    /// What it must wait for.
+    /// What the payload must wait for.
     pub fn may_send_payload(&self) -> Result<(), Hold> {
         self.not_cancelling()?;
         match self.adverts.first() {
@@ -221,12 +218,12 @@ impl<T, const N: usize> SourceAdverts<T, N> {
         }
     }
 
-    /// Takes note of a SrcAvail of `len` bytes behind `inline_bytes` of
-    /// payload, which must be the next payload to be sent.
+    /// Records a SrcAvail of `len` bytes behind `inline_bytes` of payload, which must be the next
+    /// payload to be sent.
     ///
     /// # Errors
     ///
-    /// What it must wait for, and `owner` back.
+    /// What it must wait for, and `owner`.
     pub fn post(
         &mut self,
         kind: Kind,
@@ -248,8 +245,8 @@ impl<T, const N: usize> SourceAdverts<T, N> {
             read: 0,
             owner,
         };
-        // INVARIANT: `may_post` has checked the number, the kind, the phase and
-        // what would precede it.
+        // INVARIANT: `may_post` has checked the number, the kind, the phase and the preceding
+        // payload.
         match self.adverts.push(advert) {
             Ok(()) => {
                 self.next = id.next();
@@ -259,14 +256,13 @@ impl<T, const N: usize> SourceAdverts<T, N> {
         }
     }
 
-    /// Takes an RdmaRdCompl of `bytes`, which is always about the oldest
-    /// advert. Those about a cancelled one come before its SendSm.
+    /// Handles an RdmaRdCompl of `bytes`, which is always about the oldest advert. Reports about
+    /// cancelled adverts come before their SendSm.
     ///
     /// # Errors
     ///
-    /// [`Violation::EmptyCompletion`] for no bytes, [`Violation::NoAnswerDue`]
-    /// if no advert is outstanding, [`Violation::AdvertOverrun`] for more bytes
-    /// than it had left.
+    /// [`Violation::EmptyCompletion`] for 0 bytes, [`Violation::NoAnswerDue`] if no advert is
+    /// outstanding, [`Violation::AdvertOverrun`] for more bytes than it had left.
     pub fn on_read_completion(&mut self, bytes: u32) -> Result<Progress<T>, Violation> {
         if bytes == 0 {
             return Err(Violation::EmptyCompletion);
@@ -284,7 +280,7 @@ impl<T, const N: usize> SourceAdverts<T, N> {
                 left,
             });
         }
-        // INVARIANT: an advert that was read whole leaves the queue.
+        // INVARIANT: an advert that was read completely leaves the queue.
         self.pop(End::Consumed)
             .map(Progress::Consumed)
             .ok_or(Violation::NoAnswerDue)
@@ -292,27 +288,26 @@ impl<T, const N: usize> SourceAdverts<T, N> {
 
     /// Takes all adverts back: SrcAvailCancel must be sent next (A2).
     ///
-    /// They stay outstanding until [`SourceAdverts::on_send_sm`], for the peer
-    /// may be reading.
+    /// They stay outstanding until [`SourceAdverts::on_send_sm`], because the peer may be reading.
     ///
     /// # Errors
     ///
-    /// [`Hold::Cancelling`] if that was done already,
-    /// [`Hold::NothingOutstanding`], or [`Hold::NotCancellable`] (A3).
+    /// [`Hold::Cancelling`] if a cancel is pending, [`Hold::NothingOutstanding`], or
+    /// [`Hold::NotCancellable`] (A3).
     pub fn cancel(&mut self) -> Result<(), Hold> {
         self.not_cancelling()?;
         let oldest = self.adverts.first().ok_or(Hold::NothingOutstanding)?;
         if oldest.kind != Kind::Synchronous {
             return Err(Hold::NotCancellable);
         }
-        // INVARIANT: all are of the oldest one's kind.
+        // INVARIANT: all adverts have the kind of the oldest one.
         self.phase = Phase::Cancelling;
         Ok(())
     }
 
-    /// Takes the SendSm that answers the cancel, and hands back what is still
-    /// outstanding, oldest first. That may be nothing, if the peer had read it
-    /// all. Only the first can be partly read.
+    /// Handles the SendSm that answers the cancel, and gives back the adverts that are still
+    /// outstanding, oldest first. There may be none, if the peer had read all of them. Only the
+    /// first can be partly read.
     ///
     /// # Errors
     ///
@@ -326,8 +321,8 @@ impl<T, const N: usize> SourceAdverts<T, N> {
         Ok(())
     }
 
-    /// The connection is gone and its queues are empty, so that nothing reads
-    /// any more: hands back what was outstanding, oldest first.
+    /// Called when the connection has ended and its queues are empty, so nothing reads any more:
+    /// gives back the outstanding adverts, oldest first.
     pub fn abort(&mut self, give_back: impl FnMut(Ended<T>)) {
         self.phase = Phase::Open;
         self.end_all(End::Aborted, give_back);

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How an unaligned buffer is cut: whole pages go without a copy, what is
-//! before and behind them by copy.
+//! The division of an unaligned buffer: whole pages go without a copy, the bytes before and behind
+//! them by copy.
 //!
-//! Only whole pages can be protected while they are sent, without harm to what
-//! lies beside the buffer. AZ-SDP (Balaji et al., CAC 2006) gets there with a
-//! hook of its own in malloc; to copy the ends is what that paper compares it
-//! with.
+//! Only whole pages can be protected while they are sent, without affecting data beside the buffer.
+//! AZ-SDP (Balaji et al., CAC 2006) uses its own hook in malloc instead, and compares it with
+//! copying the ends.
 
 /// The three parts of a buffer, in bytes.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub struct Split {
-    /// By copy, up to the first page boundary; all of a buffer that has no
-    /// whole page.
+    /// By copy, up to the first page boundary; the whole buffer if it has no whole page.
     pub head: u64,
     /// Whole pages.
     pub middle: u64,
@@ -47,13 +45,13 @@ const fn page_mask(page_shift: u32) -> u64 {
     }
 }
 
-/// Bytes of the next piece of `left` bytes of whole pages, where an advert
-/// takes at most `max_pages`: all pieces but the last are of full size. 0 if
-/// nothing is left, or if an advert cannot take even one page.
+/// Size of the next piece of `left` bytes of whole pages, where an advert takes at most
+/// `max_pages`: all pieces but the last are of full size. 0 if nothing is left, or if an advert
+/// cannot take even one page.
 pub fn piece_bytes(left: u64, max_pages: u32, page_shift: u32) -> u32 {
     let mask = page_mask(page_shift);
     let most = u64::from(max_pages).saturating_mul(mask.saturating_add(1));
-    // The length of an advert is a u32.
+    // The length of an advert is a `u32`.
     let longest = u64::from(u32::MAX) & !mask;
     u32::try_from(left.min(most).min(longest)).unwrap_or(0)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The life of a socket: its states, what moves it from one to the next, and
-//! which messages may arrive meanwhile.
+//! The states of a socket, the transitions between them, and the messages that may arrive in each
+//! state.
 //!
 //! ```text
 //!            ConnectStart      AddressResolved     ConnectAccepted
@@ -24,8 +24,7 @@
 //!                                          Dead -- Reuse --> Closed
 //! ```
 //!
-//! From every state of a connection an abort, a loss, a time-out or a refusal
-//! leads to Dead.
+//! An abort, a loss, a time-out or a refusal leads from every state of a connection to Dead.
 
 use super::{
     bsdh::{
@@ -43,79 +42,78 @@ pub enum State {
     Closed,
     /// Waits for connections.
     Listen,
-    /// A connection of ours: the peer's address and the route are looked up.
+    /// A connection of this side: the peer's address and the route are being resolved.
     Resolving,
-    /// A connection of ours: the Hello was sent.
+    /// A connection of this side: the Hello was sent.
     HelloSent,
-    /// A connection of the peer's: its Hello is being answered.
+    /// A connection of the peer: its Hello is being answered.
     HelloReceived,
-    /// Both halves are open.
+    /// Both directions are open.
     Established,
-    /// Our half is shut: its DisConn waits behind the data, or is on its way.
+    /// This side's direction is shut: its DisConn waits behind the data, or is on its way.
     FinWait1,
-    /// Our half is shut and the peer's adapter has the DisConn.
+    /// This side's direction is shut and the peer's adapter has the DisConn.
     FinWait2,
-    /// The peer's half is shut.
+    /// The peer's direction is shut.
     CloseWait,
-    /// The peer's half was shut, then ours; our DisConn is not yet there.
+    /// The peer's direction was shut, then this side's; its DisConn has not yet arrived.
     LastAck,
-    /// Our half was shut, then the peer's; our DisConn is not yet there.
+    /// This side's direction was shut, then the peer's; this side's DisConn has not yet arrived.
     Closing,
-    /// Both halves are shut: waits for the last answers, for the CM's
-    /// disconnect and for the queues to empty.
+    /// Both directions are shut: waits for the last answers, for the CM's disconnect and for the
+    /// queues to empty.
     Draining,
     /// Finished or aborted. The adapter may still hold resources.
     Dead,
 }
 
-/// What may happen to a socket.
+/// The events of a socket.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Event {
     /// listen() on a socket that does not listen.
     Listen,
-    /// The listener was shut down and is to be an ordinary socket again.
+    /// The listener was shut down and becomes an ordinary socket again.
     StopListening,
     /// connect().
     ConnectStart,
     /// The address and the route are known, and the Hello was sent.
     AddressResolved,
-    /// A good HelloAck.
+    /// A valid HelloAck.
     ConnectAccepted,
-    /// A rejection, a bad HelloAck, or an address that cannot be reached.
+    /// A rejection, an invalid HelloAck, or an unreachable address.
     ConnectRefused,
-    /// A good Hello, for the new socket.
+    /// A valid Hello, for the new socket.
     RequestReceived,
-    /// The first message arrived: the connection is up, whether the CM has
-    /// said so or not.
+    /// The first message has arrived: the connection is up, whether or not the CM has reported it.
     FirstReceive,
-    /// The CM says that the connection is up.
+    /// The CM reports that the connection is up.
     CmEstablished,
-    /// shutdown() of the sending half, or close().
+    /// shutdown() of the sending direction, or close().
     ShutdownWrite,
-    /// The send of our DisConn completed.
+    /// The send of this side's DisConn has completed.
     DisConnSent,
     /// The peer's DisConn arrived.
     DisConnReceived,
     /// The peer's AbortConn arrived.
     AbortReceived,
-    /// We end the connection: close() with unread data, a violation, a fatal
-    /// completion, an interrupted connect.
+    /// This side ends the connection: close() with unread data, a violation, a fatal completion, an
+    /// interrupted connect.
     Abort,
-    /// A timer ran out: set-up, linger, an orphan's wait, keepalive.
+    /// A timer has expired: set-up, linger, an orphan's wait, keepalive.
     Timeout,
-    /// The CM says that the connection is gone, and all that had arrived
-    /// before was handled.
+    /// The CM reports the end of the connection, and everything that had arrived before was
+    /// handled.
     CmDisconnected,
-    /// The adapter is going away.
+    /// The adapter is being removed.
     DeviceRemoved,
     /// The queues are empty: nothing more can arrive or complete.
     Drained,
-    /// A dead socket is to be used again: a failed connect, or AF_UNSPEC.
+    /// A dead socket is used again: a failed connect, or AF_UNSPEC.
     Reuse,
 }
 
-/// An event that cannot happen in a state: a bug of ours, never a peer's doing.
+/// An event that cannot happen in a state: always a bug of this module, never of a peer.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Illegal {
     /// The state.
@@ -275,8 +273,8 @@ impl State {
         }
     }
 
-    /// The two signs of an established connection may come in either order,
-    /// and the CM's long after, so the second one changes nothing.
+    /// Both signs of an established connection may come in either order, and the CM's much later,
+    /// so the second one changes nothing.
     const fn on_established(self, event: Event) -> Option<Self> {
         match self {
             Self::HelloReceived => Some(Self::Established),
@@ -286,7 +284,7 @@ impl State {
         }
     }
 
-    /// A second shutdown of the same half changes nothing, as in TCP.
+    /// A second shutdown of the same direction changes nothing, as with TCP.
     const fn on_shutdown(self) -> Option<Self> {
         match self {
             Self::Established => Some(Self::FinWait1),
@@ -308,7 +306,7 @@ impl State {
         }
     }
 
-    /// [`State::admits`] has refused a DisConn in every other state.
+    /// [`State::admits`] refuses a DisConn in every other state.
     const fn on_disconn_received(self) -> Option<Self> {
         match self {
             Self::Established => Some(Self::CloseWait),
@@ -326,9 +324,8 @@ impl State {
         }
     }
 
-    /// What ends a connection from outside. Where it is over already there is
-    /// nothing to lose, and such an event may come late. A time-out may give
-    /// up even on the draining.
+    /// External ends of a connection. If the connection is already over, nothing changes: such an
+    /// event may come late. A time-out may even end the draining.
     const fn on_loss(self, event: Event) -> Option<Self> {
         match (self, event) {
             (Self::Closed | Self::Listen, Event::DeviceRemoved) => Some(self),
@@ -369,22 +366,21 @@ impl State {
         matches!(self, Self::Established | Self::FinWait1 | Self::FinWait2)
     }
 
-    /// Whether our DisConn may still be waiting: then an answer to a cancel of
-    /// ours, which always goes before it, may still be due.
+    /// Whether this side's DisConn may still be waiting: then an answer to a cancel of this side,
+    /// which always goes before the DisConn, may still be due.
     const fn may_await_send_sm(self) -> bool {
         self.is_connected() && !matches!(self, Self::FinWait2 | Self::Draining)
     }
 
-    /// Whether a message `mid` may arrive in this state. For Data see
-    /// [`State::admits`].
+    /// Whether a message `mid` may arrive in this state. For Data see [`State::admits`].
     ///
-    /// No message may arrive before the connection is up: the first receive of
-    /// a new socket is [`Event::FirstReceive`] first, and what arrives before
-    /// the HelloAck was handled waits in the completion queue.
+    /// No message may arrive before the connection is up: the first receive of a new socket is
+    /// [`Event::FirstReceive`] first, and messages that arrive before the HelloAck was handled wait
+    /// in the completion queue.
     ///
-    /// After its DisConn the peer sends no payload and takes none back. It goes
-    /// on to read, so answers, sink adverts and credits still come; and it may
-    /// not have seen our DisConn yet, so that changes nothing but SendSm.
+    /// After its DisConn the peer sends no payload and takes none back. It continues to read, so
+    /// answers, sink adverts and credits still come. It may not yet have seen this side's DisConn,
+    /// so this DisConn only affects SendSm.
     pub const fn accepts(self, mid: Mid) -> bool {
         match mid {
             Mid::Hello | Mid::HelloAck => false,
@@ -410,12 +406,11 @@ impl State {
         }
     }
 
-    /// The `TCP_*` number (`include/net/tcp_states.h`) that stands for this
-    /// state in `sk_state`.
+    /// The `TCP_*` number (`include/net/tcp_states.h`) that represents this state in `sk_state`.
     ///
-    /// Never TCP_TIME_WAIT or TCP_NEW_SYN_RECV: the core takes sockets in these
-    /// states for its own smaller objects. A connection that has sent and
-    /// received all is TCP_CLOSE for the user, as in TCP.
+    /// Never TCP_TIME_WAIT or TCP_NEW_SYN_RECV: the core treats sockets in these states as its own
+    /// smaller objects. A connection that has sent and received everything is TCP_CLOSE for the
+    /// user, as with TCP.
     pub const fn tcp_state(self) -> u8 {
         match self {
             Self::Established => 1,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Urgent data: a byte of the stream that its receiver is told of before it is
-//! read. Linux's TCP has one such byte at a time, the *mark*, and so has this.
+//! Urgent data: the receiver is told of an urgent byte of the stream before it reads it. Linux's
+//! TCP has one such byte at a time, the *mark*, and so has this implementation.
 //!
 //! The message that ends with the byte has [`FLAG_OOB_PRES`]. Messages that are
 //! sent while the byte waits have [`FLAG_OOB_PEND`]. If no message is sent, an
@@ -23,12 +23,12 @@ use super::bsdh::FLAG_OOB_PEND;
 ///
 /// # Invariants
 ///
-/// Nothing is announced but a byte that waits.
+/// Only a waiting byte is announced.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct UrgentSend {
-    /// Bytes up to the urgent one and with it; 0 for none.
+    /// The number of bytes up to and including the urgent one; 0 for none.
     ahead_bytes: u32,
-    /// A message has told of it.
+    /// A message has announced it.
     announced: bool,
 }
 
@@ -41,21 +41,21 @@ impl UrgentSend {
         }
     }
 
-    /// The last of the `waiting_bytes` is urgent. A byte that was marked before,
-    /// and waits, is not urgent any more.
+    /// The last of the `waiting_bytes` is urgent. A byte that was marked before and still waits is
+    /// not urgent any more.
     pub const fn mark(&mut self, waiting_bytes: u32) {
         if waiting_bytes > 0 {
             self.ahead_bytes = waiting_bytes;
         }
     }
 
-    /// Whether there is one.
+    /// Whether an urgent byte waits.
     pub const fn waits(&self) -> bool {
         self.ahead_bytes > 0
     }
 
-    /// Bytes of the next message, which could have `full_bytes`: it ends with
-    /// the urgent byte.
+    /// The size of the next message, which may have up to `full_bytes`: it ends with the urgent
+    /// byte.
     pub const fn message_bytes(&self, full_bytes: u32) -> u32 {
         if self.waits() && self.ahead_bytes < full_bytes {
             self.ahead_bytes
@@ -64,20 +64,19 @@ impl UrgentSend {
         }
     }
 
-    /// So many bytes are in a message now. Returns whether the last of them is
-    /// the urgent one.
+    /// The next `bytes` are now in a message. Returns whether the last of them is the urgent one.
     pub const fn take(&mut self, bytes: u32) -> bool {
         let waits = self.waits();
         self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes);
         let urgent = waits && self.ahead_bytes == 0;
         if urgent {
-            // INVARIANT: It does not wait.
+            // INVARIANT: The byte does not wait any more.
             self.announced = false;
         }
         urgent
     }
 
-    /// What the flags of every message say of the byte that waits.
+    /// The flags of every message while an urgent byte waits.
     pub const fn flags(&self) -> u8 {
         if self.waits() {
             FLAG_OOB_PEND
@@ -86,12 +85,12 @@ impl UrgentSend {
         }
     }
 
-    /// A message was sent with those flags.
+    /// A message with these flags was sent.
     pub const fn note_sent(&mut self) {
         self.announced = self.waits();
     }
 
-    /// Whether a message must be sent to tell of the byte.
+    /// Whether a message must be sent to announce the byte.
     pub const fn must_announce(&self) -> bool {
         self.waits() && !self.announced
     }
@@ -106,9 +105,9 @@ impl Default for UrgentSend {
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 enum Mark {
     None,
-    /// It comes, behind all that was received.
+    /// It will come, behind all received bytes.
     Announced,
-    /// The place of the byte in the stream.
+    /// The position of the byte in the stream.
     At {
         place: u64,
         /// `None` if it was read out of line.
@@ -116,54 +115,54 @@ enum Mark {
     },
 }
 
-/// The byte that a receive out of line gets.
+/// The result of a receive out of line.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Byte {
-    /// There is none, or it was read, or is read in line.
+    /// There is none, it was already read, or it is read in line.
     None,
-    /// It was announced.
+    /// It was announced, but has not arrived.
     Comes,
-    /// This one.
+    /// The byte.
     Is(u8),
 }
 
-/// How far a receive in line goes at a place of the stream.
+/// How far a receive in line may go from a position of the stream.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Reach {
-    /// At most so many bytes, as many as it wants or up to the mark.
+    /// At most this many bytes: as many as it wants, or up to the mark.
     Bytes(u32),
     /// The next byte is the urgent one, which is skipped.
     Skip,
-    /// It ends here, before the mark.
+    /// The receive ends here, before the mark.
     End,
 }
 
-/// What a message about urgent data has to do.
+/// The effects of a message about urgent data.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct News {
-    /// The program is told (SIGURG).
+    /// The program gets SIGURG.
     pub signal: bool,
     /// The next byte of the stream is lost: it is the old urgent byte.
     pub lose: bool,
 }
 
-/// The urgent byte of the stream that is received.
+/// The urgent byte of the received stream.
 ///
 /// # Invariants
 ///
-/// `taken <= received`, and `taken <= place < received` for a mark with a place.
+/// `taken <= received`, and `taken <= place < received` for a mark with a position.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct UrgentReceive {
-    /// Bytes that have come since the start of the connection, those of source
-    /// adverts included.
+    /// The number of bytes received since the start of the connection, including those of source
+    /// adverts.
     received: u64,
-    /// Bytes that the program has, or has skipped.
+    /// The number of bytes that the program has read, or that were skipped.
     taken: u64,
     mark: Mark,
 }
 
 impl UrgentReceive {
-    /// Of a new connection.
+    /// The state of a new connection.
     pub const fn new() -> Self {
         Self {
             received: 0,
@@ -172,20 +171,20 @@ impl UrgentReceive {
         }
     }
 
-    /// Bytes that the program has taken, or that were skipped.
+    /// The number of bytes that the program has read, or that were skipped.
     pub const fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Bytes have come, or have been advertised.
+    /// Adds bytes that were received, or were advertised.
     pub const fn on_bytes(&mut self, bytes: u32) {
         self.received = self.received.saturating_add(bytes as u64);
     }
 
-    /// The peer has taken the last bytes back.
+    /// Removes the last bytes, which the peer has taken back.
     pub const fn on_cancel(&mut self, bytes: u64) {
         let received = self.received.saturating_sub(bytes);
-        // INVARIANT: Bytes that were taken, and the urgent byte, stay.
+        // INVARIANT: Bytes that were read, and the urgent byte, stay.
         let least = match self.mark {
             Mark::At { place, .. } => place.saturating_add(1),
             Mark::None | Mark::Announced => self.taken,
@@ -193,7 +192,7 @@ impl UrgentReceive {
         self.received = if received < least { least } else { received };
     }
 
-    /// The program has the next bytes, or has skipped them.
+    /// The program has read the next bytes, or they were skipped.
     pub const fn on_taken(&mut self, bytes: u32) {
         let taken = self.taken.saturating_add(bytes as u64);
         self.taken = if taken > self.received {
@@ -216,8 +215,8 @@ impl UrgentReceive {
         news
     }
 
-    /// A message comes whose last byte is urgent. To be called before
-    /// [`UrgentReceive::on_bytes`] for its `payload_len` bytes, at least 1.
+    /// A message arrives whose last byte is urgent. Call before [`UrgentReceive::on_bytes`] for its
+    /// `payload_len` bytes, at least 1.
     pub const fn on_urgent(&mut self, payload_len: u32, byte: u8, inline: bool) -> News {
         let news = self.news(inline);
         let before = payload_len.saturating_sub(1);
@@ -239,7 +238,7 @@ impl UrgentReceive {
         }
     }
 
-    /// Whether there is a mark whose place is known.
+    /// Whether there is a mark whose position is known.
     pub const fn has_mark(&self) -> bool {
         matches!(self.mark, Mark::At { .. })
     }
@@ -249,29 +248,28 @@ impl UrgentReceive {
         matches!(self.mark, Mark::At { place, .. } if place == self.taken)
     }
 
-    /// Whether the next byte of the stream is the urgent one, and no receive in
-    /// line gets it.
+    /// Whether the next byte of the stream is the urgent one, and receives in line skip it.
     pub const fn hides_next(&self, inline: bool) -> bool {
         !inline && self.is_at_mark()
     }
 
-    /// Whether it has come, and was not read out of line (POLLPRI).
+    /// Whether the byte has arrived, and was not read out of line (POLLPRI).
     pub const fn is_here(&self) -> bool {
         matches!(self.mark, Mark::At { byte: Some(_), .. })
     }
 
-    /// Whether it was announced and has not come.
+    /// Whether a byte was announced and has not arrived.
     pub const fn is_announced(&self) -> bool {
         matches!(self.mark, Mark::Announced)
     }
 
-    /// Whether the next message says if the next byte of the stream is the urgent
-    /// one: a byte was announced, and all bytes that have come are taken.
+    /// Whether only the next message will show whether the next byte of the stream is the urgent
+    /// one: a byte was announced, and all received bytes are taken.
     pub const fn is_open(&self) -> bool {
         self.is_announced() && self.taken == self.received
     }
 
-    /// The byte that a receive out of line gets.
+    /// The result of a receive out of line.
     pub const fn byte(&self, inline: bool) -> Byte {
         match self.mark {
             Mark::Announced if !inline => Byte::Comes,
@@ -282,15 +280,15 @@ impl UrgentReceive {
         }
     }
 
-    /// It was read out of line. The mark stays.
+    /// The byte was read out of line. The mark stays.
     pub const fn on_read(&mut self) {
         if let Mark::At { byte, .. } = &mut self.mark {
             *byte = None;
         }
     }
 
-    /// How far a receive in line goes that is `ahead_bytes` behind what was
-    /// taken, wants `want_bytes` more and has something already or not.
+    /// How far a receive in line may go that is `ahead_bytes` behind the taken bytes, and wants
+    /// `want_bytes` more. `has_some` says whether it already has bytes.
     pub fn reach(&self, ahead_bytes: u64, want_bytes: u32, has_some: bool, inline: bool) -> Reach {
         let here = self.taken.saturating_add(ahead_bytes);
         let Mark::At { place, .. } = self.mark else {
@@ -305,13 +303,13 @@ impl UrgentReceive {
         }
     }
 
-    /// Whether a receive so far behind what was taken is at the mark.
+    /// Whether a receive `ahead_bytes` behind the taken bytes is at the mark.
     pub const fn is_mark(&self, ahead_bytes: u64) -> bool {
         let here = self.taken.saturating_add(ahead_bytes);
         matches!(self.mark, Mark::At { place, .. } if place == here)
     }
 
-    /// Bytes that one receive can get of `waiting_bytes` (SIOCINQ).
+    /// The number of bytes of `waiting_bytes` that one receive can get (SIOCINQ).
     pub fn readable_bytes(&self, waiting_bytes: u32, inline: bool) -> u32 {
         match self.mark {
             Mark::At { place, .. } if !inline => {

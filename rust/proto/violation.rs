@@ -5,13 +5,13 @@
 //! A violation aborts the connection (or refuses it, while it is being set
 //! up) and is counted under its name.
 
-/// What a peer did wrong.
+/// A violation of the protocol by a peer.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Violation {
-    /// Fewer bytes than a header, or than the fields that must follow it.
+    /// Fewer bytes than the header, or than the fields that must follow it.
     ShortMessage,
-    /// `BSDH.len` is not the number of bytes that arrived.
+    /// `BSDH.len` is not the number of received bytes.
     LengthMismatch,
     /// A message identifier that the protocol does not have.
     UnknownMid,
@@ -19,17 +19,17 @@ pub enum Violation {
     BadFlags,
     /// `BSDH.mseq` is not the next number of the sequence.
     BadSequence,
-    /// `BSDH.mseq_ack` acknowledges what was never sent, or less than before.
+    /// `BSDH.mseq_ack` acknowledges a message that was never sent, or less than before.
     BadAck,
-    /// A message for which we had announced no receive.
+    /// A message for which this side has announced no receive.
     CreditOverrun,
     /// The credit limit (`mseq_ack + bufs`) went backwards.
     CreditShrunk,
-    /// Fewer receives announced at set-up than the credit rules need.
+    /// Fewer receives announced at set-up than the credit rules require.
     TooFewBuffers,
-    /// The private data of the CM is not that of an SDP.
+    /// The private data of the CM is not from an SDP implementation.
     BadMagic,
-    /// An SDP of another version.
+    /// An SDP implementation of another version.
     BadVersion,
     /// The peer offers to hold no advert at all.
     NoAdverts,
@@ -39,14 +39,13 @@ pub enum Violation {
     BadFeatures,
     /// A message that may not arrive in the connection's state.
     WrongState,
-    /// A body whose length or contents are not those of its message.
+    /// A body whose length or content is invalid for its message.
     BadBody,
-    /// A message of a feature that was not agreed on, or one that has no place
-    /// in the stream.
+    /// A message of a feature that was not agreed on, or one that is not allowed in the stream.
     UnexpectedMid,
-    /// More payload than the receive size that we announced.
+    /// More payload than the receive size that this side has announced.
     PayloadTooLong,
-    /// An answer to a question that was not asked.
+    /// An answer to a request that was not made.
     NoAnswerDue,
     /// More adverts at a time than were agreed on.
     TooManyAdverts,
@@ -56,7 +55,7 @@ pub enum Violation {
     WrongKeyInvalidated,
     /// An RdmaRdCompl that reports no bytes.
     EmptyCompletion,
-    /// A cancel before which, since the last one, there was no advert.
+    /// A cancel without an advert since the previous cancel.
     NothingToCancel,
     /// A cancel of source adverts that payload follows in the stream.
     CancelBehindPayload,
@@ -66,7 +65,7 @@ pub enum Violation {
     PayloadBehindAdvert,
     /// Bytes written to a sink advert that had ended.
     WriteVoided,
-    /// Receives that the peer was to use up and did not.
+    /// Receives that the peer had to use up and did not.
     ReceivesNotUsedUp,
 }
 
@@ -107,12 +106,12 @@ impl Violation {
         Self::ReceivesNotUsedUp,
     ];
 
-    /// The place of this violation among [`Violation::ALL`], for counters.
+    /// The index of this violation in [`Violation::ALL`], for counters.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The name under which it is counted and logged.
+    /// The name in counters and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ShortMessage => "ShortMessage",

@@ -2,9 +2,9 @@
 
 //! Reading and writing big-endian fields at fixed offsets, without panics.
 //!
-//! A reader gets `None` where the bytes are not there. A writer ignores what
-//! does not fit: the callers write at constant offsets into arrays of constant
-//! size, and the round-trip tests would see a lost field.
+//! A reader gets `None` if the bytes are missing. A writer ignores bytes that do not fit: the
+//! callers write at constant offsets into arrays of constant size, and the round-trip tests would
+//! detect a missing field.
 
 /// Reads `N` bytes at `at`.
 pub(super) fn bytes<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {

@@ -1,29 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sink adverts of the peer: memory that we write to.
+//! Sink adverts of the peer: memory that this side writes to.
 //!
-//! A reader that waits advertises its buffer; a sender that has bytes writes
-//! them there instead of sending them. Both may decide at the same time, and a
-//! buffer must not be written to after its reader has returned. What tells the
-//! sender whether an advert is still good is a count of *payload events*: each
-//! Data with payload, each SrcAvail and each short RdmaWrCompl of a direction
-//! is one. A SinkAvail carries the events that its sender had received (IBTA
-//! Annex A4: NonDiscards).
+//! A waiting reader advertises its buffer; a sender that has bytes writes them there instead of
+//! sending them. Both may decide at the same time, and a buffer must not be written to after its
+//! reader has returned. A count of *payload events* tells the sender whether an advert is still
+//! valid: each Data with payload, each SrcAvail and each short RdmaWrCompl of a direction is one
+//! event. A SinkAvail carries the number of events that its sender had received (IBTA Annex A4:
+//! NonDiscards).
 //!
-//! - **S1** A SinkAvail goes only from a reader that waits, with nothing
-//!   received that was not read.
-//! - **S2** The peer accepts it only if it has sent no other event since; else
-//!   it answers RdmaWrCompl(0). Each SinkAvail has one answer, in their order.
-//! - **S3** Before Data or SrcAvail the peer answers 0 to all that it holds. It
-//!   accepts none from then on until that event is sent.
-//! - **S4** It writes, then answers with the bytes written. Fewer than the
-//!   buffer has is *short*, ends all later ones, which are answered 0, and is
-//!   an event.
-//! - **S5** A payload event ends all outstanding adverts: their remote keys
-//!   die, then the reader returns. A signal sends SinkAvailCancel, and the
-//!   reader waits for all answers. SinkCancelAck is not used.
+//! - **S1** Only a waiting reader sends a SinkAvail, when all received bytes were read.
+//! - **S2** The peer accepts it only if it has sent no other event since; otherwise it answers
+//!   RdmaWrCompl(0). Each SinkAvail has one answer, in their order.
+//! - **S3** Before Data or SrcAvail the peer answers 0 to all adverts that it holds. It accepts
+//!   none from then on until this event is sent.
+//! - **S4** It writes, then answers with the number of bytes written. If the buffer is larger, the
+//!   answer is *short*: it is an event, and ends all later adverts, which are answered 0.
+//! - **S5** A payload event ends all outstanding adverts: their remote keys are invalidated, then
+//!   the reader returns. On a signal SinkAvailCancel is sent, and the reader waits for all answers.
+//!   SinkCancelAck is not used.
 //!
-//! This file has the sender's side, [`super::buffer`] the reader's.
+//! This file implements the sender's side, [`super::buffer`] the reader's.
 
 use super::{
     advert::{
@@ -36,8 +33,8 @@ use super::{
     violation::Violation, //
 };
 
-/// The payload events of a direction, modulo 2^32. Both sides count from the
-/// start of the connection, also before they use any advert.
+/// The payload events of a direction, modulo 2^32. Both sides count from the start of the
+/// connection, also before they use any advert.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PayloadEvents(u32);
 
@@ -69,12 +66,12 @@ pub struct Write {
     pub len: u32,
 }
 
-/// What a peer's sink advert waits for.
+/// The state of a peer's sink advert.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 enum Target {
     /// Bytes to write.
     Accepted { rkey: u32, addr: u64, len: u32 },
-    /// Its answer, of so many bytes.
+    /// Its answer is due, with this number of bytes.
     Answer(u32),
 }
 
@@ -82,8 +79,8 @@ enum Target {
 ///
 /// # Invariants
 ///
-/// At most `max` targets. All accepted ones have come since the last event:
-/// what is sent next may be written to the first of them.
+/// At most `max` targets. All accepted ones have come since the last event: the next bytes of the
+/// stream may be written to the first of them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SinkWriter<const N: usize = ADVERTS_MAX> {
     targets: Ring<Target, N>,
@@ -91,14 +88,14 @@ pub struct SinkWriter<const N: usize = ADVERTS_MAX> {
     max: u8,
     /// Whether an advert came after the last cancel.
     cancellable: bool,
-    /// Whether some were declined for an event that was not sent yet: more of
-    /// the same receive may come, whose bytes would be in the wrong place.
+    /// Whether some were declined for an event that was not sent yet: more adverts of the same
+    /// receive may come, whose bytes would be at the wrong position.
     closed: bool,
 }
 
 impl<const N: usize> SinkWriter<N> {
-    /// No adverts. `max_adverts` is what we have offered to hold, at most `N`;
-    /// `events` is what we have sent so far.
+    /// No adverts. `max_adverts` is the number that this side has offered to hold, at most `N`;
+    /// `events` are those sent so far.
     pub const fn new(max_adverts: u8, features: Features, events: PayloadEvents) -> Self {
         Self {
             targets: Ring::new(),
@@ -109,13 +106,12 @@ impl<const N: usize> SinkWriter<N> {
         }
     }
 
-    /// Takes a SinkAvail; returns whether it is accepted (S2). If not its
-    /// answer is due.
+    /// Handles a SinkAvail; returns whether it is accepted (S2). Otherwise its answer is due.
     ///
     /// # Errors
     ///
-    /// [`Violation::BadBody`] for no bytes or for more than there are behind
-    /// the address, [`Violation::TooManyAdverts`].
+    /// [`Violation::BadBody`] for an empty advert or one that exceeds the address space,
+    /// [`Violation::TooManyAdverts`].
     pub fn on_advert(
         &mut self,
         len: u32,
@@ -140,23 +136,22 @@ impl<const N: usize> SinkWriter<N> {
         Ok(accepted)
     }
 
-    /// Takes a SinkAvailCancel: the answers to all are due.
+    /// Handles a SinkAvailCancel: the answers to all adverts are due.
     ///
     /// # Errors
     ///
-    /// [`Violation::NothingToCancel`] if no advert came since the last one.
+    /// [`Violation::NothingToCancel`] if no advert came since the last cancel.
     pub fn on_cancel(&mut self) -> Result<(), Violation> {
         if !self.cancellable {
             return Err(Violation::NothingToCancel);
         }
         self.cancellable = false;
-        // What the next receive advertises comes behind the answers.
+        // Adverts of the next receive come behind the answers.
         self.decline_all();
         Ok(())
     }
 
-    /// Bytes that may be written: those of the first accepted advert, 0 if none
-    /// is.
+    /// The number of bytes that may be written: the size of the first accepted advert, or 0.
     pub fn room(&self) -> u32 {
         self.targets
             .iter()
@@ -167,10 +162,9 @@ impl<const N: usize> SinkWriter<N> {
             .unwrap_or(0)
     }
 
-    /// Returns a Write of at most `max_bytes`, which must be the next of the
-    /// stream to be posted; `None` if no advert is accepted. Its answer is due
-    /// behind it; a fence is not needed. If it does not fill the buffer, all
-    /// other adverts are declined (S4).
+    /// Returns a Write of at most `max_bytes`, which must be the next bytes of the stream to be
+    /// posted; `None` if no advert is accepted. Its answer is due behind it; no fence is needed. If
+    /// it does not fill the buffer, all other adverts are declined (S4).
     pub fn write(&mut self, max_bytes: u32) -> Option<Write> {
         if max_bytes == 0 {
             return None;
@@ -183,16 +177,15 @@ impl<const N: usize> SinkWriter<N> {
         let len = room.min(max_bytes);
         *target = Target::Answer(len);
         if len < room {
-            // INVARIANT: an event, and none is accepted any more.
+            // INVARIANT: an event, and no advert is accepted any more.
             self.note_event();
             self.decline_all();
         }
         Some(Write { rkey, addr, len })
     }
 
-    /// Declines all accepted adverts: their answers are due. To be called
-    /// before payload is sent otherwise than by a Write (S3), and not before
-    /// there are credits for it.
+    /// Declines all accepted adverts: their answers are due. Call before payload is sent other than
+    /// by a Write (S3), but only when there are credits for it.
     pub fn decline(&mut self) {
         self.closed |= self.room() > 0;
         self.decline_all();
@@ -206,9 +199,8 @@ impl<const N: usize> SinkWriter<N> {
         }
     }
 
-    /// Takes note of Data with payload, or of a SrcAvail, which must be the
-    /// next message to be sent; `false`, and no note is taken, if adverts must
-    /// be answered first (S3).
+    /// Records Data with payload, or a SrcAvail, which must be the next message to be sent. Returns
+    /// `false`, and records nothing, if adverts must be answered first (S3).
     #[must_use]
     pub fn note_payload(&mut self) -> bool {
         let may = self.targets.is_empty();
@@ -228,9 +220,8 @@ impl<const N: usize> SinkWriter<N> {
         matches!(self.targets.first(), Some(Target::Answer(_)))
     }
 
-    /// Returns the bytes of the next RdmaWrCompl, which must be the next
-    /// message to be sent: make sure that there are credits. `None` if none is
-    /// due.
+    /// Returns the number of bytes of the next RdmaWrCompl, which must be the next message to be
+    /// sent: ensure that there are credits. `None` if none is due.
     pub fn next_answer(&mut self) -> Option<u32> {
         match *self.targets.first()? {
             Target::Answer(bytes) => {

@@ -2,9 +2,9 @@
 
 //! Connection management: ids of the RDMA CM.
 //!
-//! Handlers run on work queues that every RDMA user shares, so ours only take notes and queue work
-//! ([`Handler`]). Everything here that takes an id's handler mutex is called from our own work
-//! items, never under a socket lock.
+//! Handlers run on work queues that all RDMA users share, so the module's handlers only record the
+//! event and queue work ([`Handler`]). The module's own work items call all functions here that
+//! take an id's handler mutex, never under a socket lock.
 
 use core::mem;
 use core::ptr::NonNull;
@@ -22,7 +22,7 @@ use crate::inet::addr::{
 };
 use crate::inet::netns::Net;
 
-/// Private bytes of an event that we keep: those of a reply.
+/// The maximum length of the private data of an event: that of a reply.
 pub(crate) const PRIVATE_MAX: usize = 196;
 
 /// What happened to a connection id.
@@ -38,17 +38,17 @@ pub(crate) enum Kind {
     Established,
     Disconnected,
     DeviceRemoval,
-    /// Of no interest to us.
+    /// Not relevant to the module.
     Other,
 }
 
-/// A note of an event, without pointers.
+/// A record of an event, without pointers.
 #[derive(Copy, Clone)]
 pub(crate) struct Event {
     pub(crate) kind: Kind,
-    /// A negative errno, or for [`Kind::Rejected`] the reason of the CM.
+    /// A negative errno, or for [`Kind::Rejected`] the CM's reason.
     pub(crate) status: i32,
-    /// The peer's private data; a rejection's is empty unless the peer's SDP rejected.
+    /// The peer's private data; empty for a rejection, unless the peer's SDP rejected.
     pub(crate) private: [u8; PRIVATE_MAX],
     pub(crate) private_len: usize,
 }
@@ -60,7 +60,7 @@ impl Event {
 
     /// # Safety
     ///
-    /// `id` and `ev` are those that the CM gave to the running handler.
+    /// `id` and `ev` are the arguments of the running handler.
     unsafe fn note(id: *mut bindings::rdma_cm_id, ev: *const bindings::rdma_cm_event) -> Self {
         use bindings as b;
         // SAFETY: Valid during the handler.
@@ -90,8 +90,9 @@ impl Event {
                 let conn = unsafe { &(*ev).param.conn };
                 (conn.private_data.cast::<u8>(), conn.private_data_len)
             }
-            // The peer's CM sends what the module there says in its MPA reply, whatever errno the
-            // driver makes of the rejection, by which the RDMA CM would tell it apart.
+            // With iWARP, the private data come from the peer's module, in the MPA reply, whatever
+            // errno the driver reports for the rejection. The RDMA CM would decide by this errno
+            // whether there are private data.
             // SAFETY: Valid during the handler.
             Kind::Rejected if unsafe { is_iwarp(id) } => {
                 // SAFETY: The `conn` parameters are set for every event of the iWARP CM.
@@ -108,7 +109,7 @@ impl Event {
         };
         if !data.is_null() {
             let len = usize::from(len).min(PRIVATE_MAX);
-            // SAFETY: The CM says that there are so many bytes, and `private` has room for them.
+            // SAFETY: The CM says that there are `len` bytes, and `private` has room for them.
             unsafe { core::ptr::copy_nonoverlapping(data, note.private.as_mut_ptr(), len) };
             note.private_len = len;
         }
@@ -116,24 +117,24 @@ impl Event {
     }
 }
 
-/// Who is told of the events of an id. Called in process context on a shared work queue: may
-/// allocate, may not wait for anything that a user can hold up.
+/// Receives the events of an id. Called in process context on a shared work queue: may allocate,
+/// but must not wait for anything that a user can delay.
 pub(crate) trait Handler {
-    /// Takes note of an event. The id must not be used.
+    /// Records an event. The id must not be used.
     fn on_event(&self, event: Event);
 }
 
-/// What a listener does with a request.
+/// Handles the requests of a listener.
 pub(crate) trait Listener {
-    /// Who gets the events of the new id.
+    /// Receives the events of the new id.
     type Child: Handler;
 
-    /// Looks at a request. On success the id belongs to the returned connection, which keeps it
+    /// Decides on a request. On success the id belongs to the returned connection, which keeps it
     /// by [`Request::keep`].
     ///
     /// # Errors
     ///
-    /// `ENOMEM` drops the request silently, so that the peer tries again; everything else rejects
+    /// `ENOMEM` drops the request silently, so that the peer tries again; all other errors reject
     /// it.
     fn on_request(&self, request: Request<'_>) -> Result<NonNull<Self::Child>>;
 }
@@ -146,9 +147,9 @@ pub(crate) struct Request<'a> {
     pub(crate) peer: Addr,
     /// The interface at which it arrived.
     pub(crate) dev: i32,
-    /// Where answers go, where that is an IP address: on RoCE.
+    /// The address to which answers go, if it is an IP address: on RoCE.
     pub(crate) answers_to: Option<Addr>,
-    /// A request that is dropped does not come again: on iWARP.
+    /// The peer does not repeat a request that is dropped: on iWARP.
     pub(crate) asks_once: bool,
 }
 
@@ -158,8 +159,8 @@ impl Request<'_> {
         CmId { id: self.id }
     }
 
-    /// Rejects the request, with the reason as private data. [`Listener::on_request`] must return
-    /// an error then, upon which the CM destroys the id.
+    /// Rejects the request, with the reason as private data. [`Listener::on_request`] must then
+    /// return an error, after which the CM destroys the id.
     pub(crate) fn refuse(&self, private: &[u8]) {
         // SAFETY: The id is valid during the handler, and no `CmId` exists for it.
         unsafe { reject(self.id, private) };
@@ -172,7 +173,7 @@ impl Request<'_> {
 ///
 /// `id` is valid.
 unsafe fn reject(id: NonNull<bindings::rdma_cm_id>, private: &[u8]) {
-    // It fails if the peer is gone, which is as good as a rejection.
+    // The function fails if the peer is gone; then no rejection is needed.
     // SAFETY: As the caller promises; the CM copies the private data.
     let _ = unsafe {
         bindings::rdma_reject(
@@ -188,8 +189,8 @@ unsafe fn reject(id: NonNull<bindings::rdma_cm_id>, private: &[u8]) {
 ///
 /// # Invariants
 ///
-/// `id` is a valid id that this value owns. Dropping it waits for the handler, so a `CmId` must
-/// not be dropped in a handler or under a lock that a handler takes.
+/// `id` is a valid id that this value owns. Dropping the value waits for the handler, so a `CmId`
+/// must not be dropped in a handler or under a lock that a handler takes.
 pub(crate) struct CmId {
     id: NonNull<bindings::rdma_cm_id>,
 }
@@ -204,23 +205,25 @@ pub(crate) struct ConnParam<'a> {
     pub(crate) reads: u8,
 }
 
-/// How often a lost packet is sent again before the adapter gives the connection up: by us, and by
-/// the peer if we connect. The most that there is, which soft-RoCE takes for "without end": so the
-/// end of a connection without answers is not left to the adapter (`check_sends`).
+/// How often an adapter resends a lost packet before it gives the connection up; used by this side,
+/// and by the peer if this side connects. It is the maximum, which soft-RoCE interprets as
+/// "unlimited": so the module itself ends a connection without answers (`check_sends`).
 const RETRY_COUNT: u8 = 7;
-/// Credits promise posted receives, so "receiver not ready" is a bug and never waited for.
+/// Credits guarantee that receives are posted, so "receiver not ready" is a bug, and the adapter
+/// does not wait for a receive.
 const RNR_RETRY_COUNT: u8 = 0;
 
-/// How long an acknowledgement may take: 4.096 us times 2 to this power, 2.1 s. What the CM takes by
-/// itself, a quarter of that, is less than a busy peer in software may need, and sending a whole
-/// window again makes it busier.
+/// The time for an acknowledgement: 4.096 us times 2 to this power, 2.1 s. The CM's default, a
+/// quarter of it, may be too short for a busy peer in software, and resending a whole window makes
+/// such a peer busier.
 const ACK_TIMEOUT: u8 = 19;
 
 impl ConnParam<'_> {
     fn raw(&self, iwarp: bool) -> bindings::rdma_conn_param {
-        // A Read with iWARP may still have its place when its completion was seen, and one more would
-        // wait for the place. In soft-iWARP (Linux 7.3: `orq_fence`) it stops all other sends meanwhile,
-        // even the answers to the peer's Reads: two peers could wait for each other.
+        // With iWARP, a Read may still occupy its place when its completion was seen, and one more
+        // Read would wait for the place. In soft-iWARP (Linux 7.3: `orq_fence`) such a wait stops
+        // all other sends, even the answers to the peer's Reads: two peers could wait for each
+        // other.
         let reads = if iwarp { 2 * self.reads } else { self.reads };
         bindings::rdma_conn_param {
             private_data: self.private.as_ptr().cast(),
@@ -235,10 +238,10 @@ impl ConnParam<'_> {
     }
 }
 
-/// Whether an RDMA device has the address: then an id can be bound to it. That id has a port in the port
-/// space of datagrams, where it is in the way of no socket's.
+/// Whether an RDMA device has the address: then an id can be bound to it. This id has a port in the
+/// port space of datagrams, where it does not conflict with any socket.
 pub(crate) fn has_device(net: Net<'_>, addr: &Storage) -> bool {
-    /// Nothing happens to an id that is only bound.
+    /// No events occur on an id that is only bound.
     struct Nobody;
     impl Handler for Nobody {
         fn on_event(&self, _event: Event) {}
@@ -296,7 +299,7 @@ impl CmId {
 
     /// # Safety
     ///
-    /// Called only by whom it was registered with, with valid arguments.
+    /// Called only by the CM, with which it was registered, with valid arguments.
     unsafe fn create(
         net: Net<'_>,
         ports: bindings::rdma_ucm_port_space,
@@ -314,12 +317,12 @@ impl CmId {
                 c"ib_sdp".as_char_ptr(),
             )
         })?;
-        // INVARIANT: A new id, and ours.
+        // INVARIANT: A new id, which this value owns.
         let id = Self {
             id: NonNull::new(id).ok_or(ENOMEM)?,
         };
-        // iWARP's ports are those of TCP. soft-iWARP makes its TCP sockets in the namespace of whoever
-        // calls it, which are the kernel's workers: a listener of a container would take a port of the
+        // iWARP's ports are those of TCP. soft-iWARP creates its TCP sockets in the namespace of
+        // the calling thread, a kernel worker: a listener of a container would take a port of the
         // first namespace.
         if !core::ptr::eq(net.as_ptr(), &raw const bindings::init_net) {
             let kind = bindings::SDP_CONST_RDMA_NODE_IB_CA;
@@ -333,7 +336,7 @@ impl CmId {
         self.id.as_ptr()
     }
 
-    /// The device that the id was bound to by its address.
+    /// The device to which the id was bound by its address.
     pub(crate) fn device(&self) -> Result<*mut bindings::ib_device> {
         // SAFETY: The id is valid; the device is set once and stays while the id lives.
         let device = unsafe { (*self.as_ptr()).device };
@@ -343,27 +346,28 @@ impl CmId {
         Ok(device)
     }
 
-    /// Sets how long the adapter waits for an acknowledgement before it sends again; before the
+    /// Sets how long the adapter waits for an acknowledgement before it resends. Call before the
     /// queue pair is connected.
     pub(crate) fn set_ack_timeout(&self) -> Result {
         // SAFETY: The id is valid.
         to_result(unsafe { bindings::rdma_set_ack_timeout(self.as_ptr(), ACK_TIMEOUT) })
     }
 
-    /// Sets the traffic class of the packets (IP_TOS of iWARP); before the address is resolved.
+    /// Sets the traffic class of the packets (IP_TOS with iWARP). Call before the address is
+    /// resolved.
     pub(crate) fn set_service_type(&self, tos: u8) {
         // SAFETY: The id is valid.
         unsafe { bindings::rdma_set_service_type(self.as_ptr(), tos.into()) };
     }
 
-    /// Has the way to the peer looked for from the interface `dev` only; before
-    /// [`CmId::resolve_addr`], from a wildcard address.
+    /// Restricts the route lookup to the interface `dev`. Call before [`CmId::resolve_addr`], and
+    /// resolve from a wildcard address.
     pub(crate) fn set_device_of_way(&self, dev: i32) {
         // SAFETY: The id is valid. Before the address is resolved, only its owner uses it.
         unsafe { (*self.as_ptr()).route.addr.dev_addr.bound_dev_if = dev };
     }
 
-    /// The interface that the connection goes over, once the address is resolved.
+    /// The interface of the connection. Call after the address was resolved.
     pub(crate) fn interface(&self) -> i32 {
         // SAFETY: The id is valid; the member does not change after that.
         unsafe { (*self.as_ptr()).route.addr.dev_addr.bound_dev_if }
@@ -375,8 +379,9 @@ impl CmId {
         to_result(unsafe { bindings::rdma_bind_addr(self.as_ptr(), addr.as_ptr().cast_mut()) })
     }
 
-    /// Has a wildcard address stand for its own family only, and another id of the other family have
-    /// the same port. Without this call, net.ipv6.bindv6only decides; before [`CmId::bind`].
+    /// Restricts a wildcard address to its own family, so that another id of the other family can
+    /// have the same port. Without this call, net.ipv6.bindv6only decides. Call before
+    /// [`CmId::bind`].
     pub(crate) fn take_one_family(&self) -> Result {
         // SAFETY: The id is valid.
         to_result(unsafe { bindings::rdma_set_afonly(self.as_ptr(), 1) })
@@ -387,7 +392,7 @@ impl CmId {
         to_result(unsafe { bindings::rdma_listen(self.as_ptr(), backlog) })
     }
 
-    /// Starts to resolve `to`; an event tells the end.
+    /// Starts to resolve `to`; an event reports the result.
     pub(crate) fn resolve_addr(&self, from: &Storage, to: &Storage, ms: u32) -> Result {
         let from = from.as_ptr().cast_mut();
         // SAFETY: The id and the addresses are valid.
@@ -396,7 +401,7 @@ impl CmId {
         })
     }
 
-    /// Starts to resolve the route; an event tells the end.
+    /// Starts to resolve the route; an event reports the result.
     pub(crate) fn resolve_route(&self, ms: u32) -> Result {
         // SAFETY: The id is valid.
         to_result(unsafe { bindings::rdma_resolve_route(self.as_ptr(), ms as usize) })
@@ -412,7 +417,7 @@ impl CmId {
     /// Answers the connection request.
     pub(crate) fn accept(&self, param: &ConnParam<'_>) -> Result {
         let mut raw = param.raw(self.is_iwarp());
-        // SAFETY: The id is valid, and rdma_accept wants its handler mutex to be held.
+        // SAFETY: The id is valid; its handler mutex is held, as rdma_accept() requires.
         to_result(unsafe {
             bindings::rdma_lock_handler(self.as_ptr());
             let ret = bindings::rdma_accept(self.as_ptr(), &raw mut raw);
@@ -427,21 +432,21 @@ impl CmId {
         unsafe { reject(self.id, private) };
     }
 
-    /// Disconnects where dropping the queue pair and the id would not do so in order: on iWARP. The IB
-    /// CM tells the peer when the id is dropped; what it is told to send before may wait for others,
-    /// and is thrown away by the drop then.
+    /// Disconnects on iWARP, where dropping the queue pair and the id would not disconnect in
+    /// order. The IB CM informs the peer when the id is dropped; a request to disconnect before
+    /// that may have to wait for others, and the drop would discard it.
     ///
-    /// Only for a connection that is up: before that, the CM waits here for an answer of the peer,
+    /// Only for a connection that is up: earlier, the CM would wait here for an answer of the peer,
     /// whereas dropping the queue pair ends the wait.
     pub(crate) fn disconnect(&self) {
         if self.is_iwarp() {
-            // It fails if there was no connection (any more), which is what we want.
+            // The function fails if there is no connection any more; then nothing is left to do.
             // SAFETY: The id is valid.
             let _ = unsafe { bindings::rdma_disconnect(self.as_ptr()) };
         }
     }
 
-    /// Whether the id's device is one of iWARP.
+    /// Whether the id's device uses iWARP.
     pub(crate) fn is_iwarp(&self) -> bool {
         // SAFETY: By the type invariant.
         unsafe { is_iwarp(self.as_ptr()) }
@@ -456,12 +461,12 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the id is ours, and nobody uses it any more.
+        // SAFETY: By the type invariant the value owns the id, and nobody uses the id any more.
         unsafe { bindings::rdma_destroy_id(self.as_ptr()) };
     }
 }
 
-/// Whether the device of an id, if it has one, is one of iWARP.
+/// Whether the device of an id, if it has one, uses iWARP.
 ///
 /// # Safety
 ///
@@ -492,13 +497,13 @@ unsafe fn addrs(id: NonNull<bindings::rdma_cm_id>) -> (Addr, Addr) {
     )
 }
 
-/// The GID of the peer of a request, as an address, if it is one: on RoCE.
+/// The GID of the peer of a request as an address, if it is one: on RoCE.
 ///
 /// # Safety
 ///
-/// `id` is valid, and that of a request.
+/// `id` is valid, and is the id of a request.
 unsafe fn peer_gid(id: NonNull<bindings::rdma_cm_id>) -> Option<Addr> {
-    // SAFETY: As the caller promises: the device is there, and the path, if there is one.
+    // SAFETY: As the caller promises; the device and the path are checked for null.
     unsafe {
         let id = &*id.as_ptr();
         let has_path = !id.device.is_null() && !id.route.path_rec.is_null();
@@ -513,7 +518,7 @@ const _: () = assert!(mem::size_of::<Storage>() == 128);
 ///
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Called only by the CM, with which it was registered, with valid arguments.
 unsafe extern "C" fn connection_handler<H: Handler>(
     id: *mut bindings::rdma_cm_id,
     ev: *mut bindings::rdma_cm_event,
@@ -527,12 +532,12 @@ unsafe extern "C" fn connection_handler<H: Handler>(
     0
 }
 
-/// The CM's callback for an id of [`CmId::new_listener`], and for a request's new id, which has
-/// the listener's context.
+/// The CM's callback for an id of [`CmId::new_listener`], and for the new id of a request, which
+/// has the listener's context.
 ///
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Called only by the CM, with which it was registered, with valid arguments.
 unsafe extern "C" fn listen_handler<L: Listener>(
     id: *mut bindings::rdma_cm_id,
     ev: *mut bindings::rdma_cm_event,
@@ -540,16 +545,16 @@ unsafe extern "C" fn listen_handler<L: Listener>(
     // SAFETY: The event is valid during the call.
     let event = unsafe { &*ev };
     if event.event != bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
-        // A wildcard listener hears of devices that come and go, and does nothing about it.
+        // A wildcard listener also gets events about devices, which need no action.
         return 0;
     }
     // SAFETY: The context is the listener given to `new_listener`, which waits for its handlers
-    // before it goes; the private data is valid during the call.
+    // before it is freed; the private data is valid during the call.
     let (listener, conn) = unsafe { (&*(*id).context.cast::<L>(), &event.param.conn) };
     let private = if conn.private_data.is_null() {
         &[]
     } else {
-        // SAFETY: The CM says that there are so many bytes.
+        // SAFETY: The CM says that there are `private_data_len` bytes.
         unsafe {
             core::slice::from_raw_parts(
                 conn.private_data.cast::<u8>(),
@@ -576,7 +581,8 @@ unsafe extern "C" fn listen_handler<L: Listener>(
     };
     match listener.on_request(request) {
         Ok(child) => {
-            // SAFETY: The id's handler mutex is held, so that its next event finds both.
+            // SAFETY: The id's handler mutex is held, so the next event of the id uses both new
+            // values.
             unsafe {
                 (*id).context = child.as_ptr().cast();
                 (*id).event_handler = Some(connection_handler::<L::Child>);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an adapter can do, as far as connections ask for it.
+//! The capabilities of an adapter that connections need.
 
 use kernel::sync::atomic::{
     ordering::Relaxed,
@@ -14,18 +14,18 @@ use super::mr::{
 use super::post::READS;
 use crate::bindings;
 
-/// The turn of the next completion queue, of all adapters.
+/// The number of completion queues created so far, of all adapters; selects the next vector.
 static NEXT_VECTOR: Atomic<i32> = Atomic::new(0);
 
-/// The completion vector of a new completion queue: the vectors take turns, so that the interrupts
-/// of many connections do not all come to one processor. As `ib_alloc_cq_any()` chooses; that makes
-/// queues whose completions the RDMA core polls, which is not for us.
+/// The completion vector of a new completion queue. The vectors are used in turn, so that the
+/// interrupts of many connections are spread over the processors. `ib_alloc_cq_any()` chooses in
+/// the same way, but it creates queues that the RDMA core polls, which do not suit the module.
 ///
 /// # Safety
 ///
 /// `device` is valid.
 pub(super) unsafe fn next_vector(device: *mut bindings::ib_device) -> u32 {
-    // SAFETY: As the caller promises; the other has no precondition.
+    // SAFETY: As the caller promises; `num_online_cpus()` has no precondition.
     let (vectors, cpus) = unsafe {
         let vectors = bindings::ib_device_num_comp_vectors(device.cast());
         (vectors.unsigned_abs(), bindings::num_online_cpus())
@@ -34,22 +34,23 @@ pub(super) unsafe fn next_vector(device: *mut bindings::ib_device) -> u32 {
     turn % vectors.min(cpus).max(1)
 }
 
-/// What an adapter says of itself.
+/// The capabilities that an adapter reports.
 #[derive(Copy, Clone)]
 pub(crate) struct Abilities {
-    /// Ranges of memory that a request of the send queue, a receive, and a Read may have.
+    /// The maximum number of memory ranges of a request of the send queue, of a receive, and of a
+    /// Read.
     pub(crate) send_sge: u32,
     pub(crate) recv_sge: u32,
     pub(crate) read_sge: u32,
-    /// Regions can be made by requests of the send queue.
+    /// Regions can be registered by requests of the send queue.
     pub(crate) registers: bool,
-    /// Pages of such a region.
+    /// The maximum number of pages of such a region.
     pub(crate) region_pages: u32,
-    /// Reads of a queue pair that may be in flight, to it and from it.
+    /// The maximum number of Reads of a queue pair in flight, to it and from it.
     pub(crate) reads: u32,
-    /// soft-RoCE, which has rules of its own.
+    /// soft-RoCE, which needs special treatment.
     pub(crate) soft_roce: bool,
-    /// soft-iWARP, which has others.
+    /// soft-iWARP, which needs other special treatment.
     pub(crate) soft_iwarp: bool,
 }
 
@@ -79,17 +80,17 @@ impl Abilities {
         }
     }
 
-    /// Whether connections can be made: each message has a header apart.
+    /// Whether connections are possible: each message has a separate header.
     pub(crate) fn can_connect(&self) -> bool {
         self.send_sge >= 2 && self.recv_sge >= 2
     }
 
-    /// Whether it is a program that copies.
+    /// Whether the adapter is software that copies.
     pub(crate) fn is_software(&self) -> bool {
         self.soft_roce || self.soft_iwarp
     }
 
-    /// Why all goes by copy; `None` if programs' memory can be advertised.
+    /// The reason why all bytes are copied; `None` if memory of programs can be advertised.
     pub(crate) fn no_adverts(&self) -> Option<&'static str> {
         if !self.registers {
             Some("it makes no regions by requests")
@@ -102,7 +103,7 @@ impl Abilities {
         }
     }
 
-    /// Pages that are advertised in at a time; 0 if all goes by copy.
+    /// The maximum number of pages of an advert; 0 if all bytes are copied.
     pub(crate) fn advert_pages(&self) -> u32 {
         match self.no_adverts() {
             Some(_) => 0,

@@ -11,7 +11,7 @@ use kernel::prelude::*;
 use crate::bindings;
 use crate::mm::frag::Frag;
 
-/// Who writes and who reads a mapped buffer.
+/// The direction of a mapping: which side writes the buffer, and which side reads it.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Direction {
     ToDevice,
@@ -27,7 +27,7 @@ impl Direction {
     }
 }
 
-/// Maps slab memory.
+/// Maps memory of the slab allocator.
 ///
 /// # Errors
 ///
@@ -52,11 +52,11 @@ pub(super) unsafe fn map_single(
     }
 }
 
-/// Undoes [`map_single`].
+/// Removes a mapping of [`map_single`].
 ///
 /// # Safety
 ///
-/// The arguments are those of the mapping, which exists.
+/// The arguments are those of an existing mapping.
 pub(super) unsafe fn unmap_single(
     device: *mut bindings::ib_device,
     addr: u64,
@@ -67,7 +67,7 @@ pub(super) unsafe fn unmap_single(
     unsafe { bindings::ib_dma_unmap_single(device.cast(), addr, len, direction.raw()) };
 }
 
-/// Lets the CPU look at what the adapter wrote, or write what it shall read.
+/// Lets the CPU read bytes that the adapter has written, or write bytes that the adapter will read.
 ///
 /// # Safety
 ///
@@ -82,7 +82,7 @@ pub(super) unsafe fn sync_for_cpu(
     unsafe { bindings::ib_dma_sync_for_cpu(device.cast(), addr, len, direction.raw()) };
 }
 
-/// Hands a range back to the adapter after the CPU used it.
+/// Gives a range back to the adapter after the CPU has used it.
 ///
 /// # Safety
 ///
@@ -97,15 +97,15 @@ pub(super) unsafe fn sync_for_device(
     unsafe { bindings::ib_dma_sync_for_device(device.cast(), addr, len, direction.raw()) };
 }
 
-/// The direction of a [`Mapped`] fragment, as a type: a mapping has no place for it.
+/// The direction of a [`Mapped`] fragment, as a type, so that the mapping need not store it.
 pub(crate) trait Way {
     const DIRECTION: Direction;
 }
 
-/// To be sent.
+/// For sending.
 pub(crate) enum Outgoing {}
 
-/// To be received into.
+/// For receiving.
 pub(crate) enum Incoming {}
 
 impl Way for Outgoing {
@@ -120,8 +120,8 @@ impl Way for Incoming {
 ///
 /// # Invariants
 ///
-/// `addr` is a mapping of all of `frag` for `device`, which exists while the mapping does: a
-/// connection's id, which goes last, holds it.
+/// `addr` is a mapping of all of `frag` for `device`. The device exists as long as the mapping: the
+/// id of the connection, which is destroyed last, holds the device.
 pub(crate) struct Mapped<W: Way> {
     frag: Frag,
     addr: u64,
@@ -129,7 +129,7 @@ pub(crate) struct Mapped<W: Way> {
     way: PhantomData<W>,
 }
 
-// SAFETY: A mapping may be used and undone on any CPU.
+// SAFETY: A mapping may be used and removed on any CPU.
 unsafe impl<W: Way> Send for Mapped<W> {}
 
 impl<W: Way> Mapped<W> {
@@ -137,7 +137,7 @@ impl<W: Way> Mapped<W> {
     ///
     /// # Errors
     ///
-    /// `EIO` if the device cannot reach it; the fragment is dropped then.
+    /// `EIO` if the device cannot reach it; then the fragment is dropped.
     ///
     /// # Safety
     ///
@@ -166,7 +166,7 @@ impl<W: Way> Mapped<W> {
         })
     }
 
-    /// The address for a scatter entry.
+    /// The address for a scatter/gather entry.
     pub(crate) fn addr(&self) -> u64 {
         self.addr
     }
@@ -179,23 +179,23 @@ impl<W: Way> Mapped<W> {
         &self.frag
     }
 
-    /// Lets the CPU look at the first `len` bytes that the adapter wrote.
+    /// Lets the CPU read the first `len` bytes that the adapter has written.
     pub(crate) fn sync_for_cpu(&self, len: u32) {
         let len = len.min(self.len()) as usize;
         // SAFETY: The range is part of the mapping.
         unsafe { sync_for_cpu(self.device, self.addr, len, W::DIRECTION) };
     }
 
-    /// Hands all of it back to the adapter after the CPU used it.
+    /// Gives the whole fragment back to the adapter after the CPU has used it.
     pub(crate) fn sync_for_device(&self) {
         // SAFETY: The range is the mapping.
         unsafe { sync_for_device(self.device, self.addr, self.len() as usize, W::DIRECTION) };
     }
 
-    /// Undoes the mapping and returns the fragment.
+    /// Removes the mapping and returns the fragment.
     pub(crate) fn into_frag(self) -> Frag {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: It is never used again, nor dropped, so that the fragment has one owner.
+        // SAFETY: The value is neither used again nor dropped, so the fragment has one owner.
         unsafe {
             this.unmap();
             ptr::read(&this.frag)
@@ -204,7 +204,7 @@ impl<W: Way> Mapped<W> {
 
     /// # Safety
     ///
-    /// The adapter does not use the mapping any more, nor does anybody after this.
+    /// The adapter does not use the mapping any more, and nobody uses the value afterwards.
     unsafe fn unmap(&mut self) {
         // SAFETY: By the type invariant it is mapped.
         unsafe {
@@ -220,7 +220,8 @@ impl<W: Way> Mapped<W> {
 
 impl<W: Way> Drop for Mapped<W> {
     fn drop(&mut self) {
-        // SAFETY: Whoever posted it drops it after the completion or after the queue pair.
+        // SAFETY: The code that posted the fragment drops it after the completion or after the
+        // queue pair.
         unsafe { self.unmap() };
     }
 }

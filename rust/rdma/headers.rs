@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The headers of what is in a connection's queues, in memory that the adapter may use.
+//! The headers of the messages in a connection's queues, in memory that the adapter may use.
 
 use core::ptr;
 
@@ -22,9 +22,9 @@ use crate::proto::message::MAX_BODY;
 
 /// Places for each direction.
 pub(super) const PLACES: u32 = 16;
-/// The longest header with its body, so that whole places stay aligned.
+/// The longest header with its body, rounded up so that all places are aligned.
 const TX_BYTES: usize = (BSDH_LEN + MAX_BODY).next_multiple_of(8);
-/// All headers to send, then all that are received, which begin a cache line of their own.
+/// The headers to send come first; the received headers begin at a cache line of their own.
 const TX_PART: usize = PLACES as usize * TX_BYTES;
 const RX_PART: usize = PLACES as usize * BSDH_LEN;
 
@@ -32,9 +32,9 @@ const _: () = assert!(TX_PART % 64 == 0);
 
 /// # Invariants
 ///
-/// `bytes` is a box's memory, whole cache lines from the slab allocator; `tx` and `rx` are mappings
-/// of its two parts for `device`, which outlives this value. The adapter uses the memory at any
-/// time: so it is reached by pointers only.
+/// `bytes` is the memory of a box, whole cache lines from the slab allocator; `tx` and `rx` are
+/// mappings of its two parts for `device`, which outlives this value. The adapter uses the memory
+/// at any time, so it is accessed by pointers only.
 pub(super) struct Headers {
     bytes: *mut Bytes,
     tx: u64,
@@ -47,7 +47,7 @@ type Bytes = [u8; TX_PART + RX_PART];
 impl Headers {
     /// Bytes of a received header.
     pub(super) const RX_BYTES: u32 = BSDH_LEN_U32;
-    /// Bytes that a header to send may have, with its body.
+    /// Bytes available for a header to send, with its body.
     pub(super) const TX_BYTES: usize = TX_BYTES;
 
     /// # Errors
@@ -62,7 +62,7 @@ impl Headers {
         let base = bytes.as_mut_ptr();
         // SAFETY: The first part lies in the box; the caller vouches for the device.
         let tx = unsafe { map_single(device, base, TX_PART, Direction::ToDevice) }?;
-        // SAFETY: So does the second.
+        // SAFETY: The second part also lies in the box.
         let rx = unsafe { map_single(device, base.add(TX_PART), RX_PART, Direction::FromDevice) }
             .inspect_err(|_| {
             // SAFETY: Mapped above.
@@ -87,11 +87,11 @@ impl Headers {
         self.rx + u64::from(place % PLACES) * BSDH_LEN as u64
     }
 
-    /// Writes the header, with its body, to be sent in `place`, which the adapter does not use.
+    /// Writes the header to be sent in `place`, with its body. The adapter does not use the place.
     pub(super) fn write(&mut self, place: u32, header: &[u8]) {
         let addr = self.tx_addr(place);
         let len = header.len().min(TX_BYTES);
-        // SAFETY: The place is inside the first part, which has `len` bytes there.
+        // SAFETY: The place is inside the first part, and has `len` bytes.
         unsafe {
             sync_for_cpu(self.device, addr, len, Direction::ToDevice);
             let to = self.bytes.cast::<u8>().add((addr - self.tx) as usize);

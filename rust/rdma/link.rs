@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The queues of a connection: protection domain, completion queue, queue pair and what is posted.
+//! The queues of a connection: protection domain, completion queue, queue pair, and the posted
+//! requests.
 //!
-//! One CQ serves both directions and is polled only by whoever holds the socket lock, so that it
-//! is the backlog at the same time. Its handler only schedules work.
+//! One CQ serves both directions. Only the holder of the socket lock polls the CQ, so the CQ is
+//! also the backlog. Its handler only schedules work.
 
 use core::ptr;
 
@@ -50,49 +51,49 @@ use crate::kern::errno::{
 };
 use crate::mm::frag::Frag;
 
-/// Places in the send queue. Providers round the sizes of queues up to 2^n - 1 or 2^n; with this one
-/// less than [`RECV_DEPTH`], the CQ is of that form, too, and nothing is wasted.
+/// Places in the send queue. Providers round the sizes of queues up to 2^n - 1 or 2^n. As this is
+/// one less than [`RECV_DEPTH`], the size of the CQ has this form, too, and no entry is wasted.
 pub(crate) const SEND_DEPTH: u32 = 14;
 /// Places in the receive queue.
 pub(crate) const RECV_DEPTH: u32 = 15;
-/// Completions: all that may be in the queues, with two to spare.
+/// Completions: for all requests in both queues, and two spare ones.
 const CQ_DEPTH: u32 = SEND_DEPTH + RECV_DEPTH + 2;
-/// Fragments of payload in one message.
+/// The maximum number of payload fragments in one message.
 pub(crate) const MAX_FRAGS: usize = 4;
-/// Those of them that a place of the send queue has from the beginning.
+/// The number of these for which a place of the send queue has room from the beginning.
 const FIRST_FRAGS: usize = 2;
 
-/// Places for what is in the queues. A power of two, so that the numbers, which are taken modulo
-/// this, may overflow.
+/// The number of slots for the requests in a queue. It is a power of two, because the request
+/// numbers, which are taken modulo this, may overflow.
 pub(super) const SLOTS: u32 = headers::PLACES;
 pub(super) const SEND_FLAG: u64 = 1 << 32;
 
 const _: () = assert!(SLOTS.is_power_of_two() && SEND_DEPTH <= SLOTS && RECV_DEPTH <= SLOTS);
 
-/// Who is told that there may be completions. Called in any context.
+/// Is told that there may be completions. Called in any context.
 pub(crate) trait Notify {
     fn on_completion(&self);
     /// The adapter reports that a queue is broken.
     fn on_fatal(&self);
 }
 
-/// What a completion is about.
+/// The result of a completion.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Completion {
     /// Requests of the send queue are finished.
     Sent,
-    /// The oldest posted receive.
+    /// The oldest posted receive has a message.
     Received {
         /// Bytes received.
         len: u32,
-        /// The key that the message has made invalid.
+        /// The key that the message has invalidated.
         invalidated: Option<u32>,
     },
     /// A work request failed; the queue pair is in its error state.
     Failed(bindings::ib_wc_status),
 }
 
-/// A finished request of the send queue, as [`Link::reap`] gives it back.
+/// A finished request of the send queue, as returned by [`Link::reap`].
 pub(crate) struct Sent {
     pub(crate) number: u32,
     pub(crate) payload: u32,
@@ -101,12 +102,12 @@ pub(crate) struct Sent {
     pub(crate) read: Option<Receive>,
 }
 
-/// What the owner wants to know again when a message has been sent.
+/// The kind of a request, which its owner gets back when the request has finished.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Tag {
     Data,
     Control,
-    /// A request that only the peer's adapter notices.
+    /// A request that only the peer's adapter handles.
     Probe,
     DisConn,
     AbortConn,
@@ -114,31 +115,31 @@ pub(crate) enum Tag {
     Answer,
     /// A request that makes the key of a region valid.
     Registration,
-    /// A request that makes it invalid.
+    /// A request that invalidates the key of a region.
     Invalidation(RegionId),
-    /// An RDMA Read into memory of ours.
+    /// An RDMA Read into memory of the module.
     Read,
-    /// A part of one of the next three.
+    /// A part of a request of one of the next three kinds, not the last part.
     Part,
-    /// An RDMA Read into a program's memory: this region.
+    /// An RDMA Read into a program's memory, which is this region.
     DirectRead(RegionId),
-    /// The same, after the receive has returned.
+    /// As [`Tag::DirectRead`], after the receive has returned.
     EarlyRead(RegionId),
-    /// An RDMA Write of this region.
+    /// An RDMA Write from this region.
     Write(RegionId),
 }
 
 impl Tag {
-    /// Whether the request is the last of an RDMA Read, or all of it.
+    /// Whether the request is the last part of an RDMA Read, or the whole Read.
     fn is_read(self) -> bool {
         matches!(self, Self::Read | Self::DirectRead(_) | Self::EarlyRead(_))
     }
 }
 
-/// Payload of a message that is in the send queue.
+/// Payload of a message in the send queue.
 type Frags<const N: usize> = [Option<Mapped<Outgoing>>; N];
 
-/// A place of the send queue. Apart from its payload, so that the tables of both are small.
+/// A place of the send queue. The payload is stored separately, which keeps both tables small.
 #[derive(Copy, Clone)]
 pub(super) struct TxSlot {
     pub(super) payload: u32,
@@ -163,13 +164,13 @@ pub(super) struct Reading {
     pub(super) memory: Receive,
 }
 
-/// What a message does besides.
+/// An additional effect of a message.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum With {
     Nothing,
-    /// Make the key of a region valid before.
+    /// The key of a region is made valid before the message.
     Registration(RegionId),
-    /// Make a key of the peer's invalid when it arrives.
+    /// The message invalidates a key of the peer when it arrives.
     Invalidation(u32),
 }
 
@@ -188,7 +189,7 @@ pub(super) struct Verbs {
 ///
 /// # Invariants
 ///
-/// It is valid, and this value owns it. What was made in it goes before.
+/// It is valid, and this value owns it. Objects that belong to it are destroyed earlier.
 pub(super) struct Domain(pub(super) *mut bindings::ib_pd);
 
 impl Drop for Domain {
@@ -200,7 +201,7 @@ impl Drop for Domain {
 
 impl Drop for Verbs {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; after the queue pair is gone nothing completes any more,
+        // SAFETY: By the type invariant. After the queue pair is gone there are no new completions,
         // and after the CQ is gone its handler does not run any more.
         unsafe {
             if !self.qp.is_null() {
@@ -216,7 +217,7 @@ impl Drop for Verbs {
 /// The queues of one connection.
 ///
 /// The fields are dropped in this order: first the queues, so that the adapter does not use the
-/// memory any more, then the memory, of which the regions are part of the domain.
+/// memory any more, then the memory, whose regions belong to the domain.
 pub(crate) struct Link {
     pub(super) verbs: Verbs,
     pub(super) regions: Regions,
@@ -228,7 +229,7 @@ pub(crate) struct Link {
     more_frags: KVec<Frags<{ MAX_FRAGS - FIRST_FRAGS }>>,
     pub(super) reading: KVec<Reading>,
     rx: KVec<Option<Receive>>,
-    /// What is free of the page of which the last receives are parts.
+    /// The unused part of the page that the last receives share.
     page_rest: Option<Frag>,
     pub(super) lkey: u32,
     pub(super) device: *mut bindings::ib_device,
@@ -237,54 +238,54 @@ pub(crate) struct Link {
     pub(super) limits: Limits,
 }
 
-/// What is in the send queue, by numbers that go up.
+/// The requests in the send queue, by increasing numbers.
 #[derive(Default)]
 pub(super) struct Sends {
-    /// The next to post.
+    /// The number of the next request.
     pub(super) next: u32,
-    /// The oldest that is not reaped.
+    /// The oldest request that is not reaped.
     done: u32,
-    /// Behind the last request whose completion was seen.
+    /// The number after the last request whose completion was seen.
     seen: u32,
-    /// Sends posted since the last one that reports its completion.
+    /// The number of sends posted since the last one that reports its completion.
     pub(super) unsignaled: u32,
-    /// Reads posted and not reaped.
+    /// The number of Reads posted and not reaped.
     pub(super) reads: u32,
-    /// Probes posted.
+    /// The number of probes posted.
     pub(super) probes: u32,
 }
 
-/// What is in the receive queue, by numbers that go up.
+/// The posted receives, by increasing numbers.
 #[derive(Default)]
 struct Receives {
-    /// The next to post.
+    /// The number of the next receive.
     next: u32,
-    /// The oldest posted.
+    /// The oldest posted receive.
     done: u32,
 }
 
-/// What the adapter can do.
+/// The limits of the adapter.
 pub(super) struct Limits {
-    /// Fragments that a message may have.
+    /// The maximum number of fragments of a message.
     frags: usize,
-    /// Fragments that a receive may have.
+    /// The maximum number of fragments of a receive.
     parts: usize,
-    /// Ranges of memory that a Read, or a Write, may have.
+    /// The maximum number of memory ranges of a Read or a Write.
     pub(super) ranges: usize,
-    /// The adapter does not tell of messages alone. soft-iWARP takes what the peer solicits for any
-    /// other message (Linux 7.3: `siw_rqe_complete()`).
+    /// The adapter cannot notify of messages only. soft-iWARP treats a message that the peer
+    /// solicits as any other message (Linux 7.3: `siw_rqe_complete()`).
     tells_all_or_nothing: bool,
 }
 
-// SAFETY: All of it may be used from any thread; the socket lock serialises.
+// SAFETY: All parts may be used from any thread; the socket lock serialises their use.
 unsafe impl Send for Link {}
 
 impl Link {
-    /// Creates the queues on the device of `id`; completions are told to `notify`.
+    /// Creates the queues on the device of `id`; `notify` is told of completions.
     ///
     /// # Errors
     ///
-    /// What the provider returns, `ENODEV` if the id has no device.
+    /// The error of the provider; `ENODEV` if the id has no device.
     ///
     /// # Safety
     ///
@@ -300,10 +301,11 @@ impl Link {
         let max_parts = MAX_PARTS.min(abilities.recv_sge as usize - 1);
         let send_entries = ENTRIES.min(abilities.send_sge as usize);
         let part_ranges = send_entries.min(abilities.read_sge.max(1) as usize);
-        // One protection domain each: keys are bound to it, and are easily guessed.
+        // Each connection has its own protection domain: keys are bound to a domain, and are easy
+        // to guess.
         // SAFETY: The device is valid.
         let pd = unsafe { bindings::__ib_alloc_pd(device, 0, c"ib_sdp".as_char_ptr()) };
-        // INVARIANT: A new one. Declared before the queues, so that it goes after them.
+        // INVARIANT: A new one. Declared before the queues, so that it is dropped after them.
         let domain = Domain(from_err_ptr(pd)?);
         // SAFETY: The device is valid, and so is the id's port.
         let port = unsafe { (*id.as_ptr()).port_num };
@@ -390,7 +392,7 @@ impl Link {
         })
     }
 
-    /// Fragments of payload that one message may have.
+    /// The maximum number of payload fragments of one message.
     pub(crate) fn max_frags(&self) -> usize {
         if self.more_frags.is_empty() {
             self.limits.frags.min(FIRST_FRAGS)
@@ -399,11 +401,11 @@ impl Link {
         }
     }
 
-    /// Makes room for messages of as many fragments as the adapter takes.
+    /// Makes room for messages of as many fragments as the adapter supports.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`: they stay short.
+    /// `ENOMEM`: messages stay short.
     pub(crate) fn lengthen_messages(&mut self, flags: Flags) -> Result {
         if self.limits.frags > FIRST_FRAGS && self.more_frags.is_empty() {
             let mut more = KVec::with_capacity(SLOTS as usize, flags)?;
@@ -415,7 +417,7 @@ impl Link {
         Ok(())
     }
 
-    /// Bytes of payload that one message may have, in fragments of the largest kind.
+    /// The maximum number of payload bytes of one message, in fragments of the largest size.
     pub(crate) fn max_message(&self) -> u32 {
         self.max_frags() as u32 * PART_BYTES
     }
@@ -425,12 +427,12 @@ impl Link {
         SEND_DEPTH - self.sends_in_flight()
     }
 
-    /// Sends that are posted and not reaped.
+    /// The number of sends that are posted and not reaped.
     pub(crate) fn sends_in_flight(&self) -> u32 {
         self.sends.next.wrapping_sub(self.sends.done)
     }
 
-    /// Whether such a request is posted and not reaped.
+    /// Whether a request with a tag for which `is_such` holds is posted and not reaped.
     pub(crate) fn has_in_flight(&self, is_such: impl Fn(Tag) -> bool) -> bool {
         let numbers = (0..self.sends_in_flight()).map(|n| self.sends.done.wrapping_add(n));
         let mut slots = numbers.filter_map(|number| self.tx.get((number % SLOTS) as usize));
@@ -442,12 +444,12 @@ impl Link {
         self.sends.done
     }
 
-    /// How many requests were posted, probes left out.
+    /// The number of requests posted, without probes.
     pub(crate) fn posted_messages(&self) -> u32 {
         self.sends.next.wrapping_sub(self.sends.probes)
     }
 
-    /// Sends posted since the last one that reports its completion.
+    /// The number of sends posted since the last one that reports its completion.
     pub(crate) fn unsignaled(&self) -> u32 {
         self.sends.unsignaled
     }
@@ -457,20 +459,21 @@ impl Link {
         RECV_DEPTH - self.receives_posted()
     }
 
-    /// Receives that are posted and not used up.
+    /// The number of receives that are posted and not used up.
     pub(crate) fn receives_posted(&self) -> u32 {
         self.receives.next.wrapping_sub(self.receives.done)
     }
 
-    /// Posts a message of `header` (with body) and `frags`; returns its number.
+    /// Posts a message with `header` (including the body) and `frags`; returns its number.
     ///
-    /// The caller has seen to it that there is a place ([`Link::send_room`]), and those for a
+    /// The caller has ensured that there is a place ([`Link::send_room`]), and the places for a
     /// registration ([`Link::registration_places`]).
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` without a place or with too many fragments; else what the provider or the mapping
-    /// returns. The connection must be aborted then: the message has taken a number.
+    /// `ENOBUFS` without a place or with too many fragments; otherwise the error of the provider or
+    /// the mapping. After an error the connection must be aborted, because the message has taken a
+    /// number.
     pub(crate) fn send(
         &mut self,
         header: &[u8],
@@ -563,22 +566,22 @@ impl Link {
         Ok(())
     }
 
-    /// The most bytes that a receive may have.
+    /// The maximum number of bytes of a receive.
     pub(crate) fn max_receive(&self) -> u32 {
         self.limits.parts as u32 * PART_BYTES
     }
 
-    /// The most bytes that [`Link::read`] reads at a time.
+    /// The maximum number of bytes of one [`Link::read`].
     pub(crate) fn max_read(&self) -> u32 {
         let bytes = self.regions.max_read_bytes();
         bytes.unwrap_or(MAX_PARTS.min(self.limits.ranges) as u32 * PART_BYTES)
     }
 
-    /// Posts a receive for `bytes` of one message's payload, at most [`Link::max_receive`].
+    /// Posts a receive for `bytes` of payload of one message, at most [`Link::max_receive`].
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` without a place, `ENOMEM`; else what the provider or the mapping returns.
+    /// `ENOBUFS` without a place, `ENOMEM`; otherwise the error of the provider or the mapping.
     pub(crate) fn post_receive(
         &mut self,
         bytes: u32,
@@ -609,7 +612,7 @@ impl Link {
         unsafe { Receive::new(self.device, bytes, spares, gfp) }
     }
 
-    /// Posts a receive that was just used up again.
+    /// Posts a receive again that was just used up.
     ///
     /// # Errors
     ///
@@ -645,7 +648,8 @@ impl Link {
         Ok(())
     }
 
-    /// Takes the oldest receive out, after [`Completion::Received`], with the message's header.
+    /// Takes the oldest receive out, with the message's header; called after
+    /// [`Completion::Received`].
     pub(crate) fn take_receive(&mut self) -> Option<([u8; 16], Receive)> {
         if self.receives_posted() == 0 {
             return None;
@@ -656,20 +660,21 @@ impl Link {
         Some((self.headers.read(index), receive))
     }
 
-    /// Notes that a request has finished. All before it have, too, but for Reads: a Read finishes when
-    /// the peer's bytes are there, and soft-iWARP tells of the messages behind it before.
+    /// Notes that a request has finished. All earlier requests have finished, too, except for
+    /// Reads: a Read finishes when the peer's bytes have arrived, and soft-iWARP may report later
+    /// messages first.
     fn note_sent(&mut self, number: u32) {
         if let Some(slot) = self.tx.get_mut((number % SLOTS) as usize) {
             slot.is_seen = true;
         }
         let after = number.wrapping_add(1);
-        // Not if one behind it was seen before.
+        // Not if a later request was seen before.
         if after.wrapping_sub(self.sends.seen) <= SEND_DEPTH {
             self.sends.seen = after;
         }
     }
 
-    /// Takes the oldest message out of the send queue, if it has finished.
+    /// Takes the oldest request out of the send queue, if it has finished.
     pub(crate) fn reap(&mut self) -> Option<Sent> {
         let number = self.sends.done;
         if number == self.sends.seen {
@@ -677,7 +682,7 @@ impl Link {
         }
         let index = (number % SLOTS) as usize;
         let slot = *self.tx.get(index)?;
-        // Elsewhere requests finish in their order, and of a Read with an invalidation behind it only
+        // With other adapters requests finish in order, and if an invalidation follows a Read, only
         // the invalidation reports its completion.
         if self.is_iwarp() && slot.tag.is_read() && !slot.is_seen {
             return None;
@@ -703,12 +708,12 @@ impl Link {
         })
     }
 
-    /// Fragments of the receives that are posted.
+    /// The number of fragments of the posted receives.
     pub(crate) fn posted_parts(&self) -> usize {
         self.rx.iter().flatten().map(Receive::count).sum()
     }
 
-    /// Bytes of the receives that are posted.
+    /// The number of bytes of the posted receives.
     pub(crate) fn posted_bytes(&self) -> u32 {
         self.rx.iter().flatten().map(Receive::len).sum()
     }
@@ -727,11 +732,10 @@ impl Link {
         bytes
     }
 
-    /// Polls the CQ for some completions, in their order, and hands each to `each`; returns how
-    /// many there were.
+    /// Polls the CQ and writes some completions, in order, to `out`; returns their number.
     pub(crate) fn poll(&mut self, out: &mut [Option<Completion>; POLL_BATCH]) -> usize {
         let mut wcs = [bindings::ib_wc::default(); POLL_BATCH];
-        // SAFETY: The CQ is valid, the array has so many entries.
+        // SAFETY: The CQ is valid, the array has `POLL_BATCH` entries.
         let n = unsafe {
             bindings::ib_poll_cq(
                 self.verbs.cq.cast(),
@@ -741,7 +745,7 @@ impl Link {
         };
         let n = usize::try_from(n).unwrap_or(0).min(POLL_BATCH);
         for (place, wc) in out.iter_mut().zip(wcs.iter().take(n)) {
-            // SAFETY: Every work request of ours was posted with a number.
+            // SAFETY: Every work request of the module was posted with a number.
             let id = unsafe { wc.__bindgen_anon_1.wr_id };
             *place = Some(if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
                 Completion::Failed(wc.status)
@@ -750,7 +754,7 @@ impl Link {
                 Completion::Sent
             } else {
                 let with_key = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
-                // SAFETY: A number, whose meaning the flag tells.
+                // SAFETY: A number in either case; the flag tells its meaning.
                 let key = unsafe { wc.ex.invalidate_rkey };
                 Completion::Received {
                     len: wc.byte_len,
@@ -761,9 +765,9 @@ impl Link {
         n
     }
 
-    /// Asks for the next completion's notification: of every one, or only of messages received
-    /// (and of failures). Returns whether the CQ must be polled again, because something came
-    /// before.
+    /// Asks for a notification of the next completion: of any completion, or only of received
+    /// messages (and of failures). Returns whether the CQ must be polled again, because a
+    /// completion came earlier.
     pub(crate) fn arm(&mut self, every: bool) -> bool {
         let which = if every || self.limits.tells_all_or_nothing {
             bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
@@ -781,7 +785,7 @@ pub(crate) const POLL_BATCH: usize = 8;
 
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Called only by the provider, with which it was registered, with valid arguments.
 unsafe extern "C" fn completion_handler<N: Notify>(
     _cq: *mut bindings::ib_cq,
     context: *mut core::ffi::c_void,
@@ -792,7 +796,7 @@ unsafe extern "C" fn completion_handler<N: Notify>(
 
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Called only by the provider, with which it was registered, with valid arguments.
 unsafe extern "C" fn async_handler<N: Notify>(
     event: *mut bindings::ib_event,
     context: *mut core::ffi::c_void,

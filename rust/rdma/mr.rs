@@ -5,25 +5,26 @@
 //! # Normal operation
 //!
 //! A region that the peer reads is mapped and described to a memory region object (MR) of the
-//! adapter, and a work request makes its key valid (fast registration). When the peer has read it, the
-//! key is made invalid: by the peer's last report, or by a work request of our own. Then whoever sent
-//! the bytes takes the region back, which unmaps it and gives the pages back, in this order; the MR is
-//! kept for the next one. MRs are made when they are first needed, so that an idle connection has none.
+//! adapter, and a work request makes its key valid (fast registration). When the peer has read the
+//! region, the key is invalidated: by the peer's last report, or by a work request of this side.
+//! Then the sender takes the region back: it unmaps the region and then releases the pages. The MR
+//! is kept for the next region. MRs are created when they are first needed, so an idle connection
+//! has none.
 //!
-//! A region of our own Reads or Writes needs no key: these name its ranges of addresses themselves,
-//! and it ends with the last of them. Only one of many ranges is described to an MR like the others.
-//! For the requests that make keys valid and invalid keep the others apart: one waits for all before
-//! it, the other must (on soft-RoCE both), and then one Read is in flight at a time.
+//! A region for Reads or Writes of this side needs no key: these requests name its address ranges
+//! themselves, and the region ends with the last of them. Only a region of many ranges is described
+//! to an MR like the others, because an invalidation waits for all earlier requests, and with
+//! soft-RoCE a registration must wait for them, too: then only one Read is in flight at a time.
 //!
-//! With iWARP the memory of a Read, even the kernel's, needs a key with which the peer may write to it:
-//! the peer's adapter sends the bytes as those of a Write. The key is that of this Read alone, and is
-//! made invalid by the adapter when the Read has finished (Read with invalidation); the domain is the
-//! connection's, so that nobody else than this peer can use it.
+//! With iWARP the memory of a Read, even the kernel's, needs a key that allows the peer to write to
+//! it: the peer's adapter sends the bytes like those of a Write. The key belongs to this Read
+//! alone, and the adapter invalidates it when the Read has finished (Read with invalidation). The
+//! domain belongs to the connection, so only this peer can use the key.
 //!
-//! # When it ends otherwise
+//! # Failures
 //!
-//! The link keeps every region until its queue pair is gone. Only then the mappings go, and the MRs
-//! with their pages behind them.
+//! The link keeps every region until its queue pair is gone. Only then the mappings are removed,
+//! then the MRs, and then the pages are released.
 
 use core::ptr::{
     self,
@@ -49,18 +50,18 @@ use crate::proto::source::Kind;
 
 const PAGE_BYTES: u32 = 4096;
 
-/// Regions of a connection, at a time.
+/// The maximum number of regions of a connection.
 pub(crate) const REGIONS: usize = 34;
 
 /// The number of a region of a connection.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) struct RegionId(u8);
 
-/// What memory needs that a Read with iWARP puts its bytes into.
+/// The access flags of memory into which a Read with iWARP puts its bytes.
 pub(super) const READ_SINK: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
     | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
 
-/// The call whose memory our own requests use.
+/// The state of the call whose memory our own requests use.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Call {
     /// It waits until they are finished, and takes the memory back.
@@ -71,23 +72,23 @@ pub(crate) enum Call {
     Killed,
 }
 
-/// What the adapter may do with a region. A call that waits for the peer and is killed resets the
-/// connection: so only our own requests outlive one.
+/// What the adapter may do with a region. If a call that waits for the peer is killed, it resets
+/// the connection: so only our own requests can outlive a call.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Use {
     /// The peer reads the bytes of a send.
     PeerReads(Kind),
-    /// Our own Reads put the bytes there, for a receive.
+    /// Our own Reads put the bytes of a receive there.
     OwnReads(Call),
-    /// The peer writes to it, and a receive waits for that.
+    /// The peer writes to it, and a receive waits for the Write.
     PeerWrites,
-    /// Our own Writes take their bytes from it, for a send.
+    /// Our own Writes take the bytes of a send from it.
     OwnWrites(Call),
 }
 
 impl Use {
-    /// With iWARP, the peer's adapter puts the bytes of our Reads there as those of its own Writes: so
-    /// the key must allow Writes.
+    /// The access flags. With iWARP, the peer's adapter sends the bytes of our Reads as those of
+    /// Writes of its own: so the key must allow Writes.
     pub(super) fn access(self, iwarp: bool) -> u32 {
         match self {
             Self::PeerReads(_) => bindings::ib_access_flags_IB_ACCESS_REMOTE_READ,
@@ -97,7 +98,7 @@ impl Use {
                 bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
                     | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE
             }
-            // To be read from by the adapter itself is what every region can.
+            // The adapter itself can read every region.
             Self::OwnWrites(_) => 0,
         }
     }
@@ -107,7 +108,7 @@ impl Use {
         matches!(self, Self::OwnReads(_))
     }
 
-    /// Whether the peer uses it, by the key for others.
+    /// Whether the peer uses it, by the remote key.
     fn is_remote(self) -> bool {
         matches!(self, Self::PeerReads(_) | Self::PeerWrites)
     }
@@ -119,7 +120,7 @@ impl Use {
         }
     }
 
-    /// What it is when the call that waits is killed, and leaves it.
+    /// The use after the waiting call was killed.
     fn left(self) -> Self {
         match self {
             Self::OwnReads(Call::Waits) => Self::OwnReads(Call::Killed),
@@ -160,7 +161,7 @@ impl Mr {
         self.mr.as_ptr()
     }
 
-    /// The key, which is that of the memory described last: for the peer, or for us.
+    /// The key of the memory that was described last: for the peer, or for our own requests.
     pub(super) fn key(&self, purpose: Use) -> u32 {
         if purpose.is_remote() {
             // SAFETY: By the type invariant.
@@ -182,7 +183,7 @@ impl Mr {
 
     /// Describes the `bytes` bytes of `table`, under a new key.
     fn describe(&mut self, table: &Table, bytes: u32) -> Result {
-        // SAFETY: The table is mapped for the MR's device, and has so many entries.
+        // SAFETY: The table is mapped for the MR's device, and has `nents` entries.
         unsafe { self.describe_list(table.sgt.sgl, table.sgt.nents, bytes) }
     }
 
@@ -190,8 +191,8 @@ impl Mr {
     ///
     /// # Safety
     ///
-    /// The list has `entries` entries, whose addresses are mapped for the MR's device. The MR is not in
-    /// use.
+    /// The list has `entries` entries, whose addresses are mapped for the MR's device. The MR is
+    /// not in use.
     unsafe fn describe_list(
         &mut self,
         list: *mut bindings::scatterlist,
@@ -199,15 +200,15 @@ impl Mr {
         bytes: u32,
     ) -> Result {
         let mr = self.as_ptr();
-        // SAFETY: The MR is ours; the list is as the caller promises.
+        // SAFETY: This value owns the MR; the list is as the caller promises.
         unsafe {
             let n = bindings::ib_map_mr_sg(mr, list, entries as i32, ptr::null_mut(), PAGE_BYTES);
             if n < 0 || n as u32 != entries || (*mr).length != u64::from(bytes) {
                 return Err(EINVAL);
             }
-            // Of the address only the place in the page matters: a peer need not learn more.
+            // Only the offset in the page matters: the peer need not know more of the address.
             (*mr).iova &= u64::from(PAGE_BYTES - 1);
-            // The key is never the one of the memory before: a peer may still have that.
+            // The new key differs from the previous one, which a peer may still know.
             self.former_key = (*mr).lkey;
             bindings::ib_update_fast_reg_key(mr, (*mr).rkey.wrapping_add(1) as u8);
         }
@@ -217,7 +218,7 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant. It fails only for MRs that others use.
+        // SAFETY: By the type invariant. The function fails only for MRs that others use.
         let _ = unsafe { bindings::ib_dereg_mr_user(self.as_ptr(), ptr::null_mut()) };
     }
 }
@@ -236,14 +237,14 @@ struct Table {
 impl Table {
     /// # Safety
     ///
-    /// `device` outlives the value, and the pages what uses the table.
+    /// `device` outlives the value, and the pages outlive all users of the table.
     unsafe fn new(
         device: *mut bindings::ib_device,
         memory: &Memory,
         direction: Direction,
     ) -> Result<Self> {
         let mut sgt = bindings::sg_table::default();
-        // SAFETY: The list has so many pages, which hold the bytes. The table is mapped or freed.
+        // SAFETY: The list has all pages of the bytes. The table is either mapped or freed.
         unsafe {
             to_result(bindings::sg_alloc_table_from_pages(
                 &raw mut sgt,
@@ -270,16 +271,16 @@ impl Table {
 }
 
 impl Table {
-    /// How many ranges of addresses it has.
+    /// The number of address ranges.
     fn len(&self) -> usize {
         self.sgt.nents as usize
     }
 
-    /// The ranges: where they begin, and their bytes.
+    /// The ranges: start address and length in bytes.
     fn ranges(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         let mut entry = self.sgt.sgl;
         (0..self.len()).map(move |_| {
-            // SAFETY: The table is mapped, and has so many entries.
+            // SAFETY: The table is mapped, and has `len()` entries.
             unsafe {
                 let range = (
                     bindings::sg_dma_address(entry.cast()),
@@ -292,12 +293,12 @@ impl Table {
     }
 }
 
-// SAFETY: A mapping may be undone by any thread.
+// SAFETY: Any thread may remove a mapping.
 unsafe impl Send for Table {}
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; the key is dead.
+        // SAFETY: By the type invariant; the key is invalid.
         unsafe {
             bindings::ib_dma_unmap_sgtable(
                 self.device.cast(),
@@ -309,27 +310,29 @@ impl Drop for Table {
     }
 }
 
-/// How far a region is.
+/// The state of a region's key.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Key {
-    /// There is none: only our own requests reach the memory, of which some are posted or will be.
+    /// There is none: only our own requests access the memory, and some of them are posted or will
+    /// be.
     None,
-    /// The key is valid, or will be when the posted requests are done.
+    /// The key is valid, or will be when the posted requests have been executed.
     Valid,
-    /// It becomes invalid with the Read that is posted.
+    /// The posted Read will invalidate it.
     Read,
-    /// It shall be made invalid.
+    /// It is to be invalidated.
     Condemned,
-    /// The request for that is posted.
+    /// The request to invalidate it is posted.
     Dying,
-    /// It is invalid, or there was none and the requests are finished: nobody can reach the memory.
+    /// It is invalid, or there was none and the requests are finished: nobody can access the
+    /// memory.
     Dead,
 }
 
-/// The fields are dropped in this order: the MR, with the key, before the mapping, and that before
-/// the pages.
+/// The fields are dropped in this order: first the MR with the key, then the mapping, then the
+/// pages.
 struct Region {
-    /// Memory of few ranges that only our own requests reach has none: they name them.
+    /// `None` for memory of few ranges that only our own requests access: they name the ranges.
     mr: Option<Mr>,
     table: Option<Table>,
     memory: Memory,
@@ -337,14 +340,14 @@ struct Region {
     purpose: Use,
 }
 
-/// What the peer is told of a region.
+/// The address of a region, as the peer is told.
 #[derive(Copy, Clone)]
 pub(crate) struct Address {
     pub(crate) key: u32,
     pub(crate) addr: u64,
 }
 
-/// An MR for Reads into memory of ours, and the number of the Read that it is used for.
+/// An MR for Reads into memory of the module, and the number of the Read that uses it.
 struct ReadMr {
     mr: Mr,
     number: Option<u32>,
@@ -354,36 +357,36 @@ struct ReadMr {
 pub(super) struct Regions {
     places: KVec<Option<Region>>,
     spare: KVec<Mr>,
-    /// With iWARP: Reads are posted where no MR can be made.
+    /// Used with iWARP: a Read may be posted in a context in which no MR can be created.
     for_reads: KVec<ReadMr>,
-    /// Pages that a region may have; 0 if the adapter cannot have any.
+    /// The maximum number of pages of a region; 0 if the adapter supports no regions.
     max_pages: u32,
-    /// Ranges that memory without a key may have.
+    /// The maximum number of ranges of memory without a key.
     max_ranges: usize,
     iwarp: bool,
-    /// Whether the adapter does a registration again with the requests before it that it sends again.
+    /// Whether the adapter repeats a registration when it resends earlier requests.
     soft_roce: bool,
-    /// Whether the adapter is a program that copies.
+    /// Whether the adapter is software that copies.
     software: bool,
 }
 
 impl Drop for Regions {
-    /// The queue pair is gone. All that were on their way fail before one of them is given back: for
-    /// that takes locks, and who has them may wait for another one.
+    /// The queue pair is gone. All transfers fail before the first of them is given back: giving
+    /// one back takes locks, whose holders may wait for another transfer.
     fn drop(&mut self) {
         for region in self.places.iter_mut().flatten() {
-            // What is in a bounce buffer comes now, or would overwrite what is made of the pages. No
-            // key is of use any more.
+            // Unmapping copies bytes out of a bounce buffer now; later it would overwrite new
+            // content of the pages. No key can be used any more.
             region.table = None;
             region.memory.conclude();
         }
     }
 }
 
-/// The most pages of one region: an adapter's list of them takes memory, and the Reads of shorter
-/// ones begin earlier.
+/// The maximum number of pages of one region: an adapter's page list takes memory, and the Reads of
+/// shorter regions begin earlier.
 pub(super) const MAX_PAGES: u32 = 256;
-/// Fewer than these are not worth it.
+/// Smaller regions are not worth the effort.
 pub(super) const LEAST_PAGES: u32 = 16;
 
 impl Regions {
@@ -414,11 +417,11 @@ impl Regions {
         self.max_pages
     }
 
-    /// Whether a registration must not come behind requests that are not yet finished.
+    /// Whether a registration must not be posted behind unfinished requests.
     ///
-    /// soft-RoCE begins anew at the oldest request that was not acknowledged, and does those of its
-    /// own behind it once more. A registration then fails, for its MR is not free, or, if the peer
-    /// has made the key invalid, makes it valid again.
+    /// soft-RoCE restarts at the oldest unacknowledged request, and executes its local requests
+    /// behind it again. A repeated registration then fails, because its MR is not free; or, if the
+    /// peer has invalidated the key, it makes the key valid again.
     pub(super) fn repeats(&self) -> bool {
         self.soft_roce
     }
@@ -427,16 +430,16 @@ impl Regions {
         self.software
     }
 
-    /// Whether there is a place for another one.
+    /// Whether there is a place for another region.
     pub(super) fn has_room(&self) -> bool {
         self.places.len() < REGIONS || self.places.iter().any(Option::is_none)
     }
 
-    /// Makes a region of memory, whose key becomes valid by a request that the caller posts next.
+    /// Creates a region of memory. A request that the caller posts next makes its key valid.
     ///
     /// # Errors
     ///
-    /// The memory, if there is no place or the adapter cannot have it.
+    /// The memory, if there is no place or the adapter cannot use the memory.
     ///
     /// # Safety
     ///
@@ -484,7 +487,7 @@ impl Regions {
             }
             None => return Err(ENOBUFS),
         };
-        // So that it can be kept later.
+        // So that the MR can be kept later.
         self.spare.reserve(REGIONS, GFP_KERNEL)?;
         // SAFETY: As the caller promises.
         let table = unsafe { Table::new(device, memory, purpose.direction()) }?;
@@ -505,17 +508,18 @@ impl Regions {
         self.iwarp
     }
 
-    /// The most bytes of a Read into memory of ours, if it needs a region.
+    /// The maximum number of bytes of a Read into memory of the module, if such a Read needs a
+    /// region.
     pub(super) fn max_read_bytes(&self) -> Option<u32> {
         let bytes = (self.max_pages * PAGE_BYTES).min(MAX_PARTS as u32 * PART_BYTES);
         self.iwarp.then_some(bytes)
     }
 
-    /// Makes what Reads into memory of ours need, so many at a time. Sleeps.
+    /// Creates the MRs for `reads` simultaneous Reads into memory of the module. Sleeps.
     ///
     /// # Errors
     ///
-    /// What the provider returns, `ENOMEM`.
+    /// The error of the provider, `ENOMEM`.
     ///
     /// # Safety
     ///
@@ -537,16 +541,16 @@ impl Regions {
         Ok(())
     }
 
-    /// Whether there is what a Read into memory of ours needs.
+    /// Whether there is an MR for a Read into memory of the module, if the Read needs one.
     pub(super) fn can_read(&self) -> bool {
         !self.iwarp || self.for_reads.iter().any(|read| read.number.is_none())
     }
 
-    /// Describes the ranges of a Read with this number, into memory of ours; returns the MR.
+    /// Describes the ranges of the Read with this number into memory of the module; returns the MR.
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` without an MR or with too many ranges; what the provider returns.
+    /// `ENOBUFS` without an MR or with too many ranges; the error of the provider.
     ///
     /// # Safety
     ///
@@ -560,7 +564,7 @@ impl Regions {
         let read = self.for_reads.iter_mut().find(free).ok_or(ENOBUFS)?;
         let mut list = [bindings::scatterlist::default(); MAX_PARTS];
         let entries = list.get_mut(..ranges.len()).ok_or(ENOBUFS)?;
-        // SAFETY: The list has so many entries.
+        // SAFETY: The list has `ranges.len()` entries.
         unsafe { bindings::sg_init_table(entries.as_mut_ptr(), ranges.len() as u32) };
         for (entry, range) in entries.iter_mut().zip(ranges) {
             // SAFETY: The entry is valid.
@@ -576,7 +580,7 @@ impl Regions {
         Ok(&read.mr)
     }
 
-    /// The Read with this number has finished, and with it the key.
+    /// The Read with this number has finished, which has invalidated its key.
     pub(super) fn read_done(&mut self, number: u32) {
         let is_such = |read: &&mut ReadMr| read.number == Some(number);
         if let Some(read) = self.for_reads.iter_mut().find(is_such) {
@@ -618,7 +622,7 @@ impl Regions {
         })
     }
 
-    /// Our own requests for a region are finished; returns whether that makes an end of it: not if it
+    /// Our own requests for a region have finished. Returns whether the region has ended: not if it
     /// has a key that does not end with them.
     pub(super) fn used(&mut self, id: RegionId) -> bool {
         let ends = |key: &&mut Key| matches!(**key, Key::None | Key::Read);
@@ -626,19 +630,19 @@ impl Regions {
         key.map(|key| *key = Key::Dead).is_some()
     }
 
-    /// Its bytes.
+    /// The size of a region in bytes.
     pub(super) fn bytes(&self, id: RegionId) -> u32 {
         self.get(id).map_or(0, |region| region.memory.len())
     }
 
-    /// The key shall be made invalid, by a request of ours.
+    /// The key is to be invalidated by a request of this side.
     pub(super) fn condemn(&mut self, id: RegionId) {
         if let Some(key) = self.key_mut(id).filter(|key| **key == Key::Valid) {
             *key = Key::Condemned;
         }
     }
 
-    /// A region whose key shall be made invalid.
+    /// A region whose key is to be invalidated.
     pub(super) fn condemned(&self) -> Option<RegionId> {
         let is_due = |r: &Option<Region>| r.as_ref().is_some_and(|r| r.key == Key::Condemned);
         self.places
@@ -647,14 +651,14 @@ impl Regions {
             .map(|at| RegionId(at as u8))
     }
 
-    /// The request for that is posted.
+    /// The request to invalidate the key is posted.
     pub(super) fn dying(&mut self, id: RegionId) {
         if let Some(key) = self.key_mut(id) {
             *key = Key::Dying;
         }
     }
 
-    /// The Read is posted with which the key becomes invalid.
+    /// A Read is posted that will invalidate the key.
     pub(super) fn ends_with_read(&mut self, id: RegionId) {
         if let Some(key) = self.key_mut(id) {
             *key = Key::Read;
@@ -668,28 +672,28 @@ impl Regions {
         }
     }
 
-    /// The key is invalid, and the adapter has done with the memory: nobody need wait for it longer
-    /// than for its owner to take it. In any context.
+    /// The key is invalid, and the adapter has finished with the memory: threads wait only until
+    /// its owner has taken it back. In any context.
     pub(super) fn open(&mut self, id: RegionId) {
         let region = self
             .places
             .get_mut(usize::from(id.0))
             .and_then(Option::as_mut);
         if let Some(region) = region {
-            // The bytes may only now come out of a bounce buffer.
+            // Bytes in a bounce buffer are copied out only now.
             region.table = None;
             region.memory.open();
         }
     }
 
-    /// The adapter may still write to the memory, but nobody was promised anything.
+    /// The adapter may still write to the memory, but no call has promised the bytes.
     pub(super) fn excuse(&self, id: RegionId) {
         if let Some(region) = self.get(id) {
             region.memory.excuse();
         }
     }
 
-    /// The call that waits for regions of this use is being killed, and waits no more.
+    /// The call that waits for regions of this use is being killed, and does not wait any more.
     pub(super) fn leave(&mut self, purpose: Use) {
         let is_such = |r: &&mut Region| r.purpose == purpose;
         for region in self.places.iter_mut().flatten().filter(is_such) {
@@ -697,7 +701,7 @@ impl Regions {
         }
     }
 
-    /// Whether somebody who waits for memory of this connection is being killed, or has waited for
+    /// Whether a thread that waits for memory of this connection is being killed, or has waited for
     /// `ms` milliseconds.
     pub(super) fn any_unwanted(&self, ms: u32) -> bool {
         let is_unwanted =
@@ -705,7 +709,7 @@ impl Regions {
         self.places.iter().flatten().any(is_unwanted)
     }
 
-    /// Whether a request to make a key invalid is posted, or waits for its place.
+    /// Whether a request to invalidate a key is posted, or waits for its place.
     pub(super) fn any_ending(&self) -> bool {
         let is_ending = |r: &Region| matches!(r.key, Key::Condemned | Key::Dying);
         self.places.iter().flatten().any(is_ending)
@@ -716,23 +720,23 @@ impl Regions {
         self.places.iter().flatten().any(|r| r.purpose == purpose)
     }
 
-    /// Whether there are regions of one of these uses whose key is dead.
+    /// Whether there are regions of one of these uses whose key is invalid.
     pub(super) fn any_dead(&self, purposes: &[Use]) -> bool {
         let is_dead = |r: &Region| r.key == Key::Dead && purposes.contains(&r.purpose);
         self.places.iter().flatten().any(is_dead)
     }
 
-    /// Takes the memory of a region out whose key is dead, and of which `purpose` is the use.
+    /// Takes out the memory of a region of the use `purpose` whose key is invalid.
     pub(super) fn take_dead(&mut self, purpose: Use) -> Option<Memory> {
         let region = self
             .places
             .iter_mut()
             .find_map(|place| place.take_if(|r| r.key == Key::Dead && r.purpose == purpose))?;
         if let Some(mr) = region.mr {
-            // One for which there is no place is given back to the adapter.
+            // If there is no place for it, it is given back to the adapter.
             let _ = self.spare.push_within_capacity(mr);
         }
-        // While the device is there for certain.
+        // Here the device certainly still exists.
         drop(region.table);
         Some(region.memory)
     }

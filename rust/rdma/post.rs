@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The requests of the send queue that are not messages: registrations, Reads, invalidations; and
-//! the regions of a link.
+//! The requests of the send queue that are not messages: registrations, Reads, Writes,
+//! invalidations; and the regions of a link.
 
 use kernel::alloc::Flags;
 use kernel::error::to_result;
@@ -33,21 +33,22 @@ use crate::mm::memory::Memory;
 use crate::proto::sink::Read;
 use crate::proto::write::Write;
 
-/// Reads in flight: with so many soft-RoCE's peer is never idle, and a responder's memory for them
-/// is small.
+/// Reads in flight: with this number soft-RoCE's peer is never idle, and a responder needs little
+/// memory for them.
 pub(crate) const READS: u32 = 4;
 
-/// Entries of a request, at most: so many soft-RoCE has in a place of 512 bytes. They are for Reads and
-/// Writes of 64 KiB whose pages lie one by one.
+/// The maximum number of entries of a request: as many as fit into soft-RoCE's queue element of 512
+/// bytes. They suffice for Reads and Writes of 64 KiB whose pages are not adjacent.
 pub(super) const ENTRIES: usize = 19;
 
-/// Reads that fill one region without a key, or Writes that empty it.
+/// The number of Reads that fill one region without a key, or of Writes that empty it.
 pub(super) const PARTS: usize = 2;
 
 const _: () = assert!(MAX_PARTS <= ENTRIES && MAX_FRAGS < ENTRIES);
 
 impl Link {
-    /// Whether the adapter can do what source adverts need: be read from by a key of ours, and read.
+    /// Whether the adapter supports source adverts: Reads by the peer with a key of ours, and Reads
+    /// of our own.
     pub(crate) fn can_advertise(&self) -> bool {
         self.regions.max_pages() > 0
     }
@@ -57,17 +58,18 @@ impl Link {
         self.regions.max_pages()
     }
 
-    /// Whether the adapter is a program that copies.
+    /// Whether the adapter is software that copies.
     pub(crate) fn is_software(&self) -> bool {
         self.regions.is_software()
     }
 
-    /// Whether the connection is one of iWARP.
+    /// Whether the connection uses iWARP.
     pub(crate) fn is_iwarp(&self) -> bool {
         self.regions.is_iwarp()
     }
 
-    /// Our own requests for a region are finished; returns whether its owner may have it.
+    /// Our own requests for a region have finished; returns whether the owner may take the region
+    /// back.
     pub(crate) fn region_used(&mut self, id: RegionId) -> bool {
         self.regions.used(id)
     }
@@ -86,7 +88,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// The memory, if there is no place or the adapter cannot have it.
+    /// The memory, if there is no place or the adapter cannot use the memory.
     pub(crate) fn add_region(&mut self, memory: Memory, purpose: Use) -> Result<RegionId, Memory> {
         // SAFETY: The domain outlives the regions, and the id the link.
         unsafe {
@@ -95,12 +97,12 @@ impl Link {
         }
     }
 
-    /// What the peer is told of a region.
+    /// The address of a region, as the peer is told.
     pub(crate) fn region(&self, id: RegionId) -> Option<Address> {
         self.regions.address(id)
     }
 
-    /// What a region is for.
+    /// The use of a region.
     pub(crate) fn region_use(&self, id: RegionId) -> Option<Use> {
         self.regions.purpose(id)
     }
@@ -110,12 +112,12 @@ impl Link {
         self.regions.bytes(id)
     }
 
-    /// The peer has made the key of a region invalid.
+    /// The peer has invalidated the key of a region.
     pub(crate) fn region_died(&mut self, id: RegionId) {
         self.regions.died(id);
     }
 
-    /// Makes the key of a region invalid as soon as there is a place in the send queue.
+    /// Invalidates the key of a region as soon as there is a place in the send queue.
     pub(crate) fn condemn_region(&mut self, id: RegionId) {
         self.regions.condemn(id);
     }
@@ -125,46 +127,46 @@ impl Link {
         self.regions.any(purpose)
     }
 
-    /// Whether there are regions of one of these uses whose key is dead.
+    /// Whether there are regions of one of these uses whose key is invalid.
     pub(crate) fn has_dead_regions(&self, purposes: &[Use]) -> bool {
         self.regions.any_dead(purposes)
     }
 
-    /// Takes the memory of a region out whose key is dead.
+    /// Takes out the memory of a region whose key is invalid.
     pub(crate) fn take_dead_region(&mut self, purpose: Use) -> Option<Memory> {
         self.regions.take_dead(purpose)
     }
 
-    /// The adapter has done with the memory of a region: who touches it need not wait.
+    /// The adapter has finished with the memory of a region: threads that touch it need not wait.
     pub(crate) fn open_region(&mut self, id: RegionId) {
         self.regions.open(id);
     }
 
-    /// The adapter may still write to the memory of a region, but nobody was promised anything.
+    /// The adapter may still write to the memory of a region, but no call has promised the bytes.
     pub(crate) fn excuse_region(&mut self, id: RegionId) {
         self.regions.excuse(id);
     }
 
-    /// The call that waits for regions of this use is being killed: nobody will come for them.
+    /// The call that waits for regions of this use is being killed: it will not take them back.
     pub(crate) fn leave_regions(&mut self, purpose: Use) {
         self.regions.leave(purpose);
     }
 
-    /// Whether somebody who waits for memory of this connection is being killed, or may have waited
-    /// for `ms` milliseconds.
+    /// Whether a thread that waits for memory of this connection is being killed, or may have
+    /// waited for `ms` milliseconds.
     pub(crate) fn has_unwanted_regions(&self, ms: u32) -> bool {
         self.regions.any_unwanted(ms)
     }
 
-    /// Whether requests are in flight whose completion must not be missed: somebody waits, or has his
-    /// memory back then.
+    /// Whether requests are in flight whose completion must not be missed, because a thread waits
+    /// for it, or gets its memory back.
     pub(crate) fn awaits_request(&self) -> bool {
         self.sends.reads > 0
             || self.regions.any_ending()
             || self.has_regions(Use::OwnWrites(Call::Killed))
     }
 
-    /// Reads posted and not finished.
+    /// The number of Reads that are posted and not finished.
     pub(crate) fn reads_in_flight(&self) -> u32 {
         self.sends.reads
     }
@@ -184,7 +186,7 @@ impl Link {
         self.regions.repeats() && self.sends_in_flight() > 0
     }
 
-    /// Places in the send queue that a message takes with what it does besides.
+    /// Places in the send queue that a message takes, including its additional request.
     pub(crate) fn places(&self, with: With) -> u32 {
         match with {
             With::Registration(_) => 1 + self.registration_places(),
@@ -206,7 +208,7 @@ impl Link {
         }
     }
 
-    /// Makes what [`Link::read`] needs. Sleeps.
+    /// Creates the MRs that [`Link::read`] needs. Sleeps.
     ///
     /// # Errors
     ///
@@ -216,7 +218,7 @@ impl Link {
         unsafe { self.regions.prepare_reads(self.domain.0, READS as usize) }
     }
 
-    /// Whether there is what [`Link::read`] needs ([`Link::prepare_reads`]).
+    /// Whether [`Link::read`] has the MRs that it needs ([`Link::prepare_reads`]).
     pub(crate) fn can_read(&self) -> bool {
         self.regions.can_read()
     }
@@ -226,8 +228,8 @@ impl Link {
         (self.registration_places() + 1).max(PARTS as u32)
     }
 
-    /// The requests that make the key of a region valid, in the next places of the send queue and
-    /// before `next`; returns the first of them.
+    /// Builds the requests that make the key of a region valid, for the next places of the send
+    /// queue and before `next`; returns the first of them.
     pub(super) fn registration(
         &mut self,
         id: RegionId,
@@ -247,8 +249,8 @@ impl Link {
         request.wr.next = next;
         let mut first = (&raw mut requests.request).cast();
         if self.needs_barrier() {
-            // One that makes a key invalid waits until all before it is finished. The former key of
-            // a free MR is invalid already.
+            // An invalidation waits until all earlier requests are finished. The former key of a
+            // free MR is already invalid.
             let number = self.place(0, Tag::Registration)?;
             let barrier = &mut requests.barrier;
             barrier.opcode = bindings::ib_wr_opcode_IB_WR_LOCAL_INV;
@@ -261,7 +263,8 @@ impl Link {
         Ok(first)
     }
 
-    /// The request that makes it invalid, behind the next `skip` places.
+    /// Builds the request that invalidates the key of a region, for the place behind the next
+    /// `skip` places.
     fn invalidation(&mut self, skip: u32, id: RegionId) -> Result<bindings::ib_send_wr> {
         let number = self.place(skip, Tag::Invalidation(id))?;
         let (mr, purpose) = self.regions.mr(id).ok_or(ENOBUFS)?;
@@ -275,7 +278,7 @@ impl Link {
         Ok(wr)
     }
 
-    /// Takes the place behind the next `skip` ones; returns the number for the request.
+    /// Takes the place behind the next `skip` places; returns the number for the request.
     fn place(&mut self, skip: u32, tag: Tag) -> Result<u64> {
         if self.send_room() <= skip {
             return Err(ENOBUFS);
@@ -288,12 +291,12 @@ impl Link {
         Ok(SEND_FLAG | u64::from(number))
     }
 
-    /// Posts a chain of requests for the next `count` places, the last of which reports its
+    /// Posts a chain of requests for the next `count` places. The last request reports its
     /// completion.
     ///
     /// # Safety
     ///
-    /// `wr` is the first of so many valid requests, whose memory stays until they are reaped or the
+    /// `wr` is the first of `count` valid requests, whose memory stays until they are reaped or the
     /// queue pair is gone.
     unsafe fn post_chain(&mut self, wr: *const bindings::ib_send_wr, count: u32) -> Result {
         // SAFETY: As the caller promises; the queue pair is valid.
@@ -303,13 +306,14 @@ impl Link {
         Ok(())
     }
 
-    /// Posts a request that the peer's adapter acknowledges, and nobody there notices: an RDMA Write
-    /// of nothing, for which no key is looked at (InfiniBand specification, volume 1, C9-88).
+    /// Posts a request that the peer's adapter acknowledges without involving its host: an RDMA
+    /// Write of 0 bytes, for which the adapter checks no key (InfiniBand specification, volume 1,
+    /// C9-88).
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` without a place, else what the provider returns; the connection must be aborted
-    /// then.
+    /// `ENOBUFS` without a place; otherwise the error of the provider, after which the connection
+    /// must be aborted.
     pub(crate) fn probe(&mut self) -> Result {
         let number = self.place(0, Tag::Probe)?;
         let mut wr = bindings::ib_rdma_wr::default();
@@ -322,11 +326,11 @@ impl Link {
         Ok(())
     }
 
-    /// Posts requests that make condemned keys invalid, as far as there are places.
+    /// Posts requests that invalidate condemned keys, as long as there are places.
     ///
     /// # Errors
     ///
-    /// What the provider returns; the connection must be aborted then.
+    /// The error of the provider, after which the connection must be aborted.
     pub(crate) fn invalidate_condemned(&mut self) -> Result {
         while self.send_room() > 0 {
             let Some(id) = self.regions.condemned() else {
@@ -340,12 +344,12 @@ impl Link {
         Ok(())
     }
 
-    /// The request of [`Link::invalidate_condemned`] is done.
+    /// The request of [`Link::invalidate_condemned`] has finished.
     pub(crate) fn invalidated(&mut self, id: RegionId) {
         self.regions.died(id);
     }
 
-    /// Makes sure that [`Link::read`] can keep the memory of a Read.
+    /// Ensures that [`Link::read`] can keep the memory of a Read.
     ///
     /// # Errors
     ///
@@ -354,13 +358,13 @@ impl Link {
         Ok(self.reading.reserve(1, flags)?)
     }
 
-    /// Posts an RDMA Read into `memory`, which has room for it. The caller has seen to it that there
+    /// Posts an RDMA Read into `memory`, which is large enough. The caller has ensured that there
     /// is a place, and has called [`Link::reserve_reading`].
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` without a place, else what the provider returns; the connection must be aborted
-    /// then.
+    /// `ENOBUFS` without a place; otherwise the error of the provider, after which the connection
+    /// must be aborted.
     pub(crate) fn read(&mut self, read: &Read, memory: Receive) -> Result {
         let mut sge = [bindings::ib_sge::default(); MAX_PARTS];
         let mut count = 0;
@@ -411,14 +415,14 @@ impl Link {
             request.wr.next = (&raw mut wr).cast();
             first = (&raw const requests.request).cast();
         }
-        // SAFETY: A chain of so many requests; the memory is kept until the Read has finished.
+        // SAFETY: A chain of `before + 1` requests; the memory is kept until the Read has finished.
         unsafe { self.post_chain(first, before + 1) }?;
         self.sends.reads += 1;
         Ok(())
     }
 
-    /// Posts an RDMA Read into a region of this size, which ends with it. Takes at most
-    /// [`Link::direct_places`].
+    /// Posts an RDMA Read into a region of the same size; the region ends with the Read. Takes at
+    /// most [`Link::direct_places`].
     ///
     /// # Errors
     ///
@@ -440,8 +444,9 @@ impl Link {
         Ok(())
     }
 
-    /// Requests for a region without a key, which name its ranges with the key that all memory has
-    /// for this adapter's own requests. Several go one behind the other, and no other parts them.
+    /// Posts requests for a region without a key. They use the ranges of the region, with the key
+    /// that covers all memory for this adapter's own requests. Several requests are adjacent in the
+    /// send queue.
     fn post_parts(&mut self, remote: &Remote, id: RegionId, tag: Tag) -> Result {
         let mut sge = [[bindings::ib_sge::default(); ENTRIES]; PARTS];
         let mut requests = [bindings::ib_rdma_wr::default(); PARTS];
@@ -484,19 +489,20 @@ impl Link {
             let number = self.place(skip as u32, tag)?;
             request.wr.__bindgen_anon_1.wr_id = number;
             request.wr.next = next;
-            // With iWARP a Write has finished when TCP has its bytes: soft-iWARP gives TCP a copy, but
-            // of those that nobody hears of it gives the pages (Linux 7.3: `siw_prepare_fpdu()`).
+            // With iWARP a Write has finished when TCP has its bytes. soft-iWARP gives a copy of
+            // the bytes to TCP, but for a Write that does not report its completion it gives the
+            // pages (Linux 7.3: `siw_prepare_fpdu()`).
             if last || self.regions.is_iwarp() {
                 request.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
             }
             next = (&raw mut *request).cast();
         }
-        // SAFETY: A chain of so many requests; the region stays until they are finished or the queue
-        // pair is gone.
+        // SAFETY: A chain of `count` requests; the region stays until they are finished or the
+        // queue pair is gone.
         unsafe { self.post_chain(next, count as u32) }
     }
 
-    /// By a key of the region's own, which dies with the Read.
+    /// Posts the Read with the region's own key, which is invalidated with the Read.
     fn read_by_key(&mut self, read: &Read, id: RegionId, tag: Tag) -> Result {
         let address = self.region(id).ok_or(ENOBUFS)?;
         let mut sge = [bindings::ib_sge {
@@ -514,27 +520,27 @@ impl Link {
             wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
             let mut requests = Registration::default();
             let first = self.registration(id, &mut requests, (&raw mut wr).cast())?;
-            // SAFETY: A chain of so many requests; the region stays until the Read has finished, and
-            // with it the key, or the queue pair is gone.
+            // SAFETY: A chain of `before + 1` requests; the region stays until the Read has
+            // finished and the key is invalid, or the queue pair is gone.
             unsafe { self.post_chain(first, before + 1) }?;
             self.regions.ends_with_read(id);
             return Ok(());
         }
         let mut invalidation = self.invalidation(before + 1, id)?;
-        // The key must not die before the bytes are there.
+        // The key must not be invalidated before the bytes have arrived.
         invalidation.send_flags |= bindings::ib_send_flags_IB_SEND_FENCE;
         wr.wr.next = &raw mut invalidation;
         let mut requests = Registration::default();
         let first = self.registration(id, &mut requests, (&raw mut wr).cast())?;
-        // SAFETY: A chain of so many requests; the region stays until its key is dead or the queue
-        // pair is gone.
+        // SAFETY: A chain of `before + 2` requests; the region stays until its key is invalid or
+        // the queue pair is gone.
         unsafe { self.post_chain(first, before + 2) }?;
         self.regions.dying(id);
         Ok(())
     }
 
-    /// Posts an RDMA Write of a region of this size. Takes at most [`Link::write_places`]; when it has
-    /// finished and the region has a key, this is the caller's to end.
+    /// Posts an RDMA Write from a region of the same size. Takes at most [`Link::write_places`]. If
+    /// the region has a key, the caller must end the region when the Write has finished.
     ///
     /// # Errors
     ///
@@ -566,8 +572,8 @@ impl Link {
         wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
         let mut requests = Registration::default();
         let first = self.registration(id, &mut requests, (&raw mut wr).cast())?;
-        // SAFETY: A chain of so many requests; the region stays until its key is dead, which is
-        // after the Write has finished, or the queue pair is gone.
+        // SAFETY: A chain of `before + 1` requests; the region stays until its key is invalid,
+        // which happens after the Write has finished, or the queue pair is gone.
         unsafe { self.post_chain(first, before + 1) }
     }
 }
@@ -579,7 +585,7 @@ pub(super) struct Registration {
     request: bindings::ib_reg_wr,
 }
 
-/// What an RDMA Read or Write is about, at the peer.
+/// The peer's side of an RDMA Read or Write.
 struct Remote {
     opcode: bindings::ib_wr_opcode,
     rkey: u32,
@@ -597,7 +603,7 @@ impl Remote {
         }
     }
 
-    /// A request for so many of the entries.
+    /// A request with the first `entries` entries.
     fn request(&self, sge: &mut [bindings::ib_sge], entries: usize) -> bindings::ib_rdma_wr {
         let mut wr = bindings::ib_rdma_wr {
             remote_addr: self.addr,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of a receive: where the adapter puts a message's bytes behind the header.
+//! The memory of a receive, into which the adapter writes the bytes of a message behind the header.
 
 use kernel::alloc::Flags;
 use kernel::prelude::*;
@@ -12,16 +12,16 @@ use super::dma::{
 use crate::bindings;
 use crate::mm::frag::Frag;
 
-/// Fragments that a receive may have.
+/// The maximum number of fragments of a receive.
 pub(crate) const MAX_PARTS: usize = 4;
-/// Bytes of the largest fragment: what the page allocator still keeps on lists of each processor,
-/// and tries hard to have (`PAGE_ALLOC_COSTLY_ORDER`).
+/// Bytes of the largest fragment: the largest order that the page allocator keeps on per-CPU lists,
+/// and tries hard to allocate (`PAGE_ALLOC_COSTLY_ORDER`).
 pub(crate) const PART_BYTES: u32 = PAGE_BYTES << PART_ORDER;
 const PART_ORDER: u32 = 3;
 pub(super) const PAGE_BYTES: u32 = 4096;
 
-/// Fragments of the largest kind whose bytes were read, or that got none, to be received into again:
-/// new pages would be cleared first.
+/// Fragments of the largest size that were read or stayed empty, for reuse by later receives: new
+/// pages would have to be cleared.
 pub(crate) struct Spares([Option<Frag>; MAX_PARTS]);
 
 impl Spares {
@@ -29,7 +29,7 @@ impl Spares {
         Self([const { None }; MAX_PARTS])
     }
 
-    /// Keeps the pages of `used`, if they are of that kind, nobody else has them, and there is room.
+    /// Keeps the pages of `used`, if they have this size, nobody else uses them, and there is room.
     pub(crate) fn put(&mut self, used: Frag) {
         let place = self.0.iter_mut().find(|place| place.is_none());
         if let (Some(place), Some(whole)) = (place, used.into_whole(PART_ORDER)) {
@@ -46,18 +46,18 @@ impl Spares {
     }
 }
 
-/// Fragments that the adapter may write into.
+/// Fragments that the adapter may write to.
 pub(crate) struct Receive {
     first: Mapped<Incoming>,
-    /// Apart, for most connections have none.
+    /// Separate, because most connections have none.
     rest: Option<KBox<Rest>>,
 }
 
 type Rest = [Option<Mapped<Incoming>>; MAX_PARTS - 1];
 
 impl Receive {
-    /// Allocates and maps `bytes`: a page, or twice as much each time up to
-    /// `MAX_PARTS * PART_BYTES`; from `spares` what these have.
+    /// Allocates and maps `bytes`: a page times a power of two, up to `MAX_PARTS * PART_BYTES`.
+    /// Uses fragments of `spares` if there are any.
     ///
     /// # Errors
     ///
@@ -101,8 +101,8 @@ impl Receive {
         })
     }
 
-    /// Maps `bytes`, fewer than a page, of the page `rest`, of which several receives have a part each;
-    /// of a new one if it has no more.
+    /// Maps `bytes`, fewer than a page, of the page `rest`, which several receives share; of a new
+    /// page if `rest` is used up.
     ///
     /// # Errors
     ///
@@ -136,17 +136,17 @@ impl Receive {
         Iterator::chain(core::iter::once(&self.first), rest)
     }
 
-    /// How many they are.
+    /// The number of fragments.
     pub(super) fn count(&self) -> usize {
         self.parts().count()
     }
 
-    /// Bytes of payload (and body) that it takes.
+    /// Bytes of payload (and body) that it can take.
     pub(crate) fn len(&self) -> u32 {
         self.parts().map(Mapped::len).sum()
     }
 
-    /// Lets the CPU look at the first `len` bytes.
+    /// Lets the CPU read the first `len` bytes.
     pub(crate) fn sync_for_cpu(&self, len: u32) {
         let mut left = len;
         for part in self.parts() {
@@ -155,17 +155,17 @@ impl Receive {
         }
     }
 
-    /// Hands all of it back to the adapter.
+    /// Gives all fragments back to the adapter.
     pub(super) fn sync_for_device(&self) {
         self.parts().for_each(Mapped::sync_for_device);
     }
 
-    /// The bytes of the first fragment: all bodies and every short payload.
+    /// The bytes of the first fragment, which contains every body and every short payload.
     pub(crate) fn front(&self) -> &[u8] {
         self.first.frag().as_slice()
     }
 
-    /// The byte at this place.
+    /// The byte at an offset.
     pub(crate) fn byte(&self, at: u32) -> Option<u8> {
         let mut at = at as usize;
         for part in self.parts() {
@@ -178,7 +178,8 @@ impl Receive {
         None
     }
 
-    /// The `len` bytes behind the first `skip`, as fragments; those with none of them go to `spares`.
+    /// The `len` bytes behind the first `skip`, as fragments; fragments without such bytes go to
+    /// `spares`.
     pub(crate) fn into_payload(
         self,
         skip: u32,

@@ -2,9 +2,9 @@
 
 //! The folder of a connection in debugfs, named by the socket's cookie.
 //!
-//! The socket's worker makes the folder when the connection is established, and removes it when all
-//! else is given back; it holds no lock then. So the files can have the socket without a reference
-//! ([`crate::kern::debugfs`]).
+//! The socket's worker creates the folder when the connection is established, and removes it when
+//! all other parts are released; it holds no lock then. So the files can refer to the socket
+//! without a reference ([`crate::kern::debugfs`]).
 
 use core::ffi::c_void;
 
@@ -50,7 +50,7 @@ static FILES: [File; 2] = [
     },
 ];
 
-// SAFETY: Each operation takes the file's data for a socket, and looks at it under the socket lock.
+// SAFETY: Each operation takes the file's data as a socket, and reads it under the socket lock.
 unsafe impl HasFolder for SdpSock {
     fn files() -> &'static [File] {
         &FILES
@@ -64,9 +64,9 @@ fn mode_name(wanted: Wanted) -> &'static str {
 
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Called only by the core, with which it was registered, with valid arguments.
 unsafe extern "C" fn open_state(inode: *mut kb::inode, file: *mut kb::file) -> i32 {
-    // SAFETY: The core passes a file of ours.
+    // SAFETY: The core passes a file of this folder.
     unsafe { kb::single_open(file, Some(show_state), (*inode).i_private) }
 }
 
@@ -82,8 +82,8 @@ unsafe extern "C" fn open_messages(inode: *mut kb::inode, file: *mut kb::file) -
 ///
 /// # Safety
 ///
-/// `m` is the argument of a running operation of a file of ours: debugfs removes the file, and then
-/// the worker gives up the socket, only after it.
+/// `m` is the argument of a running operation of a file of this folder: debugfs removes the file
+/// only after the operation, and the worker gives up the socket after that.
 unsafe fn sock_of<'a>(m: *mut kb::seq_file) -> &'a SdpSock {
     // SAFETY: `Folder::new()` gave the files their socket.
     unsafe { &*(*m).private.cast::<SdpSock>() }
@@ -91,7 +91,7 @@ unsafe fn sock_of<'a>(m: *mut kb::seq_file) -> &'a SdpSock {
 
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Called only by the core, with which it was registered, with valid arguments.
 unsafe extern "C" fn show_state(m: *mut kb::seq_file, _v: *mut c_void) -> i32 {
     // SAFETY: The core passes a valid file of ours.
     let (out, sock) = unsafe { (SeqFile::from_raw(m), sock_of(m)) };
@@ -175,7 +175,7 @@ fn print_histogram(out: &SeqFile, name: &str, histogram: &Log2) {
 
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Called only by the core, with which it was registered, with valid arguments.
 unsafe extern "C" fn show_messages(m: *mut kb::seq_file, _v: *mut c_void) -> i32 {
     // SAFETY: The core passes a valid file of ours.
     let (out, sock) = unsafe { (SeqFile::from_raw(m), sock_of(m)) };
@@ -209,11 +209,11 @@ fn print_message(out: &SeqFile, m: &Noted) {
     );
 }
 
-/// 1 has the messages from now on kept, 0 forgets them.
+/// 1 begins to keep messages, 0 discards them.
 ///
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Called only by the core, with which it was registered, with valid arguments.
 unsafe extern "C" fn write_messages(
     file: *mut kb::file,
     from: *const kernel::ffi::c_char,
@@ -221,7 +221,8 @@ unsafe extern "C" fn write_messages(
     _pos: *mut kb::loff_t,
 ) -> isize {
     let mut on = false;
-    // SAFETY: The core passes the user's buffer, and a file of ours that `single_open` has opened.
+    // SAFETY: The core passes the user's buffer, and a file of this folder that `single_open` has
+    // opened.
     let (result, sock) = unsafe {
         (
             kernel::error::to_result(kb::kstrtobool_from_user(from, len, &raw mut on)),

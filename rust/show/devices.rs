@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `ib_sdp/devices/` in debugfs: a file for each adapter, with what connections can do there.
+//! `ib_sdp/devices/` in debugfs: a file for each adapter, with its capabilities for connections.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -25,14 +25,14 @@ use crate::kern::debugfs::{
 use crate::kern::module::has_started;
 use crate::rdma::device::Abilities;
 
-/// Our place at the RDMA core, which tells us of its devices.
+/// The module's client of the RDMA core, which reports devices to its clients.
 struct Client(UnsafeCell<bindings::ib_client>);
 
-// SAFETY: Filled in before the core knows it, and then the core's.
+// SAFETY: Set before the core knows it; afterwards only the core accesses it.
 unsafe impl Sync for Client {}
 
 static CLIENT: Client = Client(UnsafeCell::new(
-    // SAFETY: Numbers, pointers and functions that may be missing.
+    // SAFETY: Consists of numbers, pointers and optional functions.
     unsafe { core::mem::zeroed() },
 ));
 
@@ -49,14 +49,14 @@ static DEVICE: FileOps = file_ops(open_device, None);
 ///
 /// # Errors
 ///
-/// What the RDMA core returns.
+/// The error of the RDMA core.
 ///
 /// # Safety
 ///
 /// Called once, when the module loads, after [`debugfs::start`].
 pub(crate) unsafe fn start() -> Result {
     let client = CLIENT.0.get();
-    // SAFETY: Nobody else uses the places yet; the client is static.
+    // SAFETY: Nobody else uses the statics yet; the client is static.
     to_result(unsafe {
         *DEVICES.0.get() = debugfs::folder(c"devices");
         (*client).name = c"ib_sdp".as_char_ptr();
@@ -67,20 +67,20 @@ pub(crate) unsafe fn start() -> Result {
     })
 }
 
-/// Ends it; waits for those who read the files.
+/// Removes the files; waits for their readers.
 pub(crate) fn stop() {
     // SAFETY: Registered by `start`.
     unsafe { bindings::ib_unregister_client(CLIENT.0.get()) };
 }
 
-/// Makes the file of a device, which the core keeps for us.
+/// Creates the file of a device, and stores it in the core's data of the device.
 ///
 /// # Safety
 ///
-/// The core is telling us of the device.
+/// Called while the core reports the device.
 unsafe fn show(device: *mut bindings::ib_device) {
-    // SAFETY: The name is a C string, which debugfs copies; the operations are static, and are for
-    // files of devices. The file goes before the device does.
+    // SAFETY: The name is a C string, which debugfs copies; the operations are static, and belong
+    // to files of devices. The file is removed before the device.
     let file = unsafe {
         kb::debugfs_create_file_full(
             bindings::ib_device_name(device.cast()),
@@ -91,7 +91,7 @@ unsafe fn show(device: *mut bindings::ib_device) {
             DEVICE.as_ptr(),
         )
     };
-    // An error, where there is no debugfs, is nothing to keep.
+    // Without debugfs the result is an error, and no file is stored.
     let file = from_err_ptr(file).unwrap_or(ptr::null_mut());
     // SAFETY: As the caller promises.
     unsafe { bindings::ib_set_client_data(device, CLIENT.0.get(), file.cast()) };
@@ -99,7 +99,7 @@ unsafe fn show(device: *mut bindings::ib_device) {
 
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Called only by the core, with which it was registered, with valid arguments.
 unsafe extern "C" fn add(device: *mut bindings::ib_device) -> kernel::ffi::c_int {
     // SAFETY: As the core promises.
     unsafe { show(device) };
@@ -110,7 +110,7 @@ unsafe extern "C" fn add(device: *mut bindings::ib_device) -> kernel::ffi::c_int
 ///
 /// As [`add`].
 unsafe extern "C" fn remove(_device: *mut bindings::ib_device, file: *mut c_void) {
-    // SAFETY: Made by `show`, or null, which the function takes, too. Waits for those who read it.
+    // SAFETY: Created by `show`, or null, which the function accepts. It waits for readers.
     unsafe { kb::debugfs_remove(file.cast()) };
 }
 
@@ -118,8 +118,8 @@ unsafe extern "C" fn remove(_device: *mut bindings::ib_device, file: *mut c_void
 ///
 /// As [`add`].
 unsafe extern "C" fn rename(device: *mut bindings::ib_device, file: *mut c_void) {
-    // SAFETY: Made by `show`, or null, which the function takes, too. The name is a C string. If it
-    // fails the file keeps its name.
+    // SAFETY: Created by `show`, or null, which the function accepts. The name is a C string. If
+    // the function fails, the file keeps its name.
     unsafe {
         kb::debugfs_change_name(
             file.cast(),
@@ -152,8 +152,8 @@ fn yes_no(yes: bool) -> &'static str {
 ///
 /// As [`add`].
 unsafe extern "C" fn show_device(m: *mut kb::seq_file, _v: *mut c_void) -> i32 {
-    // SAFETY: The core passes a valid file of ours, whose device is there: debugfs removes the file
-    // first.
+    // SAFETY: The core passes a valid file of this folder, whose device exists: debugfs removes the
+    // file first.
     let (out, device) = unsafe {
         (
             SeqFile::from_raw(m),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The generic netlink family: the module, its counters, its sockets and events for programs.
+//! The generic netlink family: it gives programs the module, its counters, its sockets and events.
 
 use kernel::prelude::*;
 
@@ -37,7 +37,7 @@ static OPS: Ops<3> = Ops([
     dump_op::<Counters>(),
 ]);
 
-// The numbers that others know are the module's own.
+// The public numbers are the module's own.
 const _: () = {
     use crate::proto::hello::Features;
     assert!(nl::STATES.len() == State::COUNT);
@@ -62,7 +62,7 @@ pub(crate) unsafe fn register() -> Result {
     unsafe { FAMILY.register(nl::FAMILY, nl::EVENTS, nl::VERSION.into(), &OPS) }
 }
 
-/// Undoes that, after the last socket.
+/// Unregisters the family, after the last socket.
 pub(crate) fn unregister() {
     FAMILY.unregister();
 }
@@ -86,7 +86,7 @@ struct Counters;
 impl Dump for Counters {
     const CMD: u8 = nl::CMD_STAT_GET;
     const POLICY: &'static [Policy] = &[rejected(), rejected()];
-    /// Counters that are written.
+    /// The size of a counter's message, rounded up.
     const MESSAGE_BYTES: usize = 256;
     type Cursor = usize;
 
@@ -115,7 +115,7 @@ fn write_counter(out: &mut DumpBuffer<'_>, name: &[&str], n: u64) -> Result {
     Ok(())
 }
 
-/// Writes a counter, whose name is in parts.
+/// Writes a counter, whose name is given in parts.
 pub(super) fn put_counter(out: &mut Message<'_>, name: &[&str], n: u64) -> Result {
     out.put_str(nl::stat::NAME, name)?;
     out.put_uint(nl::stat::VALUE, n)
@@ -138,7 +138,7 @@ pub(super) fn put_addr(
 }
 
 impl TellOfState for SockGuard<'_> {
-    /// Costs one look where nobody listens.
+    /// Costs one check if nobody listens.
     fn tell_of_state(&mut self, old: State, event: Event, why: Option<Error>) {
         let new = self.conn().state;
         let cmd = match (old, new) {

@@ -22,7 +22,7 @@ struct Files;
 
 static OPS: PernetOps = PernetOps::of::<Files>();
 
-/// Creates the files in each namespace, and in those that come.
+/// Creates the files in each existing and each new namespace.
 ///
 /// # Errors
 ///
@@ -70,7 +70,7 @@ fn remove_one(net: Net<'_>, name: &kernel::str::CStr) {
 ///
 /// # Safety
 ///
-/// `m` is the argument of a running show function of ours.
+/// `m` is the argument of a running show function of this file.
 unsafe fn net_of<'a>(m: *mut seq_file) -> Net<'a> {
     // SAFETY: The open file holds the namespace.
     unsafe { Net::from_raw(bindings::seq_file_single_net(m.cast()).cast()) }
@@ -78,7 +78,7 @@ unsafe fn net_of<'a>(m: *mut seq_file) -> Net<'a> {
 
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Called only by the core, with which it was registered, with valid arguments.
 unsafe extern "C" fn show_stats(m: *mut seq_file, _v: *mut core::ffi::c_void) -> i32 {
     // SAFETY: The core passes a valid file.
     let (out, net) = unsafe { (SeqFile::from_raw(m), net_of(m)) };
@@ -90,7 +90,7 @@ unsafe extern "C" fn show_stats(m: *mut seq_file, _v: *mut core::ffi::c_void) ->
 
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Called only by the core, with which it was registered, with valid arguments.
 unsafe extern "C" fn show_sockets(m: *mut seq_file, _v: *mut core::ffi::c_void) -> i32 {
     // SAFETY: The core passes a valid file.
     let (out, net) = unsafe { (SeqFile::from_raw(m), net_of(m)) };

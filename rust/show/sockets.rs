@@ -47,9 +47,9 @@ use crate::uapi::nl::{
 const AF_INET: u16 = bindings::AF_INET as u16;
 const AF_INET6: u16 = bindings::AF_INET6 as u16;
 
-/// Bytes of a counter in a message: two heads, a name with its end, the number.
+/// The size of a counter in a message: two headers, a name with its terminating zero, the number.
 const COUNTER_BYTES: usize = 4 + (4 + 28) + (4 + 12);
-/// Bytes of all else: some forty attributes, most of them numbers.
+/// The size of all other attributes: about forty, most of them numbers.
 const OTHER_BYTES: usize = 1024;
 
 /// The dump of the sockets.
@@ -101,9 +101,9 @@ impl Dump for Sockets {
     }
 }
 
-/// One end of the connections that are asked for.
+/// One end of the requested connections.
 struct End {
-    /// With the bits of it that matter.
+    /// With the number of bits that are compared.
     addr: Option<([u8; 16], u32)>,
     port: Option<u16>,
 }
@@ -111,7 +111,7 @@ struct End {
 impl End {
     /// # Errors
     ///
-    /// `EINVAL` for an address of no family, or more bits than it has.
+    /// `EINVAL` for an address of no family, or more bits than the address has.
     fn of(request: &Request<'_>, addr: u16, prefix: u16, port: u16) -> Result<Self> {
         let bits = request.attr(prefix);
         let addr = match request.attr(addr) {
@@ -141,7 +141,7 @@ impl End {
     }
 }
 
-/// IPv4 addresses are held in their mapped form, as those of sockets.
+/// IPv4 addresses are kept in their mapped form, like the addresses of sockets.
 fn parse_addr(
     request: &Request<'_>,
     addr: Attr<'_>,
@@ -163,7 +163,7 @@ fn parse_addr(
     }
 }
 
-/// Which sockets are asked for.
+/// The sockets that a request asks for.
 struct Filter {
     states: u32,
     family: Option<u16>,
@@ -174,7 +174,7 @@ struct Filter {
 impl Filter {
     /// # Errors
     ///
-    /// `EINVAL` for a request that no socket can fit.
+    /// `EINVAL` for a request that no socket can match.
     fn of(request: &Request<'_>) -> Result<Self> {
         let family = match request.attr(a::FAMILY) {
             None => None,
@@ -191,8 +191,8 @@ impl Filter {
         })
     }
 
-    /// Whether a socket can be asked for, by what is seen of it without its lock: who asks for one
-    /// shall not wait for all the others.
+    /// Whether a socket can match, by the fields that are readable without its lock: a request for
+    /// one socket must not wait for all others.
     fn may_match(&self, sk: Sk) -> bool {
         let v6 = sk.is_v6();
         self.family.is_none_or(|family| family == sk.family())
@@ -267,7 +267,7 @@ fn write(
     Ok(())
 }
 
-/// Writes how a connection goes.
+/// Writes the figures of a connection's transfer.
 fn put_pace(m: &mut Message<'_>, of: &Figures) -> Result {
     for (number, n) in [
         (p::RTT, of.round_trip.smoothed_us),

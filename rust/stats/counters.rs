@@ -22,10 +22,10 @@ macro_rules! counters {
         }
 
         impl Counter {
-            /// All, with the names under which they are shown.
+            /// All counters, with their names in the output.
             pub(crate) const ALL: &'static [(Self, &'static str)] = &[$((Self::$name, $text),)*];
 
-            /// The name under which it is shown.
+            /// The name in the output.
             pub(crate) const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
@@ -84,7 +84,7 @@ counters! {
     OrphanTimeout => "orphan_timeout",
     /// Connections lost because the device was removed.
     DeviceRemoved => "device_removed",
-    /// State transitions that should not exist: a bug of this module.
+    /// State transitions that must not happen: a bug of this module.
     IllegalTransition => "illegal_transition",
     /// Bytes taken from programs and copied.
     TxCopiedBytes => "tx_copied_bytes",
@@ -100,8 +100,8 @@ counters! {
     SendPosted => "send_posted",
     /// Send work requests that reported their completion.
     SendSignaled => "send_signaled",
-    /// Requests of send queues that are finished, of all kinds: messages, Reads, Writes, and what makes
-    /// keys valid and invalid.
+    /// Requests of send queues that are finished, of all kinds: messages, Reads, Writes,
+    /// registrations and invalidations.
     RequestDone => "request_done",
     /// Receive work requests posted.
     RecvPosted => "recv_posted",
@@ -115,9 +115,9 @@ counters! {
     WakeReader => "wake_reader",
     /// Writers woken.
     WakeWriter => "wake_writer",
-    /// Acknowledgements asked for while the peer makes no room.
+    /// Acknowledgements requested while the peer makes no room.
     Probe => "probe",
-    /// Acknowledgements asked for because the peer sends nothing (SO_KEEPALIVE).
+    /// Acknowledgements requested because the peer sends nothing (SO_KEEPALIVE).
     KeepaliveProbe => "keepalive_probe",
     /// Times that data waited for credits.
     CreditStall => "credit_stall",
@@ -129,21 +129,21 @@ counters! {
     CreditUpdateReceived => "credit_update_received",
     /// Times that the receives of an idle connection became smaller.
     ReceivesShrunk => "receives_shrunk",
-    /// Messages sent only to use up receives that the peer wants no more.
+    /// Messages sent only to use up receives that the peer no longer wants.
     ReceiveUsedUp => "receive_used_up",
     /// Messages sent whose last byte is urgent.
     UrgentSent => "urgent_sent",
-    /// Messages sent only to tell of an urgent byte that waits.
+    /// Messages sent only to announce a waiting urgent byte.
     UrgentAnnounced => "urgent_announced",
     /// Messages received whose last byte is urgent.
     UrgentReceived => "urgent_received",
-    /// Receives not posted for want of memory; tried again later.
+    /// Receives not posted for lack of memory; tried again later.
     NoReceiveMemory => "no_receive_memory",
-    /// Sends that waited or failed for want of memory.
+    /// Sends that waited or failed for lack of memory.
     NoSendMemory => "no_send_memory",
-    /// Calls that met a bad user pointer.
+    /// Calls with an invalid user pointer.
     UserFault => "user_fault",
-    /// Copies that waited for a page of the program's.
+    /// Copies that waited for a page of the program.
     FaultedIn => "faulted_in",
     /// Work requests that the provider refused to take.
     PostFailed => "post_failed",
@@ -151,47 +151,47 @@ counters! {
     CompletionError => "completion_error",
     /// Source adverts sent.
     AdvertPosted => "advert_posted",
-    /// Source adverts that the peer has read whole.
+    /// Source adverts that the peer has read completely.
     AdvertConsumed => "advert_consumed",
     /// Source adverts that were taken back.
     AdvertCancelled => "advert_cancelled",
-    /// Source adverts that were out when their connection ended.
+    /// Source adverts that were outstanding when their connection ended.
     AdvertAborted => "advert_aborted",
     /// Source adverts received.
     AdvertReceived => "advert_received",
     /// Cancels of source adverts sent.
     CancelSent => "cancel_sent",
-    /// Cancels that the peer has answered.
+    /// Cancels of source adverts that the peer has answered.
     CancelAnswered => "cancel_answered",
-    /// Cancels received.
+    /// Cancels of source adverts received.
     CancelReceived => "cancel_received",
     /// Bytes that the peer has read from programs' memory.
     TxZcopyBytes => "tx_zcopy_bytes",
     /// Sink adverts sent.
     SinkSent => "sink_advert_sent",
-    /// Those that have ended: their reader has the memory back, or the connection is gone.
+    /// Sink adverts that have ended: their reader has the memory back, or the connection has ended.
     SinkEnded => "sink_advert_ended",
-    /// Waits of readers of which all sink adverts ended without a byte.
+    /// Waits of readers whose sink adverts all ended without a byte.
     SinkUnused => "sink_unused",
     /// Sink adverts received.
     SinkReceived => "sink_advert_received",
-    /// Those that crossed payload of ours, and so could not be used.
+    /// Sink adverts received that crossed payload of this side, and so could not be used.
     SinkStale => "sink_stale",
     /// RDMA Writes posted.
     WritePosted => "write_posted",
-    /// Those of sends that have returned.
+    /// RDMA Writes of sends that have returned.
     WriteAsync => "write_async",
     /// RDMA Writes that have finished.
     WriteDone => "write_done",
-    /// Bytes written from programs' memory to readers of the peer that wait.
+    /// Bytes written from programs' memory to waiting readers of the peer.
     TxWrittenBytes => "sink_written_bytes",
-    /// Bytes that the peer has written to the memory of programs that wait.
+    /// Bytes that the peer has written to the memory of waiting programs.
     RxWrittenBytes => "sink_received_bytes",
     /// RDMA Reads posted.
     ReadPosted => "read_posted",
     /// RDMA Reads that have finished.
     ReadDone => "read_done",
-    /// Connections aborted because the memory that the peer advertised could not be read or written to.
+    /// Connections aborted because memory that the peer advertised could not be read or written to.
     ReadRefused => "read_refused",
     /// Bytes read from the peer into memory of the kernel.
     RxPulledBytes => "rx_pulled_bytes",
@@ -199,50 +199,51 @@ counters! {
     RxZcopyBytes => "rx_zcopy_bytes",
     /// Memory regions whose key was made valid.
     MrRegistered => "mr_registered",
-    /// Memory regions whose key was made invalid by a request of ours.
+    /// Memory regions whose key was made invalid by a request of this side.
     MrInvalidated => "mr_invalidated",
     /// Memory regions whose key the peer has made invalid.
     MrInvalidatedByPeer => "mr_invalidated_by_peer",
-    /// Pages of which asynchronous sends have taken a snapshot.
+    /// Pages in snapshots of asynchronous sends.
     SnapshotPages => "snapshot_pages",
-    /// Those that are not needed any more.
+    /// Pages of snapshots that are not needed any more.
     SnapshotFreed => "snapshot_freed",
-    /// Those that were copied, because they could not be protected.
+    /// Pages of snapshots that were copied, because they could not be protected.
     SnapshotCopied => "snapshot_copied",
-    /// Those for which a fault has waited.
+    /// Pages of snapshots for which a fault has waited.
     SnapshotWaits => "snapshot_waits",
-    /// Those that the program has written to before the peer had read them.
+    /// Pages of snapshots that the program has written to before the peer had read them.
     PagesTouched => "pages_touched",
-    /// Those to which the program may write again without a fault.
+    /// Pages of snapshots to which the program may write again without a fault.
     PagesRestored => "pages_restored",
-    /// Times that the processors were told that a program's pages are protected, or were taken from it.
+    /// TLB flushes after a program's pages were protected, or taken away from it.
     TlbFlush => "tlb_flush",
-    /// Times that the processors could not be told that a program's pages are protected.
+    /// TLB flushes that could not be confirmed.
     FlushMissed => "flush_missed",
     /// Source adverts of sends that have returned.
     AdvertAsync => "advert_async",
-    /// Sends whose program has asked to be told when it may use the memory again (MSG_ZEROCOPY, or requests of
-    /// io_uring).
+    /// Sends whose program has asked for a notification when it may use the memory again
+    /// (MSG_ZEROCOPY, or requests of io_uring).
     SendLent => "send_lent",
-    /// Those of which most bytes were copied nevertheless.
+    /// Sends of this kind of which most bytes were copied nevertheless.
     SendLentCopied => "send_lent_copied",
     /// RDMA Reads of receives that have returned.
     ReadEarly => "read_early",
-    /// Pages of which such receives have taken the program's access.
+    /// Pages to which receives that return early have taken the program's access away.
     AbsentPages => "absent_pages",
-    /// Those that were given back.
+    /// Pages of such receives that were given back.
     AbsentFreed => "absent_freed",
-    /// Those that the program has touched before they were given back.
+    /// Pages of such receives that the program has touched before they were given back.
     AbsentTouched => "absent_touched",
-    /// Waits of those who touched one before its bytes were there, in slices of some milliseconds.
+    /// Waits of threads that touched such a page before its bytes had arrived, in slices of some
+    /// milliseconds.
     AbsentWaits => "absent_waits",
-    /// Receives that had returned and whose bytes did not come.
+    /// Receives that had returned and whose bytes did not arrive.
     AbsentFailed => "absent_failed",
     /// Bytes of programs' memory pinned.
     PinnedBytes => "pinned_bytes",
     /// Bytes of programs' memory unpinned.
     UnpinnedBytes => "unpinned_bytes",
-    /// Times that a program may not lock more memory (RLIMIT_MEMLOCK).
+    /// Attempts of a program to lock more memory than it may (RLIMIT_MEMLOCK).
     MemlockRefused => "memlock_refused",
 }
 
@@ -262,13 +263,13 @@ pub(crate) struct Counters {
     base: NonNull<core::ffi::c_void>,
 }
 
-/// A handle to count with. It is valid as long as the namespace's sockets are.
+/// A handle for counting. It is valid as long as the namespace has sockets.
 #[derive(Copy, Clone)]
 pub(crate) struct Stats {
     base: NonNull<core::ffi::c_void>,
 }
 
-// SAFETY: Per-CPU memory is made for this.
+// SAFETY: Per-CPU memory may be used on any CPU.
 unsafe impl Send for Stats {}
 // SAFETY: As above.
 unsafe impl Sync for Stats {}
@@ -296,7 +297,7 @@ impl Drop for Counters {
 }
 
 impl Stats {
-    /// What the names of counters of a kind begin with.
+    /// The prefixes of the names of counters of a kind.
     pub(super) const SENT: &'static str = "sent_";
     pub(super) const RECEIVED: &'static str = "received_";
     pub(super) const BY_COPY: &'static str = "by_copy_";
@@ -305,7 +306,7 @@ impl Stats {
         if !super::COUNTS {
             return;
         }
-        // SAFETY: The array has `COUNT` numbers, and the callers' indices are below.
+        // SAFETY: The array has `COUNT` numbers, and the indices of the callers are smaller.
         unsafe { bindings::percpu_add_u64(self.base.as_ptr().cast(), index, n) };
     }
 
@@ -329,12 +330,12 @@ impl Stats {
         self.add_at(VIOLATIONS + why.index(), 1);
     }
 
-    /// A send that should have gone without a copy went by copy.
+    /// Counts a send that should have gone without a copy and went by copy.
     pub(crate) fn fallback(self, why: Reason) {
         self.add_at(FALLBACKS + why as usize, 1);
     }
 
-    /// Bytes that the peer has advertised are read into memory of the kernel.
+    /// Counts advertised bytes of the peer that are read into memory of the kernel.
     pub(crate) fn pulled(self, why: PullReason) {
         self.add_at(PULLS + why as usize, 1);
     }
@@ -344,7 +345,7 @@ impl Stats {
         unsafe { bindings::percpu_sum_u64(self.base.as_ptr().cast(), index) }
     }
 
-    /// Hands every counter to `each`: a group, a name, the sum over all CPUs.
+    /// Calls `each` for every counter: a group, a name, the sum over all CPUs.
     pub(crate) fn for_each(self, mut each: impl FnMut(&str, &str, u64)) {
         for &(counter, name) in Counter::ALL {
             each("", name, self.sum(counter as usize));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Histograms of a connection, and the ring of its last messages. Neither takes memory before it is used.
+//! Histograms of a connection, and the ring of its last messages. Both allocate memory only when
+//! they are used.
 
 use kernel::prelude::*;
 
@@ -9,10 +10,10 @@ use crate::proto::bsdh::{
     Mid, //
 };
 
-/// Classes of a histogram: the last has all that is larger.
+/// Classes of a histogram: the last one also contains all larger values.
 const CLASSES: usize = 32;
 
-/// How many values there were of each size: class 0 has the zeros, class `i` those from `2^(i-1)` to
+/// The number of values of each size: class 0 counts zeros, class `i` the values from `2^(i-1)` to
 /// `2^i - 1`.
 #[derive(Copy, Clone)]
 pub(crate) struct Log2([u32; CLASSES]);
@@ -29,7 +30,7 @@ impl Log2 {
         }
     }
 
-    /// Hands every class that is not empty to `each`: its least value, and how many there were.
+    /// Calls `each` for every non-empty class: its smallest value, and its count.
     pub(crate) fn for_each(&self, mut each: impl FnMut(u64, u32)) {
         for (class, n) in self.0.iter().enumerate().filter(|(_, n)| **n != 0) {
             each(if class == 0 { 0 } else { 1 << (class - 1) }, *n);
@@ -40,9 +41,9 @@ impl Log2 {
 /// The histograms of a connection.
 #[derive(Copy, Clone)]
 pub(crate) struct Histograms {
-    /// Bytes that a call of send() has taken.
+    /// The number of bytes that a call of send() has taken.
     pub(crate) send_bytes: Log2,
-    /// Microseconds from an advert of ours to its end.
+    /// Microseconds from an advert of this side to its end.
     pub(crate) advert_us: Log2,
 }
 
@@ -53,7 +54,7 @@ impl Histograms {
     };
 }
 
-/// A message of the protocol, as it was sent or received.
+/// A message of the protocol that was sent or received.
 #[derive(Copy, Clone)]
 pub(crate) struct Noted {
     /// CLOCK_MONOTONIC.
@@ -64,7 +65,7 @@ pub(crate) struct Noted {
     pub(crate) mseq: u32,
     pub(crate) mseq_ack: u32,
     pub(crate) payload: u32,
-    /// Messages that we may send after it.
+    /// The number of messages that this side may send after it.
     pub(crate) credits: u32,
 }
 
@@ -87,14 +88,14 @@ impl Noted {
     }
 }
 
-/// Messages that a ring keeps.
+/// The number of messages that a ring keeps.
 const RING: usize = 256;
 
 /// The last messages of a connection.
 pub(crate) struct Messages {
-    /// With room for [`RING`].
+    /// Has the capacity [`RING`].
     kept: KVec<Noted>,
-    /// The place of the oldest, once there is no more room.
+    /// The index of the oldest message, once the ring is full.
     oldest: usize,
 }
 
@@ -111,7 +112,7 @@ impl Messages {
 
     pub(crate) fn add(&mut self, message: Noted) {
         if self.kept.len() < RING {
-            // There is room.
+            // The capacity suffices.
             let _ = self.kept.push_within_capacity(message);
             return;
         }
@@ -121,13 +122,13 @@ impl Messages {
         }
     }
 
-    /// All, the oldest first.
+    /// All messages, the oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Noted> {
         let (new, old) = self.kept.split_at_checked(self.oldest).unwrap_or_default();
         Iterator::chain(old.iter(), new)
     }
 
-    /// Copies all to where there is room for them; the oldest first.
+    /// Copies all messages to a ring with room for them, the oldest first.
     pub(crate) fn copy_to(&self, other: &mut Self) {
         self.iter().for_each(|message| other.add(*message));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is counted for each connection, under its socket's lock: plain numbers beside the rest of the
-//! connection's state.
+//! The counters of each connection: plain numbers in the connection's state, under the lock of its
+//! socket.
 
 use kernel::prelude::*;
 
@@ -14,7 +14,7 @@ use crate::proto::choice::Reason;
 
 macro_rules! kept {
     ($($name:ident,)*) => {
-        /// The counters of a namespace that each connection has, too.
+        /// The namespace's counters that each connection also has.
         #[derive(Copy, Clone)]
         #[repr(usize)]
         pub(crate) enum Kept {
@@ -61,7 +61,7 @@ kept! {
 const KEPT: usize = Kept::ALL.len();
 
 impl Stats {
-    /// Counts for a namespace what a connection counts, too.
+    /// Adds to a namespace's counter that a connection also has.
     pub(crate) fn add_kept(self, what: Kept, n: u64) {
         if let Some(counter) = Kept::ALL.get(what as usize) {
             self.add(*counter, n);
@@ -69,7 +69,8 @@ impl Stats {
     }
 }
 
-/// The counters of a connection, from its beginning on. They stay with the socket when it has ended.
+/// The counters of a connection, from its beginning on. They stay with the socket after the
+/// connection has ended.
 #[derive(Clone)]
 pub(crate) struct Tally {
     kept: [u64; KEPT],
@@ -86,7 +87,7 @@ fn add(place: Option<&mut u64>, n: u64) {
 }
 
 impl Tally {
-    /// How many they are.
+    /// The number of counters.
     pub(crate) const COUNT: usize = KEPT + 2 * Mid::COUNT + Reason::ALL.len();
 
     pub(crate) const fn new() -> Self {
@@ -99,7 +100,7 @@ impl Tally {
         }
     }
 
-    /// Counts what the namespace has counted already.
+    /// Adds to a counter of the connection; the caller has added to the namespace's.
     pub(crate) fn add(&mut self, what: Kept, n: u64) {
         add(self.kept.get_mut(what as usize), n);
     }
@@ -114,7 +115,7 @@ impl Tally {
         add(self.received.get_mut(mid.index()), 1);
     }
 
-    /// Counts bytes that should have gone, or come, without a copy and did not.
+    /// Counts bytes that should have been sent or received without a copy and were copied.
     pub(crate) fn add_by_copy(&mut self, why: Reason) {
         add(self.by_copy.get_mut(why as usize), 1);
         self.last_by_copy = Some(why);
@@ -125,17 +126,17 @@ impl Tally {
         self.kept.get(what as usize).copied().unwrap_or(0)
     }
 
-    /// How many messages were sent, and received.
+    /// The numbers of messages sent and received.
     pub(crate) fn messages(&self) -> (u64, u64) {
         (self.sent.iter().sum(), self.received.iter().sum())
     }
 
-    /// Why bytes went, or came, with a copy last.
+    /// The reason for the last copy.
     pub(crate) fn last_by_copy(&self) -> Option<Reason> {
         self.last_by_copy
     }
 
-    /// Hands every counter to `each`: a group, a name, the value. The names are those of the
+    /// Calls `each` for every counter: a group, a name, the value. The names are those of the
     /// namespace's counters.
     pub(crate) fn for_each(&self, mut each: impl FnMut(&'static str, &'static str, u64)) {
         for (counter, n) in Kept::ALL.iter().zip(&self.kept) {

@@ -2,16 +2,17 @@
 
 //! The numbers of the netlink family, as in `Documentation/netlink/specs/ib-sdp.yaml`.
 //!
-//! A test of `tools/sdpctl` compares the two files. Numbers are only added at the end, never changed.
+//! A test of `tools/sdpctl` compares the two files. Numbers are only added at the end, and never
+//! changed.
 
 /// The family's name.
 pub const FAMILY: &core::ffi::CStr = c"ib-sdp";
 /// The multicast group of the events.
 pub const EVENTS: &core::ffi::CStr = c"events";
-/// Grows when commands or attributes are added.
+/// Increases when commands or attributes are added.
 pub const VERSION: u8 = 2;
 
-/// The module, and the namespace of who asks.
+/// The module, and the namespace of the requester.
 pub const CMD_MODULE_GET: u8 = 1;
 /// The sockets of the namespace.
 pub const CMD_SOCK_GET: u8 = 2;
@@ -28,25 +29,25 @@ pub const CMD_FAILED_NTF: u8 = 6;
 pub mod module {
     /// The version of the protocol on the wire (`u8`).
     pub const PROTOCOL: u16 = 1;
-    /// What the module can do ([`super::feature`], `u32`).
+    /// The features of the module ([`super::feature`], `u32`).
     pub const FEATURES: u16 = 2;
     /// The cookie of the network namespace (`uint`).
     pub const NETNS_COOKIE: u16 = 3;
-    /// When its counters began, in ns of CLOCK_BOOTTIME (`uint`).
+    /// The time at which its counters began, in ns of CLOCK_BOOTTIME (`uint`).
     pub const COUNTERS_SINCE: u16 = 4;
 }
 
-/// What both sides of a connection can agree on, as bits.
+/// Features that both sides of a connection can agree on, as bits.
 pub mod feature {
-    /// Bytes by adverts and bytes in messages keep their order.
+    /// Bytes of adverts and bytes in messages keep their order.
     pub const ORDERED: u32 = 1 << 0;
-    /// The peer makes keys invalid.
+    /// The peer invalidates keys.
     pub const REMOTE_INVALIDATE: u32 = 1 << 1;
     /// Sink adverts.
     pub const SINK: u32 = 1 << 2;
     /// Source adverts.
     pub const SOURCE: u32 = 1 << 3;
-    /// Receives become smaller again.
+    /// Receives can become smaller again.
     pub const SHRINK: u32 = 1 << 4;
 }
 
@@ -58,7 +59,7 @@ pub mod sock {
     pub const STATE: u16 = 2;
     /// The local address, 4 or 16 bytes.
     pub const LOCAL_ADDR: u16 = 3;
-    /// The local port (`u16`, as all numbers in the order of the machine).
+    /// The local port (`u16`; all numbers are in host byte order).
     pub const LOCAL_PORT: u16 = 4;
     /// The peer's address, 4 or 16 bytes.
     pub const PEER_ADDR: u16 = 5;
@@ -66,11 +67,12 @@ pub mod sock {
     pub const PEER_PORT: u16 = 6;
     /// The interface that the socket is bound to (`u32`).
     pub const INTERFACE: u16 = 7;
-    /// Bytes sent that the peer has not taken; of a listener, connections that wait at most (`u32`).
+    /// Bytes sent that the peer has not taken; of a listener, the maximum number of waiting
+    /// connections (`u32`).
     pub const TX_QUEUE: u16 = 8;
-    /// Bytes received that were not read; of a listener, connections that wait (`u32`).
+    /// Bytes received that were not read; of a listener, the number of waiting connections (`u32`).
     pub const RX_QUEUE: u16 = 9;
-    /// The owner, by the number that he has for the asker (`u32`).
+    /// The owner, as a number in the requester's user namespace (`u32`).
     pub const UID: u16 = 10;
     /// The inode of the socket, 0 for none (`uint`).
     pub const INODE: u16 = 11;
@@ -86,11 +88,11 @@ pub mod sock {
     pub const PEER_RECEIVE_BYTES: u16 = 16;
     /// Messages that the adapter has not yet sent (`u32`).
     pub const SENDS_POSTED: u16 = 17;
-    /// What both sides agreed on ([`super::feature`], `u32`).
+    /// The features that both sides agreed on ([`super::feature`], `u32`).
     pub const FEATURES: u16 = 18;
-    /// The way that sends go ([`super::MODES`], `u8`).
+    /// The path of sends ([`super::MODES`], `u8`).
     pub const MODE: u16 = 19;
-    /// The least bytes of a send without a copy (`u32`).
+    /// The smallest send without a copy in bytes (`u32`).
     pub const ZCOPY_THRESHOLD: u16 = 20;
     /// [`super::option`] (`u32`).
     pub const OPTIONS: u16 = 21;
@@ -102,48 +104,48 @@ pub mod sock {
     pub const SEND_MEMORY: u16 = 24;
     /// Bytes of memory that are charged for receives (`u32`).
     pub const RECEIVE_MEMORY: u16 = 25;
-    /// The time without data after which the peer is asked, in seconds (`u32`).
+    /// The time without data before a keepalive probe, in seconds (`u32`).
     pub const KEEPALIVE_IDLE: u16 = 26;
-    /// The time between such questions in seconds (`u32`).
+    /// The time between keepalive probes in seconds (`u32`).
     pub const KEEPALIVE_INTERVAL: u16 = 27;
-    /// Questions without an answer that end a connection (`u32`).
+    /// The number of unanswered probes that ends a connection (`u32`).
     pub const KEEPALIVE_COUNT: u16 = 28;
-    /// The time that a peer may take no data in ms, 0 for any (`u32`).
+    /// The time for which a peer may take no data in ms, 0 for no limit (`u32`).
     pub const USER_TIMEOUT: u16 = 29;
     /// In a request: only sockets in these states, by bit (`u32`).
     pub const STATES: u16 = 30;
-    /// In a request: the bits of the local address that matter (`u8`).
+    /// In a request: the length of the local address's prefix that is compared, in bits (`u8`).
     pub const LOCAL_PREFIX: u16 = 31;
-    /// In a request: the bits of the peer's address that matter (`u8`).
+    /// In a request: the length of the peer address's prefix that is compared, in bits (`u8`).
     pub const PEER_PREFIX: u16 = 32;
     /// In an event: the error that the program sees, as a positive errno (`u32`).
     pub const ERROR: u16 = 33;
-    /// In an event: what has ended the connection (`string`).
+    /// In an event: the reason for the end of the connection (`string`).
     pub const CAUSE: u16 = 34;
-    /// The number of the socket, which no other of the machine ever has (SO_COOKIE, `uint`).
+    /// The number of the socket, which is never reused on the machine (SO_COOKIE, `uint`).
     pub const COOKIE: u16 = 35;
     /// A counter of the connection that is not 0, with the attributes of [`super::stat`]; there may be
     /// several (nest).
     pub const COUNTER: u16 = 36;
-    /// In an event: why the peer has refused the connection, if it said so (`string`).
+    /// In an event: the reason that the peer gave for refusing the connection, if any (`string`).
     pub const REFUSAL: u16 = 37;
-    /// Of a connection: how it goes, with the attributes of [`super::pace`] (nest).
+    /// Of a connection: figures of the transfer, with the attributes of [`super::pace`] (nest).
     pub const PACE: u16 = 38;
 }
 
-/// Attributes of how a connection goes. Those that are 0 are left out.
+/// Figures of a connection's transfer. Attributes that are 0 are left out.
 pub mod pace {
     /// The smoothed round-trip time in us (`u32`).
     pub const RTT: u16 = 1;
     /// Its mean deviation in us (`u32`).
     pub const RTT_VAR: u16 = 2;
-    /// The least round-trip time in us (`u32`).
+    /// The smallest round-trip time in us (`u32`).
     pub const MIN_RTT: u16 = 3;
-    /// Bytes that the peer got in a second, by the last sample (`uint`).
+    /// Bytes that the peer received per second, by the last sample (`uint`).
     pub const DELIVERY_RATE: u16 = 4;
     /// Bytes sent (`uint`).
     pub const BYTES_SENT: u16 = 5;
-    /// Those of them that are with the peer (`uint`).
+    /// Bytes sent that have reached the peer (`uint`).
     pub const BYTES_ACKED: u16 = 6;
     /// Bytes received (`uint`).
     pub const BYTES_RECEIVED: u16 = 7;
@@ -151,17 +153,17 @@ pub mod pace {
     pub const UNACKED: u16 = 8;
     /// Bytes that wait to be sent (`u32`).
     pub const NOTSENT_BYTES: u16 = 9;
-    /// For how long not everything was with the peer, in us (`uint`).
+    /// The time for which some bytes had not yet reached the peer, in us (`uint`).
     pub const BUSY: u16 = 10;
-    /// For how much of that the peer had no room, in us (`uint`).
+    /// The part of this time for which the peer had no room, in us (`uint`).
     pub const PEER_LIMITED: u16 = 11;
-    /// For how much of that the send buffer was full, in us (`uint`).
+    /// The part of this time for which the send buffer was full, in us (`uint`).
     pub const BUFFER_LIMITED: u16 = 12;
-    /// Since payload was sent last, in ms (`u32`).
+    /// The time since payload was last sent, in ms (`u32`).
     pub const LAST_SENT: u16 = 13;
-    /// Since bytes of the stream were received last, in ms (`u32`).
+    /// The time since bytes of the stream were last received, in ms (`u32`).
     pub const LAST_RECEIVED: u16 = 14;
-    /// Since anything was received, in ms (`u32`).
+    /// The time since anything was last received, in ms (`u32`).
     pub const LAST_HEARD: u16 = 15;
 }
 
@@ -182,10 +184,10 @@ pub const STATES: [&str; 13] = [
     "Dead",
 ];
 
-/// The ways that sends go, by number.
+/// The paths of sends, by number.
 pub const MODES: [&str; 5] = ["auto", "copy", "zcopy", "azcopy", "sink"];
 
-/// What a program has set, as bits.
+/// Options that a program has set, as bits.
 pub mod option {
     /// TCP_NODELAY.
     pub const NODELAY: u32 = 1 << 0;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What tests ask the adapter's process, and what becomes of its answers."""
+"""Commands that tests send to the adapter's process, and its answers."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class Asking(unittest.TestCase):
         self.asked: list[str] = []
 
     def answers(self, *answers: Json) -> None:
-        """The process answers so, once each."""
+        """The process gives these answers, one per command."""
         def serve() -> None:
             for answer in answers:
                 peer, _ = self.listener.accept()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The judge of kernel logs: what the checkers print must be seen."""
+"""The check of kernel logs: reports of the kernel's checkers must be found."""
 
 import unittest
 
@@ -53,7 +53,7 @@ RACE = """[  109.6] WARNING: drivers/infiniband/sw/rxe/rxe_task.c:249 at rxe_sch
 [  109.6] ---[ end trace 0000000000000000 ]---
 """  # noqa: E501 # the kernel's lines are as long as they are
 
-# The debug kernel's report of it, whose functions are not inlined into each other.
+# The debug kernel's report of the same race; its functions are not inlined.
 RACE_KASAN = """[  609.6] ==================================================================
 [  609.6] BUG: KASAN: slab-use-after-free in rxe_sched_task+0x150/0x1a0 [rdma_rxe]
 [  609.6] Read of size 4 at addr ffff888012345678 by task kworker/u8:4/77

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The reader of test results: a failure must never be read as a success."""
+"""The parser of test results: a failure must never be read as a success."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The check of the layers: an import from above must be seen, however it is written."""
+"""The check of the layers: an import from a higher layer must be found in every spelling."""
 
 import tempfile
 import unittest
@@ -17,7 +17,7 @@ FILES = ["ib_sdp_main.rs", "sdp.rs", "sdp/send.rs", "sdp/guard.rs", "kern.rs"]
 
 
 def complaints(name: str, source: str, text: str = LIST, more: dict[str, str] | None = None) -> list[str]:
-    """Of a tree in which a file has this source, and perhaps more files have some, and of a list."""
+    """The complaints about a tree with this source in the file `name`, the files `more`, and this list."""
     sources = {name: source, **(more or {})}
     with tempfile.TemporaryDirectory() as top:
         folder = Path(top) / "rust"
@@ -119,7 +119,7 @@ class Imports(unittest.TestCase):
                                  [f"rust/sdp/guard.rs:1: sdp::guard {up}"], (given, call))
 
     def test_calls_of_a_name_that_others_have_too(self) -> None:
-        """Of self and of `guard` the type is known."""
+        """The type is known only for self and `guard`."""
         given = {"sdp/send.rs": "use super::guard::SockGuard;\nimpl SockGuard<'_> {\n    fn send(&mut self) {}\n}\n",
                  "kern.rs": "impl Queue {\n    fn send(&mut self) {}\n}\n"}
         text = LIST + "impl sdp/send.rs SockGuard\n"

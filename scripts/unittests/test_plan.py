@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a run consists of: nothing may be lost between the plan and its lanes."""
+"""The plan of a test run: no test may be lost between the plan and its lanes."""
 
 import unittest
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ TESTS = Path(__file__).parents[2] / "tools/selftest/src/tests"
 
 
 def source_of(group: str) -> str:
-    """The file of a group of the suite inside, which is in the folder of its subject."""
+    """The source file of a group of functional tests, in the folder of its subject."""
     [file] = TESTS.rglob(f"{group}.rs")
     return file.read_text()
 
@@ -135,7 +135,7 @@ class What(unittest.TestCase):
 
 
 def nothing(_: Bench) -> None:
-    """What a test does."""
+    """The body of a test."""
 
 
 class Order(unittest.TestCase):
@@ -152,7 +152,7 @@ class Order(unittest.TestCase):
         debug = Queue(KERNELS[1], 1, [TestItem(name, nothing) for name in ("a", "b")], {"a": 900, "b": 900})
         stock = Queue(KERNELS[0], 1, [TestItem("c", nothing)], {})
         suite = Suite([debug, stock], Report(), 1)
-        # Room for one of the debug kernel, and one of the stock one.
+        # Room for one lane of the debug kernel and one of the stock kernel.
         suite.load_left = 1.6
         self.assertEqual(suite.begin(), (debug, 1))
         self.assertEqual(suite.begin(), (stock, 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The look at sdpctl's JSON, and the JSON of its snapshots."""
+"""The schema check of sdpctl's JSON, and the JSON of its snapshots."""
 
 import json
 import pathlib

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the virtual-machine scripts share; Python's standard library only."""
+"""The library of the virtual-machine scripts; it uses only Python's standard library."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The process that is the machines' adapters (tools/adapter), by its control socket."""
+"""The process that provides the machines' adapters (tools/adapter), via its control socket."""
 
 import json
 import socket
@@ -10,13 +10,13 @@ from .schema import Json
 
 
 class Machine(Protocol):
-    """A `Vm`, of which no more than its number is used here."""
+    """A `Vm`, of which only the number is used here."""
 
     ident: int
 
 
 class Counters(TypedDict):
-    """What queue pairs have done."""
+    """The operations of queue pairs."""
 
     bytes: int
     sends: int
@@ -27,7 +27,7 @@ class Counters(TypedDict):
 
 
 class QueuePair(Counters):
-    """A queue pair that is there."""
+    """An existing queue pair."""
 
     number: int
     state: str
@@ -35,7 +35,7 @@ class QueuePair(Counters):
 
 
 class Counted(TypedDict):
-    """What a machine's adapter has done (MachineReport of tools/adapter)."""
+    """The operations of a machine's adapter (MachineReport of tools/adapter)."""
 
     active: bool
     link_up: bool
@@ -49,13 +49,13 @@ class Counted(TypedDict):
 
 
 class Adapter:
-    """Asks and tells the process. Machines are named by their `Vm`."""
+    """Queries and controls the process. Machines are given by their `Vm`."""
 
     def __init__(self, folder: str) -> None:
         self.path = f"{folder}/control"
 
     def ask(self, *words: str | int) -> Json:
-        """Does a command; returns what the process answers."""
+        """Executes a command; returns the answer of the process."""
         line = " ".join(str(word) for word in words)
         with socket.socket(socket.AF_UNIX) as peer:
             peer.connect(self.path)
@@ -67,23 +67,23 @@ class Adapter:
         return answer
 
     def tell(self, command: str, vm: Machine, *words: str | int) -> Json:
-        """Does a command about a machine."""
+        """Executes a command about a machine."""
         return self.ask(command, vm.ident, *words)
 
     def counters(self) -> list[Counted]:
-        """What the adapters of all machines have done, the first machine's first."""
+        """The operations of the adapters of all machines, in the machines' order."""
         machines: list[Counted] = self.ask("counters")["machines"]
         return machines
 
     def counted(self, vm: Machine) -> Counted:
-        """What the adapter of a machine has done."""
+        """The operations of a machine's adapter."""
         return self.counters()[vm.ident - 1]
 
     def carried(self) -> int:
-        """Bytes that all adapters have copied."""
+        """The number of bytes that all adapters have copied."""
         return sum(machine["total"]["bytes"] for machine in self.counters())
 
     def open_keys(self, vm: Machine) -> set[int]:
-        """The keys by which peers can reach the machine's memory."""
+        """The keys by which peers can access the machine's memory."""
         keys = self.tell("keys", vm)
         return {key["key"] for key in keys if key["peers_read"] or key["peers_write"]}

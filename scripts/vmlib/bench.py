@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a test of scripts/vmtests is given, and how it says what it found."""
+"""The interface of the tests in scripts/vmtests."""
 
 import contextlib
 import time
@@ -12,21 +12,21 @@ from .setup import say
 
 T = TypeVar("T")
 
-# With this parameter of the module, what is tested goes by adverts where it can. The stock kernel runs
-# the suite inside in both ways on one machine; the debug kernel, which is slow, so on one machine and
-# as users have it on two.
+# With this parameter of the module, sends use adverts wherever possible. The stock kernel runs the
+# suite inside in both ways on one machine; the debug kernel, which is slow, by adverts on one
+# machine and as users have it on two.
 BY_ADVERTS = "sdp_zcopy_thresh=16384"
 
 
 class Failure(Exception):
-    """The test failed; the text says what was expected and what came."""
+    """The test failed; the text says what was expected and what happened."""
 
 
 class Skip(Exception):
-    """The test cannot be done here; the text says why."""
+    """The test cannot run here; the text gives the reason."""
 
 
-# What a test is.
+# The function of a test.
 Function: TypeAlias = Callable[["Bench"], None]
 
 
@@ -51,9 +51,9 @@ def test(machines: int = 2, breaks: bool = False, kinds: Collection[str] = ("sto
          core: Collection[str] | None = None, adapter: str = "rxe") -> Callable[[Function], Function]:
     """Registers a test for that many machines.
 
-    `breaks`: it leaves the machines in no state for the next one, which then
-    gets fresh ones. `kinds`: the kernels that it runs on; `core`: those of `make test`,
-    if one of them finds what the other one would. `adapter`: the RDMA device whose addresses it uses.
+    `breaks`: the machines cannot be used after it, so the next test gets fresh ones.
+    `kinds`: the kernels on which it runs; `core`: those of `make test`, if one kernel finds
+    the same errors as the other. `adapter`: the RDMA device whose addresses it uses.
     """
     def register(function: Function) -> Function:
         REGISTERED.append(Test(function, machines, breaks, kinds, core, adapter))
@@ -68,14 +68,14 @@ def expect(condition: object, text: object) -> None:
 
 
 def present(value: T | None, text: object) -> T:
-    """The value, such as what a pattern matches; fails the test with the text if there is none."""
+    """The value, such as the match of a pattern; fails the test with the text if there is none."""
     if value is None:
         raise Failure(text)
     return value
 
 
 def wait_for(condition: Callable[[], object], seconds: float, text: object) -> None:
-    """Waits until the condition holds; a test's limit is against hangs only."""
+    """Waits until the condition holds; the limit only detects hangs."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -84,7 +84,7 @@ def wait_for(condition: Callable[[], object], seconds: float, text: object) -> N
 
 
 class Bench:
-    """The machines of a run: `a` is where a test acts, `b` its peer."""
+    """The machines of a run: the test acts on `a`, and `b` is its peer."""
 
     def __init__(self, kind: str, vms: list[Vm], scale: float = 1) -> None:
         self.kind = kind
@@ -93,17 +93,18 @@ class Bench:
         self.a = vms[0]
         self.b = vms[-1]
         self.adapter = Adapter(vms[0].folder)
-        # The checkers make everything slower; amounts shrink, limits grow.
+        # The checkers slow everything down; amounts shrink, limits grow.
         self.slow = 8 if kind == "debug" else 1
-        # A limit is for a machine that has a processor to itself; lanes share the host's.
+        # Limits assume a machine with a processor of its own, but lanes share the host's
+        # processors.
         self.patience = 12 if kind == "debug" else 4
 
     def limit(self, seconds: float) -> float:
-        """A hang limit for this kernel."""
+        """A limit against hangs on this kernel."""
         return seconds * self.patience
 
     def amount(self, count: int) -> int:
-        """An amount of data or rounds for this kernel."""
+        """An amount of data or rounds suitable for this kernel."""
         return max(1, count // self.slow)
 
     @staticmethod
@@ -118,16 +119,16 @@ class Bench:
 
     def stream(self, vm: Vm, role: str, port: int, count: int = 1, size: int = 1 << 20, seed: int = 1,
                one_way: bool = False) -> Job:
-        """Starts `selftest stream` on a machine, in the role "listen" or "connect". If one way, the machine
-        that connects sends."""
+        """Starts `selftest stream` on a machine, in the role "listen" or "connect". With `one_way`, only the
+        connecting machine sends."""
         address = self.address(vm if role == "listen" else self.other(vm))
         ways = " --one-way" if one_way else ""
         return vm.spawn(f"exec selftest stream --family sdp --{role} {address}:{port} "
                         f"--conns {count} --bytes {size} --seed {seed}{ways}")
 
     def selftest(self, names: str, peer: Vm | None = None, whole: bool = False) -> str:
-        """The command that runs tests of `selftest` on the first machine: `scale` times as much of
-        everything, and less on a slow kernel unless `whole`."""
+        """The command that runs tests of `selftest` on the first machine: with all amounts multiplied by
+        `scale`, and reduced on a slow kernel unless `whole`."""
         command = f"exec selftest run --family sdp {self._addresses(self.a, 'local')}"
         if peer:
             command += f" {self._addresses(peer, 'peer')}"
@@ -142,21 +143,21 @@ class Bench:
         """Serves the tests that need a peer, on the second machine."""
         server = self.b.spawn("exec selftest serve")
         try:
-            # It says so when it serves.
+            # The server prints a line when it is ready.
             wait_for(lambda: server.lines, self.limit(20), "selftest serve says nothing")
             yield
         finally:
             server.kill()
 
     def selftest_passes(self, command: str, seconds: float) -> None:
-        """Runs it on the first machine."""
+        """Runs the command on the first machine."""
         job = self.a.spawn(command)
         status = self.finish(job, seconds)
         failed = "\n".join(line for line in job.lines if line.startswith("not ok"))
         expect(status == 0, f"selftest ended with {status}:\n{failed}")
 
     def expect_adverts(self) -> None:
-        """Sees that programs which ask for nothing send by adverts, as with BY_ADVERTS they do."""
+        """Checks that programs that select no mode send by adverts, as BY_ADVERTS requires."""
         before = self.stats(self.a)["advert_async"]
         self.selftest_passes(self.selftest("data/"), 100)
         count = self.stats(self.a)["advert_async"] - before
@@ -184,15 +185,15 @@ class Bench:
 
     @staticmethod
     def show(vm: Vm, why: str) -> None:
-        """Prints what the module has and who waits in it."""
+        """Prints the module's counters and sockets, and the threads that wait in it."""
         say(f"# {vm.name}: {why}\n" + vm.run(
             "head -n 20 /proc/net/sdp; grep -v ' 0$' /proc/net/sdpstats; "
             "for p in /proc/[0-9]*/task/*; do grep -qE 'ib_sdp|rdma_cm|ib_cm|rdma_rxe' $p/stack && "
             '{ echo "$p $(cat $p/comm)"; cat $p/stack; }; done 2>/dev/null').output)
 
     def settle(self, vm: Vm, seconds: float = 20) -> None:
-        """Waits a while until the connections of a test have ended, whose sockets and counts the next
-        one would see; what stays is for the end, when the module must go."""
+        """Waits until the connections of a test have ended, because the next test would see their sockets and
+        counts. The end of the run reports remaining connections, when the module must be unloaded."""
         vm.run(f"i=0; while [ $i -lt {5 * seconds} ] && tail -n +2 /proc/net/sdp 2>/dev/null | grep -q .; do "
                "sleep 0.2; i=$((i + 1)); done", self.limit(2 * seconds))
 

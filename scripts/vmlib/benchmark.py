@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make bench`: figures for people; nothing here passes or fails.
+"""`make bench`: prints figures; nothing here passes or fails.
 
-Emulated machines jump in speed from second to second, so what is compared is
-measured in turns (SDP, raw, SDP, raw ...) in one run, and a figure is the
-median of five, or of more where little is compared, with the least and the
-most beside it.
+The speed of emulated machines changes from second to second, so values that are compared are measured in
+turns (SDP, raw, SDP, raw ...) in one run. A figure is the median of five measurements, or of more where the
+differences are small, with the smallest and the largest value beside it.
 """
 
 import argparse
@@ -28,24 +27,24 @@ from .rates import QperfServer, qperf
 from .setup import Kernel, kernels, machines, say
 from .where import where
 
-# Of one measurement with qperf: the emulator's speed changes from second to second.
+# Duration of a measurement with qperf: the emulator's speed changes from second to second.
 RAW_SECONDS = 10
-# Of one with sdpbench: a latency must be told from one that is a few hundredths longer.
+# Duration of a measurement with sdpbench: differences of a few percent in latency must be visible.
 SECONDS = {"bw": 1, "lat": 3}
-# How often, for the same reason.
+# The number of turns, for the same reason.
 TURNS = {"bw": ROUNDS, "lat": 9}
 SIZES = [1, 64, 1024, 4096, 16384, 65536, 262144, MIB]
 MODE_SIZES = [16384, 65536, 262144, MIB]
 IDLE = 1000
-# Beside how many connections one more is timed.
+# The numbers of idle connections beside which one more is timed.
 HELD = [0, 100, 1000, 10000]
-# Connections whose allocations are traced.
+# The number of connections whose allocations are traced.
 FEW = 50
 
 
 def raw(bench: Bench) -> None:
-    """SDP against verbs and TCP, all by qperf. Both sides sleep for completions
-    (no polling); qperf posts as many receives as its queue holds."""
+    """SDP, verbs and TCP, all measured by qperf. Both sides sleep for completions (no polling); qperf posts as
+    many receives as its queue holds."""
     heading("qperf: 64 KiB messages in MB/s, 1 byte one way in us; median of five (least to most)")
     peer = bench.address(bench.b)
     with QperfServer(bench.b):
@@ -74,14 +73,14 @@ def sizes(bench: Bench) -> None:
                 print(f"  {size:>8}  {cells}{ratio(got, 'sdp', 'rsockets')}", flush=True)
 
 
-# What verbs without a socket do in the same way.
+# The corresponding operations of verbs without a socket.
 RAW = {"raw Read": "rc_rdma_read_bw", "raw Write": "rc_rdma_write_bw"}
-# Ratios that are aimed at.
+# Ratios with targets.
 RATIOS = (("AZ-SDP", "ZSDP"), ("AZ-SDP", "raw Read"), ("SinkAvail", "raw Write"))
 
 
 def modes_row(bench: Bench, servers: Servers, title: str, arguments: str, raw_bytes: int | None = None) -> None:
-    """One load, each way in turn; with verbs alone, too, in messages of so many bytes."""
+    """One load, with each way in turn; with `raw_bytes` also with verbs alone, in messages of this size."""
     counted: dict[str, list[list[dict[str, float]]]] = {name: [] for name in MODES}
 
     def measure(name: str) -> float:
@@ -106,7 +105,7 @@ def modes_row(bench: Bench, servers: Servers, title: str, arguments: str, raw_by
 
 
 def modes(bench: Bench) -> None:
-    """The ways of sending and receiving, each forced, beside each other."""
+    """The ways of sending and receiving, each forced, side by side."""
     parts: Sequence[tuple[str, Sequence[tuple[str, str, int | None]]]] = (
             ("Sends of so many bytes", [(f"{size}", f"bw {size}", size) for size in MODE_SIZES]),
             ("With computation between sends of 64 KiB: so many us",
@@ -123,8 +122,8 @@ def modes(bench: Bench) -> None:
 
 
 def rdma_cm(bench: Bench) -> float:
-    """Microseconds of one connection by bare rdma_cm with a queue pair, from
-    the creation of the id to connected: the sum of the steps that cmtime times."""
+    """Microseconds for one connection by plain rdma_cm with a queue pair, from the creation of the id until it
+    is connected: the sum of the steps that cmtime measures."""
     peer = bench.address(bench.b)
     server = bench.b.spawn(f"exec cmtime -b {peer} -c 1")
     time.sleep(1)
@@ -138,7 +137,7 @@ def rdma_cm(bench: Bench) -> float:
 
 
 def setup(bench: Bench) -> None:
-    """One connection after the other."""
+    """Connections made one after the other."""
     heading("Connection set-up: us; median of five (least to most), each a mean of 20 but for rdma_cm")
     with Servers(bench) as servers:
         measurements = {"rdma_cm": functools.partial(rdma_cm, bench)}
@@ -151,7 +150,7 @@ def setup(bench: Bench) -> None:
 
 
 def connections(bench: Bench) -> None:
-    """The set-up and the end of a connection beside others: the tables must not make these dearer."""
+    """The set-up and the end of a connection beside many others, which must not slow them down."""
     heading("Set-up beside idle connections: us; median of five (least to most), each a mean of 50")
     for count in HELD:
         with Servers(bench) as servers:
@@ -161,7 +160,7 @@ def connections(bench: Bench) -> None:
             start = time.monotonic()
             if job:
                 job.kill()
-        # Both programs are gone: until all is given back.
+        # Both programs have ended: wait until everything is released.
         while any(sockets_of(vm) for vm in bench.vms) and time.monotonic() < start + 300:
             time.sleep(0.1)
         ends = f"   {count} ended in {time.monotonic() - start:.1f} s" if job else ""
@@ -169,7 +168,7 @@ def connections(bench: Bench) -> None:
 
 
 def counters(bench: Bench) -> None:
-    """What the module did for each MiB and for each message."""
+    """The module's counters for each MiB and for each message."""
     heading("The module's counters, per MiB of payload; they do not depend on the emulator")
     shown = ["tx_copied_bytes", "rx_copied_bytes", "rx_compacted_bytes", "send_posted", "send_signaled",
              "recv_posted", "completions", "interrupts", "deferred", "wake_reader", "wake_writer",
@@ -194,24 +193,24 @@ def counters(bench: Bench) -> None:
 
 
 def memory_of(vm: Vm) -> dict[str, int]:
-    """Bytes in use: all of the kernel's and programs' memory, slabs, and what
-    soft-RoCE's queues have in vmalloc (from the name of the caller)."""
+    """Bytes in use: all memory of the kernel and of programs, slabs, and soft-RoCE's queues in vmalloc (by the
+    name of the caller)."""
     vm.check("sync; echo 3 >/proc/sys/vm/drop_caches; sleep 1")
     info = {name: int(value) * 1024 for name, value in
             re.findall(r"^(\w+):\s+(\d+) kB$", vm.check("cat /proc/meminfo"), re.MULTILINE)}
     areas = [int(size) for size in re.findall(r"^\S+\s+(\d+) (?:rxe_|do_mmap_info|vmalloc_user).*$",
                                               vm.check("cat /proc/vmallocinfo"), re.MULTILINE)]
-    # Free pages that a processor keeps for itself are not in MemFree.
+    # Free pages in per-CPU lists are not in MemFree.
     kept = sum(int(pages) for pages in re.findall(r"^\s+count:\s+(\d+)$", vm.check("cat /proc/zoneinfo"), re.MULTILINE))
     return {"all": info["MemTotal"] - info["MemFree"] - 4096 * kept, "slab": info["Slab"],
             "programs": info["AnonPages"] + info["PageTables"] + info["KernelStack"],
-            # Each area has a guard page that costs no memory.
+            # Each area has a guard page that takes no memory.
             "queues": sum(areas) - 4096 * len(areas)}
 
 
 def slabs_of_ours(bench: Bench, servers: Servers) -> list[float]:
-    """Bytes of a connection on each side in the socket's own cache and in what
-    the module has from kmalloc: the kernel's trace names who asked for it."""
+    """Bytes of a connection on each side in the socket's own cache and in the module's allocations by kmalloc:
+    the kernel's trace names the callers."""
     tracing = "/sys/kernel/tracing"
     for vm in bench.vms:
         vm.check(f"mountpoint -q {tracing} || mount -t tracefs tracefs {tracing}; cd {tracing} && "
@@ -239,7 +238,7 @@ def slabs_of_ours(bench: Bench, servers: Servers) -> list[float]:
 
 
 def hold(bench: Bench, servers: Servers, count: int) -> Job:
-    """A program that holds idle connections."""
+    """Starts a program that holds idle connections."""
     job = bench.a.spawn(f"{servers.prefix('sdp')} idle {count}")
     end = time.monotonic() + 600
     while not job.lines and not job.ended.is_set() and time.monotonic() < end:
@@ -252,7 +251,7 @@ def hold(bench: Bench, servers: Servers, count: int) -> Job:
 
 
 def sockets_of(vm: Vm) -> int:
-    """The sockets that have a port there."""
+    """The number of sockets that have a port on a machine."""
     return len(vm.check("cat /proc/net/sdp").splitlines()) - 1
 
 
@@ -264,7 +263,7 @@ def wait_for_no_sockets(bench: Bench) -> None:
 
 
 def hold_and_close(bench: Bench) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
-    """What is in use while there are a thousand idle connections, and when they have gone."""
+    """The memory in use with a thousand idle connections, and after they have ended."""
     with Servers(bench) as servers:
         job = hold(bench, servers, IDLE)
         during = [memory_of(vm) for vm in bench.vms]
@@ -278,7 +277,7 @@ def memory(bench: Bench) -> None:
     """A thousand idle connections that have moved one byte each way."""
     heading(f"Memory of an idle connection: KiB each, over {IDLE} connections")
     with Servers(bench) as servers:
-        # The first connections pay for what all share.
+        # The first connections pay for shared allocations.
         servers.measure("sdp", "connect", "connect 20")
         ours = slabs_of_ours(bench, servers)
     wait_for_no_sockets(bench)
@@ -300,7 +299,7 @@ def memory(bench: Bench) -> None:
 
     def left(title: str, now: list[dict[str, int]], then: list[dict[str, int]]) -> None:
         row(title, [(n["all"] - t["all"]) / IDLE for n, t in zip(now, then, strict=True)])
-    # Hundreds of the kernel's threads have closed them at once, and do nothing for some minutes.
+    # Hundreds of kernel threads have closed them at the same time, and stay idle for some minutes.
     left("kept by the kernel after the last close", after, before)
     left("and what another thousand adds to that", again, after)
 
@@ -309,12 +308,13 @@ Parts: TypeAlias = Mapping[str, Callable[[Bench], None]]
 
 PARTS: Parts = {"raw": raw, "sizes": sizes, "modes": modes, "crossover": crossover, "setup": setup,
                 "connections": connections, "counters": counters, "memory": memory}
-# In machines of their own.
+# Parts that need machines of their own.
 COUNTING = {"instructions": instructions}
-# Only if they are named: `scripts/bench` calls the first twice, with two modules; the other one prints much.
+# Parts that run only if named: `scripts/bench` calls `statistics` twice, with two modules; `where`
+# prints much.
 ALONE = {"statistics": statistics_cost}
 NAMED: Parts = {"where": where}
-# In machines of two processors: threads wait for locks that others hold.
+# In machines with two processors: threads wait for locks that others hold.
 BESIDE = {"locks": locks}
 # Only if it is named, over the test adapter, whose link's rate it sets.
 FIGURES = "figures"
@@ -322,7 +322,7 @@ FIGURES = "figures"
 
 def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: int = 1,
               by_instructions: bool = False) -> int:
-    """Boots two machines and measures those of the parts that are named (all, if none is)."""
+    """Boots two machines and measures the named parts (all, if none is named)."""
     chosen = [name for name in names or parts if name in parts]
     if not chosen:
         return 0
@@ -336,7 +336,7 @@ def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: 
             try:
                 parts[name](bench)
             except (VmError, Failure) as error:
-                # The other parts' figures are still worth having.
+                # The figures of the other parts are still useful.
                 print(f"  {name}: {error}")
                 status = 1
     return status

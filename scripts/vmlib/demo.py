@@ -19,10 +19,10 @@ from .setup import kernels, machines, say
 
 T = TypeVar("T")
 
-# A mebibyte each way on each of 16 connections; enough to meet every path.
+# A mebibyte in each direction on each of 16 connections, which uses every path.
 CONNECTIONS = 16
 BYTES = 1 << 20
-# Of each measurement over the adapter.
+# The duration of each measurement over the adapter.
 SECONDS = 3
 RSYNC_MIB = 16
 
@@ -34,7 +34,7 @@ ROWS = [
 
 
 class BySoftRoce(Bench):
-    """Machines that also have the adapter, by the addresses of soft-RoCE."""
+    """Machines that also have the adapter, used by the addresses of soft-RoCE."""
 
     @staticmethod
     def address(vm: Vm) -> str:
@@ -52,7 +52,7 @@ def rates(bench: Bench) -> list[tuple[str, float, float]]:
 
 
 def byte_check(bench: Bench) -> tuple[int, int]:
-    """Both ways at once, seeded data, every byte compared by the receiver."""
+    """Streams in both directions with seeded data; the receivers compare every byte."""
     say(f"  .. streaming both ways on {CONNECTIONS} connections, checking every byte")
     server = bench.stream(bench.b, "listen", 7400, CONNECTIONS, BYTES)
     client = bench.stream(bench.a, "connect", 7400, CONNECTIONS, BYTES)
@@ -64,13 +64,14 @@ def byte_check(bench: Bench) -> tuple[int, int]:
 
 
 def carried(bench: Bench) -> int:
-    """Bytes that the module of the first machine has carried."""
+    """The number of bytes that the module of the first machine has carried."""
     stats = bench.stats(bench.a)
     return sum(stats[name] for name in ("tx_bytes", "tx_zcopy_bytes", "rx_bytes"))
 
 
 def file_transfer(bench: Bench) -> int:
-    """rsync, which knows nothing of SDP, fetches a file from its own server; returns the bytes that SDP carried."""
+    """rsync, which does not support SDP, fetches a file from its own server; returns the number of bytes that
+    SDP carried."""
     say(f"  .. rsync fetches a file of {RSYNC_MIB} MiB, by `sdpctl run`")
     there, before = bench.address(bench.b), carried(bench)
     bench.b.check(f"mkdir -p /tmp/served && head -c {RSYNC_MIB * MIB} /dev/urandom >/tmp/served/file && "
@@ -95,7 +96,7 @@ def file_transfer(bench: Bench) -> int:
 
 
 def by_soft_roce(bench: Bench) -> int:
-    """What any machine can do; returns how many bytes were wrong."""
+    """The part that any machine can run; returns the number of wrong bytes."""
     results = rates(bench)
     total, wrong = byte_check(bench)
     fetched = file_transfer(bench)
@@ -118,10 +119,11 @@ def by_soft_roce(bench: Bench) -> int:
 
 
 class Row:
-    """One transport: its rate in MB/s, microseconds of each side's processor for a MiB, and per MiB what
-    each side's module counted (nothing for a transport that is not ours).
+    """One transport: its rate in MB/s, microseconds of each side's processor for a MiB, and per MiB the
+    counters of each side's module (empty for other transports).
 
-    `busy` is what counted() returns: where clocks go by time, nanoseconds in which the processors were not idle.
+    `busy` is the result of counted(): if the clocks measure time, the nanoseconds in which the processors were
+    not idle.
     """
 
     def __init__(self, rate: float, busy: list[float], mib: float,
@@ -164,7 +166,7 @@ def by_adapter(bench: Bench) -> dict[str, Row]:
 
 
 def show_adapter(bench: Bench, rows: Mapping[str, Row]) -> None:
-    """The table, and the picture."""
+    """Prints the table, and draws the picture."""
     copies = float(bench.a.check(f'python3 -c "{COPY}"'))
     print()
     print("The test adapter, an RDMA device that moves bytes by itself, as hardware does: 1 MiB at a time")
@@ -194,8 +196,8 @@ def picture(rows: Mapping[str, Row], path: str) -> None:
 
 
 def demonstrate(bench: Bench) -> int:
-    """The part with soft-RoCE, and where the machines have it the one with the adapter; returns how many bytes
-    were wrong."""
+    """The part with soft-RoCE, and the part with the adapter if the machines have it; returns the number of
+    wrong bytes."""
     wrong = by_soft_roce(BySoftRoce(bench.kind, bench.vms))
     if bench.a.adapter == "pvrdma":
         rows = by_adapter(bench)

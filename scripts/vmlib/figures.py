@@ -36,7 +36,7 @@ SECONDS = 1
 SETTINGS = {"2004": 0.55, "2006": 1.0, "today": 10.0}
 
 WAYS = ("BSDP", "ZSDP", "AZ-SDP")
-# The receive does nothing special for these: what a program that asks for nothing gets.
+# The module chooses the way: what a program gets that asks for nothing.
 AUTOMATIC = "SDP, automatic"
 ALL_WAYS = (AUTOMATIC, "BSDP", "ZSDP", "AZ-SDP", "SinkAvail", "MSG_ZEROCOPY", "TCP", "TCP, MSG_ZEROCOPY", "rsockets")
 RAW = {"raw Read": "rc_rdma_read_bw", "raw Write": "rc_rdma_write_bw"}

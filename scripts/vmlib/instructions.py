@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`scripts/bench instructions`: what bytes and pages cost, counted and not timed.
+"""`scripts/bench instructions`: the cost of bytes and pages, in instructions instead of time.
 
-The machines' clocks go by the instructions that they execute (QEMU's icount, one
-nanosecond each): so the time that a processor was not idle is the number of
-instructions, and no emulator's speed has a part in it.
+The machines' clocks count executed instructions (QEMU's icount, one nanosecond each): so the time in which a
+processor was not idle is the number of instructions, and does not depend on the emulator's speed.
 """
 
 import functools
@@ -19,24 +18,25 @@ from .rates import QperfServer, qperf
 
 T = TypeVar("T")
 
-# Virtual seconds of one measurement, and of two of which the difference counts.
+# Virtual seconds of one measurement, and of two whose difference is used.
 SECONDS = 4
 SHORT, LONG = 1, 7
-# QEMU's clock in instructions a second.
+# QEMU's clock in instructions per second.
 PER_SECOND = 1e9
 TRACING = "/sys/kernel/tracing"
 PAGES = 64
-# A byte to and fro differs by a tenth from one measurement to the next: by how the processors' work interleaves.
+# The round trip of a byte varies by a tenth between measurements, because the processors' work
+# interleaves differently.
 ROUNDS_OF_STATISTICS = 9
-# What is traced: the call at the begin of a span and who makes it, the same for the end. (Functions in
-# Rust cannot be traced themselves, those in C that they call can.)
+# The traced calls: the call at the beginning of a span and its caller, and the same for the end.
+# (Functions in Rust cannot be traced, but the C functions that they call can.)
 CALLS = ("sdp_helper_inc_tlb_flush_pending", "mutex_unlock", "down_read", "down_read_trylock", "up_read")
 SPANS = {"protecting": (r"sdp_helper_inc_tlb_flush_pending <-\S+8snapshot", r"mutex_unlock <-\S+8snapshot\S+7protect"),
          "restoring": (r"down_read(_trylock)? <-rust_helper_mmap_read", r"up_read <-\S+8snapshot\S+7restore")}
 
 
 def busy(vm: Vm) -> float:
-    """Instructions so far, to the hundredth of a second of them."""
+    """Executed instructions so far, to a hundredth of a second."""
     text = vm.check("cat /proc/uptime; grep '^cpu ' /proc/stat")
     up = float(text.split()[0])
     idle, waiting = re.findall(r"^cpu +\d+ +\d+ +\d+ +(\d+) +(\d+)", text, re.MULTILINE)[0]
@@ -44,16 +44,16 @@ def busy(vm: Vm) -> float:
 
 
 def counted(bench: Bench, work: Callable[[], T]) -> tuple[T, list[float]]:
-    """Does `work`; returns what it returns, and the instructions of each machine."""
+    """Calls `work`; returns its result, and the instructions of each machine."""
     before = [busy(vm) for vm in bench.vms]
     result = work()
     return result, [busy(vm) - old for vm, old in zip(bench.vms, before, strict=True)]
 
 
 def of_more_bytes(bench: Bench, work: Callable[[int], float]) -> list[float]:
-    """Instructions of each machine for another byte. `work` takes seconds and returns how many bytes
-    that were. What it costs besides, to start and end programs and to ask what was counted, is the
-    same for few seconds as for many."""
+    """Instructions of each machine for one more byte. `work` takes seconds and returns the number of bytes. Its
+    fixed costs, for starting and ending programs and for reading the counters, are the same for few seconds as
+    for many."""
     (few, less), (many, more) = (counted(bench, functools.partial(work, seconds)) for seconds in (SHORT, LONG))
     return [(b - a) / (many - few) for a, b in zip(less, more, strict=True)]
 
@@ -63,7 +63,7 @@ def bytes_moved(bench: Bench) -> int:
 
 
 def per_byte(bench: Bench) -> None:
-    """Each way, verbs alone, and a copy; then what the module has a part in."""
+    """Each way, verbs alone, and a copy; then the part of the module."""
     heading(f"Instructions per byte at 1 MiB, of all that the machines do; median of {ROUNDS} (least to most)")
     print(f"  {'':<34}{'sender':>24}{'receiver':>26}")
     with Servers(bench) as servers, QperfServer(bench.b):
@@ -80,7 +80,7 @@ def per_byte(bench: Bench) -> None:
                 rate = qperf(bench.a, bench.address(bench.b), test, size, seconds)
                 return rate * 1e6 * seconds
             count = of_more_bytes(bench, work)
-            # Of a Read the bytes come from the server.
+            # The bytes of a Read come from the server.
             return [count[source], count[1 - source]]
         measurements: Mapping[str, Callable[[], list[float]]] = {
             **{way: functools.partial(by, way) for way in MODES},
@@ -109,7 +109,7 @@ def per_byte(bench: Bench) -> None:
 
 
 def traced(vm: Vm, work: Callable[[], object]) -> dict[str, list[int]]:
-    """Does `work` while calls are traced; returns what each span took, in instructions."""
+    """Calls `work` while calls are traced; returns the length of each span, in instructions."""
     vm.check(f"[ -d {TRACING}/events ] || mount -t tracefs tracefs {TRACING}; cd {TRACING} && "
              f"echo x86-tsc >trace_clock && echo {' '.join(CALLS)} >set_ftrace_filter && echo function >current_tracer")
     work()
@@ -127,7 +127,7 @@ def traced(vm: Vm, work: Callable[[], object]) -> dict[str, list[int]]:
 
 
 def per_page(bench: Bench) -> None:
-    """What it costs to protect pages, and to give them back."""
+    """The cost of protecting pages, and of restoring them."""
     heading(f"Instructions per page, of {PAGES} pages")
     with Servers(bench) as servers:
         spans = traced(bench.a, lambda: servers.measure(
@@ -141,7 +141,7 @@ def per_page(bench: Bench) -> None:
 
 
 def statistics_cost(bench: Bench) -> None:
-    """What statistics have a part in, with or without them: a message and a byte to and fro."""
+    """The work that includes counting, with or without counters: a message, and the round trip of a byte."""
     heading("Instructions of both machines")
     peer, seconds = bench.address(bench.b), SECONDS // 2
     with QperfServer(bench.b):

@@ -9,7 +9,7 @@ RESULT = re.compile(r"^(\s*)(ok|not ok)\s+(\d+)\s*(?:-\s+)?([^#]*?)\s*(?:#\s*(.*
 PLAN = re.compile(r"^(\s*)1\.\.(\d+)\s*$")
 SUBTEST = re.compile(r"^(\s*)# Subtest:\s*(\S.*)$")
 VERSION = re.compile(r"^(\s*)K?TAP version \d+$")
-# The clock that the kernel's log puts before each line.
+# The time stamp that the kernel's log puts before each line.
 STAMP = re.compile(r"^\[\s*\d+\.\d+\] ?")
 
 
@@ -18,8 +18,8 @@ Outcome: TypeAlias = Literal["passed", "failed", "skipped"]
 
 @dataclass
 class Test:
-    """One result: name (with its suites', joined by dots), "passed", "failed"
-    or "skipped", and the lines that explain it."""
+    """One result: name (with the names of its suites, joined by dots), "passed", "failed" or "skipped", and the
+    explanatory lines."""
 
     name: str
     outcome: Outcome
@@ -37,7 +37,7 @@ class _Level:
 
 
 class Reader:
-    """Give it lines with feed(); it returns the Tests that each line ends."""
+    """Takes lines by feed(), which returns the Tests that a line completes."""
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
@@ -52,18 +52,18 @@ class Reader:
                 return handle(match)
         if self.levels and line.strip():
             self.levels[-1].lines.append(line.strip())
-            # An endless log is no explanation: the last lines are.
+            # Keep only the last lines of a long log.
             del self.levels[-1].lines[:-60]
         return []
 
     def end(self) -> list[Test]:
-        """The tests that were planned and did not come."""
+        """The tests that were planned but not reported."""
         missing = []
         for level in self.levels:
             if level.planned is None:
                 continue
             lack = level.planned - level.seen
-            # A suite that is still open is the one result that is missing above it.
+            # A suite that is still open is itself the missing result of the level above.
             inner = self.levels.index(level) + 1 < len(self.levels)
             for number in range(lack - (1 if inner else 0)):
                 name = self._name(f"(test {level.seen + number + 1} of {level.planned})", level)
@@ -111,7 +111,7 @@ class Reader:
         if not good:
             level.failed += 1
         if children and (good or children_failed) and inner_lack <= 0:
-            # A suite's own line repeats what its tests have said.
+            # A suite's own line repeats the results of its tests.
             return []
         if directive.upper().startswith("SKIP"):
             return [Test(self._name(name, level), "skipped", [directive[4:].strip()])]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """`scripts/bench locks`: how long threads wait for the module's locks that the whole machine shares.
 
-The kernel's trace events lock:contention_begin and contention_end tell of each wait.
+The kernel's trace events lock:contention_begin and contention_end report each wait.
 """
 
 import collections
@@ -15,7 +15,7 @@ from .measuring import KIB, MIB, MODES, Servers, heading
 from .setup import say
 
 T = TypeVar("T")
-# By the name of a lock: how often somebody waited, and for how many seconds in all.
+# By the name of a lock: the number of waits, and their total time in seconds.
 Waits: TypeAlias = dict[str, tuple[int, float]]
 
 SECONDS = 4
@@ -23,12 +23,12 @@ THREADS = 8
 TRACING = "/sys/kernel/tracing"
 # The names in the source, which are parts of the symbols.
 LOCKS = ("TURNS", "COVERS", "WATCHES")
-# The locks and what they protect lie close together; behind the last one there is something else.
+# A lock and the data that it protects are adjacent; other data follows the last lock.
 LOCK_BYTES = 64
 
 
 def addresses(vm: Vm) -> dict[str, int]:
-    """Where the locks are: the first byte and the name of each."""
+    """The addresses of the locks: the first byte and the name of each."""
     symbols = vm.check("grep -w ib_sdp /proc/kallsyms").splitlines()
     found = {}
     for line in symbols:
@@ -42,7 +42,7 @@ def addresses(vm: Vm) -> dict[str, int]:
 
 
 def waits(trace: str, places: Mapping[str, int]) -> Waits:
-    """Of the text of a trace: the waits for each lock."""
+    """The waits for each lock, from the text of a trace."""
     count: collections.Counter[str] = collections.Counter()
     seconds: collections.defaultdict[str, float] = collections.defaultdict(float)
     began: dict[tuple[str, str], float] = {}
@@ -63,7 +63,7 @@ def waits(trace: str, places: Mapping[str, int]) -> Waits:
 
 
 def traced(vm: Vm, places: Mapping[str, int], measure: Callable[[], T]) -> tuple[T, Waits]:
-    """What `measure` returns, and who waited for which lock meanwhile."""
+    """The result of `measure`, and the waits for each lock meanwhile."""
     least, most = min(places.values()), max(places.values()) + LOCK_BYTES
     wanted = f"lock_addr >= {least:#x} && lock_addr < {most:#x}"
     vm.check(f"mountpoint -q {TRACING} || mount -t tracefs tracefs {TRACING}; cd {TRACING} && "
@@ -75,7 +75,7 @@ def traced(vm: Vm, places: Mapping[str, int], measure: Callable[[], T]) -> tuple
 
 
 def locks(bench: Bench) -> None:
-    """Sends and receives of eight threads, of one program and of eight."""
+    """Sends and receives of eight threads, of one program and of eight programs."""
     with Servers(bench) as servers:
         places = [addresses(vm) for vm in bench.vms]
         for size in (64 * KIB, MIB):

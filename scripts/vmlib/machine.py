@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import Callable
 
-# Everything that TCG can emulate, but no fast string copies: TCG runs `rep movsb`
-# a byte at a time, and a kernel that sees erms or fsrm copies with it. Measured
-# between two machines (qperf at 64 KiB, MB/s): max tcp_bw 56, rc_bw 30; without
-# erms and fsrm 77 and 39; qemu64, Nehalem and Haswell, which know less of what
-# TCG does well, 41 to 55 and 24 to 27. Leaving out SMAP as well gained nothing.
+# All features that TCG can emulate, but no fast string copies: TCG runs `rep movsb` a byte at a
+# time, and a kernel that sees erms or fsrm copies with it. Measured between two machines (qperf at
+# 64 KiB, MB/s): max tcp_bw 56, rc_bw 30; without erms and fsrm 77 and 39; qemu64, Nehalem and
+# Haswell, which lack features that TCG emulates well, 41 to 55 and 24 to 27. Leaving out SMAP as
+# well had no effect.
 CPU = os.environ.get("IB_SDP_CPU", "max,-erms,-fsrm")
 
 # Seconds. An emulated kernel with KASAN may need a minute to boot on a busy host.
@@ -24,7 +24,7 @@ DEFAULT_LIMIT = {"stock": 120, "debug": 600}
 
 
 class VmError(Exception):
-    """The machine did not do what it must: it did not boot, or is gone."""
+    """The machine failed: it did not boot, or has ended."""
 
 
 class Job:
@@ -52,12 +52,12 @@ class Job:
         return "\n".join(self.lines)
 
     def says(self, text: str) -> bool:
-        """Whether a line so far has the text."""
+        """Whether any line so far contains the text."""
         return any(text in line for line in self.lines)
 
 
 class Result:
-    """What a finished command left: rc (None: it ran out of time) and output."""
+    """The result of a finished command: rc (None: it exceeded its time) and output."""
 
     def __init__(self, rc: int | None, output: str) -> None:
         self.rc = rc
@@ -81,13 +81,14 @@ class Vm:
         self.kind = kind
         self.adapter = adapter
         if adapter == "pvrdma":
-            # A test writes to the device behind the driver's back.
+            # A test writes to the device without the driver's knowledge.
             extra_append += " iomem=relaxed"
-        # The third number of the addresses that tests use, and the network card that has them.
+        # The third number of the addresses that tests use, and the network card that has these
+        # addresses.
         network, self.interface = (1, "eth1") if adapter == "pvrdma" else (0, "eth0")
         self.address = f"10.27.{network}.{ident}"
         self.address6 = f"fd27:{network}::{ident}" if network else f"fd27::{ident}"
-        # What eth0 gets.
+        # The device on eth0.
         soft_device = "rxe" if adapter == "pvrdma" else adapter
         self.ident = ident
         self.folder = folder
@@ -99,19 +100,19 @@ class Vm:
         self.jobs: dict[int, Job] = {}
         self.numbers = itertools.count(1)
         self.process: subprocess.Popen[bytes] | None = None
-        # To the agent, once start() has connected it.
+        # The connection to the agent, made by start().
         self.channel: socket.socket
         self.hello: queue.Queue[str] = queue.Queue()
         self.gone = threading.Event()
         self.lock = threading.Lock()
-        # What is sent to a machine that is not there is lost, and holds up nobody.
+        # Packets to a machine that does not exist are lost, and block nothing.
         netdev = (f"dgram,id=n0,local.type=unix,local.path={folder}/link{ident},"
                   f"remote.type=unix,remote.path={folder}/link{3 - ident}")
         self.arguments = [
             "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
             "-no-reboot", "-machine",
             "q35,hpet=off,vmport=off,smbus=off" + (",memory-backend=ram0" if adapter == "pvrdma" else ""), "-accel",
-            # A clock that goes by instructions goes with one processor only.
+            # A clock that counts instructions works with one processor only.
             *(["tcg,thread=single", "-icount", "shift=0,align=off,sleep=on"] if by_instructions
               else ["tcg,thread=multi"]),
             "-cpu", cpu, "-smp", str(cpus), "-m", f"{memory_mib}M",
@@ -122,9 +123,9 @@ class Vm:
             "-chardev", f"socket,id=agent,path={self.agent_path},server=on,wait=off",
             "-serial", "chardev:agent",
             "-netdev", netdev,
-            # Without merged buffers, virtio_net makes no page pool: soft-RoCE frees packets
-            # with interrupts off (rxe_receiver of a queue pair in error), which a page pool
-            # does not allow, and lockdep stops watching after it has said so.
+            # Without merged buffers, virtio_net makes no page pool: soft-RoCE frees packets with
+            # interrupts off (rxe_receiver of a queue pair in error), which a page pool does not
+            # allow, and lockdep stops checking after it has reported this.
             "-device", (f"virtio-net-pci,netdev=n0,romfile=,mac=52:54:00:27:00:0{ident},host_mtu=9000,"
                         "mrg_rxbuf=off"),
             "-monitor", f"unix:{self.monitor_path},server=on,wait=off",
@@ -132,13 +133,13 @@ class Vm:
         ]
 
     def adapter_socket(self) -> str:
-        """Where the machine's end of the adapter's process is (tools/adapter)."""
+        """The machine's socket of the adapter's process (tools/adapter)."""
         return os.path.join(self.folder, f"adapter{self.ident}")
 
     def _adapter_arguments(self, memory_mib: int) -> list[str]:
         """A second network card, and the adapter in the same slot. The adapter's process copies from one
-        machine's memory to another's, so the memory is a file that QEMU can hand over."""
-        # The driver counts on a write to a register being done when it goes on.
+        machine's memory to another's, so the memory is a file that QEMU can pass to it."""
+        # The driver requires that a write to a register is complete when the instruction ends.
         device = {"driver": "vfio-user-pci", "addr": "05.1", "x-no-posted-writes": True,
                   "socket": {"type": "unix", "path": self.adapter_socket()}}
         return [
@@ -202,7 +203,7 @@ class Vm:
         status = job.wait(timeout or self.default_limit)
         if status is None and not self.gone.is_set():
             job.kill()
-            # What was killed still has its last lines on the way.
+            # A killed command's last lines may still be on their way.
             job.wait(10)
             return Result(None, job.output + f"\n(no end after {timeout or self.default_limit} s)")
         return Result(status, job.output)
@@ -222,7 +223,7 @@ class Vm:
                 self.gone.set()
 
     def kill(self) -> None:
-        """The machine vanishes at once, as if its power was cut."""
+        """Ends the machine at once, as if its power was cut."""
         if self.process and self.process.poll() is None:
             self.process.kill()
         if self.process:
@@ -232,7 +233,7 @@ class Vm:
     close = kill
 
     def processor_seconds(self) -> float:
-        """How much of the host's processors the machine has used; 0 if it is gone."""
+        """The processor time of the host that the machine has used in seconds; 0 if it has ended."""
         if self.process is None:
             return 0
         try:
@@ -246,7 +247,7 @@ class Vm:
         return self.process is not None and self.process.poll() is None
 
     def whole_log(self) -> str:
-        """The kernel's console with all that was said until now: it may lag behind what commands know."""
+        """The kernel's console with all messages until now: the console may lag behind the results of commands."""
         mark = f"vmtest: so far {next(self.numbers)}"
         limit = self.default_limit / 4
         end = time.monotonic() + limit

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the parts of `make bench` have in common: figures, and sdpbench in two machines."""
+"""Code shared by the parts of `make bench`: figures, and sdpbench in two machines."""
 
 import re
 import statistics
@@ -18,12 +18,13 @@ KIB = 1 << 10
 MIB = 1 << 20
 # LD_PRELOAD turns the sockets of a program into rsockets.
 PRELOAD = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
-# The ways of both sides' calls, and the table's names for them.
+# The modes of both sides' calls, by their names in tables.
 MODES = {"BSDP": ("copy", "copy"), "ZSDP": ("sync", "sync"), "AZ sends": ("async", "sync"),
          "AZ-SDP": ("async", "async"), "SinkAvail": ("sink", "sink"),
-         # The modes make no difference to the sends.
+         # The modes do not affect these sends.
          "MSG_ZEROCOPY": ("async --zerocopy", "sync")}
-# What a module counts for a MiB of payload, and the name in the table: the sender's, the receiver's.
+# The module's counters per MiB of payload, with their names in tables: the sender's, the
+# receiver's.
 COUNTED = ({"tx_copied_bytes": "KiB copied", "pages_touched": "faults", "tlb_flush": "flushes",
             "send_posted": "messages", "request_done": "requests"},
            {"rx_copied_bytes": "KiB copied", "absent_touched": "faults", "tlb_flush": "flushes",
@@ -37,7 +38,7 @@ COPY = ("import time; here, there, n, began = bytearray(1 << 20), memoryview(byt
 
 
 class Figure:
-    """Measurements of one thing."""
+    """Measurements of one quantity."""
 
     def __init__(self, values: list[float]) -> None:
         self.values = values
@@ -63,16 +64,16 @@ def in_turns(measurements: Mapping[str, Callable[[], float]], rounds: int = ROUN
 
 
 def ratios(figures: Mapping[str, Figure], one: str, other: str) -> list[float]:
-    """The rounds' ratios: what is measured one after the other meets the same speed of the emulator,
-    more or less."""
+    """The ratios of each round: values that are measured one after the other have about the same speed of the
+    emulator."""
     if one not in figures or other not in figures:
         return []
-    # Of one there may be less: a measurement that failed is left out.
+    # One list may be shorter, because failed measurements are left out.
     return [a / b for a, b in zip(figures[one].values, figures[other].values, strict=False)]
 
 
 def ratio(figures: Mapping[str, Figure], one: str, other: str) -> str:
-    """Their median."""
+    """The median of the rounds' ratios."""
     got = ratios(figures, one, other)
     return f"{statistics.median(got):.2f} ({min(got):.2f} to {max(got):.2f})" if got else "not measured"
 
@@ -123,13 +124,13 @@ class Servers:
 
 
 def forced(servers: Servers, way: str, what: str, load: str) -> float:
-    """One measurement of a way of both sides."""
+    """One measurement of a way that both sides are forced to use."""
     here, there = MODES[way]
     return servers.measure("sdp", what, f"{load} --seconds 1 --peer-mode {there}", here)
 
 
 def counting(bench: Bench, measure: Callable[[], T]) -> tuple[T, list[dict[str, float]]]:
-    """What `measure` returns, and per MiB what the sender's and the receiver's module counted meanwhile."""
+    """The result of `measure`, and the increments of the sender's and the receiver's counters per MiB."""
     before = [bench.stats(vm) for vm in bench.vms]
     result = measure()
     grown = [{name: value - old[name] for name, value in bench.stats(vm).items()}
@@ -141,5 +142,5 @@ def counting(bench: Bench, measure: Callable[[], T]) -> tuple[T, list[dict[str, 
 
 def with_mode(bench: Bench, servers: Servers, modes: tuple[str, str],
               arguments: str) -> tuple[float, list[dict[str, float]]]:
-    """One measurement of a way: the rate, and the counts."""
+    """One measurement of a way: the rate, and the counters."""
     return counting(bench, lambda: servers.measure("sdp", "bw", f"{arguments} --peer-mode {modes[1]}", modes[0]))

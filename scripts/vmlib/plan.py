@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a run of the tests consists of: items for each kernel and number of machines."""
+"""The plan of a test run: items for each kernel and number of machines."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -7,40 +7,44 @@ from typing import TypeAlias
 from .bench import BY_ADVERTS, REGISTERED, Bench, Function
 from .setup import Kernel
 
-# How many seconds items took, by their names.
+# The time of each item in seconds, by name.
 Times: TypeAlias = Mapping[str, float]
 
 WORDS = {1: "one", 2: "two"}
-# Seconds that an item counts for if no run has told yet how long it takes.
+# The assumed time in seconds of an item that was never measured.
 UNKNOWN = 5
-# The whole suite inside, in either way, and what only the debug kernel has.
+# The parameters for the plain form of the suite inside, and for the form by adverts.
 PLAIN, ADVERTS = "", BY_ADVERTS
 # The groups of the suite inside whose code has cases for iWARP: set-up, ends, Reads, Writes.
 IWARP_GROUPS = ("basics", "connect", "listen", "data", "close", "zcopy", "sink")
-# The groups of the suite inside whose work the adapter does: what `make test` has of it there.
+# The groups of the suite inside that exercise the adapter: `make test` runs them over it.
 ADAPTER_GROUPS = ("basics", "connect", "data", "lengths", "close", "zcopy", "zerocopy", "sink", "sinkends", "azrecv",
                   "azends")
-# The groups of the suite inside that send and receive without a copy, or beside such transfers. The others do
-# the same by adverts as by copies: in `make test` the debug kernel runs these by adverts, the stock kernel by copies.
+# The groups of the suite inside that send and receive without a copy, or beside such transfers. The
+# others do the same by adverts as by copies: in `make test` the debug kernel runs these by adverts,
+# the stock kernel by copies.
 ADVERT_GROUPS = ("data", "urgent", "lengths", "random", "memory", "sharing", "missing", "zcopy", "zerocopy", "zabuse",
                  "sink", "sinkends", "azends", "azrecv", "azwhen", "azabuse", "azblock")
-# Those of them whose sockets choose the asynchronous way themselves: the same, whatever the module's parameters.
-# In `make test`, the stock kernel has them on one machine, with two processors, where its races are. The adapter's
-# tests have some of them on two machines.
+# Those of ADVERT_GROUPS whose sockets choose the asynchronous way themselves: the module's
+# parameters do not affect them. In `make test`, the stock kernel runs them on one machine, with two
+# processors, where races are likely. The adapter's tests run some of them on two machines.
 ASYNCHRONOUS_GROUPS = ("azends", "azrecv", "azwhen", "azabuse", "azblock")
-# What takes seconds on a slow link: `make test` has it over the adapter (mishaps.stalled_receives).
+# Groups that take long on a slow link: `make test` runs them over the adapter
+# (mishaps.stalled_receives).
 SLOW_GROUPS = ("azstall",)
-# Hundreds of connections, a fifth of all that the suite inside costs the debug kernel: in `make test` the
-# stock kernel has them. Fewer of them meet the checkers in other tests.
+# Tests with hundreds of connections, which take a fifth of the time of the suite inside on the
+# debug kernel: in `make test` only the stock kernel runs them. Other tests run fewer connections
+# under the checkers.
 MANY_CONNECTIONS = ("missing/many_that_wait_stop_nobody", "stress/streams_on_200_connections")
-# The states in which `make test` compares a socket with TCP's on the debug kernel. The others are a tenth of what
-# its tests on one machine cost; their calls go the same ways through the module's locks.
+# The states in which `make test` compares a socket with TCP's on the debug kernel. The others take
+# a tenth of the time of its tests on one machine; their calls take the module's locks in the same
+# ways.
 COMPARED_STATES = {f"astcp/{state}" for state in ("new", "listening", "connected_with_bytes", "reset")}
 CORE_GROUPS = {"siw": IWARP_GROUPS, "pvrdma": ADAPTER_GROUPS}
 
 
 class Item:
-    """What a set of machines does at a time: a test, or a group of the suite inside."""
+    """One unit of work for a set of machines: a test, or a group of the suite inside."""
 
     breaks = False
     parameters = PLAIN
@@ -50,7 +54,7 @@ class Item:
 
 
 class TestItem(Item):
-    """A function that is given a Bench."""
+    """A test function that gets a Bench."""
 
     def __init__(self, name: str, function: Function, breaks: bool = False, parameters: str = PLAIN) -> None:
         super().__init__(name)
@@ -60,7 +64,7 @@ class TestItem(Item):
 
 
 class GroupItem(Item):
-    """Tests of one group of tools/selftest, with the module's parameters for that."""
+    """Tests of one group of tools/selftest, with the module's parameters for them."""
 
     def __init__(self, prefix: str, group: str, tests: list[str], parameters: str) -> None:
         super().__init__(f"{prefix}.{group}/")
@@ -70,7 +74,7 @@ class GroupItem(Item):
 
 
 class KunitItem(Item):
-    """KUnit's suites, which ran as the module was loaded."""
+    """KUnit's suites, which run when the module is loaded."""
 
 
 class Queue:
@@ -86,17 +90,17 @@ class Queue:
         self.booted = 0
 
     def seconds(self) -> float:
-        """How long what is left would take on one set of machines."""
+        """How long the remaining items would take on one set of machines."""
         return sum(self.times.get(item.name, UNKNOWN) for item in self.items)
 
     def breaking(self) -> int:
-        """How many items want machines that nobody uses after them."""
+        """The number of items that make their machines unusable."""
         return sum(item.breaks for item in self.items)
 
     def take(self, parameters: str | None) -> Item | None:
         """The next item for machines whose module has these parameters; None if there is none.
 
-        What breaks its machines comes last, and what needs other parameters before it.
+        Items that break their machines come last; items that need other parameters come before these.
         """
         best = min(self.items, key=lambda item: (item.breaks, item.parameters != parameters), default=None)
         if best is not None:
@@ -105,7 +109,7 @@ class Queue:
 
 
 class Plan:
-    """Chooses the items. `core` leaves out what another kernel or number of machines shows as well."""
+    """Chooses the items. `core` leaves out items that another kernel or number of machines also covers."""
 
     def __init__(self, core: bool, patterns: Sequence[str], counts: Sequence[int],
                  groups: Mapping[str, list[str]], times: Times) -> None:
@@ -138,12 +142,12 @@ class Plan:
         return {*MANY_CONNECTIONS, *self.groups.get("astcp", [])} - COMPARED_STATES
 
     def groups_of(self, kernel: Kernel, way: str) -> Iterable[str]:
-        """Which groups of the suite inside run there in that way."""
+        """The groups of the suite inside that run there in that way."""
         if not self.core:
             return self.groups
         if kernel.adapter in CORE_GROUPS:
             return CORE_GROUPS[kernel.adapter]
-        # An older series has its run on one machine alone.
+        # An older series runs on one machine only.
         both = kernel.kind == "stock" and not kernel.series
         if both and way == "adverts":
             return ADVERT_GROUPS
@@ -151,7 +155,7 @@ class Plan:
         return [group for group in self.groups if group not in left_out]
 
     def ways(self, kernel: Kernel, count: int) -> list[tuple[str, str]]:
-        """In which ways the suite inside runs there: a word for the results, and parameters."""
+        """The ways in which the suite inside runs there: a word for the results, and parameters."""
         if kernel.adapter == "siw" and self.core:
             return [("adverts", ADVERTS)] if kernel.kind == "stock" and count == 1 else []
         if kernel.adapter == "pvrdma":
@@ -159,14 +163,14 @@ class Plan:
                 return [("adverts", ADVERTS)] if kernel.name == "stock-pvrdma" and count == 2 else []
             return [("selftest", PLAIN), ("adverts", ADVERTS)]
         if kernel.kind == "debug":
-            # It is slow: by adverts on one machine, as users have it on two.
+            # The debug kernel is slow: by adverts on one machine, as users have it on two.
             return [("selftest", ADVERTS)] if count == 1 else [] if self.core else [("selftest", PLAIN)]
         if count == 2:
             return [] if self.core and kernel.series else [("selftest", PLAIN)]
         return [("adverts", ADVERTS)] if self.core else [("selftest", PLAIN), ("adverts", ADVERTS)]
 
     def suite(self, prefix: str, parameters: str, groups: Iterable[str], left_out: Collection[str]) -> list[Item]:
-        """Those groups of the suite inside, one at a time, without the tests that are left out."""
+        """These groups of the suite inside, one item each, without the tests that are left out."""
         items: list[Item] = []
         for group in groups:
             tests = self.groups.get(group, [])
@@ -178,13 +182,13 @@ class Plan:
         return items
 
     def queues(self, kernels: list[Kernel]) -> list[Queue]:
-        """All of them that have something to do. Those with soft-iWARP and with the test adapter must be
-        meant: a pattern that does not say so is for the others."""
+        """All non-empty queues. Queues with soft-iWARP or the test adapter must be selected explicitly: other
+        patterns do not include them."""
         def meant(word: str) -> bool:
             return not self.patterns or any(word in pattern for pattern in self.patterns)
         added = []
         if meant("siw"):
-            # The newest series is enough.
+            # The newest series is sufficient.
             added += [kernel.with_siw() for kernel in kernels if not kernel.series]
         if meant("pvrdma"):
             added += [kernel.with_pvrdma() for kernel in kernels]

@@ -22,7 +22,7 @@ set tics nomirror out
 
 
 def draw(path: str, script: str) -> None:
-    """Writes what gnuplot makes of a script."""
+    """Writes gnuplot's output for a script to a file."""
     result = subprocess.run(["gnuplot", "-"], input=script, capture_output=True, text=True, check=False)
     if result.returncode or not result.stdout:
         raise VmError(f"gnuplot ended with {result.returncode}: {result.stderr}")
@@ -31,15 +31,15 @@ def draw(path: str, script: str) -> None:
 
 
 def block(name: str, series: Series) -> str:
-    """Values by row and series as a data block of gnuplot's."""
+    """Values by row and series as a data block for gnuplot."""
     titles = list(next(iter(series.values())))
     rows = [" ".join(['"' + title + '"', *(f"{values[title]:.3f}" for values in series.values())]) for title in titles]
     return f"${name} << EOD\n" + "\n".join(rows) + "\nEOD\n"
 
 
 def bars(path: str, title: str, panels: Sequence[tuple[str, Series]]) -> None:
-    """A picture of panels beside each other; each is the name of its values, with their unit, and values by
-    series and row."""
+    """Draws panels side by side; each has the name of its values, with their unit, and the values by series and
+    row."""
     script = HEAD.format(width=480 * len(panels), height=420)
     for number, (_, series) in enumerate(panels):
         script += block(f"panel{number}", series)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rates and latencies between two machines, measured by programs of others."""
+"""Rates and latencies between two machines, measured by third-party programs."""
 
 import re
 from typing import Self
@@ -10,11 +10,11 @@ UNITS = {"bytes/sec": 1e-6, "KB/sec": 1e-3, "MB/sec": 1.0, "GB/sec": 1e3,
          "ns": 1e-3, "us": 1.0, "ms": 1e3, "sec": 1e6}
 RESULT = re.compile(r"^\s+(?:bw|latency)\s+=\s+([\d.,]+)\s+(\S+)$", re.MULTILINE)
 
-# rc_* by rdma_cm, as SDP does it, with a hop through user space for each event.
+# rc_* uses rdma_cm, as SDP does, with a transition to user space for each event.
 OPTIONS = {"rc": "-cm1 "}
 
-# How long qperf waits for a server that begins, and for its answers: by itself 5 seconds, which a busy
-# host may take.
+# How long qperf waits for a starting server, and for its answers: the default is 5 seconds, which a
+# busy host may exceed.
 PATIENT = "-ws 30 -to 30"
 
 
@@ -34,8 +34,9 @@ class QperfServer:
         self.job.wait(10)
 
 
-# qperf's server tells its port before it listens there, and the CM rejects (reason 8, there is no such service) who
-# is faster: seen with the tracepoints ib_cma and rdma_cma. Such a measurement has not begun.
+# qperf's server announces its port before it listens there, and the CM rejects an early client
+# (reason 8, no such service), as the tracepoints ib_cma and rdma_cma show. Such a measurement has
+# not begun.
 TOO_EARLY = "unexpected event from RDMA CM: Event rejected"
 ATTEMPTS = 5
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from .ktap import Outcome
 
-# A run ends with what took longest, and with what used the host's processors most: so many of each.
+# A run ends with its slowest items, and those that used the host's processors most: this many of
+# each.
 DEAREST = 10
 
 
 class Report:
-    """The results of a run, flat: every name says where it comes from. Several threads may report."""
+    """The results of a run, as a flat list: every name includes its origin. Several threads may report."""
 
     def __init__(self) -> None:
         self.counts: dict[Outcome, int] = {"passed": 0, "failed": 0, "skipped": 0}
@@ -49,25 +50,25 @@ class Report:
         self.add(name, "skipped", [why])
 
     def took(self, name: str, seconds: float, of_processors: float) -> None:
-        """How long an item of the plan took, and how many seconds of the host's processors."""
+        """Records the time of an item of the plan, and its time on the host's processors, in seconds."""
         with self.lock:
             self.item_times[name] = round(seconds, 1)
             self.item_processors[name] = of_processors
 
     def test_took(self, name: str, seconds: float) -> None:
-        """How long a single test took."""
+        """Records the time of a single test."""
         with self.lock:
             self.test_times[name] = round(seconds, 1)
 
     def close(self) -> None:
-        """What comes after this is not a result: the run was stopped."""
+        """Ignores later results, because the run was stopped."""
         with self.lock:
             self.closed = True
 
     def end(self) -> int:
         """Prints the plan and the last line; returns the exit status.
 
-        A run in which nothing passed has shown nothing: it fails too.
+        A run without a passed test proves nothing, so it fails, too.
         """
         with self.lock:
             self.closed = True

@@ -10,7 +10,7 @@ from .setup import kernels, machines, say
 
 
 def load_module(vm: Vm) -> None:
-    """Loads ib_sdp if this build has one; the machine can be used without."""
+    """Loads ib_sdp if this build has the module; the machine can be used without it."""
     result = vm.run("modinfo ib_sdp >/dev/null 2>&1 || exit 3; modprobe ib_sdp")
     if result.rc == 3:
         say(f"  {vm.name}: there is no ib_sdp module in this build")
@@ -19,7 +19,7 @@ def load_module(vm: Vm) -> None:
 
 
 def printed(vm: Vm) -> Callable[[str], None]:
-    """What prints a line of a machine."""
+    """A function that prints a line of a machine."""
     return lambda line: print(f"{vm.name}: {line}", flush=True)
 
 
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
             if not args.no_load:
                 load_module(vm)
         jobs = []
-        # There may be a command for the first machine only.
+        # The second command may be missing.
         for vm, command in zip(vms, args.command, strict=False):
             jobs.append(vm.spawn(command, printed(vm)))
         for job in jobs:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""JSON against Documentation/sdpctl.schema.json: the few words of JSON Schema that it uses.
+"""Validates JSON against Documentation/sdpctl.schema.json, with the part of JSON Schema that it uses.
 
-Readers must take members that they do not know, for the format grows: the schema allows them. Of
-what the tool prints today each must be in it, which is what is checked here.
+Readers must accept unknown members, because the format grows: so the schema allows them. But the schema must
+contain every member that the tool prints today, and this module checks that it does.
 """
 
 import json
@@ -10,8 +10,8 @@ import os
 import pathlib
 from typing import Any, NotRequired, TypeAlias, TypedDict
 
-# What a program has said in JSON. Its form is known only when it is there: a schema is checked then, and a
-# test that looks at what is not there fails.
+# The JSON output of a program. Its structure is known only at run time: then the schema is checked,
+# and a test that reads a missing member fails.
 Json: TypeAlias = Any
 Schema: TypeAlias = dict[str, Json]
 
@@ -29,7 +29,7 @@ class End(TypedDict):
 
 
 class Process(TypedDict):
-    """Who has a socket open."""
+    """A process that has a socket open."""
 
     name: str
     pid: int
@@ -37,7 +37,7 @@ class Process(TypedDict):
 
 
 class Pace(TypedDict):
-    """How fast a connection is, and what holds it up."""
+    """The speed of a connection, and what limits it."""
 
     rtt_us: int
     rtt_var_us: int
@@ -57,7 +57,7 @@ class Pace(TypedDict):
 
 
 class Socket(TypedDict):
-    """A socket of `sdpctl ss`. A module of another version may have no cookie and no pace; ours has."""
+    """A socket of `sdpctl ss`. A module of another version may have no cookie and no pace; this one has."""
 
     family: str
     state: str
@@ -107,18 +107,18 @@ class Setting(TypedDict):
 
 
 class Invalid(Exception):
-    """The value is not as the schema says; the text says where and why."""
+    """The value violates the schema; the text says where and why."""
 
 
 def load(top: str | os.PathLike[str] | None = None) -> Schema:
-    """The schema of sdpctl."""
+    """Loads the schema of sdpctl."""
     top = top or os.environ["IB_SDP_TOP"]
     schema: Schema = json.loads((pathlib.Path(top) / "Documentation/sdpctl.schema.json").read_text())
     return schema
 
 
 def validate(value: Json, name: str, root: Schema) -> None:
-    """Checks the value against the definition of that name."""
+    """Checks the value against the definition with that name."""
     _check(value, {"$ref": f"#/$defs/{name}"}, root, name)
 
 
@@ -128,12 +128,12 @@ def _require(condition: object, where: str, why: str) -> None:
 
 
 def _is(value: Json, kind: str) -> bool:
-    # To Python, true is a number.
+    # In Python, true is a number.
     return isinstance(value, TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
 def _check(value: Json, schema: Schema, root: Schema, where: str) -> None:
-    # A word that is not known here would be a rule that nobody checks.
+    # Unknown keywords would be rules that nobody checks.
     _require(set(schema) <= KNOWN, where, f"the schema uses {sorted(set(schema) - KNOWN)}")
     if "$ref" in schema:
         _require(schema["$ref"].startswith("#/$defs/"), where, schema["$ref"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One or two machines for the length of a `with` block, one run at a time."""
+"""One or two machines for the duration of a `with` block, one run at a time."""
 
 import contextlib
 import fcntl
@@ -20,10 +20,10 @@ ADAPTER = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "target/release/adapt
 
 
 class Kernel:
-    """A kernel that machines boot: `kind` is stock or debug, `name` says which one in results.
+    """A kernel for machines: `kind` is stock or debug, `name` identifies it in results.
 
-    `adapter` is the RDMA device whose addresses are used: rxe (soft-RoCE), siw (soft-iWARP, in its
-    place), or pvrdma (tools/adapter, beside soft-RoCE).
+    `adapter` is the RDMA device whose addresses are used: rxe (soft-RoCE), siw (soft-iWARP, instead
+    of soft-RoCE), or pvrdma (tools/adapter, in addition to soft-RoCE).
     """
 
     def __init__(self, name: str, image: str, initrd: str, adapter: str = "rxe") -> None:
@@ -50,28 +50,28 @@ def kernels() -> list[Kernel]:
 
 
 def _stop(signum: int, _frame: FrameType | None) -> None:
-    # As SystemExit it unwinds the `with` blocks, which end the machines.
+    # SystemExit unwinds the `with` blocks, which end the machines.
     sys.exit(128 + signum)
 
 
 def say(text: str) -> None:
-    """Progress for a person: to stderr, because stdout carries results."""
+    """Prints progress to stderr, because stdout carries results."""
     print(text, file=sys.stderr, flush=True)
 
 
-# The machines that run now, so that a run that is stopped can end them at once.
+# The running machines, so that a stopped run can end them at once.
 RUNNING: set[Vm] = set()
 _queued = threading.Event()
 
 
 def kill_all() -> None:
-    """Ends all machines of this run, whoever waits for them."""
+    """Ends all machines of this run, even if threads wait for them."""
     for vm in list(RUNNING):
         vm.kill()
 
 
 def processors_and_memory() -> tuple[int, int]:
-    """How many processors this process may use, and how many MiB of memory are to be had."""
+    """The number of processors that this process may use, and the available memory in MiB."""
     with open("/proc/meminfo", encoding="ascii") as file:
         kib = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
     return len(os.sched_getaffinity(0)), kib // 1024
@@ -79,7 +79,7 @@ def processors_and_memory() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def queue_for_machines() -> Iterator[None]:
-    """Machines fill a small host: runs wait for each other. One run may hold this over several."""
+    """Machines fill a small host, so runs wait for each other. A caller may hold this over several runs."""
     if _queued.is_set():
         yield
         return
@@ -101,7 +101,7 @@ def queue_for_machines() -> Iterator[None]:
 
 @contextlib.contextmanager
 def adapter_process(vms: list[Vm], folder: str) -> Iterator[None]:
-    """The process that is the machines' adapters, for those that have one; its log is in the folder."""
+    """The process of the machines' adapters, for machines that have one; its log is in the folder."""
     sockets = [vm.adapter_socket() for vm in vms if vm.adapter == "pvrdma"]
     if not sockets:
         yield
@@ -111,7 +111,7 @@ def adapter_process(vms: list[Vm], folder: str) -> Iterator[None]:
         process = subprocess.Popen([ADAPTER, *options, "--control", os.path.join(folder, "control"), *sockets],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
     try:
-        # It says so when the machines can connect.
+        # The process prints a line when the machines can connect.
         assert process.stdout is not None  # It is a pipe.
         if process.stdout.readline() != b"ready\n":
             process.wait()

@@ -21,17 +21,17 @@ from .report import Report
 from .setup import kernels, kill_all, machines, processors_and_memory, queue_for_machines, say
 
 PROGRAMS = "selftest qperf netperf netserver sdpbench sdpctl hostile"
-# Boots a second set of machines for a queue only if what is left takes so many seconds.
+# The minimum of remaining seconds for booting another set of machines for a queue.
 WORTH_A_BOOT = {"stock": 25, "debug": 60}
-# Enough for two machines with their QEMUs.
+# Sufficient for two machines with their QEMUs.
 MIB_PER_LANE = 3500
-# What part of a host's processor a lane is given, by kernel and number of machines: what lanes used in a whole run
-# (0.65 and 0.9; 0.5 and 0.25), and a little more.
+# The part of a processor that a lane is assumed to use, by kernel and number of machines: what lanes used in a whole
+# run (0.65 and 0.9; 0.5 and 0.25), and a little more.
 LOAD = {("debug", 1): 0.85, ("debug", 2): 0.95, ("stock", 1): 0.5, ("stock", 2): 0.3}
-# What the host's processors are given to do, each. With more (1.5) a run is some minutes shorter,
-# and tests that watch the order of events begin to see a machine that stands still.
+# The maximum load for each of the host's processors. With more (1.5) a run is some minutes shorter,
+# but tests that depend on the order of events begin to see machines that do not progress.
 LOAD_PER_PROCESSOR = 1.1
-# How long items took in former runs, and the tests of the suite inside: the longest items go first.
+# The times of items in former runs, and of the tests of the suite inside: the longest items go first.
 TIMES = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "times.json")
 
 
@@ -41,20 +41,20 @@ def load_of(queue: Queue) -> float:
 
 
 class Suite:
-    """A run: lanes, each with machines of its own, take the items from the queues."""
+    """A run: lanes, each with its own machines, take the items from the queues."""
 
     def __init__(self, queues: list[Queue], report: Report, scale: float) -> None:
         self.queues = queues
         self.report = report
         self.scale = scale
-        # Guards the queues, and tells of a lane that has ended.
+        # Guards the queues, and is notified when a lane ends.
         self.changed = threading.Condition()
         self.running = 0
         self.load_left: float = 0
         self.stopped = threading.Event()
 
     def run(self, lanes: int, load: float) -> None:
-        """Runs so many lanes at a time, with so much load, until the queues are empty."""
+        """Runs at most `lanes` lanes at a time, with at most `load`, until the queues are empty."""
         self.load_left = load
         threads = [threading.Thread(target=self.work, daemon=True) for _ in range(lanes)]
         for thread in threads:
@@ -63,7 +63,7 @@ class Suite:
             thread.join()
 
     def work(self) -> None:
-        """One worker: a lane after the other, until no queue is worth one."""
+        """One worker: runs one lane after the other, until no queue needs one."""
         while (chosen := self.begin()) is not None:
             queue, number = chosen
             try:
@@ -78,7 +78,7 @@ class Suite:
                     self.changed.notify_all()
 
     def begin(self) -> tuple[Queue, int] | None:
-        """Waits until a lane has room; its queue and its number there, or None at the end."""
+        """Waits until there is room for a lane; returns its queue and its number there, or None at the end."""
         with self.changed:
             while not self.stopped.is_set():
                 waiting = self.waiting()
@@ -104,7 +104,7 @@ class Suite:
 
     @staticmethod
     def share(queue: Queue) -> float:
-        """How long each lane of a queue would take if there was one more."""
+        """How long each lane of a queue would take with one more lane."""
         return queue.seconds() / (queue.lanes + 1)
 
     def take(self, queue: Queue, parameters: str | None) -> Item | None:
@@ -112,7 +112,7 @@ class Suite:
             return queue.take(parameters)
 
     def take_kunit(self, queue: Queue) -> bool:
-        """Whether the lane is the one that reads KUnit's results."""
+        """Whether this lane is the one that reads KUnit's results."""
         with self.changed:
             kunit = [item for item in queue.items if isinstance(item, KunitItem)]
             queue.items = [item for item in queue.items if item not in kunit]
@@ -131,7 +131,7 @@ class Lane:
         self.loaded: str | None = None
 
     def run(self) -> None:
-        # KUnit's suites run whenever the module is loaded: in one lane, not in each.
+        # KUnit's suites run whenever the module is loaded: one lane reads the results.
         kunit = self.suite.take_kunit(self.queue)
         item = self.suite.take(self.queue, PLAIN)
         if item is None and not kunit:
@@ -149,7 +149,7 @@ class Lane:
                     if not self.reload(bench, item.parameters):
                         break
                     self.item(bench, item)
-                    # What is left is for machines that are whole.
+                    # The remaining items need intact machines.
                     if item.breaks or any(vm.gone.is_set() for vm in vms):
                         break
                     item = self.suite.take(self.queue, self.loaded)
@@ -168,12 +168,12 @@ class Lane:
             self.test(bench, item)
         else:
             raise TypeError(f"{item.name} is for take_kunit()")
-        # A machine that is gone by now says nothing of what it used.
+        # The processor time of a machine that has ended is not known.
         of_processors = sum(vm.processor_seconds() - before for vm, before in used.items() if not vm.gone.is_set())
         self.report.took(item.name, time.monotonic() - started, of_processors)
 
     def reload(self, bench: Bench, parameters: str) -> bool:
-        """The module is loaded with these parameters, anew if it has others."""
+        """Ensures that the module is loaded with these parameters."""
         if self.loaded == parameters:
             return True
         if self.loaded is not None:
@@ -187,7 +187,7 @@ class Lane:
         return True
 
     def kunit(self, bench: Bench) -> None:
-        """KUnit's suites ran when the module was loaded: reads their results."""
+        """Reads the results of KUnit's suites, which ran when the module was loaded."""
         reader = ktap.Reader("kunit")
         tests: list[ktap.Test] = []
         for line in klog.since_init(bench.a.whole_log()).splitlines():
@@ -207,7 +207,7 @@ class Lane:
             bench.settle(vm)
 
     def follow(self, bench: Bench, item: GroupItem, command: str) -> None:
-        """Runs a program that prints KTAP; each result is reported as it comes."""
+        """Runs a program that prints KTAP; reports each result as it comes."""
         reader = ktap.Reader(item.prefix)
         last = [time.monotonic()]
         ended = [time.monotonic()]
@@ -228,7 +228,7 @@ class Lane:
                 shown = count[0]
                 for vm in bench.vms:
                     bench.show(vm, f"no result for {silence:.0f} s")
-            # Each test has a limit of its own; a silence beyond it is a hang of the machine.
+            # Each test has its own limit; a longer silence means that the machine hangs.
             if silence > bench.limit(150):
                 job.kill()
                 self.report.failed(f"{item.name}(hang)", f"no line for {bench.limit(150)} s\n" +
@@ -252,14 +252,14 @@ class Lane:
             self.report.failed(item.name, traceback.format_exc())
         alive = [vm for vm in bench.vms if not vm.gone.is_set()]
         for vm in alive:
-            # What a failed test left running is not the next one's problem.
+            # Processes of a failed test must not affect the next one.
             vm.run(f"killall -q -KILL {PROGRAMS}")
         for vm in alive:
             bench.settle(vm)
         self.report.test_took(item.name, time.monotonic() - started)
 
     def unload(self, bench: Bench) -> None:
-        """All is closed: the module must go, and leave nothing."""
+        """All sockets are closed: the module must be unloadable, and leave nothing behind."""
         self.loaded = None
         for vm in bench.vms:
             if vm.gone.is_set():
@@ -289,7 +289,8 @@ class Lane:
                 self.report.passed(f"{self.name}.log.{vm.name}")
 
     def kmemleak(self, vm: Vm) -> bool:
-        """Two scans with a pause: an object just freed by RCU is no leak. Whether no leak is ours."""
+        """Scans twice with a pause, because an object just freed by RCU is no leak. Returns whether there is no
+        leak of the module."""
         name = f"{self.name}.kmemleak.{vm.name}"
         result = vm.run("cd /sys/kernel/debug && echo scan >kmemleak && sleep 6 && echo scan >kmemleak && cat kmemleak")
         if not result.ok:
@@ -306,7 +307,7 @@ class Lane:
 
 
 def groups_inside() -> dict[str, list[str]]:
-    """The tests of tools/selftest by group, in their order: the program runs on this machine as well."""
+    """The tests of tools/selftest by group, in their order: the program also runs on this machine."""
     program = os.path.join(os.environ["IB_SDP_CACHE"], "target/release/selftest")
     names = subprocess.run([program, "run", "--family", "tcp", "--local", "127.0.0.1", "--list"],
                            check=True, capture_output=True, text=True).stdout.split()
@@ -317,7 +318,7 @@ def groups_inside() -> dict[str, list[str]]:
 
 
 def former_times() -> Times:
-    """How long items took; nothing if no run has told yet."""
+    """The times of items; empty before the first run."""
     try:
         with open(TIMES, encoding="utf-8") as file:
             times: Times = json.load(file)
@@ -333,7 +334,7 @@ def remember_times(times: Times) -> None:
 
 
 def room() -> tuple[int, float]:
-    """How many lanes may run at a time, and with how much load."""
+    """The number of lanes that may run at a time, and their load."""
     if told := os.environ.get("IB_SDP_LANES"):
         return max(1, int(told)), float("inf")
     processors, mib = processors_and_memory()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`scripts/bench where`: in which functions the machines' processors are while bytes move.
+"""`scripts/bench where`: the functions in which the machines' processors are while bytes move.
 
-QEMU's monitor is asked many times a second for the instruction pointer of each machine's
-processor. The machine itself notices nothing, and interrupts are seen as everything else.
+QEMU's monitor is asked many times a second for the instruction pointer of each machine's processor. This
+does not disturb the machine, and interrupt handlers are sampled like other code.
 """
 
 import collections
@@ -21,7 +21,7 @@ from .setup import say
 
 # Samples by function and owner (the kernel, a module, the programs, idle).
 Counts: TypeAlias = collections.Counter[tuple[str, str]]
-# Samples by the instruction pointer, which is None for a processor that is idle.
+# Samples by instruction pointer, which is None for an idle processor.
 Places: TypeAlias = collections.Counter[int | None]
 
 SECONDS = 8
@@ -29,7 +29,8 @@ INTERVAL = 0.002
 SHOWN = 25
 PROMPT = b"(qemu) "
 
-# Runs in the machine: a line for each address, which comes in order, with the function that it is in.
+# Runs in the machine: reads a line for each address, in order, and prints the function that
+# contains it.
 RESOLVE = """
 symbols = sorted((int(word[0], 16), word[2], word[3] if len(word) > 3 else "[kernel]")
                  for word in map(str.split, open("/proc/kallsyms")) if word[1] in "tTwW")
@@ -62,7 +63,7 @@ class Monitor:
         return got
 
     def where(self) -> int | None:
-        """The instruction pointer, or None for a processor that is idle."""
+        """The instruction pointer, or None for an idle processor."""
         self.socket.sendall(b"info registers\n")
         text = self._read()
         pointer, halted = re.search(rb"RIP=([0-9a-f]{16})", text), re.search(rb"HLT=(\d)", text)
@@ -75,7 +76,7 @@ class Monitor:
 
 
 class Sampler(threading.Thread):
-    """Looks where a machine's processor is, for the length of a `with` block."""
+    """Samples the instruction pointer of a machine's processor for the duration of a `with` block."""
 
     def __init__(self, vm: Vm) -> None:
         super().__init__(daemon=True)
@@ -103,7 +104,7 @@ class Sampler(threading.Thread):
         self.join()
 
     def counts(self) -> Counts:
-        """Where the samples are."""
+        """The samples, by function."""
         if self.error:
             raise VmError(f"{self.vm.name}: sampling ended: {self.error}")
         return resolved(self.vm, self.places)
@@ -127,7 +128,7 @@ def resolved(vm: Vm, places: Places) -> Counts:
 
 
 def readable(names: Iterable[str]) -> list[str]:
-    """Rust's names as they are in the source."""
+    """Rust's names as in the source."""
     result = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
     # Without hashes and generic arguments a name fits into a line.
     return [re.sub(r"\[[0-9a-f]+\]", "", line) for line in result.stdout.splitlines()]
@@ -148,7 +149,7 @@ def table(counts: Counts) -> None:
 
 
 def where(bench: Bench) -> None:
-    """Each way at a MiB, sender and receiver."""
+    """Each way with messages of a MiB, sender and receiver."""
     with Servers(bench) as servers:
         load = f"bw {MIB} --seconds {SECONDS}"
         ways: Mapping[str, Callable[[], float]] = {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests that need the host's hand: programs of others, loading, a peer that dies.
+"""Tests that act from the host: run programs of other projects, load the module, kill a peer.
 
-Each module registers functions with `@test`; a function takes a Bench.
+Each module registers functions with `@test`; each function takes a Bench.
 """
 
 import importlib

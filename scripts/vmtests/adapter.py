@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the module asks of the adapter: the arguments of the provider's calls."""
+"""What the module passes to the adapter: arguments of the provider's functions."""
 
 import collections
 import re
@@ -10,10 +10,10 @@ from vmtests.tracing import TRACING, buffers
 PROBE = "sdp_test/create_cq"
 
 
-# The debug kernel has no events for probes.
+# The debug kernel has no probe events.
 @test(machines=1, kinds=("stock",))
 def completion_vectors(bench: Bench) -> None:
-    """Completion queues go to the adapter's completion vectors in turn."""
+    """Completion queues use the adapter's completion vectors in turn."""
     vm = bench.a
     with buffers(vm):
         # comp_vector is the second member of struct ib_cq_init_attr.
@@ -23,7 +23,7 @@ def completion_vectors(bench: Bench) -> None:
             connections = 4
             command = f"exec selftest stream --family sdp --conns {connections} --bytes 1000"
             jobs = [vm.spawn(f"{command} --listen {bench.address(vm)}:7650")]
-            # A refused connect has a queue, too.
+            # A refused connect also has a completion queue.
             wait_for(lambda: vm.check("sdpctl ss -lH --sport 7650"), bench.limit(20), "nobody listens")
             jobs.append(vm.spawn(f"{command} --connect {bench.address(vm)}:7650"))
             for job in jobs:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Sends and receives that return before their bytes are there, where something else is slow, swapped or broken."""
+"""Asynchronous sends and receives with slow links, swapping, merging or disabled rules."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from vmlib.machine import Vm
 
 @contextlib.contextmanager
 def slow(bench: Bench) -> Iterator[None]:
-    """A slow link, with the tests' server at the other end."""
+    """A slow link with the test server at its other end."""
     for vm in bench.vms:
         vm.check("tc qdisc add dev eth0 root netem delay 15ms")
     try:
         with bench.selftest_server():
             yield
     finally:
-        # Packets that wait are lost with the queue.
+        # Packets in the queue are lost when the queue is removed.
         for vm in bench.vms:
             bench.settle(vm)
         for vm in bench.vms:
@@ -26,7 +26,7 @@ def slow(bench: Bench) -> Iterator[None]:
 
 @test(machines=2, core=("stock",))
 def slow_link(bench: Bench) -> None:
-    """Where bytes take long, whoever touches what recv() has returned waits for them."""
+    """On a slow link, programs that touch memory returned by recv() wait for its bytes."""
     with slow(bench):
         bench.selftest_passes(bench.selftest("azrecv", bench.b), 300)
         stats = bench.stats(bench.a)
@@ -35,7 +35,7 @@ def slow_link(bench: Bench) -> None:
 
 @contextlib.contextmanager
 def swap_and_merging(vm: Vm) -> Iterator[None]:
-    """Pages can leave memory, and equal ones are merged all the time where programs allow it."""
+    """Pages can be swapped out, and equal pages are merged all the time where programs allow it."""
     vm.check("modprobe zram && echo 256M >/sys/block/zram0/disksize && mkswap /dev/zram0 && swapon /dev/zram0")
     vm.check("cd /sys/kernel/mm/ksm && echo 2000 >pages_to_scan && echo 20 >sleep_millisecs && echo 1 >run")
     try:
@@ -51,7 +51,7 @@ AT_RANDOM = ("azabuse/small_pages_at_random", "azabuse/huge_pages_at_random", "a
 
 @test(machines=1, kinds=("stock",))
 def swapped_and_merged(bench: Bench) -> None:
-    """The random tests once more where MADV_PAGEOUT and MADV_MERGEABLE have an effect."""
+    """The random tests again, where MADV_PAGEOUT and MADV_MERGEABLE have an effect."""
     vm = bench.a
 
     def growth() -> tuple[int, int]:
@@ -66,7 +66,7 @@ def swapped_and_merged(bench: Bench) -> None:
         expect(scans >= 10, f"KSM has scanned {scans} times")
 
 
-# Bits of the parameter sdp_break, and tests that must see what comes of it.
+# Bits of the parameter sdp_break, and the tests that must detect each.
 BROKEN = {
     1: ("azabuse/written_to_by_others_in_flight", "azabuse/small_pages_at_random", "azabuse/huge_pages_at_random"),
     2: ("azabuse/child_keeps_a_page", "azabuse/child_keeps_a_huge_page"),
@@ -74,8 +74,8 @@ BROKEN = {
     8: ("azrecv/read_at_once", "azrecv/read_by_many"),
     16: ("azrecv/moved_at_once", "azrecv/forked_at_once"),
 }
-# To sleep between the steps of a snapshot, or to give pages back late, breaks nothing by itself, but shows
-# what does.
+# Bits that sleep between the steps of a snapshot, or release pages late. They break nothing by
+# themselves but expose broken rules.
 APART = 256
 BROKEN_APART = {
     128 | APART: ("azabuse/sent_by_many_while_written",),
@@ -86,8 +86,8 @@ BROKEN_LATE = {
 }
 
 
-# What a broken rule lets happen takes two events at the same time: not every run has them. The one that is
-# seen least, in 9 of 20 runs, is then missed in one of 1300.
+# A broken rule shows only when two events coincide, which does not happen in each run. The rarest
+# one is detected in 9 of 20 runs, so 12 runs miss it once in 1300 tests.
 TRIES = 12
 
 
@@ -105,7 +105,7 @@ def is_seen(bench: Bench, bit: int, command: str) -> None:
 
 
 def is_seen_with(bench: Bench, bits: int, slow: int, command: str) -> None:
-    """As is_seen(), of a rule that shows only where something is slow; that alone breaks nothing."""
+    """is_seen() for a rule whose absence shows only with a delay. The delay alone breaks nothing."""
     is_seen(bench, bits, command)
     bench.unload(bench.a)
     bench.a.check(f"modprobe ib_sdp sdp_break={slow}")
@@ -114,7 +114,7 @@ def is_seen_with(bench: Bench, bits: int, slow: int, command: str) -> None:
 
 @test(machines=1, kinds=("debug",), breaks=True)
 def rules_are_needed(bench: Bench) -> None:
-    """Without a rule of page protection the tests that are there for it fail."""
+    """Tests of page protection fail if one of its rules is switched off."""
     for bit, names in BROKEN.items():
         is_seen(bench, bit, bench.selftest(" ".join(names), whole=True))
     for bits, names in BROKEN_APART.items():
@@ -125,7 +125,7 @@ def rules_are_needed(bench: Bench) -> None:
 
 @test(machines=2, kinds=("debug",), breaks=True)
 def rules_are_needed_where_it_is_slow(bench: Bench) -> None:
-    """The same, for what takes as long as bytes on their way."""
+    """The same for a rule that matters only while bytes are in flight."""
     with slow(bench):
         for bit, names in BROKEN_LATE.items():
             is_seen_with(bench, bit, LATE, bench.selftest(" ".join(names), bench.b, whole=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The folders of connections in debugfs: what they show, and that nobody is in their way."""
+"""Per-connection folders in debugfs: their contents, and that readers do not block connections."""
 
 import functools
 import re
@@ -14,7 +14,7 @@ ROOT = "/sys/kernel/debug/ib_sdp"
 
 
 class Advert(NamedTuple):
-    """A line of the file `state`: what is lent, how many bytes, how many of them are read, for how long."""
+    """A line of the file `state`: the kind of advert, its bytes, the bytes read so far, and its age."""
 
     kind: str
     length: int
@@ -23,7 +23,7 @@ class Advert(NamedTuple):
 
 
 def state(vm: Vm, cookie: int) -> tuple[dict[str, str], list[Advert], dict[str, dict[int, int]]]:
-    """The file `state`: single values by name, adverts and histograms as lists."""
+    """Parses the file `state`: single values by name, adverts and histograms."""
     values: dict[str, str] = {}
     adverts: list[Advert] = []
     histograms: dict[str, dict[int, int]] = {}
@@ -39,13 +39,14 @@ def state(vm: Vm, cookie: int) -> tuple[dict[str, str], list[Advert], dict[str, 
 
 
 def folders(vm: Vm) -> list[int]:
-    """The connections' folders. Not by ls: it asks for each name again, which may have gone since."""
+    """The connections' folders. `ls` would fail: it looks up each name again, and the folder may be gone by
+    then."""
     return sorted(int(name) for name in vm.check(f"cd {ROOT} && echo *").split() if name != "devices")
 
 
 @test(machines=1)
 def devices(bench: Bench) -> None:
-    """There is a file for each adapter, with what it can do; it goes with the adapter, and gets its new name."""
+    """Each adapter has a file with its capabilities. The file is removed and renamed with the adapter."""
     vm = bench.a
 
     def names() -> list[str]:
@@ -61,13 +62,13 @@ def devices(bench: Bench) -> None:
         expect(names() == ["other9", "rxe0"], names())
         text = vm.check(f"cat {ROOT}/devices/other9")
         expect("port 1 zero_copy 256 pages" in text, text)
-        # Who has the file open holds nothing up, and sees nothing more.
+        # An open file does not delay the removal; reading it fails afterwards.
         held = f"exec 5<{ROOT}/devices/other9; rdma link delete other9; ! cat <&5"
         expect(vm.run(held, bench.limit(20)).ok, "the file of a device that has gone can be read")
     finally:
         vm.run("rdma link delete other9 || rdma link delete rxe9; ip link delete sdp9")
     expect(names() == ["rxe0"], names())
-    # With files open the module stays, or they fail.
+    # Open files either keep the module loaded or fail on access.
     vm.check(f"sh -c 'exec 5<{ROOT}/devices/rxe0; ! rmmod ib_sdp'")
     bench.unload(vm)
     bench.load(vm)
@@ -76,14 +77,14 @@ def devices(bench: Bench) -> None:
 
 @test(machines=1)
 def connections(bench: Bench) -> None:
-    """There is a folder for each connection, with what sdpctl says of it; it goes with the connection."""
+    """Each connection has a folder that agrees with sdpctl. The folder is removed with the connection."""
     vm = bench.a
     with Connections(bench, 7801):
         shown = {s["cookie"]: s for s in sockets(vm)}
         expect(len(shown) == 10 and folders(vm) == sorted(shown), f"{folders(vm)}, sockets {sorted(shown)}")
 
         def at_rest() -> bool:
-            """What is sent is sent some time later, and comes later still."""
+            """Bytes are sent some time after the call and arrive later."""
             now = sockets(vm)
             return not any(s["send_queue"] for s in now) and sum(s["recv_queue"] for s in now) == CONNECTIONS * BYTES
         wait_for(at_rest, bench.limit(20), "bytes stay in their queues")
@@ -107,12 +108,12 @@ def connections(bench: Bench) -> None:
 
 @test(machines=1)
 def adverts(bench: Bench) -> None:
-    """Adverts that nobody reads are shown with their age; those that were, in the histogram."""
+    """Unread adverts are shown with their age, read ones in the histogram."""
     vm, address = bench.a, bench.address(bench.a)
     bench.unload(vm)
     vm.check(f"modprobe ib_sdp {BY_ADVERTS}")
     hold = "sleep 1000 | exec selftest idle --family sdp"
-    # More than the reader's buffer takes, and less than both.
+    # More than the reader's buffer holds, and less than both buffers hold.
     jobs = [vm.spawn(f"{hold} --listen {address}:7802 --conns 1"),
             vm.spawn(f"{hold} --connect {address}:7802 --conns 1 --bytes {3 << 20}")]
     try:
@@ -126,7 +127,7 @@ def adverts(bench: Bench) -> None:
         def rests() -> object:
             seen.append((state(vm, reader["cookie"])[0]["rx_queue"], state(vm, sender["cookie"])[1]))
             kept = [(queue, [a[:3] for a in out]) for queue, out in seen[-3:]]
-            # A slow machine rests on the way, too.
+            # A slow machine may pause before the buffers are full.
             return len(kept) == 3 and kept[0] == kept[1] == kept[2] and kept[0][1] and int(kept[0][0]) > 3 << 19
         wait_for(rests, bench.limit(30), "the reader's buffer does not fill")
         values, out, histograms = state(vm, sender["cookie"])
@@ -153,14 +154,15 @@ MESSAGE = re.compile(
 
 @test(machines=1)
 def messages(bench: Bench) -> None:
-    """Messages are kept from the moment on that somebody asks, the last 256."""
+    """The last 256 messages are kept once a write to the file has started the record."""
     vm, size = bench.a, (24 if bench.kind == "debug" else 48) << 20
     stream = f"exec selftest stream --family sdp --bytes {size} --max 20000"
     server = vm.spawn(f"sleep 1000 | {stream} --hold --conns 2 --listen {bench.address(vm)}:7803")
     client = f"sleep 1000 | {stream} --hold --conns 1 --connect {bench.address(vm)}:7803"
     jobs = [server, vm.spawn(client)]
     try:
-        # The server begins with the second client; the first one fills the buffers meanwhile.
+        # The server starts to echo when the second client connects; until then the first client
+        # fills the buffers.
         wait_for(lambda: len(folders(vm)) == 2, bench.limit(30), server.output)
         asked = folders(vm)
         vm.check(f"for f in {ROOT}/*/messages; do echo 1 >$f; done")
@@ -170,7 +172,7 @@ def messages(bench: Bench) -> None:
         expect(len(folders(vm)) == 4, folders(vm))
 
         def differing(cookie: int) -> dict[str, tuple[int | None, int]]:
-            """The last number of each way, if it is not what is counted."""
+            """For each direction, the number of the last message and the counters' total, if they differ."""
             told = [m for m in map(MESSAGE.match, vm.check(f"cat {ROOT}/{cookie}/messages").splitlines()) if m]
             counters = next(s for s in sockets(vm) if s["cookie"] == cookie)["counters"]
             found: dict[str, tuple[int | None, int]] = {}
@@ -185,7 +187,7 @@ def messages(bench: Bench) -> None:
         def agrees(cookie: int) -> bool:
             return not differing(cookie)
         for cookie in asked:
-            # The last credits may still be on their way.
+            # The last credits may still be in flight.
             wait_for(functools.partial(agrees, cookie), bench.limit(20),
                      f"last numbers, and what is counted: {differing(cookie)}")
             lines = vm.check(f"cat {ROOT}/{cookie}/messages").splitlines()
@@ -208,7 +210,7 @@ def messages(bench: Bench) -> None:
 
 @test(machines=1)
 def open_files(bench: Bench) -> None:
-    """A file may stay open when its connection ends, and keeps the module, nothing else."""
+    """A file may stay open when its connection ends. It keeps the module loaded and nothing else."""
     vm = bench.a
     with Connections(bench, 7804, 1):
         cookie = folders(vm)[0]
@@ -233,7 +235,8 @@ def open_files(bench: Bench) -> None:
 
 @test(machines=1, core=("debug",))
 def while_connections_come_and_go(bench: Bench) -> None:
-    """Whoever reads all files all the time is in nobody's way, and sees no error but that a file has gone."""
+    """A program that reads all files all the time blocks no connection and sees no error except that a file has
+    gone."""
     vm, count = bench.a, bench.amount(600)
     address = f"{bench.address(vm)}:7805"
     readers = [vm.spawn(f"while [ ! -e /tmp/enough ]; do for d in {ROOT}/*/; do {what}; done 2>/dev/null; done; "

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Memory that is not there: every allocation of the module may fail.
+"""Failing allocations: each allocation of the module may fail.
 
-The debug kernel's fault injection fails those that have the module in their
-call chain, also what the RDMA core and the provider allocate on its behalf. A
-connection may then end with an error, but not with a wrong byte, and nothing
-may hang or leak: the suite looks at the kernel's log and for leaks afterwards.
+The debug kernel's fault injection fails allocations with the module in their call chain, including those that
+the RDMA core and the provider make on its behalf. A connection may then end with an error, but not with a wrong
+byte, and nothing may hang or leak: afterwards the test run checks the kernel log and looks for leaks.
 """
 
 import contextlib
@@ -18,13 +17,13 @@ from vmtests.peer import transfer_works
 DEBUGFS = "/sys/kernel/debug"
 
 
-# Allocations that may fail; the kernel counts down from here.
+# Maximum number of failures; the kernel counts down from here.
 MANY = 1_000_000_000
 
 
 def inject(vm: Vm, kind: str, percent: int) -> None:
-    """Has so many of the module's allocations of a kind fail; 0 ends it."""
-    # Not in the shell, whose numbers have a sign.
+    """Makes this share of the module's allocations of a kind fail. 0 ends it."""
+    # Not in the shell: its numbers are signed.
     start = int(vm.check("cat /sys/module/ib_sdp/sections/.text"), 16)
     size = int(vm.check("awk '$1 == \"ib_sdp\" { print $2 }' /proc/modules"))
     vm.check(f"""set -e
@@ -42,7 +41,8 @@ echo {percent} >probability""")
 
 @contextlib.contextmanager
 def failures(vms: list[Vm], kind: str, percent: int) -> Iterator[None]:
-    """While so many of the module's allocations of a kind fail in these machines; some must."""
+    """For the length of the block, this share of the module's allocations of a kind fails in these machines. At
+    least one must fail."""
     try:
         for vm in vms:
             inject(vm, kind, percent)
@@ -56,14 +56,14 @@ def failures(vms: list[Vm], kind: str, percent: int) -> Iterator[None]:
 
 
 def rounds_with_failures(bench: Bench, kind: str, percent: int, port: int, rounds: int) -> None:
-    """Streams between the machines while both lack memory: they may end, but not with a wrong byte."""
+    """Streams between the machines while allocations fail in both: a stream may end, but not with a wrong byte."""
     with failures(bench.vms, kind, percent):
         for number in range(rounds):
             server = bench.stream(bench.b, "listen", port + number, 2, bench.amount(1 << 20))
             client = bench.stream(bench.a, "connect", port + number, 2, bench.amount(1 << 20))
             status = bench.finish(client, 60)
             if status != 0:
-                # Its peer may wait for connections that never come.
+                # The peer may wait for connections that never come.
                 server.kill()
             bench.finish(server, 60)
             for job in (client, server):
@@ -78,15 +78,15 @@ def slab_allocations_fail(bench: Bench) -> None:
 
 @test(kinds=("debug",))
 def page_allocations_fail(bench: Bench) -> None:
-    """Those of a connection that lives are tried again: it gets through."""
+    """Page allocations of a live connection are retried: the connection succeeds."""
     rounds_with_failures(bench, "fail_page_alloc", 10, 7530, 8)
     transfer_works(bench, 7550)
 
 
 @test(kinds=("debug",))
 def ids_cannot_be_had(bench: Bench) -> None:
-    """A connection whose id there is no memory for leaves nothing behind: KASAN looks, and so does the table."""
-    # In a namespace without an RDMA device: each ends at once, with or without an id.
+    """A connection whose id cannot be allocated leaves nothing behind, according to KASAN and the socket table."""
+    # In a namespace without an RDMA device: each connect fails at once, with or without an id.
     with failures([bench.a], "failslab", 30):
         result = bench.a.run("unshare -n sh -c 'ip link set lo up; for i in $(seq 40); do "
                              "selftest stream --family sdp --connect 127.0.0.1:9 --conns 1 --bytes 1; done; "

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A peer that breaks the rules, with raw verbs: `hostile` of tools/.
+"""A peer that breaks the rules with raw verbs: `hostile` of tools/.
 
-Its victims are sockets of the same machine, whose counters it reads.
+Its victims are sockets of the same machine. It checks the machine's counters.
 """
 
 import time
@@ -12,7 +12,7 @@ from vmtests.peer import lose_acknowledgements
 
 
 def attack(bench: Bench, group: str) -> None:
-    """All attacks of a group; the failure names those that the module did not stand."""
+    """Runs all attacks of a group. The failure names the attacks that the module did not withstand."""
     scale = f"--timeout-scale {bench.limit(1)}" + (" --every 16" if bench.kind == "debug" else "")
     job = bench.a.spawn(f"exec hostile --local {bench.address(bench.a)} {scale} {group}.")
     status = bench.finish(job, 400)
@@ -25,7 +25,7 @@ def attack(bench: Bench, group: str) -> None:
 
 @test(machines=1)
 def honest_control(bench: Bench) -> None:
-    """The same program, by the rules: what the others show is the attacks' doing."""
+    """The same program without an attack: failures of the other tests are due to the attacks."""
     attack(bench, "control")
 
 
@@ -51,7 +51,7 @@ def bad_messages(bench: Bench) -> None:
 
 @test(machines=1, core=("debug",))
 def urgent_data(bench: Bench) -> None:
-    """Urgent bytes that are announced and do not come, that come unannounced, or among adverts."""
+    """Urgent bytes that are announced and never sent, sent without announcement, or sent among adverts."""
     attack(bench, "urgent")
 
 
@@ -67,43 +67,43 @@ def floods(bench: Bench) -> None:
 
 @test(machines=1, core=("debug",))
 def foreign_memory(bench: Bench) -> None:
-    """RDMA Read and Write to keys and addresses that nobody has offered."""
+    """RDMA Read and Write with keys and addresses that were never advertised."""
     attack(bench, "rdma")
 
 
 @test(machines=1, core=("debug",))
 def adverts(bench: Bench) -> None:
-    """Memory offered that is not there, and memory read that was not, or is no more, offered."""
+    """Adverts of memory that does not exist; Reads of memory that is not, or no longer, advertised."""
     attack(bench, "adverts")
 
 
 @test(machines=1, core=("debug",))
 def sink_adverts(bench: Bench) -> None:
-    """The same of memory that a reader offers, and that is written to."""
+    """The same with sink adverts and Writes."""
     attack(bench, "sinks")
 
 
 @test(machines=1, core=("stock",))
 def orphans(bench: Bench) -> None:
-    """A peer that reads slowly what a closed socket has sent."""
+    """A peer that reads slowly the bytes that a closed socket has sent."""
     attack(bench, "orphans")
 
 
 @test(machines=1, core=("stock",))
 def idle_receives(bench: Bench) -> None:
-    """A peer that has made the receives large, and sends nothing, by the rules and not."""
+    """A peer that has had the receives enlarged and then sends nothing, or breaks the rules."""
     attack(bench, "resize")
 
 
 @test(machines=1, core=("debug",))
 def later_reads(bench: Bench) -> None:
-    """Memory whose send() has returned, read while it is lent and when it is not."""
+    """Memory of a send() that has returned, read while it is advertised and afterwards."""
     attack(bench, "later")
 
 
 @test(machines=1, core=("debug",))
 def early_receives(bench: Bench) -> None:
-    """Memory lent to receives that return early, which is not what the advert says, or not for long."""
+    """Adverts for receives that return early: the memory is not as advertised, or its advert ends early."""
     attack(bench, "early")
 
 
@@ -114,7 +114,7 @@ def vanished(bench: Bench) -> None:
 
 @test(breaks=True, kinds=("stock",))
 def keys_stay_dead(bench: Bench) -> None:
-    """A peer whose adapter acknowledges nothing, so that the sender's does its registrations again."""
+    """The peer's adapter acknowledges nothing, so that the sender's adapter repeats its registrations."""
     where = f"{bench.address(bench.a)}:7399"
     victim = bench.a.spawn(f"exec hostile --victim {where}")
     wait_for(lambda: "ready" in victim.output, bench.limit(20), "no victim")
@@ -124,6 +124,6 @@ def keys_stay_dead(bench: Bench) -> None:
     status = bench.finish(attack, 60)
     expect(status == 0, f"{attack.output}\nthe victim: {victim.output}\n{bench.stats(bench.a)}")
     expect(bench.stats(bench.a)["advert_posted"] > 0, "the victim has advertised nothing: no attack")
-    # Either it has waited with its registration, or its keys have stayed dead.
+    # Either the sender waited to register again and sent no advert, or its keys stayed invalid.
     expect("no advert" in attack.output or "sent 900000" in victim.output,
            f"{attack.output}\nthe victim: {victim.output}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Sockets of AF_INET and AF_INET6 with SDP's protocol, 257."""
+"""Sockets of AF_INET and AF_INET6 with SDP's protocol number, 257."""
 
 import re
 
@@ -8,8 +8,8 @@ from vmtests.lifecycle import loaded
 
 SELFTEST = "selftest --by-protocol"
 
-# Sockets of the two kinds differ in how the core makes them, in their addresses, and in what options
-# say of them.
+# Groups that depend on what differs between the kinds of sockets: creation, addresses, and
+# address-related options.
 GROUPS = "astcp/ addresses/ basics/ close/ connect/ fastopen/ listen/ netns/ options/ poll/ reset/"
 
 
@@ -28,7 +28,7 @@ def sockets_load_the_module(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def the_suite_inside(bench: Bench) -> None:
-    """What the suite inside says of sockets of families 27 and 28."""
+    """The functional tests with AF_INET and AF_INET6 instead of the families 27 and 28."""
     before = bench.stats(bench.a)["accepted"]
     job = bench.a.spawn(bench.selftest(GROUPS).replace("selftest", SELFTEST, 1))
     bench.finish(job, bench.limit(300))
@@ -42,7 +42,7 @@ def the_suite_inside(bench: Bench) -> None:
 
 @test(core=("stock",))
 def samples(bench: Bench) -> None:
-    """The samples in C and in Python, which knows only the addresses of AF_INET."""
+    """The samples in C and in Python; Python supports only the addresses of AF_INET."""
     there = f"{bench.address(bench.b)} 7023"
     for serves, asks in (("hello", "python3 /usr/bin/hello.py"), ("python3 /usr/bin/hello.py", "hello")):
         server = bench.b.spawn(f"exec {serves} serve {there}")
@@ -58,7 +58,7 @@ def samples(bench: Bench) -> None:
 
 @test(core=("stock", "debug"))
 def meet_the_families(bench: Bench) -> None:
-    """A connection has an end of each kind, or two ends of this kind."""
+    """A connection has one end of each kind, or two ends of this kind."""
     there = bench.address(bench.b)
     count, size = 3, bench.amount(300_000)
     numbers = f"--conns {count} --bytes {size} --seed 3"

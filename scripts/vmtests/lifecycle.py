@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The module comes when it is called, stays while it is used, and goes cleanly."""
+"""The module loads on demand, stays while in use, and unloads cleanly."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from vmlib.machine import Job, Vm
 
 
 def loaded(vm: Vm) -> bool:
-    """Whether the module is there. While it loads, rmmod may say that there is none."""
+    """Whether the module is loaded. While it loads, rmmod may report that it is not."""
     return vm.run("grep -q '^ib_sdp .* Live ' /proc/modules").ok
 
 
 @test(machines=1)
 def socket_loads_module(bench: Bench) -> None:
-    """socket(27, ...) is enough: the kernel asks for net-pf-27."""
+    """socket(27, ...) loads the module: the kernel requests net-pf-27."""
     bench.unload(bench.a)
     expect(not loaded(bench.a), "the module is still there after rmmod")
     server = bench.stream(bench.a, "listen", 7001)
@@ -25,7 +25,7 @@ def socket_loads_module(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def aliases(bench: Bench) -> None:
-    """Those of both families, and of the protocol of AF_INET and AF_INET6."""
+    """The aliases of both families and of the protocol of AF_INET and AF_INET6."""
     for name in ("net-pf-27", "net-pf-28", "net-pf-2-proto-257-type-1", "net-pf-10-proto-257-type-1"):
         bench.unload(bench.a)
         bench.a.check(f"modprobe {name}")
@@ -34,7 +34,7 @@ def aliases(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def only_root_loads_it(bench: Bench) -> None:
-    """The line of the example for /etc/modprobe.d keeps socket() from loading the module."""
+    """The example line for /etc/modprobe.d prevents socket() from loading the module."""
     vm = bench.a
     bench.unload(vm)
     vm.check("mkdir -p /etc/modprobe.d && echo blacklist ib_sdp >/etc/modprobe.d/ib-sdp.conf")
@@ -52,7 +52,7 @@ def only_root_loads_it(bench: Bench) -> None:
 
 @contextlib.contextmanager
 def ports_of_kernel(vm: Vm, first: int, last: int) -> Iterator[None]:
-    """The kernel chooses its ports among these."""
+    """The range of ports that the kernel assigns."""
     name = "/proc/sys/net/ipv4/ip_local_port_range"
     before = vm.check(f"cat {name}")
     vm.check(f"echo {first} {last} >{name}")
@@ -64,7 +64,7 @@ def ports_of_kernel(vm: Vm, first: int, last: int) -> Iterator[None]:
 
 @test(machines=1, core=("stock",))
 def listens_beside_others_of_the_cm(bench: Bench) -> None:
-    """A listener that has chosen no port gets one that no other user of the RDMA CM has."""
+    """A listener without a chosen port gets one that no other user of the RDMA CM has."""
     vm, here = bench.a, bench.address(bench.a)
     other = vm.spawn("exec rping -s -p 40000")
     try:
@@ -102,7 +102,7 @@ print(sorted(listener.getsockname()[1] for listener in listeners))
 
 @test(machines=1, core=("stock",))
 def listens_beside_connections(bench: Bench) -> None:
-    """A port that bind() has given is none that the RDMA CM has for a connection whose port is the program's choice."""
+    """A port assigned by bind() is not one that the RDMA CM uses for a connection whose program chose the port."""
     vm = bench.a
     with ports_of_kernel(vm, 40000, 40015):
         for _ in range(3):
@@ -129,7 +129,7 @@ def unload_refused_while_used(bench: Bench) -> None:
 def deferred(bench: Bench, port: int) -> Iterator[Job]:
     """Three connections whose listener defers them, and the listener's process."""
     vm = bench.a
-    # Their standard input never ends.
+    # Standard input that never ends.
     vm.check("rm -f /tmp/never; mkfifo /tmp/never")
     idle = f"exec selftest idle --family sdp {{}} {bench.address(vm)}:{port} <>/tmp/never"
     listener = vm.spawn(idle.format("--conns 1 --defer 60 --listen"))
@@ -145,14 +145,14 @@ def deferred(bench: Bench, port: int) -> Iterator[Job]:
 
 
 def states(vm: Vm, port: int) -> list[str]:
-    """The states of the sockets that are bound to that port, sorted."""
+    """The states of the sockets bound to that port, sorted."""
     lines = (line.split() for line in vm.check("cat /proc/net/sdp").splitlines())
     return sorted(words[2] for words in lines if words[0].endswith(f":{port}"))
 
 
 @test(machines=1)
 def unload_after_deferred(bench: Bench) -> None:
-    """A listener is killed whose connections are deferred: nothing of them is left, no timer either."""
+    """A listener with deferred connections is killed: no connection and no timer of it is left."""
     vm = bench.a
     with deferred(bench, 7003) as listener:
         listener.kill()
@@ -164,7 +164,7 @@ def unload_after_deferred(bench: Bench) -> None:
 
 @test(machines=1, breaks=True)
 def deferred_when_the_device_goes(bench: Bench) -> None:
-    """Connections that die while they are deferred leave their listener, which stays."""
+    """Deferred connections that end leave their listener, which stays open."""
     vm = bench.a
     with deferred(bench, 7004):
         vm.check("rdma link delete rxe0", bench.limit(60))
@@ -175,7 +175,7 @@ def deferred_when_the_device_goes(bench: Bench) -> None:
 
 @test(core=("stock",))
 def reload_ten_times(bench: Bench) -> None:
-    """Each time with a connection that moves data in between."""
+    """Between any two reloads, a connection moves data."""
     for round_number in range(10):
         for vm in bench.vms:
             bench.unload(vm)

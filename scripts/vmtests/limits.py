@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Connections where memory is short."""
+"""Connections when memory is scarce."""
 
 import re
 
 from vmlib.bench import Bench, expect, test, wait_for
 from vmlib.machine import Vm
 
-# Any connection finds a quarter of the first number used, and none finds memory for larger receives
-# than a page; but memory is not short.
+# Every connection finds more than a quarter of the first limit used, and therefore gets no receives
+# larger than a page. The other limits are not reached.
 MEM = "3 4000000 6000000"
 
 
 def connected(vm: Vm) -> list[str]:
-    """The lines of /proc/net/sdp of both ends of a connection to that port."""
+    """The lines of /proc/net/sdp for both ends of a connection to that port."""
     return [line for line in vm.check("cat /proc/net/sdp").splitlines()
             if ":7661 " in line and "established" in line.lower()]
 
 
 @test(machines=1, core=("stock",))
 def receives_of_parts_of_a_page(bench: Bench) -> None:
-    """The suite where new connections begin with receives of 768 bytes."""
+    """The functional tests with initial receives of 768 bytes."""
     vm = bench.a
     before = vm.check("cat /proc/sys/net/sdp/mem")
     vm.check(f"echo '{MEM}' >/proc/sys/net/sdp/mem")
     try:
-        # Their standard input never ends.
+        # Standard input that never ends.
         vm.check("rm -f /tmp/never; mkfifo /tmp/never")
         idle = f"exec selftest idle --family sdp --conns 1 {{}} {bench.address(vm)}:7661 <>/tmp/never"
         ends = [vm.spawn(idle.format("--listen"))]
@@ -37,7 +37,7 @@ def receives_of_parts_of_a_page(bench: Bench) -> None:
         finally:
             for end in ends:
                 end.kill()
-        # The suite looks at counters of the machine, which others have moved.
+        # The suite compares counters of the machine, which other connections have changed.
         bench.unload(vm)
         bench.load(vm)
         vm.check(f"echo '{MEM}' >/proc/sys/net/sdp/mem")
@@ -52,10 +52,10 @@ def receives_of_parts_of_a_page(bench: Bench) -> None:
         vm.check(f"echo '{before}' >/proc/sys/net/sdp/mem")
 
 
-# With KASAN a connection takes more than the limit goes by.
+# With KASAN a connection uses more memory than the limit assumes.
 @test(machines=1, kinds=("stock",))
 def connections_leave_memory_to_others(bench: Bench) -> None:
-    """As many idle connections as the limits of the machine's memory allow, of root, who has none as a user."""
+    """As many idle connections as the limit by memory allows, as root, who has no limit per user."""
     vm = bench.a
     wait_for(lambda: connections(vm) == 0, bench.limit(60), "connections of other tests are left")
     refused = bench.stats(vm)["refused_max_connections"]
@@ -64,7 +64,8 @@ def connections_leave_memory_to_others(bench: Bench) -> None:
     wait_for(lambda: "serving" in server.output, bench.limit(20), "nobody serves")
     idle = vm.spawn(f"exec {where} idle 100000")
     try:
-        # The one that is refused ends the program; what it had lives on at the server's end, and as orphans.
+        # The refused connection ends the program. Its connections remain at the server and as
+        # orphans.
         wait_for(lambda: idle.ended.is_set() or bench.stats(vm)["refused_max_connections"] > refused,
                  bench.limit(200), f"no limit: {connections(vm)} connections")
         memory = {name: int(value) for name, value in
@@ -80,5 +81,5 @@ def connections_leave_memory_to_others(bench: Bench) -> None:
 
 
 def connections(vm: Vm) -> int:
-    """How many ends there are."""
+    """The number of ends."""
     return len(vm.check("cat /proc/net/sdp").splitlines()) - 1

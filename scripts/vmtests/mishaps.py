@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What only the test adapter can do: links that go down, requests that fail, Reads that are slow, a removal.
+"""Faults that only the test adapter can cause: links that go down, failing requests, slow Reads, removal.
 
-The first machine sends and the second one receives, and compares each byte. After a mishap no memory is
-pinned, no advert is out, no key is valid, the next connection works, and the module can go.
+The first machine sends. The second machine receives and compares each byte. After each fault no memory is
+pinned, no advert is outstanding, no key is valid, the next connection works, and the module can be unloaded.
 """
 
 import collections
@@ -22,23 +22,23 @@ from vmtests.peer import ASYNCHRONOUS, SINK, SYNCHRONOUS, nothing_is_left, trans
 from vmtests.sdpctl import sockets
 
 over_adapter = functools.partial(test, kinds=("stock",), adapter="pvrdma")
-# How long an adapter waits for an answer, where a test does not want to wait for the module's 17 s.
+# The adapter's time-out in tests that do not wait for the module's 17 s.
 SOON = "100ms"
-# Bytes of each send.
+# Bytes per send.
 CALL = 1 << 18
-# Bytes that take longer than any test waits.
+# More bytes than any test can transfer.
 ENDLESS = 1 << 40
-# The way of copies.
+# The mode that copies.
 COPIES = 1
-# Some of the counters that each connection has of its own.
+# Some of the counters that exist per connection.
 OWN = ("rx_bytes", "advert_posted", "advert_consumed", "advert_cancelled", "advert_received", "sink_advert_sent")
-# Connections that are held end when this file is there.
+# Ends of held connections close when this file exists.
 END = "/tmp/end"
 
 
 @contextlib.contextmanager
 def mishaps(bench: Bench) -> Iterator[Adapter]:
-    """Whatever faults a test makes end with it. Afterwards nothing is left of it, and connections work."""
+    """Clears the faults that the block has set. Afterwards no resource may be left, and connections must work."""
     try:
         yield bench.adapter
     finally:
@@ -56,7 +56,7 @@ def mishaps(bench: Bench) -> Iterator[Adapter]:
 
 
 class Cases:
-    """Several mishaps, one after the other: all are tried, and what went wrong with any fails the test."""
+    """Several faults in sequence: all are tried, and the test fails if any case failed."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -77,7 +77,7 @@ class Cases:
 
 
 class Stream:
-    """Bytes from the first machine to the second, on a connection that moves large ones in a certain way."""
+    """A stream from the first machine to the second on a connection with its own mode for large sends."""
 
     def __init__(self, bench: Bench, port: int, mode: int, size: int = 2 << 20, pause: int = 0,
                  hold: bool = False) -> None:
@@ -85,7 +85,7 @@ class Stream:
         self.port = port
         self.mode = mode
         self.before = {vm: bench.stats(vm) for vm in bench.vms}
-        # An end that only waits for bytes asks whether its peer is there.
+        # An end that only waits for bytes probes its peer with keepalive.
         command = (f"exec selftest stream --family sdp --one-way --mode {mode} --bytes {size} --max {CALL} "
                    "--keepalive 1,1,2")
         if hold:
@@ -95,7 +95,7 @@ class Stream:
                      bench.a: bench.a.spawn(f"{command} --connect {address} --pause {pause}")}
 
     def counted(self, vm: Vm) -> collections.Counter[str]:
-        """What a machine's module has counted since it began; of this connection, where each is counted."""
+        """The counters of a machine's module; for the counters in OWN those of this connection."""
         counted = collections.Counter(self.bench.stats(vm))
         counted.subtract(self.before[vm])
         end: Literal["local", "peer"] = "local" if vm is self.bench.b else "peer"
@@ -105,11 +105,11 @@ class Stream:
         return counted
 
     def has_moved(self, count: int) -> bool:
-        """Whether the receiver has got more than so many bytes."""
+        """Whether the receiver has received more than `count` bytes."""
         return self.counted(self.bench.b)["rx_bytes"] > count
 
     def wait_for(self, condition: Callable[[], object], what: str, seconds: float | None = None) -> None:
-        """Waits for something that comes before the end."""
+        """Waits for a condition that must become true before the stream ends."""
         def has_come() -> object:
             ended = [job for job in self.jobs.values() if job.ended.is_set()]
             if ended and not condition():
@@ -125,7 +125,7 @@ class Stream:
     def end_badly(self, vm: Vm, *errors: int) -> None:
         """The program of that machine ends with one of these errors.
 
-        A receiver that looks at bytes of a receive that has returned early is told by a signal instead.
+        A receiver that reads bytes of a receive that has returned early gets a signal instead.
         """
         if vm is self.bench.b and self.mode == ASYNCHRONOUS:
             errors += (-signal.SIGSEGV,)
@@ -142,14 +142,14 @@ def under_way(counted: Mapping[str, int], begun: str, *ended: str) -> int:
 
 
 def unread(stream: Stream) -> int:
-    """Source adverts of the sender that are out."""
+    """Outstanding source adverts of the sender."""
     return under_way(stream.counted(stream.bench.a), "advert_posted", "advert_consumed", "advert_cancelled")
 
 
-# States of an advert. What is held for them is under way then as well.
+# States of an advert. The resources held for it are in use in each of them.
 
 def posted(stream: Stream) -> bool:
-    """The advert is out, and its message is not yet at the peer."""
+    """The advert is registered, and its message has not reached the peer."""
     return unread(stream) > 0
 
 
@@ -158,17 +158,17 @@ def being_read(stream: Stream) -> bool:
 
 
 def read_early(stream: Stream) -> bool:
-    """The receive has returned, and its bytes are not there."""
+    """The receive has returned before its bytes have arrived."""
     return under_way(stream.counted(stream.bench.b), "absent_pages", "absent_freed") > 0
 
 
 def unanswered(stream: Stream) -> bool:
-    """The peer has read, and its answer is on its way."""
+    """The peer has read; its answer has not arrived."""
     return stream.counted(stream.bench.b)["rx_bytes"] >= CALL and unread(stream) > 0
 
 
 def lent(stream: Stream) -> bool:
-    """The buffer is advertised, and that is on its way."""
+    """A sink advert is out, and its message has not reached the peer."""
     return stream.counted(stream.bench.b)["sink_advert_sent"] > 0
 
 
@@ -176,12 +176,13 @@ def being_written(stream: Stream) -> bool:
     return under_way(stream.counted(stream.bench.a), "write_posted", "write_done") > 0
 
 
-# A state, and the way of the bytes.
+# States, each with the mode of its stream.
 States: TypeAlias = tuple[tuple[Callable[[Stream], bool], int], ...]
 
 
-# Whose requests of which kinds are held for some states (those of a, the sender, or of b) from the beginning, and
-# then instead, when the bytes have got so far; and these states, each with a way of the bytes.
+# Which kinds of requests of which machine (a sends, b receives) are held from the start; which ones
+# are held instead once bytes are under way; and the states reached in that way, each with the mode
+# of its stream.
 STATES: tuple[tuple[str, str, States], ...] = (
     ("a send", "", ((posted, SYNCHRONOUS), (posted, ASYNCHRONOUS))),
     ("b read", "", ((being_read, SYNCHRONOUS), (being_read, ASYNCHRONOUS))),
@@ -192,13 +193,13 @@ STATES: tuple[tuple[str, str, States], ...] = (
 
 
 def holding(bench: Bench, held: str) -> tuple[Vm, list[str]]:
-    """Whose requests are held, and which."""
+    """The machine whose requests are held, and their kinds."""
     owner, *kinds = held.split()
     return bench.a if owner == "a" else bench.b, kinds
 
 
 def hold(bench: Bench, held: str, is_held: bool = True) -> None:
-    """Holds requests, or lets them go."""
+    """Holds requests, or releases them."""
     vm, kinds = holding(bench, held or "a")
     for kind in kinds:
         if is_held:
@@ -210,9 +211,10 @@ def hold(bench: Bench, held: str, is_held: bool = True) -> None:
 @contextlib.contextmanager
 def in_states(bench: Bench, port: int, held: str, then_held: str, states: States,
               size: int | None = None) -> Iterator[list[Stream]]:
-    """Streams, one in each of the states. They may end only if they have a size."""
+    """Streams, one in each of the states. A stream ends only if `size` is given."""
     hold(bench, held)
-    # A reader lends a buffer only to a sender that is not ahead of it, and returns early only behind one that is.
+    # A reader advertises a buffer only if the sender is not ahead of it; it returns early only if
+    # the sender is ahead.
     pause = 100 if held else 0
     size = size or ENDLESS
     streams = [Stream(bench, port + number, mode, size, pause) for number, (_, mode) in enumerate(states)]
@@ -240,7 +242,7 @@ def in_states(bench: Bench, port: int, held: str, then_held: str, states: States
 
 
 def until_it_is(bench: Bench, held: str, wait_for_states: Callable[[float], None]) -> None:
-    """Not each receive returns early: lets some go by."""
+    """Not every receive returns early: releases receives until one has."""
     for _ in range(20):
         try:
             wait_for_states(1)
@@ -254,7 +256,7 @@ def until_it_is(bench: Bench, held: str, wait_for_states: Callable[[float], None
 
 @over_adapter()
 def link_comes_back(bench: Bench) -> None:
-    """A link that is down for half a second in each state of an advert costs time, and changes no byte."""
+    """A link that is down for half a second in each state of an advert delays bytes and changes none."""
     cases = Cases(bench)
     with mishaps(bench) as adapter:
         for number, (held, then_held, states) in enumerate(STATES):
@@ -275,7 +277,7 @@ def link_comes_back(bench: Bench) -> None:
 
 @over_adapter()
 def link_stays_down(bench: Bench) -> None:
-    """A link that stays down in each state of an advert: both ends are told, and get their memory back."""
+    """A link that stays down in each state of an advert: both ends get an error and their memory is released."""
     cases = Cases(bench)
     with mishaps(bench) as adapter:
         for number, (held, then_held, states) in enumerate(STATES):
@@ -292,12 +294,12 @@ def link_stays_down(bench: Bench) -> None:
 
 
 def lost(adapter: Adapter) -> int:
-    """Pieces that were lost on the way."""
+    """Pieces lost in transit."""
     return sum(machine["lost"] for machine in adapter.counters())
 
 
 def cut(bench: Bench) -> None:
-    """The second machine's link goes down, and adapters give up soon."""
+    """Takes the second machine's link down, with a short time-out of the adapters."""
     for vm in bench.vms:
         bench.adapter.tell("timeout", vm, SOON)
     bench.adapter.tell("link", bench.b, "down")
@@ -307,7 +309,7 @@ def cut(bench: Bench) -> None:
 
 @over_adapter()
 def lossy_link(bench: Bench) -> None:
-    """What is lost on the way is sent again: bytes go every way, and none is wrong."""
+    """Lost packets are sent again: bytes are transferred in each mode, and none is wrong."""
     with mishaps(bench) as adapter:
         before = adapter.counters()
         for vm in bench.vms:
@@ -324,7 +326,7 @@ def lossy_link(bench: Bench) -> None:
 
 @over_adapter()
 def receives_run_out(bench: Bench) -> None:
-    """A peer that has no receive although it has promised one is a peer that has reset the connection."""
+    """A peer that granted a credit and has no receive posted counts as a peer that reset the connection."""
     with mishaps(bench) as adapter:
         stream = Stream(bench, 8210, COPIES, size=ENDLESS)
         stream.wait_for(functools.partial(stream.has_moved, 1 << 20), "under way")
@@ -334,7 +336,8 @@ def receives_run_out(bench: Bench) -> None:
         stream.end_badly(bench.b, errno.ECONNRESET)
 
 
-# Of whose requests the next one of which kind ends with what; the way of the bytes; and the error of whose program.
+# The machine and the kind of its next request that fails, the status, the mode of the stream, and
+# the error that the machine's program gets.
 FAILURES = (
     ("a", "send", "local-protection", COPIES, errno.ECONNRESET),
     ("a", "send", "retries-exceeded", COPIES, errno.ETIMEDOUT),
@@ -350,14 +353,15 @@ FAILURES = (
 
 @over_adapter()
 def requests_fail(bench: Bench) -> None:
-    """Each kind of request that the module posts ends with an error once."""
+    """A request of each kind that the module posts fails once."""
     cases = Cases(bench)
     with mishaps(bench) as adapter:
         for number, (owner, kind, status, mode, error) in enumerate(FAILURES):
             with cases.one(kind, status):
                 vm = bench.a if owner == "a" else bench.b
                 before = bench.stats(vm)["completion_error"]
-                # A buffer that its reader has lent for nothing is what keys are invalidated for.
+                # Keys are invalidated by a request when a reader has advertised a buffer that the
+                # peer did not use.
                 pause = 50 if mode == SINK and kind != "inv" else 0
                 stream = Stream(bench, 8220 + number, mode, size=ENDLESS, pause=pause)
                 stream.wait_for(functools.partial(stream.has_moved, 0), "under way")
@@ -371,7 +375,7 @@ def requests_fail(bench: Bench) -> None:
 
 @over_adapter()
 def old_keys_are_dead(bench: Bench) -> None:
-    """Of connections that are open and idle, no key is valid, and none of those that the peer was given."""
+    """On connections that are open and idle no key is valid, in particular none that the peer was given."""
     with mishaps(bench) as adapter:
         for number, mode in enumerate((SYNCHRONOUS, ASYNCHRONOUS, SINK)):
             for vm in bench.vms:
@@ -407,7 +411,7 @@ def device_of(vm: Vm) -> str:
 
 @over_adapter()
 def device_vanishes(bench: Bench) -> None:
-    """An adapter that is taken out under load: programs are told, memory is given back, and a new one works."""
+    """An adapter is removed under load: programs get an error, memory is released, and a new adapter works."""
     with mishaps(bench) as adapter:
         streams = [Stream(bench, 8250 + mode, mode, size=ENDLESS) for mode in (COPIES, SYNCHRONOUS, ASYNCHRONOUS, SINK)]
         for stream in streams:
@@ -416,10 +420,10 @@ def device_vanishes(bench: Bench) -> None:
         for vm in bench.vms:
             adapter.tell("timeout", vm, SOON)
         adapter.tell("device", bench.a, "removed")
-        # As the kernel's hotplug driver does when a card is not there any more.
+        # As the kernel's hotplug driver does when a card has been removed.
         bench.a.check(f"echo 1 >{folder}/remove", bench.limit(60))
         for stream in streams:
-            # Its requests have ended before the kernel hears of the removal.
+            # Its requests fail before the kernel learns of the removal.
             stream.end_badly(bench.a, errno.ENETDOWN, errno.ECONNRESET)
             stream.end_badly(bench.b, errno.ETIMEDOUT, errno.ECONNRESET)
         for vm in bench.vms:
@@ -432,7 +436,7 @@ def device_vanishes(bench: Bench) -> None:
 
 @over_adapter()
 def stalled_receives(bench: Bench) -> None:
-    """The suite's group for bytes that take seconds, over Reads that do."""
+    """The suite's group for bytes that take seconds to arrive, over delayed Reads."""
     done = "/tmp/delayed"
     with mishaps(bench) as adapter, bench.selftest_server():
         job = bench.a.spawn(bench.selftest(f"--delays {done} azstall", bench.b))
@@ -446,6 +450,6 @@ def stalled_receives(bench: Bench) -> None:
                     adapter.tell("delay", bench.a, "read", asked[1])
                     bench.a.check(f"touch {done}")
         bench.succeed(job, 1)
-        # Two calls that return early at the same time are not to be had on a busy host.
+        # On a busy host two calls rarely return early at the same time.
         ran = [line for line in job.lines if line.startswith("ok ") and "# SKIP" not in line]
         expect(len(ran) >= 4, "\n".join(job.lines))

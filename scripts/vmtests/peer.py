@@ -14,7 +14,7 @@ ENDLESS = 1 << 40
 
 
 def moving(bench: Bench, port: int, size: int = ENDLESS) -> tuple[Job, Job]:
-    """Two streams between the machines, with data on its way."""
+    """Two streams between the machines, with data in flight."""
     server = bench.stream(bench.b, "listen", port, 2, size)
     client = bench.stream(bench.a, "connect", port, 2, size)
     before = bench.stats(bench.a)["rx_bytes"]
@@ -28,9 +28,9 @@ SEND_BYTES = 262144
 
 
 def large_sends(bench: Bench, port: int) -> Job:
-    """A sender of 256 KiB at a time from memory that it leaves alone; its reader would serve others, too.
+    """A sender of 256 KiB at a time that does not change its memory; its server accepts further connections.
 
-    Its send buffer has room for one send: while that is in flight, the next one cannot go by copy.
+    The send buffer has room for one send: while that send is in flight, the next one cannot be copied.
     """
     address = f"{bench.address(bench.b)}:{port}"
     server = bench.b.spawn(f"exec sdpbench --family sdp {address} serve")
@@ -40,13 +40,13 @@ def large_sends(bench: Bench, port: int) -> Job:
 
 
 def stopped_reader(bench: Bench, port: int, overwrites: bool = True) -> Job:
-    """A sender whose peer has stopped to read, and which uses its memory again, or not; returns its job."""
+    """A sender whose peer has stopped reading and which reuses its memory if `overwrites`; returns its job."""
     if overwrites:
         bench.stream(bench.b, "listen", port, 1, ENDLESS)
         client = bench.stream(bench.a, "connect", port, 1, ENDLESS)
     else:
         client = large_sends(bench, port)
-    # The bytes that a peer reads itself are not among those handed to the adapter.
+    # Bytes that the peer reads with RDMA Read are not part of tx_bytes.
     count = "tx_bytes" if overwrites else "advert_consumed"
     start = bench.stats(bench.a)[count]
     wait_for(lambda: bench.stats(bench.a)[count] > start, bench.limit(30), "no data moves")
@@ -64,7 +64,7 @@ def stopped_reader(bench: Bench, port: int, overwrites: bool = True) -> Job:
 
 
 def transfer_works(bench: Bench, port: int) -> None:
-    """After a disturbance: a new connection must carry its data."""
+    """After a disturbance a new connection must carry data."""
     server = bench.stream(bench.b, "listen", port, 2, 100_000)
     bench.succeed(bench.stream(bench.a, "connect", port, 2, 100_000), 120)
     bench.succeed(server, 60)
@@ -72,8 +72,8 @@ def transfer_works(bench: Bench, port: int) -> None:
 
 @test(breaks=True, core=("stock",))
 def machine_vanishes(bench: Bench) -> None:
-    """The survivor's programs get an error; nothing waits for ever: neither who waits
-    for an acknowledgement, nor who waits for a reader, with nothing in flight."""
+    """The survivor's programs get an error. No program waits for ever, neither for an acknowledgement nor, with
+    nothing in flight, for a reader."""
     stalled = stopped_reader(bench, 7316)
     _, client = moving(bench, 7301)
     bench.b.kill()
@@ -86,8 +86,8 @@ def machine_vanishes(bench: Bench) -> None:
 
 
 def idle(bench: Bench, vm: Vm, port: int, options: str) -> Job:
-    """The ends of connections on a machine, which wait until /tmp/end is there, or for bytes."""
-    # From a former test.
+    """Ends of connections on a machine. They stay until /tmp/end exists, or until bytes arrive."""
+    # A previous test may have left it.
     vm.check("rm -f /tmp/end")
     hold = "" if "--receive" in options else "while [ ! -e /tmp/end ]; do sleep 0.2; done |"
     role = "listen" if vm is bench.b else "connect"
@@ -101,7 +101,7 @@ def are_open(bench: Bench, *jobs: Job) -> None:
 
 @test(breaks=True, core=("stock",))
 def idle_receiver_notices_that_machine_vanishes(bench: Bench) -> None:
-    """By SO_KEEPALIVE, with the times of the namespace; who has not set it goes on waiting."""
+    """SO_KEEPALIVE reports it, with the times of the namespace. A socket without SO_KEEPALIVE goes on waiting."""
     for name, value in (("time", 3), ("intvl", 4), ("probes", 3)):
         bench.a.check(f"echo {value} >/proc/sys/net/sdp/keepalive_{name}")
     server = idle(bench, bench.b, 7320, "--conns 2")
@@ -122,7 +122,8 @@ def idle_receiver_notices_that_machine_vanishes(bench: Bench) -> None:
 
 @test(core=("stock",))
 def idle_peer_is_asked(bench: Bench) -> None:
-    """Who answers stays, and its program notices nothing; the options of a listener are its children's."""
+    """A peer that answers keeps its connection; its program notices nothing. Accepted sockets inherit the
+    listener's options."""
     before = [bench.stats(vm) for vm in bench.vms]
     server = idle(bench, bench.b, 7321, "--conns 3 --keepalive 1,1,2")
     client = idle(bench, bench.a, 7321, "--conns 3 --keepalive 1,1,2")
@@ -130,7 +131,7 @@ def idle_peer_is_asked(bench: Bench) -> None:
 
     def more(name: str) -> list[int]:
         return [bench.stats(vm)[name] - was[name] for vm, was in zip(bench.vms, before, strict=True)]
-    # Long enough for each to be asked more often than it would take to be lost.
+    # Long enough that each connection is probed more often than it takes to declare a peer dead.
     wait_for(lambda: min(more("keepalive_probe")) >= 3 * 10, bench.limit(60), f"asked {more('keepalive_probe')} times")
     for vm in bench.vms:
         vm.check("touch /tmp/end")
@@ -139,7 +140,7 @@ def idle_peer_is_asked(bench: Bench) -> None:
     expect(more("timed_out") == [0, 0], "a connection was lost")
 
 
-# Numbers of SDP_ZCOPY_MODE.
+# Values of SDP_ZCOPY_MODE.
 SYNCHRONOUS = 2
 ASYNCHRONOUS = 3
 SINK = 4
@@ -147,7 +148,8 @@ SINK = 4
 
 @test(kinds=("stock",))
 def nobody_answers_a_connect(bench: Bench) -> None:
-    """It gives up when TCP would that sends so many SYNs again; when somebody answers in time, it does not."""
+    """connect() gives up when TCP would with that number of SYN retries; it succeeds if the peer answers in
+    time."""
     connect = f"selftest idle --family sdp --connect {bench.address(bench.b)}:7322"
     with losing(bench, [bench.a], 100, ALL):
         for retries, seconds in ((1, 3), (2, 7)):
@@ -171,7 +173,7 @@ CLASS = 0x48
 
 @test(kinds=("stock",))
 def packets_have_their_class(bench: Bench) -> None:
-    """IP_TOS is that of the packets, in both directions."""
+    """IP_TOS applies to the packets of both directions."""
     with losing(bench, bench.vms, 0, f"match ip tos {CLASS:#x} 0xfc"):
         for options, has_class in (("", False), (f"--tos {CLASS}", True)):
             before = [of_class(vm) for vm in bench.vms]
@@ -181,27 +183,27 @@ def packets_have_their_class(bench: Bench) -> None:
             bench.a.check("touch /tmp/end")
             bench.succeed(client, 30)
             bench.b.check("touch /tmp/end")
-            # The end of its peer is not what it waits for.
+            # The server does not wait for its peer's end.
             bench.finish(server, 30)
             packets = [of_class(vm) - was for vm, was in zip(bench.vms, before, strict=True)]
             expect(all((n > 0) == has_class for n in packets), f"{options or 'no class'}: {packets} packets")
 
 
 def of_class(vm: Vm) -> int:
-    """The packets that went by the band of lose()."""
+    """The packets that passed the band of lose()."""
     shown = vm.check("tc -s qdisc show dev eth0")
     return int(present(re.search(r"netem 4:.*?Sent \d+ bytes (\d+) pkt", shown, re.DOTALL), shown)[1])
 
 
 def send_by(bench: Bench, mode: int) -> None:
-    """From now on all machines send so whatever is long enough."""
+    """Reloads the module of all machines with this mode and a low threshold."""
     for vm in bench.vms:
         bench.unload(vm)
         vm.check(f"modprobe ib_sdp sdp_zcopy_thresh=16384 sdp_zcopy_mode={mode}")
 
 
 def nothing_is_left(bench: Bench, vm: Vm) -> None:
-    """No advert is out, no memory pinned, no page protected or without access."""
+    """No advert is outstanding, no memory pinned, no page protected or absent."""
     def left() -> dict[str, int]:
         now = bench.stats(vm)
         return {
@@ -223,8 +225,8 @@ def nothing_is_left(bench: Bench, vm: Vm) -> None:
 
 @contextlib.contextmanager
 def adverts_out(bench: Bench, port: int) -> Iterator[tuple[Job, Job, Job]]:
-    """Two streams whose sends return before they are read, to a reader that has stopped and to one that
-    reads. Whatever happens to them inside: there were adverts that nobody read, and nothing is left."""
+    """Two asynchronous streams: one to a reader that has stopped and one to a reader that reads. After the
+    block, some adverts must have been aborted unread, and no resource may be left."""
     send_by(bench, ASYNCHRONOUS)
     stalled = stopped_reader(bench, port, overwrites=False)
     server, client = moving(bench, port + 1)
@@ -239,7 +241,7 @@ def adverts_out(bench: Bench, port: int) -> Iterator[tuple[Job, Job, Job]]:
 
 @contextlib.contextmanager
 def sinks_out(bench: Bench, port: int) -> Iterator[Job]:
-    """A stream to a reader that waits with a buffer which the peer writes to; nothing is left of it."""
+    """A stream to a reader whose buffer the peer writes to. No resource may be left after the block."""
     send_by(bench, SINK)
     client = large_sends(bench, port)
     wait_for(lambda: bench.stats(bench.a)["write_posted"] > 8, bench.limit(20), "nothing is written to a buffer")
@@ -264,7 +266,7 @@ def end_badly(bench: Bench, seconds: float, *jobs: Job) -> None:
 
 @test(breaks=True, core=("stock",))
 def machine_vanishes_before_it_has_read(bench: Bench) -> None:
-    """What sends have left behind that have returned is given back: to programs that get an error."""
+    """Memory of sends that have returned is released, and the programs get an error."""
     send_by(bench, ASYNCHRONOUS)
     stalled = stopped_reader(bench, 7317, overwrites=False)
     _, client = moving(bench, 7318)
@@ -282,8 +284,8 @@ def machine_vanishes_before_it_has_read(bench: Bench) -> None:
 
 @test(breaks=True, kinds=("stock",))
 def machine_vanishes_before_bytes_have_come(bench: Bench) -> None:
-    """What receives have returned that are not there: who touches them has a signal, and nobody waits
-    for ever. The other kernel is too slow: there the bytes come before the call returns."""
+    """Receives have returned before their bytes arrived: a program that touches the bytes gets a signal, and no
+    program waits for ever. The debug kernel is too slow: there the bytes arrive before the call returns."""
     with bench.selftest_server():
         lines: list[str] = []
         job = bench.a.spawn(bench.selftest("--times --peer-vanishes", bench.b), lines.append)
@@ -298,7 +300,7 @@ def machine_vanishes_before_bytes_have_come(bench: Bench) -> None:
 
 @test()
 def readers_killed_before_they_have_read(bench: Bench) -> None:
-    """Their kernel ends the connections; the senders' adverts come back."""
+    """The readers' kernel ends the connections and the senders' adverts are aborted."""
     with adverts_out(bench, 7319) as (stalled, server, client):
         bench.b.check("killall -KILL sdpbench selftest")
         end_badly(bench, 60, server, client, stalled)
@@ -306,7 +308,7 @@ def readers_killed_before_they_have_read(bench: Bench) -> None:
 
 @test()
 def senders_killed_before_they_are_read(bench: Bench) -> None:
-    """What they have sent goes on its way without them, and their memory with the last of it."""
+    """Sent bytes are delivered after the senders have died; the senders' memory is released with the last byte."""
     with adverts_out(bench, 7321) as (stalled, server, client):
         bench.a.check("killall -KILL sdpbench selftest")
         end_badly(bench, 60, stalled, client, server)
@@ -314,7 +316,7 @@ def senders_killed_before_they_are_read(bench: Bench) -> None:
 
 @test()
 def devices_removed_before_they_have_read(bench: Bench) -> None:
-    """The adapter goes by which a peer reads, then one that reads itself, and with it all that it could reach."""
+    """First the adapter of the sender, whose memory the peer reads, is removed, then the adapter of the reader."""
     for vm, port in ((bench.a, 7323), (bench.b, 7325)):
         with adverts_out(bench, port) as jobs:
             remove_device(bench, vm)
@@ -324,7 +326,8 @@ def devices_removed_before_they_have_read(bench: Bench) -> None:
 
 @test(kinds=("stock",))
 def killed_while_written_to(bench: Bench) -> None:
-    """Whose buffer the peer writes to, and then who writes. On the other kernel hardly a Write comes about."""
+    """First the reader, to whose buffer the peer writes, is killed, then the sender. On the debug kernel hardly
+    any Write takes place."""
     for vm, port in ((bench.b, 7327), (bench.a, 7329)):
         with sinks_out(bench, port) as client:
             vm.check("killall -KILL sdpbench")
@@ -333,7 +336,7 @@ def killed_while_written_to(bench: Bench) -> None:
 
 @test(kinds=("stock",))
 def devices_removed_while_written_to(bench: Bench) -> None:
-    """The adapter goes by which a peer writes, then one that writes itself; see above."""
+    """First the adapter of the reader is removed, then the adapter of the sender, which writes."""
     for vm, port in ((bench.b, 7331), (bench.a, 7333)):
         with sinks_out(bench, port) as client:
             remove_device(bench, vm)
@@ -343,7 +346,7 @@ def devices_removed_while_written_to(bench: Bench) -> None:
 
 @test()
 def program_killed(bench: Bench) -> None:
-    """The peer's kernel closes what the killed program had open."""
+    """The peer's kernel closes the sockets of the killed program."""
     server, client = moving(bench, 7302)
     bench.b.check("killall -KILL selftest")
     status = bench.finish(client, 60)
@@ -354,7 +357,7 @@ def program_killed(bench: Bench) -> None:
 
 @test()
 def module_unloaded_at_peer(bench: Bench) -> None:
-    """The peer kills its programs and unloads while this side still sends."""
+    """The peer kills its programs and unloads the module while this side still sends."""
     server, client = moving(bench, 7304)
     bench.b.check("killall -KILL selftest")
     server.wait(bench.limit(10))
@@ -367,8 +370,8 @@ def module_unloaded_at_peer(bench: Bench) -> None:
 
 @test(core=("stock",))
 def receiver_never_reads(bench: Bench) -> None:
-    """The sender is held back, at bounded memory, and goes on afterwards."""
-    # Not less on a slow kernel: it must still be under way when the receiver is stopped.
+    """The sender is blocked, with a bounded amount of memory, and continues afterwards."""
+    # The same size on a slow kernel: the transfer must not have ended when the receiver is stopped.
     size = 48 << 20
     before = bench.stats(bench.a)["tx_bytes"]
     server = bench.stream(bench.b, "listen", 7306, 1, size)
@@ -378,13 +381,13 @@ def receiver_never_reads(bench: Bench) -> None:
     stopped = bench.stats(bench.a)["tx_bytes"]
 
     def is_held_back() -> bool:
-        """Bytes have left, and for three seconds no more."""
+        """Bytes have been sent, and none during the last three seconds."""
         first = bench.stats(bench.a)["tx_bytes"]
         time.sleep(3)
         return before + (1 << 16) < first == bench.stats(bench.a)["tx_bytes"]
     wait_for(is_held_back, bench.limit(60), "more and more bytes leave for a receiver that does not read")
     left = bench.stats(bench.a)["tx_bytes"] - stopped
-    # The receive buffer, and some more on the way.
+    # The receive buffer, and some bytes in flight.
     expect(left < 8 << 20, f"{left} bytes left for a receiver that does not read")
     expect(not client.ended.is_set(), f"the sender ended:\n{client.output}")
     bench.b.check("killall -CONT selftest")
@@ -427,10 +430,10 @@ def device_removed_under_load(bench: Bench) -> None:
 
 @test(breaks=True, core=("stock",))
 def lossy_link(bench: Bench) -> None:
-    """Losses, delays and reordering slow the stream down and change no byte."""
-    # Each loss costs soft-RoCE a time-out of seconds, or sends a whole window again. A message
-    # that fails seven times in a row ends the connection: so no jitter, which leaves hardly a
-    # message of eight packets in order.
+    """Loss, delay and reordering slow the stream down and change no byte."""
+    # Each loss costs soft-RoCE a time-out of seconds, or it sends a whole window again. A message
+    # that fails seven times in a row ends the connection. Therefore no jitter: with jitter hardly
+    # any message of eight packets arrives in order.
     size = bench.amount(1 << 20)
     bench.a.check("tc qdisc add dev eth0 root netem delay 2ms loss 0.3% reorder 1%")
     server = bench.stream(bench.b, "listen", 7311, 2, size)
@@ -439,13 +442,13 @@ def lossy_link(bench: Bench) -> None:
     bench.succeed(server, 60)
 
 
-# Which packets of soft-RoCE: all that are UDP, or the acknowledgements among them.
+# Filters for packets of soft-RoCE: all UDP packets, or only the acknowledgements.
 ALL = "match u8 0x11 0xff at 9"
 ACKNOWLEDGEMENTS = "match u8 0x11 0xff at 28"
 
 
 def lose(vm: Vm, percent: int, which: str) -> None:
-    """So many of these packets of soft-RoCE do not leave the machine."""
+    """Drops this share of the matching soft-RoCE packets that the machine sends."""
     verb = "change" if "prio" in vm.check("tc qdisc show dev eth0") else "add"
     if verb == "add":
         vm.check("tc qdisc add dev eth0 root handle 1: prio bands 4 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0")
@@ -456,30 +459,31 @@ def lose(vm: Vm, percent: int, which: str) -> None:
 
 @contextlib.contextmanager
 def losing(bench: Bench, vms: list[Vm], percent: int, which: str) -> Iterator[None]:
-    """As lose(), for a while."""
+    """lose() for the length of the block."""
     for vm in vms:
         lose(vm, percent, which)
     try:
         yield
     finally:
         for vm in vms:
-            # Packets that wait are lost with the queue.
+            # Packets in the queue are lost when the queue is removed.
             bench.settle(vm)
             vm.check("tc qdisc del dev eth0 root")
 
 
 def lose_acknowledgements(vm: Vm, percent: int) -> None:
-    """So many acknowledgements of soft-RoCE do not leave the machine; Reads are answered, messages go.
+    """Drops this share of soft-RoCE acknowledgements that the machine sends. Responses to Reads and messages
+    pass.
 
-    The first call must come before the data: a change of the queueing discipline fails
-    packets in a way that soft-RoCE does not survive.
+    Make the first call before data moves: a change of the queueing discipline fails packets in a way that
+    soft-RoCE does not survive.
     """
     lose(vm, percent, ACKNOWLEDGEMENTS)
 
 
 @test(breaks=True, kinds=("stock",))
 def acknowledgements_lost(bench: Bench) -> None:
-    """Requests that are sent again change no byte, without a copy, too."""
+    """Requests that are sent again change no byte, with and without a copy."""
     for mode in (SYNCHRONOUS, ASYNCHRONOUS):
         lose_some(bench, mode)
 
@@ -493,13 +497,12 @@ def lose_some(bench: Bench, mode: int) -> None:
     for vm in bench.vms:
         bench.unload(vm)
         vm.check(f"modprobe ib_sdp sdp_zcopy_thresh=16384 sdp_zcopy_mode={mode}")
-    # From the first message on: so it does not depend on the speed of either machine whether
-    # something is lost. Later a second time, for whatever is in flight then.
+    # Lose acknowledgements from the first message on, so that the loss does not depend on the speed
+    # of the machines, and once more later, for the requests that are in flight then.
     lose_acknowledgements(bench.b, 100)
-    #
-    # One way, so that the sender, which sends its requests again, reads nothing: in soft-RoCE
-    # (Linux 7.2 and 7.3) an acknowledgement that comes between two responses to a Read ends the
-    # connection, with a warning (testing.rst).
+    # One direction only: the sender, which repeats requests, must not read. In soft-RoCE (Linux 7.2
+    # and 7.3) an acknowledgement that arrives between two responses to a Read ends the connection,
+    # with a warning (testing.rst).
     size = 24 << 20
     server = bench.stream(bench.b, "listen", 7312, 1, size, one_way=True)
     client = bench.stream(bench.a, "connect", 7312, 1, size, one_way=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""sdpctl run: programs that know nothing of SDP, and the module's own counters of what they did."""
+"""sdpctl run: programs written for TCP, checked by the module's counters."""
 
 import contextlib
 import re
@@ -13,18 +13,18 @@ from vmtests.settings import unloaded
 
 NETPERF_PORT = 12865
 QPERF_PORT = 19765
-# Before its own bytes, a connection of `selftest stream` has its number.
+# A connection of `selftest stream` sends its number before its own bytes.
 NUMBER_BYTES = 8
-# A program that says that it was started; busybox's own are static.
+# A dynamically linked program that reports its start; busybox's own are static.
 STARTED = "/bin/sh -c ': >/tmp/started'"
 
 
 def counted(bench: Bench, vm: Vm, before: Mapping[str, int], **wanted: int) -> None:
-    """The counters have grown by exactly that."""
+    """The counters have grown by exactly these numbers."""
     def grown() -> dict[str, int]:
         after = bench.stats(vm)
         return {name: after[name] - before[name] for name in wanted}
-    # Of what it has written to a reader's memory a sender learns some time later.
+    # A sender learns some time later how much it has written to a reader's memory.
     wait_for(lambda: all(n >= wanted[name] for name, n in grown().items()), bench.limit(20),
              f"{vm.name} counted {grown()}, not {wanted}")
     now = grown()
@@ -32,7 +32,7 @@ def counted(bench: Bench, vm: Vm, before: Mapping[str, int], **wanted: int) -> N
 
 
 def moved(bench: Bench, before: Mapping[str, int], sent: int) -> int:
-    """Bytes by SDP since then, once all that was sent is counted."""
+    """The bytes that SDP has carried since `before`, once all `sent` bytes are counted."""
     def now() -> int:
         return bench.stats(bench.a)["tx_bytes"] - before["tx_bytes"]
     wait_for(lambda: now() >= sent, bench.limit(20), f"{now()} bytes by SDP of {sent}")
@@ -41,7 +41,7 @@ def moved(bench: Bench, before: Mapping[str, int], sent: int) -> int:
 
 @contextlib.contextmanager
 def running(bench: Bench, vm: Vm, command: str, port: int, family: str = "sdp") -> Iterator[Job]:
-    """A server for the length of the block, once it listens."""
+    """A server for the length of the block, started when it listens."""
     job = vm.spawn(f"exec {command}")
     listening = f"sdpctl ss -lH --sport {port} | grep ." if family == "sdp" else f"ss -ltnH sport = :{port} | grep ."
     try:
@@ -49,7 +49,7 @@ def running(bench: Bench, vm: Vm, command: str, port: int, family: str = "sdp") 
         yield job
     finally:
         job.kill()
-        # The next one listens at the same port.
+        # The next server listens on the same port.
         job.wait(bench.limit(20))
 
 
@@ -59,7 +59,7 @@ def stream(role: str, address: str, port: int, count: int, size: int) -> str:
 
 @test(core=("stock",))
 def every_byte_by_sdp(bench: Bench) -> None:
-    """Connections and bytes, exactly, of a program that opens TCP sockets."""
+    """Exact numbers of connections and bytes of a program that opens TCP sockets."""
     count, size, there = 3, 300_007, bench.address(bench.b)
     a, b = bench.stats(bench.a), bench.stats(bench.b)
     server = bench.b.spawn("exec sdpctl run --require -- " + stream("listen", there, 7701, count, size))
@@ -74,8 +74,8 @@ def every_byte_by_sdp(bench: Bench) -> None:
 
 
 def netperf(bench: Bench, run: str, rules: str = "") -> tuple[int, int]:
-    """Bytes that netperf says it has sent within a second, and the size of its sends: the last one is cut
-    by the end of the time, and not in the count."""
+    """The bytes that netperf reports for one second, and the size of its sends: the last send is cut off by the
+    end of the second and not counted."""
     there = bench.address(bench.b)
     if rules:
         for vm in {bench.a, bench.b}:
@@ -93,7 +93,7 @@ def netperf(bench: Bench, run: str, rules: str = "") -> tuple[int, int]:
 
 @test(core=("stock",))
 def netperf_by_sdp(bench: Bench) -> None:
-    """Its control connection and its data connection, and no other."""
+    """Its control connection and its data connection use SDP, and no other."""
     a, b = bench.stats(bench.a), bench.stats(bench.b)
     sent, _ = netperf(bench, "run --require")
     counted(bench, bench.a, a, connect_done=2, accepted=0)
@@ -104,7 +104,7 @@ def netperf_by_sdp(bench: Bench) -> None:
 
 @test(core=("stock",))
 def rules_decide_by_port(bench: Bench) -> None:
-    """The control connection stays TCP's, the data goes by SDP."""
+    """The control connection uses TCP, the data connection SDP."""
     a, b = bench.stats(bench.a), bench.stats(bench.b)
     sent, one = netperf(bench, "run --require", f"use tcp * net* *:{NETPERF_PORT}\nuse sdp * net* 10.27.0.0/16:*\n"
                                            "use sdp server netserver 0.0.0.0:*")
@@ -112,7 +112,7 @@ def rules_decide_by_port(bench: Bench) -> None:
     counted(bench, bench.b, b, accepted=1, connect_done=0)
     by_sdp = moved(bench, a, sent)
     expect(by_sdp - sent <= one, f"{by_sdp} bytes by SDP of {sent}, {one} at a time")
-    # No rule fits: all stays TCP's.
+    # No rule matches: everything uses TCP.
     a = bench.stats(bench.a)
     netperf(bench, "run", "use sdp * other *:*")
     counted(bench, bench.a, a, connect_done=0, tx_bytes=0)
@@ -127,13 +127,13 @@ def qperf_by_sdp(bench: Bench) -> None:
             output = bench.succeed(bench.a.spawn(
                 f"exec sdpctl run --require -- qperf {there} {PATIENT} -t 1 {name}"), 60)
             expect(re.search(rf"{unit}\s*=\s*[\d.]+", output), output)
-            # Its questions, and its data.
+            # One connection for control, one for data.
             counted(bench, bench.a, a, connect_done=2)
 
 
 @contextlib.contextmanager
 def no_loading(bench: Bench) -> Iterator[Vm]:
-    """No module, and none by itself: otherwise a socket of the family loads it."""
+    """The module is unloaded and cannot be loaded on demand: otherwise a socket of the family loads it."""
     path = bench.a.check("cat /proc/sys/kernel/modprobe")
     with unloaded(bench) as vm:
         vm.check("echo /bin/false >/proc/sys/kernel/modprobe")
@@ -145,7 +145,7 @@ def no_loading(bench: Bench) -> Iterator[Vm]:
 
 @test(machines=1, core=("stock",))
 def falls_back_or_not(bench: Bench) -> None:
-    """Without the module: TCP carries it, or nothing starts."""
+    """Without the module: TCP carries the data, or the program does not start."""
     here = bench.address(bench.a)
     with no_loading(bench) as vm:
         refused = vm.run(f"sdpctl run --require -- {STARTED} 2>&1")
@@ -158,14 +158,15 @@ def falls_back_or_not(bench: Bench) -> None:
         expect(f"has to connect to {here}:7702 by TCP" in output, output)
         bench.succeed(server, 20)
         expect(not vm.run("grep -q ib_sdp /proc/modules").ok, "the module was loaded")
-        # The library by itself, as for a program that one with the module has started.
+        # The library alone, as in a program that was started by another one while the module was
+        # loaded.
         failed = vm.run("SDPCTL_REQUIRE=1 LD_PRELOAD=/usr/lib/sdpctl/libsdp.so " + stream("listen", here, 7703, 1, 1))
         expect(failed.rc != 0 and "os error 97" in failed.output, f"{failed.rc} {failed.output}")
 
 
 @test(machines=1, core=("stock",))
 def listens_in_another_root(bench: Bench) -> None:
-    """A server that sees no /sys when it listens, as those of FTP do, serves by SDP."""
+    """A server without access to /sys at listen(), like FTP servers in a chroot, uses SDP."""
     vm, here = bench.a, bench.address(bench.a)
     before = bench.stats(vm)
     vm.check("mkdir -p /tmp/root")
@@ -179,7 +180,7 @@ def listens_in_another_root(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def programs_that_cannot_be_helped(bench: Bench) -> None:
-    """Static ones, and those that get more rights: it says so."""
+    """Statically linked and set-user-ID programs: sdpctl reports that it has no effect on them."""
     vm = bench.a
     for require, status in (("", 0), ("--require", 1)):
         said = vm.run(f"sdpctl run {require} -- busybox true 2>&1")
@@ -191,7 +192,7 @@ def programs_that_cannot_be_helped(bench: Bench) -> None:
     for command, status in (("/no/such/program", 127), ("no-such-program", 127), ("/etc/passwd", 126)):
         said = vm.run(f"sdpctl run -- {command} 2>&1")
         expect(said.rc == status and command in said.output, f"{command}: {said.rc} {said.output}")
-    # Its own status, arguments and environment.
+    # The program's exit status, arguments and environment are kept.
     said = vm.run("X=y sdpctl run -- sh -c 'echo $0 $1 $X; exit 42' -a --require")
     expect((said.rc, said.output) == (42, "-a --require y"), f"{said.rc} {said.output}")
 
@@ -211,7 +212,7 @@ def bad_rules_are_refused(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def both_tries_tcp(bench: Bench) -> None:
-    """A client whose rule says both: TCP where nobody listens with SDP, SDP where somebody does."""
+    """A client with a `both` rule uses TCP where no SDP server listens, and SDP where one does."""
     vm, here = bench.a, bench.address(bench.a)
     vm.check("printf 'use both client * *:*\\n' >/tmp/rules")
     for family, port, done in (("tcp", 7704, 0), ("sdp", 7705, 1)):
@@ -226,11 +227,12 @@ def both_tries_tcp(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def ports_as_with_tcp(bench: Bench) -> None:
-    """What becomes of the ports of listeners and connections: also where clients may have TCP."""
+    """Ports of listeners and connections behave as with TCP, also where clients may use TCP."""
     vm = bench.a
     listeners = "listen/name_stays listen/port_after listen/connects_after"
     for rules, names, count in (("use sdp * * *:*", f"{listeners} reset/chosen_port", 4),
-                                # There a connect() to nobody waits for the end of the one by SDP.
+                                # In this case a connect() without a listener waits for the failure
+                                # of the SDP attempt.
                                 ("use sdp server * *:*\nuse both client * *:*", listeners, 3)):
         before = bench.stats(vm)
         vm.check(f"printf '{rules}\n' >/tmp/rules")
@@ -244,7 +246,7 @@ def ports_as_with_tcp(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def port_of_another_server(bench: Bench) -> None:
-    """bind() says that a server by SDP has the port, as it says of one by TCP; not where servers are TCP's."""
+    """bind() reports that an SDP server has the port, as for a TCP server; not where servers use TCP."""
     vm, here = bench.a, bench.address(bench.a)
     second = stream("listen", here, 7707, 1, 1000)
     with running(bench, vm, f"sdpctl run --require -- {stream('listen', here, 7707, 1, 1000)}", 7707):
@@ -258,7 +260,7 @@ def port_of_another_server(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def port_of_nobody(bench: Bench) -> None:
-    """bind() to port 0 gives a port that is free for SDP, too, so that listen() does not fail."""
+    """bind() to port 0 assigns a port that is free for SDP as well, so that listen() does not fail."""
     vm, here = bench.a, bench.address(bench.a)
     sockets = "import socket\nsockets = [socket.socket(2, 1, {}) for _ in range(8)]\n"
     held = sockets.format(257) + f'[s.bind(("{here}", 40000 + i)) for i, s in enumerate(sockets)]\n'
@@ -276,16 +278,16 @@ def port_of_nobody(bench: Bench) -> None:
         holder.kill()
 
 
-# Tests that see the difference which tcp.rst and sdpctl.rst name: how the peers of deferred connections learn of
-# the end of the listener, and where the connections are listed.
+# Tests that detect differences documented in tcp.rst and sdpctl.rst: how the peers of deferred
+# connections learn of the listener's end, and where connections are listed.
 TELLS_SDP = ("listen/deferred_and_listener_ends ", "listen/deferred_is_shown ")
 
 
 @test(machines=1, kinds=("stock",))
 def the_suite_inside(bench: Bench) -> None:
-    """The functional tests of TCP, which find SDP in its place.
+    """The functional tests of TCP, run over SDP.
 
-    What it adds to the suite is a library of the program's: the debug kernel has nothing to say of it.
+    Only the library in the program is tested here, so the debug kernel would find nothing more.
     """
     before = bench.stats(bench.a)
     groups = "data/ urgent/ blocking/ poll/ listen/ connect/ options/"

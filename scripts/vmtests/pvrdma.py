@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The test adapter (tools/adapter): verbs of others' programs, SDP over it, guests that harm it."""
+"""The test adapter (tools/adapter): verbs of other projects' programs, SDP over it, and misbehaving guests."""
 
 import contextlib
 import functools
@@ -12,19 +12,19 @@ from vmlib.machine import Vm
 
 over_adapter = functools.partial(test, kinds=("stock",), adapter="pvrdma")
 DEVICE = "vmw_pvrdma0"
-# The number of the GID of the IPv4 address, after that of the link-local address.
+# The index of the GID of the IPv4 address; index 0 is the link-local address.
 GID = 1
 
 
-# The TCP port at which verbs' own examples exchange addresses, in hexadecimal digits.
+# The TCP port on which the examples of libibverbs exchange addresses, in hexadecimal digits.
 EXAMPLES_PORT = f"{18515:04X}"
 
 
 def between(bench: Bench, server: str, client: str, seconds: float = 60) -> str:
-    """Runs a program's server in one machine and its client in the other; returns the client's output."""
+    """Runs a program's server in one machine and its client in the other. Returns the client's output."""
     job = bench.b.spawn(f"exec {server}")
-    # Clients give up if nobody listens, or crash. The RDMA CM says LISTEN before requests are taken: that is
-    # so when all threads of the server sleep.
+    # Clients give up or crash if no server listens. The RDMA CM shows LISTEN before it accepts
+    # requests; it accepts them once all threads of the server sleep.
     name = server.split()[0]
     listens = (f"rdma resource show cm_id | grep LISTEN | grep -qw {name[:15]} && "
                f"! grep -h ^State /proc/$(pidof {name})/task/*/status | grep -qv sleeping || "
@@ -38,7 +38,7 @@ def between(bench: Bench, server: str, client: str, seconds: float = 60) -> str:
 
 
 def streams(bench: Bench, vm: Vm, port: int, count: int = 1, size: int = 1 << 20) -> None:
-    """Streams both ways between two programs of one machine."""
+    """Streams in both directions between two programs of one machine."""
     job = bench.stream(vm, "listen", port, count, size)
     wait_for(lambda: vm.check(f"sdpctl ss -lH --sport {port}"), bench.limit(20), "nobody listens")
     address = bench.address(vm)
@@ -50,19 +50,19 @@ def streams(bench: Bench, vm: Vm, port: int, count: int = 1, size: int = 1 << 20
 
 @over_adapter()
 def connection_manager(bench: Bench) -> None:
-    """rping: the connection manager, Sends, Reads and Writes, each byte compared by the program."""
+    """rping: connection manager, Sends, Reads and Writes. The program compares each byte."""
     address = bench.address(bench.b)
     for size in (64, 65000):
         before = bench.adapter.carried()
         between(bench, f"rping -s -V -a {address} -C 10 -S {size}", f"rping -c -V -a {address} -C 10 -S {size}")
-        # Each round goes there by a Read and back by a Write.
+        # Each round sends the bytes by a Read and returns them by a Write.
         carried = bench.adapter.carried() - before
         expect(carried >= 2 * 10 * size, f"{carried} bytes were carried")
 
 
 @over_adapter()
 def pingpongs(bench: Bench) -> None:
-    """libibverbs' own examples: polling, events, datagrams, a shared receive queue."""
+    """The examples of libibverbs: polling, events, datagrams, a shared receive queue."""
     for program, options in (("rc", "-c"), ("rc", "-c -e"), ("ud", "-c"), ("srq", "-c -q 4"),
                              ("rc", "-c -s 1000000 -n 50")):
         command = f"ibv_{program}_pingpong -d {DEVICE} -g {GID} {options}"
@@ -72,7 +72,7 @@ def pingpongs(bench: Bench) -> None:
 
 @over_adapter()
 def performance_tests(bench: Bench) -> None:
-    """perftest: each kind of request, from one byte to a megabyte."""
+    """perftest: each kind of request, from one byte to one megabyte."""
     for name in ("send_bw", "write_bw", "read_bw", "send_lat", "atomic_bw"):
         sizes = ("8",) if name == "atomic_bw" else ("1", "4096", "1048576")
         for size in sizes:
@@ -83,7 +83,7 @@ def performance_tests(bench: Bench) -> None:
 
 @over_adapter()
 def bytes_by_every_way(bench: Bench) -> None:
-    """Streams both ways at once, of a byte and of a megabyte; the adapter says that it carried them."""
+    """Streams of one byte to one megabyte in both directions. The adapter's counters show that it carried them."""
     for number, size in enumerate((1, 1000, 70000, 1 << 20)):
         before = bench.adapter.carried()
         port = 7300 + number
@@ -97,18 +97,20 @@ def bytes_by_every_way(bench: Bench) -> None:
         carried = bench.adapter.carried() - before
         expect(carried >= 8 * size, f"{carried} bytes were carried")
     stats = bench.stats(bench.a)
-    # The adapter moves bytes by itself, so large ones go without a copy although nobody asks for it.
+    # The adapter moves bytes without the CPU of the machine, so the default is zero-copy for large
+    # sends.
     expect(stats["advert_posted"] > 0, "no send went without a copy")
 
 
 @over_adapter()
 def demonstration(bench: Bench) -> None:
-    """The part of `make demo` over the adapter: each way is that way, and the table and the picture have them all."""
+    """The part of `make demo` that uses the adapter: each mode takes effect, and the table and the chart
+    contain all modes."""
     rows = by_adapter(bench)
     for name in ("BSDP", "ZSDP", "SinkAvail"):
         sender, receiver = present(rows[name].counts, f"the module has counted nothing for {name}")
         copied = (sender["tx_copied_bytes"], receiver["rx_copied_bytes"])
-        # KiB of a MiB. The request and the answer are copied whatever the way of the rest is.
+        # KiB copied per MiB. The request and the answer are copied in every mode.
         expect(min(copied) > 1000 if name == "BSDP" else max(copied) < 50, f"{name} copied {copied}")
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
@@ -123,7 +125,7 @@ def demonstration(bench: Bench) -> None:
 
 @over_adapter(machines=1)
 def driver_comes_and_goes(bench: Bench) -> None:
-    """The device begins anew with its driver, and nothing of it stays."""
+    """The device is reset with its driver and keeps no resources."""
     vm = bench.a
     for number in range(3):
         bench.unload(vm)
@@ -137,7 +139,7 @@ def driver_comes_and_goes(bench: Bench) -> None:
 
 @over_adapter(breaks=True)
 def machine_vanishes(bench: Bench) -> None:
-    """A peer whose machine is gone is given up, and the other machine's adapter goes on."""
+    """A connection to a machine that has vanished ends, and the other machine's adapter keeps working."""
     before = bench.adapter.carried()
     bench.stream(bench.b, "listen", 7330, 4, 256 << 20)
     job = bench.stream(bench.a, "connect", 7330, 4, 256 << 20)
@@ -152,8 +154,8 @@ def machine_vanishes(bench: Bench) -> None:
            "the adapter of the machine that is left carries nothing")
 
 
-# Writes numbers to the registers and doorbells, all of them and at random, through the files that the kernel
-# has for a device's memory.
+# Writes numbers to each register and doorbell and to random ones, through the sysfs files of the
+# device's memory.
 NONSENSE = """
 import mmap, random, struct, sys
 random.seed(int(sys.argv[2]))
@@ -176,10 +178,10 @@ for _ in range(3000):
 
 @over_adapter(breaks=True)
 def nonsense_harms_its_machine_only(bench: Bench) -> None:
-    """A guest that writes anything to its device; the other machine's connections go on."""
+    """A guest writes arbitrary values to its device; connections of the other machine continue."""
     device = bench.a.check("dirname $(grep -l 0x0820 /sys/bus/pci/devices/*/device)")
     bench.a.check(f"cat >/tmp/nonsense.py <<'END'\n{NONSENSE}\nEND")
-    # Its kernel may say anything, and its connections may end in any way.
+    # Its kernel may log anything, and its connections may end in any way.
     bench.a.check("echo 0 >/proc/sys/kernel/printk")
     bench.stream(bench.b, "listen", 7340, 4, 256 << 20)
     bench.stream(bench.a, "connect", 7340, 4, 256 << 20)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""sdpctl on live connections: what it shows is what the test has done."""
+"""sdpctl on live connections: its output agrees with what the test has done."""
 
 import functools
 import json
@@ -14,7 +14,7 @@ BYTES = 1235
 
 
 def ask(vm: Vm, arguments: str, name: str | None = None, status: int = 0) -> Json:
-    """What sdpctl prints, as JSON that fits the schema; `arguments` begin with the command."""
+    """The JSON output of sdpctl, checked against the schema. `arguments` begin with the command."""
     result = vm.run(f"sdpctl --json {arguments} 2>&1")
     expect(result.rc == status, f"sdpctl {arguments} ended with {result.rc}:\n{result.output}")
     try:
@@ -26,7 +26,7 @@ def ask(vm: Vm, arguments: str, name: str | None = None, status: int = 0) -> Jso
 
 
 def has_user_namespaces(vm: Vm) -> bool:
-    """The debug kernel has none."""
+    """False on the debug kernel."""
     return vm.run("test -e /proc/self/ns/user").ok
 
 
@@ -36,12 +36,12 @@ def sockets(vm: Vm, filters: str = "") -> list[Socket]:
 
 
 class Connections:
-    """Connections from the first machine to itself, each with bytes that nobody reads."""
+    """Connections from the first machine to itself, each with unread bytes."""
 
     def __init__(self, bench: Bench, port: int, count: int = CONNECTIONS, family: str = "") -> None:
         self.vm = bench.a
         address = "[fd27::1]" if family else bench.address(bench.a)
-        # The standard input stays open, so that they stay.
+        # Standard input stays open to keep the connections open.
         hold = "sleep 1000 | exec selftest idle --family sdp"
         self.jobs = [self.vm.spawn(f"{hold} --listen {address}:{port} --conns {count}")]
         self.jobs.append(self.vm.spawn(f"{hold} --connect {address}:{port} --conns {count} --bytes {BYTES}"))
@@ -58,7 +58,7 @@ class Connections:
 
 @test(machines=1, core=("stock",))
 def ss(bench: Bench) -> None:
-    """Every number that the test knows, and every filter."""
+    """Every value that the test knows, and every filter."""
     vm, address = bench.a, bench.address(bench.a)
     with Connections(bench, 7601), Connections(bench, 7602, 1, "6"):
         wait_for(lambda: sum(s["recv_queue"] for s in sockets(vm, "--sport 7601")) == CONNECTIONS * BYTES,
@@ -109,13 +109,14 @@ def ss(bench: Bench) -> None:
             expect([p["name"] for p in socket["processes"]] == ["selftest"], socket)
         listed = vm.check("tail -n +2 /proc/net/sdp").splitlines()
         expect(len(listed) == len(sockets(vm, "-a")), "\n".join(listed))
-        # An ordinary user sees as much, as with TCP.
+        # An unprivileged user sees the same, as with TCP.
         seen = json.loads(vm.check("busybox su nobody -s /bin/sh -c 'sdpctl --json ss'"))["sockets"]
         expect(len(seen) == both + 2, f"{len(seen)} for an ordinary user")
         text = vm.check("sdpctl ss -eipH --sport 7601").splitlines()
         expect(len(text) == 5 * CONNECTIONS and "\x1b" not in "".join(text), "\n".join(text))
         expect("\x1b[1m" in vm.check("sdpctl --color always ss"), "no colour")
-        # By the numbers of the reader's user namespace: one that has no users does not know root either.
+        # User ids are those of the reader's user namespace. A namespace without a mapping does not
+        # know root.
         if has_user_namespaces(vm):
             owners = vm.check("busybox unshare -U cat /proc/net/sdp").splitlines()
             place = owners[0].split().index("uid")
@@ -128,7 +129,7 @@ def ss(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def stat(bench: Bench) -> None:
-    """Counts what the test sends, from its own reset on."""
+    """`sdpctl stat` counts the test's bytes since its own reset."""
     vm = bench.a
     shown = ask(vm, "stat --absolute --zeros")["counters"]
     names = [line.split()[0] for line in vm.check("cat /proc/net/sdpstats").splitlines()]
@@ -148,10 +149,10 @@ def stat(bench: Bench) -> None:
                             ("rx_copied_bytes", 0), ("accepted", CONNECTIONS), ("connect_done", CONNECTIONS)):
             expect(counted[name] == value, f"{name} is {counted[name]} instead of {value}")
         expect(report["reset_at_unix_s"] is not None, report)
-        # The module itself counts on, for all others.
+        # The module's counters are not reset.
         total = ask(vm, "stat --absolute --zeros")["counters"]
         expect(total["tx_bytes"] == before["tx_bytes"] + CONNECTIONS * BYTES, total["tx_bytes"])
-        # A send of each that was made, and no advert: an idle peer has sent nothing.
+        # One send per connection, and no advert: an idle peer has sent nothing.
         shown = ask(vm, "stat histograms", "histograms")
         expect(shown["connections"] == 2 * CONNECTIONS, shown)
         expect(shown["histograms"] == {"send_bytes": [{"least": 1024, "count": CONNECTIONS}], "advert_us": []}, shown)
@@ -163,13 +164,13 @@ def stat(bench: Bench) -> None:
     expect(look["seconds"] >= 0.2, look)
     bench.unload(vm)
     bench.load(vm)
-    # The counters of another life of the module have nothing to do with that reset.
+    # After a reload of the module the old reset does not apply to the counters.
     expect(ask(vm, "stat")["reset_at_unix_s"] is None, "the reset has outlived the module")
 
 
 @test(machines=1, core=("stock",))
 def counters_of_connections(bench: Bench) -> None:
-    """Of connections that do all kinds of things, the counters add up to those of their namespace."""
+    """The counters of varied connections add up to the counters of their namespace."""
     vm, count, size = bench.a, 3, bench.amount(3 << 20)
     bench.unload(vm)
     vm.check(f"modprobe ib_sdp {BY_ADVERTS} sdp_recv_early=all")
@@ -180,7 +181,7 @@ def counters_of_connections(bench: Bench) -> None:
             wait_for(functools.partial(job.says, "byte-check"), bench.limit(60), f"no end: {job.output}")
 
         def differing() -> dict[str, tuple[int, int]]:
-            """The names of counters that do not add up."""
+            """The counters whose sums differ."""
             summed: dict[str, int] = {}
             for socket in (shown := sockets(vm)):
                 for name, n in socket["counters"].items():
@@ -192,13 +193,13 @@ def counters_of_connections(bench: Bench) -> None:
         header = 8
 
         def sent_of(socket: Socket) -> tuple[int, int]:
-            """Bytes sent, and those that there are to send."""
+            """Bytes sent, and bytes to send."""
             n = socket["counters"]
             to_send = size + (header if socket["peer"]["port"] == 7609 else 0)
             return n.get("tx_bytes", 0) + n.get("tx_zcopy_bytes", 0), to_send
 
         def at_rest(socket: Socket) -> bool:
-            """Senders learn of Reads and Writes some time after the last byte."""
+            """Senders learn of completed Reads and Writes some time after the last byte."""
             n = socket["counters"]
             sent, total = sent_of(socket)
             return sent >= total and n.get("advert_posted") == n.get("advert_consumed")
@@ -211,7 +212,7 @@ def counters_of_connections(bench: Bench) -> None:
             expect(sent == total, f"{sent} bytes sent instead of {total}: {n}")
             got = size + header - (total - size)
             expect(n["rx_bytes"] == got, f"{n['rx_bytes']} bytes received instead of {got}: {n}")
-            # A sender whose peer's readers were always there needs none.
+            # A sender whose peer always had a reader waiting needs no advert.
             expect(n.get("advert_posted") == n.get("advert_consumed") == n.get("sent_SrcAvail"), n)
             copied = n["rx_copied_bytes"] + n.get("rx_zcopy_bytes", 0) + n.get("sink_received_bytes", 0)
             expect(copied == got, f"{copied} bytes given to the program instead of {got}: {n}")
@@ -225,11 +226,11 @@ def counters_of_connections(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def faults(bench: Bench) -> None:
-    """As many as the program takes, which writes to pages that its peer has not read."""
+    """As many faults as the program takes, which writes to pages that its peer has not read."""
     vm, address = bench.a, f"{bench.address(bench.a)}:7610"
     count, size, overwritten = 2, 1 << 20, 5
     pages = count * size // 4096
-    # The kernel reads a little for a reader that does not come.
+    # The kernel reads a little ahead even if no program reads.
     vm.check("sdpctl set zcopy_mode=async rmem_default=64K")
     hold = f"sleep 1000 | exec selftest idle --family sdp --conns {count}"
     jobs: list[Job] = []
@@ -245,7 +246,7 @@ def faults(bench: Bench) -> None:
             left = size - counted.get("tx_zcopy_bytes", 0)
             expect(socket["mode"] == "azcopy" and socket["send_queue"] == left > size // 2, socket)
         expect("pages_touched" not in ask(vm, "stat")["counters"], "pages are counted that are still in flight")
-        # The receiver goes: what it has not read is given back.
+        # The receiver ends: memory that it has not read is released.
         jobs[0].kill()
         wait_for(lambda: ask(vm, "stat")["counters"].get("snapshot_freed") == pages, bench.limit(20), ask(vm, "stat"))
         counted = ask(vm, "stat")["counters"]
@@ -271,7 +272,7 @@ def steps(report: Json) -> dict[str, str]:
 
 @test(core=("stock",))
 def check(bench: Bench) -> None:
-    """Each step fails when its reason is there, and says so in the exit status."""
+    """Each step fails when its cause is present and changes the exit status."""
     vm, there = bench.a, bench.address(bench.b)
     good = ask(vm, "check")
     expect(set(steps(good).values()) == {"ok"}, good)
@@ -282,7 +283,7 @@ def check(bench: Bench) -> None:
     found = ask(vm, f"check {there}:7604")
     expect(set(steps(found).values()) == {"ok"} and len(found["steps"]) == 8, found)
     server.kill()
-    # The limit holds for who may not lock what he likes, on the machine and not only in his namespace.
+    # The limit applies to users without CAP_IPC_LOCK in the initial user namespace.
     nobody = "busybox su nobody -s /bin/sh -c"
     look = "sdpctl --json check"
     looks = [(look, "ok"), (f"{nobody} '{look}'", "warning")]
@@ -304,7 +305,7 @@ def check(bench: Bench) -> None:
 
 @test(machines=1)
 def bad_requests(bench: Bench) -> None:
-    """The module refuses what it does not know, and says why where it is not plain."""
+    """The module refuses unknown requests and gives a reason where it is not obvious."""
     vm = bench.a
     for request, why in (("1 1=00", ""), ("3 1=00", ""), ("2 2=05", ""), ("2 8=00000000", ""), ("2 99=00", ""),
                          ("2 30=00000080", ""), ("2 30=00", ""), ("2 31=81 3=0a1b0001", ""), ("2 4=0000000000", ""),
@@ -323,7 +324,7 @@ def bad_requests(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def events(bench: Bench) -> None:
-    """Each end of a connection is told of once when it comes and once when it goes; a refusal too."""
+    """One event when an end of a connection is established, one when it is closed, and one for a refusal."""
     vm, address = bench.a, bench.address(bench.a)
     count = 10
     watcher = vm.spawn("exec sdpctl --json events")
@@ -339,14 +340,15 @@ def events(bench: Bench) -> None:
         for event in told:
             validate(event, "event", load())
         return [e for e in told if e["event"] == name and port in (e["local"]["port"], e["peer"]["port"])]
-    # The watcher says it some time after those it is about know.
+    # The watcher prints events some time after they happened.
     wait_for(lambda: len(seen("closed", 7607)) == 2 * count and seen("failed", 7608), bench.limit(30), watcher.output)
-    # The client has tried until the server listened.
+    # The client has retried until the server listened.
     expect(len(seen("established", 7607)) == 2 * count, watcher.output)
     refused = seen("failed", 7608)
     expect([(e["error"], e["cause"], e["refusal"]) for e in refused] == [(111, "ConnectRefused", "NoListener")],
            watcher.output)
-    # Orphans have no inode, and are told apart all the same: each socket has come once and gone once.
+    # Orphans have no inode and are identified by their cookies: each socket was established once
+    # and closed once.
     cookies = {name: sorted(e["cookie"] for e in seen(name, 7607)) for name in ("established", "closed")}
     expect(cookies["established"] == cookies["closed"], watcher.output)
     expect(len(set(cookies["closed"])) == 2 * count, watcher.output)
@@ -358,7 +360,7 @@ def events(bench: Bench) -> None:
 
 @test(machines=1, core=("debug",))
 def dump_while_connections_come_and_go(bench: Bench) -> None:
-    """Neither a dump nor a file fails, nor do the connections; those that stay are in each dump once."""
+    """Neither dumps nor files nor connections fail. A lasting connection is in each dump exactly once."""
     vm = bench.a
     count = bench.amount(1000)
     address = f"{bench.address(vm)}:7606"

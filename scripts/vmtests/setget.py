@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""sdpctl get and set: what the files have, and what becomes of them."""
+"""sdpctl get and set: values shown, and files written."""
 
 import re
 
@@ -11,7 +11,7 @@ from vmtests.settings import AT_LOAD, BEGINS_WITH, PARAMETERS, SYSCTLS, VALUES, 
 
 
 def settings(vm: Vm, names: str = "") -> dict[str, Setting]:
-    """What `sdpctl get` says, by name; without what is in use, which changes by itself."""
+    """The output of `sdpctl get`, by name, without `in_use`, which changes by itself."""
     shown: list[Setting] = ask(vm, f"get {names}", "settings")["settings"]
     for one in shown:
         one.pop("in_use", None)
@@ -19,14 +19,14 @@ def settings(vm: Vm, names: str = "") -> dict[str, Setting]:
 
 
 def refused(vm: Vm, arguments: str, words: str, status: int = 1, before: str = "") -> None:
-    """The command line fails with that exit status, and says so."""
+    """The command line fails with this exit status, and its message contains `words`."""
     result = vm.run(f"{before} sdpctl {arguments} 2>&1")
     expect(result.rc == status and words in result.output, f"{arguments}: {result.rc} {result.output}")
 
 
 @test(machines=1, core=("stock",))
 def get_shows_all(bench: Bench) -> None:
-    """Each file, with what is in it."""
+    """Each file with its contents."""
     vm = bench.a
     shown = settings(vm)
     for place, folder in (("sysctl", SYSCTLS), ("parameter", PARAMETERS)):
@@ -35,7 +35,7 @@ def get_shows_all(bench: Bench) -> None:
         expect(mine == files, f"{place}: {mine}\n{files}")
     for name, one in shown.items():
         expect(one["meaning"] is not None, f"{name} has no meaning")
-        # `mem` begins with a part of the machine's memory.
+        # The initial value of `mem` depends on the machine's memory.
         expect(one["default"] in (one["value"], None), f"{name} is {one['value']}, not {one['default']}")
     expect(vm.check("sdpctl get -n wmem_default net.sdp.zcopy_mode") == "2097152\nauto", "not the values alone")
     text = vm.check("sdpctl get wmem_default").splitlines()
@@ -46,13 +46,13 @@ def get_shows_all(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def get_says_what_is_in_use(bench: Bench) -> None:
-    """Pages of all sockets' buffers, beside their limit."""
+    """Pages used by the buffers of all sockets, next to their limit."""
     vm = bench.a
 
     def pages() -> int:
         shown = ask(vm, "get mem", "settings")["settings"]
         return int(shown[0]["in_use"])
-    # The kernel's sum is exact but for a MiB of each processor.
+    # The kernel's sum is exact up to one MiB per processor.
     vm.check("rm -f /tmp/never; mkfifo /tmp/never")
     idle = f"exec selftest idle --family sdp --conns 150 {{}} {bench.address(vm)}:7611 <>/tmp/never"
     ends = [vm.spawn(idle.format("--listen"))]
@@ -69,7 +69,7 @@ def get_says_what_is_in_use(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def set_writes(bench: Bench) -> None:
-    """The first and the last value of each, by both names, and with units."""
+    """The first and the last value of each setting, by both names, and with units."""
     vm = bench.a
     before = settings(vm)
     try:
@@ -92,7 +92,7 @@ def set_writes(bench: Bench) -> None:
         changed = ask(vm, "set wmem_default=128K max_adverts=7", "settings")["settings"]
         expect([one["value"] for one in changed] == ["131072", "7"], changed)
     finally:
-        # The module at first, for what a namespace may.
+        # Module parameters first: they restrict the values of the sysctls.
         for place in ("parameter", "sysctl"):
             for name, one in before.items():
                 if one["place"] == place and name not in AT_LOAD:
@@ -103,14 +103,14 @@ def set_writes(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def set_refuses(bench: Bench) -> None:
-    """What cannot be, with what can; nothing is written then."""
+    """Invalid settings are refused with the allowed values, and no value is written."""
     vm = bench.a
     before = settings(vm)
     for name, (first, _, bad, allowed) in VALUES.items():
         if name in AT_LOAD:
             refused(vm, f"set {name}={first}", "when the module is loaded")
             continue
-        # Units are known to the tool only.
+        # Only the tool accepts units.
         for value in (value for value in bad if value != "1h"):
             refused(vm, f"set {name}={value}", f"{name}: '{value}' {allowed}")
             if name in BEGINS_WITH:
@@ -118,7 +118,7 @@ def set_refuses(bench: Bench) -> None:
                 refused(vm, f"set {sysctl}={value}", f"{sysctl}: '{value}' {allowed}")
     for mem in ("3,2,1", "0,1,2", "1,2", "1,2,3,4", "1K,2K,4K", "a,b,c"):
         refused(vm, f"set mem={mem}", f"mem: '{mem}' is not three numbers")
-    # One of two is wrong: neither is set.
+    # One of two settings is invalid: none is written.
     refused(vm, "set wmem_default=64K max_adverts=33", "max_adverts: '33' is not a number from 1 to 32")
     refused(vm, "set wmem_default=64K nothing=1", "there is no setting `nothing`")
     refused(vm, "set ../../../kernel/panic=1", "there is no setting")
@@ -126,7 +126,7 @@ def set_refuses(bench: Bench) -> None:
     refused(vm, "set", "NAME=VALUE", 2)
     result = vm.run("busybox su nobody -s /bin/sh -c 'sdpctl set max_adverts=3' 2>&1")
     expect(result.rc == 4 and "try it as root" in result.output, f"{result.rc} {result.output}")
-    # The table would allow it; the module does not.
+    # The tool's table allows the value; the module refuses it.
     vm.check("sdpctl set sdp_recv_early=nobody")
     refused(vm, "set fault_policy=block", "sdp_recv_early", 4)
     vm.check("sdpctl set sdp_recv_early=ptrace")
@@ -155,5 +155,5 @@ def without_the_module(bench: Bench) -> None:
     with unloaded(bench) as vm:
         for arguments in ("get", "get max_adverts", "set max_adverts=3", "get nothing"):
             refused(vm, arguments, "modprobe ib_sdp", 3)
-        # A bad value is one all the same.
+        # A bad value is reported even without the module.
         refused(vm, "set max_adverts=99", "is not a number from 1 to 32")

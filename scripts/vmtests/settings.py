@@ -11,7 +11,8 @@ from vmlib.machine import Vm
 PARAMETERS = "/sys/module/ib_sdp/parameters"
 SYSCTLS = "/proc/sys/net/sdp"
 
-# The first and the last of a parameter's values as they are shown, bad ones, and what the log says of these.
+# The first and the last value of a parameter as shown, bad values, and the text of the log about
+# bad values.
 Values: TypeAlias = tuple[str, str, tuple[str, ...], str]
 
 BUFFER = ("4096", "16777216", ("4095", "16777217", "1m"), "is not a number from 4096 to 16777216")
@@ -37,7 +38,7 @@ VALUES: dict[str, Values] = {
 }
 AT_LOAD = ("top_mem_usage", "sdp_break")
 
-# The file under /proc/sys/net/sdp that begins with a parameter.
+# The file under /proc/sys/net/sdp whose initial value is the parameter.
 BEGINS_WITH = {f"sdp_{name}": name for name in
                ("zcopy_thresh", "zcopy_mode", "fault_policy", "max_adverts", "wmem_default", "rmem_default",
                 "keepalive_time", "keepalive_intvl", "keepalive_probes", "fastopen",
@@ -45,24 +46,24 @@ BEGINS_WITH = {f"sdp_{name}": name for name in
 
 
 def values(kind: str) -> dict[str, Values]:
-    """VALUES, and the parameter that has others on a kernel for tests."""
+    """VALUES, and the parameter whose values differ on a test kernel."""
     most, allowed = (511, "a number from 0 to 511") if kind == "debug" else (0, "0")
     rules = ("0", str(most), (str(most + 1), "-1", "all"), f"is not {allowed}")
     checks = {**VALUES, "sdp_break": rules}
     if kind == "debug":
-        # Each takes that kernel a second: one bad value will do.
+        # Each check takes a second on that kernel: one bad value is enough.
         checks = {name: (first, last, bad[:1], allowed) for name, (first, last, bad, allowed) in checks.items()}
     return checks
 
 
 def read(vm: Vm, folder: str = PARAMETERS, inside: str = "") -> dict[str, str]:
-    """The files of a folder, as a dictionary."""
+    """The files of a folder as a dictionary."""
     lines = vm.check(f"{inside} sh -c 'grep . $(find {folder} -type f)'").splitlines()
     return dict(line.removeprefix(f"{folder}/").split(":", 1) for line in lines)
 
 
 def is_refused(vm: Vm, name: str, value: str, allowed: str, command: str) -> None:
-    """The command fails with EINVAL for a bad value, and the log says what would be allowed."""
+    """The command fails with EINVAL for a bad value, and the log names the allowed values."""
     result = vm.run(f"dmesg -c >/dev/null; {command} 2>&1; status=$?; dmesg | grep 'ib_sdp: {name}: '; exit $status")
     expect(not result.ok, f"{name}={value} is taken")
     expect("Invalid argument" in result.output, f"{name}={value}: {result.output}")
@@ -72,7 +73,7 @@ def is_refused(vm: Vm, name: str, value: str, allowed: str, command: str) -> Non
 
 @contextlib.contextmanager
 def unloaded(bench: Bench) -> Iterator[Vm]:
-    """Without the module; afterwards it is loaded as ever."""
+    """Unloads the module for the length of the block."""
     bench.unload(bench.a)
     try:
         yield bench.a
@@ -93,7 +94,7 @@ def parameters_by_modprobe(bench: Bench) -> None:
         for name, (_, _, bad, allowed) in checks.items():
             for value in bad:
                 is_refused(vm, name, value, allowed, f"modprobe ib_sdp {name}={value}")
-        # Without a value, and one that there is not.
+        # A parameter without a value.
         expect(not vm.run("modprobe ib_sdp sdp_zcopy_mode").ok, "a name alone is taken")
         # By number as well as by name.
         vm.check("modprobe ib_sdp sdp_zcopy_mode=2 sdp_zcopy_thresh=0x4000")
@@ -116,7 +117,7 @@ def parameters_by_sysfs(bench: Bench) -> None:
             shown = vm.check(f"echo {value} >{path} && cat {path}")
             expect(shown == value, f"{name}={value} became {shown}")
         for value in bad:
-            # dd says which error it was.
+            # dd reports the error code.
             is_refused(vm, name, value, allowed, f"echo {value} | dd of={path} conv=notrunc")
         shown = vm.check(f"cat {path}; echo {before[name]} >{path}")
         expect(shown == last, f"after bad values {name} was {shown}")
@@ -139,7 +140,7 @@ def version_is_that_of_the_tool(bench: Bench) -> None:
 
 @test(machines=1)
 def namespaces_begin_with_parameters(bench: Bench) -> None:
-    """With what they are at that moment; those that exist have their own."""
+    """A new namespace starts with the current parameters; existing namespaces keep their values."""
     vm = bench.a
     parameters = read(vm)
     first = read(vm, SYSCTLS)
@@ -160,14 +161,14 @@ def first_namespace_begins_with_parameters(bench: Bench) -> None:
     with unloaded(bench) as vm:
         vm.check("modprobe ib_sdp sdp_max_adverts=5 sdp_zcopy_mode=async top_mem_usage=10")
         now = read(vm, SYSCTLS)
-        # The half, three quarters and all of it, in pages.
+        # Half, three quarters and all of 10 MiB, in pages.
         mem = "1280\t1920\t2560"
         expect((now["max_adverts"], now["zcopy_mode"], now["mem"]) == ("5", "async", mem), f"it began with {now}")
 
 
 @test(machines=1)
 def unloaded_while_files_are_open(bench: Bench) -> None:
-    """Open files do not keep the module, and are of no use without it."""
+    """Open files do not keep the module loaded, and fail without it."""
     vm = bench.a
     bench.unload(vm)
     bench.load(vm)

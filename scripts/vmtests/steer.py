@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""sdpctl steer: programs whose TCP sockets the kernel opens as SDP's. The debug kernel has no BTF."""
+"""sdpctl steer: the kernel opens TCP sockets of chosen programs as SDP sockets. The debug kernel has no BTF."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ GROUPS = "/tmp/cgroup"
 
 @contextlib.contextmanager
 def steering(vm: Vm) -> Iterator[None]:
-    """The file systems that rules need; none of the rules stays."""
+    """Mounts the file systems that rules need. Afterwards deletes all rules."""
     vm.check(f"mount -t bpf -o mode=1777 bpf /sys/fs/bpf && mkdir -p {GROUPS} && mount -t cgroup2 cgroup {GROUPS}")
     try:
         yield
@@ -28,11 +28,11 @@ def steering(vm: Vm) -> Iterator[None]:
 
 
 def way_of_netcat(bench: Bench, port: int, before: str = "", busybox: str = "busybox") -> str:
-    """Has a static program send a text to itself; says by which protocol the text went."""
+    """A statically linked program sends a text to itself. Returns the protocol that carried the text."""
     vm, here = bench.a, bench.address(bench.a)
     was = bench.stats(vm)["rx_bytes"]
-    # The server's standard input never ends: at its end, it would end its half of the stream, and the client
-    # goes when it sees that, whether it has sent the text or not.
+    # The server's standard input must not end: the server would then shut down its half of the
+    # stream, and the client would exit on that whether or not it has sent the text.
     vm.check("rm -f /tmp/never; mkfifo /tmp/never")
     server = vm.spawn(f"{before} exec {busybox} nc -l -p {port} <>/tmp/never")
     try:
@@ -50,7 +50,7 @@ def way_of_netcat(bench: Bench, port: int, before: str = "", busybox: str = "bus
 
 @test()
 def by_program(bench: Bench) -> None:
-    """A statically linked program, which no library can change; and nobody else."""
+    """A rule changes a statically linked program, which no library can change, and no other program."""
     with steering(bench.a):
         expect(way_of_netcat(bench, 7401) == "tcp", "without a rule")
         expect(bench.a.check("sdpctl steer add --program busybox").strip() == "rule 1", "the first rule")
@@ -63,7 +63,7 @@ def by_program(bench: Bench) -> None:
 
 @test()
 def by_control_group(bench: Bench) -> None:
-    """Processes of a control group, and of those below; also with a name beside it."""
+    """Processes of a control group and of its descendants, also combined with a program name."""
     vm = bench.a
     inside = f"echo $$ >{GROUPS}/a/b/cgroup.procs &&"
     beside = f"echo $$ >{GROUPS}/c/cgroup.procs &&"
@@ -81,7 +81,7 @@ def by_control_group(bench: Bench) -> None:
         expect([rule["number"] for rule in rules] == [1, 2], rules)
         second = {"number": 2, "program": "busybox", "cgroup": f"{GROUPS}/a/b", "is_stale": False}
         expect(rules[1] == second, rules)
-        # As the group of a service that is started again.
+        # As when a service is restarted.
         vm.check(f"rmdir {GROUPS}/a/b && mkdir {GROUPS}/a/b")
         expect(way_of_netcat(bench, 7416, inside) == "tcp", "in a new group at the old place")
         expect(all(rule["is_stale"] for rule in ask(vm, "steer")["rules"]), "the rules are not called stale")
@@ -93,7 +93,7 @@ def by_control_group(bench: Bench) -> None:
 
 @test()
 def loads_the_module(bench: Bench) -> None:
-    """A rule outlives the module, and its first socket loads the module again."""
+    """A rule stays when the module is unloaded, and the next socket loads the module again."""
     vm = bench.a
     with steering(vm):
         vm.check("sdpctl steer add --all")
@@ -110,7 +110,7 @@ def loads_the_module(bench: Bench) -> None:
 
 @test()
 def what_is_refused(bench: Bench) -> None:
-    """Each in one sentence, with the exit status of its kind."""
+    """Each error is reported in one sentence, with the exit status of its kind."""
     vm = bench.a
 
     def refused(command: str, status: int, words: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""sdpctl top on a terminal, which tmux is: what its user sees, and what his keys do."""
+"""sdpctl top on a terminal (tmux): the screen and the keys."""
 
 import re
 from collections.abc import Collection
@@ -13,7 +13,7 @@ PROMPT = "ready>"
 
 
 class Tmux:
-    """A terminal of a machine with a shell in it."""
+    """A terminal with a shell in a machine."""
 
     def __init__(self, bench: Bench, columns: int = 150, rows: int = 30) -> None:
         self.bench = bench
@@ -31,22 +31,22 @@ class Tmux:
         return self.bench.a.check(f"LC_ALL=C.UTF-8 tmux {arguments}")
 
     def keys(self, *keys: str) -> None:
-        """Presses keys: tmux's names of them, or text."""
+        """Presses keys: tmux key names, or text."""
         self.tmux("send-keys -t top " + " ".join(f"'{key}'" for key in keys))
 
     def enter(self, command: str) -> None:
-        """Has the shell run a command."""
+        """Runs a command in the shell."""
         self.keys(command, "Enter")
 
     def resize(self, columns: int, rows: int) -> None:
         self.tmux(f"resize-window -t top -x {columns} -y {rows}")
 
     def lines(self) -> list[str]:
-        """What the screen shows."""
+        """The lines of the screen."""
         return self.tmux("capture-pane -p -t top").rstrip("\n").splitlines()
 
     def see(self, *texts: str, without: Collection[str] = ()) -> list[str]:
-        """Waits until the screen shows these texts, and none of the others; returns its lines."""
+        """Waits until the screen shows `texts` and no text of `without`; returns its lines."""
         seen: list[str] = []
 
         def shown() -> bool:
@@ -62,7 +62,7 @@ class Tmux:
 
 @test(machines=1, core=("stock",))
 def top(bench: Bench) -> None:
-    """Connections, keys, other sizes of the window, a stop, and the end: the screen is as it was."""
+    """Connections, keys, resizing, suspending and quitting. Afterwards the screen is restored."""
     vm = bench.a
     with Connections(bench, 7802, 2), Tmux(bench) as terminal:
         terminal.enter("echo what was there")
@@ -79,13 +79,13 @@ def top(bench: Bench) -> None:
         terminal.see("sorted by address")
         rows = [line.split()[7:] for line in terminal.lines() if "Established" in line]
         expect(len(rows) == 4 and rows == sorted(rows), rows)
-        # No line is longer than the window, and none is missing that has room.
+        # No line is longer than the window, and no line that fits is missing.
         terminal.resize(60, 5)
         wait_for(lambda: len(terminal.lines()) == 5 and sum("Established" in line for line in terminal.lines()) == 2,
                  bench.limit(20), "five lines, two of them connections")
         terminal.resize(150, 30)
         wait_for(lambda: sum(":7802" in line for line in terminal.lines()) == 4, bench.limit(20), "all four again")
-        # A stop gives the shell its own screen; it goes on with the view's.
+        # Suspending restores the shell's screen; resuming shows the view again.
         terminal.keys("C-z")
         terminal.see("what was there", without=["4 connections"])
         expect(vm.check("ps -o stat,args | grep 'sdpctl top' | grep -v grep").startswith("T"), "it has not stopped")
@@ -100,7 +100,8 @@ def top(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def top_ends(bench: Bench) -> None:
-    """By a number of looks, Ctrl-C or a signal, the terminal is as it was; without a terminal it says so."""
+    """After a number of refreshes, Ctrl-C or a signal the terminal is restored. Without a terminal an error is
+    printed."""
     vm = bench.a
     with Tmux(bench) as terminal:
         for n, (arguments, end) in enumerate((("-c 2", None), ("-i 9", "key"), ("-i 9", "TERM"), ("-i 9", "HUP"))):
@@ -122,11 +123,11 @@ def top_ends(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def top_shows_rates(bench: Bench) -> None:
-    """What a connection has sent between two looks, and what all have."""
+    """The rate of a connection between two refreshes, and the total."""
     vm, address = bench.a, bench.address(bench.a)
     server = vm.spawn(f"exec sdpbench --family sdp {address}:7803 serve")
     wait_for(lambda: server.lines, bench.limit(20), "sdpbench's server says nothing")
-    # For as long as it takes to look.
+    # Longer than the test takes.
     client = vm.spawn(f"exec sdpbench --family sdp {address}:7803 bw 65536 --seconds 1000")
     try:
         wait_for(lambda: sockets(vm, "--state established --dport 7803"), bench.limit(20), "no connection")
@@ -134,7 +135,7 @@ def top_shows_rates(bench: Bench) -> None:
             terminal.enter("sdpctl top -i 1 --sort sent")
 
             def flows() -> object:
-                """The connection that sends is the first, and both it and the namespace have a rate."""
+                """The sending connection is first; it and the namespace have a rate."""
                 shown = terminal.lines() or [""]
                 rows = [line.split() for line in shown if "Established" in line]
                 total = re.search(r"sent (\S+)", shown[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Trace events: what they tell is what the counters say, and what nobody wants is not told."""
+"""Trace events agree with the counters; disabled events are not recorded."""
 
 import collections
 import contextlib
@@ -21,7 +21,7 @@ BUFFER_KIB = 16384
 
 @contextlib.contextmanager
 def buffers(vm: Vm) -> Iterator[None]:
-    """The kernel's trace buffers hold a transfer, and take no memory from the tests that follow."""
+    """Makes the trace buffers large enough for a transfer, and frees them afterwards."""
     vm.check(f"[ -e {TRACING}/events ] || mount -t tracefs tracefs {TRACING}")
     vm.check(f"echo 0 >{TRACING}/tracing_on; echo {BUFFER_KIB} >{TRACING}/buffer_size_kb")
     try:
@@ -31,13 +31,13 @@ def buffers(vm: Vm) -> Iterator[None]:
 
 
 def switch(vm: Vm, state: int) -> None:
-    """All events on (1) or off (0)."""
+    """Enables (1) or disables (0) all events."""
     vm.check(f"echo {state} >{TRACING}/events/ib_sdp/enable")
     expect(vm.check(f"cat {TRACING}/events/ib_sdp/enable").strip() == str(state), "the events are not switched")
 
 
 def told(vm: Vm) -> list[Event]:
-    """The events of the trace: for each a name, and its fields as words."""
+    """The recorded events, each with its name and its fields as words."""
     lost = vm.check(f"cat {TRACING}/per_cpu/cpu*/stats | grep -E '^(overrun|dropped events)' | grep -vc ': 0$' || true")
     expect(lost.strip() == "0", f"events were lost: {lost}")
     found = (LINE.search(line) for line in vm.check(f"cat {TRACING}/trace").splitlines())
@@ -50,16 +50,17 @@ def transfer(bench: Bench, port: int, count: int, size: int) -> None:
     jobs = [vm.spawn(f"{command} --{role} {bench.address(vm)}:{port}") for role in ("listen", "connect")]
     for job in jobs:
         bench.succeed(job, 120)
-    # The last pages are given back, and the last states left, some time after the last byte.
+    # The last pages are released, and the last states left, some time after the last byte.
     wait_for(lambda: not vm.check("sdpctl ss -aH"), bench.limit(30), "connections stay")
 
 
-# A transfer that ends counts who has waited for it: whoever is about to then has an event only.
+# Waits for absent pages are counted when the transfer ends. A program that starts to wait at that
+# moment has an event but is not counted.
 MAY_BE_MORE = {"absent_waits": 2}
 
 
 def sums(events: list[Event]) -> collections.Counter[str]:
-    """By the names of the counters, what the events add up to."""
+    """The sums of the events, by the names of the counters."""
     total: collections.Counter[str] = collections.Counter()
     for name, e in events:
         def number(field: str, e: dict[str, str] = e) -> int:
@@ -100,7 +101,7 @@ def sums(events: list[Event]) -> collections.Counter[str]:
 
 @test(machines=1)
 def events(bench: Bench) -> None:
-    """Each event comes as often as the counters say, with the right values; switched off, none comes."""
+    """Each event occurs as often as its counter says, with correct values. Disabled events do not occur."""
     vm = bench.a
     bench.unload(vm)
     vm.check(f"modprobe ib_sdp {BY_ADVERTS} sdp_recv_early=all")
@@ -140,7 +141,7 @@ def events_add_up(bench: Bench, count: int, size: int) -> None:
 
 
 def expect_order(all_told: list[Event], sockets: int) -> None:
-    """Messages of a connection are numbered without a gap; states follow each other."""
+    """Messages of a connection are numbered without a gap; each state is followed by the next one."""
     sequences: collections.defaultdict[tuple[str, str], list[int]] = collections.defaultdict(list)
     states: collections.defaultdict[str, list[tuple[str, str]]] = collections.defaultdict(list)
     for name, e in all_told:
@@ -161,7 +162,7 @@ def expect_order(all_told: list[Event], sockets: int) -> None:
 
 @test(machines=1, kinds=("stock",))
 def unload_while_traced(bench: Bench) -> None:
-    """The module goes while its events are switched on, and its new life is traced as well."""
+    """The module can be unloaded while its events are enabled, and is traced after it is loaded again."""
     vm = bench.a
     with buffers(vm):
         switch(vm, 1)

@@ -12,7 +12,7 @@ from vmtests.settings import unloaded
 
 @test(machines=1, core=("stock",))
 def conn(bench: Bench) -> None:
-    """One connection by each of its numbers, with all that the test knows of it."""
+    """One connection by each of its numbers, with all values that the test knows."""
     vm = bench.a
     with Connections(bench, 7801, 2):
         wait_for(lambda: sum(s["recv_queue"] for s in sockets(vm, "--sport 7801")) == 2 * BYTES, bench.limit(20),
@@ -20,7 +20,7 @@ def conn(bench: Bench) -> None:
         known = sockets(vm, "-p --sport 7801")[0]
         for number in (known["inode"], known["cookie"]):
             found = ask(vm, f"conn {number}")["connections"]
-            # Time goes on.
+            # The pace contains times, which differ.
             same = {"pace": known["pace"]}
             expect(len(found) == 1 and found[0]["socket"] | same == known, f"{number}: {found}\n{known}")
             expect(found[0]["socket"]["pace"]["bytes_received"] == BYTES, found)
@@ -40,7 +40,7 @@ def conn(bench: Bench) -> None:
 
 @test(core=("stock",))
 def bench_against_a_peer(bench: Bench) -> None:
-    """Figures of every way and size, and the module has carried what it says."""
+    """Figures for each mode and size; the module has carried the bytes that the tool reports."""
     vm, there = bench.a, bench.address(bench.b)
     server = bench.b.spawn("exec sdpctl bench --listen --count 2")
     wait_for(lambda: any("listening" in line for line in server.lines), bench.limit(20), server.output)
@@ -52,12 +52,13 @@ def bench_against_a_peer(bench: Bench) -> None:
     expect(all(f["latency_us"] > 0 and f["throughput_mb_s"] > 0 for f in figures), figures)
 
     def moved() -> int:
-        """By the adapter, and read by the peer from the tool's own memory."""
+        """Bytes sent by the adapter, and bytes that the peer has read from the tool's memory."""
         after = bench.stats(vm)
         return sum(after[name] - before[name] for name in ("tx_bytes", "tx_zcopy_bytes"))
-    # 8 of each to begin with, and a header of 16 bytes before each of six times.
+    # Eight round trips and eight messages to warm up, and a header of 16 bytes at the start of each
+    # of six phases.
     said = sum((f["round_trips"] + f["messages"] + 16) * f["message_bytes"] + 96 for f in figures)
-    # The end of a Write may be known later than the peer's answer.
+    # The sender may learn of a Write's completion after the peer's answer.
     wait_for(lambda: moved() >= said, bench.limit(20), f"{moved()} bytes, not {said}")
     expect(moved() == said, f"{moved()} bytes, not {said}")
     text = vm.check(f"sdpctl bench {there} --seconds 0.05 --sizes 1K --modes copy").splitlines()
@@ -71,7 +72,7 @@ def bench_against_a_peer(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def bench_peers_are_not_trusted(bench: Bench) -> None:
-    """Who says something else is told so and left."""
+    """A client that does not speak the protocol gets an error and is disconnected."""
     vm, address = bench.a, bench.address(bench.a)
     server = vm.spawn(f"exec sdpctl bench --listen {address}:7804")
     wait_for(lambda: any("listening" in line for line in server.lines), bench.limit(20), server.output)
@@ -83,7 +84,7 @@ def bench_peers_are_not_trusted(bench: Bench) -> None:
 
 
 def archive(vm: Vm, before: str = "", after: str = "") -> tuple[set[str], Json]:
-    """The files of `sdpctl debug`, by their names in the archive, and what it says."""
+    """The names of the files in the archive of `sdpctl debug`, and its output."""
     vm.check("rm -rf /tmp/debug* && mkdir /tmp/debug")
     said = vm.run(f"cd /tmp && {before} sdpctl --json debug -o /tmp/debug.tar {after}")
     expect(said.rc == 0, f"{said.rc} {said.output}")
@@ -93,7 +94,7 @@ def archive(vm: Vm, before: str = "", after: str = "") -> tuple[set[str], Json]:
 
 @test(machines=1, core=("stock",))
 def debug(bench: Bench) -> None:
-    """What a report needs is there, and no secret."""
+    """The archive contains what a bug report needs, and no secret."""
     vm = bench.a
     secret = vm.spawn("TOKEN=hunter2hunter2 exec selftest idle --family sdp --listen 10.27.0.1:7805 --conns 1")
     with Connections(bench, 7806, 1):

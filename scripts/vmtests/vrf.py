@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A machine whose link is in a VRF: its ports, and that nothing outside of the VRF has a way to it.
+"""A machine with its link in a VRF: its ports, and that it cannot be reached from outside of the VRF.
 
-There are no connections by SDP in it. Soft-RoCE gets no packet from another machine: IP hands what
-comes in over the link to the device of the VRF, and rxe_udp_encap_recv() drops it, for that is not
-the device that soft-RoCE was made on. And to the machine's own address, the RDMA CM looks for an
-RDMA device by the device of the VRF (ENODEV).
+No SDP connections exist in the VRF. Soft-RoCE gets no packet from another machine: IP assigns packets that
+arrive over the link to the VRF device, and rxe_udp_encap_recv() drops them because it is not the device of the
+soft-RoCE adapter. For connections to the machine's own address, the RDMA CM looks up an RDMA device by the VRF
+device (ENODEV).
 """
 
 from vmlib.bench import Bench, expect, test, wait_for
@@ -15,8 +15,8 @@ PORT = 7660
 
 
 def listening(bench: Bench, family: str, port: int, inside: bool) -> Job:
-    """A server of one connection, once it listens."""
-    # Outside of the VRF, the machine does not have the address.
+    """A server of one connection, started when it listens."""
+    # Outside of the VRF the machine does not have the address.
     words = f"{bench.address(bench.a)}:{port} --device {VRF}" if inside else f"0.0.0.0:{port}"
     job = bench.a.spawn(f"exec selftest stream --family {family} --listen {words} --conns 1 --bytes 1000")
     sockets = f"sdpctl ss -lH --sport {port}" if family == "sdp" else f"ss -ltnH sport = :{port}"
@@ -44,7 +44,8 @@ def connections(bench: Bench, family: str, port: int) -> None:
     server = listening(bench, family, port, True)
     bench.succeed(connecting(bench, family, port, True), 60)
     bench.succeed(server, 20)
-    # A server outside of all VRFs gets nothing that comes in over one, unless a sysctl says so.
+    # A server outside of all VRFs gets no connections that arrive through a VRF, unless a sysctl
+    # allows it.
     outside = listening(bench, family, port, False)
     refused(bench, family, port, True, 111)
     bench.a.check("echo 1 >/proc/sys/net/ipv4/tcp_l3mdev_accept")
@@ -54,9 +55,9 @@ def connections(bench: Bench, family: str, port: int) -> None:
 
 
 def ports(bench: Bench, family: str, port: int) -> None:
-    """A port that servers inside and outside of the VRF have at the same time."""
+    """Servers inside and outside of the VRF can use the same port at the same time."""
     servers = [listening(bench, family, port, True)]
-    # Outside of the VRF there is no way to the address.
+    # Outside of the VRF there is no route to the address.
     refused(bench, family, port, False, 101)
     servers.append(listening(bench, family, port, False))
     wait_for(lambda: servers[-1].wait(0.5) is None, 5, "it ends")
@@ -71,7 +72,7 @@ def ports(bench: Bench, family: str, port: int) -> None:
 # The debug kernel has no VRFs.
 @test(machines=1, kinds=("stock",), breaks=True)
 def link_in_a_vrf(bench: Bench) -> None:
-    """As with TCP, which comes first."""
+    """SDP behaves like TCP, which is checked first."""
     bench.a.check(f"modprobe vrf && ip link add {VRF} type vrf table 10 && ip link set {VRF} up && "
                   f"ip link set eth0 master {VRF}")
     ports(bench, "tcp", PORT)

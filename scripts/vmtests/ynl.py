@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The netlink family by its specification alone: the kernel's own client, which knows nothing else of it.
+"""The netlink family by its specification: the kernel's own client, which has no other knowledge of the family.
 
-It is in Python, for which the debug kernel is slow, and the module's side of it is sdpctl's there."""
+The client is written in Python, for which the debug kernel is too slow; there the tests of sdpctl cover the
+module's side.
+"""
 
 import json
 
@@ -14,7 +16,7 @@ YNL = "python3 /usr/lib/ynl/cli.py --spec /usr/lib/ynl/specs/ib-sdp.yaml --no-sc
 
 
 def ynl(vm: Vm, operation: str, request: Json | None = None) -> Json:
-    """The answer of an operation."""
+    """The reply to an operation."""
     json_text = f" --json '{json.dumps(request)}'" if request else ""
     return json.loads(vm.check(f"{YNL} --{operation}{json_text}"))
 
@@ -25,7 +27,7 @@ def plain(name: str) -> str:
 
 @test(machines=1, kinds=("stock",))
 def sockets_and_counters(bench: Bench) -> None:
-    """Each says the same as sdpctl; requests filter."""
+    """Each reply agrees with sdpctl; requests can filter."""
     vm, address = bench.a, bench.address(bench.a)
     module = ynl(vm, "do module-get")
     expect(module["protocol"] > 0 and "sink" in module["features"], module)
@@ -62,9 +64,9 @@ def sockets_and_counters(bench: Bench) -> None:
 
 @test(machines=1, kinds=("stock",))
 def events(bench: Bench) -> None:
-    """A connection comes and goes, and another is refused."""
+    """A connection is established and closed, and another one is refused."""
     vm, address = bench.a, bench.address(bench.a)
-    # It says nothing when it listens: connections are made until it has seen one.
+    # The client prints nothing when it has subscribed: connect until it has seen one event.
     watcher = vm.spawn(f"exec python3 -u /usr/lib/ynl/cli.py {YNL.split(' ', 2)[2]} --subscribe events")
 
     def seen(name: str) -> list[Json]:

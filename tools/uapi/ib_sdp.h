@@ -19,16 +19,16 @@
 /* The level of SDP's options: that of TCP. The value of each option is an int. */
 #define SOL_SDP 6
 
-/* The size in bytes from which sends go without a copy. */
+/* The size in bytes from which on sends go without a copy. */
 #define SDP_ZCOPY_THRESH 80
-/* The error number of the last bind(), below zero; can be read only. */
+/* The error number of the last bind(), negative; read-only. */
 #define SDP_LAST_BIND_ERR 81
-/* The way that sends go: SDP_MODE_*. */
+/* The path of sends: SDP_MODE_*. */
 #define SDP_ZCOPY_MODE 82
-/* What a write to memory of a send that has returned does: SDP_FAULT_*. */
+/* The effect of a write to memory of a send that has returned: SDP_FAULT_*. */
 #define SDP_FAULT_POLICY 83
 
-/* The module chooses, for each send. */
+/* The module chooses the path of each send. */
 #define SDP_MODE_AUTO 0
 /* By copy. */
 #define SDP_MODE_COPY 1
@@ -36,10 +36,10 @@
 #define SDP_MODE_ZCOPY 2
 /* Without a copy; the send returns before the peer has the bytes. */
 #define SDP_MODE_AZCOPY 3
-/* Into the memory of a reader that waits. */
+/* Into the memory of a waiting reader. */
 #define SDP_MODE_SINK 4
 
-/* The program gets a copy of the page, and writes to that. */
+/* The program gets a copy of the page, and writes to the copy. */
 #define SDP_FAULT_COPY 0
 /* The program waits until the adapter is done with the page, for a second at most. */
 #define SDP_FAULT_BLOCK 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The control socket: counters, keys, and faults on demand. A command is a line of words, the answer a line
-//! of JSON: what was asked for, or an object that is empty, or has an `error`.
+//! The control socket: counters, keys and faults on demand. A command is one line; the answer is
+//! one line of JSON: the result, an empty object, or an object with an `error`.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::abi::queue::Status;
 use crate::switch::{Kind, Slow, Switch};
 use crate::units::{self, Rate};
 
-/// Bytes of a line, at most.
+/// Maximum length of a line.
 pub const LONGEST: u64 = 1000;
-/// How long queue pairs wait for an answer, at least.
+/// Minimum time-out of queue pairs.
 const LEAST_TIMEOUT: Duration = Duration::from_millis(1);
-/// Requests that may be told to fail with one command.
+/// Maximum number of requests that one command makes fail.
 const MOST: i64 = 1_000_000;
 
 #[derive(Parser)]
@@ -123,7 +123,7 @@ enum DeviceState {
     Removed,
 }
 
-/// Does what a line says; returns the answer.
+/// Executes a line; returns the answer.
 pub fn obey(switch: &mut Switch, line: &str, now: Instant) -> Value {
     let done = match Line::try_parse_from(line.split_whitespace()) {
         Ok(line) => run(switch, &line.command, now),
@@ -135,7 +135,7 @@ pub fn obey(switch: &mut Switch, line: &str, now: Instant) -> Value {
     done.unwrap_or_else(|error| json!({ "error": error }))
 }
 
-/// What is wrong with a line, without the hints that are for a shell.
+/// clap's error message in one line, without the hints for a shell.
 fn in_one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim);
     let wanted = lines.take_while(|line| !line.starts_with("For more information"));
@@ -201,7 +201,7 @@ fn run(switch: &mut Switch, command: &Command, now: Instant) -> Result<Value, St
             );
         }
         Command::Timeout { which, time } => {
-            // The clock looks as often as that.
+            // The clock does not check more often.
             if !time.is_zero() && *time < LEAST_TIMEOUT {
                 return Err(format!("a timeout is {LEAST_TIMEOUT:?} at least"));
             }

@@ -5,27 +5,27 @@ use crate::abi::queue::Cqe;
 use crate::memory::Memory;
 use crate::ring::Ring;
 
-/// What the guest waits for.
+/// Which completions the guest wants to be notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Armed {
     /// Nothing.
     No,
-    /// A completion with an error, or one that the peer has marked as solicited.
+    /// A completion with an error, or a solicited one.
     Solicited,
     /// Any completion.
     Any,
 }
 
-/// What became of a completion.
+/// Result of [`Cq::put`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// It is in the queue.
+    /// The completion is in the queue.
     Quiet,
-    /// It is in the queue, and the guest waits for it.
+    /// The completion is in the queue, and the guest must be notified.
     Notify,
-    /// There is no room, or the queue's memory is broken: from now on, nothing gets in.
+    /// The queue is full or its memory is invalid: this and all later completions are lost.
     Overflow,
-    /// It was lost, as the ones before it.
+    /// The completion was lost after an earlier overflow.
     Lost,
 }
 
@@ -37,7 +37,7 @@ pub struct Cq {
 }
 
 impl Cq {
-    /// An empty one.
+    /// An empty queue.
     pub fn new(ring: Ring) -> Self {
         Self {
             ring,
@@ -46,7 +46,8 @@ impl Cq {
         }
     }
 
-    /// Adds a completion; `solicited`: one that wakes those who wait for such.
+    /// Adds a completion. `solicited`: it also notifies a guest that waits for solicited
+    /// completions.
     pub fn put(&mut self, memory: &Memory, cqe: &Cqe, solicited: bool) -> Put {
         if self.broken {
             return Put::Lost;
@@ -64,10 +65,10 @@ impl Cq {
         }
     }
 
-    /// The guest wants to be notified; returns whether it is to be notified at once.
+    /// The guest wants to be notified. Returns whether it must be notified at once.
     ///
-    /// The doorbell may come late: the guest goes on while it is on its way, looks at an empty queue,
-    /// and sleeps; what was put into the queue meanwhile must wake it.
+    /// The doorbell may arrive late: the guest has meanwhile found the queue empty and gone to
+    /// sleep. A completion that was added before the doorbell arrived must wake it.
     pub fn arm(&mut self, memory: &Memory, armed: Armed) -> bool {
         if self.broken || self.ring.unread(memory) != Ok(0) {
             self.armed = Armed::No;

@@ -16,19 +16,19 @@ use crate::request::Recv;
 use crate::ring::{Broken, Place, Ring};
 use crate::table::Table;
 
-/// Why the device refuses a command, or does not work: what the error register says.
+/// Errors of commands and of the device; the value of the error register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Error {
-    /// A value makes no sense.
+    /// A value is invalid.
     Invalid = 22,
-    /// There is no room for another object.
+    /// The limit of objects is reached.
     NoRoom = 12,
     /// There is no such object.
     NoSuch = 2,
     /// The object is in use.
     Busy = 16,
-    /// An address is not accessible, or a ring makes no sense.
+    /// An address is not accessible, or a ring is invalid.
     Fault = 14,
 }
 
@@ -38,7 +38,7 @@ impl From<crate::memory::Unmapped> for Error {
     }
 }
 
-/// What the driver has told of itself in the shared region.
+/// Contents of the driver's part of the shared region.
 pub struct Shared {
     /// The command slot's address.
     pub commands: u64,
@@ -54,11 +54,11 @@ pub struct Srq {
     pub pd: u32,
     /// The ring.
     pub ring: Ring,
-    /// Ranges of a request.
+    /// Maximum number of ranges of a request.
     pub most: u32,
-    /// An event comes when there are fewer requests.
+    /// An event is raised when fewer requests are left.
     pub limit: u32,
-    /// Requests.
+    /// Maximum number of requests.
     pub size: u32,
 }
 
@@ -66,7 +66,7 @@ pub struct Srq {
 pub struct Device {
     /// The machine's memory.
     pub memory: Memory,
-    /// What the driver has told; `None` until it does.
+    /// The shared region; `None` until the driver has set it.
     pub shared: Option<Shared>,
     /// Whether the driver has activated the device.
     pub active: bool,
@@ -88,25 +88,25 @@ pub struct Device {
     pub srqs: Table<Srq>,
     /// Regions of memory.
     pub keys: Keys,
-    /// Addresses.
+    /// The machine's addresses (GIDs).
     pub gids: Vec<Option<[u8; 16]>>,
-    /// What queue pairs that are gone have done.
+    /// Sum of the counters of destroyed queue pairs.
     pub counters: Counters,
-    /// Doorbells that were rung.
+    /// Number of doorbells rung.
     pub doorbells: u64,
-    /// Interrupts that were raised.
+    /// Number of interrupts raised.
     pub interrupts: u64,
-    /// Completion queues that the notification ring had no room for.
+    /// Completion queues that did not fit in the notification ring.
     unnotified: VecDeque<u32>,
     number: usize,
     complaints: u32,
 }
 
-/// Lines that the log has of a machine at most: a guest could fill it.
+/// Maximum number of log lines per machine, so that a guest cannot fill the log.
 const MOST_COMPLAINTS: u32 = 100;
 
 impl Device {
-    /// The adapter of the machine with that number.
+    /// The adapter of machine `number`.
     pub fn new(number: usize) -> Self {
         Self {
             memory: Memory::default(),
@@ -118,7 +118,7 @@ impl Device {
             pds: Table::new(1, limit::PDS),
             contexts: Table::new(1, limit::PDS),
             cqs: Table::new(1, limit::CQS),
-            // 0 and 1 are numbers of special queue pairs everywhere.
+            // 0 and 1 are reserved for special queue pairs.
             qps: Table::new(2, limit::QPS),
             srqs: Table::new(1, limit::SRQS),
             keys: Keys::default(),
@@ -132,13 +132,13 @@ impl Device {
         }
     }
 
-    /// The global identifier: locally administered, and another one for each machine.
+    /// The global identifier: locally administered, different for each machine.
     fn guid(&self) -> [u8; 8] {
         let [high, low] = (self.number as u16).to_be_bytes();
         [0x02, 0x27, 0, 0xff, 0xfe, 0, high, low]
     }
 
-    /// Says in the log what a guest has done wrong.
+    /// Logs an error of a guest.
     pub fn complain(&mut self, what: &str) {
         self.complaints += 1;
         if self.complaints <= MOST_COMPLAINTS {
@@ -149,7 +149,7 @@ impl Device {
         }
     }
 
-    /// Forgets all that the driver has made; the memory and the interrupts stay.
+    /// Destroys all objects of the driver. Memory and interrupts stay.
     pub fn forget(&mut self) {
         let fresh = Self::new(self.number);
         let old = std::mem::replace(self, fresh);
@@ -161,11 +161,11 @@ impl Device {
         self.complaints = old.complaints;
     }
 
-    /// Reads the shared region at that address, and writes what the device can do into it.
+    /// Reads the shared region at `address`, and writes the capabilities to it.
     ///
     /// # Errors
     ///
-    /// A part of it is not accessible, or its rings make no sense.
+    /// A part of it is not accessible, or its rings are invalid.
     pub fn share(&mut self, address: u64) -> Result<(), Error> {
         self.shared = None;
         let driver: DriverPart = self.memory.read(address)?;
@@ -197,14 +197,16 @@ impl Device {
             return;
         }
         if let Some(mut file) = self.vectors[vector].as_ref() {
-            // An event descriptor takes the number at once; it is full only after 2^64 interrupts.
+            // A write to an event descriptor does not block; the descriptor overflows only after
+            // 2^64 interrupts.
             if file.write_all(&1u64.to_ne_bytes()).is_ok() {
                 self.interrupts += 1;
             }
         }
     }
 
-    /// Tells the driver of an event. One that has no room is lost: the driver does not listen.
+    /// Sends an event to the driver. The event is lost if the ring is full: the driver does not
+    /// read it.
     pub fn event(&mut self, kind: u32, info: u32) {
         if let Some(shared) = &mut self.shared {
             if shared.events.put(&self.memory, &[kind, info]) == Ok(true) {
@@ -213,7 +215,7 @@ impl Device {
         }
     }
 
-    /// Tells the driver that a completion queue has something.
+    /// Tells the driver that a completion queue has new completions.
     pub fn notify(&mut self, cq: u32) {
         if !self.unnotified.contains(&cq) {
             self.unnotified.push_back(cq);
@@ -221,7 +223,7 @@ impl Device {
         self.notify_rest();
     }
 
-    /// Tells the driver of completion queues for which there was no room before.
+    /// Retries notifications that found the ring full.
     pub fn notify_rest(&mut self) {
         let mut told = false;
         while let (Some(shared), Some(cq)) = (&mut self.shared, self.unnotified.front()) {
@@ -236,7 +238,7 @@ impl Device {
         }
     }
 
-    /// The guest wants to be notified of a completion queue.
+    /// The guest wants to be notified of completions.
     pub fn arm(&mut self, handle: u32, armed: Armed) {
         if self
             .cqs
@@ -248,7 +250,8 @@ impl Device {
         self.notify_rest();
     }
 
-    /// Adds a completion to a queue; `solicited`: it wakes those who wait for such.
+    /// Adds a completion to a queue. `solicited`: it also notifies a guest that waits for solicited
+    /// completions.
     pub fn complete(&mut self, cq: u32, cqe: &Cqe, solicited: bool) {
         let Some(queue) = self.cqs.get_mut(cq) else {
             return;
@@ -265,7 +268,7 @@ impl Device {
         }
     }
 
-    /// Ends a receive of the queue pair with that handle.
+    /// Completes a receive of the queue pair with this handle.
     pub fn complete_receive(&mut self, handle: u32, wr_id: u64, status: Status) {
         let Some(qp) = self.qps.get_mut(handle) else {
             return;
@@ -285,11 +288,11 @@ impl Device {
         self.complete(cq, &cqe, true);
     }
 
-    /// Takes the next receive of a queue pair, from its own or its shared queue.
+    /// Takes the next receive of a queue pair from its own or its shared queue.
     ///
     /// # Errors
     ///
-    /// The queue makes no sense.
+    /// The queue is invalid.
     pub fn take_receive(&mut self, handle: u32) -> Result<Option<Recv>, Broken> {
         let Some(qp) = self.qps.get_mut(handle) else {
             return Ok(None);

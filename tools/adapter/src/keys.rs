@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Regions of memory and their keys.
+//! Memory regions and their keys.
 //!
-//! A key is the region's number and, in the last byte, a part that changes each time the number is
-//! given out, so that old keys are dead. The last byte of a region that work requests register is the
-//! poster's own choice. Every access goes by [`Keys::spans`], which checks the key, the protection
-//! domain, the rights and the bounds, for every byte.
+//! A key consists of the region's number and, in the last byte, a part that changes each time the
+//! number is reused, so that old keys stay invalid. For regions that are registered by work
+//! requests the poster chooses the last byte. Each access uses [`Keys::spans`], which checks the
+//! key, the protection domain, the rights and the bounds.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::abi::shared::limit;
 use crate::abi::{access, PAGE};
 use crate::memory::Span;
 
-/// Why a key does not allow an access, or a registration is not made.
+/// The key does not permit the access, or a registration is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denied;
 
-/// Memory behind a key that is valid.
+/// Memory of a valid key.
 #[derive(Clone, Debug)]
 struct Mapping {
     start: u64,
@@ -27,11 +27,11 @@ struct Mapping {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// All of the guest's memory, by the guest's addresses.
+    /// All of the guest's memory, with the guest's addresses.
     All { access: u32 },
     /// Pages of a program.
     Pages(Mapping),
-    /// Pages that a work request names; none until then, and after an invalidation.
+    /// Pages registered by a work request; none before the registration and after an invalidation.
     Fast { most: u32, mapping: Option<Mapping> },
 }
 
@@ -41,14 +41,14 @@ struct Region {
     kind: Kind,
 }
 
-/// A key that is valid.
+/// A valid key, for the control socket.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Live {
     /// The key.
     pub key: u32,
-    /// What it is of: all memory, pages of a program, or pages of a work request.
+    /// Kind of region: all memory, pages of a program, or pages registered by a work request.
     pub kind: &'static str,
-    /// Bytes; none for all memory.
+    /// Size; none for all memory.
     pub bytes: Option<u64>,
     /// Whether peers may read.
     pub peers_read: bool,
@@ -63,7 +63,7 @@ struct Slot {
     region: Option<Region>,
 }
 
-/// All regions of a machine.
+/// All memory regions of a machine.
 #[derive(Default)]
 pub struct Keys {
     slots: Vec<Slot>,
@@ -72,7 +72,7 @@ pub struct Keys {
     count: u64,
 }
 
-/// Pages of a region of `len` bytes from `start` on.
+/// The number of pages of a region of `len` bytes at `start`.
 pub fn pages_of(start: u64, len: u64) -> Option<u64> {
     (start % PAGE)
         .checked_add(len)
@@ -84,7 +84,7 @@ impl Keys {
         if self.count >= u64::from(limit::MRS) || self.pages + pages > limit::MR_PAGES {
             return None;
         }
-        // A number rests for a while; number 0 is never used, and so key 0 neither.
+        // Reuse numbers late. Number 0 is never used, so key 0 is never valid.
         if self.free.len() < 64 || self.slots.is_empty() {
             for _ in 0..64 {
                 self.free.push_back(self.slots.len() as u32);
@@ -101,14 +101,14 @@ impl Keys {
         Some((index << 8) | u32::from(slot.variant))
     }
 
-    /// The key of a region of all memory; `None` if there are too many regions.
+    /// Adds a region of all memory; `None` if there are too many regions.
     pub fn add_all(&mut self, pd: u32, access: u32) -> Option<u32> {
         self.insert(pd, Kind::All { access }, 0)
     }
 
-    /// The key of a region of a program's pages.
+    /// Adds a region of a program's pages.
     ///
-    /// `None` if the pages are not as many as the bytes need, or there are too many of anything.
+    /// `None` if the number of pages does not match the size, or a limit is reached.
     pub fn add_pages(
         &mut self,
         pd: u32,
@@ -129,7 +129,7 @@ impl Keys {
             .flatten()
     }
 
-    /// The key of a region whose pages, `most` at most, are named by work requests.
+    /// Adds a region whose pages, `most` at most, are registered by work requests.
     pub fn add_fast(&mut self, pd: u32, most: u32) -> Option<u32> {
         if most > limit::FAST_PAGES {
             return None;
@@ -144,11 +144,11 @@ impl Keys {
         )
     }
 
-    /// Ends a region, by its number.
+    /// Removes a region by its number.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// The region does not exist.
     pub fn remove(&mut self, index: u32) -> Result<(), Denied> {
         let region = self
             .slots
@@ -165,12 +165,12 @@ impl Keys {
         Ok(())
     }
 
-    /// The number of a key's region.
+    /// The number of the key's region.
     pub fn index(key: u32) -> u32 {
         key >> 8
     }
 
-    /// How many regions there are.
+    /// The number of regions.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -185,12 +185,12 @@ impl Keys {
         }
     }
 
-    /// Where `len` bytes from `addr` on are in the guest's memory, added to `spans`.
+    /// Appends to `spans` the guest addresses of `len` bytes at `addr`.
     ///
     /// # Errors
     ///
-    /// The key is not valid, belongs to another protection domain, does not have all rights in
-    /// `rights`, or not all bytes are in its region.
+    /// The key is invalid, belongs to another protection domain or lacks a right, or the range is
+    /// not inside its region.
     pub fn spans(
         &self,
         key: u32,
@@ -238,7 +238,7 @@ impl Keys {
         Ok(())
     }
 
-    /// The keys that are valid, and what peers may do with them.
+    /// The valid keys, and the rights of peers.
     pub fn live(&self) -> Vec<Live> {
         let live = |(index, slot): (usize, &Slot)| {
             let (kind, rights, bytes) = match &slot.region.as_ref()?.kind {
@@ -260,12 +260,12 @@ impl Keys {
         self.slots.iter().enumerate().filter_map(live).collect()
     }
 
-    /// Gives a region pages and a new key, for a work request.
+    /// Registers pages and a new key, for a work request.
     ///
     /// # Errors
     ///
-    /// The region is not one of work requests or of that protection domain, is in use, or the pages
-    /// are too many or too few.
+    /// The region is not for work requests, belongs to another protection domain or is registered,
+    /// or the number of pages is invalid.
     pub fn register(
         &mut self,
         key: u32,
@@ -310,11 +310,11 @@ impl Keys {
         }
     }
 
-    /// Makes the key of such a region invalid, for a work request of this machine or of its peer.
+    /// Invalidates the key of a region for work requests, for this machine or its peer.
     ///
     /// # Errors
     ///
-    /// The key is not valid, or is not one that work requests make.
+    /// The key is invalid, or its region is not for work requests.
     pub fn invalidate(&mut self, key: u32, pd: u32) -> Result<(), Denied> {
         self.region(key, pd)?;
         match &mut self.slots[Self::index(key) as usize].region {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! An RDMA adapter for the test machines.
 //!
-//! One process serves a PCI function to each of a set of QEMU machines, over vfio-user: the device that
-//! Linux's driver vmw_pvrdma knows. Between the machines is one switch. An adapter moves bytes from one
-//! machine's memory to another's while the machines' processors do something else, at the host's speed
-//! or at a rate that is set. Documentation/adapter.rst says more.
+//! One process serves a PCI function to each of several QEMU machines over vfio-user: the device of
+//! Linux's driver vmw_pvrdma. One switch connects the machines. An adapter copies bytes from one
+//! machine's memory to another's without the machines' processors, at the host's speed or at a
+//! given rate. See Documentation/adapter.rst.
 //!
-//! Everything that is read from a guest is checked where it is used: a guest can break its own objects,
+//! All values read from a guest are checked where they are used: a guest can break its own objects
 //! and nothing else.
 
 pub mod abi;

@@ -37,7 +37,7 @@ struct Options {
     sockets: Vec<PathBuf>,
 }
 
-/// Serves one machine after the other at that socket.
+/// Serves one QEMU process after the other at this socket.
 fn serve(server: &Server, mut backend: Backend, path: &Path) {
     loop {
         if let Err(error) = server.run(&mut backend) {
@@ -47,20 +47,20 @@ fn serve(server: &Server, mut backend: Backend, path: &Path) {
     }
 }
 
-/// Does what is asked for at the control socket, for each peer in a thread of its own.
+/// Serves the control socket, with a thread per connection.
 fn listen(listener: &UnixListener, running: &Arc<Running>) {
     for peer in listener.incoming().flatten() {
         let running = Arc::clone(running);
-        // A peer that goes away does not want to know.
+        // An error means that the peer has disconnected.
         thread::spawn(move || obey(&peer, &running));
     }
 }
 
-/// Answers the lines of one peer.
+/// Answers the lines of one connection.
 fn obey(peer: &UnixStream, running: &Running) -> io::Result<()> {
     let (mut lines, mut answers) = (BufReader::new(peer), peer);
     let mut line = Vec::new();
-    // A line that is too long is taken for two, and at least one of them for nonsense.
+    // A line that is too long is read as two lines, at least one of which is invalid.
     while (&mut lines)
         .take(control::LONGEST)
         .read_until(b'\n', &mut line)?
@@ -77,13 +77,13 @@ fn obey(peer: &UnixStream, running: &Running) -> io::Result<()> {
 
 /// Runs the switch.
 fn run(running: &Running) {
-    // SAFETY: Only the calling thread's timer slack is changed: to 1 ns, the shortest, from 50 us, which
-    // is more than a link's latency.
+    // SAFETY: This changes only the calling thread's timer slack, to the minimum of 1 ns. The
+    // default of 50 us is more than a link's latency.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
     let mut switch = running.switch.lock();
     loop {
         match switch.step(Instant::now()) {
-            // A guest that asks for something has its turn between two steps.
+            // Let a guest's request have the lock between two steps.
             Step::Done => MutexGuard::bump(&mut switch),
             Step::Until(Some(at)) => {
                 running.asked.wait_until(&mut switch, at);
@@ -121,7 +121,7 @@ fn start(options: &Options) -> Result<(), String> {
         let running = Arc::clone(&running);
         thread::spawn(move || listen(&listener, &running));
     }
-    // Whoever started the process waits for this line before the machines connect.
+    // The parent process waits for this line before the machines connect.
     let mut out = io::stdout();
     writeln!(out, "ready")
         .and_then(|()| out.flush())

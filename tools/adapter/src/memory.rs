@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The memory that a guest lets its adapter use, by the guest's addresses.
+//! The guest memory that an adapter may access, by guest addresses.
 //!
-//! QEMU hands over ranges as file descriptors, and takes them back: ranges come and go while the
-//! firmware runs. Whatever a guest names is looked up here, so that nothing outside of these ranges
-//! can be reached. Both guests go on while bytes are copied, as with any adapter: the copies are
-//! volatile (vm-memory's), and no reference to the memory is ever made.
+//! QEMU passes memory ranges as file descriptors and removes them again, also while the firmware
+//! runs. Each address of a guest is looked up here, so that no memory outside of these ranges can
+//! be accessed. Guests run while bytes are copied, as with any adapter: copies are volatile
+//! (vm-memory's), and no reference to the memory is ever created.
 
 use std::fs::File;
 use std::io;
@@ -16,16 +16,16 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::abi::PAGE;
 
-/// An address that the guest has not made accessible.
+/// The guest has not made the address accessible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmapped;
 
 /// Consecutive bytes of a guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The first byte's address.
+    /// Address of the first byte.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
@@ -38,12 +38,12 @@ struct Range {
 /// A guest's memory.
 #[derive(Default)]
 pub struct Memory {
-    /// By their start; they do not overlap.
+    /// Sorted by start; they do not overlap.
     ranges: Vec<Range>,
 }
 
 impl Memory {
-    /// Makes `len` bytes at `start` accessible, which are in the file at `offset`.
+    /// Maps `len` bytes of the file, from `offset`, at the guest address `start`.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl Memory {
         self.insert(start, len, region)
     }
 
-    /// Memory of the process itself, for tests.
+    /// Maps memory of the process itself, for tests.
     ///
     /// # Errors
     ///
@@ -82,19 +82,19 @@ impl Memory {
         }
     }
 
-    /// Takes back all ranges within `len` bytes at `start`.
+    /// Removes all ranges within `len` bytes at `start`.
     pub fn unmap(&mut self, start: u64, len: u64) {
         let end = start.saturating_add(len);
         self.ranges
             .retain(|r| r.start < start || r.start + r.len > end);
     }
 
-    /// Takes back everything.
+    /// Removes all ranges.
     pub fn clear(&mut self) {
         self.ranges.clear();
     }
 
-    /// As many of `len` bytes at `addr` as are in one range: at least one.
+    /// The part of `len` bytes at `addr` that lies in one range: at least one byte.
     fn slice(&self, addr: u64, len: u64) -> Result<VolatileSlice<'_>, Unmapped> {
         let at = self.ranges.partition_point(|r| r.start <= addr);
         let range = at.checked_sub(1).map(|i| &self.ranges[i]).ok_or(Unmapped)?;
@@ -103,14 +103,14 @@ impl Memory {
             return Err(Unmapped);
         }
         let len = len.min(range.len - offset);
-        // Both are within the mapping, whose size is a usize.
+        // Offset and length are within the mapping, whose size is a usize.
         range
             .region
             .get_slice(offset as usize, len as usize)
             .map_err(|_| Unmapped)
     }
 
-    /// All of `len` bytes at `addr`, which must be in one range.
+    /// All `len` bytes at `addr`, which must lie in one range.
     fn whole(&self, addr: u64, len: u64) -> Result<VolatileSlice<'_>, Unmapped> {
         self.slice(addr, len)
             .ok()
@@ -144,7 +144,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// Not all of the place is accessible.
+    /// Not all of it is accessible.
     pub fn write_bytes(&self, addr: u64, bytes: &[u8]) -> Result<(), Unmapped> {
         if !bytes.is_empty() {
             self.whole(addr, bytes.len() as u64)?.copy_from(bytes);
@@ -152,7 +152,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Reads a number that the guest writes at any time, and with it all that the guest wrote before.
+    /// Reads, with acquire ordering, a number that the guest may write at any time.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl Memory {
             .map_err(|_| Unmapped)
     }
 
-    /// Writes a number that the guest reads at any time; whoever sees it sees all that was written before.
+    /// Writes, with release ordering, a number that the guest may read at any time.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl Memory {
             .map_err(|_| Unmapped)
     }
 
-    /// Changes the number of 8 bytes at `addr` at once, by `change`, and returns what it was.
+    /// Atomically changes the 8-byte number at `addr` by `change`, and returns the old value.
     ///
     /// # Errors
     ///
@@ -191,8 +191,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// There are more pages than a directory can have, or a part of it is not accessible. Whether the
-    /// pages themselves are is seen when they are used.
+    /// A directory cannot have that many pages, or a part of it is not accessible. The pages
+    /// themselves are checked when they are accessed.
     pub fn page_directory(&self, directory: u64, pages: u64) -> Result<Box<[u64]>, Unmapped> {
         const ENTRIES: u64 = PAGE / 8;
         if pages > ENTRIES * ENTRIES {
@@ -211,12 +211,13 @@ impl Memory {
     }
 }
 
-/// Copies the bytes of the spans in `from` to those in `to`, as many as both have, and says how many.
+/// Copies bytes from the spans `from` to the spans `to`, up to the end of the shorter one; returns
+/// their number.
 ///
 /// # Errors
 ///
-/// `Err(true)`: an address in `from` is not accessible; `Err(false)`: one in `to`. What comes before
-/// it has been copied.
+/// `Err(true)`: an address in `from` is not accessible; `Err(false)`: an address in `to`. Earlier
+/// bytes have been copied.
 pub fn copy(from: (&Memory, &[Span]), to: (&Memory, &[Span])) -> Result<u64, bool> {
     let (mut sources, mut targets) = (from.1.iter().copied(), to.1.iter().copied());
     let (mut source, mut target) = (Span { addr: 0, len: 0 }, Span { addr: 0, len: 0 });
@@ -248,7 +249,7 @@ pub fn copy(from: (&Memory, &[Span]), to: (&Memory, &[Span])) -> Result<u64, boo
     }
 }
 
-/// Writes bytes to the spans in `to`, as many as fit.
+/// Writes bytes to the spans `to`, as many as fit.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The PCI function: its configuration space and its regions.
+//! The PCI function: configuration space and regions.
 
 use vfio_bindings::bindings::vfio::{
     vfio_region_info, VFIO_IRQ_INFO_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX,
@@ -12,15 +12,15 @@ use vfio_user::{IrqInfo, ServerRegion};
 use crate::abi::shared::limit;
 use crate::abi::{vector, PAGE};
 
-/// Bytes of the configuration space.
+/// Size of the configuration space.
 const CONFIG: usize = 256;
-/// Where the MSI-X capability is.
+/// Offset of the MSI-X capability.
 const MSIX: usize = 0x40;
-/// Where the pending bits are in BAR 0, after the table.
+/// Offset of the pending bits in BAR 0, after the table.
 const PENDING: u32 = 0x800;
 
-/// The configuration space. QEMU emulates what the guest sees of the base addresses and of MSI-X; what
-/// is here tells it how.
+/// The configuration space. QEMU emulates the base addresses and MSI-X for the guest according to
+/// these values.
 pub struct Config {
     bytes: [u8; CONFIG],
 }
@@ -49,7 +49,7 @@ impl Config {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Reads; zeros from outside of it.
+    /// Reads; returns zeros beyond the end.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
         for (n, byte) in data.iter_mut().enumerate() {
             let at = usize::try_from(offset)
@@ -59,13 +59,13 @@ impl Config {
         }
     }
 
-    /// Writes the command register and the control of MSI-X; the rest does not change.
+    /// Writes the command register and the MSI-X control; all other bytes are read-only.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (n, byte) in data.iter().enumerate() {
             let at = offset.saturating_add(n as u64);
             let kept = match at {
                 0x04 | 0x05 => 0xff,
-                // Enable, and mask all.
+                // Writable bits: enable and function mask.
                 0x43 => 0xc0,
                 _ => continue,
             };
@@ -75,7 +75,7 @@ impl Config {
     }
 }
 
-/// The regions, as vfio numbers them.
+/// The regions in vfio's numbering.
 pub fn regions() -> Vec<ServerRegion> {
     let size = |index| match index {
         VFIO_PCI_BAR0_REGION_INDEX | VFIO_PCI_BAR1_REGION_INDEX => PAGE,
@@ -106,7 +106,7 @@ pub fn regions() -> Vec<ServerRegion> {
     (0..VFIO_PCI_NUM_REGIONS).map(region).collect()
 }
 
-/// The interrupts, as vfio numbers them: only MSI-X.
+/// The interrupts in vfio's numbering: only MSI-X.
 pub fn interrupts() -> Vec<IrqInfo> {
     (0..VFIO_PCI_NUM_IRQS)
         .map(|index| match index {

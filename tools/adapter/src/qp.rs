@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs: what they are, their states and attributes. What they do is in [`crate::switch`].
+//! Queue pairs: kinds, states and attributes. [`crate::switch`] runs them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::ring::Ring;
 /// Kinds of queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The connection manager's, with the number 1.
+    /// The connection manager's queue pair, number 1.
     Gsi,
-    /// With a reliable connection.
+    /// Reliable connection.
     Rc,
-    /// For datagrams.
+    /// Unreliable datagram.
     Ud,
 }
 
 impl Kind {
-    /// From the driver's number.
+    /// From the driver's value.
     pub fn new(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::Gsi),
@@ -33,7 +33,7 @@ impl Kind {
     }
 }
 
-/// States of a queue pair, with the driver's numbers.
+/// States of a queue pair, with the driver's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum State {
@@ -45,16 +45,16 @@ pub enum State {
     Rtr,
     /// Ready to send.
     Rts,
-    /// Sends no new requests.
+    /// Send queue drained: sends no new requests.
     Sqd,
-    /// A send of a queue pair without connection failed.
+    /// Send queue error: a send of a queue pair without a connection failed.
     Sqe,
     /// All requests end with an error.
     Err,
 }
 
 impl State {
-    /// From the driver's number.
+    /// From the driver's value.
     pub fn new(number: u32) -> Option<Self> {
         [
             Self::Reset,
@@ -69,7 +69,7 @@ impl State {
         .copied()
     }
 
-    /// Whether the guest may change the state so.
+    /// Whether the guest may change the state to `next`.
     pub fn may_become(self, next: Self) -> bool {
         use State::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
         matches!(
@@ -82,30 +82,30 @@ impl State {
         )
     }
 
-    /// Whether messages of the peer are taken.
+    /// Whether the queue pair accepts messages of the peer.
     pub fn receives(self) -> bool {
         (Self::Rtr..=Self::Sqe).contains(&self)
     }
 }
 
-/// A send request that has not ended.
+/// A send request that has not completed.
 pub struct Pending {
     /// The request.
     pub send: Arc<Send>,
-    /// How far it is.
+    /// Its progress.
     pub progress: Progress,
-    /// The message's number on the wire; of a request that does not concern the peer, the next one's.
+    /// The message's sequence number; for a local request, that of the next message.
     pub message: u64,
-    /// The number in the ring that the request frees.
+    /// The ring's consumer number after the request.
     pub frees: u32,
-    /// Of a Read: which of the answers is the current one.
+    /// For a Read: the id of the current response; earlier responses are ignored.
     pub answer: u64,
-    /// Of a Read: bytes that have come, from the first one on.
+    /// For a Read: number of bytes received, from the first byte on.
     pub came: u64,
 }
 
 impl Pending {
-    /// Whether it does not concern the peer.
+    /// Whether the request is local: no message is sent to the peer.
     pub fn is_local(&self) -> bool {
         self.send.action.is_some_and(|action| action.is_local())
     }
@@ -119,47 +119,47 @@ impl Pending {
 /// The sending half of a queue pair.
 #[derive(Default)]
 pub struct Requester {
-    /// Requests that have not ended, in their order.
+    /// Requests that have not completed, in order.
     pub pending: VecDeque<Pending>,
-    /// The number of the first one since the queue pair was reset.
+    /// The number of the first of them since the queue pair was reset.
     pub first: u64,
     /// How many of them have been sent.
     pub next: usize,
-    /// The number of the message after all of them.
+    /// The sequence number of the message after them.
     pub messages: u64,
-    /// Bytes of the next one that have been sent.
+    /// Bytes of the next request that have been sent.
     pub offset: u64,
-    /// Reads and atomic operations among those.
+    /// Reads and atomic operations among the sent requests.
     pub reads: u32,
-    /// How many times a peer without a receive may be asked again.
+    /// Remaining retries if the peer has no receive.
     pub rnr_left: u8,
-    /// How many times a peer that says nothing may be asked again.
+    /// Remaining retries if the peer does not answer.
     pub retries_left: u8,
-    /// Nothing is sent until then: the peer had no receive.
+    /// Send nothing before this time: the peer had no receive.
     pub wait_until: Option<Instant>,
-    /// The message, and bytes of it, that the peer was waiting for when requests were sent again.
+    /// The message and the offset in it that the peer expected at the last retry.
     pub had: Option<(u64, u64)>,
-    /// When the peer said something that ended a request, or the first one was sent.
+    /// Time of the last answer that completed a request, or of the first send.
     pub heard: Option<Instant>,
-    /// When the last part of its requests arrives that is slow on demand.
+    /// Arrival time of the last request that is delayed on demand.
     pub arrives_at: Option<Instant>,
-    /// When the peer begins to answer the last one of its Reads that are slow on demand.
+    /// Time of the peer's response to the last Read that is delayed on demand.
     pub answers_at: Option<Instant>,
-    /// Something of it, or for it, was lost on the wire since it was sent again.
+    /// A piece from it or to it has been lost since the last retry.
     pub lost: bool,
-    /// Whether the clock looks after it.
+    /// Whether a check for an answer is scheduled.
     pub watched: bool,
-    /// Whether it is in the queue of those that send.
+    /// Whether it is in the queue of its machine's link.
     pub queued: bool,
 }
 
 impl Requester {
-    /// The request with that number.
+    /// The request with this number.
     pub fn get(&self, number: u64) -> Option<&Pending> {
         self.pending.get(number.checked_sub(self.first)? as usize)
     }
 
-    /// The request with that number.
+    /// The request with this number.
     pub fn get_mut(&mut self, number: u64) -> Option<&mut Pending> {
         self.pending
             .get_mut(number.checked_sub(self.first)? as usize)
@@ -169,73 +169,73 @@ impl Requester {
 /// The receiving half of a queue pair.
 #[derive(Default)]
 pub struct Responder {
-    /// The number of the message that comes next.
+    /// The sequence number of the next message.
     pub expected: u64,
-    /// Bytes of it that have come.
+    /// Bytes of it that have arrived.
     pub offset: u64,
     /// The receive that it is written to.
     pub receive: Option<Recv>,
-    /// Results of the last atomic operations, by their numbers.
+    /// Results of the latest atomic operations, by sequence number.
     pub results: VecDeque<(u64, u64)>,
-    /// Whether the driver knows that the peer has sent something.
+    /// Whether the driver has been told that the peer has sent a message.
     pub established: bool,
 }
 
 /// A queue pair.
 pub struct Qp {
-    /// No other queue pair of any machine has or had it.
+    /// Unique among all queue pairs of all machines.
     pub uid: u64,
     /// Kind.
     pub kind: Kind,
     /// Protection domain.
     pub pd: u32,
-    /// Completion queue of sends.
+    /// Completion queue for sends.
     pub send_cq: u32,
-    /// Completion queue of receives.
+    /// Completion queue for receives.
     pub recv_cq: u32,
     /// Shared receive queue.
     pub srq: Option<u32>,
-    /// Whether each send makes a completion.
+    /// Whether each send reports completion.
     pub signal_all: bool,
     /// State.
     pub state: State,
-    /// Attributes, as the guest gave them.
+    /// Attributes as set by the guest.
     pub attrs: QpAttrs,
     /// The ring of sends.
     pub sq: Ring,
-    /// The ring of receives, if there is no shared one.
+    /// The ring of receives, if it does not use a shared receive queue.
     pub rq: Option<Ring>,
-    /// Its rings make no sense: nothing is read from them any more.
+    /// Its rings are invalid and are no longer read.
     pub broken: bool,
     /// The sending half.
     pub requester: Requester,
     /// The receiving half.
     pub responder: Responder,
-    /// What it has done.
+    /// Its counters.
     pub counters: Counters,
 }
 
-/// What a queue pair, or all of a machine, has done.
+/// Counters of a queue pair, or sums for a machine.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct Counters {
-    /// Bytes that were copied to the peer or from it, for requests of this end.
+    /// Bytes transferred by requests of this end.
     pub bytes: u64,
-    /// Send requests that have ended well.
+    /// Send requests that have succeeded.
     pub sends: u64,
-    /// Receives that have ended well.
+    /// Receives that have succeeded.
     pub receives: u64,
-    /// Requests that have ended with an error, without those that were flushed.
+    /// Requests that have failed, except flushed ones.
     pub errors: u64,
-    /// Times that the peer had no receive.
+    /// How often the peer had no receive.
     pub rnr: u64,
-    /// Times that requests were sent again.
+    /// How often requests were sent again.
     pub retries: u64,
 }
 
 impl Qp {
-    /// Takes attributes from the guest and goes to the state that they name.
+    /// Sets attributes, including the state.
     ///
-    /// `None`: that is not possible in this state, or a value is out of range; nothing has changed.
+    /// `None`: the transition is not allowed, or a value is out of range; nothing has changed.
     pub fn modify(&mut self, mask: u32, from: &QpAttrs) -> Option<State> {
         let next = if mask & attr::STATE != 0 {
             State::new(from.state)?
@@ -287,14 +287,15 @@ impl Qp {
         self.broken = false;
     }
 
-    /// How long the peer may say nothing; `None`: for ever. The IB specification's 4.096 us times two
-    /// to the power of the attribute, and some more: peers here are processes that share a host.
+    /// Time-out for an answer of the peer; `None`: no time-out. By the IB specification 4.096 us
+    /// times two to the power of the attribute, plus some time because peers are processes on one
+    /// host.
     pub fn patience(&self) -> Option<Duration> {
         (self.attrs.timeout > 0)
             .then(|| Duration::from_nanos(4096 << self.attrs.timeout) + Duration::from_millis(5))
     }
 
-    /// How long a peer must wait that found no receive here: the IB specification's table.
+    /// How long a peer must wait after it found no receive, by the table of the IB specification.
     pub fn rnr_delay(&self) -> Duration {
         // In units of 10 us.
         const TABLE: [u32; 32] = [

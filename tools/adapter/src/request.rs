@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work requests, as they are read from the guest's queues.
+//! Work requests as read from the guest's queues.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -10,7 +10,7 @@ use crate::abi::shared::limit;
 use crate::keys::{Denied, Keys};
 use crate::memory::{Memory, Span, Unmapped};
 
-/// Ranges of memory of a request.
+/// Memory ranges of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Ranges {
     sges: Vec<Sge>,
@@ -18,7 +18,8 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// `count` ranges from `addr` on; `None` in the result: more than `most`, or too many bytes.
+    /// Reads `count` ranges at `addr`. The result contains `None` if there are more than `most` or
+    /// too many bytes.
     fn read(memory: &Memory, addr: u64, count: u32, most: u32) -> Result<Option<Self>, Unmapped> {
         if count > most {
             return Ok(None);
@@ -32,16 +33,16 @@ impl Ranges {
         Ok((ranges.total <= u64::from(limit::MESSAGE)).then_some(ranges))
     }
 
-    /// Bytes of all ranges.
+    /// Sum of the ranges' lengths.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Where `len` bytes from `offset` on are in the guest's memory, as far as the ranges go.
+    /// The guest addresses of `len` bytes at `offset`, up to the end of the ranges.
     ///
     /// # Errors
     ///
-    /// A key does not allow it.
+    /// A key does not permit the access.
     pub fn spans(
         &self,
         keys: &Keys,
@@ -76,42 +77,42 @@ impl Ranges {
     }
 }
 
-/// What a send request does.
+/// Action of a send request.
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
-    /// A message into a receive of the peer; with an address if it is a datagram.
+    /// Sends a message to a receive of the peer.
     Send,
-    /// The same, from a queue pair without a connection.
+    /// Sends a message from a queue pair without a connection.
     Datagram(Datagram),
-    /// A message into the peer's memory; `receive`: it takes a receive, too.
+    /// Writes to the peer's memory.
     Write {
-        /// Where to.
+        /// Address and key at the peer.
         to: Rdma,
-        /// Whether there are immediate data.
+        /// Whether it has immediate data and consumes a receive.
         receive: bool,
     },
-    /// A message from the peer's memory.
+    /// Reads from the peer's memory.
     Read(Rdma),
-    /// Compare and swap, or add.
+    /// Compare and swap, or fetch and add.
     Atomic {
-        /// Where, and the operands.
+        /// Address and operands.
         what: Atomic,
-        /// Whether it adds.
+        /// Whether it is fetch and add.
         adds: bool,
     },
-    /// Makes a key invalid.
+    /// Invalidates a key.
     Invalidate,
-    /// Gives a region pages.
+    /// Registers pages.
     Register(FastReg),
 }
 
 impl Action {
-    /// Whether the peer answers with data, for which a fence waits.
+    /// Whether the peer responds with data. A fence waits for such requests.
     pub fn is_read(&self) -> bool {
         matches!(self, Self::Read(_) | Self::Atomic { .. })
     }
 
-    /// Whether it does not concern the peer.
+    /// Whether the request is local: no message is sent to the peer.
     pub fn is_local(&self) -> bool {
         matches!(self, Self::Invalidate | Self::Register(_))
     }
@@ -120,9 +121,9 @@ impl Action {
 /// A send request.
 #[derive(Clone, Debug)]
 pub struct Send {
-    /// The poster's name for it.
+    /// Cookie of the poster.
     pub wr_id: u64,
-    /// What it does; `None` if that is nothing this queue pair can do.
+    /// The action; `None` if the queue pair does not support it.
     pub action: Option<Action>,
     /// One of [`op`].
     pub opcode: u32,
@@ -135,7 +136,7 @@ pub struct Send {
 }
 
 impl Send {
-    /// Reads the request at `addr`; `datagrams`: the queue pair has no connection.
+    /// Reads the request at `addr`. `datagrams`: the queue pair has no connection.
     ///
     /// # Errors
     ///
@@ -193,7 +194,7 @@ impl Send {
         })
     }
 
-    /// The operation that its completion names.
+    /// The opcode of its completion.
     pub fn completion(&self) -> u32 {
         match self.opcode {
             op::RDMA_WRITE | op::RDMA_WRITE_IMM => wc::RDMA_WRITE,
@@ -206,7 +207,7 @@ impl Send {
         }
     }
 
-    /// What its receiver's completion has: flags of [`wc`], and the number that goes with them.
+    /// The flags of [`wc`] of the receiver's completion, and the number that belongs to them.
     pub fn told(&self) -> (u32, u32) {
         match self.opcode {
             op::SEND_IMM | op::RDMA_WRITE_IMM => (wc::WITH_IMM, self.ex),
@@ -215,17 +216,17 @@ impl Send {
         }
     }
 
-    /// The key that the receiver loses.
+    /// The receiver's key that it invalidates.
     pub fn invalidates(&self) -> Option<u32> {
         (self.opcode == op::SEND_INV).then_some(self.ex)
     }
 
-    /// Whether it has that flag.
+    /// Whether the flag is set.
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
-    /// Whether it wakes a peer that waits for solicited completions.
+    /// Whether it wakes a receiver that waits for solicited completions.
     pub fn is_solicited(&self) -> bool {
         self.has(flag::SOLICITED)
     }
@@ -234,9 +235,9 @@ impl Send {
 /// A receive request.
 #[derive(Clone, Debug)]
 pub struct Recv {
-    /// The poster's name for it.
+    /// Cookie of the poster.
     pub wr_id: u64,
-    /// The memory; `None` if there is too much of it.
+    /// The memory; `None` if the ranges are too many or too long.
     pub ranges: Option<Ranges>,
 }
 
@@ -261,15 +262,15 @@ impl Recv {
     }
 }
 
-/// How far a send request is.
+/// Progress of a send request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Not all of it has been sent.
+    /// Not sent completely.
     Waiting,
-    /// All of it has been sent.
+    /// Sent completely.
     Sent,
-    /// The peer has it all.
+    /// Acknowledged.
     Done,
-    /// It ends with that error, once all before it have ended.
+    /// Fails with this status when all earlier requests have completed.
     Failed(Status),
 }

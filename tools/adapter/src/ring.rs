@@ -1,64 +1,64 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Rings in the guest's memory.
 //!
-//! A ring has two numbers, the producer's and the consumer's, that count on from each entry to the
-//! next, wrap, and name an entry by their lower bits; the bit above tells a full ring from an empty
-//! one. The driver computes with bit masks of the number of slots. Two of its rings, of events and of
-//! notifications, do not have a power of two of slots (1536 and 3072): there the masks have gaps, the
-//! numbers wrap early, and some slots are never used. [`Shape`] does the same.
+//! A ring has a producer and a consumer number. Each is incremented per entry and wraps; its lower
+//! bits are the entry's index, and the bit above distinguishes a full ring from an empty one. The
+//! driver computes with bit masks of the number of slots. The rings of events and of notifications
+//! have 1536 and 3072 slots, which are not powers of two: their masks have gaps, the numbers wrap
+//! early, and some slots are never used. [`Shape`] does the same.
 
 use crate::abi::PAGE;
 use crate::memory::{Memory, Unmapped};
 
-/// The arithmetic of a ring with so many slots.
+/// The arithmetic of a ring with this number of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     slots: u32,
 }
 
 impl Shape {
-    /// `None` for a ring without slots, or with more than any ring has.
+    /// `None` if there are no slots, or more than any ring has.
     pub fn new(slots: u32) -> Option<Self> {
         (slots > 0 && slots <= 1 << 24).then_some(Self { slots })
     }
 
-    /// Bits that a number may have.
+    /// Valid bits of a number.
     fn mask(self) -> u32 {
         (self.slots << 1) - 1
     }
 
-    /// How many numbers there are until they repeat.
+    /// Number of increments until a number repeats.
     fn period(self) -> u32 {
         1 << self.mask().trailing_ones()
     }
 
-    /// How many entries fit.
+    /// Maximum number of entries.
     pub fn capacity(self) -> u32 {
         self.period() / 2
     }
 
-    /// Whether the guest may have written the number.
+    /// Whether the number is valid.
     pub fn is_valid(self, number: u32) -> bool {
         number < self.period()
     }
 
-    /// The entry that a number names.
+    /// The index of the number's entry.
     pub fn slot(self, number: u32) -> u32 {
         number & (self.slots - 1)
     }
 
-    /// The number after it.
+    /// The successor of a number.
     pub fn next(self, number: u32) -> u32 {
         number.wrapping_add(1) & (self.period() - 1)
     }
 
-    /// How many entries are from the consumer's number to the producer's.
+    /// The number of entries between consumer and producer.
     pub fn filled(self, consumer: u32, producer: u32) -> u32 {
         producer.wrapping_sub(consumer) & (self.period() - 1)
     }
 }
 
-/// The guest has written numbers that make no sense, or taken the ring's memory away.
+/// The guest has written invalid numbers, or has removed the ring's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
@@ -68,9 +68,9 @@ impl From<Unmapped> for Broken {
     }
 }
 
-/// A ring whose entries the guest or the device writes: where it is, and the device's own number.
+/// A ring: its addresses, and the device's number.
 ///
-/// Of both numbers, the device believes the guest only the guest's own.
+/// The device trusts only its own copy of its own number.
 #[derive(Clone, Debug)]
 pub struct Ring {
     /// Addresses of the two numbers.
@@ -80,28 +80,28 @@ pub struct Ring {
     pages: Box<[u64]>,
     entry: u64,
     shape: Shape,
-    /// The device's number: of the next entry that it takes, or makes.
+    /// The device's number: the next entry that it consumes or produces.
     own: u32,
 }
 
-/// Where the two numbers of a ring are on the page with its state.
+/// Offset of the two numbers on the page with the ring's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The send queue of a queue pair.
+    /// Send queue of a queue pair.
     First = 0,
-    /// The receive queue, and the only ring of all other pages.
+    /// Receive queue of a queue pair, and every other ring.
     Second = 8,
 }
 
 impl Ring {
-    /// A ring of `slots` entries of `entry` bytes, a power of two up to a page, on the pages.
+    /// A ring of `slots` entries of `entry` bytes (a power of two, at most a page) on these pages.
     ///
-    /// `None` if the numbers do not fit together.
+    /// `None` if the sizes are inconsistent.
     pub fn new(state: u64, place: Place, pages: &[u64], slots: u32, entry: u32) -> Option<Self> {
         let shape = Shape::new(slots)?;
         let entry = u64::from(entry);
         let bytes = u64::from(slots) * entry;
-        // What a guest gives beyond what the ring needs is not kept.
+        // Excess pages are dropped.
         let pages = pages.get(..bytes.div_ceil(PAGE) as usize)?;
         let fits = entry.is_power_of_two() && entry <= PAGE;
         let producer = state.checked_add(place as u64)?;
@@ -115,7 +115,7 @@ impl Ring {
         })
     }
 
-    /// How many entries fit.
+    /// Maximum number of entries.
     pub fn capacity(&self) -> u32 {
         self.shape.capacity()
     }
@@ -125,7 +125,7 @@ impl Ring {
         self.own
     }
 
-    /// Begins anew, as the driver does with its number.
+    /// Resets the device's number, as the driver resets its own.
     pub fn reset(&mut self) {
         self.own = 0;
     }
@@ -133,15 +133,15 @@ impl Ring {
     /// The address of an entry. It does not cross a page.
     fn address(&self, number: u32) -> u64 {
         let offset = u64::from(self.shape.slot(number)) * self.entry;
-        // The slots fit on the pages.
+        // `new()` has checked that the slots fit on the pages.
         self.pages[(offset / PAGE) as usize] + offset % PAGE
     }
 
-    /// A ring that the guest fills: how many entries wait after the device's number.
+    /// For a ring that the guest fills: the number of entries to consume.
     ///
     /// # Errors
     ///
-    /// The guest's number makes no sense, or is more entries ahead than there are.
+    /// The guest's number is invalid.
     pub fn waiting(&self, memory: &Memory) -> Result<u32, Broken> {
         let producer = memory.load(self.producer)?;
         let filled = self.shape.filled(self.own, producer);
@@ -152,7 +152,7 @@ impl Ring {
         }
     }
 
-    /// The address of the next entry if there is one; the device's number goes on.
+    /// Takes the next entry, if any, and returns its address.
     ///
     /// # Errors
     ///
@@ -166,26 +166,26 @@ impl Ring {
         Ok(Some(address))
     }
 
-    /// Tells the guest that entries before the number are free. The number is one that
-    /// [`Ring::own`] had.
+    /// Tells the guest that entries before `number` are free. `number` is a value that
+    /// [`Ring::own`] has returned.
     ///
     /// # Errors
     ///
-    /// The guest took the memory away.
+    /// The ring's memory is no longer accessible.
     pub fn release(&self, memory: &Memory, number: u32) -> Result<(), Broken> {
         Ok(memory.store(self.consumer, number)?)
     }
 
-    /// The number after that one.
+    /// The successor of a number.
     pub fn after(&self, number: u32) -> u32 {
         self.shape.next(number)
     }
 
-    /// A ring that the device fills: adds an entry; `false` if the guest has left no room.
+    /// For a ring that the device fills: adds an entry; `false` if the ring is full.
     ///
     /// # Errors
     ///
-    /// The guest's number makes no sense, or it took the memory away.
+    /// The guest's number is invalid, or the memory is no longer accessible.
     pub fn put<T: zerocopy::IntoBytes + zerocopy::Immutable>(
         &mut self,
         memory: &Memory,
@@ -201,11 +201,11 @@ impl Ring {
         Ok(true)
     }
 
-    /// A ring that the device fills: how many entries the guest has not taken.
+    /// For a ring that the device fills: the number of entries that the guest has not consumed.
     ///
     /// # Errors
     ///
-    /// The guest's number makes no sense, or it took the memory away.
+    /// The guest's number is invalid, or the memory is no longer accessible.
     pub fn unread(&self, memory: &Memory) -> Result<u32, Broken> {
         let consumer = memory.load(self.consumer)?;
         let filled = self.shape.filled(consumer, self.own);
@@ -221,7 +221,7 @@ impl Ring {
 mod tests {
     use super::*;
 
-    /// What the driver's masks do, step by step.
+    /// The driver's computation, step by step.
     fn driver_next(number: u32, slots: u32) -> u32 {
         (number + 1) & ((slots << 1) - 1)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One machine's end of vfio-user: what QEMU asks, on the guest's behalf.
+//! The vfio-user server for one machine: requests of QEMU on behalf of the guest.
 
 use std::fs::File;
 use std::io;
@@ -16,15 +16,15 @@ use crate::abi::uar;
 use crate::pci::Config;
 use crate::switch::{Machine, Switch};
 
-/// The switch, and what wakes the thread that runs it.
+/// The switch, and the condition that wakes its thread.
 pub struct Running {
     /// The switch.
     pub switch: Mutex<Switch>,
-    /// Something was asked of it.
+    /// Signalled when the switch has work.
     pub asked: Condvar,
 }
 
-/// The end of one machine.
+/// The server for one machine.
 pub struct Backend {
     machine: Machine,
     running: Arc<Running>,
@@ -32,7 +32,7 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// The end of that machine.
+    /// The server for this machine.
     pub fn new(machine: Machine, running: Arc<Running>) -> Self {
         Self {
             machine,
@@ -45,7 +45,7 @@ impl Backend {
         self.running.switch.lock().is_removed(self.machine)
     }
 
-    /// QEMU is gone, and the machine with it.
+    /// QEMU has disconnected; the machine no longer exists.
     pub fn gone(&mut self) {
         self.config = Config::default();
         let mut switch = self.running.switch.lock();
@@ -71,7 +71,7 @@ impl ServerBackend for Backend {
                 let len = data.len();
                 data.copy_from_slice(&value.to_le_bytes()[..len]);
             }
-            // Doorbells and the table of MSI-X, which QEMU emulates, say nothing.
+            // Reads of doorbells and of the MSI-X table, which QEMU emulates, return zeros.
             _ => {}
         }
         Ok(())
@@ -88,7 +88,7 @@ impl ServerBackend for Backend {
                     .write_register(self.machine, offset, value);
                 self.running.asked.notify_one();
             }
-            // The driver rings at each look at an empty queue, which is always complete.
+            // The driver rings at each poll of an empty queue. The device needs no action.
             (VFIO_PCI_BAR2_REGION_INDEX, Ok(value)) if uar::is_look(offset, value) => {}
             (VFIO_PCI_BAR2_REGION_INDEX, Ok(value)) => {
                 self.running.switch.lock().ring(self.machine, offset, value);
@@ -107,7 +107,7 @@ impl ServerBackend for Backend {
         size: u64,
         fd: Option<File>,
     ) -> io::Result<()> {
-        // Memory without a file is the firmware's, which no driver hands to an adapter.
+        // Memory without a file belongs to the firmware; drivers do not use it for DMA.
         let Some(file) = fd else { return Ok(()) };
         let mut switch = self.running.switch.lock();
         let device = switch.device(self.machine);
@@ -150,7 +150,7 @@ impl ServerBackend for Backend {
         }
         let mut switch = self.running.switch.lock();
         let vectors = &mut switch.device(self.machine).vectors;
-        // None at all means all of them, and no descriptor that a vector has none.
+        // A count of 0 means all vectors; a missing descriptor disables a vector.
         let (start, count) = if count == 0 {
             (0, vectors.len())
         } else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Objects of a machine by their handles.
 
-/// A table with a fixed number of handles. A handle that was freed rests as long as possible.
+/// A table with a fixed number of handles. A freed handle is reused as late as possible.
 pub struct Table<T> {
     first: u32,
     limit: u32,
@@ -11,7 +11,7 @@ pub struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// Handles from `first` on, below `limit`.
+    /// A table with the handles `first..limit`.
     pub fn new(first: u32, limit: u32) -> Self {
         Self {
             first,
@@ -22,22 +22,22 @@ impl<T> Table<T> {
         }
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn len(&self) -> u32 {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The object with that handle.
+    /// The object with this handle.
     pub fn get(&self, handle: u32) -> Option<&T> {
         self.slots.get(handle as usize)?.as_ref()
     }
 
-    /// The object with that handle.
+    /// The object with this handle.
     pub fn get_mut(&mut self, handle: u32) -> Option<&mut T> {
         self.slots.get_mut(handle as usize)?.as_mut()
     }
@@ -50,7 +50,8 @@ impl<T> Table<T> {
             .filter_map(|(handle, slot)| Some((handle as u32, slot.as_ref()?)))
     }
 
-    /// Adds the object that `make` makes for a handle; `None` if all handles are in use, or it makes none.
+    /// Adds the object that `make` creates for a handle. `None` if no handle is free or `make`
+    /// returns `None`.
     pub fn insert(&mut self, make: impl FnOnce(u32) -> Option<T>) -> Option<u32> {
         let handle = (self.next..self.limit)
             .chain(self.first..self.next)
@@ -60,7 +61,7 @@ impl<T> Table<T> {
         Some(handle)
     }
 
-    /// Adds an object with a handle of the caller's choice; `None` if the handle is in use.
+    /// Adds an object with this handle; `None` if the handle is in use.
     pub fn insert_at(&mut self, handle: u32, object: T) -> Option<u32> {
         if handle >= self.limit || self.get(handle).is_some() {
             return None;
@@ -77,7 +78,7 @@ impl<T> Table<T> {
         self.count += 1;
     }
 
-    /// Takes the object with that handle out.
+    /// Removes the object with this handle.
     pub fn remove(&mut self, handle: u32) -> Option<T> {
         let object = self.slots.get_mut(handle as usize)?.take()?;
         self.count -= 1;

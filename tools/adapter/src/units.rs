@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Rates and times as people write them: in options, and at the control socket.
+//! Rates and times with units, for options and the control socket.
 
 use std::time::Duration;
 
-/// A number and one of the units.
+/// Parses a number with one of the units.
 fn with_unit(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
     let names = || {
         units
@@ -26,7 +26,7 @@ fn with_unit(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
     }
 }
 
-/// Bits per second, as bytes per second.
+/// Parses a rate in bits per second; returns bytes per second.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ fn duration(text: &str, most: f64) -> Result<Duration, String> {
     }
 }
 
-/// A link's latency.
+/// Parses the latency of a link.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub fn latency(text: &str) -> Result<Duration, String> {
     duration(text, 10.0)
 }
 
-/// How slow something is on demand.
+/// Parses a delay of a fault.
 ///
 /// # Errors
 ///

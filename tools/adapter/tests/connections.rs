@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What connections do, seen by drivers in miniature.
+//! Connections, as seen by a minimal driver.
 
 mod guest;
 
@@ -100,7 +100,7 @@ fn a_message_arrives_whole_and_in_order() {
             (1001, 0x1234_5678, wc::WITH_IMM)
         );
         assert_eq!(second.opcode, wc::RECV);
-        // The first send asked for no completion.
+        // The first send did not request a completion.
         assert_eq!(qa.ended(&mut world), [(1, OK)]);
         assert_eq!(qa.freed(&mut world), 2);
     }
@@ -124,7 +124,8 @@ fn the_link_has_a_rate_and_a_latency() {
         }
         world.run(Duration::from_micros(100));
     }
-    // 10 ms on the link, less what a late clock may make up for; then to the peer, and back.
+    // 10 ms on the link, less the time that a late clock may catch up, plus the latency in both
+    // directions.
     let (came, done) = (came.unwrap(), world.now - begin);
     assert!(
         (Duration::from_micros(12_400)..Duration::from_micros(13_500)).contains(&came),
@@ -166,7 +167,7 @@ fn writes_and_reads_by_registered_keys() {
         assert_eq!(qa.ended(&mut world), [(0, OK), (1, OK)]);
         check(&b, &mut world, theirs + 10, 100_000, 9);
         check(&a, &mut world, mine + 150_000, 100_000, 9);
-        // One byte more than the region has.
+        // One byte beyond the region.
         qa.send(
             &mut world,
             rdma(op::RDMA_WRITE, theirs + 10, key),
@@ -243,7 +244,7 @@ fn a_peer_without_a_receive_is_asked_again() {
     qb.receive(&mut world, &[]);
     world.settle();
     assert_eq!(qa.ended(&mut world), [(0, OK)]);
-    // No receive any more: three times more, then an error, and all after it is flushed.
+    // No receive is left: three retries, then an error; later requests are flushed.
     qa.send(&mut world, plain(), &[]);
     qa.send(&mut world, plain(), &[]);
     world.settle();
@@ -267,7 +268,7 @@ fn a_peer_that_is_gone_is_given_up() {
 
 #[test]
 fn errors_end_with_the_status_that_tells_them() {
-    // What is posted, and what both ends see.
+    // The posted requests, and the statuses at both ends.
     type Case = (
         fn(&mut World, &mut [Guest; 2], &mut [Queue; 2]),
         Status,
@@ -450,7 +451,7 @@ fn an_error_state_flushes_both_queues() {
             (1002, FLUSHED)
         ]
     );
-    // What is posted later, too.
+    // Requests posted later are flushed as well.
     qa.receive(&mut world, &[]);
     qa.send(&mut world, plain(), &[]);
     world.settle();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Faults on demand: what is lost shows as retries, and as an error in the end; never as wrong bytes.
+//! Faults on demand: loss leads to retries and finally to an error, never to wrong bytes.
 
 mod guest;
 
@@ -15,9 +15,9 @@ use guest::{connected, rdma, request, Guest, Queue, World};
 const OK: u32 = Status::Success as u32;
 const FLUSHED: u32 = Status::Flushed as u32;
 const NONE: [u32; 0] = [];
-/// Bytes of a message of several pieces.
+/// Length of a message of several pieces.
 const LONG: u32 = 300_000;
-/// Long enough for all retries of a queue pair: four times 6 ms.
+/// Longer than all retries of a queue pair: four times 6 ms.
 const GIVEN_UP: Duration = Duration::from_millis(100);
 
 fn byte(at: u64) -> u8 {
@@ -59,7 +59,7 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Send, Way::Write, Way::Read];
 
-/// Two machines and a long message of the first one's queue pair.
+/// Two machines, and a long message of the first machine's queue pair.
 struct Scene {
     world: World,
     guests: [Guest; 2],
@@ -134,7 +134,7 @@ impl Scene {
     }
 }
 
-/// A link that takes 30 ms for a long message.
+/// A link on which a long message takes 30 ms.
 fn slow() -> Link {
     Link {
         rate: Some(10_000_000),
@@ -145,7 +145,7 @@ fn slow() -> Link {
 #[test]
 fn a_link_that_comes_back_in_time_costs_retries_only() {
     for way in WAYS {
-        // Down before anything, in the middle, and when only the answer is on its way.
+        // Link down before the message, during it, and when only the answer is in flight.
         for down_at in [0, 10_000, 29_000, 29_570] {
             for machine in [1, 2] {
                 let mut scene = Scene::new(slow());
@@ -255,7 +255,7 @@ fn a_slow_read_holds_up_nothing_else() {
     scene.queues[1].receive(&mut scene.world, &[]);
     scene.queues[0].send(&mut scene.world, plain(), &[]);
     scene.run(10);
-    // The Send was taken, and is reported after the Read.
+    // The Send was received; its completion is reported after that of the Read.
     assert_eq!(scene.queues[1].ended(&mut scene.world), [(1000, OK)]);
     scene.run(480);
     assert_eq!(scene.statuses(), NONE);
@@ -277,7 +277,7 @@ fn slow_messages_keep_their_order() {
         scene.world.tell(&format!("delay 1 {kind} 500ms"));
         scene.post(way);
         scene.run(1);
-        // What comes after it is not slow, and does not overtake it.
+        // Later requests are not delayed but do not overtake the delayed one.
         scene.world.tell(&format!("delay 1 {kind} 0s"));
         scene.queues[1].receive(&mut scene.world, &[]);
         scene.queues[0].send(&mut scene.world, plain(), &[]);
@@ -302,7 +302,7 @@ fn what_is_held_goes_on_when_it_is_released() {
             assert_eq!(scene.statuses(), NONE, "{way:?}");
             assert_eq!(scene.retries(), 0, "{way:?}");
             if down {
-                // What was held is lost with the link.
+                // Held requests are lost when the link goes down.
                 scene.world.tell("link 2 down");
                 scene.run(8);
             }
@@ -371,7 +371,7 @@ fn each_kind_of_request_ends_as_told() {
         ] {
             let mut scene = Scene::new(Link::default());
             scene.world.tell(&format!("fail 1 {kind} {name}"));
-            // One of another kind is not concerned.
+            // Requests of another kind are not affected.
             let other = if kind == "write" {
                 Way::Read
             } else {
@@ -455,7 +455,7 @@ fn a_device_that_is_removed_is_gone() {
     world.switch.ring(1, 0, u32::MAX);
     assert_eq!(world.control("keys 2"), serde_json::json!([]));
     world.tell("device 2 present");
-    // Its driver begins anew, and so does the peer's.
+    // The driver resets the device, and so does the peer's driver.
     for machine in [0, 1] {
         let memory = &world.switch.device(machine).memory;
         memory

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Guests that write nonsense: to registers, commands, doorbells and rings. The switch must not panic,
-//! must come to rest, and the other machines' connections must go on.
+//! Guests that write invalid values to registers, commands, doorbells and rings. The switch must
+//! not panic and must become idle; connections of other machines must continue.
 
 mod guest;
 
@@ -14,18 +14,18 @@ use adapter::switch::Link;
 use guest::{gid, request, Guest, World, COMMAND, MEMORY};
 use proptest::prelude::*;
 
-/// What a guest may do.
+/// An action of a guest.
 #[derive(Clone, Debug)]
 enum Act {
     Register(u64, u32),
     Doorbell(u64, u32),
-    /// Bytes into the command slot after a plausible header, then the command.
+    /// Writes bytes to the command slot after a plausible header, then rings for the command.
     Command(u32, Vec<u8>),
-    /// A number anywhere in the pages that rings and work requests are in.
+    /// Writes a number anywhere in the pages of rings and work requests.
     Scribble(u64, u64),
-    /// The same, of a value that makes sense somewhere.
+    /// The same, with a value that is plausible somewhere.
     Number(u64, u32),
-    /// A line of the control socket about that machine, or one that is none.
+    /// A line for the control socket about that machine, or an invalid one.
     Control(String),
     Run,
 }
@@ -46,7 +46,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Lines of the control socket: most of them about the third machine, and right; others are nonsense.
+/// Lines for the control socket: most of them are valid and concern the third machine.
 fn line() -> impl Strategy<Value = String> {
     const KIND: &str = "(send|send-inv|write|read|atomic|reg|inv|receive)";
     const STATUS: &str = "(local-length|remote-access|retries-exceeded|flushed|memory-bind)";
@@ -68,7 +68,8 @@ fn line() -> impl Strategy<Value = String> {
     proptest::strategy::Union::new(lines.iter().map(pattern).collect::<Vec<_>>())
 }
 
-/// A machine that does all that, beside two that talk to each other, one of them to the machine as well.
+/// A machine that executes all actions, next to two that are connected to each other, one of them
+/// also to this machine.
 fn torment(acts: &[Act], link: Link) {
     let mut world = World::new(3, link);
     let mut guests: Vec<Guest> = (0..3)
@@ -135,7 +136,7 @@ fn torment(acts: &[Act], link: Link) {
         }
     }
     world.run(Duration::from_secs(3));
-    // The others' connection works.
+    // The connection of the other machines works.
     let (from, to) = (0x20_0000, 0x20_0000);
     guests[0].write(&mut world, from, &0x1122_3344_5566_7788u64);
     qb.receive(

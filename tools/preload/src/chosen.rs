@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockets whose port the kernel has chosen, by a bind() to port 0: their listeners give it back when
-//! they are shut down. The kernel tells nobody, so that it is remembered.
+//! Sockets whose port the kernel has chosen at a bind() to port 0: the port is released when their
+//! listener is shut down. The kernel has no interface that tells whether it has chosen a port, so
+//! bind() records it.
 
 use std::os::fd::RawFd;
 use std::sync::{
@@ -12,14 +13,15 @@ use std::sync::{
 
 use crate::sock::File;
 
-/// One for each descriptor at most: a closed one is forgotten with its number's next socket.
+/// At most one entry per descriptor. The entry of a closed socket is dropped when the descriptor is
+/// bound again.
 static CHOSEN: Mutex<Vec<(RawFd, File)>> = Mutex::new(Vec::new());
 
 fn chosen() -> MutexGuard<'static, Vec<(RawFd, File)>> {
     CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Remembers who has chosen the port of a socket that was just bound.
+/// Records whether the kernel has chosen the port of a socket that was just bound.
 pub(crate) fn note(fd: RawFd, by_kernel: bool) {
     let file = File::of(fd).ok().filter(|_| by_kernel);
     let mut all = chosen();
@@ -27,7 +29,7 @@ pub(crate) fn note(fd: RawFd, by_kernel: bool) {
     all.extend(file.map(|file| (fd, file)));
 }
 
-/// Whether the kernel has chosen the port of this socket, whatever its descriptors are.
+/// Whether the kernel has chosen the port of this socket. The descriptor may have changed since.
 pub(crate) fn by_kernel(file: File) -> bool {
     chosen().iter().any(|&(_, noted)| noted == file)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `sdpctl run` tells the library, by the environment.
+//! Configuration that `sdpctl run` passes to the library in the environment.
 
 use std::ffi::{
     c_char,
@@ -19,12 +19,12 @@ use crate::sock::{
     File, //
 };
 
-/// What to do with the sockets of this program.
+/// The configuration of this program.
 pub(crate) struct Config {
     pub(crate) rules: Rules,
-    /// As it was called, without folders.
+    /// The name by which it was called, without folders.
     pub(crate) program: String,
-    /// Never TCP where the rules say SDP.
+    /// Fail instead of using TCP where the rules say SDP.
     pub(crate) require: bool,
     verbose: bool,
 }
@@ -32,23 +32,23 @@ pub(crate) struct Config {
 static CONFIG: OnceLock<Config> = OnceLock::new();
 
 extern "C" {
-    /// glibc's name of the program.
+    /// glibc's variable with the name of the program.
     static program_invocation_short_name: *const c_char;
 }
 
-/// The same from the first call to the end, whatever the program does to its environment.
+/// The configuration. It does not change when the program changes its environment.
 pub(crate) fn get() -> &'static Config {
     CONFIG.get_or_init(read)
 }
 
-/// Run by the dynamic linker before the program, and so before its threads.
+/// Run by the dynamic linker before the program starts threads.
 extern "C" fn at_load() {
-    // What is looked up later might be so in a signal handler.
+    // Resolve the functions now: a later call may come from a signal handler.
     sock::real();
     get();
 }
 
-// What tests is no library.
+// Test programs do not run it.
 #[cfg_attr(not(test), link_section = ".init_array")]
 #[used]
 static AT_LOAD: extern "C" fn() = at_load;
@@ -68,7 +68,7 @@ fn read() -> Config {
     let require = is_set(REQUIRE);
     let text = std::env::var(RULES).unwrap_or_else(|_| Rules::ALL_SDP.into());
     let rules = Rules::parse(&text).unwrap_or_else(|mistake| {
-        // `sdpctl run` has read them before: somebody else has set them.
+        // `sdpctl run` has checked the rules, so the variable was set by something else.
         let rules = if require { Rules::ALL_SDP } else { "" };
         let all = if require { "is SDP's" } else { "stays TCP's" };
         say(&format!("{RULES}: {mistake}: all {all}"));
@@ -82,10 +82,10 @@ fn read() -> Config {
     }
 }
 
-/// The standard error that the program began with.
+/// The standard error at the start of the program.
 static STDERR: OnceLock<Option<File>> = OnceLock::new();
 
-/// Writes a line to the standard error, at once, unless the program has made another file of that
+/// Writes a line to the standard error with one write(), unless the program has replaced that
 /// descriptor.
 fn say(text: &str) {
     let now = File::of(libc::STDERR_FILENO).ok();
@@ -93,12 +93,12 @@ fn say(text: &str) {
         return;
     }
     let line = format!("libsdp: {text}\n");
-    // SAFETY: The bytes are as many as said. That nobody reads them changes nothing.
+    // SAFETY: The pointer and the length are those of `line`. A failed write is ignored.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }
 
 impl Config {
-    /// Tells what is done with a socket, if the user wants to know.
+    /// Reports a decision about a socket if the user wants to see it.
     pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
         if self.verbose {
             say(&format!("{}: {}", self.program, what()));

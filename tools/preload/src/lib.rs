@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `libsdp.so`: puts SDP sockets in the place of a program's TCP sockets, for `sdpctl run`.
+//! `libsdp.so`: replaces a program's TCP sockets by SDP sockets, for `sdpctl run`.
 //!
-//! A socket stays TCP's until the program says where it leads: connect() and listen() decide by the
-//! rules. If they say SDP, a socket of family 27 or 28 gets the options, flags and address that the
-//! program has given to its own, and takes its descriptor. bind() looks whether a server could have the
-//! port with SDP, too. Nothing else is intercepted but what epoll watches, and what is neither a fresh
-//! TCP socket nor matched by a rule is passed on untouched.
+//! A socket stays a TCP socket until the program says what it is for: connect() and listen() decide
+//! by the rules. If the decision is SDP, a socket of family 27 or 28 gets the options, flags and
+//! address of the program's socket, and replaces it at its descriptor. bind() checks whether a
+//! server could have the port with SDP as well. Besides these functions only epoll_ctl() is
+//! intercepted. Sockets that are not fresh TCP sockets or match no rule are passed on unchanged.
 
 mod chosen;
 mod config;
@@ -43,12 +43,13 @@ use crate::rules::{
 use crate::sock::RawAddr;
 use crate::twin::Twin;
 
-/// How long a connection of a non-blocking socket may take that a rule lets fall back to TCP.
+/// Time-out of a connection of a non-blocking socket that a rule permits to fall back to TCP.
 const BOTH_WAIT_MS: u64 = 5000;
-/// A folder for each RDMA device.
+/// Has a folder for each RDMA device.
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// There was a device when the library was loaded. A program may see another root folder later.
+/// Whether there was a device when the library was loaded. Later the program may be in a chroot
+/// without /sys.
 static HAD_DEVICES: AtomicBool = AtomicBool::new(false);
 
 /// Called when the library is loaded.
@@ -70,7 +71,7 @@ fn sees_devices() -> bool {
     std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some())
 }
 
-/// As bind(2).
+/// bind(2).
 ///
 /// # Safety
 ///
@@ -80,7 +81,7 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
     let before = sock::errno();
     // SAFETY: The caller passes a valid address.
     let at = unsafe { address_of_fresh(fd, addr, len) };
-    // SAFETY: The caller's arguments, as they came.
+    // SAFETY: The caller's arguments, unchanged.
     let real = || unsafe { (sock::real().bind)(fd, addr, len) };
     let ret = match &at {
         Some((family, raw, at)) if at.port() == 0 => {
@@ -108,12 +109,14 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
     ret
 }
 
-/// How many ports are tried that are free for SDP, where a socket of TCP may have each.
+/// How many ports that are free for SDP are tried; each may be in use by TCP.
 const PORTS_TRIED: u32 = 8;
 
-/// Binds a socket, which a server by SDP may be, to a port that is free for TCP and for SDP. TCP alone
-/// might choose one that a socket of SDP has, and listen() would fail, as it does for no program that
-/// leaves the choice to the kernel. Whether it was bound.
+/// Binds a socket that may become an SDP server to a port that is free for TCP and SDP. Returns
+/// whether it was bound.
+///
+/// If TCP alone chose the port, the port could be in use by SDP, and listen() would fail, although
+/// it never fails for programs that let the kernel choose.
 fn bind_to_free_port(
     fd: RawFd,
     family: c_int,
@@ -128,22 +131,22 @@ fn bind_to_free_port(
             rules.decide(Role::Server, &config.program, at.ip(), port) != Transport::Tcp
         };
         let port = match has_devices().then(|| Twin::try_address(fd, family, raw)) {
-            // With IP_BIND_ADDRESS_NO_PORT the kernel has not chosen one.
+            // With IP_BIND_ADDRESS_NO_PORT the kernel has not chosen a port yet.
             Some(Ok(port)) if port != 0 && serves(port) => port,
             _ => return false,
         };
         match twin::with_port_chosen(fd, port, &bind) {
             Ok(()) => return true,
             Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE) => {}
-            // The program is to see it.
+            // The program's own bind() reports the error.
             Err(_) => return false,
         }
     }
     false
 }
 
-/// Whether a socket of SDP has a port that a server wants: with TCP alone, bind() would say so, and not
-/// listen().
+/// Whether the port that a server wants is in use by SDP. Programs expect this error from bind(),
+/// not from listen().
 fn is_taken(fd: RawFd, family: c_int, raw: &RawAddr, at: &SocketAddr) -> bool {
     let config = config::get();
     let serves = config
@@ -160,29 +163,30 @@ fn is_taken(fd: RawFd, family: c_int, raw: &RawAddr, at: &SocketAddr) -> bool {
     taken
 }
 
-/// The family of a socket that has done nothing yet, and an address of that family for it.
+/// The family of a socket that is neither connected nor listening, and the given address if it is
+/// of that family.
 ///
 /// # Safety
 ///
-/// At `addr`, if it is not null, there are `len` bytes.
+/// `addr` is null or points to `len` bytes.
 unsafe fn address_of_fresh(
     fd: RawFd,
     addr: *const sockaddr,
     len: socklen_t,
 ) -> Option<(c_int, RawAddr, SocketAddr)> {
-    // What the kernel would refuse to read, it is to refuse itself.
+    // The kernel reports the error for an invalid address.
     if addr.is_null() || (len as usize) < size_of::<libc::sockaddr_in>() {
         return None;
     }
     let family = twin::fresh(fd)?;
     // SAFETY: As above.
     let raw = unsafe { RawAddr::read(addr, len) }?;
-    // The kernel is to refuse one of the other family as ever.
+    // The kernel reports the error for an address of another family.
     let parsed = raw.parse().filter(|_| raw.family() == family)?;
     Some((family, raw, parsed))
 }
 
-/// As connect(2).
+/// connect(2).
 ///
 /// # Safety
 ///
@@ -198,15 +202,16 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
             None => sock::answer(Ok(0), before),
         };
     }
-    // SAFETY: The caller's arguments, as they came.
+    // SAFETY: The caller's arguments, unchanged.
     unsafe { (sock::real().connect)(fd, addr, len) }
 }
 
-/// What is to be connected by SDP: the socket's family, where to, and whether TCP may follow.
+/// A connection to make by SDP: the socket's family, the peer's address, and whether a fallback to
+/// TCP is permitted.
 ///
 /// # Safety
 ///
-/// At `addr`, if it is not null, there are `len` bytes.
+/// `addr` is null or points to `len` bytes.
 unsafe fn addressee(
     fd: RawFd,
     addr: *const sockaddr,
@@ -225,7 +230,7 @@ unsafe fn addressee(
     }
 }
 
-/// Connects by SDP; `None` if it is to be done by TCP.
+/// Connects by SDP; `None`: connect by TCP.
 fn by_sdp(
     config: &Config,
     fd: RawFd,
@@ -245,12 +250,12 @@ fn by_sdp(
         result = decided(twin.as_raw_fd());
     }
     match errno_of(&result) {
-        // It goes on by itself.
+        // Connected, or the connection continues in the background.
         None | Some(libc::EINPROGRESS | libc::EINTR) => {
             config.tell(|| format!("connects to {} by SDP", name()));
             Some(twin.replace().and(result))
         }
-        // There is no RDMA device on the way.
+        // No RDMA device leads to the peer.
         Some(libc::ENODEV | libc::EADDRNOTAVAIL) => {
             let e = result.err()?;
             instead(config, e, || format!("connect to {}", name()))
@@ -271,7 +276,7 @@ fn errno_of(result: &io::Result<c_int>) -> Option<c_int> {
     Some(e.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// TCP where SDP cannot be used, unless the user wants an error then.
+/// Falls back to TCP where SDP cannot be used, unless the user wants an error in this case.
 fn instead(
     config: &Config,
     e: io::Error,
@@ -285,7 +290,7 @@ fn instead(
     None
 }
 
-/// Waits for the end of a connection that was begun, but not for ever.
+/// Waits, with a time-out, until a connection is established or has failed.
 fn decided(fd: RawFd) -> io::Result<c_int> {
     let mut poll = libc::pollfd {
         fd,
@@ -295,7 +300,7 @@ fn decided(fd: RawFd) -> io::Result<c_int> {
     let end = Instant::now() + Duration::from_millis(BOTH_WAIT_MS);
     loop {
         let left = end.saturating_duration_since(Instant::now()).as_millis();
-        // SAFETY: One entry, as said.
+        // SAFETY: `poll` is one entry.
         match unsafe { libc::poll(&raw mut poll, 1, left as c_int) } {
             1 => break,
             -1 if sock::errno() == libc::EINTR => {}
@@ -309,7 +314,7 @@ fn decided(fd: RawFd) -> io::Result<c_int> {
     }
 }
 
-/// As listen(2).
+/// listen(2).
 ///
 /// # Safety
 ///
@@ -321,11 +326,11 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         Some(result) => return sock::answer(result, before),
         None => sock::answer(Ok(0), before),
     };
-    // SAFETY: It takes numbers.
+    // SAFETY: The arguments are integers.
     unsafe { (sock::real().listen)(fd, backlog) }
 }
 
-/// Listens by SDP; `None` if it is to be done by TCP.
+/// Listens by SDP; `None`: listen by TCP.
 fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
     let family = twin::fresh(fd)?;
     let at = RawAddr::local(fd).ok()?.parse()?;
@@ -336,12 +341,12 @@ fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
         return None;
     }
     if !has_devices() {
-        // The module would listen, and nobody could come.
+        // Without a device the module would listen, but no client could connect.
         let e = io::Error::from_raw_os_error(libc::ENODEV);
         return instead(config, e, || format!("listen at {at}"));
     }
     let listening = Twin::of(fd, family).and_then(|twin| {
-        // SAFETY: It takes numbers.
+        // SAFETY: The arguments are integers.
         sock::result(unsafe { (sock::real().listen)(twin.as_raw_fd(), backlog) })?;
         twin.replace()
     });
@@ -350,7 +355,7 @@ fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
             config.tell(|| format!("listens at {at} by SDP"));
             Some(Ok(0))
         }
-        // Somebody else serves there: bind() could not know.
+        // Another server has taken the port since bind().
         Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE) => {
             config.tell(|| format!("cannot listen at {at} by SDP: {e}"));
             Some(Err(e))
@@ -359,7 +364,7 @@ fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
     }
 }
 
-/// As epoll_ctl(2).
+/// epoll_ctl(2).
 ///
 /// # Safety
 ///
@@ -371,13 +376,13 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    // SAFETY: The caller's arguments, as they came.
+    // SAFETY: The caller's arguments, unchanged.
     let ret = unsafe { (sock::real().epoll_ctl)(epoll, op, fd, event) };
     if ret == 0 {
         let before = sock::errno();
         match op {
             libc::EPOLL_CTL_ADD if twin::fresh(fd).is_some() => {
-                // SAFETY: The kernel has read it, too.
+                // SAFETY: The call succeeded, so the kernel has read the event.
                 watched::note(epoll, fd, unsafe { event.read_unaligned() });
             }
             libc::EPOLL_CTL_MOD if watched::is_noted(epoll, fd) => {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The environment by which `sdpctl run` tells the library what to do. `sdpctl` compiles this file,
-//! too.
+//! Environment variables by which `sdpctl run` configures the library. `sdpctl` compiles this file
+//! as well.
 
-/// The rules, as in a file; all sockets are SDP's without it.
+/// The rules, as in a file. Without the variable all sockets use SDP.
 pub(crate) const RULES: &str = "SDPCTL_RULES";
-/// `1`: an error instead of TCP where SDP cannot be used.
+/// `1`: fail instead of using TCP where SDP cannot be used.
 pub(crate) const REQUIRE: &str = "SDPCTL_REQUIRE";
-/// `1`: a line on the standard error for each decision.
+/// `1`: print a line to the standard error for each decision.
 pub(crate) const VERBOSE: &str = "SDPCTL_VERBOSE";

@@ -1,52 +1,52 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which sockets become SDP's: the rules of OFED's libsdp.conf.
+//! Rules that decide which sockets use SDP, as in OFED's libsdp.conf.
 //!
-//! A rule is a line `use sdp|tcp|both server|client|* PROGRAM ADDRESS:PORT`. The first one that fits
-//! decides; a socket that none fits stays TCP's. `sdpctl` compiles this file, too.
+//! A rule is a line `use sdp|tcp|both server|client|* PROGRAM ADDRESS:PORT`. The first matching
+//! rule decides; a socket that matches no rule uses TCP. `sdpctl` compiles this file as well.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// What a socket is to be.
+/// The protocol of a socket.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Sdp,
     Tcp,
-    /// SDP, and TCP if that connection fails.
+    /// SDP, and TCP if the SDP connection fails.
     Both,
 }
 
-/// What a program does with a socket.
+/// The role of a socket.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Server,
     Client,
 }
 
-/// Addresses that begin alike; all of them if there is no address.
+/// A network; without an address, all addresses.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct Network(Option<(IpAddr, u8)>);
 
-/// A line of the rules.
+/// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     transport: Transport,
-    /// None for both.
+    /// `None` for both roles.
     role: Option<Role>,
     program: String,
     network: Network,
     ports: (u16, u16),
 }
 
-/// The rules in their order; without any, all stays TCP's.
+/// The rules in order. Without rules all sockets use TCP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rules(Vec<Rule>);
 
-/// A line that is no rule.
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mistake {
-    /// Counted from 1.
+    /// Line number, from 1 on.
     pub(crate) line: usize,
     pub(crate) text: String,
 }
@@ -58,14 +58,14 @@ impl fmt::Display for Mistake {
 }
 
 impl Rules {
-    /// One rule for all: SDP.
+    /// The rule for SDP everywhere.
     pub(crate) const ALL_SDP: &'static str = "use sdp * * *:*";
 
-    /// Reads rules; what is behind a `#` is a comment.
+    /// Parses rules; `#` starts a comment.
     ///
     /// # Errors
     ///
-    /// The first line that is no rule.
+    /// The first invalid line.
     pub(crate) fn parse(text: &str) -> Result<Self, Mistake> {
         let mut rules = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -83,7 +83,7 @@ impl Rules {
         Ok(Self(rules))
     }
 
-    /// What the first rule that fits says; TCP if none does.
+    /// The decision of the first matching rule; TCP if no rule matches.
     pub(crate) fn decide(&self, role: Role, program: &str, ip: IpAddr, port: u16) -> Transport {
         let ip = ip.to_canonical();
         let fits = |rule: &&Rule| {
@@ -137,7 +137,7 @@ fn rule(words: &[&str]) -> Result<Rule, String> {
     })
 }
 
-/// `*`, an address, or one with the number of bits that matter; one of IPv6 may be in brackets.
+/// Parses `*`, an address, or a network with its prefix length. IPv6 addresses may be in brackets.
 fn network(text: &str) -> Result<Network, String> {
     if text == "*" {
         return Ok(Network(None));
@@ -156,14 +156,14 @@ fn network(text: &str) -> Result<Network, String> {
     };
     let mapped = address.is_ipv6() && address.to_canonical().is_ipv4();
     match bits <= most {
-        // Programs' addresses of that kind are looked at as those of IPv4.
+        // Programs' IPv4-mapped addresses are compared as IPv4 addresses.
         true if mapped && bits >= 96 => Ok(Network(Some((address.to_canonical(), bits - 96)))),
         true => Ok(Network(Some((address, bits)))),
         false => Err(bad()),
     }
 }
 
-/// `*`, a port, or the first and the last one.
+/// Parses `*`, a port, or a range of ports.
 fn range(text: &str) -> Result<(u16, u16), String> {
     if text == "*" {
         return Ok((0, u16::MAX));
@@ -192,11 +192,11 @@ impl Network {
     }
 }
 
-/// Whether a name fits a pattern with `*` for any characters and `?` for one.
+/// Whether a name matches a pattern with `*` for any characters and `?` for one.
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
-    // Where the last star is, and how far it has been taken to reach.
+    // The position after the last star, and the end of the text that it matches so far.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {
@@ -252,7 +252,7 @@ mod tests {
             (Role::Client, "nc", "fd27::2", 1, Transport::Sdp),
             (Role::Server, "nc", "fd27::2", 1, Transport::Tcp),
             (Role::Client, "nc", "fd28::2", 1, Transport::Tcp),
-            // It is IPv4.
+            // IPv4-mapped.
             (Role::Client, "nc", "::ffff:10.27.0.2", 1, Transport::Sdp),
         ] {
             let got = decide(rules, role, program, ip, port);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! System calls of sockets, as far as the library needs them; the program's own functions are passed
-//! on to the next library that has them.
+//! Socket system calls that the library needs, and the next library's versions of the intercepted
+//! functions.
 
 use std::ffi::{
     c_int,
@@ -33,7 +33,7 @@ use libc::{
     socklen_t, //
 };
 
-/// The functions that this library takes from the program.
+/// The functions that this library intercepts.
 pub(crate) struct Real {
     pub(crate) bind: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
     pub(crate) connect: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
@@ -47,13 +47,13 @@ fn next(name: &CStr) -> *mut c_void {
     // SAFETY: The name is a string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if found.is_null() {
-        // Without them the program cannot go on, and no C library lacks them.
+        // The program cannot continue without the function. Every C library has it.
         std::process::abort();
     }
     found
 }
 
-/// Those that the program would have without this library.
+/// The functions that the program would use without this library.
 pub(crate) fn real() -> &'static Real {
     REAL.get_or_init(|| {
         // SAFETY: These are the types of the C library's functions, and `next` gives no null.
@@ -79,7 +79,7 @@ pub(crate) fn real() -> &'static Real {
     })
 }
 
-/// The result of a system call.
+/// Converts the result of a system call.
 pub(crate) fn result(ret: c_int) -> io::Result<c_int> {
     match ret {
         -1 => Err(io::Error::last_os_error()),
@@ -87,23 +87,23 @@ pub(crate) fn result(ret: c_int) -> io::Result<c_int> {
     }
 }
 
-/// What a program gets: -1 and errno, or the result with errno as it was.
+/// Converts a result for the program: -1 and errno, or the value with errno restored.
 pub(crate) fn answer(result: io::Result<c_int>, errno_before: c_int) -> c_int {
     let (ret, errno) = match result {
         Ok(ret) => (ret, errno_before),
         Err(e) => (-1, e.raw_os_error().unwrap_or(libc::EIO)),
     };
-    // SAFETY: It is the number of this thread.
+    // SAFETY: It points to this thread's errno.
     unsafe { *libc::__errno_location() = errno };
     ret
 }
 
 pub(crate) fn errno() -> c_int {
-    // SAFETY: It is the number of this thread.
+    // SAFETY: It points to this thread's errno.
     unsafe { *libc::__errno_location() }
 }
 
-/// Which file a descriptor is of: it may be another's by now.
+/// The identity of a descriptor's file, to detect that the descriptor was reused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct File {
     device: u64,
@@ -112,7 +112,7 @@ pub(crate) struct File {
 
 impl File {
     pub(crate) fn of(fd: RawFd) -> io::Result<Self> {
-        // SAFETY: Zeros are a valid value of it, and it is written to if the call succeeds.
+        // SAFETY: All zeros are a valid value, which is overwritten if the call succeeds.
         let stat = unsafe {
             let mut stat: libc::stat = zeroed();
             result(libc::fstat(fd, &raw mut stat))?;
@@ -123,19 +123,19 @@ impl File {
     }
 }
 
-/// Opens a stream socket that does not outlive an exec.
+/// Opens a stream socket with FD_CLOEXEC.
 pub(crate) fn open(family: c_int) -> io::Result<OwnedFd> {
-    // SAFETY: The new descriptor is ours alone.
+    // SAFETY: No other code owns the new descriptor.
     unsafe {
         let fd = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
         result(fd).map(|fd| OwnedFd::from_raw_fd(fd))
     }
 }
 
-/// Longer than any option that is read.
+/// Larger than each option that is read.
 const OPTION_BYTES: usize = 64;
 
-/// The bytes of an option.
+/// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Value {
     bytes: [u8; OPTION_BYTES],
@@ -143,7 +143,7 @@ pub(crate) struct Value {
 }
 
 impl Value {
-    /// For IP_LOCAL_PORT_RANGE: the lowest port, and above it the highest.
+    /// For IP_LOCAL_PORT_RANGE: the lowest port in the lower half, the highest in the upper half.
     pub(crate) fn of_ports(low: u16, high: u16) -> Self {
         Self::of(((u32::from(high) << 16) | u32::from(low)) as c_int)
     }
@@ -168,7 +168,7 @@ impl Value {
 pub(crate) fn get(fd: RawFd, level: c_int, name: c_int) -> io::Result<Value> {
     let mut bytes = [0u8; OPTION_BYTES];
     let mut len = OPTION_BYTES as socklen_t;
-    // SAFETY: There is room for as many bytes as said.
+    // SAFETY: The buffer has `len` bytes.
     result(unsafe { libc::getsockopt(fd, level, name, bytes.as_mut_ptr().cast(), &raw mut len) })?;
     let len = (len as usize).min(OPTION_BYTES);
     Ok(Value { bytes, len })
@@ -176,30 +176,30 @@ pub(crate) fn get(fd: RawFd, level: c_int, name: c_int) -> io::Result<Value> {
 
 pub(crate) fn set(fd: RawFd, level: c_int, name: c_int, value: &Value) -> io::Result<()> {
     let len = value.len as socklen_t;
-    // SAFETY: There are as many bytes as said.
+    // SAFETY: The value has `len` bytes.
     let ret = unsafe { libc::setsockopt(fd, level, name, value.bytes.as_ptr().cast(), len) };
     result(ret).map(drop)
 }
 
-/// An address in the kernel's form.
+/// A socket address in the kernel's format.
 pub(crate) struct RawAddr {
     storage: libc::sockaddr_storage,
     len: socklen_t,
 }
 
 impl RawAddr {
-    /// The address that a program passes, if it is one of IPv4 or IPv6.
+    /// The address that a program passes, if it is an IPv4 or IPv6 address.
     ///
     /// # Safety
     ///
-    /// At `addr`, if it is not null, there are `len` bytes.
+    /// `addr` is null or points to `len` bytes.
     pub(crate) unsafe fn read(addr: *const sockaddr, len: socklen_t) -> Option<Self> {
-        // SAFETY: Zeros are an address of no family.
+        // SAFETY: All zeros are a valid address of family AF_UNSPEC.
         let mut storage: libc::sockaddr_storage = unsafe { zeroed() };
         if addr.is_null() || len as usize > size_of::<libc::sockaddr_storage>() {
             return None;
         }
-        // SAFETY: The caller vouches for the source, and the storage is no shorter.
+        // SAFETY: The caller guarantees the source, and the storage is at least as long.
         unsafe {
             let to = (&raw mut storage).cast::<u8>();
             to.copy_from_nonoverlapping(addr.cast(), len as usize);
@@ -207,21 +207,22 @@ impl RawAddr {
         Some(Self { storage, len })
     }
 
-    /// Where a socket is bound.
+    /// The local address of a socket.
     pub(crate) fn local(fd: RawFd) -> io::Result<Self> {
-        // SAFETY: Zeros are an address of no family.
+        // SAFETY: All zeros are a valid address of family AF_UNSPEC.
         let mut storage: libc::sockaddr_storage = unsafe { zeroed() };
         let mut len = size_of::<libc::sockaddr_storage>() as socklen_t;
-        // SAFETY: There is room for as many bytes as said.
+        // SAFETY: The storage has `len` bytes.
         result(unsafe { libc::getsockname(fd, (&raw mut storage).cast(), &raw mut len) })?;
         Ok(Self { storage, len })
     }
 
-    /// The same address with another port; one of another family stays as it is.
+    /// The address with another port; unchanged for other families.
     pub(crate) fn with_port(mut self, port: u16) -> Self {
         let at = &raw mut self.storage;
         if matches!(self.family(), libc::AF_INET | libc::AF_INET6) {
-            // SAFETY: Both families have the port in the same place, and a storage is aligned for all.
+            // SAFETY: The port has the same offset in both families, and a storage is aligned for
+            // both.
             unsafe { (*at.cast::<libc::sockaddr_in>()).sin_port = port.to_be() };
         }
         self
@@ -239,13 +240,13 @@ impl RawAddr {
         self.len
     }
 
-    /// None for another family, or one that is cut.
+    /// `None` for other families, or if the address is too short.
     pub(crate) fn parse(&self) -> Option<SocketAddr> {
         let at = &raw const self.storage;
         let len = self.len as usize;
         match c_int::from(self.storage.ss_family) {
             libc::AF_INET if len >= size_of::<libc::sockaddr_in>() => {
-                // SAFETY: It is one of that family, and a storage is aligned for all.
+                // SAFETY: The address is of that family, and a storage is aligned for it.
                 let sin = unsafe { &*at.cast::<libc::sockaddr_in>() };
                 let ip = Ipv4Addr::from_bits(u32::from_be(sin.sin_addr.s_addr));
                 Some((IpAddr::V4(ip), u16::from_be(sin.sin_port)).into())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An SDP socket that is what a TCP socket is, and takes its place.
+//! An SDP socket with the state of a TCP socket, which it replaces.
 
 use std::ffi::c_int;
 use std::io;
@@ -26,16 +26,16 @@ use crate::{
     watched, //
 };
 
-/// linux/tcp.h: the first byte of TCP_INFO of a socket that does nothing.
+/// linux/tcp.h: the first byte of TCP_INFO of a socket that is not connected or listening.
 const TCP_CLOSE: u8 = 7;
-/// asm-generic/socket.h: which buffers have a size that the program has chosen.
+/// asm-generic/socket.h: whether the program has set the sizes of buffers.
 const SO_BUF_LOCK: c_int = 72;
 const SNDBUF_LOCK: c_int = 1;
 const RCVBUF_LOCK: c_int = 2;
 /// linux/in.h
 const IP_LOCAL_PORT_RANGE: c_int = 51;
 
-/// Options that are carried over, if the program has changed them.
+/// Options that are copied if the program has changed them.
 const OPTIONS: &[(c_int, c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
@@ -73,7 +73,7 @@ const OPTIONS: &[(c_int, c_int)] = &[
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
 ];
 
-/// The family of a TCP socket that neither listens nor is connected, nor is on the way to it.
+/// The family of a TCP socket that is neither listening nor connected nor connecting.
 pub(crate) fn fresh(fd: RawFd) -> Option<c_int> {
     let number = |name| sock::get(fd, libc::SOL_SOCKET, name).ok()?.number();
     if number(libc::SO_PROTOCOL)? != libc::IPPROTO_TCP {
@@ -85,7 +85,7 @@ pub(crate) fn fresh(fd: RawFd) -> Option<c_int> {
     (is_idle && matches!(family, libc::AF_INET | libc::AF_INET6)).then_some(family)
 }
 
-/// SDP's family for sockets of this one.
+/// SDP's family that corresponds to `family`.
 fn sdp_of(family: c_int) -> c_int {
     match family {
         libc::AF_INET6 => AF_INET6_SDP,
@@ -93,16 +93,16 @@ fn sdp_of(family: c_int) -> c_int {
     }
 }
 
-/// An SDP socket that is to take a TCP socket's place.
+/// An SDP socket that will replace a TCP socket.
 pub(crate) struct Twin {
     sdp: OwnedFd,
-    /// The descriptor of the TCP socket, and which that is.
+    /// The descriptor of the TCP socket, and its identity.
     fd: RawFd,
     tcp: File,
 }
 
 impl Twin {
-    /// Makes one, with the options, the flags and the address that the socket `fd` has.
+    /// Creates a twin with the options, flags and address of the socket `fd`.
     ///
     /// # Errors
     ///
@@ -117,8 +117,8 @@ impl Twin {
         Ok(twin)
     }
 
-    /// Whether an SDP socket with the options of the socket `fd` can have the address `addr`; it is
-    /// given back. The result is the port that it had.
+    /// Tries to bind an SDP socket with the options of the socket `fd` to `addr`, and closes it.
+    /// Returns the port that it had.
     ///
     /// # Errors
     ///
@@ -140,11 +140,11 @@ impl Twin {
     }
 
     fn take_options(&self, family: c_int) -> io::Result<()> {
-        // What differs from a new TCP socket is what the program has set.
+        // Options that differ from a new TCP socket were set by the program.
         let new = sock::open(family)?;
         for &(level, name) in OPTIONS {
             let of = |fd| sock::get(fd, level, name).ok();
-            // A new TCP socket of IPv6 may be for that alone, by a sysctl; SDP's never is.
+            // A sysctl can make new IPv6 TCP sockets IPv6-only; SDP sockets never are by default.
             let usual = match name {
                 libc::IPV6_V6ONLY if level == libc::IPPROTO_IPV6 => self.as_raw_fd(),
                 _ => new.as_raw_fd(),
@@ -154,8 +154,8 @@ impl Twin {
             };
             if wanted != usual {
                 let set = sock::set(self.as_raw_fd(), level, name, &wanted);
-                // Without notifications, the program would wait for them for ever. Another option that SDP does
-                // not have is no reason to fail.
+                // Fail for SO_ZEROCOPY: the program would wait for notifications that never come.
+                // Ignore other options that SDP does not support.
                 if (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY) {
                     set?;
                 }
@@ -168,7 +168,7 @@ impl Twin {
             (RCVBUF_LOCK, libc::SO_RCVBUF),
         ] {
             if let (true, Some(bytes)) = (locked & lock != 0, number(name)) {
-                // The kernel shows twice of what was set.
+                // The kernel reports twice the size that was set.
                 let bytes = Value::of(bytes / 2);
                 let _ = sock::set(self.as_raw_fd(), libc::SOL_SOCKET, name, &bytes);
             }
@@ -177,11 +177,11 @@ impl Twin {
     }
 
     fn take_flags(&self) -> io::Result<()> {
-        // SAFETY: These commands take and give numbers.
+        // SAFETY: These commands take and return integers.
         unsafe {
             let flags = sock::result(libc::fcntl(self.fd, libc::F_GETFL))?;
             sock::result(libc::fcntl(self.as_raw_fd(), libc::F_SETFL, flags))?;
-            // For SIGIO, or for SIGURG.
+            // The owner receives SIGIO and SIGURG.
             let owner = libc::fcntl(self.fd, libc::F_GETOWN);
             if !matches!(owner, 0 | -1) {
                 libc::fcntl(self.as_raw_fd(), libc::F_SETOWN, owner);
@@ -209,29 +209,29 @@ impl Twin {
         sock::result(ret).map(drop)
     }
 
-    /// Has the kernel choose the port that it has chosen for the TCP socket: what the program has not
-    /// chosen itself is given back at the end of a listener.
+    /// Has the kernel choose the port that it has chosen for the TCP socket: such a port is
+    /// released when a listener is shut down, unlike a port that the program has chosen.
     fn have_chosen(&self, local: RawAddr, port: u16) -> io::Result<()> {
         with_port_chosen(self.as_raw_fd(), port, || self.bind(&local.with_port(0)))?;
         let got = RawAddr::local(self.as_raw_fd())?.parse();
-        // The range of the namespace is another one by now.
+        // The port differs if the range of the namespace has changed meanwhile.
         match got.is_some_and(|got| got.port() == port) {
             true => Ok(()),
             false => Err(io::Error::from_raw_os_error(libc::EADDRINUSE)),
         }
     }
 
-    /// Takes the place of the TCP socket, which is closed with it.
+    /// Replaces the TCP socket, which is thereby closed.
     ///
     /// # Errors
     ///
-    /// `EBADF` if another thread has closed that one meanwhile.
+    /// `EBADF` if another thread has closed the TCP socket meanwhile.
     pub(crate) fn replace(self) -> io::Result<()> {
         if File::of(self.fd)? != self.tcp {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
         let watches = watched::take(self.fd);
-        // SAFETY: Both are descriptors of the program; the old one's file goes as with dup2().
+        // SAFETY: Both are descriptors of the program; the old file is closed as by dup2().
         let replaced = unsafe {
             sock::result(libc::fcntl(self.fd, libc::F_GETFD)).and_then(|flags| {
                 let keep = match flags & libc::FD_CLOEXEC != 0 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockets that are watched by epoll before they are replaced: epoll forgets a file that goes, so
-//! that its successor must be added.
+//! Sockets that are added to an epoll before they are replaced: epoll drops a closed file, so the
+//! replacement must be added.
 
 use std::os::fd::RawFd;
 use std::sync::{
@@ -17,7 +17,7 @@ use crate::sock::{
     File, //
 };
 
-/// A socket of one epoll.
+/// A socket in an epoll set.
 #[derive(Copy, Clone)]
 pub(crate) struct Watch {
     epoll: RawFd,
@@ -32,7 +32,7 @@ fn watches() -> MutexGuard<'static, Vec<Watch>> {
     WATCHES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Remembers that a socket is watched, or is so in another way.
+/// Records that a socket was added to an epoll set, or that its events were modified.
 pub(crate) fn note(epoll: RawFd, fd: RawFd, event: epoll_event) {
     let Ok(file) = File::of(fd) else { return };
     let mut all = watches();
@@ -45,18 +45,18 @@ pub(crate) fn note(epoll: RawFd, fd: RawFd, event: epoll_event) {
     });
 }
 
-/// Whether such a socket was remembered.
+/// Whether the socket is recorded for this epoll set.
 pub(crate) fn is_noted(epoll: RawFd, fd: RawFd) -> bool {
     watches().iter().any(|w| (w.epoll, w.fd) == (epoll, fd))
 }
 
-/// Forgets a socket that is not watched any more.
+/// Removes the record of a socket that was removed from an epoll set.
 pub(crate) fn forget(epoll: RawFd, fd: RawFd) {
     watches().retain(|w| (w.epoll, w.fd) != (epoll, fd));
 }
 
-/// Has nobody watch the socket that has the descriptor now; returns who did. An epoll that was closed, so
-/// that its descriptor is another's, does not know the socket and is none of them.
+/// Removes the descriptor's socket from all epoll sets and returns them. An epoll that was closed
+/// and whose descriptor was reused does not contain the socket and is left out.
 pub(crate) fn take(fd: RawFd) -> Vec<Watch> {
     let file = File::of(fd).ok();
     let mut all = watches();
@@ -68,7 +68,7 @@ pub(crate) fn take(fd: RawFd) -> Vec<Watch> {
             return false;
         }
         let mut event = w.event;
-        // SAFETY: The event is valid, if it is looked at at all.
+        // SAFETY: The event is valid; the kernel ignores it.
         let ret =
             unsafe { (sock::real().epoll_ctl)(w.epoll, libc::EPOLL_CTL_DEL, fd, &raw mut event) };
         ret == 0
@@ -76,11 +76,11 @@ pub(crate) fn take(fd: RawFd) -> Vec<Watch> {
     taken
 }
 
-/// Has the descriptor's new socket watched in the same way.
+/// Adds the descriptor's new socket to the epoll sets with the same events.
 pub(crate) fn put(fd: RawFd, taken: &[Watch]) {
     for watch in taken {
         let mut event = watch.event;
-        // SAFETY: The event is valid. An epoll that was closed meanwhile is none of our business.
+        // SAFETY: The event is valid. The call fails harmlessly if the epoll was closed meanwhile.
         unsafe {
             (sock::real().epoll_ctl)(watch.epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event);
         }

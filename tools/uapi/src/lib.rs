@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What programs and the module must agree on: the module's own files, for programs in Rust. For programs in
-//! C there is `ib_sdp.h` beside this crate.
+//! The interface between programs and the module, compiled from the module's own files, for
+//! programs in Rust. `ib_sdp.h` next to this crate is the header for C.
 
 #![no_std]
 
 #[path = "../../../rust/uapi.rs"]
 mod module;
 
-/// What values a setting takes.
+/// Values that settings accept.
 #[path = "../../../rust/params/kind.rs"]
 pub mod kind;
 

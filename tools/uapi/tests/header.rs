@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The header for C has the numbers of the module's own file, all of them and no others.
+//! The C header defines exactly the constants of the module's own file.
 
 use std::collections::BTreeMap;
 
 const HEADER: &str = include_str!("../ib_sdp.h");
 const MODULE: &str = include_str!("../../../rust/uapi/socket.rs");
 
-/// The names that a text gives to numbers, by the words that stand before the name.
+/// The constants in a text, by name; `before` is the text before each name.
 fn numbers(text: &str, before: &str) -> BTreeMap<String, i32> {
     let number = |line: &str| {
         let mut words = line.strip_prefix(before)?.split([' ', ':', '=', ';']);

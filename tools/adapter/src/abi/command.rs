@@ -3,7 +3,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Numbers of commands.
+/// Command numbers.
 pub mod code {
     #![allow(missing_docs)]
     pub const QUERY_PORT: u32 = 0;
@@ -27,18 +27,18 @@ pub mod code {
     pub const MODIFY_SRQ: u32 = 18;
     pub const QUERY_SRQ: u32 = 19;
     pub const DESTROY_SRQ: u32 = 20;
-    /// Added to a command's number, it is that of the response.
+    /// Or-ed to a command's number it is the number of the response.
     pub const RESPONSE: u32 = 1 << 31;
 }
 
-/// Bytes of the largest command.
+/// Size of the largest command.
 pub const LARGEST: usize = size_of::<Header>() + size_of::<ModifyQp>();
 
-/// How a command begins.
+/// Header of a command.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Header {
-    /// Comes back in the response.
+    /// Returned in the response.
     pub response: u64,
     /// One of [`code`].
     pub command: u32,
@@ -46,31 +46,31 @@ pub struct Header {
     pub reserved: u32,
 }
 
-/// How a response begins.
+/// Header of a response.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ResponseHeader {
-    /// From the command.
+    /// Copied from the command.
     pub response: u64,
-    /// The command's number and [`code::RESPONSE`].
+    /// The command's number with [`code::RESPONSE`].
     pub ack: u32,
-    /// 0, or the error of a modification.
+    /// 0, or the error of a MODIFY_QP.
     pub err: u8,
     /// Not used.
     pub reserved: [u8; 3],
 }
 
-/// A command or a response that consists of one number.
+/// A command or a response with one number.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct One {
-    /// The number: mostly a handle.
+    /// The number, mostly a handle.
     pub value: u32,
     /// Not used.
     pub reserved: u32,
 }
 
-/// A command that consists of two numbers: a handle, and what to do with it.
+/// A command with two numbers.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Two {
@@ -80,7 +80,7 @@ pub struct Two {
     pub value: u32,
 }
 
-/// What is said of the port.
+/// Port attributes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -107,29 +107,29 @@ pub struct Port {
     pub reserved: [u8; 2],
 }
 
-/// A region of memory.
+/// Creates a memory region.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CreateMr {
-    /// Address of its first byte, as work requests name it.
+    /// Address of the first byte, as used in work requests.
     pub start: u64,
     /// Bytes.
     pub length: u64,
-    /// The page directory's address.
+    /// Address of the page directory.
     pub directory: u64,
     /// Protection domain.
     pub pd: u32,
-    /// Of [`super::access`].
+    /// Flags of [`super::access`].
     pub access: u32,
     /// [`MR_DMA`], [`MR_FAST`] or 0.
     pub flags: u32,
-    /// Pages.
+    /// Number of pages.
     pub pages: u32,
 }
 
-/// The region is all of the guest's memory.
+/// The region covers all of the guest's memory.
 pub const MR_DMA: u32 = 1;
-/// The region gets its pages by work requests.
+/// Work requests register the region's pages.
 pub const MR_FAST: u32 = 2;
 
 /// Response to [`CreateMr`].
@@ -143,23 +143,23 @@ pub struct CreatedMr {
     pub reserved: u32,
 }
 
-/// A completion queue.
+/// Creates a completion queue.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CreateCq {
-    /// The page directory's address.
+    /// Address of the page directory.
     pub directory: u64,
-    /// User context, 0 for the kernel.
+    /// User context; 0 for the kernel.
     pub context: u32,
-    /// Entries, a power of two.
+    /// Number of entries, a power of two.
     pub entries: u32,
-    /// Pages, with that of the ring's state.
+    /// Number of pages, including the page with the ring's state.
     pub pages: u32,
     /// Not used.
     pub reserved: u32,
 }
 
-/// A shared receive queue.
+/// Creates a shared receive queue.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -172,21 +172,21 @@ pub struct CreateSrq {
     pub reserved: [u8; 7],
 }
 
-/// Sizes of a shared receive queue.
+/// Attributes of a shared receive queue.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SrqAttrs {
-    /// Requests, a power of two.
+    /// Maximum number of requests, a power of two.
     pub max_wr: u32,
-    /// Ranges of a request, a power of two.
+    /// Maximum number of ranges of a request, a power of two.
     pub max_sge: u32,
-    /// An event comes when there are fewer requests; 0 for none.
+    /// An event is raised when fewer requests are left; 0: no event.
     pub limit: u32,
     /// Not used.
     pub reserved: u32,
 }
 
-/// Changes a shared receive queue.
+/// Modifies a shared receive queue.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -196,7 +196,7 @@ pub struct ModifySrq {
     pub attrs: SrqAttrs,
 }
 
-/// A queue pair.
+/// Creates a queue pair.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -213,9 +213,9 @@ pub struct CreateQp {
     pub max_inline: u32,
     pub lkey: u32,
     pub access: u32,
-    /// Pages: the rings' state, the send queue, the receive queue.
+    /// Number of pages: state of the rings, send queue, receive queue.
     pub total_pages: u16,
-    /// Pages of the send queue.
+    /// Number of pages of the send queue.
     pub send_pages: u16,
     pub max_atomic_arg: u16,
     pub signal_all: u8,
@@ -238,19 +238,19 @@ pub struct CreatedQp {
     pub max_inline: u32,
 }
 
-/// Changes a queue pair.
+/// Modifies a queue pair.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ModifyQp {
-    /// Which one.
+    /// The queue pair's handle.
     pub handle: u32,
-    /// Which attributes, of [`attr`].
+    /// Bits of [`attr`]: the attributes to change.
     pub mask: u32,
-    /// The attributes.
+    /// The new values.
     pub attrs: QpAttrs,
 }
 
-/// Bits of the attributes of a queue pair.
+/// Bits for the attributes of a queue pair.
 pub mod attr {
     #![allow(missing_docs)]
     pub const STATE: u32 = 1 << 0;
@@ -271,7 +271,7 @@ pub mod attr {
     pub const DEST_QPN: u32 = 1 << 20;
 }
 
-/// An address of a queue pair's peer.
+/// Address vector of a queue pair's peer.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -331,7 +331,7 @@ pub struct QpAttrs {
     pub alt_path: Path,
 }
 
-/// Gives the machine an address.
+/// Assigns an address (GID) to the machine.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -344,7 +344,7 @@ pub struct CreateBind {
     pub reserved: [u8; 3],
 }
 
-/// Takes an address from the machine.
+/// Removes an address (GID) from the machine.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs)]

@@ -20,15 +20,15 @@ pub mod op {
 
 /// Flags of a work request.
 pub mod flag {
-    /// Wait for Reads and atomic operations before.
+    /// Wait for earlier Reads and atomic operations.
     pub const FENCE: u32 = 1 << 0;
-    /// Make a completion.
+    /// Report completion.
     pub const SIGNALED: u32 = 1 << 1;
-    /// Wake the peer who waits for solicited completions.
+    /// Wake a peer that waits for solicited completions.
     pub const SOLICITED: u32 = 1 << 2;
 }
 
-/// How a work request ended.
+/// Status of a completed work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u32)]
@@ -61,13 +61,13 @@ pub mod wc {
     pub const FAST_REG: u32 = 8;
     pub const RECV: u32 = 1 << 7;
     pub const RECV_RDMA_IMM: u32 = (1 << 7) + 1;
-    /// Flag: 40 bytes of a global route are before the message.
+    /// Flag: the message follows a global route header of 40 bytes.
     pub const WITH_GRH: u32 = 1 << 0;
-    /// Flag: there are immediate data.
+    /// Flag: the completion has immediate data.
     pub const WITH_IMM: u32 = 1 << 1;
     /// Flag: the peer has invalidated a key.
     pub const WITH_INVALIDATE: u32 = 1 << 2;
-    /// Flag: the kind of network header is told.
+    /// Flag: the kind of network header is given.
     pub const WITH_NETWORK: u32 = 1 << 6;
     /// Kind of network header: IPv4.
     pub const NETWORK_IPV4: u8 = 1;
@@ -75,11 +75,11 @@ pub mod wc {
     pub const NETWORK_IPV6: u8 = 2;
 }
 
-/// A range of memory of a work request.
+/// A memory range of a work request.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Sge {
-    /// First byte, in the addresses of the key's region.
+    /// First byte, in the region's addresses.
     pub addr: u64,
     /// Bytes.
     pub length: u32,
@@ -87,45 +87,45 @@ pub struct Sge {
     pub lkey: u32,
 }
 
-/// Beginning of a receive request; the ranges follow.
+/// Header of a receive request; the ranges follow.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecvHeader {
-    /// The poster's name for the request.
+    /// Cookie of the poster.
     pub wr_id: u64,
-    /// Ranges that follow.
+    /// Number of ranges that follow.
     pub num_sge: u32,
     /// Not used.
     pub total_len: u32,
 }
 
-/// Beginning of a send request; the ranges follow.
+/// Header of a send request; the ranges follow.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SendHeader {
-    /// The poster's name for the request.
+    /// Cookie of the poster.
     pub wr_id: u64,
-    /// Ranges that follow.
+    /// Number of ranges that follow.
     pub num_sge: u32,
     /// Not used.
     pub total_len: u32,
     /// One of [`op`].
     pub opcode: u32,
-    /// Of [`flag`].
+    /// Flags of [`flag`].
     pub flags: u32,
     /// Immediate data in network order, or a key to invalidate.
     pub ex: u32,
     /// Not used.
     pub reserved: u32,
-    /// What the operation needs: [`Rdma`], [`Atomic`], [`FastReg`] or [`Datagram`].
+    /// Depends on the operation: [`Rdma`], [`Atomic`], [`FastReg`] or [`Datagram`].
     pub body: [u64; 6],
 }
 
-/// Of a Write or a Read.
+/// Body of a Write or a Read.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Rdma {
-    /// First byte at the peer.
+    /// Address at the peer.
     pub addr: u64,
     /// The peer's key.
     pub rkey: u32,
@@ -133,15 +133,15 @@ pub struct Rdma {
     pub reserved: u32,
 }
 
-/// Of an atomic operation.
+/// Body of an atomic operation.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Atomic {
-    /// The number at the peer.
+    /// Address at the peer.
     pub addr: u64,
-    /// What it is compared with, or what is added.
+    /// The value to compare with or to add.
     pub compare_add: u64,
-    /// What it becomes.
+    /// The value to store if the comparison succeeds.
     pub swap: u64,
     /// The peer's key.
     pub rkey: u32,
@@ -149,37 +149,37 @@ pub struct Atomic {
     pub reserved: u32,
 }
 
-/// Of a fast registration.
+/// Body of a fast registration.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FastReg {
-    /// Address that the region's first byte gets.
+    /// Address of the region's first byte.
     pub start: u64,
-    /// The page directory's address.
+    /// Address of the page directory.
     pub directory: u64,
-    /// 12: pages of 4 KiB.
+    /// 12, for pages of 4 KiB.
     pub page_shift: u32,
-    /// Pages in the directory.
+    /// Number of pages in the directory.
     pub pages: u32,
     /// Bytes of the region.
     pub length: u32,
-    /// Of [`super::access`].
+    /// Flags of [`super::access`].
     pub access: u32,
-    /// The region's key, with a last byte of the poster's choice.
+    /// The region's key; the poster chooses the last byte.
     pub rkey: u32,
     /// Not used.
     pub reserved: u32,
 }
 
-/// Of a datagram: the queue pair it goes to, and the address.
+/// Body of a datagram: the destination queue pair and its address.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Datagram {
-    /// The queue pair's number at the peer.
+    /// The peer's queue pair number.
     pub qpn: u32,
-    /// What the peer's queue pair must have been given.
+    /// The key that the peer's queue pair must have.
     pub qkey: u32,
-    /// Protection domain, and in the highest byte the port.
+    /// Protection domain, and the port in the highest byte.
     pub port_pd: u32,
     /// Traffic class from bit 20 on, and flow label.
     pub class_label: u32,
@@ -187,13 +187,13 @@ pub struct Datagram {
     pub dgid: [u8; 16],
     /// Not used on Ethernet.
     pub path_bits: u8,
-    /// Number of this machine's address that the datagram is from.
+    /// Index of the sender's address (GID).
     pub gid_index: u8,
     /// Not used.
     pub rate: u8,
-    /// Hops.
+    /// Hop limit.
     pub hop_limit: u8,
-    /// The peer's network card.
+    /// MAC address of the peer.
     pub dmac: [u8; 6],
     /// Not used.
     pub reserved: [u8; 6],
@@ -203,7 +203,7 @@ pub struct Datagram {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Cqe {
-    /// The request's name.
+    /// Cookie of the request.
     pub wr_id: u64,
     /// The queue pair's handle.
     pub qp: u64,
@@ -211,11 +211,11 @@ pub struct Cqe {
     pub opcode: u32,
     /// A [`Status`].
     pub status: u32,
-    /// Bytes that came.
+    /// Bytes received.
     pub byte_len: u32,
-    /// Immediate data in network order, or the key that is invalid now.
+    /// Immediate data in network order, or the invalidated key.
     pub ex: u32,
-    /// The sender's queue pair, of a datagram.
+    /// For a datagram: the sender's queue pair.
     pub src_qp: u32,
     /// Flags of [`wc`].
     pub flags: u32,
@@ -231,9 +231,9 @@ pub struct Cqe {
     pub path_bits: u8,
     /// 1.
     pub port: u8,
-    /// The sender's network card; the driver does not look at it.
+    /// The sender's MAC address; the driver ignores it.
     pub smac: [u8; 6],
-    /// Kind of network header, of a datagram.
+    /// For a datagram: the kind of network header.
     pub network: u8,
     /// Not used.
     pub reserved: [u8; 6],

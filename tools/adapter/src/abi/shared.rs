@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The shared region, by which the driver and the device tell each other where and what things are.
+//! The shared region, in which the driver and the device exchange addresses and capabilities.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Where a ring's pages are: a page directory, whose first page is the ring's state.
+/// Location of a ring: a page directory whose first page holds the ring's state.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RingPages {
-    /// Pages, with that of the state.
+    /// Number of pages, including the page with the state.
     pub pages: u32,
     /// Not used.
     pub reserved: u32,
-    /// The page directory's address.
+    /// Address of the page directory.
     pub directory: u64,
 }
 
-/// What the driver writes.
+/// Written by the driver.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DriverPart {
-    /// The interface's version that the driver speaks.
+    /// Interface version of the driver.
     pub driver_version: u32,
     /// Not used.
     pub pad: u32,
-    /// What system the driver belongs to.
+    /// Kind of the driver's operating system.
     pub system: u64,
     /// The command slot's address.
     pub command_slot: u64,
@@ -31,16 +31,17 @@ pub struct DriverPart {
     pub response_slot: u64,
     /// The event ring.
     pub events: RingPages,
-    /// The ring of completion queues that have something.
+    /// The ring of completion queues with new completions.
     pub notifications: RingPages,
-    /// Page frame of the driver's own doorbells.
+    /// Page frame of the kernel's doorbells.
     pub uar: u64,
 }
 
-/// Where [`Capabilities`] are in the region, in bytes.
+/// Offset of [`Capabilities`] in the region.
 pub const CAPABILITIES_AT: u64 = size_of::<DriverPart>() as u64;
 
-/// What the device can do. Fields without a comment are of kinds of objects that it does not have.
+/// Capabilities of the device. Fields without a comment refer to features that the device does not
+/// have.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -50,7 +51,7 @@ pub struct Capabilities {
     pub node_guid: [u8; 8],
     /// In network order.
     pub sys_image_guid: [u8; 8],
-    /// Bytes of a region of memory.
+    /// Maximum size of a memory region.
     pub max_mr_size: u64,
     pub page_size_cap: u64,
     pub atomic_arg_sizes: u64,
@@ -70,11 +71,11 @@ pub struct Capabilities {
     pub max_cqe: u32,
     pub max_mr: u32,
     pub max_pd: u32,
-    /// Reads and atomic operations that a queue pair takes from its peer at a time.
+    /// Reads and atomic operations that a queue pair can serve at a time.
     pub max_qp_rd_atom: u32,
     pub max_ee_rd_atom: u32,
     pub max_res_rd_atom: u32,
-    /// Reads and atomic operations that a queue pair has under way at a time.
+    /// Reads and atomic operations that a queue pair can have in flight.
     pub max_qp_init_rd_atom: u32,
     pub max_ee_init_rd_atom: u32,
     pub max_ee: u32,
@@ -91,7 +92,7 @@ pub struct Capabilities {
     pub max_srq: u32,
     pub max_srq_wr: u32,
     pub max_srq_sge: u32,
-    /// Pages of doorbells, a power of two.
+    /// Number of doorbell pages, a power of two.
     pub max_uar: u32,
     pub gid_tbl_len: u32,
     pub max_pkeys: u16,
@@ -104,21 +105,21 @@ pub struct Capabilities {
     pub bmme_flags: u8,
     /// 2: RoCE v2.
     pub gid_types: u8,
-    /// Pages of a fast registration.
+    /// Maximum number of pages of a fast registration.
     pub max_fast_reg_page_list_len: u32,
 }
 
-/// The limits of the device. The driver makes a table as long as each of `QPS`, `CQS` and `SRQS`.
+/// Limits of the device. The driver allocates tables of `QPS`, `CQS` and `SRQS` entries.
 pub mod limit {
-    /// Queue pairs; a completion names one by 16 bits.
+    /// Queue pairs. A completion has 16 bits for the handle.
     pub const QPS: u32 = 1 << 14;
     /// Completion queues.
     pub const CQS: u32 = 1 << 14;
     /// Shared receive queues.
     pub const SRQS: u32 = 1 << 10;
-    /// Regions of memory.
+    /// Memory regions.
     pub const MRS: u32 = 1 << 17;
-    /// Pages that all regions of a machine have together: 16 GiB of its memory.
+    /// Pages of all regions of a machine together: 16 GiB.
     pub const MR_PAGES: u64 = 1 << 22;
     /// Protection domains, and user contexts.
     pub const PDS: u32 = 1 << 14;
@@ -128,20 +129,20 @@ pub mod limit {
     pub const SGES: u32 = 16;
     /// Entries of a completion queue.
     pub const CQES: u32 = 1 << 17;
-    /// Reads and atomic operations under way.
+    /// Reads and atomic operations in flight.
     pub const READS: u32 = 16;
     /// Pages of doorbells.
     pub const UARS: u32 = 512;
-    /// Addresses of a machine.
+    /// Addresses (GIDs) of a machine.
     pub const GIDS: u32 = 128;
-    /// Pages of a fast registration: the driver knows no more.
+    /// Pages of a fast registration; the driver supports no more.
     pub const FAST_PAGES: u32 = 128;
     /// Bytes of a message.
     pub const MESSAGE: u32 = 1 << 30;
 }
 
 impl Capabilities {
-    /// Those of the adapter with that global identifier.
+    /// The capabilities of the adapter with this global identifier.
     pub fn of(guid: [u8; 8]) -> Self {
         Self {
             fw_ver: 1 << 32,

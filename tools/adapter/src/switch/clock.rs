@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What happens at a time.
+//! Events with a time.
 
 use std::time::{Duration, Instant};
 
 use super::Address;
 use crate::abi::queue::Status;
 
-/// A Read that is answered: bytes on their way from the responder's memory.
+/// The response to a Read: bytes on their way from the responder's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub(super) id: u64,
@@ -17,7 +17,7 @@ pub(super) struct Answer {
     pub(super) total: u64,
 }
 
-/// What happens at a time.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Happening {
     /// A piece of a Send or a Write arrives.
@@ -31,9 +31,9 @@ pub(super) enum Happening {
     Request { from: Address, number: u64 },
     /// A datagram arrives.
     Datagram { from: Address, number: u64 },
-    /// The peer begins to answer a Read.
+    /// The responder starts to respond to a Read.
     Answer { answer: Answer },
-    /// A piece of a Read's answer arrives.
+    /// A piece of a Read response arrives.
     Data { answer: Answer, len: u64 },
     /// The result of an atomic operation arrives.
     Result {
@@ -41,7 +41,7 @@ pub(super) enum Happening {
         number: u64,
         value: u64,
     },
-    /// The peer has all messages up to that number.
+    /// The peer acknowledges all messages up to this number.
     Ack { to: Address, number: u64 },
     /// The peer had no receive.
     NotReady {
@@ -50,7 +50,7 @@ pub(super) enum Happening {
         offset: u64,
         delay: Duration,
     },
-    /// The peer could not do that.
+    /// The peer has refused a request.
     Refused {
         to: Address,
         number: u64,
@@ -58,12 +58,12 @@ pub(super) enum Happening {
     },
     /// A queue pair may send again.
     Wake { who: Address },
-    /// A look whether the peer says anything.
+    /// A check whether the peer has answered.
     Watch { who: Address },
 }
 
 impl Happening {
-    /// The queue pair without which it is nothing.
+    /// The queue pair that the event belongs to; without it the event is void.
     pub(super) fn concerns(&self) -> Address {
         match *self {
             Self::Piece { from, .. } | Self::Request { from, .. } | Self::Datagram { from, .. } => {

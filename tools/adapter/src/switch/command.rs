@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Commands of a driver.
+//! Commands of the driver.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -14,16 +14,16 @@ use crate::device::Error;
 use crate::keys::Keys;
 use crate::qp::State;
 
-/// What a command leads to: bytes after the response's header, or no response, for which the driver
-/// of these commands does not wait.
+/// Result of a command: the bytes after the response's header, or none for commands whose response
+/// the driver does not wait for.
 pub(super) type Outcome = Result<Option<Vec<u8>>, Error>;
 
-/// A response.
+/// A response with a structure.
 pub(super) fn answer<T: IntoBytes + Immutable>(value: &T) -> Outcome {
     Ok(Some(value.as_bytes().to_vec()))
 }
 
-/// A response that is one number.
+/// A response with one number.
 pub(super) fn number(value: u32) -> Outcome {
     answer(&One { value, reserved: 0 })
 }
@@ -35,7 +35,7 @@ fn body<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<T, Error
 }
 
 impl Switch {
-    /// A command is in the machine's command slot: does it, and responds.
+    /// Executes the command in the machine's command slot and writes the response.
     pub fn command(&mut self, machine: Machine) {
         let done = self.run(machine);
         let device = &mut self.devices[machine];
@@ -61,7 +61,7 @@ impl Switch {
         let body = match outcome {
             Ok(Some(body)) => body,
             Ok(None) => return Ok(()),
-            // The driver looks at the error of a modification only in the response.
+            // For a modification, the driver reads the error only from the response.
             Err(error) if header.command == code::MODIFY_QP => {
                 response.err = error as u8;
                 Vec::new()
@@ -81,7 +81,7 @@ impl Switch {
     fn execute(&mut self, machine: Machine, command: u32, bytes: &[u8]) -> Outcome {
         match command {
             code::QUERY_PORT => answer(&self.port(machine)),
-            // The default partition is the only one.
+            // Only the default partition exists.
             code::QUERY_PKEY => number(0xffff),
             code::CREATE_PD => number(
                 self.devices[machine]
@@ -149,10 +149,10 @@ impl Switch {
             max_msg_sz: limit::MESSAGE,
             pkey_tbl_len: 1,
             max_vl_num: 1,
-            // 4 lanes of 25.78 Gb/s: the fastest that the interface knows.
+            // 4 lanes of 25.78 Gb/s: the fastest link that the interface can describe.
             active_width: 2,
             active_speed: 32,
-            // Link up; or polling for one.
+            // Link up, or polling.
             phys_state: if up { 5 } else { 2 },
             ..Port::default()
         }
@@ -165,7 +165,7 @@ impl Switch {
         let before = qp.state;
         let next = qp.modify(from.mask, &from.attrs).ok_or(Error::Invalid)?;
         match next {
-            // What is on its way is not for the queue pair that begins anew.
+            // Messages in flight are not for the reset queue pair.
             State::Reset => qp.uid = uid,
             State::Err if before != State::Err => {
                 let shared = qp.srq.is_some();
@@ -249,7 +249,7 @@ impl Switch {
             .gids
             .get_mut(from.index as usize)
             .ok_or(Error::Invalid)?;
-        // An address belongs to the machine that had it first.
+        // An address belongs to the first machine that has assigned it.
         if *self.gids.entry(from.gid).or_insert(machine) != machine {
             return Err(Error::Busy);
         }
@@ -263,14 +263,14 @@ impl Switch {
             .get_mut(from.index as usize)
             .and_then(Option::take)
             .ok_or(Error::NoSuch)?;
-        // The same address may be there twice, for two versions of RoCE.
+        // The same address may exist twice, for two versions of RoCE.
         if !gids.contains(&Some(gid)) {
             self.gids.remove(&gid);
         }
         Ok(None)
     }
 
-    /// Forgets all of a machine, whose driver begins anew or is gone.
+    /// Destroys all objects of a machine whose driver resets the device or is gone.
     pub fn forget(&mut self, machine: Machine) {
         self.gids.retain(|_, owner| *owner != machine);
         let device = &mut self.devices[machine];

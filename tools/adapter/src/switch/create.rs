@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Objects that a driver creates. All sizes are checked against the memory that it gives them.
+//! Creation of objects. All sizes are checked against the memory that the driver provides.
 
 use std::collections::VecDeque;
 
@@ -16,12 +16,12 @@ use crate::keys::{pages_of, Keys};
 use crate::qp::{Counters, Kind, Qp, Requester, Responder, State};
 use crate::ring::{Place, Ring};
 
-/// Bytes of an entry with so many ranges: a power of two, as the driver has it.
+/// Size of a queue entry with `sges` ranges: a power of two, as in the driver.
 fn entry(header: usize, sges: u32) -> u32 {
     (header as u32 + size_of::<Sge>() as u32 * sges).next_power_of_two()
 }
 
-/// A size as the driver rounds it, if it is within the limit.
+/// A size rounded as in the driver, if it is within the limit.
 fn rounded(size: u32, most: u32) -> Result<u32, Error> {
     (size <= most)
         .then(|| size.max(1).next_power_of_two())
@@ -121,7 +121,7 @@ impl Switch {
             .ok_or(Error::NoSuch)?;
         let srq = (from.is_srq != 0).then_some(from.srq);
         if let Some(handle) = srq {
-            // The receives of a shared queue are in its own protection domain.
+            // Receives of a shared queue use the queue's protection domain.
             let shared = device.srqs.get(handle).ok_or(Error::NoSuch)?;
             if shared.pd != from.pd {
                 return Err(Error::Invalid);

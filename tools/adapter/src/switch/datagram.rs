@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Datagrams, and with them the connection manager's messages.
+//! Datagrams, including the connection manager's messages.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,15 +11,15 @@ use crate::memory::{copy, scatter};
 use crate::qp::Kind;
 use crate::request::{Action, Progress, Recv, Send};
 
-/// Bytes of the route before a datagram.
+/// Size of the route header before a datagram.
 const ROUTE: u64 = 40;
-/// Bytes of a datagram, at most: the path's MTU.
+/// Maximum size of a datagram: the path's MTU.
 const MOST: u64 = 4096;
-/// Bytes between the IP header and the message: UDP, the transport's headers, the checksum.
+/// Bytes between the IP header and the message: UDP, transport headers, checksum.
 const BETWEEN: u16 = 8 + 20 + 4;
 
 impl Switch {
-    /// A datagram arrives, or is lost: its sender does not learn which.
+    /// A datagram arrives or is dropped; the sender does not learn which.
     pub(super) fn deliver(&mut self, from: Address, number: u64, now: Instant) {
         let Some(send) = self
             .qp(from)
@@ -37,7 +37,7 @@ impl Switch {
         }
     }
 
-    /// A datagram has left its sender, whatever becomes of it.
+    /// A datagram has been sent: complete its request.
     pub(super) fn datagram_is_gone(&mut self, from: Address, number: u64, now: Instant) {
         if let Some(sent) = self
             .qp_mut(from)
@@ -49,7 +49,7 @@ impl Switch {
         self.ready(from);
     }
 
-    /// Copies a datagram into a receive of the queue pair that it is for, if there is one.
+    /// Copies a datagram to a receive of the destination queue pair, if there is one.
     fn carry_datagram(&mut self, from: Address, send: &Send, to: &Datagram) -> Result<(), Status> {
         let total = send.ranges.total();
         if total > MOST {
@@ -130,7 +130,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Writes the route and the message to a receive; returns what the receive ends with if that fails.
+    /// Writes the route header and the message to a receive; returns the receive's status if that
+    /// fails.
     fn fill(
         &self,
         from: Address,
@@ -166,14 +167,14 @@ impl Switch {
         done.is_none().then_some(Status::LocalProtection)
     }
 
-    /// Whether it was the sender's memory that could not be used.
+    /// Whether the sender's memory was inaccessible.
     fn source_is_gone(&self, from: Address, read: &[crate::memory::Span]) -> bool {
         let memory = &self.devices[from.machine].memory;
         copy((memory, read), (memory, read)).is_err()
     }
 }
 
-/// Whether an address is one of IPv4.
+/// Whether the address is an IPv4 address.
 fn is_ipv4(gid: &[u8; 16]) -> bool {
     gid[..10] == [0; 10] && gid[10..12] == [0xff; 2]
 }

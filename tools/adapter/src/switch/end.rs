@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Ends: queue pairs that fail, and rings that make no sense.
+//! Failing queue pairs and invalid rings.
 
 use super::{Address, Switch};
 use crate::abi::event;
@@ -9,12 +9,12 @@ use crate::qp::{Kind, State};
 use crate::request::{Recv, Send};
 
 impl Switch {
-    /// A queue pair fails: all its requests end. `why`: an event that its driver is told.
+    /// A queue pair fails and all its requests complete. `why`: an event for its driver.
     pub(super) fn fail(&mut self, who: Address, why: Option<u32>) {
         let Some(qp) = self.qp_mut(who).filter(|qp| qp.state != State::Err) else {
             return;
         };
-        // The connection manager's queue pair and those for datagrams go on receiving.
+        // Queue pairs of the connection manager and for datagrams continue to receive.
         let next = if qp.kind == Kind::Rc || why.is_some() {
             State::Err
         } else {
@@ -33,7 +33,7 @@ impl Switch {
         }
     }
 
-    /// A queue pair's rings make no sense: nothing more is read from them.
+    /// A queue pair's rings are invalid: they are no longer read.
     pub(super) fn broken(&mut self, who: Address) {
         if let Some(qp) = self.qp_mut(who).filter(|qp| !qp.broken) {
             qp.broken = true;
@@ -43,7 +43,7 @@ impl Switch {
         }
     }
 
-    /// Ends all requests of a queue pair in error; the receives stay if only sending failed.
+    /// Completes all requests of a failed queue pair; its receives stay if only sending has failed.
     pub(super) fn flush(&mut self, who: Address) {
         let Some(qp) = self.qp_mut(who) else { return };
         let all = qp.state == State::Err;
@@ -70,7 +70,7 @@ impl Switch {
         if let Some(receive) = receive {
             device.complete_receive(who.handle, receive.wr_id, Status::Flushed);
         }
-        // At most what the rings have now: the guest may go on posting.
+        // At most one round of the rings: the guest may go on posting.
         let most = device.qps.get(who.handle).map_or(0, |qp| {
             qp.sq
                 .capacity()
@@ -89,7 +89,7 @@ impl Switch {
         }
     }
 
-    /// The next send of a queue pair in error, whose slot is freed.
+    /// The next send of a failed queue pair; frees its slot.
     fn unsent(&mut self, who: Address) -> Option<Send> {
         let Device { memory, qps, .. } = &mut self.devices[who.machine];
         let qp = qps
@@ -103,7 +103,8 @@ impl Switch {
         Some(send)
     }
 
-    /// The next receive of a queue pair in error. Those of a shared queue stay for others.
+    /// The next receive of a failed queue pair. Receives of a shared queue are left for other queue
+    /// pairs.
     fn unreceived(&mut self, who: Address) -> Option<Recv> {
         let own = self.qp(who).is_some_and(|qp| qp.srq.is_none());
         own.then(|| {

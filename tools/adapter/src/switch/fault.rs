@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Faults on demand: what the wire loses, what is slow, what ends with an error.
+//! Faults on demand: lost packets, delays, failing requests.
 //!
-//! Until the first fault the data path has one check, [`Faults::any`]. What is lost on the wire shows as it does
-//! with hardware: as requests that are sent again, and in the end as an error; never as wrong bytes.
+//! Before the first fault the data path has one check, [`Faults::any`]. Loss on the wire has the
+//! same effects as with hardware: requests are sent again and finally fail, but bytes are never
+//! wrong.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ use crate::request::{Action, Send};
 pub enum Kind {
     /// A Send, with or without immediate data.
     Send,
-    /// A Send that invalidates a key of the peer's.
+    /// A Send that invalidates a key of the peer.
     SendInv,
     /// A Write.
     Write,
@@ -30,9 +31,9 @@ pub enum Kind {
     Read,
     /// An atomic operation.
     Atomic,
-    /// A registration.
+    /// A fast registration.
     Reg,
-    /// An invalidation of an own key.
+    /// An invalidation of a local key.
     Inv,
     /// A receive.
     Receive,
@@ -51,52 +52,53 @@ impl Kind {
         }
     }
 
-    /// Whether it can be slow.
+    /// Whether requests of this kind can be delayed.
     pub fn travels(self) -> bool {
         matches!(self, Self::Send | Self::SendInv | Self::Write | Self::Read)
     }
 }
 
-/// How slow a kind of request is.
+/// Delay of a kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Slow {
-    /// By so much.
+    /// Delayed by a time.
     By(Duration),
-    /// Until it is released.
+    /// Delayed until released.
     Held,
 }
 
 /// The faults of one machine's adapter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MachineFaults {
-    /// Nothing passes its link.
+    /// The link is down.
     pub link_down: bool,
-    /// Every so many pieces that leave it are lost.
+    /// One of this number of outgoing pieces is lost.
     pub lose_every: Option<u64>,
-    /// Kinds of its requests that are slow.
+    /// Kinds of requests that are delayed.
     pub slow: Vec<(Kind, Slow)>,
-    /// Its next requests of a kind that end with a status: how many.
+    /// Kind, status and number of the next requests that fail.
     pub fail: Vec<(Kind, Status, u32)>,
-    /// What its queue pairs wait for an answer, instead of what their drivers have set.
+    /// Time-out of its queue pairs, instead of the drivers' value.
     pub timeout: Option<Duration>,
-    /// Its peers find no receive.
+    /// Peers find no receive posted.
     pub no_receives: bool,
-    /// The device is gone.
+    /// The device is removed.
     pub removed: bool,
 }
 
 /// The faults of all machines.
 pub(super) struct Faults {
-    /// Whether there was any: what was slow is on its way when nothing is slow any more.
+    /// Whether a fault was ever set. It stays set, because delayed requests may still be in flight
+    /// after the fault has ended.
     pub(super) any: bool,
     machines: Vec<MachineFaults>,
-    /// What is held, the oldest first.
+    /// Held events, the oldest first.
     held: Vec<Happening>,
     look_at: usize,
-    /// What has left each machine and was lost.
+    /// Number of lost pieces by sending machine.
     lost: Vec<u64>,
-    /// How many more leave each machine until the next one is lost.
+    /// Number of pieces that each machine sends until the next loss.
     until_lost: Vec<u64>,
     random: u64,
 }
@@ -118,8 +120,8 @@ impl Faults {
         }
     }
 
-    /// Whether what leaves a machine is to be lost: one of so many, but not at equal distances. Else each
-    /// try of a message could lose the same piece.
+    /// Whether to lose a piece of this machine: on average one of `lose_every`, at random
+    /// distances. At equal distances each retry of a message could lose the same piece.
     fn loses(&mut self, machine: Machine) -> bool {
         let Some(every) = self.machines[machine].lose_every else {
             return false;
@@ -146,15 +148,15 @@ impl Faults {
         self.held.iter().any(|what| what.concerns() == who)
     }
 
-    /// Whether something is held that must not be overtaken. Answers have an order of their own: what is
-    /// not one passes them.
+    /// Whether an earlier event is held that must not be overtaken. Responses to Reads are ordered
+    /// among themselves only; other events may pass them.
     fn is_behind(&self, what: &Happening) -> bool {
         let (who, answer) = (what.concerns(), is_answer(what));
         let mut before = self.held.iter();
         before.any(|held| held.concerns() == who && is_answer(held) == answer)
     }
 
-    /// Takes one of the errors that requests of a kind are to end with.
+    /// Consumes one of the errors that requests of a kind must end with.
     fn take_failure(&mut self, machine: Machine, kind: Kind) -> Option<Status> {
         let fail = &mut self.machines[machine].fail;
         let index = fail.iter().position(|(k, ..)| *k == kind)?;
@@ -174,17 +176,17 @@ impl Switch {
         &self.faults.machines[machine]
     }
 
-    /// Pieces of a machine that were lost.
+    /// Number of pieces of a machine that were lost.
     pub(super) fn lost(&self, machine: Machine) -> u64 {
         self.faults.lost[machine]
     }
 
-    /// Whether the device of a machine is gone.
+    /// Whether the device of a machine is removed.
     pub fn is_removed(&self, machine: Machine) -> bool {
         self.faults.any && self.faults.machines[machine].removed
     }
 
-    /// Changes the faults of a machine. What that ends or begins happens now.
+    /// Changes the faults of a machine, with immediate effect.
     pub fn change_faults(
         &mut self,
         machine: Machine,
@@ -216,9 +218,10 @@ impl Switch {
         self.let_go(now);
     }
 
-    /// A device is gone: all its requests end, no key is valid, no peer finds it. Its queue pairs stay, in
-    /// error, until there is a new device: what is posted to them is flushed. Without that the kernel would wait
-    /// for ever for messages of its connection manager, which vmw_pvrdma does not end by itself.
+    /// A device is removed: all its requests complete, no key is valid, and no peer finds it. Its
+    /// queue pairs stay in the error state until there is a new device, so that requests posted to
+    /// them are flushed. Otherwise the kernel would wait for ever for messages of its connection
+    /// manager, which vmw_pvrdma does not flush by itself.
     fn die(&mut self, machine: Machine) {
         self.gids.retain(|_, owner| *owner != machine);
         let device = &mut self.devices[machine];
@@ -232,7 +235,7 @@ impl Switch {
         }
     }
 
-    /// Lets happen what nothing holds any more.
+    /// Schedules events that are no longer held.
     fn let_go(&mut self, now: Instant) {
         for what in std::mem::take(&mut self.faults.held) {
             let machine = what.concerns().machine;
@@ -248,11 +251,11 @@ impl Switch {
         }
     }
 
-    /// The kind of request whose slowness concerns that.
+    /// The kind of request whose delay applies to the event.
     fn kind_of(&self, what: &Happening) -> Option<Kind> {
         let (who, number) = match *what {
             Happening::Piece { from, number, .. } => (from, number),
-            // The Read itself is on time, so that what follows it passes its answer.
+            // The Read itself is not delayed, so that later requests pass its response.
             Happening::Answer { answer } => (answer.requester, answer.number),
             _ => return None,
         };
@@ -261,7 +264,7 @@ impl Switch {
     }
 
     fn hold(&mut self, what: Happening) {
-        // A link that is down holds nothing: what is sent again is lost again.
+        // On a link that is down nothing is held: retries are lost as well.
         let (from, to) = self.way(&what);
         if [from, to].into_iter().flatten().any(|m| self.is_down(m)) {
             return self.lose(&what);
@@ -275,7 +278,7 @@ impl Switch {
         self.faults.held.push(what);
     }
 
-    /// What is held of a machine's requests, or for them, is lost with the link.
+    /// Loses held events from or to a machine, because its link goes down.
     fn lose_held(&mut self, machine: Machine) {
         for what in std::mem::take(&mut self.faults.held) {
             let (from, to) = self.way(&what);
@@ -287,7 +290,8 @@ impl Switch {
         }
     }
 
-    /// Lets a part of a request arrive at that time, or later if its kind is slow: after what is before it.
+    /// Schedules the arrival of a part of a request, delayed if its kind is, and not before earlier
+    /// parts.
     pub(super) fn travel(&mut self, at: Instant, what: Happening) {
         if !self.faults.any {
             return self.after(at, what);
@@ -314,7 +318,7 @@ impl Switch {
         self.after(at, what);
     }
 
-    /// From which machine to which one something goes; none for what does not leave a machine.
+    /// The sending and the receiving machine of an event, if any.
     fn way(&self, what: &Happening) -> (Option<Machine>, Option<Machine>) {
         let peer = |who: Address| {
             self.qp(who)
@@ -338,20 +342,20 @@ impl Switch {
         }
     }
 
-    /// Whether a machine's link carries nothing.
+    /// Whether a machine's link is down.
     pub(super) fn is_down(&self, machine: Machine) -> bool {
         self.faults.any && self.faults.machines[machine].link_down
     }
 
-    /// Loses what arrives, if a fault says so; returns whether it did.
+    /// Loses an arriving event if a fault applies; returns whether it was lost.
     pub(super) fn is_lost(&mut self, what: &Happening, now: Instant) -> bool {
-        // The answer of a Read is not on the wire yet.
+        // The response to a Read is not on the wire yet.
         if is_answer(what) {
             return false;
         }
         let (from, to) = self.way(what);
         let down = [from, to].into_iter().flatten().any(|m| self.is_down(m));
-        // A connection is made by datagrams, whose loss would only make a test slow.
+        // Connections are established by datagrams, whose loss would only slow a test down.
         let datagram = match *what {
             Happening::Datagram { from, number } => Some((from, number)),
             _ => None,
@@ -376,7 +380,8 @@ impl Switch {
         }
     }
 
-    /// Whether a part of a queue pair's requests is late, so that its silence means nothing; and until when.
+    /// Until when a part of a queue pair's requests is delayed on demand, so that a missing answer
+    /// is no time-out.
     pub(super) fn is_late(&self, who: Address, now: Instant) -> Option<Instant> {
         if !self.faults.any {
             return None;
@@ -391,13 +396,13 @@ impl Switch {
             .filter(|at| *at > now)
     }
 
-    /// How long a queue pair waits for an answer.
+    /// The time-out of a queue pair for an answer.
     pub(super) fn patience(&self, machine: Machine, qp: &Qp) -> Option<Duration> {
         let patience = qp.patience()?;
         Some(self.faults.machines[machine].timeout.unwrap_or(patience))
     }
 
-    /// Ends a request with an error, if it is the next one that is to; returns whether it did.
+    /// Fails a request if a fault says so; returns whether it failed.
     pub(super) fn fails(&mut self, who: Address, number: u64, now: Instant) -> bool {
         let kind = self
             .qp(who)
@@ -408,7 +413,7 @@ impl Switch {
             });
         let status = kind.and_then(|kind| self.faults.take_failure(who.machine, kind));
         let Some(status) = status else { return false };
-        // Who refuses a request has a queue pair in error as well.
+        // A peer that refuses a request has its queue pair in the error state as well.
         let why = match status {
             Status::RemoteAccess => Some(event::QP_ACCESS_ERR),
             Status::RemoteInvalidRequest => Some(event::QP_REQ_ERR),
@@ -422,7 +427,7 @@ impl Switch {
         true
     }
 
-    /// The error that a receive of a machine is to end with.
+    /// The error that the next receive of a machine must end with.
     pub(super) fn receive_failure(&mut self, machine: Machine) -> Option<Status> {
         if !self.faults.any {
             return None;
@@ -430,12 +435,12 @@ impl Switch {
         self.faults.take_failure(machine, Kind::Receive)
     }
 
-    /// Whether the peers of a machine find no receive.
+    /// Whether peers of a machine find no receive.
     pub(super) fn has_no_receives(&self, machine: Machine) -> bool {
         self.faults.any && self.faults.machines[machine].no_receives
     }
 
-    /// The answer of a Read may go on its way.
+    /// Queues the response to a Read at the responder's link.
     pub(super) fn begin_to_answer(&mut self, answer: Answer) {
         self.ports[answer.responder.machine]
             .work

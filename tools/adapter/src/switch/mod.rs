@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The switch: all machines' adapters, the links between them, and the clock.
+//! The switch: adapters of all machines, links between them, and the clock.
 //!
-//! The wire is a list of things that happen at a time: a piece of a message arrives, an answer arrives,
-//! a peer that had no receive is asked again. A piece's bytes are copied when it arrives, from one
-//! guest's memory into the other's. A machine's link carries one piece at a time; with a rate, a piece
-//! keeps it busy for as long as its bytes take, and everything arrives later by the latency. Nothing
-//! waits in a loop: [`Switch::step`] does one thing, or says when there will be one.
+//! The wire is a list of events with times: a piece of a message arrives, an answer arrives, a
+//! retry after a missing receive is due. The bytes of a piece are copied from one guest's memory to
+//! the other's when it arrives. A machine's link carries one piece at a time. With a rate, a piece
+//! occupies the link in proportion to its bytes; the latency is added to each arrival. Nothing
+//! waits in a loop: [`Switch::step`] does one step, or returns the time of the next event.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -34,36 +34,36 @@ pub use report::Report;
 /// A machine's number.
 pub type Machine = usize;
 
-/// A queue pair of a machine. It is gone if its unique number is another one now.
+/// A queue pair of a machine. The queue pair no longer exists if the unique number differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The machine.
     pub machine: Machine,
-    /// The handle, which is also the number that peers know.
+    /// The handle, which is also the number that peers use.
     pub handle: u32,
     /// The unique number.
     pub uid: u64,
 }
 
-/// How fast links are.
+/// Speed of links.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Link {
     /// Bytes per second; `None`: as fast as the host copies.
     pub rate: Option<u64>,
-    /// From one adapter to another.
+    /// Latency between adapters.
     pub latency: Duration,
 }
 
-/// Bytes that a link carries at a time, at most: what others wait for.
+/// Maximum number of bytes that occupy a link at a time: others wait for them.
 const PIECE: u64 = 64 << 10;
-/// Things that the clock has before it looks which of them are of queue pairs that are gone: a guest could
-/// make and leave them all day.
+/// Number of events in the clock above which events of destroyed queue pairs are removed: a guest
+/// could create and destroy queue pairs without end.
 const MANY: usize = 1 << 18;
-/// What a late clock may make up for, so that the rate holds although the host's scheduler is late.
+/// How much a late clock may catch up, so that the rate is kept if the host's scheduler is late.
 const LATE: Duration = Duration::from_micros(500);
 
 impl Link {
-    /// How long bytes keep a link busy.
+    /// How long a number of bytes occupies the link.
     fn time(&self, bytes: u64) -> Duration {
         self.rate.map_or(Duration::ZERO, |rate| {
             Duration::from_nanos(
@@ -73,12 +73,12 @@ impl Link {
     }
 }
 
-/// What has something for a link.
+/// Work of a link.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     /// A queue pair's next request.
     Send(Address),
-    /// A Read's answer.
+    /// The response to a Read.
     Answer(Answer),
 }
 
@@ -88,12 +88,12 @@ struct Port {
     free_at: Instant,
 }
 
-/// What [`Switch::step`] has done.
+/// Result of [`Switch::step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Something; there may be more.
+    /// A step was done; there may be more.
     Done,
-    /// Nothing: there is nothing before that time, unless a guest rings a doorbell.
+    /// Nothing to do before this time unless a guest rings a doorbell.
     Until(Option<Instant>),
 }
 
@@ -112,7 +112,7 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// A switch with so many machines.
+    /// A switch with this number of machines.
     pub fn new(machines: usize, link: Link) -> Self {
         let now = Instant::now();
         Self {
@@ -144,7 +144,7 @@ impl Switch {
         &mut self.devices[machine]
     }
 
-    /// How many machines there are.
+    /// The number of machines.
     pub fn machines(&self) -> usize {
         self.devices.len()
     }
@@ -155,7 +155,7 @@ impl Switch {
         self.uid
     }
 
-    /// The queue pair, unless it is gone.
+    /// The queue pair, if it still exists.
     fn qp(&self, who: Address) -> Option<&Qp> {
         self.devices[who.machine]
             .qps
@@ -163,7 +163,7 @@ impl Switch {
             .filter(|qp| qp.uid == who.uid)
     }
 
-    /// The queue pair, unless it is gone.
+    /// The queue pair, if it still exists.
     fn qp_mut(&mut self, who: Address) -> Option<&mut Qp> {
         self.devices[who.machine]
             .qps
@@ -171,7 +171,7 @@ impl Switch {
             .filter(|qp| qp.uid == who.uid)
     }
 
-    /// The address of the queue pair with that handle.
+    /// The address of the queue pair with this handle.
     fn address(&self, machine: Machine, handle: u32) -> Option<Address> {
         self.devices[machine].qps.get(handle).map(|qp| Address {
             machine,
@@ -180,7 +180,7 @@ impl Switch {
         })
     }
 
-    /// The queue pair that a connected one talks to, if that is there and connected to this one.
+    /// The peer of a connected queue pair, if it exists and is connected to this one.
     fn peer(&self, who: Address) -> Option<Address> {
         let qp = self.qp(who)?;
         let machine = *self.gids.get(&qp.attrs.path.dgid)?;
@@ -194,7 +194,7 @@ impl Switch {
         connected.then_some(to)
     }
 
-    /// Lets something happen after a time.
+    /// Schedules an event.
     fn after(&mut self, at: Instant, what: Happening) {
         if self.clock.len() >= self.look_at {
             let mut clock = std::mem::take(&mut self.clock);
@@ -210,20 +210,20 @@ impl Switch {
         }));
     }
 
-    /// Lets something arrive that takes no time on the link.
+    /// Schedules the arrival of an answer, which does not occupy the link.
     fn reply(&mut self, now: Instant, what: Happening) {
         self.after(now + self.link.latency, what);
     }
 
-    /// Bytes that a machine's link carries next.
+    /// Size of the next piece that a machine's link carries.
     fn piece(&self) -> u64 {
-        // Some 20 us of the link, so that a short message does not wait long behind others.
+        // About 20 us of the link, so that a short message does not wait long behind others.
         self.link
             .rate
             .map_or(PIECE, |rate| ((rate / 50_000) & !4095).clamp(4096, PIECE))
     }
 
-    /// Takes the link for so many bytes, and says when they arrive.
+    /// Occupies the link for a number of bytes; returns their arrival time.
     fn occupy(&mut self, machine: Machine, bytes: u64, now: Instant) -> Instant {
         let port = &mut self.ports[machine];
         let begin = port.free_at.max(now.checked_sub(LATE).unwrap_or(now));
@@ -231,7 +231,7 @@ impl Switch {
         port.free_at.max(now) + self.link.latency
     }
 
-    /// A queue pair may have something to send.
+    /// Queues a queue pair that may have requests to send.
     fn ready(&mut self, who: Address) {
         if let Some(qp) = self.qp_mut(who).filter(|qp| !qp.requester.queued) {
             qp.requester.queued = true;
@@ -239,7 +239,7 @@ impl Switch {
         }
     }
 
-    /// Does one thing that is due.
+    /// Does one step that is due.
     pub fn step(&mut self, now: Instant) -> Step {
         if self
             .clock
@@ -252,7 +252,7 @@ impl Switch {
             return Step::Done;
         }
         let mut until = self.clock.peek().map(|Reverse(next)| next.at);
-        // The link that is free for the longest time goes first, so that all get their turns.
+        // Use the link that has been free for the longest time, so that all links get their turn.
         let next = (0..self.ports.len())
             .filter(|m| !self.ports[*m].work.is_empty())
             .min_by_key(|m| self.ports[*m].free_at);
@@ -285,7 +285,7 @@ impl Switch {
             }
             None => {}
         }
-        // A link without a rate is free at once, and waits for its turn after the others.
+        // A link without a rate is free at once and queues behind the others.
         if self.link.rate.is_none() {
             self.ports[machine].free_at = now;
         }
@@ -320,7 +320,7 @@ impl Switch {
         }
     }
 
-    /// Whether the queue pair sends.
+    /// Whether the queue pair may send.
     fn sends(qp: &Qp) -> bool {
         matches!(qp.state, State::Rts | State::Sqd)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The receiving half of queue pairs: Sends and Writes.
+//! The responder: Sends and Writes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,34 +12,34 @@ use crate::memory::{copy, Span};
 use crate::qp::State;
 use crate::request::{Action, Send};
 
-/// Why a message is not taken.
+/// Refusal of a message.
 pub(super) struct Refusal {
-    /// What the sender's request ends with.
+    /// Status of the sender's request.
     pub(super) sender: Status,
-    /// What the receive ends with, if the message had taken one.
+    /// Status of the receive, if the message had consumed one.
     pub(super) receiver: Option<Status>,
-    /// What the receiver's driver is told.
+    /// Event for the receiver's driver.
     pub(super) event: Option<u32>,
-    /// Whether it is the sender's own mistake, of which the receiver knows nothing.
+    /// Whether it is a local error of the sender that the receiver does not notice.
     pub(super) own: bool,
 }
 
 impl Refusal {
-    /// The sender's memory cannot be read.
+    /// The sender's memory is inaccessible.
     pub(super) const SENDER: Self = Self {
         sender: Status::LocalProtection,
         receiver: None,
         event: None,
         own: true,
     };
-    /// The receiver does not allow access to that memory.
+    /// The receiver's key does not permit the access.
     pub(super) const ACCESS: Self = Self {
         sender: Status::RemoteAccess,
         receiver: None,
         event: Some(event::QP_ACCESS_ERR),
         own: false,
     };
-    /// The receiver does not do such a thing.
+    /// The receiver does not support the request.
     pub(super) const REQUEST: Self = Self {
         sender: Status::RemoteInvalidRequest,
         receiver: None,
@@ -47,7 +47,7 @@ impl Refusal {
         own: false,
     };
 
-    /// A receive that cannot take the message.
+    /// The receive cannot hold the message.
     fn receive(status: Status, sender: Status) -> Self {
         Self {
             sender,
@@ -59,9 +59,9 @@ impl Refusal {
 }
 
 impl Switch {
-    /// Whether a message is the next one of its connection; `None`: it is to be dropped.
+    /// Whether a message is the next one of its connection; `None`: drop it.
     ///
-    /// A message that has come before is acknowledged again.
+    /// A repeated message is acknowledged again.
     pub(super) fn expected(
         &mut self,
         from: Address,
@@ -83,7 +83,7 @@ impl Switch {
         (message == expected && offset == at).then_some(())
     }
 
-    /// Ends a message that is not taken.
+    /// Refuses a message.
     pub(super) fn refuse(
         &mut self,
         from: Address,
@@ -205,7 +205,7 @@ impl Switch {
         self.reply(now, Happening::Ack { to: from, number });
     }
 
-    /// Copies a piece to where it belongs.
+    /// Copies a piece to its destination.
     fn take_piece(
         &self,
         from: Address,
@@ -285,7 +285,7 @@ impl Switch {
             .map_err(|_| Refusal::ACCESS)
     }
 
-    /// A whole message has come.
+    /// A message is complete.
     fn received(&mut self, to: Address, send: &Send) {
         let Some(peer) = self.qp_mut(to) else { return };
         let Some(receive) = peer.responder.receive.take() else {

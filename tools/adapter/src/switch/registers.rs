@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a guest reads from registers, and writes to them and to doorbells.
+//! Accesses to registers and doorbells.
 
 use super::{Machine, Switch};
 use crate::abi::{ctl, reg, uar, PAGE, VERSION};
@@ -18,7 +18,7 @@ impl Switch {
             reg::VERSION => VERSION,
             reg::ERR => device.error,
             reg::IMR => device.masked,
-            // With MSI-X nobody asks for the cause.
+            // The cause register is not used with MSI-X.
             _ => 0,
         }
     }
@@ -72,7 +72,7 @@ impl Switch {
                     return;
                 };
                 let failed = self.qp(who).is_some_and(|qp| qp.state == State::Err);
-                // Receives of a queue pair in error are flushed, too.
+                // Receives of a failed queue pair are flushed as well.
                 if value & uar::QP_SEND != 0 || value & uar::QP_RECV != 0 && failed {
                     self.ready(who);
                 }
@@ -83,7 +83,7 @@ impl Switch {
                 let armed = if any { Armed::Any } else { Armed::Solicited };
                 self.devices[machine].arm(handle, armed);
             }
-            // Receives of a shared queue are found when they are needed.
+            // The device reads a shared receive queue when it needs a receive.
             _ => {}
         }
     }

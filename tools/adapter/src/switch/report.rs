@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Counters, for people and for scripts.
+//! Counters for users and scripts.
 
 use serde::Serialize;
 
 use super::Switch;
 use crate::qp::Counters;
 
-/// What all machines' adapters have done, since they were there.
+/// Counters of all machines' adapters since the start.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// By machine, the first one first.
+    /// By machine, in order.
     pub machines: Vec<MachineReport>,
 }
 
-/// What one machine's adapter has done.
+/// Counters of one machine's adapter.
 #[derive(Debug, Serialize)]
 pub struct MachineReport {
     /// Whether its driver has activated it.
@@ -22,36 +22,36 @@ pub struct MachineReport {
     pub link_up: bool,
     /// Pieces, requests and answers that it has sent and that were lost on the wire.
     pub lost: u64,
-    /// Doorbells that its guest rang, without those of looks at completion queues.
+    /// Doorbells rung by the guest, except polls of completion queues.
     pub doorbells: u64,
-    /// Interrupts that it raised.
+    /// Interrupts raised.
     pub interrupts: u64,
-    /// Regions of memory that have a key.
+    /// Memory regions with a key.
     pub keys: u64,
     /// Completion queues.
     pub completion_queues: u32,
-    /// What all its queue pairs have done, with those that are gone.
+    /// Sums over all queue pairs, including destroyed ones.
     pub total: Counters,
-    /// What the queue pairs that are there have done.
+    /// Counters of existing queue pairs.
     pub queue_pairs: Vec<QpReport>,
 }
 
-/// What a queue pair has done.
+/// Counters of a queue pair.
 #[derive(Debug, Serialize)]
 pub struct QpReport {
     /// Its number.
     pub number: u32,
     /// Its state.
     pub state: String,
-    /// Requests that have not ended.
+    /// Requests that have not completed.
     pub pending: usize,
-    /// What it has done.
+    /// Its counters.
     #[serde(flatten)]
     pub counters: Counters,
 }
 
 impl Counters {
-    /// Adds those of another one.
+    /// Adds the counters of `other`.
     pub fn add(&mut self, other: &Self) {
         self.bytes += other.bytes;
         self.sends += other.sends;

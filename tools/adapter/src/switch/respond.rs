@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Reads and atomic operations: what the peer answers, and what becomes of the answers.
+//! Reads and atomic operations: responses of the peer, and their arrival.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::abi::queue::{Atomic, Rdma, Status};
 use crate::memory::{copy, scatter};
 use crate::request::{Action, Progress, Send};
 
-/// Results of atomic operations that a queue pair remembers: as many as may be under way.
+/// Results of atomic operations that a queue pair keeps: as many as can be in flight.
 const RESULTS: usize = crate::abi::shared::limit::READS as usize;
 
 impl Switch {
@@ -28,7 +28,7 @@ impl Switch {
             return;
         };
         let before = self.qp(to).map_or(0, |peer| peer.responder.expected);
-        // One that has come before is answered again: its answer may have been lost.
+        // Respond to a repeated request again: the response may have been lost.
         if message >= before && self.expected(from, to, number, 0, now).is_none() {
             return;
         }
@@ -46,7 +46,7 @@ impl Switch {
                 {
                     peer.responder.expected += 1;
                 }
-                // All messages before it have been taken.
+                // All earlier messages have been received.
                 if let Some(number) = number.checked_sub(1) {
                     self.reply(now, Happening::Ack { to: from, number });
                 }
@@ -64,7 +64,7 @@ impl Switch {
         now: Instant,
     ) -> Result<(), Refusal> {
         let total = send.ranges.total();
-        // One that is asked for again is answered from where the bytes have come to.
+        // Respond to a repeated Read from the first byte that has not arrived.
         let came = self
             .qp(from)
             .and_then(|qp| qp.requester.get(number))
@@ -93,7 +93,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Whether the responder allows it, and where the bytes are.
+    /// Checks the responder's access rights, and returns the location of the bytes.
     fn readable(
         &self,
         to: Address,
@@ -126,7 +126,7 @@ impl Switch {
         Ok(spans)
     }
 
-    /// Sends a piece of an answer; returns what is left of it.
+    /// Sends a piece of a response; returns the rest.
     pub(super) fn answer(&mut self, answer: Answer, now: Instant) -> Option<Answer> {
         self.awaited(&answer)?;
         self.qp(answer.responder)
@@ -138,10 +138,10 @@ impl Switch {
         (offset < answer.total).then_some(Answer { offset, ..answer })
     }
 
-    /// A piece of an answer arrives.
+    /// A piece of a response arrives.
     pub(super) fn read_came(&mut self, answer: Answer, len: u64, now: Instant) {
         let (who, to) = (answer.requester, answer.responder);
-        // A piece after one that was lost is not taken.
+        // Ignore pieces after a lost piece.
         let awaited = self
             .awaited(&answer)
             .filter(|read| read.came == answer.offset);
@@ -151,7 +151,7 @@ impl Switch {
         let Some(Action::Read(what)) = send.action else {
             return;
         };
-        // The responder sends nothing more once its queue pair has failed.
+        // A responder whose queue pair has failed sends nothing more.
         if self.qp(to).is_none_or(|peer| !peer.state.receives()) {
             return;
         }
@@ -194,7 +194,7 @@ impl Switch {
         }
     }
 
-    /// A Read or an atomic operation is done.
+    /// A Read or an atomic operation has succeeded.
     fn answered(&mut self, who: Address, number: u64, now: Instant) {
         let Some(qp) = self.qp_mut(who) else { return };
         let retries = qp.attrs.retry_cnt;
@@ -207,7 +207,7 @@ impl Switch {
         self.ready(who);
     }
 
-    /// Does an atomic operation, once.
+    /// Executes an atomic operation, once.
     fn operate(
         &mut self,
         from: Address,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the peer says to the sending half of a queue pair, and what is done if it says nothing.
+//! Acknowledgements, refusals, time-outs and retries of the requester.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use crate::abi::queue::Status;
 use crate::qp::Kind;
 use crate::request::Progress;
 
-/// An infinite number of retries.
+/// The value for an infinite number of retries.
 const FOR_EVER: u8 = 7;
 
 impl Switch {
-    /// The peer has all messages up to that number.
+    /// The peer has received all messages up to `number`.
     pub(super) fn acknowledged(&mut self, who: Address, number: u64, now: Instant) {
         let Some(qp) = self.qp_mut(who) else { return };
         let (rnr, retries) = (qp.attrs.rnr_retry, qp.attrs.retry_cnt);
@@ -33,7 +33,7 @@ impl Switch {
         self.ready(who);
     }
 
-    /// Goes back to a message, of which the peer has some bytes.
+    /// Goes back to a request of which the peer has received `offset` bytes.
     fn go_back(&mut self, who: Address, number: u64, offset: u64) -> bool {
         let Some(qp) = self.qp_mut(who) else {
             return false;
@@ -53,7 +53,7 @@ impl Switch {
                 pending.progress = Progress::Waiting;
                 if pending.is_read() {
                     requester.reads -= 1;
-                    // The former answer's bytes are not taken any more.
+                    // Ignore further bytes of the earlier response.
                     pending.answer = 0;
                 }
             }
@@ -63,7 +63,7 @@ impl Switch {
         true
     }
 
-    /// The peer had no receive for a message, and wants to be asked again.
+    /// The peer had no receive for a message: retry after `delay`.
     pub(super) fn not_ready(
         &mut self,
         who: Address,
@@ -81,7 +81,7 @@ impl Switch {
             };
             qp.requester.rnr_left = left;
         }
-        // All before it were taken.
+        // All earlier messages were received.
         if let Some(before) = number.checked_sub(1) {
             let kept = self.qp(who).map_or(0, |qp| qp.requester.rnr_left);
             self.acknowledged(who, before, now);
@@ -98,7 +98,7 @@ impl Switch {
         }
     }
 
-    /// A request ends with an error, after those before it.
+    /// A request fails, after earlier requests have completed.
     pub(super) fn refused(&mut self, who: Address, number: u64, status: Status, now: Instant) {
         let Some(qp) = self.qp_mut(who) else { return };
         let requester = &mut qp.requester;
@@ -109,7 +109,8 @@ impl Switch {
             return;
         };
         pending.progress = Progress::Failed(status);
-        // Nothing after it is sent. What is before it was taken by the peer, or it would not have come to it.
+        // Send nothing after it. The peer has received all earlier messages, since it has processed
+        // this one.
         requester.wait_until = None;
         requester.next = requester.pending.len();
         for before in requester.pending.iter_mut().take(index as usize) {
@@ -133,7 +134,8 @@ impl Switch {
         self.after(now + patience, Happening::Watch { who });
     }
 
-    /// Looks whether the peer says anything; asks again if it does not, and gives up after some times.
+    /// Checks whether the peer has answered. Retries if it has not, and fails after a number of
+    /// retries.
     pub(super) fn watch(&mut self, who: Address, now: Instant) {
         let latency = self.link.latency;
         let has = self
@@ -159,7 +161,7 @@ impl Switch {
             .pending
             .get(requester.next)
             .map_or(requester.messages, |next| next.message);
-        // A peer that has all that was sent may take its time.
+        // A peer that has received everything may take its time.
         let silent = requester.heard.is_none_or(|heard| heard + patience <= now);
         let mut next = now + patience;
         if !silent {
@@ -168,7 +170,7 @@ impl Switch {
             && requester.wait_until.is_none()
         {
             qp.counters.retries += 1;
-            // The peer has more than at the last time: that counts as an answer.
+            // The peer has received more since the last retry, which counts as an answer.
             if has > requester.had {
                 requester.had = has;
                 requester.retries_left = qp.attrs.retry_cnt;
@@ -180,7 +182,7 @@ impl Switch {
             };
             requester.retries_left = left;
             requester.heard = Some(now);
-            // What the peer has is not sent again.
+            // Do not repeat messages that the peer has received.
             let first = requester.first;
             let pending = &requester.pending;
             let wanted = has.and_then(|(message, offset)| {
@@ -189,7 +191,7 @@ impl Switch {
                     .position(|p| p.message == message && !p.is_local())?;
                 Some((index, offset))
             });
-            // The answer of a Read may be what was lost.
+            // The response to a Read may have been lost.
             let unanswered = pending
                 .iter()
                 .position(|p| requester.lost && p.is_read() && p.progress == Progress::Sent)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The sending half of queue pairs: requests go out in their order, and end in their order.
+//! The requester: requests are sent in order and complete in order.
 
 use std::time::Instant;
 
@@ -13,7 +13,8 @@ use crate::qp::{Kind, Pending, Qp, State};
 use crate::request::{Action, Progress, Send};
 
 impl Switch {
-    /// Reads the next request from the ring, unless one is there that is not all sent. `false`: there is none.
+    /// Reads the next request from the ring, unless the current one has not been sent completely.
+    /// `false`: there is none.
     fn fetch(&mut self, who: Address) -> bool {
         let Device { memory, qps, .. } = &mut self.devices[who.machine];
         let Some(qp) = qps.get_mut(who.handle) else {
@@ -23,7 +24,7 @@ impl Switch {
         if requester.next < requester.pending.len() {
             return true;
         }
-        // A ring that is full of requests which have not ended has no more.
+        // The ring is full of requests that have not completed.
         if qp.broken || qp.state == State::Sqd || requester.pending.len() as u32 >= qp.sq.capacity()
         {
             return false;
@@ -81,7 +82,7 @@ impl Switch {
         let (index, number) = (requester.next, requester.first + requester.next as u64);
         let pending = &requester.pending[index];
         if pending.progress == Progress::Done {
-            // It was done before the queue pair had to go back.
+            // The request was already done before the queue pair went back.
             requester.next += 1;
             return true;
         }
@@ -138,8 +139,8 @@ impl Switch {
         true
     }
 
-    /// Whether a request must wait for others before it: for Reads if it has a fence, or there are too
-    /// many; a request that changes keys, for all that may use them.
+    /// Whether a request must wait for earlier ones: for Reads if it has a fence or the limit of
+    /// Reads is reached; a request that changes keys, for all requests that may use them.
     fn must_wait(qp: &Qp, index: usize, action: &Action) -> bool {
         let requester = &qp.requester;
         let fence = requester.pending[index].send.has(flag::FENCE) && requester.reads > 0;
@@ -161,7 +162,7 @@ impl Switch {
         }
     }
 
-    /// Does a request that does not concern the peer.
+    /// Executes a local request.
     fn local(&mut self, who: Address, index: usize, action: &Action, now: Instant) -> bool {
         let Device {
             memory, qps, keys, ..
@@ -186,7 +187,7 @@ impl Switch {
         true
     }
 
-    /// Ends requests that are done, in their order.
+    /// Completes requests that are done, in order.
     pub(super) fn retire(&mut self, who: Address, now: Instant) {
         let mut freed = None;
         while let Some(qp) = self.qp_mut(who) {
@@ -213,7 +214,7 @@ impl Switch {
             if status != Status::Success || qp.signal_all || ended.send.has(flag::SIGNALED) {
                 let (cq, frees) = (qp.send_cq, ended.frees);
                 let cqe = completion(&ended.send, who.handle, status, total as u32);
-                // The slot is free before the guest sees the completion.
+                // Free the slot before the guest can see the completion.
                 self.release(who, frees);
                 freed = None;
                 self.devices[who.machine].complete(cq, &cqe, status != Status::Success);
@@ -252,7 +253,7 @@ impl Switch {
         }
     }
 
-    /// The answer that a Read waits for, if it still does.
+    /// The Read that waits for this response, if it still does.
     pub(super) fn awaited(&self, answer: &Answer) -> Option<&Pending> {
         self.qp(answer.requester)?
             .requester
@@ -261,7 +262,7 @@ impl Switch {
     }
 }
 
-/// Gives a region the pages that a request names.
+/// Registers the pages of a request.
 fn register(
     memory: &crate::memory::Memory,
     keys: &mut crate::keys::Keys,

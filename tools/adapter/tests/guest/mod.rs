@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A driver in miniature: what a guest does with its adapter, on the host.
+//! A minimal driver: a guest's use of its adapter, run on the host.
 
-// Each test program uses a part of it.
+// Each test program uses only a part of it.
 #![allow(dead_code, unreachable_pub)]
 
 use std::time::{Duration, Instant};
@@ -17,15 +17,15 @@ use adapter::qp::State;
 use adapter::switch::{Link, Step, Switch};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Bytes of a machine's memory.
+/// Size of a machine's memory.
 pub const MEMORY: u64 = 4 << 20;
-/// Addresses of what all tests have.
+/// Addresses that all tests use.
 pub const SHARED: u64 = 0x1000;
 pub const COMMAND: u64 = 0x2000;
 pub const RESPONSE: u64 = 0x3000;
-/// Entries of queues.
+/// Number of entries of queues.
 pub const ENTRIES: u32 = 16;
-/// Bytes of an entry with four ranges.
+/// Size of an entry with four ranges.
 const SEND_ENTRY: u64 = 256;
 const RECV_ENTRY: u64 = 128;
 
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// Lets everything happen that does within the time.
+    /// Runs all events within `time`.
     pub fn run(&mut self, time: Duration) {
         let end = self.now + time;
         for _ in 0..1_000_000 {
@@ -67,17 +67,17 @@ impl World {
         panic!("the switch does not come to rest");
     }
 
-    /// Does a line of the control socket; returns the answer.
+    /// Executes a line of the control socket; returns the answer.
     pub fn control(&mut self, line: &str) -> serde_json::Value {
         adapter::control::obey(&mut self.switch, line, self.now)
     }
 
-    /// Does a line of the control socket that must be right.
+    /// Executes a line of the control socket that must succeed.
     pub fn tell(&mut self, line: &str) {
         assert_eq!(self.control(line), serde_json::json!({}), "{line}");
     }
 
-    /// A counter of all queue pairs of a machine.
+    /// A counter, summed over all queue pairs of a machine.
     pub fn total(&self, machine: usize, name: &str) -> u64 {
         let report = serde_json::to_value(self.switch.report()).unwrap();
         let machine = &report["machines"][machine];
@@ -85,7 +85,7 @@ impl World {
         value.as_u64().unwrap()
     }
 
-    /// Lets everything happen that takes no time.
+    /// Runs all events that are due.
     pub fn settle(&mut self) {
         self.run(Duration::from_millis(1));
     }
@@ -115,7 +115,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// The driver of that machine, with a protection domain and a key for all memory.
+    /// The driver of a machine, with a protection domain and a key for all memory.
     pub fn start(world: &mut World, machine: usize) -> Self {
         let mut guest = Self {
             machine,
@@ -188,7 +188,7 @@ impl Guest {
         world.switch.device(self.machine).memory.read(addr).unwrap()
     }
 
-    /// The next event of the event ring: its kind, and what it is about.
+    /// The next event of the event ring: its kind and its object.
     pub fn event(&mut self, world: &mut World) -> Option<[u32; 2]> {
         let memory = &world.switch.device(self.machine).memory;
         if memory.load(self.events + 8).unwrap() == self.seen {
@@ -199,7 +199,7 @@ impl Guest {
         Some(memory.read(at).unwrap())
     }
 
-    /// Fresh bytes, whole pages.
+    /// Allocates memory in whole pages.
     pub fn memory(&mut self, bytes: u64) -> u64 {
         let at = self.free;
         self.free += bytes.next_multiple_of(PAGE);
@@ -207,7 +207,7 @@ impl Guest {
         at
     }
 
-    /// Fresh pages, and their directory's address before the first one's.
+    /// Allocates pages and their directory; returns the directory's address and the first page's.
     pub fn pages(&mut self, world: &mut World, count: u64) -> (u64, u64) {
         let (directory, table, first) = (
             self.memory(PAGE),
@@ -221,7 +221,7 @@ impl Guest {
         (directory, first)
     }
 
-    /// Does a command that has no response; returns whether the device did it.
+    /// Executes a command without a response; returns whether it succeeded.
     pub fn tell<T: IntoBytes + Immutable>(
         &self,
         world: &mut World,
@@ -247,7 +247,7 @@ impl Guest {
         world.switch.read_register(self.machine, reg::ERR) == 0
     }
 
-    /// Does a command; `None` if the device refuses.
+    /// Executes a command; `None` if the device refuses it.
     pub fn command<T: IntoBytes + Immutable, R: FromBytes + IntoBytes>(
         &self,
         world: &mut World,
@@ -262,7 +262,7 @@ impl Guest {
         (header.err == 0).then(|| self.read(world, RESPONSE + 16))
     }
 
-    /// A queue pair with a completion queue of its own.
+    /// Creates a queue pair with its own completion queue.
     pub fn queue(&mut self, world: &mut World, kind: u8) -> Queue {
         let (directory, cq_state) = self.pages(world, 2);
         let cq = CreateCq {
@@ -310,7 +310,7 @@ impl Guest {
             .is_some()
     }
 
-    /// Connects a queue pair to another one, as far as that state.
+    /// Connects a queue pair to another one, up to the state `until`.
     pub fn connect(&self, world: &mut World, queue: &Queue, to: &Queue, until: State) {
         let all = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
         let attrs = QpAttrs {
@@ -351,7 +351,7 @@ impl Guest {
         }
     }
 
-    /// A region for work requests.
+    /// Creates a region for work requests.
     pub fn fast_region(&self, world: &mut World, pages: u32) -> u32 {
         let create = CreateMr {
             pd: self.pd,
@@ -364,7 +364,7 @@ impl Guest {
             .rkey
     }
 
-    /// A request that registers memory from `addr` on under that key.
+    /// A request that registers memory at `addr` with this key.
     pub fn registration(
         &mut self,
         world: &mut World,
@@ -496,14 +496,14 @@ impl Queue {
         Some(cqe)
     }
 
-    /// Statuses of all completions, by the requests' names.
+    /// Statuses of all completions, by the cookies of the requests.
     pub fn ended(&mut self, world: &mut World) -> Vec<(u64, u32)> {
         std::iter::from_fn(|| self.poll(world))
             .map(|cqe| (cqe.wr_id, cqe.status))
             .collect()
     }
 
-    /// Sends of which the device has told that their slots are free.
+    /// The number of sends whose slots the device has freed.
     pub fn freed(&self, world: &mut World) -> u32 {
         self.memory(world).load(self.state + 4).unwrap()
     }
@@ -521,14 +521,14 @@ pub fn connected(link: Link) -> (World, [Guest; 2], [Queue; 2]) {
 }
 
 impl Queue {
-    /// Tells the device of all sends.
+    /// Rings the doorbell for all posted sends.
     pub fn send_doorbell(&self, world: &mut World) {
         world
             .switch
             .ring(self.machine, uar::QP, uar::QP_SEND | self.handle);
     }
 
-    /// Begins anew, as the driver does after a reset of the queue pair.
+    /// Resets the queue as the driver does after a reset of the queue pair.
     pub fn reset(&mut self, world: &mut World) {
         (self.sent, self.received) = (0, 0);
         let state = self.state;
