@@ -167,37 +167,37 @@ macro_rules! params {
 
 params! {
     ANY_TIME sdp_zcopy_thresh: "int" Kind::Number { least: ADAPTERS, most: i32::MAX }, ADAPTERS,
-        "Least bytes of a send without a copy; 0 for none, -1 for what suits the adapter. Namespaces begin with it";
+        "Minimum size in bytes of a send without a copy; 0 for none, -1 for a value that suits the adapter. Initial value of namespaces";
     ANY_TIME sdp_zcopy_mode: "name" Kind::Choice(&Wanted::NAMES), 0,
-        "The way that sends go: auto, copy, sync, async, or sink (to readers that wait). Namespaces begin with it";
+        "Path of sends: auto, copy, sync, async, or sink (to waiting readers). Initial value of namespaces";
     ANY_TIME sdp_fault_policy: "name" Kind::Choice(&["copy", "block"]), 0,
-        "What a write does to memory that a send which has returned still needs: copy (of the page) or block (the writer). Namespaces begin with it";
+        "Effect of a write to memory of a send that has returned and is in flight: copy (the page) or block (the writer). Initial value of namespaces";
     ANY_TIME sdp_recv_early: "name" Kind::Choice(&["nobody", "ptrace", "all"]), 1,
-        "Who may receive, or choose a fault policy, in a way that makes others wait who touch his memory: nobody, ptrace (with CAP_SYS_PTRACE), or all";
+        "Programs whose early receives or fault policy may make other programs wait for memory: nobody, ptrace (with CAP_SYS_PTRACE), or all";
     ANY_TIME sdp_max_adverts: "int" Kind::Number { least: 1, most: ADVERTS as i32 }, ADVERTS as i32,
-        "Most adverts of a connection that are out at a time, of each kind and either way. Namespaces begin with it";
+        "Maximum number of outstanding adverts of a connection, per kind and direction. Initial value of namespaces";
     ANY_TIME sdp_wmem_default: "int" BUFFER_BYTES, 2 << 20,
-        "Bytes of a new socket's send buffer. Namespaces begin with it";
+        "Size in bytes of a new socket's send buffer. Initial value of namespaces";
     ANY_TIME sdp_rmem_default: "int" BUFFER_BYTES, 2 << 20,
-        "Bytes of a new socket's receive buffer. Namespaces begin with it";
+        "Size in bytes of a new socket's receive buffer. Initial value of namespaces";
     ANY_TIME sdp_keepalive_time: "int" Kind::Number { least: 1, most: MAX_KEEP_S }, 7200,
-        "Seconds without a message of the peer after which SO_KEEPALIVE asks whether it is there. Namespaces begin with it";
+        "Seconds without a message of the peer before SO_KEEPALIVE sends a probe. Initial value of namespaces";
     ANY_TIME sdp_keepalive_intvl: "int" Kind::Number { least: 1, most: MAX_KEEP_S }, 75,
-        "Seconds that SO_KEEPALIVE waits for an answer at a time. Namespaces begin with it";
+        "Seconds between probes of SO_KEEPALIVE. Initial value of namespaces";
     ANY_TIME sdp_keepalive_probes: "int" Kind::Number { least: 1, most: MAX_KEEP_COUNT }, 9,
-        "How many such times SO_KEEPALIVE waits. Namespaces begin with it";
+        "Number of unanswered probes after which SO_KEEPALIVE ends a connection. Initial value of namespaces";
     ANY_TIME sdp_fastopen: "int" Kind::Number { least: 0, most: 1 }, 0,
-        "Whether MSG_FASTOPEN connects, past what security modules say of connect(): 0 or 1. Namespaces begin with it";
+        "Whether MSG_FASTOPEN connects, which bypasses the check of connect() by security modules: 0 or 1. Initial value of namespaces";
     ANY_TIME sdp_max_connections: "int" AS_MANY, 0,
-        "Most connections of a namespace; 0 for what the machine's memory suggests. Namespaces begin with it";
+        "Maximum number of connections of a namespace; 0 for a limit by the machine's memory. Initial value of namespaces";
     ANY_TIME sdp_max_user_connections: "int" AS_MANY, 0,
-        "Most connections of a user other than root, in all namespaces; 0 for half of what the memory suggests. Namespaces begin with it";
+        "Maximum number of connections of a user other than root in all namespaces; 0 for half of the limit by memory. Initial value of namespaces";
     ANY_TIME sdp_max_orphans: "int" AS_MANY, 0,
-        "Most connections of a namespace that no program has any more; 0 for a quarter of its connections. Namespaces begin with it";
+        "Maximum number of connections of a namespace that no program has open; 0 for a quarter of its connections. Initial value of namespaces";
     AT_LOAD top_mem_usage: "int" Kind::Number { least: 0, most: MOST_MIB }, 0,
-        "Most memory of all sockets' buffers together, in MiB; 0 for a part of the machine's";
+        "Maximum memory of all sockets' buffers together in MiB; 0 for a part of the machine's memory";
     AT_LOAD sdp_break: "int" Kind::Number { least: 0, most: RULES }, 0,
-        "Kernels with CONFIG_DEBUG_VM only: rules of page protection to break, so that tests can see that they are needed";
+        "Kernels with CONFIG_DEBUG_VM only: rules of page protection to switch off, for tests";
 }
 
 /// The maximum length of a parameter's text that an error message repeats.

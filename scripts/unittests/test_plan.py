@@ -31,7 +31,7 @@ TESTS = Path(__file__).parents[2] / "tools/selftest/src/tests"
 
 
 def source_of(group: str) -> str:
-    """The source file of a group of functional tests, in the folder of its subject."""
+    """The source file of a group of selftests, in the folder of its subject."""
     [file] = TESTS.rglob(f"{group}.rs")
     return file.read_text()
 

@@ -13,8 +13,8 @@ from .setup import say
 T = TypeVar("T")
 
 # With this parameter of the module, sends use adverts wherever possible. The stock kernel runs the
-# suite inside in both ways on one machine; the debug kernel, which is slow, by adverts on one
-# machine and as users have it on two.
+# selftests in both ways on one machine; the debug kernel, which is slow, by adverts on one machine
+# and as users have it on two.
 BY_ADVERTS = "sdp_zcopy_thresh=16384"
 
 

@@ -13,14 +13,14 @@ Times: TypeAlias = Mapping[str, float]
 WORDS = {1: "one", 2: "two"}
 # The assumed time in seconds of an item that was never measured.
 UNKNOWN = 5
-# The parameters for the plain form of the suite inside, and for the form by adverts.
+# The parameters for the plain form of the selftests, and for the form by adverts.
 PLAIN, ADVERTS = "", BY_ADVERTS
-# The groups of the suite inside whose code has cases for iWARP: set-up, ends, Reads, Writes.
+# The groups of the selftests whose code has cases for iWARP: set-up, ends, Reads, Writes.
 IWARP_GROUPS = ("basics", "connect", "listen", "data", "close", "zcopy", "sink")
-# The groups of the suite inside that exercise the adapter: `make test` runs them over it.
+# The groups of the selftests that exercise the adapter: `make test` runs them over it.
 ADAPTER_GROUPS = ("basics", "connect", "data", "lengths", "close", "zcopy", "zerocopy", "sink", "sinkends", "azrecv",
                   "azends")
-# The groups of the suite inside that send and receive without a copy, or beside such transfers. The
+# The groups of the selftests that send and receive without a copy, or beside such transfers. The
 # others do the same by adverts as by copies: in `make test` the debug kernel runs these by adverts,
 # the stock kernel by copies.
 ADVERT_GROUPS = ("data", "urgent", "lengths", "random", "memory", "sharing", "missing", "zcopy", "zerocopy", "zabuse",
@@ -32,7 +32,7 @@ ASYNCHRONOUS_GROUPS = ("azends", "azrecv", "azwhen", "azabuse", "azblock")
 # Groups that take long on a slow link: `make test` runs them over the adapter
 # (mishaps.stalled_receives).
 SLOW_GROUPS = ("azstall",)
-# Tests with hundreds of connections, which take a fifth of the time of the suite inside on the
+# Tests with hundreds of connections, which take a fifth of the time of the selftests on the
 # debug kernel: in `make test` only the stock kernel runs them. Other tests run fewer connections
 # under the checkers.
 MANY_CONNECTIONS = ("missing/many_that_wait_stop_nobody", "stress/streams_on_200_connections")
@@ -44,7 +44,7 @@ CORE_GROUPS = {"siw": IWARP_GROUPS, "pvrdma": ADAPTER_GROUPS}
 
 
 class Item:
-    """One unit of work for a set of machines: a test, or a group of the suite inside."""
+    """One unit of work for a set of machines: a test, or a group of the selftests."""
 
     breaks = False
     parameters = PLAIN
@@ -138,11 +138,11 @@ class Plan:
         return Queue(kernel, count, items, self.times)
 
     def left_out(self) -> Collection[str]:
-        """The tests of the suite inside that `make test` does not run on the debug kernel."""
+        """The selftests that `make test` does not run on the debug kernel."""
         return {*MANY_CONNECTIONS, *self.groups.get("astcp", [])} - COMPARED_STATES
 
     def groups_of(self, kernel: Kernel, way: str) -> Iterable[str]:
-        """The groups of the suite inside that run there in that way."""
+        """The groups of the selftests that run there in that way."""
         if not self.core:
             return self.groups
         if kernel.adapter in CORE_GROUPS:
@@ -155,7 +155,7 @@ class Plan:
         return [group for group in self.groups if group not in left_out]
 
     def ways(self, kernel: Kernel, count: int) -> list[tuple[str, str]]:
-        """The ways in which the suite inside runs there: a word for the results, and parameters."""
+        """The ways in which the selftests run there: a word for the results, and parameters."""
         if kernel.adapter == "siw" and self.core:
             return [("adverts", ADVERTS)] if kernel.kind == "stock" and count == 1 else []
         if kernel.adapter == "pvrdma":
@@ -170,7 +170,7 @@ class Plan:
         return [("adverts", ADVERTS)] if self.core else [("selftest", PLAIN), ("adverts", ADVERTS)]
 
     def suite(self, prefix: str, parameters: str, groups: Iterable[str], left_out: Collection[str]) -> list[Item]:
-        """These groups of the suite inside, one item each, without the tests that are left out."""
+        """These groups of the selftests, one item each, without the tests that are left out."""
         items: list[Item] = []
         for group in groups:
             tests = self.groups.get(group, [])

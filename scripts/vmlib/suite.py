@@ -348,7 +348,7 @@ def main() -> int:
     parser.add_argument("--one", action="store_true", help="only the tests of a single machine")
     parser.add_argument("--two", action="store_true", help="only the tests of two machines")
     parser.add_argument("--scale", type=float, default=1,
-                        help="so much more of everything that the suite inside counts")
+                        help="factor for all numbers that the selftests use")
     parser.add_argument("--list", action="store_true", help="name what would run, and on which machines")
     parser.add_argument("patterns", nargs="*", help="only tests whose names contain one of these")
     args = parser.parse_intermixed_args()

@@ -28,7 +28,7 @@ def sockets_load_the_module(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def the_suite_inside(bench: Bench) -> None:
-    """The functional tests with AF_INET and AF_INET6 instead of the families 27 and 28."""
+    """The selftests with AF_INET and AF_INET6 instead of the families 27 and 28."""
     before = bench.stats(bench.a)["accepted"]
     job = bench.a.spawn(bench.selftest(GROUPS).replace("selftest", SELFTEST, 1))
     bench.finish(job, bench.limit(300))

@@ -19,7 +19,7 @@ def connected(vm: Vm) -> list[str]:
 
 @test(machines=1, core=("stock",))
 def receives_of_parts_of_a_page(bench: Bench) -> None:
-    """The functional tests with initial receives of 768 bytes."""
+    """The selftests with initial receives of 768 bytes."""
     vm = bench.a
     before = vm.check("cat /proc/sys/net/sdp/mem")
     vm.check(f"echo '{MEM}' >/proc/sys/net/sdp/mem")

@@ -285,7 +285,7 @@ TELLS_SDP = ("listen/deferred_and_listener_ends ", "listen/deferred_is_shown ")
 
 @test(machines=1, kinds=("stock",))
 def the_suite_inside(bench: Bench) -> None:
-    """The functional tests of TCP, run over SDP.
+    """The selftests of TCP, run over SDP.
 
     Only the library in the program is tested here, so the debug kernel would find nothing more.
     """

@@ -2,8 +2,9 @@
 
 //! `sdpctl bench`: a quick measurement against a peer that runs `sdpctl bench --listen`.
 //!
-//! What a client wants is a header of [`wire`]; then come the messages, and of throughput one
-//! byte back at the end. Each figure is the mean of one measurement; `make bench` does it with care.
+//! The client sends a header ([`wire`]) and then messages. In a throughput measurement the peer
+//! returns one byte at the end. Each figure is the mean of one measurement; `make bench` measures
+//! more carefully.
 
 mod serve;
 mod wire;
@@ -43,22 +44,22 @@ use crate::sdp;
 use crate::settings::MODE_NAMES;
 use crate::units;
 
-/// Where the other side listens if nothing is said.
+/// Default port of the other side.
 pub(crate) const PORT: u16 = 27027;
-/// How long a peer may take to say what it wants, or to go on.
+/// Time-out for a peer's header and for progress.
 const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECT_SECONDS: f64 = 10.0;
 const PAGE_BYTES: usize = 4096;
 
-/// A figure of one way and one size.
+/// A figure for one mode and one size.
 #[derive(Clone, Debug, Serialize)]
 struct Figure {
     mode: &'static str,
     message_bytes: u64,
-    /// Half of the time to and fro.
+    /// Half of the round-trip time.
     latency_us: f64,
     round_trips: u32,
-    /// Of 10^6 bytes.
+    /// In units of 10^6 bytes.
     throughput_mb_s: f64,
     messages: u32,
 }
@@ -80,7 +81,7 @@ pub(crate) fn run(cli: &Cli, args: &BenchArgs) -> Result<ExitCode, Fail> {
     }
 }
 
-/// A failure of a socket; without the module, that is the reason.
+/// A failure of a socket. If the module is not loaded, that is the reason.
 fn failed(what: impl std::fmt::Display, e: &io::Error) -> Fail {
     match e.raw_os_error() {
         Some(libc::EAFNOSUPPORT) if !netlink::is_loaded() => Fail::NotLoaded,
@@ -88,10 +89,10 @@ fn failed(what: impl std::fmt::Display, e: &io::Error) -> Fail {
     }
 }
 
-/// The addresses of a host, with or without a port.
+/// The addresses of a host, with an optional port.
 fn resolve(host: &str) -> Result<Vec<SocketAddr>, Fail> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    // A name or an address alone; `fd27::1` has no port, `a:1` has.
+    // A name or an address without a port: `fd27::1` has none, `a:1` has one.
     let alone = match bare.parse::<std::net::IpAddr>() {
         Ok(_) => true,
         Err(_) => !host.contains(':'),
@@ -110,7 +111,7 @@ fn resolve(host: &str) -> Result<Vec<SocketAddr>, Fail> {
     }
 }
 
-/// Whole pages, as sends without a copy want them.
+/// A page-aligned buffer, as sends without a copy need it.
 struct Buffer {
     bytes: Vec<u8>,
     from: usize,
@@ -119,7 +120,7 @@ struct Buffer {
 
 impl Buffer {
     fn new(len: usize) -> Self {
-        // It never grows, so that it stays where it is.
+        // The vector never grows, so the buffer does not move.
         let bytes = vec![0x5a; len + PAGE_BYTES];
         let from = bytes.as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES);
         Self { bytes, from, len }
@@ -137,7 +138,7 @@ fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_write_timeout(Some(PATIENCE))
 }
 
-/// Measures once; how long it took.
+/// Runs one measurement; returns its duration.
 fn measure(socket: &mut TcpStream, wish: Wish, buffer: &mut [u8]) -> io::Result<Duration> {
     socket.write_all(&wish.to_bytes())?;
     let begin = Instant::now();
@@ -148,19 +149,19 @@ fn measure(socket: &mut TcpStream, wish: Wish, buffer: &mut [u8]) -> io::Result<
         }
     }
     if wish.what == What::Throughput {
-        // All has been read when it comes.
+        // The peer sends the byte when it has read everything.
         socket.read_exact(&mut [0])?;
     }
     Ok(begin.elapsed())
 }
 
-/// How many messages fill the time, when so many took so long.
+/// The number of messages that fill the wanted time, given the duration of `count` messages.
 fn enough(count: u32, took: Duration, wanted: Duration) -> u32 {
     let each = took.as_secs_f64() / f64::from(count);
     (wanted.as_secs_f64() / each.max(1e-9)).clamp(1.0, 1e7) as u32
 }
 
-/// The messages of the measurement, and how long it took.
+/// The number of messages of the measurement, and its duration.
 fn timed(
     socket: &mut TcpStream,
     mut wish: Wish,
@@ -169,7 +170,7 @@ fn timed(
 ) -> io::Result<(u32, Duration)> {
     const FIRST: u32 = 4;
     wish.count = FIRST;
-    // Warm, and then a look at how fast it is.
+    // Warm up, then estimate the speed.
     measure(socket, wish, buffer)?;
     let took = measure(socket, wish, buffer)?;
     wish.count = enough(FIRST, took, wanted);
@@ -204,7 +205,7 @@ fn figure(socket: &mut TcpStream, mode: u8, bytes: u32, wanted: Duration) -> io:
     })
 }
 
-/// The numbers of the ways that were asked for.
+/// The numbers of the requested modes.
 fn modes(names: &[String]) -> Result<Vec<u8>, Fail> {
     let number = |name: &String| {
         let place = MODE_NAMES.iter().position(|mode| mode == name);
@@ -275,7 +276,7 @@ fn shown(figure: &Figure) -> String {
         figure.mode,
         units::bytes(figure.message_bytes)
     );
-    // Into a string, it cannot fail.
+    // Writing to a string cannot fail.
     let _ = write!(
         line,
         "  {:>12.1}  {:>15.1}",
@@ -301,7 +302,7 @@ mod tests {
 
     #[test]
     fn measures_what_a_peer_really_does() {
-        // The same over TCP: the protocol is of any stream.
+        // Over TCP: the protocol works on any stream.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let server = thread::spawn(move || {
@@ -333,7 +334,7 @@ mod tests {
             ..wish()
         };
         measure(&mut socket, to_and_fro, buffer.as_mut()).unwrap();
-        // The end is when the peer has all.
+        // The measurement ends when the peer has everything.
         let took = measure(&mut socket, wish(), buffer.as_mut()).unwrap();
         assert!(took >= Duration::from_millis(50));
         assert_eq!(server.join().unwrap(), [to_and_fro, wish()]);

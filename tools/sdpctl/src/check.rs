@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sdpctl check`: from the module to the peer, what is wrong and how to mend it.
+//! `sdpctl check`: checks everything from the module to the peer, and suggests repairs.
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ use crate::out;
 use crate::sdp;
 use crate::units;
 
-/// Locked memory below which sends without a copy often go by copy.
+/// Limit of locked memory below which sends without a copy often fall back to copies.
 const MEMLOCK_BYTES: u64 = 8 << 20;
 
 #[derive(Copy, Clone, Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +43,7 @@ struct Step {
     name: &'static str,
     status: Status,
     found: String,
-    /// How to mend it.
+    /// How to repair it.
     advice: Option<String>,
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn run(cli: &Cli, args: &CheckArgs) -> Result<ExitCode, Fail> {
     })
 }
 
-/// What can be said without a peer.
+/// The steps that need no peer.
 pub(crate) fn here(cli: &Cli) -> impl Serialize {
     let args = CheckArgs {
         peer: None,
@@ -109,7 +109,8 @@ pub(crate) fn here(cli: &Cli) -> impl Serialize {
     steps
 }
 
-/// One step after the other, as far as they make sense; an exit status of its own, if one has it.
+/// Runs the steps as far as they make sense; returns an exit status other than the usual one if a
+/// step has one.
 fn walk(cli: &Cli, args: &CheckArgs, steps: &mut Vec<Step>) -> Option<ExitCode> {
     if let Err((step, code)) = module(cli).map(|step| steps.push(step)) {
         steps.push(step);
@@ -223,17 +224,17 @@ fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
     (got == 0).then_some(limit.rlim_cur)
 }
 
-/// The capability to lock any memory, by its bit in /proc/self/status.
+/// The capability to lock any amount of memory: its bit in /proc/self/status.
 const CAP_IPC_LOCK: u32 = 14;
-/// The user namespace of the machine: its number is part of the kernel's interface.
+/// The initial user namespace: its inode number is part of the kernel's interface.
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
-/// Whether the limit of locked memory does not hold for us: the module asks for the capability in the
-/// machine's user namespace, as the kernel does for all pinned pages.
+/// Whether the limit of locked memory does not apply to this process: the module checks the
+/// capability in the initial user namespace, as the kernel does for all pinned pages.
 fn may_lock_all() -> bool {
     let is_first = match fs::read_link("/proc/self/ns/user") {
         Ok(name) => name.as_os_str() == FIRST_USER_NAMESPACE,
-        // A kernel that has no others.
+        // The kernel has no user namespaces.
         Err(e) => e.kind() == io::ErrorKind::NotFound,
     };
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -267,7 +268,7 @@ fn limits() -> Option<Step> {
     })
 }
 
-/// All addresses of the peer, each once.
+/// All addresses of the peer without duplicates.
 fn resolve(peer: &str) -> Result<Vec<SocketAddr>, Step> {
     let failed = |why: String| {
         let advice = "write HOST:PORT, or [ADDRESS]:PORT for IPv6";
@@ -290,8 +291,8 @@ fn resolve(peer: &str) -> Result<Vec<SocketAddr>, Step> {
     }
 }
 
-/// Goes through the addresses until one takes the connection: the steps `route` and `peer` of that
-/// one, or of the last.
+/// Tries the addresses until a connection succeeds: the steps `route` and `peer` of that address,
+/// or of the last one.
 fn try_all(
     addrs: &[SocketAddr],
     mut try_one: impl FnMut(&SocketAddr) -> (Step, Step),
@@ -313,14 +314,14 @@ fn try_all(
     vec![route, peer]
 }
 
-/// The address of ours that leads there, by the kernel's own routes.
+/// The local address for this destination, by the kernel's routes.
 fn local_for(addr: &SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match addr {
         SocketAddr::V4(_) => IpAddr::from([0; 4]),
         SocketAddr::V6(_) => IpAddr::from([0; 16]),
     };
     let probe = UdpSocket::bind((any, 0))?;
-    // Nothing is sent by that.
+    // This sends no packet.
     probe.connect(addr)?;
     Ok(probe.local_addr()?.ip().to_canonical())
 }
@@ -337,7 +338,7 @@ fn route(addr: &SocketAddr, ports: &[&dev::Port]) -> Step {
 }
 
 fn route_from(local: IpAddr, addr: &SocketAddr, ports: &[&dev::Port]) -> Step {
-    // Of this machine itself, every device will do.
+    // Every device reaches the machine itself.
     if local.is_loopback() || local == addr.ip() {
         return ok("route", format!("from {local}, within this machine"));
     }
@@ -374,7 +375,7 @@ fn connect(addr: &SocketAddr, timeout: f64) -> Step {
     bad("peer", Status::Failed, format!("{addr}: {e}"), advice(&e))
 }
 
-/// What to do when a connection fails. The counters are those of the peer.
+/// Advice for a failed connection. The counters mentioned are the peer's.
 fn advice(e: &io::Error) -> &'static str {
     match e.raw_os_error() {
         Some(libc::ECONNREFUSED) => {
@@ -435,7 +436,7 @@ mod tests {
             ("10.0.0.1:5", "10.0.0.1:5"),
             ("[::1]:5", "[::1]:5"),
             ("[fe80::1%7]:5", "[fe80::1%7]:5"),
-            // It is IPv4 to routes, GIDs and sockets.
+            // Routes, GIDs and sockets treat it as IPv4.
             ("[::ffff:10.0.0.1]:5", "10.0.0.1:5"),
         ] {
             let addrs = resolve(peer).unwrap();
@@ -472,17 +473,17 @@ mod tests {
             found[1],
             "10.0.0.2:5: no (the last of 3 addresses, all tried)"
         );
-        // Of one address, that says nothing.
+        // With one address the number of addresses is not mentioned.
         let (_, found) = tries("nobody", &addrs[..1]);
         assert_eq!(found[1], "[fd27::1]:5: no");
     }
 
     #[test]
     fn a_route_needs_a_port_with_its_address() {
-        // This machine reaches itself.
+        // The machine can reach itself.
         let step = route(&"127.0.0.1:1".parse().unwrap(), &[]);
         assert_eq!(step.status, Status::Ok, "{step:?}");
-        // Where there is IPv6, our own address may be an IPv4 one in it.
+        // With IPv6, the local address may be IPv4-mapped.
         if let Ok(local) = local_for(&"[::ffff:127.0.0.1]:1".parse().unwrap()) {
             assert_eq!(local.to_string(), "127.0.0.1");
         }

@@ -47,7 +47,7 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// The command line of this program; a bad one ends it.
+    /// Parses the command line; an invalid one ends the program.
     pub(crate) fn from_args() -> Self {
         let cli = Self::parse();
         if let Command::Stat(args) = &cli.command {
@@ -165,7 +165,8 @@ pub(crate) struct SsArgs {
     pub(crate) filter: Vec<String>,
 }
 
-// Not `args_conflicts_with_subcommands`: with it, clap looks for no subcommand behind an option.
+// Without `args_conflicts_with_subcommands`: with it, clap does not recognize a subcommand after an
+// option.
 #[derive(Args)]
 #[command(
     override_usage = "sdpctl stat [OPTIONS] [NAME]...\n       sdpctl stat [OPTIONS] <COMMAND>"
@@ -206,7 +207,8 @@ pub(crate) struct StatShow {
 }
 
 impl StatArgs {
-    /// What clap takes, but what was hardly meant: a word that would be ignored, or be a filter.
+    /// A command line that clap accepts but that was hardly intended: an option that would be
+    /// ignored, or a command that would be taken for a filter.
     fn mistake(&self) -> Option<String> {
         let show = &self.show;
         if self.command.is_some() {
@@ -360,7 +362,7 @@ pub(crate) struct ConnArgs {
     pub(crate) number: u64,
 }
 
-/// What `top` shows first.
+/// Sort key of `top`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
     Sent,
@@ -370,7 +372,7 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    /// The order that a key of `top` asks for.
+    /// The sort key for a key press in `top`.
     pub(crate) fn of_key(key: u8) -> Option<Self> {
         Some(match key {
             b't' => Self::Sent,

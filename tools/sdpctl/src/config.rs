@@ -27,21 +27,21 @@ use crate::settings::{
 };
 use crate::units;
 
-/// A setting as it is now.
+/// The current state of a setting.
 #[derive(Debug, Serialize)]
 pub(crate) struct Now {
     name: String,
     place: Place,
-    /// As the kernel shows it, white space as one space.
+    /// As shown by the kernel; white space is replaced by one space.
     value: String,
     default: Option<&'static str>,
     unit: Unit,
     allowed: Option<String>,
-    /// It can be set only when the module is loaded.
+    /// It can only be set when the module is loaded.
     at_load: bool,
-    /// None of one that this program does not know.
+    /// `None` for a setting that this program does not know.
     meaning: Option<&'static str>,
-    /// What is in use now, of a limit of which the kernel says that, in the unit of the setting.
+    /// The amount in use, for a limit for which the kernel reports it, in the unit of the setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_use: Option<u64>,
 }
@@ -68,27 +68,27 @@ impl Now {
         }
     }
 
-    /// With what is in use.
+    /// Adds the amount in use.
     fn beside_use(self, root: Option<&Path>) -> Self {
         let is_memory = self.place == Place::Sysctl && self.name == "mem";
         let in_use = is_memory.then(|| pages_in_use(root)).flatten();
         Self { in_use, ..self }
     }
 
-    /// The value for people.
+    /// The value as text.
     fn show(&self) -> String {
         shown(&self.value, self.unit)
     }
 }
 
-/// The memory of all sockets' buffers, as `/proc/net/protocols` has it.
+/// The memory of all sockets' buffers according to `/proc/net/protocols`.
 fn pages_in_use(root: Option<&Path>) -> Option<u64> {
     let path = root.unwrap_or(Path::new("/")).join("proc/net/protocols");
     let text = fs::read_to_string(path).ok()?;
     let mut lines = text.lines().map(str::split_ascii_whitespace);
     let mut ours = lines.find(|words| words.clone().next() == Some("SDP"))?;
-    // Its name, the size of a socket, the number of sockets. Memory that processors keep back for each other
-    // may make the sum less than 0 for a moment.
+    // The columns before: name, size of a socket, number of sockets. The kernel's per-CPU reserves
+    // may make the sum negative for a moment.
     let pages: i64 = ours.nth(3)?.parse().ok()?;
     Some(u64::try_from(pages).unwrap_or(0))
 }
@@ -101,13 +101,13 @@ fn shown(value: &str, unit: Unit) -> String {
     }
 }
 
-/// Reads a file of one value.
+/// Reads a file with one value.
 fn read(path: &Path) -> io::Result<String> {
     let text = fs::read_to_string(path)?;
     Ok(text.split_ascii_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Everything that there is: what this program knows in its order, and then what it does not.
+/// All settings: those that this program knows in its order, then the others.
 pub(crate) fn all(root: Option<&Path>) -> Result<Vec<Now>, Fail> {
     let mut found = Vec::new();
     for place in [Place::Sysctl, Place::Parameter] {
@@ -127,7 +127,7 @@ pub(crate) fn all(root: Option<&Path>) -> Result<Vec<Now>, Fail> {
         names.sort_by_key(rank);
         for name in names {
             let path = settings::path(place, &name, root);
-            // The module may go meanwhile.
+            // The module may be unloaded meanwhile.
             match read(&path) {
                 Ok(value) => found.push(Now::new(place, &name, value).beside_use(root)),
                 Err(e) => return Err(gone(&path, &e, root)),
@@ -140,7 +140,7 @@ pub(crate) fn all(root: Option<&Path>) -> Result<Vec<Now>, Fail> {
     }
 }
 
-/// Why a file cannot be used: without the module there is none.
+/// The reason why a file cannot be used: the files do not exist without the module.
 fn gone(path: &Path, e: &io::Error, root: Option<&Path>) -> Fail {
     let is_gone = e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(libc::ENODEV);
     let parameters = settings::path(Place::Parameter, "", root);
@@ -150,7 +150,7 @@ fn gone(path: &Path, e: &io::Error, root: Option<&Path>) -> Fail {
     }
 }
 
-/// Where a setting is: one that this program knows, or else that there is a file of.
+/// The place of a setting: a known one, or one for which a file exists.
 fn locate(name: &str, root: Option<&Path>) -> Result<(Place, String), Fail> {
     if let Some(setting) = settings::find(name) {
         let path = setting.path(root);
@@ -241,7 +241,7 @@ fn print(cli: &Cli, found: &[Now]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// A setting and what to write to it.
+/// A setting and its new value.
 struct Change {
     place: Place,
     name: String,
@@ -253,7 +253,7 @@ fn change(assignment: &str, root: Option<&Path>) -> Result<Change, Fail> {
         .split_once('=')
         .ok_or_else(|| Fail::Usage(format!("`{assignment}`: write NAME=VALUE")))?;
     let (name, text) = (name.trim(), text.trim());
-    // A bad value is refused with or without the module.
+    // A bad value is refused with and without the module.
     let parsed = match settings::find(name) {
         Some(setting) if setting.at_load => {
             return Err(Fail::Other(match setting.parse(text, page_bytes()) {
@@ -278,7 +278,7 @@ fn change(assignment: &str, root: Option<&Path>) -> Result<Change, Fail> {
 }
 
 fn page_bytes() -> u64 {
-    // SAFETY: It takes a number and gives one.
+    // SAFETY: The argument and the result are integers.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
@@ -303,7 +303,7 @@ fn write(change: &Change, root: Option<&Path>) -> Result<(), Fail> {
 
 pub(crate) fn set(cli: &Cli, args: &SetArgs) -> Result<ExitCode, Fail> {
     let root = cli.files.as_deref();
-    // Nothing is written if one of them is wrong.
+    // Write nothing if one of them is invalid.
     let changes: Vec<Change> = args
         .assignments
         .iter()
@@ -312,7 +312,7 @@ pub(crate) fn set(cli: &Cli, args: &SetArgs) -> Result<ExitCode, Fail> {
     let mut settings = Vec::new();
     let mut result = Ok(ExitCode::SUCCESS);
     for change in &changes {
-        // What the kernel has made of it.
+        // Read the value back, as the kernel shows it.
         let written = write(change, root).and_then(|()| one(change.place, &change.name, root));
         match written {
             Ok(now) => settings.push(now),
@@ -322,7 +322,7 @@ pub(crate) fn set(cli: &Cli, args: &SetArgs) -> Result<ExitCode, Fail> {
             }
         }
     }
-    // Of those before one that the kernel refuses, too.
+    // Print also the settings that were written before one that the kernel refused.
     if cli.json {
         let format = out::FORMAT;
         out::json(&Report { format, settings })?;

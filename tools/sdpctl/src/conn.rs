@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sdpctl conn`: all that is known of a connection.
+//! `sdpctl conn`: all information about a connection.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,16 +31,16 @@ use crate::ss;
 use crate::units;
 use uapi::nl;
 
-/// Where the module has a folder for each connection, named by its cookie, if it has any.
+/// The module's debugfs folder, with a folder for each connection, named by its cookie.
 pub(crate) const DEBUGFS: &str = "/sys/kernel/debug/ib_sdp";
-/// The longest file of it that is shown.
+/// Maximum number of bytes shown of a file.
 const MOST_BYTES: usize = 64 << 10;
 
-/// An attribute that this program does not know.
+/// An attribute unknown to this program.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 struct Other {
     number: u16,
-    /// In hexadecimal digits.
+    /// As hexadecimal digits.
     bytes: String,
 }
 
@@ -48,7 +48,7 @@ struct Other {
 struct Connection {
     socket: Socket,
     others: Vec<Other>,
-    /// What the module shows to root alone: the files by name.
+    /// Debugfs files by name; only root can read them.
     files: BTreeMap<String, String>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn run(cli: &Cli, args: &ConnArgs) -> Result<ExitCode, Fail> {
     for connection in &mut connections {
         let socket = &mut connection.socket;
         socket.processes = Some(owners.get(&socket.inode).cloned().unwrap_or_default());
-        // What was recorded is of another machine.
+        // A replayed record may be from another machine.
         if let (Some(cookie), false) = (socket.cookie, cli.messages.are_replayed()) {
             connection.files = files(&Path::new(DEBUGFS).join(cookie.to_string()));
         }
@@ -106,7 +106,7 @@ pub(crate) fn run(cli: &Cli, args: &ConnArgs) -> Result<ExitCode, Fail> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Those that the number is the cookie of; or else the inode, or the local port.
+/// The connection with this cookie; otherwise the ones with this inode or local port.
 fn chosen(connections: Vec<Connection>, number: u64) -> Vec<Connection> {
     let kinds: [fn(&Socket, u64) -> bool; 3] = [
         |s, n| s.cookie == Some(n),
@@ -124,7 +124,7 @@ fn chosen(connections: Vec<Connection>, number: u64) -> Vec<Connection> {
     }
 }
 
-/// What a newer module says.
+/// Attributes of a newer module.
 fn others(message: &Message) -> Vec<Other> {
     let unknown = message.beyond(nl::sock::PACE).into_iter();
     let other = |(number, bytes): (u16, Vec<u8>)| {
@@ -137,7 +137,7 @@ fn others(message: &Message) -> Vec<Other> {
     unknown.map(other).collect()
 }
 
-/// The files of a folder, as far as they can be read; none where debugfs is closed to the user.
+/// The readable files of a folder; none if the user cannot read debugfs.
 fn files(folder: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -177,7 +177,7 @@ fn print(cli: &Cli, connection: &Connection) -> Result<(), Fail> {
     Ok(())
 }
 
-/// What there is to say, each with its name.
+/// The sections of the output, each with its title.
 fn sections(s: &Socket) -> Vec<(&'static str, String)> {
     let b = units::bytes;
     let list = |names: &[&str]| match names.is_empty() {

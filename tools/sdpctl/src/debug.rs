@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sdpctl debug`: one archive with what a report of a problem needs.
+//! `sdpctl debug`: one archive with the data that a bug report needs.
 //!
-//! Nothing that programs were told: no command lines, no environments, no bytes of connections, and of
-//! the kernel's log only what is of RDMA and of errors. Addresses, ports and the names of processes
-//! stay: without them a report says nothing.
+//! It contains nothing that programs were given: no command lines, no environments, no bytes of
+//! connections. Of the kernel's log it contains only lines about RDMA and errors. It does contain
+//! addresses, ports and names of processes: a report without them is useless.
 
 use std::fs;
 use std::io::{
@@ -37,7 +37,7 @@ use crate::owners;
 use crate::ss;
 use crate::tar::Archive;
 
-/// Files that are taken as they are; those of the namespace that the program is in.
+/// Files that are copied; network files are those of the program's namespace.
 const FILES: &[&str] = &[
     "/etc/os-release",
     "/proc/meminfo",
@@ -60,10 +60,10 @@ const FILES: &[&str] = &[
     "/sys/module/ib_sdp/version",
 ];
 
-/// The longest file that is taken.
+/// Maximum number of bytes of a file.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// What begins a complaint of the kernel, and how many lines behind it belong to it.
+/// The start of a kernel warning, and the number of lines that belong to it.
 const COMPLAINTS: &[&str] = &[
     "cut here",
     "BUG:",
@@ -74,7 +74,7 @@ const COMPLAINTS: &[&str] = &[
     "KASAN",
 ];
 const COMPLAINT_LINES: usize = 80;
-/// Words of lines that are of RDMA.
+/// Words that mark lines about RDMA.
 const WORDS: &[&str] = &[
     "ib_",
     "rdma",
@@ -88,18 +88,18 @@ const WORDS: &[&str] = &[
     "iw_cxgb",
 ];
 
-/// What is in the archive.
+/// Contents of the archive.
 #[derive(Serialize)]
 struct Report {
     format: u32,
     /// `-` for the standard output.
     archive: String,
     files: Vec<String>,
-    /// What could not be had, and why.
+    /// Missing parts, with the reason.
     missing: Vec<String>,
 }
 
-/// The files before they are written.
+/// The files, before they are written.
 struct Content {
     folder: String,
     files: Vec<(String, Vec<u8>)>,
@@ -162,14 +162,14 @@ pub(crate) fn run(cli: &Cli, args: &DebugArgs) -> Result<ExitCode, Fail> {
     let written = if archive == "-" {
         write(io::stdout().lock(), &content, now_s)
     } else {
-        // What it says is for its owner, who decides who else may read it.
+        // The contents are for the owner, who decides who else may read them.
         let mut file = fs::OpenOptions::new();
         let file = file.write(true).create_new(true).mode(0o600).open(&path);
         file.and_then(|file| write(file, &content, now_s))
     };
     written.map_err(|e| {
         if archive != "-" && e.kind() != io::ErrorKind::AlreadyExists {
-            // A part is of no use, and would be in the way of the next.
+            // Remove an incomplete archive: it is useless and blocks the next attempt.
             let _ = fs::remove_file(&path);
         }
         Fail::io(&archive, &e)
@@ -292,7 +292,7 @@ fn kernel_log() -> io::Result<Vec<String>> {
         .custom_flags(libc::O_NONBLOCK)
         .open("/dev/kmsg")?;
     let mut lines = Vec::new();
-    // A record a read; those that are overwritten meanwhile are EPIPE.
+    // Each read returns one record; EPIPE means that records were overwritten.
     let mut record = [0; 8192];
     loop {
         match file.read(&mut record) {
@@ -305,8 +305,9 @@ fn kernel_log() -> io::Result<Vec<String>> {
     }
 }
 
-/// A record of /dev/kmsg, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`, as dmesg shows it, if the kernel
-/// itself has written it, and not its audit, which has the arguments of programs.
+/// A record of /dev/kmsg, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`, formatted like dmesg. `None`
+/// for records that were not written by the kernel, and for audit records, which contain arguments
+/// of programs.
 fn line_of(record: &str) -> Option<String> {
     let (head, text) = record.split_once(';')?;
     let mut fields = head.split(',');
@@ -328,7 +329,7 @@ fn is_of_rdma(line: &str) -> bool {
     WORDS.iter().any(|word| lower.contains(word))
 }
 
-/// What is of RDMA, and the kernel's complaints whole.
+/// Lines about RDMA, and complete kernel warnings.
 fn relevant(lines: &[String]) -> Vec<String> {
     let mut left = 0;
     let mut kept = Vec::new();
@@ -336,7 +337,7 @@ fn relevant(lines: &[String]) -> Vec<String> {
         if COMPLAINTS.iter().any(|word| line.contains(word)) {
             left = COMPLAINT_LINES;
         }
-        // The kernel repeats its command line in its greeting.
+        // The kernel logs its command line at boot.
         let is_secret = line.to_ascii_lowercase().contains("command line");
         if (left > 0 || is_of_rdma(line)) && !is_secret {
             kept.push(line.clone());
@@ -356,7 +357,7 @@ mod tests {
             line_of("6,339,5140900,-;ib_sdp: loaded\n SUBSYSTEM=x\n").as_deref(),
             Some("[    5.140900] ib_sdp: loaded")
         );
-        // Of a program (its facility is not 0), and of the audit.
+        // Written by a program (facility not 0), and by audit.
         let others = [
             "12,340,1,-;ib_sdp: is mine",
             "5,341,2,-;audit: type=1309 a0=\"rxe\"",

@@ -35,10 +35,10 @@ pub(crate) struct Port {
     pub(crate) netdev: Option<String>,
     pub(crate) gids: Vec<Gid>,
     pub(crate) usable: bool,
-    /// Whether its GIDs are IP addresses. Those of InfiniBand and iWARP are not.
+    /// Whether its GIDs are IP addresses, which is not the case with InfiniBand and iWARP.
     #[serde(skip)]
     pub(crate) roce: bool,
-    /// Why not, and what to do.
+    /// Why SDP cannot use the port, and what to do.
     pub(crate) reason: Option<String>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Gid {
 }
 
 impl Gid {
-    /// The IP address that it stands for.
+    /// The GID as an IP address.
     pub(crate) fn ip(&self) -> IpAddr {
         match self.gid.to_ipv4_mapped() {
             Some(ip) => ip.into(),
@@ -80,17 +80,17 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, Fail> {
     Ok(ExitCode::from(u8::from(!usable)))
 }
 
-/// What to do where there is no device.
+/// Advice if there is no device.
 pub(crate) const NO_DEVICE: &str = "load the driver of the adapter; for soft-RoCE, \
 	`modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0`";
 
-/// The kind of the devices of iWARP.
+/// The node type of iWARP devices.
 const RNIC: &str = "RNIC";
 
-/// A sysctl of the kernel's iWARP CM, which only the first network namespace has.
+/// A sysctl folder of the kernel's iWARP CM, which exists only in the initial network namespace.
 const OF_FIRST_NAMESPACE: &str = "/proc/sys/net/iw_cm";
 
-/// The devices that this namespace has.
+/// The devices of this namespace.
 pub(crate) fn here() -> Vec<Device> {
     let is_first = Path::new(OF_FIRST_NAMESPACE).exists();
     all(Path::new(CLASS), Path::new(NETDEVS), is_first)
@@ -101,14 +101,14 @@ fn read(path: &Path) -> Option<String> {
     Some(text.trim().to_string())
 }
 
-/// `4: ACTIVE`
+/// The text after the colon of, for example, `4: ACTIVE`.
 fn behind_colon(text: &str) -> String {
     text.split_once(": ")
         .map_or(text, |(_, name)| name)
         .to_string()
 }
 
-/// The names in a folder, numbers by their value.
+/// The names in a folder, numbers in numerical order.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -153,7 +153,7 @@ fn port(ports: &Path, number: &str, node_type: &str, netdevs: &Path) -> Option<P
         .collect();
     let ndevs = folder.join("gid_attrs/ndevs");
     let netdev = names(&ndevs).iter().find_map(|n| read(&ndevs.join(n)));
-    // The kernel calls every GID of Ethernet one of RoCE.
+    // The kernel labels every GID on Ethernet as RoCE.
     let is_iwarp = node_type == RNIC;
     let gids: Vec<Gid> = gids
         .into_iter()
@@ -172,7 +172,7 @@ fn port(ports: &Path, number: &str, node_type: &str, netdevs: &Path) -> Option<P
     let link_layer = read(&folder.join("link_layer")).unwrap_or_default();
     Some(Port {
         number: number.parse().ok()?,
-        // An adapter of iWARP is an RNIC, on Ethernet too.
+        // An iWARP adapter is an RNIC, also on Ethernet.
         roce: node_type == "CA" && link_layer == "Ethernet",
         link_layer,
         rate: read(&folder.join("rate")).unwrap_or_default(),
@@ -277,7 +277,7 @@ mod tests {
         (dir, devices)
     }
 
-    /// A folder that goes with its owner.
+    /// A folder that is removed when its owner is dropped.
     mod tempdir {
         use std::path::PathBuf;
         use std::sync::atomic::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sdpctl events`: connections as they come and go.
+//! `sdpctl events`: connections that are established, closed or fail.
 
 use std::io;
 use std::process::ExitCode;
@@ -28,29 +28,29 @@ use uapi::nl::sock as a;
 struct Event {
     format: u32,
     event: &'static str,
-    /// Of all that follows, there is nothing where events were lost.
+    /// This and all later fields are empty if events were lost.
     local: Option<End>,
     peer: Option<End>,
     inode: Option<u64>,
     netns_cookie: Option<u64>,
-    /// None from a module of version 1, too.
+    /// `None` also from a module of version 1.
     cookie: Option<u64>,
     /// The errno of a connection that failed.
     error: Option<u64>,
     cause: Option<String>,
-    /// Why the peer's module has refused it.
+    /// The reason of the peer's module for a refusal.
     refusal: Option<String>,
 }
 
 pub(crate) fn run(cli: &Cli, args: &EventsArgs) -> Result<ExitCode, Fail> {
     let mut module = Module::open(&cli.messages)?;
     module.listen()?;
-    // Who waits for the beginning sees it.
+    // Tells users and scripts that events are reported from now on.
     out::say("listening");
     let mut shown = 0;
     while args.count.is_none_or(|count| shown < count) {
         let messages = match module.events() {
-            // More happened than there was room for; what comes now is told of again.
+            // Events were lost because the buffer was full; later events are reported.
             Err(Fail::Lost) => {
                 lost(cli)?;
                 continue;
@@ -84,7 +84,7 @@ fn lost(cli: &Cli) -> Result<(), Fail> {
     })
 }
 
-/// None for what a newer module may tell of, and for what has no addresses.
+/// `None` for events of a newer module and for events without addresses.
 fn read(message: &Message) -> Option<Event> {
     let event = match message.cmd {
         nl::CMD_ESTABLISHED_NTF => "established",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Filters as `ss` has them behind its options (`man 8 ss`): `state established sport = :80 or dst 10.0.0.0/8`.
+//! Filters in the syntax of `ss` (`man 8 ss`): `state established sport = :80 or dst 10.0.0.0/8`.
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
@@ -16,10 +16,10 @@ use crate::model::{
     Socket, //
 };
 
-/// What the words behind the options say.
+/// A parsed filter.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Filter {
-    /// None if no word is about states.
+    /// `None` if the filter has no condition on states.
     pub(crate) states: Option<StateSet>,
     condition: Option<Condition>,
 }
@@ -75,11 +75,11 @@ impl Comparison {
 }
 
 impl Filter {
-    /// Reads the words, of which some may be in one argument.
+    /// Parses the words; one argument may contain several words.
     ///
     /// # Errors
     ///
-    /// What is wrong, in a sentence.
+    /// A message for the user.
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, String> {
         let mut words = Words(tokens(arguments).into_iter().peekable());
         let mut states = None;
@@ -124,7 +124,7 @@ impl Condition {
     }
 }
 
-/// Parentheses and signs may stand without a space beside them.
+/// Splits arguments; parentheses and operators need no spaces around them.
 fn tokens(arguments: &[String]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in arguments.iter().flat_map(|text| text.split_whitespace()) {
@@ -211,7 +211,7 @@ impl Words {
         word.and_then(|word| Comparison::read(&word))
     }
 
-    /// `sport = :80`; the colon may be missing.
+    /// `sport = :80`; the colon is optional.
     fn port(&mut self, side: Side) -> Result<Condition, String> {
         let comparison = self.comparison().unwrap_or(Comparison::Equal);
         let word = self.next("a port")?;
@@ -223,7 +223,7 @@ impl Words {
     fn end(&mut self, side: Side) -> Result<Condition, String> {
         let comparison = self.comparison().unwrap_or(Comparison::Equal);
         let word = self.next("an address")?;
-        // Without brackets, an IPv6 address has no port behind it.
+        // An IPv6 address without brackets has no port.
         let is_v6 = word
             .split('/')
             .next()

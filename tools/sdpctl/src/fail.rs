@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What ends the program early, and with which exit status.
+//! Errors that end the program, and their exit statuses.
 
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-/// Why a command could not do what it was asked for.
+/// Why a command has failed.
 #[derive(Debug)]
 pub(crate) enum Fail {
-    /// There is no such netlink family, and no sign of the module.
+    /// The netlink family does not exist, and there is no sign of the module.
     NotLoaded,
-    /// The netlink family was there, and is no more.
+    /// The netlink family existed and no longer does.
     Unloaded,
-    /// The module is there, but not its netlink family, or not all of it.
+    /// The module is loaded, but lacks its netlink family or a part of it.
     TooOld,
-    /// The user may not.
+    /// The user lacks permission.
     Permission(String),
-    /// The kernel had more to say than there was room for.
+    /// The kernel has dropped messages because the buffer was full.
     Lost,
-    /// The command line is wrong in a way that only the command itself can see.
+    /// The command line has an error that only the command can detect.
     Usage(String),
     /// Anything else.
     Other(String),
@@ -36,7 +36,7 @@ impl Fail {
         })
     }
 
-    /// The failure of `what`.
+    /// An I/O error of `what`.
     pub(crate) fn io(what: impl fmt::Display, e: &io::Error) -> Self {
         let text = format!("{what}: {e}");
         match e.kind() {

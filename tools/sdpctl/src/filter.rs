@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which sockets are meant: their states and addresses, as programs are told.
+//! Filters by state and address.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use netlink_packet_core::DefaultNla;
 
 use uapi::nl;
 
-/// Some of the states, by bit.
+/// A set of states as a bit mask.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StateSet(u32);
 
@@ -20,7 +20,7 @@ const DEAD: u32 = 1 << 12;
 
 impl StateSet {
     pub(crate) const ALL: Self = Self((1 << nl::STATES.len()) - 1);
-    /// What `ss` shows by itself.
+    /// Default of `ss`.
     pub(crate) const CONNECTED: Self = Self(Self::ALL.0 & !(CLOSED | LISTEN | DEAD));
     pub(crate) const LISTENING: Self = Self(LISTEN);
 
@@ -46,13 +46,13 @@ impl FromStr for StateSet {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut set = 0;
         for name in text.split(',') {
-            // As `ss` has it: hello-sent and HelloSent are the same.
+            // Like `ss`: hello-sent and HelloSent are equal.
             let name: String = name.chars().filter(|c| !"-_".contains(*c)).collect();
             let is_name = |state: &str| state.eq_ignore_ascii_case(&name);
             let index = nl::STATES.iter().position(|state| is_name(state));
             set |= match (index, name.to_ascii_lowercase().as_str()) {
                 (Some(index), _) => 1 << index,
-                // As `ss` has it.
+                // Like `ss`.
                 (_, "listening") => LISTEN,
                 (_, "all") => Self::ALL.0,
                 (_, "connected") => Self::CONNECTED.0,
@@ -69,7 +69,7 @@ impl FromStr for StateSet {
     }
 }
 
-/// An address, or all that begin like it.
+/// An address or a network.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     address: IpAddr,
@@ -101,8 +101,8 @@ impl FromStr for Network {
 }
 
 impl Network {
-    /// Whether the address is one of it. As for the module, an IPv4 address and the IPv6 address that stands
-    /// for it are the same.
+    /// Whether the network contains the address. An IPv4 address and its IPv4-mapped IPv6 address
+    /// are equal, as in the module.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         let same = |one: u128, other: u128, width: u32| {
             let rest = width - u32::from(self.bits);
@@ -120,7 +120,8 @@ impl Network {
         }
     }
 
-    /// Its attributes, with the numbers of the address and of the bits that all have in common.
+    /// Its netlink attributes; `addr` and `prefix` are the numbers of the attributes for the
+    /// address and the prefix length.
     pub(crate) fn attrs(&self, addr: u16, prefix: u16) -> [DefaultNla; 2] {
         let bytes = match self.address {
             IpAddr::V4(ip) => ip.octets().to_vec(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Man pages and completions, from the command line's own description.
+//! Generates man pages and completions from the definition of the command line.
 
 use std::fs;
 use std::process::ExitCode;

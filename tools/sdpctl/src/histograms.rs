@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sdpctl stat histograms`: sizes and latencies of the connections that there are.
+//! `sdpctl stat histograms`: sizes and latencies of existing connections.
 //!
-//! The module has histograms of each connection, in a file that only root can read. Those of a
-//! namespace are added up here.
+//! The module has histograms per connection in a file that only root can read. This module adds up
+//! those of a namespace.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::out;
 use crate::ss;
 use crate::units;
 
-/// The histograms, what they are of, and whether their values are bytes.
+/// The histograms, their descriptions, and whether their values are bytes.
 const KNOWN: [(&str, &str, bool); 2] = [
     ("send_bytes", "bytes that a call of send() has taken", true),
     (
@@ -30,10 +30,10 @@ const KNOWN: [(&str, &str, bool); 2] = [
         false,
     ),
 ];
-/// The longest bar.
+/// Maximum length of a bar.
 const BAR: u64 = 40;
 
-/// Values from `least` on, less than twice as much.
+/// The number of values from `least` to less than twice `least`.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 struct Class {
     least: u64,
@@ -43,17 +43,17 @@ struct Class {
 #[derive(Serialize)]
 struct Report {
     format: u32,
-    /// Those that have the histograms.
+    /// Number of connections with histograms.
     connections: usize,
     histograms: BTreeMap<&'static str, Vec<Class>>,
 }
 
-/// Counts by histogram and least value.
+/// Counts by histogram and lower bound.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sums(BTreeMap<(String, u64), u64>);
 
 impl Sums {
-    /// Adds those of a connection: the lines `histogram NAME LEAST COUNT` of its file.
+    /// Adds the histograms of a connection: the lines `histogram NAME LEAST COUNT` of its file.
     fn add(&mut self, text: &str) {
         for line in text.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -77,7 +77,7 @@ impl Sums {
     }
 }
 
-/// The classes from the first to the last, those without a value too, each with a bar.
+/// The classes from the first to the last non-empty one, each with a bar.
 fn bars(classes: &[Class], in_bytes: bool) -> Vec<String> {
     let (Some(first), Some(last)) = (classes.first(), classes.last()) else {
         return vec!["  none".into()];
@@ -131,7 +131,7 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, Fail> {
     let mut sums = Sums::default();
     let mut connections = 0;
     for cookie in ss::all(&mut module)?.iter().filter_map(|s| s.cookie) {
-        // Listeners have none, and connections may have ended by now.
+        // Listeners have no file, and connections may have ended meanwhile.
         if let Ok(text) = fs::read_to_string(root.join(cookie.to_string()).join("state")) {
             connections += 1;
             sums.add(&text);

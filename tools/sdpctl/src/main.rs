@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sdpctl`: shows and checks SDP, for people and for scripts.
+//! `sdpctl`: shows, checks and configures SDP, for users and scripts.
 
-// Both macros panic when they cannot write: `out` has what to use.
+// Both macros panic if they cannot write; use `out` instead.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
@@ -36,7 +36,7 @@ mod tar;
 mod term;
 mod top;
 mod units;
-// The library that `run` loads reads the same rules and names.
+// Shared with the library that `run` loads.
 #[path = "../../preload/src/names.rs"]
 mod names;
 #[allow(dead_code)]
@@ -52,8 +52,7 @@ use crate::cli::{
 use crate::fail::Fail;
 
 fn main() -> ExitCode {
-    // What goes into a pipe whose reader has left is nobody's business.
-    // SAFETY: No other thread runs yet.
+    // End silently when the reader of a pipe has left. SAFETY: No other thread runs yet.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let cli = Cli::from_args();
     match run(&cli) {

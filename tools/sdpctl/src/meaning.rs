@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the counters count: the words of the page that lists them all.
+//! Descriptions of the counters, from the ABI page that lists them.
 
 const PAGE: &str = include_str!("../../../Documentation/ABI/testing/procfs-net-sdp");
 
-/// What `counter` counts; none if it is of a newer module.
+/// The description of `counter`; `None` if the counter is from a newer module.
 pub(crate) fn of(counter: &str) -> Option<String> {
-    // The page has the kinds of messages once.
+    // The page lists the kinds of messages once.
     let name = match counter.strip_prefix("received_") {
         Some(kind) => format!("sent_{kind}"),
         None => counter.into(),
     };
     let entries = PAGE.split_once("/proc/net/sdpstats")?.1;
     let mut lines = entries.lines().filter_map(|line| line.strip_prefix("\t\t"));
-    // A name, a star if connections have it, too, and the first words, or those on the next lines.
+    // An entry: the name, a star if connections have the counter as well, and the description,
+    // which may start on the next line.
     let text = lines.find_map(|line| {
         let rest = line.strip_prefix(&name)?;
-        // Two spaces at least, or a star: the page has sentences, too.
+        // At least two spaces, or a star: lines of sentences have neither.
         let is_entry = rest.is_empty() || rest.starts_with("  ") || rest.starts_with('*');
         let rest = rest.strip_prefix('*').unwrap_or(rest);
         let is_whole = !name.is_empty() && is_entry;
@@ -60,7 +61,7 @@ mod tests {
         }
     }
 
-    /// The page forgets none of the module's source.
+    /// The page describes each counter of the module's source.
     #[test]
     fn of_all() {
         let source = include_str!("../../../rust/stats/counters.rs");

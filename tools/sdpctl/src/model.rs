@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the module says, as Rust has it and as JSON shows it.
+//! Data from the module: Rust types and their JSON.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,7 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// As `ss` shows it: a star for what is not set.
+    /// Formatted like `ss`, with a star for unset values.
     pub(crate) fn show(&self) -> String {
         let port = match self.port {
             0 => "*".into(),
@@ -53,7 +53,7 @@ pub(crate) struct Socket {
     pub(crate) uid: u32,
     pub(crate) inode: u64,
     pub(crate) netns_cookie: u64,
-    /// None from a module of version 1, which has no counters of sockets either.
+    /// `None` from a module of version 1, which has no counters per socket either.
     pub(crate) cookie: Option<u64>,
     pub(crate) mode: &'static str,
     pub(crate) zcopy_threshold: u64,
@@ -72,17 +72,17 @@ pub(crate) struct Socket {
     pub(crate) user_timeout_ms: u64,
     pub(crate) features: Vec<&'static str>,
     pub(crate) options: Vec<&'static str>,
-    /// Those that are not 0, in the module's order.
+    /// Counters that are not 0, in the module's order.
     #[serde(serialize_with = "as_map")]
     pub(crate) counters: Vec<(String, u64)>,
-    /// None of a listener, and from a module that does not say it.
+    /// `None` for a listener, and from a module that does not report it.
     pub(crate) pace: Option<Pace>,
-    /// Only where processes were asked for.
+    /// Only if processes were requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) processes: Option<Vec<Owner>>,
 }
 
-/// How a connection goes.
+/// Figures of a connection's transfer.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
 pub(crate) struct Pace {
     pub(crate) rtt_us: u64,
@@ -103,7 +103,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// What is 0 is not there.
+    /// Values that are 0 are not sent.
     fn of(m: &Message) -> Self {
         use nl::pace as p;
         let n = |number| m.number(number).unwrap_or(0);
@@ -131,7 +131,7 @@ fn as_map<S: Serializer>(counters: &[(String, u64)], to: S) -> Result<S::Ok, S::
     to.collect_map(counters.iter().map(|(name, n)| (name, n)))
 }
 
-/// The module, and the namespace that was asked.
+/// The module, and the namespace of the request.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) protocol: u64,
@@ -163,7 +163,7 @@ fn names(bits: u64, all: &[(u32, &'static str)]) -> Vec<&'static str> {
     set.map(|(_, name)| *name).collect()
 }
 
-/// An attribute that every version of the family has.
+/// An attribute that every version of the family sends.
 fn need(message: &Message, number: u16) -> Result<u64, Fail> {
     message.number(number).ok_or(Fail::TooOld)
 }
@@ -190,7 +190,7 @@ impl TryFrom<&Message> for Socket {
 
     fn try_from(m: &Message) -> Result<Self, Fail> {
         let n = |number| need(m, number);
-        // A state or a way of a newer module has no name here.
+        // States and modes of a newer module have no name.
         let name = |number: u64, all: &[&'static str]| {
             let index = usize::try_from(number).unwrap_or(usize::MAX);
             all.get(index).copied().unwrap_or("unknown")
@@ -234,7 +234,7 @@ impl TryFrom<&Message> for Socket {
     }
 }
 
-/// Asks about the module.
+/// Requests information about the module.
 pub(crate) fn about(module: &mut Module) -> Result<About, Fail> {
     let m = module.get(nl::CMD_MODULE_GET)?;
     Ok(About {
@@ -245,7 +245,7 @@ pub(crate) fn about(module: &mut Module) -> Result<About, Fail> {
     })
 }
 
-/// Asks for the counters, in the module's order.
+/// Requests the counters, in the module's order.
 pub(crate) fn counters(module: &mut Module) -> Result<Vec<(String, u64)>, Fail> {
     read_counters(&module.dump(nl::CMD_STAT_GET, Vec::new())?)
 }
@@ -257,7 +257,7 @@ fn read_counters(messages: &[Message]) -> Result<Vec<(String, u64)>, Fail> {
     };
     messages.iter().map(one).collect()
 }
-/// The sockets of a record of `ss`.
+/// The sockets in a record of `ss`.
 #[cfg(test)]
 pub(crate) fn recorded_sockets(text: &str) -> Vec<Socket> {
     let messages = crate::netlink::recorded(text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Requests to the module's netlink family, and their answers.
+//! Requests to the module's netlink family, and replies.
 
 use std::fs::{
     self,
@@ -54,10 +54,10 @@ use netlink_sys::{
 use crate::fail::Fail;
 use uapi::nl;
 
-/// Room for the events that come while the program does something else; the kernel may give less.
+/// Receive buffer for events that arrive while the program is busy; the kernel may grant less.
 const EVENT_ROOM_BYTES: libc::c_int = 1 << 20;
 
-/// What begins a line of a record that is the number of an error, not a datagram.
+/// Marks a line of a record as an errno instead of a datagram.
 const ERRNO: char = '!';
 
 /// The attributes of one message of the family.
@@ -115,19 +115,19 @@ impl Message {
         Some(value_of(nla))
     }
 
-    /// The attributes with larger numbers than this, which a newer module may have.
+    /// The attributes with numbers above `number`, as sent by a newer module.
     pub(crate) fn beyond(&self, number: u16) -> Vec<(u16, Vec<u8>)> {
-        // The upper bits say how the bytes are to be read.
+        // The upper bits are flags for the encoding of the value.
         let kind = |nla: &DefaultNla| nla.kind() & NLA_TYPE_MASK;
         let newer = self.attrs.iter().filter(|nla| kind(nla) > number);
         newer.map(|nla| (kind(nla), value_of(nla))).collect()
     }
 
-    /// All attributes of a number that have others inside, each as a message of its own.
+    /// All nested attributes with this number, each as a message.
     ///
     /// # Errors
     ///
-    /// What is inside is no attributes.
+    /// The contents are not attributes.
     pub(crate) fn nests(&self, number: u16) -> Result<Vec<Self>, Fail> {
         let is_one = |nla: &&DefaultNla| nla.kind() & NLA_TYPE_MASK == number;
         let nests = self.attrs.iter().filter(is_one);
@@ -143,7 +143,7 @@ impl Message {
         nests.map(inside).collect()
     }
 
-    /// A number of any length that netlink has.
+    /// An unsigned integer of any size that netlink has.
     pub(crate) fn number(&self, number: u16) -> Option<u64> {
         let value = self.value(number)?;
         Some(match value.len() {
@@ -170,26 +170,26 @@ fn name() -> &'static str {
     nl::FAMILY.to_str().unwrap_or_default()
 }
 
-/// Whom a request is for, and so what it means if there is nobody.
+/// The receiver of a request, which decides the meaning of ENOENT.
 #[derive(Copy, Clone)]
 enum Asked {
-    /// The control family: it knows which others there are.
+    /// The control family, which knows all families.
     Control,
-    /// The module's family, which was there before.
+    /// The module's family, which existed earlier.
     Module,
 }
 
-/// A datagram, or the errno instead of one.
+/// A datagram, or an errno.
 type Received = Result<Vec<u8>, i32>;
 
-/// Where the answers come from.
+/// Source of the replies.
 enum Source {
     Kernel(Socket),
-    /// What was recorded, the next one last.
+    /// A record, in reverse order.
     File(Vec<Received>),
 }
 
-/// Where the module's answers come from and go to.
+/// Options to record and replay netlink messages.
 #[derive(Args)]
 pub(crate) struct Messages {
     /// Append what the kernel answers to a file
@@ -201,18 +201,18 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// Whether the answers come from a file.
+    /// Whether replies come from a file.
     pub(crate) fn are_replayed(&self) -> bool {
         self.replay.is_some()
     }
 }
 
-/// A way to the module.
+/// A netlink socket connected to the module's family.
 pub(crate) struct Module {
     source: Source,
     record: Option<fs::File>,
     family: u16,
-    /// The multicast group of the events.
+    /// The multicast group for events.
     group: Option<u32>,
 }
 
@@ -226,7 +226,7 @@ impl Module {
                 let mut socket = Socket::new(NETLINK_GENERIC).map_err(failed)?;
                 socket.bind_auto().map_err(failed)?;
                 socket.connect(&SocketAddr::new(0, 0)).map_err(failed)?;
-                // Older kernels say less in their errors; that is no reason to fail.
+                // Older kernels do not support extended errors; ignore the failure.
                 let _ = socket.set_ext_ack(true);
                 Source::Kernel(socket)
             }
@@ -265,19 +265,19 @@ impl Module {
         Ok(module)
     }
 
-    /// The one answer to a command.
+    /// The only reply to a command.
     pub(crate) fn get(&mut self, cmd: u8) -> Result<Message, Fail> {
         let answers = self.send(cmd, Vec::new(), NLM_F_ACK)?;
         let first = answers.into_iter().next();
         first.ok_or_else(|| Fail::Other("netlink: no answer".into()))
     }
 
-    /// All answers to a command.
+    /// All replies to a command.
     pub(crate) fn dump(&mut self, cmd: u8, attrs: Vec<DefaultNla>) -> Result<Vec<Message>, Fail> {
         self.send(cmd, attrs, NLM_F_DUMP)
     }
 
-    /// From now on, [`Module::events`] has something to say.
+    /// Subscribes to events; receive them by [`Module::events`].
     pub(crate) fn listen(&self) -> Result<(), Fail> {
         let group = self.group.ok_or(Fail::TooOld)?;
         match &self.source {
@@ -290,14 +290,14 @@ impl Module {
         }
     }
 
-    /// Waits for the next events; [`Fail::Lost`] is not the end of them.
+    /// Waits for events. After [`Fail::Lost`] further events can be received.
     pub(crate) fn events(&mut self) -> Result<Vec<Message>, Fail> {
         let mut events = Vec::new();
         read_datagram(Asked::Module, &self.receive()?, &mut events)?;
         Ok(events)
     }
 
-    /// Sends a request as it is; returns all answers.
+    /// Sends a request with these attributes and flags; returns all replies.
     pub(crate) fn send(
         &mut self,
         cmd: u8,
@@ -352,7 +352,7 @@ impl Module {
     }
 }
 
-/// The number of a group, if it is that of the events.
+/// The number of the multicast group, if it is the group for events.
 fn group_id(attrs: &[McastGrpAttrs]) -> Option<u32> {
     let is_ours = |attr: &McastGrpAttrs| match attr {
         McastGrpAttrs::Name(name) => Ok(name.as_str()) == nl::EVENTS.to_str(),
@@ -368,7 +368,7 @@ fn group_id(attrs: &[McastGrpAttrs]) -> Option<u32> {
         .then(|| attrs.iter().find_map(id))?
 }
 
-/// Takes the messages out of a datagram; `true` with the last one.
+/// Parses the messages of a datagram; `true` if it contains the last one.
 fn read_datagram<T>(asked: Asked, datagram: &[u8], answers: &mut Vec<T>) -> Result<bool, Fail>
 where
     T: ParseableParametrized<[u8], GenlHeader> + std::fmt::Debug,
@@ -406,7 +406,7 @@ fn ended(asked: Asked, error: &ErrorMessage) -> Result<(), Fail> {
     }
 }
 
-/// What the kernel says besides the number: NLMSGERR_ATTR_MSG behind the header of the request.
+/// The kernel's error text: NLMSGERR_ATTR_MSG after the header of the request.
 fn words(error: &ErrorMessage) -> Option<String> {
     const NLMSGERR_ATTR_MSG: u16 = 1;
     const HEADER_LEN: usize = 16;
@@ -418,7 +418,7 @@ fn words(error: &ErrorMessage) -> Option<String> {
         let text = found.value().strip_suffix(&[0])?;
         String::from_utf8(text.to_vec()).ok()
     };
-    // The request's own header comes first; with it, if it was not capped, its body.
+    // The attributes follow the request's header and, unless the reply was capped, its body.
     let length = error.header.get(..4)?.try_into().ok()?;
     let length = (u32::from_ne_bytes(length) as usize).max(HEADER_LEN);
     error
@@ -430,7 +430,7 @@ fn words(error: &ErrorMessage) -> Option<String> {
 
 fn failure(asked: Asked, e: &io::Error, words: Option<String>) -> Fail {
     match (e.raw_os_error(), asked) {
-        // No such family.
+        // The family does not exist.
         (Some(libc::ENOENT), Asked::Module) => Fail::Unloaded,
         (Some(libc::ENOENT), Asked::Control) if is_loaded() => Fail::TooOld,
         (Some(libc::ENOENT), Asked::Control) => Fail::NotLoaded,
@@ -442,12 +442,12 @@ fn failure(asked: Asked, e: &io::Error, words: Option<String>) -> Fail {
     }
 }
 
-/// Whether there is a module, perhaps one without a netlink family.
+/// Whether the module is loaded, perhaps a version without a netlink family.
 pub(crate) fn is_loaded() -> bool {
     Path::new("/proc/net/sdpstats").exists()
 }
 
-/// An attribute of the command line.
+/// Parses an attribute from the command line.
 pub(crate) fn raw_attr(text: &str) -> Result<(u16, Vec<u8>), String> {
     let read = || {
         let (number, bytes) = text.split_once('=')?;
@@ -482,7 +482,7 @@ fn read_record_line(line: &str) -> Option<Received> {
     }
 }
 
-/// Datagrams, a line each, in hexadecimal digits; the next one last.
+/// Reads a record: datagrams as hexadecimal digits, one per line; returned in reverse order.
 fn read_record(path: &Path) -> Result<Vec<Received>, Fail> {
     let text = fs::read_to_string(path).map_err(|e| Fail::io(path.display(), &e))?;
     let bad = || Fail::Other(format!("{} is no record", path.display()));
@@ -490,11 +490,11 @@ fn read_record(path: &Path) -> Result<Vec<Received>, Fail> {
     datagrams.ok_or_else(bad)
 }
 
-/// The answers of a record of `ss`.
+/// The replies in a record of `ss`.
 #[cfg(test)]
 pub(crate) fn recorded(text: &str) -> Vec<Message> {
     let mut messages: Vec<Message> = Vec::new();
-    // The first two are about the family.
+    // The first two lines are the lookup of the family.
     for line in text.lines().skip(2) {
         let datagram = read_hex(line).expect("a record");
         read_datagram(Asked::Module, &datagram, &mut messages).expect("a record");
@@ -526,7 +526,7 @@ mod tests {
                 Some(70_000),
                 Some(1 << 40),
                 None,
-                // Four bytes, whatever they mean.
+                // Four arbitrary bytes.
                 Some(u32::from_ne_bytes(*b"abc\0").into()),
                 None
             ]
@@ -547,7 +547,7 @@ mod tests {
 
     #[test]
     fn there_is_room_for_many_events() {
-        // Everybody may hear of families that come and go.
+        // Any user may subscribe to events of the control family.
         const CONTROL_EVENTS: u32 = 16;
         let mut socket = Socket::new(NETLINK_GENERIC).unwrap();
         socket.bind_auto().unwrap();
@@ -563,7 +563,7 @@ mod tests {
         let Source::Kernel(socket) = &module.source else {
             unreachable!()
         };
-        // The kernel counts its own part, too.
+        // The kernel reports twice the size, for its own overhead.
         assert_eq!(socket.get_rx_buf_sz().unwrap(), 2 * most.min(1 << 20));
     }
 
@@ -572,7 +572,7 @@ mod tests {
         for len in 0..64 {
             for byte in [0, 1, 16, 255] {
                 let mut answers: Vec<Message> = Vec::new();
-                // It must end, whatever it says.
+                // It must return, with any result.
                 let _ = read_datagram(Asked::Module, &vec![byte; len], &mut answers);
             }
         }

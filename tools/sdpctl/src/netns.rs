@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Entering a network namespace that `ip netns` has made.
+//! Enters a network namespace created by `ip netns`.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::fail::Fail;
 
-/// Puts the program into the namespace `name`, and its devices under `/sys`.
+/// Moves the program to the namespace `name` and mounts its devices under `/sys`.
 pub(crate) fn enter(name: &str) -> Result<(), Fail> {
     if name.is_empty() || name.contains('/') {
         return Err(Fail::Other(format!("`{name}` is no name of a namespace")));
@@ -22,8 +22,8 @@ pub(crate) fn enter(name: &str) -> Result<(), Fail> {
         _ => Fail::io(path.display(), &e),
     })?;
     let failed = |what: &str| Fail::io(format!("{what} `{name}`"), &io::Error::last_os_error());
-    // SAFETY: The descriptor is open; the strings are constants. What is mounted is seen by this
-    // program alone, which has a mount namespace of its own by then.
+    // SAFETY: The descriptor is open; the strings are constants. The mounts are visible to this
+    // program only, which has its own mount namespace at that point.
     unsafe {
         if libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) != 0 {
             return Err(failed("cannot enter the network namespace"));
@@ -47,7 +47,7 @@ pub(crate) fn enter(name: &str) -> Result<(), Fail> {
         {
             return Err(failed("cannot see the devices of the network namespace"));
         }
-        // Which has hidden this; a kernel without it shows less.
+        // The mount of sysfs has hidden debugfs. Without debugfs less is shown.
         let _ = libc::mount(
             c"debugfs".as_ptr(),
             c"/sys/kernel/debug".as_ptr(),

@@ -14,7 +14,8 @@ use serde::Serialize;
 
 use crate::fail::Fail;
 
-/// The version of the JSON: grows when a field changes its meaning or goes, not when one comes.
+/// Version of the JSON format. Incremented when a field changes its meaning or is removed, not when
+/// one is added.
 pub(crate) const FORMAT: u32 = 1;
 
 #[derive(Copy, Clone)]
@@ -25,7 +26,7 @@ pub(crate) enum Color {
     Bold,
 }
 
-/// When to colour what is printed.
+/// When to use colours.
 #[derive(Copy, Clone, PartialEq, Eq, ValueEnum)]
 pub(crate) enum When {
     Auto,
@@ -33,7 +34,7 @@ pub(crate) enum When {
     Never,
 }
 
-/// Whether to colour what is printed: by itself only on a terminal, and not against the user's wish.
+/// Whether to use colours: by default only on a terminal, and not if NO_COLOR forbids it.
 pub(crate) fn is_coloured(when: When) -> bool {
     match when {
         When::Always => true,
@@ -57,31 +58,31 @@ pub(crate) fn paint(text: &str, color: Color, on: bool) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
 }
 
-/// Prints a line, at once: into a file or a pipe, too. `println!` would panic where there is no room.
+/// Prints a line and flushes. `println!` would panic if the line cannot be written.
 pub(crate) fn line(text: impl fmt::Display) -> Result<(), Fail> {
     let mut stdout = io::stdout().lock();
     let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
     written.map_err(|e| Fail::io("output", &e))
 }
 
-/// Says something to who looks on; if nobody can hear it, that changes nothing.
+/// Prints a note to the standard error, and ignores errors.
 pub(crate) fn say(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Prints a value as JSON, over several lines.
+/// Prints a value as JSON on several lines.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Fail> {
     let text = serde_json::to_string_pretty(value).map_err(|e| Fail::Other(e.to_string()))?;
     line(text)
 }
 
-/// Prints a value as JSON, on one line.
+/// Prints a value as JSON on one line.
 pub(crate) fn json_line(value: &impl Serialize) -> Result<(), Fail> {
     let text = serde_json::to_string(value).map_err(|e| Fail::Other(e.to_string()))?;
     line(text)
 }
 
-/// Lines of cells in columns, those of `right` at the right.
+/// Formats lines of cells in columns; columns in `right` are right-aligned.
 pub(crate) fn table(lines: &[Vec<String>], right: &[usize]) -> Vec<String> {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

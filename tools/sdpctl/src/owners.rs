@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who has which socket, from `/proc`: of other users' processes only for root.
+//! Owners of sockets, from `/proc`; only root sees processes of other users.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use serde::Serialize;
 
-/// A process that has a socket.
+/// A process that has a socket open.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
     pub(crate) name: String,
@@ -15,14 +15,14 @@ pub(crate) struct Owner {
     pub(crate) fd: u32,
 }
 
-/// The processes of every socket, by its inode.
+/// The processes of each socket, by inode.
 pub(crate) fn all() -> BTreeMap<u64, Vec<Owner>> {
     let mut owners: BTreeMap<u64, Vec<Owner>> = BTreeMap::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = process.file_name().to_str().and_then(|n| n.parse().ok()) else {
             continue;
         };
-        // It may be another user's, or gone meanwhile.
+        // The process may belong to another user or have ended.
         let Ok(files) = fs::read_dir(process.path().join("fd")) else {
             continue;
         };
@@ -52,13 +52,13 @@ pub(crate) fn all() -> BTreeMap<u64, Vec<Owner>> {
     owners
 }
 
-/// A program's name, which it can choose as it likes, without what a terminal would obey.
+/// A program's name without control characters: programs can choose any name.
 fn printable(comm: &[u8]) -> String {
     let name = String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(comm));
     name.replace(char::is_control, "?")
 }
 
-/// `socket:[123]`
+/// The inode in `socket:[123]`.
 fn inode_of(link: &str) -> Option<u64> {
     link.strip_prefix("socket:[")?
         .strip_suffix(']')?

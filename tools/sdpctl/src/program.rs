@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a library can be loaded into a program before its own.
+//! Checks whether a library can be preloaded into a program.
 
 use std::ffi::{
     CString,
@@ -27,9 +27,9 @@ use std::path::{
     PathBuf, //
 };
 
-/// How many interpreters may interpret each other, as in the kernel.
+/// Maximum nesting of interpreters, as in the kernel.
 const DEPTH: u32 = 4;
-/// More than any first line of a script that the kernel reads.
+/// At least as long as the part of a script's first line that the kernel reads.
 const HEAD_BYTES: usize = 256;
 
 const ELFCLASS64: u8 = 2;
@@ -38,11 +38,11 @@ const EM_X86_64: u16 = 62;
 const PT_INTERP: u32 = 3;
 const PHDR_BYTES: usize = 56;
 
-/// Where a program is, as a shell finds it.
+/// The path of a program, found as by a shell.
 ///
 /// # Errors
 ///
-/// `NotFound`; `PermissionDenied` for a file that cannot be executed.
+/// `NotFound`; `PermissionDenied` for a file that is not executable.
 pub(crate) fn find(name: &OsStr, path: Option<OsString>) -> io::Result<PathBuf> {
     let mut error = io::Error::from(io::ErrorKind::NotFound);
     let candidates: Vec<PathBuf> = if name.as_bytes().contains(&b'/') {
@@ -65,7 +65,8 @@ pub(crate) fn find(name: &OsStr, path: Option<OsString>) -> io::Result<PathBuf> 
     Err(error)
 }
 
-/// Why the dynamic linker would not load our library into it; `None` if it does, as far as one sees.
+/// Why the dynamic linker would not preload our library into the program; `None` if no obstacle is
+/// known.
 ///
 /// # Errors
 ///
@@ -77,7 +78,7 @@ pub(crate) fn obstacle(path: &Path) -> io::Result<Option<String>> {
 fn through(path: &Path, depth: u32) -> io::Result<Option<String>> {
     let mut file = match File::open(path) {
         Ok(file) => file,
-        // It may be executed all the same: nothing can be said of it.
+        // The file may still be executable; it cannot be checked.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         Err(e) => return Err(e),
     };
@@ -111,7 +112,8 @@ fn through(path: &Path, depth: u32) -> io::Result<Option<String>> {
     linked(path, &mut file, &head)
 }
 
-/// Programs that get more than their caller has are given none of his libraries.
+/// The dynamic linker does not preload libraries into programs with more privileges than their
+/// caller.
 fn privilege(path: &Path, metadata: &fs::Metadata) -> Option<String> {
     // SAFETY: They have no arguments and cannot fail.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
@@ -128,7 +130,7 @@ fn privilege(path: &Path, metadata: &fs::Metadata) -> Option<String> {
         ));
     }
     let name = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: Both are strings, and no value is asked for.
+    // SAFETY: Both are C strings, and the value's size is 0.
     let capabilities = unsafe {
         libc::getxattr(
             name.as_ptr(),
@@ -141,11 +143,11 @@ fn privilege(path: &Path, metadata: &fs::Metadata) -> Option<String> {
         .then(|| format!("{shown} has capabilities of its own: no library is loaded into it"))
 }
 
-/// Whether a dynamic linker of our kind loads the program.
+/// Whether the program uses a dynamic linker of this architecture.
 fn linked(path: &Path, file: &mut File, head: &[u8]) -> io::Result<Option<String>> {
     let shown = path.display();
     let Some(elf) = head.strip_prefix(b"\x7fELF") else {
-        // The kernel will say what it thinks of it.
+        // The kernel will report the error.
         return Ok(None);
     };
     let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
@@ -185,7 +187,7 @@ fn linked(path: &Path, file: &mut File, head: &[u8]) -> io::Result<Option<String
 mod tests {
     use super::*;
 
-    /// A file of this test alone.
+    /// A temporary file.
     struct Temporary(PathBuf);
 
     impl Temporary {
@@ -203,7 +205,7 @@ mod tests {
         }
     }
 
-    /// A program of 64 bits with one program header, of that kind.
+    /// A 64-bit ELF file with one program header of this kind.
     fn elf(kind: u32, machine: u16, linker: &[u8]) -> Vec<u8> {
         let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
         bytes.resize(64, 0);
@@ -249,7 +251,7 @@ mod tests {
             let script = Temporary::new(&format!("{name}.script"), script.as_bytes());
             assert_eq!(obstacle(&script.0).unwrap(), got, "script of {name}");
         }
-        // One that ends within its headers.
+        // A file that ends inside its headers.
         let file = Temporary::new("short", &elf(1, EM_X86_64, b"")[..100]);
         assert!(obstacle(&file.0).is_err());
     }
@@ -280,11 +282,11 @@ mod tests {
     fn a_program_that_gets_rights_has_no_libraries_of_others() {
         let file = Temporary::new("setuid", &elf(PT_INTERP, EM_X86_64, b"/lib64/ld.so\0"));
         fs::set_permissions(&file.0, fs::Permissions::from_mode(0o4755)).unwrap();
-        // Our own rights are none to be given.
+        // Set-user-ID to our own user grants no privileges.
         assert_eq!(obstacle(&file.0).unwrap(), None);
         let metadata = fs::metadata("/proc/1/cmdline").unwrap();
         assert_eq!(privilege(Path::new("/x"), &metadata), None);
-        // Only root can make a file another's.
+        // Only root can change a file's owner.
         if std::os::unix::fs::chown(&file.0, Some(12345), Some(12345)).is_ok() {
             for (mode, word) in [(0o4755, "set-user-ID"), (0o2755, "set-group-ID")] {
                 fs::set_permissions(&file.0, fs::Permissions::from_mode(mode)).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sdpctl raw`: a netlink request as it is, for tests of the module.
+//! `sdpctl raw`: a netlink request with arbitrary attributes, for tests of the module.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ use crate::netlink::Module;
 use crate::out;
 use uapi::nl;
 
-/// Sends a request as it is, and says how many answers come.
+/// Sends the request and prints the number of replies.
 pub(crate) fn run(cli: &Cli, args: &RawArgs) -> Result<ExitCode, Fail> {
     let mut module = Module::open(&cli.messages)?;
     let attrs = args.attrs.iter();

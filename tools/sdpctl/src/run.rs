@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sdpctl run`: starts a program whose TCP sockets become SDP's, by the library `libsdp.so`
-//! (`tools/preload`).
+//! `sdpctl run`: starts a program whose TCP sockets are replaced by SDP sockets, by the library
+//! `libsdp.so` (`tools/preload`).
 
 use std::ffi::OsString;
 use std::io;
@@ -25,9 +25,9 @@ use crate::sdp;
 use uapi::socket::AF_INET_SDP;
 
 const LIBRARY: &str = "libsdp.so";
-/// What an environment has room for in one string, by half.
+/// Half of the maximum length of a string in the environment.
 const MOST_RULES_BYTES: usize = 64 << 10;
-/// As shells have it: no such program, and one that cannot be executed.
+/// Exit statuses of shells: program not found, and program not executable.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
@@ -77,11 +77,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
         .env(names::RULES, rules)
         .env(names::REQUIRE, flag(args.require))
         .env(names::VERBOSE, flag(args.verbose));
-    // It comes back only with an error.
+    // exec() returns only on error.
     Ok(failed(&command.exec()))
 }
 
-/// The rules of a file, less what is no rule.
+/// Reads the rules of a file, without comments and empty lines.
 fn read(path: &Path) -> Result<String, Fail> {
     let text = std::fs::read_to_string(path).map_err(|e| Fail::io(path.display(), &e))?;
     Rules::parse(&text).map_err(|e| Fail::Other(format!("{}: {e}", path.display())))?;
@@ -99,7 +99,7 @@ fn read(path: &Path) -> Result<String, Fail> {
     }
 }
 
-/// The library: beside the program in its build folder, or where `make install` puts it.
+/// The library: next to the program in its build folder, or where `make install` puts it.
 fn library(named: Option<&Path>) -> Result<PathBuf, Fail> {
     let missing = |path: &Path| {
         Fail::Other(format!(
@@ -108,7 +108,7 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Fail> {
         ))
     };
     if let Some(path) = named {
-        // The dynamic linker would look for a name alone in folders of its own.
+        // The dynamic linker would search its own folders for a name without a slash.
         let path = std::fs::canonicalize(path).map_err(|_| missing(path))?;
         return fit(path);
     }
@@ -122,7 +122,7 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Fail> {
     found.map_or_else(|| Err(missing(Path::new(LIBRARY))), fit)
 }
 
-/// A path in `LD_PRELOAD` has neither spaces nor colons.
+/// Refuses paths that `LD_PRELOAD` cannot contain: with spaces or colons.
 fn fit(path: PathBuf) -> Result<PathBuf, Fail> {
     let text = OsString::from(&path);
     match text.to_string_lossy().contains([' ', ':']) {

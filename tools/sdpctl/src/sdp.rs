@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockets of SDP, as the tool itself uses them.
+//! SDP sockets used by the tool itself.
 
 use std::io;
 use std::mem::size_of;
@@ -23,13 +23,13 @@ use uapi::socket::{
     SOL_SDP, //
 };
 
-/// Opens a socket that does not wait; that loads the module, where this is allowed.
+/// Opens a non-blocking socket. This loads the module, where that is permitted.
 ///
 /// # Errors
 ///
 /// Without the module, `EAFNOSUPPORT` for its families and `EPROTONOSUPPORT` for its protocol.
 pub(crate) fn open(family: i32, protocol: i32) -> io::Result<OwnedFd> {
-    // SAFETY: No precondition; a valid descriptor is nobody else's.
+    // SAFETY: No preconditions; no other code owns a valid descriptor.
     unsafe {
         let fd = libc::socket(
             family,
@@ -43,38 +43,38 @@ pub(crate) fn open(family: i32, protocol: i32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether there are such sockets at all; to ask loads the module, where that is allowed.
+/// Whether SDP sockets can be opened. The check loads the module, where that is permitted.
 ///
 /// # Errors
 ///
-/// `NotLoaded`, and what else socket() says.
+/// `NotLoaded`, and errors of socket().
 pub(crate) fn usable(family: i32, protocol: i32) -> Result<(), Fail> {
     let Err(e) = open(family, protocol) else {
         return Ok(());
     };
     match e.raw_os_error() {
-        // A module that knows the families only.
+        // A module that supports only the families.
         Some(libc::EPROTONOSUPPORT) if open(AF_INET_SDP, 0).is_ok() => Err(Fail::TooOld),
         Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => Err(Fail::NotLoaded),
         _ => Err(Fail::io("a socket of SDP", &e)),
     }
 }
 
-/// An IPv4 address as such, even where it is written as one of IPv6.
+/// Converts an IPv4-mapped address to IPv4.
 pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
     match addr.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::from((ip, addr.port())),
-        // With its scope.
+        // Keeps the scope.
         IpAddr::V6(_) => addr,
     }
 }
 
-/// An address of the family that the socket has.
+/// The address in the kernel's format, with the family of the socket.
 fn raw(addr: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
-    // SAFETY: Zeros are an address of no family.
+    // SAFETY: All zeros are a valid address of family AF_UNSPEC.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let at = &raw mut storage;
-    // SAFETY: A storage is large enough, and aligned, for every address.
+    // SAFETY: A storage is large enough and aligned for every address.
     let len = unsafe {
         match addr {
             SocketAddr::V4(v4) => {
@@ -104,7 +104,7 @@ fn family_of(addr: &SocketAddr) -> i32 {
     }
 }
 
-/// The result of a system call.
+/// Converts the result of a system call.
 fn result(ret: i32) -> io::Result<()> {
     match ret {
         -1 => Err(io::Error::last_os_error()),
@@ -112,11 +112,11 @@ fn result(ret: i32) -> io::Result<()> {
     }
 }
 
-/// Connects, within so many seconds; the socket does not wait afterwards either.
+/// Connects with a time-out in seconds; the socket stays non-blocking.
 ///
 /// # Errors
 ///
-/// Those of connect(); `ETIMEDOUT` when the time is over.
+/// Those of connect(); `ETIMEDOUT` after the time-out.
 pub(crate) fn connect(addr: &SocketAddr, timeout: f64) -> io::Result<OwnedFd> {
     let socket = open(family_of(addr), 0)?;
     let fd = socket.as_raw_fd();
@@ -131,7 +131,7 @@ pub(crate) fn connect(addr: &SocketAddr, timeout: f64) -> io::Result<OwnedFd> {
         events: libc::POLLOUT,
         revents: 0,
     };
-    // SAFETY: One entry, as said.
+    // SAFETY: `poll` is one entry.
     match unsafe { libc::poll(&raw mut poll, 1, (timeout * 1000.0) as i32) } {
         0 => return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
         n => result(n)?,
@@ -139,7 +139,7 @@ pub(crate) fn connect(addr: &SocketAddr, timeout: f64) -> io::Result<OwnedFd> {
     let mut error: i32 = 0;
     let mut len = size_of::<i32>() as libc::socklen_t;
     let to = (&raw mut error).cast();
-    // SAFETY: There is room for the number that is read.
+    // SAFETY: The buffer has `len` bytes.
     let got = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, to, &raw mut len) };
     result(got)?;
     match error {
@@ -154,7 +154,7 @@ fn set(fd: i32, level: i32, name: i32, value: i32) -> io::Result<()> {
     result(unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), len) })
 }
 
-/// Listens; accept() waits.
+/// Listens; accept() blocks.
 ///
 /// # Errors
 ///
@@ -167,14 +167,14 @@ pub(crate) fn listen(addr: &SocketAddr) -> io::Result<TcpListener> {
     let (storage, len) = raw(addr);
     // SAFETY: The address has that length.
     result(unsafe { libc::bind(fd, (&raw const storage).cast(), len) })?;
-    // SAFETY: It takes numbers.
+    // SAFETY: The arguments are integers.
     result(unsafe { libc::listen(fd, BACKLOG) })?;
     let listener = TcpListener::from(socket);
     listener.set_nonblocking(false)?;
     Ok(listener)
 }
 
-/// Chooses the way that sends go, by its number, and has small messages leave at once.
+/// Sets the mode of sends by its number, and TCP_NODELAY.
 pub(crate) fn choose_mode(socket: &impl AsRawFd, mode: u8) -> io::Result<()> {
     let fd = socket.as_raw_fd();
     set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module's settings: where each is, what it can be, and what it means. `tests` compares the
-//! table with the module's own source.
+//! The module's settings: places, values and meanings. `tests` compares the table with the module's
+//! source.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use serde::Serialize;
 
 use uapi::kind::Kind;
 
-/// Who has the value.
+/// Place of a setting.
 #[derive(Copy, Clone, Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Place {
-    /// A network namespace: under `/proc/sys/net/sdp`.
+    /// Of a network namespace: under `/proc/sys/net/sdp`.
     Sysctl,
-    /// The machine: under `/sys/module/ib_sdp/parameters`.
+    /// Of the machine: under `/sys/module/ib_sdp/parameters`.
     Parameter,
 }
 
@@ -29,28 +29,28 @@ impl Place {
     }
 }
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Copy, Clone, Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Unit {
-    /// Nothing with a unit, or names.
+    /// No unit, or names.
     None,
     Bytes,
     Mebibytes,
-    /// Of the machine's page size.
+    /// Pages of the machine's page size.
     Pages,
     Seconds,
-    /// A setting of a newer module: whoever writes to it must know.
+    /// A setting of a newer module, whose unit is not known.
     Unknown,
 }
 
-/// What a value can be.
+/// Valid values.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Shape {
     One(Kind),
-    /// Three numbers, none less than the one before, and each at least 1.
+    /// Three numbers from 1 on, none smaller than the previous one.
     Rising,
-    /// The kernel decides.
+    /// Checked by the kernel.
     Any,
 }
 
@@ -61,15 +61,15 @@ pub(crate) struct Setting {
     pub(crate) place: Place,
     pub(crate) shape: Shape,
     pub(crate) unit: Unit,
-    /// As the kernel shows it.
+    /// As shown by the kernel.
     pub(crate) default: Option<&'static str>,
-    /// Only when the module is loaded.
+    /// It can only be set when the module is loaded.
     pub(crate) at_load: bool,
     pub(crate) meaning: &'static str,
 }
 
 const BUFFER: Shape = number(4096, 1 << 24);
-/// The ways that sends go, by number, as settings name them.
+/// The modes of sends, by number, as settings name them.
 pub(crate) const MODE_NAMES: [&str; 5] = ["auto", "copy", "sync", "async", "sink"];
 const MODES: Shape = choice(&MODE_NAMES);
 const POLICIES: Shape = choice(&["copy", "block"]);
@@ -117,7 +117,7 @@ const fn parameter(
     }
 }
 
-/// All settings, in the order in which they are shown.
+/// All settings, in the order of the output.
 pub(crate) const SETTINGS: &[Setting] = &[
     sysctl(
         "zcopy_mode",
@@ -283,7 +283,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "sdp_recv_early",
         (choice(&["nobody", "ptrace", "all"]), Unit::None),
         "ptrace",
-        "who may make others wait who touch his memory",
+        "programs that may make others wait for memory",
     ),
     Setting {
         at_load: true,
@@ -298,7 +298,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         at_load: true,
         ..parameter(
             "sdp_break",
-            // More on kernels with CONFIG_DEBUG_VM.
+            // Other values are valid on kernels with CONFIG_DEBUG_VM.
             (Shape::Any, Unit::None),
             "0",
             "for tests of the module itself",
@@ -306,7 +306,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// The setting of that name: `wmem_default`, `net.sdp.wmem_default` or `sdp_wmem_default`.
+/// The setting with this name: `wmem_default`, `net.sdp.wmem_default` or `sdp_wmem_default`.
 pub(crate) fn find(name: &str) -> Option<&'static Setting> {
     let bare = name.strip_prefix("net.sdp.");
     SETTINGS.iter().find(|s| match bare {
@@ -316,12 +316,12 @@ pub(crate) fn find(name: &str) -> Option<&'static Setting> {
 }
 
 impl Setting {
-    /// Its file, below another root if there is one.
+    /// Its file, below `root` if given.
     pub(crate) fn path(&self, root: Option<&std::path::Path>) -> PathBuf {
         path(self.place, self.name, root)
     }
 
-    /// What it can be, to go on after "is not".
+    /// The valid values, as the continuation of "is not".
     pub(crate) fn allowed(&self) -> Option<String> {
         match self.shape {
             Shape::One(kind) => Some(kind.to_string()),
@@ -330,11 +330,11 @@ impl Setting {
         }
     }
 
-    /// What to write for `text`, with its units as numbers.
+    /// The text to write for `text`, with units replaced by numbers.
     ///
     /// # Errors
     ///
-    /// What it can be instead, if it cannot be that.
+    /// The valid values, if the value is not valid.
     pub(crate) fn parse(&self, text: &str, page_bytes: u64) -> Result<String, String> {
         let refusal = || match self.allowed() {
             Some(allowed) => format!("{}: '{text}' is not {allowed}", self.name),
@@ -361,7 +361,7 @@ impl Setting {
     }
 }
 
-/// The file of a setting, below another root if there is one.
+/// The file of a setting, below `root` if given.
 pub(crate) fn path(place: Place, name: &str, root: Option<&std::path::Path>) -> PathBuf {
     let folder = match root {
         Some(root) => root.join(place.folder().trim_start_matches('/')),
@@ -370,8 +370,8 @@ pub(crate) fn path(place: Place, name: &str, root: Option<&std::path::Path>) -> 
     folder.join(name)
 }
 
-/// A word as the kernel takes it: a number with a unit becomes one of what the setting counts. `None`
-/// if the unit does not fit, or leaves a part.
+/// Converts a word for the kernel: a number with a unit becomes a number in the setting's unit.
+/// `None` if the unit does not fit or the result is not an integer.
 pub(crate) fn plain(word: &str, unit: Unit, page_bytes: u64) -> Option<String> {
     let end = word.trim_start_matches(|c: char| c.is_ascii_digit());
     let digits = &word[..word.len() - end.len()];

@@ -36,7 +36,7 @@ pub(crate) fn all(module: &mut Module) -> Result<Vec<Socket>, Fail> {
     messages.iter().map(Socket::try_from).collect()
 }
 
-/// The filter that the module applies.
+/// The filter for the module.
 fn filter(args: &SsArgs, states: Option<StateSet>) -> Vec<DefaultNla> {
     let states = match args.state.or(states) {
         Some(states) => states,
@@ -94,7 +94,7 @@ pub(crate) fn run(cli: &Cli, args: &SsArgs) -> Result<ExitCode, Fail> {
     if args.processes || args.process.is_some() {
         let owners = owners::all();
         for socket in &mut sockets {
-            // An orphan has no inode, and no process either.
+            // An orphan has no inode and no process.
             socket.processes = Some(owners.get(&socket.inode).cloned().unwrap_or_default());
         }
     }
@@ -117,7 +117,7 @@ pub(crate) fn run(cli: &Cli, args: &SsArgs) -> Result<ExitCode, Fail> {
 struct Summary {
     format: u32,
     total: usize,
-    /// How many, by state; those that there are.
+    /// Number of sockets by state, for states with sockets.
     states: BTreeMap<&'static str, usize>,
 }
 
@@ -262,7 +262,7 @@ fn info(s: &Socket, exact: bool) -> String {
     text
 }
 
-/// How the connection goes, in the words of ss.
+/// Figures of the transfer, in the words of ss.
 pub(crate) fn how_it_goes(p: &Pace, exact: bool) -> String {
     let b = |n: u64| match exact {
         true => n.to_string(),
@@ -311,7 +311,7 @@ pub(crate) fn how_it_goes(p: &Pace, exact: bool) -> String {
     text.join(" ")
 }
 
-/// What the connection has counted.
+/// The connection's counters.
 fn counters(s: &Socket, exact: bool) -> String {
     let one = |(name, n): &(String, u64)| match name.ends_with("_bytes") && !exact {
         true => format!("{name}:{}", units::bytes(*n)),

@@ -2,8 +2,9 @@
 
 //! `sdpctl stat`: the counters.
 //!
-//! The module counts on for ever: a reset there would take the figures from everybody else. What a
-//! user resets is a baseline of his own, in a file, for one namespace and one life of the module.
+//! The module's counters are never reset, because a reset would affect all users. A user's reset
+//! writes a baseline to a file of the user. It is valid for one namespace, until the module is
+//! unloaded.
 
 use std::collections::BTreeMap;
 use std::fs::{
@@ -53,7 +54,7 @@ use crate::model::{
 use crate::netlink::Module;
 use crate::out;
 
-/// What was counted when the user said `reset`.
+/// The counters at the user's `reset`.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 struct Baseline {
     boot_id: String,
@@ -68,10 +69,10 @@ struct Report {
     format: u32,
     netns_cookie: u64,
     counters_since_ns: u64,
-    /// When the user's own counting began; none, then the module's.
+    /// Time of the user's reset; `None` if the counters are the module's.
     reset_at_unix_s: Option<u64>,
     counters: serde_json::Map<String, serde_json::Value>,
-    /// What the counters count, if that is asked for.
+    /// Descriptions of the counters, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     meanings: Option<BTreeMap<String, String>>,
 }
@@ -80,7 +81,7 @@ struct Report {
 struct Look {
     format: u32,
     seconds: f64,
-    /// What was counted in that time.
+    /// Increments in that time.
     counters: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -178,7 +179,7 @@ fn reset(cli: &Cli) -> Result<ExitCode, Fail> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the file, for its user alone; whole or not at all: another look may be reading it.
+/// Writes the file atomically, readable by the user only: another process may be reading it.
 fn save(path: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().unwrap_or(path);
     DirBuilder::new()
@@ -187,7 +188,7 @@ fn save(path: &Path, text: &str) -> io::Result<()> {
         .create(folder)?;
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let mut file = match create(&new) {
-        // Left by a process with our number that was killed, or laid there by somebody else.
+        // The file was left by a killed process with the same number, or created by another user.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             fs::remove_file(&new)?;
             create(&new)?
@@ -197,13 +198,13 @@ fn save(path: &Path, text: &str) -> io::Result<()> {
     let written = file.write_all(text.as_bytes());
     let saved = written.and_then(|()| fs::rename(&new, path));
     if saved.is_err() {
-        // That nothing is left is worth a try; the first error is what counts.
+        // Try to clean up, but return the first error.
         let _ = fs::remove_file(&new);
     }
     saved
 }
 
-/// A new file: what is there, or where a link leads, is not touched.
+/// Creates a new file. Existing files and symbolic links are not touched.
 fn create(path: &Path) -> io::Result<fs::File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(path)
@@ -224,7 +225,7 @@ fn watch(cli: &Cli, args: &StatWatch) -> Result<ExitCode, Fail> {
             .filter(|(name, _)| is_asked_for(&args.names, name))
             .map(|(name, n)| {
                 let before = before.get(name).copied().unwrap_or(0);
-                // Less than before: the module was loaded anew.
+                // A smaller value means that the module was reloaded.
                 (name.as_str(), n.checked_sub(before).unwrap_or(*n))
             })
             .filter(|(_, n)| *n != 0)
@@ -267,7 +268,7 @@ fn boot_id() -> String {
     id.unwrap_or_default().trim().to_string()
 }
 
-/// One file for each namespace.
+/// The file of the baseline, one per namespace.
 fn path(about: &About) -> Result<PathBuf, Fail> {
     let folder = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
@@ -280,12 +281,13 @@ fn path(about: &About) -> Result<PathBuf, Fail> {
         .join(format!("reset-{}.json", about.netns_cookie)))
 }
 
-/// The user's baseline, if it is of this boot, namespace and life of the module.
+/// The user's baseline, if it was written since the last boot, for this namespace and this load of
+/// the module.
 fn load(about: &About) -> Option<Baseline> {
     let baseline = match read(about) {
         Ok(baseline) => baseline?,
         Err(fail) => {
-            // The figures are right, but perhaps not those that the user waits for.
+            // The figures are correct but may not be the ones that the user expects.
             out::say(format_args!(
                 "sdpctl: no reset is taken into account: {fail}"
             ));
@@ -298,7 +300,7 @@ fn load(about: &About) -> Option<Baseline> {
     is_ours.then_some(baseline)
 }
 
-/// What the file says; none if there is no file.
+/// The baseline in the file; `None` if there is no file.
 fn read(about: &About) -> Result<Option<Baseline>, Fail> {
     let path = path(about)?;
     let text = match fs::read_to_string(&path) {

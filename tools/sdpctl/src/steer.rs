@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sdpctl steer`: programs whose TCP sockets the kernel opens as SDP's.
+//! `sdpctl steer`: the kernel opens TCP sockets of chosen programs as SDP sockets.
 //!
-//! A rule is a BPF program at the kernel's function `update_socket_protocol()`, which says the protocol of
-//! every `socket()`; the link to it stays in the BPF file system under a name that says the rule.
+//! A rule is a BPF program attached to the kernel's function `update_socket_protocol()`, which
+//! decides the protocol of each `socket()`. The link is pinned in the BPF file system; its file
+//! name contains the rule.
 
 mod code;
 mod kernel;
@@ -56,13 +57,13 @@ pub(crate) fn run(cli: &Cli, command: Option<&SteerCommand>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// A rule that is in force, for JSON.
+/// An active rule, for JSON.
 #[derive(Serialize)]
 struct Numbered {
     number: u32,
     #[serde(flatten)]
     rule: Rule,
-    /// The control group is there no more.
+    /// The control group no longer exists.
     is_stale: bool,
 }
 
@@ -72,7 +73,7 @@ struct Report {
     rules: Vec<Numbered>,
 }
 
-/// A rule in force, and its file.
+/// An active rule and its file.
 struct Kept {
     number: u32,
     rule: Rule,
@@ -80,14 +81,14 @@ struct Kept {
 }
 
 impl Kept {
-    /// Whether the rule's control group is there no more, so that the rule is for nobody.
+    /// Whether the rule's control group no longer exists, so that the rule applies to no process.
     fn is_stale(&self) -> bool {
         let folder = self.rule.cgroup.as_deref();
         folder.is_some_and(|folder| kernel::cgroup_id(folder) != self.rule.cgroup_id)
     }
 }
 
-/// The rules in force, by number.
+/// The active rules, by number.
 fn rules() -> Result<Vec<Kept>, Fail> {
     let entries = match fs::read_dir(FOLDER) {
         Ok(entries) => entries,
@@ -106,7 +107,7 @@ fn rules() -> Result<Vec<Kept>, Fail> {
     Ok(found)
 }
 
-/// The folder of the rules, made if it is missing, and locked until the file is closed.
+/// The folder of the rules, created if missing, and locked until the file is closed.
 fn locked_folder() -> Result<File, Fail> {
     let failed = |e: io::Error| Fail::io(FOLDER, &e);
     match DirBuilder::new().mode(0o700).create(FOLDER) {
@@ -118,7 +119,7 @@ fn locked_folder() -> Result<File, Fail> {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
         _ => {}
     }
-    // The file system may be one in which everybody can make a folder of this name.
+    // Any user may have created the folder if the file system permits it.
     let found = fs::symlink_metadata(FOLDER).map_err(failed)?;
     if !found.is_dir() || found.uid() != 0 || found.mode() & 0o022 != 0 {
         return Err(Fail::Other(format!(
@@ -176,7 +177,8 @@ fn add(cli: &Cli, args: &SteerAddArgs) -> Result<(), Fail> {
     if let Some(kept) = rules.iter().find(|kept| kept.rule == rule) {
         return Err(Fail::Other(format!("rule {} says the same", kept.number)));
     }
-    // Of a control group that was made anew, as that of a service that was started again.
+    // Stale rules for a control group that was created again, for example by a restart of its
+    // service.
     let is_former = |kept: &&Kept| {
         kept.is_stale() && (&kept.rule.program, &kept.rule.cgroup) == (&rule.program, &rule.cgroup)
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An archive as POSIX has it (ustar): of regular files with short names.
+//! POSIX archives (ustar) of regular files with short names.
 
 use std::io::{
     self,
@@ -9,10 +9,10 @@ use std::io::{
 
 const BLOCK_BYTES: usize = 512;
 
-/// Writes files one after the other.
+/// Writes files to an archive.
 pub(crate) struct Archive<W: Write> {
     to: W,
-    /// Of all files, in seconds since 1970.
+    /// Modification time of all files, in seconds since 1970.
     time_s: u64,
 }
 
@@ -21,7 +21,7 @@ impl<W: Write> Archive<W> {
         Self { to, time_s }
     }
 
-    /// Adds a file, for its owner alone.
+    /// Adds a file that only its owner can read.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl<W: Write> Archive<W> {
         self.to.write_all(&[0; BLOCK_BYTES][..rest])
     }
 
-    /// Writes the end.
+    /// Writes the end of the archive.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.to.write_all(&[0; 2 * BLOCK_BYTES])?;
         self.to.flush()
@@ -55,7 +55,7 @@ fn header(name: &str, size: u64, time_s: u64) -> Option<[u8; BLOCK_BYTES]> {
     put(116, 8, "0000000")?;
     put(124, 12, &format!("{size:011o}"))?;
     put(136, 12, &format!("{time_s:011o}"))?;
-    // The sum counts itself as spaces.
+    // The checksum is computed with spaces in its own field.
     put(148, 8, "        ")?;
     put(156, 1, "0")?;
     put(257, 8, "ustar\x0000")?;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The terminal of a live view: a screen of its own, keys without a return, and everything as it was
-//! afterwards.
+//! The terminal of a live view: alternate screen, unbuffered keys, restored afterwards.
 
 use std::io::{
     self,
@@ -18,15 +17,15 @@ use std::time::{
     Instant, //
 };
 
-/// The alternate screen, without a cursor; and back.
+/// Enter the alternate screen without a cursor, and leave it.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// Ctrl-Z, which the view gets as a key.
+/// Ctrl-Z, which the view reads as a key.
 const STOP: u8 = 26;
 
 static ENDED: AtomicBool = AtomicBool::new(false);
-/// The screen has another size, or was another program's meanwhile.
+/// The size of the screen has changed, or another program has used the screen.
 static STALE: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn end(_: libc::c_int) {
@@ -37,29 +36,29 @@ extern "C" fn stale(_: libc::c_int) {
     STALE.store(true, Ordering::Relaxed);
 }
 
-/// What has happened while the view waited.
+/// Result of [`Terminal::wait`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Key(u8),
-    /// The time is over.
+    /// Time-out.
     Time,
-    /// What is on the screen is to be shown again.
+    /// The screen must be drawn again.
     Stale,
-    /// The terminal is gone, or the program is to end.
+    /// The terminal is gone, or the program must end.
     End,
 }
 
-/// The user's terminal, changed until this is dropped.
+/// The user's terminal in the state of the view; restored on drop.
 pub(crate) struct Terminal {
     before: libc::termios,
 }
 
 impl Terminal {
-    /// Takes the terminal.
+    /// Sets up the terminal.
     ///
     /// # Errors
     ///
-    /// `Unsupported` if input or output is none.
+    /// `Unsupported` if input or output is not a terminal.
     pub(crate) fn enter() -> io::Result<Self> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Err(io::ErrorKind::Unsupported.into());
@@ -80,10 +79,10 @@ impl Terminal {
         }
     }
 
-    /// Keys without a return and without an echo, on a screen of its own.
+    /// Unbuffered keys without echo, on the alternate screen.
     fn take(&self) -> io::Result<()> {
         let mut raw = self.before;
-        // SAFETY: Both take settings that there are.
+        // SAFETY: Both are given valid settings.
         let set = unsafe {
             libc::cfmakeraw(&raw mut raw);
             libc::tcsetattr(0, libc::TCSANOW, &raw const raw)
@@ -94,22 +93,23 @@ impl Terminal {
         self.write(ENTER)
     }
 
-    /// Gives the terminal back as it was.
+    /// Restores the terminal.
     fn give_back(&self) {
         let _ = self.write(LEAVE);
-        // SAFETY: These are the settings that it had.
+        // SAFETY: The settings are those that the terminal had.
         unsafe { libc::tcsetattr(0, libc::TCSANOW, &raw const self.before) };
     }
 
-    /// Stops the job, as the key does elsewhere, until its shell has it go on.
+    /// Stops the job, as Ctrl-Z does otherwise, until the shell continues it.
     fn stop(&self) -> io::Result<()> {
         self.give_back();
-        // SAFETY: To the own process group; who started this with others has them stop, too.
+        // SAFETY: No preconditions. The signal goes to the process group, so that other programs of
+        // the job stop as well.
         unsafe { libc::kill(0, libc::SIGTSTP) };
         self.take()
     }
 
-    /// Columns and lines.
+    /// Number of columns and lines.
     pub(crate) fn size() -> (usize, usize) {
         // SAFETY: The result is written to `size`.
         unsafe {
@@ -128,7 +128,7 @@ impl Terminal {
         stdout.flush()
     }
 
-    /// Shows lines, and nothing else; they must fit.
+    /// Draws these lines, which must fit, and clears the rest.
     pub(crate) fn show(&self, lines: &[String]) -> io::Result<()> {
         let mut text = String::from("\x1b[H");
         for (i, line) in lines.iter().enumerate() {
@@ -142,7 +142,7 @@ impl Terminal {
         self.write(&text)
     }
 
-    /// Waits for a key, until then.
+    /// Waits for a key with a time-out.
     pub(crate) fn wait(&self, until: Instant) -> Event {
         loop {
             if ENDED.load(Ordering::Relaxed) {
@@ -152,18 +152,18 @@ impl Terminal {
                 return Event::Stale;
             }
             let left = until.saturating_duration_since(Instant::now());
-            // A signal that comes just before the wait is seen a little later.
+            // A signal that arrives just before poll() is noticed after this time.
             let wait = left.min(Duration::from_millis(200));
             let mut poll = libc::pollfd {
                 fd: 0,
                 events: libc::POLLIN,
                 revents: 0,
             };
-            // SAFETY: One entry, as said.
+            // SAFETY: `poll` is one entry.
             let got = unsafe { libc::poll(&raw mut poll, 1, wait.as_millis() as i32 + 1) };
             if got > 0 {
                 let mut key = 0u8;
-                // SAFETY: There is room for the byte.
+                // SAFETY: `key` has room for the byte.
                 return match unsafe { libc::read(0, (&raw mut key).cast(), 1) } {
                     1 if key == STOP => match self.stop() {
                         Ok(()) => Event::Stale,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sdpctl top`: connections and what they carry, live.
+//! `sdpctl top`: live view of connections and their rates.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,7 +35,7 @@ use crate::units;
 const CTRL_C: u8 = 3;
 const HELP: &str = "q quit  t sent  r received  m memory  a address";
 
-/// What the module says at a moment.
+/// The module's data at a point in time.
 struct Look {
     at: Instant,
     sockets: Vec<Socket>,
@@ -49,7 +49,7 @@ struct Row {
     peer: String,
     state: &'static str,
     mode: &'static str,
-    /// Bytes in a second, if the module counts those of connections.
+    /// Bytes per second, if the module has counters per connection.
     sent: Option<f64>,
     received: Option<f64>,
     recv_queue: u64,
@@ -57,7 +57,7 @@ struct Row {
     memory: u64,
 }
 
-/// What is shown.
+/// The contents of the view.
 #[derive(Clone, Debug, PartialEq)]
 struct View {
     seconds: f64,
@@ -65,7 +65,7 @@ struct View {
     listeners: usize,
     sent: f64,
     received: f64,
-    /// Of the namespace: messages, and sends that went by copy against the wish, in a second.
+    /// For the namespace, per second: messages, and sends that fell back to a copy.
     messages: f64,
     by_copy: f64,
     rows: Vec<Row>,
@@ -82,7 +82,8 @@ fn look(module: &mut Module) -> Result<Look, Fail> {
     })
 }
 
-/// What names a socket from one look to the next: an inode comes with accept() and goes with close().
+/// Identifies a socket in successive refreshes. The inode changes at accept() and close(), so it is
+/// used only without a cookie.
 fn key(s: &Socket) -> (u64, u64, u16) {
     match s.cookie {
         Some(cookie) => (cookie, 0, 0),
@@ -90,9 +91,9 @@ fn key(s: &Socket) -> (u64, u64, u16) {
     }
 }
 
-/// Counters of what is sent: handed to the adapter, and read by the peer from programs' memory.
+/// Counters of sent bytes: handed to the adapter, and read by the peer from programs' memory.
 const SENT: &[&str] = &["tx_bytes", "tx_zcopy_bytes"];
-/// All that has come, in whatever way.
+/// Counters of received bytes.
 const RECEIVED: &[&str] = &["rx_bytes"];
 
 fn count(s: &Socket, names: &[&str]) -> u64 {
@@ -115,7 +116,7 @@ fn view(before: &Look, now: &Look) -> View {
     };
     let row = |s: &Socket| {
         let of = |names: &[&str]| {
-            // A module without cookies has no counters of sockets.
+            // A module without cookies has no counters per socket.
             s.cookie?;
             let was = old.get(&key(s)).map_or(0, |s| count(s, names));
             Some(rate(count(s, names), was))
@@ -153,7 +154,7 @@ fn view(before: &Look, now: &Look) -> View {
 }
 
 impl View {
-    /// Puts the most of what is asked for first; what is equal, by address.
+    /// Sorts in descending order of the key; equal lines by address.
     fn sort(&mut self, by: Sort) {
         let rank = |row: &Row| match by {
             Sort::Sent => row.sent.unwrap_or(0.0),
@@ -167,7 +168,7 @@ impl View {
         });
     }
 
-    /// The lines of the view, none longer than the screen and no more than it has.
+    /// The lines of the view, cut to the size of the screen.
     fn lines(&self, by: Sort, (columns, height): (usize, usize), colour: bool) -> Vec<String> {
         let head = format!(
             "{}, {}   sent {}  received {}  messages {:.0}/s  by copy instead {:.0}/s",
@@ -254,7 +255,7 @@ pub(crate) fn run(cli: &Cli, args: &TopArgs) -> Result<ExitCode, Fail> {
     let mut sort = args.sort;
     let interval = Duration::from_secs_f64(args.interval);
     let mut left = args.count;
-    // At once, what there is, with rates of a short time.
+    // The first refresh comes soon, with rates of a short time.
     let mut until = Instant::now() + interval.min(Duration::from_millis(300));
     let mut shown: Option<View> = None;
     loop {
@@ -392,7 +393,7 @@ mod tests {
         let before = look(0, vec![socket(1, 100)], 1000);
         let now = look(2, vec![socket(1, 300), socket(2, 50)], 1010);
         let view = super::view(&before, &now);
-        // The second is new: all that it has sent is of this time.
+        // The second socket is new: its counters are all of this interval.
         let rates: Vec<_> = view.rows.iter().map(|r| (r.sent, r.received)).collect();
         assert_eq!(rates, [(Some(100.0), Some(0.0)), (Some(25.0), Some(2.5))]);
         assert_eq!((view.sent, view.messages, view.connections), (5.0, 5.0, 2));

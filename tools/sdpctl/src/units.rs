@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Numbers for people.
+//! Formatting and parsing of numbers.
 
 use crate::settings;
 
 const UNITS: [&str; 4] = ["K", "M", "G", "T"];
 
-/// Bytes with a unit of 1024, as `64K`, if that is exact or near enough.
+/// Bytes with a unit of 1024, such as `64K`, if that is exact or close.
 pub(crate) fn bytes(n: u64) -> String {
     if n < 10_000 && n % 1024 != 0 || n == 0 {
         return n.to_string();
@@ -24,7 +24,7 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// A number of seconds from the command line.
+/// Parses a number of seconds.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(n) if n.is_finite() && (0.01..=86_400.0).contains(&n) => Ok(n),
@@ -32,10 +32,10 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Bytes of the longest message of a measurement.
+/// Maximum size of a message in a measurement.
 pub(crate) const MOST_MESSAGE_BYTES: u64 = 16 << 20;
 
-/// Bytes of a message from the command line, with a unit of 1024 or without.
+/// Parses the size of a message, with an optional unit of 1024.
 pub(crate) fn message_bytes(text: &str) -> Result<u64, String> {
     let most = MOST_MESSAGE_BYTES;
     let plain = settings::plain(text, settings::Unit::Bytes, 1);

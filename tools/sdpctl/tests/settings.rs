@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sdpctl get` and `set` on copies of the files of a machine.
+//! `sdpctl get` and `set` on a copy of a machine's files.
 
 use std::fs;
 use std::path::{
@@ -19,7 +19,7 @@ fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
 }
 
-/// A copy of a machine's files, that goes with its owner.
+/// A copy of a machine's files, removed on drop.
 struct Machine(PathBuf);
 
 impl Machine {
@@ -165,7 +165,7 @@ fn modules_that_are_not_there_or_older() {
         let output = machine.run(arguments);
         assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     }
-    // A bad value is one with or without it.
+    // A bad value is reported with and without the module.
     let output = machine.run(&["set", "max_adverts=99"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is printed for answers that a kernel once gave (`--record`), compared with what was printed
-//! then (`--replay tests/data/ss.hex ss -a` and so on, after a look).
+//! Compares the output for recorded replies of a kernel (`--record`) with the expected output. To
+//! update a snapshot, print it (`--replay tests/data/ss.hex ss -a` and so on) and review it.
 
 use std::path::{
     Path,
@@ -56,7 +56,7 @@ fn sockets() {
 
 #[test]
 fn a_connection() {
-    // By its inode, and by a port that several have.
+    // By its inode, and by a port that several sockets have.
     let sockets = replay("ss.hex", &["ss", "-H"]);
     let shown = text(&sockets.stdout);
     let local = shown
@@ -91,7 +91,7 @@ fn what_a_newer_module_says_of_a_socket_is_shown() {
     let sockets = std::fs::read_to_string(folder("data").join("ss.hex")).expect("the record");
     let mut lines: Vec<String> = sockets.lines().skip(2).map(String::from).collect();
     let first = lines[0].clone();
-    // One more attribute behind those of the first message, whose length grows by it.
+    // Append an attribute to the first message and increase its length.
     let bytes: Vec<u8> = (0..first.len())
         .step_by(2)
         .map(|at| u8::from_str_radix(&first[at..at + 2], 16).expect("digits"))
@@ -135,7 +135,7 @@ fn counters() {
     }
 }
 
-/// A record that was cut, or garbled anywhere, is an error or other figures, never a panic.
+/// A record that is cut or garbled leads to an error or to other figures, never to a panic.
 #[test]
 fn survives_what_is_garbled() {
     let whole = std::fs::read_to_string(folder("data").join("ss.hex")).expect("the record");
@@ -186,7 +186,7 @@ fn bad_command_lines_are_refused() {
     }
 }
 
-/// A folder of this test alone, that goes with its owner.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -203,7 +203,7 @@ impl Drop for Folder {
     }
 }
 
-/// Runs `stat` on the record, with the folder as the user's own.
+/// Runs `stat` on the record, with the folder as the user's state folder.
 fn stat(state: &Folder, arguments: &[&str]) -> Output {
     let record = folder("data").join("stat.hex");
     let program = env!("CARGO_BIN_EXE_sdpctl");
@@ -213,7 +213,7 @@ fn stat(state: &Folder, arguments: &[&str]) -> Output {
     command.output().expect("sdpctl runs")
 }
 
-/// The file of the reset: of the namespace that the record is from.
+/// The file of the baseline, for the namespace of the record.
 fn baseline(state: &Folder) -> PathBuf {
     state.0.join("sdpctl/reset-7.json")
 }
@@ -233,7 +233,7 @@ fn a_reset_is_one_wherever_the_options_are() {
         assert!(baseline(&state).exists(), "{arguments:?}");
     }
     let state = Folder::new("namespace");
-    // The option is understood: it is the namespace that there is not.
+    // The option is accepted; the namespace does not exist.
     for arguments in [&["-N", "no-such", "reset"][..], &["-N", "watch", "reset"]] {
         let output = stat(&state, arguments);
         assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
@@ -243,8 +243,8 @@ fn a_reset_is_one_wherever_the_options_are() {
     assert!(text(&shown.stdout).starts_with('{'));
 }
 
-/// `stat reset` in a shell that has first done what `before` says; `$new` is the file that it makes
-/// before the other gets its name.
+/// Runs `stat reset` in a shell after the commands `before`; `$new` is the temporary file before it
+/// is renamed.
 fn reset_after(state: &Folder, before: &str) -> Output {
     let script = format!(
         "cd \"$XDG_STATE_HOME\"; new=sdpctl/reset-7.new-$$; {before}; exec \"$0\" --replay \"$1\" stat reset"
@@ -289,7 +289,7 @@ fn a_reset_follows_no_link() {
     assert_eq!(victim, "precious\n");
     let metadata = std::fs::symlink_metadata(baseline(&state)).expect("the baseline");
     assert!(metadata.is_file());
-    // One that a killed process has left is no reason to fail either.
+    // A file left by a killed process does not cause a failure.
     let output = reset_after(&state, "echo garbage >$new");
     assert!(output.status.success(), "{}", text(&output.stderr));
     let shown = stat(&state, &["--json"]);
@@ -331,7 +331,7 @@ fn a_baseline_that_cannot_be_read_is_told_of() {
         let said = text(&output.stderr);
         assert!(said.contains("reset-7.json"), "{garbage:?}: {said}");
         assert_eq!(counters(&output), counters(&without));
-        // Who wants no baseline is not told of it.
+        // No message if no baseline is used.
         assert_eq!(text(&stat(&state, &["--absolute"]).stderr), "");
     }
     std::fs::remove_file(baseline(&state)).expect("the file goes");
@@ -363,7 +363,7 @@ fn a_word_that_would_be_ignored_is_refused() {
     assert!(!baseline(&state).exists());
 }
 
-/// A record of these lines behind the answer that tells of the family.
+/// A record of these lines after the reply with the family.
 fn record_of(folder: &Folder, lines: &[String]) -> PathBuf {
     let family =
         std::fs::read_to_string(self::folder("data").join("stat.hex")).expect("the record");
@@ -374,7 +374,7 @@ fn record_of(folder: &Folder, lines: &[String]) -> PathBuf {
     path
 }
 
-/// A message of the family: its command, and attributes with their bytes.
+/// A message of the family: its command and its attributes.
 fn message(command: u8, attrs: &[(u16, &[u8])]) -> String {
     let mut body = vec![command, 1, 0, 0];
     for (number, bytes) in attrs {
@@ -386,7 +386,7 @@ fn message(command: u8, attrs: &[(u16, &[u8])]) -> String {
     datagram(37, &body)
 }
 
-/// A netlink message of a kind, in hexadecimal digits.
+/// A netlink message as hexadecimal digits.
 fn datagram(kind: u16, body: &[u8]) -> String {
     let mut bytes = u32::try_from(body.len() + 16)
         .unwrap()
@@ -399,7 +399,7 @@ fn datagram(kind: u16, body: &[u8]) -> String {
     digits.concat()
 }
 
-/// A connection that was established.
+/// An event for an established connection.
 fn established() -> String {
     message(
         4,
@@ -412,9 +412,9 @@ fn established() -> String {
     )
 }
 
-/// The answer to a request that fails.
+/// The reply to a request that fails.
 fn error(errno: i32) -> String {
-    // Behind the number, the header of the request.
+    // The number is followed by the header of the request.
     let body = [(-errno).to_ne_bytes().as_slice(), &[0; 16]].concat();
     datagram(2, &body)
 }
@@ -422,7 +422,7 @@ fn error(errno: i32) -> String {
 #[test]
 fn a_module_that_goes_meanwhile_is_not_an_old_one() {
     let state = Folder::new("unloaded");
-    // ENOENT, once as an answer and once at the end of a dump.
+    // ENOENT, once as a reply and once at the end of a dump.
     for gone in [error(2), datagram(3, &(-2i32).to_ne_bytes())] {
         let record = record_of(&state, &[gone]);
         let record = record.to_str().expect("a path in UTF-8");
@@ -433,7 +433,7 @@ fn a_module_that_goes_meanwhile_is_not_an_old_one() {
             assert!(said.contains("unloaded meanwhile"), "{command}: {said}");
         }
     }
-    // A command that the module does not know: EOPNOTSUPP.
+    // The module does not know the command: EOPNOTSUPP.
     let record = record_of(&state, &[error(95)]);
     let output = sdpctl(&["--replay", record.to_str().expect("a path in UTF-8"), "ss"]);
     assert_eq!(output.status.code(), Some(5));
@@ -460,7 +460,7 @@ fn lost_events_are_told_of() {
     let expected = folder("snapshots").join("event-lost.json");
     let expected = std::fs::read_to_string(expected).expect("the snapshot");
     assert_eq!(text(&output.stdout).lines().nth(1), Some(expected.trim()));
-    // Another error is the end.
+    // Another error ends the program.
     let output = events(&["!5".into(), established()], &["-c", "1", "--color=never"]);
     assert_eq!(output.status.code(), Some(1));
 }
@@ -469,7 +469,8 @@ fn lost_events_are_told_of() {
 fn events_that_say_nothing_are_skipped() {
     let lines = [
         message(99, &[]),
-        // A known one without addresses, or with half of them, or with one of no family.
+        // A known event without addresses, with only one address, or with an address of an unknown
+        // family.
         message(4, &[]),
         message(5, &[(3, &[10, 27, 0, 1]), (4, &[1, 0])]),
         message(
@@ -491,7 +492,7 @@ fn a_full_disk_is_an_error() {
     let looks = state.0.join("looks.hex");
     let counters = std::fs::read_to_string(folder("data").join("stat.hex")).expect("the record");
     let lines: Vec<&str> = counters.lines().collect();
-    // `watch` asks for the counters alone, twice.
+    // `watch` requests the counters twice.
     let twice = [&lines[..2], &lines[4..], &lines[4..]].concat();
     std::fs::write(&looks, twice.join("\n")).expect("a file to write to");
     let (ss, stat) = (
@@ -531,7 +532,7 @@ fn a_full_disk_is_an_error() {
         assert!(said.contains("No space left"), "{arguments:?}: {said}");
         assert!(!said.contains("panicked"), "{arguments:?}: {said}");
     }
-    // Nor is it a panic where nobody can be told of an error.
+    // No panic either if the error cannot be printed.
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
     let status = Command::new(env!("CARGO_BIN_EXE_sdpctl"))
         .args(["--replay", "/no/such/record", "ss"])

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The numbers that the module and the tool use are those of the specification.
+//! The numbers in the module and the tool agree with the specification.
 
 use std::collections::BTreeMap;
 
 const SPEC: &str = include_str!("../../../Documentation/netlink/specs/ib-sdp.yaml");
 const NUMBERS: &str = include_str!("../../../rust/uapi/nl.rs");
 
-/// The names of a list of the specification, in their order: those of lines `name: X`, at `indent`.
+/// The names in a list of the specification, in order: lines `name: X` at this indentation.
 fn names(section: &str, indent: usize) -> Vec<String> {
     let start = format!("{}name: ", " ".repeat(indent));
     let lines = section.lines();
@@ -16,7 +16,7 @@ fn names(section: &str, indent: usize) -> Vec<String> {
         .collect()
 }
 
-/// The lines from `from` to `to`.
+/// The text between `from` and `to`.
 fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     let (_, rest) = text.split_once(from).unwrap_or_else(|| panic!("no {from}"));
     rest.split_once(to).map_or(rest, |(section, _)| section)
@@ -31,7 +31,7 @@ fn attributes(set: &str) -> BTreeMap<String, usize> {
     names.enumerate().map(|(i, name)| (name, i + 1)).collect()
 }
 
-/// The constants of a module of the kernel's file, as the specification spells them.
+/// The constants of a module of the kernel's file, in the spelling of the specification.
 fn constants(module: &str) -> BTreeMap<String, usize> {
     let section = between(NUMBERS, &format!("mod {module} {{\n"), "\n}\n");
     let lines = section.lines().map(str::trim);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sdpctl top` on a terminal, which the test plays, with what a kernel once answered.
+//! `sdpctl top` on a pseudo-terminal, with recorded replies of a kernel.
 
 use std::fs::{
     self,
@@ -25,7 +25,7 @@ use std::process::{
     ExitStatus, //
 };
 
-/// A terminal of 200 columns and 30 lines: our side, and the program's.
+/// A pseudo-terminal of 200 columns and 30 lines: our side, and the program's side.
 fn terminal() -> (File, OwnedFd) {
     let (mut ours, mut theirs) = (-1, -1);
     let size = libc::winsize {
@@ -35,7 +35,7 @@ fn terminal() -> (File, OwnedFd) {
         ws_ypixel: 0,
     };
     let null = std::ptr::null_mut();
-    // SAFETY: The descriptors are written to, and are ours alone then; the size is only read.
+    // SAFETY: The descriptors are written, and no other code owns them; the size is only read.
     unsafe {
         let made = libc::openpty(
             &raw mut ours,
@@ -59,7 +59,7 @@ fn flags(terminal: &impl AsRawFd) -> [libc::tcflag_t; 4] {
     }
 }
 
-/// A record for so many looks.
+/// A record for this number of refreshes.
 fn record(looks: usize) -> PathBuf {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let read = |name| fs::read_to_string(data.join(name)).expect("the record");
@@ -76,7 +76,8 @@ fn record(looks: usize) -> PathBuf {
     path
 }
 
-/// What the program shows, how it ends, and the flags of the terminal before and afterwards.
+/// Runs `sdpctl top`: its output, its exit status, and the flags of the terminal before and
+/// afterwards.
 fn top(
     looks: usize,
     arguments: &[&str],
@@ -99,7 +100,7 @@ fn top(
     let mut reader = ours.try_clone().expect("a descriptor");
     let screen = std::thread::spawn(move || {
         let mut all = Vec::new();
-        // Without a program at the other side, it ends with an error.
+        // The read ends with an error when the other side is closed.
         let _ = reader.read_to_end(&mut all);
         String::from_utf8_lossy(&all).into_owned()
     });
@@ -132,7 +133,7 @@ fn keys_sort_and_end() {
     let (screen, status, _) = top(60, &["-i", "0.05", "-c", "3"], b"a");
     assert!(status.success(), "{screen}");
     assert!(screen.contains("sorted by address"), "{screen}");
-    // Of a record that ends too early, the error is told after the screen is left.
+    // The record ends too early: the error is printed after the screen is restored.
     let (screen, status, [before, after]) = top(2, &["-i", "0.05"], b"");
     assert_eq!(status.code(), Some(1), "{screen}");
     assert_eq!(before, after);

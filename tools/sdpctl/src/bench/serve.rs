@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The other side of `sdpctl bench`.
+//! The server of `sdpctl bench`.
 
 use std::io::{
     self,
@@ -32,7 +32,7 @@ use crate::fail::Fail;
 use crate::out;
 use crate::sdp;
 
-/// Connections that are served at a time.
+/// Maximum number of simultaneous clients.
 const MOST_CLIENTS: usize = 16;
 
 /// Serves clients.
@@ -42,7 +42,7 @@ pub(super) fn serve(args: &BenchArgs, at: Option<&str>) -> Result<ExitCode, Fail
             let addrs = resolve(at)?;
             sdp::listen(&addrs[0]).map_err(|e| failed(addrs[0], &e))?
         }
-        // All addresses of both families; without IPv6, those of one.
+        // All addresses of both families; without IPv6, all IPv4 addresses.
         None => sdp::listen(&(Ipv6Addr::UNSPECIFIED, PORT).into())
             .or_else(|_| sdp::listen(&(Ipv4Addr::UNSPECIFIED, PORT).into()))
             .map_err(|e| failed(format_args!("port {PORT}"), &e))?,
@@ -73,7 +73,7 @@ pub(super) fn serve(args: &BenchArgs, at: Option<&str>) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// Does what a client wants, until it leaves.
+/// Serves a client until it disconnects.
 fn attend(mut socket: TcpStream) -> io::Result<()> {
     prepare(&socket)?;
     loop {

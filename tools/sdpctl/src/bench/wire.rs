@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a client of `sdpctl bench` says to its peer.
+//! The header that a client of `sdpctl bench` sends to its peer.
 
 use crate::settings::MODE_NAMES;
 use crate::units::MOST_MESSAGE_BYTES;
@@ -8,20 +8,20 @@ use crate::units::MOST_MESSAGE_BYTES;
 const MAGIC: u32 = u32::from_le_bytes(*b"SDPB");
 pub(super) const HEADER_BYTES: usize = 16;
 
-/// What is measured.
+/// The kind of measurement.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// Messages to and fro.
+    /// Messages in both directions, one at a time.
     Latency = 1,
-    /// Messages one after the other.
+    /// Messages in one direction.
     Throughput = 2,
 }
 
-/// What a client wants.
+/// A client's request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wish {
     pub(super) what: What,
-    /// Of both sides' sends.
+    /// Mode of both sides' sends.
     pub(super) mode: u8,
     pub(super) bytes: u32,
     pub(super) count: u32,
@@ -38,7 +38,7 @@ impl Wish {
         header
     }
 
-    /// None for what no client of this version sends.
+    /// `None` if no client of this version sends such a header.
     pub(super) fn from_bytes(header: &[u8; HEADER_BYTES]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?));
         let what = match header[4] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table is that of the module's source, and what becomes of units.
+//! Compares the table with the module's source, and tests units.
 
 use super::*;
 
@@ -8,7 +8,7 @@ const PARAMS: &str = include_str!("../../../../rust/params.rs");
 const SYSCTL: &str = include_str!("../../../../rust/inet/sysctl.rs");
 const WANTED: &str = include_str!("../../../../rust/proto/choice.rs");
 
-/// A value as the module's source has it, with its constants.
+/// Evaluates a value of the module's source, with its constants.
 fn value(text: &str) -> i64 {
     match text.trim() {
         "i32::MAX" => i32::MAX.into(),
@@ -32,7 +32,7 @@ fn names(list: &str) -> Vec<String> {
     words.map(String::from).collect()
 }
 
-/// The parameters of the module's source: name, whether only at load, kind and default.
+/// The parameters in the module's source: name, whether only at load, kind and default.
 fn parameters() -> Vec<(String, bool, String, i64)> {
     let (_, body) = PARAMS.split_once("\nparams! {\n").unwrap();
     let body = body.split_once("\n}\n").unwrap().0;
@@ -53,7 +53,7 @@ fn parameters() -> Vec<(String, bool, String, i64)> {
     heads.collect()
 }
 
-/// The kind of the module's source, in the words of the kernel's log.
+/// A kind of the module's source, in the words of the kernel's log.
 fn words(kind: &str) -> Option<String> {
     let number = |text: &str| {
         let (least, most) = text.split_once(", most: ").unwrap();
@@ -140,7 +140,7 @@ fn the_sysctls_are_as_the_modules() {
         assert_eq!(sysctl.unit, parameter.unit, "{name}");
         count += 1;
     }
-    // And the one that is no parameter's.
+    // And the one sysctl without a parameter.
     let ours = SETTINGS.iter().filter(|s| s.place == Place::Sysctl);
     assert_eq!(ours.count(), count + 1);
 }

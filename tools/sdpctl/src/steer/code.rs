@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The BPF program of a rule, as instructions (`Documentation/bpf/standardization/instruction-set.rst` of the
-//! kernel). It is so short that a compiler for it would be the larger part.
+//! The BPF program of a rule as instructions
+//! (`Documentation/bpf/standardization/instruction-set.rst` of the kernel). It is too short to be
+//! worth a compiler.
 
 use uapi::socket::IPPROTO_SDP;
 
@@ -10,12 +11,12 @@ use super::kernel::{
     Task, //
 };
 
-/// An instruction, or half of one that has a value of 64 bits.
+/// An instruction, or half of an instruction with a 64-bit value.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Instruction {
     opcode: u8,
-    /// The destination in the lower four bits, the source in the upper four.
+    /// Destination in the lower four bits, source in the upper four.
     registers: u8,
     offset: i16,
     value: i32,
@@ -33,16 +34,16 @@ const JUMP_UNLESS_SAME_64: u8 = 0x5d;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 
-/// Helpers of the kernel (`include/uapi/linux/bpf.h`).
+/// Kernel helpers (`include/uapi/linux/bpf.h`).
 const PROBE_READ_KERNEL: i32 = 113;
 const GET_CURRENT_ANCESTOR_CGROUP_ID: i32 = 123;
 const GET_CURRENT_TASK_BTF: i32 = 158;
 
-/// The frame pointer, and a register that calls leave alone.
+/// The frame pointer, and a callee-saved register.
 const FRAME: u8 = 10;
 const CONTEXT: u8 = 6;
 
-/// `SOCK_TYPE_MASK`: the rest are flags.
+/// `SOCK_TYPE_MASK`: the other bits are flags.
 const TYPE_MASK: i32 = 0xf;
 /// `TASK_COMM_LEN`.
 const NAME_BYTES: i32 = 16;
@@ -50,7 +51,7 @@ const NAME_BYTES: i32 = 16;
 #[derive(Default)]
 struct Code {
     instructions: Vec<Instruction>,
-    /// Jumps to where the rule does not fit.
+    /// Jumps to the end for processes that the rule does not match.
     misses: Vec<usize>,
 }
 
@@ -64,18 +65,19 @@ impl Code {
         });
     }
 
-    /// An argument of the function: `update_socket_protocol(family, type, protocol)`.
+    /// Loads an argument of `update_socket_protocol(family, type, protocol)`.
     fn load_argument(&mut self, to: u8, number: i16) {
         self.push(LOAD_64, to, CONTEXT, number * 8, 0);
     }
 
-    /// A value of 64 bits.
+    /// Loads a 64-bit value.
     fn load_value(&mut self, to: u8, value: u64) {
         self.push(LOAD_IMMEDIATE_64, to, 0, 0, value as u32 as i32);
         self.push(0, 0, 0, 0, (value >> 32) as u32 as i32);
     }
 
-    /// Goes on if the lower half of the register is one of the values; else the rule does not fit.
+    /// Continues if the lower half of the register is one of the values; otherwise the rule does
+    /// not match.
     fn one_of(&mut self, register: u8, values: &[i32]) {
         let (last, others) = values.split_last().expect("there are values");
         for (i, value) in others.iter().enumerate() {
@@ -85,7 +87,7 @@ impl Code {
         self.miss(JUMP_UNLESS_EQUAL_32, register, 0, *last);
     }
 
-    /// Goes on if both registers are the same.
+    /// Continues if both registers are equal.
     fn same(&mut self, one: u8, other: u8) {
         self.miss(JUMP_UNLESS_SAME_64, one, other, 0);
     }
@@ -95,7 +97,7 @@ impl Code {
         self.push(opcode, to, from, 0, value);
     }
 
-    /// The result that the function has; 0 lets the kernel's own function run.
+    /// Returns a result; 0 lets the kernel's function decide.
     fn end(&mut self, result: i32) {
         self.push(MOVE_IMMEDIATE, 0, 0, 0, result);
         self.push(EXIT, 0, 0, 0, 0);
@@ -105,7 +107,7 @@ impl Code {
         self.end(IPPROTO_SDP);
         let target = self.instructions.len();
         for &jump in &self.misses {
-            // An offset counts from the instruction behind the jump.
+            // An offset is relative to the instruction after the jump.
             self.instructions[jump].offset = (target - jump - 1) as i16;
         }
         self.end(0);
@@ -113,7 +115,7 @@ impl Code {
     }
 }
 
-/// For TCP sockets of processes in the control group, of the program of that name.
+/// The program for TCP sockets of processes in the control group and with the name.
 pub(super) fn program(name: Option<&str>, cgroup: Option<Cgroup>, task: &Task) -> Vec<Instruction> {
     let mut code = Code::default();
     code.push(MOVE, CONTEXT, 1, 0, 0);
@@ -123,7 +125,7 @@ pub(super) fn program(name: Option<&str>, cgroup: Option<Cgroup>, task: &Task) -
     code.push(AND_IMMEDIATE_32, 1, 0, 0, TYPE_MASK);
     code.one_of(1, &[libc::SOCK_STREAM]);
     code.load_argument(1, 2);
-    // Servers in Go ask for MPTCP, and take TCP where there is none.
+    // Servers in Go request MPTCP and fall back to TCP.
     code.one_of(1, &[0, libc::IPPROTO_TCP, libc::IPPROTO_MPTCP]);
     if let Some(Cgroup { level, id }) = cgroup {
         code.push(MOVE_IMMEDIATE, 1, 0, 0, level);
@@ -132,7 +134,7 @@ pub(super) fn program(name: Option<&str>, cgroup: Option<Cgroup>, task: &Task) -
         code.same(0, 1);
     }
     if let Some(name) = name {
-        // Threads have names of their own: that of the program is its first thread's.
+        // Threads have their own names; the program's name is that of the main thread.
         code.push(CALL, 0, 0, 0, GET_CURRENT_TASK_BTF);
         code.push(LOAD_64, 3, 0, task.group_leader, 0);
         code.push(ADD_IMMEDIATE, 3, 0, 0, task.comm);
@@ -141,7 +143,7 @@ pub(super) fn program(name: Option<&str>, cgroup: Option<Cgroup>, task: &Task) -
         code.push(MOVE_IMMEDIATE, 2, 0, 0, NAME_BYTES);
         code.push(CALL, 0, 0, 0, PROBE_READ_KERNEL);
         code.one_of(0, &[0]);
-        // The kernel cuts longer names; a zero follows.
+        // The kernel truncates longer names and terminates them with a zero.
         let mut bytes = [0; NAME_BYTES as usize];
         let known = name.bytes().take(bytes.len() - 1);
         bytes
@@ -167,11 +169,11 @@ mod tests {
         comm: 0x200,
     };
 
-    /// Where the current task and the first of its process are.
+    /// Addresses of the current task and its group leader.
     const CURRENT: u64 = 0x1_0000;
     const LEADER: u64 = 0x2_0000;
 
-    /// What the program returns for a call of the process with these answers of the helpers.
+    /// Runs the program for a call of a process with these results of the helpers.
     fn run(program: &[Instruction], call: [i32; 3], ancestor: u64, name: &str) -> i32 {
         let mut registers = [0_u64; 11];
         let mut frame = [0_u8; NAME_BYTES as usize];
@@ -189,7 +191,7 @@ mod tests {
             let jump = |holds: bool| if holds { offset as usize } else { 0 };
             match opcode {
                 LOAD_64 if from == usize::from(CONTEXT) => {
-                    // The upper half of an argument is whatever the caller has left there.
+                    // The upper half of an argument is undefined.
                     registers[to] = 0xdead_0000_0000 | u64::from(call[offset as usize / 8] as u32);
                 }
                 LOAD_64 if from == usize::from(FRAME) => {
@@ -225,7 +227,7 @@ mod tests {
                         GET_CURRENT_TASK_BTF => CURRENT,
                         other => panic!("helper {other}"),
                     };
-                    // Nobody may count on what was in them.
+                    // The contents are undefined after a call.
                     registers[1..=5].fill(u64::MAX);
                 }
                 EXIT => return registers[0] as i32,

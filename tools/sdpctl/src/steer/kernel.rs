@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the kernel says of itself, and bpf(2).
+//! Kernel types (BTF) and bpf(2).
 
 use std::ffi::CString;
 use std::fs;
@@ -30,7 +30,7 @@ const TYPES: &str = "/sys/kernel/btf/vmlinux";
 const FUNCTION: &str = "update_socket_protocol";
 /// `CGROUP2_SUPER_MAGIC`.
 const CGROUP2: i64 = 0x6367_7270;
-/// The inode of the root of the hierarchy (`fs/kernfs/dir.c` of the kernel).
+/// The inode of the hierarchy's root (`fs/kernfs/dir.c` of the kernel).
 const ROOT: u64 = 1;
 
 /// Commands, types and flags of bpf(2) (`include/uapi/linux/bpf.h`).
@@ -39,22 +39,22 @@ const OBJ_PIN: libc::c_int = 6;
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const PROG_TYPE_TRACING: u32 = 26;
 const MODIFY_RETURN: u32 = 26;
-/// What the verifier says at most.
+/// Size of the buffer for the verifier's log.
 const LOG_BYTES: usize = 64 << 10;
 
-/// A control group: where it is in the hierarchy, the root at 0, and its number.
+/// A control group: its depth in the hierarchy (the root is at 0) and its id.
 #[derive(Clone, Copy)]
 pub(super) struct Cgroup {
     pub(super) level: i32,
     pub(super) id: u64,
 }
 
-/// The control group of that folder.
+/// The control group of a folder.
 ///
 /// # Errors
 ///
-/// If the folder is not one of the hierarchy that all controllers share (cgroup v2), or if the root of the
-/// hierarchy cannot be seen from there, as in a container.
+/// The folder is not in the unified hierarchy (cgroup v2), or the root of the hierarchy is not
+/// visible, as in a container.
 pub(super) fn cgroup(folder: &str) -> Result<Cgroup, Fail> {
     let path = Path::new(folder);
     let inode = |path: &Path| match fs::metadata(path) {
@@ -77,7 +77,7 @@ pub(super) fn cgroup(folder: &str) -> Result<Cgroup, Fail> {
     }
 }
 
-/// The number of the folder's control group now; none if there is no such folder any more.
+/// The id of the folder's current control group; `None` if the folder does not exist.
 pub(super) fn cgroup_id(folder: &str) -> Option<u64> {
     fs::metadata(folder).ok().map(|found| found.ino())
 }
@@ -86,20 +86,20 @@ fn is_cgroup(path: &Path) -> bool {
     let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else {
         return false;
     };
-    // SAFETY: Zeros are a valid value of all members.
+    // SAFETY: All zeros are valid for all members.
     let mut info: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: Both pointers are valid for the call.
     let found = unsafe { libc::statfs(c_path.as_ptr(), &raw mut info) } == 0;
     found && info.f_type == CGROUP2
 }
 
-/// Where members of `struct task_struct` are.
+/// Offsets of members of `struct task_struct`.
 pub(super) struct Task {
     pub(super) group_leader: i16,
     pub(super) comm: i32,
 }
 
-/// The function whose result the programs of rules change.
+/// The function whose result the programs of rules replace.
 pub(super) struct Hook {
     id: u32,
     pub(super) task: Task,
@@ -108,10 +108,10 @@ pub(super) struct Hook {
 impl Hook {
     /// # Errors
     ///
-    /// If the kernel has no such function, or says nothing of its types.
+    /// The kernel does not have the function, or no type information.
     pub(super) fn find() -> Result<Self, Fail> {
         let failed = |e: btf_rs::Error| Fail::Other(format!("{TYPES}: {e}"));
-        // Before the library, for the kind of the error.
+        // Check before the library does, to get the kind of the error.
         fs::metadata(TYPES).map_err(|e| Fail::io(TYPES, &e))?;
         let types = Btf::from_file(TYPES).map_err(failed)?;
         let missing = |what: &str| Fail::Other(format!("this kernel has no {what}"));
@@ -146,7 +146,7 @@ impl Hook {
     ///
     /// # Errors
     ///
-    /// What bpf(2) says, with the verifier's reason; `Permission` without CAP_BPF and CAP_PERFMON.
+    /// Those of bpf(2), with the verifier's reason; `Permission` without CAP_BPF and CAP_PERFMON.
     pub(super) fn load(&self, program: &[Instruction]) -> Result<OwnedFd, Fail> {
         let mut log = vec![0_u8; LOG_BYTES];
         let mut attr = ProgLoad {
@@ -165,13 +165,13 @@ impl Hook {
         owned(bpf(PROG_LOAD, &mut attr)).map_err(|e| {
             let said = log.split(|byte| *byte == 0).next().unwrap_or_default();
             let said = String::from_utf8_lossy(said);
-            // The statistics stand behind the reason.
+            // Statistics follow the reason.
             let mut lines = said.trim_end().lines().rev();
             let reason = lines.find(|line| !line.starts_with("processed "));
             let reason = reason.map_or(String::new(), |reason| format!(" ({reason})"));
             let text = format!("the kernel does not take the BPF program{reason}: {e}");
             match e.raw_os_error() {
-                // EACCES is the verifier's.
+                // EACCES comes from the verifier.
                 Some(libc::EPERM) => Fail::Permission(text),
                 _ => Fail::Other(text),
             }
@@ -179,11 +179,11 @@ impl Hook {
     }
 }
 
-/// Attaches the program for as long as the file at `path`, which is new, is there.
+/// Attaches the program for as long as the file `path`, which is created, exists.
 ///
 /// # Errors
 ///
-/// What bpf(2) says.
+/// Those of bpf(2).
 pub(super) fn attach(program: &OwnedFd, path: &Path) -> Result<(), Fail> {
     let link = bpf(
         RAW_TRACEPOINT_OPEN,
@@ -234,7 +234,8 @@ struct ProgLoad {
     attach_btf_id: u32,
 }
 
-/// `union bpf_attr` for `BPF_RAW_TRACEPOINT_OPEN`. Without a name: where the program was loaded for.
+/// `union bpf_attr` for `BPF_RAW_TRACEPOINT_OPEN`. Without a name the program is attached to the
+/// function for which it was loaded.
 #[repr(C)]
 struct RawTracepoint {
     name: u64,
@@ -250,11 +251,12 @@ struct Pin {
     flags: u32,
 }
 
-/// bpf(2): its result, if that is not below zero.
+/// bpf(2): its result, if it is not negative.
 fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<i32> {
     const { assert!(size_of::<ProgLoad>() == 112) };
-    // SAFETY: The attributes are initialised, and those of the command; the kernel reads the given number of
-    // bytes. What the attributes point to outlives the call: the callers hold it.
+    // SAFETY: The attributes are initialised and those of the command; the kernel reads the given
+    // number of bytes. The callers own the memory that the attributes point to until the call
+    // returns.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -269,8 +271,8 @@ fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<i32> {
         .ok_or_else(io::Error::last_os_error)
 }
 
-/// The descriptor that a command has made.
+/// Takes ownership of a descriptor that a command has created.
 fn owned(fd: io::Result<i32>) -> io::Result<OwnedFd> {
-    // SAFETY: The kernel has made it just now, and nobody else knows it.
+    // SAFETY: The kernel has just created it, and no other code owns it.
     fd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }

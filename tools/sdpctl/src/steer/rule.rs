@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a rule says, and the name of the file that keeps it.
+//! A rule, and the name of its file.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -12,14 +12,15 @@ use crate::fail::Fail;
 /// `NAME_MAX`.
 const MOST_FILE_NAME_BYTES: usize = 255;
 
-/// Which processes open SDP sockets: those that meet all conditions.
+/// Processes that open SDP sockets: those that meet all conditions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Rule {
     /// The name of the program.
     pub(super) program: Option<String>,
-    /// The folder of the control group; those below it are meant, too.
+    /// The folder of the control group. The rule applies to its descendants as well.
     pub(super) cgroup: Option<String>,
-    /// The number of the control group. Another one that is made at the same folder has another number.
+    /// The id of the control group. A control group that is created later in the same folder has
+    /// another id.
     #[serde(skip)]
     pub(super) cgroup_id: Option<u64>,
 }
@@ -27,7 +28,7 @@ pub(super) struct Rule {
 impl Rule {
     /// # Errors
     ///
-    /// For a name that no program has, and for a folder that is not there.
+    /// No program can have the name, or the folder does not exist.
     pub(super) fn new(program: Option<String>, cgroup: Option<&Path>) -> Result<Self, Fail> {
         if let Some(name) = &program {
             if name.is_empty() || name.contains(['/', '\0']) {
@@ -47,11 +48,11 @@ impl Rule {
         })
     }
 
-    /// The name of its file: names in the BPF file system have no dots.
+    /// The name of its file; names in the BPF file system cannot contain dots.
     ///
     /// # Errors
     ///
-    /// If the name were too long.
+    /// The name would be too long.
     pub(super) fn file_name(&self, number: u32) -> Result<String, Fail> {
         let mut name = number.to_string();
         for (key, value) in [("program", &self.program), ("cgroup", &self.cgroup)] {
@@ -71,7 +72,7 @@ impl Rule {
         }
     }
 
-    /// The number and the rule of such a name; `None` for the names of other files.
+    /// The number and the rule of a file name; `None` for other files.
     pub(super) fn from_file_name(name: &str) -> Option<(u32, Self)> {
         let mut parts = name.split(':');
         let number = parts.next()?.parse().ok()?;
