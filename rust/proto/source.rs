@@ -156,7 +156,7 @@ enum Phase {
 /// # Invariants
 ///
 /// - At most `max` adverts, all of the same kind.
-/// No advert is empty or read completely.
+/// - No advert is empty or read completely.
 /// - Behind a synchronous advert no payload was sent.
 /// - While cancelling all are synchronous, and none is added.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
