@@ -69,6 +69,20 @@ impl Adverts {
         self.sinks.as_deref_mut()
     }
 
+    /// Whether a receive has returned early of which it is still to be seen whether that was of use.
+    pub(in crate::sdp) fn is_use_open(&self) -> bool {
+        let zcopy = self.zcopy.as_ref();
+        zcopy.is_some_and(|z| z.returned_early)
+    }
+
+    /// It is seen whether it was of use.
+    pub(in crate::sdp) fn note_use(&mut self, used: bool) {
+        if let Some(zcopy) = &mut self.zcopy {
+            zcopy.returned_early = false;
+            zcopy.early_use.on_transfer(1, (!used).into());
+        }
+    }
+
     /// Whether payload other than adverts may be sent now, or the end of the stream.
     pub(in crate::sdp) fn may_send_payload(&self) -> bool {
         self.payload_hold().is_none()
