@@ -181,6 +181,18 @@ impl Connection {
             .is_some_and(|link| link.has_in_flight(is_early))
     }
 
+    /// Whether a program may send.
+    ///
+    /// # Errors
+    ///
+    /// `EPIPE`.
+    pub(in crate::sdp) fn check_sendable(&self, sk: Sk) -> Result {
+        if sk.err() != 0 || sk.snd_shutdown() || !self.state.can_send() {
+            return Err(EPIPE);
+        }
+        Ok(())
+    }
+
     /// Whether messages can be sent.
     pub(in crate::sdp) fn may_transmit(&self) -> bool {
         self.link.is_some() && self.state.is_connected()

@@ -10,6 +10,7 @@ use super::sink::{
     Sinks, //
 };
 use super::source::ZeroCopy;
+use crate::inet::sock::Sk;
 use crate::proto::hello::Features;
 use crate::proto::source::{
     self,
@@ -80,6 +81,14 @@ impl Adverts {
         if let Some(zcopy) = &mut self.zcopy {
             zcopy.returned_early = false;
             zcopy.early_use.on_transfer(1, (!used).into());
+        }
+    }
+
+    /// Says whether somebody waits to advertise, so that it is woken by what makes room.
+    pub(in crate::sdp) fn set_waits(&mut self, waits: bool, sk: Sk) {
+        if core::mem::replace(&mut self.waits, waits) && !waits {
+            // Others may wait, too: they say so again.
+            sk.wake_waiters();
         }
     }
 
