@@ -397,7 +397,8 @@ unsafe fn check_control(sock: &SdpSock, msg: *mut bindings::msghdr) -> Result {
 /// valid objects of ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn splice_eof(socket: *mut socket) {
     // SAFETY: The core passes a socket of ours.
-    unsafe { of(socket) }.lock().close_message();
+    let sock = unsafe { of(socket) };
+    sendmsg::close_message(&mut sock.lock());
 }
 
 /// # Safety

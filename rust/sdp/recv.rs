@@ -9,10 +9,19 @@ pub(crate) mod recvmsg;
 mod sink_avail;
 pub(crate) mod urgent;
 
+use kernel::alloc::Flags;
+
 use super::conn::guard::SockGuard;
 use super::conn::sock::SdpSock;
+use super::parts::adverts::Adverts;
+use super::parts::counts::Counts;
+use super::parts::options::Options;
 use super::parts::recv_queue::RecvQueue;
 use super::parts::ring::Ring;
+use crate::proto::choice::Reason;
+use crate::proto::credits::Credits;
+use crate::proto::state::State;
+use crate::rdma::link::Link;
 
 /// What a call takes bytes out of: the receive queue, and what is charged for them.
 struct Reader<'a> {
@@ -38,5 +47,47 @@ impl<'a> Reader<'a> {
     /// Gives back what is charged for received bytes, or keeps it for the receives to come.
     fn release(&mut self, bytes: u32) {
         self.ring.release(self.sock.sk(), self.posted, bytes);
+    }
+}
+
+/// What decides whether a call gets bytes without a copy, with the records of whether that pays and the
+/// counters of why it could not.
+struct Direct<'a> {
+    sock: &'a SdpSock,
+    /// For allocations in the context of the lock.
+    flags: Flags,
+    state: State,
+    /// [`Connection::threshold_bytes`](super::conn::connection::Connection::threshold_bytes).
+    threshold: usize,
+    options: &'a Options,
+    credits: &'a Credits,
+    link: &'a Option<Link>,
+    inq: &'a RecvQueue,
+    adverts: &'a mut Adverts,
+    counts: &'a mut Counts,
+}
+
+impl<'a> Direct<'a> {
+    fn of(guard: &'a mut SockGuard<'_>) -> Self {
+        let (sock, (_, flags)) = (guard.sock(), guard.gfp());
+        let conn = guard.conn();
+        Self {
+            sock,
+            flags,
+            state: conn.state,
+            threshold: conn.threshold_bytes() as usize,
+            options: &conn.options,
+            credits: &conn.credits,
+            link: &conn.link,
+            inq: &conn.inq,
+            adverts: &mut conn.adverts,
+            counts: &mut conn.measured.counts,
+        }
+    }
+
+    /// Counts bytes that should have come without a copy and do not.
+    fn fallback(&mut self, why: Reason) {
+        let to = (self.sock.sk(), self.sock.stats);
+        self.counts.add_fallback(to, why);
     }
 }

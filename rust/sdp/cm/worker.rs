@@ -446,7 +446,7 @@ impl Worker<'_> {
             let mut guard = self.sock.lock();
             let place = guard.conn().lifetime.place.take();
             let nonce = core::mem::replace(&mut guard.conn().lifetime.nonce, 0);
-            if guard.awaits_early() {
+            if guard.conn().awaits_early() {
                 // They may be there.
                 guard.poll_cq();
             }

@@ -23,7 +23,10 @@ use crate::proto::hello::{
 };
 use crate::proto::orphan::Rest;
 use crate::proto::state::State;
-use crate::rdma::link::Link;
+use crate::rdma::link::{
+    Link,
+    Tag, //
+};
 use crate::sdp::parts::adverts::Adverts;
 use crate::sdp::parts::counts::Counts;
 use crate::sdp::parts::liveness::Liveness;
@@ -170,6 +173,26 @@ impl Connection {
         sk.wmem_queued().saturating_add(self.adverts.unread_bytes())
     }
 
+    /// Whether bytes that receives have given away are still on their way.
+    pub(in crate::sdp) fn awaits_early(&self) -> bool {
+        let is_early = |tag| matches!(tag, Tag::EarlyRead(_));
+        self.link
+            .as_ref()
+            .is_some_and(|link| link.has_in_flight(is_early))
+    }
+
+    /// Whether a program may send.
+    ///
+    /// # Errors
+    ///
+    /// `EPIPE`.
+    pub(in crate::sdp) fn check_sendable(&self, sk: Sk) -> Result {
+        if sk.err() != 0 || sk.snd_shutdown() || !self.state.can_send() {
+            return Err(EPIPE);
+        }
+        Ok(())
+    }
+
     /// Whether messages can be sent.
     pub(in crate::sdp) fn may_transmit(&self) -> bool {
         self.link.is_some() && self.state.is_connected()
@@ -210,11 +233,6 @@ impl SockGuard<'_> {
     pub(crate) fn arm(&mut self) -> bool {
         let sk = self.sk();
         self.conn().arm(sk)
-    }
-
-    /// [`Connection::threshold_bytes`].
-    pub(in crate::sdp) fn threshold(&mut self) -> usize {
-        self.conn().threshold_bytes() as usize
     }
 }
 

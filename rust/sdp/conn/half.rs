@@ -97,6 +97,11 @@ impl Halves {
         }
     }
 
+    /// Of the connection that the socket has now.
+    pub(in crate::sdp) fn generation(&self) -> Generation {
+        Generation(self.generation)
+    }
+
     /// Whether a send has the half for as long as the peer likes.
     pub(in crate::sdp) fn sender_waits_for_peer(&self) -> bool {
         self.sending.is_up_to_peer()
@@ -111,7 +116,7 @@ impl Halves {
 impl SockGuard<'_> {
     /// Of the connection that the socket has now.
     pub(crate) fn generation(&mut self) -> Generation {
-        Generation(self.conn().halves.generation)
+        self.conn().halves.generation()
     }
 
     fn set_half(&mut self, access: Access, half: Half) {

@@ -55,6 +55,10 @@ pub(in crate::sdp) fn end_for(guard: &mut SockGuard<'_>, why: Fatal) {
             guard.stats.inc(Counter::TimedOut);
             return guard.fail(Event::Timeout, ETIMEDOUT);
         }
+        Fatal::Inconsistent => {
+            guard.stats.inc(Counter::IllegalTransition);
+            return abort(guard, Some(ECONNRESET));
+        }
         // TCP answers with a reset.
         Fatal::Unread => return abort(guard, Some(ECONNRESET)),
     };

@@ -10,6 +10,7 @@ use super::sink::{
     Sinks, //
 };
 use super::source::ZeroCopy;
+use crate::inet::sock::Sk;
 use crate::proto::hello::Features;
 use crate::proto::source::{
     self,
@@ -67,6 +68,28 @@ impl Adverts {
             self.sinks = KBox::new(sinks, flags).ok();
         }
         self.sinks.as_deref_mut()
+    }
+
+    /// Whether a receive has returned early of which it is still to be seen whether that was of use.
+    pub(in crate::sdp) fn is_use_open(&self) -> bool {
+        let zcopy = self.zcopy.as_ref();
+        zcopy.is_some_and(|z| z.returned_early)
+    }
+
+    /// It is seen whether it was of use.
+    pub(in crate::sdp) fn note_use(&mut self, used: bool) {
+        if let Some(zcopy) = &mut self.zcopy {
+            zcopy.returned_early = false;
+            zcopy.early_use.on_transfer(1, (!used).into());
+        }
+    }
+
+    /// Says whether somebody waits to advertise, so that it is woken by what makes room.
+    pub(in crate::sdp) fn set_waits(&mut self, waits: bool, sk: Sk) {
+        if core::mem::replace(&mut self.waits, waits) && !waits {
+            // Others may wait, too: they say so again.
+            sk.wake_waiters();
+        }
     }
 
     /// Whether payload other than adverts may be sent now, or the end of the stream.

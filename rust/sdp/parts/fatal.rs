@@ -16,6 +16,8 @@ pub(in crate::sdp) enum Fatal {
     Violation(Violation),
     /// There is no memory for bytes that were received.
     NoMemory,
+    /// What this side knows of the connection does not agree with itself.
+    Inconsistent,
     /// The peer has taken too long.
     TimedOut,
     /// Bytes came for a program that has closed its socket.

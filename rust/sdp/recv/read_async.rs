@@ -26,6 +26,7 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use super::recvmsg::Recv;
+use super::Direct;
 use crate::kern::errno::ENOBUFS;
 use crate::kern::iov::{
     Access,
@@ -48,11 +49,11 @@ use crate::proto::choice::{
     Wanted, //
 };
 use crate::proto::state::State;
-use crate::rdma::link::Tag;
 use crate::rdma::mr::{
     Call,
     Use, //
 };
+use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
@@ -112,14 +113,14 @@ impl Early {
     }
 }
 
-impl SockGuard<'_> {
+impl Direct<'_> {
     /// What of the buffer, from its next byte on, the call need not wait for, at most what the peer has.
     fn early_part(&mut self, recv: &Recv<'_>) -> Option<Early> {
         if recv.awaited {
             return None;
         }
         let room = recv.direct_room();
-        let zcopy = self.conn().adverts.zcopy.as_ref()?;
+        let zcopy = self.adverts.zcopy.as_ref()?;
         if zcopy.early_ends {
             return None;
         }
@@ -149,7 +150,7 @@ impl SockGuard<'_> {
     /// Whether the program does something else while the bytes come of receives that have returned,
     /// where that matters. It is asked whatever way the user has chosen.
     fn uses_time(&mut self, recv: &Recv<'_>) -> bool {
-        let Some(zcopy) = &mut self.conn().adverts.zcopy else {
+        let Some(zcopy) = &mut self.adverts.zcopy else {
             return false;
         };
         let uses = zcopy.early_use.may_go_async();
@@ -161,42 +162,13 @@ impl SockGuard<'_> {
         uses
     }
 
-    /// A receive begins: what the program has made of the time since one has returned early.
-    pub(super) fn note_time_used(&mut self, recv: &Recv<'_>) {
-        if self.is_use_open() && recv.direct_room() > 0 {
-            self.poll_cq();
-            let comes = self.awaits_early();
-            self.note_use(!comes);
-        }
-    }
-
-    /// A receive is about to wait. If bytes are still on their way that this call or a former one did not
-    /// wait for, it does so now, and the time was of no use.
-    pub(super) fn note_wait(&mut self) {
-        if self.is_use_open() && self.awaits_early() {
-            self.note_use(false);
-        }
-    }
-
-    fn is_use_open(&mut self) -> bool {
-        let zcopy = self.conn().adverts.zcopy.as_ref();
-        zcopy.is_some_and(|z| z.returned_early)
-    }
-
-    fn note_use(&mut self, used: bool) {
-        if let Some(zcopy) = &mut self.conn().adverts.zcopy {
-            zcopy.returned_early = false;
-            zcopy.early_use.on_transfer(1, (!used).into());
-        }
-    }
-
     fn may_return_early(&mut self, recv: &Recv<'_>) -> bool {
-        let least = self.threshold();
-        match self.conn().options.wanted {
+        let least = self.threshold;
+        match self.options.wanted {
             Wanted::Only(path) => path == Path::Asynchronous,
             Wanted::Automatic if least == 0 || recv.len < least => false,
             Wanted::Automatic => {
-                let Some(zcopy) = &mut self.conn().adverts.zcopy else {
+                let Some(zcopy) = &mut self.adverts.zcopy else {
                     return false;
                 };
                 let may = zcopy.early_fallback.may_go_async();
@@ -209,11 +181,23 @@ impl SockGuard<'_> {
             }
         }
     }
+}
 
-    /// Whether bytes that calls have given away are still on their way.
-    pub(in crate::sdp) fn awaits_early(&mut self) -> bool {
-        let link = self.conn().link.as_ref();
-        link.is_some_and(|link| link.has_in_flight(|tag| matches!(tag, Tag::EarlyRead(_))))
+/// A receive begins: what the program has made of the time since one has returned early.
+pub(super) fn note_time_used(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
+    if guard.conn().adverts.is_use_open() && recv.direct_room() > 0 {
+        guard.poll_cq();
+        let conn = guard.conn();
+        let comes = conn.awaits_early();
+        conn.adverts.note_use(!comes);
+    }
+}
+
+/// A receive is about to wait. If bytes are still on their way that this call or a former one did not
+/// wait for, it does so now, and the time was of no use.
+pub(super) fn note_wait(conn: &mut Connection) {
+    if conn.adverts.is_use_open() && conn.awaits_early() {
+        conn.adverts.note_use(false);
     }
 }
 
@@ -225,7 +209,7 @@ impl SockOwner<'_> {
     ///
     /// What ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn read_early(&mut self, recv: &mut Recv<'_>) -> Result<bool> {
-        let Some(mut early) = self.early_part(recv) else {
+        let Some(mut early) = Direct::of(self).early_part(recv) else {
             return Ok(false);
         };
         let link = self.conn().link.as_ref();
@@ -341,7 +325,7 @@ impl SockOwner<'_> {
         while !left.is_over() && self.conn().state != State::Dead && !fatal_signal_pending() {
             self.poll_cq();
             self.rearm_cq();
-            if !self.awaits_early() {
+            if !self.conn().awaits_early() {
                 return;
             }
             self.wait_killable(&mut left);

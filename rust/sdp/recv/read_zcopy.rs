@@ -11,6 +11,7 @@
 use kernel::prelude::*;
 
 use super::recvmsg::Recv;
+use super::Direct;
 use crate::bindings;
 use crate::kern::errno::{
     ECONNRESET,
@@ -44,7 +45,6 @@ impl Recv<'_> {
     /// Bytes that a call can have without a copy, if the peer has so many; 0 if it wants none so.
     pub(super) fn direct_room(&self) -> usize {
         let left = self.len - self.copied;
-        // Most calls are out here.
         if left < LEAST_DIRECT
             || self.is(bindings::MSG_PEEK | bindings::MSG_TRUNC)
             || self.timeo.is_over()
@@ -61,51 +61,71 @@ impl Recv<'_> {
     }
 }
 
-impl SockGuard<'_> {
-    /// Whether the next bytes of the stream shall be read into the program's memory.
-    pub(super) fn may_read_directly(&mut self, recv: &Recv<'_>) -> bool {
-        if recv.direct_room() == 0 || !self.conn().inq.queue.is_empty() || !self.has_places_for(1) {
+impl Direct<'_> {
+    /// Whether the next bytes of the stream shall be read into the memory of a program that has room for them.
+    fn may_read(&self) -> bool {
+        if !self.inq.queue.is_empty() || !self.has_places_for(1) {
             return false;
         }
-        let conn = self.conn();
-        let (Some(link), Some(zcopy)) = (&conn.link, &conn.adverts.zcopy) else {
+        let (Some(link), Some(zcopy)) = (self.link, &self.adverts.zcopy) else {
             return false;
         };
-        conn.state.is_connected()
+        self.state.is_connected()
             && link.has_region_room()
             && zcopy.hold.next_untaken() as usize >= LEAST_DIRECT
     }
 
     /// Whether so many Reads into a program's memory can be posted besides those in flight.
-    pub(super) fn has_places_for(&mut self, reads: u32) -> bool {
-        let Some(link) = &self.conn().link else {
+    pub(super) fn has_places_for(&self, reads: u32) -> bool {
+        let Some(link) = self.link else {
             return false;
         };
         link.send_room() >= reads * link.direct_places() + MESSAGE_PLACES
             && link.reads_in_flight() + reads <= READS
     }
 
-    /// A reader is about to wait: who can take adverts itself is woken for them, for others they are
-    /// read into the kernel's memory.
-    pub(super) fn reader_waits(&mut self, recv: &Recv<'_>) {
-        let room = recv.direct_room();
-        let conn = self.conn();
-        let next = match &conn.adverts.zcopy {
-            Some(zcopy) => zcopy.hold.next_untaken() as usize,
-            None => 0,
+    /// Whether a Read into memory of `len` bytes for this purpose can be posted.
+    fn may_post(&self, recv: &Recv<'_>, len: u32, purpose: Use) -> bool {
+        let (Some(link), Some(zcopy)) = (self.link, &self.adverts.zcopy) else {
+            return false;
         };
-        conn.inq.reader_bytes = None;
-        if room == 0 {
-            return pull_for_reader(self);
-        }
-        if (1..LEAST_DIRECT).contains(&next) {
-            pull_rest(self);
-        }
-        let conn = self.conn();
-        conn.inq.reader_bytes = Some(room);
-        if let Some(zcopy) = &mut conn.adverts.zcopy {
-            zcopy.pull_now = None;
-        }
+        self.state.is_connected()
+            && self.inq.queue.is_empty()
+            && zcopy.hold.next_untaken() >= len
+            && !(purpose == Use::OwnReads(Call::Returns) && zcopy.early_ends)
+            && link.send_room() >= link.direct_places()
+            && link.has_region_room()
+            && link.reads_in_flight() < READS
+            && recv.copied + len as usize <= recv.len
+    }
+}
+
+/// Whether the next bytes of the stream shall be read into the program's memory.
+pub(super) fn may_read_directly(guard: &mut SockGuard<'_>, recv: &Recv<'_>) -> bool {
+    // Most calls are out here.
+    recv.direct_room() > 0 && Direct::of(guard).may_read()
+}
+
+/// A reader is about to wait: who can take adverts itself is woken for them, for others they are
+/// read into the kernel's memory.
+pub(super) fn reader_waits(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
+    let room = recv.direct_room();
+    let conn = guard.conn();
+    let next = match &conn.adverts.zcopy {
+        Some(zcopy) => zcopy.hold.next_untaken() as usize,
+        None => 0,
+    };
+    conn.inq.reader_bytes = None;
+    if room == 0 {
+        return pull_for_reader(guard);
+    }
+    if (1..LEAST_DIRECT).contains(&next) {
+        pull_rest(guard);
+    }
+    let conn = guard.conn();
+    conn.inq.reader_bytes = Some(room);
+    if let Some(zcopy) = &mut conn.adverts.zcopy {
+        zcopy.pull_now = None;
     }
 }
 
@@ -192,20 +212,7 @@ impl SockOwner<'_> {
         let len = memory.len();
         // The buffer was taken from the iterator, which has nothing to say any more.
         let same = self.generation() == recv.began;
-        let conn = self.conn();
-        let may = match (&conn.link, &conn.adverts.zcopy) {
-            (Some(link), Some(zcopy)) => {
-                same && conn.state.is_connected()
-                    && conn.inq.queue.is_empty()
-                    && zcopy.hold.next_untaken() >= len
-                    && !(purpose == Use::OwnReads(Call::Returns) && zcopy.early_ends)
-                    && link.send_room() >= link.direct_places()
-                    && link.has_region_room()
-                    && link.reads_in_flight() < READS
-                    && recv.copied + len as usize <= recv.len
-            }
-            _ => false,
-        };
+        let may = same && Direct::of(self).may_post(recv, len, purpose);
         let region = match &mut self.conn().link {
             Some(link) if may => link.add_region(memory, purpose).inspect_err(|_| {
                 recv.by_copy = true;

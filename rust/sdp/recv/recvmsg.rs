@@ -6,8 +6,20 @@ use core::ops::Range;
 
 use kernel::prelude::*;
 
-use super::Reader;
+use super::read_async::{
+    note_time_used,
+    note_wait, //
+};
+use super::read_zcopy::{
+    may_read_directly,
+    reader_waits, //
+};
+use super::{
+    Direct,
+    Reader, //
+};
 use crate::bindings;
+use crate::inet::sock::Sk;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::iov::{
     Access,
@@ -24,6 +36,7 @@ use crate::sdp::conn::guard::{
 use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::flush::flush;
+use crate::sdp::parts::recv_queue::RecvQueue;
 use crate::sdp::rx::reads::pull;
 use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
@@ -77,6 +90,38 @@ impl Recv<'_> {
         let place = taken.saturating_add(self.ahead(taken) as u64);
         self.hole = taken.saturating_add(self.skipped as u64)..place.saturating_add(1);
     }
+
+    /// Whether the call ends with what it has: nothing is left of `inq`. `comes` says that there is something
+    /// behind what was received.
+    fn must_stop(&self, sk: Sk, inq: &RecvQueue, comes: bool) -> Result<bool> {
+        // What the peer has advertised comes before the end, and that before an error that came
+        // after it.
+        let fin = inq.fin_received && !comes;
+        let done = sk.has_flag(bindings::sock_flags_SOCK_DONE);
+        // Both sides may have ended, and the connection lives on for what comes.
+        let lives = inq.fin_received && comes;
+        let ended = (sk.rcv_shutdown() || done) && !lives;
+        let closed = sk.state() == bindings::TCP_CLOSE as u8 && !lives;
+        if self.copied > 0 {
+            let stop =
+                sk.err() != 0 || fin || ended || closed || self.timeo.is_over() || signal_pending();
+            return Ok(stop);
+        }
+        if fin {
+            return Ok(true);
+        }
+        if sk.err() != 0 {
+            sk.take_err()?;
+        }
+        if ended {
+            return Ok(true);
+        }
+        if closed {
+            return Err(ENOTCONN);
+        }
+        self.timeo.check()?;
+        Ok(false)
+    }
 }
 
 /// Receives up to `len` bytes into `iter`; returns how many, 0 at the end of the stream.
@@ -113,7 +158,7 @@ pub(crate) fn recvmsg(
         no_offer: false,
         has_enough: false,
     };
-    guard.note_time_used(&recv);
+    note_time_used(&mut guard, &recv);
     if flags & bindings::MSG_PEEK != 0 {
         recv.skipped = sk.peek_offset().unwrap_or(0);
     }
@@ -121,7 +166,7 @@ pub(crate) fn recvmsg(
     if flags & bindings::MSG_PEEK == 0 && guard.generation() == recv.began {
         sk.peek_backward(recv.copied);
     }
-    guard.finish_recv(&recv);
+    finish(&mut guard, &recv);
     match result {
         Err(e) if recv.copied == 0 => Err(e),
         _ => Ok(recv.copied),
@@ -137,63 +182,28 @@ pub(crate) fn bytes_left(sock: &SdpSock) -> u32 {
     }
 }
 
-impl SockGuard<'_> {
-    /// Whether the call ends with what it has.
-    fn must_stop(&mut self, recv: &Recv<'_>) -> Result<bool> {
-        let sk = self.sk();
-        // What the peer has advertised comes before the end, and that before an error that came
-        // after it.
-        let comes = self.conn().adverts.holds();
-        let fin = self.conn().inq.fin_received && !comes;
-        let done = sk.has_flag(bindings::sock_flags_SOCK_DONE);
-        // Both sides may have ended, and the connection lives on for what comes.
-        let lives = self.conn().inq.fin_received && comes;
-        let ended = (sk.rcv_shutdown() || done) && !lives;
-        let closed = sk.state() == bindings::TCP_CLOSE as u8 && !lives;
-        if recv.copied > 0 {
-            let stop =
-                sk.err() != 0 || fin || ended || closed || recv.timeo.is_over() || signal_pending();
-            return Ok(stop);
-        }
-        if fin {
-            return Ok(true);
-        }
-        if sk.err() != 0 {
-            sk.take_err()?;
-        }
-        if ended {
-            return Ok(true);
-        }
-        if closed {
-            return Err(ENOTCONN);
-        }
-        recv.timeo.check()?;
-        Ok(false)
+/// Posts new receives for what was read, and looks at the CQ once more.
+fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
+    let timeless = recv.timeo.is_over() && recv.copied == 0;
+    if recv.direct > 0 {
+        guard.forget_poller();
     }
-
-    /// Posts new receives for what was read, and looks at the CQ once more.
-    fn finish_recv(&mut self, recv: &Recv<'_>) {
-        self.conn().inq.reader_bytes = None;
-        let timeless = recv.timeo.is_over() && recv.copied == 0;
-        if recv.direct > 0 {
-            self.forget_poller();
+    let inq = &mut guard.conn().inq;
+    inq.reader_bytes = None;
+    inq.polled = timeless || (inq.polled && recv.direct == 0);
+    let took = recv.copied > 0 || !recv.hole.is_empty();
+    if took && !recv.is(bindings::MSG_PEEK) {
+        let copied = recv.copied - recv.direct;
+        if guard.generation() == recv.began {
+            guard.count(Kept::RxCopiedBytes, copied as u64);
+        } else {
+            guard.stats.add(Counter::RxCopiedBytes, copied as u64);
         }
-        let conn = self.conn();
-        conn.inq.polled = timeless || (conn.inq.polled && recv.direct == 0);
-        let took = recv.copied > 0 || !recv.hole.is_empty();
-        if took && !recv.is(bindings::MSG_PEEK) {
-            let copied = recv.copied - recv.direct;
-            if self.generation() == recv.began {
-                self.count(Kept::RxCopiedBytes, copied as u64);
-            } else {
-                self.stats.add(Counter::RxCopiedBytes, copied as u64);
-            }
-            Receiver::of(self).refill();
-            flush(self);
-        }
-        pull(self);
-        self.poll_cq();
+        Receiver::of(guard).refill();
+        flush(guard);
     }
+    pull(guard);
+    guard.poll_cq();
 }
 
 impl SockOwner<'_> {
@@ -219,7 +229,7 @@ impl SockOwner<'_> {
                 // What needs no wait is taken along: a buffer that does not begin with a page may have
                 // just got the bytes up to the next one.
                 recv.has_enough = true;
-                if self.may_read_directly(recv) && self.read_early(recv)? {
+                if may_read_directly(self, recv) && self.read_early(recv)? {
                     continue;
                 }
                 return Ok(());
@@ -228,7 +238,7 @@ impl SockOwner<'_> {
             if recv.direct_room() > 0 && self.restore_in_turn(Access::Write) {
                 continue;
             }
-            if self.may_read_directly(recv) {
+            if may_read_directly(self, recv) {
                 if !self.read_early(recv)? {
                     self.read_directly(recv)?;
                 }
@@ -237,20 +247,21 @@ impl SockOwner<'_> {
             // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
             let before = self.conn().inq.queue.bytes();
             self.poll_cq();
-            if self.conn().inq.queue.bytes() > before || self.may_read_directly(recv) {
+            if self.conn().inq.queue.bytes() > before || may_read_directly(self, recv) {
                 continue;
             }
-            if self.must_stop(recv)? {
+            let (sk, conn) = (self.sk(), self.conn());
+            if recv.must_stop(sk, &conn.inq, conn.adverts.holds())? {
                 return Ok(());
             }
             // What was read makes room; the peer may wait for just that.
             Receiver::of(self).refill();
-            if self.may_offer(recv) {
+            if Direct::of(self).may_offer(recv) {
                 self.offer(recv)?;
                 continue;
             }
-            self.reader_waits(recv);
-            self.note_wait();
+            reader_waits(self, recv);
+            note_wait(self.conn());
             flush(self);
             self.conn().ring.spares.clear();
             self.wait_and_poll(&mut recv.timeo);

@@ -19,6 +19,8 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use super::recvmsg::Recv;
+use super::Direct;
+use crate::inet::sock::Sk;
 use crate::kern::errno::{
     ECONNRESET,
     ENOBUFS, //
@@ -50,10 +52,7 @@ use crate::rdma::mr::{
     RegionId,
     Use, //
 };
-use crate::sdp::conn::guard::{
-    SockGuard,
-    SockOwner, //
-};
+use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::half::Half;
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::{
@@ -64,7 +63,9 @@ use crate::sdp::output::{
     Output,
     CONTROL_PLACES, //
 };
+use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::posted::Posted;
+use crate::sdp::parts::recv_queue::RecvQueue;
 use crate::sdp::rx::reads::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::CANCEL_MS;
 use crate::stats::counters::Counter;
@@ -80,7 +81,7 @@ pub(in crate::sdp) const PIECES: usize = 4;
 /// How long a buffer is advertised at most: pinned pages are in the way of memory management.
 const OFFER_MS: u32 = 5000;
 
-impl SockGuard<'_> {
+impl Direct<'_> {
     /// Whether a receive that is about to wait shall advertise its buffer.
     pub(super) fn may_offer(&mut self, recv: &mut Recv<'_>) -> bool {
         if recv.no_offer || !self.wants_offers(recv) {
@@ -90,8 +91,7 @@ impl SockGuard<'_> {
         if room == 0 || !self.can_offer() {
             return false;
         }
-        let (_, flags) = self.gfp();
-        let sinks = self.conn().adverts.sink(flags);
+        let sinks = self.adverts.sink(self.flags);
         let Some(sinks) = sinks.filter(|s| !s.adverts.is_live()) else {
             return false;
         };
@@ -102,17 +102,16 @@ impl SockGuard<'_> {
 
     /// Whether the next piece of the buffer is there, and in no snapshot of a send: else to pin it now
     /// would make copies of its pages, though the reply may come only when they are free.
-    fn is_buffer_free(&mut self, recv: &Recv<'_>, room: usize) -> bool {
-        let link = self.conn().link.as_ref();
+    fn is_buffer_free(&self, recv: &Recv<'_>, room: usize) -> bool {
+        let link = self.link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages() as usize);
         let piece = recv.iter.piece();
         piece.is_some_and(|piece| pin::is_writable(piece.addr, room.min(pages * PAGE_SIZE)))
     }
 
     /// Whether the user wants this receive without a copy, and to wait for its bytes.
-    fn wants_offers(&mut self, recv: &Recv<'_>) -> bool {
-        let least = self.threshold();
-        let options = &self.conn().options;
+    fn wants_offers(&self, recv: &Recv<'_>) -> bool {
+        let (least, options) = (self.threshold, self.options);
         let enough = options.wanted != Wanted::Automatic || (least > 0 && recv.len >= least);
         enough && options.wanted.sinks()
     }
@@ -120,102 +119,72 @@ impl SockGuard<'_> {
     /// Whether an advert may be sent now: nothing is unread (rule S1), something may come, and there
     /// is room for it everywhere.
     fn can_offer(&mut self) -> bool {
-        let (_, flags) = self.gfp();
-        let read_out = self.conn().inq.queue.is_empty() && !self.conn().adverts.holds();
-        let Some(link) = &self.conn().link else {
+        let read_out = self.inq.queue.is_empty() && !self.adverts.holds();
+        let Some(link) = self.link else {
             return false;
         };
         let places = 1 + link.registration_places() + CONTROL_PLACES;
         read_out
             && link.has_region_room()
-            && self.conn().state.can_receive()
-            && Output::of(self).may_post(Class::Payload, places)
+            && self.state.can_receive()
+            && link.send_room() >= places
+            && self.credits.may_send(Class::Payload)
             && self
-                .conn()
                 .adverts
-                .sink(flags)
+                .sink(self.flags)
                 .is_some_and(|sinks| sinks.adverts.may_post(true, 1).is_ok())
     }
 
-    /// Advertises a piece, if that may be still: the lock was not held. `behind` says that it comes
-    /// behind another, which must still be out.
-    ///
-    /// # Errors
-    ///
-    /// The memory, if not.
-    fn post_offer(
-        &mut self,
-        recv: &mut Recv<'_>,
-        pinned: Pinned,
-        behind: bool,
-    ) -> Result<(), Memory> {
-        let memory = Memory::Pinned(pinned);
-        let len = memory.len();
-        let live = |guard: &mut Self| {
-            let sinks = &guard.conn().adverts.sinks;
-            sinks.as_ref().is_some_and(|s| s.adverts.is_live())
-        };
-        let same = self.generation() == recv.began;
-        if !same || recv.no_offer || live(self) != behind || !self.can_offer() {
-            return Err(memory);
-        }
-        let region = match &mut self.conn().link {
-            Some(link) => link.add_region(memory, Use::PeerWrites).inspect_err(|_| {
-                recv.no_offer = true;
-            })?,
-            None => return Err(memory),
-        };
-        if self.post_sink(len, region) {
-            self.count(Kept::SinkSent, 1);
-            let (sink, bytes) = (true, 0);
-            trace::advert_posted(self.sk(), Advert { sink, len, bytes });
-            self.stats.inc(Counter::MrRegistered);
-        } else {
-            // There was room for everything. The call waits until the link has given the region back.
-            self.stats.inc(Counter::PostFailed);
-            self.fail(Event::Abort, ECONNRESET);
-        }
-        Ok(())
+    /// Whether another piece can be advertised. `behind` says that it comes behind one, which must still be
+    /// out.
+    fn may_post_offer(&mut self, behind: bool) -> bool {
+        let sinks = &self.adverts.sinks;
+        let is_live = sinks.as_ref().is_some_and(|s| s.adverts.is_live());
+        is_live == behind && self.can_offer()
     }
+}
 
-    fn post_sink(&mut self, len: u32, region: RegionId) -> bool {
-        let conn = self.conn();
-        let (Some(link), Some(sinks)) = (&conn.link, &mut conn.adverts.sinks) else {
-            return false;
-        };
-        let (Some(address), Ok(count)) = (
-            link.region(region),
-            sinks.adverts.post(true, len, Posted::now(region)),
-        ) else {
-            return false;
-        };
-        let body = Body::SinkAvail {
-            len,
-            rkey: address.key,
-            addr: address.addr,
-            count,
-        };
-        let with = With::Registration(region);
-        let posted = Output::of(self).post_with(body, &mut [], 0, Tag::Control, with);
-        settle(self, posted)
+/// Posts the advert of a region of `len` bytes; `false` if there is no room for it.
+///
+/// # Errors
+///
+/// [`Fatal::Refused`].
+fn post_sink(output: &mut Output<'_>, len: u32, region: RegionId) -> Result<bool, Fatal> {
+    let (Some(link), Some(sinks)) = (&*output.link, &mut output.adverts.sinks) else {
+        return Ok(false);
+    };
+    let (Some(address), Ok(count)) = (
+        link.region(region),
+        sinks.adverts.post(true, len, Posted::now(region)),
+    ) else {
+        return Ok(false);
+    };
+    let body = Body::SinkAvail {
+        len,
+        rkey: address.key,
+        addr: address.addr,
+        count,
+    };
+    let with = With::Registration(region);
+    let posted = output.post_with(body, &mut [], 0, Tag::Control, with)?;
+    if posted {
+        let (sk, stats) = (output.sock.sk(), output.sock.stats);
+        output.measured.counts.add(stats, Kept::SinkSent, 1);
+        let (sink, bytes) = (true, 0);
+        trace::advert_posted(sk, Advert { sink, len, bytes });
+        stats.inc(Counter::MrRegistered);
     }
+    Ok(posted)
+}
 
-    /// Whether a receive shall not wait any longer.
-    fn must_not_wait(&mut self, recv: &Recv<'_>) -> bool {
-        let sk = self.sk();
-        self.conn().inq.fin_received
+impl Recv<'_> {
+    /// Whether the call shall not wait any longer.
+    fn must_not_wait(&self, sk: Sk, inq: &RecvQueue) -> bool {
+        inq.fin_received
             || sk.err() != 0
             || sk.rcv_shutdown()
-            || recv.timeo.is_over()
+            || self.timeo.is_over()
             || signal_pending()
-    }
-
-    /// Asks for all buffers back (rule S5).
-    fn cancel_offers(&mut self) {
-        if let Some(sinks) = &mut self.conn().adverts.sinks {
-            sinks.cancel_due |= sinks.adverts.cancel().is_ok();
-        }
-        flush(self);
     }
 }
 
@@ -271,7 +240,7 @@ impl SockOwner<'_> {
             if taken > 0 && (recv.copied + taken >= recv.target || left < LEAST_DIRECT) {
                 break;
             }
-            if taken > 0 && !self.is_buffer_free(recv, left) {
+            if taken > 0 && !Direct::of(self).is_buffer_free(recv, left) {
                 break;
             }
             let Some(pinned) = self.pin_offer(recv, left) else {
@@ -310,6 +279,47 @@ impl SockOwner<'_> {
         }
     }
 
+    /// Advertises a piece, if that may be still: the lock was not held. `behind` says that it comes
+    /// behind another, which must still be out.
+    ///
+    /// # Errors
+    ///
+    /// The memory, if not.
+    fn post_offer(
+        &mut self,
+        recv: &mut Recv<'_>,
+        pinned: Pinned,
+        behind: bool,
+    ) -> Result<(), Memory> {
+        let memory = Memory::Pinned(pinned);
+        let len = memory.len();
+        let same = self.generation() == recv.began;
+        if !same || recv.no_offer || !Direct::of(self).may_post_offer(behind) {
+            return Err(memory);
+        }
+        let region = match &mut self.conn().link {
+            Some(link) => link.add_region(memory, Use::PeerWrites).inspect_err(|_| {
+                recv.no_offer = true;
+            })?,
+            None => return Err(memory),
+        };
+        let posted = post_sink(&mut Output::of(self), len, region);
+        if !settle(self, posted) {
+            // There was room for everything. The call waits until the link has given the region back.
+            self.stats.inc(Counter::PostFailed);
+            self.fail(Event::Abort, ECONNRESET);
+        }
+        Ok(())
+    }
+
+    /// Asks for all buffers back (rule S5).
+    fn cancel_offers(&mut self) {
+        if let Some(sinks) = &mut self.conn().adverts.sinks {
+            sinks.cancel_due |= sinks.adverts.cancel().is_ok();
+        }
+        flush(self);
+    }
+
     /// Waits until nobody can write to the buffers any more, and unpins them.
     fn await_offers(&mut self, recv: &mut Recv<'_>) -> Result {
         let mut left = Timeout::from_ms(OFFER_MS);
@@ -332,7 +342,8 @@ impl SockOwner<'_> {
                 self.wait_killable(&mut Timeout::endless());
                 continue;
             }
-            if !cancelled && (left.is_over() || self.must_not_wait(recv)) {
+            let (sk, conn) = (self.sk(), self.conn());
+            if !cancelled && (left.is_over() || recv.must_not_wait(sk, &conn.inq)) {
                 recv.no_offer |= left.is_over();
                 cancelled = true;
                 left = Timeout::from_ms(CANCEL_MS);

@@ -29,6 +29,11 @@ use super::sendmsg::{
     Lack,
     Send, //
 };
+use super::zsdp::{
+    may_advertise,
+    post_advert,
+    Advertiser, //
+};
 use crate::inet::memory;
 use crate::kern::errno::{
     ENOBUFS,
@@ -46,10 +51,7 @@ use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
 use crate::proto::split::piece_bytes;
 use crate::rdma::mr::Use;
-use crate::sdp::conn::guard::{
-    SockGuard,
-    SockOwner, //
-};
+use crate::sdp::conn::guard::SockOwner;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
@@ -64,7 +66,7 @@ const PLACES_MS: u32 = 2000;
 /// Bytes that go by copy if there is no room, or no snapshot, before adverts are thought of again.
 const BYTES_BY_COPY: usize = 1 << 20;
 
-impl SockGuard<'_> {
+impl Ways<'_> {
     /// How the bytes go of which there is no snapshot.
     pub(super) fn no_snapshot(&mut self, send: &mut Send<'_>, why: Refused) {
         match why {
@@ -74,7 +76,7 @@ impl SockGuard<'_> {
                 return;
             }
             Refused::Error(e) if e == ENOBUFS => {
-                self.stats.inc(Counter::MemlockRefused);
+                self.sock.stats.inc(Counter::MemlockRefused);
                 self.fallback(Reason::PinLimit);
             }
             Refused::Error(_) => {}
@@ -96,7 +98,8 @@ impl SockOwner<'_> {
         if self.generation() == send.began {
             let conn = self.conn();
             let waits = conn.adverts.waits && conn.halves.sender_waits_for_peer();
-            self.set_advert_waits(waits);
+            let sk = self.sk();
+            self.conn().adverts.set_waits(waits, sk);
         }
         result
     }
@@ -119,7 +122,7 @@ impl SockOwner<'_> {
         let memory = match memory {
             Ok(memory) => memory,
             Err(e) => {
-                self.no_snapshot(send, e);
+                Ways::of(self).no_snapshot(send, e);
                 return Ok(());
             }
         };
@@ -167,7 +170,8 @@ impl SockOwner<'_> {
             if self.restore_in_turn(Access::Read) {
                 continue;
             }
-            self.check_sendable()?;
+            let sk = self.sk();
+            self.conn().check_sendable(sk)?;
             if !self.sk().stream_memory_free() {
                 let bytes = self.conn().options.sndbuf_bytes;
                 if memory::is_short() || !self.sk().restore_sndbuf(bytes) {
@@ -183,10 +187,10 @@ impl SockOwner<'_> {
                 (Some(_), Some(bytes)) if Ways::of(self).fits_sink(send, bytes) => return Ok(true),
                 _ => {}
             }
-            if has_room && self.may_advertise(Kind::Asynchronous) {
+            if has_room && may_advertise(self, Kind::Asynchronous) {
                 return Ok(true);
             }
-            let patience = if has_room && self.lacks_places() {
+            let patience = if has_room && Advertiser::of(self).lacks_places() {
                 &mut patience_for_places
             } else {
                 &mut patience
@@ -247,7 +251,7 @@ impl SockOwner<'_> {
             return Ok(());
         };
         self.sk().wmem_charge(len);
-        match self.post_advert(snapshot, Kind::Asynchronous) {
+        match post_advert(self, snapshot, Kind::Asynchronous) {
             Ok(None) => {}
             refused => {
                 self.sk().wmem_uncharge(len);

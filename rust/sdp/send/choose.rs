@@ -35,7 +35,7 @@ pub(super) const PAGE_SHIFT: u32 = kernel::page::PAGE_SHIFT as u32;
 
 /// What decides which way bytes go, and the counters of the ways that were not possible.
 pub(super) struct Ways<'a> {
-    sock: &'a SdpSock,
+    pub(super) sock: &'a SdpSock,
     /// [`Connection::threshold_bytes`](crate::sdp::conn::connection::Connection::threshold_bytes).
     pub(super) threshold: usize,
     pub(super) options: &'a Options,

@@ -28,10 +28,14 @@ use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
-use crate::sdp::conn::half::Generation;
+use crate::sdp::conn::half::{
+    Generation,
+    Halves, //
+};
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::flush::flush;
 use crate::sdp::output::Output;
+use crate::sdp::parts::send_queue::SendQueue;
 use crate::stats::counters::Counter;
 
 /// What is faulted in at a time: about what is copied at a time.
@@ -108,7 +112,7 @@ pub(crate) fn sendmsg(
         sink_awaited: false,
     };
     let result = guard.send_all(&mut send);
-    guard.finish_send(&send);
+    finish(&mut guard, &send);
     if let Some(lending) = send.lending.take() {
         lending.end(send.copied, sock.stats);
     }
@@ -136,47 +140,39 @@ fn stream_error(sk: Sk, flags: u32, e: Error) -> Error {
     Error::from_errno(code)
 }
 
-impl SockGuard<'_> {
-    pub(super) fn check_sendable(&mut self) -> Result {
-        let sk = self.sk();
-        if sk.err() != 0 || sk.snd_shutdown() || !self.conn().state.can_send() {
-            return Err(EPIPE);
-        }
-        Ok(())
-    }
-
+impl Send<'_> {
     /// The last byte that a send with MSG_OOB has given is urgent, until it gives more.
-    fn mark_urgent(&mut self, send: &Send<'_>) {
-        if send.flags & bindings::MSG_OOB != 0 && send.copied > 0 {
-            let out = &mut self.conn().out;
+    fn mark_urgent(&self, out: &mut SendQueue) {
+        if self.flags & bindings::MSG_OOB != 0 && self.copied > 0 {
             out.urgent.mark(out.queue.bytes());
         }
     }
 
-    /// The last message stays open with MSG_MORE.
-    fn leave_open(&mut self, send: &Send<'_>) {
-        if self.generation() == send.began {
-            self.conn().out.more = send.flags & bindings::MSG_MORE != 0;
+    /// The last message stays open with MSG_MORE, if it still is the connection that the call began for.
+    fn leave_open(&self, halves: &Halves, out: &mut SendQueue) {
+        if halves.generation() == self.began {
+            out.more = self.flags & bindings::MSG_MORE != 0;
         }
     }
+}
 
-    /// The file that was sent with MSG_MORE has ended.
-    pub(crate) fn close_message(&mut self) {
-        self.conn().out.more = false;
-        flush(self);
+/// The file that was sent with MSG_MORE has ended.
+pub(crate) fn close_message(guard: &mut SockGuard<'_>) {
+    guard.conn().out.more = false;
+    flush(guard);
+}
+
+fn finish(guard: &mut SockGuard<'_>, send: &Send<'_>) {
+    if guard.generation() == send.began {
+        guard.note_send(send.copied);
+        send.mark_urgent(&mut guard.conn().out);
     }
-
-    fn finish_send(&mut self, send: &Send<'_>) {
-        if self.generation() == send.began {
-            self.note_send(send.copied);
-            self.mark_urgent(send);
-        }
-        self.leave_open(send);
-        flush(self);
-        let sk = self.sk();
-        if self.conn().awaits_send_completion(sk) {
-            self.rearm_cq();
-        }
+    let conn = guard.conn();
+    send.leave_open(&conn.halves, &mut conn.out);
+    flush(guard);
+    let sk = guard.sk();
+    if guard.conn().awaits_send_completion(sk) {
+        guard.rearm_cq();
     }
 }
 
@@ -186,13 +182,16 @@ impl SockOwner<'_> {
         if !self.sk().snd_shutdown() {
             send.control?;
         }
-        self.check_sendable()?;
+        let sk = self.sk();
+        self.conn().check_sendable(sk)?;
         send.began = self.generation();
         self.poll_cq();
-        self.leave_open(send);
+        let conn = self.conn();
+        send.leave_open(&conn.halves, &mut conn.out);
         while send.iter.len() > 0 {
             self.await_turn(Access::Read, send.began, &mut send.timeo)?;
-            self.check_sendable()?;
+            let sk = self.sk();
+            self.conn().check_sendable(sk)?;
             let path = match send.lending {
                 Some(_) if send.by_copy == 0 => Ways::of(self).choose_path_of_lent(send),
                 Some(_) => Path::Copy,
@@ -247,7 +246,7 @@ impl SockOwner<'_> {
                     send.by_copy = send.by_copy.saturating_sub(n);
                     if send.iter.len() == 0 {
                         // It may go right now.
-                        self.mark_urgent(send);
+                        send.mark_urgent(&mut self.conn().out);
                     }
                     if self.conn().out.queue.bytes() >= Output::of(self).message_limit() {
                         flush(self);
@@ -281,7 +280,7 @@ impl SockOwner<'_> {
         self.conn().out.more = false;
         // A part of a message is left to be filled, as long as something in flight will make space.
         let connection = self.generation();
-        self.mark_urgent(send);
+        send.mark_urgent(&mut self.conn().out);
         self.conn().halves.memory_waiters += 1;
         flush(self);
         // The completion that makes space may have come already.
@@ -299,7 +298,8 @@ impl SockOwner<'_> {
         if self.generation() == connection {
             self.conn().halves.memory_waiters -= 1;
         }
-        self.leave_open(send);
+        let conn = self.conn();
+        send.leave_open(&conn.halves, &mut conn.out);
         kernel::error::to_result(ret)
     }
 }

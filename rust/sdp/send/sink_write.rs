@@ -21,6 +21,7 @@ use kernel::prelude::*;
 use super::azsdp::ROOM_MS;
 use super::choose::Ways;
 use super::sendmsg::Send;
+use super::zsdp::no_pin;
 use crate::kern::errno::ECONNRESET;
 use crate::kern::iov::Access;
 use crate::kern::signal::signal_pending;
@@ -33,19 +34,21 @@ use crate::mm::pin::{
 use crate::proto::choice::Reason;
 use crate::proto::state::Event;
 use crate::proto::write::Write;
+use crate::rdma::link::Link;
 use crate::rdma::mr::{
     Call,
     RegionId,
     Use, //
 };
-use crate::sdp::conn::guard::{
-    SockGuard,
-    SockOwner, //
-};
+use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::half::Half;
 use crate::sdp::flush::flush;
 use crate::sdp::output::CONTROL_PLACES;
-use crate::stats::counters::Counter;
+use crate::sdp::parts::adverts::Adverts;
+use crate::stats::counters::{
+    Counter,
+    Stats, //
+};
 
 /// Pieces that are written to one advert: a buffer of the most pages that a region has may need one
 /// more if it does not begin with a page. The send queue has no places for three.
@@ -80,45 +83,42 @@ impl Regions {
         }
         regions
     }
+
+    /// Posts the Writes to the peer's memory.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNRESET` if there is no room for them; else what the provider returns.
+    pub(super) fn post(
+        &self,
+        link: &mut Option<Link>,
+        adverts: &mut Adverts,
+        stats: Stats,
+    ) -> Result {
+        let (Some(sinks), Some(link)) = (&mut adverts.sinks, link) else {
+            return Err(ECONNRESET);
+        };
+        let mut write = sinks.writer.write(self.bytes).ok_or(ECONNRESET)?;
+        if write.len != self.bytes {
+            return Err(ECONNRESET);
+        }
+        for region in self.ids.iter().flatten() {
+            let len = link.region_bytes(*region);
+            link.write_from(&Write { len, ..write }, *region)?;
+            write.addr = write.addr.wrapping_add(len.into());
+            stats.inc(Counter::WritePosted);
+            stats.add(Counter::MrRegistered, link.has_key(*region).into());
+        }
+        Ok(())
+    }
 }
 
-impl SockGuard<'_> {
-    /// Posts the Writes of what is pinned, with the answer behind them, if the peer still has the
-    /// room: the lock was not held. Returns whether there is something to wait for.
-    fn post_pieces(&mut self, send: &mut Send<'_>, pieces: &mut Pieces) -> bool {
-        let same = self.generation() == send.began;
-        let may = same && pieces.bytes > 0 && self.conn().state.can_send();
-        if !may || (Ways::of(self).sink_room() as usize) < pieces.bytes {
-            return false;
-        }
-        let regions = self.register(pieces);
-        if regions.bytes == 0 {
-            self.fallback(Reason::NotPinnable);
-            send.iter.revert(pieces.bytes);
-            pieces.bytes = 0;
-            send.by_copy = send.iter.len();
-            return false;
-        }
-        if self.post_writes(&regions).is_err() {
-            // The call waits until the link has given the regions back.
-            self.stats.inc(Counter::PostFailed);
-            self.fail(Event::Abort, ECONNRESET);
-            return true;
-        }
-        self.watch_sends();
-        // The answer.
-        flush(self);
-        true
-    }
-
+impl Pieces {
     /// Makes regions of the pieces, as far as there are places for them.
-    fn register(&mut self, pieces: &mut Pieces) -> Regions {
+    fn register(&mut self, link: &mut Link) -> Regions {
         let mut regions = Regions::NONE;
-        let Some(link) = &mut self.conn().link else {
-            return regions;
-        };
         let mut places = 1 + CONTROL_PLACES;
-        for (place, id) in pieces.pinned.iter_mut().zip(&mut regions.ids) {
+        for (place, id) in self.pinned.iter_mut().zip(&mut regions.ids) {
             places += link.write_places();
             if link.send_room() < places {
                 break;
@@ -133,26 +133,6 @@ impl SockGuard<'_> {
         }
         regions
     }
-
-    pub(super) fn post_writes(&mut self, regions: &Regions) -> Result {
-        let stats = self.stats;
-        let conn = self.conn();
-        let (Some(sinks), Some(link)) = (&mut conn.adverts.sinks, &mut conn.link) else {
-            return Err(ECONNRESET);
-        };
-        let mut write = sinks.writer.write(regions.bytes).ok_or(ECONNRESET)?;
-        if write.len != regions.bytes {
-            return Err(ECONNRESET);
-        }
-        for region in regions.ids.iter().flatten() {
-            let len = link.region_bytes(*region);
-            link.write_from(&Write { len, ..write }, *region)?;
-            write.addr = write.addr.wrapping_add(len.into());
-            stats.inc(Counter::WritePosted);
-            stats.add(Counter::MrRegistered, link.has_key(*region).into());
-        }
-        Ok(())
-    }
 }
 
 impl SockOwner<'_> {
@@ -163,7 +143,8 @@ impl SockOwner<'_> {
         loop {
             self.poll_cq();
             self.rearm_cq();
-            self.check_sendable()?;
+            let sk = self.sk();
+            self.conn().check_sendable(sk)?;
             if self.generation() != send.began {
                 return Err(EPIPE);
             }
@@ -180,7 +161,8 @@ impl SockOwner<'_> {
                 self.wait_for_room(&mut send.timeo, &mut patience);
             }
             let waits = self.conn().halves.sender_waits_for_peer();
-            self.set_advert_waits(waits);
+            let sk = self.sk();
+            self.conn().adverts.set_waits(waits, sk);
         }
     }
 
@@ -221,6 +203,38 @@ impl SockOwner<'_> {
         }
     }
 
+    /// Posts the Writes of what is pinned, with the answer behind them, if the peer still has the
+    /// room: the lock was not held. Returns whether there is something to wait for.
+    fn post_pieces(&mut self, send: &mut Send<'_>, pieces: &mut Pieces) -> bool {
+        let same = self.generation() == send.began;
+        let may = same && pieces.bytes > 0 && self.conn().state.can_send();
+        if !may || (Ways::of(self).sink_room() as usize) < pieces.bytes {
+            return false;
+        }
+        let link = self.conn().link.as_mut();
+        let regions = link.map_or(Regions::NONE, |link| pieces.register(link));
+        if regions.bytes == 0 {
+            self.fallback(Reason::NotPinnable);
+            send.iter.revert(pieces.bytes);
+            pieces.bytes = 0;
+            send.by_copy = send.iter.len();
+            return false;
+        }
+        let stats = self.stats;
+        let conn = self.conn();
+        let posted = regions.post(&mut conn.link, &mut conn.adverts, stats);
+        if posted.is_err() {
+            // The call waits until the link has given the regions back.
+            self.stats.inc(Counter::PostFailed);
+            self.fail(Event::Abort, ECONNRESET);
+            return true;
+        }
+        self.watch_sends();
+        // The answer.
+        flush(self);
+        true
+    }
+
     /// Pins as much as the peer has room for, in a few pieces.
     fn pin_pieces(&mut self, send: &mut Send<'_>) -> Pieces {
         let mut pieces = Pieces {
@@ -251,7 +265,7 @@ impl SockOwner<'_> {
             }
         });
         if let Some(e) = failed.filter(|_| pieces.bytes == 0) {
-            let why = self.no_pin(e);
+            let why = no_pin(e, self.stats);
             self.fallback(why);
             // The copy will report a bad address.
             send.by_copy = send.iter.len();

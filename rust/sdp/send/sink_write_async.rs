@@ -21,15 +21,12 @@ use crate::rdma::mr::{
     Call,
     Use, //
 };
-use crate::sdp::conn::guard::{
-    SockGuard,
-    SockOwner, //
-};
+use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::flush::flush;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
-impl SockGuard<'_> {
+impl SockOwner<'_> {
     /// Posts the Write, if the peer still has the room: the lock was not held.
     ///
     /// # Errors
@@ -58,7 +55,10 @@ impl SockGuard<'_> {
         if let Some(sinks) = &mut self.conn().adverts.sinks {
             sinks.charged_bytes += len;
         }
-        if self.post_writes(&Regions::one(region, len)).is_err() {
+        let (stats, conn) = (self.stats, self.conn());
+        let regions = Regions::one(region, len);
+        let posted = regions.post(&mut conn.link, &mut conn.adverts, stats);
+        if posted.is_err() {
             // The snapshot goes with the link.
             self.stats.inc(Counter::PostFailed);
             self.fail(Event::Abort, ECONNRESET);
@@ -72,9 +72,7 @@ impl SockGuard<'_> {
         flush(self);
         Ok(())
     }
-}
 
-impl SockOwner<'_> {
     /// Writes the next bytes of a send to the peer's memory without waiting for that; `false` if it
     /// cannot be. Else the lock was not held meanwhile, whether or not it could.
     pub(super) fn write_ahead(&mut self, send: &mut Send<'_>) -> bool {
@@ -89,7 +87,7 @@ impl SockOwner<'_> {
                     self.give_back_in_turn(memory, Use::OwnWrites(Call::Returns));
                 }
             }
-            Err(e) => self.no_snapshot(send, e),
+            Err(e) => Ways::of(self).no_snapshot(send, e),
         }
         true
     }

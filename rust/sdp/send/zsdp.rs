@@ -18,6 +18,7 @@
 //! program that has its buffer back can be sure that nobody reads it any more. The bytes that were
 //! not read are the program's again, as after any send that took a part.
 
+use kernel::alloc::Flags;
 use kernel::prelude::*;
 
 use super::choose::{
@@ -44,12 +45,14 @@ use crate::proto::message::Body;
 use crate::proto::source::Kind;
 use crate::proto::state::State;
 use crate::rdma::link::{
+    Link,
     Tag,
     With,
     MAX_FRAGS, //
 };
 use crate::rdma::mr::Use;
 use crate::sdp::advert::sink;
+use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
@@ -58,16 +61,21 @@ use crate::sdp::conn::half::Half;
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::{
     abort,
+    end_for,
     settle, //
 };
 use crate::sdp::output::{
     Output,
     CONTROL_PLACES, //
 };
+use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::parts::source::ZeroCopy;
 use crate::sdp::timers::tx_watchdog::CANCEL_MS;
-use crate::stats::counters::Counter;
+use crate::stats::counters::{
+    Counter,
+    Stats, //
+};
 use crate::stats::tally::Kept;
 use crate::trace::{
     self,
@@ -87,160 +95,180 @@ struct Out {
     stop: Option<Reason>,
 }
 
-impl SockGuard<'_> {
-    /// Whether another piece shall be pinned.
-    fn may_pin(&mut self, send: &Send<'_>, out: &Out) -> bool {
-        let room = self.conn().link.as_ref();
-        wants_more(send, out) && room.is_some_and(|link| link.has_region_room())
+/// Why the rest goes by copy: which will report a bad address.
+pub(super) fn no_pin(e: Error, stats: Stats) -> Reason {
+    if e == ENOBUFS {
+        stats.inc(Counter::MemlockRefused);
+        Reason::PinLimit
+    } else {
+        Reason::NotPinnable
     }
+}
 
-    /// Why the rest goes by copy: which will report a bad address.
-    pub(super) fn no_pin(&mut self, e: Error) -> Reason {
-        if e == ENOBUFS {
-            self.stats.inc(Counter::MemlockRefused);
-            Reason::PinLimit
-        } else {
-            Reason::NotPinnable
-        }
-    }
+/// Why memory was not advertised.
+pub(super) enum Unposted {
+    /// The connection has ended.
+    Gone,
+    /// The connection must end.
+    Fatal(Fatal),
+}
 
-    /// Whether an advert may be sent now, with what waits in the send queue inside. If not, the call
-    /// is woken when something changes.
-    pub(super) fn may_advertise(&mut self, kind: Kind) -> bool {
-        if !self.fits_advert() {
-            self.conn().adverts.waits = true;
-            flush(self);
-        }
-        let waiting = self.conn().out.queue.bytes();
-        let (_, flags) = self.gfp();
-        let zcopy = self.conn().adverts.source(flags);
-        let may = zcopy.is_some_and(|z| z.source.may_post(kind, waiting).is_ok());
-        let places = self.advert_places();
-        let may = may && self.fits_advert() && Output::of(self).may_post(Class::Payload, places);
-        // The answers take credits, too.
-        let answered = may.then(|| sink::answer_all(&mut Output::of(self)));
-        let may = answered.is_some_and(|all| settle(self, all))
-            && Output::of(self).may_post(Class::Payload, places);
-        self.set_advert_waits(!may);
-        may
-    }
+/// What posts the advert of memory, with what waits in the send queue before it.
+pub(super) struct Advertiser<'a> {
+    output: Output<'a>,
+    /// For allocations in the context of the lock.
+    flags: Flags,
+}
 
-    /// Says whether somebody waits to advertise, so that it is woken by what makes room.
-    pub(super) fn set_advert_waits(&mut self, waits: bool) {
-        if core::mem::replace(&mut self.conn().adverts.waits, waits) && !waits {
-            // Others may wait, too: they say so again.
-            self.sk().wake_waiters();
-        }
+impl<'a> Advertiser<'a> {
+    pub(super) fn of(guard: &'a mut SockGuard<'_>) -> Self {
+        let (_, flags) = guard.gfp();
+        let output = Output::of(guard);
+        Self { output, flags }
     }
 
     /// Whether the adapter's send queue has no places for an advert at present.
-    pub(super) fn lacks_places(&mut self) -> bool {
-        let places = self.advert_places();
-        let link = self.conn().link.as_ref();
+    pub(super) fn lacks_places(&self) -> bool {
+        let places = self.places();
+        let link = self.output.link.as_ref();
         link.is_some_and(|link| link.send_room() < places)
     }
 
     /// Places in the send queue that an advert takes or leaves to control messages.
-    fn advert_places(&mut self) -> u32 {
-        let link = self.conn().link.as_ref();
+    fn places(&self) -> u32 {
+        let link = self.output.link.as_ref();
         1 + link.map_or(1, |link| link.registration_places()) + CONTROL_PLACES
     }
 
     /// Whether what waits in the send queue fits into the message of an advert.
-    fn fits_advert(&mut self) -> bool {
-        let limit = Output::of(self).message_limit();
-        let conn = self.conn();
-        let frags = conn.link.as_ref().map_or(0, |link| link.max_frags());
+    fn fits(&self) -> bool {
+        let limit = self.output.message_limit();
+        let Output { link, out, .. } = &self.output;
+        let frags = link.as_ref().map_or(0, |link| link.max_frags());
         // Only Data ends with an urgent byte.
-        !conn.out.urgent.waits()
-            && conn.out.queue.bytes() <= limit.saturating_sub(ADVERT_BODY)
-            && conn.out.queue.len() <= frags.min(MAX_FRAGS)
+        !out.urgent.waits()
+            && out.queue.bytes() <= limit.saturating_sub(ADVERT_BODY)
+            && out.queue.len() <= frags.min(MAX_FRAGS)
     }
 
-    fn post_pinned(&mut self, pinned: Pinned, send: &mut Send<'_>, out: &mut Out) -> Result {
-        let len = pinned.len() as usize;
-        // The adapter may refuse it.
-        if self
-            .post_advert(Memory::Pinned(pinned), Kind::Synchronous)?
-            .is_some()
-        {
-            send.iter.revert(len);
-            out.taken -= len;
-            out.stop = Some(Reason::NotPinnable);
-        }
-        Ok(())
-    }
-
-    /// Advertises memory, with what waits in the send queue before it. [`SockGuard::may_advertise`] has
-    /// said that this is possible. Returns the memory if the adapter cannot have it.
+    /// Whether an advert may be sent now. Answers the peer's sink adverts before.
     ///
     /// # Errors
     ///
-    /// `ECONNRESET` if the connection has ended.
-    pub(super) fn post_advert(&mut self, memory: Memory, kind: Kind) -> Result<Option<Memory>> {
+    /// [`Fatal::Refused`].
+    fn may_post(&mut self, kind: Kind) -> Result<bool, Fatal> {
+        let waiting = self.output.out.queue.bytes();
+        let zcopy = self.output.adverts.source(self.flags);
+        let may = zcopy.is_some_and(|z| z.source.may_post(kind, waiting).is_ok());
+        let places = self.places();
+        let may = may && self.fits() && self.output.may_post(Class::Payload, places);
+        // The answers take credits, too.
+        Ok(may
+            && sink::answer_all(&mut self.output)?
+            && self.output.may_post(Class::Payload, places))
+    }
+
+    /// Posts the advert. Returns the memory if the adapter cannot have it.
+    fn post(&mut self, memory: Memory, kind: Kind) -> Result<Option<Memory>, Unposted> {
+        let output = &mut self.output;
         let len = memory.len();
-        let link = self.conn().link.as_mut().ok_or(ECONNRESET)?;
+        let link = output.link.as_mut().ok_or(Unposted::Gone)?;
         let region = match link.add_region(memory, Use::PeerReads(kind)) {
             Ok(region) => region,
             Err(memory) => return Ok(Some(memory)),
         };
-        let address = link.region(region).ok_or(ECONNRESET)?;
-        let conn = self.conn();
-        let waiting = conn.out.queue.bytes();
+        let address = link.region(region).ok_or(Unposted::Gone)?;
+        let waiting = output.out.queue.bytes();
         let mut frags: [Option<Frag>; MAX_FRAGS] = [const { None }; MAX_FRAGS];
         // All of it, whatever the limit has become: the memory of all sockets may have run out since.
-        if Output::of(self).cut_message(waiting, &mut frags) != waiting {
-            // `fits_advert` has counted them: bytes would be lost.
-            self.stats.inc(Counter::IllegalTransition);
-            abort(self, Some(ECONNRESET));
-            return Err(ECONNRESET);
+        if output.cut_message(waiting, &mut frags) != waiting {
+            // `fits` has counted them: bytes would be lost.
+            return Err(Unposted::Fatal(Fatal::Inconsistent));
         }
-        let zcopy = self.conn().adverts.zcopy.as_mut().ok_or(ECONNRESET)?;
+        let zcopy = output.adverts.zcopy.as_mut().ok_or(Unposted::Gone)?;
         let posted = zcopy.source.post(kind, waiting, len, Posted::now(region));
-        posted.map_err(|_| ECONNRESET)?;
+        posted.map_err(|_| Unposted::Gone)?;
         let body = Body::SrcAvail {
             len,
             rkey: address.key,
             addr: address.addr,
         };
         let with = With::Registration(region);
-        let posted = Output::of(self).post_with(body, &mut frags, waiting, Tag::Control, with);
-        if settle(self, posted) {
-            self.count(Kept::AdvertPosted, 1);
+        if output
+            .post_with(body, &mut frags, waiting, Tag::Control, with)
+            .map_err(Unposted::Fatal)?
+        {
+            let (sk, stats) = (output.sock.sk(), output.sock.stats);
+            output.measured.counts.add(stats, Kept::AdvertPosted, 1);
             let (sink, bytes) = (false, 0);
-            trace::advert_posted(self.sk(), Advert { sink, len, bytes });
-            self.stats.inc(Counter::MrRegistered);
+            trace::advert_posted(sk, Advert { sink, len, bytes });
+            stats.inc(Counter::MrRegistered);
         }
         Ok(None)
     }
+}
 
-    /// Whether the peer has read all that a send waits for, and has no way to read more. Those of sends
-    /// that have returned are not its business: all adverts that are out are of one kind.
-    fn all_back(&mut self) -> bool {
-        let conn = self.conn();
-        let returned = |z: &KBox<ZeroCopy>| {
-            let oldest = z.source.iter().next();
-            oldest.is_some_and(|oldest| oldest.kind == Kind::Asynchronous)
-        };
-        let none = |z: &KBox<ZeroCopy>| z.source.is_idle() || returned(z);
-        conn.adverts.zcopy.as_ref().is_none_or(none)
-            && match &conn.link {
-                Some(link) => !link.has_regions(Use::PeerReads(Kind::Synchronous)),
-                // The worker may be about to destroy the queue pair.
-                None => conn.lifetime.torn_down,
-            }
+/// Whether an advert may be sent now, with what waits in the send queue inside. If not, the call
+/// is woken when something changes.
+pub(super) fn may_advertise(guard: &mut SockGuard<'_>, kind: Kind) -> bool {
+    if !Advertiser::of(guard).fits() {
+        guard.conn().adverts.waits = true;
+        flush(guard);
     }
+    let may = Advertiser::of(guard).may_post(kind);
+    let may = settle(guard, may);
+    let sk = guard.sk();
+    guard.conn().adverts.set_waits(!may, sk);
+    may
+}
 
-    /// Unpins what nobody can reach any more.
-    fn unpin_dead(&mut self) {
-        while let Some(pinned) = self
-            .conn()
-            .link
-            .as_mut()
-            .and_then(|link| link.take_dead_region(Use::PeerReads(Kind::Synchronous)))
-        {
-            drop(pinned);
+/// Advertises memory, with what waits in the send queue before it. [`may_advertise`] has
+/// said that this is possible. Returns the memory if the adapter cannot have it.
+///
+/// # Errors
+///
+/// `ECONNRESET` if the connection has ended.
+pub(super) fn post_advert(
+    guard: &mut SockGuard<'_>,
+    memory: Memory,
+    kind: Kind,
+) -> Result<Option<Memory>> {
+    match Advertiser::of(guard).post(memory, kind) {
+        Ok(left) => return Ok(left),
+        Err(Unposted::Gone) => {}
+        Err(Unposted::Fatal(why)) => {
+            // The region has the memory, and gives it back when the queue pair is gone.
+            let is_taken = matches!(why, Fatal::Refused(_));
+            end_for(guard, why);
+            if is_taken {
+                return Ok(None);
+            }
         }
+    }
+    Err(ECONNRESET)
+}
+
+/// Whether the peer has read all that a send waits for, and has no way to read more. Those of sends
+/// that have returned are not its business: all adverts that are out are of one kind.
+fn all_back(conn: &Connection) -> bool {
+    let returned = |z: &KBox<ZeroCopy>| {
+        let oldest = z.source.iter().next();
+        oldest.is_some_and(|oldest| oldest.kind == Kind::Asynchronous)
+    };
+    let none = |z: &KBox<ZeroCopy>| z.source.is_idle() || returned(z);
+    conn.adverts.zcopy.as_ref().is_none_or(none)
+        && match &conn.link {
+            Some(link) => !link.has_regions(Use::PeerReads(Kind::Synchronous)),
+            // The worker may be about to destroy the queue pair.
+            None => conn.lifetime.torn_down,
+        }
+}
+
+/// Unpins what nobody can reach any more.
+fn unpin_dead(link: &mut Option<Link>) {
+    let Some(link) = link else { return };
+    while let Some(pinned) = link.take_dead_region(Use::PeerReads(Kind::Synchronous)) {
+        drop(pinned);
     }
 }
 
@@ -289,7 +317,8 @@ impl SockOwner<'_> {
             send.by_copy = send.iter.len();
         }
         if same {
-            self.set_advert_waits(false);
+            let sk = self.sk();
+            self.conn().adverts.set_waits(false, sk);
         }
         result
     }
@@ -298,33 +327,43 @@ impl SockOwner<'_> {
         loop {
             self.poll_cq();
             self.rearm_cq();
-            self.unpin_dead();
+            unpin_dead(&mut self.conn().link);
             self.restore_read();
-            self.check_sendable()?;
+            let sk = self.sk();
+            self.conn().check_sendable(sk)?;
             if self.generation() != send.began {
                 return Err(EPIPE);
             }
             if out.taken == 0 && Ways::of(self).prefers_sink(send) {
                 return Ok(());
             }
-            if out.next.is_none() && self.may_pin(send, out) {
+            let link = self.conn().link.as_ref();
+            let has_room = link.is_some_and(|link| link.has_region_room());
+            if out.next.is_none() && has_room && wants_more(send, out) {
                 match self.pin_next(send) {
                     Ok(pinned) => {
                         out.taken += pinned.len() as usize;
                         out.next = Some(pinned);
                     }
-                    Err(e) => out.stop = Some(self.no_pin(e)),
+                    Err(e) => out.stop = Some(no_pin(e, self.stats)),
                 }
                 // The lock was not held meanwhile.
                 continue;
             }
-            if out.next.is_some() && self.may_advertise(Kind::Synchronous) {
+            if out.next.is_some() && may_advertise(self, Kind::Synchronous) {
                 if let Some(pinned) = out.next.take() {
-                    self.post_pinned(pinned, send, out)?;
+                    let len = pinned.len() as usize;
+                    let memory = Memory::Pinned(pinned);
+                    // The adapter may refuse it.
+                    if post_advert(self, memory, Kind::Synchronous)?.is_some() {
+                        send.iter.revert(len);
+                        out.taken -= len;
+                        out.stop = Some(Reason::NotPinnable);
+                    }
                 }
                 continue;
             }
-            if out.next.is_none() && self.all_back() && !wants_more(send, out) {
+            if out.next.is_none() && all_back(self.conn()) && !wants_more(send, out) {
                 return Ok(());
             }
             send.timeo.check()?;
@@ -356,7 +395,7 @@ impl SockOwner<'_> {
             }
             self.poll_cq();
             self.rearm_cq();
-            self.unpin_dead();
+            unpin_dead(&mut self.conn().link);
             if fatal_signal_pending() {
                 return abort(self, Some(ECONNRESET));
             }
@@ -367,7 +406,7 @@ impl SockOwner<'_> {
                 self.wait_killable(&mut Timeout::endless());
                 continue;
             }
-            if self.all_back() {
+            if all_back(self.conn()) {
                 return;
             }
             if left.is_over() {
