@@ -8,16 +8,16 @@ use std::ffi::{
 };
 use std::sync::OnceLock;
 
-use crate::names::{
-    REQUIRE,
-    RULES,
-    VERBOSE, //
-};
-use crate::rules::Rules;
 use crate::sock::{
     self,
     File, //
 };
+use rules::environment::{
+    REQUIRE,
+    RULES,
+    VERBOSE, //
+};
+use rules::Rules;
 
 /// The configuration of this program.
 pub(crate) struct Config {

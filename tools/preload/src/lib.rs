@@ -10,8 +10,6 @@
 
 mod chosen;
 mod config;
-mod names;
-mod rules;
 mod sock;
 mod twin;
 mod watched;
@@ -36,12 +34,12 @@ use libc::{
 };
 
 use crate::config::Config;
-use crate::rules::{
+use crate::sock::RawAddr;
+use crate::twin::Twin;
+use rules::{
     Role,
     Transport, //
 };
-use crate::sock::RawAddr;
-use crate::twin::Twin;
 
 /// Time-out of a connection of a non-blocking socket that a rule permits to fall back to TCP.
 const BOTH_WAIT_MS: u64 = 5000;

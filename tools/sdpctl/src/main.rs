@@ -36,12 +36,6 @@ mod tar;
 mod term;
 mod top;
 mod units;
-// Shared with the library that `run` loads.
-#[path = "../../preload/src/names.rs"]
-mod names;
-#[allow(dead_code)]
-#[path = "../../preload/src/rules.rs"]
-mod rules;
 
 use std::process::ExitCode;
 

@@ -17,11 +17,13 @@ use std::process::{
 
 use crate::cli::RunArgs;
 use crate::fail::Fail;
-use crate::names;
 use crate::out;
 use crate::program;
-use crate::rules::Rules;
 use crate::sdp;
+use rules::{
+    environment,
+    Rules, //
+};
 use uapi::socket::AF_INET_SDP;
 
 const LIBRARY: &str = "libsdp.so";
@@ -74,9 +76,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
         .arg0(name)
         .args(arguments)
         .env("LD_PRELOAD", preload)
-        .env(names::RULES, rules)
-        .env(names::REQUIRE, flag(args.require))
-        .env(names::VERBOSE, flag(args.verbose));
+        .env(environment::RULES, rules)
+        .env(environment::REQUIRE, flag(args.require))
+        .env(environment::VERBOSE, flag(args.verbose));
     // exec() returns only on error.
     Ok(failed(&command.exec()))
 }

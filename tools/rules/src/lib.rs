@@ -3,15 +3,20 @@
 //! Rules that decide which sockets use SDP, as in OFED's libsdp.conf.
 //!
 //! A rule is a line `use sdp|tcp|both server|client|* PROGRAM ADDRESS:PORT`. The first matching
-//! rule decides; a socket that matches no rule uses TCP. `sdpctl` compiles this file as well.
+//! rule decides; a socket that matches no rule uses TCP. `libsdp.so` obeys the rules, and `sdpctl run`
+//! checks them before it starts a program.
+
+pub mod environment;
 
 use std::fmt;
 use std::net::IpAddr;
 
 /// The protocol of a socket.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub enum Transport {
+    /// SDP only.
     Sdp,
+    /// TCP only.
     Tcp,
     /// SDP, and TCP if the SDP connection fails.
     Both,
@@ -19,8 +24,10 @@ pub(crate) enum Transport {
 
 /// The role of a socket.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
+    /// It listens.
     Server,
+    /// It connects.
     Client,
 }
 
@@ -41,14 +48,15 @@ struct Rule {
 
 /// The rules in order. Without rules all sockets use TCP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rules(Vec<Rule>);
+pub struct Rules(Vec<Rule>);
 
 /// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mistake {
+pub struct Mistake {
     /// Line number, from 1 on.
-    pub(crate) line: usize,
-    pub(crate) text: String,
+    pub line: usize,
+    /// What is wrong.
+    pub text: String,
 }
 
 impl fmt::Display for Mistake {
@@ -59,14 +67,14 @@ impl fmt::Display for Mistake {
 
 impl Rules {
     /// The rule for SDP everywhere.
-    pub(crate) const ALL_SDP: &'static str = "use sdp * * *:*";
+    pub const ALL_SDP: &'static str = "use sdp * * *:*";
 
     /// Parses rules; `#` starts a comment.
     ///
     /// # Errors
     ///
     /// The first invalid line.
-    pub(crate) fn parse(text: &str) -> Result<Self, Mistake> {
+    pub fn parse(text: &str) -> Result<Self, Mistake> {
         let mut rules = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let words: Vec<&str> = line
@@ -84,7 +92,7 @@ impl Rules {
     }
 
     /// The decision of the first matching rule; TCP if no rule matches.
-    pub(crate) fn decide(&self, role: Role, program: &str, ip: IpAddr, port: u16) -> Transport {
+    pub fn decide(&self, role: Role, program: &str, ip: IpAddr, port: u16) -> Transport {
         let ip = ip.to_canonical();
         let fits = |rule: &&Rule| {
             rule.role.is_none_or(|r| r == role)
