@@ -65,11 +65,6 @@ def by_size(command: str, sizes: Sequence[int]) -> dict[str, str]:
 
 
 PLANS = (
-    Plan("latency", "Ping-pong latency", "bytes", "lat", by_size("lat", [1, 64, KIB, 4 * KIB, 16 * KIB, 64 * KIB]),
-         ways=(AUTOMATIC, "BSDP", "TCP", "rsockets"), settings=("today",)),
-    Plan("throughput", "One-way throughput", "bytes of a send", "bw",
-         by_size("bw", [KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]),
-         ways=(*ALL_WAYS, *RAW), settings=tuple(SETTINGS), paper="1.35 for medium messages (2006)"),
     Plan("computation", "Computation between sends of 64 KiB", "us of computation", "bw",
          {str(us): f"bw {64 * KIB} --compute {us}" for us in (0, 100, 200, 500, 1000, 2000)}, paper="2.0 at best"),
     Plan("computation-1m", "Computation between sends of 1 MiB", "us of computation", "bw",
@@ -77,6 +72,11 @@ PLANS = (
     Plan("faults", "Page faults: the buffer of 64 KiB is overwritten after so many sends", "sends", "bw",
          {str(window): f"bw {64 * KIB} --overwrite {window}" for window in (1, 2, 4, 8, 16, 32, 64, 128)},
          ways=(AUTOMATIC, *WAYS, "TCP"), paper="below 1 for small windows"),
+    Plan("throughput", "One-way throughput", "bytes of a send", "bw",
+         by_size("bw", [KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]),
+         ways=(*ALL_WAYS, *RAW), settings=("2006", "2004", "today"), paper="1.35 for medium messages (2006)"),
+    Plan("latency", "Ping-pong latency", "bytes", "lat", by_size("lat", [1, 64, KIB, 4 * KIB, 16 * KIB, 64 * KIB]),
+         ways=(AUTOMATIC, "BSDP", "TCP", "rsockets"), settings=("today",)),
     Plan("hot-spot", "Hot spot: six clients at a time", "bytes", "lat",
          {str(size): f"clients 6 lat {size}" for size in (KIB, 16 * KIB, 64 * KIB)}, paper="AZ-SDP is better"),
     Plan("multi-stream", "So many connections of one program, 64 KiB", "connections", "bw",
@@ -229,16 +229,22 @@ def draw_gain(plan: Plan, results: Results, folder: str) -> None:
     lines(os.path.join(folder, "gain.svg"), "AZ-SDP / ZSDP", plan.axis, "", {**gain, "the paper of 2006": medium})
 
 
+def head(results: Results, rates: Mapping[str, float], rounds: int) -> str:
+    """What is true of all tables."""
+    carried = ", ".join(f"{rate:.0f} MB/s in the setting {name}" for name, rate in rates.items())
+    return (f"Measured on {datetime.date.today()} by: scripts/bench figures --rounds {rounds}\n"
+            f"Medians (least-most) of {rounds} rounds.\nA machine's processor copies {results.copies:.0f} MB/s.\n"
+            f"Each link carries {carried}.\n")
+
+
 def figures(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
-    """Measures what is not kept yet, prints all tables, and draws the plots."""
+    """Measures the points that are not kept yet, prints all tables, and draws the plots."""
     os.makedirs(folder, exist_ok=True)
     results = Results(folder, os.environ["IB_SDP_IMAGES"])
     if not results.copies:
         results.copies = statistics.median(float(bench.a.check(f'python3 -c "{COPY}"')) for _ in range(5))
-    text = (f"Measured on {datetime.date.today()} by: scripts/bench figures --rounds {rounds}\n"
-            f"Medians (least-most) of {rounds} rounds.\nA machine's processor copies {results.copies:.0f} MB/s.\n")
     rates = {setting: part * results.copies for setting, part in SETTINGS.items()}
-    text += "Each link carries " + ", ".join(f"{rate:.0f} MB/s in {name}" for name, rate in rates.items()) + ".\n"
+    text = head(results, rates, rounds)
     print(text, flush=True)
     for plan in PLANS:
         for setting in plan.settings:
@@ -252,9 +258,10 @@ def figures(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
             shown = table(plan, setting, results)
             print(shown, flush=True)
             text += f"\n{shown}"
+            # A run that is stopped later has this much.
+            with open(os.path.join(folder, "tables.txt"), "w", encoding="utf-8") as file:
+                file.write(text)
             draw(plan, setting, results, folder)
-        if plan.name == "throughput":
+        if len(plan.settings) > 1:
             draw_gain(plan, results, folder)
-    with open(os.path.join(folder, "tables.txt"), "w", encoding="utf-8") as file:
-        file.write(text)
     heading(f"The tables and the plots are in {folder}")
