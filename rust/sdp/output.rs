@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Posts a message, or another request: credits, and places in the send queue; says when completions of
-//! sends must be noticed.
+//! Posts a message, or another request: credits, and places in the send queue.
 
 pub(in crate::sdp) mod abort;
 
@@ -220,7 +219,7 @@ impl Output<'_> {
     }
 
     /// Asks for an acknowledgement of the peer's adapter, without using a receive of the peer; `false`
-    /// if there is no connection any more.
+    /// if the connection has no link any more.
     ///
     /// # Errors
     ///

@@ -188,7 +188,14 @@ impl SockGuard<'_> {
             _ => Err(Violation::UnexpectedMid.into()),
         };
         if let Err(why) = result {
-            Receiver::of(self).discard(receive);
+            if matches!(why, Fatal::NoMemory) && payload > 0 {
+                // The bytes before an advert that is lost stay readable, as with TCP.
+                self.note_urgent(message, &receive);
+                let taken = Receiver::of(self).take_payload(message, receive);
+                self.end_if_lost(taken);
+            } else {
+                Receiver::of(self).discard(receive);
+            }
             end_for(self, why);
             return true;
         }

@@ -108,7 +108,7 @@ pub(super) fn may_read_directly(guard: &mut SockGuard<'_>, recv: &Recv<'_>) -> b
 
 /// A reader is about to wait: who can take adverts itself is woken for them, for others they are
 /// read into the kernel's memory.
-pub(super) fn reader_waits(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
+pub(super) fn reader_waits(guard: &mut SockOwner<'_>, recv: &Recv<'_>) {
     let room = recv.direct_room();
     let conn = guard.conn();
     let next = match &conn.adverts.zcopy {

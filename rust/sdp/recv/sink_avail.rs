@@ -57,7 +57,7 @@ use crate::sdp::conn::half::Half;
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::{
     abort,
-    settle, //
+    end_for, //
 };
 use crate::sdp::output::{
     Output,
@@ -304,10 +304,15 @@ impl SockOwner<'_> {
             None => return Err(memory),
         };
         let posted = post_sink(&mut Output::of(self), len, region);
-        if !settle(self, posted) {
-            // There was room for everything. The call waits until the link has given the region back.
-            self.stats.inc(Counter::PostFailed);
-            self.fail(Event::Abort, ECONNRESET);
+        // The call waits until the link has given the region back.
+        match posted {
+            Ok(true) => {}
+            Ok(false) => {
+                // There was room for everything.
+                self.stats.inc(Counter::PostFailed);
+                self.fail(Event::Abort, ECONNRESET);
+            }
+            Err(why) => end_for(self, why),
         }
         Ok(())
     }

@@ -22,7 +22,10 @@ use crate::rdma::receive::{
     Receive,
     MAX_PARTS, //
 };
-use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::conn::guard::{
+    SockGuard,
+    SockOwner, //
+};
 use crate::sdp::conn::sock::{
     Alarm,
     Want, //
@@ -53,19 +56,19 @@ pub(in crate::sdp) fn pull(guard: &mut SockGuard<'_>) {
 }
 
 /// Posts one Read of an advert of which too little is left for the reader to take it itself. Sleeps.
-pub(in crate::sdp) fn pull_rest(guard: &mut SockGuard<'_>) {
+pub(in crate::sdp) fn pull_rest(guard: &mut SockOwner<'_>) {
     let posted = Receiver::of(guard).pull_rest();
     arm_for(guard, posted);
 }
 
 /// Reads what the peer has advertised for a reader that cannot take it itself. Sleeps.
-pub(in crate::sdp) fn pull_for_reader(guard: &mut SockGuard<'_>) {
+pub(in crate::sdp) fn pull_for_reader(guard: &mut SockOwner<'_>) {
     let posted = Receiver::of(guard).pull_because(PullReason::Reader);
     arm_for(guard, posted);
 }
 
 /// The time is over for which adverts wait for a reader.
-pub(in crate::sdp) fn pull_overdue(guard: &mut SockGuard<'_>) {
+pub(in crate::sdp) fn pull_overdue(guard: &mut SockOwner<'_>) {
     let reads = guard.has_direct_reads();
     let posted = Receiver::of(guard).pull_overdue(reads);
     arm_for(guard, posted);

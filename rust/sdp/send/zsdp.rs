@@ -214,6 +214,10 @@ pub(super) fn may_advertise(guard: &mut SockGuard<'_>, kind: Kind) -> bool {
     if !Advertiser::of(guard).fits() {
         guard.conn().adverts.waits = true;
         flush(guard);
+        // The provider may have refused a message: nothing goes behind it.
+        if !guard.conn().may_transmit() {
+            return false;
+        }
     }
     let may = Advertiser::of(guard).may_post(kind);
     let may = settle(guard, may);
@@ -229,7 +233,7 @@ pub(super) fn may_advertise(guard: &mut SockGuard<'_>, kind: Kind) -> bool {
 ///
 /// `ECONNRESET` if the connection has ended.
 pub(super) fn post_advert(
-    guard: &mut SockGuard<'_>,
+    guard: &mut SockOwner<'_>,
     memory: Memory,
     kind: Kind,
 ) -> Result<Option<Memory>> {
