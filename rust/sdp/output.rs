@@ -70,7 +70,7 @@ impl<'a> Output<'a> {
 }
 
 impl Output<'_> {
-    /// Whether credits and places allow a message of this class now, which leaves `places` - 1 others.
+    /// Whether there are credits for a message of this class, and `places` places in the send queue.
     pub(super) fn may_post(&self, class: Class, places: u32) -> bool {
         let room = self.link.as_ref().map_or(0, |link| link.send_room());
         room >= places && self.credits.may_send(class)

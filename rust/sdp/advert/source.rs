@@ -156,6 +156,8 @@ impl Exchange<'_> {
     /// # Errors
     ///
     /// [`Fatal::Violation`].
+    // The frame of the code that handles each message is not to have the list.
+    #[inline(never)]
     pub(in crate::sdp) fn cancel_answered(&mut self) -> Result<(), Fatal> {
         let mut ended = [None; ADVERTS];
         let mut free = ended.iter_mut();

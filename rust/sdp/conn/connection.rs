@@ -207,7 +207,7 @@ impl Connection {
             // A program has protected pages until it is done.
             || self.adverts.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)
             // A Read waits for places.
-            || self.adverts.zcopy.as_ref().is_some_and(|z| z.hold.untaken() > 0)
+            || self.adverts.untaken() > 0
             || self.out.disconn_due
             || self.out.peer_receives.has_to_use_up()
             || matches!(

@@ -55,19 +55,29 @@ impl Adverts {
     /// What is known of source adverts, from the first one on; `None` if there can be none, or no memory.
     pub(in crate::sdp) fn source(&mut self, flags: Flags) -> Option<&mut ZeroCopy> {
         if self.zcopy.is_none() && self.features.contains(Features::SOURCE) {
-            let zcopy = ZeroCopy::new(self.peer_most, self.own_most, self.features);
-            self.zcopy = KBox::new(zcopy, flags).ok();
+            self.make_source(flags);
         }
         self.zcopy.as_deref_mut()
+    }
+
+    #[cold]
+    fn make_source(&mut self, flags: Flags) {
+        let zcopy = ZeroCopy::new(self.peer_most, self.own_most, self.features);
+        self.zcopy = KBox::new(zcopy, flags).ok();
     }
 
     /// The same of sink adverts.
     pub(in crate::sdp) fn sink(&mut self, flags: Flags) -> Option<&mut Sinks> {
         if self.sinks.is_none() && self.features.contains(SINK_NEEDS) {
-            let sinks = Sinks::new(self.peer_most, self.own_most, self.features, self.events);
-            self.sinks = KBox::new(sinks, flags).ok();
+            self.make_sink(flags);
         }
         self.sinks.as_deref_mut()
+    }
+
+    #[cold]
+    fn make_sink(&mut self, flags: Flags) {
+        let sinks = Sinks::new(self.peer_most, self.own_most, self.features, self.events);
+        self.sinks = KBox::new(sinks, flags).ok();
     }
 
     /// Whether a receive has returned early of which it is still to be seen whether that was of use.
@@ -101,6 +111,11 @@ impl Adverts {
     pub(in crate::sdp) fn payload_hold(&self) -> Option<source::Hold> {
         let zcopy = self.zcopy.as_ref()?;
         zcopy.source.may_send_payload().err()
+    }
+
+    /// Bytes of the peer's first advert for which no Read was posted; 0 if there are none.
+    pub(in crate::sdp) fn untaken(&self) -> u32 {
+        self.zcopy.as_ref().map_or(0, |z| z.hold.untaken())
     }
 
     /// Whether bytes of the stream are still in the peer's memory, or behind such.

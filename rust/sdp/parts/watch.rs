@@ -2,6 +2,8 @@
 
 //! What the worker has seen of messages that were sent.
 
+use kernel::macros::kunit_tests;
+
 /// How long a failed send may go unnoticed by a socket that waits for nothing but messages: from look to look.
 pub(in crate::sdp) const WATCH_MS: u32 = 1000;
 /// How long the peer's adapter may take to acknowledge the oldest message, some seconds more than
@@ -72,5 +74,74 @@ impl Watch {
         let wake_ms = self.wake_ms;
         self.wake_ms = if wake_ms < WATCH_MS { 2 * wake_ms } else { 0 };
         self.wake_ms
+    }
+}
+
+#[kunit_tests(ib_sdp_watch)]
+mod tests {
+    use super::*;
+
+    const SIGHT: Sight = Sight {
+        held_up: false,
+        oldest: 7,
+        unsent: 100,
+    };
+
+    /// How many looks find the same until that is too long; 0 if it never is.
+    fn looks(watch: &mut Watch, sight: Sight, user_timeout_ms: u32) -> u32 {
+        let mut all = 1..100;
+        all.find(|_| watch.is_too_long(sight, user_timeout_ms))
+            .unwrap_or(0)
+    }
+
+    #[test]
+    fn how_long_is_too_long() {
+        let held_up = Sight {
+            held_up: true,
+            ..SIGHT
+        };
+        for (sight, user_timeout_ms, wanted) in [
+            (SIGHT, 0, UNANSWERED_MS / WATCH_MS + 1),
+            // One lost packet must not be the end.
+            (SIGHT, 3000, LEAST_UNANSWERED_MS / WATCH_MS + 1),
+            (SIGHT, 30_000, 31),
+            (held_up, 0, 0),
+            (held_up, 3000, 4),
+        ] {
+            assert_eq!(looks(&mut Watch::default(), sight, user_timeout_ms), wanted);
+        }
+    }
+
+    #[test]
+    fn progress_begins_anew() {
+        let on = Sight { oldest: 8, ..SIGHT };
+        let read = Sight { unsent: 99, ..on };
+        let held_up = Sight {
+            held_up: true,
+            ..read
+        };
+        // More to send is no progress.
+        let more = Sight {
+            unsent: 200,
+            ..held_up
+        };
+        let mut watch = Watch::default();
+        for sight in [SIGHT, on, read, held_up] {
+            assert!(!watch.is_too_long(sight, 0));
+            assert_eq!(watch.looks, 1);
+        }
+        assert!(!watch.is_too_long(more, 0));
+        assert_eq!(watch.looks, 2);
+    }
+
+    #[test]
+    fn the_peer_is_woken_later_each_time() {
+        let mut watch = Watch {
+            wake_ms: 20,
+            ..Watch::default()
+        };
+        for wanted in [40, 80, 160, 320, 640, 1280, 0] {
+            assert_eq!(watch.next_wake(), wanted);
+        }
     }
 }

@@ -51,6 +51,10 @@ pub(in crate::sdp) const MESSAGE_PLACES: u32 = 4;
 
 /// Posts the Reads that are due.
 pub(in crate::sdp) fn pull(guard: &mut SockGuard<'_>) {
+    // Nearly always.
+    if guard.conn().adverts.untaken() == 0 {
+        return;
+    }
     let posted = Receiver::of(guard).pull();
     arm_for(guard, posted);
 }
@@ -136,8 +140,7 @@ impl Receiver<'_> {
 
     /// Bytes to read now: a power of two, at least a page.
     fn pull_due(&mut self) -> Option<u32> {
-        // Nearly always: before anything is counted.
-        if self.adverts.zcopy.as_ref()?.hold.untaken() == 0 || !self.state.is_connected() {
+        if self.adverts.untaken() == 0 || !self.state.is_connected() {
             return None;
         }
         let room = self.pull_room();
