@@ -10,6 +10,7 @@ use crate::kern::errno::ECONNRESET;
 use crate::mm::frag::Frag;
 use crate::proto::bsdh::Class;
 use crate::proto::message::Message;
+use crate::proto::state::State;
 use crate::rdma::link::RECV_DEPTH;
 use crate::rdma::receive::{
     Receive,
@@ -21,9 +22,15 @@ use crate::sdp::conn::guard::SockGuard;
 use crate::stats::counters::Counter;
 
 impl SockGuard<'_> {
+    /// Whether nobody wants what the peer sends, so that TCP answers with a reset: no program has the socket, or
+    /// the program has shut both halves.
+    pub(in crate::sdp) fn refuses_bytes(&mut self) -> bool {
+        let ended = matches!(self.conn().state, State::FinWait1 | State::FinWait2);
+        self.sk().is_orphan() || ended && self.sk().rcv_shutdown()
+    }
+
     pub(in crate::sdp) fn take_payload(&mut self, message: &Message, receive: Receive) {
-        if self.sk().is_orphan() {
-            // Nobody will read it: TCP answers with a reset.
+        if self.refuses_bytes() {
             self.discard(receive);
             return self.abort(ECONNRESET);
         }

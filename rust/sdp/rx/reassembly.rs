@@ -31,7 +31,7 @@ impl SockGuard<'_> {
         if self.conn().state == State::Dead {
             return;
         }
-        if self.sk().is_orphan() {
+        if self.refuses_bytes() {
             return self.abort(ECONNRESET);
         }
         if self.hold_advert(len).is_err() {
