@@ -251,6 +251,10 @@ impl SockOwner<'_> {
             self.conn().ring.spares.clear();
             self.wait_and_poll(&mut recv.timeo);
             self.reader_is_back();
+            // As with TCP, neither the time nor a signal is an error for who wants nothing and has waited.
+            if recv.len == 0 && (recv.timeo.is_over() || signal_pending()) {
+                return Ok(());
+            }
         }
     }
 }
