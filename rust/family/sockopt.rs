@@ -107,8 +107,9 @@ fn least(level: i32, name: i32) -> usize {
 }
 
 /// Options of the core for packets, which there are none of: better refused than without effect. The
-/// core would also copy their values under the lock, from or to the program.
-fn is_of_packets(level: i32, name: i32) -> bool {
+/// core would also copy their values under the lock, from or to the program. A socket of IPv4 has none of the
+/// options of IPv6, and the core says so.
+fn is_of_packets(is_v6: bool, level: i32, name: i32) -> bool {
     match level as u32 {
         bindings::SOL_SOCKET => matches!(
             name as u32,
@@ -121,7 +122,7 @@ fn is_of_packets(level: i32, name: i32) -> bool {
             name as u32,
             bindings::IP_MSFILTER | bindings::MCAST_MSFILTER
         ),
-        bindings::SOL_IPV6 => matches!(
+        bindings::SOL_IPV6 if is_v6 => matches!(
             name as u32,
             bindings::IPV6_HOPOPTS
                 | bindings::IPV6_RTHDRDSTOPTS
@@ -156,7 +157,9 @@ pub(super) unsafe extern "C" fn setsockopt(
     value: sockptr_t,
     len: u32,
 ) -> i32 {
-    if is_of_packets(level, name) {
+    // SAFETY: The core passes a socket of ours.
+    let is_v6 = unsafe { SdpSock::from_raw(sk) }.sk().is_v6();
+    if is_of_packets(is_v6, level, name) {
         return EOPNOTSUPP.to_errno();
     }
     if (level as u32, name) == (bindings::SOL_TCP, TCP_CONGESTION) {
@@ -170,8 +173,6 @@ pub(super) unsafe extern "C" fn setsockopt(
         let sock = unsafe { SdpSock::from_raw(sk) };
         return code(set_zerocopy(sock, len, value));
     }
-    // SAFETY: The core passes a socket of ours.
-    let is_v6 = unsafe { SdpSock::from_raw(sk) }.sk().is_v6();
     let there = value.as_ref().map_or(0, |value| value.len);
     if is_membership(is_v6, level, name, there) {
         return EPROTO.to_errno();
@@ -207,7 +208,9 @@ pub(super) unsafe extern "C" fn getsockopt(
     value: *mut kernel::ffi::c_char,
     len: *mut i32,
 ) -> i32 {
-    if is_of_packets(level, name) {
+    // SAFETY: The core passes a socket of ours.
+    let is_v6 = unsafe { SdpSock::from_raw(sk) }.sk().is_v6();
+    if is_of_packets(is_v6, level, name) {
         return EOPNOTSUPP.to_errno();
     }
     // SAFETY: The core passes a socket of ours, and pointers of the program's.
@@ -215,9 +218,7 @@ pub(super) unsafe extern "C" fn getsockopt(
         match level as u32 {
             bindings::SOL_TCP => code(get_tcp(SdpSock::from_raw(sk), name, value, len)),
             // As TCP does, also with a level that nobody has.
-            _ if SdpSock::from_raw(sk).sk().is_v6() => {
-                bindings::ipv6_getsockopt(sk, level, name, value, len)
-            }
+            _ if is_v6 => bindings::ipv6_getsockopt(sk, level, name, value, len),
             _ => bindings::ip_getsockopt(sk, level, name, value, len),
         }
     }
