@@ -23,13 +23,15 @@ ADAPTER_GROUPS = ("basics", "connect", "data", "lengths", "close", "zcopy", "zer
 # The groups of the suite inside that send and receive without a copy, or beside such transfers. The others do
 # the same by adverts as by copies: in `make test` the debug kernel runs these by adverts, the stock kernel by copies.
 ADVERT_GROUPS = ("data", "urgent", "lengths", "random", "memory", "sharing", "missing", "zcopy", "zerocopy", "zabuse",
-                 "sink", "sinkends", "azends", "azrecv", "azwhen", "azabuse", "azblock")
+                 "sink", "sinkends", "azends", "azrecv", "azwhen", "azabuse", "azblock", "fuzz")
 # Those of them whose sockets choose the asynchronous way themselves: the same, whatever the module's parameters.
 # In `make test`, the stock kernel has them on one machine, with two processors, where its races are. The adapter's
 # tests have some of them on two machines.
-ASYNCHRONOUS_GROUPS = ("azends", "azrecv", "azwhen", "azabuse", "azblock")
+ASYNCHRONOUS_GROUPS = ("azends", "azrecv", "azwhen", "azabuse", "azblock", "fuzz")
 # What takes seconds on a slow link: `make test` has it over the adapter (mishaps.stalled_receives).
 SLOW_GROUPS = ("azstall",)
+# What finds more the longer it runs, and how many times as long a run of everything has it.
+LONG_GROUPS = {"fuzz": 10}
 # Hundreds of connections, a fifth of all that the suite inside costs the debug kernel: in `make test` the
 # stock kernel has them. Fewer of them meet the checkers in other tests.
 MANY_CONNECTIONS = ("missing/many_that_wait_stop_nobody", "stress/streams_on_200_connections")
@@ -60,13 +62,15 @@ class TestItem(Item):
 
 
 class GroupItem(Item):
-    """Tests of one group of tools/selftest, with the module's parameters for that."""
+    """Tests of one group of tools/selftest, with the module's parameters for that, and so many times as much of
+    everything."""
 
-    def __init__(self, prefix: str, group: str, tests: list[str], parameters: str) -> None:
+    def __init__(self, prefix: str, group: str, tests: list[str], parameters: str, scale: float = 1) -> None:
         super().__init__(f"{prefix}.{group}/")
         self.prefix = prefix
         self.tests = tests
         self.parameters = parameters
+        self.scale = scale
 
 
 class KunitItem(Item):
@@ -172,7 +176,8 @@ class Plan:
             tests = self.groups.get(group, [])
             chosen = [t for t in tests if t not in left_out and self.wants(f"{prefix}.{t}")]
             if chosen:
-                items.append(GroupItem(prefix, group, chosen, parameters))
+                scale = 1 if self.core or self.patterns else LONG_GROUPS.get(group, 1)
+                items.append(GroupItem(prefix, group, chosen, parameters, scale))
         if items and parameters == ADVERTS and self.wants(f"{prefix}.adverts_are_used"):
             items.append(TestItem(f"{prefix}.adverts_are_used", Bench.expect_adverts, parameters=ADVERTS))
         return items
