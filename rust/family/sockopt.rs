@@ -109,8 +109,9 @@ fn least(level: i32, name: i32) -> usize {
 }
 
 /// Options of the core for packets. There are no packets, so the options are refused instead of
-/// being ignored. The core would also copy their values under the lock, from or to the program.
-fn is_of_packets(level: i32, name: i32) -> bool {
+/// being ignored. The core would also copy their values under the lock, from or to the program. An
+/// IPv4 socket has none of the options of IPv6, and the core says so.
+fn is_of_packets(is_v6: bool, level: i32, name: i32) -> bool {
     match level as u32 {
         bindings::SOL_SOCKET => matches!(
             name as u32,
@@ -123,7 +124,7 @@ fn is_of_packets(level: i32, name: i32) -> bool {
             name as u32,
             bindings::IP_MSFILTER | bindings::MCAST_MSFILTER
         ),
-        bindings::SOL_IPV6 => matches!(
+        bindings::SOL_IPV6 if is_v6 => matches!(
             name as u32,
             bindings::IPV6_HOPOPTS
                 | bindings::IPV6_RTHDRDSTOPTS
@@ -159,7 +160,9 @@ pub(super) unsafe extern "C" fn setsockopt(
     value: sockptr_t,
     len: u32,
 ) -> i32 {
-    if is_of_packets(level, name) {
+    // SAFETY: The core passes a socket of ours.
+    let is_v6 = unsafe { SdpSock::from_raw(sk) }.sk().is_v6();
+    if is_of_packets(is_v6, level, name) {
         return EOPNOTSUPP.to_errno();
     }
     if (level as u32, name) == (bindings::SOL_TCP, TCP_CONGESTION) {
@@ -173,8 +176,6 @@ pub(super) unsafe extern "C" fn setsockopt(
         let sock = unsafe { SdpSock::from_raw(sk) };
         return code(set_zerocopy(sock, len, value));
     }
-    // SAFETY: The core passes a socket of ours.
-    let is_v6 = unsafe { SdpSock::from_raw(sk) }.sk().is_v6();
     let there = value.as_ref().map_or(0, |value| value.len);
     if is_membership(is_v6, level, name, there) {
         return EPROTO.to_errno();
@@ -210,7 +211,9 @@ pub(super) unsafe extern "C" fn getsockopt(
     value: *mut kernel::ffi::c_char,
     len: *mut i32,
 ) -> i32 {
-    if is_of_packets(level, name) {
+    // SAFETY: The core passes a socket of ours.
+    let is_v6 = unsafe { SdpSock::from_raw(sk) }.sk().is_v6();
+    if is_of_packets(is_v6, level, name) {
         return EOPNOTSUPP.to_errno();
     }
     // SAFETY: The core passes a socket of the module, and pointers of the program.
@@ -218,9 +221,7 @@ pub(super) unsafe extern "C" fn getsockopt(
         match level as u32 {
             bindings::SOL_TCP => code(get_tcp(SdpSock::from_raw(sk), name, value, len)),
             // As with TCP, also for an unknown level.
-            _ if SdpSock::from_raw(sk).sk().is_v6() => {
-                bindings::ipv6_getsockopt(sk, level, name, value, len)
-            }
+            _ if is_v6 => bindings::ipv6_getsockopt(sk, level, name, value, len),
             _ => bindings::ip_getsockopt(sk, level, name, value, len),
         }
     }

@@ -13,6 +13,7 @@ from vmlib.plan import (
     ADVERTS,
     COMPARED_STATES,
     IWARP_GROUPS,
+    LONG_GROUPS,
     MANY_CONNECTIONS,
     SLOW_GROUPS,
     GroupItem,
@@ -64,7 +65,7 @@ class What(unittest.TestCase):
         self.assertEqual(set(names(core=True)) - set(names()), set())
 
     def test_groups_of_core_exist(self) -> None:
-        for group in ADVERT_GROUPS + IWARP_GROUPS + ADAPTER_GROUPS + SLOW_GROUPS:
+        for group in ADVERT_GROUPS + IWARP_GROUPS + ADAPTER_GROUPS + SLOW_GROUPS + tuple(LONG_GROUPS):
             self.assertTrue(source_of(group))
 
     def test_core_leaves_many_connections_to_the_stock_kernel(self) -> None:
@@ -75,6 +76,16 @@ class What(unittest.TestCase):
         self.assertEqual(inside["stock.two"], groups["stress"])
         everything = Plan(False, [], [1], groups, {}).queues(KERNELS[1:2])[0].items
         self.assertEqual([item.tests for item in everything if isinstance(item, GroupItem)], [groups["stress"]])
+
+    def test_only_a_run_of_everything_is_long(self) -> None:
+        groups = {group: [f"{group}/a"] for group in LONG_GROUPS}
+        for core, patterns, long in ((False, [], True), (True, [], False), (False, ["fuzz/"], False)):
+            queues = Plan(core, patterns, [1], groups, {}).queues(KERNELS[:1])
+            items = [item for queue in queues for item in queue.items if isinstance(item, GroupItem)]
+            self.assertTrue(items)
+            for item in items:
+                group = item.tests[0].partition("/")[0]
+                self.assertEqual(item.scale, LONG_GROUPS[group] if long else 1)
 
     def test_many_connections_exist(self) -> None:
         for name in (*MANY_CONNECTIONS, *COMPARED_STATES):

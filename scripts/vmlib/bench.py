@@ -126,14 +126,15 @@ class Bench:
         return vm.spawn(f"exec selftest stream --family sdp --{role} {address}:{port} "
                         f"--conns {count} --bytes {size} --seed {seed}{ways}")
 
-    def selftest(self, names: str, peer: Vm | None = None, whole: bool = False) -> str:
+    def selftest(self, names: str, peer: Vm | None = None, whole: bool = False, more: float = 1) -> str:
         """The command that runs tests of `selftest` on the first machine: with all amounts multiplied by
-        `scale`, and reduced on a slow kernel unless `whole`."""
+        `scale` and by `more`, and reduced on a slow kernel unless `whole`."""
         command = f"exec selftest run --family sdp {self._addresses(self.a, 'local')}"
         if peer:
             command += f" {self._addresses(peer, 'peer')}"
-        scale = self.scale if whole or self.kind == "stock" else self.scale / 10
-        return f"{command} --timeout-scale {self.limit(max(1, self.scale))} --scale {scale} {names}"
+        asked = self.scale * more
+        scale = asked if whole or self.kind == "stock" else asked / 10
+        return f"{command} --timeout-scale {self.limit(max(1, asked))} --scale {scale} {names}"
 
     def _addresses(self, vm: Vm, option: str) -> str:
         return f"--{option} {self.address(vm)} --{option}6 {vm.address6}"

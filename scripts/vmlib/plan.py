@@ -24,14 +24,16 @@ ADAPTER_GROUPS = ("basics", "connect", "data", "lengths", "close", "zcopy", "zer
 # others do the same by adverts as by copies: in `make test` the debug kernel runs these by adverts,
 # the stock kernel by copies.
 ADVERT_GROUPS = ("data", "urgent", "lengths", "random", "memory", "sharing", "missing", "zcopy", "zerocopy", "zabuse",
-                 "sink", "sinkends", "azends", "azrecv", "azwhen", "azabuse", "azblock")
+                 "sink", "sinkends", "azends", "azrecv", "azwhen", "azabuse", "azblock", "fuzz")
 # Those of ADVERT_GROUPS whose sockets choose the asynchronous way themselves: the module's
 # parameters do not affect them. In `make test`, the stock kernel runs them on one machine, with two
 # processors, where races are likely. The adapter's tests run some of them on two machines.
-ASYNCHRONOUS_GROUPS = ("azends", "azrecv", "azwhen", "azabuse", "azblock")
+ASYNCHRONOUS_GROUPS = ("azends", "azrecv", "azwhen", "azabuse", "azblock", "fuzz")
 # Groups that take long on a slow link: `make test` runs them over the adapter
 # (mishaps.stalled_receives).
 SLOW_GROUPS = ("azstall",)
+# Groups that find more the longer they run, and the factor of their amounts in a run of everything.
+LONG_GROUPS = {"fuzz": 10}
 # Tests with hundreds of connections, which take a fifth of the time of the selftests on the
 # debug kernel: in `make test` only the stock kernel runs them. Other tests run fewer connections
 # under the checkers.
@@ -64,13 +66,15 @@ class TestItem(Item):
 
 
 class GroupItem(Item):
-    """Tests of one group of tools/selftest, with the module's parameters for them."""
+    """Tests of one group of tools/selftest, with the module's parameters for them, and the factor of
+    their amounts."""
 
-    def __init__(self, prefix: str, group: str, tests: list[str], parameters: str) -> None:
+    def __init__(self, prefix: str, group: str, tests: list[str], parameters: str, scale: float = 1) -> None:
         super().__init__(f"{prefix}.{group}/")
         self.prefix = prefix
         self.tests = tests
         self.parameters = parameters
+        self.scale = scale
 
 
 class KunitItem(Item):
@@ -176,7 +180,8 @@ class Plan:
             tests = self.groups.get(group, [])
             chosen = [t for t in tests if t not in left_out and self.wants(f"{prefix}.{t}")]
             if chosen:
-                items.append(GroupItem(prefix, group, chosen, parameters))
+                scale = 1 if self.core or self.patterns else LONG_GROUPS.get(group, 1)
+                items.append(GroupItem(prefix, group, chosen, parameters, scale))
         if items and parameters == ADVERTS and self.wants(f"{prefix}.adverts_are_used"):
             items.append(TestItem(f"{prefix}.adverts_are_used", Bench.expect_adverts, parameters=ADVERTS))
         return items

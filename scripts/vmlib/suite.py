@@ -200,7 +200,8 @@ class Lane:
 
     def group(self, bench: Bench, item: GroupItem) -> None:
         alone = bench.a is bench.b
-        command = bench.selftest(f"--times --exact {' '.join(item.tests)}", None if alone else bench.b)
+        names = f"--times --exact {' '.join(item.tests)}"
+        command = bench.selftest(names, None if alone else bench.b, more=item.scale)
         with contextlib.nullcontext() if alone else bench.selftest_server():
             self.follow(bench, item, command)
         for vm in bench.vms:

@@ -22,7 +22,6 @@ use super::{
     listen, //
 };
 use crate::bindings;
-use crate::inet::addr::Addr;
 use crate::kern::errno::ECONNRESET;
 use crate::kern::signal::signal_pending;
 use crate::kern::time::Timeout;
@@ -95,11 +94,8 @@ impl SockGuard<'_> {
         self.conn().inq.fin_received = false;
         self.conn().options.window_clamp = 0;
         self.conn().lifetime.fast_opens = false;
-        let sk = self.sk();
-        sk.set_peer(&Addr::ANY);
-        sk.clear_shutdown();
-        sk.reset_flag_done();
-        sk.reset_peek_offset();
+        self.forget_names();
+        self.sk().reset_peek_offset();
     }
 
     /// Ends the state; what no program has accepted is the caller's to abort.

@@ -266,6 +266,11 @@ impl SockOwner<'_> {
             self.conn().ring.spares.clear();
             self.wait_and_poll(&mut recv.timeo);
             self.conn().inq.reader_bytes = None;
+            // As with TCP: a receive of no bytes that has waited ends without an error, whether its time is
+            // over or a signal is pending.
+            if recv.len == 0 && (recv.timeo.is_over() || signal_pending()) {
+                return Ok(());
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::bindings;
 use crate::mm::frag::Frag;
 use crate::proto::bsdh::Class;
 use crate::proto::message::Message;
+use crate::proto::state::State;
 use crate::rdma::link::RECV_DEPTH;
 use crate::rdma::receive::{
     Receive,
@@ -20,6 +21,14 @@ use crate::sdp::parts::ring::SMALL_BYTES;
 use crate::stats::counters::Counter;
 
 impl Receiver<'_> {
+    /// Whether the program can never read what the peer sends, so that TCP answers with a reset: no program has
+    /// the socket, or the program has shut both halves.
+    pub(super) fn refuses_bytes(&self) -> bool {
+        let ended = matches!(self.state, State::FinWait1 | State::FinWait2);
+        let sk = self.sock.sk();
+        sk.is_orphan() || ended && sk.rcv_shutdown()
+    }
+
     /// Takes the payload of a message into the receive queue, or behind what the peer still has.
     ///
     /// # Errors
@@ -30,8 +39,7 @@ impl Receiver<'_> {
         message: &Message,
         receive: Receive,
     ) -> Result<(), Fatal> {
-        let sk = self.sock.sk();
-        if sk.is_orphan() {
+        if self.refuses_bytes() {
             self.discard(receive);
             return Err(Fatal::Unread);
         }

@@ -30,7 +30,7 @@ impl Receiver<'_> {
         if self.state == State::Dead {
             return Ok(());
         }
-        if self.sock.sk().is_orphan() {
+        if self.refuses_bytes() {
             return Err(Fatal::Unread);
         }
         if let Some(zcopy) = &mut self.adverts.zcopy {

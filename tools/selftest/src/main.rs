@@ -9,7 +9,7 @@ mod support;
 mod tests;
 
 use clap::{Args, Parser, Subcommand};
-use programs::{idle, stream};
+use programs::{fuzz, idle, stream};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -48,6 +48,8 @@ enum Command {
     Idle(idle::Ends),
     /// Make connections one after the other and say how fast.
     ConnectRate(idle::Ends),
+    /// Make calls at random, beside TCP or from several threads.
+    Fuzz(fuzz::FuzzArgs),
 }
 
 #[derive(Args)]
@@ -107,6 +109,7 @@ fn main() -> ExitCode {
         Command::Stream(args) => stream::run(&args),
         Command::Idle(ends) => idle::idle(&ends),
         Command::ConnectRate(ends) => idle::connect_rate(&ends),
+        Command::Fuzz(args) => fuzz::run(&args),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -3,8 +3,8 @@
 //! family under test and on a TCP socket of this machine. They return the same, fail with the same
 //! error, and leave the same to poll(); [`known`] lists what differs, and why.
 
-mod calls;
-mod known;
+pub(in crate::tests) mod calls;
+pub(in crate::tests) mod known;
 
 use crate::support::harness::{
     eventually, expect_eq, expect_errno, failed, readable_bytes, tests, Env, Fail, Family, Outcome,
@@ -131,7 +131,7 @@ impl Subject {
 }
 
 /// What a call came to.
-type Answer = Result<String, i32>;
+pub(in crate::tests) type Answer = Result<String, i32>;
 
 fn answer(result: io::Result<String>) -> Answer {
     result.map_err(|e| e.raw_os_error().unwrap_or(0))

@@ -6,6 +6,7 @@ mod bytes;
 mod connecting;
 mod ends;
 mod events;
+pub(crate) mod fuzz;
 mod load;
 mod memory_of_programs;
 mod settings;
@@ -51,6 +52,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         uncopied::azstall::TESTS,
         uncopied::azwhen::TESTS,
         load::attacks::TESTS,
+        fuzz::TESTS,
         connecting::netns::TESTS,
         settings::sysctl::TESTS,
         settings::limits::TESTS,

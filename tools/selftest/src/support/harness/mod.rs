@@ -13,7 +13,7 @@ pub(crate) use expect::{
     expect, expect_eq, expect_errno, expect_errno_of, expect_received, failed, joined, skip, Fail,
     Outcome,
 };
-pub(crate) use runner::{note, run, Options};
+pub(crate) use runner::{note, run, show_tasks, Options};
 pub(crate) use steps::*;
 
 /// A test: its name is `group/what`.

@@ -118,7 +118,7 @@ fn reap(pid: i32) {
 }
 
 /// Prints where the threads of a hanging process are, as far as we may know.
-fn show_tasks(pid: i32) {
+pub(crate) fn show_tasks(pid: i32) {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return;
     };

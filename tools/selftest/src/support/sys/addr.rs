@@ -62,6 +62,11 @@ impl SockAddr {
         }
     }
 
+    /// All bytes, of which [`SockAddr::len`] count.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     pub(crate) fn port(self) -> u16 {
         self.to_std().map_or(0, |a| a.port())
     }

@@ -8,6 +8,12 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 /// An epoll instance.
 pub(crate) struct Epoll(OwnedFd);
 
+impl From<Epoll> for OwnedFd {
+    fn from(epoll: Epoll) -> OwnedFd {
+        epoll.0
+    }
+}
+
 impl Epoll {
     pub(crate) fn new() -> io::Result<Epoll> {
         // SAFETY: plain numbers.

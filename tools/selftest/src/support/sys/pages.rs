@@ -137,6 +137,13 @@ impl Pages {
         Ok(())
     }
 
+    /// Takes all access away.
+    pub(crate) fn forbid(self) -> io::Result<()> {
+        // SAFETY: as for advise().
+        checked(unsafe { libc::mprotect(self.start as *mut _, self.len, libc::PROT_NONE) })?;
+        Ok(())
+    }
+
     /// munmap(), with nothing in its place.
     pub(crate) fn unmap(self) -> io::Result<()> {
         // SAFETY: as for advise(); the callers do not touch it any more.

@@ -123,6 +123,12 @@ pub(crate) fn reap_automatically() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
+/// Ignores a signal.
+pub(crate) fn ignore_signal(signal: i32) {
+    // SAFETY: SIG_IGN runs no code of ours.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
+}
+
 /// Restores a signal's default action (Rust programs start with SIGPIPE off).
 pub(crate) fn default_action(signal: i32) {
     // SAFETY: SIG_DFL runs no code of ours.

@@ -13,6 +13,19 @@ pub(crate) struct RawVec {
     pub(crate) len: usize,
 }
 
+/// Any system call, with arguments as they come.
+///
+/// # Safety
+///
+/// What the call may write to, map or unmap must be memory to which there are no references, such as
+/// [`super::Pages`], and the descriptors that it may close must be nobody else's.
+pub(crate) unsafe fn system_call(number: libc::c_long, args: [usize; 6]) -> io::Result<usize> {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: by the caller's promise.
+    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
 impl Sock {
     /// bind() with an address that need not be readable.
     pub(crate) fn bind_raw(&self, addr: usize, len: u32) -> io::Result<()> {

@@ -3,6 +3,7 @@
 
 use super::{checked, checked_size, SockAddr};
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// An open socket, closed on drop.
@@ -35,6 +36,12 @@ impl AsRawFd for Sock {
 }
 
 impl Sock {
+    /// The socket of a descriptor that somebody else closes; `None` if that is no number of one.
+    pub(crate) fn borrowed(fd: RawFd) -> Option<ManuallyDrop<Sock>> {
+        // SAFETY: the value is never dropped, so that nothing is closed twice.
+        (fd >= 0).then(|| ManuallyDrop::new(Sock(unsafe { OwnedFd::from_raw_fd(fd) })))
+    }
+
     pub(crate) fn new(domain: i32, ty: i32, protocol: i32) -> io::Result<Sock> {
         // SAFETY: socket() takes plain numbers.
         let fd = checked(unsafe { libc::socket(domain, ty, protocol) })?;

@@ -61,10 +61,10 @@ impl At {
     }
 }
 
-struct Opt {
-    level: i32,
-    option: i32,
-    name: &'static str,
+pub(in crate::tests) struct Opt {
+    pub(in crate::tests) level: i32,
+    pub(in crate::tests) option: i32,
+    pub(in crate::tests) name: &'static str,
 }
 
 macro_rules! options {
@@ -77,7 +77,7 @@ macro_rules! options {
     };
 }
 
-const OPTIONS: &[Opt] = options! {
+pub(in crate::tests) const OPTIONS: &[Opt] = options! {
     SOL_SOCKET: SO_DEBUG, SO_REUSEADDR, SO_TYPE, SO_ERROR, SO_DONTROUTE, SO_BROADCAST, SO_SNDBUF,
         SO_RCVBUF, SO_KEEPALIVE, SO_OOBINLINE, SO_NO_CHECK, SO_PRIORITY, SO_LINGER, SO_BSDCOMPAT,
         SO_REUSEPORT, SO_PASSCRED, SO_PEERCRED, SO_RCVLOWAT, SO_SNDLOWAT, SO_RCVTIMEO, SO_SNDTIMEO,
@@ -97,7 +97,7 @@ const OPTIONS: &[Opt] = options! {
         MCAST_JOIN_GROUP, MCAST_MSFILTER;
     IPPROTO_IPV6: IPV6_ADDRFORM, IPV6_2292PKTINFO, IPV6_UNICAST_HOPS, IPV6_MULTICAST_IF,
         IPV6_MULTICAST_HOPS, IPV6_MULTICAST_LOOP, IPV6_ADD_MEMBERSHIP, IPV6_MTU_DISCOVER, IPV6_MTU,
-        IPV6_RECVERR, IPV6_V6ONLY, IPV6_RECVPKTINFO, IPV6_RECVHOPLIMIT, IPV6_HOPOPTS, IPV6_RTHDR,
+        IPV6_RECVERR, IPV6_V6ONLY, IPV6_RECVPKTINFO, IPV6_RECVHOPLIMIT, IPV6_HOPOPTS, IPV6_RTHDRDSTOPTS, IPV6_RTHDR,
         IPV6_DSTOPTS, IPV6_RECVTCLASS, IPV6_TCLASS, IPV6_AUTOFLOWLABEL, IPV6_TRANSPARENT,
         IPV6_FREEBIND;
     IPPROTO_TCP: TCP_NODELAY, TCP_MAXSEG, TCP_CORK, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT,
@@ -110,8 +110,10 @@ const OPTIONS: &[Opt] = options! {
 };
 
 /// Levels and options that nobody has.
-const UNKNOWN: &[Opt] = &[
+pub(in crate::tests) const UNKNOWN: &[Opt] = &[
     unknown(IPPROTO_TCP, 37, "IPPROTO_TCP TCP_TX_DELAY"),
+    unknown(SOL_SOCKET, 74, "SOL_SOCKET SO_TXREHASH"),
+    unknown(SOL_SOCKET, 80, "SOL_SOCKET SO_DEVMEM_DONTNEED"),
     unknown(SOL_SOCKET, 9999, "SOL_SOCKET 9999"),
     unknown(SOL_SOCKET, -1, "SOL_SOCKET -1"),
     unknown(IPPROTO_TCP, 9999, "IPPROTO_TCP 9999"),
@@ -135,7 +137,7 @@ const fn unknown(level: i32, option: i32, name: &'static str) -> Opt {
 }
 
 /// Good values of these would have effects beyond the options themselves.
-const NOT_SET: &[&str] = &[
+pub(in crate::tests) const NOT_SET: &[&str] = &[
     // The peer would not be reached any more.
     "SOL_SOCKET SO_BINDTOIFINDEX",
     "IPPROTO_IP IP_TTL",

@@ -4,7 +4,7 @@
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,
-    joined, receive, skip, spawn_waiting, tests, Env, Fail, Outcome, ANY4, QUIET_MS,
+    joined, receive, skip, spawn_waiting, tests, Env, Fail, Outcome, ANY4, ANY6, QUIET_MS,
 };
 use crate::support::peer::Remote;
 use crate::support::sys::{self, Sock, SockAddr};
@@ -338,6 +338,9 @@ fn disconnect_and_reuse(env: &Env) -> Outcome {
         receive(&sock, span)?;
         sock.connect(&unspec)?;
         expect_errno(sock.getpeername(), ENOTCONN, "getpeername")?;
+        // The address was not the program's choice.
+        let any = if env.local.is_ipv4() { ANY4 } else { ANY6 };
+        expect_eq(sock.getsockname()?.ip(), Some(any), "getsockname")?;
         let ended = [ENOTCONN, libc::ECONNRESET];
         expect_errno_of(sock.recv(&mut [0], 0), &ended, "recv")?;
         sock.take_error()?;

@@ -29,6 +29,7 @@ tests!("reset";
     killed_while_sending,
     reading_ends_after_fin_and_reset,
     nothing_is_left_after_disconnect,
+    bytes_come_after_both_halves_are_shut,
     chosen_port_is_free_after_the_end,
 );
 
@@ -297,6 +298,30 @@ fn ended(env: &Env, sock: &Sock, end: End) -> Outcome {
     expect_eq(sock.recv(&mut [0], 0)?, 0, "recv")?;
     sock.shutdown(SHUT_WR)?;
     expect_eq(remote.recv(1, 0)?.len(), 0, "the peer's recv")
+}
+
+/// Who has shut both halves wants no byte any more: one that comes ends the connection.
+fn bytes_come_after_both_halves_are_shut(env: &Env) -> Outcome {
+    for bytes in [1, 100_000] {
+        let (sock, remote) = env.pair()?;
+        remote.send(Span::new(env.seed, 0, 10), 0)?;
+        eventually("bytes", || readable_bytes(&sock), |&n| n == 10)?;
+        sock.shutdown(SHUT_RDWR)?;
+        eventually("the end", || remote.poll(POLLRDHUP, 0), |&e| e != 0)?;
+        // The reset may come before all is sent.
+        let _ = remote.send(Span::new(env.seed, 10, bytes), 0);
+        let reset = |events: &i16| *events == POLLERR | POLLHUP;
+        eventually("a reset", || sock.poll(0, 0), reset)?;
+        receive(&sock, Span::new(env.seed, 0, 10))?;
+        expect_errno(sock.recv(&mut [0], 0), ECONNRESET, "recv")?;
+        expect_eq(sock.recv(&mut [0], 0)?, 0, "recv again")?;
+        eventually(
+            "the peer's reset",
+            || remote.poll(0, 0),
+            |&e| e & POLLHUP != 0,
+        )?;
+    }
+    Ok(())
 }
 
 /// connect() to AF_UNSPEC throws away what nobody has read.

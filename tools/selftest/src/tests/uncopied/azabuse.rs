@@ -68,7 +68,7 @@ fn written_to_again(env: &Env) -> Outcome {
 
 /// What one of the threads does to memory that may be in flight, and makes
 /// good in the end: it is private memory that may be written to.
-fn abuse(pages: Pages, spare: Pages, rng: &mut Rng) -> io::Result<()> {
+pub(in crate::tests) fn abuse(pages: Pages, spare: Pages, rng: &mut Rng) -> io::Result<()> {
     for _ in 0..1 + rng.below(4) {
         let first = rng.below(pages.len() / PAGE);
         let count = 1 + rng.below(pages.len() / PAGE - first);

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Calls at random.
+//!
+//! `calls` makes the same ones on sockets of the family under test and on TCP's, one after the other, and
+//! compares. `threads` makes them from several threads at a time, on sockets and memory that these share; right
+//! is then what the kernel survives, what does not hang, streams that stay whole, and that all is given back.
+
+mod call;
+mod compare;
+mod making;
+mod room;
+mod threads;
+mod world;
+
+use crate::support::harness::{differences, failed, note, skip, tests, Child, Env, Outcome};
+use crate::support::pattern::Rng;
+use crate::support::sys;
+use making::{Maker, Use};
+use room::Memory;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+tests!("fuzz"; calls, calls_of_ipv6, threads, threads_of_ipv6);
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Amount {
+    pub(crate) time: Duration,
+    /// Calls on one set of sockets.
+    pub(crate) calls: usize,
+    /// One set of sockets, with that seed itself; else many, with seeds that follow from it.
+    pub(crate) once: bool,
+    /// Print the calls.
+    pub(crate) print: bool,
+    /// What differs is looked for until the time is over, or so often.
+    pub(crate) most: usize,
+}
+
+const CALLS: usize = 60;
+
+fn amount(env: &Env, seconds: f64) -> Amount {
+    Amount {
+        time: Duration::from_secs_f64((seconds * env.scale).max(2.0)),
+        calls: CALLS,
+        once: false,
+        print: false,
+        most: 3,
+    }
+}
+
+fn calls(env: &Env) -> Outcome {
+    compared(env, amount(env, 6.0))
+}
+
+fn calls_of_ipv6(env: &Env) -> Outcome {
+    compared(&env.over_ipv6()?, amount(env, 3.0))
+}
+
+fn threads(env: &Env) -> Outcome {
+    threads::run(env, amount(env, 5.0).time, 4)
+}
+
+fn threads_of_ipv6(env: &Env) -> Outcome {
+    threads::run(&env.over_ipv6()?, amount(env, 2.0).time, 4)
+}
+
+/// Threads for so long, with the seed of the environment.
+pub(crate) fn with_threads(env: &Env, time: Duration, threads: usize) -> Outcome {
+    threads::run(env, time, threads)
+}
+
+/// Compares with TCP.
+pub(crate) fn compared(env: &Env, amount: Amount) -> Outcome {
+    if differences::over_iwarp(env.family) {
+        return skip("with iWARP, a connection is there for accept() only when a message has come");
+    }
+    let _allowed = super::connecting::fastopen::allowed(env)?;
+    let env = env.clone();
+    // Descriptors and signals of its own.
+    Child::start(move || compare_all(&env, amount))?.join()
+}
+
+fn compare_all(env: &Env, amount: Amount) -> Outcome {
+    sys::ignore_signal(libc::SIGIO);
+    sys::ignore_signal(libc::SIGURG);
+    let memory = Memory::new()?;
+    let mut seeds = Rng::new(env.seed);
+    let began = Instant::now();
+    let (mut rounds, mut calls, mut said) = (0, 0, Instant::now());
+    let mut found = BTreeSet::new();
+    let mut report = String::new();
+    while rounds == 0 || !amount.once && began.elapsed() < amount.time && found.len() < amount.most
+    {
+        let seed = match amount.once {
+            true => env.seed,
+            false => seeds.next() >> 32,
+        };
+        let steps = Maker::new(seed, Use::Comparison).steps(amount.calls);
+        if amount.print {
+            steps.iter().for_each(|step| println!("{step}"));
+        }
+        rounds += 1;
+        calls += steps.len();
+        if said.elapsed() > Duration::from_secs(20) {
+            said = Instant::now();
+            note(&format!(
+                "{calls} calls on {rounds} sets of sockets, the last of seed {seed}"
+            ));
+        }
+        let Some(difference) = compare::compare(env, memory, seed, &steps)? else {
+            continue;
+        };
+        // Of each kind, one.
+        if !found.insert(difference.kind()) {
+            continue;
+        }
+        let least = compare::shortest(env, memory, seed, &steps, &difference)?;
+        let mut text = format!(
+            "{} (--seed {seed} --calls {}",
+            difference.text,
+            difference.at + 1
+        );
+        let _ = write!(text, ", {} are enough:", least.len());
+        least.iter().for_each(|step| {
+            let _ = write!(text, "\n    {step}");
+        });
+        text.push(')');
+        // All of it now, as what follows may end the machine.
+        note(&text.replace('\n', "\n#"));
+        let _ = writeln!(
+            report,
+            "{} (--seed {seed} --calls {})",
+            difference.text,
+            difference.at + 1
+        );
+    }
+    note(&format!("{calls} calls on {rounds} sets of sockets"));
+    if found.is_empty() {
+        return Ok(());
+    }
+    let (family, local) = (format!("{:?}", env.family).to_lowercase(), env.local);
+    let again = format!("selftest fuzz --family {family} --local {local} --once");
+    failed(format!(
+        "{} differences, each again with `{again}` and its seed: {report}",
+        found.len()
+    ))
+}

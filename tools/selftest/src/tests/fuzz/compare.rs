@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Makes the same calls in a world of TCP and in one of the family under test, and compares what they come to.
+//!
+//! After each call the worlds have time until poll(), FIONREAD and getpeername() say the same of all sockets,
+//! and nothing waits to be sent: what takes its time has happened then.
+
+use super::call::{Call, Compared, SLOTS};
+use super::making::{Step, Transfer};
+use super::room::Memory;
+use super::world::{World, OTHERS_WAIT};
+use crate::support::flow::Span;
+use crate::support::harness::{readable_bytes, Env, Fail, Family};
+use crate::support::sys::{self, Sock};
+use crate::tests::astcp::known;
+use libc::{EAGAIN, EFAULT, MSG_DONTWAIT, MSG_NOSIGNAL};
+use std::io;
+use std::time::{Duration, Instant};
+use uapi::socket::{SDP_ZCOPY_MODE, SOL_SDP};
+
+/// How long the worlds may need to be the same: generous, as a machine under checkers is slow.
+const SETTLED: Duration = Duration::from_secs(8);
+/// How long bytes may wait to be sent: TCP_CORK and MSG_MORE hold them back for 200 ms.
+const SENT: Duration = Duration::from_secs(1);
+const SIOCOUTQNSD: libc::c_ulong = 0x894b;
+
+/// Something that TCP does otherwise.
+#[derive(Clone, Debug)]
+pub(super) struct Difference {
+    /// The number of the step.
+    pub(super) at: usize,
+    pub(super) text: String,
+}
+
+impl Difference {
+    /// What is the same of the same difference elsewhere.
+    pub(super) fn kind(&self) -> String {
+        let words = self.text.chars().filter(|c| !c.is_ascii_digit());
+        words.take(70).collect()
+    }
+}
+
+/// What is seen of a socket from outside.
+#[derive(Clone, PartialEq, Eq)]
+struct State {
+    poll: i16,
+    readable: Result<i32, i32>,
+    peer: Option<i32>,
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (poll, readable, peer) = (self.poll, self.readable, self.peer);
+        write!(
+            f,
+            "poll {poll:#x}, FIONREAD {readable:?}, getpeername {peer:?}"
+        )
+    }
+}
+
+/// How a step went.
+enum Went {
+    /// The worlds are not comparable any more, for a reason that is known.
+    Apart,
+    On,
+    Otherwise(String),
+}
+
+type Result2 = [(Result<usize, i32>, Vec<u8>); 2];
+
+/// TCP's world, and ours.
+struct Worlds {
+    both: [World; 2],
+    memory: Memory,
+}
+
+/// Compares the steps; the seed says how ours sends.
+pub(super) fn compare(
+    env: &Env,
+    memory: Memory,
+    seed: u64,
+    steps: &[Step],
+) -> Result<Option<Difference>, Fail> {
+    let mut tcp = env.clone();
+    tcp.family = Family::Tcp;
+    let mode = (seed % 5) as i32;
+    let prepare = |family: Family| {
+        move |sock: &Sock| match family {
+            Family::Sdp => sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, mode),
+            Family::Tcp => Ok(()),
+        }
+    };
+    let worlds = Worlds {
+        both: [
+            World::new(&tcp, OTHERS_WAIT, prepare(tcp.family))?,
+            World::new(env, OTHERS_WAIT, prepare(env.family))?,
+        ],
+        memory,
+    };
+    let found = |at, text| Ok(Some(Difference { at, text }));
+    for (at, step) in steps.iter().enumerate() {
+        let went = match step {
+            Step::Call(call) => worlds.call(call),
+            Step::Transfer(transfer) => worlds.transfer(*transfer)?,
+        };
+        match went {
+            Went::Otherwise(text) => return found(at, format!("{}: {text}", step.name())),
+            Went::Apart => return Ok(None),
+            Went::On => {}
+        }
+        if let Some(text) = worlds.settle()? {
+            return found(at, format!("after {}: {text}", step.name()));
+        }
+    }
+    let last = steps.len().saturating_sub(1);
+    Ok(worlds.rest().map(|text| Difference { at: last, text }))
+}
+
+fn errno(e: &io::Error) -> i32 {
+    e.raw_os_error().unwrap_or(0)
+}
+
+fn text(result: Result<usize, i32>) -> String {
+    match result {
+        Ok(value) => value.to_string(),
+        Err(errno) => io::Error::from_raw_os_error(errno).to_string(),
+    }
+}
+
+impl Worlds {
+    fn make(&self, which: usize, call: &Call) -> (Result<usize, i32>, Vec<u8>) {
+        self.memory.forget();
+        let result = self.both[which].call(call, self.memory);
+        (result, call.left(self.memory))
+    }
+
+    fn call(&self, call: &Call) -> Went {
+        let began = Instant::now();
+        let mut results = [0, 1].map(|which| self.make(which, call));
+        loop {
+            let went = self.judge(call, &results);
+            if !matches!(went, Went::Otherwise(_)) {
+                return went;
+            }
+            let again = |which: usize| {
+                let waits = results[which].0 == Err(EAGAIN) && results[1 - which].0 != Err(EAGAIN);
+                waits || call.compared == Compared::AtLast
+            };
+            let again = [0, 1].map(again);
+            if !again.contains(&true) || began.elapsed() > SETTLED {
+                return went;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            for which in [0, 1] {
+                if again[which] {
+                    results[which] = self.make(which, call);
+                }
+            }
+        }
+    }
+
+    fn judge(&self, call: &Call, results: &Result2) -> Went {
+        let [(by_tcp, tcp_left), (by_us, our_left)] = results;
+        if by_tcp == by_us {
+            let ignored = matches!(call.compared, Compared::Roughly | Compared::Notification);
+            return match differs(tcp_left, our_left) {
+                Some(text) if !ignored && !self.is_known(call, *by_us) => Went::Otherwise(text),
+                _ => Went::On,
+            };
+        }
+        let rough = |result: &Result<usize, i32>| matches!(result, Err(EFAULT) | Ok(_));
+        let changes = by_tcp.is_ok() != by_us.is_ok() && call.compared != Compared::AtLast;
+        match call.compared {
+            Compared::Roughly if rough(by_tcp) && rough(by_us) => Went::Apart,
+            Compared::Amount if by_tcp.is_ok() && by_us.is_ok() => Went::Apart,
+            _ if self.is_known(call, *by_us) && changes => Went::Apart,
+            _ if self.is_known(call, *by_us) => Went::On,
+            _ => Went::Otherwise(format!("{}, TCP: {}", text(*by_us), text(*by_tcp))),
+        }
+    }
+
+    fn is_known(&self, call: &Call, ours: Result<usize, i32>) -> bool {
+        known::covers(
+            self.both[1].family(),
+            &call.name,
+            &ours.map(|n| n.to_string()),
+        )
+    }
+
+    fn state(&self, which: usize) -> io::Result<Vec<State>> {
+        let world = &self.both[which];
+        let fds: Vec<_> = (0..SLOTS).map(|slot| (world.fd(slot), i16::MAX)).collect();
+        let seen = sys::poll_fds(&fds, 0)?;
+        let states = seen.into_iter().enumerate().map(|(slot, poll)| {
+            let sock = world.sock(slot);
+            let readable = sock.as_ref().map_or(Ok(0), |sock| readable_bytes(sock));
+            let peer = sock.as_ref().and_then(|sock| sock.getpeername().err());
+            State {
+                poll,
+                readable: readable.map_err(|e| errno(&e)),
+                peer: peer.map(|e| errno(&e)),
+            }
+        });
+        Ok(states.collect())
+    }
+
+    /// Whether bytes wait to be sent on a connection.
+    fn unsent(&self, which: usize) -> bool {
+        (0..SLOTS).any(|slot| {
+            self.both[which].sock(slot).is_some_and(|sock| {
+                sock.getpeername().is_ok() && sock.ioctl_int(SIOCOUTQNSD).is_ok_and(|n| n > 0)
+            })
+        })
+    }
+
+    /// Waits until both worlds look the same; in words what does not.
+    fn settle(&self) -> io::Result<Option<String>> {
+        let began = Instant::now();
+        loop {
+            let busy = self.unsent(0) || self.unsent(1);
+            let (tcp, ours) = (self.state(0)?, self.state(1)?);
+            let waited = began.elapsed();
+            if tcp == ours && (!busy || waited > SENT) {
+                return Ok(None);
+            }
+            if waited > SETTLED {
+                let first = (0..SLOTS).find(|&slot| tcp[slot] != ours[slot]);
+                return Ok(first
+                    .map(|slot| format!("socket {slot} has {}, TCP: {}", ours[slot], tcp[slot])));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn transfer(&self, transfer: Transfer) -> Result<Went, Fail> {
+        // With a connection that has ended, or is about to, each send may be the one that learns of it.
+        const ENDS: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP;
+        let states = self.state(0)?;
+        if (states[transfer.from].poll | states[transfer.to].poll) & ENDS != 0 {
+            return Ok(Went::On);
+        }
+        let [tcp, ours] = [&self.both[0], &self.both[1]].map(|world| moved(world, transfer));
+        if tcp == ours {
+            return Ok(Went::On);
+        }
+        let stuck = tcp.stuck && ours.stuck;
+        let same_bytes =
+            tcp.received.starts_with(&ours.received) || ours.received.starts_with(&tcp.received);
+        if stuck && same_bytes {
+            return Ok(Went::Apart);
+        }
+        Ok(Went::Otherwise(format!("{ours}, TCP: {tcp}")))
+    }
+
+    /// What is left to be received of each socket; in words where that is not the same.
+    fn rest(&self) -> Option<String> {
+        (0..SLOTS).find_map(|slot| {
+            let [tcp, ours] = [&self.both[0], &self.both[1]].map(|world| {
+                let mut moved = Moved::default();
+                if let Some(sock) = world.sock(slot) {
+                    moved.receive(&sock);
+                }
+                moved
+            });
+            (tcp != ours).then(|| format!("the rest of socket {slot}: {ours}, TCP: {tcp}"))
+        })
+    }
+}
+
+/// Where two memories first are not the same.
+fn differs(tcp: &[u8], ours: &[u8]) -> Option<String> {
+    let at = (0..tcp.len()).find(|&i| tcp[i] != ours[i])?;
+    let end = (at + 16).min(tcp.len());
+    let place = match at.checked_sub(Memory::SEEN_RECEIVED) {
+        Some(at) => format!("what is received, from {at}"),
+        None => format!("memory+{at:#x}"),
+    };
+    Some(format!(
+        "{place}: {:x?}, TCP: {:x?}",
+        &ours[at..end],
+        &tcp[at..end]
+    ))
+}
+
+/// What a transfer has done.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Moved {
+    sent: usize,
+    sending: Option<i32>,
+    received: Vec<u8>,
+    receiving: Option<i32>,
+    ended: bool,
+    /// Neither end got on.
+    stuck: bool,
+}
+
+impl std::fmt::Display for Moved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sum = self.received.iter().fold(0_u64, |sum, &b| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(b))
+        });
+        write!(
+            f,
+            "{} sent (error {:?}), {} received (sum {sum:x}, error {:?}, end {}), stuck {}",
+            self.sent,
+            self.sending,
+            self.received.len(),
+            self.receiving,
+            self.ended,
+            self.stuck
+        )
+    }
+}
+
+impl Moved {
+    /// Receives all that is there.
+    fn receive(&mut self, sock: &Sock) {
+        let mut buf = [0; 9000];
+        loop {
+            match sock.recv(&mut buf, MSG_DONTWAIT) {
+                Ok(0) => {
+                    self.ended = true;
+                    return;
+                }
+                Ok(n) => self.received.extend_from_slice(&buf[..n]),
+                Err(e) => {
+                    self.receiving = Some(errno(&e));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn moved(world: &World, transfer: Transfer) -> Moved {
+    const PATIENCE: Duration = Duration::from_secs(8);
+    let mut moved = Moved::default();
+    let (Some(from), Some(to)) = (world.sock(transfer.from), world.sock(transfer.to)) else {
+        return moved;
+    };
+    let bytes = Span::new(transfer.len as u64, 0, transfer.len as u64).to_vec();
+    let mut last = (Instant::now(), 0);
+    loop {
+        if moved.sent < bytes.len() && matches!(moved.sending, None | Some(EAGAIN)) {
+            moved.sending = None;
+            match from.send(&bytes[moved.sent..], MSG_DONTWAIT | MSG_NOSIGNAL) {
+                Ok(n) => moved.sent += n,
+                Err(e) => moved.sending = Some(errno(&e)),
+            }
+        }
+        moved.receive(&to);
+        let done = moved.sent + moved.received.len();
+        if done > last.1 {
+            last = (Instant::now(), done);
+        }
+        let all_sent = moved.sent == bytes.len() || !matches!(moved.sending, None | Some(EAGAIN));
+        // Without a connection, TCP counts what is left of its numbers.
+        let arrived =
+            from.getpeername().is_err() || from.ioctl_int(libc::TIOCOUTQ).map_or(true, |n| n == 0);
+        if all_sent && arrived && readable_bytes(&to).map_or(true, |n| n == 0) {
+            return moved;
+        }
+        if last.0.elapsed() > PATIENCE {
+            moved.stuck = true;
+            return moved;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// The least of the steps that still show a difference of the same words, as far as there is time.
+pub(super) fn shortest(
+    env: &Env,
+    memory: Memory,
+    seed: u64,
+    steps: &[Step],
+    difference: &Difference,
+) -> Result<Vec<Step>, Fail> {
+    let began = Instant::now();
+    let mut steps = steps[..=difference.at].to_vec();
+    let mut part = steps.len() / 2;
+    while part > 0 {
+        let mut from = 0;
+        while from < steps.len().saturating_sub(1) {
+            if began.elapsed() > Duration::from_secs(40) {
+                return Ok(steps);
+            }
+            let end = (from + part).min(steps.len() - 1);
+            let mut fewer = steps.clone();
+            fewer.drain(from..end);
+            match compare(env, memory, seed, &fewer)? {
+                Some(again) if again.kind() == difference.kind() => steps = fewer,
+                _ => from = end,
+            }
+        }
+        part /= 2;
+    }
+    Ok(steps)
+}
