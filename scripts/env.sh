@@ -14,6 +14,10 @@ export TOP CACHE
 mapfile -t SERIES < <(grep -v '^#' "$TOP/scripts/series")
 mkdir -p "$CACHE/log"
 
+# The release of Debian whose packages the roots in the cache are made of.
+# shellcheck disable=SC2034 # for the scripts that source this file
+SUITE=trixie
+
 # die TEXT...: prints an error message and exits.
 die() {
 	printf '%s: %s\n' "${0##*/}" "$*" >&2
@@ -68,20 +72,69 @@ with_lock() {
 	)
 }
 
-# in_machines KERNELS MODULE ARGUMENT...: builds the images of the machines and executes this Python
-# module of scripts/, which runs them (in the sandbox). A kernel is stock (the chosen release, see
-# scripts/kernel), debug, or stock-SERIES.
-in_machines() {
-	local kernels=$1 module=$2 kernel made images=
-	shift 2
-	for kernel in $kernels; do
+# need_mmdebstrap: installs mmdebstrap where apt can do that.
+need_mmdebstrap() {
+	if command -v mmdebstrap >/dev/null; then
+		return
+	fi
+	if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+		step "Installing mmdebstrap (apt-get install mmdebstrap)" "$CACHE/log/mmdebstrap.log" \
+			sh -c 'apt-get update && apt-get install -y mmdebstrap'
+	else
+		die "mmdebstrap is needed: install the package of that name (and uidmap for an ordinary user)"
+	fi
+}
+
+# archive_lines: the host's archive for mmdebstrap, as lines of sources.list; nothing if mmdebstrap's default serves.
+archive_lines() {
+	local from keyring=/usr/share/keyrings/debian-archive-keyring.gpg signed=
+	from=$("$TOP/scripts/sandbox" --mirror)
+	[ ! -e "$keyring" ] || signed="[signed-by=$keyring] "
+	[ -z "$from" ] || echo "deb ${signed}$from $SUITE main"
+}
+
+# in_root COMMAND...: runs it with the rights over the files of a root in the cache (an ordinary user's
+# belong to mapped ids) and with mounts of its own.
+in_root() {
+	if [ "$(id -u)" -eq 0 ]; then
+		unshare --mount "$@"
+	else
+		unshare --mount --map-root-user --map-auto "$@"
+	fi
+}
+
+# discard ROOT: removes a root as it was made.
+discard() {
+	[ -e "$1" ] || return 0
+	in_root rm -rf --one-file-system "$1"
+}
+
+# machine_images KERNELS: builds the images of the machines; prints a line for each kernel: its name, the
+# image, the initramfs. A kernel is stock (the chosen release, see scripts/kernel), debug, or stock-SERIES.
+machine_images() {
+	local kernel made
+	for kernel in $1; do
 		case $kernel in
 		stock-*) made=$(IB_SDP_KERNEL=${kernel#stock-} "$TOP/scripts/initramfs" stock) ;;
 		*) made=$("$TOP/scripts/initramfs" "$kernel") ;;
 		esac
-		images+="$kernel ${made%%$'\n'*} ${made##*$'\n'}"$'\n'
+		echo "$kernel ${made%%$'\n'*} ${made##*$'\n'}"
 	done
+}
+
+# with_images IMAGES MODULE ARGUMENT...: becomes that Python module of scripts/, which runs machines (in the sandbox).
+# IB_SDP_PROGRAMS, if it is set, is a disk for the machines (see scripts/programs).
+with_images() {
+	local images=$1 module=$2
+	shift 2
 	exec "$TOP/scripts/sandbox" env PYTHONPATH="$TOP/scripts" PYTHONDONTWRITEBYTECODE=1 \
 		IB_SDP_TOP="$TOP" IB_SDP_IMAGES="$images" IB_SDP_LANES="${IB_SDP_LANES-}" \
-		python3 -m "$module" "$@"
+		IB_SDP_PROGRAMS="${IB_SDP_PROGRAMS-}" python3 -m "$module" "$@"
+}
+
+# in_machines KERNELS MODULE ARGUMENT...: both.
+in_machines() {
+	local images
+	images=$(machine_images "$1")
+	with_images "$images" "${@:2}"
 }

@@ -72,14 +72,15 @@ class Vm:
     """One machine. `ident` is its number (1, 2): 10.27.0.<ident>, fd27::<ident>.
 
     With `adapter` "pvrdma" it has a second network card with the adapter of tools/adapter:
-    10.27.1.<ident>, fd27:1::<ident>.
+    10.27.1.<ident>, fd27:1::<ident>. `disk` is the image of a disk that it may read.
     """
 
     def __init__(self, kind: str, image: str, initrd: str, folder: str, ident: int = 1, cpus: int = 1,
                  memory_mib: int = 1024, cpu: str = CPU, extra_append: str = "", by_instructions: bool = False,
-                 adapter: str = "rxe") -> None:
+                 adapter: str = "rxe", disk: str | None = None) -> None:
         self.kind = kind
         self.adapter = adapter
+        self.has_disk = disk is not None
         if adapter == "pvrdma":
             # A test writes to the device without the driver's knowledge.
             extra_append += " iomem=relaxed"
@@ -130,6 +131,9 @@ class Vm:
                         "mrg_rxbuf=off"),
             "-monitor", f"unix:{self.monitor_path},server=on,wait=off",
             *(self._adapter_arguments(memory_mib) if adapter == "pvrdma" else []),
+            # Machines of several lanes read it.
+            *(["-drive", f"if=none,id=disk,file={disk},format=raw,readonly=on,file.locking=off",
+               "-device", "virtio-blk-pci,drive=disk"] if disk else []),
         ]
 
     def adapter_socket(self) -> str:

@@ -5,6 +5,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from . import debian
 from .machine import Vm, VmError
 from .setup import kernels, machines, say
 
@@ -29,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
         for vm in vms:
             if not args.no_load:
                 load_module(vm)
+            if args.programs:
+                debian.mount(vm)
         jobs = []
         # The second command may be missing.
         for vm, command in zip(vms, args.command, strict=False):
@@ -51,6 +54,8 @@ def shell(args: argparse.Namespace) -> int:
         for vm in vms:
             if not args.no_load:
                 load_module(vm)
+            if args.programs:
+                debian.mount(vm)
         say("A line is a command for vm1, or for vm2 when it starts with `2 `; `log` and `log 2` show\n"
             "the kernel's log; a command that ends in & goes on in the background; Ctrl-D ends it all.")
         while True:
@@ -84,6 +89,7 @@ def main() -> int:
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--siw", action="store_true", help="soft-iWARP instead of soft-RoCE")
     other.add_argument("--pvrdma", action="store_true", help="the test adapter on a second network card")
+    parser.add_argument("--programs", action="store_true", help="a Debian root with servers at /debian")
     parser.add_argument("--cpus", type=int, default=1, help="processors of each machine")
     parser.add_argument("--limit", type=float, default=600, help="seconds for the commands of `run`")
     parser.add_argument("--no-load", action="store_true", help="do not load ib_sdp")

@@ -45,7 +45,7 @@ class Kernel:
 
 
 def kernels() -> list[Kernel]:
-    """The kernels whose images the environment names (see in_machines of scripts/env.sh)."""
+    """The kernels whose images the environment names (see machine_images of scripts/env.sh)."""
     return [Kernel(*line.split()) for line in os.environ["IB_SDP_IMAGES"].splitlines()]
 
 
@@ -137,7 +137,8 @@ def machines(kernel: Kernel, count: int, run_name: str, cpus: int = 1, memory_mi
           contextlib.ExitStack() as stack):
         started = time.monotonic()
         vms = [Vm(kernel.kind, kernel.image, kernel.initrd, folder, ident, cpus, memory_mib,
-                  by_instructions=by_instructions, extra_append=extra_append, adapter=kernel.adapter)
+                  by_instructions=by_instructions, extra_append=extra_append, adapter=kernel.adapter,
+                  disk=os.environ.get("IB_SDP_PROGRAMS") or None)
                for ident in range(1, count + 1)]
         stack.enter_context(adapter_process(vms, folder))
         RUNNING.update(vms)

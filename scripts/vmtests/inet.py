@@ -42,9 +42,11 @@ def the_suite_inside(bench: Bench) -> None:
 
 @test(core=("stock",))
 def samples(bench: Bench) -> None:
-    """The samples in C and in Python; Python supports only the addresses of AF_INET."""
+    """The samples in C, Rust, and Python, which supports only the addresses of AF_INET. The others need a disk
+    (debian.sample_*)."""
     there = f"{bench.address(bench.b)} 7023"
-    for serves, asks in (("hello", "python3 /usr/bin/hello.py"), ("python3 /usr/bin/hello.py", "hello")):
+    programs = ("hello", "python3 /usr/bin/hello.py", "hello-rust")
+    for serves, asks in zip(programs, programs[1:] + programs[:1], strict=True):
         server = bench.b.spawn(f"exec {serves} serve {there}")
         try:
             wait_for(lambda: bench.b.check("sdpctl ss -lH --sport 7023"), bench.limit(20), "nobody listens")

@@ -39,6 +39,7 @@ impl Receiver<'_> {
         message: &Message,
         receive: Receive,
     ) -> Result<(), Fatal> {
+        let sk = self.sock.sk();
         if self.refuses_bytes() {
             self.discard(receive);
             return Err(Fatal::Unread);

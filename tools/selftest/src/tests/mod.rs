@@ -31,6 +31,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         bytes::peek::TESTS,
         bytes::urgent::TESTS,
         events::poll::TESTS,
+        events::uring::TESTS,
         ends::close::TESTS,
         ends::reset::TESTS,
         events::signals::TESTS,

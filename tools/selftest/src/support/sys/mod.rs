@@ -14,6 +14,7 @@ mod pass;
 mod poll;
 mod process;
 mod raw;
+mod ring;
 mod sock;
 mod uring;
 
@@ -29,6 +30,7 @@ pub(crate) use pass::{pass_fd, receive_fd};
 pub(crate) use poll::{poll_fds, select_one, Ready};
 pub(crate) use process::*;
 pub(crate) use raw::*;
+pub(crate) use ring::{Request, Ring};
 pub(crate) use sock::{Linger, Sock};
 pub(crate) use uring::{uring_recv, uring_sendmsg_to, Registered, SendZc};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! poll() and its kin, and signals.
+//! poll() and its kin, io_uring, and signals.
 
 pub(super) mod poll;
 pub(super) mod signals;
+pub(super) mod uring;

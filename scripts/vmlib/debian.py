@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The Debian root with servers that machines have on a disk (scripts/programs)."""
+
+from .machine import Vm, VmError
+
+ROOT = "/debian"
+
+# What is written goes to memory. Programs in there use the machine's devices, its sdpctl and its libsdp.so.
+_MOUNT = f"""set -e
+mkdir -p /run/disk /run/written {ROOT}
+for m in virtio_blk erofs overlay; do modprobe $m; done
+i=0; until [ -e /dev/vda ]; do sleep 0.1; i=$((i + 1)); [ $i -lt 100 ]; done
+mount -t erofs -o ro /dev/vda /run/disk
+mount -t tmpfs -o size=75% tmpfs /run/written
+mkdir /run/written/upper /run/written/work
+mount -t overlay -o lowerdir=/run/disk,upperdir=/run/written/upper,workdir=/run/written/work overlay {ROOT}
+for folder in proc sys dev; do mount --rbind /$folder {ROOT}/$folder; done
+for folder in tmp run; do mount -t tmpfs -o mode=1777 tmpfs {ROOT}/$folder; done
+mkdir -p {ROOT}/var/log {ROOT}/var/cache {ROOT}/var/tmp {ROOT}/usr/lib/sdpctl
+chmod 1777 {ROOT}/var/tmp
+cp /usr/bin/sdpctl {ROOT}/usr/bin/
+cp /usr/lib/sdpctl/libsdp.so {ROOT}/usr/lib/sdpctl/
+cp /etc/hosts {ROOT}/etc/
+cp /usr/bin/hello {ROOT}/usr/bin/
+"""
+
+
+def mount(vm: Vm) -> None:
+    """Mounts the root at ROOT of a machine, if it is not there yet."""
+    if not vm.has_disk:
+        raise VmError(f"{vm.name} has no disk with programs")
+    vm.check(f"[ -e {ROOT}/proc/self ] || {{ {_MOUNT} }}")
+
+
+def inside(command: str) -> str:
+    """A shell's words that become a command of that root."""
+    return f"exec chroot {ROOT} /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root {command}"

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0
+//! io_uring: a program whose calls are all requests, and what requests that wait are told.
+
+use crate::support::flow::Span;
+use crate::support::harness::{
+    expect, expect_eq, expect_errno, expect_errno_of, skip, tests, Env, Fail, Outcome, QUIET_MS,
+};
+use crate::support::sys::{Request, Ring, Sock};
+use libc::{
+    ECANCELED, ECONNREFUSED, ECONNRESET, EINPROGRESS, EISCONN, ENOBUFS, EPIPE, ETIME, POLLIN,
+    POLLOUT, POLLRDHUP, SHUT_RD, SHUT_WR, SOL_SOCKET, SO_PROTOCOL, SO_RCVBUF, SO_SNDBUF,
+};
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+tests!("uring";
+    all_calls,
+    accepts_by_one_request,
+    connects,
+    connects_to_nobody,
+    connects_twice,
+    receives_by_one_request,
+    receives_late,
+    receives_a_reset,
+    time_of_a_receive,
+    cancelled_receive,
+    closed_while_it_receives,
+    polls_by_one_request,
+    sends_more_than_there_is_room,
+);
+
+fn ring() -> Result<Ring, Fail> {
+    match Ring::new()? {
+        Some(ring) => Ok(ring),
+        None => skip("there is no io_uring"),
+    }
+}
+
+/// Nothing comes of the request for a while.
+fn is_quiet(ring: &mut Ring, request: Request, what: &str) -> Outcome {
+    thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    match ring.already(request) {
+        None => Ok(()),
+        Some(told) => expect(false, format!("{what}: {told:?}")),
+    }
+}
+
+/// The next bytes of the receive are these.
+fn receives(ring: &mut Ring, request: Request, want: &[u8], what: &str) -> Outcome {
+    let mut got = Vec::new();
+    while got.len() < want.len() {
+        let told = ring.next(request)?;
+        expect(
+            told.ok()? > 0,
+            format!("{what}: {told:?} after {} bytes", got.len()),
+        )?;
+        got.extend(told.bytes);
+    }
+    expect_eq(got.as_slice(), want, what)
+}
+
+/// socket(), bind(), listen(), accept(), connect(), send(), recv(), shutdown() and close().
+fn all_calls(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    let (domain, protocol) = (env.family.domain(env.local), env.family.protocol());
+    let listener = ring.socket(domain, protocol)?;
+    let usual = env.socket()?.get_int(SOL_SOCKET, SO_PROTOCOL)?;
+    expect_eq(
+        listener.get_int(SOL_SOCKET, SO_PROTOCOL)?,
+        usual,
+        "SO_PROTOCOL",
+    )?;
+    ring.bind(&listener, &env.here(0))?;
+    ring.listen(&listener, 4)?;
+    let accept = ring.accept_all(&listener)?;
+    let sock = ring.socket(domain, protocol)?;
+    let connect = ring.connect(&sock, &listener.getsockname()?)?;
+    expect_eq(ring.next(connect)?.ok()?, 0, "connect")?;
+    let accepted = ring.next(accept)?.sock()?;
+    let receive = ring.receive_all(&accepted)?;
+    expect_eq(ring.send(&sock, b"all of it")?, 9, "send")?;
+    receives(&mut ring, receive, b"all of it", "the server's receive")?;
+    let answer = ring.receive(&sock)?;
+    expect_eq(ring.send(&accepted, b"answer")?, 6, "send of the server")?;
+    receives(&mut ring, answer, b"answer", "the client's receive")?;
+    ring.shutdown(&sock, SHUT_WR)?;
+    let end = ring.next(receive)?;
+    expect_eq((end.ok()?, end.more), (0, false), "the end of the stream")?;
+    ring.close(accepted)?;
+    let end = ring.receive(&sock)?;
+    expect_eq(ring.next(end)?.ok()?, 0, "the end for the client")?;
+    ring.close(sock)?;
+    ring.cancel(accept)?;
+    expect_errno(ring.next(accept)?.ok(), ECANCELED, "accept")?;
+    ring.close(listener)?;
+    Ok(())
+}
+
+fn accepts_by_one_request(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    let (listener, addr) = env.listener(8)?;
+    let peer = env.peer()?;
+    let before = env.remote_socket(&peer)?;
+    before.connect(&addr)?;
+    let accept = ring.accept_all(&listener)?;
+    let mut accepted = vec![ring.next(accept)?.sock()?];
+    let mut remotes = vec![before];
+    for _ in 0..4 {
+        is_quiet(&mut ring, accept, "nobody connects")?;
+        let remote = env.remote_socket(&peer)?;
+        remote.connect(&addr)?;
+        let told = ring.next(accept)?;
+        expect(told.more, "it goes on")?;
+        accepted.push(told.sock()?);
+        remotes.push(remote);
+    }
+    for (sock, remote) in accepted.iter().zip(&remotes) {
+        expect_eq(
+            sock.getpeername()?.to_std(),
+            remote.getsockname()?.to_std(),
+            "the peer",
+        )?;
+    }
+    listener.shutdown(SHUT_RD)?;
+    let told = ring.next(accept)?;
+    expect_errno(told.ok(), libc::EINVAL, "after shutdown() of the listener")?;
+    expect(!told.more, "it ends")
+}
+
+fn connects(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    for nonblocking in [false, true] {
+        let (listener, addr) = env.remote_listener(2)?;
+        let sock = env.socket()?;
+        sock.set_nonblocking(nonblocking)?;
+        let connect = ring.connect(&sock, &addr)?;
+        match ring.next(connect)?.ok() {
+            // Such a request does not wait, unless there is nothing to wait for.
+            Err(e) if nonblocking && e.raw_os_error() == Some(EINPROGRESS) => {}
+            told => expect_eq(told?, 0, "connect")?,
+        }
+        let (remote, from) = listener.accept()?;
+        expect_eq(from.to_std(), sock.getsockname()?.to_std(), "accepted")?;
+        sock.poll(POLLOUT, -1)?;
+        expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
+        sock.send_all(b"connected")?;
+        expect_eq(remote.recv(16, 0)?, b"connected".to_vec(), "received")?;
+    }
+    Ok(())
+}
+
+fn connects_to_nobody(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    let (listener, addr) = env.remote_listener(1)?;
+    listener.close()?;
+    let sock = env.socket()?;
+    for round in 0..2 {
+        let connect = ring.connect(&sock, &addr)?;
+        expect_errno(
+            ring.next(connect)?.ok(),
+            ECONNREFUSED,
+            format!("round {round}"),
+        )?;
+        expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
+    }
+    Ok(())
+}
+
+fn connects_twice(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    let (_listener, addr) = env.remote_listener(1)?;
+    let sock = env.socket()?;
+    let connect = ring.connect(&sock, &addr)?;
+    expect_eq(ring.next(connect)?.ok()?, 0, "once")?;
+    let connect = ring.connect(&sock, &addr)?;
+    expect_errno(ring.next(connect)?.ok(), EISCONN, "twice")
+}
+
+fn receives_by_one_request(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    let (sock, remote) = env.pair()?;
+    let receive = ring.receive_all(&sock)?;
+    is_quiet(&mut ring, receive, "nothing was sent")?;
+    let mut at = Span::new(env.seed, 0, 0);
+    for len in [1, 63, 64, 65, 1000] {
+        let span = at.after(len);
+        remote.send(span, 0)?;
+        receives(&mut ring, receive, &span.to_vec(), &format!("{len} bytes"))?;
+        is_quiet(&mut ring, receive, "all was received")?;
+        at = span;
+    }
+    remote.shutdown(SHUT_WR)?;
+    let end = ring.next(receive)?;
+    expect_eq((end.ok()?, end.more), (0, false), "the end")?;
+    // All pieces but those that are left were used; so much is not received in them.
+    let (sock, remote) = env.pair()?;
+    let span = Span::new(env.seed, 0, 8192);
+    remote.send(span, 0)?;
+    let receive = ring.receive_all(&sock)?;
+    let mut got = Vec::new();
+    let end = loop {
+        let told = ring.next(receive)?;
+        if told.result <= 0 {
+            break told;
+        }
+        got.extend(told.bytes);
+    };
+    expect_errno(end.ok(), ENOBUFS, "no memory is left")?;
+    let mut rest = vec![0; span.to_vec().len() - got.len()];
+    sock.recv_exact(&mut rest)?;
+    got.extend(rest);
+    expect_eq(got, span.to_vec(), "and no byte is lost")
+}
+
+/// The bytes are there before the request.
+fn receives_late(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    let (sock, remote) = env.pair()?;
+    let span = Span::new(env.seed, 0, 100);
+    remote.send(span, 0)?;
+    remote.shutdown(SHUT_WR)?;
+    sock.poll(POLLRDHUP, -1)?;
+    let receive = ring.receive_all(&sock)?;
+    receives(&mut ring, receive, &span.to_vec(), "all that was sent")?;
+    expect_eq(ring.next(receive)?.ok()?, 0, "the end")
+}
+
+fn receives_a_reset(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    let (sock, remote) = env.pair()?;
+    let receive = ring.receive(&sock)?;
+    is_quiet(&mut ring, receive, "nothing was sent")?;
+    remote.reset()?;
+    expect_errno(ring.next(receive)?.ok(), ECONNRESET, "receive")?;
+    expect_errno_of(ring.send(&sock, b"late"), &[EPIPE], "send")
+}
+
+fn time_of_a_receive(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    let (sock, remote) = env.pair()?;
+    let (receive, time) = ring.receive_for(&sock, 100)?;
+    expect_errno(ring.next(receive)?.ok(), ECANCELED, "the receive")?;
+    expect_errno(ring.next(time)?.ok(), ETIME, "its time")?;
+    // The bytes are there for the next.
+    let span = Span::new(env.seed, 0, 20);
+    remote.send(span, 0)?;
+    let (receive, time) = ring.receive_for(&sock, 900)?;
+    receives(&mut ring, receive, &span.to_vec(), "in time")?;
+    expect_errno(ring.next(time)?.ok(), ECANCELED, "the time")
+}
+
+fn cancelled_receive(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    let (sock, remote) = env.pair()?;
+    for round in 0..3 {
+        let receive = ring.receive(&sock)?;
+        is_quiet(&mut ring, receive, "nothing was sent")?;
+        ring.cancel(receive)?;
+        expect_errno(
+            ring.next(receive)?.ok(),
+            ECANCELED,
+            format!("round {round}"),
+        )?;
+    }
+    let span = Span::new(env.seed, 0, 30);
+    remote.send(span, 0)?;
+    let receive = ring.receive(&sock)?;
+    receives(&mut ring, receive, &span.to_vec(), "afterwards")
+}
+
+/// A request keeps its socket: the connection lasts until the request has ended.
+fn closed_while_it_receives(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    let (sock, remote) = env.pair()?;
+    let receive = ring.receive(&sock)?;
+    is_quiet(&mut ring, receive, "nothing was sent")?;
+    ring.close(sock)?;
+    is_quiet(&mut ring, receive, "closed")?;
+    let span = Span::new(env.seed, 0, 40);
+    remote.send(span, 0)?;
+    receives(&mut ring, receive, &span.to_vec(), "received")?;
+    expect_eq(remote.recv(1, 0)?, Vec::new(), "then the peer sees the end")
+}
+
+fn polls_by_one_request(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    let (sock, remote) = env.pair()?;
+    let poll = ring.poll_all(&sock, POLLIN | POLLRDHUP)?;
+    is_quiet(&mut ring, poll, "nothing was sent")?;
+    for round in 0..3 {
+        remote.send(Span::new(env.seed, round, 1), 0)?;
+        let told = ring.next(poll)?;
+        expect_eq(told.ok()?, i32::from(POLLIN), format!("round {round}"))?;
+        expect(told.more, "it goes on")?;
+        sock.recv_exact(&mut [0])?;
+        // Whatever woke it besides has told no event.
+        is_quiet(&mut ring, poll, "all was received")?;
+    }
+    remote.shutdown(SHUT_WR)?;
+    let told = ring.next(poll)?.ok()?;
+    expect_eq(told, i32::from(POLLIN | POLLRDHUP), "the end of the stream")
+}
+
+/// A send that waits for room is told when the peer reads.
+fn sends_more_than_there_is_room(env: &Env) -> Outcome {
+    const BUFFER: i32 = 1 << 16;
+    let mut ring = ring()?;
+    let (sock, remote) = env.pair_with(
+        |sock| sock.set_int(SOL_SOCKET, SO_SNDBUF, BUFFER),
+        |remote| remote.set_int(SOL_SOCKET, SO_RCVBUF, BUFFER),
+    )?;
+    sock.set_nonblocking(true)?;
+    let sent = fill_up(&sock)?;
+    sock.set_nonblocking(false)?;
+    let reader = {
+        let remote = remote.clone();
+        thread::spawn(move || -> io::Result<usize> {
+            thread::sleep(Duration::from_millis(QUIET_MS as u64));
+            let mut got = 0;
+            while got < sent + 9 {
+                got += remote.recv(1 << 16, 0)?.len();
+            }
+            Ok(got)
+        })
+    };
+    expect_eq(ring.send(&sock, b"the last!")?, 9, "send")?;
+    let got = reader
+        .join()
+        .map_err(|_| io::Error::other("the reader panicked"))??;
+    expect_eq(got, sent + 9, "the bytes that the peer has read")
+}
+
+/// Sends until there is no room; how many bytes that took.
+fn fill_up(sock: &Sock) -> Result<usize, Fail> {
+    let mut sent = 0;
+    loop {
+        match sock.send(&[7; 4096], 0) {
+            Ok(len) => sent += len,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                // More room comes as long as messages are on their way.
+                if sock.poll(POLLOUT, QUIET_MS)? == 0 {
+                    return Ok(sent);
+                }
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
