@@ -3,7 +3,7 @@
 //! what programs.
 
 use super::azrecv::{settled, Expected, Incoming};
-use super::inflight::{expect_content, in_child, return_at_once, Growth, Stream, LEN};
+use super::inflight::{expect_content, huge_page, in_child, return_at_once, Growth, Stream, LEN};
 use super::zcopy::stat;
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{expect, expect_eq, joined, skip, tests, Env, Fail, Family, Outcome};
@@ -27,6 +27,7 @@ tests!("azwhen";
     odd_and_waits_for_the_rest,
     comes_back_in_time,
     without_leave_to_lock,
+    huge_page_counts_whole,
     into_watched_memory,
     into_registered_buffers,
     into_pages_in_a_pipe,
@@ -247,6 +248,28 @@ fn without_leave_to_lock(env: &Env) -> Outcome {
     refused.at_least(1)?;
     expect_eq(stat(env, "read_early")?, early, "read early")?;
     expect_content(child, "the sender")
+}
+
+/// The same where the limit has room for the bytes, but not for the huge page that they are to come to.
+fn huge_page_counts_whole(env: &Env) -> Outcome {
+    let (one, other) = (huge_page()?.part(0, LEN), huge_page()?.part(0, LEN));
+    let mut incoming = Incoming::endless(env)?;
+    sys::limit_locked_memory((HUGE + 16 * PAGE) as u64)?;
+    sys::become_nobody()?;
+    incoming.take_early(one)?.check()?;
+    settled(env)?;
+    sys::limit_locked_memory((LEN + 16 * PAGE) as u64)?;
+    let refused = Growth::of(env, "memlock_refused")?;
+    let early = stat(env, "read_early")?;
+    let limit = Instant::now() + Duration::from_secs(20);
+    while refused.at_least(1).is_err() {
+        if Instant::now() > limit {
+            return skip("all bytes come before the reader: this machine is too slow");
+        }
+        incoming.take(other, 0)?.check()?;
+    }
+    expect_eq(stat(env, "read_early")?, early, "read early")?;
+    incoming.leave()
 }
 
 /// Buffers of both sides that begin in the middle of a page, as those of malloc()
