@@ -122,6 +122,11 @@ impl Place {
         let most = most_of(net, Setting::MaxOrphans);
         if !count_up(&net.occupancy().orphans, most) {
             net.stats().inc(Counter::AbortedMaxOrphans);
+            // As TCP says it, and as often.
+            // SAFETY: No precondition.
+            if unsafe { bindings::net_ratelimit() } != 0 {
+                pr_info!("max_orphans: too many orphaned sockets ({most}), more are aborted\n");
+            }
             return Err(ENOBUFS);
         }
         self.is_orphan = true;

@@ -127,3 +127,24 @@ def keys_stay_dead(bench: Bench) -> None:
     # Either the sender waited to register again and sent no advert, or its keys stayed invalid.
     expect("no advert" in attack.output or "sent 900000" in victim.output,
            f"{attack.output}\nthe victim: {victim.output}")
+
+
+@test(kinds=("stock",))
+def requests_from_false_addresses(bench: Bench) -> None:
+    """A request that says it comes from a third machine is refused: the answers would go to the second one."""
+    where = f"{bench.address(bench.a)}:7398"
+    bench.a.check("rm -f /tmp/never; mkfifo /tmp/never")
+    listener = bench.a.spawn(f"exec selftest idle --family sdp --conns 1 --listen {where} <>/tmp/never")
+    wait_for(lambda: bench.a.check("sdpctl ss -lH --sport 7398"), bench.limit(20), "nobody listens")
+    third = bench.address(bench.a).rpartition(".")[0] + ".99"
+    before = bench.stats(bench.a)
+    try:
+        bench.b.check(f"hostile --local {bench.address(bench.b)} --forge {where} --claimed {third}")
+        wait_for(lambda: bench.stats(bench.a)["request_received"] > before["request_received"], bench.limit(10),
+                 "the request has not come")
+        wait_for(lambda: bench.stats(bench.a)["refused_bad_address"] > before["refused_bad_address"],
+                 bench.limit(5), "the request was not refused")
+        shown = bench.a.check("sdpctl ss -aH --sport 7398").splitlines()
+        expect(len(shown) == 1, f"more than a listener: {shown}")
+    finally:
+        listener.kill()

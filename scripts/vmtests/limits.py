@@ -83,3 +83,68 @@ def connections_leave_memory_to_others(bench: Bench) -> None:
 def connections(vm: Vm) -> int:
     """The number of ends."""
     return len(vm.check("cat /proc/net/sdp").splitlines()) - 1
+
+
+# Runs a command as a user without privileges.
+AS_NOBODY = "python3 -c 'import os, sys; os.setgid(65534); os.setuid(65534); os.execvp(sys.argv[1], sys.argv[1:])'"
+
+
+@test(machines=1, core=("stock",))
+def limits_are_reported(bench: Bench) -> None:
+    """A limit of connections is reported in the kernel's log, once, and by `sdpctl check` where a connect() fails."""
+    vm = bench.a
+    bench.settle(vm, 60)
+    # The log reports each of them once per load of the module.
+    bench.unload(vm)
+    bench.load(vm)
+    vm.check("dmesg -c >/dev/null; rm -f /tmp/never; mkfifo /tmp/never")
+    where = f"{bench.address(vm)}:7663"
+    idle = f"selftest idle --family sdp --conns {{}} {{}} {where} <>/tmp/never"
+    ends = [vm.spawn("exec " + idle.format(2, "--listen"))]
+    try:
+        wait_for(lambda: vm.check("sdpctl ss -lH --sport 7663"), bench.limit(20), "nobody listens")
+        ends.append(vm.spawn(f"exec {AS_NOBODY} " + idle.format(1, "--connect")))
+        wait_for(lambda: connections(vm) == 3, bench.limit(20), "no connection")
+        for limit, value, user, line in (
+                ("max_user_connections", 1, AS_NOBODY, "max_user_connections: user 65534 has 1, more are refused"),
+                ("max_connections", 2, "", "max_connections: 2 connections, more are refused")):
+            before = vm.check(f"cat /proc/sys/net/sdp/{limit}")
+            vm.check(f"echo {value} >/proc/sys/net/sdp/{limit}")
+            try:
+                for _ in range(2):
+                    refused = bench.stats(vm)[f"refused_{limit}"]
+                    result = vm.run(f"{user} sdpctl check {where} 2>&1")
+                    expect(not result.ok and limit in result.output and "sdpctl stat refused_max" in result.output,
+                           f"{limit}: {result.output}")
+                    expect(bench.stats(vm)[f"refused_{limit}"] == refused + 1, f"{limit}: another end")
+            finally:
+                vm.check(f"echo {before} >/proc/sys/net/sdp/{limit}")
+            said = logged(vm, f"{limit}: ")
+            expect(len(said) == 1 and said[0].endswith(line), f"the log says {said}")
+    finally:
+        for end in ends:
+            end.kill()
+
+
+@test(machines=1, core=("stock",))
+def orphans_are_reported(bench: Bench) -> None:
+    """The kernel's log reports that connections are aborted because of max_orphans, not for each of them."""
+    vm = bench.a
+    burst = "/proc/sys/net/core/message_burst"
+    before = vm.check(f"cat {burst}")
+    # For as long as other messages may be counted.
+    vm.check(f"echo 1 >{burst}; sleep $(cat /proc/sys/net/core/message_cost); dmesg -c >/dev/null")
+    try:
+        aborted = bench.stats(vm)["aborted_max_orphans"]
+        bench.succeed(vm.spawn(bench.selftest("limits/orphans")), 60)
+        aborted = bench.stats(vm)["aborted_max_orphans"] - aborted
+    finally:
+        vm.check(f"echo {before} >{burst}")
+    said = logged(vm, "max_orphans: ")
+    expect(aborted > len(said) > 0, f"{aborted} were aborted, the log says {said}")
+    expect("too many orphaned sockets (2)" in said[0], said[0])
+
+
+def logged(vm: Vm, begin: str) -> list[str]:
+    """Lines of the module in the kernel's log, since this was cleared."""
+    return [line for line in vm.check("dmesg").splitlines() if f"ib_sdp: {begin}" in line]

@@ -4,6 +4,7 @@
 use crate::cm::errno_fail;
 use crate::fail::Result;
 use crate::ffi;
+use crate::pages::Pages;
 
 /// Where lent memory is for the other side.
 #[derive(Clone, Copy)]
@@ -11,6 +12,43 @@ pub(crate) struct Lent {
     pub(crate) len: u32,
     pub(crate) rkey: u32,
     pub(crate) addr: u64,
+}
+
+/// Pages that an adapter has pinned, as long as the value lives: what is sent from them is read without the
+/// page tables.
+///
+/// # Invariants
+///
+/// The pointer is a valid region of all of the pages, owned by this value; the pages outlive it.
+pub(crate) struct Region(*mut ffi::ibv_mr);
+
+impl Region {
+    /// # Safety
+    ///
+    /// The domain is valid; it and the pages outlive the value.
+    pub(crate) unsafe fn new(pd: *mut ffi::ibv_pd, pages: &Pages) -> Result<Region> {
+        let access = ffi::IBV_ACCESS_LOCAL_WRITE as i32;
+        let at = pages.addr() as *mut libc::c_void;
+        // SAFETY: as the caller promises; no reference to the pages exists.
+        let mr = unsafe { ffi::ibv_reg_mr(pd, at, pages.len(), access) };
+        if mr.is_null() {
+            return Err(errno_fail("ibv_reg_mr"));
+        }
+        // INVARIANT: registered just now.
+        Ok(Region(mr))
+    }
+
+    pub(crate) fn lkey(&self) -> u32 {
+        // SAFETY: by the type invariant.
+        unsafe { (*self.0).lkey }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant.
+        unsafe { ffi::ibv_dereg_mr(self.0) };
+    }
 }
 
 /// Memory of ours that the peer may read, as long as the value lives.

@@ -12,6 +12,7 @@ mod cm;
 mod counters;
 mod fail;
 mod ffi;
+mod forge;
 mod loan;
 mod missing;
 mod pages;
@@ -56,6 +57,12 @@ struct Args {
     /// Has the keys of another machine's victim come to life again.
     #[arg(long, value_name = "ADDR:PORT")]
     revive: Option<SocketAddrV4>,
+    /// Sends another machine's victim a request that says it comes from `--claimed`.
+    #[arg(long, value_name = "ADDR:PORT", requires_all = ["claimed", "local"])]
+    forge: Option<SocketAddrV4>,
+    /// The address for `--forge`.
+    #[arg(long, value_name = "ADDR")]
+    claimed: Option<Ipv4Addr>,
     /// Only attacks with one of these in their name.
     patterns: Vec<String>,
 }
@@ -63,10 +70,12 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     let limit = LIMIT * args.timeout_scale;
-    let between_two = match (args.victim, args.revive) {
-        (Some(addr), _) => Some(revive::victim(addr, limit)),
-        (None, Some(addr)) => Some(revive::attack(addr, limit)),
-        (None, None) => None,
+    let forged = args.forge.zip(args.local).zip(args.claimed);
+    let between_two = match (args.victim, args.revive, forged) {
+        (Some(addr), _, _) => Some(revive::victim(addr, limit)),
+        (None, Some(addr), _) => Some(revive::attack(addr, limit)),
+        (None, None, Some(((to, own), claimed))) => Some(forge::forge(to, own, claimed)),
+        (None, None, None) => None,
     };
     if let Some(result) = between_two {
         return match result {

@@ -4,7 +4,8 @@
 use crate::cm::{checked, errno_fail, Id};
 use crate::fail::{Fail, Result};
 use crate::ffi;
-use crate::loan::{Lent, Loan};
+use crate::loan::{Lent, Loan, Region};
+use crate::pages::Pages;
 use std::ptr;
 
 /// Receives that there is room for.
@@ -94,6 +95,8 @@ pub(crate) struct Queue {
     mr: *mut ffi::ibv_mr,
     /// What the peer may read.
     loans: Vec<Loan>,
+    /// Pages of somebody else that messages may be sent from.
+    regions: Vec<Region>,
     area: Area,
     sends: usize,
     in_flight: usize,
@@ -108,6 +111,7 @@ impl Queue {
             qp: ptr::null_mut(),
             mr: ptr::null_mut(),
             loans: Vec::new(),
+            regions: Vec::new(),
             area: Area::new()?,
             sends: 0,
             in_flight: 0,
@@ -230,6 +234,30 @@ impl Queue {
         self.post(at, bytes.len(), ffi::IBV_WR_SEND, 0, 0)
     }
 
+    /// Registers all of the pages; returns the key to send from them with.
+    ///
+    /// # Safety
+    ///
+    /// The pages outlive the queue.
+    pub(crate) unsafe fn register(&mut self, pages: &Pages) -> Result<u32> {
+        // SAFETY: the domain is valid, and goes after the regions; the rest the caller promises.
+        let region = unsafe { Region::new(self.pd, pages)? };
+        let key = region.lkey();
+        self.regions.push(region);
+        Ok(key)
+    }
+
+    /// Posts `len` bytes at `addr`, in pages that are registered with this key, as one message. There must be
+    /// room.
+    pub(crate) fn send_from(&mut self, addr: usize, len: usize, lkey: u32) -> Result<()> {
+        let piece = ffi::ibv_sge {
+            addr: addr as u64,
+            length: len as u32,
+            lkey,
+        };
+        self.post_piece(piece, ffi::IBV_WR_SEND, 0, 0)
+    }
+
     /// As [`Queue::send`]; the message makes a key of the victim's invalid.
     pub(crate) fn send_and_invalidate(&mut self, bytes: &[u8], key: u32) -> Result<()> {
         let at = self.next_slot();
@@ -293,11 +321,21 @@ impl Queue {
         rkey: u32,
     ) -> Result<()> {
         assert!(len <= SEND_BYTES);
-        let mut sge = ffi::ibv_sge {
+        let piece = ffi::ibv_sge {
             addr: self.area.addr(at),
             length: len as u32,
             lkey: self.lkey(),
         };
+        self.post_piece(piece, opcode, remote_addr, rkey)
+    }
+
+    fn post_piece(
+        &mut self,
+        mut sge: ffi::ibv_sge,
+        opcode: ffi::ibv_wr_opcode,
+        remote_addr: u64,
+        rkey: u32,
+    ) -> Result<()> {
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair is valid; the memory stays until it is gone.
         let ret = unsafe {
@@ -305,7 +343,7 @@ impl Queue {
             wr.wr_id = SEND_FLAG;
             wr.sg_list = &mut sge;
             // A piece of no bytes is not the same as no piece to every provider.
-            wr.num_sge = i32::from(len > 0);
+            wr.num_sge = i32::from(sge.length > 0);
             wr.opcode = opcode;
             wr.send_flags = ffi::IBV_SEND_SIGNALED | ffi::IBV_SEND_SOLICITED;
             if opcode == ffi::IBV_WR_SEND_WITH_INV {
@@ -362,6 +400,7 @@ impl Drop for Queue {
                 ffi::ibv_destroy_qp(self.qp);
             }
             self.loans.clear();
+            self.regions.clear();
             if !self.mr.is_null() {
                 ffi::ibv_dereg_mr(self.mr);
             }

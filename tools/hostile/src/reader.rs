@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// What is in the buffer before.
-const OLD: u8 = 0xee;
+pub(crate) const OLD: u8 = 0xee;
 
 const ALL: i32 = 0;
 const END: i32 = 1;

@@ -6,15 +6,20 @@
 //! SIGSEGV. It must not see other bytes than the peer's, nor wait without end.
 
 use super::{adverts, Attack};
+use crate::cm::{Channel, Id};
 use crate::counters::{moves, settled};
-use crate::fail::{expect, Result, Step};
+use crate::fail::{expect, Fail, Result, Step};
+use crate::ffi;
 use crate::loan::Lent;
+use crate::pages::Pages;
 use crate::peer::Peer;
-use crate::reader::{Fate, Reader, Seen};
-use crate::session::{pattern, Ctx, Session};
+use crate::queue::{Completion, Queue};
+use crate::reader::{Fate, Reader, Seen, OLD};
+use crate::session::{pattern, resolved, Ctx, Session};
 use proto_host::proto::bsdh::Mid;
 use proto_host::proto::message::Body;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
@@ -24,6 +29,10 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "early.honest_cancel",
         run: honest_cancel,
+    },
+    Attack {
+        name: "early.into_registered_memory",
+        run: into_registered_memory,
     },
     Attack {
         name: "early.lies_about_length",
@@ -232,6 +241,124 @@ fn await_answer(peer: &mut Peer) -> Result<()> {
     peer.until("an answer", |p| {
         p.is_over() || p.heard.iter().any(|b| b.mid() == Mid::SendSm)
     })
+}
+
+/// Two queue pairs of this process that are connected to each other.
+///
+/// The fields are dropped in this order: the queues use the ids' device.
+struct Pair {
+    from: Queue,
+    to: Queue,
+    _ids: (Id, Id),
+}
+
+impl Pair {
+    /// The second one can take `receives` messages.
+    fn new(ctx: &Ctx, receives: usize) -> Result<Pair> {
+        let addr = ctx.fresh();
+        let listener = Id::new(&Channel::new()?)?;
+        listener.listen(addr)?;
+        let one = resolved(addr, ctx.limit)?;
+        let from = Queue::new(&one)?;
+        one.connect(&[], from.number())?;
+        let event = listener.expect(ffi::RDMA_CM_EVENT_CONNECT_REQUEST, ctx.limit)?;
+        let other = Id::of_request(&event, &listener)?;
+        let to = Queue::new(&other)?;
+        for slot in 0..receives {
+            to.post_receive(slot)?;
+        }
+        to.ready(&other)?;
+        other.accept(&[], to.number())?;
+        one.expect(ffi::RDMA_CM_EVENT_CONNECT_RESPONSE, ctx.limit)?;
+        from.ready(&one)?;
+        one.establish()?;
+        let _ids = (one, other);
+        Ok(Pair { from, to, _ids })
+    }
+
+    /// The bytes at some place, as the adapter sees them.
+    fn seen(&mut self, addr: usize, len: usize, lkey: u32, limit: Duration) -> Result<Vec<u8>> {
+        self.from.send_from(addr, len, lkey)?;
+        let end = Instant::now() + limit;
+        let mut sent = false;
+        let mut received = None;
+        loop {
+            if let Some((_, completion)) = self.from.poll()? {
+                sent = true;
+                expect(matches!(completion, Completion::Sent), || {
+                    "the send has failed".to_owned()
+                })?;
+            }
+            if let Some((slot, Completion::Received(bytes))) = self.to.poll()? {
+                received = Some(bytes);
+                self.to.post_receive(slot)?;
+            }
+            match received.take() {
+                Some(bytes) if sent => return Ok(bytes),
+                other => received = other,
+            }
+            expect(Instant::now() < end, || "no message".to_owned())?;
+        }
+    }
+}
+
+/// The victim's buffer is a region of another connection of the same program: its adapter sends from the pages
+/// whatever the page tables say. So no call returns before the bytes are there.
+fn into_registered_memory(ctx: &Ctx) -> Result<()> {
+    /// What one message takes.
+    const PIECE: usize = 4096;
+    let pages = Pages::new(BYTES)?;
+    let mut pair = Pair::new(ctx, 4)?;
+    // SAFETY: the pages are declared before the pair, and so are dropped after it.
+    let key = unsafe { pair.from.register(&pages)? };
+    let bytes = pattern(40, BYTES);
+    let mut hits = 0;
+    for _ in 0..MOST_TRIES {
+        pages.fill(OLD);
+        let mut session = adverts::open(ctx)?;
+        session.victim.set_early_threshold(16_384)?;
+        let Lent { len, rkey, addr } = session.peer.queue()?.lend(&bytes)?;
+        let mut got = 0;
+        while got < BYTES {
+            let victim = &session.victim;
+            let (at, left) = (pages.addr() + got, BYTES - got);
+            let n = thread::scope(|scope| {
+                let receiving = scope.spawn(move || victim.recv_at(at, left));
+                if got == 0 {
+                    // When it waits.
+                    thread::sleep(Duration::from_millis(20));
+                    session.peer.send(Body::SrcAvail { len, rkey, addr }, &[])?;
+                }
+                let received = receiving.join();
+                received
+                    .map_err(|_| Fail::new("a thread panics"))?
+                    .step("recv")
+            })?;
+            expect(n > 0, || format!("the end after {got} bytes"))?;
+            // The last ones come last.
+            let ends = [got + n - PIECE.min(n), got];
+            for from in ends {
+                let len = PIECE.min(got + n - from);
+                let seen = pair.seen(pages.addr() + from, len, key, ctx.limit)?;
+                expect(seen == bytes[from..from + len], || {
+                    format!("the adapter has sent other bytes than those from {from} on")
+                })?;
+            }
+            got += n;
+        }
+        let peer = &mut session.peer;
+        peer.until("reports of all bytes", |p| reported(p) == BYTES)?;
+        session.expect_only(&[])?;
+        let early = session.since("read_early")?;
+        expect(early == 0, || format!("{early} calls have returned early"))?;
+        hits += session.since("by_copy_NotProtectable")?;
+        drop(session);
+        settled(ctx.limit)?;
+        if hits > 0 {
+            return Ok(());
+        }
+    }
+    Err(Fail::new("no call would have returned early"))
 }
 
 /// The memory ends before the advert does.

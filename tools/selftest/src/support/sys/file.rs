@@ -30,6 +30,17 @@ pub(crate) fn writev(fd: RawFd, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     checked_size(unsafe { libc::writev(fd, bufs.as_ptr().cast(), bufs.len() as i32) })
 }
 
+/// writev() of memory, each piece an address and a length.
+pub(crate) fn writev_at(fd: RawFd, pieces: &[(usize, usize)]) -> io::Result<usize> {
+    let vec = |&(at, len): &(usize, usize)| libc::iovec {
+        iov_base: at as *mut _,
+        iov_len: len,
+    };
+    let vecs: Vec<_> = pieces.iter().map(vec).collect();
+    // SAFETY: the kernel checks the addresses, and only reads there.
+    checked_size(unsafe { libc::writev(fd, vecs.as_ptr(), vecs.len() as i32) })
+}
+
 /// lseek() to where the descriptor is.
 pub(crate) fn seek(fd: RawFd) -> io::Result<i64> {
     // SAFETY: plain numbers.

@@ -213,6 +213,12 @@ impl Pages {
         Ok(self.entry(offset)? & ((1 << 55) - 1))
     }
 
+    /// Whether the page of byte `offset` is part of a huge one. Only root may know it.
+    pub(crate) fn is_huge(self, offset: usize) -> io::Result<bool> {
+        const KPF_THP: u64 = 1 << 22;
+        Ok(self.flags(offset)? & KPF_THP != 0)
+    }
+
     /// The flags that /proc/kpageflags has of the physical page.
     pub(crate) fn flags(self, offset: usize) -> io::Result<u64> {
         let mut bytes = [0; 8];

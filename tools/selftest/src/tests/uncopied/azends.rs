@@ -3,8 +3,8 @@
 //! cannot be protected, readers that do not come, connections.
 
 use super::inflight::{
-    in_child, in_flight, pause, return_at_once, settled, Growth, Signal, Stream, LEN, RETURNS,
-    SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS,
+    huge_page, in_child, in_flight, pause, return_at_once, settled, Growth, Signal, Stream, LEN,
+    RETURNS, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS,
 };
 use super::zcopy::stat;
 use crate::support::flow::{recv_span, spawn, Span};
@@ -33,6 +33,7 @@ tests!("azends";
     other_memory_goes_another_way,
     watched_memory_goes_by_copy,
     without_leave_to_lock,
+    huge_page_counts_whole,
     refused_while_others_map,
     nobody_reads,
     without_credits,
@@ -269,6 +270,29 @@ fn without_leave_to_lock(env: &Env) -> Outcome {
         stream.receive()?;
     }
     Ok(())
+}
+
+/// A reference to a part of a huge page keeps all of it: so the limit must have room for all of it.
+fn huge_page_counts_whole(env: &Env) -> Outcome {
+    let mut stream = Stream::new(env)?;
+    let (one, other) = (huge_page()?, huge_page()?.part(0, LEN));
+    sys::limit_locked_memory((HUGE + 16 * PAGE) as u64)?;
+    sys::become_nobody()?;
+    let refused = Growth::of(env, "memlock_refused")?;
+    stream.send(one.part(0, LEN))?;
+    stream.receive()?;
+    expect_eq(stat(env, "memlock_refused")?, refused.before, "refused")?;
+    // Enough for the bytes.
+    sys::limit_locked_memory((LEN + 16 * PAGE) as u64)?;
+    let adverts = stat(env, "advert_async")?;
+    stream.fill(other);
+    let n = stream.one.send_raw(other.at(0), LEN, MSG_NOSIGNAL)?;
+    expect_eq(n, LEN, "sent")?;
+    stream.sent += n as u64;
+    other.touch(1);
+    refused.at_least(1)?;
+    expect_eq(stat(env, "advert_async")?, adverts, "adverts")?;
+    stream.receive()
 }
 
 /// A send that is refused the memory does not stand in its own way, whatever

@@ -202,7 +202,7 @@ impl Expected {
     }
 
     /// As before, in other pages.
-    fn at(self, pages: Pages) -> Expected {
+    pub(in crate::tests) fn at(self, pages: Pages) -> Expected {
         Expected { pages, ..self }
     }
 

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 tests!("azstall";
     read_by_hundreds,
     forked_beside_a_lost_one,
+    moved_beside_a_lost_one,
     killed_in_a_fork,
     forked_for_long,
     two_in_one_huge_page,
@@ -178,9 +179,10 @@ fn read_by_hundreds(env: &Env) -> Outcome {
     waits.at_least(THREADS as u64 / 2)
 }
 
-/// A fork waits for all bytes that are on their way: also where it has waited for those of a connection
-/// that is lost meanwhile.
-fn forked_beside_a_lost_one(env: &Env) -> Outcome {
+/// Does something with memory while the bytes of two connections are on their way to it; meanwhile the first
+/// connection, whose bytes are to come to the begin of the memory, is lost. `act` gets the memory, and what the
+/// other connection's bytes are.
+fn beside_a_lost_one(env: &Env, act: impl FnOnce(Pages, Expected) -> Outcome) -> Outcome {
     let late = Late::new(env, Duration::from_secs(2))?;
     let all = Pages::new(2 * LEN, false)?;
     let mut lost = Incoming::endless(env)?;
@@ -193,19 +195,43 @@ fn forked_beside_a_lost_one(env: &Env) -> Outcome {
         std::thread::sleep(Duration::from_millis(100));
         sender.die()
     })?;
-    let began = Instant::now();
-    let child = match sys::fork()? {
-        Fork::Child => sys::exit_now(i32::from(!got.holds())),
-        Fork::Parent(pid) => pid,
-    };
-    let took = began.elapsed();
-    let held = got.holds();
+    let outcome = act(all, got);
     joined(end)??;
     drop(lost);
-    let ended = sys::wait_child(child, true)?;
-    expect(held, format!("other bytes after a fork of {took:?}"))?;
-    expect_eq(ended, Ended::Exit(0), "the child")?;
+    outcome?;
     other.leave()
+}
+
+/// A fork waits for all bytes that are on their way: also where it has waited for those of a connection
+/// that is lost meanwhile.
+fn forked_beside_a_lost_one(env: &Env) -> Outcome {
+    beside_a_lost_one(env, |_, got| {
+        let began = Instant::now();
+        let child = match sys::fork()? {
+            Fork::Child => sys::exit_now(i32::from(!got.holds())),
+            Fork::Parent(pid) => pid,
+        };
+        let took = began.elapsed();
+        let held = got.holds();
+        let ended = sys::wait_child(child, true)?;
+        expect(held, format!("other bytes after a fork of {took:?}"))?;
+        expect_eq(ended, Ended::Exit(0), "the child")
+    })
+}
+
+/// And so does mremap(): the bytes go to the pages, wherever these are.
+fn moved_beside_a_lost_one(env: &Env) -> Outcome {
+    let place = Pages::new(2 * LEN, false)?;
+    beside_a_lost_one(env, |all, got| {
+        let began = Instant::now();
+        all.move_to(place)?;
+        let took = began.elapsed();
+        let moved = got.at(place.part(LEN, got.pages.len()));
+        expect(
+            moved.holds(),
+            format!("other bytes after mremap() of {took:?}"),
+        )
+    })
 }
 
 /// All that this process does before it ends is a system call: it has the thread-local variables of another.
@@ -249,6 +275,9 @@ fn forked_for_long(env: &Env) -> Outcome {
     const MOST: Duration = Duration::from_secs(9);
     const PROBES: &str = "/sys/kernel/tracing/uprobe_events";
     const ENABLE: &str = "/sys/kernel/tracing/events/sdp/fork/enable";
+    if !fs::exists(PROBES)? {
+        return skip("no uprobes: the kernel has none, or tracefs is not mounted");
+    }
     let late = Late::new(env, MOST + Duration::from_secs(2))?;
     let mut incoming = Incoming::endless(env)?;
     // They are there before any memory is away: else their own forks would wait.
@@ -256,13 +285,14 @@ fn forked_for_long(env: &Env) -> Outcome {
     let probe = in_child(|| {
         start_probe.await_it()?;
         std::thread::sleep(Duration::from_millis(300));
-        if fs::exists(PROBES)? {
-            fs::write(PROBES, "p:sdp/fork /bin/busybox:0x1000")?;
-            fs::write(ENABLE, "1")?;
-            fs::write(ENABLE, "0")?;
-            fs::write(PROBES, "-:sdp/fork")?;
-        }
-        Ok(true)
+        fs::write(PROBES, "p:sdp/fork /bin/busybox:0x1000")?;
+        let began = Instant::now();
+        fs::write(ENABLE, "1")?;
+        let took = began.elapsed();
+        fs::write(ENABLE, "0")?;
+        fs::write(PROBES, "-:sdp/fork")?;
+        // Else nobody was kept from forking.
+        Ok((Duration::from_secs(1)..MOST).contains(&took))
     })?;
     let other = in_child(|| {
         start_other.await_it()?;

@@ -3,16 +3,18 @@
 //! what programs.
 
 use super::azrecv::{settled, Expected, Incoming};
-use super::inflight::{expect_content, in_child, return_at_once, Growth, Stream, LEN};
+use super::inflight::{expect_content, huge_page, in_child, return_at_once, Growth, Stream, LEN};
 use super::zcopy::stat;
 use crate::support::flow::{spawn, Span};
-use crate::support::harness::{expect, expect_eq, joined, skip, tests, Env, Fail, Outcome};
+use crate::support::harness::{expect, expect_eq, joined, skip, tests, Env, Fail, Family, Outcome};
 use crate::support::sys::{self, MissingPages, Pages, Registered, Sock, HUGE, PAGE};
 use libc::{MSG_NOSIGNAL, MSG_WAITALL};
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 tests!("azwhen";
@@ -25,9 +27,11 @@ tests!("azwhen";
     odd_and_waits_for_the_rest,
     comes_back_in_time,
     without_leave_to_lock,
+    huge_page_counts_whole,
     into_watched_memory,
     into_registered_buffers,
     into_pages_in_a_pipe,
+    into_pages_of_direct_io,
 );
 
 /// A child that sends `span` from pages of its own, in one call.
@@ -141,6 +145,85 @@ fn into_pages_in_a_pipe(env: &Env) -> Outcome {
     })
 }
 
+/// A block device in memory, which can do direct I/O.
+struct Disk {
+    number: String,
+    file: Option<File>,
+}
+
+impl Disk {
+    const CONTROL: &'static str = "/sys/class/zram-control";
+
+    /// `None` if the kernel has none, or if only root may have one.
+    fn new() -> io::Result<Option<Disk>> {
+        // It may be built in, or loaded.
+        let _ = Command::new("modprobe").args(["-q", "zram"]).status();
+        let Ok(number) = fs::read_to_string(format!("{}/hot_add", Self::CONTROL)) else {
+            return Ok(None);
+        };
+        let mut disk = Disk {
+            number: number.trim().to_owned(),
+            file: None,
+        };
+        fs::write(format!("/sys/block/zram{}/disksize", disk.number), "8M")?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        options.custom_flags(libc::O_DIRECT);
+        disk.file = Some(options.open(format!("/dev/zram{}", disk.number))?);
+        Ok(Some(disk))
+    }
+
+    fn file(&self) -> io::Result<&File> {
+        self.file.as_ref().ok_or(io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.file = None;
+        let _ = fs::write(format!("{}/hot_remove", Self::CONTROL), &self.number);
+    }
+}
+
+/// A device is to write to disk what will be in the buffer. It has pinned the buffer's pages, and does not begin
+/// before the last page of the same write is there.
+fn into_pages_of_direct_io(env: &Env) -> Outcome {
+    const ALL: usize = 3 * LEN;
+    if env.family == Family::Tcp {
+        return skip("TCP copies what it receives");
+    }
+    let Some(disk) = Disk::new()? else {
+        return skip("no zram here");
+    };
+    let to = Pages::new(ALL, false)?;
+    let mut file = disk.file()?;
+    sometimes(|| {
+        to.touch(1);
+        let last = MissingPages::new(1, 0)?;
+        let pieces = [(to.at(0), ALL), (last.at(0), PAGE)];
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| sys::writev_at(file.as_raw_fd(), &pieces));
+            last.await_touch()?;
+            // What it sees, the disk will show.
+            let expected = |from, len| Ok(Span::new(env.seed, from as u64, len as u64).to_vec());
+            let held = into_held_memory(env, to, expected);
+            last.bring(0, &[0; PAGE])?;
+            let written = writing.join();
+            let is_refused = held?;
+            let written = written.map_err(|_| io::Error::other("a thread panics"))??;
+            expect_eq(written, ALL + PAGE, "written")?;
+            let on_disk = Pages::new(ALL, false)?;
+            file.rewind()?;
+            let read = on_disk.take_from(file.as_raw_fd(), ALL)?;
+            file.rewind()?;
+            expect_eq(read, ALL, "read")?;
+            let want = Span::new(env.seed, 0, ALL as u64).to_vec();
+            expect(on_disk.read(0, ALL) == want, "other bytes on disk")?;
+            Ok(is_refused)
+        })
+    })
+}
+
 /// Who may lock no memory receives as others do, and waits for the bytes.
 fn without_leave_to_lock(env: &Env) -> Outcome {
     const ALL: usize = 4 * LEN;
@@ -165,6 +248,28 @@ fn without_leave_to_lock(env: &Env) -> Outcome {
     refused.at_least(1)?;
     expect_eq(stat(env, "read_early")?, early, "read early")?;
     expect_content(child, "the sender")
+}
+
+/// The same where the limit has room for the bytes, but not for the huge page that they are to come to.
+fn huge_page_counts_whole(env: &Env) -> Outcome {
+    let (one, other) = (huge_page()?.part(0, LEN), huge_page()?.part(0, LEN));
+    let mut incoming = Incoming::endless(env)?;
+    sys::limit_locked_memory((HUGE + 16 * PAGE) as u64)?;
+    sys::become_nobody()?;
+    incoming.take_early(one)?.check()?;
+    settled(env)?;
+    sys::limit_locked_memory((LEN + 16 * PAGE) as u64)?;
+    let refused = Growth::of(env, "memlock_refused")?;
+    let early = stat(env, "read_early")?;
+    let limit = Instant::now() + Duration::from_secs(20);
+    while refused.at_least(1).is_err() {
+        if Instant::now() > limit {
+            return skip("all bytes come before the reader: this machine is too slow");
+        }
+        incoming.take(other, 0)?.check()?;
+    }
+    expect_eq(stat(env, "read_early")?, early, "read early")?;
+    incoming.leave()
 }
 
 /// Buffers of both sides that begin in the middle of a page, as those of malloc()

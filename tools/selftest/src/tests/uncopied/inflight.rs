@@ -7,7 +7,7 @@ use crate::support::flow::Span;
 use crate::support::harness::{
     eventually, expect, expect_eq, receive, skip, Env, Fail, Family, Outcome, QUIET_MS,
 };
-use crate::support::sys::{self, Ended, Fork, Pages, Sock, PAGE};
+use crate::support::sys::{self, Ended, Fork, Pages, Sock, HUGE, PAGE};
 use libc::{MSG_NOSIGNAL, SOL_SOCKET, SO_RCVBUF, SO_SNDBUFFORCE};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,6 +23,16 @@ pub(in crate::tests) const SENDS: usize = 7;
 
 /// A set of a few pages, as most tests need.
 pub(in crate::tests) const LEN: usize = 64 * PAGE;
+
+/// A huge page that has been written to. Only root can see that it is one.
+pub(in crate::tests) fn huge_page() -> Result<Pages, Fail> {
+    let page = Pages::new(HUGE, true)?;
+    page.touch(1);
+    if !page.is_huge(0)? {
+        return skip("the kernel gives no huge page");
+    }
+    Ok(page)
+}
 
 pub(in crate::tests) fn return_at_once(sock: &Sock) -> io::Result<()> {
     sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16384)?;
