@@ -251,17 +251,26 @@ impl Worlds {
         Ok(Went::Otherwise(format!("{ours}, TCP: {tcp}")))
     }
 
-    /// What is left to be received of each socket; in words where that is not the same.
+    /// What is left to be received of each socket; in words where that is not the same. FIONREAD ends at an
+    /// urgent byte, so that bytes behind the byte may still be on their way here.
     fn rest(&self) -> Option<String> {
         (0..SLOTS).find_map(|slot| {
-            let [tcp, ours] = [&self.both[0], &self.both[1]].map(|world| {
-                let mut moved = Moved::default();
-                if let Some(sock) = world.sock(slot) {
-                    moved.receive(&sock);
+            let began = Instant::now();
+            let [mut tcp, mut ours] = [Moved::default(), Moved::default()];
+            loop {
+                for (world, moved) in self.both.iter().zip([&mut tcp, &mut ours]) {
+                    if let Some(sock) = world.sock(slot) {
+                        moved.receive(&sock);
+                    }
                 }
-                moved
-            });
-            (tcp != ours).then(|| format!("the rest of socket {slot}: {ours}, TCP: {tcp}"))
+                if tcp == ours {
+                    return None;
+                }
+                if began.elapsed() > SETTLED {
+                    return Some(format!("the rest of socket {slot}: {ours}, TCP: {tcp}"));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
         })
     }
 }
