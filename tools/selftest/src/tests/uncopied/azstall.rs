@@ -11,8 +11,8 @@ use crate::support::harness::{
     eventually, expect, expect_eq, failed, joined, note, skip, tests, Env, Fail, Outcome,
 };
 use crate::support::sys::{self, Ended, Fork, Pages, HUGE, PAGE};
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -285,12 +285,14 @@ fn forked_for_long(env: &Env) -> Outcome {
     let probe = in_child(|| {
         start_probe.await_it()?;
         std::thread::sleep(Duration::from_millis(300));
-        fs::write(PROBES, "p:sdp/fork /bin/busybox:0x1000")?;
+        // Others' events stay.
+        let mut probes = OpenOptions::new().append(true).open(PROBES)?;
+        probes.write_all(b"p:sdp/fork /bin/busybox:0x1000")?;
         let began = Instant::now();
         fs::write(ENABLE, "1")?;
         let took = began.elapsed();
         fs::write(ENABLE, "0")?;
-        fs::write(PROBES, "-:sdp/fork")?;
+        probes.write_all(b"-:sdp/fork")?;
         // Else nobody was kept from forking.
         Ok((Duration::from_secs(1)..MOST).contains(&took))
     })?;
