@@ -128,12 +128,12 @@ def limits_are_reported(bench: Bench) -> None:
 
 @test(machines=1, core=("stock",))
 def orphans_are_reported(bench: Bench) -> None:
-    """The kernel's log reports that connections are aborted because of max_orphans, not for each of them."""
+    """The kernel's log reports that connections are aborted because of max_orphans."""
     vm = bench.a
     burst = "/proc/sys/net/core/message_burst"
     before = vm.check(f"cat {burst}")
-    # For as long as other messages may be counted.
-    vm.check(f"echo 1 >{burst}; sleep $(cat /proc/sys/net/core/message_cost); dmesg -c >/dev/null")
+    # The core limits the rate of such messages, all of which count together.
+    vm.check(f"echo 1000 >{burst}; sleep $(cat /proc/sys/net/core/message_cost); dmesg -c >/dev/null")
     try:
         aborted = bench.stats(vm)["aborted_max_orphans"]
         bench.succeed(vm.spawn(bench.selftest("limits/orphans")), 60)
@@ -141,7 +141,7 @@ def orphans_are_reported(bench: Bench) -> None:
     finally:
         vm.check(f"echo {before} >{burst}")
     said = logged(vm, "max_orphans: ")
-    expect(aborted > len(said) > 0, f"{aborted} were aborted, the log says {said}")
+    expect(0 < len(said) <= aborted, f"{aborted} were aborted, the log says {said}")
     expect("too many orphaned sockets (2)" in said[0], said[0])
 
 
