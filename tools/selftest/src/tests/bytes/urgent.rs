@@ -1204,7 +1204,7 @@ fn among_adverts(env: &Env) -> Outcome {
         let last = || {
             let mut byte = [0];
             match other.recv(&mut byte, MSG_OOB | MSG_PEEK) {
-                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => Ok(0),
+                Err(e) if e.raw_os_error() == Some(EAGAIN) => Ok(0),
                 result => result.map(|_| byte[0]),
             }
         };
