@@ -101,7 +101,7 @@ impl Held {
     fn is_given_back(&self, env: &Env) -> Outcome {
         let sockets = || Ok(Held::now(env).map_or(u64::MAX, |held| held.sockets));
         eventually("sockets", sockets, |&n| n <= self.sockets)?;
-        let pinned = || Ok(stat(env, "pinned_bytes")? - stat(env, "unpinned_bytes")?);
+        let pinned = || Ok(stat(env, "pinned_bytes")?.saturating_sub(stat(env, "unpinned_bytes")?));
         eventually("pinned bytes", pinned, |&n| n == 0)?;
         inflight::settled(env)?;
         expect_eq(Held::now(env)?.illegal, self.illegal, "illegal transitions")
@@ -252,7 +252,7 @@ fn streams(shared: &Shared, world: &World, thread: usize) -> Outcome {
     note(&format!(
         "{count} streams of {bytes} bytes, {whole} of them complete"
     ));
-    Ok(())
+    expect(bytes > 0, "no stream has carried anything")
 }
 
 /// A connection with one writer and one reader.

@@ -769,11 +769,7 @@ fn messages(env: &Env, registered: bool) -> Outcome {
             pages.write(from, part);
             bytes = rest;
         }
-        match ring.send_message(one.as_raw_fd(), parts) {
-            // Kernels before 6.15 have no messages of registered memory.
-            Err(e) if registered && e.raw_os_error() == Some(EINVAL) => return skip(e),
-            n => expect_eq(n?, len, "sent")?,
-        }
+        expect_eq(ring.send_message(one.as_raw_fd(), parts)?, len, "sent")?;
         receive(&other, span)?;
         let copied = ring.told()?;
         let small = parts.iter().any(|(_, len)| *len < 16_384);
