@@ -85,10 +85,10 @@ need_mmdebstrap() {
 	fi
 }
 
-# archive_lines: the host's archive for mmdebstrap, as lines of sources.list; nothing if mmdebstrap's default serves.
-archive_lines() {
+# archive_line: the host's archive for mmdebstrap, as a line of sources.list; nothing if mmdebstrap's default serves.
+archive_line() {
 	local from keyring=/usr/share/keyrings/debian-archive-keyring.gpg signed=
-	from=$("$TOP/scripts/sandbox" --mirror)
+	from=$("$TOP/scripts/sandbox" --mirror) || return 1
 	[ ! -e "$keyring" ] || signed="[signed-by=$keyring] "
 	[ -z "$from" ] || echo "deb ${signed}$from $SUITE main"
 }
