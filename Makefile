@@ -32,7 +32,9 @@ abuse: ## 100,000 sends of memory that threads do everything to; takes long
 
 # `make bench PART` measures that part alone: `make bench figures`, the papers' figures.
 ifeq ($(firstword $(MAKECMDGOALS)),bench)
-parts := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
+parts := $(filter raw sizes modes crossover setup connections counters memory instructions figures where locks \
+	statistics,$(MAKECMDGOALS))
+.PHONY: $(parts)
 $(parts): bench ; @:
 endif
 
