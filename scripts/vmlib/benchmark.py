@@ -22,7 +22,7 @@ from .figures import ROUNDS as ROUNDS_OF_FIGURES
 from .instructions import instructions, statistics_cost
 from .locks import locks
 from .machine import Job, Vm, VmError
-from .measuring import COUNTED, MIB, MODES, ROUNDS, Figure, Servers, heading, in_turns, ratio, with_mode
+from .measuring import COUNTED, MIB, MODES, RAW, ROUNDS, Figure, Servers, heading, in_turns, ratio, with_mode
 from .rates import QperfServer, qperf
 from .setup import Kernel, kernels, machines, say
 from .where import where
@@ -73,8 +73,6 @@ def sizes(bench: Bench) -> None:
                 print(f"  {size:>8}  {cells}{ratio(got, 'sdp', 'rsockets')}", flush=True)
 
 
-# The corresponding operations of verbs without a socket.
-RAW = {"raw Read": "rc_rdma_read_bw", "raw Write": "rc_rdma_write_bw"}
 # Ratios with targets.
 RATIOS = (("AZ-SDP", "ZSDP"), ("AZ-SDP", "raw Read"), ("SinkAvail", "raw Write"))
 

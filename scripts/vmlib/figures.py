@@ -12,6 +12,7 @@ module and programs has stopped.
 import dataclasses
 import datetime
 import functools
+import hashlib
 import json
 import os
 import statistics
@@ -21,10 +22,10 @@ from typing import TypeAlias
 from .bench import Bench
 from .instructions import PER_SECOND, counted
 from .machine import VmError
-from .measuring import COPY, KIB, MIB, MODES, Servers, forced, heading
+from .measuring import COPY, KIB, MIB, MODES, RAW, Servers, forced, heading
 from .plot import Series, lines
 from .rates import QperfServer, qperf
-from .setup import say
+from .setup import ADAPTER, say
 
 FOLDER = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "figures")
 ROUNDS = 3
@@ -39,7 +40,6 @@ WAYS = ("BSDP", "ZSDP", "AZ-SDP")
 # The module chooses the way: what a program gets that asks for nothing.
 AUTOMATIC = "SDP, automatic"
 ALL_WAYS = (AUTOMATIC, "BSDP", "ZSDP", "AZ-SDP", "SinkAvail", "MSG_ZEROCOPY", "TCP", "TCP, MSG_ZEROCOPY", "rsockets")
-RAW = {"raw Read": "rc_rdma_read_bw", "raw Write": "rc_rdma_write_bw"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +89,10 @@ PLANS = (
          {str(count): f"bw {64 * KIB} --one-sender --streams {count}" for count in (1, 2, 4, 8)}),
 )
 
-# Of a way at one point: each round's figure, and the us of both machines' processors for a MiB.
-Measured: TypeAlias = dict[str, list[list[float]]]
+# Of a way at one point: each round's figure, and the us of both machines' processors for a MiB; None for a
+# measurement that failed.
+Round: TypeAlias = list[float] | None
+Measured: TypeAlias = dict[str, list[Round]]
 
 
 class Results:
@@ -99,6 +101,7 @@ class Results:
     def __init__(self, folder: str, made_of: str) -> None:
         self.path = os.path.join(folder, "results.json")
         self.made_of = made_of
+        self.since = str(datetime.date.today())
         self.copies = 0.0
         self.points: dict[str, Measured] = {}
         try:
@@ -107,7 +110,7 @@ class Results:
         except (OSError, ValueError):
             return
         if kept["made_of"] == made_of:
-            self.copies, self.points = kept["copies"], kept["points"]
+            self.since, self.copies, self.points = kept["since"], kept["copies"], kept["points"]
 
     @staticmethod
     def key(plan: Plan, setting: str, point: str) -> str:
@@ -119,7 +122,8 @@ class Results:
     def keep(self, plan: Plan, setting: str, point: str, measured: Measured) -> None:
         self.points[self.key(plan, setting, point)] = measured
         with open(f"{self.path}.new", "w", encoding="utf-8") as file:
-            json.dump({"made_of": self.made_of, "copies": self.copies, "points": self.points}, file, indent=0)
+            json.dump({"made_of": self.made_of, "since": self.since, "copies": self.copies,
+                       "points": self.points}, file, indent=0)
         os.replace(f"{self.path}.new", self.path)
 
 
@@ -144,14 +148,20 @@ def measure(bench: Bench, servers: Servers, plan: Plan, load: str, rounds: int) 
                 got, busy = counted(bench, measurement(bench, servers, way, plan.what, load))
             except VmError as error:
                 say(f"  .. {plan.name}, {way}, round {number + 1}: {error}")
+                measured.setdefault(way, []).append(None)
                 continue
             mib = got * SECONDS * 1e6 / MIB if plan.what == "bw" else 0
             measured.setdefault(way, []).append([got, *(time / PER_SECOND * 1e6 / mib if mib else 0 for time in busy)])
     return measured
 
 
+def done(rounds: Sequence[Round], column: int = 0) -> list[float]:
+    """What the rounds have measured that did not fail."""
+    return [values[column] for values in rounds if values]
+
+
 def medians(measured: Measured, column: int = 0) -> dict[str, float]:
-    return {way: statistics.median(values[column] for values in rounds) for way, rounds in measured.items()}
+    return {way: statistics.median(done(rounds, column)) for way, rounds in measured.items() if done(rounds)}
 
 
 def quotient(measured: Measured, one: str, others: Sequence[str], least: bool) -> str:
@@ -161,8 +171,8 @@ def quotient(measured: Measured, one: str, others: Sequence[str], least: bool) -
     best = min if least else max
     got = []
     for number, values in enumerate(measured[one]):
-        against = [measured[other][number][0] for other in others if number < len(measured.get(other, []))]
-        if against:
+        against = done([measured[other][number] for other in others if other in measured])
+        if values and against:
             got.append(values[0] / best(against))
     return f"{statistics.median(got):.2f}" if got else "-"
 
@@ -189,7 +199,7 @@ def table(plan: Plan, setting: str, results: Results) -> str:
     for way in plan.ways:
         text += f"{way:<{width}}"
         for measured in cells.values():
-            values = [values[0] for values in measured.get(way, [])]
+            values = done(measured.get(way, []))
             text += f"{f'{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})' if values else '-':>22}"
         text += "\n"
     for title, (one, others) in compared.items():
@@ -232,7 +242,9 @@ def draw_gain(plan: Plan, results: Results, folder: str) -> None:
 def head(results: Results, rates: Mapping[str, float], rounds: int) -> str:
     """What is true of all tables."""
     carried = ", ".join(f"{rate:.0f} MB/s in the setting {name}" for name, rate in rates.items())
-    return (f"Measured on {datetime.date.today()} by: scripts/bench figures --rounds {rounds}\n"
+    today = str(datetime.date.today())
+    when = f"on {today}" if today == results.since else f"from {results.since} to {today}"
+    return (f"Measured {when} by: scripts/bench figures --rounds {rounds}\n"
             f"Medians (least-most) of {rounds} rounds.\nA machine's processor copies {results.copies:.0f} MB/s.\n"
             f"Each link carries {carried}.\n")
 
@@ -240,7 +252,10 @@ def head(results: Results, rates: Mapping[str, float], rounds: int) -> str:
 def figures(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
     """Measures the points that are not kept yet, prints all tables, and draws the plots."""
     os.makedirs(folder, exist_ok=True)
-    results = Results(folder, os.environ["IB_SDP_IMAGES"])
+    with open(ADAPTER, "rb") as program:
+        adapter = hashlib.sha256(program.read()).hexdigest()
+    options = os.environ.get("IB_SDP_ADAPTER", "")
+    results = Results(folder, f"{os.environ['IB_SDP_IMAGES']} {rounds} rounds, adapter {adapter} {options}")
     if not results.copies:
         results.copies = statistics.median(float(bench.a.check(f'python3 -c "{COPY}"')) for _ in range(5))
     rates = {setting: part * results.copies for setting, part in SETTINGS.items()}

@@ -55,6 +55,8 @@ def lines(path: str, title: str, axis: str, unit: str, series: Series, both_loga
     """A picture of values by series over numbers, which are on a logarithmic scale if they span much."""
     script = HEAD.format(width=760, height=480)
     shown = {name: values for name, values in series.items() if values}
+    if not shown:
+        return
     numbers = sorted({float(row) for values in shown.values() for row in values})
     for number, values in enumerate(shown.values()):
         rows = "\n".join(f"{row} {value:.4f}" for row, value in values.items())
