@@ -153,12 +153,24 @@ pub(crate) fn install_handler(
 
 /// Keeps a signal from this thread, so that another gets it.
 pub(crate) fn block_signal(signal: i32) -> io::Result<()> {
+    change_mask(libc::SIG_BLOCK, signal)
+}
+
+/// Calls `f`, in which this thread gets no such signal.
+pub(crate) fn without_signal<T>(signal: i32, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    change_mask(libc::SIG_BLOCK, signal)?;
+    let result = f();
+    change_mask(libc::SIG_UNBLOCK, signal)?;
+    result
+}
+
+fn change_mask(how: i32, signal: i32) -> io::Result<()> {
     // SAFETY: an all-zero set is empty and valid; the calls fill it in.
     let ret = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, signal);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut())
+        libc::pthread_sigmask(how, &set, std::ptr::null_mut())
     };
     match ret {
         0 => Ok(()),

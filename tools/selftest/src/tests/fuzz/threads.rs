@@ -227,7 +227,7 @@ fn streams(shared: &Shared, world: &World, thread: usize) -> Outcome {
         shared.begin(thread, "a new stream");
         let made = world.stream(PAIRS[0], &any_mode(&shared.env, rng.next()));
         shared.end(thread);
-        // A signal interrupts connect(), and accept().
+        // As where the kernel has no memory for it.
         let Ok([one, other]) = made else { continue };
         let seed = rng.next();
         let stream = Stream {
