@@ -197,10 +197,28 @@ pub(super) unsafe extern "C" fn connect_socket(
                     // AF_UNSPEC ends a connection.
                     of(socket).lock().await_early();
                 }
-                bindings::inet_stream_connect(socket, addr.as_mut_ptr().cast(), len, flags)
+                let ret =
+                    bindings::inet_stream_connect(socket, addr.as_mut_ptr().cast(), len, flags);
+                if family == AF_UNSPEC {
+                    close::unlisten(of(socket));
+                }
+                ret
             }
             Err(e) => e.to_errno(),
         }
+    }
+}
+
+/// # Safety
+///
+/// Called by the core, as the member of `struct proto` or `struct proto_ops` of this name: with
+/// valid objects of ours, in the context and with the locks that the core documents.
+pub(super) unsafe extern "C" fn shutdown_socket(socket: *mut socket, how: i32) -> i32 {
+    // SAFETY: The core passes a socket of ours.
+    unsafe {
+        let ret = bindings::inet_shutdown(socket, how);
+        close::unlisten(of(socket));
+        ret
     }
 }
 
@@ -652,6 +670,8 @@ pub(super) unsafe extern "C" fn shutdown(sk: *mut sock, how: i32) {
     // SAFETY: The core passes a socket of ours, with its lock held.
     let mut guard = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
     if how as u32 & bindings::SEND_SHUTDOWN != 0 {
+        // Bytes that are here already can still be read; bytes that come after both halves are shut are refused.
+        guard.poll_cq();
         guard.shutdown_write();
     }
 }

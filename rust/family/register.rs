@@ -108,7 +108,7 @@ const fn socket_ops(family: u32) -> bindings::proto_ops {
         ioctl: Some(ops::ioctl),
         gettstamp: Some(bindings::sock_gettstamp),
         listen: Some(ops::listen),
-        shutdown: Some(bindings::inet_shutdown),
+        shutdown: Some(ops::shutdown_socket),
         setsockopt: Some(bindings::sock_common_setsockopt),
         getsockopt: Some(bindings::sock_common_getsockopt),
         sendmsg: Some(ops::sendmsg),

@@ -180,31 +180,39 @@ impl Tables {
     }
 
     /// A free port of the range of the socket or its namespace that the administrator has not
-    /// reserved. The search begins at a random port.
-    fn free_port(&self, sk: Sk) -> Option<u16> {
+    /// reserved. The search begins behind the port `behind`, or at a random port.
+    fn free_port(&self, sk: Sk, behind: Option<u16>) -> Option<u16> {
         let (mut low, mut high) = (0, 0);
         // SAFETY: The socket is valid, the results are written.
         unsafe {
             bindings::inet_sk_get_local_port_range(sk.as_ptr(), &raw mut low, &raw mut high);
         }
-        self.free_port_of(sk.net(), low, high)
+        self.free_port_of(sk.net(), (low, high), behind)
     }
 
     /// As [`Tables::free_port`], but ignores a range that the program has chosen for the socket.
-    fn free_port_of_net(&self, net: Net<'_>) -> Option<u16> {
+    fn free_port_of_net(&self, net: Net<'_>, behind: Option<u16>) -> Option<u16> {
         let (mut low, mut high) = (0, 0);
         // SAFETY: The namespace is valid, the results are written.
         unsafe {
             bindings::inet_get_local_port_range(net.as_ptr().cast(), &raw mut low, &raw mut high);
         }
-        self.free_port_of(net, low, high)
+        self.free_port_of(net, (low, high), behind)
     }
 
-    fn free_port_of(&self, net: Net<'_>, low: i32, high: i32) -> Option<u16> {
+    fn free_port_of(
+        &self,
+        net: Net<'_>,
+        (low, high): (i32, i32),
+        behind: Option<u16>,
+    ) -> Option<u16> {
         let low = u32::try_from(low).ok()?;
         let range = u32::try_from(high).ok()?.checked_sub(low)? + 1;
-        // SAFETY: No precondition.
-        let start = unsafe { kernel::bindings::get_random_u32() };
+        let start = match behind {
+            Some(port) => (u32::from(port) + 1).saturating_sub(low),
+            // SAFETY: No precondition.
+            None => unsafe { kernel::bindings::get_random_u32() },
+        };
         (0..range)
             .filter_map(|i| u16::try_from(low + start.wrapping_add(i) % range).ok())
             .find(|&port| {
@@ -244,16 +252,17 @@ impl Ports {
         })
     }
 
-    /// Gives a socket of this namespace the port `port`, or a free one if `port` is 0.
+    /// Gives a socket of this namespace the port `port`, or a free one if `port` is 0: the first one
+    /// behind the port `behind`, or behind a random port.
     ///
     /// # Errors
     ///
     /// `EADDRINUSE`, `ENOMEM`.
-    pub(crate) fn bind(&self, sk: Sk, port: u16) -> Result<Bound> {
+    pub(crate) fn bind(&self, sk: Sk, port: u16, behind: Option<u16>) -> Result<Bound> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut tables = self.tables.lock();
         let port = match port {
-            0 => tables.free_port(sk).ok_or(EADDRINUSE)?,
+            0 => tables.free_port(sk, behind).ok_or(EADDRINUSE)?,
             port if tables.conflicts(sk, port) => return Err(EADDRINUSE),
             port => port,
         };
@@ -270,16 +279,17 @@ impl Ports {
         Ok(self.tables.lock().add(sk, port, node))
     }
 
-    /// Reserves a free port that the RDMA CM uses for a connection of the socket; the socket's own
-    /// port does not change.
+    /// Reserves a free port that the RDMA CM uses for a connection of the socket: the first one behind
+    /// the port `behind`, or behind a random port. The socket's own port does not change.
     ///
     /// # Errors
     ///
     /// `EADDRINUSE`, `ENOMEM`.
-    pub(crate) fn set_aside(&self, sk: Sk) -> Result<Bound> {
+    pub(crate) fn set_aside(&self, sk: Sk, behind: Option<u16>) -> Result<Bound> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut tables = self.tables.lock();
-        let port = tables.free_port_of_net(sk.net()).ok_or(EADDRINUSE)?;
+        let net = sk.net();
+        let port = tables.free_port_of_net(net, behind).ok_or(EADDRINUSE)?;
         Ok(tables.insert(sk, port, node))
     }
 

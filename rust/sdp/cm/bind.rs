@@ -18,8 +18,9 @@ use crate::kern::errno::{
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::SdpSock;
 
-/// How many ports are tried at the CM, where it does not matter which: the CM has users beside SDP.
-pub(super) const PORTS_TRIED: u32 = 8;
+/// How many ports, one behind the other, are tried at the CM, where it does not matter which: the CM
+/// has users beside SDP.
+pub(super) const PORTS_TRIED: u32 = 64;
 
 /// Whether the CM has given this error because it has the port for somebody else. It says the second where one
 /// of the two addresses is a wildcard.
@@ -39,27 +40,27 @@ fn hold(sk: Sk) -> ARef<SdpSock> {
 ///
 /// `EADDRINUSE`, `ENOMEM`.
 pub(crate) fn get_port(guard: &mut SockGuard<'_>, port: u16) -> Result {
-    bound_of(guard, port).map(|_| ())
+    bound_of(guard, port, None).map(|_| ())
 }
 
-fn bound_of(guard: &mut SockGuard<'_>, port: u16) -> Result<Bound> {
+fn bound_of(guard: &mut SockGuard<'_>, port: u16, behind: Option<u16>) -> Result<Bound> {
     if let Some(place) = guard.conn().port.bound {
         return Ok(place);
     }
     let sk = guard.sk();
-    let place = sk.net().ports().bind(sk, port)?;
+    let place = sk.net().ports().bind(sk, port, behind)?;
     guard.conn().port.bound = Some(place);
     Ok(place)
 }
 
 /// Has connections to the socket's port find it, whose state says already that it listens. Without
-/// a port, it gets a free one.
+/// a port, it gets a free one: the first one behind `refused`, a port that the CM has refused.
 ///
 /// # Errors
 ///
 /// `EADDRINUSE` if another socket listens there, or if there is no free port; `ENOMEM`.
-pub(crate) fn listen(guard: &mut SockGuard<'_>) -> Result {
-    let place = bound_of(guard, 0)?;
+pub(crate) fn listen(guard: &mut SockGuard<'_>, refused: Option<u16>) -> Result {
+    let place = bound_of(guard, 0, refused)?;
     let sk = guard.sk();
     sk.net().ports().listen(sk, place)
 }
@@ -122,14 +123,15 @@ pub(crate) fn change_port(guard: &mut SockGuard<'_>) {
 
 /// Sets a port aside for the connection's id at the CM, which cannot have that of the socket. A port of
 /// the CM's own choice might be one that the program of another socket already has, for which listen()
-/// would fail then.
+/// would fail then. A second call gives the next port.
 ///
 /// # Errors
 ///
 /// `EADDRINUSE` if there is no free port, `ENOMEM`.
 pub(super) fn set_aside_for_cm(guard: &mut SockGuard<'_>) -> Result<u16> {
     let sk = guard.sk();
-    let place = sk.net().ports().set_aside(sk)?;
+    let refused = guard.conn().port.other_at_cm.map(Bound::port);
+    let place = sk.net().ports().set_aside(sk, refused)?;
     put_set_aside(guard);
     guard.conn().port.other_at_cm = Some(place);
     Ok(place.port())

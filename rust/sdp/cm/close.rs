@@ -35,10 +35,7 @@ use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
-use crate::sdp::conn::sock::{
-    SdpSock,
-    Want, //
-};
+use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::abort;
 
@@ -54,7 +51,8 @@ impl SockGuard<'_> {
         self.rearm_cq();
     }
 
-    /// disconnect(): a connect() to AF_UNSPEC, or the core's after a failed connect().
+    /// disconnect(): a connect() to AF_UNSPEC, the shutdown() of a listener, or the core's after a failed
+    /// connect(). The caller calls [`unlisten`] when it has released the lock.
     pub(crate) fn disconnect(&mut self) {
         let conn = self.conn();
         let (state, torn_down) = (conn.state, conn.lifetime.torn_down);
@@ -64,7 +62,6 @@ impl SockGuard<'_> {
                 if self.conn().names.next.is_some() {
                     self.sk().set_err(ECONNRESET);
                     self.cancel_next();
-                    self.forget_names();
                 }
             }
             State::Closed => {}
@@ -72,11 +69,10 @@ impl SockGuard<'_> {
                 let pending = self.stop_listening();
                 let port = self.sk().num();
                 let conn = self.conn();
-                // The CM's part must not be ended under the lock. listen() has made the place.
-                if core::mem::replace(&mut conn.port.listens, false)
-                    && conn.port.unlisten.push_within_capacity(port).is_ok()
-                {
-                    self.want(Want::Unlisten);
+                // `unlisten()` ends the CM's part without the lock.
+                if core::mem::replace(&mut conn.port.listens, false) {
+                    // listen() has made the place.
+                    let _ = conn.port.unlisten.push_within_capacity(port);
                 }
                 bind::put_chosen_port(self);
                 abort_all(pending);
@@ -122,24 +118,25 @@ impl SockGuard<'_> {
 }
 
 impl SockOwner<'_> {
-    /// Waits until our half is closed, for SO_LINGER; or until the peer sends what nobody will read.
-    fn linger(&mut self, began: State, mut timeo: Timeout) {
+    /// Waits until our half is closed, for SO_LINGER; or until the connection ends, as when the peer sends
+    /// what nobody will read.
+    fn linger(&mut self, mut timeo: Timeout) {
         while !timeo.is_over() && !signal_pending() {
             let state = self.conn().state;
             let unsent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
             let waits = unsent || self.conn().adverts.awaits_reads();
-            if state == State::Dead || !waits || self.has_unread(began) {
+            if state == State::Dead || !waits {
                 return;
             }
             self.wait(&mut timeo);
         }
     }
 
-    /// Whether the peer has sent bytes that the program has not got. In state `began`, close() began: of a
-    /// connection that had ended both ways by then, what is here already is nobody's business.
-    fn has_unread(&mut self, began: State) -> bool {
-        self.conn().adverts.holds()
-            || (began != State::Draining && !self.conn().inq.queue.is_empty())
+    /// Whether the peer has sent bytes that the program has not got. If the connection has ended both ways,
+    /// bytes that are here already do not count.
+    fn has_unread(&mut self) -> bool {
+        let conn = self.conn();
+        conn.adverts.holds() || (conn.state != State::Draining && !conn.inq.queue.is_empty())
     }
 
     /// What close() does to a connection.
@@ -148,7 +145,7 @@ impl SockOwner<'_> {
         // What calls have given away is not unread.
         self.await_early();
         let state = self.conn().state;
-        let unread = self.has_unread(state);
+        let unread = self.has_unread();
         let no_linger = self.sk().linger() == Some(0);
         match state {
             State::Closed | State::Listen | State::Dead => {}
@@ -160,11 +157,9 @@ impl SockOwner<'_> {
             _ if unread || no_linger => abort(self, Some(ECONNRESET)),
             _ => {
                 self.shutdown_write();
-                self.linger(state, timeo);
-                // What has come meanwhile finds no orphan yet, which would refuse it, and nobody to read it.
-                if self.has_unread(state) && self.conn().state != State::Dead {
-                    abort(self, Some(ECONNRESET));
-                } else {
+                self.linger(timeo);
+                // Bytes that have come meanwhile were refused, and have ended the connection.
+                if self.conn().state != State::Dead {
                     self.await_peer();
                 }
             }
@@ -214,6 +209,18 @@ impl SockGuard<'_> {
             self.start_orphan_timer();
         }
         gets_on
+    }
+}
+
+/// Ends the CM's listening at the ports at which the socket has ended its own, before the program's call
+/// returns: on iWARP, TCP accepts connections there until then, which nobody would answer.
+pub(crate) fn unlisten(sock: &SdpSock) {
+    loop {
+        // One at a time: the vector keeps its places.
+        let Some(port) = sock.lock().conn().port.unlisten.pop() else {
+            return;
+        };
+        listen::release(sock.sk().net(), port);
     }
 }
 

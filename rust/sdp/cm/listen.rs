@@ -222,8 +222,9 @@ fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
 /// `EINVAL` in any other state, `EADDRINUSE` if another listener has the port (or an RDMA user
 /// outside SDP), `ENOMEM`.
 pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
+    let mut refused = None;
     for _ in 0..bind::PORTS_TRIED {
-        let Some(Begun { port, had_port }) = begin(sock, backlog)? else {
+        let Some(Begun { port, had_port }) = begin(sock, backlog, refused)? else {
             return Ok(());
         };
         match acquire(sock.sk().net(), port, sock.stats) {
@@ -236,6 +237,7 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
                 if had_port {
                     break;
                 }
+                refused = Some(port);
             }
         }
     }
@@ -250,7 +252,8 @@ struct Begun {
 }
 
 /// Makes the socket a listener in the table; `None` if it is one already, and has got the new backlog.
-fn begin(sock: &SdpSock, backlog: i32) -> Result<Option<Begun>> {
+/// A socket without a port gets the next free one behind `refused`, which the CM has refused.
+fn begin(sock: &SdpSock, backlog: i32, refused: Option<u16>) -> Result<Option<Begun>> {
     let sk = sock.sk();
     let mut guard = sock.lock();
     match guard.conn().state {
@@ -272,7 +275,7 @@ fn begin(sock: &SdpSock, backlog: i32) -> Result<Option<Begun>> {
     let had_port = guard.conn().port.bound.is_some();
     // The state first, so that of two who try at once one sees the other.
     guard.transition(Event::Listen);
-    if let Err(e) = bind::listen(&mut guard) {
+    if let Err(e) = bind::listen(&mut guard, refused) {
         guard.transition(Event::StopListening);
         return Err(e);
     }

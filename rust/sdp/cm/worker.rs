@@ -180,9 +180,6 @@ impl Worker<'_> {
         if self.sock.take_want(Want::Restore) {
             self.sock.lock().restore_read();
         }
-        if self.sock.take_want(Want::Unlisten) {
-            self.unlisten();
-        }
         if self.sock.take_want(Want::Watch) {
             check_sends(&mut self.sock.lock());
         }
@@ -385,16 +382,6 @@ impl Worker<'_> {
         self.sock.stats.inc(counter);
         send_abort(&mut guard);
         guard.fail(Event::Timeout, ETIMEDOUT);
-    }
-
-    fn unlisten(&mut self) {
-        loop {
-            // One at a time: the vector keeps its places.
-            let Some(port) = self.sock.lock().conn().port.unlisten.pop() else {
-                return;
-            };
-            listen::release(self.sock.sk().net(), port);
-        }
     }
 
     // The end.

@@ -76,8 +76,6 @@ pub(crate) enum Want {
     /// Give programs their right to write back to what the peer has read, and unpin what nobody waits
     /// for any more.
     Restore,
-    /// End the CM's listening.
-    Unlisten,
     /// Give everything back that belongs to the connection.
     Teardown,
 }

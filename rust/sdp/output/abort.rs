@@ -17,11 +17,13 @@ use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::parts::fatal::Fatal;
 use crate::stats::counters::Counter;
 
-/// Tells the peer that the connection is aborted, if that is still possible.
+/// Tells the peer that the connection is aborted, if that is still possible. The caller ends the
+/// connection, for its own reason.
 pub(in crate::sdp) fn send_abort(guard: &mut SockGuard<'_>) {
     if guard.conn().may_transmit() {
-        let posted = Output::of(guard).post(Body::AbortConn, &mut [], 0, Tag::AbortConn);
-        settle(guard, posted);
+        // On iWARP the provider refuses the message as soon as the peer has closed the connection: the
+        // peer need not know any more, and the caller's error stays the program's.
+        let _ = Output::of(guard).post(Body::AbortConn, &mut [], 0, Tag::AbortConn);
     }
 }
 

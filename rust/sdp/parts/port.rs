@@ -17,8 +17,8 @@ pub(crate) struct Port {
     pub(in crate::sdp) other_at_cm: Option<Bound>,
     /// The CM listens for this socket.
     pub(in crate::sdp) listens: bool,
-    /// The ports at which the worker shall end the CM's listening; with a place for the next one while
-    /// the socket listens.
+    /// The ports at which the CM still listens for this socket, which has ended its listening there; with
+    /// a place for the next one while the socket listens.
     pub(in crate::sdp) unlisten: KVec<u16>,
     /// The error of the last bind(), a negative errno, for the option SDP_LAST_BIND_ERR.
     pub(crate) last_bind_err: i32,
