@@ -3,8 +3,8 @@
 //! Page table entries of a program's private memory.
 //!
 //! The core's own walkers are not exported, or they allocate tables, split huge pages and clear
-//! entries that they do not know. This walker looks at present tables only, and changes nothing
-//! itself.
+//! entries that they do not know. This walker looks at present tables only; the walk itself changes
+//! nothing.
 
 use core::borrow::Borrow;
 use core::ops::Deref;

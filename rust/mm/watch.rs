@@ -12,7 +12,7 @@
 //!
 //! # Locks
 //!
-//! `WATCHES` is taken with an address space's lock held; no lock is taken under it. A watch's list
+//! `WATCHES` may be taken with an address space's lock held; no lock is taken under it. A watch's list
 //! is taken with a page table's lock held. The bytes arrive without either lock, and without the
 //! socket lock if a waiting thread holds it: no thread touches a program's memory under the socket
 //! lock.

@@ -298,7 +298,7 @@ unsafe impl Send for Table {}
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; the key is invalid.
+        // SAFETY: By the type invariant. The key is dead, or the queue pair is gone: nobody can access the memory.
         unsafe {
             bindings::ib_dma_unmap_sgtable(
                 self.device.cast(),

@@ -20,7 +20,7 @@ pub(in crate::sdp) enum Fatal {
     Inconsistent,
     /// The peer has taken too long.
     TimedOut,
-    /// Bytes came for a program that has closed its socket.
+    /// Bytes came for a program that has closed its socket, or shut both halves.
     Unread,
 }
 

@@ -266,9 +266,10 @@ impl SockOwner<'_> {
             self.conn().ring.spares.clear();
             self.wait_and_poll(&mut recv.timeo);
             self.conn().inq.reader_bytes = None;
-            // As with TCP: a receive of no bytes that has waited ends without an error, whether its time is
-            // over or a signal is pending.
-            if recv.len == 0 && (recv.timeo.is_over() || signal_pending()) {
+            // As with TCP: a receive of no bytes that has waited ends without an error, which is left to the
+            // next call.
+            let sk = self.sk();
+            if recv.len == 0 && (recv.timeo.is_over() || signal_pending() || sk.err() != 0) {
                 return Ok(());
             }
         }

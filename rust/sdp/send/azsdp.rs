@@ -50,6 +50,7 @@ use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
 use crate::proto::split::piece_bytes;
+use crate::proto::state::State;
 use crate::rdma::mr::Use;
 use crate::sdp::conn::guard::SockOwner;
 use crate::stats::counters::Counter;
@@ -189,6 +190,10 @@ impl SockOwner<'_> {
             }
             if has_room && may_advertise(self, Kind::Asynchronous) {
                 return Ok(true);
+            }
+            if self.conn().state == State::Dead {
+                // The provider has refused a message.
+                continue;
             }
             let patience = if has_room && Advertiser::of(self).lacks_places() {
                 &mut patience_for_places

@@ -367,6 +367,10 @@ impl SockOwner<'_> {
                 }
                 continue;
             }
+            if self.conn().state == State::Dead {
+                // The provider has refused a message.
+                continue;
+            }
             if out.next.is_none() && all_back(self.conn()) && !wants_more(send, out) {
                 return Ok(());
             }

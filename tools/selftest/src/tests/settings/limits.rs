@@ -4,11 +4,12 @@
 use super::sysctl::{needs_root, set, Changed};
 use crate::support::flow::Span;
 use crate::support::harness::{
-    eventually, expect, expect_eq, expect_errno, expect_errno_of, fill, receive, skip, tests,
-    Child, Env, Fail, Outcome,
+    eventually, expect, expect_eq, expect_errno, expect_errno_of, fill, joined, receive, skip,
+    spawn_waiting, tests, Child, Env, Fail, Outcome,
 };
-use crate::support::sys::{self, Sock};
+use crate::support::sys::{self, Linger, Sock};
 use crate::tests::uncopied::inflight::{Growth, SDP_ZCOPY_MODE, SOL_SDP};
+use crate::tests::uncopied::zcopy::stat;
 use libc::{ECONNREFUSED, ECONNRESET, ENOBUFS, EPERM};
 use std::io;
 use std::thread;
@@ -20,6 +21,7 @@ tests!("limits";
     connections_that_wait_for_accept,
     no_place_is_lost,
     orphans,
+    ended_by_close_is_no_orphan,
     receives_of_an_idle_connection,
     roots_of_namespaces_take_no_more,
 );
@@ -183,6 +185,21 @@ fn orphans(env: &Env) -> Outcome {
         }
     }
     expect_eq(whole, 2, "orphans that were delivered")
+}
+
+/// A connection that ends while close() lingers leaves no orphan, and needs no place for one.
+fn ended_by_close_is_no_orphan(env: &Env) -> Outcome {
+    needs_root(env)?;
+    let (one, other) = env.own_pair()?;
+    fill(&one, env.seed)?;
+    one.set_linger(Linger { on: true, secs: 60 })?;
+    let _most = Changed::to("max_orphans", "0")?;
+    let aborted = stat(env, "aborted_max_orphans")?;
+    let closing = spawn_waiting(move || one.close())?;
+    other.send_all(b"x")?;
+    joined(closing)??;
+    let aborted = stat(env, "aborted_max_orphans")? - aborted;
+    expect_eq(aborted, 0, "connections aborted as orphans")
 }
 
 /// A user that is root of a namespace of its own may take less there, and no more.
