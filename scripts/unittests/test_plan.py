@@ -17,13 +17,14 @@ from vmlib.plan import (
     MANY_CONNECTIONS,
     SLOW_GROUPS,
     GroupItem,
+    Item,
     Plan,
     Queue,
     TestItem,
 )
 from vmlib.report import Report
 from vmlib.setup import Kernel
-from vmlib.suite import Suite
+from vmlib.suite import Lane, Suite
 
 vmtests.load()
 GROUPS = {"connect": ["connect/a"], "data": ["data/one_byte", "data/odd"], "zabuse": ["zabuse/a"],
@@ -149,22 +150,62 @@ def nothing(_: Bench) -> None:
     """The body of a test."""
 
 
+def anything(_: Item) -> bool:
+    return True
+
+
 class Order(unittest.TestCase):
     def test_longest_first_and_what_breaks_last(self) -> None:
         items = [TestItem("short", nothing), TestItem("breaks", nothing, breaks=True), TestItem("long", nothing),
                  TestItem("other", nothing, parameters=ADVERTS)]
         times = {"short": 1, "long": 9, "breaks": 99, "other": 50}
         queue = Queue(KERNELS[0], 1, items, times)
-        taken = [queue.take("") for _ in items]
+        taken = [queue.take("", anything) for _ in items]
         self.assertEqual([item.name for item in taken if item], ["long", "short", "other", "breaks"])
-        self.assertIsNone(queue.take(""))
+        self.assertIsNone(queue.take("", anything))
+
+    def test_what_fits_goes_before_what_is_longer(self) -> None:
+        items = [TestItem(name, nothing, breaks=name == "breaks") for name in ("short", "long", "breaks")]
+        queue = Queue(KERNELS[0], 1, items, {"short": 1, "long": 9})
+
+        def take(*fitting: str) -> str | None:
+            item = queue.take("", lambda item: item.name in fitting)
+            return item.name if item else None
+        # What breaks the machines waits for the others.
+        self.assertIsNone(take("breaks"))
+        self.assertEqual(take("short", "breaks"), "short")
+        self.assertIsNone(take("breaks"))
+        self.assertEqual(take("long", "breaks"), "long")
+        self.assertEqual(take("breaks"), "breaks")
 
     def test_lane_that_does_not_fit_keeps_out_no_other(self) -> None:
         debug = Queue(KERNELS[1], 1, [TestItem(name, nothing) for name in ("a", "b")], {"a": 900, "b": 900})
         stock = Queue(KERNELS[0], 1, [TestItem("c", nothing)], {})
-        suite = Suite([debug, stock], Report(), 1)
+        suite = Suite([debug, stock], Report(), 1, {})
         # Room for one lane of the debug kernel and one of the stock kernel.
-        suite.load_left = 1.6
-        self.assertEqual(suite.begin(), (debug, 1))
-        self.assertEqual(suite.begin(), (stock, 1))
+        suite.load_left = 1.4
+        lanes = [suite.begin(), suite.begin()]
+        self.assertEqual([lane.queue for lane in lanes if lane], [debug, stock])
         self.assertEqual(suite.waiting(), [debug])
+
+    def test_load_of_items(self) -> None:
+        queue = Queue(KERNELS[0], 1, [TestItem(name, nothing) for name in ("heavy", "light", "unknown")],
+                      {"heavy": 900, "light": 90, "unknown": 9})
+        suite = Suite([queue], Report(), 1, {"heavy": 1.2, "light": 0.2})
+        suite.load_left = 1.5
+        lanes = [Lane(suite, queue, number) for number in range(3)]
+
+        def take(lane: Lane) -> str | None:
+            item = suite.take(lane, "")
+            return item.name if item else None
+        self.assertEqual(take(lanes[0]), "heavy")
+        self.assertEqual(take(lanes[1]), "light")
+        self.assertAlmostEqual(suite.load_left, 0.1)
+        suite.leave(lanes[0])
+        # An item that was never measured counts as its kernel's lanes while they boot.
+        self.assertEqual(take(lanes[2]), "unknown")
+        self.assertAlmostEqual(suite.load_left, 0.8)
+        suite.leave(lanes[1])
+        suite.leave(lanes[2])
+        self.assertAlmostEqual(suite.load_left, 1.5)
+        self.assertEqual(suite.running, 0)

@@ -27,6 +27,18 @@ class VmError(Exception):
     """The machine failed: it did not boot, or has ended."""
 
 
+def processor_seconds(process: subprocess.Popen[bytes] | None) -> float:
+    """The processor time that a process has used in seconds; 0 if it has ended."""
+    if process is None:
+        return 0
+    try:
+        with open(f"/proc/{process.pid}/stat", encoding="ascii") as file:
+            user, system = file.read().rpartition(")")[2].split()[11:13]
+    except OSError:
+        return 0
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 class Job:
     """A command in the guest: its lines as they come, then its exit status."""
 
@@ -101,6 +113,8 @@ class Vm:
         self.jobs: dict[int, Job] = {}
         self.numbers = itertools.count(1)
         self.process: subprocess.Popen[bytes] | None = None
+        # Processes that work for the machine alone.
+        self.helpers: list[subprocess.Popen[bytes]] = []
         # The connection to the agent, made by start().
         self.channel: socket.socket
         self.hello: queue.Queue[str] = queue.Queue()
@@ -237,15 +251,9 @@ class Vm:
     close = kill
 
     def processor_seconds(self) -> float:
-        """The processor time of the host that the machine has used in seconds; 0 if it has ended."""
-        if self.process is None:
-            return 0
-        try:
-            with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
-                user, system = file.read().rpartition(")")[2].split()[11:13]
-        except OSError:
-            return 0
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        """The processor time of the host that the machine and its helpers have used in seconds; 0 if they have
+        ended."""
+        return sum(map(processor_seconds, [self.process, *self.helpers]))
 
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None

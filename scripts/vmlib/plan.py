@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The plan of a test run: items for each kernel and number of machines."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from .bench import BY_ADVERTS, REGISTERED, Bench, Function
@@ -101,15 +101,19 @@ class Queue:
         """The number of items that make their machines unusable."""
         return sum(item.breaks for item in self.items)
 
-    def take(self, parameters: str | None) -> Item | None:
-        """The next item for machines whose module has these parameters; None if there is none.
+    def take(self, parameters: str, fits: Callable[[Item], bool]) -> Item | None:
+        """The next item for machines whose module has these parameters; None if there is none that fits now.
 
         Items that break their machines come last; items that need other parameters come before these.
         """
-        best = min(self.items, key=lambda item: (item.breaks, item.parameters != parameters), default=None)
-        if best is not None:
-            self.items.remove(best)
-        return best
+        def turn(item: Item) -> tuple[bool, bool]:
+            return item.breaks, item.parameters != parameters
+        now = min(map(turn, self.items), default=None)
+        for item in self.items:
+            if turn(item) == now and fits(item):
+                self.items.remove(item)
+                return item
+        return None
 
 
 class Plan:

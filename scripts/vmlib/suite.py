@@ -25,26 +25,31 @@ PROGRAMS = "selftest qperf netperf netserver sdpbench sdpctl hostile"
 WORTH_A_BOOT = {"stock": 25, "debug": 60}
 # Sufficient for two machines with their QEMUs.
 MIB_PER_LANE = 3500
-# The part of a processor that a lane is assumed to use: tests on the stock kernel mostly wait.
-# Lanes really use less, 0.5 and 0.72 on average. With 0.5 and 0.75 here, the host was so busy that
-# tests that depend on the order of events failed.
-LOAD = {"stock": 0.6, "debug": 1}
-# The maximum load for each of the host's processors. With more (1.5) a run is some minutes shorter,
-# but tests that depend on the order of events begin to see machines that do not progress.
-LOAD_PER_PROCESSOR = 1.1
+# The processors of the host that a lane is assumed to use while it boots, or runs an item that was
+# never measured.
+LOAD = {"stock": 0.5, "debug": 0.8}
+# The maximum load of an item: where it used more, others may run beside it all the same.
+HEAVIEST = 1.2
+# The maximum load for each of the host's processors. With more, tests that depend on the order of
+# events begin to see machines that do not progress.
+LOAD_PER_PROCESSOR = 0.95
 # The times of items in former runs, and of the tests of the suite inside: the longest items go first.
 TIMES = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "times.json")
+# How many processors of the host each item used in former runs, on average.
+LOADS = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "loads.json")
 
 
 class Suite:
     """A run: lanes, each with its own machines, take the items from the queues."""
 
-    def __init__(self, queues: list[Queue], report: Report, scale: float) -> None:
+    def __init__(self, queues: list[Queue], report: Report, scale: float, loads: Times) -> None:
         self.queues = queues
         self.report = report
         self.scale = scale
-        # Guards the queues, and is notified when a lane ends.
+        self.loads = loads
+        # Guards the queues and the load, and is notified when there is less load.
         self.changed = threading.Condition()
+        # What boots or runs now, and the load that may be added to it.
         self.running = 0
         self.load_left: float = 0
         self.stopped = threading.Event()
@@ -60,35 +65,31 @@ class Suite:
 
     def work(self) -> None:
         """One worker: runs one lane after the other, until no queue needs one."""
-        while (chosen := self.begin()) is not None:
-            queue, number = chosen
+        while (lane := self.begin()) is not None:
             try:
-                Lane(self, queue, number).run()
+                lane.run()
             except Exception:  # noqa: BLE001 # A mistake in here is a failure, not the end of the run.
-                self.report.failed(f"{queue.name}.lane{number}", traceback.format_exc())
+                self.report.failed(lane.name, traceback.format_exc())
             finally:
                 with self.changed:
-                    queue.lanes -= 1
-                    self.running -= 1
-                    self.load_left += LOAD[queue.kernel.kind]
-                    self.changed.notify_all()
+                    lane.queue.lanes -= 1
+                self.leave(lane)
 
-    def begin(self) -> tuple[Queue, int] | None:
-        """Waits until there is room for a lane; returns its queue and its number there, or None at the end."""
+    def begin(self) -> "Lane | None":
+        """Waits until there is room for another lane to boot; None at the end."""
         with self.changed:
             while not self.stopped.is_set():
                 waiting = self.waiting()
                 if not waiting:
                     return None
-                fitting = [queue for queue in waiting
-                           if not self.running or LOAD[queue.kernel.kind] <= self.load_left]
+                fitting = [queue for queue in waiting if self.fits(LOAD[queue.kernel.kind])]
                 if fitting:
                     queue = max(fitting, key=self.share)
-                    self.load_left -= LOAD[queue.kernel.kind]
-                    self.running += 1
                     queue.lanes += 1
                     queue.booted += 1
-                    return queue, queue.booted
+                    lane = Lane(self, queue, queue.booted)
+                    self.enter(lane, LOAD[queue.kernel.kind])
+                    return lane
                 self.changed.wait()
         return None
 
@@ -103,9 +104,39 @@ class Suite:
         """How long each lane of a queue would take with one more lane."""
         return queue.seconds() / (queue.lanes + 1)
 
-    def take(self, queue: Queue, parameters: str | None) -> Item | None:
+    def fits(self, load: float) -> bool:
+        return not self.running or load <= self.load_left
+
+    def enter(self, lane: "Lane", load: float) -> None:
+        """Adds the load of a lane, which had none."""
         with self.changed:
-            return queue.take(parameters)
+            lane.load = load
+            self.load_left -= load
+            self.running += 1
+
+    def leave(self, lane: "Lane") -> None:
+        """Takes a lane's load off, if it has one."""
+        with self.changed:
+            if lane.load is not None:
+                self.load_left += lane.load
+                self.running -= 1
+                lane.load = None
+            self.changed.notify_all()
+
+    def load_of(self, queue: Queue, item: Item) -> float:
+        return min(self.loads.get(item.name, LOAD[queue.kernel.kind]), HEAVIEST)
+
+    def take(self, lane: "Lane", parameters: str) -> Item | None:
+        """Waits until there is room for an item of the lane's queue; None at the end."""
+        queue = lane.queue
+        with self.changed:
+            while queue.items and not self.stopped.is_set():
+                item = queue.take(parameters, lambda item: self.fits(self.load_of(queue, item)))
+                if item is not None:
+                    self.enter(lane, self.load_of(queue, item))
+                    return item
+                self.changed.wait()
+        return None
 
     def take_kunit(self, queue: Queue) -> bool:
         """Whether this lane is the one that reads KUnit's results."""
@@ -125,13 +156,12 @@ class Lane:
         self.kind = queue.kernel.kind
         self.name = f"{queue.name}.lane{number}"
         self.loaded: str | None = None
+        # Its part of the suite's load; None while it waits for room.
+        self.load: float | None = None
 
     def run(self) -> None:
         # KUnit's suites run whenever the module is loaded: one lane reads the results.
         kunit = self.suite.take_kunit(self.queue)
-        item = self.suite.take(self.queue, PLAIN)
-        if item is None and not kunit:
-            return
         started = time.monotonic()
         try:
             with machines(self.queue.kernel, self.queue.count, f"vmtest-{self.name}",
@@ -141,14 +171,15 @@ class Lane:
                 bench = Bench(self.kind, vms, self.suite.scale)
                 if kunit and self.reload(bench, PLAIN):
                     self.kunit(bench)
-                while item is not None and not self.suite.stopped.is_set():
+                self.suite.leave(self)
+                while (item := self.suite.take(self, self.loaded or PLAIN)) is not None:
                     if not self.reload(bench, item.parameters):
                         break
                     self.item(bench, item)
+                    self.suite.leave(self)
                     # The remaining items need intact machines.
                     if item.breaks or any(vm.gone.is_set() for vm in vms):
                         break
-                    item = self.suite.take(self.queue, self.loaded)
                 self.unload(bench)
                 self.judge_logs(bench)
         except VmError as error:
@@ -314,20 +345,30 @@ def groups_inside() -> dict[str, list[str]]:
     return groups
 
 
-def former_times() -> Times:
-    """The times of items; empty before the first run."""
+def former(path: str) -> Times:
+    """A number for each item, from former runs; empty before the first run."""
     try:
-        with open(TIMES, encoding="utf-8") as file:
-            times: Times = json.load(file)
+        with open(path, encoding="utf-8") as file:
+            numbers: Times = json.load(file)
     except (OSError, ValueError):
         return {}
-    return times
+    return numbers
 
 
-def remember_times(times: Times) -> None:
-    with open(f"{TIMES}.new", "w", encoding="utf-8") as file:
-        json.dump(times, file, indent=0, sort_keys=True)
-    os.replace(f"{TIMES}.new", TIMES)
+def remember(path: str, numbers: Times) -> None:
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        json.dump(numbers, file, indent=0, sort_keys=True)
+    os.replace(f"{path}.new", path)
+
+
+def measured_loads(report: Report, loads: Times) -> dict[str, float]:
+    """The load of each item of a run. On a busy host an item takes longer, and its load seems less: so a
+    load falls slowly from one run to the next."""
+    found = {}
+    for name, seconds in report.item_times.items():
+        load = report.item_processors[name] / max(seconds, 0.1)
+        found[name] = round(max(load, 0.9 * loads.get(name, 0)), 2)
+    return found
 
 
 def room() -> tuple[int, float]:
@@ -336,7 +377,7 @@ def room() -> tuple[int, float]:
         return max(1, int(told)), float("inf")
     processors, mib = processors_and_memory()
     load = processors * LOAD_PER_PROCESSOR
-    return max(1, min(int(load / min(LOAD.values())), mib // MIB_PER_LANE)), load
+    return max(1, mib // MIB_PER_LANE), load
 
 
 def main() -> int:
@@ -351,7 +392,7 @@ def main() -> int:
     args = parser.parse_intermixed_args()
     counts = [count for count, only in ((2, args.two), (1, args.one)) if only or not (args.one or args.two)]
     vmtests.load()
-    times = former_times()
+    times, loads = former(TIMES), former(LOADS)
     plan = Plan(args.what == "core", args.patterns, counts, groups_inside(), times)
     queues = plan.queues(kernels())
     if args.list:
@@ -360,7 +401,7 @@ def main() -> int:
         return 0
     report = Report()
     print("TAP version 13")
-    suite = Suite(queues, report, args.scale)
+    suite = Suite(queues, report, args.scale, loads)
     try:
         with queue_for_machines():
             suite.run(*room())
@@ -372,7 +413,8 @@ def main() -> int:
         kill_all()
     if not queues:
         report.failed("patterns", "no test has such a name")
-    remember_times({**times, **report.test_times, **report.item_times})
+    remember(TIMES, {**times, **report.test_times, **report.item_times})
+    remember(LOADS, {**loads, **measured_loads(report, loads)})
     return report.end()
 
 
