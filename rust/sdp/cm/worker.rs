@@ -22,10 +22,7 @@ use super::setup::{
     unreachable_errno,
     HANDSHAKE_MS, //
 };
-use super::{
-    bind,
-    listen, //
-};
+use super::bind;
 use crate::bindings;
 use crate::kern::debugfs::Folder;
 use crate::kern::errno::{
