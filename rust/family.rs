@@ -4,4 +4,5 @@
 
 mod ops;
 pub(crate) mod register;
+mod sk_ops;
 mod sockopt;

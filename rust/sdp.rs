@@ -8,7 +8,7 @@
 pub(crate) mod advert;
 pub(crate) mod cm;
 pub(crate) mod conn;
-mod cq;
+pub(crate) mod cq;
 mod flush;
 pub(crate) mod info;
 pub(crate) mod options;

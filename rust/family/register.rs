@@ -8,8 +8,11 @@ use core::ptr;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
-use super::ops;
-use super::sockopt;
+use super::{
+    ops,
+    sk_ops,
+    sockopt, //
+};
 use crate::bindings;
 use crate::inet::addr::{
     AF_INET6_SDP,
@@ -51,23 +54,23 @@ static SOCKETS_ALLOCATED: Shared<bindings::percpu_counter> =
     Shared::new(unsafe { core::mem::zeroed() });
 
 static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
-    close: Some(ops::close),
-    pre_connect: Some(ops::pre_connect),
-    connect: Some(ops::connect),
-    disconnect: Some(ops::disconnect),
-    accept: Some(ops::accept_sk),
-    ioctl: Some(ops::ioctl_sk),
-    shutdown: Some(ops::shutdown),
-    keepalive: Some(ops::keepalive),
+    close: Some(sk_ops::close),
+    pre_connect: Some(sk_ops::pre_connect),
+    connect: Some(sk_ops::connect),
+    disconnect: Some(sk_ops::disconnect),
+    accept: Some(sk_ops::accept),
+    ioctl: Some(sk_ops::ioctl),
+    shutdown: Some(sk_ops::shutdown),
+    keepalive: Some(sk_ops::keepalive),
     setsockopt: Some(sockopt::setsockopt),
     getsockopt: Some(sockopt::getsockopt),
-    release_cb: Some(ops::release_cb),
+    release_cb: Some(sk_ops::release_cb),
     init: Some(init),
-    unhash: Some(ops::unhash),
-    get_port: Some(ops::get_port),
-    put_port: Some(ops::put_port),
+    unhash: Some(sk_ops::unhash),
+    get_port: Some(sk_ops::get_port),
+    put_port: Some(sk_ops::put_port),
     memory_allocated: memory::ALLOCATED.get(),
-    stream_memory_free: Some(ops::stream_memory_free),
+    stream_memory_free: Some(sk_ops::stream_memory_free),
     memory_pressure: memory::PRESSURE.get(),
     sockets_allocated: SOCKETS_ALLOCATED.get(),
     enter_memory_pressure: Some(memory::enter_pressure),
@@ -100,7 +103,7 @@ const fn socket_ops(family: u32) -> bindings::proto_ops {
         owner: this_module().cast(),
         release: Some(ops::release),
         bind: Some(ops::bind),
-        connect: Some(ops::connect_socket),
+        connect: Some(ops::connect),
         socketpair: Some(bindings::sock_no_socketpair),
         accept: Some(ops::accept),
         getname: Some(ops::getname),
@@ -108,7 +111,7 @@ const fn socket_ops(family: u32) -> bindings::proto_ops {
         ioctl: Some(ops::ioctl),
         gettstamp: Some(bindings::sock_gettstamp),
         listen: Some(ops::listen),
-        shutdown: Some(ops::shutdown_socket),
+        shutdown: Some(ops::shutdown),
         setsockopt: Some(bindings::sock_common_setsockopt),
         getsockopt: Some(bindings::sock_common_getsockopt),
         sendmsg: Some(ops::sendmsg),

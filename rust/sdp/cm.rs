@@ -6,7 +6,7 @@
 pub(crate) mod accept;
 pub(crate) mod bind;
 pub(crate) mod close;
-mod connect;
+pub(crate) mod connect;
 mod deferral;
 pub(crate) mod features;
 pub(crate) mod listen;

@@ -3,4 +3,4 @@
 //! The completion queue: who polls it, and what each completion and each message does.
 
 mod dispatch;
-pub(in crate::sdp) mod poll;
+pub(crate) mod poll;

@@ -25,6 +25,10 @@ use crate::params::{
 use crate::proto::choice::Wanted;
 use crate::proto::deferral::Timeouts;
 use crate::proto::state::State;
+use crate::sdp::cq::poll::{
+    poll_cq,
+    wake_writer_if_due, //
+};
 use crate::sdp::flush::flush;
 use crate::uapi::socket::{
     SDP_FAULT_POLICY,
@@ -133,7 +137,7 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         flush(&mut guard);
     }
     if name == TCP_NOTSENT_LOWAT {
-        guard.wake_writer_if_due();
+        wake_writer_if_due(&mut guard);
     }
     if name == TCP_KEEPIDLE {
         guard.keepidle_set();
@@ -247,7 +251,7 @@ pub(crate) fn ioctl(sock: &SdpSock, cmd: i32) -> Result<i32> {
         bindings::SDP_CONST_SIOCOUTQNSD => sock.glance.notsent.get() as i32,
         bindings::SDP_CONST_SIOCOUTQ => {
             // A few completions may wait unnoticed.
-            guard.poll_cq();
+            poll_cq(&mut guard);
             guard.unsent_bytes() as i32
         }
         _ => return Err(ENOIOCTLCMD),

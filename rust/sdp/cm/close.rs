@@ -19,6 +19,7 @@ use kernel::prelude::*;
 
 use super::{
     bind,
+    connect,
     listen, //
 };
 use crate::bindings;
@@ -36,84 +37,83 @@ use crate::sdp::conn::guard::{
     SockOwner, //
 };
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::cq::poll::rearm_cq;
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::abort;
 
-impl SockGuard<'_> {
-    /// shutdown() of the sending half: DisConn behind the data.
-    pub(crate) fn shutdown_write(&mut self) {
-        if !self.conn().state.can_send() {
-            return;
-        }
-        self.transition(Event::ShutdownWrite);
-        self.conn().out.disconn_due = true;
-        flush(self);
-        self.rearm_cq();
+/// shutdown() of the sending half: DisConn behind the data.
+pub(crate) fn shutdown_write(guard: &mut SockGuard<'_>) {
+    if !guard.conn().state.can_send() {
+        return;
     }
+    guard.transition(Event::ShutdownWrite);
+    guard.conn().out.disconn_due = true;
+    flush(guard);
+    rearm_cq(guard);
+}
 
-    /// disconnect(): a connect() to AF_UNSPEC, the shutdown() of a listener, or the core's after a failed
-    /// connect(). The caller calls [`unlisten`] when it has released the lock.
-    pub(crate) fn disconnect(&mut self) {
-        let conn = self.conn();
-        let (state, torn_down) = (conn.state, conn.lifetime.torn_down);
-        match state {
-            State::Dead if torn_down => self.make_new(),
-            State::Dead => {
-                if self.conn().names.next.is_some() {
-                    self.sk().set_err(ECONNRESET);
-                    self.cancel_next();
-                }
-            }
-            State::Closed => {}
-            State::Listen => {
-                let pending = self.stop_listening();
-                let port = self.sk().num();
-                let conn = self.conn();
-                // `unlisten()` ends the CM's part without the lock.
-                if core::mem::replace(&mut conn.port.listens, false) {
-                    // listen() has made the place.
-                    let _ = conn.port.unlisten.push_within_capacity(port);
-                }
-                bind::put_chosen_port(self);
-                abort_all(pending);
-            }
-            _ => {
-                // As with TCP, it is no error where both halves have ended and all is sent. Nor for a moment: a
-                // poll() does not hold the lock.
-                let ended = matches!(state, State::LastAck | State::Closing | State::Draining);
-                let complete = ended && self.unsent_bytes() == 0;
-                abort(self, (!complete).then_some(ECONNRESET));
+/// disconnect(): a connect() to AF_UNSPEC, the shutdown() of a listener, or the core's after a failed
+/// connect(). The caller calls [`unlisten`] when it has released the lock.
+pub(crate) fn disconnect(guard: &mut SockGuard<'_>) {
+    let conn = guard.conn();
+    let (state, torn_down) = (conn.state, conn.lifetime.torn_down);
+    match state {
+        State::Dead if torn_down => connect::make_new(guard),
+        State::Dead => {
+            if guard.conn().names.next.is_some() {
+                guard.sk().set_err(ECONNRESET);
+                connect::cancel_next(guard);
             }
         }
-        self.free_received();
-        self.forget_urgent();
-        self.conn().inq.fin_received = false;
-        self.conn().options.window_clamp = 0;
-        self.conn().lifetime.fast_opens = false;
-        self.forget_names();
-        self.sk().reset_peek_offset();
-    }
-
-    /// Ends the state; what no program has accepted is the caller's to abort.
-    pub(super) fn stop_listening(&mut self) -> Closed {
-        self.transition(Event::StopListening);
-        bind::stop_listening(self);
-        let closed = self.sock().accepts.lock().close(self.sk());
-        self.sk().wake_all();
-        closed
-    }
-
-    /// The socket will be an orphan: its peer has so much time to take the rest and to close.
-    fn await_peer(&mut self) {
-        let place = self.conn().lifetime.place.as_mut();
-        if place.is_some_and(|place| place.become_orphan().is_err()) {
-            return abort(self, Some(ECONNRESET));
+        State::Closed => {}
+        State::Listen => {
+            let pending = stop_listening(guard);
+            let port = guard.sk().num();
+            let conn = guard.conn();
+            // `unlisten()` ends the CM's part without the lock.
+            if core::mem::replace(&mut conn.port.listens, false) {
+                // listen() has made the place.
+                let _ = conn.port.unlisten.push_within_capacity(port);
+            }
+            bind::put_chosen_port(guard);
+            abort_all(pending);
         }
-        self.conn().lifetime.orphan_rest = Rest::new(self.unsent_bytes());
-        if !self.conn().lifetime.torn_down {
-            self.start_orphan_timer();
-            self.start_fin_timer();
+        _ => {
+            // As with TCP, it is no error where both halves have ended and all is sent. Nor for a moment: a
+            // poll() does not hold the lock.
+            let ended = matches!(state, State::LastAck | State::Closing | State::Draining);
+            let complete = ended && guard.unsent_bytes() == 0;
+            abort(guard, (!complete).then_some(ECONNRESET));
         }
+    }
+    guard.free_received();
+    guard.forget_urgent();
+    guard.conn().inq.fin_received = false;
+    guard.conn().options.window_clamp = 0;
+    guard.conn().lifetime.fast_opens = false;
+    connect::forget_names(guard);
+    guard.sk().reset_peek_offset();
+}
+
+/// Ends the state; what no program has accepted is the caller's to abort.
+pub(super) fn stop_listening(guard: &mut SockGuard<'_>) -> Closed {
+    guard.transition(Event::StopListening);
+    bind::stop_listening(guard);
+    let closed = guard.sock().accepts.lock().close(guard.sk());
+    guard.sk().wake_all();
+    closed
+}
+
+/// The socket will be an orphan: its peer has so much time to take the rest and to close.
+fn await_peer(guard: &mut SockGuard<'_>) {
+    let place = guard.conn().lifetime.place.as_mut();
+    if place.is_some_and(|place| place.become_orphan().is_err()) {
+        return abort(guard, Some(ECONNRESET));
+    }
+    guard.conn().lifetime.orphan_rest = Rest::new(guard.unsent_bytes());
+    if !guard.conn().lifetime.torn_down {
+        guard.start_orphan_timer();
+        guard.start_fin_timer();
     }
 }
 
@@ -141,7 +141,7 @@ impl SockOwner<'_> {
 
     /// What close() does to a connection.
     fn close_connection(&mut self, timeo: Timeout) {
-        self.cancel_next();
+        connect::cancel_next(self);
         // What calls have given away is not unread.
         self.await_early();
         let state = self.conn().state;
@@ -150,17 +150,17 @@ impl SockOwner<'_> {
         match state {
             State::Closed | State::Listen | State::Dead => {}
             // The last answers may wait for credits that the peer never gives.
-            State::Draining if !unread && !self.conn().adverts.awaits_reads() => self.await_peer(),
+            State::Draining if !unread && !self.conn().adverts.awaits_reads() => await_peer(self),
             State::Resolving | State::HelloSent | State::HelloReceived => {
                 abort(self, Some(ECONNRESET))
             }
             _ if unread || no_linger => abort(self, Some(ECONNRESET)),
             _ => {
-                self.shutdown_write();
+                shutdown_write(self);
                 self.linger(timeo);
                 // Bytes that have come meanwhile were refused, and have ended the connection.
                 if self.conn().state != State::Dead {
-                    self.await_peer();
+                    await_peer(self);
                 }
             }
         }
@@ -183,33 +183,31 @@ impl SdpSock {
         // Before the peer can know of the end, whereupon the program may listen there again.
         bind::put_port(&mut guard);
         abort(&mut guard, Some(why));
-        guard.leave_table();
+        leave_table(&mut guard);
     }
 }
 
-impl SockGuard<'_> {
-    /// An orphan whose connection has ended leaves nothing behind; its port is free at once, unless
-    /// the CM still has it: nobody else could listen there.
-    fn leave_table(&mut self) {
-        let ended = matches!(self.conn().state, State::Closed | State::Dead);
-        if ended && !self.conn().port.at_cm {
-            bind::put_port(self);
-        }
-        if self.conn().lifetime.torn_down {
-            self.free_queues();
-        }
+/// An orphan whose connection has ended leaves nothing behind; its port is free at once, unless
+/// the CM still has it: nobody else could listen there.
+fn leave_table(guard: &mut SockGuard<'_>) {
+    let ended = matches!(guard.conn().state, State::Closed | State::Dead);
+    if ended && !guard.conn().port.at_cm {
+        bind::put_port(guard);
     }
+    if guard.conn().lifetime.torn_down {
+        guard.free_queues();
+    }
+}
 
-    /// Whether an orphan's peer has taken its part of the rest since the timer was started, which is
-    /// started again then.
-    pub(super) fn orphan_gets_on(&mut self) -> bool {
-        let unsent = self.unsent_bytes();
-        let gets_on = self.conn().lifetime.orphan_rest.ends_turn(unsent);
-        if gets_on {
-            self.start_orphan_timer();
-        }
-        gets_on
+/// Whether an orphan's peer has taken its part of the rest since the timer was started, which is
+/// started again then.
+pub(super) fn orphan_gets_on(guard: &mut SockGuard<'_>) -> bool {
+    let unsent = guard.unsent_bytes();
+    let gets_on = guard.conn().lifetime.orphan_rest.ends_turn(unsent);
+    if gets_on {
+        guard.start_orphan_timer();
     }
+    gets_on
 }
 
 /// Ends the CM's listening at the ports at which the socket has ended its own, before the program's call
@@ -236,7 +234,7 @@ pub(crate) unsafe fn close(sock: &SdpSock, timeo: Timeout) {
         let mut guard = sock.lock();
         sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
         if guard.conn().state == State::Listen {
-            pending = guard.stop_listening();
+            pending = stop_listening(&mut guard);
         } else {
             guard.close_connection(timeo);
         }
@@ -247,7 +245,7 @@ pub(crate) unsafe fn close(sock: &SdpSock, timeo: Timeout) {
             let _ = listening.push_within_capacity(sock.sk().num());
         }
         sock.orphan();
-        guard.leave_table();
+        leave_table(&mut guard);
     }
     abort_all(pending);
     for &port in &listening {

@@ -38,152 +38,150 @@ use crate::stats::counters::Counter;
 const V4_LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 const V6_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
-impl SockGuard<'_> {
-    /// Starts a connection to `to`. The core waits for the end, or does not.
-    ///
-    /// # Errors
-    ///
-    /// `EAFNOSUPPORT` for an address of a family that the socket is not of, `ENETUNREACH` for
-    /// addresses to which no stream leads or no route does, `EADDRNOTAVAIL` without a free port,
-    /// `EISCONN` while there is a connection.
-    pub(crate) fn start_connect(&mut self, to: Addr) -> Result {
-        let former_is_left = match self.conn().state {
-            State::Closed => false,
-            State::Dead => !self.conn().lifetime.torn_down,
-            _ => return Err(EISCONN),
-        };
-        if former_is_left {
-            self.forget_names();
-        } else if self.conn().state == State::Dead {
-            self.make_new();
-        }
-        let to = self.destination(to)?;
-        route::check(self.sk(), &to)?;
-        if former_is_left && !self.sk().user_locked(bindings::SOCK_BINDPORT_LOCK) {
-            bind::change_port(self);
-        }
-        if self.conn().port.bound.is_none() {
-            bind::get_port(self, 0).map_err(|_| EADDRNOTAVAIL)?;
-        }
-        let sk = self.sk();
-        sk.clear_err();
-        self.stats.inc(Counter::ConnectStarted);
-        if !former_is_left {
-            self.begin_connect(to);
-            return Ok(());
-        }
-        self.free_received();
-        let conn = self.conn();
-        conn.names.next = Some(to);
-        conn.inq.fin_received = false;
-        self.glance.coming.set(false);
-        sk.set_peer(&to);
-        sk.clear_shutdown();
-        sk.reset_flag_done();
-        sk.set_state(State::Resolving.tcp_state());
-        Ok(())
+/// Starts a connection to `to`. The core waits for the end, or does not.
+///
+/// # Errors
+///
+/// `EAFNOSUPPORT` for an address of a family that the socket is not of, `ENETUNREACH` for
+/// addresses to which no stream leads or no route does, `EADDRNOTAVAIL` without a free port,
+/// `EISCONN` while there is a connection.
+pub(crate) fn start_connect(guard: &mut SockGuard<'_>, to: Addr) -> Result {
+    let former_is_left = match guard.conn().state {
+        State::Closed => false,
+        State::Dead => !guard.conn().lifetime.torn_down,
+        _ => return Err(EISCONN),
+    };
+    if former_is_left {
+        forget_names(guard);
+    } else if guard.conn().state == State::Dead {
+        make_new(guard);
     }
-
-    /// Has the worker make the connection.
-    fn begin_connect(&mut self, to: Addr) {
-        let sk = self.sk();
-        self.conn().names.peer = to;
-        self.conn().names.local = sk.bound_addr();
-        sk.set_peer(&to);
-        sk.clear_shutdown();
-        self.transition(Event::ConnectStart);
-        self.conn().names.next = None;
-        self.want(Want::Connect);
+    let to = destination(guard, to)?;
+    route::check(guard.sk(), &to)?;
+    if former_is_left && !guard.sk().user_locked(bindings::SOCK_BINDPORT_LOCK) {
+        bind::change_port(guard);
     }
-
-    /// Starts the connection that connect() has noted, if there is one: the former one is given back.
-    pub(super) fn begin_next(&mut self) {
-        if let Some(to) = self.conn().names.next {
-            self.make_new();
-            self.begin_connect(to);
-        }
+    if guard.conn().port.bound.is_none() {
+        bind::get_port(guard, 0).map_err(|_| EADDRNOTAVAIL)?;
     }
-
-    /// Forgets the connection that connect() has noted; `false` if there is none.
-    pub(super) fn cancel_next(&mut self) -> bool {
-        let noted = self.conn().names.next.take().is_some();
-        if noted {
-            let state = self.conn().state.tcp_state();
-            self.sk().set_state(state);
-        }
-        noted
+    let sk = guard.sk();
+    sk.clear_err();
+    guard.stats.inc(Counter::ConnectStarted);
+    if !former_is_left {
+        begin_connect(guard, to);
+        return Ok(());
     }
+    guard.free_received();
+    let conn = guard.conn();
+    conn.names.next = Some(to);
+    conn.inq.fin_received = false;
+    guard.glance.coming.set(false);
+    sk.set_peer(&to);
+    sk.clear_shutdown();
+    sk.reset_flag_done();
+    sk.set_state(State::Resolving.tcp_state());
+    Ok(())
+}
 
-    fn destination(&mut self, to: Addr) -> Result<Addr> {
-        let sk = self.sk();
-        if sk.is_v6() {
-            if to.is_v4() && sk.v6only() {
-                return Err(ENETUNREACH);
-            }
-            // A socket bound to an address of one family cannot reach the other.
-            let bound = sk.bound_addr();
-            if !bound.is_any() && bound.is_v4() != (to.is_v4()) {
-                return Err(EINVAL);
-            }
-        } else if !to.is_v4() {
-            return Err(EAFNOSUPPORT);
-        }
-        if to.is_multicast() {
+/// Has the worker make the connection.
+fn begin_connect(guard: &mut SockGuard<'_>, to: Addr) {
+    let sk = guard.sk();
+    guard.conn().names.peer = to;
+    guard.conn().names.local = sk.bound_addr();
+    sk.set_peer(&to);
+    sk.clear_shutdown();
+    guard.transition(Event::ConnectStart);
+    guard.conn().names.next = None;
+    guard.want(Want::Connect);
+}
+
+/// Starts the connection that connect() has noted, if there is one: the former one is given back.
+pub(super) fn begin_next(guard: &mut SockGuard<'_>) {
+    if let Some(to) = guard.conn().names.next {
+        make_new(guard);
+        begin_connect(guard, to);
+    }
+}
+
+/// Forgets the connection that connect() has noted; `false` if there is none.
+pub(super) fn cancel_next(guard: &mut SockGuard<'_>) -> bool {
+    let noted = guard.conn().names.next.take().is_some();
+    if noted {
+        let state = guard.conn().state.tcp_state();
+        guard.sk().set_state(state);
+    }
+    noted
+}
+
+fn destination(guard: &mut SockGuard<'_>, to: Addr) -> Result<Addr> {
+    let sk = guard.sk();
+    if sk.is_v6() {
+        if to.is_v4() && sk.v6only() {
             return Err(ENETUNREACH);
         }
-        let dev = sk.bound_dev();
-        if to.is_link_local() {
-            let scope = to.scope as i32;
-            // One of the two says which link is meant; both must not say different ones.
-            if (scope == 0 && dev == 0) || (scope != 0 && dev != 0 && scope != dev) {
-                return Err(EINVAL);
-            }
+        // A socket bound to an address of one family cannot reach the other.
+        let bound = sk.bound_addr();
+        if !bound.is_any() && bound.is_v4() != (to.is_v4()) {
+            return Err(EINVAL);
         }
-        let to = match (to.is_any(), to.is_v4()) {
-            (false, _) => to,
-            (true, true) => Addr::v4(V4_LOOPBACK, to.port),
-            (true, false) => Addr::v6(V6_LOOPBACK, to.port, 0),
-        };
-        if to.is_loopback() && ![0, LOOPBACK_IFINDEX].contains(&dev) {
-            return Err(ENETUNREACH);
-        }
-        Ok(to)
+    } else if !to.is_v4() {
+        return Err(EAFNOSUPPORT);
     }
-
-    /// Makes the socket of an ended connection, of which everything was given back, a new one. A port
-    /// and an address that its program has not chosen go, as with TCP.
-    pub(super) fn make_new(&mut self) {
-        self.forget_poller();
-        self.free_queues();
-        self.sk().free_page_frag();
-        self.glance.reset();
-        self.transition(Event::Reuse);
-        let new = Connection::new(self.sk().net().settings());
-        let old = core::mem::replace(self.conn(), new);
-        let conn = self.conn();
-        conn.options = old.options;
-        conn.port = old.port.of_next();
-        conn.halves = old.halves.next();
-        conn.names.next = old.names.next;
-        conn.lifetime.fast_opens = old.lifetime.fast_opens;
-        let connects = conn.names.next.is_some();
-        self.forget_names();
-        let sk = self.sk();
-        if !connects && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
-            bind::put_port(self);
-            sk.set_num(0);
+    if to.is_multicast() {
+        return Err(ENETUNREACH);
+    }
+    let dev = sk.bound_dev();
+    if to.is_link_local() {
+        let scope = to.scope as i32;
+        // One of the two says which link is meant; both must not say different ones.
+        if (scope == 0 && dev == 0) || (scope != 0 && dev != 0 && scope != dev) {
+            return Err(EINVAL);
         }
     }
+    let to = match (to.is_any(), to.is_v4()) {
+        (false, _) => to,
+        (true, true) => Addr::v4(V4_LOOPBACK, to.port),
+        (true, false) => Addr::v6(V6_LOOPBACK, to.port, 0),
+    };
+    if to.is_loopback() && ![0, LOOPBACK_IFINDEX].contains(&dev) {
+        return Err(ENETUNREACH);
+    }
+    Ok(to)
+}
 
-    /// The peer and an address that the program has not chosen go with the connection.
-    pub(super) fn forget_names(&mut self) {
-        let sk = self.sk();
-        sk.clear_shutdown();
-        sk.reset_flag_done();
-        sk.set_peer(&Addr::ANY);
-        if !sk.user_locked(bindings::SOCK_BINDADDR_LOCK) {
-            sk.set_local(&Addr::ANY);
-        }
+/// Makes the socket of an ended connection, of which everything was given back, a new one. A port
+/// and an address that its program has not chosen go, as with TCP.
+pub(super) fn make_new(guard: &mut SockGuard<'_>) {
+    guard.forget_poller();
+    guard.free_queues();
+    guard.sk().free_page_frag();
+    guard.glance.reset();
+    guard.transition(Event::Reuse);
+    let new = Connection::new(guard.sk().net().settings());
+    let old = core::mem::replace(guard.conn(), new);
+    let conn = guard.conn();
+    conn.options = old.options;
+    conn.port = old.port.of_next();
+    conn.halves = old.halves.next();
+    conn.names.next = old.names.next;
+    conn.lifetime.fast_opens = old.lifetime.fast_opens;
+    let connects = conn.names.next.is_some();
+    forget_names(guard);
+    let sk = guard.sk();
+    if !connects && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
+        bind::put_port(guard);
+        sk.set_num(0);
+    }
+}
+
+/// The peer and an address that the program has not chosen go with the connection.
+pub(super) fn forget_names(guard: &mut SockGuard<'_>) {
+    let sk = guard.sk();
+    sk.clear_shutdown();
+    sk.reset_flag_done();
+    sk.set_peer(&Addr::ANY);
+    if !sk.user_locked(bindings::SOCK_BINDADDR_LOCK) {
+        sk.set_local(&Addr::ANY);
     }
 }
 
@@ -212,7 +210,7 @@ impl SockOwner<'_> {
     /// `EISCONN` while there is a connection, `EINTR`.
     pub(crate) fn reuse(&mut self) -> Result {
         if self.await_end()? {
-            self.make_new();
+            make_new(self);
         }
         Ok(())
     }
@@ -264,7 +262,7 @@ impl SockOwner<'_> {
             .map_err(|e| if e == EISCONN { EINVAL } else { e })?;
         // shutdown() may have come after the disconnection, also during the wait.
         let shutdown = self.sk().shutdown();
-        self.make_new();
+        make_new(self);
         self.sk().add_shutdown(shutdown);
         Ok(())
     }

@@ -290,7 +290,7 @@ fn give_up(sock: &SdpSock, port: u16) {
     let mut guard = sock.lock();
     // Meanwhile another thread may have ended it, and begun it anew at another port.
     if listens_at(&mut guard, port) && !guard.conn().port.listens {
-        pending = guard.stop_listening();
+        pending = close::stop_listening(&mut guard);
         bind::put_chosen_port(&mut guard);
     }
     drop(guard);

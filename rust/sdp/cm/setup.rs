@@ -55,6 +55,7 @@ use crate::rdma::post::READS;
 use crate::sdp::conn::accept_queue;
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::sock::Alarm;
+use crate::sdp::cq::poll::process;
 use crate::sdp::rx::Receiver;
 use crate::sdp::timers::tx_watchdog::send_first;
 use crate::stats::counters::Counter;
@@ -238,7 +239,7 @@ impl Worker<'_> {
         }
         self.sock.stop_timer(Alarm::Timeout);
         self.sock.stats.inc(Counter::ConnectDone);
-        guard.process();
+        process(&mut guard);
         self.sock.sk().wake_all();
         Ok(())
     }

@@ -22,7 +22,11 @@ use super::setup::{
     unreachable_errno,
     HANDSHAKE_MS, //
 };
-use super::bind;
+use super::{
+    bind,
+    close,
+    connect, //
+};
 use crate::bindings;
 use crate::kern::debugfs::Folder;
 use crate::kern::errno::{
@@ -56,6 +60,11 @@ use crate::sdp::conn::sock::{
     WORK_OFFSET, //
 };
 use crate::sdp::cq::poll::run_bh;
+use crate::sdp::cq::poll::{
+    poll_cq,
+    process,
+    rearm_cq, //
+};
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::send_abort;
 use crate::sdp::rx::reads::{
@@ -302,7 +311,7 @@ impl Worker<'_> {
         let mut guard = self.sock.lock();
         if guard.conn().state == State::HelloReceived {
             guard.transition(Event::CmEstablished);
-            guard.process();
+            process(&mut guard);
         }
         drop(guard);
         self.child_is_up();
@@ -310,7 +319,7 @@ impl Worker<'_> {
 
     /// The peer or its CM ended the connection. What has arrived before is handled first.
     fn disconnected(&mut self) {
-        self.sock.lock().poll_cq();
+        poll_cq(&mut self.sock.lock());
         self.first_receive();
         let mut guard = self.sock.lock();
         let all_sent = !guard.conn().out.disconn_due;
@@ -336,7 +345,7 @@ impl Worker<'_> {
             return self.connect_failed(ENETDOWN);
         }
         let mut guard = self.sock.lock();
-        guard.poll_cq();
+        poll_cq(&mut guard);
         guard.fail(Event::DeviceRemoved, ENETDOWN);
         drop(guard);
         self.teardown();
@@ -349,7 +358,7 @@ impl Worker<'_> {
             return;
         }
         // A message may be there that says otherwise.
-        guard.poll_cq();
+        poll_cq(&mut guard);
         let is_deferred = guard.conn().lifetime.deferral.is_some();
         let counter = match guard.conn().state {
             State::HelloSent => {
@@ -358,7 +367,7 @@ impl Worker<'_> {
             }
             State::HelloReceived => Counter::HandshakeTimeout,
             state if state.is_connected() && self.sock.sk().is_orphan() => {
-                if guard.orphan_gets_on() {
+                if close::orphan_gets_on(&mut guard) {
                     return;
                 }
                 Counter::OrphanTimeout
@@ -371,7 +380,7 @@ impl Worker<'_> {
             _ => {
                 if guard.conn().out.end_hold() {
                     flush(&mut guard);
-                    guard.rearm_cq();
+                    rearm_cq(&mut guard);
                 }
                 return;
             }
@@ -391,7 +400,7 @@ impl Worker<'_> {
                 return;
             }
             // A first message, or bytes that calls have given away, may be there.
-            guard.poll_cq();
+            poll_cq(&mut guard);
             let lost = guard.conn().adverts.holds() || guard.conn().adverts.awaits_reads();
             match guard.conn().state {
                 State::Draining if !lost => self.sock.stats.inc(Counter::ClosedOrderly),
@@ -432,7 +441,7 @@ impl Worker<'_> {
             let nonce = core::mem::replace(&mut guard.conn().lifetime.nonce, 0);
             if guard.conn().awaits_early() {
                 // They may be there.
-                guard.poll_cq();
+                poll_cq(&mut guard);
             }
             (guard.close_link(), place, nonce)
         };
@@ -473,7 +482,7 @@ impl Worker<'_> {
         // Before, the CM had them.
         bind::put_former_port(&mut guard);
         if guard.conn().names.next.is_some() {
-            guard.begin_next();
+            connect::begin_next(&mut guard);
         } else {
             bind::put_chosen_port(&mut guard);
         }

@@ -8,6 +8,7 @@
 
 use kernel::prelude::*;
 
+use super::dispatch;
 use crate::bindings;
 use crate::kern::errno::{
     ECONNRESET,
@@ -52,145 +53,143 @@ const ROUNDS: usize = 16;
 pub(in crate::sdp) unsafe extern "C" fn run_bh(work: *mut kernel::bindings::work_struct) {
     // SAFETY: The item is that of a socket of ours.
     let sock = unsafe { sock_of(work.cast(), BH_OFFSET) };
-    with_bh_lock(&sock, |guard| guard.process());
+    with_bh_lock(&sock, process);
 }
 
-impl SockGuard<'_> {
-    /// Handles all completions, posts what may be posted, and asks for the next notification.
-    pub(crate) fn process(&mut self) {
-        if !self.may_poll() {
+/// Handles all completions, posts what may be posted, and asks for the next notification.
+pub(crate) fn process(guard: &mut SockGuard<'_>) {
+    if !may_poll(guard) {
+        return;
+    }
+    for _ in 0..ROUNDS {
+        poll_cq(guard);
+        if !guard.arm() {
             return;
         }
-        for _ in 0..ROUNDS {
-            self.poll_cq();
-            if !self.arm() {
-                return;
-            }
-        }
-        self.sock().requeue_bh();
     }
+    guard.sock().requeue_bh();
+}
 
-    /// Asks for the next notification, and handles what came before. The rest of a peer who does not
-    /// stop is left to BH.
-    pub(crate) fn rearm_cq(&mut self) {
-        for _ in 0..ROUNDS {
-            if !self.arm() {
-                return;
-            }
-            self.poll_cq();
+/// Asks for the next notification, and handles what came before. The rest of a peer who does not
+/// stop is left to BH.
+pub(crate) fn rearm_cq(guard: &mut SockGuard<'_>) {
+    for _ in 0..ROUNDS {
+        if !guard.arm() {
+            return;
         }
-        self.sock().requeue_bh();
+        poll_cq(guard);
     }
+    guard.sock().requeue_bh();
+}
 
-    /// Handles all completions and posts what may be posted.
-    pub(crate) fn poll_cq(&mut self) {
-        if self.take_completions() > 0 {
-            Receiver::of(self).refill();
-            pull(self);
-            flush(self);
-            self.wake_reader_if_due();
-            self.wake_writer_if_due();
-            if self.conn().adverts.waits {
-                self.sk().wake_waiters();
-            }
+/// Handles all completions and posts what may be posted.
+pub(crate) fn poll_cq(guard: &mut SockGuard<'_>) {
+    if take_completions(guard) > 0 {
+        Receiver::of(guard).refill();
+        pull(guard);
+        flush(guard);
+        wake_reader_if_due(guard);
+        wake_writer_if_due(guard);
+        if guard.conn().adverts.waits {
+            guard.sk().wake_waiters();
         }
     }
+}
 
-    /// After the refill, which decides whether a poller has to wait for more ([`starved`]).
-    ///
-    /// [`starved`]: crate::sdp::parts::glance::Glance::starved
-    fn wake_reader_if_due(&mut self) {
-        let conn = self.conn();
-        // What a reader that waits can take itself, as soon as there are places for the Read.
-        let offered = |z: &KBox<ZeroCopy>| z.hold.next_untaken() > 0;
-        let offered =
-            conn.inq.reader_bytes.is_some() && conn.adverts.zcopy.as_ref().is_some_and(offered);
-        let readable = conn.inq.readable || offered;
-        conn.inq.readable = false;
-        if readable {
-            self.stats.inc(Counter::WakeReader);
-            self.sk().wake_reader();
-            self.end_deferral_if_due();
-        }
+/// After the refill, which decides whether a poller has to wait for more ([`starved`]).
+///
+/// [`starved`]: crate::sdp::parts::glance::Glance::starved
+fn wake_reader_if_due(guard: &mut SockGuard<'_>) {
+    let conn = guard.conn();
+    // What a reader that waits can take itself, as soon as there are places for the Read.
+    let offered = |z: &KBox<ZeroCopy>| z.hold.next_untaken() > 0;
+    let offered =
+        conn.inq.reader_bytes.is_some() && conn.adverts.zcopy.as_ref().is_some_and(offered);
+    let readable = conn.inq.readable || offered;
+    conn.inq.readable = false;
+    if readable {
+        guard.stats.inc(Counter::WakeReader);
+        guard.sk().wake_reader();
+        guard.end_deferral_if_due();
     }
+}
 
-    pub(in crate::sdp) fn wake_writer_if_due(&mut self) {
-        let sk = self.sk();
-        if self.sock().has_space() && sk.wake_writer() {
-            self.stats.inc(Counter::WakeWriter);
-        }
+pub(in crate::sdp) fn wake_writer_if_due(guard: &mut SockGuard<'_>) {
+    let sk = guard.sk();
+    if guard.sock().has_space() && sk.wake_writer() {
+        guard.stats.inc(Counter::WakeWriter);
     }
+}
 
-    /// What arrives before the HelloAck was handled waits in the queue.
-    fn may_poll(&mut self) -> bool {
-        !matches!(
-            self.conn().state,
-            State::Resolving | State::HelloSent | State::Closed
-        )
+/// What arrives before the HelloAck was handled waits in the queue.
+fn may_poll(guard: &mut SockGuard<'_>) -> bool {
+    !matches!(
+        guard.conn().state,
+        State::Resolving | State::HelloSent | State::Closed
+    )
+}
+
+/// Handles what the CQ has; returns how many completions there were.
+fn take_completions(guard: &mut SockGuard<'_>) -> usize {
+    if !may_poll(guard) {
+        return 0;
     }
-
-    /// Handles what the CQ has; returns how many completions there were.
-    fn take_completions(&mut self) -> usize {
-        if !self.may_poll() {
-            return 0;
-        }
-        let (mut total, mut heard) = (0, false);
-        loop {
-            let mut batch = [None; POLL_BATCH];
-            let n = match &mut self.conn().link {
-                Some(link) => link.poll(&mut batch),
-                None => 0,
-            };
-            total += n;
-            for completion in batch.into_iter().flatten() {
-                match completion {
-                    Completion::Sent => self.reap_sent(),
-                    Completion::Received { len, invalidated } => {
-                        heard = true;
-                        let readable = self.received(len, invalidated);
-                        self.conn().inq.readable |= readable;
-                    }
-                    Completion::Failed(status) => self.completion_failed(status),
+    let (mut total, mut heard) = (0, false);
+    loop {
+        let mut batch = [None; POLL_BATCH];
+        let n = match &mut guard.conn().link {
+            Some(link) => link.poll(&mut batch),
+            None => 0,
+        };
+        total += n;
+        for completion in batch.into_iter().flatten() {
+            match completion {
+                Completion::Sent => dispatch::reap_sent(guard),
+                Completion::Received { len, invalidated } => {
+                    heard = true;
+                    let readable = dispatch::received(guard, len, invalidated);
+                    guard.conn().inq.readable |= readable;
                 }
-            }
-            // The queue had no more. Polling an empty queue is a doorbell for some adapters.
-            if n < POLL_BATCH {
-                break;
+                Completion::Failed(status) => completion_failed(guard, status),
             }
         }
-        if heard {
-            self.conn().liveness.keepalive.on_receive();
-            self.conn().liveness.watch.wake_ms = 0;
+        // The queue had no more. Polling an empty queue is a doorbell for some adapters.
+        if n < POLL_BATCH {
+            break;
         }
-        if total > 0 {
-            self.stats.add(Counter::Completions, total as u64);
-        }
-        total
     }
+    if heard {
+        guard.conn().liveness.keepalive.on_receive();
+        guard.conn().liveness.watch.wake_ms = 0;
+    }
+    if total > 0 {
+        guard.stats.add(Counter::Completions, total as u64);
+    }
+    total
+}
 
-    fn completion_failed(&mut self, status: bindings::ib_wc_status) {
-        if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
-            // Somebody put the queue pair into its error state: the CM's event or our own
-            // teardown says why.
-            return;
+fn completion_failed(guard: &mut SockGuard<'_>, status: bindings::ib_wc_status) {
+    if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
+        // Somebody put the queue pair into its error state: the CM's event or our own
+        // teardown says why.
+        return;
+    }
+    guard.stats.inc(Counter::CompletionError);
+    if guard.conn().state == State::Dead {
+        return;
+    }
+    match status {
+        bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR => {
+            guard.stats.inc(Counter::TimedOut);
+            guard.fail(Event::Timeout, ETIMEDOUT);
         }
-        self.stats.inc(Counter::CompletionError);
-        if self.conn().state == State::Dead {
-            return;
+        // The memory that the peer has advertised is not there.
+        bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR
+        | bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR => {
+            guard.stats.inc(Counter::ReadRefused);
+            guard.fail(Event::Abort, EPROTO);
         }
-        match status {
-            bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR => {
-                self.stats.inc(Counter::TimedOut);
-                self.fail(Event::Timeout, ETIMEDOUT);
-            }
-            // The memory that the peer has advertised is not there.
-            bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR
-            | bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR => {
-                self.stats.inc(Counter::ReadRefused);
-                self.fail(Event::Abort, EPROTO);
-            }
-            _ => self.reset_by_peer(Event::Abort),
-        }
+        _ => guard.reset_by_peer(Event::Abort),
     }
 }
 
@@ -198,7 +197,7 @@ impl SockOwner<'_> {
     /// As [`SockOwner::wait`], of a reader that handles the completions itself, without the detour over BH.
     pub(crate) fn wait_and_poll(&mut self, timeo: &mut Timeout) {
         if self.wait_for_notification(timeo) {
-            self.process();
+            process(self);
         }
     }
 
@@ -211,8 +210,8 @@ impl SockOwner<'_> {
     /// ended, `EINTR` if the thread is being killed.
     pub(in crate::sdp) fn await_adapter(&mut self, began: Generation, purpose: Use) -> Result {
         loop {
-            self.poll_cq();
-            self.rearm_cq();
+            poll_cq(self);
+            rearm_cq(self);
             if self.unpin_finished(began, purpose)? {
                 return Ok(());
             }

@@ -16,6 +16,7 @@ use crate::proto::pace::{
 use crate::proto::state::State;
 use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::cq::poll::poll_cq;
 use crate::sdp::parts::pacing::now_us;
 use crate::stats::tally::Kept;
 
@@ -69,7 +70,7 @@ impl Figures {
 pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
     let mut guard = sock.lock();
     // A few completions may wait unnoticed.
-    guard.poll_cq();
+    poll_cq(&mut guard);
     let sk = guard.sk();
     let tcpi_state = guard.conn().shown_state().tcp_state();
     if guard.conn().state == State::Listen {

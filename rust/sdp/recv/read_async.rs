@@ -58,6 +58,10 @@ use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
+use crate::sdp::cq::poll::{
+    poll_cq,
+    rearm_cq, //
+};
 use crate::sdp::rx::reads::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::EARLY_MS;
 use crate::stats::counters::{
@@ -186,7 +190,7 @@ impl Direct<'_> {
 /// A receive begins: what the program has made of the time since one has returned early.
 pub(super) fn note_time_used(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
     if guard.conn().adverts.is_use_open() && recv.direct_room() > 0 {
-        guard.poll_cq();
+        poll_cq(guard);
         let conn = guard.conn();
         let comes = conn.awaits_early();
         conn.adverts.note_use(!comes);
@@ -268,7 +272,7 @@ impl SockOwner<'_> {
         recv.iter.advance(taken);
         recv.copied += taken;
         recv.direct += taken;
-        self.rearm_cq();
+        rearm_cq(self);
         Ok(())
     }
 
@@ -323,8 +327,8 @@ impl SockOwner<'_> {
         }
         let mut left = Timeout::from_ms(EARLY_MS);
         while !left.is_over() && self.conn().state != State::Dead && !fatal_signal_pending() {
-            self.poll_cq();
-            self.rearm_cq();
+            poll_cq(self);
+            rearm_cq(self);
             if !self.conn().awaits_early() {
                 return;
             }

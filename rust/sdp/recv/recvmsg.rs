@@ -35,6 +35,7 @@ use crate::sdp::conn::guard::{
 };
 use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::cq::poll::poll_cq;
 use crate::sdp::flush::flush;
 use crate::sdp::parts::recv_queue::RecvQueue;
 use crate::sdp::rx::reads::pull;
@@ -203,7 +204,7 @@ fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
         flush(guard);
     }
     pull(guard);
-    guard.poll_cq();
+    poll_cq(guard);
 }
 
 impl SockOwner<'_> {
@@ -246,7 +247,7 @@ impl SockOwner<'_> {
             }
             // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
             let before = self.conn().inq.queue.bytes();
-            self.poll_cq();
+            poll_cq(self);
             if self.conn().inq.queue.bytes() > before || may_read_directly(self, recv) {
                 continue;
             }

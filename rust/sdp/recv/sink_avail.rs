@@ -54,6 +54,10 @@ use crate::rdma::mr::{
 };
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::half::Half;
+use crate::sdp::cq::poll::{
+    poll_cq,
+    rearm_cq, //
+};
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::{
     abort,
@@ -330,8 +334,8 @@ impl SockOwner<'_> {
         let mut left = Timeout::from_ms(OFFER_MS);
         let mut cancelled = false;
         loop {
-            self.poll_cq();
-            self.rearm_cq();
+            poll_cq(self);
+            rearm_cq(self);
             if self.unpin_finished(recv.began, Use::PeerWrites)? {
                 return Ok(());
             }

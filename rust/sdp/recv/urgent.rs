@@ -25,6 +25,10 @@ use crate::proto::urgent::{
 };
 use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::cq::poll::{
+    poll_cq,
+    rearm_cq, //
+};
 
 /// How long SIOCATMARK waits at most, where only the next message says whether the urgent byte is the next: all
 /// calls at one place of the stream together, for a peer may announce a byte that never comes.
@@ -44,7 +48,7 @@ pub(crate) fn receive_urgent(
     let byte = {
         let mut guard = sock.lock();
         // It may have come.
-        guard.poll_cq();
+        poll_cq(&mut guard);
         if guard.conn().state == State::Listen {
             return Err(ENOTCONN);
         }
@@ -71,11 +75,11 @@ pub(crate) fn is_at_mark(sock: &SdpSock) -> bool {
     while is_mark_open(guard.conn()) && !signal_pending() {
         let waited_ms = ms_since(guard.conn().inq.open_since());
         let mut left = Timeout::from_ms(MARK_MS.saturating_sub(waited_ms));
-        guard.poll_cq();
+        poll_cq(&mut guard);
         if left.is_over() {
             break;
         }
-        guard.rearm_cq();
+        rearm_cq(&mut guard);
         if is_mark_open(guard.conn()) {
             guard.wait(&mut left);
         }

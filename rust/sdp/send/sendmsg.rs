@@ -33,6 +33,10 @@ use crate::sdp::conn::half::{
     Halves, //
 };
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::cq::poll::{
+    poll_cq,
+    rearm_cq, //
+};
 use crate::sdp::flush::flush;
 use crate::sdp::output::Output;
 use crate::sdp::parts::send_queue::SendQueue;
@@ -172,7 +176,7 @@ fn finish(guard: &mut SockGuard<'_>, send: &Send<'_>) {
     flush(guard);
     let sk = guard.sk();
     if guard.conn().awaits_send_completion(sk) {
-        guard.rearm_cq();
+        rearm_cq(guard);
     }
 }
 
@@ -185,7 +189,7 @@ impl SockOwner<'_> {
         let sk = self.sk();
         self.conn().check_sendable(sk)?;
         send.began = self.generation();
-        self.poll_cq();
+        poll_cq(self);
         let conn = self.conn();
         send.leave_open(&conn.halves, &mut conn.out);
         while send.iter.len() > 0 {
@@ -284,7 +288,7 @@ impl SockOwner<'_> {
         self.conn().halves.memory_waiters += 1;
         flush(self);
         // The completion that makes space may have come already.
-        self.rearm_cq();
+        rearm_cq(self);
         // Nor shall it wait for a reader to be scheduled.
         self.leave_to_bh();
         let timeo = send.timeo.jiffies_mut();

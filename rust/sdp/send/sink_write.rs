@@ -42,6 +42,10 @@ use crate::rdma::mr::{
 };
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::half::Half;
+use crate::sdp::cq::poll::{
+    poll_cq,
+    rearm_cq, //
+};
 use crate::sdp::flush::flush;
 use crate::sdp::output::CONTROL_PLACES;
 use crate::sdp::parts::adverts::Adverts;
@@ -141,8 +145,8 @@ impl SockOwner<'_> {
         send.by_copy = 0;
         let mut patience = Timeout::from_ms(ROOM_MS);
         loop {
-            self.poll_cq();
-            self.rearm_cq();
+            poll_cq(self);
+            rearm_cq(self);
             let sk = self.sk();
             self.conn().check_sendable(sk)?;
             if self.generation() != send.began {

@@ -58,6 +58,10 @@ use crate::sdp::conn::guard::{
     SockOwner, //
 };
 use crate::sdp::conn::half::Half;
+use crate::sdp::cq::poll::{
+    poll_cq,
+    rearm_cq, //
+};
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::{
     abort,
@@ -329,8 +333,8 @@ impl SockOwner<'_> {
 
     fn advertise(&mut self, send: &mut Send<'_>, out: &mut Out) -> Result {
         loop {
-            self.poll_cq();
-            self.rearm_cq();
+            poll_cq(self);
+            rearm_cq(self);
             unpin_dead(&mut self.conn().link);
             self.restore_read();
             let sk = self.sk();
@@ -401,8 +405,8 @@ impl SockOwner<'_> {
             if self.generation() != send.began {
                 return;
             }
-            self.poll_cq();
-            self.rearm_cq();
+            poll_cq(self);
+            rearm_cq(self);
             unpin_dead(&mut self.conn().link);
             if fatal_signal_pending() {
                 return abort(self, Some(ECONNRESET));

@@ -18,6 +18,7 @@
 
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Alarm;
+use crate::sdp::cq::poll::poll_cq;
 use crate::sdp::flush::Flush;
 use crate::sdp::output::abort::{
     end_for,
@@ -31,7 +32,7 @@ use crate::stats::counters::Counter;
 /// The timer has run out.
 pub(in crate::sdp) fn keep_alive(guard: &mut SockGuard<'_>) {
     // An answer, or a message, may be there.
-    guard.poll_cq();
+    poll_cq(guard);
     if !guard.keeps_alive() {
         return;
     }

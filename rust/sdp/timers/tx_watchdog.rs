@@ -8,6 +8,7 @@ use crate::proto::state::State;
 use crate::rdma::link::Tag;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Alarm;
+use crate::sdp::cq::poll::poll_cq;
 use crate::sdp::flush::Flush;
 use crate::sdp::output::abort::{
     end_for,
@@ -74,7 +75,7 @@ fn probe(guard: &mut SockGuard<'_>) -> bool {
 /// The timer of [`Watch::begin`](crate::sdp::parts::watch::Watch::begin) has run out.
 pub(in crate::sdp) fn check_sends(guard: &mut SockGuard<'_>) {
     guard.conn().liveness.watch.running = false;
-    guard.poll_cq();
+    poll_cq(guard);
     if wake_peer(guard) {
         return;
     }
