@@ -38,6 +38,7 @@ pub(crate) mod absent;
 mod age;
 mod cover;
 pub(crate) mod frag;
+mod held;
 pub(crate) mod lent;
 pub(crate) mod memory;
 pub(crate) mod page_frag;

@@ -9,6 +9,7 @@ pub(crate) mod device;
 pub(crate) mod dma;
 mod headers;
 pub(crate) mod link;
-pub(crate) mod mr;
+mod mr;
 pub(crate) mod post;
 pub(crate) mod receive;
+pub(crate) mod region;

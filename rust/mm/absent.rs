@@ -53,6 +53,7 @@ use super::cover::{
     Folio,
     Noted, //
 };
+use super::held::Held;
 use super::pin::{
     folio_bytes,
     pages_by,
@@ -60,7 +61,6 @@ use super::pin::{
 };
 use super::pte::{
     Area,
-    Held,
     Simple,
     SUPPORTED, //
 };

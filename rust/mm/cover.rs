@@ -12,7 +12,7 @@ use kernel::bindings::page;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
 
-use super::pte::Held;
+use super::held::Held;
 
 /// A large folio, identified by its address; the address is never dereferenced.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,7 +10,7 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use super::cover::Noted;
-use super::pte::Held;
+use super::held::Held;
 use super::watch;
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;

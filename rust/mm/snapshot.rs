@@ -46,6 +46,10 @@ use super::cover::{
     Others,
     Pages, //
 };
+use super::held::{
+    Held,
+    Ours, //
+};
 use super::pin::{
     folio_bytes,
     pages_by,
@@ -55,8 +59,6 @@ use super::pte::{
     pause_if_broken,
     Area,
     Entry,
-    Held,
-    Ours,
     Said,
     Simple, //
 };

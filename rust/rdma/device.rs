@@ -7,11 +7,11 @@ use kernel::sync::atomic::{
     Atomic, //
 };
 
-use super::mr::{
+use super::post::READS;
+use super::region::{
     LEAST_PAGES,
     MAX_PAGES, //
 };
-use super::post::READS;
 use crate::bindings;
 
 /// The number of completion queues created so far, of all adapters; selects the next vector.

@@ -28,10 +28,6 @@ use super::headers::{
     self,
     Headers, //
 };
-use super::mr::{
-    RegionId,
-    Regions, //
-};
 use super::post::{
     Registration,
     ENTRIES,
@@ -43,6 +39,10 @@ use super::receive::{
     MAX_PARTS,
     PAGE_BYTES,
     PART_BYTES, //
+};
+use super::region::{
+    RegionId,
+    Regions, //
 };
 use crate::bindings;
 use crate::kern::errno::{

@@ -16,16 +16,16 @@ use super::link::{
     SEND_FLAG,
     SLOTS, //
 };
-use super::mr::{
+use super::receive::{
+    Receive,
+    MAX_PARTS, //
+};
+use super::region::{
     Address,
     Call,
     RegionId,
     Use,
     READ_SINK, //
-};
-use super::receive::{
-    Receive,
-    MAX_PARTS, //
 };
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;

@@ -18,7 +18,7 @@ use crate::mm::memory::Memory;
 use crate::mm::snapshot::Outcome;
 use crate::proto::source::Kind;
 use crate::rdma::link::Link;
-use crate::rdma::mr::{
+use crate::rdma::region::{
     Call,
     RegionId,
     Use, //

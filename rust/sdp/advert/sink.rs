@@ -11,7 +11,7 @@ use crate::proto::buffer::Returned;
 use crate::proto::message::Body;
 use crate::proto::violation::Violation;
 use crate::rdma::link::Tag;
-use crate::rdma::mr::{
+use crate::rdma::region::{
     Call,
     RegionId,
     Use, //

@@ -17,7 +17,7 @@ use crate::rdma::link::{
     Tag,
     With, //
 };
-use crate::rdma::mr::RegionId;
+use crate::rdma::region::RegionId;
 use crate::sdp::output::Output;
 use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::source::source;

@@ -7,7 +7,7 @@ use super::guard::SockGuard;
 use super::sock::Want;
 use crate::proto::state::State;
 use crate::rdma::link::Tag;
-use crate::rdma::mr::{
+use crate::rdma::region::{
     Call,
     Use, //
 };

@@ -16,11 +16,11 @@ use crate::proto::state::{
 };
 use crate::proto::violation::Violation;
 use crate::rdma::link::Tag;
-use crate::rdma::mr::{
+use crate::rdma::receive::Receive;
+use crate::rdma::region::{
     Call,
     Use, //
 };
-use crate::rdma::receive::Receive;
 use crate::sdp::advert::Exchange;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Want;

@@ -24,7 +24,7 @@ use crate::rdma::link::{
     Completion,
     POLL_BATCH, //
 };
-use crate::rdma::mr::Use;
+use crate::rdma::region::Use;
 use crate::sdp::conn::guard::{
     with_bh_lock,
     SockGuard,

@@ -7,7 +7,7 @@ use kernel::time::{
     Monotonic, //
 };
 
-use crate::rdma::mr::RegionId;
+use crate::rdma::region::RegionId;
 
 /// What an advert of ours is about, and since when it is out.
 #[derive(Copy, Clone)]

@@ -10,8 +10,8 @@ use crate::proto::hello::Features;
 use crate::proto::pull::PullReason;
 use crate::proto::sink::SourceReader;
 use crate::proto::source::SourceAdverts;
-use crate::rdma::mr::REGIONS;
 use crate::rdma::post::READS;
+use crate::rdma::region::REGIONS;
 use crate::trace::Advert;
 
 const _: () = assert!(

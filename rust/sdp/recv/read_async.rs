@@ -49,7 +49,7 @@ use crate::proto::choice::{
     Wanted, //
 };
 use crate::proto::state::State;
-use crate::rdma::mr::{
+use crate::rdma::region::{
     Call,
     Use, //
 };

@@ -24,11 +24,11 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::proto::state::Event;
-use crate::rdma::mr::{
+use crate::rdma::post::READS;
+use crate::rdma::region::{
     Call,
     Use, //
 };
-use crate::rdma::post::READS;
 use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //

@@ -48,7 +48,7 @@ use crate::rdma::link::{
     Tag,
     With, //
 };
-use crate::rdma::mr::{
+use crate::rdma::region::{
     RegionId,
     Use, //
 };

@@ -16,12 +16,12 @@ use crate::proto::pull::{
     Waiting, //
 };
 use crate::proto::state::State;
-use crate::rdma::mr::RegionId;
 use crate::rdma::post::READS;
 use crate::rdma::receive::{
     Receive,
     MAX_PARTS, //
 };
+use crate::rdma::region::RegionId;
 use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //

@@ -51,7 +51,7 @@ use crate::proto::choice::Reason;
 use crate::proto::source::Kind;
 use crate::proto::split::piece_bytes;
 use crate::proto::state::State;
-use crate::rdma::mr::Use;
+use crate::rdma::region::Use;
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::cq::poll::{
     poll_cq,

@@ -35,7 +35,7 @@ use crate::proto::choice::Reason;
 use crate::proto::state::Event;
 use crate::proto::write::Write;
 use crate::rdma::link::Link;
-use crate::rdma::mr::{
+use crate::rdma::region::{
     Call,
     RegionId,
     Use, //

@@ -17,7 +17,7 @@ use crate::kern::iov::Access;
 use crate::mm::memory::Memory;
 use crate::proto::choice::Reason;
 use crate::proto::state::Event;
-use crate::rdma::mr::{
+use crate::rdma::region::{
     Call,
     Use, //
 };

@@ -50,7 +50,7 @@ use crate::rdma::link::{
     With,
     MAX_FRAGS, //
 };
-use crate::rdma::mr::Use;
+use crate::rdma::region::Use;
 use crate::sdp::advert::sink;
 use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::guard::{
