@@ -13,3 +13,4 @@ mod mr;
 pub(crate) mod post;
 pub(crate) mod receive;
 pub(crate) mod region;
+pub(crate) mod verbs;

@@ -6,20 +6,12 @@
 //! One CQ serves both directions. Only the holder of the socket lock polls the CQ, so the CQ is
 //! also the backlog. Its handler only schedules work.
 
-use core::ptr;
-
 use kernel::alloc::Flags;
-use kernel::error::{
-    from_err_ptr,
-    to_result, //
-};
+use kernel::error::to_result;
 use kernel::prelude::*;
 
 use super::cm::CmId;
-use super::device::{
-    next_vector,
-    Abilities, //
-};
+use super::device::Abilities;
 use super::dma::{
     Mapped,
     Outgoing, //
@@ -44,6 +36,12 @@ use super::region::{
     RegionId,
     Regions, //
 };
+pub(crate) use super::verbs::Notify;
+use super::verbs::{
+    Domain,
+    Sizes,
+    Verbs, //
+};
 use crate::bindings;
 use crate::kern::errno::{
     ENOBUFS,
@@ -56,8 +54,6 @@ use crate::mm::frag::Frag;
 pub(crate) const SEND_DEPTH: u32 = 14;
 /// Places in the receive queue.
 pub(crate) const RECV_DEPTH: u32 = 15;
-/// Completions: for all requests in both queues, and two spare ones.
-const CQ_DEPTH: u32 = SEND_DEPTH + RECV_DEPTH + 2;
 /// The maximum number of payload fragments in one message.
 pub(crate) const MAX_FRAGS: usize = 4;
 /// The number of these for which a place of the send queue has room from the beginning.
@@ -69,13 +65,6 @@ pub(super) const SLOTS: u32 = headers::PLACES;
 pub(super) const SEND_FLAG: u64 = 1 << 32;
 
 const _: () = assert!(SLOTS.is_power_of_two() && SEND_DEPTH <= SLOTS && RECV_DEPTH <= SLOTS);
-
-/// Is told that there may be completions. Called in any context.
-pub(crate) trait Notify {
-    fn on_completion(&self);
-    /// The adapter reports that a queue is broken.
-    fn on_fatal(&self);
-}
 
 /// The result of a completion.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -174,46 +163,6 @@ pub(crate) enum With {
     Invalidation(u32),
 }
 
-/// The queues, in the order in which they are destroyed.
-///
-/// # Invariants
-///
-/// Each is valid or null; `id` is the id on which `qp` was created, and outlives this value.
-pub(super) struct Verbs {
-    id: *mut bindings::rdma_cm_id,
-    pub(super) qp: *mut bindings::ib_qp,
-    cq: *mut bindings::ib_cq,
-}
-
-/// The protection domain.
-///
-/// # Invariants
-///
-/// It is valid, and this value owns it. Objects that belong to it are destroyed earlier.
-pub(super) struct Domain(pub(super) *mut bindings::ib_pd);
-
-impl Drop for Domain {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant.
-        let _ = unsafe { bindings::ib_dealloc_pd_user(self.0, ptr::null_mut()) };
-    }
-}
-
-impl Drop for Verbs {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant. After the queue pair is gone there are no new completions,
-        // and after the CQ is gone its handler does not run any more.
-        unsafe {
-            if !self.qp.is_null() {
-                bindings::rdma_destroy_qp(self.id);
-            }
-            if !self.cq.is_null() {
-                bindings::ib_destroy_cq_user(self.cq, ptr::null_mut());
-            }
-        }
-    }
-}
-
 /// The queues of one connection.
 ///
 /// The fields are dropped in this order: first the queues, so that the adapter does not use the
@@ -301,59 +250,18 @@ impl Link {
         let max_parts = MAX_PARTS.min(abilities.recv_sge as usize - 1);
         let send_entries = ENTRIES.min(abilities.send_sge as usize);
         let part_ranges = send_entries.min(abilities.read_sge.max(1) as usize);
-        // Each connection has its own protection domain: keys are bound to a domain, and are easy
-        // to guess.
         // SAFETY: The device is valid.
-        let pd = unsafe { bindings::__ib_alloc_pd(device, 0, c"ib_sdp".as_char_ptr()) };
-        // INVARIANT: A new one. Declared before the queues, so that it is dropped after them.
-        let domain = Domain(from_err_ptr(pd)?);
+        let domain = unsafe { Domain::new(device) }?;
         // SAFETY: The device is valid, and so is the id's port.
         let port = unsafe { (*id.as_ptr()).port_num };
         // SAFETY: As above.
         let regions = unsafe { Regions::new(device, port, &abilities, PARTS * part_ranges) };
-        let mut verbs = Verbs {
-            id: id.as_ptr(),
-            qp: ptr::null_mut(),
-            cq: ptr::null_mut(),
+        let sizes = Sizes {
+            send_entries: send_entries as u32,
+            recv_entries: max_parts as u32 + 1,
         };
-        let attr = bindings::ib_cq_init_attr {
-            cqe: CQ_DEPTH,
-            // SAFETY: The device is valid.
-            comp_vector: unsafe { next_vector(device) },
-            ..Default::default()
-        };
-        // SAFETY: The handlers match the context, which outlives the CQ.
-        verbs.cq = from_err_ptr(unsafe {
-            bindings::__ib_create_cq(
-                device,
-                Some(completion_handler::<N>),
-                Some(async_handler::<N>),
-                notify.cast_mut().cast(),
-                &raw const attr,
-                c"ib_sdp".as_char_ptr(),
-            )
-        })?;
-        let mut init = bindings::ib_qp_init_attr {
-            event_handler: Some(async_handler::<N>),
-            qp_context: notify.cast_mut().cast(),
-            send_cq: verbs.cq,
-            recv_cq: verbs.cq,
-            cap: bindings::ib_qp_cap {
-                max_send_wr: SEND_DEPTH,
-                max_recv_wr: RECV_DEPTH,
-                max_send_sge: send_entries as u32,
-                max_recv_sge: max_parts as u32 + 1,
-                ..Default::default()
-            },
-            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
-            qp_type: bindings::ib_qp_type_IB_QPT_RC,
-            ..Default::default()
-        };
-        // SAFETY: The id, the PD and the attributes are valid.
-        to_result(unsafe { bindings::rdma_create_qp(id.as_ptr(), domain.0, &raw mut init) })?;
-        // SAFETY: The id holds the new queue pair.
-        verbs.qp = unsafe { (*id.as_ptr()).qp };
-
+        // SAFETY: As the caller promises; the domain is dropped after the queues.
+        let verbs = unsafe { Verbs::new(id, device, &domain, &sizes, notify) }?;
         // SAFETY: The id, which outlives the link, holds the device.
         let headers = unsafe { Headers::new(device) }?;
         let mut tx = KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?;
@@ -782,36 +690,3 @@ impl Link {
 
 /// Completions that one poll takes.
 pub(crate) const POLL_BATCH: usize = 8;
-
-/// # Safety
-///
-/// Called only by the provider, with which it was registered, with valid arguments.
-unsafe extern "C" fn completion_handler<N: Notify>(
-    _cq: *mut bindings::ib_cq,
-    context: *mut core::ffi::c_void,
-) {
-    // SAFETY: The context outlives the CQ.
-    unsafe { (*context.cast::<N>()).on_completion() };
-}
-
-/// # Safety
-///
-/// Called only by the provider, with which it was registered, with valid arguments.
-unsafe extern "C" fn async_handler<N: Notify>(
-    event: *mut bindings::ib_event,
-    context: *mut core::ffi::c_void,
-) {
-    // SAFETY: The event is valid during the call, the context outlives the queues.
-    unsafe {
-        let kind = (*event).event;
-        if matches!(
-            kind,
-            bindings::ib_event_type_IB_EVENT_CQ_ERR
-                | bindings::ib_event_type_IB_EVENT_QP_FATAL
-                | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
-                | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR
-        ) {
-            (*context.cast::<N>()).on_fatal();
-        }
-    }
-}

@@ -44,7 +44,7 @@ use crate::kern::work::{
     Work, //
 };
 use crate::rdma::cm;
-use crate::rdma::link::Notify;
+use crate::rdma::verbs::Notify;
 use crate::sdp::parts::glance::Glance;
 use crate::stats::counters::{
     Counter,
