@@ -75,7 +75,8 @@ def present(value: T | None, text: object) -> T:
 
 
 def wait_for(condition: Callable[[], object], seconds: float, text: object) -> None:
-    """Waits until the condition holds; the limit only detects hangs."""
+    """Waits until the condition holds; the limit only detects hangs. `text` is the message of the failure: for a job,
+    its output until then."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

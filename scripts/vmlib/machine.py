@@ -63,6 +63,9 @@ class Job:
     def output(self) -> str:
         return "\n".join(self.lines)
 
+    def __str__(self) -> str:
+        return f"`{self.command}` has said:\n{self.output}"
+
     def says(self, text: str) -> bool:
         """Whether any line so far contains the text."""
         return any(text in line for line in self.lines)

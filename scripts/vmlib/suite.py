@@ -13,7 +13,7 @@ import traceback
 
 import vmtests
 
-from . import klog, ktap
+from . import debian, klog, ktap
 from .bench import Bench, Failure, Skip
 from .machine import Vm, VmError
 from .plan import PLAIN, GroupItem, Item, KunitItem, Plan, Queue, TestItem, Times
@@ -282,6 +282,8 @@ class Lane:
         for vm in alive:
             # Processes of a failed test must not affect the next one.
             vm.run(f"killall -q -KILL {PROGRAMS}")
+            if vm.has_disk:
+                debian.kill_all(vm)
         for vm in alive:
             bench.settle(vm)
         self.report.test_took(item.name, time.monotonic() - started)

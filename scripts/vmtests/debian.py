@@ -56,7 +56,7 @@ def serving(bench: Bench, vm: Vm, command: str, port: int, door: str = RUN) -> I
             raise Failure(f"`{command}` ended with {job.status}:\n{job.output}")
         return vm.run(f"sdpctl ss -lH --sport {port} | grep -q .").ok
     try:
-        wait_for(listens, bench.limit(LONG), f"`{command}` does not listen by SDP:\n{job.output}")
+        wait_for(listens, bench.limit(LONG), job)
         yield job
     finally:
         job.kill()
@@ -88,12 +88,12 @@ def redis(bench: Bench) -> None:
         wait_for(lambda: listener.says("subscribe"), bench.limit(LONG), "no subscription")
         wait_for(lambda: run(bench, a, f"redis-cli -h {there} publish news hello").strip() == "1", bench.limit(LONG),
                  "nobody has subscribed")
-        wait_for(lambda: listener.says("hello"), bench.limit(LONG), listener.output)
+        wait_for(lambda: listener.says("hello"), bench.limit(LONG), listener)
         listener.kill()
         here = bench.address(a)
         with serving(bench, a, f"redis-server --port 6380 {options} --replicaof {there} 6379", 6380) as replica:
             wait_for(lambda: "master_link_status:up" in run(bench, a, f"redis-cli -h {here} -p 6380 info replication"),
-                     bench.limit(LONG), f"no replication:\n{replica.output}")
+                     bench.limit(LONG), replica)
             shell(bench, a, f"{RUN} redis-cli -h {here} -p 6380 --raw get key | head -c 300000 | cmp - /tmp/value")
             tell(replica.output, 6)
     counted(bench, before, 2_000_000)
@@ -178,7 +178,7 @@ def nginx(bench: Bench) -> None:
         expect(sorted(re.findall(r"[0-9a-f]{64}", got)) == want, f"wget: {got}\n{sums}")
         # A new configuration while it serves: new workers have the same listener.
         shell(bench, b, "kill -HUP $(cat /tmp/nginx.pid)")
-        wait_for(lambda: server.says("exited with code 0"), bench.limit(LONG), server.output)
+        wait_for(lambda: server.says("exited with code 0"), bench.limit(LONG), server)
         output = run(bench, a, f"curl -sS -I http://{there}:8080/1024")
         tell(output, 9)
         expect("200 OK" in output, output)
@@ -197,7 +197,7 @@ def iperf3(bench: Bench) -> None:
     with serving(bench, b, "iperf3 -s --forceflush", 5201) as server:
         for count, options in enumerate(("", "-R", "-P 3", "--bidir", "-Z", "-l 1M -w 512K"), 1):
             # Until it has counted what the former client did, it sends others away.
-            wait_for(functools.partial(listens_again, server, count), bench.limit(20), server.output)
+            wait_for(functools.partial(listens_again, server, count), bench.limit(20), server)
             before = bench.stats(a)
             output = run(bench, a, f"iperf3 -c {there} -t 2 {options}")
             print(f"# iperf3 {options}", flush=True)
@@ -244,7 +244,7 @@ def postgresql_standby(bench: Bench, client: str, ask: Callable[[str], str]) -> 
             ask("create table later (i int); insert into later select generate_series(1, 1000)")
             count = "psql -h {} -U postgres -XAtc 'select pg_is_in_recovery(), count(*) from later' postgres"
             wait_for(lambda: "t|1000" in bench.a.run(debian.inside(f"{RUN} {count.format(here)} 2>&1")).output,
-                     bench.limit(LONG), standby.output)
+                     bench.limit(LONG), standby)
             said = ask("select client_addr, state from pg_stat_replication")
             tell(f"pg_stat_replication: {said}")
             expect(said == f"{here}|streaming", said)
@@ -284,13 +284,13 @@ def postgresql(bench: Bench) -> None:
             said = shell(bench, a, f"{psql} -c 'set statement_timeout = 500' -c 'select pg_sleep(600)' 2>&1 || true")
             expect("canceling statement due to statement timeout" in said, said)
             # The signal has psql open a second connection, which asks for the end of the query.
-            said = shell(bench, a, f"timeout -s INT 5 {psql} -c 'select pg_sleep(600)' 2>&1 || true")
+            said = shell(bench, a, f"timeout -s INT {bench.limit(5):.0f} {psql} -c 'select pg_sleep(600)' 2>&1 || true")
             expect("canceling statement due to user request" in said, said)
             # The server of a client that is gone stops when it is told to look.
             gone = spawn(a, f"psql {client} -Xc 'set client_connection_check_interval = 500' -c 'select pg_sleep(600)' "
                          "postgres")
             sleeping = "select count(*) from pg_stat_activity where query like 'select pg_sleep%'"
-            wait_for(lambda: ask(sleeping) == "1", bench.limit(LONG), gone.output)
+            wait_for(lambda: ask(sleeping) == "1", bench.limit(LONG), gone)
             gone.kill()
             wait_for(lambda: ask(sleeping) == "0", bench.limit(LONG), "the query goes on without its client")
             postgresql_standby(bench, client, ask)
@@ -418,6 +418,7 @@ def java_http_server(bench: Bench) -> None:
 CLUSTER = """
 const cluster = require('cluster'), http = require('http');
 if (cluster.isPrimary) {
+    cluster.on('listening', (worker) => console.log(`worker ${worker.id} is online`));
     cluster.fork();
     cluster.fork();
 } else {
@@ -453,7 +454,8 @@ def node_cluster(bench: Bench) -> None:
     write(bench.b, "/tmp/cluster.js", CLUSTER)
     write(bench.a, "/tmp/requests.js", REQUESTS)
     before = bench.stats(bench.a)
-    with serving(bench, bench.b, f"node /tmp/cluster.js {there}", 8086):
+    with serving(bench, bench.b, f"node /tmp/cluster.js {there}", 8086) as server:
+        wait_for(lambda: server.output.count("online") == 2, bench.limit(LONG), server)
         said = run(bench, bench.a, f"node /tmp/requests.js {there}")
         tell(said)
         expect("60 answers of 2 workers, 1200000 bytes" in said, said)
@@ -539,18 +541,26 @@ def landlock_and_nftables(bench: Bench) -> None:
           contextlib.ExitStack() as stack):
         tcp = spawn(b, f"python3 -m http.server --bind {there} 7027", "")
         stack.callback(tcp.kill)
-        wait_for(lambda: b.run("ss -ltnH sport = :7027 | grep .").ok, bench.limit(LONG), tcp.output)
+        wait_for(lambda: b.run("ss -ltnH sport = :7027 | grep .").ok, bench.limit(LONG), tcp)
         said = run(bench, a, f"python3 /tmp/simple.py {there} 7027", "")
         expect(said.split() == ["TCP", "connected", "SDP", "connected"], said)
         said = run(bench, a, f"python3 /tmp/landlock.py {there} 7027", "")
         tell(said)
         expect("TCP [Errno 13]" in said and "SDP connected" in said, said)
+        stack.callback(run, bench, b, "sh -c 'nft delete table inet t || true'", "")
         run(bench, b, f"nft {shlex.quote(rules)}", "")
         said = run(bench, a, f"python3 /tmp/simple.py {there} 7027", "")
         shown = run(bench, b, "nft list table inet t", "")
-        run(bench, b, "nft delete table inet t", "")
         tell(f"{said}\n{shown}")
         expect("TCP timed out" in said and "SDP connected" in said, said)
+
+
+SDP_IN_INFINIBAND = "-d infiniband,infiniband_sdp"
+
+
+def dissected(bench: Bench, vm: Vm, options: str = "") -> str:
+    """What tshark says of the capture."""
+    return run(bench, vm, f"tshark -r /tmp/capture {options}", "")
 
 
 @test()
@@ -558,13 +568,16 @@ def wireshark(bench: Bench) -> None:
     """Its dissector finds the messages when it is told to decode the payload of InfiniBand as SDP."""
     a, b, there = bench.a, bench.b, bench.address(bench.b)
     capture = spawn(a, "tshark -q -i eth0 -f 'udp port 4791' -w /tmp/capture -a duration:600", "")
-    wait_for(lambda: capture.says("Capturing"), bench.limit(LONG), capture.output)
+    wait_for(lambda: capture.says("Capturing"), bench.limit(LONG), capture)
     with serving(bench, b, f"hello serve {there} 7028", 7028, ""):
         run(bench, a, f"hello ask {there} 7028 'hello over SDP'", "")
-    shell(bench, a, "sleep 2; kill -INT $(pidof dumpcap)")
-    bench.finish(capture, 60)
-    for options in ("", "-d infiniband,infiniband_sdp"):
-        said = run(bench, a, f"tshark -r /tmp/capture {options}", "")
+    # The program that captures writes to the file with a delay.
+    wait_for(lambda: "SDP Data" in dissected(bench, a, SDP_IN_INFINIBAND), bench.limit(LONG),
+             "the capture has no message")
+    shell(bench, a, "kill -INT $(pidof dumpcap)")
+    bench.finish(capture, LONG)
+    for options in ("", SDP_IN_INFINIBAND):
+        said = dissected(bench, a, options)
         print(f"# tshark {options}", flush=True)
         tell(said, 30)
     expect("SDP Data" in said, said)

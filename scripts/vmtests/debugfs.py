@@ -118,7 +118,7 @@ def adverts(bench: Bench) -> None:
             vm.spawn(f"{hold} --connect {address}:7802 --conns 1 --bytes {3 << 20}")]
     try:
         for job in jobs:
-            wait_for(functools.partial(job.says, "open"), bench.limit(30), job.output)
+            wait_for(functools.partial(job.says, "open"), bench.limit(30), job)
         [sender] = sockets(vm, "--dport 7802")
         [reader] = sockets(vm, "--sport 7802")
 
@@ -163,12 +163,12 @@ def messages(bench: Bench) -> None:
     try:
         # The server starts to echo when the second client connects; until then the first client
         # fills the buffers.
-        wait_for(lambda: len(folders(vm)) == 2, bench.limit(30), server.output)
+        wait_for(lambda: len(folders(vm)) == 2, bench.limit(30), server)
         asked = folders(vm)
         vm.check(f"for f in {ROOT}/*/messages; do echo 1 >$f; done")
         jobs.append(vm.spawn(client))
         for job in jobs:
-            wait_for(functools.partial(job.says, "byte-check"), bench.limit(120), job.output)
+            wait_for(functools.partial(job.says, "byte-check"), bench.limit(120), job)
         expect(len(folders(vm)) == 4, folders(vm))
 
         def differing(cookie: int) -> dict[str, tuple[int | None, int]]:
@@ -218,12 +218,12 @@ def open_files(bench: Bench) -> None:
                           "head -n 1 <&8; echo 1 >&9; echo open; while [ ! -e /tmp/ended ]; do sleep 0.1; done; "
                           "cat <&8; echo state $?; echo 1 >&9; echo messages $?; "
                           "while [ ! -e /tmp/go ]; do sleep 0.1; done")
-        wait_for(lambda: "open" in reader.lines, bench.limit(20), reader.output)
+        wait_for(lambda: "open" in reader.lines, bench.limit(20), reader)
         expect("state Established" in reader.lines, reader.output)
     wait_for(lambda: not folders(vm), bench.limit(30), "an open file holds the folder")
     wait_for(lambda: not vm.check("sdpctl ss -aH"), bench.limit(30), "an open file holds the socket")
     vm.check("touch /tmp/ended")
-    wait_for(lambda: any(line.startswith("messages ") for line in reader.lines), bench.limit(20), reader.output)
+    wait_for(lambda: any(line.startswith("messages ") for line in reader.lines), bench.limit(20), reader)
     expect("state 1" in reader.lines and "messages 1" in reader.lines, reader.output)
     expect(not vm.run("rmmod ib_sdp").ok, "the module goes though a file is open")
     vm.check("touch /tmp/go")

@@ -389,7 +389,7 @@ def old_keys_are_dead(bench: Bench) -> None:
             given = adapter.open_keys(lender)
             adapter.tell("release", owner)
             for job in stream.jobs.values():
-                wait_for(functools.partial(job.says, "byte-check"), bench.limit(20), job.output)
+                wait_for(functools.partial(job.says, "byte-check"), bench.limit(20), job)
             expect(bench.a.check("grep -c Established /proc/net/sdp") == "1", "the connection is not open")
             for vm in bench.vms:
                 wait_for(functools.partial(has_no_keys, adapter, vm), bench.limit(5),

@@ -96,7 +96,7 @@ def idle(bench: Bench, vm: Vm, port: int, options: str) -> Job:
 
 def are_open(bench: Bench, *jobs: Job) -> None:
     for job in jobs:
-        wait_for(functools.partial(job.says, "open"), bench.limit(30), f"no connections: {job.output}")
+        wait_for(functools.partial(job.says, "open"), bench.limit(30), job)
 
 
 @test(breaks=True, core=("stock",))

@@ -45,7 +45,7 @@ def running(bench: Bench, vm: Vm, command: str, port: int, family: str = "sdp") 
     job = vm.spawn(f"exec {command}")
     listening = f"sdpctl ss -lH --sport {port} | grep ." if family == "sdp" else f"ss -ltnH sport = :{port} | grep ."
     try:
-        wait_for(lambda: vm.run(listening).ok, bench.limit(30), f"`{command}` does not listen: {job.output}")
+        wait_for(lambda: vm.run(listening).ok, bench.limit(30), job)
         yield job
     finally:
         job.kill()

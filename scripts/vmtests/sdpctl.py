@@ -46,7 +46,7 @@ class Connections:
         self.jobs = [self.vm.spawn(f"{hold} --listen {address}:{port} --conns {count}")]
         self.jobs.append(self.vm.spawn(f"{hold} --connect {address}:{port} --conns {count} --bytes {BYTES}"))
         for job in self.jobs:
-            wait_for(functools.partial(job.says, "open"), bench.limit(30), f"no connections: {job.output}")
+            wait_for(functools.partial(job.says, "open"), bench.limit(30), job)
 
     def __enter__(self) -> Self:
         return self
@@ -178,7 +178,7 @@ def counters_of_connections(bench: Bench) -> None:
     jobs = [vm.spawn(f"{command} --{role} {bench.address(vm)}:7609") for role in ("listen", "connect")]
     try:
         for job in jobs:
-            wait_for(functools.partial(job.says, "byte-check"), bench.limit(60), f"no end: {job.output}")
+            wait_for(functools.partial(job.says, "byte-check"), bench.limit(60), job)
 
         def differing() -> dict[str, tuple[int, int]]:
             """The counters whose sums differ."""
@@ -239,7 +239,7 @@ def faults(bench: Bench) -> None:
         jobs.append(vm.spawn(f"{hold} --listen {address}"))
         jobs.append(vm.spawn(f"{hold} --connect {address} --bytes {size} --overwrite {overwritten}"))
         for job in jobs:
-            wait_for(functools.partial(job.says, "open"), bench.limit(30), job.output)
+            wait_for(functools.partial(job.says, "open"), bench.limit(30), job)
         for socket in sockets(vm, "--dport 7610"):
             counted = socket["counters"]
             expect((counted["advert_posted"], counted["advert_async"]) == (1, 1), socket)
@@ -328,7 +328,7 @@ def events(bench: Bench) -> None:
     vm, address = bench.a, bench.address(bench.a)
     count = 10
     watcher = vm.spawn("exec sdpctl --json events")
-    wait_for(lambda: "listening" in watcher.lines, bench.limit(20), watcher.output)
+    wait_for(lambda: "listening" in watcher.lines, bench.limit(20), watcher)
     server = vm.spawn(f"exec selftest connect-rate --family sdp --listen {address}:7607 --conns {count}")
     client = vm.spawn(f"exec selftest connect-rate --family sdp --connect {address}:7607 --conns {count}")
     bench.succeed(client, 60)
@@ -341,7 +341,7 @@ def events(bench: Bench) -> None:
             validate(event, "event", load())
         return [e for e in told if e["event"] == name and port in (e["local"]["port"], e["peer"]["port"])]
     # The watcher prints events some time after they happened.
-    wait_for(lambda: len(seen("closed", 7607)) == 2 * count and seen("failed", 7608), bench.limit(30), watcher.output)
+    wait_for(lambda: len(seen("closed", 7607)) == 2 * count and seen("failed", 7608), bench.limit(30), watcher)
     # The client has retried until the server listened.
     expect(len(seen("established", 7607)) == 2 * count, watcher.output)
     refused = seen("failed", 7608)

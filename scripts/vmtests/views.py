@@ -43,7 +43,7 @@ def bench_against_a_peer(bench: Bench) -> None:
     """Figures for each mode and size; the module has carried the bytes that the tool reports."""
     vm, there = bench.a, bench.address(bench.b)
     server = bench.b.spawn("exec sdpctl bench --listen --count 2")
-    wait_for(lambda: any("listening" in line for line in server.lines), bench.limit(20), server.output)
+    wait_for(lambda: any("listening" in line for line in server.lines), bench.limit(20), server)
     before = bench.stats(vm)
     report = ask(vm, f"bench {there} --seconds 0.1 --sizes 64,64K")
     figures = report["figures"]
@@ -75,9 +75,9 @@ def bench_peers_are_not_trusted(bench: Bench) -> None:
     """A client that does not speak the protocol gets an error and is disconnected."""
     vm, address = bench.a, bench.address(bench.a)
     server = vm.spawn(f"exec sdpctl bench --listen {address}:7804")
-    wait_for(lambda: any("listening" in line for line in server.lines), bench.limit(20), server.output)
+    wait_for(lambda: any("listening" in line for line in server.lines), bench.limit(20), server)
     vm.run(f"selftest stream --family sdp --connect {address}:7804 --conns 2 --bytes 100000 --seed 1")
-    wait_for(lambda: sum("not what" in line for line in server.lines) == 2, bench.limit(20), server.output)
+    wait_for(lambda: sum("not what" in line for line in server.lines) == 2, bench.limit(20), server)
     figures = ask(vm, f"bench {address}:7804 --seconds 0.05 --sizes 64 --modes copy")["figures"]
     expect(len(figures) == 1, figures)
     server.kill()

@@ -76,14 +76,14 @@ def events(bench: Bench) -> None:
     def has_seen() -> list[Json]:
         vm.run(f"sdpctl check {address}:7654")
         return seen("failed-ntf")
-    wait_for(has_seen, bench.limit(40), f"no refusal is told of: {watcher.output}")
+    wait_for(has_seen, bench.limit(40), watcher)
     refused = seen("failed-ntf")[0]
     expect((refused["peer-addr"], refused["peer-port"], refused["error"], refused["refusal"]) ==
            (address, 7654, 111, "NoListener"), refused)
     with Connections(bench, 7653, 1):
         pass
     wait_for(lambda: len(seen("established-ntf")) == 2 and len(seen("closed-ntf") + seen("failed-ntf")[1:]) >= 2,
-             bench.limit(20), watcher.output)
+             bench.limit(20), watcher)
     ends = sorted(e["local-port"] == 7653 for e in seen("established-ntf"))
     expect(ends == [False, True], watcher.output)
     watcher.kill()
