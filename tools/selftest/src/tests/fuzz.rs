@@ -101,14 +101,15 @@ fn compare_all(env: &Env, amount: Amount) -> Outcome {
             steps.iter().for_each(|step| println!("{step}"));
         }
         rounds += 1;
-        calls += steps.len();
+        let comparison = compare::compare(env, memory, seed, &steps)?;
+        calls += comparison.made;
         if said.elapsed() > Duration::from_secs(20) {
             said = Instant::now();
             note(&format!(
                 "{calls} calls on {rounds} sets of sockets, the last of seed {seed}"
             ));
         }
-        let Some(difference) = compare::compare(env, memory, seed, &steps)? else {
+        let Some(difference) = comparison.difference else {
             continue;
         };
         // Of each kind, one.

@@ -73,13 +73,19 @@ struct Worlds {
     memory: Memory,
 }
 
+/// The steps that were made in both worlds, and what TCP does otherwise in the last of them.
+pub(super) struct Comparison {
+    pub(super) made: usize,
+    pub(super) difference: Option<Difference>,
+}
+
 /// Compares the steps; the seed says how ours sends.
 pub(super) fn compare(
     env: &Env,
     memory: Memory,
     seed: u64,
     steps: &[Step],
-) -> Result<Option<Difference>, Fail> {
+) -> Result<Comparison, Fail> {
     let mut tcp = env.clone();
     tcp.family = Family::Tcp;
     let mode = (seed % 5) as i32;
@@ -96,7 +102,12 @@ pub(super) fn compare(
         ],
         memory,
     };
-    let found = |at, text| Ok(Some(Difference { at, text }));
+    let found = |at, text| {
+        Ok(Comparison {
+            made: at + 1,
+            difference: Some(Difference { at, text }),
+        })
+    };
     for (at, step) in steps.iter().enumerate() {
         let went = match step {
             Step::Call(call) => worlds.call(call),
@@ -104,15 +115,23 @@ pub(super) fn compare(
         };
         match went {
             Went::Otherwise(text) => return found(at, format!("{}: {text}", step.name())),
-            Went::Apart => return Ok(None),
+            Went::Apart => {
+                return Ok(Comparison {
+                    made: at + 1,
+                    difference: None,
+                });
+            }
             Went::On => {}
         }
         if let Some(text) = worlds.settle()? {
             return found(at, format!("after {}: {text}", step.name()));
         }
     }
-    let last = steps.len().saturating_sub(1);
-    Ok(worlds.rest().map(|text| Difference { at: last, text }))
+    let at = steps.len().saturating_sub(1);
+    Ok(Comparison {
+        made: steps.len(),
+        difference: worlds.rest().map(|text| Difference { at, text }),
+    })
 }
 
 fn errno(e: &io::Error) -> i32 {
@@ -396,7 +415,7 @@ pub(super) fn shortest(
             let end = (from + part).min(steps.len() - 1);
             let mut fewer = steps.clone();
             fewer.drain(from..end);
-            match compare(env, memory, seed, &fewer)? {
+            match compare(env, memory, seed, &fewer)?.difference {
                 Some(again) if again.kind() == difference.kind() => steps = fewer,
                 _ => from = end,
             }

@@ -14,6 +14,7 @@ use crate::support::pattern::{Pattern, Rng};
 use crate::support::sys::{self, Fork, Pages, Sock};
 use crate::tests::uncopied::{azabuse, inflight, zcopy::stat};
 use libc::{EAGAIN, ECONNRESET, EINTR, EPIPE, ETIMEDOUT, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -255,6 +256,11 @@ fn streams(shared: &Shared, world: &World, thread: usize) -> Outcome {
     expect(bytes > 0, "no stream has carried anything")
 }
 
+/// An option may end a connection.
+fn is_end(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(ECONNRESET | ETIMEDOUT | EPIPE))
+}
+
 /// A connection with one writer and one reader.
 struct Stream<'a> {
     shared: &'a Shared,
@@ -292,9 +298,7 @@ impl Stream<'_> {
         let _ = sock.shutdown(libc::SHUT_WR);
         // An option may end the connection; what was received is checked all the same.
         match result {
-            Err(e) if !matches!(e.raw_os_error(), Some(ECONNRESET | ETIMEDOUT | EPIPE)) => {
-                failed(format!("a send: {e}"))
-            }
+            Err(e) if !is_end(&e) => failed(format!("a send: {e}")),
             _ => Ok(()),
         }
     }
@@ -341,7 +345,8 @@ impl Stream<'_> {
                         format!("the stream is stuck after {received} bytes"),
                     )?;
                 }
-                Err(_) => return Ok((received, false)),
+                Err(e) if is_end(&e) => return Ok((received, false)),
+                Err(e) => return failed(format!("a receive: {e}")),
             }
         }
     }
