@@ -167,7 +167,7 @@ fn chaos(env: &Env, time: Duration, threads: usize) -> Outcome {
 }
 
 /// Sockets that send in one of the ways, from few bytes on.
-fn any_mode(env: &Env, seed: u64) -> impl Fn(&Sock) -> std::io::Result<()> {
+fn any_mode(env: &Env, seed: u64) -> impl Fn(&Sock) -> io::Result<()> {
     let (family, mode) = (env.family, (seed % 5) as i32);
     move |sock| match family {
         Family::Sdp => {
@@ -205,7 +205,7 @@ fn call_at_random(shared: &Shared, world: &World, memory: Memory, purpose: Use, 
 }
 
 /// A process with all the memory, which ends at once.
-fn fork() -> std::io::Result<Fork> {
+fn fork() -> io::Result<Fork> {
     match sys::fork()? {
         Fork::Child => sys::exit_now(0),
         parent @ Fork::Parent(_) => Ok(parent),
