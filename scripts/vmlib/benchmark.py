@@ -327,6 +327,10 @@ def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: 
     status = 0
     with machines(kernel, 2, "bench", cpus, memory_mib=2048, by_instructions=by_instructions) as vms:
         bench = Bench("stock", vms)
+        processors = sorted(os.sched_getaffinity(0))
+        if cpus == 1 and len(processors) >= len(vms):
+            for vm, processor in zip(vms, processors, strict=False):
+                vm.stay_on(processor)
         for vm in vms:
             bench.load(vm)
         print(about, flush=True)

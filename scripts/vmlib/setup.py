@@ -117,7 +117,8 @@ def adapter_process(vms: list[Vm], folder: str) -> Iterator[None]:
             process.wait()
             with open(os.path.join(folder, "adapter.log"), encoding="utf-8", errors="replace") as said:
                 raise VmError(f"the adapter did not start: {said.read().strip()}")
-        vms[0].helpers.append(process)
+        for vm in vms:
+            vm.served_by = process
         yield
     finally:
         process.kill()

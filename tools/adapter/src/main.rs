@@ -114,7 +114,10 @@ fn start(options: &Options) -> Result<(), String> {
             .map_err(|e| failed(path, &e))?;
         let backend = Backend::new(machine, Arc::clone(&running));
         let path = path.clone();
-        thread::spawn(move || serve(&server, backend, &path));
+        thread::Builder::new()
+            .name(format!("machine {}", machine + 1))
+            .spawn(move || serve(&server, backend, &path))
+            .map_err(|e| e.to_string())?;
     }
     if let Some(path) = &options.control {
         let listener = UnixListener::bind(path).map_err(|e| failed(path, &e))?;
