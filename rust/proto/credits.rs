@@ -17,7 +17,6 @@
 //! - **C3** A pure update is due only if at least 2 receives are unreturned and either the peer has
 //!   at most 3 left, too few for payload, or the unreturned are at least as many as it has left. So
 //!   an update, which itself uses up one receive, is never the only reason for the next update.
-//!   one receive, never is the only reason for the next one.
 //!
 //! With thresholds of 3, 2 and 1 and updates for a single receive, as in OFED, two sides that only
 //! return credits do so for ever. The model check in `tools/proto-host` shows both results.
