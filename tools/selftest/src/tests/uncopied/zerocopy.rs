@@ -177,6 +177,7 @@ fn every_send_has_a_number(env: &Env) -> Outcome {
     let span = Span::new(env.seed, 0, total);
     let work = other.start(Work::Sink(span))?;
     let bytes = span.to_vec();
+    let writes = stat(env, "write_posted")?;
     let mut at = 0;
     for size in sizes.iter().cycle().take(3 * sizes.len()) {
         lend_all(&one, &bytes[at..at + size])?;
@@ -185,8 +186,12 @@ fn every_send_has_a_number(env: &Env) -> Outcome {
     expect_received(work.join_received()?, span, "what was lent")?;
     let copied = all_told(&one, 3 * sizes.len() as u32)?;
     if env.family == Family::Sdp {
-        // Three of seven are too small.
-        expect((9..=15).contains(&copied), format!("{copied} of 21 copied"))?;
+        // Three of seven are too small, but for the buffer of a reader that waits.
+        let writes = stat(env, "write_posted")? - writes;
+        let least = 9_u64.saturating_sub(writes);
+        let copied = u64::from(copied);
+        let text = format!("{copied} of 21 copied, {writes} Writes");
+        expect((least..=15).contains(&copied), text)?;
     }
     Ok(())
 }
