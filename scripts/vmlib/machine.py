@@ -267,8 +267,8 @@ class Vm:
     close = kill
 
     def processor_seconds(self) -> float:
-        """The processor time of the host that the machine has used in seconds, the first one with the adapters' process;
-        0 if it has ended."""
+        """The processor time of the host that the machine has used in seconds, the first one with the process of the
+        adapters; 0 if it has ended."""
         return processor_seconds(self.process) + (processor_seconds(self.served_by) if self.ident == 1 else 0)
 
     def alive(self) -> bool:
