@@ -217,7 +217,7 @@ struct Receives {
 /// The completions of which the CQ was to notify when it was empty.
 enum Armed {
     No,
-    /// Received messages, and failures.
+    /// Received messages.
     Received,
     Every,
 }
@@ -697,19 +697,24 @@ impl Link {
         };
         let flags = which | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS;
         // SAFETY: The CQ is valid.
-        let missed = unsafe { bindings::ib_req_notify_cq(self.verbs.cq.cast(), flags) > 0 };
-        self.armed = if missed { Armed::No } else { armed };
-        missed
+        let ret = unsafe { bindings::ib_req_notify_cq(self.verbs.cq.cast(), flags) };
+        self.armed = if ret == 0 { armed } else { Armed::No };
+        ret > 0
     }
 
-    /// Whether the last call of [`Link::arm`] found no completion, and asked for notifications of such
-    /// completions. If there was none since, the CQ has no such completion.
+    /// Whether the last call of [`Link::arm`] found no completion, and every completion since has caused a
+    /// notification; `every` as there.
+    ///
+    /// Never for a software provider, where a poll costs nothing: soft-RoCE does not notify of failed
+    /// requests if it is asked for received messages (Linux 7.3: `do_complete()`), and soft-iWARP reads the
+    /// request for a notification without a barrier behind the completion (`siw_sqe_complete()`).
     pub(crate) fn is_armed(&self, every: bool) -> bool {
-        match self.armed {
+        let armed = match self.armed {
             Armed::No => false,
-            Armed::Received => !every,
+            Armed::Received => !every && self.sends_in_flight() == 0,
             Armed::Every => true,
-        }
+        };
+        armed && !self.is_software()
     }
 }
 

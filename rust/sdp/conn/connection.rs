@@ -201,6 +201,7 @@ impl Connection {
     /// Whether the next completion of a send must be noticed, although nothing was received.
     pub(in crate::sdp) fn awaits_send_completion(&self, sk: Sk) -> bool {
         !self.out.queue.is_empty()
+            || self.halves.memory_waiters > 0
             || self.link.as_ref().is_some_and(|l| l.awaits_request())
             || self.halves.sender_waits_for_peer()
             || self.adverts.waits

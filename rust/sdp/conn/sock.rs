@@ -320,7 +320,7 @@ impl SdpSock {
 
     /// Has the next notification handled in BH; `true` if a reader was to be woken for it.
     pub(crate) fn leave_to_bh(&self) -> bool {
-        self.reader_polls.load(Relaxed) != 0 && self.reader_polls.xchg(0, Full) != 0
+        self.reader_polls.load(Acquire) != 0 && self.reader_polls.xchg(0, Full) != 0
     }
 
     /// Whether the CQ has notified since [`SdpSock::forget_notification`].
