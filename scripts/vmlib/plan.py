@@ -91,6 +91,8 @@ class Queue:
         self.items = sorted(items, key=lambda item: -times.get(item.name, UNKNOWN))
         self.times = times
         self.lanes = 0
+        # Lanes that have no item now, and will take one.
+        self.idle = 0
         self.booted = 0
 
     def seconds(self) -> float:

@@ -73,6 +73,7 @@ class Suite:
             finally:
                 with self.changed:
                     lane.queue.lanes -= 1
+                    lane.queue.idle -= lane.idle
                 self.leave(lane)
 
     def begin(self) -> "Lane | None":
@@ -86,6 +87,7 @@ class Suite:
                 if fitting:
                     queue = max(fitting, key=self.share)
                     queue.lanes += 1
+                    queue.idle += 1
                     queue.booted += 1
                     lane = Lane(self, queue, queue.booted)
                     self.enter(lane, LOAD[queue.kernel.kind])
@@ -95,7 +97,7 @@ class Suite:
 
     def waiting(self) -> list[Queue]:
         """The queues that need another lane."""
-        return [queue for queue in self.queues if queue.items and (
+        return [queue for queue in self.queues if len(queue.items) > queue.idle and (
             queue.breaking() > queue.lanes or not queue.lanes or
             self.share(queue) > WORTH_A_BOOT[queue.kernel.kind])]
 
@@ -134,9 +136,18 @@ class Suite:
                 item = queue.take(parameters, lambda item: self.fits(self.load_of(queue, item)))
                 if item is not None:
                     self.enter(lane, self.load_of(queue, item))
+                    queue.idle -= 1
+                    lane.idle = False
                     return item
                 self.changed.wait()
         return None
+
+    def done(self, lane: "Lane") -> None:
+        """The lane has done an item, and may take the next one."""
+        with self.changed:
+            lane.queue.idle += 1
+            lane.idle = True
+        self.leave(lane)
 
     def take_kunit(self, queue: Queue) -> bool:
         """Whether this lane is the one that reads KUnit's results."""
@@ -158,6 +169,8 @@ class Lane:
         self.loaded: str | None = None
         # Its part of the suite's load; None while it waits for room.
         self.load: float | None = None
+        # It boots, or waits for an item.
+        self.idle = True
 
     def run(self) -> None:
         # KUnit's suites run whenever the module is loaded: one lane reads the results.
@@ -176,11 +189,12 @@ class Lane:
                     if not self.reload(bench, item.parameters):
                         break
                     self.item(bench, item)
-                    self.suite.leave(self)
                     # The remaining items need intact machines.
                     if item.breaks or any(vm.gone.is_set() for vm in vms):
                         break
-                self.unload(bench)
+                    self.suite.done(self)
+                if self.loaded is not None:
+                    self.unload(bench)
                 self.judge_logs(bench)
         except VmError as error:
             self.report.failed(f"{self.name}.machines", str(error))
