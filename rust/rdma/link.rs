@@ -36,9 +36,9 @@ use super::region::{
     RegionId,
     Regions, //
 };
-pub(crate) use super::verbs::Notify;
 use super::verbs::{
     Domain,
+    Notify,
     Sizes,
     Verbs, //
 };
