@@ -188,6 +188,20 @@ class Order(unittest.TestCase):
         self.assertEqual([lane.queue for lane in lanes if lane], [debug, stock])
         self.assertEqual(suite.waiting(), [debug])
 
+    def test_lane_without_an_item_is_not_booted(self) -> None:
+        queue = Queue(KERNELS[0], 1, [TestItem(name, nothing) for name in ("a", "b")], {"a": 900, "b": 900})
+        suite = Suite([queue], Report(), 1, {})
+        suite.load_left = 9
+        lanes = [suite.begin(), suite.begin()]
+        self.assertEqual(suite.waiting(), [])
+        lane = lanes[0]
+        assert lane is not None
+        self.assertIsNotNone(suite.take(lane, ""))
+        # The other lane takes what is left.
+        self.assertEqual(suite.waiting(), [])
+        suite.done(lane)
+        self.assertEqual((queue.idle, suite.waiting()), (2, []))
+
     def test_load_of_items(self) -> None:
         queue = Queue(KERNELS[0], 1, [TestItem(name, nothing) for name in ("heavy", "light", "unknown")],
                       {"heavy": 900, "light": 90, "unknown": 9})

@@ -353,14 +353,20 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS_OF_FIGURES, help="how often the figures are measured")
     args = parser.parse_args()
     names = args.parts
+    folder = os.path.abspath(args.into)
+    # The sandbox has no other folders of the host.
+    kept = [os.environ["IB_SDP_TOP"], os.environ["IB_SDP_CACHE"]]
+    if not any(os.path.commonpath([folder, place]) == place for place in kept):
+        parser.error(f"--into: {folder} is neither in the project nor in the cache folder ({', '.join(kept)})")
     kernel = kernels()[0].with_pvrdma() if args.adapter else kernels()[0]
-    about = ("Two machines under QEMU (software emulation), {} each, Debian's kernel, "
-             + ("the test adapter" if args.adapter else "soft-RoCE"))
-    by_adapter = {FIGURES: functools.partial(figures, folder=os.path.abspath(args.into), rounds=args.rounds)}
-    one, two = about.format("one processor"), about.format("two processors")
+    about = "Two machines under QEMU (software emulation), {} each, Debian's kernel, {}"
+    device = "the test adapter" if args.adapter else "soft-RoCE"
+    by_adapter = {FIGURES: functools.partial(figures, folder=folder, rounds=args.rounds)}
+    one, two = about.format("one processor", device), about.format("two processors", device)
     try:
         return max(run_parts(kernel, names, {**PARTS, **(NAMED if names else {})}, f"{one}."),
-                   run_parts(kernels()[0].with_pvrdma(), names, by_adapter if names else {}, f"{one}."),
+                   run_parts(kernels()[0].with_pvrdma(), names, by_adapter if names else {},
+                             f"{about.format('one processor', 'the test adapter')}."),
                    run_parts(kernel, names, BESIDE if names else {}, f"{two}.", cpus=2),
                    run_parts(kernel, names, COUNTING | (ALONE if names else {}),
                              f"{one}, whose clocks go by their instructions.", by_instructions=True))

@@ -383,7 +383,9 @@ def measured_loads(report: Report, loads: Times) -> dict[str, float]:
     found = {}
     for name, seconds in report.item_times.items():
         load = report.item_processors[name] / max(seconds, 0.1)
-        found[name] = round(max(load, 0.9 * loads.get(name, 0)), 2)
+        # That of an item whose machines have ended is not known.
+        if load:
+            found[name] = round(max(load, 0.9 * loads.get(name, 0)), 2)
     return found
 
 
