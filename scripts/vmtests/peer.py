@@ -5,7 +5,7 @@ import contextlib
 import functools
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from vmlib.bench import Bench, Failure, Skip, expect, present, test, wait_for
 from vmlib.machine import Job, Vm
@@ -57,10 +57,14 @@ def stopped_reader(bench: Bench, port: int, overwrites: bool = True) -> Job:
         now = bench.stats(bench.a)
         before = last[:]
         last[:] = now["tx_bytes"], now["advert_posted"], now["advert_consumed"]
-        unread = now["advert_posted"] - now["advert_consumed"] - now["advert_aborted"]
-        return last == before and (overwrites or unread > 0)
+        return last == before and (overwrites or outstanding(now) > 0)
     wait_for(stalls, bench.limit(30), "data still leaves for a reader that has stopped, or none waits for it")
     return client
+
+
+def outstanding(now: Mapping[str, int]) -> int:
+    """Source adverts that the peer has not read, that were not taken back, and whose connection has not ended."""
+    return now["advert_posted"] - now["advert_consumed"] - now["advert_cancelled"] - now["advert_aborted"]
 
 
 def transfer_works(bench: Bench, port: int) -> None:
@@ -207,7 +211,7 @@ def nothing_is_left(bench: Bench, vm: Vm) -> None:
     def left() -> dict[str, int]:
         now = bench.stats(vm)
         return {
-            "adverts": now["advert_posted"] - now["advert_consumed"] - now["advert_aborted"],
+            "adverts": outstanding(now),
             "pinned bytes": now["pinned_bytes"] - now["unpinned_bytes"],
             "protected pages": now["snapshot_pages"] - now["snapshot_freed"],
             "pages without access": now["absent_pages"] - now["absent_freed"],
@@ -220,6 +224,7 @@ def nothing_is_left(bench: Bench, vm: Vm) -> None:
     try:
         wait_for(done, bench.limit(60), "")
     except Failure:
+        bench.show(vm, "resources are left")
         raise Failure(f"{vm.name}: left are {last[0]}") from None
 
 
