@@ -36,9 +36,9 @@ use super::region::{
     RegionId,
     Regions, //
 };
+pub(crate) use super::verbs::Notify;
 use super::verbs::{
     Domain,
-    Notify,
     Sizes,
     Verbs, //
 };
@@ -184,6 +184,7 @@ pub(crate) struct Link {
     pub(super) device: *mut bindings::ib_device,
     pub(super) sends: Sends,
     receives: Receives,
+    armed: Armed,
     pub(super) limits: Limits,
 }
 
@@ -211,6 +212,14 @@ struct Receives {
     next: u32,
     /// The oldest posted receive.
     done: u32,
+}
+
+/// The completions of which the CQ was to notify when it was empty.
+enum Armed {
+    No,
+    /// Received messages.
+    Received,
+    Every,
 }
 
 /// The limits of the adapter.
@@ -291,6 +300,7 @@ impl Link {
             device,
             sends: Sends::default(),
             receives: Receives::default(),
+            armed: Armed::No,
             limits: Limits {
                 frags: max_frags,
                 parts: max_parts,
@@ -677,14 +687,34 @@ impl Link {
     /// messages (and of failures). Returns whether the CQ must be polled again, because a
     /// completion came earlier.
     pub(crate) fn arm(&mut self, every: bool) -> bool {
-        let which = if every || self.limits.tells_all_or_nothing {
-            bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
+        let (which, armed) = if every || self.limits.tells_all_or_nothing {
+            (bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP, Armed::Every)
         } else {
-            bindings::ib_cq_notify_flags_IB_CQ_SOLICITED
+            (
+                bindings::ib_cq_notify_flags_IB_CQ_SOLICITED,
+                Armed::Received,
+            )
         };
         let flags = which | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS;
         // SAFETY: The CQ is valid.
-        unsafe { bindings::ib_req_notify_cq(self.verbs.cq.cast(), flags) > 0 }
+        let ret = unsafe { bindings::ib_req_notify_cq(self.verbs.cq.cast(), flags) };
+        self.armed = if ret == 0 { armed } else { Armed::No };
+        ret > 0
+    }
+
+    /// Whether the last call of [`Link::arm`] found no completion, and every completion since has caused a
+    /// notification; `every` as there.
+    ///
+    /// Never for a software provider, where a poll costs nothing: soft-RoCE does not notify of failed
+    /// requests if it is asked for received messages (Linux 7.3: `do_complete()`), and soft-iWARP reads the
+    /// request for a notification without a barrier behind the completion (`siw_sqe_complete()`).
+    pub(crate) fn is_armed(&self, every: bool) -> bool {
+        let armed = match self.armed {
+            Armed::No => false,
+            Armed::Received => !every && self.sends_in_flight() == 0,
+            Armed::Every => true,
+        };
+        armed && !self.is_software()
     }
 }
 

@@ -201,6 +201,7 @@ impl Connection {
     /// Whether the next completion of a send must be noticed, although nothing was received.
     pub(in crate::sdp) fn awaits_send_completion(&self, sk: Sk) -> bool {
         !self.out.queue.is_empty()
+            || self.halves.memory_waiters > 0
             || self.link.as_ref().is_some_and(|l| l.awaits_request())
             || self.halves.sender_waits_for_peer()
             || self.adverts.waits
@@ -217,22 +218,34 @@ impl Connection {
             || !sk.stream_writeable()
             || sk.wmem_queued() > IDLE_BYTES
     }
-
-    /// Asks for the next notification; `true` if the queue must be polled again.
-    pub(in crate::sdp) fn arm(&mut self, sk: Sk) -> bool {
-        let every = self.awaits_send_completion(sk);
-        match &mut self.link {
-            Some(link) => link.arm(every),
-            None => false,
-        }
-    }
 }
 
 impl SockGuard<'_> {
-    /// [`Connection::arm`].
+    /// Asks for the next notification, unless that is still to come; `true` if the queue must be polled
+    /// again.
     pub(crate) fn arm(&mut self) -> bool {
-        let sk = self.sk();
-        self.conn().arm(sk)
+        if self.is_cq_quiet() {
+            return false;
+        }
+        let (sock, sk) = (self.sock(), self.sk());
+        let conn = self.conn();
+        let every = conn.awaits_send_completion(sk);
+        let Some(link) = &mut conn.link else {
+            return false;
+        };
+        sock.forget_notification();
+        link.arm(every)
+    }
+
+    /// Whether the CQ was empty when it was asked for the next notification, which has not come yet: there
+    /// is nothing to be polled. For some adapters each look at an empty queue, and each request for a
+    /// notification, is a doorbell.
+    pub(crate) fn is_cq_quiet(&mut self) -> bool {
+        let (sock, sk) = (self.sock(), self.sk());
+        let conn = self.conn();
+        let every = conn.awaits_send_completion(sk);
+        let armed = conn.link.as_ref().is_some_and(|link| link.is_armed(every));
+        armed && !sock.was_notified()
     }
 }
 

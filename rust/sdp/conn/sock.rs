@@ -21,8 +21,10 @@ use kernel::sync::aref::{
     AlwaysRefCounted, //
 };
 use kernel::sync::atomic::ordering::{
+    Acquire,
     Full,
-    Relaxed, //
+    Relaxed,
+    Release, //
 };
 use kernel::sync::atomic::Atomic;
 use kernel::sync::{
@@ -136,6 +138,8 @@ pub(crate) struct SdpSock {
     /// A reader sleeps that the next notification shall wake: it polls the CQ itself, and asks for
     /// the notification after that. No other waits or polls.
     pub(super) reader_polls: Atomic<i32>,
+    /// The CQ has notified since it was last asked to.
+    notified: Atomic<i32>,
     /// A poll() has found nothing to read, and no read without a copy came since.
     poller: Atomic<i32>,
     /// The events of the CM that the worker has not seen.
@@ -195,6 +199,7 @@ impl SdpSock {
             (&raw mut (*this).wants).write([const { Atomic::new(0) }; WANTS]);
             (&raw mut (*this).deferred).write(Atomic::new(0));
             (&raw mut (*this).reader_polls).write(Atomic::new(0));
+            (&raw mut (*this).notified).write(Atomic::new(0));
             (&raw mut (*this).poller).write(Atomic::new(0));
             compat::init_in_place(
                 &raw mut (*this).events,
@@ -315,7 +320,17 @@ impl SdpSock {
 
     /// Has the next notification handled in BH; `true` if a reader was to be woken for it.
     pub(crate) fn leave_to_bh(&self) -> bool {
-        self.reader_polls.load(Relaxed) != 0 && self.reader_polls.xchg(0, Full) != 0
+        self.reader_polls.load(Acquire) != 0 && self.reader_polls.xchg(0, Full) != 0
+    }
+
+    /// Whether the CQ has notified since [`SdpSock::forget_notification`].
+    pub(super) fn was_notified(&self) -> bool {
+        self.notified.load(Acquire) != 0
+    }
+
+    /// Before the CQ is asked for the next notification.
+    pub(super) fn forget_notification(&self) {
+        self.notified.xchg(0, Full);
     }
 
     /// What the worker was asked for, once.
@@ -372,6 +387,8 @@ impl SdpSock {
 impl Notify for SdpSock {
     fn on_completion(&self) {
         self.stats.inc(Counter::Interrupts);
+        // Before whoever handles it.
+        self.notified.store(1, Release);
         if self.leave_to_bh() {
             self.sk().wake_waiters();
         } else {

@@ -174,6 +174,16 @@ fn handle(
     let conn = guard.conn();
     let (credits, counts) = (conn.credits.available(), &mut conn.measured.counts);
     counts.add_received(to, &message.hdr, payload, credits);
+    if matches!(
+        message.body,
+        Body::SrcAvail { .. }
+            | Body::RdmaRdCompl { .. }
+            | Body::SinkAvail { .. }
+            | Body::RdmaWrCompl { .. }
+    ) {
+        // With few receives, the peer would have to be told of more after each advert.
+        Receiver::of(guard).lengthen_if_short();
+    }
     let mut adverts = Exchange::of(guard);
     let result = match message.body {
         // Only the report of an advert may make a key invalid: that of the advert.

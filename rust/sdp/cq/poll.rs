@@ -82,6 +82,13 @@ pub(crate) fn rearm_cq(guard: &mut SockGuard<'_>) {
     guard.sock().requeue_bh();
 }
 
+/// As [`poll_cq`], before a call decides or waits: if there may be completions.
+pub(crate) fn poll_cq_if_due(guard: &mut SockGuard<'_>) {
+    if !guard.is_cq_quiet() {
+        poll_cq(guard);
+    }
+}
+
 /// Handles all completions and posts what may be posted.
 pub(crate) fn poll_cq(guard: &mut SockGuard<'_>) {
     if take_completions(guard) > 0 {
@@ -210,7 +217,7 @@ impl SockOwner<'_> {
     /// ended, `EINTR` if the thread is being killed.
     pub(in crate::sdp) fn await_adapter(&mut self, began: Generation, purpose: Use) -> Result {
         loop {
-            poll_cq(self);
+            poll_cq_if_due(self);
             rearm_cq(self);
             if self.unpin_finished(began, purpose)? {
                 return Ok(());

@@ -59,7 +59,7 @@ use crate::sdp::conn::guard::{
     SockOwner, //
 };
 use crate::sdp::cq::poll::{
-    poll_cq,
+    poll_cq_if_due,
     rearm_cq, //
 };
 use crate::sdp::rx::reads::LEAST_DIRECT;
@@ -190,7 +190,7 @@ impl Direct<'_> {
 /// A receive begins: what the program has made of the time since one has returned early.
 pub(super) fn note_time_used(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
     if guard.conn().adverts.is_use_open() && recv.direct_room() > 0 {
-        poll_cq(guard);
+        poll_cq_if_due(guard);
         let conn = guard.conn();
         let comes = conn.awaits_early();
         conn.adverts.note_use(!comes);
@@ -327,7 +327,7 @@ impl SockOwner<'_> {
         }
         let mut left = Timeout::from_ms(EARLY_MS);
         while !left.is_over() && self.conn().state != State::Dead && !fatal_signal_pending() {
-            poll_cq(self);
+            poll_cq_if_due(self);
             rearm_cq(self);
             if !self.conn().awaits_early() {
                 return;

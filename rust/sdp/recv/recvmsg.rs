@@ -35,7 +35,7 @@ use crate::sdp::conn::guard::{
 };
 use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
-use crate::sdp::cq::poll::poll_cq;
+use crate::sdp::cq::poll::poll_cq_if_due;
 use crate::sdp::flush::flush;
 use crate::sdp::parts::recv_queue::RecvQueue;
 use crate::sdp::rx::reads::pull;
@@ -204,7 +204,7 @@ fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
         flush(guard);
     }
     pull(guard);
-    poll_cq(guard);
+    poll_cq_if_due(guard);
 }
 
 impl SockOwner<'_> {
@@ -247,7 +247,7 @@ impl SockOwner<'_> {
             }
             // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
             let before = self.conn().inq.queue.bytes();
-            poll_cq(self);
+            poll_cq_if_due(self);
             if self.conn().inq.queue.bytes() > before || may_read_directly(self, recv) {
                 continue;
             }

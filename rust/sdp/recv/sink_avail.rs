@@ -55,7 +55,7 @@ use crate::rdma::region::{
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::{
-    poll_cq,
+    poll_cq_if_due,
     rearm_cq, //
 };
 use crate::sdp::flush::flush;
@@ -334,7 +334,7 @@ impl SockOwner<'_> {
         let mut left = Timeout::from_ms(OFFER_MS);
         let mut cancelled = false;
         loop {
-            poll_cq(self);
+            poll_cq_if_due(self);
             rearm_cq(self);
             if self.unpin_finished(recv.began, Use::PeerWrites)? {
                 return Ok(());

@@ -7,10 +7,8 @@ use kernel::prelude::*;
 use super::Receiver;
 use crate::bindings;
 use crate::mm::frag::Frag;
-use crate::proto::bsdh::Class;
 use crate::proto::message::Message;
 use crate::proto::state::State;
-use crate::rdma::link::RECV_DEPTH;
 use crate::rdma::receive::{
     Receive,
     MAX_PARTS,
@@ -48,9 +46,7 @@ impl Receiver<'_> {
         self.measured
             .data_received(self.sock.stats, message.payload_len);
         // A reader that does not come must not make the peer's credits grow.
-        if self.credits.peer_has_left() < Class::Payload.min_credits() {
-            self.ring.target = (self.ring.target * 2).min(RECV_DEPTH);
-        }
+        self.lengthen_if_short();
         if self.adverts.holds() {
             return self.hold_payload(message, receive);
         }

@@ -13,6 +13,7 @@ use crate::kern::errno::{
 };
 use crate::proto::bsdh::Class;
 use crate::proto::state::State;
+use crate::rdma::link::RECV_DEPTH;
 use crate::rdma::receive::{
     Receive,
     MAX_PARTS, //
@@ -54,6 +55,14 @@ impl Receiver<'_> {
 
     pub(in crate::sdp) fn discard(&mut self, receive: Receive) {
         self.release(receive.len());
+    }
+
+    /// Has more receives posted if the peer has used up those of an idle connection before it was told of
+    /// others.
+    pub(in crate::sdp) fn lengthen_if_short(&mut self) {
+        if self.credits.peer_has_left() < Class::Payload.min_credits() {
+            self.ring.target = (self.ring.target * 2).min(RECV_DEPTH);
+        }
     }
 
     /// Posts receives up to the target, as far as the receive buffer and the memory allow.

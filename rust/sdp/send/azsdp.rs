@@ -54,7 +54,7 @@ use crate::proto::state::State;
 use crate::rdma::region::Use;
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::cq::poll::{
-    poll_cq,
+    poll_cq_if_due,
     rearm_cq, //
 };
 use crate::stats::counters::Counter;
@@ -138,7 +138,7 @@ impl SockOwner<'_> {
             return Ok(());
         }
         // The peer's reader may have begun to wait meanwhile.
-        poll_cq(self);
+        poll_cq_if_due(self);
         let mut memory = if Ways::of(self).fits_sink(send, memory.len() as usize) {
             self.post_ahead(send, memory).err()
         } else {
@@ -168,7 +168,7 @@ impl SockOwner<'_> {
         let mut patience = Timeout::from_ms(ROOM_MS);
         let mut patience_for_places = Timeout::from_ms(PLACES_MS);
         loop {
-            poll_cq(self);
+            poll_cq_if_due(self);
             rearm_cq(self);
             // Where the lock was not held another send may have begun.
             self.await_turn(Access::Read, send.began, &mut send.timeo)?;

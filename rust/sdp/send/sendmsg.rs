@@ -34,7 +34,7 @@ use crate::sdp::conn::half::{
 };
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::cq::poll::{
-    poll_cq,
+    poll_cq_if_due,
     rearm_cq, //
 };
 use crate::sdp::flush::flush;
@@ -189,7 +189,7 @@ impl SockOwner<'_> {
         let sk = self.sk();
         self.conn().check_sendable(sk)?;
         send.began = self.generation();
-        poll_cq(self);
+        poll_cq_if_due(self);
         let conn = self.conn();
         send.leave_open(&conn.halves, &mut conn.out);
         while send.iter.len() > 0 {

@@ -43,7 +43,7 @@ use crate::rdma::region::{
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::{
-    poll_cq,
+    poll_cq_if_due,
     rearm_cq, //
 };
 use crate::sdp::flush::flush;
@@ -145,7 +145,7 @@ impl SockOwner<'_> {
         send.by_copy = 0;
         let mut patience = Timeout::from_ms(ROOM_MS);
         loop {
-            poll_cq(self);
+            poll_cq_if_due(self);
             rearm_cq(self);
             let sk = self.sk();
             self.conn().check_sendable(sk)?;

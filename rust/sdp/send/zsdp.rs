@@ -59,7 +59,7 @@ use crate::sdp::conn::guard::{
 };
 use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::{
-    poll_cq,
+    poll_cq_if_due,
     rearm_cq, //
 };
 use crate::sdp::flush::flush;
@@ -333,7 +333,7 @@ impl SockOwner<'_> {
 
     fn advertise(&mut self, send: &mut Send<'_>, out: &mut Out) -> Result {
         loop {
-            poll_cq(self);
+            poll_cq_if_due(self);
             rearm_cq(self);
             unpin_dead(&mut self.conn().link);
             self.restore_read();
@@ -405,7 +405,7 @@ impl SockOwner<'_> {
             if self.generation() != send.began {
                 return;
             }
-            poll_cq(self);
+            poll_cq_if_due(self);
             rearm_cq(self);
             unpin_dead(&mut self.conn().link);
             if fatal_signal_pending() {

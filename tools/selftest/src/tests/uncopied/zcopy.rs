@@ -38,6 +38,7 @@ tests!("zcopy";
     nobody_reads_and_the_user_has_a_limit,
     interrupted,
     nonblocking_goes_by_copy,
+    adverts_need_no_updates,
     poller_is_not_waited_for,
     others_wait_or_are_refused,
     without_leave_to_lock,
@@ -552,6 +553,40 @@ fn read_slowly_in_parts(env: &Env) -> Outcome {
     if env.family == Family::Sdp {
         let ahead = stat(env, "rx_pulled_bytes")? - ahead;
         expect(ahead > 0, "nothing was read ahead of him")?;
+    }
+    Ok(())
+}
+
+/// Where only adverts flow, each side returns credits with the messages about them.
+fn adverts_need_no_updates(env: &Env) -> Outcome {
+    const ROUNDS: u64 = 60;
+    const LEN: u64 = 65_536;
+    let (one, other) = env.own_pair()?;
+    set_threshold(env, &one, THRESHOLD)?;
+    let one = Arc::new(one);
+    let (adverts, updates) = (
+        stat(env, "advert_posted")?,
+        stat(env, "credit_update_sent")?,
+    );
+    let span = Span::new(env.seed, 0, ROUNDS * LEN);
+    let sending = {
+        let one = Arc::clone(&one);
+        spawn(move || -> io::Result<()> {
+            for round in 0..ROUNDS {
+                let part = Span::new(span.seed, round * LEN, LEN);
+                send_once(&one, part, 9, 0)?;
+            }
+            Ok(())
+        })?
+    };
+    receive(&other, span)?;
+    joined(sending)??;
+    if env.family == Family::Sdp {
+        let adverts = stat(env, "advert_posted")? - adverts;
+        let updates = stat(env, "credit_update_sent")? - updates;
+        // Both sides are in this machine.
+        let text = format!("{updates} updates beside {adverts} adverts");
+        expect(adverts >= ROUNDS / 2 && updates < adverts / 3, text)?;
     }
     Ok(())
 }
