@@ -352,9 +352,7 @@ impl Link {
 
     /// Whether a request with a tag for which `is_such` holds is posted and not reaped.
     pub(crate) fn has_in_flight(&self, is_such: impl Fn(Tag) -> bool) -> bool {
-        let numbers = (0..self.sends_in_flight()).map(|n| self.sends.done.wrapping_add(n));
-        let mut slots = numbers.filter_map(|number| self.tx.get((number % SLOTS) as usize));
-        slots.any(|slot| is_such(slot.tag))
+        self.any_in_flight(|slot| is_such(slot.tag))
     }
 
     /// The number of the oldest send that is not reaped.
@@ -650,6 +648,17 @@ impl Link {
         bytes
     }
 
+    /// Whether a message with payload is posted and not reaped.
+    pub(crate) fn sends_payload(&self) -> bool {
+        self.any_in_flight(|slot| slot.payload > 0)
+    }
+
+    fn any_in_flight(&self, is_such: impl Fn(&TxSlot) -> bool) -> bool {
+        let numbers = (0..self.sends_in_flight()).map(|n| self.sends.done.wrapping_add(n));
+        let mut slots = numbers.filter_map(|number| self.tx.get((number % SLOTS) as usize));
+        slots.any(is_such)
+    }
+
     /// Polls the CQ and writes some completions, in order, to `out`; returns their number.
     pub(crate) fn poll(&mut self, out: &mut [Option<Completion>; POLL_BATCH]) -> usize {
         let mut wcs = [bindings::ib_wc::default(); POLL_BATCH];
@@ -711,7 +720,9 @@ impl Link {
     pub(crate) fn is_armed(&self, every: bool) -> bool {
         let armed = match self.armed {
             Armed::No => false,
-            Armed::Received => !every && self.sends_in_flight() == 0,
+            Armed::Received => {
+                !every && self.sends_in_flight() <= SEND_DEPTH / 4 && !self.sends_payload()
+            }
             Armed::Every => true,
         };
         armed && !self.is_software()

@@ -166,6 +166,11 @@ impl Link {
             || self.has_regions(Use::OwnWrites(Call::Killed))
     }
 
+    /// Whether memory is being written to the peer's.
+    pub(crate) fn writes(&self) -> bool {
+        self.regions.any_writes()
+    }
+
     /// The number of Reads that are posted and not finished.
     pub(crate) fn reads_in_flight(&self) -> u32 {
         self.sends.reads

@@ -535,6 +535,12 @@ impl Regions {
         self.places.iter().flatten().any(|r| r.purpose == purpose)
     }
 
+    /// Whether there are regions that this adapter writes to the peer.
+    pub(super) fn any_writes(&self) -> bool {
+        let mut regions = self.places.iter().flatten();
+        regions.any(|r| matches!(r.purpose, Use::OwnWrites(_)))
+    }
+
     /// Whether there are regions of one of these uses whose key is invalid.
     pub(super) fn any_dead(&self, purposes: &[Use]) -> bool {
         let is_dead = |r: &Region| r.key == Key::Dead && purposes.contains(&r.purpose);

@@ -203,8 +203,9 @@ impl Connection {
         !self.out.queue.is_empty()
             || self.halves.memory_waiters > 0
             || self.link.as_ref().is_some_and(|l| l.awaits_request())
-            || self.halves.sender_waits_for_peer()
+            || (self.halves.sender_waits_for_peer() && !self.awaits_messages_only())
             || self.adverts.waits
+            || self.adverts.is_cancel_due()
             // A program has protected pages until it is done.
             || self.adverts.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)
             // A Read waits for places.
@@ -215,8 +216,16 @@ impl Connection {
                 self.state,
                 State::FinWait1 | State::LastAck | State::Closing | State::Draining
             )
-            || !sk.stream_writeable()
-            || sk.wmem_queued() > IDLE_BYTES
+            || ((!sk.stream_writeable() || sk.wmem_queued() > IDLE_BYTES)
+                && !self.awaits_messages_only())
+    }
+
+    /// Whether all that the send buffer and the sends wait for is messages of the peer: the peer reads
+    /// what was advertised, and says so. With the others, and with soft-RoCE, which does not notify of
+    /// failed requests if it is asked for received messages, a request must be noticed that finishes.
+    fn awaits_messages_only(&self) -> bool {
+        let is_such = |l: &Link| !l.is_software() && !l.writes() && !l.sends_payload();
+        self.link.as_ref().is_some_and(is_such)
     }
 }
 

@@ -102,6 +102,12 @@ impl Adverts {
         }
     }
 
+    /// Whether a message that takes adverts back waits to be sent.
+    pub(in crate::sdp) fn is_cancel_due(&self) -> bool {
+        self.zcopy.as_ref().is_some_and(|z| z.cancel_due)
+            || self.sinks.as_ref().is_some_and(|s| s.cancel_due)
+    }
+
     /// Whether payload other than adverts may be sent now, or the end of the stream.
     pub(in crate::sdp) fn may_send_payload(&self) -> bool {
         self.payload_hold().is_none()

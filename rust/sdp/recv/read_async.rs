@@ -59,6 +59,7 @@ use crate::sdp::conn::guard::{
     SockOwner, //
 };
 use crate::sdp::cq::poll::{
+    poll_cq,
     poll_cq_if_due,
     rearm_cq, //
 };
@@ -190,7 +191,8 @@ impl Direct<'_> {
 /// A receive begins: what the program has made of the time since one has returned early.
 pub(super) fn note_time_used(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
     if guard.conn().adverts.is_use_open() && recv.direct_room() > 0 {
-        poll_cq_if_due(guard);
+        // Bytes that are there count as there, although the notification may still be on its way.
+        poll_cq(guard);
         let conn = guard.conn();
         let comes = conn.awaits_early();
         conn.adverts.note_use(!comes);

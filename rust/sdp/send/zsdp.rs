@@ -379,6 +379,10 @@ impl SockOwner<'_> {
                 return Ok(());
             }
             send.timeo.check()?;
+            // What it waits for may have become more than messages.
+            if self.conn().adverts.waits && self.arm() {
+                continue;
+            }
             self.wait(&mut send.timeo);
         }
     }
