@@ -300,7 +300,9 @@ impl Watch {
                     self.hold_up_fault(start, end, mm);
                 }
             }
-            bindings::mmu_notifier_event_MMU_NOTIFY_PROTECTION_PAGE => self.hold_up_fork(mm),
+            bindings::mmu_notifier_event_MMU_NOTIFY_PROTECTION_PAGE => {
+                self.hold_up_fork(start, end, mm);
+            }
             _ => self.hold_up_move(start, end, mm),
         }
     }
@@ -345,10 +347,16 @@ impl Watch {
         }
     }
 
-    /// As [`Watch::hold_up_move`], for a fork. The core calls this for each area: the first call
-    /// waits for the whole address space, because no transfer begins before the end of the fork.
-    /// After [`FORK_MS`] the connections of the transfers are aborted.
-    fn hold_up_fork(&self, mm: *mut bindings::mm_struct) {
+    /// As [`Watch::hold_up_move`], for a fork. The core calls this for each area: the first call for
+    /// an area with a transfer waits for the whole address space, because no transfer begins before
+    /// the end of the fork. After [`FORK_MS`] the connections of the transfers are aborted.
+    ///
+    /// The core also calls this for a mapping of a file that is written back. Such a mapping has no
+    /// transfers, and the thread has locks of the file system.
+    fn hold_up_fork(&self, start: usize, end: usize, mm: *mut bindings::mm_struct) {
+        if self.reading_to_await(start, end, mm).is_none() {
+            return;
+        }
         let began = Instant::<Monotonic>::now();
         while let Some(absent) = self.reading_to_await(0, usize::MAX, mm) {
             let left = FORK_MS - began.elapsed().as_millis();

@@ -49,6 +49,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         uncopied::azabuse::TESTS,
         uncopied::azblock::TESTS,
         uncopied::azends::TESTS,
+        uncopied::azpins::TESTS,
         uncopied::azrecv::TESTS,
         uncopied::azstall::TESTS,
         uncopied::azwhen::TESTS,

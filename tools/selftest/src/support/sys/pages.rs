@@ -5,7 +5,7 @@
 use super::{checked, checked_size, PAGE};
 use std::fs::File;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 
 /// Bytes of a huge page.
@@ -51,6 +51,26 @@ impl Pages {
         // SAFETY: a new mapping, at an address of the kernel's choice or over
         // pages of such a value, to which there are no references.
         let at = unsafe { libc::mmap(at as *mut _, len, access, ANONYMOUS | flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = at as usize;
+        Ok(Pages { start, len })
+    }
+
+    /// The first bytes of a file, whose content they are.
+    pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Pages> {
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                ACCESS,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

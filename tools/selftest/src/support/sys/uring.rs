@@ -3,7 +3,7 @@
 
 use super::sock::empty_msghdr;
 use super::{Pages, SockAddr};
-use io_uring::{opcode, types, IoUring};
+use io_uring::{opcode, squeue, types, IoUring};
 use std::io;
 use std::os::fd::RawFd;
 
@@ -25,13 +25,28 @@ impl Registered {
         Ok(Registered { ring, pages })
     }
 
+    /// Ends the registration. Without this, the kernel does so some time after the ring has gone.
+    pub(crate) fn end(self) -> io::Result<()> {
+        self.ring.submitter().unregister_buffers()
+    }
+
     /// Writes a part of the memory to a file, as the kernel sees it: without the page table.
     pub(crate) fn write(&mut self, fd: RawFd, from: usize, len: usize) -> io::Result<usize> {
         let at = self.pages.part(from, len).at(0) as *const u8;
-        let write = opcode::WriteFixed::new(types::Fd(fd), at, len as u32, 0).build();
+        self.complete(&opcode::WriteFixed::new(types::Fd(fd), at, len as u32, 0).build())
+    }
+
+    /// Reads the begin of a file into a part of the memory, without the page table.
+    pub(crate) fn read(&mut self, fd: RawFd, to: usize, len: usize) -> io::Result<usize> {
+        let at = self.pages.part(to, len).at(0) as *mut u8;
+        self.complete(&opcode::ReadFixed::new(types::Fd(fd), at, len as u32, 0).build())
+    }
+
+    /// `request` is one for the registered memory.
+    fn complete(&mut self, request: &squeue::Entry) -> io::Result<usize> {
         // SAFETY: the memory is registered as buffer 0, and stays; we wait for the end.
         unsafe {
-            let pushed = self.ring.submission().push(&write);
+            let pushed = self.ring.submission().push(request);
             pushed.map_err(io::Error::other)?;
         }
         completed(&mut self.ring)

@@ -167,6 +167,7 @@ fn sender_becomes_a_listener(env: &Env) -> Outcome {
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
     let (one, _theirs) = env.pair()?;
     let (other, _its) = env.pair()?;
+    one.set_int(SOL_SOCKET, SO_SNDBUF, 65_536)?;
     // By turns: what one thread sends to one socket lies side by side.
     let mut full = false;
     for _ in 0..100_000 {

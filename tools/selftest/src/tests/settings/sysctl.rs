@@ -553,7 +553,7 @@ fn memory_limits_hold(env: &Env) -> Outcome {
 /// Where the memory of all sockets is used up, a socket that has nothing in its send buffer still sends a
 /// few bytes, and what poll() says holds.
 fn memory_is_short_and_bytes_get_through(env: &Env) -> Outcome {
-    const PAIRS: u64 = 8;
+    const PAIRS: u64 = 3;
     const ROUNDS: u64 = 20;
     needs_root(env)?;
     let (one, other) = env.own_pair()?;

@@ -4,6 +4,7 @@
 //! this makes Reads slow.
 
 use super::azrecv::{settled, Expected, Incoming};
+use super::disk::Disk;
 use super::inflight::{in_child, Growth, Signal, LEN};
 use super::zcopy::stat;
 use crate::support::flow::spawn;
@@ -25,6 +26,7 @@ tests!("azstall";
     killed_in_a_fork,
     forked_for_long,
     two_in_one_huge_page,
+    written_back_meanwhile,
 );
 
 /// The link to the other machine that packets of soft-RoCE take. What an adapter sends does not go
@@ -349,5 +351,30 @@ fn two_in_one_huge_page(env: &Env) -> Outcome {
     expect(
         4 * refused < early,
         format!("{early} receives returned early, {refused} were refused"),
+    )
+}
+
+/// The program maps a file that is written back while bytes are on their way to other memory of it. The kernel
+/// takes write access to the file's pages away, as a fork does with others, but holds locks of the file system.
+fn written_back_meanwhile(env: &Env) -> Outcome {
+    let Some(disk) = Disk::new()? else {
+        return skip("no zram here");
+    };
+    let late = Late::new(env, Duration::from_secs(3))?;
+    let file = disk.file()?;
+    let mapped = Pages::of_file(file, PAGE)?;
+    let mut incoming = Incoming::endless(env)?;
+    let got = late.receive(&mut incoming, Pages::new(LEN, false)?)?;
+    mapped.touch(7);
+    let began = Instant::now();
+    file.sync_all()?;
+    let (took, has_waited) = (began.elapsed(), got.is_there()?);
+    mapped.unmap()?;
+    late.over()?;
+    got.check()?;
+    incoming.leave()?;
+    expect(
+        !has_waited,
+        format!("fsync() waited {took:?} for bytes that come elsewhere"),
     )
 }

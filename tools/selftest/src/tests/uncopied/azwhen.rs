@@ -3,6 +3,7 @@
 //! what programs.
 
 use super::azrecv::{settled, Expected, Incoming};
+use super::disk::Disk;
 use super::inflight::{expect_content, huge_page, in_child, return_at_once, Growth, Stream, LEN};
 use super::zcopy::stat;
 use crate::support::flow::{spawn, Span};
@@ -10,11 +11,9 @@ use crate::support::harness::{expect, expect_eq, joined, skip, tests, Env, Fail,
 use crate::support::sys::{self, MissingPages, Pages, Registered, Sock, HUGE, PAGE};
 use libc::{MSG_NOSIGNAL, MSG_WAITALL, SOL_SOCKET, SO_RCVBUF};
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 tests!("azwhen";
@@ -143,46 +142,6 @@ fn into_pages_in_a_pipe(env: &Env) -> Outcome {
             Ok(bytes)
         })
     })
-}
-
-/// A block device in memory, which can do direct I/O.
-struct Disk {
-    number: String,
-    file: Option<File>,
-}
-
-impl Disk {
-    const CONTROL: &'static str = "/sys/class/zram-control";
-
-    /// `None` if the kernel has none, or if only root may have one.
-    fn new() -> io::Result<Option<Disk>> {
-        // It may be built in, or loaded.
-        let _ = Command::new("modprobe").args(["-q", "zram"]).status();
-        let Ok(number) = fs::read_to_string(format!("{}/hot_add", Self::CONTROL)) else {
-            return Ok(None);
-        };
-        let mut disk = Disk {
-            number: number.trim().to_owned(),
-            file: None,
-        };
-        fs::write(format!("/sys/block/zram{}/disksize", disk.number), "8M")?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true);
-        options.custom_flags(libc::O_DIRECT);
-        disk.file = Some(options.open(format!("/dev/zram{}", disk.number))?);
-        Ok(Some(disk))
-    }
-
-    fn file(&self) -> io::Result<&File> {
-        self.file.as_ref().ok_or(io::ErrorKind::NotFound.into())
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        self.file = None;
-        let _ = fs::write(format!("{}/hot_remove", Self::CONTROL), &self.number);
-    }
 }
 
 /// A device is to write to disk what will be in the buffer. It has pinned the buffer's pages, and does not begin

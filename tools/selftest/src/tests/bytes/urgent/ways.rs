@@ -193,10 +193,11 @@ pub(super) fn into_waiting_buffers(env: &Env) -> Outcome {
 /// returned. Who comes later has read all before the first: so the others are lost, or, if they have come
 /// too early for that, ordinary.
 pub(super) fn some_behind_a_waiting_buffer(env: &Env) -> Outcome {
+    let rounds = env.scaled(20).max(5);
     for &way in ways(env) {
         let (one, other) = pair_by(env, way)?;
         let mut offset = 0;
-        for round in 0..20 {
+        for round in 0..rounds {
             let sock = Arc::clone(&other);
             let reader = spawn_waiting(move || receive_into(&sock, 0, 1 << 20, MSG_WAITALL))?;
             let before = Span::new(env.seed, offset, 1 << 20);
@@ -208,7 +209,7 @@ pub(super) fn some_behind_a_waiting_buffer(env: &Env) -> Outcome {
                 let buf = area.bytes(before.len as usize);
                 buf.copy_from_slice(&before.to_vec());
                 sock.send_all(buf)?;
-                std::thread::sleep(Duration::from_micros(200 * round));
+                std::thread::sleep(Duration::from_micros(4000 * round / rounds));
                 for mark in b"UVW" {
                     urge(&sock, &[*mark])?;
                 }
