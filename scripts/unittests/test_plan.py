@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The plan of a test run: no test may be lost between the plan and its lanes."""
 
+import threading
+import time
 import unittest
 from collections.abc import Iterable
 from pathlib import Path
@@ -178,15 +180,25 @@ class Order(unittest.TestCase):
         self.assertEqual(take("long", "breaks"), "long")
         self.assertEqual(take("breaks"), "breaks")
 
-    def test_lane_that_does_not_fit_keeps_out_no_other(self) -> None:
+    def test_most_urgent_lane_is_waited_for(self) -> None:
         debug = Queue(KERNELS[1], 1, [TestItem(name, nothing) for name in ("a", "b")], {"a": 900, "b": 900})
-        stock = Queue(KERNELS[0], 1, [TestItem("c", nothing)], {})
-        suite = Suite([debug, stock], Report(), 1, {})
+        stock = Queue(KERNELS[0], 1, [TestItem(name, nothing) for name in ("c", "d")], {"c": 700, "d": 90})
+        suite = Suite([stock, debug], Report(), 1, {"c": 0.2})
         # Room for one lane of the debug kernel and one of the stock kernel.
         suite.load_left = 1.4
-        lanes = [suite.begin(), suite.begin()]
-        self.assertEqual([lane.queue for lane in lanes if lane], [debug, stock])
-        self.assertEqual(suite.waiting(), [debug])
+        lanes = [suite.begin()]
+        waiting = threading.Thread(target=lambda: lanes.append(suite.begin()))
+        waiting.start()
+        while not suite.kept:
+            time.sleep(0.01)
+        # A light item does not take the room that the next lane of the debug kernel needs.
+        self.assertFalse(suite.fits(suite.load_of(stock, stock.items[0]) + suite.kept))
+        assert lanes[0] is not None
+        suite.leave(lanes[0])
+        waiting.join()
+        self.assertEqual([lane.queue for lane in lanes if lane], [debug, debug])
+        self.assertEqual(suite.kept, 0)
+        self.assertTrue(suite.fits(suite.load_of(stock, stock.items[0]) + suite.kept))
 
     def test_lane_without_an_item_is_not_booted(self) -> None:
         queue = Queue(KERNELS[0], 1, [TestItem(name, nothing) for name in ("a", "b")], {"a": 900, "b": 900})

@@ -24,11 +24,11 @@ ADAPTER_GROUPS = ("basics", "connect", "data", "lengths", "close", "zcopy", "zer
 # others do the same by adverts as by copies: in `make test` the debug kernel runs these by adverts,
 # the stock kernel by copies.
 ADVERT_GROUPS = ("data", "urgent", "lengths", "random", "memory", "sharing", "missing", "zcopy", "zerocopy", "zabuse",
-                 "sink", "sinkends", "azends", "azrecv", "azwhen", "azabuse", "azblock", "fuzz")
+                 "sink", "sinkends", "azends", "azpins", "azrecv", "azwhen", "azabuse", "azblock", "fuzz")
 # Those of ADVERT_GROUPS whose sockets choose the asynchronous way themselves: the module's
 # parameters do not affect them. In `make test`, the stock kernel runs them on one machine, with two
 # processors, where races are likely. The adapter's tests run some of them on two machines.
-ASYNCHRONOUS_GROUPS = ("azends", "azrecv", "azwhen", "azabuse", "azblock", "fuzz")
+ASYNCHRONOUS_GROUPS = ("azends", "azpins", "azrecv", "azwhen", "azabuse", "azblock", "fuzz")
 # Groups that take long on a slow link: `make test` runs them over the adapter
 # (mishaps.stalled_receives).
 SLOW_GROUPS = ("azstall",)

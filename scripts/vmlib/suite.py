@@ -32,7 +32,7 @@ LOAD = {"stock": 0.5, "debug": 0.8}
 HEAVIEST = 1.2
 # The maximum load for each of the host's processors. With more, tests that depend on the order of
 # events begin to see machines that do not progress.
-LOAD_PER_PROCESSOR = 0.95
+LOAD_PER_PROCESSOR = 1.0
 # The times of items in former runs, and of the tests of the suite inside: the longest items go first.
 TIMES = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "times.json")
 # How many processors of the host each item used in former runs, on average.
@@ -52,6 +52,8 @@ class Suite:
         # What boots or runs now, and the load that may be added to it.
         self.running = 0
         self.load_left: float = 0
+        # What is kept free for a lane that waits for room to boot.
+        self.kept: float = 0
         self.stopped = threading.Event()
 
     def run(self, lanes: int, load: float) -> None:
@@ -77,21 +79,28 @@ class Suite:
                 self.leave(lane)
 
     def begin(self) -> "Lane | None":
-        """Waits until there is room for another lane to boot; None at the end."""
+        """Waits until there is room for another lane to boot; None at the end.
+
+        The queue that needs a lane most goes first, and meanwhile no item takes the room that its lane needs:
+        otherwise light items of other queues would keep heavy ones waiting until the end of the run.
+        """
         with self.changed:
             while not self.stopped.is_set():
-                waiting = self.waiting()
-                if not waiting:
+                queue = max(self.waiting(), key=self.share, default=None)
+                if queue is None:
+                    self.kept = 0
+                    self.changed.notify_all()
                     return None
-                fitting = [queue for queue in waiting if self.fits(LOAD[queue.kernel.kind])]
-                if fitting:
-                    queue = max(fitting, key=self.share)
+                load = LOAD[queue.kernel.kind]
+                if self.fits(load):
                     queue.lanes += 1
                     queue.idle += 1
                     queue.booted += 1
+                    self.kept = 0
                     lane = Lane(self, queue, queue.booted)
-                    self.enter(lane, LOAD[queue.kernel.kind])
+                    self.enter(lane, load)
                     return lane
+                self.kept = load
                 self.changed.wait()
         return None
 
@@ -133,7 +142,7 @@ class Suite:
         queue = lane.queue
         with self.changed:
             while queue.items and not self.stopped.is_set():
-                item = queue.take(parameters, lambda item: self.fits(self.load_of(queue, item)))
+                item = queue.take(parameters, lambda item: self.fits(self.load_of(queue, item) + self.kept))
                 if item is not None:
                     self.enter(lane, self.load_of(queue, item))
                     queue.idle -= 1

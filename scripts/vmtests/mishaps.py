@@ -218,7 +218,6 @@ def in_states(bench: Bench, port: int, held: str, then_held: str, states: States
     # the sender is ahead.
     pause = 100 if held else 0
     size = size or ENDLESS
-    streams = [Stream(bench, port + number, mode, size, pause) for number, (_, mode) in enumerate(states)]
 
     def wait_for_states(seconds: float) -> None:
         for stream, (state, _) in zip(streams, states, strict=True):
@@ -226,9 +225,14 @@ def in_states(bench: Bench, port: int, held: str, then_held: str, states: States
 
     def has_begun(stream: Stream) -> bool:
         return being_read(stream) or stream.has_moved(8)
-    if then_held:
-        for stream in streams:
+    streams = []
+    for number, (_, mode) in enumerate(states):
+        stream = Stream(bench, port + number, mode, size, pause)
+        streams.append(stream)
+        # One after the other: the last one, by Writes, is not held yet, and could end.
+        if then_held:
             stream.wait_for(functools.partial(has_begun, stream), "under way")
+    if then_held:
         hold(bench, then_held)
         hold(bench, held, is_held=False)
     if held:
