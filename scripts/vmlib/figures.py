@@ -195,16 +195,16 @@ def table(plan: Plan, setting: str, results: Results) -> str:
         text += f"The papers, AZ-SDP / ZSDP: {plan.paper}.\n"
     width = max(len(way) for way in plan.ways)
     cells = {point: results.get(plan, setting, point) for point in plan.loads}
-    text += " " * width + "".join(f"{point:>22}" for point in plan.loads) + "\n"
+    text += " " * width + "".join(f"{point:>26}" for point in plan.loads) + "\n"
     for way in plan.ways:
         text += f"{way:<{width}}"
         for measured in cells.values():
             values = done(measured.get(way, []))
-            text += f"{f'{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})' if values else '-':>22}"
+            text += f"{f'{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})' if values else '-':>26}"
         text += "\n"
     for title, (one, others) in compared.items():
         text += f"{title:<{width}}" + "".join(
-            f"{quotient(measured, one, others, least):>22}" for measured in cells.values()) + "\n"
+            f"{quotient(measured, one, others, least):>26}" for measured in cells.values()) + "\n"
     return text
 
 
@@ -255,7 +255,9 @@ def figures(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
     with open(ADAPTER, "rb") as program:
         adapter = hashlib.sha256(program.read()).hexdigest()
     options = os.environ.get("IB_SDP_ADAPTER", "")
-    results = Results(folder, f"{os.environ['IB_SDP_IMAGES']} {rounds} rounds, adapter {adapter} {options}")
+    # The images' names contain hashes of what they were made of, but also folders of this machine.
+    images = " ".join(os.path.basename(word) for word in os.environ["IB_SDP_IMAGES"].split())
+    results = Results(folder, f"{images} {rounds} rounds, adapter {adapter} {options}")
     if not results.copies:
         results.copies = statistics.median(float(bench.a.check(f'python3 -c "{COPY}"')) for _ in range(5))
     rates = {setting: part * results.copies for setting, part in SETTINGS.items()}
