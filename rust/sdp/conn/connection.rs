@@ -233,15 +233,15 @@ impl SockGuard<'_> {
     /// Asks for the next notification, unless that is still to come; `true` if the queue must be polled
     /// again.
     pub(crate) fn arm(&mut self) -> bool {
-        if self.is_cq_quiet() {
-            return false;
-        }
         let (sock, sk) = (self.sock(), self.sk());
         let conn = self.conn();
         let every = conn.awaits_send_completion(sk);
         let Some(link) = &mut conn.link else {
             return false;
         };
+        if link.is_armed(every) && !sock.was_notified() {
+            return false;
+        }
         sock.forget_notification();
         link.arm(every)
     }
@@ -252,9 +252,9 @@ impl SockGuard<'_> {
     pub(crate) fn is_cq_quiet(&mut self) -> bool {
         let (sock, sk) = (self.sock(), self.sk());
         let conn = self.conn();
-        let every = conn.awaits_send_completion(sk);
-        let armed = conn.link.as_ref().is_some_and(|link| link.is_armed(every));
-        armed && !sock.was_notified()
+        // In this order: with a software provider no more than the first is looked at.
+        let is_quiet = |l: &Link| !l.is_software() && l.is_armed(conn.awaits_send_completion(sk));
+        conn.link.as_ref().is_some_and(is_quiet) && !sock.was_notified()
     }
 }
 
