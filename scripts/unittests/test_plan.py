@@ -187,15 +187,17 @@ class Order(unittest.TestCase):
         # Room for one lane of the debug kernel and one of the stock kernel.
         suite.load_left = 1.4
         lanes = [suite.begin()]
-        waiting = threading.Thread(target=lambda: lanes.append(suite.begin()))
+        waiting = threading.Thread(target=lambda: lanes.append(suite.begin()), daemon=True)
         waiting.start()
+        end = time.monotonic() + 20
         while not suite.kept:
+            self.assertLess(time.monotonic(), end, "no lane is waited for")
             time.sleep(0.01)
         # A light item does not take the room that the next lane of the debug kernel needs.
         self.assertFalse(suite.fits(suite.load_of(stock, stock.items[0]) + suite.kept))
         assert lanes[0] is not None
         suite.leave(lanes[0])
-        waiting.join()
+        waiting.join(20)
         self.assertEqual([lane.queue for lane in lanes if lane], [debug, debug])
         self.assertEqual(suite.kept, 0)
         self.assertTrue(suite.fits(suite.load_of(stock, stock.items[0]) + suite.kept))

@@ -62,7 +62,7 @@ def connections_leave_memory_to_others(bench: Bench) -> None:
         return int(vm.check("sed -n 's/^MemAvailable: *\\([0-9]*\\) kB$/\\1/p' /proc/meminfo"))
     wait_for(lambda: connections(vm) == 0, bench.limit(60), "connections of other tests are left")
     refused = bench.stats(vm)["refused_max_connections"]
-    # Former tests have left files in memory, and objects in the caches of slabs.
+    # What was in use before is not the connections'.
     before = available()
     where = f"sdpbench --family sdp {bench.address(vm)}:7662"
     server = vm.spawn(f"exec {where} serve")
