@@ -17,6 +17,7 @@ from vmlib.plan import (
     IWARP_GROUPS,
     LONG_GROUPS,
     MANY_CONNECTIONS,
+    SERIES_SCALE,
     SLOW_GROUPS,
     GroupItem,
     Item,
@@ -89,6 +90,11 @@ class What(unittest.TestCase):
             for item in items:
                 group = item.tests[0].partition("/")[0]
                 self.assertEqual(item.scale, LONG_GROUPS[group] if long else 1)
+
+    def test_core_uses_less_on_older_series(self) -> None:
+        queues = Plan(True, [], [1], {"data": ["data/a"]}, {}).queues(KERNELS)
+        scales = {queue.name: {item.scale for item in queue.items if isinstance(item, GroupItem)} for queue in queues}
+        self.assertEqual((scales["stock.one"], scales["stock-7.2.one"]), ({1}, {SERIES_SCALE}))
 
     def test_many_connections_exist(self) -> None:
         for name in (*MANY_CONNECTIONS, *COMPARED_STATES):

@@ -106,7 +106,7 @@ class Bench:
 
     def amount(self, count: int) -> int:
         """An amount of data or rounds suitable for this kernel."""
-        return max(1, count // self.slow)
+        return max(1, int(count * self.scale) // self.slow)
 
     @staticmethod
     def address(vm: Vm) -> str:
@@ -129,12 +129,12 @@ class Bench:
 
     def selftest(self, names: str, peer: Vm | None = None, whole: bool = False, more: float = 1) -> str:
         """The command that runs tests of `selftest` on the first machine: with all amounts multiplied by
-        `scale` and by `more`, and reduced on a slow kernel unless `whole`."""
+        `scale` and by `more`, and reduced on a slow kernel; with `whole`, neither makes them smaller."""
         command = f"exec selftest run --family sdp {self._addresses(self.a, 'local')}"
         if peer:
             command += f" {self._addresses(peer, 'peer')}"
         asked = self.scale * more
-        scale = asked if whole or self.kind == "stock" else asked / 10
+        scale = max(1, asked) if whole else asked if self.kind == "stock" else asked / 10
         return f"{command} --timeout-scale {self.limit(max(1, asked))} --scale {scale} {names}"
 
     def _addresses(self, vm: Vm, option: str) -> str:

@@ -34,6 +34,9 @@ ASYNCHRONOUS_GROUPS = ("azends", "azpins", "azrecv", "azwhen", "azabuse", "azblo
 SLOW_GROUPS = ("azstall",)
 # Groups that find more the longer they run, and the factor of their amounts in a run of everything.
 LONG_GROUPS = {"fuzz": 10}
+# The factor for the amounts that `make test` uses on older series, beside the factor for all
+# kernels: the same tests run on the newest one.
+SERIES_SCALE = 0.5
 # Tests with hundreds of connections, which take a fifth of the time of the selftests on the
 # debug kernel: in `make test` only the stock kernel runs them. Other tests run fewer connections
 # under the checkers.
@@ -142,7 +145,7 @@ class Plan:
             and self.wants(f"{prefix}.{t.name}")]
         for way, parameters in self.ways(kernel, count):
             left_out = self.left_out() if self.core and kernel.kind == "debug" else ()
-            items += self.suite(f"{prefix}.{way}", parameters, self.groups_of(kernel, way), left_out)
+            items += self.suite(kernel, f"{prefix}.{way}", parameters, self.groups_of(kernel, way), left_out)
         if kernel.name == "debug" and count == self.counts[0] and self.wants("kunit"):
             items.append(KunitItem("kunit"))
         return Queue(kernel, count, items, self.times)
@@ -179,14 +182,21 @@ class Plan:
             return [] if self.core and kernel.series else [("selftest", PLAIN)]
         return [("adverts", ADVERTS)] if self.core else [("selftest", PLAIN), ("adverts", ADVERTS)]
 
-    def suite(self, prefix: str, parameters: str, groups: Iterable[str], left_out: Collection[str]) -> list[Item]:
+    def scale(self, kernel: Kernel, group: str) -> float:
+        """The factor for the amounts of a group there."""
+        if self.core:
+            return SERIES_SCALE if kernel.series else 1
+        return 1 if self.patterns else LONG_GROUPS.get(group, 1)
+
+    def suite(self, kernel: Kernel, prefix: str, parameters: str, groups: Iterable[str],
+              left_out: Collection[str]) -> list[Item]:
         """These groups of the selftests, one item each, without the tests that are left out."""
         items: list[Item] = []
         for group in groups:
             tests = self.groups.get(group, [])
             chosen = [t for t in tests if t not in left_out and self.wants(f"{prefix}.{t}")]
             if chosen:
-                scale = 1 if self.core or self.patterns else LONG_GROUPS.get(group, 1)
+                scale = self.scale(kernel, group)
                 items.append(GroupItem(prefix, group, chosen, parameters, scale))
         if items and parameters == ADVERTS and self.wants(f"{prefix}.adverts_are_used"):
             items.append(TestItem(f"{prefix}.adverts_are_used", Bench.expect_adverts, parameters=ADVERTS))

@@ -35,6 +35,8 @@ HEAVIEST = 1.2
 LOAD_PER_PROCESSOR = 1.0
 # The times of items in former runs, and of the tests of the suite inside: the longest items go first.
 TIMES = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "times.json")
+# The factor for the amounts of `make test`. `make test-all` uses all of them.
+CORE_SCALE = 0.5
 # How many processors of the host each item used in former runs, on average.
 LOADS = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "loads.json")
 
@@ -412,8 +414,8 @@ def main() -> int:
     parser.add_argument("what", choices=["stock", "debug", "core", "all"])
     parser.add_argument("--one", action="store_true", help="only the tests of a single machine")
     parser.add_argument("--two", action="store_true", help="only the tests of two machines")
-    parser.add_argument("--scale", type=float, default=1,
-                        help="factor for all numbers that the selftests use")
+    parser.add_argument("--scale", type=float,
+                        help=f"factor for the amounts that tests use (1; core: {CORE_SCALE})")
     parser.add_argument("--list", action="store_true", help="name what would run, and on which machines")
     parser.add_argument("patterns", nargs="*", help="only tests whose names contain one of these")
     args = parser.parse_intermixed_args()
@@ -428,7 +430,8 @@ def main() -> int:
         return 0
     report = Report()
     print("TAP version 13")
-    suite = Suite(queues, report, args.scale, loads)
+    scale = args.scale or (CORE_SCALE if args.what == "core" else 1)
+    suite = Suite(queues, report, scale, loads)
     try:
         with queue_for_machines():
             suite.run(*room())

@@ -148,10 +148,11 @@ impl Attacked {
 /// Tries an attack some times, and so often that what it says has happened once; with
 /// whole pages, and with others in front of them.
 fn tried(ctx: &Ctx, attack: impl Fn(&Ctx, usize) -> Result<bool>) -> Result<()> {
+    let tries = (TRIES / ctx.every).max(2);
     for odd in [0, ODD] {
         let mut hits = 0;
         for turn in 0..MOST_TRIES {
-            if turn >= TRIES && hits > 0 {
+            if turn >= tries && hits > 0 {
                 break;
             }
             let what = format!("{odd} bytes behind a page, try {turn}");

@@ -149,10 +149,12 @@ fn written_in_flight(
 /// Some threads have decided on a copy when the snapshot ends, and are about to put it into the place
 /// of the page.
 fn written_to_as_the_wait_ends(env: &Env) -> Outcome {
-    const ROUNDS: usize = 20;
-    let all = Pages::new(ROUNDS * LEN, false)?;
+    // Each round sleeps a little longer: 8 to 16 ms.
+    let rounds = env.scaled(20).max(6) as usize;
+    let step_us = 8000 / rounds as u64;
+    let all = Pages::new(rounds * LEN, false)?;
     let mut checked = 0;
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         // One whose pages were written to would go another way for a while.
         let mut stream = blocking(env)?;
         let pages = all.part(round * LEN, LEN);
@@ -166,7 +168,7 @@ fn written_to_as_the_wait_ends(env: &Env) -> Outcome {
             .map(|at| spawn(move || pages.store(at, 7)))
             .collect::<Result<_, _>>()?;
         // They wait in slices of 4 ms.
-        std::thread::sleep(Duration::from_micros(8000 + 400 * round as u64));
+        std::thread::sleep(Duration::from_micros(8000 + step_us * round as u64));
         stream.receive()?;
         let taken = began.elapsed();
         for (writer, at) in writers.into_iter().zip((0..LEN).step_by(PAGE)) {
