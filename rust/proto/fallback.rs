@@ -100,6 +100,14 @@ impl Fallback {
     }
 }
 
+/// Whether a receive that returned before its bytes were there was worth its cost. `gained_ns` is the
+/// time that the program had for itself before the bytes were there, `taking_ns` the time that the
+/// call took to take the pages.
+pub const fn is_worth(gained_ns: u64, taking_ns: u64) -> bool {
+    // To give the pages back takes about as long again.
+    gained_ns >= taking_ns.saturating_mul(2)
+}
+
 fn fade(sum: u64, new: u32) -> u64 {
     let rest = sum.saturating_sub(sum.div_ceil(8));
     rest.saturating_add(u64::from(new).saturating_mul(256))

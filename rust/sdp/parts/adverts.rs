@@ -4,12 +4,16 @@
 
 use kernel::alloc::Flags;
 use kernel::prelude::*;
+use kernel::time::Delta;
 
 use super::sink::{
     Events,
     Sinks, //
 };
-use super::source::ZeroCopy;
+use super::source::{
+    Returned,
+    ZeroCopy, //
+};
 use crate::inet::sock::Sk;
 use crate::proto::hello::Features;
 use crate::proto::source::{
@@ -80,17 +84,26 @@ impl Adverts {
         self.sinks = KBox::new(sinks, flags).ok();
     }
 
-    /// Whether a receive has returned early of which it is still to be seen whether that was of use.
-    pub(in crate::sdp) fn is_use_open(&self) -> bool {
-        let zcopy = self.zcopy.as_ref();
-        zcopy.is_some_and(|z| z.returned_early)
+    /// The last receive that has returned before its bytes were there, until it is known whether this
+    /// was worth its cost.
+    pub(in crate::sdp) fn returned(&mut self) -> Option<&mut Returned> {
+        self.zcopy.as_mut()?.returned.as_mut()
     }
 
-    /// It is seen whether it was of use.
-    pub(in crate::sdp) fn note_use(&mut self, used: bool) {
+    /// A receive has posted a Read for which it does not wait, and to take the pages took so long.
+    pub(in crate::sdp) fn note_early(&mut self, taking: Delta) {
+        let Some(zcopy) = &mut self.zcopy else {
+            return;
+        };
+        let returned = zcopy.returned.get_or_insert_with(Returned::new);
+        returned.posts(taking);
+    }
+
+    /// It is known whether the receive that has returned early was worth its cost.
+    pub(in crate::sdp) fn note_worth(&mut self, worth: bool) {
         if let Some(zcopy) = &mut self.zcopy {
-            zcopy.returned_early = false;
-            zcopy.early_use.on_transfer(1, (!used).into());
+            zcopy.returned = None;
+            zcopy.early_use.on_transfer(1, (!worth).into());
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is measured of a connection, and decides nothing but when its receives shrink.
+//! What is measured of a connection.
 
 use super::counts::Counts;
 use super::pacing::Pacing;

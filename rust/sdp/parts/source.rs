@@ -2,10 +2,19 @@
 
 //! What a connection knows of source adverts, of both sides.
 
+use kernel::time::{
+    Delta,
+    Instant,
+    Monotonic, //
+};
+
 use super::hold::Hold;
 use super::posted::Posted;
 use crate::params::ADVERTS;
-use crate::proto::fallback::Fallback;
+use crate::proto::fallback::{
+    is_worth,
+    Fallback, //
+};
 use crate::proto::hello::Features;
 use crate::proto::pull::PullReason;
 use crate::proto::sink::SourceReader;
@@ -19,6 +28,56 @@ const _: () = assert!(
     "each advert has a region, and so has a receive"
 );
 
+/// A receive that has returned before its bytes were there.
+pub(in crate::sdp) struct Returned {
+    /// When it returned, once it has.
+    at: Option<Instant<Monotonic>>,
+    /// How long it took to take the pages.
+    taking: Delta,
+    /// When the last one of its Reads that have finished did so.
+    arrived: Option<Instant<Monotonic>>,
+}
+
+impl Returned {
+    /// One that has posted no Read yet.
+    pub(in crate::sdp) fn new() -> Self {
+        Self {
+            at: None,
+            taking: Delta::ZERO,
+            arrived: None,
+        }
+    }
+
+    /// It has posted a Read, for which taking the pages took so long.
+    pub(in crate::sdp) fn posts(&mut self, taking: Delta) {
+        self.taking += taking;
+    }
+
+    /// It returns now; its bytes may be there already.
+    pub(in crate::sdp) fn returns(&mut self, are_there: bool) {
+        let now = Instant::now();
+        self.at = Some(now);
+        self.arrived = are_there.then_some(now);
+    }
+
+    /// One of its Reads has finished.
+    pub(in crate::sdp) fn read_finished(&mut self) {
+        self.arrived = Some(Instant::now());
+    }
+
+    /// Whether the program has had enough time for itself, until now or until its bytes were there, if
+    /// they `are_there`.
+    pub(in crate::sdp) fn was_worth_it(&self, are_there: bool) -> bool {
+        let Some(at) = self.at else {
+            return false;
+        };
+        let arrived = self.arrived.filter(|_| are_there);
+        let until = arrived.unwrap_or_else(Instant::now);
+        let ns = |delta: Delta| u64::try_from(delta.as_nanos()).unwrap_or(0);
+        is_worth(ns(until - at), ns(self.taking))
+    }
+}
+
 /// The adverts of a connection that has agreed on them.
 pub(crate) struct ZeroCopy {
     /// Ours, with the region that each is about.
@@ -31,11 +90,11 @@ pub(crate) struct ZeroCopy {
     pub(crate) fallback: Fallback,
     /// Whether asynchronous receives pay.
     pub(crate) early_fallback: Fallback,
-    /// Whether programs do something else while the bytes of such receives come.
+    /// Whether programs have enough time for themselves while the bytes of such receives come.
     pub(crate) early_use: Fallback,
-    /// A receive has returned before its bytes were there, of which it is still to be seen whether that
-    /// was of use.
-    pub(crate) returned_early: bool,
+    /// The last receive that has returned before its bytes were there, until it is known whether this
+    /// was worth its cost.
+    pub(in crate::sdp) returned: Option<Returned>,
     /// The program ends the connection: no receive returns early any more.
     pub(crate) early_ends: bool,
     /// A SrcAvailCancel waits to be sent.
@@ -67,7 +126,7 @@ impl ZeroCopy {
             fallback: Fallback::new(),
             early_fallback: Fallback::new(),
             early_use: Fallback::new(),
-            returned_early: false,
+            returned: None,
             early_ends: false,
             cancel_due: false,
             read_bytes: 0,

@@ -16,14 +16,19 @@
 //! close() waits for what calls have given away. Where programs touch pages too soon too often,
 //! receives wait in the call for a while.
 //!
-//! A program that comes for more before the bytes are there has not used the time. Then short receives
-//! wait, too: to take pages away and to give them back costs more than several Reads at once bring.
+//! To take pages away and to give them back costs time, too. Where programs have less time for
+//! themselves before the bytes are there, or before they come for more, receives wait in the call for
+//! a while.
 //!
 //! What lies in front of the first whole page of a long buffer is read first, and waited for. What lies
 //! behind the last one is not read early: the call returns without it, unless it must have all.
 
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
+use kernel::time::{
+    Instant,
+    Monotonic, //
+};
 
 use super::recvmsg::Recv;
 use super::Direct;
@@ -54,12 +59,8 @@ use crate::rdma::region::{
     Use, //
 };
 use crate::sdp::conn::connection::Connection;
-use crate::sdp::conn::guard::{
-    SockGuard,
-    SockOwner, //
-};
+use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::cq::poll::{
-    poll_cq,
     poll_cq_if_due,
     rearm_cq, //
 };
@@ -78,11 +79,6 @@ const PART_PAGES: usize = 32;
 /// adapter busy.
 const LARGE_PAGES: usize = 128;
 
-/// Whether all that a call may get is but one such part: several at a time are not its own.
-fn is_short(recv: &Recv<'_>) -> bool {
-    recv.len < PART_PAGES * PAGE_SIZE
-}
-
 /// A part of a buffer that is read into early.
 struct Early {
     /// Bytes before the first whole page: the call waits for them.
@@ -90,8 +86,6 @@ struct Early {
     /// The whole pages.
     base: usize,
     pages: usize,
-    /// Only a program that does something meanwhile gains by it.
-    costs: bool,
 }
 
 impl Early {
@@ -133,27 +127,23 @@ impl Direct<'_> {
         let start = recv.iter.piece()?.addr;
         let head = start.wrapping_neg() % PAGE_SIZE;
         let pages = bytes.saturating_sub(head) / PAGE_SIZE;
-        let costs = is_short(recv) || head > 0;
         let fits = if head == 0 {
             pages * PAGE_SIZE >= LEAST_DIRECT
         } else {
             // For the head the call would wait.
             pages >= PART_PAGES && !recv.has_enough && self.has_places_for(2)
         };
-        let may = fits
-            && self.may_return_early(recv)
-            && params::may_hold_up()
-            && (!costs || self.uses_time(recv));
+        let may =
+            fits && self.may_return_early(recv) && params::may_hold_up() && self.uses_time(recv);
         may.then_some(Early {
             head,
             base: start.wrapping_add(head),
             pages,
-            costs,
         })
     }
 
-    /// Whether the program does something else while the bytes come of receives that have returned,
-    /// where that matters. It is asked whatever way the user has chosen.
+    /// Whether the program has enough time for itself while the bytes come of receives that have
+    /// returned. This is asked whatever way the user has chosen.
     fn uses_time(&mut self, recv: &Recv<'_>) -> bool {
         let Some(zcopy) = &mut self.adverts.zcopy else {
             return false;
@@ -188,22 +178,34 @@ impl Direct<'_> {
     }
 }
 
-/// A receive begins: what the program has made of the time since one has returned early.
-pub(super) fn note_time_used(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
-    if guard.conn().adverts.is_use_open() && recv.direct_room() > 0 {
-        // Bytes that are there count as there, although the notification may still be on its way.
-        poll_cq(guard);
-        let conn = guard.conn();
-        let comes = conn.awaits_early();
-        conn.adverts.note_use(!comes);
+/// A receive begins: records whether the last one that has returned early was worth its cost.
+pub(super) fn note_next_call(conn: &mut Connection, recv: &Recv<'_>) {
+    if recv.direct_room() > 0 {
+        note_worth(conn);
     }
 }
 
-/// A receive is about to wait. If bytes are still on their way that this call or a former one did not
-/// wait for, it does so now, and the time was of no use.
+/// A receive is about to wait. If bytes are still on their way for which this call or a former one did
+/// not wait, it waits for them now.
 pub(super) fn note_wait(conn: &mut Connection) {
-    if conn.adverts.is_use_open() && conn.awaits_early() {
-        conn.adverts.note_use(false);
+    if conn.adverts.returned().is_some() && conn.awaits_early() {
+        note_worth(conn);
+    }
+}
+
+fn note_worth(conn: &mut Connection) {
+    let are_there = !conn.awaits_early();
+    if let Some(returned) = conn.adverts.returned() {
+        let worth = returned.was_worth_it(are_there);
+        conn.adverts.note_worth(worth);
+    }
+}
+
+/// A receive returns.
+pub(super) fn note_return(conn: &mut Connection) {
+    let are_there = !conn.awaits_early();
+    if let Some(returned) = conn.adverts.returned() {
+        returned.returns(are_there);
     }
 }
 
@@ -236,7 +238,11 @@ impl SockOwner<'_> {
             zcopy.direct_bytes = 0;
         }
         let (iter, stats, may_wait) = (&mut recv.iter, self.stats, !recv.has_enough);
-        let taken = self.unlocked(|| early.take(iter, may_wait, stats));
+        let (taken, taking) = self.unlocked(|| {
+            let began = Instant::<Monotonic>::now();
+            let taken = early.take(iter, may_wait, stats);
+            (taken, began.elapsed())
+        });
         let (head, receiving) = match taken {
             Ok(taken) => taken,
             Err(e) => {
@@ -267,9 +273,7 @@ impl SockOwner<'_> {
         if !has_pages {
             return Ok(());
         }
-        if let Some(zcopy) = &mut self.conn().adverts.zcopy {
-            zcopy.returned_early |= early.costs;
-        }
+        self.conn().adverts.note_early(taking);
         self.count(Kept::ReadEarly, 1);
         recv.iter.advance(taken);
         recv.copied += taken;

@@ -7,7 +7,8 @@ use core::ops::Range;
 use kernel::prelude::*;
 
 use super::read_async::{
-    note_time_used,
+    note_next_call,
+    note_return,
     note_wait, //
 };
 use super::read_zcopy::{
@@ -159,7 +160,7 @@ pub(crate) fn recvmsg(
         no_offer: false,
         has_enough: false,
     };
-    note_time_used(&mut guard, &recv);
+    note_next_call(guard.conn(), &recv);
     if flags & bindings::MSG_PEEK != 0 {
         recv.skipped = sk.peek_offset().unwrap_or(0);
     }
@@ -188,6 +189,7 @@ fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
     let timeless = recv.timeo.is_over() && recv.copied == 0;
     if recv.direct > 0 {
         guard.forget_poller();
+        note_return(guard.conn());
     }
     let inq = &mut guard.conn().inq;
     inq.reader_bytes = None;

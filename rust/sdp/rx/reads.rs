@@ -360,6 +360,9 @@ impl Receiver<'_> {
             link.open_region(region);
         }
         let result = self.direct_read_finished(false);
+        if let Some(returned) = self.adverts.returned() {
+            returned.read_finished();
+        }
         self.sock.sk().wake_waiters();
         result
     }
