@@ -23,7 +23,8 @@
 //!   [`offer`]: whether a reader should advertise its buffer.
 //! - [`urgent`]: the urgent byte, both sides.
 //! - [`choice`]: the path of a send, by copy or without; with [`split`] for unaligned buffers and
-//!   [`fallback`] for programs that touch memory while it is being sent.
+//!   [`fallback`] for programs that touch memory while it is being sent, and [`trial`] for the
+//!   comparison of both by the time that sends take.
 //! - [`violation`]: every way in which a peer may break the protocol.
 //!
 //! `Documentation/protocol.rst` describes the protocol.
@@ -70,6 +71,8 @@ pub mod source;
 pub mod split;
 #[path = "proto/state.rs"]
 pub mod state;
+#[path = "proto/trial.rs"]
+pub mod trial;
 #[path = "proto/urgent.rs"]
 pub mod urgent;
 #[path = "proto/violation.rs"]

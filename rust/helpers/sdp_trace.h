@@ -72,7 +72,8 @@
 		{ 14, "SharedMapping" },	\
 		{ 15, "FileMapping" },		\
 		{ 16, "HugeTlb" },		\
-		{ 17, "Userfaultfd" })
+		{ 17, "Userfaultfd" },		\
+		{ 18, "Slower" })
 
 #endif /* SDP_TRACE_NAMES */
 

@@ -82,11 +82,13 @@ pub enum Reason {
     HugeTlb,
     /// Memory whose faults a program handles cannot be protected.
     Userfaultfd,
+    /// By measurement, sends of this size are faster by copy, or copies are being measured.
+    Slower,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Forced,
         Self::NotAgreed,
         Self::NotPinnable,
@@ -105,6 +107,7 @@ impl Reason {
         Self::FileMapping,
         Self::HugeTlb,
         Self::Userfaultfd,
+        Self::Slower,
     ];
 
     /// The name of its counter.
@@ -128,6 +131,7 @@ impl Reason {
             Self::FileMapping => "FileMapping",
             Self::HugeTlb => "HugeTlb",
             Self::Userfaultfd => "Userfaultfd",
+            Self::Slower => "Slower",
         }
     }
 }

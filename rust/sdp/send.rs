@@ -9,4 +9,5 @@ mod lent;
 pub(crate) mod sendmsg;
 mod sink_write;
 mod sink_write_async;
+mod timed;
 mod zsdp;

@@ -16,6 +16,8 @@ use crate::inet::limits::Place;
 use crate::inet::sock::Sk;
 use crate::inet::sysctl::Settings;
 use crate::kern::time::Timeout;
+use crate::params;
+use crate::proto::choice::Wanted;
 use crate::proto::credits::Credits;
 use crate::proto::hello::{
     Features,
@@ -149,6 +151,14 @@ impl Connection {
             (Err(_), Some(link)) if !link.is_software() => ADAPTERS_BYTES,
             (Err(_), _) => 0,
         }
+    }
+
+    /// Whether the time that sends take may decide whether they go by copy: neither the program nor the
+    /// administrator has chosen.
+    pub(in crate::sdp) fn compares_ways(&self) -> bool {
+        self.options.wanted == Wanted::Automatic
+            && self.options.zcopy_thresh_bytes == params::ADAPTERS
+            && self.link.as_ref().is_some_and(|link| !link.is_software())
     }
 
     /// Both sides agreed on `features`; the peer holds `theirs` adverts, and we `ours`.

@@ -20,6 +20,7 @@ use crate::proto::source::{
     self,
     Kind, //
 };
+use crate::proto::trial::Trials;
 
 /// What both sides must have agreed on for sink adverts.
 const SINK_NEEDS: Features = Features::SINK.union(Features::ORDERED);
@@ -37,6 +38,8 @@ pub(crate) struct Adverts {
     pub(in crate::sdp) sinks: Option<KBox<Sinks>>,
     /// Before that.
     pub(in crate::sdp) events: Events,
+    /// The record of which way sends are faster, from the first send on whose time is measured.
+    pub(in crate::sdp) trials: Option<KBox<Trials>>,
     /// An advert waits for credits, for places, or for what is in the send queue.
     pub(in crate::sdp) waits: bool,
 }
@@ -52,6 +55,7 @@ impl Adverts {
             zcopy: None,
             sinks: None,
             events: Events::new(),
+            trials: None,
             waits: false,
         }
     }

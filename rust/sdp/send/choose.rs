@@ -19,6 +19,7 @@ use crate::proto::split::{
     split,
     Split, //
 };
+use crate::proto::trial::Way;
 use crate::rdma::link::Link;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::SdpSock;
@@ -140,6 +141,19 @@ impl Ways<'_> {
             return Path::Copy;
         }
         let bytes = send.iter.len();
+        if send
+            .timed
+            .as_ref()
+            .is_some_and(|timed| timed.way == Way::Copy)
+        {
+            self.fallback(Reason::Slower);
+            if let Some(zcopy) = &mut self.adverts.zcopy {
+                // Its pause is over after so many other sends.
+                zcopy.fallback.on_other_path();
+            }
+            send.by_copy = bytes;
+            return Path::Copy;
+        }
         if wanted == Wanted::Only(Path::Copy) || (automatic && send.total < threshold) {
             send.by_copy = bytes;
             return Path::Copy;

@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use super::choose::Ways;
 use super::copy::Copier;
 use super::lent::Lending;
+use super::timed::Timed;
 use crate::bindings;
 use crate::inet::memory;
 use crate::inet::sock::Sk;
@@ -67,6 +68,8 @@ pub(in crate::sdp) struct Send<'a> {
     pub(super) no_reader: bool,
     /// It has waited for that.
     pub(super) sink_awaited: bool,
+    /// Its time is compared with the time of sends that go the other way.
+    pub(super) timed: Option<Timed>,
 }
 
 /// Sends what `iter` holds; returns how much was taken. `request` is the notification that io_uring has for
@@ -114,9 +117,14 @@ pub(crate) fn sendmsg(
         unprotectable: None,
         no_reader: false,
         sink_awaited: false,
+        timed: None,
     };
+    send.timed = Timed::of_call(&mut guard, &send);
     let result = guard.send_all(&mut send);
     finish(&mut guard, &send);
+    if let Some(timed) = send.timed.take() {
+        timed.end(&mut guard, &send);
+    }
     if let Some(lending) = send.lending.take() {
         lending.end(send.copied, sock.stats);
     }

@@ -29,5 +29,6 @@ mod smoke;
 mod source;
 mod split;
 mod state;
+mod trial;
 mod urgent;
 mod write;
