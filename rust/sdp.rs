@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The protocol driver: what a socket of ours does.
+//! The protocol driver: the operations of SDP sockets.
 //!
-//! `rust/layers` says what each module is for, and which may use which; see
-//! `Documentation/locking.rst` for who may call what in which context.
+//! `rust/layers` lists the modules, their purposes, and the modules that each may use.
+//! `Documentation/locking.rst` describes the contexts in which functions may be called.
 
 pub(crate) mod advert;
 pub(crate) mod cm;
@@ -21,11 +21,11 @@ mod rx;
 pub(crate) mod send;
 mod timers;
 
-/// Makes the tables usable.
+/// Initialises the global tables.
 ///
 /// # Safety
 ///
-/// Called once, when the module loads, before anything else here.
+/// Must be called once, when the module loads, before any other function of the driver.
 pub(crate) unsafe fn init() {
     // SAFETY: As the caller promises.
     unsafe {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Adverts of both sides, and the messages about them.
+//! The adverts of both sides, and the messages about them.
 
 pub(in crate::sdp) mod sink;
 pub(in crate::sdp) mod source;
@@ -17,8 +17,9 @@ use super::reclaim::Reclaim;
 use crate::proto::state::State;
 use crate::rdma::link::Link;
 
-/// What a message, or a completion, about an advert changes of a connection. None sends anything, and none
-/// changes the state of the connection: what is wrong is returned.
+/// The parts of a connection that a message or a completion about an advert changes. The methods
+/// send no messages, and do not change the state of the connection: they return the error that must
+/// end it.
 pub(super) struct Exchange<'a> {
     sock: &'a SdpSock,
     /// For allocations in the context of the lock.

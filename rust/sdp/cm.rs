@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections, from their beginning to their end: bind, listen, accept, connect, the set-up, close, and
-//! the worker that talks to the RDMA CM.
+//! Connections, from their beginning to their end: bind, listen, accept, connect, the set-up,
+//! close, and the worker that talks to the RDMA CM.
 
 pub(crate) mod accept;
 pub(crate) mod bind;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The socket, its lock, and the connection behind it.
+//! The socket, its lock, and its connection.
 //!
-//! The socket contains the connection, and a connection refers to the socket of its listener: so they are
-//! of one module.
+//! The socket contains the connection, and a connection refers to the socket of its listener, so
+//! both are in one module.
 
 pub(in crate::sdp) mod accept_queue;
 mod charge;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The completion queue: who polls it, and what each completion and each message does.
+//! The completion queue: polling, and the handling of completions and received messages.
 
 mod dispatch;
 pub(crate) mod poll;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The order in which things are sent. [`flush`] is called whenever something may have become
-//! possible: a message is there, or a credit, or a place in the send queue.
+//! The order in which messages are sent. [`flush`] is called whenever a message may have become
+//! possible: there is a new message, a new credit, or a place in the send queue.
 
 use kernel::prelude::*;
 
@@ -50,28 +50,28 @@ use crate::rdma::link::{
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
-/// How long a peer that gave smaller receives than it was asked for is not asked again.
+/// How long to wait before a peer that has granted smaller receives than requested is asked again.
 const ASK_AGAIN_MS: u32 = 1000;
 
 /// How long TCP_CORK and MSG_MORE hold back a partial message (`man 7 tcp`).
 const HOLD_MS: u32 = 200;
 
-/// Sends all that may be sent now: control messages, data, the end of the stream, credits.
+/// Sends everything that may be sent now: control messages, data, the end of the stream, credits.
 pub(crate) fn flush(guard: &mut SockGuard<'_>) {
     if !guard.conn().may_transmit() {
         return;
     }
     let mut flush = Flush::of(guard);
     let result = flush.all();
-    // What is left waits for the peer, or for room.
+    // The remaining bytes wait for the peer, or for room.
     flush.note_doing();
     if let Err(why) = result {
         abort::end_for(guard, why);
     }
 }
 
-/// What sending takes of a connection: what a message changes, what our receives are to become, and what
-/// else decides whether data is due.
+/// The parts of a connection that sending uses: those that a message changes, the size of this
+/// side's receives, and the options and halves, which also decide whether data is due.
 pub(super) struct Flush<'a> {
     output: Output<'a>,
     ring: &'a mut Ring,
@@ -102,22 +102,22 @@ impl<'a> Flush<'a> {
 
 impl Flush<'_> {
     fn all(&mut self) -> Result<(), Fatal> {
-        // Larger receives are of use to all that follows.
+        // First, because all later messages benefit from larger receives.
         self.flush_control()?;
-        // The peer's calls wait for these reports and answers.
+        // Calls of the peer wait for these reports and answers.
         source::flush(&mut self.output)?;
         sink::flush(&mut self.output)?;
-        // Programs wait for their memory until its key is dead.
+        // Programs wait for their memory until its key is invalid.
         self.output.invalidate_condemned()?;
-        // Data may use all places but those for control messages.
+        // Data may use all places except those reserved for control messages.
         self.flush_data()?;
-        // The program of the peer shall hear of an urgent byte although that has to wait.
+        // The peer's program must learn of an urgent byte even if the byte itself has to wait.
         self.announce_urgent()?;
-        // Behind the last byte.
+        // DisConn follows the last byte.
         self.flush_disconn()?;
-        // Some of the messages above have used up what there was to use up.
+        // The messages above may already have used up enough receives.
         self.use_up_receives()?;
-        // Last: most often one of the messages above has carried the credits.
+        // Last, because usually one of the messages above has carried the credits.
         self.flush_update()
     }
 
@@ -140,7 +140,7 @@ impl Flush<'_> {
         Ok(())
     }
 
-    /// ChRcvBufAck was sent: the receives posted from now on may be smaller.
+    /// Called when ChRcvBufAck was sent: the receives posted from now on may be smaller.
     fn size_told(&mut self) {
         let Output { sock, link, .. } = &self.output;
         let posted = link.as_ref().map_or(0, |l| l.receives_posted());
@@ -156,7 +156,7 @@ impl Flush<'_> {
 
     fn flush_data(&mut self) -> Result<(), Fatal> {
         while self.data_is_due() && self.output.adverts.may_send_payload() {
-            // Takes a credit, perhaps: so before the credits are looked at.
+            // Before the check of the credits, because the question may take one.
             self.ask_for_larger()?;
             let may = self.output.may_post(Class::Payload, CONTROL_PLACES);
             // The answers take credits, too.
@@ -183,7 +183,7 @@ impl Flush<'_> {
         Ok(())
     }
 
-    /// What a program holds back goes after some time all the same, as with TCP.
+    /// Limits the time for which a program can hold back a partial message, as with TCP.
     fn limit_hold(&mut self) {
         let Output { out, sock, .. } = &mut self.output;
         if out.queue.is_empty() {
@@ -194,7 +194,7 @@ impl Flush<'_> {
         }
     }
 
-    /// A message is due, and credits or places do not allow it.
+    /// Records that a message is due, but that there are too few credits or places.
     fn data_stalls(&mut self) {
         let output = &mut self.output;
         if !core::mem::replace(&mut output.out.stalled, true) {
@@ -209,7 +209,7 @@ impl Flush<'_> {
         output.watch.begin(output.sock);
     }
 
-    /// Whether a message shall be made of what waits.
+    /// Whether the waiting bytes should be sent now.
     fn data_is_due(&self) -> bool {
         let Output {
             sock,
@@ -218,16 +218,16 @@ impl Flush<'_> {
             adverts,
             ..
         } = &self.output;
-        // A full buffer takes no more.
+        // A full send buffer takes no more bytes, so there is no reason to hold a message back.
         let may_grow = sock.sk().stream_memory_free();
         let in_flight = link.as_ref().map_or(0, |l| l.sends_in_flight());
-        // What follows cannot join what waits.
+        // DisConn and adverts cannot be combined with the waiting bytes.
         let last = out.disconn_due || adverts.waits;
         let held = may_grow && out.held_back != HeldBack::TooLong && !last;
         let waits = self.halves.sender_waits_for_room() && in_flight > 0 && !last;
         push_now(Tail {
             waiting_bytes: out.queue.bytes(),
-            // What leaves no more room than a header has.
+            // A message that leaves room for at most a header is full.
             full_bytes: message_bytes(u32::MAX, self.output.message_limit()),
             small_in_flight: out.small_in_flight.is_some(),
             nodelay: self.options.nodelay || last,
@@ -237,21 +237,23 @@ impl Flush<'_> {
         })
     }
 
-    /// Whether something waits for the peer: adverts to be read, or a message that is due to be taken.
+    /// Whether adverts wait for the peer to read them, or a message that is due waits for room.
     pub(super) fn waits_for_peer(&self) -> bool {
         self.output.adverts.awaits_reads() || self.data_is_due()
     }
 
-    /// Whether the watch looks after something already: what was sent, or cannot be.
+    /// Whether the watch already has something to observe: a request in flight, or bytes that wait
+    /// for the peer.
     pub(super) fn awaits_acknowledgement(&self) -> bool {
         let link = self.output.link.as_ref();
         self.waits_for_peer() || link.is_some_and(|link| link.sends_in_flight() > 0)
     }
 
-    /// Asks the peer for larger receives, when more waits than its present ones take; again after a
-    /// while if it had no memory for them.
+    /// Asks the peer for larger receives, if more bytes wait than its present receives take. If the
+    /// peer had no memory for them, asks again after some time.
     fn ask_for_larger(&mut self) -> Result<(), Fatal> {
-        // A peer that is full is not asked again: the question would count as progress.
+        // A peer without room for payload is not asked again: the watch would take the question for
+        // progress.
         let may_again = self.output.may_post(Class::Payload, CONTROL_PLACES);
         let out = &mut *self.output.out;
         let again = may_again && ms_since(out.asked_at) >= ASK_AGAIN_MS;
@@ -277,8 +279,8 @@ impl Flush<'_> {
         Ok(())
     }
 
-    /// Sends messages that say nothing, each into one of the larger receives that the peer wants no more
-    /// (rule R4). The last credit is for updates.
+    /// Sends empty messages, each of which uses up one of the larger receives that the peer no
+    /// longer wants (rule R4). The last credit is left to updates.
     fn use_up_receives(&mut self) -> Result<(), Fatal> {
         while self.output.out.peer_receives.has_to_use_up()
             && self.output.may_post(Class::Control, CONTROL_PLACES)
@@ -289,7 +291,7 @@ impl Flush<'_> {
         Ok(())
     }
 
-    /// An announcement gives nothing back, so it leaves the last credit to an update (rule C1).
+    /// An announcement returns no credits, so it leaves the last credit to an update (rule C1).
     fn announce_urgent(&mut self) -> Result<(), Fatal> {
         if self.output.out.urgent.must_announce()
             && self.output.may_post(Class::Control, 1)
@@ -310,7 +312,7 @@ impl Flush<'_> {
         Ok(())
     }
 
-    /// All that may be sent was sent: what the sender waits for now.
+    /// Records what the sender waits for, after everything that may be sent was sent.
     fn note_doing(&mut self) {
         let doing = self.doing();
         self.output.measured.pacing.does(doing);
@@ -330,7 +332,8 @@ impl Flush<'_> {
             Doing::AwaitingPeer
         } else if self.halves.sender_waits_for_room() && !waits && !sk.stream_memory_free() {
             Doing::AwaitingRoom
-        // The completions of fewer bytes are not looked for, so nobody knows when these are with the peer.
+        // Completions of fewer bytes are not awaited, so it is unknown when the peer gets these
+        // bytes.
         } else if waits || adverts.unread_bytes() > 0 || sk.wmem_queued() > IDLE_BYTES {
             Doing::Sending
         } else {

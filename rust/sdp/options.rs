@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Socket options at the level of TCP, which programs set without asking what socket they have,
-//! and SDP's own at the same level.
+//! Socket options at the level of TCP, which programs set without checking what socket they have,
+//! and SDP's own options at the same level.
 
 use core::mem::size_of;
 use core::ops::RangeInclusive;
@@ -56,12 +56,12 @@ const TCP_FASTOPEN_CONNECT: i32 = bindings::TCP_FASTOPEN_CONNECT as i32;
 const TCP_FASTOPEN_NO_COOKIE: i32 = bindings::TCP_FASTOPEN_NO_COOKIE as i32;
 pub(crate) const TCP_FASTOPEN_KEY: i32 = bindings::TCP_FASTOPEN_KEY as i32;
 
-/// What TCP takes for TCP_SYNCNT (`MAX_TCP_SYNCNT`).
+/// The maximum of TCP_SYNCNT in TCP (`MAX_TCP_SYNCNT`).
 const MAX_SYN_RETRIES: i32 = 127;
-/// The least that TCP makes of a TCP_WINDOW_CLAMP (`SOCK_MIN_RCVBUF / 2`).
+/// The minimum to which TCP raises a TCP_WINDOW_CLAMP (`SOCK_MIN_RCVBUF / 2`).
 const MIN_WINDOW_CLAMP: i32 = bindings::SDP_CONST_SOCK_MIN_RCVBUF / 2;
 
-/// What TCP takes for TCP_MAXSEG.
+/// The range of TCP_MAXSEG in TCP.
 const MIN_MAXSEG: i32 = 88;
 const MAX_MAXSEG: i32 = 32767;
 
@@ -69,7 +69,8 @@ const MAX_MAXSEG: i32 = 32767;
 ///
 /// # Errors
 ///
-/// `ENOPROTOOPT` for one that does not exist here, `EINVAL` for a bad length or value, `EFAULT`.
+/// `ENOPROTOOPT` for an unknown option, `EINVAL` for a bad length or value or in a wrong state,
+/// `EPERM` or `EOPNOTSUPP` if the administrator has not allowed the value, `EFAULT`.
 pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32) -> Result {
     if name == TCP_FASTOPEN_KEY {
         return set_keys(sock, from, len);
@@ -125,14 +126,14 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         }
         TCP_FASTOPEN_NO_COOKIE if !is_unconnected => return Err(EINVAL),
         TCP_FASTOPEN_NO_COOKIE => options.fast_open.no_cookie = flag(value)?,
-        // The adapter acknowledges, at once.
+        // The adapter always acknowledges at once.
         TCP_QUICKACK => {}
-        // The receives of the peer decide.
+        // The sizes of messages depend on the peer's receives.
         TCP_MAXSEG if value == 0 || (MIN_MAXSEG..=MAX_MAXSEG).contains(&value) => {}
         TCP_MAXSEG => return Err(EINVAL),
         _ => return Err(ENOPROTOOPT),
     }
-    // What was held back may be due now.
+    // Bytes that were held back may be due now.
     if matches!(name, TCP_NODELAY | TCP_CORK) {
         flush(&mut guard);
     }
@@ -142,7 +143,7 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
     if name == TCP_KEEPIDLE {
         guard.keepidle_set();
     }
-    // It holds for what waits already.
+    // The limit also applies to bytes that already wait.
     if name == TCP_USER_TIMEOUT && guard.conn().link.is_some() {
         guard.watch_sends();
     }
@@ -152,7 +153,7 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
 fn set_keys(sock: &SdpSock, from: bindings::sockptr_t, len: u32) -> Result {
     let mut keys = Keys::of_len(len as usize).ok_or(EINVAL)?;
     let to = keys.bytes_mut();
-    // SAFETY: There is room for what is copied.
+    // SAFETY: There is room for the bytes that are copied.
     let left = unsafe { bindings::copy_from_sockptr(to.as_mut_ptr().cast(), from, to.len()) };
     if left != 0 {
         return Err(EFAULT);
@@ -182,7 +183,7 @@ fn within(value: i32, allowed: RangeInclusive<i32>) -> Result<i32> {
 ///
 /// # Errors
 ///
-/// `ENOPROTOOPT` for one that does not exist here.
+/// `ENOPROTOOPT` for an unknown option.
 pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
     let mut guard = sock.lock();
     let conn = guard.conn();
@@ -213,7 +214,7 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
     })
 }
 
-/// SO_RCVLOWAT: who waits for fewer bytes than before may have them already.
+/// Sets SO_RCVLOWAT. A reader that waits for fewer bytes than before may already have them.
 pub(crate) fn set_rcvlowat(sock: &SdpSock, bytes: i32) {
     let sk = sock.sk();
     sk.set_rcvlowat(bytes);
@@ -250,7 +251,7 @@ pub(crate) fn ioctl(sock: &SdpSock, cmd: i32) -> Result<i32> {
         }
         bindings::SDP_CONST_SIOCOUTQNSD => sock.glance.notsent.get() as i32,
         bindings::SDP_CONST_SIOCOUTQ => {
-            // A few completions may wait unnoticed.
+            // A few completions may not have been handled yet.
             poll_cq(&mut guard);
             guard.unsent_bytes() as i32
         }

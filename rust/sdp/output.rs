@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Posts a message, or another request: credits, and places in the send queue.
+//! Posts messages and other requests; checks that there are credits and places in the send queue.
 
 pub(in crate::sdp) mod abort;
 
@@ -41,8 +41,9 @@ use crate::stats::tally::Kept;
 /// Places in the send queue that data leaves to control messages.
 pub(super) const CONTROL_PLACES: u32 = 3;
 
-/// What a message that is posted changes of a connection. It does not know the state of the connection: what
-/// the provider refuses ends the connection, and the caller sees to that ([`abort::end_for`]).
+/// The parts of a connection that change when a message is posted. The state of the connection is
+/// not among them: if the provider refuses a request, the caller must end the connection
+/// ([`abort::end_for`]).
 pub(in crate::sdp) struct Output<'a> {
     pub(in crate::sdp) sock: &'a SdpSock,
     pub(in crate::sdp) link: &'a mut Option<Link>,
@@ -70,22 +71,23 @@ impl<'a> Output<'a> {
 }
 
 impl Output<'_> {
-    /// Whether there are credits for a message of this class, and `places` places in the send queue.
+    /// Whether there are credits for a message of this class, and `places` places in the send
+    /// queue.
     pub(super) fn may_post(&self, class: Class, places: u32) -> bool {
         let room = self.link.as_ref().map_or(0, |link| link.send_room());
         room >= places && self.credits.may_send(class)
     }
 
-    /// Bytes of the longest message: what the peer's receives take, and what the fragments of a place
-    /// in the send queue have; and a small send buffer holds several.
+    /// The maximum payload of a message in bytes. The limits are the size of the peer's receives,
+    /// the fragments of one place in the send queue, and a quarter of the send buffer.
     pub(super) fn message_limit(&self) -> u32 {
-        // Whole fragments.
+        // Rounded down to whole fragments, but at least one.
         let share = (self.sock.sk().sndbuf() / 4 / PART_BYTES).max(1) * PART_BYTES;
         let most = self.link.as_ref().map_or(0, |link| link.max_message());
         self.out.peer_receives.bytes().min(most).min(share)
     }
 
-    /// Takes the bytes of the next message, at most `full`, out of the queue; returns how many.
+    /// Takes the bytes of the next message, at most `full`, out of the queue; returns their number.
     pub(super) fn cut_message(&mut self, full: u32, frags: &mut [Option<Frag>; MAX_FRAGS]) -> u32 {
         let max_frags = self.link.as_ref().map_or(0, |link| link.max_frags());
         self.out.queue.change(&self.sock.glance.notsent, |tx| {
@@ -104,7 +106,7 @@ impl Output<'_> {
         })
     }
 
-    /// Posts one message; `false` if credits or places do not allow it now.
+    /// Posts one message; returns `false` if there are too few credits or places now.
     ///
     /// # Errors
     ///
@@ -119,7 +121,7 @@ impl Output<'_> {
         self.post_with(body, frags, payload, tag, With::Nothing)
     }
 
-    /// As [`Output::post`], for a message that does something besides.
+    /// As [`Output::post`], for a message with an additional effect.
     pub(super) fn post_with(
         &mut self,
         body: Body,
@@ -131,7 +133,7 @@ impl Output<'_> {
         self.post_flagged(body, 0, frags, payload, tag, with)
     }
 
-    /// As [`Output::post_with`], for a message that has `flags` besides those of every message.
+    /// As [`Output::post_with`], for a message with additional `flags` in its header.
     pub(super) fn post_flagged(
         &mut self,
         body: Body,
@@ -173,7 +175,8 @@ impl Output<'_> {
         };
         self.watch.begin(self.sock);
         self.out.urgent.note_sent();
-        // One that is nearly full is not small, nor one that had to end with its fragments.
+        // A message is small if it takes the last bytes of the queue and is not nearly full. A
+        // message that ended because its fragments were used up leaves bytes in the queue.
         let small = self.out.queue.is_empty() && payload + BSDH_LEN_U32 < limit;
         if tag == Tag::Data && small {
             self.out.small_in_flight = Some(number);
@@ -185,7 +188,7 @@ impl Output<'_> {
         if (header.is_payload() || matches!(body, Body::SrcAvail { .. }))
             && !self.adverts.note_payload_sent()
         {
-            // Who sends payload has answered the sink adverts before.
+            // The sink adverts must have been answered before.
             stats.inc(Counter::IllegalTransition);
         }
         self.out.peer_receives.sent();
@@ -218,8 +221,8 @@ impl Output<'_> {
         Ok((link.send(wire, frags, tag, signal, with)?, signal))
     }
 
-    /// Asks for an acknowledgement of the peer's adapter, without using a receive of the peer; `false`
-    /// if the connection has no link any more.
+    /// Requests an acknowledgement from the peer's adapter, without using a receive of the peer;
+    /// returns `false` if the connection has no link any more.
     ///
     /// # Errors
     ///
@@ -233,7 +236,7 @@ impl Output<'_> {
         Ok(true)
     }
 
-    /// Makes the keys of regions invalid that are not needed any more.
+    /// Invalidates the keys of regions that are no longer needed.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a connection is made of and does not need to know the socket.
+//! The parts of a connection that do not depend on the socket.
 
 pub(in crate::sdp) mod adverts;
 pub(in crate::sdp) mod counts;

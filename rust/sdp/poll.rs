@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! poll(): what TCP would say of a socket in this state.
+//! poll(): the events that TCP would report for a socket in the same state.
 
 use super::conn::sock::SdpSock;
 use crate::bindings as b;
@@ -8,10 +8,10 @@ use crate::bindings as b;
 const IN: u32 = b::SDP_CONST_EPOLLIN | b::SDP_CONST_EPOLLRDNORM;
 const OUT: u32 = b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLWRNORM;
 
-/// The events of a socket that is not locked: who changes one of them wakes the poller after. The
-/// program has asked for those of `wanted`.
+/// The events of a socket, read without the lock. Code that changes one of them wakes the poller
+/// afterwards. `wanted` contains the events that the program has asked for.
 pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
-    // Who polls shall not wait for a reader to be scheduled.
+    // The poller must not have to wait until a sleeping reader is scheduled.
     sock.leave_to_bh();
     let sk = sock.sk();
     let state = u32::from(sk.state());
@@ -21,7 +21,7 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
     }
     let mut mask = 0;
     let shutdown = sk.shutdown();
-    // The end comes behind what the peer has advertised.
+    // The end of the stream comes after the bytes that the peer has advertised.
     let ended = !sock.glance.coming.get();
     if ended && (shutdown == b::SHUTDOWN_MASK || state == b::TCP_CLOSE) {
         mask |= b::SDP_CONST_EPOLLHUP;
@@ -32,7 +32,7 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
     if state != b::TCP_SYN_SENT && state != b::TCP_SYN_RECV {
         let target = sk.rcvlowat(false, i32::MAX as usize);
         let unread = sock.glance.unread.get() as usize;
-        // No receive in line gets the urgent byte, if that is the next.
+        // Without SO_OOBINLINE, a normal receive does not return the urgent byte.
         let hidden = sock.glance.at_mark.get() && !sk.is_oob_inline();
         let unread = unread.saturating_sub(hidden.into());
         if unread >= target || (unread > 0 && sock.glance.starved.get()) {
@@ -45,7 +45,8 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
             mask |= b::SDP_CONST_EPOLLPRI;
         }
     }
-    // After the state and the shutdown, which are set after the error. Pairs with that in `Sk::set_err()`.
+    // Read after the state and the shutdown, which are set after the error. Pairs with the barrier
+    // in `Sk::set_err()`.
     // SAFETY: A barrier may stand anywhere.
     unsafe { b::smp_rmb() };
     if sk.err() != 0 || sk.has_notifications() {
@@ -64,7 +65,7 @@ fn writable(sock: &SdpSock, shutdown: u32) -> u32 {
     unsafe {
         b::sk_set_bit(b::SDP_CONST_ASYNC_NOSPACE, sk.as_ptr().cast());
         b::set_nospace(sk.as_ptr().cast());
-        // Space that came before the flag was set would never be told.
+        // Space that became free before the flag was set is not reported: so check again below.
         b::smp_mb();
     }
     if writable() {

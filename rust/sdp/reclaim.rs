@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Gives memory of programs back when the adapters are done with it.
+//! Returns memory to programs when the adapters have finished with it.
 
 use kernel::prelude::*;
 
@@ -29,7 +29,8 @@ use crate::stats::tally::{
     Tally, //
 };
 
-/// What nobody waits for. Who has received is sooner about to use it.
+/// The uses of memory that no call waits for. Memory of receives comes first, because its program
+/// will use it soonest.
 const LATER: [Use; 5] = [
     Use::OwnReads(Call::Returns),
     Use::PeerReads(Kind::Asynchronous),
@@ -38,7 +39,7 @@ const LATER: [Use; 5] = [
     Use::OwnWrites(Call::Killed),
 ];
 
-/// The memory of programs that a connection's adapter has, or had.
+/// Memory of programs that the adapter of a connection uses or has used.
 pub(super) struct Reclaim<'a> {
     sock: &'a SdpSock,
     link: &'a mut Option<Link>,
@@ -53,7 +54,7 @@ impl<'a> Reclaim<'a> {
         Self::new(guard.sock(), &mut guard.conn().link)
     }
 
-    /// Whether adapters have finished with memory of programs that have returned.
+    /// Whether the adapters have finished with memory that no call waits for.
     fn has_finished(&self) -> bool {
         let link = self.link.as_ref();
         link.is_some_and(|link| link.has_dead_regions(&LATER))
@@ -66,7 +67,8 @@ impl<'a> Reclaim<'a> {
             .find_map(|purpose| Some((link.take_dead_region(purpose)?, purpose)))
     }
 
-    /// The key of a region may be dead: whoever sent its bytes has them back.
+    /// Called when the adapters may have finished with a region: the worker restores memory that no
+    /// call waits for, and waiting calls take theirs back.
     pub(super) fn region_is_free(&self) {
         if self.has_finished() {
             self.sock.want(Want::Restore);
@@ -74,7 +76,7 @@ impl<'a> Reclaim<'a> {
         self.sock.sk().wake_waiters();
     }
 
-    /// The key of a region is dead: whoever sent its bytes may have them back.
+    /// Called when the key of a region was invalidated, so that its memory may be free.
     pub(super) fn region_invalidated(&mut self, region: RegionId) {
         self.sock.stats.inc(Counter::MrInvalidated);
         if let Some(link) = &mut self.link {
@@ -83,7 +85,8 @@ impl<'a> Reclaim<'a> {
         self.region_is_free();
     }
 
-    /// Our own requests for a region are finished. Without a key there is nothing else to wait for.
+    /// Called when a request of this side for a region has finished. If the region has no key, this
+    /// was the last use of its memory.
     pub(super) fn region_used(&mut self, region: RegionId) {
         let link = self.link.as_mut();
         if link.is_some_and(|link| link.region_used(region)) {
@@ -92,7 +95,7 @@ impl<'a> Reclaim<'a> {
     }
 }
 
-/// Counts for the connection how memory was given back; the namespace has counted it.
+/// Counts for the connection how memory was returned. The namespace's counters already include it.
 fn tally_outcome(tally: &mut Tally, outcome: &Outcome, purpose: Use) {
     let counts = match purpose {
         Use::OwnReads(Call::Returns) => &[
@@ -114,18 +117,19 @@ fn tally_outcome(tally: &mut Tally, outcome: &Outcome, purpose: Use) {
 }
 
 impl SockOwner<'_> {
-    /// Gives programs back what adapters have finished with. Gives the lock back in the meantime.
+    /// Returns memory that the adapters have finished with to its programs. Releases the lock
+    /// meanwhile.
     pub(super) fn restore_read(&mut self) {
         let connection = self.generation();
         while let Some((memory, purpose)) = Reclaim::of(self).take_finished() {
-            // There is a place for another region.
+            // The region's place is free for another region.
             self.sk().wake_waiters();
             let lent = matches!(memory, Memory::Lent(_));
             let outcome = self.give_back(memory, purpose);
             if self.generation() != connection {
                 return;
             }
-            // A reader may wait for its buffer.
+            // A reader may wait for the memory.
             self.sk().wake_waiters();
             if lent {
                 continue;
@@ -143,9 +147,10 @@ impl SockOwner<'_> {
         }
     }
 
-    /// The same in the middle of a call of the half that accesses memory so. Others of that half wait:
-    /// their bytes do not come between its. Returns whether there was something to give back; the
-    /// lock was not held meanwhile then.
+    /// As [`SockOwner::restore_read`], in the middle of a call of the half that accesses memory by
+    /// `access`. Other calls of that half wait, so that their bytes do not come between those of
+    /// this call. Returns whether there was memory to return; if so, the lock was released
+    /// meanwhile.
     pub(super) fn restore_in_turn(&mut self, access: Access) -> bool {
         let finished = Reclaim::of(self).has_finished();
         if finished {
@@ -154,19 +159,21 @@ impl SockOwner<'_> {
         finished
     }
 
-    /// Gives back what a send has no use for; others wait meanwhile.
+    /// Returns memory that a send does not need; other sends wait meanwhile.
     pub(super) fn give_back_in_turn(&mut self, memory: Memory, purpose: Use) {
         self.in_turn(Access::Read, |guard| guard.give_back(memory, purpose));
     }
 
-    /// Gives a program back what no adapter needs, or ever had. Gives the lock, too, in the meantime.
+    /// Returns memory that no adapter uses any more, or has ever used, to its program. Releases the
+    /// lock meanwhile.
     pub(super) fn give_back(&mut self, memory: Memory, purpose: Use) -> Outcome {
         let connection = self.generation();
-        // It takes the address space's lock, or those of pages.
+        // This takes the lock of the address space, or page locks.
         let outcome = self.unlocked(|| match memory {
             Memory::Snapshot(snapshot) => snapshot.finish(),
             Memory::Receiving(receiving) => receiving.finish(),
-            // Of a call that was killed; or the program is told.
+            // Pinned memory belongs to a call that was killed. Dropping lent memory notifies the
+            // program.
             memory @ (Memory::Pinned(_) | Memory::Lent(_)) => {
                 drop(memory);
                 Outcome::default()
@@ -178,13 +185,14 @@ impl SockOwner<'_> {
         outcome
     }
 
-    /// Unpins what the adapter, or the peer's, has finished with; returns whether that was all of this
-    /// use.
+    /// Unpins memory of this use with which both adapters have finished; returns whether there is
+    /// no memory of this use left.
     ///
     /// # Errors
     ///
-    /// `EPIPE` if the connection is not the one of `began` any more, also because the socket was not
-    /// locked meanwhile: the pages went with the queues of that one. Nobody would wake the caller.
+    /// `EPIPE` if the connection of `began` is not the current one any more; it may also have
+    /// changed while the lock was released here. The pages of the former connection were released
+    /// with its queues, and nothing would wake the caller.
     pub(super) fn unpin_finished(&mut self, began: Generation, purpose: Use) -> Result<bool> {
         loop {
             if self.generation() != began {
@@ -194,7 +202,7 @@ impl SockOwner<'_> {
             let Some(memory) = link.and_then(|link| link.take_dead_region(purpose)) else {
                 break;
             };
-            // To mark a page as written to may take time.
+            // Marking a page dirty may take time.
             self.unlocked(|| drop(memory));
         }
         let link = self.conn().link.as_ref();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! recvmsg(), and the ways that bytes come.
+//! recvmsg(), and the ways by which bytes are received.
 
 mod copy;
 mod read_async;
@@ -23,10 +23,10 @@ use crate::proto::credits::Credits;
 use crate::proto::state::State;
 use crate::rdma::link::Link;
 
-/// What a call takes bytes out of: the receive queue, and what is charged for them.
+/// The receive queue, from which a call takes bytes, and the memory that is charged for them.
 struct Reader<'a> {
     sock: &'a SdpSock,
-    /// Receives that are posted.
+    /// The number of receives that are posted.
     posted: u32,
     ring: &'a mut Ring,
     inq: &'a mut RecvQueue,
@@ -44,14 +44,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Gives back what is charged for received bytes, or keeps it for the receives to come.
+    /// Gives back the charge for received bytes, or keeps it for later receives.
     fn release(&mut self, bytes: u32) {
         self.ring.release(self.sock.sk(), self.posted, bytes);
     }
 }
 
-/// What decides whether a call gets bytes without a copy, with the records of whether that pays and the
-/// counters of why it could not.
+/// The state that decides whether a call gets bytes without a copy, with the records of whether
+/// this is worth its cost and the counters of the reasons against it.
 struct Direct<'a> {
     sock: &'a SdpSock,
     /// For allocations in the context of the lock.
@@ -85,7 +85,7 @@ impl<'a> Direct<'a> {
         }
     }
 
-    /// Counts bytes that should have come without a copy and do not.
+    /// Counts bytes that do not come the preferred way, for the reason `why`.
     fn fallback(&mut self, why: Reason) {
         let to = (self.sock.sk(), self.sock.stats);
         self.counts.add_fallback(to, why);

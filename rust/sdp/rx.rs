@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What was received: the ring of posted receives, the receive queue, and what the peer still has of it.
+//! The receiving side: the ring of posted receives, the receive queue, and the bytes of the stream
+//! that are still in the peer's memory.
 
 mod queue;
 pub(in crate::sdp) mod reads;
@@ -23,9 +24,9 @@ use crate::proto::credits::Credits;
 use crate::proto::state::State;
 use crate::rdma::link::Link;
 
-/// What receives, and Reads of the peer's adverts, change of a connection: their memory, the queue that their
-/// bytes go to, and what is behind it in the stream. None sends a message, and none changes the state of the
-/// connection: what must end it is returned.
+/// The parts of a connection that receives, and Reads of the peer's adverts, change: their memory,
+/// the queue for their bytes, and the stream behind the queue. The methods send no messages, and do
+/// not change the state of the connection: they return the error that must end it.
 pub(in crate::sdp) struct Receiver<'a> {
     sock: &'a SdpSock,
     /// For allocations in the context of the lock.
@@ -69,7 +70,7 @@ impl<'a> Receiver<'a> {
         self.ring.charge(self.sock.sk(), bytes)
     }
 
-    /// Gives back what is charged for received bytes, or keeps it for the receives to come.
+    /// Gives back the charge for received bytes, or keeps it for later receives.
     fn release(&mut self, bytes: u32) {
         let posted = self.receives_posted();
         self.ring.release(self.sock.sk(), posted, bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! sendmsg(), and the ways that bytes go.
+//! sendmsg(), and the ways by which bytes are sent.
 
 mod azsdp;
 mod choose;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happens because time has passed.
+//! The handlers of timers.
 
 pub(in crate::sdp) mod keepalive;
 pub(in crate::sdp) mod tx_watchdog;

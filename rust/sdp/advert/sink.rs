@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sink adverts: the messages about them. The call that advertises is in `recv/sink_avail`, those that write
-//! in `send/sink_write` and `send/sink_write_async`.
+//! The messages about sink adverts. `recv/sink_avail` has the receives that advertise their
+//! buffers; `send/sink_write` and `send/sink_write_async` have the sends that write to buffers of
+//! the peer.
 
 use kernel::prelude::*;
 
@@ -27,7 +28,7 @@ use crate::sdp::parts::sink::{
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
-/// Buffers that are advertised no longer.
+/// Buffers that are no longer advertised.
 type Ended = [Option<Returned<Posted>>; OFFERS];
 
 fn put(ended: &mut Ended, back: Returned<Posted>) {
@@ -36,8 +37,8 @@ fn put(ended: &mut Ended, back: Returned<Posted>) {
     }
 }
 
-/// Whether all sink adverts of the peer are answered, as they must be before payload or the end
-/// of the stream goes (rule S3). If not that is done, as far as credits and places allow.
+/// Answers all sink adverts of the peer, as far as credits and places allow: they must be answered
+/// before payload or the end of the stream is sent (rule S3). Returns whether all are answered.
 ///
 /// # Errors
 ///
@@ -57,7 +58,8 @@ pub(in crate::sdp) fn answer_all(output: &mut Output<'_>) -> Result<bool, Fatal>
     Ok(is_idle(output))
 }
 
-/// Sends what is due about sink adverts: answers, and a cancel of ours.
+/// Sends the messages about sink adverts that are due: answers to the peer's, and the cancel of
+/// ours.
 ///
 /// # Errors
 ///
@@ -84,9 +86,9 @@ pub(in crate::sdp) fn flush(output: &mut Output<'_>) -> Result<(), Fatal> {
     Ok(())
 }
 
-/// Ours.
+/// The sink adverts of this side.
 impl Exchange<'_> {
-    /// Data with payload, or a source advert, has come: our sink adverts have ended (rule S5).
+    /// Data with payload, or a source advert, has arrived: it ends our sink adverts (rule S5).
     pub(super) fn event_received(&mut self) {
         let mut ended = [const { None }; OFFERS];
         match &mut self.adverts.sinks {
@@ -96,7 +98,7 @@ impl Exchange<'_> {
         self.offers_ended(&ended, 0);
     }
 
-    /// The peer has written so many bytes to the oldest advert.
+    /// The peer has written `bytes` bytes to the oldest advert.
     ///
     /// # Errors
     ///
@@ -113,17 +115,17 @@ impl Exchange<'_> {
         sinks
             .adverts
             .on_write_completion(bytes, |back| put(&mut ended, back))?;
-        // Not so the answer to an advert that had ended before.
+        // An answer to an advert that had already ended does not decline anything.
         sinks.declined |= bytes == 0 && ended.iter().any(Option::is_some);
-        // The receive has them.
+        // The bytes are already in the memory of the receive.
         self.inq.urgent.on_bytes(bytes);
         self.inq.taken(bytes, &self.sock.glance);
         self.offers_ended(&ended, bytes);
         Ok(())
     }
 
-    /// Buffers of the running receive are its own again when their keys are dead. The first of them
-    /// has so many bytes.
+    /// Handles adverts of the running receive that have ended: the receive gets each buffer back
+    /// when the buffer's key is invalid. The peer has written `bytes` bytes to the first buffer.
     fn offers_ended(&mut self, ended: &Ended, bytes: u32) {
         let Some(sinks) = &mut self.adverts.sinks else {
             return;
@@ -159,9 +161,9 @@ impl Exchange<'_> {
     }
 }
 
-/// The peer's.
+/// The sink adverts of the peer.
 impl Exchange<'_> {
-    /// The peer's reader waits for bytes, with memory for them.
+    /// A reader of the peer waits for bytes, and advertises its memory.
     ///
     /// # Errors
     ///
@@ -173,11 +175,11 @@ impl Exchange<'_> {
         addr: u64,
         count: u32,
     ) -> Result<(), Fatal> {
-        // That they agreed on sink adverts was checked before.
+        // It was checked before that both sides agreed on sink adverts.
         let sinks = self.adverts.sink(self.flags).ok_or(Fatal::NoMemory)?;
         let accepted = sinks.writer.on_advert(len, rkey, addr, count)?;
         if !self.state.can_send() {
-            // Nothing comes any more.
+            // This side sends no more bytes.
             sinks.writer.decline();
         }
         let stats = self.sock.stats;
@@ -190,7 +192,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// The peer's reader does not wait any more.
+    /// The reader of the peer does not wait any more.
     ///
     /// # Errors
     ///
@@ -218,7 +220,7 @@ impl Exchange<'_> {
             (Some(sinks), Some(Use::OwnWrites(Call::Waits))) => {
                 sinks.written_bytes += bytes as usize
             }
-            // The send was killed.
+            // The thread of the send was killed.
             _ => {}
         }
         self.reclaim().region_used(region);

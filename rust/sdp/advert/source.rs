@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Source adverts: the messages about them.
+//! The messages about source adverts.
 
 use super::Exchange;
 use crate::params::ADVERTS;
@@ -25,14 +25,16 @@ use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace;
 
-/// Sends what is due about source adverts: reports, the answer to a cancel, a cancel of ours.
+/// Sends the messages about source adverts that are due: reports, the answer to a cancel of the
+/// peer, and a cancel of ours.
 ///
 /// # Errors
 ///
 /// [`Fatal::Refused`].
 pub(in crate::sdp) fn flush(output: &mut Output<'_>) -> Result<(), Fatal> {
     while output.may_post(Class::Control, 1) {
-        // Where the rest may take long, the sender shall see that there is progress.
+        // If the rest of an advert may have to wait for long, report the part that was read: the
+        // sender must see the progress.
         let starved = output.sock.glance.starved.get();
         let remote = output.adverts.features.contains(Features::REMOTE_INV);
         let Some(zcopy) = &mut output.adverts.zcopy else {
@@ -64,7 +66,8 @@ pub(in crate::sdp) fn flush(output: &mut Output<'_>) -> Result<(), Fatal> {
 }
 
 impl Exchange<'_> {
-    /// A message of the stream, with `payload` bytes, is the next after what the adverts hold.
+    /// A Data message with `payload` bytes has arrived; its bytes are the next of the stream behind
+    /// the adverts of the peer.
     ///
     /// # Errors
     ///
@@ -91,7 +94,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// The peer advertises memory, behind `payload` bytes of the message.
+    /// The peer advertises memory. In the stream the memory comes behind the `payload` bytes of the
+    /// message.
     ///
     /// # Errors
     ///
@@ -104,7 +108,7 @@ impl Exchange<'_> {
         addr: u64,
     ) -> Result<(), Fatal> {
         self.event_received();
-        // That they agreed on adverts was checked before.
+        // It was checked before that both sides agreed on source adverts.
         let zcopy = self.adverts.source(self.flags).ok_or(Fatal::NoMemory)?;
         zcopy.reader.on_advert(payload, len, rkey, addr)?;
         let stats = self.sock.stats;
@@ -112,7 +116,8 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// The peer has read bytes of our adverts; the message has made a key invalid.
+    /// The peer has read `bytes` bytes of our oldest advert. `invalidated` is the key that the
+    /// message has invalidated, if any.
     ///
     /// # Errors
     ///
@@ -156,7 +161,8 @@ impl Exchange<'_> {
     /// # Errors
     ///
     /// [`Fatal::Violation`].
-    // The frame of the code that handles each message is not to have the list.
+    // Not inlined: otherwise the list would be in the stack frame of the function that handles
+    // every message.
     #[inline(never)]
     pub(in crate::sdp) fn cancel_answered(&mut self) -> Result<(), Fatal> {
         let mut ended = [None; ADVERTS];
@@ -182,7 +188,8 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// An advert of ours has ended: its key dies, and then the send takes its memory back.
+    /// An advert of ours has ended: its key is invalidated, and then the send takes its memory
+    /// back.
     fn advert_ended(&mut self, region: RegionId, invalidated: Option<u32>) -> Result<(), Fatal> {
         let Some(link) = &mut *self.link else {
             return Ok(());

@@ -33,7 +33,7 @@ pub(crate) fn accept(listener: &SdpSock, nonblock: bool) -> Result<ARef<SdpSock>
     }
 }
 
-/// The state of a child for the core's `__inet_accept`.
+/// Passes the reference of a child to the core, for `__inet_accept`.
 pub(crate) fn into_raw(child: ARef<SdpSock>) -> *mut bindings::sock {
     ARef::into_raw(child).as_ptr().cast()
 }

@@ -18,23 +18,23 @@ use crate::kern::errno::{
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::SdpSock;
 
-/// How many ports, one behind the other, are tried at the CM, where it does not matter which: the CM
-/// has users beside SDP.
+/// The number of successive ports that are tried at the CM if any port will do. The CM also has
+/// users other than SDP.
 pub(super) const PORTS_TRIED: u32 = 64;
 
-/// Whether the CM has given this error because it has the port for somebody else. It says the second where one
-/// of the two addresses is a wildcard.
+/// Whether the CM has returned this error because another user has the port. `EADDRNOTAVAIL` is the
+/// error if one of the two addresses is a wildcard.
 pub(super) fn is_taken(e: Error) -> bool {
     e == EADDRINUSE || e == EADDRNOTAVAIL
 }
 
 /// A reference to a socket that was found in the tables.
 fn hold(sk: Sk) -> ARef<SdpSock> {
-    // SAFETY: Only sockets of ours are in the tables, and they are alive while they are there.
+    // SAFETY: Only SDP sockets are in the tables, and they are alive while they are there.
     unsafe { SdpSock::from_raw(sk.as_ptr()) }.into()
 }
 
-/// Gives a socket without a port the port `port`, or any free one for 0.
+/// Gives a socket without a port the port `port`, or any free one if `port` is 0.
 ///
 /// # Errors
 ///
@@ -53,8 +53,8 @@ fn bound_of(guard: &mut SockGuard<'_>, port: u16, behind: Option<u16>) -> Result
     Ok(place)
 }
 
-/// Has connections to the socket's port find it, whose state says already that it listens. Without
-/// a port, it gets a free one: the first one behind `refused`, a port that the CM has refused.
+/// Directs connections to the socket's port to the socket, whose state must already be Listen. A
+/// socket without a port gets a free one: the first one after `refused`, which the CM has refused.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ pub(crate) fn listen(guard: &mut SockGuard<'_>, refused: Option<u16>) -> Result 
     sk.net().ports().listen(sk, place)
 }
 
-/// Connections find the socket no more.
+/// Stops directing connections to the socket.
 pub(crate) fn stop_listening(guard: &mut SockGuard<'_>) {
     if let Some(place) = guard.conn().port.bound {
         guard.sk().net().ports().stop_listening(place);
@@ -90,9 +90,8 @@ pub(crate) fn put_port(guard: &mut SockGuard<'_>) {
     }
 }
 
-/// Gives back a port that the kernel has chosen: the connection, or the listening, for which it was
-/// chosen has ended. A port of the program's choice stays the socket's, as with TCP
-/// (`tcp_set_state`).
+/// Releases a port that the kernel has chosen for a connection or for listening, when that has
+/// ended. The socket keeps a port that its program has chosen, as with TCP (`tcp_set_state`).
 pub(crate) fn put_chosen_port(guard: &mut SockGuard<'_>) {
     let sk = guard.sk();
     if guard.conn().port.bound.is_some() && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
@@ -101,16 +100,16 @@ pub(crate) fn put_chosen_port(guard: &mut SockGuard<'_>) {
     }
 }
 
-/// Gives the socket another port that the kernel chooses, if there is one. The CM still has the port of
-/// the connection that is given back; and on iWARP, TCP takes no second connection between two ports
-/// for a minute after the first (`TIME_WAIT`).
+/// Gives the socket another port that the kernel chooses, if there is one. The CM still has the
+/// port for the connection that is being released. Moreover, TCP on iWARP refuses another
+/// connection between the same two ports for a minute after the end (`TIME_WAIT`).
 pub(crate) fn change_port(guard: &mut SockGuard<'_>) {
     if guard.conn().port.former_bound.is_some() {
         return;
     }
     let former = guard.conn().port.bound.take();
     match get_port(guard, 0) {
-        // What the CM does not have is free at once.
+        // A port that the CM does not have is free at once.
         Ok(()) if !guard.conn().port.at_cm => {
             if let Some(former) = former {
                 guard.sk().net().ports().put(former);
@@ -121,9 +120,9 @@ pub(crate) fn change_port(guard: &mut SockGuard<'_>) {
     }
 }
 
-/// Sets a port aside for the connection's id at the CM, which cannot have that of the socket. A port of
-/// the CM's own choice might be one that the program of another socket already has, for which listen()
-/// would fail then. A second call gives the next port.
+/// Sets a port aside for the connection's id at the CM, if the id cannot use the port of the
+/// socket. If the CM chose the port, it could choose the port of another socket, whose listen()
+/// would then fail. Another call gives the next port.
 ///
 /// # Errors
 ///
@@ -137,14 +136,14 @@ pub(super) fn set_aside_for_cm(guard: &mut SockGuard<'_>) -> Result<u16> {
     Ok(place.port())
 }
 
-/// The CM does not have that port, or has it no more.
+/// Releases the port that was set aside: the CM has never had it, or no longer has it.
 pub(super) fn put_set_aside(guard: &mut SockGuard<'_>) {
     if let Some(place) = guard.conn().port.other_at_cm.take() {
         guard.sk().net().ports().put(place);
     }
 }
 
-/// The CM has the port of the former connection no more.
+/// Releases the port of the former connection, which the CM no longer has.
 pub(crate) fn put_former_port(guard: &mut SockGuard<'_>) {
     if let Some(former) = guard.conn().port.former_bound.take() {
         guard.sk().net().ports().put(former);
@@ -161,8 +160,8 @@ pub(crate) fn find_listener(
     net.ports().find_listener(net, to, from, dev, hold)
 }
 
-/// The next sockets of `net` from `from` on, with their places: none at the end. With `port`, only
-/// those that have it.
+/// The next sockets of `net` from the cursor `from` on, with their places; empty at the end. With
+/// `port`, only sockets that have this port.
 ///
 /// # Errors
 ///

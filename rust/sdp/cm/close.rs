@@ -4,16 +4,16 @@
 //!
 //! # Normal operation
 //!
-//! Each side sends DisConn behind its last byte. When both DisConns are there the worker
-//! disconnects the queue pair and gives everything back. Nothing is lost: a DisConn counts as sent
-//! when the peer's adapter has it, and so has everything before. On iWARP, where that is not known, each
-//! side waits for the other one's acknowledgement of its DisConn and of its last answer, or for the
-//! other's disconnection.
+//! Each side sends DisConn after its last byte. When both DisConns have arrived, the worker
+//! disconnects the queue pair and releases everything. No bytes are lost: a DisConn counts as sent
+//! when the peer's adapter has it, and the adapter then has all earlier messages, too. On iWARP,
+//! completions do not show this, so each side waits until the peer has acknowledged DisConn and the
+//! side's last answer, or has disconnected.
 //!
-//! # When it ends otherwise
+//! # After an error
 //!
-//! [`SockGuard::fail`] sets the error and asks the worker for the same. The peer is told by an
-//! AbortConn, or at the latest by the CM.
+//! [`SockGuard::fail`] sets the error, and asks the worker to disconnect and release everything.
+//! The peer learns of the end from an AbortConn, or at the latest from the CM.
 
 use kernel::prelude::*;
 
@@ -41,7 +41,7 @@ use crate::sdp::cq::poll::rearm_cq;
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::abort;
 
-/// shutdown() of the sending half: DisConn behind the data.
+/// shutdown() of the sending half: sends DisConn after the data.
 pub(crate) fn shutdown_write(guard: &mut SockGuard<'_>) {
     if !guard.conn().state.can_send() {
         return;
@@ -52,8 +52,8 @@ pub(crate) fn shutdown_write(guard: &mut SockGuard<'_>) {
     rearm_cq(guard);
 }
 
-/// disconnect(): a connect() to AF_UNSPEC, the shutdown() of a listener, or the core's after a failed
-/// connect(). The caller calls [`unlisten`] when it has released the lock.
+/// disconnect(), for connect() to AF_UNSPEC, for the shutdown() of a listener, and for the core
+/// after a failed connect(). The caller must call [`unlisten`] after it has released the lock.
 pub(crate) fn disconnect(guard: &mut SockGuard<'_>) {
     let conn = guard.conn();
     let (state, torn_down) = (conn.state, conn.lifetime.torn_down);
@@ -70,17 +70,17 @@ pub(crate) fn disconnect(guard: &mut SockGuard<'_>) {
             let pending = stop_listening(guard);
             let port = guard.sk().num();
             let conn = guard.conn();
-            // `unlisten()` ends the CM's part without the lock.
+            // `unlisten()` ends the CM's listening without the lock.
             if core::mem::replace(&mut conn.port.listens, false) {
-                // listen() has made the place.
+                // listen() has reserved the place.
                 let _ = conn.port.unlisten.push_within_capacity(port);
             }
             bind::put_chosen_port(guard);
             abort_all(pending);
         }
         _ => {
-            // As with TCP, it is no error where both halves have ended and all is sent. Nor for a moment: a
-            // poll() does not hold the lock.
+            // As with TCP, there is no error if both halves have ended and everything was sent.
+            // There must not be one even for a moment, because poll() does not take the lock.
             let ended = matches!(state, State::LastAck | State::Closing | State::Draining);
             let complete = ended && guard.unsent_bytes() == 0;
             abort(guard, (!complete).then_some(ECONNRESET));
@@ -95,7 +95,8 @@ pub(crate) fn disconnect(guard: &mut SockGuard<'_>) {
     guard.sk().reset_peek_offset();
 }
 
-/// Ends the state; what no program has accepted is the caller's to abort.
+/// Ends the listening of the socket. The caller must abort the returned connections, which no
+/// program has accepted.
 pub(super) fn stop_listening(guard: &mut SockGuard<'_>) -> Closed {
     guard.transition(Event::StopListening);
     bind::stop_listening(guard);
@@ -104,7 +105,8 @@ pub(super) fn stop_listening(guard: &mut SockGuard<'_>) -> Closed {
     closed
 }
 
-/// The socket will be an orphan: its peer has so much time to take the rest and to close.
+/// Called before the socket becomes an orphan: starts the timers for its peer, which has to take
+/// the rest and to close.
 fn await_peer(guard: &mut SockGuard<'_>) {
     let place = guard.conn().lifetime.place.as_mut();
     if place.is_some_and(|place| place.become_orphan().is_err()) {
@@ -118,8 +120,8 @@ fn await_peer(guard: &mut SockGuard<'_>) {
 }
 
 impl SockOwner<'_> {
-    /// Waits until our half is closed, for SO_LINGER; or until the connection ends, as when the peer sends
-    /// what nobody will read.
+    /// Waits for SO_LINGER until this side's half is closed, or until the connection ends, for
+    /// example because the peer sends bytes that no program will read.
     fn linger(&mut self, mut timeo: Timeout) {
         while !timeo.is_over() && !signal_pending() {
             let state = self.conn().state;
@@ -132,17 +134,17 @@ impl SockOwner<'_> {
         }
     }
 
-    /// Whether the peer has sent bytes that the program has not got. If the connection has ended both ways,
-    /// bytes that are here already do not count.
+    /// Whether the peer has sent bytes that the program has not read. If both halves of the
+    /// connection have ended, bytes that have already arrived do not count.
     fn has_unread(&mut self) -> bool {
         let conn = self.conn();
         conn.adverts.holds() || (conn.state != State::Draining && !conn.inq.queue.is_empty())
     }
 
-    /// What close() does to a connection.
+    /// Ends a connection because of close().
     fn close_connection(&mut self, timeo: Timeout) {
         connect::cancel_next(self);
-        // What calls have given away is not unread.
+        // Bytes of receives that have returned early do not count as unread.
         self.await_early();
         let state = self.conn().state;
         let unread = self.has_unread();
@@ -158,7 +160,7 @@ impl SockOwner<'_> {
             _ => {
                 shutdown_write(self);
                 self.linger(timeo);
-                // Bytes that have come meanwhile were refused, and have ended the connection.
+                // Bytes that arrived meanwhile were refused, and have ended the connection.
                 if self.conn().state != State::Dead {
                     await_peer(self);
                 }
@@ -175,20 +177,22 @@ pub(super) fn abort_all(pending: Closed) {
 }
 
 impl SdpSock {
-    /// Ends a connection that no program has.
+    /// Ends a connection that no program has accepted.
     pub(super) fn abandon(&self, why: Error) {
         let mut guard = self.lock_nested();
-        // Before the worker can give the rest back: it looks whether there is a program.
+        // Before the worker can release the rest, because the worker checks whether there is a
+        // program.
         self.orphan();
-        // Before the peer can know of the end, whereupon the program may listen there again.
+        // Before the peer can learn of the end, because a program may then listen at the port
+        // again.
         bind::put_port(&mut guard);
         abort(&mut guard, Some(why));
         leave_table(&mut guard);
     }
 }
 
-/// An orphan whose connection has ended leaves nothing behind; its port is free at once, unless
-/// the CM still has it: nobody else could listen there.
+/// Releases the remaining resources of an orphan whose connection has ended. The port is released
+/// at once, unless the CM still has it; in that case no other socket could listen there anyway.
 fn leave_table(guard: &mut SockGuard<'_>) {
     let ended = matches!(guard.conn().state, State::Closed | State::Dead);
     if ended && !guard.conn().port.at_cm {
@@ -199,8 +203,8 @@ fn leave_table(guard: &mut SockGuard<'_>) {
     }
 }
 
-/// Whether an orphan's peer has taken its part of the rest since the timer was started, which is
-/// started again then.
+/// Whether an orphan's peer has taken its share of the rest since the timer was started. If so, the
+/// timer is started again.
 pub(super) fn orphan_gets_on(guard: &mut SockGuard<'_>) -> bool {
     let unsent = guard.unsent_bytes();
     let gets_on = guard.conn().lifetime.orphan_rest.ends_turn(unsent);
@@ -210,11 +214,11 @@ pub(super) fn orphan_gets_on(guard: &mut SockGuard<'_>) -> bool {
     gets_on
 }
 
-/// Ends the CM's listening at the ports at which the socket has ended its own, before the program's call
-/// returns: on iWARP, TCP accepts connections there until then, which nobody would answer.
+/// Ends the CM's listening at the ports at which the socket no longer listens, before the program's
+/// call returns. Until then, TCP on iWARP accepts connections there that would not be answered.
 pub(crate) fn unlisten(sock: &SdpSock) {
     loop {
-        // One at a time: the vector keeps its places.
+        // One port at a time, so that the vector keeps its capacity.
         let Some(port) = sock.lock().conn().port.unlisten.pop() else {
             return;
         };
@@ -222,7 +226,7 @@ pub(crate) fn unlisten(sock: &SdpSock) {
     }
 }
 
-/// close(): the program's reference goes. A connection lives on until its data are delivered.
+/// close(): releases the program's reference. A connection lives on until its data are delivered.
 ///
 /// # Safety
 ///
@@ -241,7 +245,7 @@ pub(crate) unsafe fn close(sock: &SdpSock, timeo: Timeout) {
         let conn = guard.conn();
         listening = core::mem::take(&mut conn.port.unlisten);
         if core::mem::replace(&mut conn.port.listens, false) {
-            // listen() has made the place.
+            // listen() has reserved the place.
             let _ = listening.push_within_capacity(sock.sk().num());
         }
         sock.orphan();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! connect(): what the system call does itself; the worker does the rest.
+//! connect(): the part that runs in the system call. The worker does the rest.
 //!
-//! After connect() to AF_UNSPEC, the next connect() may come while the worker still gives the former
-//! connection back. As nobody may wait who must not, the connection is noted then
-//! ([`next`](super::super::parts::names::Names::next)), and its program sees a socket that connects; the
-//! worker starts it when the former one is gone.
+//! After connect() to AF_UNSPEC, the next connect() may come while the worker is still releasing
+//! the former connection. A non-blocking call must not wait for that, so the new connection is only
+//! recorded ([`next`](super::super::parts::names::Names::next)), and its program sees a connecting
+//! socket. The worker starts the connection when the former one is gone.
 
 use kernel::prelude::*;
 
@@ -38,13 +38,14 @@ use crate::stats::counters::Counter;
 const V4_LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 const V6_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
-/// Starts a connection to `to`. The core waits for the end, or does not.
+/// Starts a connection to `to`. The core waits for the result, unless the call is non-blocking.
 ///
 /// # Errors
 ///
-/// `EAFNOSUPPORT` for an address of a family that the socket is not of, `ENETUNREACH` for
-/// addresses to which no stream leads or no route does, `EADDRNOTAVAIL` without a free port,
-/// `EISCONN` while there is a connection.
+/// `EAFNOSUPPORT` for an address of another family than the socket's, `ENETUNREACH` for a multicast
+/// address, or an address that the socket cannot reach, `EINVAL` for an address that does not fit
+/// the bound address or interface, `EADDRNOTAVAIL` without a free port, `EISCONN` while there is a
+/// connection.
 pub(crate) fn start_connect(guard: &mut SockGuard<'_>, to: Addr) -> Result {
     let former_is_left = match guard.conn().state {
         State::Closed => false,
@@ -83,7 +84,7 @@ pub(crate) fn start_connect(guard: &mut SockGuard<'_>, to: Addr) -> Result {
     Ok(())
 }
 
-/// Has the worker make the connection.
+/// Asks the worker to set the connection up.
 fn begin_connect(guard: &mut SockGuard<'_>, to: Addr) {
     let sk = guard.sk();
     guard.conn().names.peer = to;
@@ -95,7 +96,8 @@ fn begin_connect(guard: &mut SockGuard<'_>, to: Addr) {
     guard.want(Want::Connect);
 }
 
-/// Starts the connection that connect() has noted, if there is one: the former one is given back.
+/// Starts the connection that connect() has recorded, if there is one, after the former connection
+/// was released.
 pub(super) fn begin_next(guard: &mut SockGuard<'_>) {
     if let Some(to) = guard.conn().names.next {
         make_new(guard);
@@ -103,7 +105,7 @@ pub(super) fn begin_next(guard: &mut SockGuard<'_>) {
     }
 }
 
-/// Forgets the connection that connect() has noted; `false` if there is none.
+/// Forgets the connection that connect() has recorded; returns `false` if there is none.
 pub(super) fn cancel_next(guard: &mut SockGuard<'_>) -> bool {
     let noted = guard.conn().names.next.take().is_some();
     if noted {
@@ -133,7 +135,8 @@ fn destination(guard: &mut SockGuard<'_>, to: Addr) -> Result<Addr> {
     let dev = sk.bound_dev();
     if to.is_link_local() {
         let scope = to.scope as i32;
-        // One of the two says which link is meant; both must not say different ones.
+        // The scope or the bound interface must name the link, and they must not name different
+        // ones.
         if (scope == 0 && dev == 0) || (scope != 0 && dev != 0 && scope != dev) {
             return Err(EINVAL);
         }
@@ -149,8 +152,8 @@ fn destination(guard: &mut SockGuard<'_>, to: Addr) -> Result<Addr> {
     Ok(to)
 }
 
-/// Makes the socket of an ended connection, of which everything was given back, a new one. A port
-/// and an address that its program has not chosen go, as with TCP.
+/// Turns the socket of an ended connection, of which everything was released, into a new one. As
+/// with TCP, a port and an address that the program has not chosen are dropped.
 pub(super) fn make_new(guard: &mut SockGuard<'_>) {
     guard.forget_poller();
     guard.free_queues();
@@ -174,7 +177,7 @@ pub(super) fn make_new(guard: &mut SockGuard<'_>) {
     }
 }
 
-/// The peer and an address that the program has not chosen go with the connection.
+/// Forgets the peer, and also the local address unless the program has chosen it.
 pub(super) fn forget_names(guard: &mut SockGuard<'_>) {
     let sk = guard.sk();
     sk.clear_shutdown();
@@ -186,12 +189,13 @@ pub(super) fn forget_names(guard: &mut SockGuard<'_>) {
 }
 
 impl SockOwner<'_> {
-    /// Connects for a send. `connect` may give the lock back meanwhile; another send that comes then is refused,
-    /// unless the socket was disconnected, and is connected anew.
+    /// Connects for a send, by `connect`, which may release the lock. Another send that comes
+    /// meanwhile is refused; but if the socket was disconnected in between, that send connects
+    /// again.
     ///
     /// # Errors
     ///
-    /// `EALREADY` while another send does it, and those of `connect`.
+    /// `EALREADY` while another send connects, and the errors of `connect`.
     pub(crate) fn fast_open(&mut self, connect: impl FnOnce() -> Result) -> Result {
         let opens = &mut self.conn().lifetime.fast_opens;
         if core::mem::replace(opens, true) {
@@ -202,8 +206,8 @@ impl SockOwner<'_> {
         result
     }
 
-    /// Makes the socket of an ended connection a new one. Waits for the worker to give everything
-    /// back first. Nothing happens to a socket that had no connection.
+    /// Turns the socket of an ended connection into a new one, after the worker has released
+    /// everything. A socket that had no connection stays as it is.
     ///
     /// # Errors
     ///
@@ -215,11 +219,12 @@ impl SockOwner<'_> {
         Ok(())
     }
 
-    /// Waits for the worker to give everything back of an ended connection; `false` for a socket that had none.
+    /// Waits until the worker has released everything of an ended connection; returns `false` for a
+    /// socket that had no connection.
     ///
     /// # Errors
     ///
-    /// As those of [`SockOwner::reuse`].
+    /// Those of [`SockOwner::reuse`].
     fn await_end(&mut self) -> Result<bool> {
         if self.conn().state == State::Closed {
             return Ok(false);
@@ -232,8 +237,8 @@ impl SockOwner<'_> {
         }
     }
 
-    /// Waits for the worker to give everything back of a connection that has ended: a port, too, that the
-    /// program has not chosen.
+    /// Waits until the worker has released everything of an ended connection, including a port that
+    /// the program has not chosen.
     ///
     /// # Errors
     ///
@@ -248,8 +253,9 @@ impl SockOwner<'_> {
         Ok(())
     }
 
-    /// As [`SockOwner::reuse`], before a socket is bound that its program has disconnected: only then has it
-    /// no port. A socket of any other state is left alone.
+    /// As [`SockOwner::reuse`], before bind() on a socket that its program has disconnected: such a
+    /// socket keeps a port that the kernel has chosen until everything is released. A socket in any
+    /// other state stays as it is.
     ///
     /// # Errors
     ///

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the worker of a deferred child does (TCP_DEFER_ACCEPT): the child's way from its establishment to
-//! its listener's queue, or to its end.
+//! The worker's part of the deferral of a child (TCP_DEFER_ACCEPT), from the child's establishment
+//! to the listener's queue, or to the child's end.
 //!
-//! Only the child's worker moves it. Whoever else finds that the child is due asks the worker; whoever
-//! closes the listener takes all of its children at once, and the worker finds none any more.
+//! Only the child's worker moves the child. Other code that finds that the child is due asks the
+//! worker. A thread that closes the listener takes all its children at once, and their workers then
+//! find no child to move.
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -22,13 +23,14 @@ use crate::sdp::conn::sock::{
     SdpSock, //
 };
 
-/// For how long a listener defers connections, now.
+/// How long a listener currently defers connections.
 fn wanted_by(parent: &SdpSock) -> Timeouts {
     parent.lock().conn().options.defer_accept
 }
 
 impl Worker<'_> {
-    /// Defers a child that has come up, if its listener wishes so and its peer has sent nothing yet.
+    /// Defers a child that is up, if its listener defers connections and its peer has sent nothing
+    /// yet.
     ///
     /// # Errors
     ///
@@ -38,7 +40,7 @@ impl Worker<'_> {
             return Ok(false);
         }
         {
-            // What comes from here on ends it.
+            // Bytes that arrive from here on end the deferral.
             let mut guard = self.sock.lock();
             if guard.has_first() {
                 return Ok(false);
@@ -61,9 +63,10 @@ impl Worker<'_> {
         );
     }
 
-    /// The time of a deferred child is over, or a part of it; or it is due, and has no place yet.
+    /// Called when the timer of a deferred child has expired: a time-out has passed, or the child
+    /// is due and still has no place.
     pub(super) fn deferral_timed_out(&self) {
-        // Without the child's lock.
+        // Without the child's lock, because this takes the listener's lock.
         let parent = self.sock.lock().conn().lifetime.parent.clone();
         let Some(wanted) = parent.map(|parent| wanted_by(&parent)) else {
             return;
@@ -82,11 +85,13 @@ impl Worker<'_> {
         self.push_deferred();
     }
 
-    /// A deferred child is due: into the listener's queue with it, if that has a place. Else the worker comes
-    /// here again when there is one, or when half-open connections must give theirs up: peers that ask for
-    /// nothing more would keep the child waiting until the time of their handshake is over.
+    /// Moves a child that is due into the listener's queue, if there is a place. Otherwise the
+    /// worker tries again when there is one, or when half-open connections may lose theirs: without
+    /// the second attempt, peers that are silent would keep the child waiting until their
+    /// handshakes time out.
     pub(super) fn push_deferred(&self) {
-        // Before: once it is in the queue, a program may have it, and close it, at any time.
+        // Taken before: once the child is in the queue, a program may accept and close it at any
+        // time.
         let (deferral, parent) = {
             let mut guard = self.sock.lock();
             let lifetime = &mut guard.conn().lifetime;
@@ -110,13 +115,14 @@ impl Worker<'_> {
                 self.sock.start_timer(Alarm::Timeout, OLD_MS);
             }
             Err(e) if e == ENOMEM => self.sock.abandon(e),
-            // Who has closed the listener ends the child.
+            // The thread that has closed the listener ends the child.
             Err(_) => {}
         }
     }
 
-    /// The connection of a child has ended, and all was given back. If it is deferred, it has been for
-    /// nothing, and leaves its listener; but as with TCP, one that has sent something is there for accept().
+    /// Called when the connection of a child has ended, and everything was released. A deferred
+    /// child is removed from its listener; but as with TCP, accept() still gets a child whose peer
+    /// has sent something.
     pub(super) fn end_deferral(&mut self) {
         let mut guard = self.sock.lock();
         if guard.conn().lifetime.deferral.is_none() {
@@ -135,7 +141,7 @@ impl Worker<'_> {
             }
             lifetime.parent.clone()
         };
-        // There was no byte, or no place: a request of TCP ends then, too.
+        // There was no byte, or no place: TCP also drops its request in these cases.
         if let Some(parent) = parent {
             self.cm.child = accept_queue::take_deferred(&parent, self.sock);
         }

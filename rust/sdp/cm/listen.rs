@@ -69,7 +69,7 @@ impl Key {
     }
 }
 
-/// A port at which the CM listens, for all sockets of the namespace that do.
+/// A port at which the CM listens on behalf of sockets of the namespace.
 struct Port {
     net: *mut bindings::net,
     number: u16,
@@ -94,29 +94,31 @@ global_lock! {
     unsafe(uninit) static LISTENERS: Mutex<Option<RBTree<Key, Entry>>> = None;
 }
 
-/// Must be called once, when the module loads.
+/// Initialises the table of ports.
 ///
 /// # Safety
 ///
-/// Called once, before every other function of this module.
+/// Must be called once, before every other function of this module.
 pub(crate) unsafe fn init() {
     // SAFETY: As the caller promises.
     unsafe { LISTENERS.init() };
 }
 
-/// The ids that listen at a port: one for IPv6, unless the kernel has none, and one for IPv4. One id
-/// for both families would not do on iWARP: the CM there looks for the interface that has the
-/// destination's address, and does not find an IPv4 address that a TCP socket of IPv6 has accepted.
+/// The ids that listen at a port: one for IPv6, unless the kernel does not support it, and one for
+/// IPv4. One id for both families would not work on iWARP: the CM searches for the interface that
+/// has the destination's address, and does not find the IPv4 address of a connection that an IPv6
+/// socket of TCP has accepted.
 struct Ids {
     _v6: Option<CmId>,
     _v4: CmId,
 }
 
-/// The CM's own backlog: with 0, the sysctl `net.iw_cm.default_backlog` says how many requests wait
-/// for our handler on iWARP. The IB CM has no such number. What waits for accept() is counted apart.
+/// The CM's own backlog: with 0, the sysctl `net.iw_cm.default_backlog` limits how many requests
+/// wait for the handler on iWARP. The IB CM has no such limit. Connections that wait for accept()
+/// are counted separately.
 const CM_BACKLOG: i32 = 0;
 
-/// Makes the CM listen at a port, or joins those who already have it do so.
+/// Makes the CM listen at a port, or adds a user if it already does.
 fn acquire(net: Net<'_>, port: u16, stats: Stats) -> Result {
     let key = Key::new(net, port);
     let mut guard = LISTENERS.lock();
@@ -147,7 +149,7 @@ fn acquire(net: Net<'_>, port: u16, stats: Stats) -> Result {
     Ok(())
 }
 
-/// Gives a port back; the last one ends the CM's listening, and waits for its handlers.
+/// Removes a user of a port. The last one ends the CM's listening, and waits for its handlers.
 pub(super) fn release(net: Net<'_>, port: u16) {
     let key = Key::new(net, port);
     let mut guard = LISTENERS.lock();
@@ -161,8 +163,8 @@ pub(super) fn release(net: Net<'_>, port: u16) {
     }
 }
 
-/// Binds and listens from a kernel worker: the CM asks for a capability of the current task for
-/// low ports, whereas our own check, of the namespace's rules, was made at bind().
+/// Binds and listens in a kernel worker: for low ports, the CM checks a capability of the current
+/// task, but SDP has already checked the rules of the namespace at bind().
 fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
     struct Call {
         v6: CmId,
@@ -172,9 +174,9 @@ fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
     }
     /// # Safety
     ///
-    /// Called only by whom it was registered with, with valid arguments.
+    /// Must be called only as below, with a valid argument.
     unsafe extern "C" fn run(call: *mut core::ffi::c_void) -> kernel::ffi::c_long {
-        // SAFETY: `call` is the one below, which waits.
+        // SAFETY: `call` is the variable below, whose function waits for this one.
         let call = unsafe { &mut *call.cast::<Call>() };
         let listen = |id: &CmId, any: Addr, v6: bool| {
             id.take_one_family()?;
@@ -219,8 +221,8 @@ fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
 ///
 /// # Errors
 ///
-/// `EINVAL` in any other state, `EADDRINUSE` if another listener has the port (or an RDMA user
-/// outside SDP), `ENOMEM`.
+/// `EINVAL` if the socket is neither closed nor a listener, `EADDRINUSE` if another listener has
+/// the port (or an RDMA user outside SDP), `ENOMEM`.
 pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
     let mut refused = None;
     for _ in 0..bind::PORTS_TRIED {
@@ -244,15 +246,16 @@ pub(crate) fn listen(sock: &SdpSock, backlog: i32) -> Result {
     Err(EADDRINUSE)
 }
 
-/// A socket that is a listener for those who look into the table; the CM does not know of it yet.
+/// A socket that is a listener in the table of ports, but not yet at the CM.
 struct Begun {
     port: u16,
     /// The socket had its port before.
     had_port: bool,
 }
 
-/// Makes the socket a listener in the table; `None` if it is one already, and has got the new backlog.
-/// A socket without a port gets the next free one behind `refused`, which the CM has refused.
+/// Makes the socket a listener in the table; returns `None` if it already is one, and now has the
+/// new backlog. A socket without a port gets the next free one after `refused`, which the CM has
+/// refused.
 fn begin(sock: &SdpSock, backlog: i32, refused: Option<u16>) -> Result<Option<Begun>> {
     let sk = sock.sk();
     let mut guard = sock.lock();
@@ -267,13 +270,13 @@ fn begin(sock: &SdpSock, backlog: i32, refused: Option<u16>) -> Result<Option<Be
         _ => return Err(EINVAL),
     }
     guard.reuse()?;
-    // For the end of listening, which must not fail.
+    // Reserved for the end of listening, which must not fail.
     guard.conn().port.unlisten.reserve(1, GFP_KERNEL)?;
     sk.set_backlog(backlog);
-    // `sk_clone()` copies the pointer, and frees the page where it fails.
+    // `sk_clone()` would copy the pointer, and free the page if it fails.
     kernel::warn_on!(sk.has_page_frag());
     let had_port = guard.conn().port.bound.is_some();
-    // The state first, so that of two who try at once one sees the other.
+    // The state is changed first, so that if two sockets try at once, one of them sees the other.
     guard.transition(Event::Listen);
     if let Err(e) = bind::listen(&mut guard, refused) {
         guard.transition(Event::StopListening);
@@ -284,11 +287,11 @@ fn begin(sock: &SdpSock, backlog: i32, refused: Option<u16>) -> Result<Option<Be
     Ok(Some(Begun { port, had_port }))
 }
 
-/// The CM does not listen at the port.
+/// Ends the listening in the table, because the CM does not listen at the port.
 fn give_up(sock: &SdpSock, port: u16) {
     let mut pending = Closed::new();
     let mut guard = sock.lock();
-    // Meanwhile another thread may have ended it, and begun it anew at another port.
+    // Meanwhile another thread may have ended the listening, and restarted it at another port.
     if listens_at(&mut guard, port) && !guard.conn().port.listens {
         pending = close::stop_listening(&mut guard);
         bind::put_chosen_port(&mut guard);
@@ -297,7 +300,7 @@ fn give_up(sock: &SdpSock, port: u16) {
     close::abort_all(pending);
 }
 
-/// The CM listens at the port.
+/// Completes the listening, after the CM has begun to listen at the port.
 fn finish(sock: &SdpSock, port: u16) -> Result {
     let listens = {
         let mut guard = sock.lock();
@@ -307,7 +310,7 @@ fn finish(sock: &SdpSock, port: u16) -> Result {
         }
         guard.conn().state == State::Listen
     };
-    // Another thread has ended it meanwhile, or has had the CM listen, too.
+    // Meanwhile another thread has ended the listening, or has also made the CM listen.
     release(sock.sk().net(), port);
     if listens {
         Ok(())
@@ -348,16 +351,16 @@ impl Listener for Port {
             _ => LOOPBACK_IFINDEX,
         };
         // SAFETY: The sockets that listen hold the namespace, and the CM waits for this handler
-        // before the last of them lets go.
+        // before the last of them releases it.
         let net = unsafe { Net::from_raw(self.net) };
         let listener = bind::find_listener(net, &to, &from, dev).ok_or_else(no_listener)?;
-        // Where the peer does not ask again, its request waits for a place.
+        // If the peer does not repeat its request, the request waits for a place.
         let closing = || self.refuse(&request, Counter::RefusedNoListener, Refusal::Closing);
         let place = if request.asks_once {
             None
         } else {
             Some(accept_queue::reserve(&listener).inspect_err(|e| match *e {
-                // Without a word, so that the peer tries again.
+                // Without an answer, so that the peer repeats its request.
                 ENOMEM => self.stats.inc(Counter::DroppedBacklogFull),
                 _ => closing(),
             })?)
@@ -388,9 +391,9 @@ impl Port {
         request.refuse(&why.encode());
     }
 
-    /// The connection's addresses, as the programs shall see them: to, from. `None` for a
-    /// connection to loopback that nobody has announced, or to an address that is not the namespace's:
-    /// what the request says of it, the peer has written.
+    /// The addresses of the connection as programs see them: destination, source. `None` for a
+    /// loopback connection that was not announced, or if the destination is not an address of the
+    /// namespace. The address in the request must be checked, because the peer has written it.
     fn addresses(&self, request: &Request<'_>, hello: &Hello) -> Option<(Addr, Addr)> {
         // SAFETY: As in `on_request`.
         let net = unsafe { Net::from_raw(self.net) };
@@ -418,8 +421,9 @@ fn child_of(listener: &SdpSock, to: Addr, from: Addr, hello: &Hello) -> Result<A
         )
     };
     let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-    // SAFETY: The clone is of our proto, and still ours alone; the handlers are those of sockets. Of its
-    // two references one is taken over here; the other is that of the connection, until its teardown.
+    // SAFETY: The clone is of this module's proto, and no other thread has access to it; the
+    // handlers are those of sockets. One of its two references is taken over here; the other
+    // belongs to the connection, until its teardown.
     let child: ARef<SdpSock> = unsafe {
         SdpSock::init(raw.as_ptr(), &HANDLERS);
         ARef::from_raw(raw.cast())

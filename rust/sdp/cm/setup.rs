@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a connection comes to be: the part of the socket's worker that asks the CM for one, or answers
-//! a request, creates the queues and exchanges the greetings.
+//! The set-up of a connection: the part of the socket's worker that requests a connection from the
+//! CM or answers a request, creates the queues, and exchanges Hello and HelloAck.
 
 use core::ptr::NonNull;
 
@@ -60,11 +60,12 @@ use crate::sdp::rx::Receiver;
 use crate::sdp::timers::tx_watchdog::send_first;
 use crate::stats::counters::Counter;
 
-/// How long an address or a route may take to be found.
+/// How long the resolution of an address or a route may take.
 const RESOLVE_MS: u32 = 2000;
-/// How long a peer may take to finish the set-up that it has started. The CM sends a lost reply again
-/// after some four seconds (`CMA_CM_RESPONSE_TIMEOUT`): this is time for a few. Once the reply is there
-/// late, the peer has its connection, and waits for a program that never gets it.
+/// How long a peer may take to complete the set-up that it has started. The CM resends a lost reply
+/// after about four seconds (`CMA_CM_RESPONSE_TIMEOUT`), so there is time for a few attempts. If
+/// this side gave up earlier, a late reply would still give the peer its connection, and the peer
+/// would wait for a program that never gets it.
 pub(super) const HANDSHAKE_MS: u32 = 20_000;
 
 impl Worker<'_> {
@@ -77,7 +78,8 @@ impl Worker<'_> {
             if conn.state != State::Resolving {
                 return Ok(());
             }
-            // A port that the program chose, or shares, may become a listener's too.
+            // A listener may also use a port that the program has chosen or shares, so the id at
+            // the CM does not use the port.
             let sk = self.sock.sk();
             let shared = sk.reuse() || sk.reuseport();
             // On iWARP, TCP would connect the port to itself.
@@ -92,7 +94,7 @@ impl Worker<'_> {
         self.sock.inc_ref();
         let id = self.cm.id.insert(id);
         self.sock.lock().conn().port.at_cm = cm_port != 0;
-        // Else the administrator's default holds (configfs).
+        // Otherwise, the administrator's default applies (configfs).
         let tos = self.sock.sk().service_type(to.is_v4());
         if tos != 0 {
             id.set_service_type(tos);
@@ -124,8 +126,8 @@ impl Worker<'_> {
         self.resolve(via.with_port(cm_port), false, via.with_port(to.port))
     }
 
-    /// Resolves `to` from the port of `from`. If there is none, or if another user of the CM has it, from
-    /// a port that no socket has: the peer reads the socket's own in the Hello.
+    /// Resolves `to` from the port of `from`. If there is none, or if another user of the CM has
+    /// the port, uses a port that no socket has: the peer reads the socket's own port in the Hello.
     fn resolve(&self, from: Addr, v6: bool, to: Addr) -> Result {
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
         let to = to.to_storage(false);
@@ -146,7 +148,7 @@ impl Worker<'_> {
             }
         }
         bind::put_set_aside(&mut self.sock.lock());
-        // To connections of other peers the CM gives a port twice.
+        // The CM itself may use one port for connections to several peers.
         start(from.with_port(0))
     }
 
@@ -171,8 +173,8 @@ impl Worker<'_> {
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
         id.set_ack_timeout()?;
         let place = Place::take(self.sock.sk())?;
-        // SAFETY: `teardown` drops the link before the id, and gives the connection's reference on
-        // the socket back after both.
+        // SAFETY: `teardown` drops the link before the id, and releases the connection's reference
+        // on the socket after both.
         let link = unsafe { Link::new(id, self.sock) }?;
         let features = able(&link);
         let connect_ms;
@@ -224,7 +226,8 @@ impl Worker<'_> {
         if guard.conn().state != State::HelloSent {
             return Err(ECONNABORTED);
         }
-        // The listener's side has looked; what comes again from here on is for the CM.
+        // The listener's side has read the announcement. From now on, the CM handles repeated
+        // messages.
         let nonce = core::mem::replace(&mut guard.conn().lifetime.nonce, 0);
         guard.sk().net().announced().retire(nonce);
         let conn = guard.conn();
@@ -244,13 +247,14 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Gives back what there is first: the core makes the socket usable again when it wakes.
+    /// Ends a failed attempt. The resources are released first, because the core makes the socket
+    /// usable again when it wakes.
     pub(super) fn connect_failed(&mut self, why: Error) {
         self.sock.stats.inc(Counter::ConnectFailed);
         self.give_back();
         let mut guard = self.sock.lock();
-        // Else another thread has ended the attempt meanwhile: its error, or the socket's next connection, is not
-        // this one's business.
+        // Otherwise another thread has ended the attempt meanwhile; this error must not overwrite
+        // its error, or affect the socket's next connection.
         if matches!(guard.conn().state, State::Resolving | State::HelloSent) {
             self.sock.sk().set_err(why);
             self.sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
@@ -304,14 +308,15 @@ impl Worker<'_> {
             reads: reads_for(features),
         };
         id.accept(&param).map_err(|e| match e {
-            // The CM has heard of the peer's rejection, or of the end of its TCP connection on iWARP,
-            // and waits for no answer.
+            // The CM knows of the peer's rejection, or of the end of the peer's TCP connection on
+            // iWARP, and expects no answer.
             _ if e == EINVAL || e == ECONNRESET => ECONNABORTED,
             e => e,
         })
     }
 
-    /// There is no place in the listener's backlog, or no listener any more.
+    /// Refuses a request because there is no place in the listener's backlog, or no listener any
+    /// more.
     pub(super) fn refuse_place(&mut self, why: Error) {
         let (counter, refusal) = match why {
             _ if why == ENOMEM => (Counter::DroppedBacklogFull, Refusal::BacklogFull),
@@ -337,8 +342,8 @@ impl Worker<'_> {
         self.teardown();
     }
 
-    /// A child is or was established: into the listener's queue with it, as with TCP even if it has
-    /// ended since; unless it is deferred.
+    /// Puts a child that is or was established into the listener's queue, as with TCP even if the
+    /// connection has ended since; unless the child is deferred.
     pub(super) fn child_is_up(&mut self) {
         self.cm.is_up = true;
         let Some(child) = self.cm.child.take() else {
@@ -362,11 +367,11 @@ impl Worker<'_> {
     }
 }
 
-/// Takes the queues into use; returns the receives to announce.
+/// Takes the queues into use; returns the number of receives to announce.
 ///
 /// # Errors
 ///
-/// `ENOBUFS` without memory for the receives that the protocol demands.
+/// `ENOBUFS` without memory for the receives that the protocol requires.
 fn open_link(guard: &mut SockOwner<'_>, link: Link, place: Place) -> Result<u16> {
     guard.conn().open_link(link, place);
     Receiver::of(guard).refill();
@@ -377,8 +382,9 @@ fn open_link(guard: &mut SockOwner<'_>, link: Link, place: Place) -> Result<u16>
     }
 }
 
-/// Reads in flight each way that such features need: who announces them can do so many. One without
-/// such features: soft-RoCE tells of a Read that is refused, but not of one beyond their number.
+/// The number of Reads in flight in each direction that such features need; a side that announces
+/// the features supports this number. One without them, because soft-RoCE reports a Read that is
+/// refused, but not a Read in excess of the number.
 fn reads_for(features: Features) -> u8 {
     if features.contains(Features::SOURCE) {
         READS as u8
@@ -387,7 +393,7 @@ fn reads_for(features: Features) -> u8 {
     }
 }
 
-/// What the adapter makes possible.
+/// The features that the adapter supports.
 fn able(link: &Link) -> Features {
     if link.can_advertise() {
         FEATURES
@@ -396,10 +402,11 @@ fn able(link: &Link) -> Features {
     }
 }
 
-/// Whether a connection over the interface `dev` is one for a socket that may be bound to an
-/// interface: to that one, or to a VRF that has it. The RDMA CM takes the interface of a local address
-/// whatever the socket is bound to; connections to the machine's own addresses go over one, too, though
-/// for IP they stay on the loopback interface (which [`route::check`] looks at).
+/// Whether the socket may have a connection over the interface `dev`: it is not bound to an
+/// interface, or is bound to this one or to its VRF. The RDMA CM takes the interface of a local
+/// address regardless of the interface to which the socket is bound. Connections to the machine's
+/// own addresses also use such an interface, although for IP they stay on the loopback interface
+/// (which [`route::check`] checks).
 ///
 /// [`route::check`]: crate::inet::route::check
 fn goes_over(sk: Sk, dev: i32) -> bool {
@@ -413,21 +420,21 @@ pub(super) fn unreachable_errno(status: i32) -> Error {
         return ENETUNREACH;
     }
     match Error::from_errno(status) {
-        // Nobody answered the neighbour's discovery.
+        // Neighbour discovery got no answer.
         e if e == ETIMEDOUT => EHOSTUNREACH,
         e => e,
     }
 }
 
-/// Why the peer has refused a connection, by its module or its CM.
+/// The reason for which the peer's module or CM has refused a connection.
 pub(super) fn refusal_of(event: &cm::Event) -> Option<Refusal> {
     const NO_SERVICE: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_INVALID_SERVICE_ID as i32;
-    // Where no socket has the port, the module is not asked.
+    // If no socket has the port, the peer's module is not asked.
     let nobody = (event.status == NO_SERVICE).then_some(Refusal::NoListener);
     Refusal::decode(event.private()).or(nobody)
 }
 
-/// The errno of a rejection, with what the peer's module says.
+/// The errno of a rejection; `refusal` is the reason from [`refusal_of`].
 pub(super) fn rejected_errno(event: &cm::Event, refusal: Option<Refusal>) -> Error {
     const STALE_CONN: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN as i32;
     const TIMEOUT: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT as i32;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The socket's worker: everything about a connection that may sleep.
+//! The socket's worker: the work for a connection that may sleep.
 //!
-//! Talks to the RDMA CM, has connections set up ([`super::setup`]) and gives everything back. It runs
-//! as one work item, so that nothing here runs twice at a time for a socket; it takes the socket lock
-//! only for moments, and never around a call into the CM.
+//! The worker calls the RDMA CM, sets connections up ([`super::setup`]), and releases everything.
+//! It is one work item, so it never runs twice at the same time for a socket. It takes the socket
+//! lock only briefly, and never during a call into the CM.
 
 use core::ptr::NonNull;
 
@@ -83,8 +83,8 @@ const REFILL_PAUSE: Delta = Delta::from_millis(10);
 ///
 /// Called by the work queue, for the item of a socket.
 unsafe extern "C" fn run(work: *mut kernel::bindings::work_struct) {
-    // SAFETY: The item is that of a socket of ours; it is the only way to get here, and does not
-    // run twice at a time, so that the CM side is ours.
+    // SAFETY: The item belongs to an SDP socket. This function runs only as that item, which does
+    // not run twice at the same time, so no other thread uses the CM side.
     let (sock, cm) = unsafe {
         let sock = sock_of(work.cast(), WORK_OFFSET);
         let cm = sock.cm.get();
@@ -93,17 +93,18 @@ unsafe extern "C" fn run(work: *mut kernel::bindings::work_struct) {
     Worker { sock: &sock, cm }.run();
 }
 
-/// What the work items of each socket call.
+/// The functions of the work items of each socket.
 pub(crate) const HANDLERS: Handlers = Handlers {
     worker: run,
     bh: run_bh,
 };
 
 impl SdpSock {
-    /// Starts the set-up of a new child: from now on the worker has its reference and the id.
+    /// Starts the set-up of a new child: from now on, the worker has the child's reference and the
+    /// id.
     pub(crate) fn start_child(child: ARef<Self>, id: CmId, offer: Hello, has_asked: bool) {
         let sock: &Self = &child;
-        // SAFETY: The worker has not run yet: nobody but the CM's handler knows the child.
+        // SAFETY: The worker has not run yet: only the CM's handler knows the child.
         let cm = unsafe { &mut *sock.cm.get() };
         cm.id = Some(id);
         cm.offer = Some(offer);
@@ -114,7 +115,7 @@ impl SdpSock {
         unsafe { ptr.as_ref() }.want(Want::Accept);
     }
 
-    /// Ends a child that came to nothing before its worker ran.
+    /// Ends a child that failed before its worker ran.
     pub(crate) fn give_up_child(&self) {
         {
             let mut guard = self.lock();
@@ -123,11 +124,11 @@ impl SdpSock {
             bind::put_port(&mut guard);
         }
         self.orphan();
-        // SAFETY: The reference of the connection, which does not come to be.
+        // SAFETY: This is the reference of the connection, which will not be established.
         unsafe { Self::dec_ref(self.into()) };
     }
 
-    /// Takes the socket from its program, if it had one, and what it has of IPsec.
+    /// Detaches the socket from its program, if it had one, and frees its IPsec policies.
     pub(crate) fn orphan(&self) {
         // SAFETY: The object is valid; the policies are freed once.
         unsafe {
@@ -176,7 +177,7 @@ impl Worker<'_> {
             flush(&mut guard);
             drop(guard);
             if self.sock.is_wanted(Want::Refill) {
-                // There still is no memory.
+                // There is still no memory.
                 fsleep(REFILL_PAUSE);
             }
         }
@@ -200,7 +201,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Asks for a place in the listener's backlog, if the child has not yet.
+    /// Asks for a place in the listener's backlog, if the child has not done so yet.
     fn take_place(&mut self) -> Result<Place> {
         let parent = self.sock.lock().conn().lifetime.parent.clone();
         let parent = parent.ok_or(ECONNABORTED)?;
@@ -215,7 +216,7 @@ impl Worker<'_> {
         Ok(place)
     }
 
-    /// One at a time: the end of the connection forgets those behind.
+    /// One event at a time, because the end of the connection drops the events that follow.
     fn next_event(&self) -> Option<cm::Event> {
         let mut events = self.sock.events.lock();
         if events.is_empty() {
@@ -224,8 +225,9 @@ impl Worker<'_> {
         events.remove(0).ok()
     }
 
-    /// The CM is not told (`rdma_notify()`): it goes on resending its reply for a minute, and the id
-    /// cannot go before, if the connection ends before it has heard.
+    /// The CM is not told of the message (`rdma_notify()`): if the connection ended before the CM
+    /// has handled the notification, the CM would resend its reply for a minute, and the id could
+    /// not be destroyed during this time.
     fn first_receive(&mut self) {
         if self.sock.take_want(Want::FirstReceive) {
             self.child_is_up();
@@ -239,9 +241,9 @@ impl Worker<'_> {
             Kind::AddrResolved => self.addr_resolved(),
             Kind::RouteResolved => self.route_resolved(),
             Kind::AddrError | Kind::RouteError => Err(unreachable_errno(event.status)),
-            // Our reply was never answered, but the peer has sent.
+            // This side's reply was never answered, but the peer has sent a message.
             Kind::Unreachable if self.is_up() => Ok(()),
-            // The peer's TCP has ended in the middle of the set-up.
+            // The peer's TCP has ended during the set-up.
             Kind::ConnectError if self.is_iwarp() => Err(ECONNRESET),
             Kind::Unreachable | Kind::ConnectError => Err(ETIMEDOUT),
             Kind::Rejected if self.sets_up() => {
@@ -251,12 +253,14 @@ impl Worker<'_> {
             }
             Kind::Established => self.established(event),
             Kind::Disconnected => {
-                // It was up for the peer, though our CM may have heard of its end first.
+                // The connection was up for the peer, although the local CM may have heard of its
+                // end first.
                 self.child_established();
                 self.disconnected();
                 Ok(())
             }
-            // A peer whose CM had not heard yet that the connection is up rejects it when it ends.
+            // If a connection ends before the peer's CM knew that it was up, the peer sends a
+            // rejection.
             Kind::Rejected => {
                 self.disconnected();
                 Ok(())
@@ -272,7 +276,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Whether our own program waits for this connection.
+    /// Whether a program of this side waits for the connection.
     fn sets_up(&self) -> bool {
         let state = self.sock.lock().conn().state;
         matches!(state, State::Resolving | State::HelloSent)
@@ -295,8 +299,8 @@ impl Worker<'_> {
         if self.sets_up() {
             return self.connected(event);
         }
-        // On iWARP nothing may be sent before the peer's first message (RFC 5044, 7.1.2): the connection
-        // is not up before.
+        // On iWARP, this side may not send before the peer's first message (RFC 5044, 7.1.2), so
+        // the connection is not up before.
         if !self.is_iwarp() {
             self.child_established();
         }
@@ -317,7 +321,8 @@ impl Worker<'_> {
         self.child_is_up();
     }
 
-    /// The peer or its CM ended the connection. What has arrived before is handled first.
+    /// Called when the peer or its CM has ended the connection. Messages that have arrived before
+    /// are handled first.
     fn disconnected(&mut self) {
         poll_cq(&mut self.sock.lock());
         self.first_receive();
@@ -327,8 +332,8 @@ impl Worker<'_> {
         match guard.conn().state {
             State::Dead => {}
             State::Draining if !lost => {}
-            // The peer disconnects when it has our DisConn: that its adapter could not acknowledge
-            // it any more is no loss.
+            // The peer disconnects after it has received DisConn, so a missing acknowledgement of
+            // its adapter is no loss.
             State::LastAck | State::Closing if all_sent && !lost => {
                 guard.transition(Event::DisConnSent);
             }
@@ -354,10 +359,10 @@ impl Worker<'_> {
     fn timed_out(&mut self) {
         let mut guard = self.sock.lock();
         if self.sock.timer_is_running(Alarm::Timeout) {
-            // It was started anew, for something else than what it ran for.
+            // The timer was started again, for another purpose.
             return;
         }
-        // A message may be there that says otherwise.
+        // A message that makes the time-out void may have arrived.
         poll_cq(&mut guard);
         let is_deferred = guard.conn().lifetime.deferral.is_some();
         let counter = match guard.conn().state {
@@ -392,20 +397,20 @@ impl Worker<'_> {
 
     // The end.
 
-    /// Ends what is left of the connection. The socket may live on in its program's hands.
+    /// Releases everything of the connection. A program may keep the socket.
     pub(super) fn teardown(&mut self) {
         {
             let mut guard = self.sock.lock();
             if guard.conn().lifetime.torn_down {
                 return;
             }
-            // A first message, or bytes that calls have given away, may be there.
+            // A first message, or bytes of receives that have returned early, may have arrived.
             poll_cq(&mut guard);
             let lost = guard.conn().adverts.holds() || guard.conn().adverts.awaits_reads();
             match guard.conn().state {
                 State::Draining if !lost => self.sock.stats.inc(Counter::ClosedOrderly),
                 State::Dead => {}
-                // The adapter reported that a queue is broken.
+                // The adapter has reported a broken queue.
                 _ => guard.fail(Event::Abort, ECONNRESET),
             }
         }
@@ -417,8 +422,8 @@ impl Worker<'_> {
         self.finish(guard);
     }
 
-    /// After the queues and the id have gone: whether a child that is nobody's yet was up for the peer,
-    /// by what came since the worker last looked.
+    /// Called after the queues and the id were released: checks, by the last events, whether a
+    /// child that no program has was up for the peer.
     fn last_of_child(&mut self) {
         self.first_receive();
         while let Some(event) = self.next_event() {
@@ -428,7 +433,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Gives back the queues, the id and what is charged for them.
+    /// Releases the queues and the id, and uncharges them.
     pub(in crate::sdp) fn give_back(&mut self) {
         self.sock.stop_timers();
         let was_up = core::mem::replace(&mut self.cm.is_up, false);
@@ -440,7 +445,7 @@ impl Worker<'_> {
             let place = guard.conn().lifetime.place.take();
             let nonce = core::mem::replace(&mut guard.conn().lifetime.nonce, 0);
             if guard.conn().awaits_early() {
-                // They may be there.
+                // The bytes may have arrived.
                 poll_cq(&mut guard);
             }
             (guard.close_link(), place, nonce)
@@ -454,13 +459,13 @@ impl Worker<'_> {
             guard.conn().port.at_cm = false;
             bind::put_set_aside(&mut guard);
             drop(guard);
-            // SAFETY: The connection's reference; the running work item has its own.
+            // SAFETY: This is the connection's reference; the running work item has its own.
             unsafe { SdpSock::dec_ref(self.sock.into()) };
         }
     }
 
-    /// Everything is given back: a program may use the socket anew from now on. What was wanted for
-    /// this connection must not meet the next one.
+    /// Called when everything was released: a program may use the socket again from now on. Tasks
+    /// that were wanted for this connection must not be done for the next one.
     pub(in crate::sdp) fn finish(&mut self, mut guard: SockOwner<'_>) {
         for what in [
             Want::Accept,
@@ -479,7 +484,7 @@ impl Worker<'_> {
         *self.sock.events.lock() = KVec::new();
         self.sock.stop_timers();
         guard.conn().lifetime.torn_down = true;
-        // Before, the CM had them.
+        // Not earlier, because the CM had the ports until now.
         bind::put_former_port(&mut guard);
         if guard.conn().names.next.is_some() {
             connect::begin_next(&mut guard);
@@ -490,7 +495,8 @@ impl Worker<'_> {
         self.leave(guard);
     }
 
-    /// The last step: what a socket without a program leaves behind.
+    /// The last step: releases the child's place at its listener, and the remaining resources of a
+    /// socket without a program.
     fn leave(&mut self, mut guard: SockOwner<'_>) {
         let parent = guard.conn().lifetime.parent.take();
         let child = self.cm.child.take();
@@ -505,22 +511,24 @@ impl Worker<'_> {
         if let Some(parent) = parent {
             accept_queue::unreserve(&parent, self.sock);
         }
-        // Waits for readers, who may wait for the lock: the last thing that somebody could wait for.
+        // This waits for readers, which may themselves wait for the socket lock. It is the last
+        // action for which another thread could wait.
         if self.cm.folder.take().is_some() {
-            // Nobody can ask for more now.
+            // From now on, no reader can ask for more messages.
             set_messages(self.sock, None);
         }
         drop(child);
     }
 
-    /// Shows a connection that is about to be established. Before any program can have transfers: it
-    /// takes a lock that who reads the folders holds, while he touches his own memory; that may be such
-    /// as waits for a transfer, whose end is the work of this very item.
+    /// Creates the debugfs folder of a connection that is about to be established. Must be called
+    /// before any program can have transfers: the function takes a lock that a reader of the
+    /// folders holds while it accesses its own memory. Such an access may wait for a transfer,
+    /// which only this work item can end.
     pub(super) fn make_folder(&mut self) {
         if self.cm.id.is_some() && self.cm.folder.is_none() {
-            // SAFETY: The connection holds the socket as long as there is an id; when that has gone, the
-            // work item that runs does, and `leave` drops the folder, without the lock. The folder of the
-            // module goes after the last socket.
+            // SAFETY: The connection holds the socket as long as there is an id; after that, the
+            // running work item does, and `leave` drops the folder without the lock. The module's
+            // folder is removed after the last socket.
             self.cm.folder = unsafe { Folder::new(self.sock, self.sock.sk().cookie()) };
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a listener has of connections: the queue, and how connections come into it.
-//! [`accept`](crate::sdp::cm::accept) takes them out.
+//! The connections of a listener: the queue, and how connections are added to it.
+//! [`accept`](crate::sdp::cm::accept) removes them.
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -25,22 +25,23 @@ use crate::stats::counters::Counter;
 /// A connection that is being set up and has a place in the backlog.
 struct HalfOpen {
     child: ARef<SdpSock>,
-    /// When its worker has begun to answer. Before, nobody else may end it.
+    /// When its worker began to answer. Before, no other thread may end the connection.
     since: Option<Instant<Monotonic>>,
 }
 
-/// When others may have the place of a half-open connection: an honest peer has completed it by then.
-/// As long as TCP waits for an answer before it asks again (`TCP_TIMEOUT_INIT`).
+/// The age at which a half-open connection may lose its place to another one: an honest peer has
+/// completed the connection by then. TCP waits as long for an answer before it retransmits its
+/// request (`TCP_TIMEOUT_INIT`).
 pub(in crate::sdp) const OLD_MS: u32 = 1000;
 
-/// What an established connection waits for that is not handed to accept() yet.
+/// What an established connection waits for before it is handed to accept().
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Awaits {
-    /// Its peer's first byte, or the end of its time.
+    /// The peer's first byte, or the end of the connection's time.
     Peer,
-    /// A place in the backlog: all were taken when it was due.
+    /// A place in the backlog: there was none when the connection was due.
     Place,
-    /// Its worker. A place is counted for it.
+    /// The connection's worker. A place is counted for the connection.
     Worker,
 }
 
@@ -50,33 +51,34 @@ struct Deferred {
     awaits: Awaits,
 }
 
-/// What a listener has of connections: those that are established and wait for accept(), and those
-/// that will.
+/// The connections of a listener: those that are established and wait for accept(), and those that
+/// will.
 ///
-/// The core counts the places of the backlog (`sk_ack_backlog`): one for each that is ready or
-/// half-open. Those that are deferred have none, as requests have none with TCP: a peer that sends nothing
-/// takes no place from one that does. There are at most as many of them as there are places.
+/// The core counts the places of the backlog (`sk_ack_backlog`): one for each connection that is
+/// ready or half-open. A deferred connection has none until it is due, as requests have none with
+/// TCP: a peer that sends nothing does not take a place from a peer that does. The number of
+/// deferred connections is limited to the number of places.
 pub(crate) struct AcceptQueue {
-    /// In their order, as the others.
+    /// The oldest first, as in the other lists.
     ready: KVec<ARef<SdpSock>>,
     deferred: KVVec<Deferred>,
     half_open: KVVec<HalfOpen>,
-    /// Requests for which there was no place, where the peer does not ask again.
+    /// Requests that found no place, and that their peers do not repeat.
     parked: KVec<ARef<SdpSock>>,
-    /// The listener takes no more.
+    /// The listener accepts no more connections.
     closed: bool,
 }
 
-/// What a listener had that listens no more.
+/// The connections of a socket that has stopped listening.
 pub(in crate::sdp) struct Closed {
     ready: KVec<ARef<SdpSock>>,
     deferred: KVVec<Deferred>,
-    /// They end by themselves; to be dropped when the queue is unlocked.
+    /// They end by themselves. They must be dropped after the queue was unlocked.
     half_open: KVVec<HalfOpen>,
 }
 
 impl Closed {
-    /// What one had that did not listen.
+    /// No connections: the socket did not listen.
     pub(in crate::sdp) const fn new() -> Self {
         Self {
             ready: KVec::new(),
@@ -85,8 +87,9 @@ impl Closed {
         }
     }
 
-    /// The established connections that no program has, to be aborted. One that is deferred is in no
-    /// other list: its worker finds it in none, and leaves it to the caller.
+    /// The established connections that no program has accepted. The caller must abort them: the
+    /// worker of a deferred connection no longer finds its connection in the listener's lists, and
+    /// leaves the end to the caller.
     pub(in crate::sdp) fn established(self) -> impl Iterator<Item = ARef<SdpSock>> {
         let deferred = self.deferred.into_iter().map(|deferred| deferred.child);
         Iterator::chain(self.ready.into_iter(), deferred)
@@ -113,7 +116,7 @@ impl AcceptQueue {
         self.closed = false;
     }
 
-    /// Ends the queue of `listener`. What is parked ends by itself.
+    /// Closes the queue of `listener`. Parked connections end by themselves.
     pub(in crate::sdp) fn close(&mut self, listener: Sk) -> Closed {
         self.closed = true;
         for parked in &self.parked {
@@ -146,8 +149,8 @@ impl AcceptQueue {
         self.half_open.iter().position(is_it)
     }
 
-    /// The child uses a place that was counted for it. Without memory for that the place is free: the caller
-    /// gives it to who waits for one.
+    /// Gives the child a place that was counted for it. If there is no memory for that, the place
+    /// becomes free, and the caller must offer it to waiting connections.
     fn seat(&mut self, listener: Sk, child: ARef<SdpSock>) -> Result {
         let since = None;
         let seated = self.half_open.push(HalfOpen { child, since }, GFP_KERNEL);
@@ -157,10 +160,10 @@ impl AcceptQueue {
         Ok(seated?)
     }
 
-    /// Takes the place of the half-open connection that was answered first, if that is long ago. What is
-    /// returned must be ended.
+    /// Removes the half-open connection that was answered first, if the answer is older than
+    /// [`OLD_MS`]. The caller must end the returned connection, and may use its place.
     fn evict(&mut self) -> Option<ARef<SdpSock>> {
-        // Those behind were answered later, but for some that their workers had to wait for.
+        // Later entries were answered later, except for some whose workers ran late.
         let at = self.half_open.iter().position(|h| h.since.is_some())?;
         let since = self.half_open.get(at)?.since?;
         if since.elapsed().as_millis() < OLD_MS.into() {
@@ -169,8 +172,8 @@ impl AcceptQueue {
         self.half_open.remove(at).ok().map(|old| old.child)
     }
 
-    /// Gives places that are free to those who wait for one: first to those whose connections are
-    /// established, and then to those who are parked.
+    /// Gives free places to connections that wait for one: first to those that are established,
+    /// then to those that are parked.
     fn fill_places(&mut self, listener: Sk) {
         while !self.closed {
             let mut deferred = self.deferred.iter_mut();
@@ -196,17 +199,18 @@ impl AcceptQueue {
     }
 }
 
-/// Requests of a listener that are parked, at most.
+/// The maximum number of parked requests of a listener.
 const PARKED_MAX: usize = 128;
 
-/// What became of a request for a place.
+/// The result of a request for a place.
 pub(crate) enum Place {
     Given,
-    /// It is parked: when there is a place, or the listener is closed, its worker is asked again.
+    /// There is no place yet: the connection's worker is asked again when there is one. The worker
+    /// of a parked connection is also asked again when the listener is closed.
     Later,
 }
 
-/// A place in a listener's backlog that is counted, until a child has it.
+/// A place in a listener's backlog that is counted, but that no child has yet.
 pub(crate) struct Reserved<'a>(&'a SdpSock);
 
 impl Reserved<'_> {
@@ -214,7 +218,7 @@ impl Reserved<'_> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `ECONNREFUSED` if nobody listens any more.
+    /// `ENOMEM`; `ECONNREFUSED` if the listener was closed.
     pub(crate) fn give(self, child: ARef<SdpSock>) -> Result {
         let listener = self.0;
         let mut queue = listener.accepts.lock();
@@ -238,13 +242,15 @@ impl Drop for Reserved<'_> {
     }
 }
 
-/// Takes a place in the backlog for a connection that is to be set up: a free one, or that of a
-/// half-open connection whose peer has not answered for long. A peer that never answers holds a
-/// place for that time only where others want it. Those who wait for a place already have that one first.
+/// Takes a place in the backlog for a connection that is to be set up: a free place, or that of a
+/// half-open connection whose peer has not answered for long. So a peer that never answers keeps
+/// its place only while no other connection needs it. Connections that already wait for a place get
+/// the place of the old connection first.
 ///
 /// # Errors
 ///
-/// `ECONNREFUSED` if nobody listens any more, `ENOMEM` if the backlog is full: the peer asks again.
+/// `ECONNREFUSED` if the listener was closed, `ENOMEM` if the backlog is full: the peer repeats its
+/// request.
 pub(crate) fn reserve(listener: &SdpSock) -> Result<Reserved<'_>> {
     let mut queue = listener.accepts.lock();
     if queue.closed {
@@ -269,12 +275,12 @@ fn end(listener: &SdpSock, child: &SdpSock) {
     child.start_timer(Alarm::Timeout, 0);
 }
 
-/// As [`reserve`], for a connection whose peer does not ask again: if the backlog is full, it waits behind
-/// those that wait already.
+/// As [`reserve`], for a connection whose peer does not repeat its request: if the backlog is full,
+/// the connection waits behind those that already wait.
 ///
 /// # Errors
 ///
-/// `ECONNREFUSED` if nobody listens any more, `ENOMEM` if too many wait.
+/// `ECONNREFUSED` if the listener was closed, `ENOMEM` if too many connections wait.
 pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Result<Place> {
     let mut queue = listener.accepts.lock();
     if queue.closed {
@@ -287,7 +293,7 @@ pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Resul
         drop(queue);
         return place_of(listener, &child);
     }
-    // Even if too many are parked: one of them gets the place of the old one.
+    // Even if too many are parked, because one of them then gets the place of the old connection.
     let old = queue.evict();
     let is_parked = if old.is_none() && queue.parked.len() >= PARKED_MAX {
         Err(ENOMEM)
@@ -305,12 +311,12 @@ pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Resul
     is_parked.map(|()| Place::Later)
 }
 
-/// Whether a connection that has asked for a place has one now. Its worker, which asks, begins to
-/// answer then: from now on, others may end it.
+/// Whether a connection that has asked for a place has one now. Then its worker, which calls this,
+/// begins to answer; from now on, other threads may end the connection.
 ///
 /// # Errors
 ///
-/// `ECONNREFUSED` if nobody listens any more, `ENOMEM` if it has lost its place.
+/// `ECONNREFUSED` if the listener was closed, `ENOMEM` if the connection has lost its place.
 pub(crate) fn place_of(listener: &SdpSock, child: &SdpSock) -> Result<Place> {
     let mut queue = listener.accepts.lock();
     let at = queue.half_open(child);
@@ -324,7 +330,7 @@ pub(crate) fn place_of(listener: &SdpSock, child: &SdpSock) -> Result<Place> {
     }
 }
 
-/// Gives back what a connection has that came to nothing: a place, or one among the parked.
+/// Releases the place of a connection that has failed, or removes it from the parked ones.
 pub(crate) fn unreserve(listener: &SdpSock, child: &SdpSock) {
     let mut queue = listener.accepts.lock();
     let mut parked = None;
@@ -340,7 +346,7 @@ pub(crate) fn unreserve(listener: &SdpSock, child: &SdpSock) {
     drop((parked, half_open));
 }
 
-/// The backlog may have grown.
+/// Gives free places to waiting connections, after the backlog may have grown.
 pub(crate) fn fill_places(listener: &SdpSock) {
     listener.accepts.lock().fill_places(listener.sk());
 }
@@ -349,7 +355,8 @@ pub(crate) fn fill_places(listener: &SdpSock) {
 ///
 /// # Errors
 ///
-/// `ECONNRESET` if the listener was closed, or the connection has lost its place, meanwhile; `ENOMEM`.
+/// `ECONNRESET` if the listener was closed meanwhile, or if the connection has lost its place;
+/// `ENOMEM`.
 pub(crate) fn push(listener: &SdpSock, child: ARef<SdpSock>) -> Result {
     let mut queue = listener.accepts.lock();
     let at = queue.half_open(&child).ok_or(ECONNRESET)?;
@@ -366,20 +373,21 @@ pub(crate) fn push(listener: &SdpSock, child: ARef<SdpSock>) -> Result {
     Ok(())
 }
 
-/// Tells who waits in accept(), or polls, of a connection that is ready.
+/// Wakes threads that wait in accept() or poll(), because a connection is ready.
 fn tell_of_ready(listener: &SdpSock) {
-    // Under the lock: an accept() that saw the queue empty holds it until it waits.
+    // Under the lock: an accept() that saw an empty queue holds the lock until it waits.
     let _locked = listener.lock();
     listener.sk().wake_reader();
 }
 
-/// Keeps an established connection from accept() until [`push_deferred`]; its place is free. `false` if too
-/// many are deferred: then the connection still has its place, and is to be pushed. So it is with TCP, which
-/// keeps no request then but a cookie, and has a connection as soon as that comes back.
+/// Keeps an established connection from accept() until [`push_deferred`], and frees its place.
+/// Returns `false` if too many connections are deferred, or if there is no memory: then the
+/// connection keeps its place and must be pushed. TCP is similar: with too many requests it uses a
+/// cookie instead, and the connection is complete as soon as the cookie comes back.
 ///
 /// # Errors
 ///
-/// `ECONNRESET` if the listener was closed, or the connection has lost its place, meanwhile.
+/// `ECONNRESET` if the listener was closed meanwhile, or if the connection has lost its place.
 pub(crate) fn defer(listener: &SdpSock, child: ARef<SdpSock>) -> Result<bool> {
     let mut queue = listener.accepts.lock();
     let at = queue.half_open(&child).ok_or(ECONNRESET)?;
@@ -401,13 +409,15 @@ pub(crate) fn defer(listener: &SdpSock, child: ARef<SdpSock>) -> Result<bool> {
     Ok(true)
 }
 
-/// Puts a connection that was deferred into the listener's queue: its peer has sent something, or its time is
-/// over. If there is no place ([`Place::Later`]), its worker is asked again when there is one; it asks by itself
-/// when the half-open connections that have the places now are old.
+/// Puts a deferred connection into the listener's queue: its peer has sent something, or its time
+/// is over. If there is no place ([`Place::Later`]), the connection's worker is asked again when
+/// there is one. The worker itself tries again when the half-open connections that now have the
+/// places are old.
 ///
 /// # Errors
 ///
-/// `ECONNRESET` if the listener was closed: who has closed it ends the connection. `ENOMEM`.
+/// `ECONNRESET` if the listener was closed: the thread that closed it ends the connection.
+/// `ENOMEM`.
 pub(crate) fn push_deferred(listener: &SdpSock, child: &SdpSock) -> Result<Place> {
     let mut queue = listener.accepts.lock();
     let at = queue.deferred(child).ok_or(ECONNRESET)?;
@@ -440,9 +450,8 @@ pub(crate) fn push_deferred(listener: &SdpSock, child: &SdpSock) -> Result<Place
     Ok(Place::Given)
 }
 
-/// Takes a connection that was deferred, and has ended, from the listener; what is returned is the
-/// reference that the listener had. `None` if the listener was closed: who has closed it ends the
-/// connection.
+/// Removes a deferred connection that has ended from the listener; returns the listener's reference
+/// to it. `None` if the listener was closed: the thread that closed it ends the connection.
 pub(crate) fn take_deferred(listener: &SdpSock, child: &SdpSock) -> Option<ARef<SdpSock>> {
     let mut queue = listener.accepts.lock();
     let at = queue.deferred(child)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What belongs to the worker of a socket alone.
+//! State that only the worker of a socket uses.
 
 use kernel::sync::aref::ARef;
 
@@ -9,18 +9,18 @@ use crate::kern::debugfs::Folder;
 use crate::proto::hello::Hello;
 use crate::rdma::cm::CmId;
 
-/// What belongs to the worker alone.
+/// State that only the worker of a socket uses.
 pub(crate) struct CmSide {
     pub(in crate::sdp) id: Option<CmId>,
-    /// What we sent, or what the peer sent us.
+    /// The Hello that this side has sent or received.
     pub(in crate::sdp) offer: Option<Hello>,
-    /// A child's own reference, until its listener has it, in its queue or deferred.
+    /// A child's reference to itself, until its listener has the child in its queue or defers it.
     pub(in crate::sdp) child: Option<ARef<SdpSock>>,
     /// Whether a child has asked for a place in its listener's backlog.
     pub(in crate::sdp) has_asked: bool,
     /// The peer may know that the connection is established.
     pub(in crate::sdp) is_up: bool,
-    /// Of a connection that is, or was, established, until all is given back.
+    /// The debugfs folder of a connection that is or was established, until everything is released.
     pub(in crate::sdp) folder: Option<Folder>,
 }
 

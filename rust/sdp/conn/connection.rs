@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state of a connection, behind the socket lock.
+//! The state of a connection, which the socket lock protects.
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -44,14 +44,14 @@ use crate::sdp::parts::ring::{
 };
 use crate::sdp::parts::send_queue::SendQueue;
 
-/// Bytes that may stay in the send queue of a connection that does nothing: their completions are
-/// noticed with whatever comes next.
+/// Bytes that may stay in the send queue of an idle connection: their completions are handled with
+/// the next event.
 pub(in crate::sdp) const IDLE_BYTES: u32 = 65536;
 
-/// The threshold of an adapter that moves bytes by itself, where the user has none.
+/// The threshold for a hardware adapter, if the user has set none.
 const ADAPTERS_BYTES: u32 = 65536;
 
-/// A connection, and the socket before and after it.
+/// A connection, and the state of its socket before and after it.
 pub(crate) struct Connection {
     pub(crate) state: State,
     pub(in crate::sdp) credits: Credits,
@@ -69,25 +69,25 @@ pub(crate) struct Connection {
     pub(in crate::sdp) measured: Measured,
 }
 
-/// How a connection came to be, and what it is given until its end.
+/// The origin of a connection, and resources that it has until its end.
 pub(crate) struct Lifetime {
     /// The listener, until the child is in its queue for accept().
     pub(in crate::sdp) parent: Option<ARef<SdpSock>>,
-    /// Of a child that is deferred.
+    /// The state of a deferred child.
     pub(in crate::sdp) deferral: Option<Deferral>,
-    /// The connection started here, and has the nonce of a local one.
+    /// The nonce of a loopback connection that was started here; else 0.
     pub(in crate::sdp) nonce: u64,
-    /// From the queues' beginning to their end.
+    /// The connection's place in the limits of its namespace and user, as long as there are queues.
     pub(in crate::sdp) place: Option<Place>,
-    /// A send with MSG_FASTOPEN makes the connection, and waits for it.
+    /// A send with MSG_FASTOPEN starts the connection, and waits for it.
     pub(in crate::sdp) fast_opens: bool,
-    /// Why the peer has refused the connection, if it said so.
+    /// The reason why the peer has refused the connection, if it gave one.
     pub(crate) refusal: Option<Refusal>,
-    /// The worker has given everything back.
+    /// The worker has released everything.
     pub(in crate::sdp) torn_down: bool,
-    /// What the peer had not taken when the orphan's timer was started.
+    /// The bytes that the peer had not taken when the orphan's timer was started.
     pub(in crate::sdp) orphan_rest: Rest,
-    /// The timer runs for the peer of an orphan to close.
+    /// The timer that limits the time for an orphan's peer to close was started.
     pub(in crate::sdp) fin_timer: bool,
 }
 
@@ -112,7 +112,7 @@ impl Connection {
     pub(crate) fn shown_state(&self) -> State {
         match self.names.next {
             Some(_) => State::Resolving,
-            // With TCP it is a request, in the state TCP_SYN_RECV.
+            // With TCP, a deferred connection is a request in the state TCP_SYN_RECV.
             None if self.lifetime.deferral.is_some() && self.state.is_connected() => {
                 State::HelloReceived
             }
@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// Of a new socket, or connection, of a namespace with these settings.
+    /// The state of a new socket, or of a new connection, in a namespace with these settings.
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             state: State::Closed,
@@ -140,10 +140,11 @@ impl Connection {
         }
     }
 
-    /// Least bytes of a send, or of a receive, without a copy where the mode is automatic; 0 for none.
+    /// The minimum size of a send or receive without a copy in automatic mode; 0 for none.
     ///
-    /// An adapter in software copies on the processor, whatever the way, and has a registration and
-    /// a Read to handle besides: there copying is the best way, unless the user has measured another.
+    /// A software adapter copies on the processor in any case, and has a registration and a Read to
+    /// handle in addition. With such an adapter, copying is the best path, unless the user has set
+    /// a threshold.
     pub(in crate::sdp) fn threshold_bytes(&self) -> u32 {
         let asked = self.options.zcopy_thresh_bytes;
         match (u32::try_from(asked), &self.link) {
@@ -153,15 +154,16 @@ impl Connection {
         }
     }
 
-    /// Whether the time that sends take may decide whether they go by copy: neither the program nor the
-    /// administrator has chosen.
+    /// Whether measurements of sends may decide if sends are copied: only with a hardware adapter,
+    /// and only if neither the program nor the administrator has chosen.
     pub(in crate::sdp) fn compares_ways(&self) -> bool {
         self.options.wanted == Wanted::Automatic
             && self.options.zcopy_thresh_bytes == params::ADAPTERS
             && self.link.as_ref().is_some_and(|link| !link.is_software())
     }
 
-    /// Both sides agreed on `features`; the peer holds `theirs` adverts, and we `ours`.
+    /// Records that both sides agreed on `features`, that the peer can hold `theirs` adverts, and
+    /// that this side can hold `ours`.
     pub(in crate::sdp) fn agree(&mut self, features: Features, theirs: u8, ours: u8) {
         self.adverts = Adverts::new(features, theirs, ours);
         let counts = &mut self.measured.counts;
@@ -183,7 +185,7 @@ impl Connection {
         sk.wmem_queued().saturating_add(self.adverts.unread_bytes())
     }
 
-    /// Whether bytes that receives have given away are still on their way.
+    /// Whether Reads of receives that have returned early are still in flight.
     pub(in crate::sdp) fn awaits_early(&self) -> bool {
         let is_early = |tag| matches!(tag, Tag::EarlyRead(_));
         self.link
@@ -208,7 +210,8 @@ impl Connection {
         self.link.is_some() && self.state.is_connected()
     }
 
-    /// Whether the next completion of a send must be noticed, although nothing was received.
+    /// Whether the next completion of a send must cause a notification, even if nothing is
+    /// received.
     pub(in crate::sdp) fn awaits_send_completion(&self, sk: Sk) -> bool {
         !self.out.queue.is_empty()
             || self.halves.memory_waiters > 0
@@ -216,9 +219,9 @@ impl Connection {
             || (self.halves.sender_waits_for_peer() && !self.awaits_messages_only())
             || self.adverts.waits
             || self.adverts.is_cancel_due()
-            // A program has protected pages until it is done.
+            // Pages of a program stay protected until their Write has finished.
             || self.adverts.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)
-            // A Read waits for places.
+            // A Read waits for places in the send queue.
             || self.adverts.untaken() > 0
             || self.out.disconn_due
             || self.out.peer_receives.has_to_use_up()
@@ -230,9 +233,10 @@ impl Connection {
                 && !self.awaits_messages_only())
     }
 
-    /// Whether all that the send buffer and the sends wait for is messages of the peer: the peer reads
-    /// what was advertised, and says so. With the others, and with soft-RoCE, which does not notify of
-    /// failed requests if it is asked for received messages, a request must be noticed that finishes.
+    /// Whether the send buffer and the sends wait for nothing but messages of the peer, which reads
+    /// adverts and reports so. If this side writes, or sends payload, completions of its requests
+    /// must cause a notification, too. The same applies to software adapters: soft-RoCE does not
+    /// notify of failed requests if it is asked for received messages.
     fn awaits_messages_only(&self) -> bool {
         let is_such = |l: &Link| !l.is_software() && !l.writes() && !l.sends_payload();
         self.link.as_ref().is_some_and(is_such)
@@ -240,8 +244,8 @@ impl Connection {
 }
 
 impl SockGuard<'_> {
-    /// Asks for the next notification, unless that is still to come; `true` if the queue must be polled
-    /// again.
+    /// Requests the next notification, unless the previous request is still pending; returns `true`
+    /// if the queue must be polled again.
     pub(crate) fn arm(&mut self) -> bool {
         let (sock, sk) = (self.sock(), self.sk());
         let conn = self.conn();
@@ -256,21 +260,21 @@ impl SockGuard<'_> {
         link.arm(every)
     }
 
-    /// Whether the CQ was empty when it was asked for the next notification, which has not come yet: there
-    /// is nothing to be polled. For some adapters each look at an empty queue, and each request for a
-    /// notification, is a doorbell.
+    /// Whether there is nothing to poll: the CQ was empty when the next notification was requested,
+    /// and the notification has not come yet. With some adapters, each poll of an empty queue and
+    /// each request for a notification rings a doorbell.
     pub(crate) fn is_cq_quiet(&mut self) -> bool {
         let (sock, sk) = (self.sock(), self.sk());
         let conn = self.conn();
-        // In this order: with a software provider no more than the first is looked at.
+        // In this order, because a software provider only needs the first check.
         let is_quiet = |l: &Link| !l.is_software() && l.is_armed(conn.awaits_send_completion(sk));
         conn.link.as_ref().is_some_and(is_quiet) && !sock.was_notified()
     }
 }
 
 impl SockOwner<'_> {
-    /// Waits until the worker has started the connection that connect() has noted: what is sent or
-    /// received is that connection's.
+    /// Waits until the worker has started the connection that connect() has recorded: sends and
+    /// receives belong to that connection.
     ///
     /// # Errors
     ///

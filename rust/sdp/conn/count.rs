@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What calls count for a connection and for its namespace at once ([`Counts`]); the list of the last
+//! Counts events for a connection and its namespace together ([`Counts`]), and records the last
 //! messages.
 //!
 //! [`Counts`]: crate::sdp::parts::counts::Counts
@@ -14,19 +14,19 @@ use crate::stats::histogram::Messages;
 use crate::stats::tally::Kept;
 
 impl SockGuard<'_> {
-    /// Counts for the connection and for its namespace.
+    /// Adds `n` to a counter of the connection and to that of its namespace.
     pub(crate) fn count(&mut self, what: Kept, n: u64) {
         let stats = self.stats;
         self.conn().measured.counts.add(stats, what, n);
     }
 
-    /// The same of bytes that should have gone, or come, without a copy and did not.
+    /// Counts bytes that were copied although they should have been transferred without a copy.
     pub(crate) fn fallback(&mut self, why: Reason) {
         let to = (self.sk(), self.stats);
         self.conn().measured.counts.add_fallback(to, why);
     }
 
-    /// A call of send() has taken so many bytes.
+    /// Records that a call of send() has taken `bytes` bytes.
     pub(in crate::sdp) fn note_send(&mut self, bytes: usize) {
         if bytes == 0 {
             return;
@@ -38,7 +38,7 @@ impl SockGuard<'_> {
     }
 }
 
-/// The messages that were kept; `None` if none shall be.
+/// The recorded messages; `None` if messages are not recorded.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub(crate) fn messages(sock: &SdpSock) -> Result<Option<Messages>> {
     Ok(Some(copy))
 }
 
-/// Has the messages of a connection kept, or kept no longer.
+/// Starts or stops the recording of a connection's messages.
 pub(crate) fn set_messages(sock: &SdpSock, new: Option<Messages>) {
     let old = core::mem::replace(&mut sock.lock().conn().measured.counts.messages, new);
     drop(old);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Frees what the queues and the adverts of a connection hold, when it has ended.
+//! Frees the contents of the queues and adverts of a connection that has ended.
 
 use super::guard::SockGuard;
 use crate::mm::queue::FragQueue;
@@ -13,7 +13,7 @@ use crate::stats::counters::Counter;
 use crate::trace;
 
 impl SockGuard<'_> {
-    /// Takes the queues out of use, and gives back what is charged for what they hold.
+    /// Takes the queues out of use, and uncharges their contents.
     pub(in crate::sdp) fn close_link(&mut self) -> Option<Link> {
         self.free_tx();
         self.conn().inq.compact = None;
@@ -30,7 +30,7 @@ impl SockGuard<'_> {
         Some(link)
     }
 
-    /// Frees the bytes of both queues and their charges.
+    /// Frees the bytes of both queues, and uncharges them.
     pub(crate) fn free_queues(&mut self) {
         self.free_tx();
         self.forget_adverts();
@@ -62,7 +62,8 @@ impl SockGuard<'_> {
         }
     }
 
-    /// The queues are gone: so is what the adverts were about.
+    /// Forgets the source adverts of this side, the held bytes of the peer's adverts, and all sink
+    /// adverts of this side, when the queues are gone.
     pub(in crate::sdp) fn forget_adverts(&mut self) {
         self.forget_sinks();
         let sk = self.sk();
@@ -70,7 +71,7 @@ impl SockGuard<'_> {
             return;
         };
         let (mut aborted, mut charged) = (0, 0);
-        // The regions go with the link.
+        // The regions are freed with the link.
         zcopy.source.abort(|advert| {
             aborted += 1;
             trace::advert_cancelled(sk, source(advert.len, advert.read));
@@ -87,14 +88,14 @@ impl SockGuard<'_> {
         self.release_receive(held);
     }
 
-    /// The queues are gone: so is what the adverts were about.
+    /// Forgets the sink adverts of this side, when the queues are gone.
     fn forget_sinks(&mut self) {
         let sk = self.sk();
         let Some(sinks) = &mut self.conn().adverts.sinks else {
             return;
         };
         let mut ended = 0;
-        // The regions go with the link.
+        // The regions are freed with the link.
         sinks.adverts.abort(|back| {
             ended += 1;
             trace_end(sk, &back);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The socket lock. [`SockGuard`] is the proof that it is held, and the only way to the stream; [`SockOwner`]
-//! besides, that the thread which holds it may sleep.
+//! The socket lock. A [`SockGuard`] proves that the lock is held, and is the only way to access the
+//! stream. A [`SockOwner`] also proves that the thread that holds the lock may sleep.
 //!
 //! # Lock order
 //!
@@ -9,8 +9,8 @@
 //! 2. the socket lock (`lock_sock`)
 //! 3. the mutexes of `Ports` and `Announced`, `SdpSock::events`, `SdpSock::accepts` (leaves)
 //!
-//! CM handlers take only leaves. Nothing that takes a CM id's handler mutex is called under the
-//! socket lock.
+//! CM handlers take only leaves, and the lock of a new child that no other code knows yet. Nothing
+//! that takes a CM id's handler mutex is called under the socket lock.
 
 use core::mem::MaybeUninit;
 use core::ops::{
@@ -31,7 +31,7 @@ use crate::bindings;
 use crate::kern::time::Timeout;
 use crate::stats::counters::Counter;
 
-/// How the lock is given back.
+/// How the lock is released.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Release {
     Owner,
@@ -44,9 +44,9 @@ enum Release {
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Sleeper {
     Any,
-    /// One of several, of whom an event wakes one.
+    /// One of several threads, of which an event wakes only one.
     Exclusive,
-    /// A reader who handles the completions itself.
+    /// A reader that handles the completions itself.
     Polls,
 }
 
@@ -77,8 +77,8 @@ impl SdpSock {
         self.owned(Release::Owner)
     }
 
-    /// Takes the lock in BH context, unless a system call holds it: then the completions are
-    /// left to its `release_cb`.
+    /// Takes the lock in BH context, unless a system call holds it: then the completions are left
+    /// to the `release_cb` of the call.
     fn lock_bh_or_defer(&self) -> Option<SockGuard<'_>> {
         // SAFETY: The object is valid, and BHs are off.
         unsafe {
@@ -93,7 +93,7 @@ impl SdpSock {
         Some(self.guard(Release::Bh))
     }
 
-    /// Does something with the lock, where the core holds its spin lock for us, in atomic context.
+    /// Runs `f` with the lock, in atomic context, where the core already holds the spin lock.
     ///
     /// # Safety
     ///
@@ -102,7 +102,7 @@ impl SdpSock {
         f(&mut self.guard(Release::Core));
     }
 
-    /// The lock, where the core owns it for us, in process context.
+    /// The lock in process context, where the core already owns it.
     ///
     /// # Safety
     ///
@@ -112,24 +112,24 @@ impl SdpSock {
     }
 }
 
-/// Runs `f` in BH context under the lock, or leaves the work to whoever holds it.
+/// Runs `f` in BH context under the lock, or leaves the work to the system call that holds it.
 pub(in crate::sdp) fn with_bh_lock(sock: &SdpSock, f: impl FnOnce(&mut SockGuard<'_>)) {
     if let Some(mut guard) = sock.lock_bh_or_defer() {
         f(&mut guard);
     }
 }
 
-/// A socket whose lock is held, by this thread or in this BH: who takes the lock gives it back.
+/// A socket whose lock is held by this thread or this BH, which also releases the lock.
 ///
-/// In BH context there only ever is a reference to one, of a lifetime that nobody can name: so it cannot
-/// take the place of the one inside an [`SockOwner`].
+/// In BH context, code only gets a reference to a guard with an anonymous lifetime. So the guard
+/// cannot replace the one inside a [`SockOwner`].
 pub(crate) struct SockGuard<'a> {
     sock: &'a SdpSock,
     release: Release,
     _not_send: NotThreadSafe,
 }
 
-/// Does not compile if [`SockGuard`] can be sent to another thread: then there are two candidates.
+/// Does not compile if [`SockGuard`] is `Send`: then there are two candidates for `check`.
 const _: fn() = || {
     trait UnlessSend<A> {
         fn check() {}
@@ -149,13 +149,13 @@ impl Deref for SockGuard<'_> {
 }
 
 impl<'a> SockGuard<'a> {
-    /// The state behind the lock.
+    /// The state that the lock protects.
     pub(crate) fn conn(&mut self) -> &mut Connection {
         // SAFETY: The lock is held, and `&mut self` keeps this the only borrow.
         unsafe { &mut *self.sock.conn.get() }
     }
 
-    /// The socket itself, for calls that outlive a borrow of the stream.
+    /// The socket itself, for uses that outlive the borrow of the guard.
     pub(crate) fn sock(&self) -> &'a SdpSock {
         self.sock
     }
@@ -170,8 +170,9 @@ impl<'a> SockGuard<'a> {
     }
 }
 
-/// A socket whose lock this thread owns, as a system call or as the worker: it may sleep, and give the
-/// lock back for that. [`SockGuard`] has what can be done in BH context, too.
+/// A socket whose lock this thread owns, in a system call or in the worker. The thread may sleep,
+/// and may release the lock meanwhile. [`SockGuard`] has the operations that are also allowed in BH
+/// context.
 ///
 /// # Invariants
 ///
@@ -193,7 +194,7 @@ impl DerefMut for SockOwner<'_> {
 }
 
 impl SockOwner<'_> {
-    /// Gives the lock back while `f` runs.
+    /// Releases the lock while `f` runs.
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let sk = self.sock.sk().as_ptr();
         // SAFETY: By the type invariant this thread owns the lock; it is taken again below.
@@ -204,15 +205,17 @@ impl SockOwner<'_> {
         result
     }
 
-    /// Gives the lock back, sleeps until woken or for as long as `timeo` allows, and takes the lock again.
+    /// Releases the lock, sleeps until woken or for as long as `timeo` allows, and takes the lock
+    /// again.
     pub(crate) fn wait(&mut self, timeo: &mut Timeout) {
         self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Any);
     }
 
-    /// As [`SockOwner::wait`], of one among several who wait for the same: a wake-up for an event that
-    /// only one of them can use wakes one ([`Sk::wake_reader`](crate::inet::sock::Sk::wake_reader)).
+    /// As [`SockOwner::wait`], if several threads may wait for an event that only one of them can
+    /// use: the event wakes only one of them
+    /// ([`Sk::wake_reader`](crate::inet::sock::Sk::wake_reader)).
     ///
-    /// Whoever was woken must look for the event before it looks at anything else, and take it.
+    /// The thread that was woken must check for the event before anything else, and take it.
     pub(crate) fn wait_exclusive(&mut self, timeo: &mut Timeout) {
         self.sleep(
             kernel::bindings::TASK_INTERRUPTIBLE,
@@ -226,8 +229,9 @@ impl SockOwner<'_> {
         self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, Sleeper::Any);
     }
 
-    /// As [`SockOwner::wait`], of a reader: the next notification wakes it without the detour over BH.
-    /// `false` only if the next notification would still do so; else completions may wait to be handled.
+    /// As [`SockOwner::wait`], for a reader: the next notification wakes it directly, not by way of
+    /// BH work. Returns `false` only if that notification is still to come; otherwise there may be
+    /// completions to handle.
     pub(in crate::sdp) fn wait_for_notification(&mut self, timeo: &mut Timeout) -> bool {
         self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Polls);
         !self.leave_to_bh()
@@ -238,13 +242,13 @@ impl SockOwner<'_> {
         let sk = self.sock.sk().as_ptr();
         let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
         let entry = entry.as_mut_ptr();
-        // SAFETY: The entry lives until it is removed again, below; by the type invariant this thread
-        // owns the lock. An orphan has no queue any more, but nobody can be in a system call on it
-        // either.
+        // SAFETY: The entry lives until it is removed below; by the type invariant this thread owns
+        // the lock. An orphan has no wait queue any more, but no thread can be in a system call on
+        // an orphan either.
         unsafe {
             bindings::init_wait_woken(entry.cast());
             let queue = bindings::sk_sleep(sk.cast());
-            // Who waits beside a reader shall not wait for it to be scheduled.
+            // Another waiting thread must not have to wait until this reader is scheduled.
             let alone = !bindings::waitqueue_active(queue.cast());
             match sleeper {
                 Sleeper::Exclusive => {
@@ -255,7 +259,7 @@ impl SockOwner<'_> {
                 }
             }
             let polls = sleeper == Sleeper::Polls && alone;
-            // Ordered: whoever sees the flag finds the entry.
+            // Ordered: a thread that sees the flag also finds the entry.
             self.sock.reader_polls.xchg(polls.into(), Full);
             bindings::release_sock(sk);
             *left = bindings::wait_woken(entry.cast(), state, *left);
@@ -267,10 +271,10 @@ impl SockOwner<'_> {
 
 impl Drop for SockGuard<'_> {
     fn drop(&mut self) {
-        // They are charged to nobody.
+        // Spare pages are not charged to any socket, so they are only kept while the lock is held.
         self.conn().ring.spares.clear();
         let sk = self.sock.inet.get();
-        // SAFETY: The lock is held in this way.
+        // SAFETY: The lock is held in the way that `release` says.
         unsafe {
             match self.release {
                 Release::Owner => bindings::release_sock(sk.cast()),

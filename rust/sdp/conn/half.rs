@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Turns: a call that faults pages in, or takes or gives back a program's memory, has given the lock
-//! back, but its place in the stream not.
+//! Turns: a call that faults pages in, or takes or returns memory of a program, releases the lock,
+//! but keeps its place in the stream.
 //!
-//! Each half of the stream has a state, [`Half`], which says whether a call has it and for how long that may
-//! last.
+//! Each half of the stream has a state, [`Half`], which says whether a call has the half, and for
+//! how long the call may keep it.
 //!
-//! Two sends of one socket do not mix because of a page that is missing, nor does one receive take
-//! what another has left out: as with TCP, which holds the lock meanwhile. Unlike TCP, everybody
-//! else gets the lock: the worker, completions, the other half.
+//! So the bytes of two sends on one socket do not mix because of a missing page, and a receive does
+//! not take bytes out of the middle of another receive. TCP achieves this by holding the lock
+//! meanwhile. Here, the worker, completions, and the other half can take the lock.
 
 use kernel::prelude::*;
 
@@ -27,12 +27,12 @@ use crate::kern::time::Timeout;
 use crate::mm::user;
 use crate::stats::counters::Counter;
 
-/// Who has a half of the stream: a call keeps it while it works, or waits, without the lock.
+/// The use of a half of the stream: a call keeps the half while it works or waits without the lock.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Half {
     /// No call has it.
     Free,
-    /// A call faults pages in, or takes or gives back a program's memory.
+    /// A call faults pages in, or takes or returns memory of a program.
     Working,
     /// A send has adverts out or Writes in flight, or a receive advertises its buffer.
     AwaitingPeer,
@@ -41,12 +41,13 @@ pub(crate) enum Half {
 }
 
 impl Half {
-    /// Whether a call has it for as long as the peer likes.
+    /// Whether the peer decides how long a call keeps the half.
     fn is_up_to_peer(self) -> bool {
         matches!(self, Self::AwaitingPeer | Self::AwaitingRoom)
     }
 
-    /// For the socket's next connection: the call still has it, but nothing of the peer's to wait for.
+    /// The state for the socket's next connection: the call still has the half, but no longer waits
+    /// for the peer.
     fn of_former(self) -> Self {
         match self {
             Self::Free => Self::Free,
@@ -55,17 +56,17 @@ impl Half {
     }
 }
 
-/// The halves of the stream, and the connection of the socket for which they are.
+/// The halves of the stream, and the number of the connection to which they belong.
 #[derive(Copy, Clone)]
 pub(crate) struct Halves {
     sending: Half,
     receiving: Half,
-    /// Sends that wait for memory; they leave the half to others.
+    /// The number of sends that wait for memory. Such a send does not keep the half.
     pub(in crate::sdp) memory_waiters: u32,
     generation: u32,
 }
 
-/// Which of a socket's connections, one after the other, a call began for.
+/// Identifies the connection for which a call began, among the successive ones of a socket.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) struct Generation(u32);
 
@@ -79,7 +80,7 @@ impl Halves {
         }
     }
 
-    /// Those of the socket's next connection. Calls for this one may still be under way.
+    /// The halves of the socket's next connection. Calls for this connection may still be running.
     pub(in crate::sdp) fn next(self) -> Self {
         Self {
             sending: self.sending.of_former(),
@@ -89,7 +90,7 @@ impl Halves {
         }
     }
 
-    /// A send reads the program's memory, a receive writes it.
+    /// The half of calls with this access: a send reads the program's memory, a receive writes it.
     fn of(&mut self, access: Access) -> &mut Half {
         match access {
             Access::Read => &mut self.sending,
@@ -97,24 +98,25 @@ impl Halves {
         }
     }
 
-    /// Of the connection that the socket has now.
+    /// The generation of the socket's current connection.
     pub(in crate::sdp) fn generation(&self) -> Generation {
         Generation(self.generation)
     }
 
-    /// Whether a send has the half for as long as the peer likes.
+    /// Whether the peer decides how long a send keeps its half.
     pub(in crate::sdp) fn sender_waits_for_peer(&self) -> bool {
         self.sending.is_up_to_peer()
     }
 
-    /// Whether sends wait for memory, or for the peer to have room, and go on when they have it.
+    /// Whether sends wait for memory or for room for an advert, and will continue when there is
+    /// some.
     pub(in crate::sdp) fn sender_waits_for_room(&self) -> bool {
         self.memory_waiters > 0 || self.sending == Half::AwaitingRoom
     }
 }
 
 impl SockGuard<'_> {
-    /// Of the connection that the socket has now.
+    /// The generation of the socket's current connection.
     pub(crate) fn generation(&mut self) -> Generation {
         self.conn().halves.generation()
     }
@@ -122,22 +124,21 @@ impl SockGuard<'_> {
     fn set_half(&mut self, access: Access, half: Half) {
         *self.conn().halves.of(access) = half;
         if access == Access::Read {
-            // For poll().
+            // The flag is for poll().
             self.glance.advertising.set(half.is_up_to_peer());
         }
     }
 }
 
 impl SockOwner<'_> {
-    /// Waits while another call of the same half faults pages in, gives memory back, has adverts out,
-    /// or waits for room for one. The last two last as long as the peer likes: so only as long as
-    /// `timeo` allows.
+    /// Waits while another call has the half of calls with this access. If the peer decides how
+    /// long the call keeps the half, waits only for as long as `timeo` allows.
     ///
     /// # Errors
     ///
-    /// `EINTR` (or a restart, if there is no time limit `timeo`), `EAGAIN`. `EPIPE` if the socket was
-    /// disconnected since the call began, as with TCP: what it has for this connection is not for
-    /// the next.
+    /// `EINTR` (or a restart, if `timeo` has no limit), `EAGAIN`. `EPIPE` if the socket was
+    /// disconnected since the call began, as with TCP: its bytes for the former connection must not
+    /// go to the next one.
     pub(crate) fn await_turn(
         &mut self,
         access: Access,
@@ -156,7 +157,7 @@ impl SockOwner<'_> {
                 half.is_up_to_peer() || (access == Access::Write && self.reads_directly());
             if up_to_peer && timeo.is_over() {
                 if let Access::Read = access {
-                    // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
+                    // SAFETY: The socket is open in a system call, so it has a `struct socket`.
                     unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
                 }
                 return Err(EAGAIN);
@@ -172,8 +173,8 @@ impl SockOwner<'_> {
         }
     }
 
-    /// Does something in the middle of a call that gives the lock back, but not its half. The caller has
-    /// awaited its turn, and has not given the lock back since.
+    /// Runs `work`, which may release the lock, and keeps the half meanwhile. The caller has waited
+    /// for its turn, and has not released the lock since.
     pub(in crate::sdp) fn in_turn<R>(
         &mut self,
         access: Access,
@@ -182,8 +183,8 @@ impl SockOwner<'_> {
         self.keep(access, Half::Working, work)
     }
 
-    /// As [`SockOwner::in_turn`]; `half` says how long it may last. The half is free afterwards, however
-    /// `work` ends.
+    /// As [`SockOwner::in_turn`]; `half` says how long `work` may take. The half is free
+    /// afterwards, whatever the result of `work`.
     pub(in crate::sdp) fn keep<R>(
         &mut self,
         access: Access,
@@ -197,22 +198,23 @@ impl SockOwner<'_> {
         let sk = self.sk();
         sk.wake_waiters();
         if access == Access::Read && half.is_up_to_peer() {
-            // poll() has not called the socket writable.
+            // Meanwhile poll() has not reported the socket as writable.
             sk.wake_writer();
         }
         result
     }
 
-    /// As [`SockOwner::wait`], of a sender that goes another way when its `patience` is over. Other sends
-    /// wait for it, or are refused: their bytes do not come between its.
+    /// As [`SockOwner::wait`], for a sender that uses another path when its `patience` is over.
+    /// Other sends wait or are refused meanwhile, so that their bytes do not come between those of
+    /// this send.
     pub(in crate::sdp) fn wait_for_room(&mut self, timeo: &mut Timeout, patience: &mut Timeout) {
         self.keep(Access::Read, Half::AwaitingRoom, |guard| {
             Timeout::wait_both(timeo, patience, |limit| guard.wait(limit));
         });
     }
 
-    /// Faults in some of the next `len` bytes of `iter`, without the lock. The caller has awaited its
-    /// turn.
+    /// Faults in some of the next `len` bytes of `iter`, without the lock. The caller has waited
+    /// for its turn.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! SO_KEEPALIVE: when the timer is started. `timers/keepalive` has what it does.
+//! SO_KEEPALIVE: starts the timer. `timers/keepalive` handles its expiry.
 
 use super::guard::SockGuard;
 use super::sock::Alarm;
@@ -9,7 +9,7 @@ use crate::kern::time::ms_since;
 use crate::sdp::parts::keepalive::ms;
 
 impl SockGuard<'_> {
-    /// The connection is up.
+    /// Called when the connection is established.
     pub(super) fn begin_keepalive(&mut self) {
         self.conn().liveness.keepalive.on_receive();
         if self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN) {
@@ -17,7 +17,7 @@ impl SockGuard<'_> {
         }
     }
 
-    /// The program sets SO_KEEPALIVE; the flag follows.
+    /// Called when the program sets SO_KEEPALIVE, before the core changes the flag.
     pub(crate) fn set_keepalive(&mut self, on: bool) {
         if !on {
             self.stop_timer(Alarm::Keepalive);
@@ -28,7 +28,7 @@ impl SockGuard<'_> {
         }
     }
 
-    /// The program sets TCP_KEEPIDLE.
+    /// Called when the program has set TCP_KEEPIDLE.
     pub(in crate::sdp) fn keepidle_set(&mut self) {
         if self.keeps_alive() && self.conn().liveness.keepalive.probed.is_none() {
             let idle_ms = ms_since(self.conn().liveness.keepalive.heard);
@@ -41,7 +41,7 @@ impl SockGuard<'_> {
         flag && self.conn().state.is_connected()
     }
 
-    /// Starts the timer for the rest of TCP_KEEPIDLE.
+    /// Starts the timer for the rest of TCP_KEEPIDLE, of which `idle_ms` have passed.
     pub(in crate::sdp) fn await_idle(&mut self, idle_ms: u32) {
         let keepidle_ms = ms(self.conn().options.keepidle_s);
         self.start_timer(Alarm::Keepalive, keepidle_ms.saturating_sub(idle_ms));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the sides of a connection still owe each other. It decides what may be sent, and whether a
-//! connection has ended.
+//! The outstanding work of a connection: unsent bytes, Reads in flight, and missing answers. It
+//! decides whether a connection has ended.
 
 use super::guard::SockGuard;
 use super::sock::Want;
@@ -19,7 +19,7 @@ impl SockGuard<'_> {
         self.conn().unsent_bytes(sk)
     }
 
-    /// Whether a receive waits for its own pages to be filled.
+    /// Whether a receive waits for Reads into its own pages.
     pub(super) fn reads_directly(&mut self) -> bool {
         let link = self.conn().link.as_ref();
         link.is_some_and(|link| link.has_regions(Use::OwnReads(Call::Waits)))
@@ -32,22 +32,22 @@ impl SockGuard<'_> {
         link.is_some_and(|link| link.has_in_flight(is_direct))
     }
 
-    /// Whether the peer has all of the stream, and our DisConn if that was sent.
+    /// Whether the peer has the whole stream, including DisConn if it was sent.
     pub(super) fn peer_has_all(&mut self) -> bool {
         let conn = self.conn();
         if conn.adverts.awaits_reads() {
             return false;
         }
-        // With iWARP it is on its way when TCP has it: what of the peer's comes after the end has our
-        // TCP reset the connection, and then the peer may not get it. So the peer's module must say that
-        // it has come.
+        // On iWARP, a completion only shows that TCP has the message. If bytes of the peer arrive
+        // after the end, the local TCP resets the connection, and the peer may not get the message.
+        // So the peer's module must acknowledge it.
         let is_iwarp = conn.link.as_ref().is_some_and(|link| link.is_iwarp());
         let is_acked = |mseq| conn.credits.has_acked(mseq);
         !is_iwarp || conn.out.last_needed.is_none_or(is_acked)
     }
 
-    /// Ends the connection when nothing is owed any more; an orphan waits for its peer to close when only that
-    /// is left.
+    /// Ends the connection if neither side owes the other anything any more. For an orphan, starts
+    /// the timer for the peer's close if only the close is left.
     pub(in crate::sdp) fn finish_if_drained(&mut self) {
         if self.sk().is_orphan() {
             self.start_fin_timer();
@@ -57,7 +57,7 @@ impl SockGuard<'_> {
             return;
         }
         let link = self.conn().link.as_ref();
-        // The end of the queue pair would overtake an answer.
+        // Ending the queue pair could overtake an answer that is in flight.
         if !link.is_some_and(|link| link.has_in_flight(|tag| tag == Tag::Answer)) {
             self.want(Want::Teardown);
         }

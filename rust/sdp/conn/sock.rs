@@ -2,8 +2,8 @@
 
 //! The socket object.
 //!
-//! One `sk_alloc` object holds the core's `struct inet_sock`, the IPv6 part and our state behind
-//! them. The only way to the stream is the lock ([`guard`](super::guard)).
+//! One `sk_alloc` object holds the core's `struct inet_sock`, followed by the IPv6 part and the
+//! state of SDP. The stream can only be accessed with the lock ([`guard`](super::guard)).
 
 use core::cell::UnsafeCell;
 use core::mem::{
@@ -53,32 +53,32 @@ use crate::stats::counters::{
     Stats, //
 };
 
-/// What the socket's worker is asked to do.
+/// A task for the socket's worker.
 #[derive(Copy, Clone, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Want {
     /// Start a connection.
     Connect,
-    /// Answer a request.
+    /// Answer a connection request.
     Accept,
-    /// The first message of a child arrived before the CM's word.
+    /// Handle the first message of a child, which has arrived before the CM's event.
     FirstReceive,
-    /// A deferred child is due, or has got a place in its listener's queue.
+    /// Put a deferred child into its listener's queue: it is due, or has got a place.
     Push,
-    /// The timer ran out.
+    /// Handle the expiry of [`Alarm::Timeout`].
     Timeout,
-    /// Look whether what was sent has failed.
+    /// Check whether messages that were sent have failed.
     Watch,
-    /// Ask whether the peer's machine is still there.
+    /// Check whether the peer's machine is still there.
     Keepalive,
     /// Post receives, and Reads, for which there was no memory.
     Refill,
     /// Read adverts for which no reader came.
     Pull,
-    /// Give programs their right to write back to what the peer has read, and unpin what nobody waits
-    /// for any more.
+    /// Let programs write to memory again that the peer has read, and unpin memory that no call
+    /// waits for any more.
     Restore,
-    /// Give everything back that belongs to the connection.
+    /// Release everything that belongs to the connection.
     Teardown,
 }
 
@@ -88,20 +88,20 @@ const WANTS: usize = Want::Teardown as usize + 1;
 #[derive(Copy, Clone)]
 #[repr(usize)]
 pub(crate) enum Alarm {
-    /// What the connection waits for takes too long, or a short message has waited long enough.
+    /// The peer takes too long, or a partial message was held back long enough.
     Timeout,
-    /// Look whether what was sent has failed.
+    /// Time for a check whether messages that were sent have failed.
     Watch,
-    /// Ask whether the peer's machine is there.
+    /// Time for a check whether the peer's machine is still there.
     Keepalive,
-    /// No reader came for what the peer has advertised.
+    /// No reader came for the bytes that the peer has advertised.
     Pull,
 }
 
 impl Alarm {
     const ALL: [Self; 4] = [Self::Timeout, Self::Watch, Self::Keepalive, Self::Pull];
 
-    /// What the worker is asked to do when the time is over.
+    /// The task for the worker when the timer expires.
     const fn want(self) -> Want {
         match self {
             Self::Timeout => Want::Timeout,
@@ -112,13 +112,14 @@ impl Alarm {
     }
 }
 
-/// What the work items of a socket call. The socket does not know the code: it is in layers above.
+/// The functions of a socket's work items. They are passed in, because they belong to higher
+/// layers.
 pub(crate) struct Handlers {
     pub(in crate::sdp) worker: Func,
     pub(in crate::sdp) bh: Func,
 }
 
-/// A socket of ours.
+/// An SDP socket.
 ///
 /// # Invariants
 ///
@@ -133,18 +134,18 @@ pub(crate) struct SdpSock {
     bh: BhWork,
     timers: [Timer; Alarm::ALL.len()],
     wants: [Atomic<i32>; WANTS],
-    /// Completions came while a system call held the lock; `release_cb` takes care of them.
+    /// Completions came while a system call held the lock; `release_cb` handles them.
     pub(super) deferred: Atomic<i32>,
-    /// A reader sleeps that the next notification shall wake: it polls the CQ itself, and asks for
-    /// the notification after that. No other waits or polls.
+    /// A reader sleeps that the next notification must wake: the reader polls the CQ itself, and
+    /// then requests the next notification. No other thread waits or polls.
     pub(super) reader_polls: Atomic<i32>,
-    /// The CQ has notified since it was last asked to.
+    /// The CQ has sent a notification since one was last requested.
     notified: Atomic<i32>,
-    /// A poll() has found nothing to read, and no read without a copy came since.
+    /// A poll() has found nothing to read, and there was no read without a copy since.
     poller: Atomic<i32>,
-    /// The events of the CM that the worker has not seen.
+    /// Events of the CM that the worker has not handled yet.
     pub(in crate::sdp) events: Mutex<KVec<cm::Event>>,
-    /// Connections that wait for accept(), or are not there for it yet, of a listener.
+    /// The connections of a listener that wait for accept(), or will.
     pub(in crate::sdp) accepts: Mutex<AcceptQueue>,
     pub(in crate::sdp) cm: UnsafeCell<CmSide>,
     pub(super) conn: UnsafeCell<Connection>,
@@ -152,7 +153,7 @@ pub(crate) struct SdpSock {
     pub(crate) stats: Stats,
 }
 
-// SAFETY: Every field is made for use by several threads, or guarded as the type invariant says.
+// SAFETY: Every field may be used by several threads, or is protected as the type invariant says.
 unsafe impl Send for SdpSock {}
 
 // SAFETY: As above.
@@ -171,21 +172,23 @@ unsafe impl AlwaysRefCounted for SdpSock {
     }
 }
 
-/// The size of the object and where its parts are, for `struct proto`.
+/// The size of the object and the offset of its IPv6 part, for `struct proto`.
 pub(crate) const OBJ_SIZE: usize = core::mem::size_of::<SdpSock>();
 pub(crate) const PINFO6_OFFSET: usize = offset_of!(SdpSock, pinfo6);
 
 impl SdpSock {
-    /// Initialises our part of a new object.
+    /// Initialises the SDP part of a new object.
     ///
     /// # Safety
     ///
-    /// `sk` is an object of our proto, new or just cloned, that nobody else can see; what our part
-    /// holds is overwritten. `handlers` may be called for the work items of a socket.
+    /// `sk` is a new or cloned object of this module's proto, to which no other thread has access;
+    /// the contents of its SDP part are overwritten. `handlers` may be called for the work items of
+    /// a socket.
     pub(crate) unsafe fn init(sk: *mut bindings::sock, handlers: &Handlers) {
         let this = sk.cast::<Self>();
-        // SAFETY: The memory is ours alone, and large enough. The initialisers cannot fail. The functions are
-        // those for the items of a socket, as the caller promises of the handlers.
+        // SAFETY: No other thread has access to the memory, which is large enough. The initialisers
+        // cannot fail. The handlers may be called for the items of a socket, as the caller
+        // promises.
         unsafe {
             Work::init(&raw mut (*this).work, handlers.worker);
             BhWork::init(&raw mut (*this).bh, handlers.bh);
@@ -225,8 +228,8 @@ impl SdpSock {
             (*inet).mc_list = ptr::null_mut();
             (*inet).ipv6_fl_list = ptr::null_mut();
             (*inet).inet_opt = ptr::null_mut();
-            // A clone has its listener's: the count is that of its own queue, the page not ours, and
-            // the cookie the name of one socket.
+            // A clone has these values of its listener, but they are not the clone's: it has an
+            // empty accept queue, no page, and a cookie of its own.
             (*sk).sk_ack_backlog = 0;
             bindings::clear_sk_cookie(sk.cast());
             (*sk).sk_frag = Default::default();
@@ -243,17 +246,17 @@ impl SdpSock {
         }
     }
 
-    /// The object of a socket that the core passes to us.
+    /// The SDP socket of a `struct sock` that the core passes to this module.
     ///
     /// # Safety
     ///
-    /// `sk` is of our proto and outlives the borrow.
+    /// `sk` belongs to this module's proto and outlives the borrow.
     pub(crate) unsafe fn from_raw<'a>(sk: *mut bindings::sock) -> &'a Self {
         // SAFETY: As the caller promises.
         unsafe { &*sk.cast::<Self>() }
     }
 
-    /// The core's part.
+    /// The core's part of the socket.
     pub(crate) fn sk(&self) -> Sk {
         // SAFETY: The value is used only while `self` is borrowed.
         unsafe { Sk::new(self.inet.get().cast()) }
@@ -263,14 +266,14 @@ impl SdpSock {
     pub(crate) fn has_space(&self) -> bool {
         let sk = self.sk();
         let sndbuf = self.glance.refused_sndbuf.get();
-        // A third of it must be free, as the core has it (`sk_stream_min_wspace()`).
+        // A third of the limit must be free, as in the core (`sk_stream_min_wspace()`).
         let queued = sk.wmem_queued();
         let admits = sndbuf == 0 || queued + queued / 2 <= sndbuf;
         admits && sk.stream_writeable()
     }
 
-    /// A poll() finds nothing to read: its program will not read before there is something. What the
-    /// peer has advertised meanwhile does not wait for a reader any more.
+    /// Records that a poll() has found nothing to read. The program will not read before there are
+    /// bytes, so bytes that the peer has advertised no longer wait for a reader.
     pub(crate) fn note_poller(&self) {
         let first = self.poller.load(Relaxed) == 0 && self.poller.xchg(1, Full) == 0;
         if first && self.timer_is_running(Alarm::Pull) {
@@ -282,17 +285,18 @@ impl SdpSock {
         self.poller.load(Relaxed) != 0
     }
 
-    /// The program reads without polling after all, or has another connection.
+    /// Called when the program reads without polling after all, or when the socket gets a new
+    /// connection.
     pub(in crate::sdp) fn forget_poller(&self) {
         self.poller.store(0, Relaxed);
     }
 
-    /// Whether completions wait that a BH could not handle; asked once.
+    /// Whether there are completions that BH work could not handle; clears the flag.
     pub(crate) fn take_deferred(&self) -> bool {
         self.deferred.load(Relaxed) != 0 && self.deferred.xchg(0, Full) != 0
     }
 
-    /// Asks the worker for something; in any context.
+    /// Asks the worker for a task. May be called in any context.
     pub(crate) fn want(&self, what: Want) {
         if let Some(flag) = self.wants.get(what as usize) {
             flag.store(1, Relaxed);
@@ -300,7 +304,7 @@ impl SdpSock {
         self.kick();
     }
 
-    /// Runs the worker soon.
+    /// Queues the worker.
     pub(crate) fn kick(&self) {
         self.inc_ref();
         if !self.work.queue() {
@@ -309,7 +313,7 @@ impl SdpSock {
         }
     }
 
-    /// Has the completions handled soon.
+    /// Queues the BH work, which handles the completions.
     pub(crate) fn requeue_bh(&self) {
         self.inc_ref();
         if !self.bh.queue() {
@@ -318,7 +322,7 @@ impl SdpSock {
         }
     }
 
-    /// Has the next notification handled in BH; `true` if a reader was to be woken for it.
+    /// Leaves the next notification to BH work; returns `true` if it would have woken a reader.
     pub(crate) fn leave_to_bh(&self) -> bool {
         self.reader_polls.load(Acquire) != 0 && self.reader_polls.xchg(0, Full) != 0
     }
@@ -328,19 +332,19 @@ impl SdpSock {
         self.notified.load(Acquire) != 0
     }
 
-    /// Before the CQ is asked for the next notification.
+    /// Must be called before the next notification of the CQ is requested.
     pub(super) fn forget_notification(&self) {
         self.notified.xchg(0, Full);
     }
 
-    /// What the worker was asked for, once.
+    /// Whether the worker was asked for `what`; clears the request.
     pub(in crate::sdp) fn take_want(&self, what: Want) -> bool {
         self.wants
             .get(what as usize)
             .is_some_and(|flag| flag.xchg(0, Full) != 0)
     }
 
-    /// Whether the worker has been asked for `what` and has not begun it.
+    /// Whether the worker was asked for `what` and has not begun.
     pub(in crate::sdp) fn is_wanted(&self, what: Want) -> bool {
         self.wants
             .get(what as usize)
@@ -357,7 +361,7 @@ impl SdpSock {
         }
     }
 
-    /// Starts a timer, or moves it.
+    /// Starts a timer, or changes the expiry of a running one.
     pub(crate) fn start_timer(&self, alarm: Alarm, ms: u32) {
         self.inc_ref();
         if self.timer(alarm).start(ms) {
@@ -387,7 +391,7 @@ impl SdpSock {
 impl Notify for SdpSock {
     fn on_completion(&self) {
         self.stats.inc(Counter::Interrupts);
-        // Before whoever handles it.
+        // Set before the notification is handled.
         self.notified.store(1, Release);
         if self.leave_to_bh() {
             self.sk().wake_waiters();
@@ -408,7 +412,7 @@ impl cm::Handler for SdpSock {
         }
         let was_up = matches!(event.kind, cm::Kind::Established | cm::Kind::Disconnected);
         if self.events.lock().push(event, GFP_KERNEL).is_err() {
-            // An event lost: end the connection rather than wait for ever.
+            // An event is lost: end the connection, which might otherwise wait for ever.
             if was_up {
                 self.want(Want::FirstReceive);
             }
@@ -423,7 +427,7 @@ impl cm::Handler for SdpSock {
 ///
 /// # Safety
 ///
-/// `work` is the item at `offset` of an object, and runs.
+/// `work` is the running item at `offset` of a socket.
 pub(in crate::sdp) unsafe fn sock_of(
     work: *mut kernel::bindings::work_struct,
     offset: usize,
@@ -440,28 +444,28 @@ pub(in crate::sdp) const BH_OFFSET: usize = offset_of!(SdpSock, bh);
 /// A `delayed_work` starts with its `work_struct`.
 const TIMERS_OFFSET: usize = offset_of!(SdpSock, timers);
 
-/// The time of a timer is over: that of number `N` in [`Alarm::ALL`].
+/// Called when timer `N` of [`Alarm::ALL`] has expired.
 ///
 /// # Safety
 ///
 /// Called by the work queue, for the item of a socket.
 unsafe extern "C" fn ring<const N: usize>(work: *mut kernel::bindings::work_struct) {
     const { assert!(Alarm::ALL[N] as usize == N) };
-    // SAFETY: The item is that of a socket of ours.
+    // SAFETY: The item belongs to an SDP socket.
     let sock = unsafe { sock_of(work, TIMERS_OFFSET + N * size_of::<Timer>()) };
     sock.want(const { Alarm::ALL[N].want() });
 }
 
-/// The last reference is gone. May run in softirq: the queues and the CM id, which need a process
-/// to be destroyed, went with the connection.
+/// Called when the last reference is gone, perhaps in softirq. The queues and the CM id, which can
+/// only be destroyed in process context, were destroyed with the connection.
 ///
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Must be called only as `sk_destruct`, with a valid argument.
 unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
     let this = sk.cast::<SdpSock>();
-    // SAFETY: Nobody else has a reference. Of our part, only what owns something is dropped: the
-    // bytes that nobody read, and empty containers.
+    // SAFETY: There is no other reference. Of the SDP part, only the fields that own something are
+    // dropped: unread bytes, and empty containers.
     unsafe {
         (*this).with_core_lock(|guard| guard.free_queues());
         ptr::drop_in_place((*this).conn.get());
@@ -473,12 +477,12 @@ unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
     }
 }
 
-/// The core says that there may be space to write, after SO_SNDBUF.
+/// Called by the core when there may be space to write, after a change of SO_SNDBUF.
 ///
 /// # Safety
 ///
-/// Called only by whom it was registered with, with valid arguments.
+/// Must be called only as `sk_write_space`, with a valid argument.
 unsafe extern "C" fn write_space(sk: *mut bindings::sock) {
-    // SAFETY: The core passes a valid socket of ours.
+    // SAFETY: The core passes a valid SDP socket.
     unsafe { Sk::new(sk) }.wake_writer();
 }

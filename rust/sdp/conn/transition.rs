@@ -17,27 +17,31 @@ use crate::{
     trace, //
 };
 
-/// Tells programs of new states of connections. The code that changes the state does not know how.
+/// Reports new states of connections to programs. This is a trait, because the code that changes
+/// the state is in a lower layer than the implementation.
 pub(crate) trait TellOfState {
-    /// The state of the connection was `old` before `event`. `why` is the error of a connection that
-    /// failed.
+    /// Reports the new state of a connection, which was `old` before `event`. `why` is the error of
+    /// a connection that has failed.
     fn tell_of_state(&mut self, old: State, event: Event, why: Option<Error>);
 }
 
 impl SockGuard<'_> {
-    /// Moves the state on. An event that cannot happen is counted and changes nothing: `false`.
+    /// Applies an event to the state. An event that cannot happen is counted and changes nothing;
+    /// the function then returns `false`.
     pub(crate) fn transition(&mut self, event: Event) -> bool {
         self.transition_for(event, None)
     }
 
-    /// As [`SockGuard::transition`]; `why` is what the program learns if the connection ends.
+    /// As [`SockGuard::transition`]; `why` is the error that the program gets if the connection
+    /// ends.
     pub(in crate::sdp) fn transition_for(&mut self, event: Event, why: Option<Error>) -> bool {
         let old = self.conn().state;
         match old.on(event) {
             Ok(new) => {
                 if new != old {
                     self.conn().state = new;
-                    // A socket for which connect() has noted a connection has connected all the time.
+                    // If connect() has recorded a next connection, programs already see a
+                    // connecting socket.
                     if self.conn().names.next.is_none() {
                         self.sk().set_state(new.tcp_state());
                     }
@@ -57,14 +61,14 @@ impl SockGuard<'_> {
         }
     }
 
-    /// Ends the connection with an error for the user. The worker gives the rest back.
+    /// Ends the connection with an error for the user. The worker releases the rest.
     ///
-    /// What was received stays readable, as with TCP.
+    /// Received bytes stay readable, as with TCP.
     pub(crate) fn fail(&mut self, event: Event, why: Error) {
         self.end(event, Some(why));
     }
 
-    /// As [`SockGuard::fail`]; without `why`, there is no error for the user.
+    /// As [`SockGuard::fail`]; without `why`, the user gets no error.
     pub(in crate::sdp) fn end(&mut self, event: Event, why: Option<Error>) {
         if self.conn().state == State::Dead {
             return;
@@ -79,15 +83,15 @@ impl SockGuard<'_> {
         self.glance.coming.set(false);
         self.transition_for(event, why);
         if self.conn().adverts.holds() {
-            // The peer has sent all, but not all of it comes.
+            // The peer has sent the whole stream, but some of its bytes will not arrive.
             self.conn().inq.fin_received = false;
         }
         self.want(Want::Teardown);
         sk.wake_all();
     }
 
-    /// The peer has ended the connection before its time. As in `tcp_reset()`, the error is `EPIPE` if it had
-    /// shut its half before: it has had enough of what is sent to it.
+    /// Called when the peer has ended the connection early. As in `tcp_reset()`, the error is
+    /// `EPIPE` if the peer had shut down its sending half before.
     pub(in crate::sdp) fn reset_by_peer(&mut self, event: Event) {
         self.stats.inc(Counter::ResetByPeer);
         let had_enough = self.conn().state == State::CloseWait && !self.conn().adverts.holds();
@@ -95,10 +99,10 @@ impl SockGuard<'_> {
         self.fail(event, why);
     }
 
-    /// Our DisConn has reached the peer's adapter.
+    /// Called when DisConn has reached the peer's adapter.
     pub(crate) fn disconn_sent(&mut self) {
         if self.conn().state == State::Draining {
-            // The peer's disconnection said so before.
+            // The disconnection by the peer was already handled as the completion of DisConn.
             return;
         }
         self.transition(Event::DisConnSent);
@@ -106,7 +110,7 @@ impl SockGuard<'_> {
         self.finish_if_drained();
     }
 
-    /// The peer sends no more.
+    /// Called when DisConn was received: the peer sends no more.
     pub(crate) fn disconn_received(&mut self) {
         self.transition(Event::DisConnReceived);
         self.conn().inq.fin_received = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Urgent data that is received: where the mark is, and the signal for the program.
+//! Received urgent data: the position of the mark, and the signal for the program.
 
 use super::guard::SockGuard;
 use crate::proto::bsdh::{
@@ -13,7 +13,7 @@ use crate::rdma::receive::Receive;
 use crate::stats::counters::Counter;
 
 impl SockGuard<'_> {
-    /// Takes note of the payload of a message, and whether its last byte is urgent.
+    /// Records the payload of a message, and whether its last byte is urgent.
     pub(in crate::sdp) fn note_urgent(&mut self, message: &Message, receive: &Receive) {
         let (flags, len) = (message.hdr.flags, message.payload_len);
         if flags & FLAG_OOB_PRES != 0 {
@@ -30,8 +30,8 @@ impl SockGuard<'_> {
         }
     }
 
-    /// Takes note of an urgent byte that a message announces. The payload of the message has been taken, for
-    /// the announcement may lose the last byte of the payload.
+    /// Records that a message announces an urgent byte. Must be called after the payload of the
+    /// message was taken, because the announcement may drop the last byte of the payload.
     pub(in crate::sdp) fn note_announced(&mut self, message: &Message) {
         if message.hdr.flags & FLAG_OOB_PEND != 0 {
             let inline = self.sk().is_oob_inline();
@@ -48,7 +48,7 @@ impl SockGuard<'_> {
             let posted = conn.link.as_ref().map_or(0, |l| l.receives_posted());
             let (inq, ring) = (&mut conn.inq, &mut conn.ring);
             inq.lose_byte(&sock.glance, |bytes| ring.release(sock.sk(), posted, bytes));
-            // Wakes a poller that has seen only one of the two changes.
+            // Wakes a poller that may have seen only one of the two changes.
             self.conn().inq.readable = true;
         }
         // Last: the handler of the signal may call poll().
@@ -57,19 +57,19 @@ impl SockGuard<'_> {
         }
     }
 
-    /// The program has the next bytes of the stream, or skips them.
+    /// Records that the program has received or skipped the next `bytes` bytes of the stream.
     pub(in crate::sdp) fn note_taken(&mut self, bytes: u32) {
         let glance = &self.sock().glance;
         self.conn().inq.taken(bytes, glance);
     }
 
-    /// For poll().
+    /// Shows poll() the state of the urgent byte.
     pub(in crate::sdp) fn show_urgent(&mut self) {
         let glance = &self.sock().glance;
         self.conn().inq.show_urgent(glance);
     }
 
-    /// The bytes of the connection are gone, and so is the mark.
+    /// Forgets the urgent byte, after the bytes of the connection were freed.
     pub(in crate::sdp) fn forget_urgent(&mut self) {
         self.conn().inq.forget_urgent();
         self.show_urgent();

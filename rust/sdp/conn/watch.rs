@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When the watch over what was sent begins. `timers/tx_watchdog` has what it does.
+//! Starts the watch over sent messages. `timers/tx_watchdog` handles the expiry of its timer.
 
 use super::guard::SockGuard;
 use super::sock::{
@@ -13,11 +13,12 @@ use crate::sdp::parts::watch::{
 };
 
 impl Watch {
-    /// Has somebody notice a send that fails, or is not acknowledged, while the program waits.
+    /// Starts the watch, which notices messages that fail or are not acknowledged while the program
+    /// waits.
     ///
-    /// The notification that is armed then is that of messages received. By the specification a
-    /// failure counts as one, but soft-RoCE does not tell of failed sends; and how often an adapter
-    /// tries is up to the side that connected, and may be without end.
+    /// Meanwhile, only the notification for received messages may be armed. By the specification,
+    /// it also reports failures, but soft-RoCE does not report failed sends. Moreover, the number
+    /// of retries of the adapter is chosen by the side that connected, and may be unlimited.
     pub(in crate::sdp) fn begin(&mut self, sock: &SdpSock) {
         if !core::mem::replace(&mut self.running, true) {
             sock.start_timer(Alarm::Watch, WATCH_MS);

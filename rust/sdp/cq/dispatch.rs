@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a completion of a send does, and what a message does.
+//! Handles completions of sends, and received messages.
 
 use kernel::prelude::*;
 
@@ -33,7 +33,7 @@ use crate::sdp::rx::ring::CONTROL_RECEIVES;
 use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
 
-/// Takes finished messages out of the send queue and gives their memory back.
+/// Takes finished messages out of the send queue, and frees their memory.
 pub(crate) fn reap_sent(guard: &mut SockGuard<'_>) {
     let mut count = 0;
     while let Some(sent) = guard.conn().link.as_mut().and_then(|l| l.reap()) {
@@ -79,7 +79,7 @@ pub(crate) fn reap_sent(guard: &mut SockGuard<'_>) {
     guard.stats.add(Counter::RequestDone, count);
 }
 
-/// Ends the connection if what has come cannot be taken.
+/// Ends the connection if received bytes cannot be taken.
 fn end_if_lost(guard: &mut SockGuard<'_>, taken: Result<(), Fatal>) {
     if let Err(why) = taken {
         end_for(guard, why);
@@ -119,9 +119,9 @@ pub(super) fn received(guard: &mut SockGuard<'_>, len: u32, invalidated: Option<
     }
 }
 
-/// On iWARP, has the peer know that this message has come, if it may wait for that to end the
-/// connection, and no message of ours must follow that says so; and sees whether the end has come
-/// for us ([`SockGuard::finish_if_drained`]).
+/// On iWARP, makes an acknowledgement due, if the peer may need it to end the connection and no
+/// other message of this side must follow anyway. Also ends the connection if this side can
+/// ([`SockGuard::finish_if_drained`]).
 fn acknowledge(guard: &mut SockGuard<'_>, body: &Body) {
     let conn = guard.conn();
     if !conn.link.as_ref().is_some_and(|link| link.is_iwarp()) {
@@ -129,7 +129,8 @@ fn acknowledge(guard: &mut SockGuard<'_>, body: &Body) {
     }
     let ends = !conn.out.disconn_due && conn.out.last_needed.is_some();
     conn.out.answer_due |= match body {
-        // The peer may give the rest of the stream little time (TCP_LINGER2) from when this side has all.
+        // With TCP_LINGER2, the peer limits the time for the rest of this side's stream, from when
+        // this side has the whole stream of the peer.
         Body::DisConn => true,
         Body::RdmaRdCompl { .. } | Body::RdmaWrCompl { .. } | Body::SendSm => {
             ends && !conn.state.can_send()
@@ -151,8 +152,9 @@ fn check(
     let rest = receive.front().get(..MAX_BODY).unwrap_or(&[]);
     let message = Message::decode(header, rest, len)?;
     let conn = guard.conn();
-    // The peer knows at most what it was told, so that one who keeps rule C1 has as much here.
-    // Hence the last receives never hold payload, and may be posted whatever the buffers hold.
+    // The peer knows of at most as many receives as it was told of, so a peer that obeys rule C1
+    // has enough left by this side's count. Hence the last receives never contain payload, and may
+    // be posted even if the receive buffer is full.
     if message.payload_len > 0 && conn.credits.peer_has_left() <= CONTROL_RECEIVES {
         return Err(Violation::CreditOverrun);
     }
@@ -181,12 +183,12 @@ fn handle(
             | Body::SinkAvail { .. }
             | Body::RdmaWrCompl { .. }
     ) {
-        // With few receives, the peer would have to be told of more after each advert.
+        // With few receives, this side would have to announce new ones after each advert.
         Receiver::of(guard).lengthen_if_short();
     }
     let mut adverts = Exchange::of(guard);
     let result = match message.body {
-        // Only the report of an advert may make a key invalid: that of the advert.
+        // Only the report of an advert may invalidate a key, and only the key of the advert.
         Body::RdmaRdCompl { bytes } => adverts.read_reported(bytes, invalidated),
         _ if invalidated.is_some() => Err(Violation::WrongKeyInvalidated.into()),
         Body::Data => adverts.payload_received(payload),
@@ -207,7 +209,7 @@ fn handle(
     };
     if let Err(why) = result {
         if matches!(why, Fatal::NoMemory) && payload > 0 {
-            // The bytes before an advert that is lost stay readable, as with TCP.
+            // The bytes before the lost advert stay readable, as with TCP.
             guard.note_urgent(message, &receive);
             let taken = Receiver::of(guard).take_payload(message, receive);
             end_if_lost(guard, taken);
@@ -218,7 +220,7 @@ fn handle(
         return true;
     }
     if matches!(message.body, Body::RdmaRdCompl { .. } | Body::SendSm) {
-        // An advert of ours may have been the last that this side waited for.
+        // This side may only have waited for this advert.
         guard.finish_if_drained();
     }
     guard.note_urgent(message, &receive);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who polls the completion queue, and when.
+//! Polling of the completion queue.
 //!
-//! Whoever holds the socket lock polls. The adapter's notification schedules BH work; if a system
-//! call holds the lock then, its `release_cb` does the work before the lock is free. A call that waits for
-//! the adapter to be done with its memory polls, too.
+//! The holder of the socket lock polls. The adapter's notification schedules BH work; if a system
+//! call holds the lock at that time, the `release_cb` of the call does the work before the lock is
+//! free. A call that waits until the adapter has finished with its memory polls, too.
 
 use kernel::prelude::*;
 
@@ -41,8 +41,8 @@ use crate::sdp::rx::reads::pull;
 use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
 
-/// How often the CQ is looked at again because something came while it was armed, before the rest
-/// is left to another run.
+/// How often the CQ is polled again because completions came before it was armed; after that, the
+/// rest is left to another run.
 const ROUNDS: usize = 16;
 
 /// The BH work of a socket: its CQ may have completions.
@@ -51,7 +51,7 @@ const ROUNDS: usize = 16;
 ///
 /// Called by the work queue, for the item of a socket.
 pub(in crate::sdp) unsafe extern "C" fn run_bh(work: *mut kernel::bindings::work_struct) {
-    // SAFETY: The item is that of a socket of ours.
+    // SAFETY: The item belongs to an SDP socket.
     let sock = unsafe { sock_of(work.cast(), BH_OFFSET) };
     with_bh_lock(&sock, process);
 }
@@ -70,8 +70,8 @@ pub(crate) fn process(guard: &mut SockGuard<'_>) {
     guard.sock().requeue_bh();
 }
 
-/// Asks for the next notification, and handles what came before. The rest of a peer who does not
-/// stop is left to BH.
+/// Requests the next notification, and handles the completions that came before. If the peer does
+/// not stop, the rest is left to BH work.
 pub(crate) fn rearm_cq(guard: &mut SockGuard<'_>) {
     for _ in 0..ROUNDS {
         if !guard.arm() {
@@ -82,7 +82,8 @@ pub(crate) fn rearm_cq(guard: &mut SockGuard<'_>) {
     guard.sock().requeue_bh();
 }
 
-/// As [`poll_cq`], before a call decides or waits: if there may be completions.
+/// As [`poll_cq`], but only if there may be completions; for calls that are about to decide or
+/// wait.
 pub(crate) fn poll_cq_if_due(guard: &mut SockGuard<'_>) {
     if !guard.is_cq_quiet() {
         poll_cq(guard);
@@ -103,12 +104,13 @@ pub(crate) fn poll_cq(guard: &mut SockGuard<'_>) {
     }
 }
 
-/// After the refill, which decides whether a poller has to wait for more ([`starved`]).
+/// Wakes a reader, if there is a reason. Must be called after the refill, which decides whether a
+/// poller can wait for more bytes ([`starved`]).
 ///
 /// [`starved`]: crate::sdp::parts::glance::Glance::starved
 fn wake_reader_if_due(guard: &mut SockGuard<'_>) {
     let conn = guard.conn();
-    // What a reader that waits can take itself, as soon as there are places for the Read.
+    // Bytes that a waiting reader can take itself, as soon as there are places for the Read.
     let offered = |z: &KBox<ZeroCopy>| z.hold.next_untaken() > 0;
     let offered =
         conn.inq.reader_bytes.is_some() && conn.adverts.zcopy.as_ref().is_some_and(offered);
@@ -128,7 +130,7 @@ pub(in crate::sdp) fn wake_writer_if_due(guard: &mut SockGuard<'_>) {
     }
 }
 
-/// What arrives before the HelloAck was handled waits in the queue.
+/// Whether the CQ may be polled: messages that arrive before the HelloAck was handled wait in it.
 fn may_poll(guard: &mut SockGuard<'_>) -> bool {
     !matches!(
         guard.conn().state,
@@ -136,7 +138,7 @@ fn may_poll(guard: &mut SockGuard<'_>) -> bool {
     )
 }
 
-/// Handles what the CQ has; returns how many completions there were.
+/// Handles all completions in the CQ; returns their number.
 fn take_completions(guard: &mut SockGuard<'_>) -> usize {
     if !may_poll(guard) {
         return 0;
@@ -160,7 +162,7 @@ fn take_completions(guard: &mut SockGuard<'_>) -> usize {
                 Completion::Failed(status) => completion_failed(guard, status),
             }
         }
-        // The queue had no more. Polling an empty queue is a doorbell for some adapters.
+        // The queue has no more. With some adapters, polling an empty queue rings a doorbell.
         if n < POLL_BATCH {
             break;
         }
@@ -177,8 +179,8 @@ fn take_completions(guard: &mut SockGuard<'_>) -> usize {
 
 fn completion_failed(guard: &mut SockGuard<'_>, status: bindings::ib_wc_status) {
     if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
-        // Somebody put the queue pair into its error state: the CM's event or our own
-        // teardown says why.
+        // The queue pair was put into its error state: the CM's event or the teardown by this side
+        // has the reason.
         return;
     }
     guard.stats.inc(Counter::CompletionError);
@@ -190,7 +192,7 @@ fn completion_failed(guard: &mut SockGuard<'_>, status: bindings::ib_wc_status) 
             guard.stats.inc(Counter::TimedOut);
             guard.fail(Event::Timeout, ETIMEDOUT);
         }
-        // The memory that the peer has advertised is not there.
+        // The peer's memory cannot be accessed as it was advertised.
         bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR
         | bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR => {
             guard.stats.inc(Counter::ReadRefused);
@@ -201,20 +203,20 @@ fn completion_failed(guard: &mut SockGuard<'_>, status: bindings::ib_wc_status) 
 }
 
 impl SockOwner<'_> {
-    /// As [`SockOwner::wait`], of a reader that handles the completions itself, without the detour over BH.
+    /// As [`SockOwner::wait`], for a reader that handles the completions itself, not by way of BH
+    /// work.
     pub(crate) fn wait_and_poll(&mut self, timeo: &mut Timeout) {
         if self.wait_for_notification(timeo) {
             process(self);
         }
     }
 
-    /// Waits until the adapter has finished with the program's pages that are of this use, and unpins
-    /// them.
+    /// Waits until the adapter has finished with the program's pages of this use, and unpins them.
     ///
     /// # Errors
     ///
-    /// `EPIPE` if the socket was disconnected since the call began, `ECONNRESET` if the connection has
-    /// ended, `EINTR` if the thread is being killed.
+    /// `EPIPE` if the socket was disconnected since the call began, `ECONNRESET` if the connection
+    /// has ended, `EINTR` if the thread is being killed.
     pub(in crate::sdp) fn await_adapter(&mut self, began: Generation, purpose: Use) -> Result {
         loop {
             poll_cq_if_due(self);

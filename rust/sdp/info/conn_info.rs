@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the files of a connection in debugfs show. It is copied under the socket's lock, and printed
-//! without it.
+//! The state that the files of a connection in debugfs show. It is copied under the socket's lock,
+//! and printed without the lock.
 
 use kernel::prelude::*;
 
@@ -15,11 +15,11 @@ use crate::proto::source::Kind;
 use crate::sdp::conn::sock::SdpSock;
 use crate::stats::histogram::Histograms;
 
-/// An advert of ours that is out.
+/// An outstanding advert of this side.
 pub(crate) struct OwnAdvert {
     pub(crate) kind: &'static str,
     pub(crate) len: u32,
-    /// Bytes that the peer has said to have read.
+    /// Bytes that the peer has reported as read.
     pub(crate) read: u32,
     pub(crate) age_us: u64,
 }
@@ -28,8 +28,8 @@ pub(crate) struct OwnAdvert {
 pub(crate) struct Details {
     pub(crate) shown: Shown,
     pub(crate) netns: u64,
-    /// Whether sends, and receives, may return before their bytes are there; else programs touch their
-    /// pages too soon.
+    /// Whether sends and receives may return before their bytes are transferred. They may not if
+    /// programs touch their pages too soon.
     pub(crate) async_sends: bool,
     pub(crate) async_receives: bool,
     pub(crate) last_by_copy: Option<Reason>,
@@ -38,22 +38,22 @@ pub(crate) struct Details {
     pub(crate) reads_posted: u32,
     /// Bytes that are in no message yet.
     pub(crate) tx_waiting: u32,
-    /// Stretches of the stream that are behind bytes which the peer still has, or are such.
+    /// The number of stretches of the stream from the first byte that the peer still has.
     pub(crate) held: usize,
-    /// Bytes of the peer's oldest unread advert.
+    /// Bytes of the peer's oldest advert for which no Read was posted.
     pub(crate) peer_unread: u32,
-    /// The oldest first.
+    /// Source adverts, then sink adverts; the oldest of each first.
     pub(crate) adverts: KVec<OwnAdvert>,
     pub(crate) histograms: Histograms,
 }
 
-/// Looks at a connection.
+/// Copies the state of a connection.
 ///
 /// # Errors
 ///
 /// `ENOMEM`.
 pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
-    // Before the lock is taken, which others wait for.
+    // Allocated before the lock is taken, because others wait for the lock.
     let mut adverts = KVec::with_capacity(2 * ADVERTS, GFP_KERNEL)?;
     let room = KBox::<Details>::new_uninit(GFP_KERNEL)?;
     let mut guard = sock.lock();
@@ -79,7 +79,7 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
         age_us: posted.age_us(),
     });
     for advert in Iterator::chain(own, sinks) {
-        // There is room for as many as there can be.
+        // There is room for the maximum number of adverts.
         let _ = adverts.push_within_capacity(advert);
     }
     let details = Details {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What others are shown of a socket.
+//! The state of a socket as shown to users.
 
 use kernel::prelude::*;
 
@@ -24,23 +24,23 @@ use crate::stats::tally::Tally;
 pub(crate) struct Shown {
     pub(crate) name: Name,
     pub(crate) state: State,
-    /// Bytes that the peer has not taken; of a listener, connections that wait at most.
+    /// Bytes that the peer has not taken; of a listener, the maximum number of waiting connections.
     pub(crate) tx_queue: u32,
-    /// Bytes that were not read; of a listener, connections that wait.
+    /// Bytes that were not read; of a listener, the number of waiting connections.
     pub(crate) rx_queue: u32,
     pub(crate) room: Room,
     pub(crate) features: Features,
     pub(crate) options: Options,
-    /// The least bytes of a send without a copy.
+    /// The minimum size of a send without a copy.
     pub(crate) threshold_bytes: u32,
     pub(crate) flags: Flags,
     pub(crate) buffers: Buffers,
     pub(crate) tally: Tally,
-    /// Of a connection.
+    /// The transfer figures of a connection.
     pub(crate) figures: Figures,
 }
 
-/// What tells a socket from others.
+/// The identity of a socket.
 pub(crate) struct Name {
     pub(crate) family: u16,
     pub(crate) local: Addr,
@@ -50,7 +50,7 @@ pub(crate) struct Name {
     pub(crate) cookie: u64,
 }
 
-/// What both ends have room for.
+/// The room for messages at both sides.
 pub(crate) struct Room {
     /// Messages that the peer has room for.
     pub(crate) credits: u32,
@@ -69,7 +69,7 @@ pub(crate) struct Flags {
     pub(crate) v6only: bool,
 }
 
-/// Sizes of the buffers, and what is charged to them, in bytes.
+/// Sizes of the buffers, and the charges to them, in bytes.
 pub(crate) struct Buffers {
     pub(crate) send: u32,
     pub(crate) receive: u32,
@@ -77,12 +77,12 @@ pub(crate) struct Buffers {
     pub(crate) receives_charged: u32,
 }
 
-/// Looks at a socket, under its lock.
+/// Copies the state of a socket, under its lock.
 pub(crate) fn shown(sock: &SdpSock) -> Shown {
     shown_locked(&mut sock.lock())
 }
 
-/// The same of a socket whose lock is held.
+/// As [`shown`], for a socket whose lock is held.
 pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
     let sk = guard.sk();
     let conn = guard.conn();
@@ -133,7 +133,7 @@ pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
     }
 }
 
-/// Hands every socket of `net` that has a port to `each`, and what is shown of it.
+/// Calls `each` for every socket of `net` that has a port, with its state.
 ///
 /// # Errors
 ///

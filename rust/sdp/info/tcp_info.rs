@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! TCP_INFO: a connection's figures in the words that programs know from TCP.
+//! TCP_INFO: a connection's figures in the terms of TCP.
 //!
-//! A message counts as a segment. The congestion window is what the peer lets us send: the messages that
-//! the peer has not acknowledged, and the receives that the peer has posted. The adapter sends lost packets
-//! again without the module, so nothing counts as sent again. Nothing is paced, and there is no slow start.
+//! A message counts as a segment. The congestion window is the number of messages that the peer
+//! permits to send: those that the peer has not acknowledged, and the receives that the peer has
+//! posted. The adapter resends lost packets without the module, so nothing counts as resent. There
+//! is no pacing and no slow start.
 
 use crate::bindings::tcp_info;
 use crate::inet::sock::Sk;
@@ -26,22 +27,22 @@ const NO_THRESHOLD: u32 = 0x7fff_ffff;
 /// The figures of a connection's sender and receiver at one moment.
 pub(crate) struct Figures {
     pub(crate) round_trip: RoundTrip,
-    /// Bytes that the peer got in a second, by the last sample.
+    /// Bytes per second that have reached the peer, by the last sample.
     pub(crate) bytes_per_s: u64,
     pub(crate) times: Times,
     pub(crate) bytes_sent: u64,
-    /// Those of them that are with the peer.
+    /// The bytes of these that have reached the peer.
     pub(crate) bytes_acked: u64,
     pub(crate) bytes_received: u64,
     /// Bytes that wait to be sent.
     pub(crate) notsent_bytes: u32,
     /// Messages that the peer has not acknowledged.
     pub(crate) unacked: u32,
-    /// Since the last message with payload was sent.
+    /// The time since a message with payload was last sent.
     pub(crate) last_sent_ms: u32,
-    /// Since bytes of the stream were received last.
+    /// The time since bytes of the stream were last received.
     pub(crate) last_received_ms: u32,
-    /// Since anything was received.
+    /// The time since anything was received.
     pub(crate) last_heard_ms: u32,
 }
 
@@ -66,10 +67,10 @@ impl Figures {
     }
 }
 
-/// What TCP_INFO says of a socket.
+/// The figures that TCP_INFO shows of a socket.
 pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
     let mut guard = sock.lock();
-    // A few completions may wait unnoticed.
+    // A few completions may not have been handled yet.
     poll_cq(&mut guard);
     let sk = guard.sk();
     let tcpi_state = guard.conn().shown_state().tcp_state();
@@ -105,7 +106,7 @@ pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
         tcpi_rcv_space: sk.rcvbuf(),
         tcpi_bytes_acked: figures.bytes_acked,
         tcpi_bytes_received: figures.bytes_received,
-        // As TCP's, they wrap.
+        // The counters wrap, as with TCP.
         tcpi_segs_out: sent as u32,
         tcpi_segs_in: received as u32,
         tcpi_notsent_bytes: figures.notsent_bytes,

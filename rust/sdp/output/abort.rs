@@ -17,17 +17,18 @@ use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::parts::fatal::Fatal;
 use crate::stats::counters::Counter;
 
-/// Tells the peer that the connection is aborted, if that is still possible. The caller ends the
-/// connection, for its own reason.
+/// Tells the peer that the connection is aborted, if that is still possible. The caller must end
+/// the connection, with its own error.
 pub(in crate::sdp) fn send_abort(guard: &mut SockGuard<'_>) {
     if guard.conn().may_transmit() {
-        // On iWARP the provider refuses the message as soon as the peer has closed the connection: the
-        // peer need not know any more, and the caller's error stays the program's.
+        // On iWARP, the provider refuses the message when the peer has closed the connection. The
+        // peer then need not be told, and the program gets the caller's error.
         let _ = Output::of(guard).post(Body::AbortConn, &mut [], 0, Tag::AbortConn);
     }
 }
 
-/// Ends the connection at once, as TCP does with RST; without `why`, there is no error for the user.
+/// Ends the connection at once, as TCP does with RST; without `why`, there is no error for the
+/// user.
 pub(in crate::sdp) fn abort(guard: &mut SockGuard<'_>, why: Option<Error>) {
     guard.stats.inc(Counter::AbortedLocal);
     send_abort(guard);
@@ -39,9 +40,9 @@ pub(in crate::sdp) fn end_for(guard: &mut SockGuard<'_>, why: Fatal) {
     let error = match why {
         Fatal::Refused(e) => {
             guard.stats.inc(Counter::PostFailed);
-            // Once is enough: the counter tells the rest.
+            // Logged only once, because the counter shows the rest.
             kernel::pr_warn_once!("the provider refused a request: {:?}\n", e);
-            // Nor would it take an AbortConn.
+            // The provider would not take an AbortConn either.
             return guard.fail(Event::Abort, ECONNRESET);
         }
         Fatal::Violation(why) => {
@@ -61,7 +62,7 @@ pub(in crate::sdp) fn end_for(guard: &mut SockGuard<'_>, why: Fatal) {
             guard.stats.inc(Counter::IllegalTransition);
             return abort(guard, Some(ECONNRESET));
         }
-        // TCP answers with a reset.
+        // As TCP, which answers with a reset.
         Fatal::Unread => return abort(guard, Some(ECONNRESET)),
     };
     send_abort(guard);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What both sides of a connection agreed on, and their adverts.
+//! The features that both sides of a connection agreed on, and the adverts of both sides.
 
 use kernel::alloc::Flags;
 use kernel::prelude::*;
@@ -22,31 +22,31 @@ use crate::proto::source::{
 };
 use crate::proto::trial::Trials;
 
-/// What both sides must have agreed on for sink adverts.
+/// The features that sink adverts need.
 const SINK_NEEDS: Features = Features::SINK.union(Features::ORDERED);
 
 pub(crate) struct Adverts {
-    /// What both sides agreed on.
+    /// The features that both sides agreed on.
     pub(in crate::sdp) features: Features,
-    /// Adverts of each kind that may be out to the peer at a time.
+    /// The maximum number of this side's outstanding adverts of each kind.
     pub(in crate::sdp) peer_most: u8,
-    /// Those of the peer that we hold at a time.
+    /// The maximum number of the peer's outstanding adverts of each kind.
     pub(in crate::sdp) own_most: u8,
-    /// From the first advert on, of either side.
+    /// Exists from the first source advert of either side on.
     pub(in crate::sdp) zcopy: Option<KBox<ZeroCopy>>,
-    /// From the first sink advert on, of either side.
+    /// Exists from the first sink advert of either side on.
     pub(in crate::sdp) sinks: Option<KBox<Sinks>>,
-    /// Before that.
+    /// The payload events before the first sink advert.
     pub(in crate::sdp) events: Events,
-    /// The record of which way sends are faster, from the first send on whose time is measured.
+    /// The record of which path is faster for sends; exists from the first measured send on.
     pub(in crate::sdp) trials: Option<KBox<Trials>>,
-    /// An advert waits for credits, for places, or for what is in the send queue.
+    /// An advert waits for credits, for places, or for the bytes in the send queue.
     pub(in crate::sdp) waits: bool,
 }
 
 impl Adverts {
-    /// None, of sides that agreed on these features. No more of ours are out than we hold ourselves: that
-    /// is the bound that the administrator sets.
+    /// No adverts, between sides that agreed on these features. This side has no more adverts out
+    /// than it can hold itself, because that is the administrator's limit.
     pub(in crate::sdp) fn new(features: Features, peer_holds: u8, own_most: u8) -> Self {
         Self {
             features,
@@ -60,7 +60,8 @@ impl Adverts {
         }
     }
 
-    /// What is known of source adverts, from the first one on; `None` if there can be none, or no memory.
+    /// The state of source adverts, created at the first call. `None` if the sides have not agreed
+    /// on source adverts, or if there is no memory.
     pub(in crate::sdp) fn source(&mut self, flags: Flags) -> Option<&mut ZeroCopy> {
         if self.zcopy.is_none() && self.features.contains(Features::SOURCE) {
             self.make_source(flags);
@@ -74,7 +75,8 @@ impl Adverts {
         self.zcopy = KBox::new(zcopy, flags).ok();
     }
 
-    /// The same of sink adverts.
+    /// The state of sink adverts, created at the first call. `None` if the sides have not agreed on
+    /// sink adverts, or if there is no memory.
     pub(in crate::sdp) fn sink(&mut self, flags: Flags) -> Option<&mut Sinks> {
         if self.sinks.is_none() && self.features.contains(SINK_NEEDS) {
             self.make_sink(flags);
@@ -88,13 +90,14 @@ impl Adverts {
         self.sinks = KBox::new(sinks, flags).ok();
     }
 
-    /// The last receive that has returned before its bytes were there, until it is known whether this
-    /// was worth its cost.
+    /// The last receive that has returned before its bytes arrived, until it is known whether the
+    /// early return was worth its cost.
     pub(in crate::sdp) fn returned(&mut self) -> Option<&mut Returned> {
         self.zcopy.as_mut()?.returned.as_mut()
     }
 
-    /// A receive has posted a Read for which it does not wait, and to take the pages took so long.
+    /// Records that a receive has posted a Read without waiting for it, and that taking the pages
+    /// took `taking`.
     pub(in crate::sdp) fn note_early(&mut self, taking: Delta) {
         let Some(zcopy) = &mut self.zcopy else {
             return;
@@ -103,7 +106,7 @@ impl Adverts {
         returned.posts(taking);
     }
 
-    /// It is known whether the receive that has returned early was worth its cost.
+    /// Records whether the receive that has returned early was worth its cost.
     pub(in crate::sdp) fn note_worth(&mut self, worth: bool) {
         if let Some(zcopy) = &mut self.zcopy {
             zcopy.returned = None;
@@ -111,26 +114,26 @@ impl Adverts {
         }
     }
 
-    /// Says whether somebody waits to advertise, so that it is woken by what makes room.
+    /// Records whether a call waits to advertise, so that it is woken when there is room.
     pub(in crate::sdp) fn set_waits(&mut self, waits: bool, sk: Sk) {
         if core::mem::replace(&mut self.waits, waits) && !waits {
-            // Others may wait, too: they say so again.
+            // Other calls may also be waiting: each sets the flag again.
             sk.wake_waiters();
         }
     }
 
-    /// Whether a message that takes adverts back waits to be sent.
+    /// Whether a message that cancels adverts waits to be sent.
     pub(in crate::sdp) fn is_cancel_due(&self) -> bool {
         self.zcopy.as_ref().is_some_and(|z| z.cancel_due)
             || self.sinks.as_ref().is_some_and(|s| s.cancel_due)
     }
 
-    /// Whether payload other than adverts may be sent now, or the end of the stream.
+    /// Whether payload other than adverts may be sent now, or DisConn.
     pub(in crate::sdp) fn may_send_payload(&self) -> bool {
         self.payload_hold().is_none()
     }
 
-    /// What such payload must wait for.
+    /// The reason why payload other than adverts must wait.
     pub(in crate::sdp) fn payload_hold(&self) -> Option<source::Hold> {
         let zcopy = self.zcopy.as_ref()?;
         zcopy.source.may_send_payload().err()
@@ -141,7 +144,8 @@ impl Adverts {
         self.zcopy.as_ref().map_or(0, |z| z.hold.untaken())
     }
 
-    /// Whether bytes of the stream are still in the peer's memory, or behind such.
+    /// Whether there are bytes of the stream that are still in the peer's memory, or that arrived
+    /// after such bytes.
     pub(in crate::sdp) fn holds(&self) -> bool {
         let zcopy = &self.zcopy;
         zcopy.as_ref().is_some_and(|z| !z.hold.is_empty())
@@ -153,20 +157,20 @@ impl Adverts {
         zcopy.as_ref().is_some_and(|z| !z.reader.is_idle()) || self.owes_sink_answers()
     }
 
-    /// Whether the peer waits for an answer that can be sent.
+    /// Whether the peer waits for an answer about its sink adverts that can be sent.
     fn owes_sink_answers(&self) -> bool {
         let sinks = &self.sinks;
         sinks.as_ref().is_some_and(|s| s.writer.has_answer())
     }
 
-    /// Whether the peer has not read all of our adverts.
+    /// Whether there are adverts of this side that the peer has not read completely.
     pub(in crate::sdp) fn awaits_reads(&self) -> bool {
         let zcopy = &self.zcopy;
         zcopy.as_ref().is_some_and(|z| !z.source.is_idle())
     }
 
-    /// Bytes of our adverts that the peer has not read, as far as it has said so: of those for which
-    /// a send waits. The others are in the send buffer.
+    /// Bytes of this side's adverts that the peer has not reported as read. Only adverts for which
+    /// a send waits count; the bytes of the others are charged to the send buffer.
     pub(in crate::sdp) fn unread_bytes(&self) -> u32 {
         let left = |z: &KBox<ZeroCopy>| {
             let waiting = z.source.iter().filter(|a| a.kind == Kind::Synchronous);
@@ -175,8 +179,8 @@ impl Adverts {
         self.zcopy.as_ref().map_or(0, left)
     }
 
-    /// Data with payload, or a source advert, is sent; `false` if a sink advert of the peer was not answered
-    /// before.
+    /// Records that Data with payload or a source advert is sent; returns `false` if a sink advert
+    /// of the peer was not answered before.
     pub(in crate::sdp) fn note_payload_sent(&mut self) -> bool {
         match &mut self.sinks {
             Some(sinks) => sinks.writer.note_payload(),

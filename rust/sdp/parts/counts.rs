@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is counted for a connection by itself, and for its namespace and the trace events at once.
+//! The counts of a connection, which are updated together with its namespace's and the trace
+//! events.
 
 use kernel::alloc::Flags;
 use kernel::prelude::*;
@@ -23,9 +24,9 @@ use crate::trace;
 
 pub(crate) struct Counts {
     pub(in crate::sdp) tally: Tally,
-    /// From the first send, or advert, on.
+    /// Exist from the first send or advert on.
     pub(in crate::sdp) histograms: Option<KBox<Histograms>>,
-    /// The last messages, where somebody has asked for them.
+    /// The last messages, if their recording was requested.
     pub(in crate::sdp) messages: Option<Messages>,
 }
 
@@ -44,7 +45,7 @@ impl Counts {
         self.tally.add(what, n);
     }
 
-    /// Counts, and traces, a message sent, with so many bytes of payload; `credits` are left.
+    /// Counts and traces a sent message with `payload` bytes of payload; `credits` are left.
     pub(in crate::sdp) fn add_sent(
         &mut self,
         (sk, stats): (Sk, Stats),
@@ -60,7 +61,7 @@ impl Counts {
         trace::sent(sk, header, payload, credits);
     }
 
-    /// The same of a message received.
+    /// As [`Counts::add_sent`], for a received message.
     pub(in crate::sdp) fn add_received(
         &mut self,
         (sk, stats): (Sk, Stats),
@@ -76,14 +77,15 @@ impl Counts {
         trace::received(sk, header, payload, credits);
     }
 
-    /// The same of bytes that should have gone, or come, without a copy and did not.
+    /// Counts and traces bytes that were copied although they should have been transferred without
+    /// a copy.
     pub(in crate::sdp) fn add_fallback(&mut self, (sk, stats): (Sk, Stats), why: Reason) {
         stats.fallback(why);
         trace::fallback(sk, why);
         self.tally.add_by_copy(why);
     }
 
-    /// The histograms, from the first value on; `None` without memory.
+    /// The histograms, created at the first call; `None` without memory.
     pub(in crate::sdp) fn histograms(&mut self, flags: Flags) -> Option<&mut Histograms> {
         if self.histograms.is_none() {
             self.histograms = KBox::new(Histograms::NONE, flags | __GFP_NOWARN).ok();
@@ -91,7 +93,7 @@ impl Counts {
         self.histograms.as_deref_mut()
     }
 
-    /// An advert of ours has ended.
+    /// Records that an advert of this side has ended.
     pub(in crate::sdp) fn add_end_of(&mut self, advert: &Posted, flags: Flags) {
         if let Some(histograms) = self.histograms(flags) {
             histograms.advert_us.add(advert.age_us());

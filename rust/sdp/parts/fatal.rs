@@ -6,17 +6,17 @@ use kernel::prelude::*;
 
 use crate::proto::violation::Violation;
 
-/// What ends a connection at once. The parts of a connection find it and return it;
+/// The reason to end a connection at once. The parts of a connection return it;
 /// [`end_for`](crate::sdp::output::abort::end_for) ends the connection.
 #[must_use]
 pub(in crate::sdp) enum Fatal {
-    /// The provider did not take a request.
+    /// The provider has refused a request.
     Refused(Error),
-    /// The peer broke the protocol.
+    /// The peer has broken the protocol.
     Violation(Violation),
     /// There is no memory for bytes that were received.
     NoMemory,
-    /// What this side knows of the connection does not agree with itself.
+    /// This side's state of the connection is inconsistent.
     Inconsistent,
     /// The peer has taken too long.
     TimedOut,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What poll() looks at without the lock.
+//! The state that poll() reads without the lock.
 //!
-//! It lies beside the stream, not in it: whoever has the lock has the only reference to the stream,
-//! and nobody may read through another one meanwhile.
+//! The state is not part of the stream: the holder of the lock has the only reference to the
+//! stream, and there must not be another reference for reading meanwhile.
 
 use core::ops::Deref;
 
@@ -14,8 +14,8 @@ use kernel::sync::atomic::{
 
 use crate::mm::queue::FragQueue;
 
-/// A fact that is changed with the lock held, and read without. Who changes it wakes the poller after:
-/// that orders the two.
+/// A flag that is changed with the lock held, and read without it. Code that changes the flag wakes
+/// the poller afterwards, which orders the two accesses.
 pub(crate) struct Flag(Atomic<i32>);
 
 impl Flag {
@@ -32,7 +32,7 @@ impl Flag {
     }
 }
 
-/// A number of bytes that is changed with the lock held, and read without; as [`Flag`].
+/// A number of bytes that is changed with the lock held, and read without it, like a [`Flag`].
 pub(crate) struct Bytes(Atomic<u32>);
 
 impl Bytes {
@@ -49,29 +49,31 @@ impl Bytes {
     }
 }
 
-/// Of a socket.
+/// The state of a socket that is read without the lock.
 pub(crate) struct Glance {
     /// Bytes that wait to be read.
     pub(crate) unread: Bytes,
-    /// The buffer leaves room for so few receives that little more will come before somebody reads: a
-    /// reader who waits for more must come before.
+    /// The buffer has room for so few receives that little more will arrive before the next read.
+    /// So a reader that waits for more bytes must read before they arrive.
     pub(crate) starved: Flag,
-    /// The peer's half has ended, but there are bytes of its adverts before that.
+    /// The peer's half has ended, but bytes of its adverts come before the end.
     pub(crate) coming: Flag,
     /// The next byte of the stream is the urgent one.
     pub(crate) at_mark: Flag,
-    /// The urgent byte has come, and was not read by itself.
+    /// The urgent byte has arrived, and was not read out of line.
     pub(crate) urgent: Flag,
-    /// A send has adverts out, or will have, or waits for room for one, so that no other can send.
+    /// A send has adverts out, or will have, or waits for room for one: no other call can send.
     pub(crate) advertising: Flag,
-    /// TCP_INQ: a receive says how many bytes are left.
+    /// TCP_INQ: a receive reports how many bytes are left.
     pub(crate) tells_unread: Flag,
-    /// Bytes that the send buffer takes since memory was refused; 0 if it was not. As what
-    /// `sk_stream_moderate_sndbuf()` makes of a send buffer whose size no program has set.
+    /// The size of the send buffer since memory was refused; 0 if it was not. It corresponds to the
+    /// size that `sk_stream_moderate_sndbuf()` gives to a send buffer if no program has set the
+    /// size.
     pub(in crate::sdp) refused_sndbuf: Bytes,
-    /// Bytes that are in no message yet.
+    /// Bytes of the send queue that are in no message yet.
     pub(in crate::sdp) notsent: Bytes,
-    /// TCP_NOTSENT_LOWAT: from so many such bytes on a send waits, and so does a poller; 0 for none.
+    /// TCP_NOTSENT_LOWAT: sends and pollers wait while the send queue has at least this many bytes;
+    /// 0 for no limit.
     pub(in crate::sdp) notsent_lowat: Bytes,
 }
 
@@ -91,7 +93,7 @@ impl Glance {
         }
     }
 
-    /// The flags of a new connection; both queues are empty by then.
+    /// Resets the flags for a new connection; both queues are already empty.
     pub(in crate::sdp) fn reset(&self) {
         for flag in [
             &self.starved,
@@ -105,13 +107,14 @@ impl Glance {
         self.refused_sndbuf.set(0);
     }
 
-    /// The options that the listener of a new connection has.
+    /// Copies the options of the listener to a new connection.
     pub(in crate::sdp) fn inherit(&self, listener: &Self) {
         self.notsent_lowat.set(listener.notsent_lowat.get());
         self.tells_unread.set(listener.tells_unread.get());
     }
 
-    /// Whether what is not sent is less than TCP_NOTSENT_LOWAT; less than a half of that to wake a program.
+    /// Whether the send queue has fewer bytes than TCP_NOTSENT_LOWAT; fewer than a half of it if a
+    /// program is to be woken.
     pub(crate) fn is_below_lowat(&self, wakes: bool) -> bool {
         let lowat = u64::from(self.notsent_lowat.get());
         let notsent = u64::from(self.notsent.get());
@@ -119,7 +122,7 @@ impl Glance {
     }
 }
 
-/// A queue whose number of bytes is read without the lock. No change goes past its [`Bytes`].
+/// A queue whose number of bytes is read without the lock. Every change also updates its [`Bytes`].
 pub(crate) struct Seen(FragQueue);
 
 impl Seen {
@@ -127,7 +130,7 @@ impl Seen {
         Self(FragQueue::new())
     }
 
-    /// Changes the queue whose bytes are those of the socket's [`Glance`].
+    /// Changes the queue, and updates `bytes`, its number of bytes in the socket's [`Glance`].
     pub(in crate::sdp) fn change<R>(
         &mut self,
         bytes: &Bytes,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What has arrived behind bytes that are still in the peer's memory, in stream order.
+//! The part of the stream from the first byte that is still in the peer's memory, in stream order.
 
 use kernel::alloc::Flags;
 use kernel::prelude::*;
@@ -11,15 +11,16 @@ use crate::mm::frag::Frag;
 enum Held {
     /// Bytes of an advert for which a Read is in flight, into the kernel's memory.
     Reading,
-    /// The same, into a program's: the program has them already, or waits for them.
+    /// Bytes of an advert for which a Read into a program's memory is in flight. A receive has
+    /// returned them already, or waits for them.
     Given,
-    /// Bytes that were received, and what is charged for them.
+    /// Received bytes, and their charge.
     Ready(Frag, u32),
     /// Bytes of an advert for which no Read was posted.
     Advert(u32),
 }
 
-/// The stretches behind the receive queue, in order.
+/// The stretches after the receive queue, in order.
 ///
 /// # Invariants
 ///
@@ -76,7 +77,8 @@ impl Hold {
         self.first_advert().map_or(0, |(_, left)| left)
     }
 
-    /// Bytes of an advert that are the next of the stream which nobody has; 0 if others are.
+    /// The length of the advert that comes first after the bytes given to programs; 0 if other
+    /// bytes come first.
     pub(crate) fn next_untaken(&self) -> u32 {
         let mut open = self.stretches.iter();
         match open.find(|held| !matches!(held, Held::Given)) {
@@ -94,12 +96,12 @@ impl Hold {
         Ok(self.stretches.reserve(1, flags)?)
     }
 
-    /// Takes note of a Read of the first `len` bytes of [`Hold::untaken`], into the kernel's memory.
+    /// Records a Read of the first `len` bytes of [`Hold::untaken`] into the kernel's memory.
     pub(crate) fn read(&mut self, len: u32) {
         self.take(len, Held::Reading);
     }
 
-    /// The same, into a program's memory.
+    /// As [`Hold::read`], for a Read into a program's memory.
     pub(crate) fn give(&mut self, len: u32) {
         self.take(len, Held::Given);
     }
@@ -117,11 +119,12 @@ impl Hold {
         if let Some(place) = self.stretches.get_mut(at) {
             *place = Held::Advert(left - len);
         }
-        // The place was reserved.
+        // The entry was reserved.
         let _ = self.stretches.insert_within_capacity(at, how);
     }
 
-    /// The oldest Read has finished: its bytes are the next of the stream. `false` if there is none.
+    /// Removes the oldest Read, which has finished: its bytes are the next of the stream. Returns
+    /// `false` if there is none.
     pub(crate) fn finish_read(&mut self) -> bool {
         match self.stretches.first() {
             Some(Held::Reading | Held::Given) => self.stretches.remove(0).is_ok(),
@@ -129,7 +132,7 @@ impl Hold {
         }
     }
 
-    /// The peer has taken back what no Read was posted for.
+    /// Removes the bytes for which no Read was posted, because the peer has cancelled its adverts.
     pub(crate) fn cut(&mut self) {
         self.stretches
             .retain(|held| !matches!(held, Held::Advert(_)));
@@ -146,13 +149,13 @@ impl Hold {
         }
     }
 
-    /// Whether bytes were received behind the adverts.
+    /// Whether bytes were received after the adverts.
     pub(crate) fn has_ready(&self) -> bool {
         let is_ready = |held: &Held| matches!(held, Held::Ready(..));
         self.stretches.iter().any(is_ready)
     }
 
-    /// Drops everything; returns what was charged for the bytes.
+    /// Drops everything; returns the charge of the bytes.
     pub(crate) fn clear(&mut self) -> u32 {
         let charge = |held: &Held| match held {
             Held::Ready(_, charge) => *charge,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is known of a peer that sends nothing.
+//! The state of SO_KEEPALIVE.
 
 use super::options::Options;
 use super::watch::LEAST_UNANSWERED_MS;
@@ -9,34 +9,34 @@ use crate::kern::time::{
     now, //
 };
 
-/// What follows when the timer has run out.
+/// What to do after the timer has expired.
 pub(in crate::sdp) enum Next {
-    /// It runs again, for so many milliseconds.
+    /// Start the timer again, for this number of milliseconds.
     Wait(u32),
-    /// The peer's adapter is asked.
+    /// Probe the peer's adapter.
     Probe,
     /// The peer is gone.
     GiveUp,
 }
 
-/// What the timer knows; times are of [`now`].
+/// The state of the timer; times are of [`now`].
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Keepalive {
     /// When the last message was received.
     pub(in crate::sdp) heard: usize,
-    /// When the request was posted that is not acknowledged.
+    /// When the request was posted, while it is not acknowledged.
     pub(in crate::sdp) probed: Option<usize>,
-    /// How often the timer has found it so since.
+    /// How often the timer has expired since without an acknowledgement.
     pub(in crate::sdp) unanswered: u32,
 }
 
 impl Keepalive {
-    /// Something was received.
+    /// Records that something was received.
     pub(in crate::sdp) fn on_receive(&mut self) {
         self.heard = now();
     }
 
-    /// The peer's adapter has acknowledged the request.
+    /// Records that the peer's adapter has acknowledged the request.
     pub(in crate::sdp) fn on_answer(&mut self) {
         if let Some(at) = self.probed.take() {
             if self.last_heard_before(at) {
@@ -46,8 +46,8 @@ impl Keepalive {
         self.unanswered = 0;
     }
 
-    /// The timer has run out. `others_look` says whether the watch over what was sent notices a peer that is
-    /// gone.
+    /// Decides what to do after the timer has expired. `others_look` says whether the watch over
+    /// sent messages notices if the peer is gone.
     pub(in crate::sdp) fn look(&mut self, options: &Options, others_look: bool) -> Next {
         let keepidle_ms = ms(options.keepidle_s);
         if let Some(at) = self.probed {
@@ -68,7 +68,7 @@ impl Keepalive {
         }
     }
 
-    /// Whether the request that was posted at that time should have been acknowledged by now.
+    /// Whether the request that was posted at the time `at` should have been acknowledged by now.
     fn is_too_long(&mut self, at: usize, options: &Options) -> bool {
         if !self.last_heard_before(at) {
             // The peer has sent something since.
@@ -83,18 +83,19 @@ impl Keepalive {
         too_long && ms_since(at) >= LEAST_UNANSWERED_MS
     }
 
-    /// The request is posted. Returns for how long, in milliseconds, the timer waits for the answer.
+    /// Records that the request was posted; returns how long the timer waits for the
+    /// acknowledgement, in milliseconds.
     pub(in crate::sdp) fn on_probe(&mut self, options: &Options) -> u32 {
         (self.probed, self.unanswered) = (Some(now()), 0);
         ms(options.keepintvl_s)
     }
 
-    /// Probes that were not answered.
+    /// The number of intervals without an acknowledgement, which TCP shows as unanswered probes.
     pub(in crate::sdp) fn unanswered(&self) -> u8 {
         u8::try_from(self.unanswered).unwrap_or(u8::MAX)
     }
 
-    /// For how many milliseconds nothing was received.
+    /// The time since something was last received, in milliseconds.
     pub(in crate::sdp) fn silent_ms(&self) -> u32 {
         ms_since(self.heard)
     }
@@ -104,7 +105,7 @@ impl Keepalive {
     }
 }
 
-/// The milliseconds of an option, which has at most 32767 seconds.
+/// Converts the value of an option from seconds, at most 32767, to milliseconds.
 pub(in crate::sdp) fn ms(seconds: i32) -> u32 {
     seconds.unsigned_abs().saturating_mul(1000)
 }

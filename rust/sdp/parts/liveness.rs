@@ -7,8 +7,8 @@ use super::watch::Watch;
 
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Liveness {
-    /// Of what was sent.
+    /// The watch over sent messages.
     pub(in crate::sdp) watch: Watch,
-    /// Of a connection on which nothing comes.
+    /// The check of a connection on which nothing is received.
     pub(in crate::sdp) keepalive: Keepalive,
 }

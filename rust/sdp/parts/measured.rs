@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is measured of a connection.
+//! The measurements of a connection.
 
 use super::counts::Counts;
 use super::pacing::Pacing;
@@ -21,7 +21,7 @@ impl Measured {
         }
     }
 
-    /// Bytes of the stream have come.
+    /// Records that bytes of the stream have arrived.
     pub(in crate::sdp) fn data_received(&mut self, stats: Stats, bytes: u32) {
         self.pacing.received_at = now();
         self.counts.add(stats, Kept::RxBytes, bytes.into());

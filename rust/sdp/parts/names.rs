@@ -7,7 +7,8 @@ use crate::inet::addr::Addr;
 pub(crate) struct Names {
     pub(in crate::sdp) local: Addr,
     pub(crate) peer: Addr,
-    /// Where the next connection leads that connect() has asked for, while the former one is given back.
+    /// The peer of the next connection, if connect() has been called while the former one is
+    /// released.
     pub(in crate::sdp) next: Option<Addr>,
 }
 
@@ -20,7 +21,7 @@ impl Names {
         }
     }
 
-    /// The peer, or that of the connection which connect() has noted.
+    /// The peer of the next connection, if connect() has recorded one; else that of this one.
     pub(crate) fn shown_peer(&self) -> Addr {
         self.next.unwrap_or(self.peer)
     }

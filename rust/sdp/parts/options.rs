@@ -12,15 +12,15 @@ use crate::proto::deferral::Timeouts;
 /// TCP's default for TCP_SYNCNT (`net.ipv4.tcp_syn_retries`).
 const SYN_RETRIES: i32 = 6;
 
-/// The most of TCP_LINGER2, in seconds (`TCP_FIN_TIMEOUT_MAX`).
+/// The maximum of TCP_LINGER2 in seconds (`TCP_FIN_TIMEOUT_MAX`).
 const MAX_FIN_TIMEOUT_S: i32 = 120;
-/// Its default (`net.ipv4.tcp_fin_timeout`).
+/// The default of TCP_LINGER2 in seconds (`net.ipv4.tcp_fin_timeout`).
 const FIN_TIMEOUT_S: i32 = 60;
 
-/// The bytes of a key of TCP_FASTOPEN_KEY.
+/// The size of one key of TCP_FASTOPEN_KEY in bytes.
 const KEY_BYTES: usize = 16;
 
-/// One key, or two. There is no cookie that they would be for.
+/// One or two keys. They have no use, because there are no cookies.
 #[derive(Copy, Clone)]
 pub(crate) struct Keys {
     bytes: [u8; 2 * KEY_BYTES],
@@ -33,7 +33,7 @@ impl Keys {
         len: 0,
     };
 
-    /// Keys of so many bytes, still zeros; `None` if no keys are of that length.
+    /// Keys of `len` bytes in total, all zero; `None` if keys cannot have this length.
     pub(in crate::sdp) fn of_len(len: usize) -> Option<Self> {
         let is_right = len == KEY_BYTES || len == 2 * KEY_BYTES;
         is_right.then_some(Self { len, ..Self::NONE })
@@ -48,12 +48,13 @@ impl Keys {
     }
 }
 
-/// What of TCP Fast Open programs read back, without effect: no bytes come with a request.
+/// The options of TCP Fast Open, which programs can read back. They have no effect, because a
+/// request carries no bytes.
 #[derive(Copy, Clone)]
 pub(crate) struct FastOpen {
-    /// How many connections with bytes a listener takes.
+    /// How many connections with bytes a listener accepts.
     pub(in crate::sdp) queue: i32,
-    /// connect() would leave the request to the first write, if the cookie were known.
+    /// With TCP, connect() would leave the request to the first write, if it knew the cookie.
     pub(in crate::sdp) connect: bool,
     pub(in crate::sdp) no_cookie: bool,
     pub(in crate::sdp) keys: Keys,
@@ -68,7 +69,7 @@ impl FastOpen {
     };
 }
 
-/// What the user has set, but for what calls look at without the lock: that is in
+/// The options that the user has set, except those that calls read without the lock: they are in
 /// [`Glance`](super::glance::Glance).
 #[derive(Copy, Clone)]
 pub(crate) struct Options {
@@ -78,30 +79,31 @@ pub(crate) struct Options {
     pub(crate) keepintvl_s: i32,
     pub(crate) keepcnt: i32,
     pub(crate) user_timeout_ms: i32,
-    /// How often TCP would send a SYN again.
+    /// How often TCP would resend a SYN.
     pub(crate) syn_retries: i32,
-    /// Seconds that a closed socket waits for a peer that has all of the stream to close; 0 for the default,
-    /// less for none.
+    /// Seconds that a closed socket waits until a peer that has the whole stream closes; 0 for the
+    /// default, negative for no time.
     pub(crate) linger2_s: i32,
-    /// Of a listener: for how long its connections are deferred.
+    /// Of a listener: how long its connections are deferred.
     pub(in crate::sdp) defer_accept: Timeouts,
     /// Read back by programs, without effect.
     pub(crate) window_clamp: i32,
     pub(in crate::sdp) fast_open: FastOpen,
-    /// The size that the send buffer began with.
+    /// The initial size of the send buffer.
     pub(crate) sndbuf_bytes: i32,
-    /// The least bytes of a send without a copy; 0 for none.
+    /// The minimum size of a send without a copy; 0 for none, negative to leave it to the adapter.
     pub(crate) zcopy_thresh_bytes: i32,
-    /// The way that sends go.
+    /// The path that the user has chosen for sends.
     pub(crate) wanted: Wanted,
-    /// Who writes to memory that a send still needs waits, instead of having a copy.
+    /// A thread that writes to memory that a send still needs waits, instead of getting a copy.
     pub(crate) blocks: bool,
 }
 
 impl Options {
-    /// For how long a connect() waits for an answer: as long as TCP, which waits a second after the first
-    /// SYN, and after each other one twice as long as before, but 2 minutes at most; and sends four more at
-    /// intervals of a second (`tcp_syn_linear_timeouts`), for which it has no time with fewer than three.
+    /// How long connect() waits for an answer, as long as TCP: a second after the first SYN, and
+    /// after each further one twice as long as before, but at most 2 minutes. TCP also sends four
+    /// more SYNs at intervals of a second (`tcp_syn_linear_timeouts`), but has no time for them if
+    /// the option is less than three.
     pub(in crate::sdp) fn connect_ms(&self) -> u32 {
         let linear_ms = if self.syn_retries < 3 { 0 } else { 4000 };
         let doubled_ms: u32 = (0..=self.syn_retries)
@@ -116,7 +118,7 @@ impl Options {
         self.linger2_s = seconds.clamp(-1, MAX_FIN_TIMEOUT_S);
     }
 
-    /// What TCP_LINGER2 reads as: -1 for no time at all.
+    /// The value of TCP_LINGER2 that programs read; -1 for no time.
     pub(in crate::sdp) fn fin_timeout_s(&self) -> i32 {
         match self.linger2_s {
             0 => FIN_TIMEOUT_S,
@@ -124,7 +126,7 @@ impl Options {
         }
     }
 
-    /// Of a connection to a listener with these options.
+    /// The options of a connection to a listener with these options.
     pub(in crate::sdp) fn of_child(mut self) -> Self {
         self.defer_accept = Timeouts::NONE;
         self.fast_open.queue = 0;
@@ -132,7 +134,7 @@ impl Options {
         self
     }
 
-    /// Of a new socket of a namespace with these settings.
+    /// The options of a new socket in a namespace with these settings.
     pub(in crate::sdp) fn new(settings: &Settings) -> Self {
         let wanted = Wanted::from_number(settings.get(Setting::ZcopyMode));
         Self {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How fast a connection's bytes go and come.
+//! The transfer rates of a connection.
 
 use kernel::time::{
     ClockSource,
@@ -21,7 +21,7 @@ pub(in crate::sdp) fn now_us() -> Micros {
 
 pub(crate) struct Pacing {
     pub(in crate::sdp) pace: Pace,
-    /// When a message with payload was sent last, and received, in jiffies.
+    /// When a message with payload was last sent and last received, in jiffies.
     pub(in crate::sdp) sent_at: usize,
     pub(in crate::sdp) received_at: usize,
 }
@@ -35,7 +35,7 @@ impl Pacing {
         }
     }
 
-    /// The message with the number `mseq` was posted.
+    /// Records that the message with the number `mseq` was posted.
     pub(in crate::sdp) fn posted(&mut self, mseq: u32, payload: u32) {
         if payload > 0 {
             self.sent_at = now();
@@ -45,7 +45,7 @@ impl Pacing {
         }
     }
 
-    /// The peer has acknowledged messages.
+    /// Records that the peer has acknowledged messages.
     pub(in crate::sdp) fn acknowledged(&mut self, credits: &Credits) {
         let awaited = self.pace.awaited();
         if awaited.is_some_and(|mseq| credits.has_acked(mseq)) {
@@ -53,7 +53,7 @@ impl Pacing {
         }
     }
 
-    /// What the sender waits for now.
+    /// Records what the sender waits for now.
     pub(in crate::sdp) fn does(&mut self, doing: Doing) {
         if self.pace.changes(doing) {
             self.pace.does(doing, now_us());

@@ -7,18 +7,18 @@ use kernel::prelude::*;
 use crate::inet::ports::Bound;
 
 pub(crate) struct Port {
-    /// Where the socket is in the tables of ports, if it has a port.
+    /// The socket's place in the tables of ports, if it has a port.
     pub(in crate::sdp) bound: Option<Bound>,
-    /// The same of the connection that is given back, if the next one has another port.
+    /// The place of the connection that is being released, if the next one has another port.
     pub(in crate::sdp) former_bound: Option<Bound>,
-    /// The connection's id has the port at the CM too.
+    /// The connection's id at the CM also has the port.
     pub(in crate::sdp) at_cm: bool,
-    /// The port that the connection's id has at the CM, where it cannot be that of the socket.
+    /// The port of the connection's id at the CM, if it cannot be that of the socket.
     pub(in crate::sdp) other_at_cm: Option<Bound>,
     /// The CM listens for this socket.
     pub(in crate::sdp) listens: bool,
-    /// The ports at which the CM still listens for this socket, which has ended its listening there; with
-    /// a place for the next one while the socket listens.
+    /// The ports at which the CM still listens for this socket, although the socket has ended its
+    /// listening there. While the socket listens, there is capacity for one more.
     pub(in crate::sdp) unlisten: KVec<u16>,
     /// The error of the last bind(), a negative errno, for the option SDP_LAST_BIND_ERR.
     pub(crate) last_bind_err: i32,
@@ -37,7 +37,7 @@ impl Port {
         }
     }
 
-    /// Of the socket's next connection, when everything of this one was given back.
+    /// The state for the socket's next connection, after everything of this one was released.
     pub(in crate::sdp) fn of_next(self) -> Self {
         Self {
             bound: self.bound,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An advert of ours that is out, whatever it is about.
+//! An outstanding advert of this side, of either kind.
 
 use kernel::time::{
     Instant,
@@ -9,7 +9,7 @@ use kernel::time::{
 
 use crate::rdma::region::RegionId;
 
-/// What an advert of ours is about, and since when it is out.
+/// The region of an outstanding advert, and when the advert was posted.
 #[derive(Copy, Clone)]
 pub(crate) struct Posted {
     pub(crate) region: RegionId,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a connection has received, and who waits for it.
+//! The received bytes of a connection, and the state of their readers.
 
 use kernel::time::Jiffies;
 
@@ -17,21 +17,22 @@ pub(crate) struct RecvQueue {
     pub(in crate::sdp) queue: Seen,
     /// Which byte of the stream is urgent.
     pub(in crate::sdp) urgent: UrgentReceive,
-    /// So many of the next bytes of the stream are lost, and are not in the queue yet.
+    /// The number of next bytes of the stream that must be dropped, but are not in the queue yet.
     pub(in crate::sdp) losses_due: u32,
-    /// Where in the stream SIOCATMARK had to wait last, and since when.
+    /// The position in the stream at which SIOCATMARK last had to wait, and since when.
     open_at: Option<(u64, Jiffies)>,
     /// The free rest of the page into which short payloads are copied.
     pub(in crate::sdp) compact: Option<Frag>,
-    /// Something was copied there since the last look of `timers/tx_watchdog`.
+    /// A payload was copied there since the last check of `timers/tx_watchdog`.
     pub(in crate::sdp) compact_used: bool,
-    /// The peer's DisConn was received: end of file behind the queue.
+    /// The peer's DisConn was received: the end of the stream follows the queue.
     pub(in crate::sdp) fin_received: bool,
-    /// Something came for a reader, who is to be woken.
+    /// A reader must be woken, because of bytes, or the end of the stream or of the connection.
     pub(in crate::sdp) readable: bool,
-    /// Bytes of the buffer of a reader that waits in a call, and can take the peer's bytes itself.
+    /// Free bytes in the buffer of a reader that waits in a call, and can take the peer's bytes
+    /// itself.
     pub(in crate::sdp) reader_bytes: Option<usize>,
-    /// The last reader does not wait in its calls.
+    /// The last reader does not wait in its calls: it checks for bytes before it reads.
     pub(in crate::sdp) polled: bool,
 }
 
@@ -51,7 +52,8 @@ impl RecvQueue {
         }
     }
 
-    /// Since when calls of SIOCATMARK have waited at the place of the stream that the program has come to.
+    /// Since when calls of SIOCATMARK have waited at the current position of the program in the
+    /// stream.
     pub(in crate::sdp) fn open_since(&mut self) -> Jiffies {
         let taken = self.urgent.taken();
         match self.open_at {
@@ -64,7 +66,7 @@ impl RecvQueue {
         }
     }
 
-    /// The program has the next bytes of the stream, or skips them.
+    /// Records that the program has received or skipped the next `bytes` bytes of the stream.
     pub(in crate::sdp) fn taken(&mut self, bytes: u32, glance: &Glance) {
         let had_mark = self.urgent.has_mark();
         self.urgent.on_taken(bytes);
@@ -79,23 +81,23 @@ impl RecvQueue {
         glance.urgent.set(self.urgent.is_here());
     }
 
-    /// The bytes of the connection are gone, and so is the mark.
+    /// Forgets the urgent byte, after the bytes of the connection were freed.
     pub(in crate::sdp) fn forget_urgent(&mut self) {
         self.urgent = UrgentReceive::new();
         self.losses_due = 0;
         self.open_at = None;
     }
 
-    /// Takes the next byte, which is counted as taken, out of the stream. If the bytes before the byte are on
-    /// their way to the program's memory, the byte is not in the queue yet, and the bytes that are lost
-    /// meanwhile follow each other. `release` as for [`RecvQueue::drop_lost`].
+    /// Drops the next byte of the stream, which is already counted as taken. If the bytes before it
+    /// are on their way to the program's memory, the byte is not in the queue yet; the bytes that
+    /// are dropped meanwhile are consecutive. `release` as for [`RecvQueue::drop_lost`].
     pub(in crate::sdp) fn lose_byte(&mut self, glance: &Glance, release: impl FnMut(u32)) {
         self.losses_due = self.losses_due.saturating_add(1);
         self.drop_lost(glance, release);
     }
 
-    /// Takes lost bytes out of the queue, and gives back what is charged for them by `release`. To be called
-    /// when bytes have come to a queue that was empty.
+    /// Takes bytes that must be dropped out of the queue, and uncharges them by `release`. Must be
+    /// called when bytes have come to a queue that was empty.
     pub(in crate::sdp) fn drop_lost(&mut self, glance: &Glance, mut release: impl FnMut(u32)) {
         while self.losses_due > 0 && !self.queue.is_empty() {
             self.losses_due -= 1;
@@ -107,8 +109,8 @@ impl RecvQueue {
         }
     }
 
-    /// An idle connection has no page for short messages: gives it back if it was not used since the
-    /// last call. Whether there is still one.
+    /// Frees the page for short messages if it was not used since the last call, because an idle
+    /// connection should have none. Returns whether there still is one.
     pub(in crate::sdp) fn drop_idle_page(&mut self) -> bool {
         if !core::mem::replace(&mut self.compact_used, false) {
             self.compact = None;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receives of a connection: their size, how many there shall be, and what they are charged for.
+//! The receives of a connection: their size, their number, and their charge.
 
 use kernel::pr_warn_once;
 use kernel::prelude::*;
@@ -18,23 +18,26 @@ use crate::rdma::receive::{
 
 /// Payload of a receive while a connection is idle: one page.
 pub(crate) const SMALL_BYTES: u32 = 4096;
-/// The same where there are many connections already: so that a page has [`IDLE_RECEIVES`] of them,
-/// none in a cache line of another.
+/// Payload of a receive of a new connection if sockets already use much memory: a page has
+/// [`IDLE_RECEIVES`] such receives, and no two of them share a cache line.
 pub(crate) const LEAST_BYTES: u32 = SMALL_BYTES / IDLE_RECEIVES / 128 * 128;
 /// Payload of a receive when data flows.
 pub(crate) const LARGE_BYTES: u32 = MAX_PARTS as u32 * PART_BYTES;
-/// Receives posted for an idle connection. Data needs four credits, so this is room for two.
+/// Receives posted for an idle connection. Data needs four credits, so the peer can send two such
+/// messages at once.
 pub(crate) const IDLE_RECEIVES: u32 = BUFS_MIN as u32;
 
-/// What receives are posted from. They are charged to the receive buffer of the socket and to the memory of
-/// all sockets.
+/// The state from which receives are posted. Receives are charged to the receive buffer of the
+/// socket, and to the memory of all sockets.
 pub(crate) struct Ring {
     pub(in crate::sdp) receives: OwnReceives,
-    /// Looks in a row that have found that the peer uses none of the larger ones up.
+    /// Consecutive checks that have found that the peer prevents this side from shrinking its
+    /// receives: it does not use the larger ones up, or leaves no credit for ChRcvBufAck.
     pub(in crate::sdp) unused_looks: u32,
     /// Receives to keep posted while memory allows.
     pub(in crate::sdp) target: u32,
-    /// Receive memory that stays charged while the connection lives, and what of it is unused now.
+    /// Receive memory that stays charged while the connection lives, and the part of it that is
+    /// unused now.
     pub(in crate::sdp) guaranteed: u32,
     pub(in crate::sdp) reserve: u32,
     /// Pages whose bytes were just read, for the next receives; none outside a call.
@@ -42,7 +45,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// For receives of `bytes`, of which `target` are to be posted.
+    /// For `target` receives of `bytes` bytes each.
     pub(in crate::sdp) const fn new(bytes: u32, target: u32) -> Self {
         Self {
             receives: OwnReceives::new(bytes),
@@ -73,7 +76,7 @@ impl Ring {
         Ok(size)
     }
 
-    /// Charges the least that a connection needs, so that later nothing can take it away.
+    /// Charges the minimum for a connection in advance, so that it cannot be refused later.
     ///
     /// # Errors
     ///
@@ -89,7 +92,7 @@ impl Ring {
         Ok(())
     }
 
-    /// A connection needs only receives of `size` bytes from now on: gives back what is too much.
+    /// Reduces the guaranteed memory to receives of `size` bytes, and uncharges the excess.
     pub(in crate::sdp) fn release_reserve(&mut self, sk: Sk, size: u32) {
         self.guaranteed = IDLE_RECEIVES * size;
         let spare = self.reserve.saturating_sub(self.guaranteed);
@@ -97,8 +100,8 @@ impl Ring {
         sk.rmem_uncharge(spare);
     }
 
-    /// Gives back what of the reserve other memory of the connection stands for by now. While receives
-    /// shrink, that memory goes away.
+    /// Uncharges the part of the reserve that other memory of the connection now replaces. Not
+    /// while receives shrink, because the other memory then goes away.
     pub(in crate::sdp) fn trim_reserve(&mut self, sk: Sk) {
         if self.receives.is_shrinking() {
             return;
@@ -108,7 +111,7 @@ impl Ring {
         sk.rmem_uncharge(spare);
     }
 
-    /// Charges `bytes` bytes for a receive; `false` if there is no room for them.
+    /// Charges `bytes` bytes for a receive; returns `false` if there is no room for them.
     pub(in crate::sdp) fn charge(&mut self, sk: Sk, bytes: u32) -> bool {
         if self.reserve >= bytes {
             self.reserve -= bytes;
@@ -117,11 +120,11 @@ impl Ring {
         sk.rmem_charge(bytes)
     }
 
-    /// Gives back what is charged for received bytes, or keeps it for the receives to come; `posted`
-    /// receives are posted.
+    /// Uncharges received bytes, or keeps their charge for future receives; `posted` receives are
+    /// posted.
     pub(in crate::sdp) fn release(&mut self, sk: Sk, posted: u32, bytes: u32) {
         let covered = if self.receives.is_shrinking() {
-            // The larger receives go, and do not come again.
+            // The larger receives will be used up, and will not be posted again.
             let small = posted.saturating_sub(self.receives.larger_left());
             self.reserve + small * self.receives.bytes()
         } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a connection is to send, and what it knows of the peer's receives.
+//! The bytes that a connection has to send, and the state of the peer's receives.
 
 use super::glance::Seen;
 use crate::proto::resize::PeerReceives;
@@ -12,31 +12,32 @@ pub(in crate::sdp) enum HeldBack {
     Nothing,
     /// The timer runs.
     Timed,
-    /// It is due although the program holds it.
+    /// The message is due although the program holds it back.
     TooLong,
 }
 
-/// Bytes to send, and the messages behind them.
+/// Bytes to send, and the messages that follow them.
 pub(crate) struct SendQueue {
     /// Bytes of the program that are not yet in a message.
     pub(in crate::sdp) queue: Seen,
-    /// Which of them is urgent.
+    /// The position of the urgent byte among them.
     pub(in crate::sdp) urgent: UrgentSend,
     /// The last send had MSG_MORE.
     pub(in crate::sdp) more: bool,
     pub(in crate::sdp) held_back: HeldBack,
     /// The next message waits for credits or for a place in the adapter's send queue.
     pub(in crate::sdp) stalled: bool,
-    /// DisConn waits to be sent, behind the data.
+    /// DisConn waits to be sent, after the data.
     pub(in crate::sdp) disconn_due: bool,
-    /// The peer's first message is to be answered, by one that says nothing.
+    /// A message of the peer must be acknowledged, by an empty message if no other comes.
     pub(in crate::sdp) answer_due: bool,
-    /// The number of the last message that the peer must have before the end: DisConn, or an answer.
+    /// The number of the last message that the peer must have before the end: DisConn, or an
+    /// answer.
     pub(in crate::sdp) last_needed: Option<u32>,
     /// The number of the last message that was not full, while it is in flight.
     pub(in crate::sdp) small_in_flight: Option<u32>,
     pub(in crate::sdp) peer_receives: PeerReceives,
-    /// When the peer was asked for larger receives last, in jiffies.
+    /// When the peer was last asked for larger receives, in jiffies.
     pub(in crate::sdp) asked_at: usize,
 }
 
@@ -57,7 +58,8 @@ impl SendQueue {
         }
     }
 
-    /// The time is over for which a program may hold a partial message back. Whether it held one back.
+    /// Ends the time for which a program may hold a partial message back; returns whether the
+    /// program held one back.
     pub(in crate::sdp) fn end_hold(&mut self) -> bool {
         let held = self.held_back == HeldBack::Timed;
         if held {

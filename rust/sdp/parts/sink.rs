@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a connection knows of sink adverts, of both sides.
+//! The state of the sink adverts of both sides of a connection.
 
 use super::posted::Posted;
 use crate::inet::sock::Sk;
@@ -20,9 +20,9 @@ use crate::trace::{
     Advert, //
 };
 
-/// Sink adverts of ours that have no answer, at a time: a call has at most
-/// `PIECES` of `recv/sink_avail`, and those of former calls are answered as soon as
-/// the peer's adapter has told of them.
+/// The maximum number of this side's sink adverts without an answer. A call has at most `PIECES`
+/// (in `recv/sink_avail`), and the peer's module answers those of former calls as soon as its
+/// adapter has reported them.
 pub(crate) const OFFERS: usize = 8;
 
 /// The payload events of a connection that has had no sink advert yet.
@@ -43,28 +43,29 @@ impl Events {
 
 /// The sink adverts of a connection.
 pub(crate) struct Sinks {
-    /// Ours, with the region that each is about.
+    /// This side's adverts, each with its region.
     pub(crate) adverts: SinkAdverts<Posted, OFFERS>,
-    /// The peer's.
+    /// The peer's adverts.
     pub(crate) writer: SinkWriter<ADVERTS>,
     /// Whether adverts pay.
     pub(crate) offers: Offers,
     /// A SinkAvailCancel waits to be sent.
     pub(crate) cancel_due: bool,
-    /// An advert of the running receive was answered with nothing: what came behind would be in the
-    /// wrong place.
+    /// An advert of the running receive was answered with 0 bytes: bytes written to a later buffer
+    /// would be in the wrong place.
     pub(crate) declined: bool,
     /// Bytes that the peer has written for the running receive.
     pub(crate) received_bytes: usize,
-    /// Bytes of the running send that the peer's memory has: not of sends that have returned.
+    /// Bytes of the running send that were written to the peer's memory, without those of sends
+    /// that have returned.
     pub(crate) written_bytes: usize,
-    /// Bytes of sends that have returned whose Writes have not finished. They are in the send buffer.
+    /// Bytes of unfinished Writes whose sends have returned. They are charged to the send buffer.
     pub(crate) charged_bytes: u32,
 }
 
 impl Sinks {
-    /// Of sides that agreed on these features, and of which the peer may have `peer_most` adverts of ours,
-    /// and we `own_most` of the peer's; `events` have come before.
+    /// The state between sides that agreed on these features. The peer can hold `peer_most` adverts
+    /// of this side, and this side `own_most` of the peer; `events` have come before.
     pub(in crate::sdp) fn new(
         peer_most: u8,
         own_most: u8,

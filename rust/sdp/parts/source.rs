@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a connection knows of source adverts, of both sides.
+//! The state of the source adverts of both sides of a connection.
 
 use kernel::time::{
     Delta,
@@ -28,18 +28,18 @@ const _: () = assert!(
     "each advert has a region, and so has a receive"
 );
 
-/// A receive that has returned before its bytes were there.
+/// A receive that has returned before its bytes arrived.
 pub(in crate::sdp) struct Returned {
-    /// When it returned, once it has.
+    /// When the receive returned; `None` before.
     at: Option<Instant<Monotonic>>,
-    /// How long it took to take the pages.
+    /// How long the receive took to take its pages.
     taking: Delta,
-    /// When the last one of its Reads that have finished did so.
+    /// When the latest of the finished Reads finished.
     arrived: Option<Instant<Monotonic>>,
 }
 
 impl Returned {
-    /// One that has posted no Read yet.
+    /// A receive that has not posted a Read yet.
     pub(in crate::sdp) fn new() -> Self {
         Self {
             at: None,
@@ -48,25 +48,25 @@ impl Returned {
         }
     }
 
-    /// It has posted a Read, for which taking the pages took so long.
+    /// Records that the receive has posted a Read, and that taking its pages took `taking`.
     pub(in crate::sdp) fn posts(&mut self, taking: Delta) {
         self.taking += taking;
     }
 
-    /// It returns now; its bytes may be there already.
+    /// Records that the receive returns now; its bytes may have arrived already.
     pub(in crate::sdp) fn returns(&mut self, are_there: bool) {
         let now = Instant::now();
         self.at = Some(now);
         self.arrived = are_there.then_some(now);
     }
 
-    /// One of its Reads has finished.
+    /// Records that one of the Reads has finished.
     pub(in crate::sdp) fn read_finished(&mut self) {
         self.arrived = Some(Instant::now());
     }
 
-    /// Whether the program has had enough time for itself, until now or until its bytes were there, if
-    /// they `are_there`.
+    /// Whether the program has had enough time for itself: until its bytes arrived, or until now if
+    /// they have not all arrived (`are_there`).
     pub(in crate::sdp) fn was_worth_it(&self, are_there: bool) -> bool {
         let Some(at) = self.at else {
             return false;
@@ -78,46 +78,47 @@ impl Returned {
     }
 }
 
-/// The adverts of a connection that has agreed on them.
+/// The source adverts of a connection.
 pub(crate) struct ZeroCopy {
-    /// Ours, with the region that each is about.
+    /// This side's adverts, each with its region.
     pub(crate) source: SourceAdverts<Posted, ADVERTS>,
-    /// The peer's.
+    /// The peer's adverts.
     pub(crate) reader: SourceReader<ADVERTS, { READS as usize }>,
-    /// What is behind the receive queue in the stream.
+    /// The part of the stream after the receive queue.
     pub(crate) hold: Hold,
     /// Whether asynchronous sends pay.
     pub(crate) fallback: Fallback,
     /// Whether asynchronous receives pay.
     pub(crate) early_fallback: Fallback,
-    /// Whether programs have enough time for themselves while the bytes of such receives come.
+    /// Whether programs have enough time for themselves before the bytes of such receives arrive.
     pub(crate) early_use: Fallback,
-    /// The last receive that has returned before its bytes were there, until it is known whether this
-    /// was worth its cost.
+    /// The last receive that has returned before its bytes arrived, until it is known whether the
+    /// early return was worth its cost.
     pub(in crate::sdp) returned: Option<Returned>,
-    /// The program ends the connection: no receive returns early any more.
+    /// The program is closing the connection: no receive returns early any more.
     pub(crate) early_ends: bool,
     /// A SrcAvailCancel waits to be sent.
     pub(crate) cancel_due: bool,
-    /// Bytes of the adverts of the running send that the peer has read: not of those of sends that have
+    /// Bytes that the peer has read of the running send's adverts, without those of sends that have
     /// returned.
     pub(crate) read_bytes: usize,
-    /// Why nobody is waited for to read the peer's adverts, if that is so.
+    /// The reason to read the peer's adverts without waiting for a reader; `None` if a reader may
+    /// come.
     pub(crate) pull_now: Option<PullReason>,
-    /// The timer that ends the wait is running.
+    /// The timer that ends the wait for a reader is running.
     pub(crate) pull_later: bool,
-    /// Since the timer was started a reader has begun to take an advert without a copy, or has got its
-    /// bytes.
+    /// Since the timer was started, a reader has begun to take an advert without a copy, or has got
+    /// the bytes of one.
     pub(crate) reader_came: bool,
-    /// That was a reason to wait once more for somebody to take the rest of the first advert.
+    /// Because of `reader_came`, the wait for a reader was already extended for the first advert.
     pub(crate) pull_renewed: bool,
-    /// Bytes that the running receive has read into the program's memory.
+    /// Bytes that were read into the program's memory for the running receive.
     pub(crate) direct_bytes: usize,
 }
 
 impl ZeroCopy {
-    /// Of sides that agreed on these features, and of which the peer may have `peer_most` adverts of ours,
-    /// and we `own_most` of the peer's.
+    /// The state between sides that agreed on these features. The peer can hold `peer_most` adverts
+    /// of this side, and this side `own_most` of the peer.
     pub(in crate::sdp) fn new(peer_most: u8, own_most: u8, features: Features) -> Self {
         Self {
             source: SourceAdverts::new(peer_most, features),

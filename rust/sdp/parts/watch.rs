@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the worker has seen of messages that were sent.
+//! The state of the watch over sent messages.
 
 use kernel::macros::kunit_tests;
 
-/// How long a failed send may go unnoticed by a socket that waits for nothing but messages: from look to look.
+/// The time between two checks: how long a failed send may stay unnoticed if a socket only waits
+/// for messages.
 pub(in crate::sdp) const WATCH_MS: u32 = 1000;
-/// How long the peer's adapter may take to acknowledge the oldest message, some seconds more than
-/// an adapter with [`crate::rdma::cm`]'s settings tries.
+/// How long the peer's adapter may take to acknowledge the oldest message: some seconds longer than
+/// an adapter with the settings of [`crate::rdma::cm`] retries.
 pub(in crate::sdp) const UNANSWERED_MS: u32 = 20_000;
-/// The least of it that a program can ask for: an adapter sends a lost packet again after some two
-/// seconds, and may lose that, too.
+/// The shortest limit that a program can set: an adapter resends a lost packet after about two
+/// seconds, and the packet may be lost again.
 pub(in crate::sdp) const LEAST_UNANSWERED_MS: u32 = 7000;
 
-/// What a look finds.
+/// The findings of a check.
 #[derive(Copy, Clone)]
 pub(in crate::sdp) struct Sight {
-    /// Nothing is in flight: what waits, waits for the peer to make room.
+    /// Nothing is in flight: bytes that wait need the peer to make room.
     pub(in crate::sdp) held_up: bool,
     /// The oldest message in flight; if none is, the number of messages that were posted.
     pub(in crate::sdp) oldest: u32,
@@ -24,26 +25,27 @@ pub(in crate::sdp) struct Sight {
     pub(in crate::sdp) unsent: u32,
 }
 
-/// The worker's looks after what was sent.
+/// The state of the worker's checks of sent messages.
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Watch {
-    /// Another look will come.
+    /// Another check will follow.
     pub(crate) running: bool,
-    /// The oldest message in flight at the last look.
+    /// The oldest message in flight at the last check.
     pub(crate) oldest: u32,
-    /// Nothing was in flight then: what waits, waited for the peer to make room.
+    /// Nothing was in flight at the last check: bytes that waited needed the peer to make room.
     pub(crate) held_up: bool,
-    /// What the peer had not taken then.
+    /// The bytes that the peer had not taken at the last check.
     pub(crate) unsent: u32,
-    /// Looks that have found the same.
+    /// The number of consecutive checks with the same findings.
     pub(crate) looks: u32,
-    /// When to wake the peer's adapter again, whose answer to the first message is missing; else 0.
+    /// When to wake the peer's adapter again, while the answer to the first message is missing, in
+    /// milliseconds; else 0.
     pub(crate) wake_ms: u32,
 }
 
 impl Watch {
-    /// Takes note of what a look finds. Whether it has found the same for too long; `user_timeout_ms` is
-    /// TCP_USER_TIMEOUT, or 0.
+    /// Records the findings of a check; returns whether they have been the same for too long.
+    /// `user_timeout_ms` is TCP_USER_TIMEOUT, or 0.
     pub(in crate::sdp) fn is_too_long(&mut self, sight: Sight, user_timeout_ms: u32) -> bool {
         let Sight {
             held_up,
@@ -53,23 +55,23 @@ impl Watch {
         let limit_ms = match (user_timeout_ms, held_up) {
             (0, true) => u32::MAX,
             (0, false) => UNANSWERED_MS,
-            // As for TCP, the user's limit is also one for a peer that leaves no room.
+            // As with TCP, the user's limit also applies if the peer makes no room.
             (ms, true) => ms,
-            // Shorter than this, one lost packet would be the end.
+            // With a shorter limit, one lost packet would end the connection.
             (ms, false) => ms.max(LEAST_UNANSWERED_MS),
         };
-        // What the peer has read of an advert is progress, too.
+        // It is also progress if the peer has read a part of an advert.
         let got_on = core::mem::replace(&mut self.unsent, unsent) > unsent;
         if got_on || (self.oldest, self.held_up) != (oldest, held_up) {
             (self.oldest, self.held_up, self.looks) = (oldest, held_up, 0);
         }
         self.looks += 1;
-        // The first look may have come right after the send.
+        // The first check may have come right after the send.
         (self.looks - 1).saturating_mul(WATCH_MS) >= limit_ms
     }
 
-    /// The peer's adapter is to be woken, again: returns when for the next time, in milliseconds; 0 if it is
-    /// not woken any more.
+    /// Called when the peer's adapter must be woken: returns the time until it must be woken again
+    /// in milliseconds, or 0 if it is not woken any more.
     pub(in crate::sdp) fn next_wake(&mut self) -> u32 {
         let wake_ms = self.wake_ms;
         self.wake_ms = if wake_ms < WATCH_MS { 2 * wake_ms } else { 0 };
@@ -87,7 +89,7 @@ mod tests {
         unsent: 100,
     };
 
-    /// How many looks find the same until that is too long; 0 if it never is.
+    /// The number of checks with the same findings until that is too long; 0 if it never is.
     fn looks(watch: &mut Watch, sight: Sight, user_timeout_ms: u32) -> u32 {
         let mut all = 1..100;
         all.find(|_| watch.is_too_long(sight, user_timeout_ms))
@@ -102,7 +104,7 @@ mod tests {
         };
         for (sight, user_timeout_ms, wanted) in [
             (SIGHT, 0, UNANSWERED_MS / WATCH_MS + 1),
-            // One lost packet must not be the end.
+            // One lost packet must not end the connection.
             (SIGHT, 3000, LEAST_UNANSWERED_MS / WATCH_MS + 1),
             (SIGHT, 30_000, 31),
             (held_up, 0, 0),
@@ -120,7 +122,7 @@ mod tests {
             held_up: true,
             ..read
         };
-        // More to send is no progress.
+        // More bytes to send are no progress.
         let more = Sight {
             unsent: 200,
             ..held_up

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From the receive queue to the program.
+//! Copies bytes from the receive queue to the program.
 
 use super::recvmsg::Recv;
 use super::Reader;
@@ -8,8 +8,8 @@ use crate::bindings;
 use crate::proto::urgent::Reach;
 
 impl Reader<'_> {
-    /// Copies what the queue has; returns how many bytes of the program's memory are missing, if it
-    /// ends because of them.
+    /// Copies the bytes of the queue. If pages of the program are not present, stops and returns
+    /// the number of bytes that must be faulted in.
     pub(super) fn copy_out(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
         if recv.is(bindings::MSG_PEEK) {
             return self.peek(recv);
@@ -49,7 +49,8 @@ impl Reader<'_> {
         None
     }
 
-    /// Copies what lies behind the bytes that this call has skipped or already copied, and takes nothing.
+    /// Copies the bytes behind those that this call has skipped or already copied, and leaves all
+    /// of them in the queue.
     fn peek(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
         let taken = self.inq.urgent.taken();
         let mut skip = recv.ahead(taken);

@@ -4,24 +4,26 @@
 //!
 //! # Normal operation
 //!
-//! The call takes the program's access to whole pages of its buffer, posts the Read, and returns. Who
-//! touches a page before its bytes are there waits in the fault. When the Read has finished, nobody is
-//! held up any more, and the worker, or the next call, gives back what was not touched.
+//! The call takes away the program's access to whole pages of its buffer, posts the Read, and
+//! returns. A thread that touches a page before its bytes have arrived waits in the page fault.
+//! When the Read has finished, threads do not wait any more, and the worker, or the next call,
+//! gives back the untouched pages.
 //!
-//! # When it ends otherwise
+//! # Exceptions
 //!
-//! If the connection fails before the bytes are there, a touch gives SIGSEGV, and the next call the
-//! error. A wait is bounded: the connection ends when the bytes of one call take
-//! [`EARLY_MS`], when somebody who waits is being killed, or when a fork has waited for some seconds.
-//! close() waits for what calls have given away. Where programs touch pages too soon too often,
-//! receives wait in the call for a while.
+//! If the connection fails before the bytes have arrived, a touch gives SIGSEGV, and the next call
+//! returns the error. All waits are bounded: the connection ends when the bytes of one call take
+//! longer than [`EARLY_MS`], when a waiting thread is being killed, or when a fork has waited for
+//! some seconds. close() waits for the bytes of calls that have returned. If programs touch pages
+//! too soon too often, receives wait in the call for a while.
 //!
-//! To take pages away and to give them back costs time, too. Where programs have less time for
-//! themselves before the bytes are there, or before they come for more, receives wait in the call for
-//! a while.
+//! Taking pages away and giving them back costs time, too. If programs have less time than that for
+//! other work before the bytes arrive, or before they ask for more bytes, receives wait in the call
+//! for a while.
 //!
-//! What lies in front of the first whole page of a long buffer is read first, and waited for. What lies
-//! behind the last one is not read early: the call returns without it, unless it must have all.
+//! The bytes in front of the first whole page of a long buffer are read first, and the call waits
+//! for them. The bytes behind the last whole page are not read early: the call returns without
+//! them, unless it must have all bytes.
 
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
@@ -72,11 +74,11 @@ use crate::stats::counters::{
 };
 use crate::stats::tally::Kept;
 
-/// Pages that are read into at a time: so few mostly are of few ranges, and need no key, so that
-/// several Reads are under way.
+/// The number of pages that are read into at a time. So few pages mostly consist of few ranges and
+/// need no key, so that several Reads can be in flight.
 const PART_PAGES: usize = 32;
-/// Pages of a buffer from which on it is read into in large parts: of these one at a time keeps the
-/// adapter busy.
+/// From this number of pages on, a buffer is read into in large parts: one large Read at a time
+/// keeps the adapter busy.
 const LARGE_PAGES: usize = 128;
 
 /// A part of a buffer that is read into early.
@@ -89,11 +91,11 @@ struct Early {
 }
 
 impl Early {
-    /// Pins the head, and takes the pages. The head is taken from `iter`.
+    /// Pins the head and takes it from `iter`, then takes away access to the pages.
     ///
     /// # Errors
     ///
-    /// As for [`Receiving::take`]; `iter` is as before then.
+    /// As for [`Pinned::new`] and [`Receiving::take`]; in these cases `iter` is unchanged.
     pub(in crate::sdp) fn take(
         &self,
         iter: &mut Iov<'_, Dest>,
@@ -113,7 +115,8 @@ impl Early {
 }
 
 impl Direct<'_> {
-    /// What of the buffer, from its next byte on, the call need not wait for, at most what the peer has.
+    /// The next part of the buffer for whose pages the call need not wait, at most as long as the
+    /// peer's advert.
     fn early_part(&mut self, recv: &Recv<'_>) -> Option<Early> {
         if recv.awaited {
             return None;
@@ -130,7 +133,8 @@ impl Direct<'_> {
         let fits = if head == 0 {
             pages * PAGE_SIZE >= LEAST_DIRECT
         } else {
-            // For the head the call would wait.
+            // The call waits for the head: so it must still need bytes, and there must be enough
+            // pages.
             pages >= PART_PAGES && !recv.has_enough && self.has_places_for(2)
         };
         let may =
@@ -142,14 +146,14 @@ impl Direct<'_> {
         })
     }
 
-    /// Whether the program has enough time for itself while the bytes come of receives that have
-    /// returned. This is asked whatever way the user has chosen.
+    /// Whether the program has enough time for other work while the bytes of receives that have
+    /// returned arrive. The condition applies whatever way the user has chosen.
     fn uses_time(&mut self, recv: &Recv<'_>) -> bool {
         let Some(zcopy) = &mut self.adverts.zcopy else {
             return false;
         };
         let uses = zcopy.early_use.may_go_async();
-        // What a call that has enough does not get goes no other way.
+        // A call that has enough bytes returns now: it does not go another way.
         if !uses && !recv.has_enough {
             zcopy.early_use.on_other_path();
             self.fallback(Reason::NoOverlap);
@@ -167,7 +171,7 @@ impl Direct<'_> {
                     return false;
                 };
                 let may = zcopy.early_fallback.may_go_async();
-                // What a call that has enough does not get goes no other way.
+                // A call that has enough bytes returns now: it does not go another way.
                 if !may && !recv.has_enough {
                     zcopy.early_fallback.on_other_path();
                     self.fallback(Reason::TooManyFaults);
@@ -178,15 +182,17 @@ impl Direct<'_> {
     }
 }
 
-/// A receive begins: records whether the last one that has returned early was worth its cost.
+/// Called when a receive begins: records whether the last receive that returned early was worth its
+/// cost.
 pub(super) fn note_next_call(conn: &mut Connection, recv: &Recv<'_>) {
     if recv.direct_room() > 0 {
         note_worth(conn);
     }
 }
 
-/// A receive is about to wait. If bytes are still on their way for which this call or a former one did
-/// not wait, it waits for them now.
+/// Called before a receive waits. If bytes of early Reads of this call or of a former one are still
+/// on their way, the receive waits for these bytes now: records whether the early Reads were worth
+/// their cost.
 pub(super) fn note_wait(conn: &mut Connection) {
     if conn.adverts.returned().is_some() && conn.awaits_early() {
         note_worth(conn);
@@ -201,7 +207,8 @@ fn note_worth(conn: &mut Connection) {
     }
 }
 
-/// A receive returns.
+/// Called when a receive returns: if there are early Reads, the program's time for other work
+/// begins.
 pub(super) fn note_return(conn: &mut Connection) {
     let are_there = !conn.awaits_early();
     if let Some(returned) = conn.adverts.returned() {
@@ -210,12 +217,13 @@ pub(super) fn note_return(conn: &mut Connection) {
 }
 
 impl SockOwner<'_> {
-    /// Has the next bytes read into the program's memory without waiting for them; `false` if that
-    /// cannot be. Else the lock was not held meanwhile, whether or not it could.
+    /// Starts a Read of the next bytes into the program's memory without waiting for it. Returns
+    /// `false` if the receive is not eligible. Otherwise the attempt was made, with or without
+    /// success, and the lock was not held meanwhile.
     ///
     /// # Errors
     ///
-    /// What ended the connection; `EINTR` if the thread is being killed.
+    /// The error that ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn read_early(&mut self, recv: &mut Recv<'_>) -> Result<bool> {
         let Some(mut early) = Direct::of(self).early_part(recv) else {
             return Ok(false);
@@ -232,7 +240,7 @@ impl SockOwner<'_> {
 
     fn take_and_read(&mut self, recv: &mut Recv<'_>, early: &Early) -> Result {
         let conn = self.conn();
-        // The reader is about to take them.
+        // The reader is about to take the bytes: they must not be read into the kernel's memory.
         conn.inq.reader_bytes = Some(recv.len - recv.copied);
         if let Some(zcopy) = &mut conn.adverts.zcopy {
             zcopy.direct_bytes = 0;
@@ -250,7 +258,7 @@ impl SockOwner<'_> {
                 match e {
                     _ if recv.has_enough => {}
                     Refused::Unfit(why) => self.fallback(why),
-                    // Not now.
+                    // The memory cannot be protected at this moment.
                     Refused::Error(e) if e == EAGAIN => self.fallback(Reason::NotProtectable),
                     Refused::Error(e) if e == ENOBUFS => {
                         self.stats.inc(Counter::MemlockRefused);
@@ -282,12 +290,13 @@ impl SockOwner<'_> {
         Ok(())
     }
 
-    /// Posts the Reads into the `head` of a buffer and into the pages behind it, and waits for the first.
-    /// Returns whether the call may count the pages.
+    /// Posts the Reads into the `head` of a buffer and into the pages behind the head, and waits
+    /// for the Read into the head. Returns whether the call may count the bytes of the pages as
+    /// received.
     ///
     /// # Errors
     ///
-    /// As for [`SockOwner::read_early`], where not even the head is there.
+    /// As for [`SockOwner::read_early`], if not even the head has arrived.
     fn read_behind_head(
         &mut self,
         recv: &mut Recv<'_>,
@@ -295,19 +304,20 @@ impl SockOwner<'_> {
         receiving: Receiving,
     ) -> Result<bool> {
         let bytes = head.len() as usize;
-        // If the head does not come, the call has promised nothing.
+        // If the head does not arrive, the call has not promised the bytes of the pages.
         let promise = receiving.promise_later();
         let memory = Memory::Receiving(receiving);
         let mut posted = false;
         let read = match self.post_direct(recv, Memory::Pinned(head), Use::OwnReads(Call::Waits)) {
             Ok(true) => {
-                // If they cannot be posted the head is what the call has; and if the connection ends
-                // by that, the wait says so.
+                // If the second Read cannot be posted, the call has only the head. If the
+                // connection ends because of this, the wait returns the error.
                 let left = recv.len - recv.copied - bytes - memory.len() as usize;
                 posted = self
                     .post_direct(recv, memory, Use::OwnReads(Call::Returns))
                     .unwrap_or(false);
-                // For what is behind them it comes back, if its buffer has room.
+                // The reader comes back for the bytes behind the pages, if its buffer has room for
+                // them.
                 self.conn().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
                 self.await_direct(recv, bytes)
             }
@@ -325,8 +335,9 @@ impl SockOwner<'_> {
         Ok(read? == bytes && posted && promise.give(alive))
     }
 
-    /// Before the program ends the connection: waits for the bytes that calls have given away, as long
-    /// as they may take. Other threads may still receive: their calls give away no more.
+    /// Called before the program ends the connection: waits for the bytes of receives that have
+    /// returned, for at most [`EARLY_MS`]. Other threads may still receive, but their calls do not
+    /// return early any more.
     pub(crate) fn await_early(&mut self) {
         if let Some(zcopy) = &mut self.conn().adverts.zcopy {
             zcopy.early_ends = true;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! recvmsg() without a copy: what the peer advertises is read into the program's pages.
+//! recvmsg() without a copy: the memory that the peer advertises is read into the program's pages.
 //!
-//! The reader pins its buffer without the lock, and waits until the Reads have finished and the key of
-//! its pages, if they have one, is dead. It does not matter who handles the completions. Others that read from the
-//! socket wait for their turn; the connection's end is waited for, too, for the adapter may still
-//! write. Only a thread that is being killed leaves: the worker unpins its pages when the Reads have
-//! finished.
+//! The reader pins its buffer without the lock. It waits until the Reads have finished and the key
+//! of its pages, if they have one, is invalid. Any thread may handle the completions. Other readers
+//! of the socket wait for their turn. If the connection ends, the reader waits until its queue pair
+//! is gone, because the adapter may still write. Only a thread that is being killed leaves earlier:
+//! the worker unpins its pages when the Reads have finished.
 
 use kernel::prelude::*;
 
@@ -42,7 +42,8 @@ use crate::sdp::rx::reads::{
 use crate::stats::counters::Counter;
 
 impl Recv<'_> {
-    /// Bytes that a call can have without a copy, if the peer has so many; 0 if it wants none so.
+    /// The number of bytes that a call can get without a copy, if the peer has so many; 0 if the
+    /// call must not, or should not, get bytes without a copy.
     pub(super) fn direct_room(&self) -> usize {
         let left = self.len - self.copied;
         if left < LEAST_DIRECT
@@ -62,7 +63,8 @@ impl Recv<'_> {
 }
 
 impl Direct<'_> {
-    /// Whether the next bytes of the stream shall be read into the memory of a program that has room for them.
+    /// Whether the next bytes of the stream shall be read into the memory of a program that has
+    /// room for them.
     fn may_read(&self) -> bool {
         if !self.inq.queue.is_empty() || !self.has_places_for(1) {
             return false;
@@ -75,7 +77,7 @@ impl Direct<'_> {
             && zcopy.hold.next_untaken() as usize >= LEAST_DIRECT
     }
 
-    /// Whether so many Reads into a program's memory can be posted besides those in flight.
+    /// Whether `reads` Reads into a program's memory can be posted in addition to those in flight.
     pub(super) fn has_places_for(&self, reads: u32) -> bool {
         let Some(link) = self.link else {
             return false;
@@ -102,12 +104,12 @@ impl Direct<'_> {
 
 /// Whether the next bytes of the stream shall be read into the program's memory.
 pub(super) fn may_read_directly(guard: &mut SockGuard<'_>, recv: &Recv<'_>) -> bool {
-    // Most calls are out here.
+    // For most calls the first condition is false.
     recv.direct_room() > 0 && Direct::of(guard).may_read()
 }
 
-/// A reader is about to wait: who can take adverts itself is woken for them, for others they are
-/// read into the kernel's memory.
+/// Called before a reader waits. A reader that can take adverts itself will be woken for them; for
+/// other readers the adverts are read into the kernel's memory.
 pub(super) fn reader_waits(guard: &mut SockOwner<'_>, recv: &Recv<'_>) {
     let room = recv.direct_room();
     let conn = guard.conn();
@@ -130,12 +132,12 @@ pub(super) fn reader_waits(guard: &mut SockOwner<'_>, recv: &Recv<'_>) {
 }
 
 impl SockOwner<'_> {
-    /// Reads some of the peer's advert into the program's memory. If that cannot be, the bytes are
-    /// read into the kernel's.
+    /// Reads some bytes of the peer's advert into the program's memory. If this is not possible,
+    /// the bytes will be read into the kernel's memory.
     ///
     /// # Errors
     ///
-    /// What ended the connection; `EINTR` if the thread is being killed.
+    /// The error that ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn read_directly(&mut self, recv: &mut Recv<'_>) -> Result {
         self.in_turn(Access::Write, |guard| guard.read_pinned(recv))
     }
@@ -146,7 +148,7 @@ impl SockOwner<'_> {
             return Err(ECONNRESET);
         };
         zcopy.direct_bytes = 0;
-        // The reader is about to take it.
+        // The reader is about to take the bytes: they must not be read into the kernel's memory.
         conn.inq.reader_bytes = Some(recv.len - recv.copied);
         let most = zcopy.hold.next_untaken() as usize;
         let most = most.min(recv.len - recv.copied);
@@ -165,7 +167,7 @@ impl SockOwner<'_> {
         };
         let taken = pinned.len() as usize;
         let posted = self.post_direct(recv, Memory::Pinned(pinned), Use::OwnReads(Call::Waits));
-        // For what is behind it comes back, if its buffer has room.
+        // The reader comes back for the bytes behind these, if its buffer has room for them.
         let left = recv.len - recv.copied - taken;
         self.conn().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
         let read = if posted? {
@@ -179,11 +181,13 @@ impl SockOwner<'_> {
         Ok(())
     }
 
-    /// Waits until the Read into pinned memory, of `len` bytes, has finished; returns how many are there.
+    /// Waits until the Read of `len` bytes into pinned memory has finished; returns how many bytes
+    /// have arrived.
     ///
     /// # Errors
     ///
-    /// As for [`SockOwner::await_adapter`], or what has ended the connection.
+    /// As for [`SockOwner::await_adapter`], or the error that ended the connection; only if no
+    /// bytes have arrived.
     pub(super) fn await_direct(&mut self, recv: &Recv<'_>, len: usize) -> Result<usize> {
         let waited = self.await_adapter(recv.began, Use::OwnReads(Call::Waits));
         let same = self.generation() == recv.began;
@@ -191,8 +195,8 @@ impl SockOwner<'_> {
         let read = zcopy.map_or(0, |z| z.direct_bytes).min(len);
         match waited {
             Err(e) if read == 0 => {
-                // What has ended the connection, as the next call would have said; one that has bytes
-                // leaves it to that.
+                // Report the error that ended the connection, as the next call would have done. A
+                // call that already has bytes leaves the error to the next call.
                 if e == ECONNRESET && recv.copied == 0 {
                     self.sk().take_err()?;
                 }
@@ -202,7 +206,8 @@ impl SockOwner<'_> {
         }
     }
 
-    /// Posts the Read, if the bytes are still the next of the stream: the lock was not held.
+    /// Posts a Read into `memory`, if its bytes are still the next of the stream: the lock was not
+    /// held meanwhile. Returns whether the Read was posted.
     pub(super) fn post_direct(
         &mut self,
         recv: &mut Recv<'_>,
@@ -210,7 +215,8 @@ impl SockOwner<'_> {
         purpose: Use,
     ) -> Result<bool> {
         let len = memory.len();
-        // The buffer was taken from the iterator, which has nothing to say any more.
+        // The condition does not depend on the iterator, from which the buffer may already be
+        // taken.
         let same = self.generation() == recv.began;
         let may = same && Direct::of(self).may_post(recv, len, purpose);
         let region = match &mut self.conn().link {
@@ -253,7 +259,7 @@ impl SockOwner<'_> {
                 Ok(true)
             }
             Err(_) => {
-                // The call says that nothing came.
+                // The call reports that no bytes have come, so it has not promised them.
                 link.excuse_region(region);
                 self.stats.inc(Counter::PostFailed);
                 self.fail(Event::Abort, ECONNRESET);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! recvmsg(): from the receive queue into the program's buffers.
+//! recvmsg(): fills the program's buffers from the receive queue, or without a copy.
 
 use core::ops::Range;
 
@@ -51,23 +51,24 @@ pub(super) struct Recv<'a> {
     pub(in crate::sdp) len: usize,
     flags: u32,
     pub(in crate::sdp) timeo: Timeout,
-    /// Return as soon as there are so many bytes.
+    /// The call returns as soon as it has this many bytes.
     pub(super) target: usize,
-    /// Bytes given to the program, and those of them without a copy.
+    /// Bytes given to the program, and the number of these that came without a copy.
     pub(in crate::sdp) copied: usize,
     pub(super) direct: usize,
-    /// Of MSG_PEEK: bytes before those that are looked at (SO_PEEK_OFF).
+    /// With MSG_PEEK: the number of bytes before the first byte that the call looks at
+    /// (SO_PEEK_OFF).
     pub(super) skipped: usize,
-    /// Places of the urgent bytes that the call has skipped: while it waits, an urgent byte may follow another
-    /// one.
+    /// Positions of the urgent bytes that the call has skipped. While the call waits, another
+    /// urgent byte may arrive directly behind the skipped one.
     hole: Range<u64>,
-    /// The program's memory cannot be read into.
+    /// Set if bytes cannot be read into the program's memory.
     pub(in crate::sdp) by_copy: bool,
-    /// It can, but the call must wait for that.
+    /// Set if bytes can be read there, but the call must wait for them.
     pub(in crate::sdp) awaited: bool,
-    /// The call does not advertise its memory (any more).
+    /// Set if the call does not advertise its memory, or does so no longer.
     pub(super) no_offer: bool,
-    /// It could return.
+    /// The call has enough bytes to return.
     pub(super) has_enough: bool,
 }
 
@@ -76,10 +77,10 @@ impl Recv<'_> {
         self.flags & flag != 0
     }
 
-    /// Bytes between the `taken` bytes of the stream and the place where the call is.
+    /// The number of bytes between the `taken` bytes of the stream and the position of the call.
     pub(super) fn ahead(&self, taken: u64) -> usize {
         if self.is(bindings::MSG_PEEK) {
-            // Without what was lost, or others have taken.
+            // Do not count skipped bytes that were lost, or were taken by other calls.
             let hole = self.hole.end.saturating_sub(self.hole.start.max(taken));
             self.skipped + self.copied + hole as usize
         } else {
@@ -87,20 +88,21 @@ impl Recv<'_> {
         }
     }
 
-    /// Skips the urgent byte, to which the call has come with nothing.
+    /// Skips the urgent byte, which the call has reached before it has any bytes.
     pub(super) fn skip_urgent(&mut self, taken: u64) {
         let place = taken.saturating_add(self.ahead(taken) as u64);
         self.hole = taken.saturating_add(self.skipped as u64)..place.saturating_add(1);
     }
 
-    /// Whether the call ends with what it has: nothing is left of `inq`. `comes` says that there is something
-    /// behind what was received.
+    /// Whether the call ends with the bytes that it has; `inq` has no more bytes for it. `comes`
+    /// says that the stream continues with bytes of the peer's adverts.
     fn must_stop(&self, sk: Sk, inq: &RecvQueue, comes: bool) -> Result<bool> {
-        // What the peer has advertised comes before the end, and that before an error that came
-        // after it.
+        // Advertised bytes come before the end of the stream, and the end comes before an error
+        // that has occurred after it.
         let fin = inq.fin_received && !comes;
         let done = sk.has_flag(bindings::sock_flags_SOCK_DONE);
-        // Both sides may have ended, and the connection lives on for what comes.
+        // Even if both sides have ended the stream, the connection lives on for the advertised
+        // bytes.
         let lives = inq.fin_received && comes;
         let ended = (sk.rcv_shutdown() || done) && !lives;
         let closed = sk.state() == bindings::TCP_CLOSE as u8 && !lives;
@@ -126,11 +128,12 @@ impl Recv<'_> {
     }
 }
 
-/// Receives up to `len` bytes into `iter`; returns how many, 0 at the end of the stream.
+/// Receives up to `len` bytes into `iter`; returns their number, 0 at the end of the stream.
 ///
 /// # Errors
 ///
-/// As `man 2 recv`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `ENOTCONN`, and what ended the connection.
+/// As `man 2 recv`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `ENOTCONN`, and the error that
+/// ended the connection.
 pub(crate) fn recvmsg(
     sock: &SdpSock,
     iter: Iov<'_, Dest>,
@@ -175,8 +178,8 @@ pub(crate) fn recvmsg(
     }
 }
 
-/// Bytes that can be received at once, without the lock, as `tcp_inq_hint()`; 1 at the end of the stream,
-/// which is received as no byte.
+/// The number of bytes that can be received at once, as `tcp_inq_hint()`; 1 at the end of the
+/// stream, where a receive returns 0 bytes. Does not take the lock.
 pub(crate) fn bytes_left(sock: &SdpSock) -> u32 {
     match sock.glance.unread.get() {
         0 => sock.sk().has_flag(bindings::sock_flags_SOCK_DONE).into(),
@@ -184,7 +187,7 @@ pub(crate) fn bytes_left(sock: &SdpSock) -> u32 {
     }
 }
 
-/// Posts new receives for what was read, and looks at the CQ once more.
+/// Posts new receives in place of those that were read, and polls the CQ once more.
 fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
     let timeless = recv.timeo.is_over() && recv.copied == 0;
     if recv.direct > 0 {
@@ -224,20 +227,23 @@ impl SockOwner<'_> {
                 return Ok(());
             }
             let enough = match recv.len {
-                // Nothing is wanted, but as with TCP not before there is something.
+                // The call wants no bytes, but as with TCP it does not return before there are
+                // some.
                 0 => !self.conn().inq.queue.is_empty(),
                 len => recv.copied >= recv.target.min(len),
             };
             if enough {
-                // What needs no wait is taken along: a buffer that does not begin with a page may have
-                // just got the bytes up to the next one.
+                // Bytes for which the call need not wait are received, too: if the buffer does not
+                // begin with a page, the call may just have got the bytes up to the next page
+                // boundary.
                 recv.has_enough = true;
                 if may_read_directly(self, recv) && self.read_early(recv)? {
                     continue;
                 }
                 return Ok(());
             }
-            // Its buffer may be among what adapters have finished with.
+            // Pages of the buffer may belong to a former transfer that has finished: give them back
+            // first.
             if recv.direct_room() > 0 && self.restore_in_turn(Access::Write) {
                 continue;
             }
@@ -257,7 +263,7 @@ impl SockOwner<'_> {
             if recv.must_stop(sk, &conn.inq, conn.adverts.holds())? {
                 return Ok(());
             }
-            // What was read makes room; the peer may wait for just that.
+            // The bytes that were read make room for receives; the peer may be waiting for these.
             Receiver::of(self).refill();
             if Direct::of(self).may_offer(recv) {
                 self.offer(recv)?;
@@ -269,8 +275,8 @@ impl SockOwner<'_> {
             self.conn().ring.spares.clear();
             self.wait_and_poll(&mut recv.timeo);
             self.conn().inq.reader_bytes = None;
-            // As with TCP: a receive of no bytes that has waited ends without an error, which is left to the
-            // next call.
+            // As with TCP: a receive of no bytes that has waited ends without an error. The error
+            // is left to the next call.
             let sk = self.sk();
             if recv.len == 0 && (recv.timeo.is_over() || signal_pending() || sk.err() != 0) {
                 return Ok(());

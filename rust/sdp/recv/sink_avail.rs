@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! recvmsg() without a copy: a call that waits advertises its buffer, and the peer writes there.
+//! recvmsg() without a copy: a call that waits advertises its buffer, and the peer writes to the
+//! buffer.
 //!
 //! # Normal operation
 //!
-//! The pages are pinned without the lock, then made regions of the adapter and advertised. The peer's
-//! answer, or other payload, ends the adverts; then the keys are made invalid, and the call goes on
-//! with what it has got. Others that read from the socket wait for their turn.
+//! The pages are pinned without the lock, then made regions of the adapter and advertised. The
+//! peer's answer, or other payload, ends the adverts. Then the keys are invalidated, and the call
+//! continues with the bytes that it has got. Other readers of the socket wait for their turn.
 //!
-//! # When it ends otherwise
+//! # Exceptions
 //!
-//! A signal, a time-out, a shutdown, or too long a wait asks for the buffers back (rule S5 of the
-//! protocol). The call waits for the answers, for the peer may be writing; only a fatal signal ends
-//! that wait, with the connection. When the connection has ended, the call waits until its queue pair
-//! is gone. So a program that has its buffer back can be sure that nobody writes to it any more.
+//! After a signal, a time-out, a shutdown, or too long a wait the adverts are cancelled (rule S5 of
+//! the protocol). The call waits for the answers, because the peer may be writing. If the answers
+//! take too long, the connection is aborted; a fatal signal aborts the connection, too, and ends
+//! the wait. When the connection has ended, the call waits until its queue pair is gone. So when a
+//! program has its buffer back, the peer cannot write to it any more.
 
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
@@ -79,10 +81,10 @@ use crate::trace::{
     Advert, //
 };
 
-/// Adverts of one call that are out at a time.
+/// The maximum number of adverts that one call has out at a time.
 pub(in crate::sdp) const PIECES: usize = 4;
 
-/// How long a buffer is advertised at most: pinned pages are in the way of memory management.
+/// The maximum time for which a buffer is advertised: pinned pages obstruct memory management.
 const OFFER_MS: u32 = 5000;
 
 impl Direct<'_> {
@@ -99,13 +101,15 @@ impl Direct<'_> {
         let Some(sinks) = sinks.filter(|s| !s.adverts.is_live()) else {
             return false;
         };
-        // A pause is counted in calls: some wait once, others for each part of what comes.
+        // A pause is counted in calls and not in waits: some calls wait once, others for each part
+        // of their bytes.
         recv.no_offer = !sinks.offers.may_offer();
         !recv.no_offer && self.is_buffer_free(recv, room)
     }
 
-    /// Whether the next piece of the buffer is there, and in no snapshot of a send: else to pin it now
-    /// would make copies of its pages, though the reply may come only when they are free.
+    /// Whether the pages of the next piece of the buffer are present, and in no snapshot of a send.
+    /// Pinning pages of a snapshot would copy them, although the peer may reply only when the
+    /// snapshot is over.
     fn is_buffer_free(&self, recv: &Recv<'_>, room: usize) -> bool {
         let link = self.link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages() as usize);
@@ -113,15 +117,15 @@ impl Direct<'_> {
         piece.is_some_and(|piece| pin::is_writable(piece.addr, room.min(pages * PAGE_SIZE)))
     }
 
-    /// Whether the user wants this receive without a copy, and to wait for its bytes.
+    /// Whether the user wants sink adverts, and wants this receive without a copy.
     fn wants_offers(&self, recv: &Recv<'_>) -> bool {
         let (least, options) = (self.threshold, self.options);
         let enough = options.wanted != Wanted::Automatic || (least > 0 && recv.len >= least);
         enough && options.wanted.sinks()
     }
 
-    /// Whether an advert may be sent now: nothing is unread (rule S1), something may come, and there
-    /// is room for it everywhere.
+    /// Whether an advert may be sent now: no received bytes are unread (rule S1), bytes may still
+    /// come, and the link, the credits and the peer have room for the advert.
     fn can_offer(&mut self) -> bool {
         let read_out = self.inq.queue.is_empty() && !self.adverts.holds();
         let Some(link) = self.link else {
@@ -139,8 +143,8 @@ impl Direct<'_> {
                 .is_some_and(|sinks| sinks.adverts.may_post(true, 1).is_ok())
     }
 
-    /// Whether another piece can be advertised. `behind` says that it comes behind one, which must still be
-    /// out.
+    /// Whether another piece can be advertised. `behind` says that the piece comes behind another
+    /// one, whose advert must still be out.
     fn may_post_offer(&mut self, behind: bool) -> bool {
         let sinks = &self.adverts.sinks;
         let is_live = sinks.as_ref().is_some_and(|s| s.adverts.is_live());
@@ -182,7 +186,7 @@ fn post_sink(output: &mut Output<'_>, len: u32, region: RegionId) -> Result<bool
 }
 
 impl Recv<'_> {
-    /// Whether the call shall not wait any longer.
+    /// Whether the call must stop waiting.
     fn must_not_wait(&self, sk: Sk, inq: &RecvQueue) -> bool {
         inq.fin_received
             || sk.err() != 0
@@ -193,12 +197,12 @@ impl Recv<'_> {
 }
 
 impl SockOwner<'_> {
-    /// Advertises the buffer of a receive, and waits until something has come, or must not be waited
-    /// for any more.
+    /// Advertises the buffer of a receive, and waits until bytes have come, or until the call must
+    /// stop waiting.
     ///
     /// # Errors
     ///
-    /// What ended the connection; `EINTR` if the thread is being killed.
+    /// The error that ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn offer(&mut self, recv: &mut Recv<'_>) -> Result {
         self.keep(Access::Write, Half::AwaitingPeer, |guard| {
             guard.pin_and_offer(recv)
@@ -235,8 +239,8 @@ impl SockOwner<'_> {
         }
     }
 
-    /// Advertises the buffer, in as many pieces as it takes; a call that returns with less has one.
-    /// Returns how many bytes that are.
+    /// Advertises the buffer in pieces, until these are enough bytes for the call to return; at
+    /// most [`PIECES`]. Returns the number of bytes advertised.
     fn offer_pieces(&mut self, recv: &mut Recv<'_>) -> usize {
         let mut taken = 0;
         for _ in 0..PIECES {
@@ -251,13 +255,13 @@ impl SockOwner<'_> {
                 break;
             };
             let len = pinned.len() as usize;
-            // The core may have found less than it was asked for.
+            // The core may have pinned fewer bytes than requested.
             recv.no_offer |= len < LEAST_DIRECT;
             match self.post_offer(recv, pinned, taken > 0) {
                 Ok(()) => taken += len,
                 Err(memory) => {
                     recv.iter.revert(len);
-                    // It takes locks of the pages.
+                    // Unpinning takes locks of the pages.
                     self.unlocked(|| drop(memory));
                     break;
                 }
@@ -276,19 +280,20 @@ impl SockOwner<'_> {
                 if e == ENOBUFS {
                     self.stats.inc(Counter::MemlockRefused);
                 }
-                // It may be good enough for a Read of bytes that are there.
+                // The memory may still be pinned for a shorter time, for a Read of bytes that are
+                // already available.
                 recv.no_offer = true;
                 None
             }
         }
     }
 
-    /// Advertises a piece, if that may be still: the lock was not held. `behind` says that it comes
-    /// behind another, which must still be out.
+    /// Advertises a piece, if this is still allowed: the lock was not held meanwhile. `behind` says
+    /// that the piece comes behind another one, whose advert must still be out.
     ///
     /// # Errors
     ///
-    /// The memory, if not.
+    /// The memory, if the piece is not advertised.
     fn post_offer(
         &mut self,
         recv: &mut Recv<'_>,
@@ -312,7 +317,7 @@ impl SockOwner<'_> {
         match posted {
             Ok(true) => {}
             Ok(false) => {
-                // There was room for everything.
+                // This should not happen: `may_post_offer` has found room for the advert.
                 self.stats.inc(Counter::PostFailed);
                 self.fail(Event::Abort, ECONNRESET);
             }
@@ -321,7 +326,7 @@ impl SockOwner<'_> {
         Ok(())
     }
 
-    /// Asks for all buffers back (rule S5).
+    /// Asks the peer to give all buffers back (rule S5).
     fn cancel_offers(&mut self) {
         if let Some(sinks) = &mut self.conn().adverts.sinks {
             sinks.cancel_due |= sinks.adverts.cancel().is_ok();
@@ -329,7 +334,7 @@ impl SockOwner<'_> {
         flush(self);
     }
 
-    /// Waits until nobody can write to the buffers any more, and unpins them.
+    /// Waits until the peer cannot write to the buffers any more, and unpins them.
     fn await_offers(&mut self, recv: &mut Recv<'_>) -> Result {
         let mut left = Timeout::from_ms(OFFER_MS);
         let mut cancelled = false;
@@ -345,7 +350,8 @@ impl SockOwner<'_> {
             }
             if self.conn().state == State::Dead {
                 if self.conn().lifetime.torn_down {
-                    // Whether that is an error is seen from what has come before.
+                    // The caller sees from the bytes that have come before whether this is an
+                    // error.
                     return Ok(());
                 }
                 self.wait_killable(&mut Timeout::endless());
@@ -370,9 +376,10 @@ impl SockOwner<'_> {
         }
     }
 
-    /// Waits for the peer, for at most what is `left`, and no longer than the receive may.
+    /// Waits for the peer, at most for the time that is `left`, and not longer than the receive may
+    /// wait.
     fn await_writer(&mut self, recv: &mut Recv<'_>, left: &mut Timeout) {
-        // What it advertises instead can be read into the buffer, too.
+        // If the peer sends a source advert instead, its bytes can be read into the buffer.
         let room = recv.len - recv.copied;
         self.conn().inq.reader_bytes = Some(room);
         Timeout::wait_both(&mut recv.timeo, left, |limit| self.wait_and_poll(limit));

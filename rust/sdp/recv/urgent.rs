@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Urgent data, as its receiver sees it: out of line (MSG_OOB), and where receives in line end.
+//! The receiver's side of urgent data: receives out of line (MSG_OOB), and where receives in line
+//! end.
 
 use kernel::prelude::*;
 
@@ -30,16 +31,17 @@ use crate::sdp::cq::poll::{
     rearm_cq, //
 };
 
-/// How long SIOCATMARK waits at most, where only the next message says whether the urgent byte is the next: all
-/// calls at one place of the stream together, for a peer may announce a byte that never comes.
+/// The maximum time for which SIOCATMARK waits if only the next message will show whether the next
+/// byte is the urgent one. The limit holds for all calls at one position of the stream together,
+/// because a peer may announce a byte that never comes.
 const MARK_MS: u32 = 100;
 
-/// Receives the urgent byte into `iter`, as `tcp_recv_urg()`: never waits. Returns the bytes that it is, 0 or
-/// 1, and what it adds to the flags of the message.
+/// Receives the urgent byte into `iter`, as `tcp_recv_urg()`; never waits. Returns the number of
+/// bytes, 0 or 1, and the flags to add to those of the message.
 ///
 /// # Errors
 ///
-/// `EINVAL` if there is none, `EAGAIN` if it has not come, `ENOTCONN`, `EFAULT`.
+/// `EINVAL` if there is none, `EAGAIN` if it has not arrived, `ENOTCONN`, `EFAULT`.
 pub(crate) fn receive_urgent(
     sock: &SdpSock,
     mut iter: Iov<'_, Dest>,
@@ -47,7 +49,7 @@ pub(crate) fn receive_urgent(
 ) -> Result<(usize, u32)> {
     let byte = {
         let mut guard = sock.lock();
-        // It may have come.
+        // The byte may have arrived.
         poll_cq(&mut guard);
         if guard.conn().state == State::Listen {
             return Err(ENOTCONN);
@@ -68,8 +70,9 @@ pub(crate) fn receive_urgent(
 
 /// Whether the next byte of the stream is the urgent one (SIOCATMARK).
 ///
-/// The announcement of an urgent byte does not say how far it is. If all before that was read, the next
-/// message says so, for which the peer has credits: it is waited for.
+/// The announcement of an urgent byte does not say how far away the byte is. If the program has
+/// read all received bytes, only the next message will show this. The peer has credits for the next
+/// message, so the call waits for it.
 pub(crate) fn is_at_mark(sock: &SdpSock) -> bool {
     let mut guard = sock.lock();
     while is_mark_open(guard.conn()) && !signal_pending() {
@@ -87,12 +90,12 @@ pub(crate) fn is_at_mark(sock: &SdpSock) -> bool {
     guard.conn().inq.urgent.is_at_mark()
 }
 
-/// Whether a splice may receive. As with TCP it does not get past the mark, and ends there as if it had found
-/// nothing.
+/// Whether a splice may receive. As with TCP, a splice does not go past the mark: at the mark it
+/// ends as if there were no bytes.
 ///
 /// # Errors
 ///
-/// `EAGAIN`, and what ended the connection.
+/// `EAGAIN`, and the error that ended the connection.
 pub(crate) fn may_splice(sock: &SdpSock, nonblock: bool) -> Result<bool> {
     let mut guard = sock.lock();
     if !guard.conn().inq.urgent.is_at_mark() {
@@ -110,8 +113,8 @@ pub(crate) fn may_splice(sock: &SdpSock, nonblock: bool) -> Result<bool> {
 }
 
 impl Reader<'_> {
-    /// The urgent byte for a receive out of line, which takes it unless it only looks. `None` if it will not
-    /// come any more.
+    /// The urgent byte for a receive out of line; the receive takes the byte unless it only
+    /// `looks`. `None` if the byte will not arrive any more.
     fn take_urgent(&mut self, looks: bool) -> Result<Option<u8>> {
         let sk = self.sock.sk();
         let inline = sk.is_oob_inline();
@@ -131,7 +134,7 @@ impl Reader<'_> {
         }
     }
 
-    /// How far a receive goes that wants `want` bytes.
+    /// How far a receive that wants `want` bytes may go.
     pub(super) fn reach(&self, recv: &Recv<'_>, want: u32) -> Reach {
         let urgent = &self.inq.urgent;
         if !urgent.has_mark() {
@@ -142,7 +145,7 @@ impl Reader<'_> {
         urgent.reach(ahead, want, recv.copied > 0, inline)
     }
 
-    /// The next byte of the stream is the urgent byte: skips the byte.
+    /// Skips the urgent byte, which must be the next byte of the stream.
     pub(super) fn skip_urgent(&mut self) {
         let (sk, glance) = (self.sock.sk(), &self.sock.glance);
         let (ring, posted) = (&mut *self.ring, self.posted);
@@ -155,8 +158,8 @@ impl Reader<'_> {
     ///
     /// # Errors
     ///
-    /// `EAGAIN`, `EINTR` (or a restart) if it has got nothing before, and a signal waits: that of the urgent
-    /// byte, it may be.
+    /// `EAGAIN`, `EINTR` (or a restart) if the receive has no bytes and a signal is pending, which
+    /// may be that of the urgent byte.
     pub(super) fn ends_at_mark(&self, recv: &Recv<'_>) -> Result<bool> {
         let urgent = &self.inq.urgent;
         if !urgent.is_mark(recv.ahead(urgent.taken()) as u64) {
@@ -173,7 +176,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether an urgent byte was announced, and all that has come was read.
+/// Whether an urgent byte was announced and may still come, and all received bytes were read.
 fn is_mark_open(conn: &Connection) -> bool {
     let comes = conn.state.can_receive() && !conn.inq.fin_received;
     conn.inq.urgent.is_open() && comes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receive queue: bytes that are the next of the stream.
+//! The receive queue: received bytes that are the next of the stream.
 
 use kernel::prelude::*;
 
@@ -19,15 +19,16 @@ use crate::sdp::parts::ring::SMALL_BYTES;
 use crate::stats::counters::Counter;
 
 impl Receiver<'_> {
-    /// Whether the program can never read what the peer sends, so that TCP answers with a reset: no program has
-    /// the socket, or the program has shut both halves.
+    /// Whether no program can ever read the bytes that the peer sends, so that TCP answers with a
+    /// reset: no program has the socket, or the program has shut both halves.
     pub(super) fn refuses_bytes(&self) -> bool {
         let ended = matches!(self.state, State::FinWait1 | State::FinWait2);
         let sk = self.sock.sk();
         sk.is_orphan() || ended && sk.rcv_shutdown()
     }
 
-    /// Takes the payload of a message into the receive queue, or behind what the peer still has.
+    /// Puts the payload of a message into the receive queue, or, if earlier bytes are still in the
+    /// peer's memory, behind these.
     ///
     /// # Errors
     ///
@@ -45,19 +46,21 @@ impl Receiver<'_> {
         let truesize = receive.len();
         self.measured
             .data_received(self.sock.stats, message.payload_len);
-        // A reader that does not come must not make the peer's credits grow.
+        // This only raises the target: if no program reads, `refill` stops at the size of the
+        // receive buffer.
         self.lengthen_if_short();
         if self.adverts.holds() {
             return self.hold_payload(message, receive);
         }
-        // A part of a page would keep all of it.
+        // A receive that is a part of a page would keep the whole page, so payload of any length is
+        // copied.
         let short = if truesize < SMALL_BYTES {
             truesize
         } else {
             (truesize / 8).min(SMALL_BYTES)
         };
         if message.payload_len <= short && self.compact(message, &receive) {
-            // Small messages fill the receive buffer, too.
+            // Small messages may fill the receive buffer, too.
             let in_use = sk.rmem() - self.ring.reserve;
             if in_use <= sk.rcvbuf() || self.may_post_least(receive.len()) {
                 self.recycle(receive);
@@ -66,18 +69,20 @@ impl Receiver<'_> {
             }
             return Ok(());
         }
-        // `refill` has reserved the places.
+        // `refill` has reserved the places in the queue.
         self.queue_bytes(receive, message.payload_offset, message.payload_len)
     }
 
-    /// Copies a short payload behind the last one, so that its large buffer is free again.
+    /// Copies a short payload behind the last one that was copied, so that the large memory of its
+    /// receive is free again. Returns `false` if there is no memory for the copy.
     fn compact(&mut self, message: &Message, receive: &Receive) -> bool {
         let len = message.payload_len;
         let offset = message.payload_offset as usize;
         let Some(bytes) = receive.front().get(offset..offset + len as usize) else {
             return false;
         };
-        // The receives that are posted need their places besides, and so will this one.
+        // The posted receives need their places in the queue, too, and so does this receive when it
+        // is posted again.
         let places = self.places_due() + MAX_PARTS;
         if self.reserve_unread(places + 1).is_err() {
             return false;
@@ -115,13 +120,13 @@ impl Receiver<'_> {
         }
         let stats = self.sock.stats;
         stats.add(Counter::RxCompactedBytes, len.into());
-        // Has the page given back when no more come.
+        // The watch gives the page back when no more short payloads come.
         self.watch.begin(self.sock);
         true
     }
 
-    /// Puts the `len` bytes behind the first `skip` of `memory` at the end of the receive queue.
-    /// Places were reserved.
+    /// Appends the `len` bytes of `memory` that follow its first `skip` bytes to the receive queue.
+    /// Places in the queue were reserved.
     ///
     /// # Errors
     ///
@@ -146,7 +151,7 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Puts a fragment at the end of the receive queue.
+    /// Appends a fragment to the receive queue.
     ///
     /// # Errors
     ///
@@ -157,7 +162,7 @@ impl Receiver<'_> {
             .change(&self.sock.glance.unread, |rx| rx.push(frag, charge))
     }
 
-    /// Makes sure that so many fragments find a place in the receive queue.
+    /// Reserves places for `places` more fragments in the receive queue.
     ///
     /// # Errors
     ///
@@ -169,7 +174,7 @@ impl Receiver<'_> {
             .change(&self.sock.glance.unread, |rx| rx.reserve(places, flags))
     }
 
-    /// Places in the receive queue for all that may still come to it.
+    /// The number of fragments that may still come to the receive queue.
     pub(super) fn places_due(&self) -> usize {
         let (posted, reads) = self.link.as_ref().map_or((0, 0), |link| {
             (link.posted_parts(), link.reads_in_flight() as usize)

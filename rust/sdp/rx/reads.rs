@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reads of the peer's adverts: those into memory of the kernel, and the end of all.
+//! Reads of the peer's adverts: the Reads into memory of the kernel, and the end of Reads of all
+//! kinds.
 //!
-//! The bytes are put behind what was received before, so that every kind of read finds them there.
-//! Who does not read gets no more than the receive buffer holds: a peer that advertises is blocked
-//! where one that copies would be.
+//! The bytes are put behind those received before, so every kind of receive finds them in the
+//! receive queue. If no program reads, no more than the receive buffer holds is read from the peer:
+//! a peer that advertises is blocked where a peer that copies would be blocked.
 
 use kernel::prelude::*;
 
@@ -43,7 +44,7 @@ use crate::trace::{
 /// Bytes of the smallest Read into a program's memory: for fewer, pinning costs more than copying.
 pub(in crate::sdp) const LEAST_DIRECT: usize = 16384;
 
-/// How long an advert waits for a reader, who can take it without a copy.
+/// How long an advert waits for a reader, which can take the bytes without a copy.
 const PULL_DELAY_MS: u32 = 4;
 
 /// Places in the send queue that Reads leave to messages.
@@ -51,7 +52,7 @@ pub(in crate::sdp) const MESSAGE_PLACES: u32 = 4;
 
 /// Posts the Reads that are due.
 pub(in crate::sdp) fn pull(guard: &mut SockGuard<'_>) {
-    // Nearly always.
+    // This is nearly always the case.
     if guard.conn().adverts.untaken() == 0 {
         return;
     }
@@ -59,26 +60,28 @@ pub(in crate::sdp) fn pull(guard: &mut SockGuard<'_>) {
     arm_for(guard, posted);
 }
 
-/// Posts one Read of an advert of which too little is left for the reader to take it itself. Sleeps.
+/// Posts one Read of an advert of which too little is left for the reader to take it itself.
+/// Sleeps.
 pub(in crate::sdp) fn pull_rest(guard: &mut SockOwner<'_>) {
     let posted = Receiver::of(guard).pull_rest();
     arm_for(guard, posted);
 }
 
-/// Reads what the peer has advertised for a reader that cannot take it itself. Sleeps.
+/// Reads the peer's adverts into the kernel's memory for a reader that cannot take them itself.
+/// Sleeps.
 pub(in crate::sdp) fn pull_for_reader(guard: &mut SockOwner<'_>) {
     let posted = Receiver::of(guard).pull_because(PullReason::Reader);
     arm_for(guard, posted);
 }
 
-/// The time is over for which adverts wait for a reader.
+/// Called when the time is over for which adverts wait for a reader.
 pub(in crate::sdp) fn pull_overdue(guard: &mut SockOwner<'_>) {
     let reads = guard.has_direct_reads();
     let posted = Receiver::of(guard).pull_overdue(reads);
     arm_for(guard, posted);
 }
 
-/// The end of Reads that were posted must be noticed, whoever is next to look.
+/// If Reads were posted, ensures that their end is noticed, even if no other thread polls.
 fn arm_for(guard: &mut SockGuard<'_>, posted: Result<bool, Fatal>) {
     if settle(guard, posted) && guard.arm() {
         guard.requeue_bh();
@@ -86,7 +89,7 @@ fn arm_for(guard: &mut SockGuard<'_>, posted: Result<bool, Fatal>) {
 }
 
 impl Receiver<'_> {
-    /// Posts the Reads that are due; whether there were any.
+    /// Posts the Reads that are due; returns whether there were any.
     ///
     /// # Errors
     ///
@@ -123,7 +126,8 @@ impl Receiver<'_> {
             return Ok(false);
         };
         if !self.link.as_ref().is_some_and(|l| l.can_read()) {
-            // The worker makes what is missing, and comes back: the time is over then as it is now.
+            // The worker creates the missing MRs and tries again; the reason not to wait for a
+            // reader still holds.
             self.sock.want(Want::Refill);
             return Ok(false);
         }
@@ -138,7 +142,7 @@ impl Receiver<'_> {
         }
     }
 
-    /// Bytes to read now: a power of two, at least a page.
+    /// The size of the Read that is due, if any: a power of two, at least a page.
     fn pull_due(&mut self) -> Option<u32> {
         if self.adverts.untaken() == 0 || !self.state.is_connected() {
             return None;
@@ -164,7 +168,8 @@ impl Receiver<'_> {
         };
         let starts_timer = !zcopy.pull_later;
         if waiting.untaken_bytes > 0 && room == 0 {
-            // Who polls for more than this must come before.
+            // A program that polls for more bytes than the buffer has room for must be woken to
+            // read earlier.
             self.sock.glance.starved.set(true);
         }
         match pull::pull(waiting, LEAST_DIRECT as u64) {
@@ -177,7 +182,8 @@ impl Receiver<'_> {
             Pull::Now { bytes, why } => {
                 self.sock.stats.pulled(why);
                 let bytes = bytes.min(longest.into()) as u32;
-                // At most what is there, and what there is room for.
+                // The memory for the bytes is rounded up to a power of two, if there is room for so
+                // much.
                 let most = room.min(longest);
                 let size = bytes.max(SMALL_BYTES).next_power_of_two();
                 Some(if size <= most { size } else { size / 2 }.max(SMALL_BYTES))
@@ -186,8 +192,10 @@ impl Receiver<'_> {
         }
     }
 
-    /// A reader whose bytes are still on their way, which `reads` says, is not late for what is behind them;
-    /// one who has come since the timer was started is waited for once more, for each advert.
+    /// Called when the time is over for which adverts wait for a reader. `reads` says that bytes of
+    /// a reader are still on their way: then the reader is not late for the bytes behind them. If a
+    /// reader has come since the timer was started, the advert waits for a reader once more, but
+    /// only once.
     fn pull_overdue(&mut self, reads: bool) -> Result<bool, Fatal> {
         let Some(zcopy) = &mut self.adverts.zcopy else {
             return Ok(false);
@@ -204,7 +212,7 @@ impl Receiver<'_> {
         }
     }
 
-    /// Reads what the peer has advertised into the kernel's memory. Sleeps.
+    /// Reads the peer's adverts into the kernel's memory, for the reason `why`. Sleeps.
     fn pull_because(&mut self, why: PullReason) -> Result<bool, Fatal> {
         self.prepare_reads();
         let Some(zcopy) = &mut self.adverts.zcopy else {
@@ -214,17 +222,18 @@ impl Receiver<'_> {
         self.pull()
     }
 
-    /// Makes what Reads into the kernel's memory need, if there are adverts. Sleeps.
+    /// Creates the MRs that Reads into the kernel's memory need, if there are adverts. Sleeps.
     pub(in crate::sdp) fn prepare_reads(&mut self) {
         if let (Some(link), Some(_)) = (&mut *self.link, &self.adverts.zcopy) {
-            // Without, the next attempt comes here again.
+            // If this fails, the next attempt to post a Read has the worker call this function
+            // again.
             let _ = link.prepare_reads();
         }
     }
 
-    /// Bytes for which the receive buffer has room, whole pages. As for messages, what is posted
-    /// does not count, and one page is always taken if there is nothing to read: what is held may have
-    /// all the room.
+    /// The number of bytes for which the receive buffer has room, in whole pages. As for messages,
+    /// the memory of posted receives does not count. If the receive queue is empty, there is always
+    /// room for one page: payload held behind the adverts may use all the room.
     fn pull_room(&self) -> u32 {
         let sk = self.sock.sk();
         let posted = self.link.as_ref().map_or(0, |l| l.posted_bytes());
@@ -238,11 +247,11 @@ impl Receiver<'_> {
         }
     }
 
-    /// Posts one Read of at most `size` bytes, into so much memory.
+    /// Posts one Read of at most `size` bytes, into at most this much memory.
     ///
     /// # Errors
     ///
-    /// [`Fatal::NoMemory`], and nothing has happened; [`Fatal::Refused`].
+    /// [`Fatal::NoMemory`], after which nothing has changed; [`Fatal::Refused`].
     fn read_some(&mut self, size: u32) -> Result<(), Fatal> {
         let (_, flags) = self.gfp;
         let places = self.places_due() + MAX_PARTS;
@@ -274,7 +283,7 @@ impl Receiver<'_> {
         result.map_err(Fatal::Refused)
     }
 
-    /// Memory for a Read, of `size` bytes or fewer, which is charged; `None` if there is none.
+    /// Allocates and charges memory for a Read, of `size` bytes or fewer; `None` if there is none.
     fn read_memory(&mut self, size: u32) -> Option<Receive> {
         let mut size = size;
         loop {
@@ -295,7 +304,7 @@ impl Receiver<'_> {
         }
     }
 
-    /// The oldest Read has finished: its bytes are the next of the stream.
+    /// The oldest Read has finished: its bytes, in `memory`, are the next of the stream.
     ///
     /// # Errors
     ///
@@ -322,7 +331,8 @@ impl Receiver<'_> {
         self.drain_hold()
     }
 
-    /// The oldest Read has finished: a reader has them, and perhaps waits for them.
+    /// The oldest Read has finished: its bytes are in the memory of a reader. `awaited` says that
+    /// the reader waits for them in its call.
     ///
     /// # Errors
     ///
@@ -350,7 +360,8 @@ impl Receiver<'_> {
         self.measured.data_received(stats, len);
     }
 
-    /// The Read into this region has finished: who touches its memory need not wait.
+    /// The Read into this region has finished: threads that touch the region's memory need not wait
+    /// any more.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Payload that comes behind bytes that the peer still has, in the order of the stream
+//! Payload that arrives while earlier bytes of the stream are still in the peer's memory
 //! ([`Hold`](crate::sdp::parts::hold::Hold)).
 
 use super::Receiver;
@@ -18,7 +18,7 @@ use crate::sdp::parts::fatal::Fatal;
 use crate::stats::counters::Counter;
 
 impl Receiver<'_> {
-    /// An advert is the next of the stream.
+    /// The message has an advert, whose bytes are the next of the stream.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Keeps payload that comes behind bytes which the peer still has.
+    /// Keeps payload that comes behind bytes which are still in the peer's memory.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// The peer takes back what we have not begun to read.
+    /// The peer takes back the bytes that we have not begun to read.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl Receiver<'_> {
         self.drain_hold()
     }
 
-    /// Moves what is the next of the stream into the receive queue.
+    /// Moves payload to the receive queue if it is now the next of the stream.
     ///
     /// # Errors
     ///

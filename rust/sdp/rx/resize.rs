@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The size of the receives, which grows when the peer has much to send, and shrinks when the peer has sent
-//! nothing for some time.
+//! The size of the receives. It grows when the peer has much to send, and shrinks when the peer has
+//! sent nothing for some time.
 
 use kernel::alloc::Flags;
 use kernel::prelude::*;
@@ -27,28 +27,29 @@ use crate::sdp::parts::ring::{
 };
 use crate::stats::counters::Counter;
 
-/// How long a peer sends no payload before the receives become smaller; and how long if the sockets are
-/// short of memory.
+/// How long a peer sends no payload before the receives become smaller: normally, and if the
+/// sockets are short of memory.
 const IDLE_MS: u32 = 10_000;
 const SHORT_IDLE_MS: u32 = 2000;
 
-/// Looks of the watch, a second apart, that find no progress of a peer that has larger receives to use up
-/// (rule R4), or does not let us tell it so, before its connection ends for the memory that it keeps from
-/// others. A peer that is out of reach is found by other means; this is longer than a link may be down.
+/// The number of checks in a row, one per second, after which the connection ends because the peer
+/// keeps memory from others: the peer makes no progress in using up larger receives (rule R4), or
+/// gives no credit for the message about smaller ones. A peer that cannot be reached is detected in
+/// another way; this time is longer than a link may be down.
 const PATIENCE: u32 = 60;
 
-/// What a look has found that asks whether the receives are too large.
+/// The result of a check of whether the receives are too large.
 enum Look {
-    /// They are small.
+    /// The receives are small.
     Small,
-    /// They are not, and something was received not long ago.
+    /// The receives are large, and payload was received not long ago.
     InUse,
-    /// They are to become smaller, or were to.
+    /// The receives are to become smaller, or have begun to.
     Idle,
 }
 
-/// Has the peer told of smaller receives if it sends nothing any more, and has it use up the larger
-/// ones. Whether there is something to look after.
+/// If the peer sends nothing any more, announces smaller receives, and checks that the peer uses up
+/// the larger ones. Returns whether more checks are needed.
 pub(in crate::sdp) fn shrink(guard: &mut SockGuard<'_>) -> bool {
     match Receiver::of(guard).shrink() {
         Look::Small => return false,
@@ -63,7 +64,8 @@ pub(in crate::sdp) fn shrink(guard: &mut SockGuard<'_>) -> bool {
     true
 }
 
-/// The peer says what its receives take from now on. `flags` are for the context of the lock.
+/// The peer announces the size that its receives have from now on. `flags` are for allocations in
+/// the context of the lock.
 ///
 /// # Errors
 ///
@@ -98,7 +100,8 @@ impl Receiver<'_> {
         let larger = [LARGE_BYTES, LARGE_BYTES / 2, PART_BYTES, SMALL_BYTES]
             .into_iter()
             .find(|&size| {
-                // The buffer takes many of them: those that wait to be read, and control messages' too.
+                // The receive buffer must hold many of them: receives that wait to be read, and
+                // those of control messages.
                 let share = if size < LARGE_BYTES { 8 } else { 16 };
                 let fits = size <= wanted.min(rcvbuf / share).min(most);
                 fits && (size == SMALL_BYTES || memory::has_room(size * RECV_DEPTH))
@@ -107,7 +110,7 @@ impl Receiver<'_> {
             if !memory::is_short() && self.ring.reserve(sk, size).is_ok() {
                 let posted = self.receives_posted();
                 self.ring.receives.grow(size, posted);
-                // Looks for the time when nothing comes any more.
+                // The watch notices when no more payload comes.
                 self.watch.begin(self.sock);
             }
         }
@@ -135,14 +138,15 @@ impl Receiver<'_> {
         Look::Idle
     }
 
-    /// Counts the looks at a peer that keeps memory from others.
+    /// Counts the checks that find a peer which keeps memory from others.
     ///
     /// # Errors
     ///
-    /// [`Fatal::Violation`], [`Fatal::TimedOut`]: the connection ends for the memory.
+    /// [`Fatal::Violation`] or [`Fatal::TimedOut`] if the connection must end so that its memory is
+    /// freed.
     fn look_after_shrinking(&mut self) -> Result<(), Fatal> {
         let ring = &mut *self.ring;
-        // A peer with a single credit keeps it.
+        // A peer with a single credit keeps the credit for updates.
         let may_use_up = self.credits.peer_has_left() >= Class::Control.min_credits();
         let uses_nothing_up = ring.receives.is_shrinking() && may_use_up;
         let is_not_told = ring.receives.answer().is_some();

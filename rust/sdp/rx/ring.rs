@@ -25,14 +25,15 @@ use crate::sdp::parts::ring::{
 };
 use crate::stats::counters::Counter;
 
-/// Unread bytes, with what they are charged beyond, that even the smallest buffer holds.
+/// The number of unread bytes, with all that is charged for them, that even the smallest buffer
+/// holds.
 pub(super) const LEAST_BUFFER: u32 = 8 * SMALL_BYTES;
 
 /// Receives that only control messages can use: with so few credits the peer sends no payload.
 pub(in crate::sdp) const CONTROL_RECEIVES: u32 = Class::Payload.min_credits() - 1;
 
 impl Receiver<'_> {
-    /// Posts a receive again that holds nothing of the stream.
+    /// Posts a receive again that contains no bytes of the stream.
     pub(in crate::sdp) fn recycle(&mut self, receive: Receive) {
         if receive.len() != self.ring.receives.bytes() {
             return self.discard(receive);
@@ -57,8 +58,8 @@ impl Receiver<'_> {
         self.release(receive.len());
     }
 
-    /// Has more receives posted if the peer has used up those of an idle connection before it was told of
-    /// others.
+    /// Raises the number of receives to post if the peer has used up the receives of an idle
+    /// connection before it was told of more.
     pub(in crate::sdp) fn lengthen_if_short(&mut self) {
         if self.credits.peer_has_left() < Class::Payload.min_credits() {
             self.ring.target = (self.ring.target * 2).min(RECV_DEPTH);
@@ -89,7 +90,7 @@ impl Receiver<'_> {
             return false;
         };
         let posted = link.receives_posted();
-        // Behind its DisConn the peer still sends credits.
+        // The peer still sends credits after its DisConn.
         let target = if self.inq.fin_received {
             IDLE_RECEIVES
         } else {
@@ -98,12 +99,12 @@ impl Receiver<'_> {
         if posted >= target || link.recv_room() == 0 || self.state == State::Dead {
             return false;
         }
-        // Control messages must get through although nobody reads (rule C2).
+        // Control messages must get through even if no program reads (rule C2).
         if posted < CONTROL_RECEIVES {
             return true;
         }
-        // The least that a connection needs is posted even into the smallest buffer, and when
-        // memory is short.
+        // The smallest number of receives that a connection needs is posted even if the buffer is
+        // very small or memory is short.
         if posted < IDLE_RECEIVES {
             return self.may_post_least(0);
         }
@@ -111,9 +112,10 @@ impl Receiver<'_> {
         in_use + self.ring.receives.bytes() <= sk.rcvbuf() && !memory::is_short()
     }
 
-    /// Whether the least that a connection needs may be posted, beside what waits to be read, with
-    /// `held` bytes of receives in neither. What is posted does not count, and the smallest buffer
-    /// is one for [`LEAST_BUFFER`]: a program that looks for a few bytes more must get them.
+    /// Whether the smallest number of receives that a connection needs may be posted in addition to
+    /// the unread bytes. `held` bytes of receives are neither posted nor unread. Posted receives do
+    /// not count, and a smaller buffer counts as [`LEAST_BUFFER`]: a program that polls for a few
+    /// more bytes must get them.
     pub(super) fn may_post_least(&self, held: u32) -> bool {
         let sk = self.sock.sk();
         let posted = self.link.as_ref().map_or(0, |l| l.posted_bytes());
@@ -127,7 +129,7 @@ impl Receiver<'_> {
     fn post_one(&mut self) -> Result {
         let (gfp, flags) = self.gfp;
         let size = self.ring.receives.bytes();
-        // What the connection cannot do without is worth some effort.
+        // The receives that the connection needs are worth some effort.
         let gfp = if self.receives_posted() < IDLE_RECEIVES {
             gfp
         } else {

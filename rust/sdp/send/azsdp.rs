@@ -4,20 +4,21 @@
 //!
 //! # Normal operation
 //!
-//! The call takes a snapshot of whole pages of the program's buffer, advertises it, and returns. What
-//! is before and behind them goes by copy. When the peer has read the pages and the key is dead, the
-//! worker, or the next send, gives the program its right to write to them back. Until then their
-//! bytes count as waiting in the send buffer.
+//! The call takes a snapshot of whole pages of the program's buffer, advertises the snapshot, and
+//! returns. The bytes before and behind these pages go by copy. When the peer has read the pages
+//! and their key is invalid, the worker, or the next send, restores the program's right to write to
+//! the pages. The bytes count as waiting in the send buffer until the peer reports that it has read
+//! them.
 //!
-//! # When it ends otherwise
+//! # Exceptions
 //!
-//! What the program does to its memory, or that it ends, does not matter to the snapshot. Nobody
-//! takes such an advert back (rule A3 of the protocol): the peer reads it, or the connection ends
-//! with an error for the next call. A program that writes to the pages has copies of them from then
-//! on; or it waits, if that is the socket's fault policy. Where the program writes to the pages too
-//! soon too often, sends go another way for a while. Bytes for which the send buffer has room, but for
-//! some time the peer has not, go by copy: the program may be the one who must read before the peer
-//! can.
+//! The snapshot does not depend on what the program does to its memory afterwards, even if the
+//! program ends. Such an advert is not taken back (rule A3 of the protocol): either the peer reads
+//! it, or the connection ends with an error for the next call. If the program writes to the pages,
+//! it gets copies of them; with the other fault policy of the socket it waits instead. If programs
+//! write to the pages too soon too often, sends go another way for a while. If the send buffer has
+//! room but the peer has none, the send waits only for a short time and then copies its bytes:
+//! perhaps the peer makes room only after this program has read.
 
 use kernel::prelude::*;
 
@@ -60,19 +61,21 @@ use crate::sdp::cq::poll::{
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
-/// How long a send waits for the peer to have room while there is room in the send buffer: a program
-/// may count on that.
+/// How long a send waits for room at the peer while the send buffer has room: a program may expect
+/// that such a send does not wait.
 pub(super) const ROOM_MS: u32 = 50;
 
-/// The same for places in the adapter's send queue, which gets empty by itself; but others may fill
-/// it again and again.
+/// As [`ROOM_MS`], for places in the adapter's send queue. They become free without the peer's
+/// program; but other requests may take them again and again.
 const PLACES_MS: u32 = 2000;
 
-/// Bytes that go by copy if there is no room, or no snapshot, before adverts are thought of again.
+/// The number of bytes that go by copy, if there is no room or no snapshot, before the send tries
+/// adverts again.
 const BYTES_BY_COPY: usize = 1 << 20;
 
 impl Ways<'_> {
-    /// How the bytes go of which there is no snapshot.
+    /// Decides how the next bytes go after their memory could not be taken because of `why`:
+    /// another way is chosen if the memory cannot be protected, and after an error they go by copy.
     pub(super) fn no_snapshot(&mut self, send: &mut Send<'_>, why: Refused) {
         match why {
             Refused::Unfit(why) => {
@@ -92,8 +95,9 @@ impl Ways<'_> {
 }
 
 impl SockOwner<'_> {
-    /// Advertises the next piece of a send, which begins with a whole page. What cannot go this way
-    /// is left to another.
+    /// Advertises the next piece of a send without waiting until the peer has read it, or writes
+    /// the piece to the buffer of a waiting reader. The piece begins with a whole page, unless its
+    /// memory needs no protection. Bytes that cannot go this way are left to another way.
     ///
     /// # Errors
     ///
@@ -132,12 +136,12 @@ impl SockOwner<'_> {
             }
         };
         if (memory.len() as usize) < send.least_lent() {
-            // Small pieces seldom come alone.
+            // More small pieces usually follow, so the copy includes them.
             send.by_copy = send.piece_bytes().min(BYTES_BY_COPY);
             self.give_back_in_turn(memory, Use::PeerReads(Kind::Asynchronous));
             return Ok(());
         }
-        // The peer's reader may have begun to wait meanwhile.
+        // A reader of the peer may have begun to wait meanwhile.
         poll_cq_if_due(self);
         let mut memory = if Ways::of(self).fits_sink(send, memory.len() as usize) {
             self.post_ahead(send, memory).err()
@@ -153,24 +157,25 @@ impl SockOwner<'_> {
             Some(memory) if result.is_ok() => {
                 self.give_back_in_turn(memory, Use::PeerReads(Kind::Asynchronous));
             }
-            // The turn may be another one's, and the call is over.
+            // Another call may have the turn now, and this call is over.
             Some(memory) => drop(self.give_back(memory, Use::PeerReads(Kind::Asynchronous))),
             None => {}
         }
         result
     }
 
-    /// Waits for the turn, and until there is room for an advert, in the send buffer and at the peer;
-    /// `false` if the latter takes too long, so that the bytes go by copy, or if a reader of the peer
-    /// waits for them. A send of memory that needs no protection does not wait if it can write to that
-    /// reader's buffer: the next piece, or the `taken` bytes whose pages are there.
+    /// Waits for the turn, and until the send buffer and the peer have room for an advert. Returns
+    /// `false` if the peer has no room for too long, so that the bytes go by copy, or if a reader
+    /// of the peer waits for the bytes. A send of memory that needs no protection does not wait for
+    /// room if it can write to the buffer of this reader: the next piece, or the `taken` bytes
+    /// whose pages it already has.
     fn await_advert(&mut self, send: &mut Send<'_>, taken: Option<usize>) -> Result<bool> {
         let mut patience = Timeout::from_ms(ROOM_MS);
         let mut patience_for_places = Timeout::from_ms(PLACES_MS);
         loop {
             poll_cq_if_due(self);
             rearm_cq(self);
-            // Where the lock was not held another send may have begun.
+            // Another send may have begun while the lock was not held.
             self.await_turn(Access::Read, send.began, &mut send.timeo)?;
             if self.restore_in_turn(Access::Read) {
                 continue;
@@ -196,7 +201,7 @@ impl SockOwner<'_> {
                 return Ok(true);
             }
             if self.conn().state == State::Dead {
-                // The provider has refused a message.
+                // The provider has refused a message. The next iteration returns the error.
                 continue;
             }
             let patience = if has_room && Advertiser::of(self).lacks_places() {
@@ -217,7 +222,7 @@ impl SockOwner<'_> {
             if signal_pending() {
                 return Err(send.timeo.interrupted());
             }
-            // What makes room may have come before somebody waits for it.
+            // The completion that makes room may have come before this call waits for it.
             if self.arm() {
                 continue;
             }
@@ -231,21 +236,22 @@ impl SockOwner<'_> {
         let piece = send.iter.piece().ok_or(EFAULT)?;
         let bytes = piece_bytes(piece.len as u64, max_pages, PAGE_SHIFT);
         let pages = (bytes >> PAGE_SHIFT) as usize;
-        // It may not be the program that has chosen.
+        // Another program, or the namespace, may have set the policy of the socket: the current
+        // program needs the permission, too.
         let blocks = self.conn().options.blocks && params::may_hold_up();
         let stats = self.stats;
         self.unlocked(|| Snapshot::take(piece.addr, pages, blocks, stats))
     }
 
-    /// Advertises `memory`; what is left there was not needed.
+    /// Advertises `memory`. If the option still has the memory afterwards, it was not used.
     fn advertise_later(&mut self, send: &mut Send<'_>, memory: &mut Option<Memory>) -> Result {
-        // The lock was not held meanwhile.
+        // The lock was not held while the memory was taken: check all conditions again.
         let len = memory.as_ref().map_or(0, Memory::len);
         if !self.await_advert(send, Some(len as usize))? {
             return Ok(());
         }
         if send.lending.is_some() && Ways::of(self).fits_sink(send, len as usize) {
-            // Its reader waits by now.
+            // A reader of the peer waits by now.
             if let Some(lent) = memory.take() {
                 *memory = self.post_ahead(send, lent).err();
             }
@@ -265,7 +271,7 @@ impl SockOwner<'_> {
             refused => {
                 self.sk().wmem_uncharge(len);
                 *memory = refused?;
-                // Nor can it have them in another way.
+                // The adapter cannot use these pages in another way either.
                 self.fallback(Reason::NotPinnable);
                 send.by_copy = len as usize;
                 return Ok(());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which way the bytes of a send go.
+//! The choice of the way by which the bytes of a send go.
 
 use kernel::alloc::Flags;
 
@@ -29,12 +29,13 @@ use crate::sdp::parts::counts::Counts;
 use crate::sdp::parts::options::Options;
 use crate::sdp::parts::send_queue::SendQueue;
 
-/// Bytes of the smallest piece that is advertised: for fewer, pinning costs more than copying.
+/// The size in bytes of the smallest piece that is advertised: for fewer bytes, pinning costs more
+/// than copying.
 pub(in crate::sdp) const LEAST_BYTES: usize = 16384;
 
 pub(super) const PAGE_SHIFT: u32 = kernel::page::PAGE_SHIFT as u32;
 
-/// What decides which way bytes go, and the counters of the ways that were not possible.
+/// The state that decides which way bytes go, and the counters of ways that were not possible.
 pub(super) struct Ways<'a> {
     pub(super) sock: &'a SdpSock,
     /// [`Connection::threshold_bytes`](crate::sdp::conn::connection::Connection::threshold_bytes).
@@ -63,19 +64,19 @@ impl<'a> Ways<'a> {
 }
 
 impl Ways<'_> {
-    /// Counts bytes that should have gone without a copy and do not.
+    /// Counts bytes that do not go the preferred way, for the reason `why`.
     pub(super) fn fallback(&mut self, why: Reason) {
         let to = (self.sock.sk(), self.sock.stats);
         self.counts.add_fallback(to, why);
     }
 
-    /// Bytes that the next of a send can be written to the peer's memory of; 0 if none can.
+    /// How many of the next bytes of a send can be written to the peer's memory; 0 if none can.
     pub(super) fn sink_room(&self) -> u32 {
         let (Some(sinks), Some(link)) = (&self.adverts.sinks, self.link) else {
             return 0;
         };
         let places = link.write_places() + 1 + CONTROL_PLACES;
-        // What waits comes before.
+        // Bytes that wait in the send queue come first in the stream.
         let free = self.out.queue.is_empty();
         let room = sinks.writer.room();
         // For fewer bytes a copy is cheaper.
@@ -87,7 +88,7 @@ impl Ways<'_> {
         }
     }
 
-    /// Whether a send that may go another way shall go this one.
+    /// Whether a send that may go another way shall write to the peer's memory instead.
     pub(super) fn prefers_sink(&self, send: &Send<'_>) -> bool {
         !send.timeo.is_over()
             && self.options.wanted.sinks()
@@ -95,7 +96,8 @@ impl Ways<'_> {
             && self.sink_room() > 0
     }
 
-    /// Whether a send shall wait for a reader of the peer to wait: the user wants this way only.
+    /// Whether a send shall wait until a reader of the peer waits, because the user wants this way
+    /// only. The send waits at most once until some of its bytes were written.
     pub(super) fn awaits_sink(&self, send: &mut Send<'_>) -> bool {
         self.options.wanted == Wanted::Only(Path::SinkWrite)
             && send.no_reader
@@ -103,15 +105,16 @@ impl Ways<'_> {
             && !core::mem::replace(&mut send.sink_awaited, true)
     }
 
-    /// Whether the next `bytes` of a send end it or fill the buffer of a reader that waits: else a Write
-    /// of them would end the advert before its time.
+    /// Whether the next `bytes` bytes of a send end it, or fill the buffer of a reader that waits.
+    /// Any other Write would leave a part of the buffer unused and end the advert too early.
     pub(super) fn fits_sink(&self, send: &Send<'_>, bytes: usize) -> bool {
         let room = self.sink_room() as usize;
         room > 0 && bytes == send.iter.len().min(room) && self.options.wanted.sinks()
     }
 
-    /// Whether the next bytes of a send, which can be pinned, are whole pages that fit so. `flags` are for the
-    /// context of the lock.
+    /// Whether the next bytes of a send can be written from a snapshot, so that the call need not
+    /// wait: they are whole pages, and fit as for [`Ways::fits_sink`]. `flags` are for allocations
+    /// in the context of the lock.
     pub(super) fn may_write_ahead(&mut self, send: &Send<'_>, flags: Flags) -> bool {
         let Some(piece) = send.iter.piece() else {
             return false;
@@ -124,14 +127,15 @@ impl Ways<'_> {
             && self.fits_sink(send, bytes)
             && send.unprotectable.is_none()
             && self.sock.sk().stream_memory_free()
-            // The record of what programs touch is there.
+            // `source` has the record of how often programs touch such pages.
             && self
                 .adverts
                 .source(flags)
                 .is_some_and(|zcopy| zcopy.fallback.may_go_async())
     }
 
-    /// The way of the next bytes of a send; if only some of them go by copy, `send` says how many.
+    /// Chooses the way of the next bytes of a send. If only some of them go by copy, `by_copy` of
+    /// the send is their number.
     pub(super) fn choose_path(&mut self, send: &mut Send<'_>) -> Path {
         let threshold = self.threshold;
         let wanted = self.options.wanted;
@@ -148,7 +152,7 @@ impl Ways<'_> {
         {
             self.fallback(Reason::Slower);
             if let Some(zcopy) = &mut self.adverts.zcopy {
-                // Its pause is over after so many other sends.
+                // The pause of asynchronous sends ends after a number of other sends.
                 zcopy.fallback.on_other_path();
             }
             send.by_copy = bytes;
@@ -188,7 +192,8 @@ impl Ways<'_> {
             sink_write_bytes: threshold as u64,
         };
         let choice = choose(&sending, &thresholds);
-        // What the user has chosen is no fallback; what was tried is counted already.
+        // A way that the user has excluded is no fallback, and an attempt that failed was counted
+        // already.
         let is_fallback = |why: &Reason| *why != Reason::Forced && Some(*why) != send.unprotectable;
         if choice.path == Path::SinkWrite {
             return Path::SinkWrite;

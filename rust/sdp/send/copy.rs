@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From the program to the send queue.
+//! Copies bytes from the program to the send queue.
 
 use kernel::prelude::*;
 
@@ -14,12 +14,14 @@ use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::output::Output;
 use crate::stats::tally::Kept;
 
-/// Fragments in the send queue up to which the task's page is used, however short they are.
+/// With fewer fragments than this in the send queue, bytes are copied to the task's page, however
+/// short the fragments are.
 const FRAGS_FROM_TASK: usize = 16;
-/// Bytes that they have on average from which on it is used for more of them, too.
+/// Otherwise the task's page is used only if the fragments have at least this many bytes on
+/// average.
 const LONG_FRAG_BYTES: usize = 16384;
 
-/// What a program's bytes are copied to: the send queue.
+/// Copies a program's bytes to the send queue.
 ///
 /// # Invariants
 ///
@@ -27,21 +29,23 @@ const LONG_FRAG_BYTES: usize = 16384;
 pub(super) struct Copier<'a>(Output<'a>);
 
 impl<'a> Copier<'a> {
-    /// Of a socket whose lock this thread owns as long as the value exists.
+    /// The copier of a socket whose lock this thread owns as long as the value exists.
     pub(super) fn of(owner: &'a mut SockOwner<'_>) -> Self {
-        // INVARIANT: The owner is borrowed, and gives the lock back only by methods that borrow it mutably.
+        // INVARIANT: The owner is borrowed, and gives the lock back only by methods that borrow it
+        // mutably.
         Self(Output::of(owner))
     }
 
-    /// Whether to copy into a page of the socket's own, because many short fragments wait. The task's
-    /// page fills best; but a program that sends on many sockets by turns could make each byte hold a page.
+    /// Whether to copy to the socket's own page, because many short fragments wait. The task's page
+    /// is filled best; but if a program sends on many sockets by turns, each byte could keep a
+    /// whole page in use.
     fn needs_own_page(&self) -> bool {
         let tx = &self.0.out.queue;
         tx.len() >= FRAGS_FROM_TASK && (tx.bytes() as usize) < tx.len() * LONG_FRAG_BYTES
     }
 
-    /// Copies as much as fits into the current page; returns how much, 0 if the program's page is
-    /// missing.
+    /// Copies as many bytes as fit into the current page. Returns their number; 0 if the program's
+    /// page is not present.
     pub(super) fn copy_some(&mut self, send: &mut Send<'_>) -> Result<usize> {
         let sock = self.0.sock;
         let (sk, glance) = (sock.sk(), &sock.glance);
@@ -52,7 +56,7 @@ impl<'a> Copier<'a> {
             .map_err(|_| ENOBUFS)?;
         let left = match send.by_copy {
             0 => send.iter.len(),
-            // What is behind goes another way.
+            // The bytes behind these go another way.
             bytes => send.iter.len().min(bytes),
         };
         let own = self.needs_own_page();
@@ -64,15 +68,15 @@ impl<'a> Copier<'a> {
                 PageFrag::of_task(sk)
             }
         };
-        // The first of several pages is a fresh one: else the message has a fragment more.
+        // The first of several pages is a new one: otherwise the message has one more fragment.
         if self.0.out.queue.is_empty() && left >= page.page_bytes() {
             page.leave_page();
         }
         let room = page.refill().ok_or(ENOBUFS)?;
         let limit = self.0.message_limit();
         let room = if self.0.out.queue.bytes() as usize + left > limit as usize {
-            // So that whole pages make whole messages, each of which leaves room for its header
-            // ([`crate::proto::policy::message_bytes`]).
+            // Each page leaves room for its share of the message's header, so that whole pages make
+            // whole messages ([`crate::proto::policy::message_bytes`]).
             let header_share = BSDH_LEN_U32.div_ceil((limit / PART_BYTES).max(1));
             room - header_share.min(room / 2)
         } else {

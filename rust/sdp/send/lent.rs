@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! sendmsg() of memory that needs no protection: with MSG_ZEROCOPY the program leaves it alone until a
-//! notification comes; and pages of files and pipes (sendfile(), splice()) are sent as they are when the peer
-//! reads them, as with TCP.
+//! sendmsg() of memory that needs no protection. With MSG_ZEROCOPY the program does not change the
+//! memory until it gets a notification. Pages of files and pipes (sendfile(), splice()) are sent
+//! with the content that they have when the peer reads them, as with TCP.
 //!
 //! # Normal operation
 //!
-//! The call advertises the memory as [`super::azsdp`] does, and returns; or it writes to the buffer of a
-//! reader of the peer that waits, as [`super::sink_write_async`] does. There is no snapshot, and the pages need
-//! not be whole ones. When the peer has read the bytes and the key is dead, the pages are given back, and the
-//! core or io_uring tells the program.
+//! The call advertises the memory as [`super::azsdp`] does, and returns; or it writes to the buffer
+//! of a waiting reader of the peer, as [`super::sink_write_async`] does. No snapshot is taken, and
+//! the bytes need not be whole pages. When the peer has read the bytes and the key is invalid, the
+//! pages are given back, and the core or io_uring notifies the program.
 //!
-//! # When it ends otherwise
+//! # Exceptions
 //!
-//! What cannot go so is copied; if that is most of the send, the notification says so. It comes at the latest
-//! when the connection's queue pair is gone: whoever aborts a connection hears of the memory, too. A send that
-//! has taken nothing has no notification.
+//! Bytes that cannot go this way are copied; if that is more than half of the send, the
+//! notification says so. The notification comes at the latest when the connection's queue pair is
+//! gone, so also after the program has aborted the connection. A send that has taken no bytes has
+//! no notification.
 
 use core::ptr::NonNull;
 
@@ -45,15 +46,16 @@ use crate::stats::counters::{
 
 /// A send of memory that needs no protection.
 pub(in crate::sdp) struct Lending {
-    /// `None` of pages of files and pipes, of which nobody is told.
+    /// `None` for pages of files and pipes: no program is notified about them.
     notification: Option<Notification>,
     /// Bytes that went without a copy.
     uncopied: usize,
 }
 
 impl Lending {
-    /// What a call sends so: the pages that the core has put into the message, or the memory of a call that has
-    /// a notification, of `request`, that of io_uring, or of a socket with SO_ZEROCOPY.
+    /// The lending of a call: it sends pages that the core has put into the message, or it has
+    /// MSG_ZEROCOPY and a notification, either that of `request`, from io_uring, or a new one of a
+    /// socket with SO_ZEROCOPY. `None` for all other calls.
     ///
     /// # Errors
     ///
@@ -88,12 +90,12 @@ impl Lending {
         self.notification.as_ref().map(Notification::share)
     }
 
-    /// Takes note of bytes that were not copied.
+    /// Counts bytes that were not copied.
     pub(super) fn add_uncopied(&mut self, bytes: usize) {
         self.uncopied += bytes;
     }
 
-    /// The call ends, which has sent `bytes` bytes.
+    /// Ends the call, which has sent `bytes` bytes.
     pub(super) fn end(self, bytes: usize, stats: Stats) {
         let Some(notification) = self.notification else {
             return;
@@ -110,8 +112,8 @@ impl Lending {
 }
 
 impl Send<'_> {
-    /// The next bytes that could be advertised, or written, as one or more; of bytes in pages, it may turn out
-    /// that fewer of them lie in one piece.
+    /// How many of the next bytes could be advertised or written. If the bytes are in pages without
+    /// an address, it may turn out that fewer of them lie in one piece.
     pub(super) fn piece_bytes(&self) -> usize {
         match self.lending {
             Some(_) if self.iter.has_pages() => self.iter.len(),
@@ -119,7 +121,8 @@ impl Send<'_> {
         }
     }
 
-    /// Fewer bytes than these go by copy, when their pages are there.
+    /// The minimum number of bytes that are sent without a copy once their pages were taken: fewer
+    /// bytes are copied.
     pub(super) fn least_lent(&self) -> usize {
         match self.lending {
             Some(_) if self.iter.has_pages() => LEAST_BYTES,
@@ -129,9 +132,10 @@ impl Send<'_> {
 }
 
 impl Ways<'_> {
-    /// The way of the next bytes of such a send; if they go by copy, `send` says how many.
+    /// Chooses the way of the next bytes of a send of memory that needs no protection. If they go
+    /// by copy, `by_copy` of the send is their number.
     pub(super) fn choose_path_of_lent(&mut self, send: &mut Send<'_>) -> Path {
-        // Behind pieces that are empty.
+        // Skip empty pieces.
         send.iter.advance(0);
         let bytes = send.piece_bytes();
         let asked = send
@@ -159,8 +163,8 @@ impl Ways<'_> {
         Path::Copy
     }
 
-    /// Bytes of the next piece of such a send: all that there is, or what fills the buffer of a reader that
-    /// waits.
+    /// The largest size of the next piece of such a send in bytes: that of the buffer with which a
+    /// reader of the peer waits, otherwise without a limit.
     fn most_lent(&self) -> usize {
         match self.sink_room() as usize {
             room if room > 0 && self.options.wanted.sinks() => room,
@@ -168,7 +172,8 @@ impl Ways<'_> {
         }
     }
 
-    /// Whether the next piece is for that reader, as far as can be told before its pages are there.
+    /// Whether the next piece can be written to the buffer of a waiting reader, as far as is known
+    /// before its pages were taken.
     pub(super) fn lends_to_sink(&self, send: &Send<'_>) -> bool {
         send.lending.is_some() && {
             let bytes = send.piece_bytes().min(self.most_lent());

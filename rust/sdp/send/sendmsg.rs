@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! sendmsg(): from the program's buffers into the send queue.
+//! sendmsg(): sends the bytes of the program's buffers, each piece by the way chosen for it.
 
 use core::ptr::NonNull;
 
@@ -43,7 +43,7 @@ use crate::sdp::output::Output;
 use crate::sdp::parts::send_queue::SendQueue;
 use crate::stats::counters::Counter;
 
-/// What is faulted in at a time: about what is copied at a time.
+/// The number of bytes that are faulted in at a time: about as many as are copied at a time.
 const FAULT_BYTES: usize = 32768;
 
 /// One call of sendmsg().
@@ -51,35 +51,36 @@ pub(in crate::sdp) struct Send<'a> {
     pub(in crate::sdp) began: Generation,
     pub(in crate::sdp) iter: Iov<'a, Source>,
     pub(in crate::sdp) flags: u32,
-    /// What is wrong with its control messages.
+    /// The error in the control messages, if there is one.
     control: Result,
-    /// Its memory needs no protection.
+    /// Set if the memory needs no protection.
     pub(super) lending: Option<Lending>,
     pub(in crate::sdp) timeo: Timeout,
     /// Bytes taken from the program for good.
     pub(in crate::sdp) copied: usize,
-    /// Bytes that go by copy before adverts are thought of again.
+    /// The number of bytes that go by copy before another way is considered again.
     pub(in crate::sdp) by_copy: usize,
     /// Bytes of the whole call.
     pub(in crate::sdp) total: usize,
-    /// Why the program's memory cannot be protected, if that was tried.
+    /// Why the program's memory cannot be protected, if this was tried.
     pub(super) unprotectable: Option<Reason>,
-    /// Its next bytes could be written to the peer's memory, if a reader there waited.
+    /// The next bytes could be written to the peer's memory if a reader of the peer waited.
     pub(super) no_reader: bool,
-    /// It has waited for that.
+    /// The send has already waited for a reader of the peer.
     pub(super) sink_awaited: bool,
-    /// Its time is compared with the time of sends that go the other way.
+    /// Set if the time of the call is compared with the time of sends that go the other way.
     pub(super) timed: Option<Timed>,
 }
 
-/// Sends what `iter` holds; returns how much was taken. `request` is the notification that io_uring has for
-/// it. `open` makes the connection before, for MSG_FASTOPEN.
+/// Sends the bytes of `iter`; returns the number of bytes taken. `request` is the notification that
+/// io_uring has for the send. For MSG_FASTOPEN, `open` makes the connection first.
 ///
 /// # Errors
 ///
 /// As `man 2 send`: `EAGAIN`, `EINTR` (or a restart), `EFAULT`, `EPIPE` (with SIGPIPE unless
-/// MSG_NOSIGNAL), and what ended the connection. The error of `open`, or of the control messages; as with
-/// TCP, a caller that has no connection learns that before the latter.
+/// MSG_NOSIGNAL), and the error that ended the connection; also the error of `open`, or of the
+/// control messages. As with TCP, a missing connection is reported before an error of the control
+/// messages.
 pub(crate) fn sendmsg(
     sock: &SdpSock,
     iter: Iov<'_, Source>,
@@ -95,14 +96,15 @@ pub(crate) fn sendmsg(
         if let Some(lending) = lending {
             lending.end(0, sock.stats);
         }
-        // A send that has not begun changes nothing: what MSG_MORE has left open stays open.
+        // A send that has not begun changes nothing: a message that MSG_MORE has left open stays
+        // open.
         return Err(stream_error(sock.sk(), flags, e));
     }
     let nonblock = flags & bindings::MSG_DONTWAIT != 0;
     let mut send = Send {
         began: guard.generation(),
         total: iter.len(),
-        // Only Data ends with an urgent byte.
+        // Of all messages only Data can end with an urgent byte.
         by_copy: if flags & bindings::MSG_OOB != 0 {
             iter.len()
         } else {
@@ -130,7 +132,7 @@ pub(crate) fn sendmsg(
     }
     match result {
         Ok(()) => Ok(send.copied),
-        // What was taken counts more than why it ended.
+        // If bytes were taken, their number is returned and not the error.
         Err(_) if send.copied > 0 => Ok(send.copied),
         Err(e) => Err(stream_error(sock.sk(), flags, e)),
     }
@@ -139,13 +141,14 @@ pub(crate) fn sendmsg(
 /// Why a send cannot take more bytes.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// The send buffer is full, or too much is not sent.
+    /// The send buffer is full, or too many bytes are not sent yet (TCP_NOTSENT_LOWAT).
     Room,
-    /// The memory of all sockets is used up.
+    /// The memory of all sockets is used up, or an allocation has failed.
     Memory,
 }
 
-/// The error that is to be reported instead of `EPIPE`, with the signal if it is that.
+/// Returns the error to report for `e`: in place of `EPIPE`, the error of the socket if there is
+/// one. If the error is still `EPIPE`, sends SIGPIPE, unless the call has MSG_NOSIGNAL.
 fn stream_error(sk: Sk, flags: u32, e: Error) -> Error {
     // SAFETY: The object is valid, and we are in process context.
     let code = unsafe { bindings::sk_stream_error(sk.as_ptr(), flags as i32, e.to_errno()) };
@@ -153,14 +156,16 @@ fn stream_error(sk: Sk, flags: u32, e: Error) -> Error {
 }
 
 impl Send<'_> {
-    /// The last byte that a send with MSG_OOB has given is urgent, until it gives more.
+    /// Marks the last byte that a send with MSG_OOB has given so far as urgent. If the send gives
+    /// more bytes, a later mark replaces this one.
     fn mark_urgent(&self, out: &mut SendQueue) {
         if self.flags & bindings::MSG_OOB != 0 && self.copied > 0 {
             out.urgent.mark(out.queue.bytes());
         }
     }
 
-    /// The last message stays open with MSG_MORE, if it still is the connection that the call began for.
+    /// Leaves the last message open if the call has MSG_MORE, and the socket still has the
+    /// connection for which the call began.
     fn leave_open(&self, halves: &Halves, out: &mut SendQueue) {
         if halves.generation() == self.began {
             out.more = self.flags & bindings::MSG_MORE != 0;
@@ -168,7 +173,7 @@ impl Send<'_> {
     }
 }
 
-/// The file that was sent with MSG_MORE has ended.
+/// Closes the last message: the file that was sent with MSG_MORE has ended.
 pub(crate) fn close_message(guard: &mut SockGuard<'_>) {
     guard.conn().out.more = false;
     flush(guard);
@@ -221,7 +226,8 @@ impl SockOwner<'_> {
                         self.send_by_writes(send)?;
                     }
                     send.sink_awaited &= send.copied == before;
-                    // It may have waited.
+                    // The send may have waited for the Writes, and a signal may have come
+                    // meanwhile.
                     if send.iter.len() > 0 && signal_pending() {
                         return Err(send.timeo.interrupted());
                     }
@@ -257,7 +263,7 @@ impl SockOwner<'_> {
                     send.copied += n;
                     send.by_copy = send.by_copy.saturating_sub(n);
                     if send.iter.len() == 0 {
-                        // It may go right now.
+                        // Mark the byte before a flush can send it.
                         send.mark_urgent(&mut self.conn().out);
                     }
                     if self.conn().out.queue.bytes() >= Output::of(self).message_limit() {
@@ -274,13 +280,13 @@ impl SockOwner<'_> {
         Ok(())
     }
 
-    /// A socket that is being connected: waits until it is.
+    /// Waits until the socket is connected, if it is being connected.
     fn wait_connected(&mut self, send: &mut Send<'_>) -> Result {
         if self.conn().state.can_send() || self.sk().snd_shutdown() {
             return Ok(());
         }
         let timeo = send.timeo.jiffies_mut();
-        // SAFETY: The lock is held by a system call, as the function wants it.
+        // SAFETY: The lock is held by a system call, as the function requires.
         let ret = unsafe { bindings::sk_stream_wait_connect(self.sk().as_ptr(), timeo) };
         kernel::error::to_result(ret)
     }
@@ -290,21 +296,23 @@ impl SockOwner<'_> {
         // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
         unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
         self.conn().out.more = false;
-        // A part of a message is left to be filled, as long as something in flight will make space.
+        // As long as something in flight will make space, a partial message is not sent: this call
+        // fills it later.
         let connection = self.generation();
         send.mark_urgent(&mut self.conn().out);
         self.conn().halves.memory_waiters += 1;
         flush(self);
         // The completion that makes space may have come already.
         rearm_cq(self);
-        // Nor shall it wait for a reader to be scheduled.
+        // The completion must not wait for a polling reader to be scheduled.
         self.leave_to_bh();
         let timeo = send.timeo.jiffies_mut();
-        // What waited for TCP_NOTSENT_LOWAT alone is sent now, and no completion is awaited.
+        // If the call had to wait for TCP_NOTSENT_LOWAT only, the flush may have sent enough bytes.
+        // Then no completion is needed.
         let ret = if lack == Lack::Room && self.sk().stream_memory_free() {
             0
         } else {
-            // SAFETY: The lock is held by a system call, as the function wants it.
+            // SAFETY: The lock is held by a system call, as the function requires.
             unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), timeo) }
         };
         if self.generation() == connection {

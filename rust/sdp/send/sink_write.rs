@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! sendmsg() without a copy: the program's pages are written to the buffer of a reader of the peer
-//! that waits.
+//! sendmsg() without a copy: the program's pages are written to the buffer with which a reader of
+//! the peer waits.
 //!
 //! # Normal operation
 //!
-//! The pages are pinned without the lock, then made regions of the adapter. The Writes go into the
-//! send queue, and the answer that says how many bytes they have behind them. The call waits until the
-//! Writes have finished, which takes as long as the peer's adapter does and no program there, and
-//! until the keys of the regions are dead. Then it unpins the pages. Other sends of the socket wait
-//! for their turn.
+//! The pages are pinned without the lock, then made regions of the adapter. The Writes are put into
+//! the send queue, and behind them the answer with the number of bytes written. The call waits
+//! until the Writes have finished, which depends on the peer's adapter but on no program of the
+//! peer, and until the keys of the regions are invalid. Then the call unpins the pages. Other sends
+//! of the socket wait for their turn.
 //!
-//! # When it ends otherwise
+//! # Exceptions
 //!
-//! Nothing is taken back. When the connection ends, the call waits until its queue pair is gone. Only
-//! a thread that is being killed leaves: the worker unpins its pages when the Writes have finished.
+//! Writes are not taken back. When the connection ends, the call waits until its queue pair is
+//! gone. Only a thread that is being killed leaves earlier: the worker unpins its pages when the
+//! Writes have finished.
 
 use kernel::prelude::*;
 
@@ -54,17 +55,18 @@ use crate::stats::counters::{
     Stats, //
 };
 
-/// Pieces that are written to one advert: a buffer of the most pages that a region has may need one
-/// more if it does not begin with a page. The send queue has no places for three.
+/// The maximum number of pieces that are written to one advert. If the peer's buffer has as many
+/// pages as a region can have, and the program's bytes do not begin with a page, they need a second
+/// region. The send queue has no places for a third one.
 const PIECES: usize = 2;
 
-/// What a send has taken from the program's buffer, in its order.
+/// The pieces that a send has taken from the program's buffer, in order.
 struct Pieces {
     pinned: [Option<Pinned>; PIECES],
     bytes: usize,
 }
 
-/// Regions that are going to be written, in their order.
+/// The regions that are to be written to the peer's memory, in order.
 pub(super) struct Regions {
     ids: [Option<RegionId>; PIECES],
     bytes: u32,
@@ -76,7 +78,7 @@ impl Regions {
         bytes: 0,
     };
 
-    /// One of so many bytes.
+    /// A single region of `bytes` bytes.
     pub(super) fn one(region: RegionId, bytes: u32) -> Self {
         let mut regions = Self {
             bytes,
@@ -92,7 +94,7 @@ impl Regions {
     ///
     /// # Errors
     ///
-    /// `ECONNRESET` if there is no room for them; else what the provider returns.
+    /// `ECONNRESET` if there is no room for them; otherwise the error of the provider.
     pub(super) fn post(
         &self,
         link: &mut Option<Link>,
@@ -118,7 +120,7 @@ impl Regions {
 }
 
 impl Pieces {
-    /// Makes regions of the pieces, as far as there are places for them.
+    /// Makes regions of the pieces, as far as the send queue has places for their Writes.
     fn register(&mut self, link: &mut Link) -> Regions {
         let mut regions = Regions::NONE;
         let mut places = 1 + CONTROL_PLACES;
@@ -140,7 +142,8 @@ impl Pieces {
 }
 
 impl SockOwner<'_> {
-    /// Waits for that, but not for long: the peer's program may be the one who waits for bytes.
+    /// Waits until a reader of the peer waits with a buffer, but only for a short time: the peer's
+    /// program may wait for the bytes in another way.
     pub(super) fn await_sink(&mut self, send: &mut Send<'_>) -> Result {
         send.by_copy = 0;
         let mut patience = Timeout::from_ms(ROOM_MS);
@@ -158,7 +161,8 @@ impl SockOwner<'_> {
             if signal_pending() {
                 return Err(send.timeo.interrupted());
             }
-            // What waits comes first, and for places in the send queue.
+            // Bytes in the send queue come first, so they are sent now; and this call must be woken
+            // when the send queue has places.
             self.conn().adverts.waits = true;
             flush(self);
             if !self.arm() {
@@ -170,12 +174,13 @@ impl SockOwner<'_> {
         }
     }
 
-    /// Writes some of what `send` has left to the peer's memory, and waits until it is there. What
-    /// cannot be written is left to another way.
+    /// Writes some of the bytes that `send` has left to the peer's memory, and waits until they are
+    /// there. Bytes that cannot be written are left to another way.
     ///
     /// # Errors
     ///
-    /// What ended the connection; `EINTR` if the thread is being killed.
+    /// `EPIPE` if the connection has ended, `EINTR` if the thread is being killed; only if no bytes
+    /// were written.
     pub(super) fn send_by_writes(&mut self, send: &mut Send<'_>) -> Result {
         self.keep(Access::Read, Half::AwaitingPeer, |guard| {
             guard.pin_and_write(send)
@@ -188,7 +193,7 @@ impl SockOwner<'_> {
         }
         let mut pieces = self.pin_pieces(send);
         let result = if self.post_pieces(send, &mut pieces) {
-            // As for every send whose connection has ended.
+            // The same error as for every send whose connection has ended.
             let result = self.await_adapter(send.began, Use::OwnWrites(Call::Waits));
             result.map_err(|e| if e == ECONNRESET { EPIPE } else { e })
         } else {
@@ -207,8 +212,8 @@ impl SockOwner<'_> {
         }
     }
 
-    /// Posts the Writes of what is pinned, with the answer behind them, if the peer still has the
-    /// room: the lock was not held. Returns whether there is something to wait for.
+    /// Posts the Writes of the pinned pieces, and the answer behind them, if the peer still has
+    /// room: the lock was not held meanwhile. Returns whether the call must wait for the adapter.
     fn post_pieces(&mut self, send: &mut Send<'_>, pieces: &mut Pieces) -> bool {
         let same = self.generation() == send.began;
         let may = same && pieces.bytes > 0 && self.conn().state.can_send();
@@ -234,12 +239,12 @@ impl SockOwner<'_> {
             return true;
         }
         self.watch_sends();
-        // The answer.
+        // Send the answer.
         flush(self);
         true
     }
 
-    /// Pins as much as the peer has room for, in a few pieces.
+    /// Pins as many bytes as the peer has room for, in at most [`PIECES`] pieces.
     fn pin_pieces(&mut self, send: &mut Send<'_>) -> Pieces {
         let mut pieces = Pieces {
             pinned: [const { None }; PIECES],

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! sendmsg() to the buffer of a reader of the peer that waits, without a wait of its own.
+//! sendmsg() to the buffer with which a reader of the peer waits; the call itself does not wait.
 //!
-//! As in [`super::azsdp`] the call takes a snapshot of whole pages and returns when the Write of them
-//! is posted. Then the program can advertise a buffer of its own right behind it, and the peer's answer
-//! finds that. Nobody takes such a Write back; if it fails so does the connection, with an error for
-//! the next call.
+//! As in [`super::azsdp`] the call takes a snapshot of whole pages; it returns when the Write of
+//! the snapshot is posted. Then the program can receive at once: if it advertises a buffer directly
+//! behind the Write, the peer can write its reply to this buffer. The Write is not taken back. If
+//! it fails, the connection ends with an error for the next call.
 
 use kernel::prelude::*;
 
@@ -27,11 +27,12 @@ use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
 impl SockOwner<'_> {
-    /// Posts the Write, if the peer still has the room: the lock was not held.
+    /// Posts the Write of `memory` and the answer behind it, if the peer still has room: the lock
+    /// was not held meanwhile.
     ///
     /// # Errors
     ///
-    /// The memory, if not.
+    /// The memory, if the Write is not posted.
     pub(super) fn post_ahead(&mut self, send: &mut Send<'_>, memory: Memory) -> Result<(), Memory> {
         let len = memory.len();
         let same = self.generation() == send.began;
@@ -59,7 +60,7 @@ impl SockOwner<'_> {
         let regions = Regions::one(region, len);
         let posted = regions.post(&mut conn.link, &mut conn.adverts, stats);
         if posted.is_err() {
-            // The snapshot goes with the link.
+            // The link keeps the memory until its queue pair is gone.
             self.stats.inc(Counter::PostFailed);
             self.fail(Event::Abort, ECONNRESET);
             return Ok(());
@@ -68,13 +69,14 @@ impl SockOwner<'_> {
         send.iter.advance(len as usize);
         send.copied += len as usize;
         self.watch_sends();
-        // The answer.
+        // Send the answer.
         flush(self);
         Ok(())
     }
 
-    /// Writes the next bytes of a send to the peer's memory without waiting for that; `false` if it
-    /// cannot be. Else the lock was not held meanwhile, whether or not it could.
+    /// Writes the next bytes of a send to the peer's memory without waiting for the Write. Returns
+    /// `false` if the send is not eligible. Otherwise the attempt was made, with or without
+    /// success, and the lock was not held meanwhile.
     pub(super) fn write_ahead(&mut self, send: &mut Send<'_>) -> bool {
         let (_, flags) = self.gfp();
         if !Ways::of(self).may_write_ahead(send, flags) {

@@ -2,9 +2,9 @@
 
 //! The time that sends take, which decides whether later sends of about the same size go by copy.
 //!
-//! It decides only where neither the program nor the administrator has chosen a way, or a size from
-//! which on bytes are not copied. Sends whose memory needs no protection (MSG_ZEROCOPY, sendfile())
-//! and urgent bytes are not compared.
+//! The time decides only if neither the program nor the administrator has chosen a way, or a
+//! minimum size for sends without a copy. Sends whose memory needs no protection (MSG_ZEROCOPY,
+//! sendfile()) and urgent bytes are not compared.
 
 use kernel::prelude::*;
 use kernel::time::{
@@ -29,7 +29,7 @@ pub(super) struct Timed {
 }
 
 impl Timed {
-    /// Nothing for a call whose way is not chosen by time.
+    /// Begins to measure a call; `None` if time does not decide about the way of the call.
     pub(super) fn of_call(guard: &mut SockGuard<'_>, send: &Send<'_>) -> Option<Self> {
         let conn = guard.conn();
         let is_plain = send.lending.is_none() && send.flags & bindings::MSG_OOB == 0;
@@ -44,7 +44,7 @@ impl Timed {
         })
     }
 
-    /// The call is over.
+    /// Records the time of the call, which is over.
     pub(super) fn end(self, guard: &mut SockGuard<'_>, send: &Send<'_>) {
         let ns = self.began.elapsed().as_nanos().unsigned_abs();
         // There is nothing to compare if the peer does not take adverts.

@@ -5,18 +5,19 @@
 //!
 //! # Normal operation
 //!
-//! The pages of a piece of the buffer are pinned without the lock, then made a region of the adapter
-//! and advertised; up to [`ADVERTS`](crate::params::ADVERTS) pieces are out at a time. Whoever handles
-//! the peer's report, or the end of a region's key, wakes the call, which then unpins the pages.
-//! Other sends of the socket wait for their turn.
+//! The pages of a piece of the buffer are pinned without the lock, then made a region of the
+//! adapter and advertised; at most [`ADVERTS`](crate::params::ADVERTS) pieces are advertised at a
+//! time. The thread that handles the peer's report, or the end of a region's key, wakes the call,
+//! which then unpins the pages. Other sends of the socket wait for their turn.
 //!
-//! # When it ends otherwise
+//! # Exceptions
 //!
-//! A signal, a time-out, or a shutdown takes the adverts back (rule A2 of the protocol). The call
-//! waits for the answer, for the peer may be reading; only a fatal signal ends the wait, with the
-//! connection. When the connection has ended, the call waits until its queue pair is gone. So a
-//! program that has its buffer back can be sure that nobody reads it any more. The bytes that were
-//! not read are the program's again, as after any send that took a part.
+//! After a signal, a time-out, or a shutdown the adverts are taken back (rule A2 of the protocol).
+//! The call waits for the answer, because the peer may be reading. If the answer takes too long,
+//! the connection is aborted; a fatal signal aborts the connection, too, and ends the wait. When
+//! the connection has ended, the call waits until its queue pair is gone. So when a program has its
+//! buffer back, the peer cannot read it any more. The bytes that the peer has not read are not
+//! sent, as after any other partial send.
 
 use kernel::alloc::Flags;
 use kernel::prelude::*;
@@ -86,20 +87,20 @@ use crate::trace::{
     Advert, //
 };
 
-/// Bytes of a SrcAvail that are not payload, beyond the header.
+/// The size of the body of a SrcAvail in bytes: neither header nor payload.
 const ADVERT_BODY: u32 = 16;
 
-/// What a send has out.
+/// The progress of a send by adverts.
 struct Out {
     /// Bytes taken from the program's buffer.
     taken: usize,
     /// The piece that is advertised next.
     next: Option<Pinned>,
-    /// Nothing more can be advertised: the rest goes by copy.
+    /// Set if nothing more can be advertised, and the rest goes by copy.
     stop: Option<Reason>,
 }
 
-/// Why the rest goes by copy: which will report a bad address.
+/// Why the rest goes by copy after pinning has failed with `e`. The copy will report a bad address.
 pub(super) fn no_pin(e: Error, stats: Stats) -> Reason {
     if e == ENOBUFS {
         stats.inc(Counter::MemlockRefused);
@@ -117,7 +118,8 @@ pub(super) enum Unposted {
     Fatal(Fatal),
 }
 
-/// What posts the advert of memory, with what waits in the send queue before it.
+/// Posts adverts of memory. The bytes that wait in the send queue go before the memory, in the
+/// message of the advert.
 pub(super) struct Advertiser<'a> {
     output: Output<'a>,
     /// For allocations in the context of the lock.
@@ -138,24 +140,24 @@ impl<'a> Advertiser<'a> {
         link.is_some_and(|link| link.send_room() < places)
     }
 
-    /// Places in the send queue that an advert takes or leaves to control messages.
+    /// Places in the send queue that an advert takes, and those that it leaves to control messages.
     fn places(&self) -> u32 {
         let link = self.output.link.as_ref();
         1 + link.map_or(1, |link| link.registration_places()) + CONTROL_PLACES
     }
 
-    /// Whether what waits in the send queue fits into the message of an advert.
+    /// Whether the bytes that wait in the send queue fit into the message of an advert.
     fn fits(&self) -> bool {
         let limit = self.output.message_limit();
         let Output { link, out, .. } = &self.output;
         let frags = link.as_ref().map_or(0, |link| link.max_frags());
-        // Only Data ends with an urgent byte.
+        // Of all messages only Data can end with an urgent byte.
         !out.urgent.waits()
             && out.queue.bytes() <= limit.saturating_sub(ADVERT_BODY)
             && out.queue.len() <= frags.min(MAX_FRAGS)
     }
 
-    /// Whether an advert may be sent now. Answers the peer's sink adverts before.
+    /// Whether an advert may be sent now. If so, answers the peer's sink adverts first.
     ///
     /// # Errors
     ///
@@ -172,7 +174,8 @@ impl<'a> Advertiser<'a> {
             && self.output.may_post(Class::Payload, places))
     }
 
-    /// Posts the advert. Returns the memory if the adapter cannot have it.
+    /// Posts the advert. Returns the memory if there is no place for a region, or the adapter
+    /// cannot use the memory.
     fn post(&mut self, memory: Memory, kind: Kind) -> Result<Option<Memory>, Unposted> {
         let output = &mut self.output;
         let len = memory.len();
@@ -184,9 +187,10 @@ impl<'a> Advertiser<'a> {
         let address = link.region(region).ok_or(Unposted::Gone)?;
         let waiting = output.out.queue.bytes();
         let mut frags: [Option<Frag>; MAX_FRAGS] = [const { None }; MAX_FRAGS];
-        // All of it, whatever the limit has become: the memory of all sockets may have run out since.
+        // Send all waiting bytes, even if the limit is smaller by now: the memory of all sockets
+        // may have run out meanwhile.
         if output.cut_message(waiting, &mut frags) != waiting {
-            // `fits` has counted them: bytes would be lost.
+            // `fits` has counted the fragments: if some are left, the stream would lose bytes.
             return Err(Unposted::Fatal(Fatal::Inconsistent));
         }
         let zcopy = output.adverts.zcopy.as_mut().ok_or(Unposted::Gone)?;
@@ -212,13 +216,13 @@ impl<'a> Advertiser<'a> {
     }
 }
 
-/// Whether an advert may be sent now, with what waits in the send queue inside. If not, the call
-/// is woken when something changes.
+/// Whether an advert may be sent now, together with the bytes that wait in the send queue. If not,
+/// the call is woken when something changes.
 pub(super) fn may_advertise(guard: &mut SockGuard<'_>, kind: Kind) -> bool {
     if !Advertiser::of(guard).fits() {
         guard.conn().adverts.waits = true;
         flush(guard);
-        // The provider may have refused a message: nothing goes behind it.
+        // The provider may have refused a message: then no other message can follow.
         if !guard.conn().may_transmit() {
             return false;
         }
@@ -230,8 +234,9 @@ pub(super) fn may_advertise(guard: &mut SockGuard<'_>, kind: Kind) -> bool {
     may
 }
 
-/// Advertises memory, with what waits in the send queue before it. [`may_advertise`] has
-/// said that this is possible. Returns the memory if the adapter cannot have it.
+/// Advertises memory; the bytes that wait in the send queue go before it. [`may_advertise`] has
+/// returned `true`. Returns the memory if there is no place for a region, or the adapter cannot use
+/// the memory.
 ///
 /// # Errors
 ///
@@ -256,8 +261,8 @@ pub(super) fn post_advert(
     Err(ECONNRESET)
 }
 
-/// Whether the peer has read all that a send waits for, and has no way to read more. Those of sends
-/// that have returned are not its business: all adverts that are out are of one kind.
+/// Whether the peer has read all adverts of the waiting send, and can no longer read its memory.
+/// Adverts of sends that have returned do not count; all outstanding adverts are of one kind.
 fn all_back(conn: &Connection) -> bool {
     let returned = |z: &KBox<ZeroCopy>| {
         let oldest = z.source.iter().next();
@@ -272,7 +277,7 @@ fn all_back(conn: &Connection) -> bool {
         }
 }
 
-/// Unpins what nobody can reach any more.
+/// Unpins the pages of regions that the peer cannot access any more.
 fn unpin_dead(link: &mut Option<Link>) {
     let Some(link) = link else { return };
     while let Some(pinned) = link.take_dead_region(Use::PeerReads(Kind::Synchronous)) {
@@ -281,16 +286,17 @@ fn unpin_dead(link: &mut Option<Link>) {
 }
 
 impl SockOwner<'_> {
-    /// Advertises what `send` has left, and waits until the peer has read it. What cannot be
-    /// advertised is left to be copied.
+    /// Advertises the bytes that `send` has left, and waits until the peer has read them. Bytes
+    /// that cannot be advertised are left to be copied.
     ///
     /// # Errors
     ///
-    /// As for [`super::sendmsg::sendmsg`]; what the peer has read until then is counted in `send`.
+    /// As for [`super::sendmsg::sendmsg`]; the bytes that the peer has read until then are counted
+    /// in `send`.
     pub(super) fn send_by_adverts(&mut self, send: &mut Send<'_>) -> Result {
         let (_, flags) = self.gfp();
         if self.conn().adverts.source(flags).is_none() {
-            // There is no memory.
+            // There is no memory for the records of adverts.
             send.by_copy = send.iter.len();
             return Ok(());
         }
@@ -355,14 +361,14 @@ impl SockOwner<'_> {
                     }
                     Err(e) => out.stop = Some(no_pin(e, self.stats)),
                 }
-                // The lock was not held meanwhile.
+                // The lock was not held during the pinning: check all conditions again.
                 continue;
             }
             if out.next.is_some() && may_advertise(self, Kind::Synchronous) {
                 if let Some(pinned) = out.next.take() {
                     let len = pinned.len() as usize;
                     let memory = Memory::Pinned(pinned);
-                    // The adapter may refuse it.
+                    // The adapter may be unable to use the memory.
                     if post_advert(self, memory, Kind::Synchronous)?.is_some() {
                         send.iter.revert(len);
                         out.taken -= len;
@@ -372,14 +378,15 @@ impl SockOwner<'_> {
                 continue;
             }
             if self.conn().state == State::Dead {
-                // The provider has refused a message.
+                // The provider has refused a message. The next iteration returns the error.
                 continue;
             }
             if out.next.is_none() && all_back(self.conn()) && !wants_more(send, out) {
                 return Ok(());
             }
             send.timeo.check()?;
-            // What it waits for may have become more than messages.
+            // The call may now wait for completions of other requests, too: then it must be
+            // notified of them.
             if self.conn().adverts.waits && self.arm() {
                 continue;
             }
@@ -394,10 +401,10 @@ impl SockOwner<'_> {
         self.unlocked(|| Pinned::new(iter, usize::MAX, pages, Term::Short, stats))
     }
 
-    /// Takes all adverts back, and waits until nobody can read them.
+    /// Takes all adverts back, and waits until the peer cannot read them any more.
     fn take_back(&mut self, send: &Send<'_>) {
         if self.generation() != send.began {
-            // They went with the queues of the former connection.
+            // The adverts ended with the queues of the former connection.
             return;
         }
         if let Some(zcopy) = &mut self.conn().adverts.zcopy {

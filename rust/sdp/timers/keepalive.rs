@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! SO_KEEPALIVE: whether the machine of a peer who sends nothing is still there.
+//! SO_KEEPALIVE: checks whether the machine of a silent peer is still there.
 //!
 //! # Normal operation
 //!
-//! A timer runs while the option is set on a connection, and looks when something was last received:
-//! messages only note the time. After TCP_KEEPIDLE seconds without any, a request goes out that the
-//! peer's adapter acknowledges, and of which neither the peer's program nor its CPU notices anything
-//! ([`crate::rdma::link::Link::probe`]). An acknowledgement counts as something received at the time of the probe.
+//! A timer runs while the option is set on a connection, and checks when something was last
+//! received; messages only record the time. After TCP_KEEPIDLE seconds without a message, a request
+//! is posted that the peer's adapter acknowledges, without the peer's program or CPU
+//! ([`crate::rdma::link::Link::probe`]). An acknowledgement counts as a message received at the
+//! time of the probe.
 //!
-//! # When there is no answer
+//! # Without an answer
 //!
-//! The adapter sends the request again by itself, so only one is out at a time. After TCP_KEEPCNT
-//! times TCP_KEEPINTVL, or TCP_USER_TIMEOUT, the connection ends with `ETIMEDOUT`; but not before the
-//! adapter has had the time for a second try. Nor does it go on after the adapter has given up, which
-//! the looks after what was sent notice ([`super::tx_watchdog`]).
+//! The adapter retransmits the request by itself, so only one request is in flight at a time. After
+//! TCP_KEEPCNT times TCP_KEEPINTVL, or after TCP_USER_TIMEOUT, the connection ends with
+//! `ETIMEDOUT`, but not before the adapter has had the time for a second attempt. The connection
+//! also ends when the adapter gives up, which the watch over sent messages notices
+//! ([`super::tx_watchdog`]).
 
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Alarm;
@@ -29,9 +31,9 @@ use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::keepalive::Next;
 use crate::stats::counters::Counter;
 
-/// The timer has run out.
+/// Called when the timer has expired.
 pub(in crate::sdp) fn keep_alive(guard: &mut SockGuard<'_>) {
-    // An answer, or a message, may be there.
+    // An answer or a message may have arrived.
     poll_cq(guard);
     if !guard.keeps_alive() {
         return;
@@ -50,7 +52,7 @@ fn probe(guard: &mut SockGuard<'_>) {
     if settle(guard, probed) {
         let conn = guard.conn();
         let answer_ms = conn.liveness.keepalive.on_probe(&conn.options);
-        // soft-RoCE does not tell that it has given up.
+        // soft-RoCE does not report that it has given up.
         guard.watch_sends();
         guard.start_timer(Alarm::Keepalive, answer_ms);
     }

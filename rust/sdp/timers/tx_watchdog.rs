@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Looks after what was sent: whether the peer's adapter acknowledges it, in time; and how long other things
-//! that are up to the peer may take.
+//! The watch over sent messages: whether the peer's adapter acknowledges them in time. Also limits
+//! the time of other actions of the peer.
 
 use crate::proto::message::Body;
 use crate::proto::state::State;
@@ -23,19 +23,21 @@ use crate::sdp::parts::watch::{
 use crate::sdp::rx::resize::shrink;
 use crate::stats::counters::Counter;
 
-/// How long the answer to the first message may take before the peer's adapter is woken, at first.
+/// How long to wait for the answer to the first message before the peer's adapter is woken for the
+/// first time.
 const WAKE_MS: u32 = 20;
 
-/// How long the peer may take to answer a cancel: it only lets its Reads or Writes finish. More than
-/// it has to acknowledge a message, for it is for the adapter to say that there is no way to the peer.
+/// How long the peer may take to answer a cancel; it only has to let its Reads or Writes finish.
+/// Longer than the limit for an acknowledgement, because the adapter must be the first to report
+/// that the peer is unreachable.
 pub(in crate::sdp) const CANCEL_MS: u32 = UNANSWERED_MS + 10_000;
 
-/// How long the bytes of a receive that has returned may take: longer than an adapter tries by itself,
-/// seven times two seconds, before it reports that they do not come.
+/// How long the bytes of a receive that has returned early may take: longer than the adapter
+/// retries (seven times two seconds) before it reports that they will not come.
 pub(in crate::sdp) const EARLY_MS: u32 = 20_000;
 
-/// Sends a message that says nothing, for which the peer waits where we have to send the first one,
-/// and which the peer answers in the same way.
+/// Sends an empty message, for which the peer waits if this side has to send the first message. The
+/// peer answers with an empty message.
 pub(in crate::sdp) fn send_first(guard: &mut SockGuard<'_>) {
     let posted = Output::of(guard).post(Body::Data, &mut [], 0, Tag::Control);
     if settle(guard, posted) {
@@ -45,19 +47,19 @@ pub(in crate::sdp) fn send_first(guard: &mut SockGuard<'_>) {
     }
 }
 
-/// Has the peer's adapter look at what has come, if the first message was not answered.
+/// Has the peer's adapter check for received bytes, if the first message was not answered.
 ///
-/// soft-iWARP (Linux 7.3) may sleep over that message: `siw_accept()` sends the MPA reply before it
-/// has `siw_qp_llp_data_ready()` called for what comes. A message that comes in between lies in
-/// the receive queue of TCP until the next one. So another one follows, which only the adapter
-/// notices, later each time.
+/// soft-iWARP (Linux 7.3) may miss that message: `siw_accept()` sends the MPA reply before it
+/// installs `siw_qp_llp_data_ready()` as the handler of received bytes. A message that arrives in
+/// between stays in the receive queue of TCP until the next one arrives. So more requests follow,
+/// at increasing intervals, that only the adapter notices.
 fn wake_peer(guard: &mut SockGuard<'_>) -> bool {
     let conn = guard.conn();
     if conn.liveness.watch.wake_ms == 0 || !conn.may_transmit() {
         return false;
     }
     let next_ms = conn.liveness.watch.next_wake();
-    // With a full queue, enough follows.
+    // If the send queue is full, enough requests follow in any case.
     let has_room = conn.link.as_ref().is_some_and(|link| link.send_room() > 0);
     if next_ms > 0 && (!has_room || probe(guard)) {
         guard.conn().liveness.watch.running = true;
@@ -72,7 +74,7 @@ fn probe(guard: &mut SockGuard<'_>) -> bool {
     settle(guard, probed)
 }
 
-/// The timer of [`Watch::begin`](crate::sdp::parts::watch::Watch::begin) has run out.
+/// Called when the timer of [`Watch::begin`](crate::sdp::parts::watch::Watch::begin) has expired.
 pub(in crate::sdp) fn check_sends(guard: &mut SockGuard<'_>) {
     guard.conn().liveness.watch.running = false;
     poll_cq(guard);
@@ -82,7 +84,7 @@ pub(in crate::sdp) fn check_sends(guard: &mut SockGuard<'_>) {
     let conn = guard.conn();
     let link = conn.link.as_ref().filter(|_| conn.state != State::Dead);
     if link.is_some_and(|link| link.has_unwanted_regions(EARLY_MS)) {
-        // Nobody shall wait longer, nor who is being killed for the rest.
+        // A thread that waits for these bytes has waited too long, or is being killed.
         return end_for(guard, Fatal::TimedOut);
     }
     let short_messages = conn.inq.drop_idle_page();
@@ -101,7 +103,7 @@ pub(in crate::sdp) fn check_sends(guard: &mut SockGuard<'_>) {
     }
     let unsent = conn.unsent_bytes(sk);
     if held_up {
-        // The peer's program makes no room; but is the peer's machine still there?
+        // The peer's program makes no room: check whether the peer's machine is still there.
         probe(guard);
     }
     let conn = guard.conn();
