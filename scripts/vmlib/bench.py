@@ -151,12 +151,13 @@ class Bench:
         finally:
             server.kill()
 
-    def selftest_passes(self, command: str, seconds: float) -> None:
-        """Runs the command on the first machine."""
+    def selftest_passes(self, command: str, seconds: float) -> Job:
+        """Runs the command on the first machine. Returns it when it has ended."""
         job = self.a.spawn(command)
         status = self.finish(job, seconds)
         failed = "\n".join(line for line in job.lines if line.startswith("not ok"))
         expect(status == 0, f"selftest ended with {status}:\n{failed}")
+        return job
 
     def expect_adverts(self) -> None:
         """Checks that programs that select no mode send by adverts, as BY_ADVERTS requires."""

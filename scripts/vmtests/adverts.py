@@ -26,11 +26,14 @@ def slow(bench: Bench) -> Iterator[None]:
 
 @test(machines=2, core=("stock",))
 def slow_link(bench: Bench) -> None:
-    """On a slow link, programs that touch memory returned by recv() wait for its bytes."""
+    """On a slow link, programs that touch memory returned by recv() wait for its bytes, and receives of programs
+    that have something else to do return early."""
     with slow(bench):
         bench.selftest_passes(bench.selftest("azrecv", bench.b), 300)
         stats = bench.stats(bench.a)
         expect(stats["absent_waits"] >= 16 // bench.slow, f"nobody has waited: {stats['absent_waits']}")
+        job = bench.selftest_passes(bench.selftest("azwhen/comes_back_in_time", bench.b), 60)
+        expect("# SKIP" not in job.output, job.output)
 
 
 @contextlib.contextmanager
