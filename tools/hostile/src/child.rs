@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Victims in processes of their own: what they touch may be the end of them.
+//! Victims in their own processes, because an access to memory may kill them.
 
 use crate::cm::errno_fail;
 use crate::fail::{expect, Result};
@@ -15,21 +15,21 @@ pub(crate) enum Ended {
     Signal(i32),
 }
 
-/// A child; it is killed with the value if it has not ended.
+/// A child process. Dropping the value kills the child if it has not ended.
 pub(crate) struct Child {
     pid: libc::pid_t,
     ended: Option<Ended>,
 }
 
 impl Child {
-    /// Runs `body` in a new process, whose exit code it returns.
+    /// Runs `body` in a new process, whose exit code is the result of `body`.
     ///
     /// # Safety
     ///
-    /// There are other threads: `body` may do no more than a signal handler may. It
-    /// must not panic.
+    /// There are other threads, so `body` may do no more than a signal handler may do. It must not
+    /// panic.
     pub(crate) unsafe fn new(body: impl FnOnce() -> i32) -> Result<Child> {
-        // SAFETY: as the caller promises for the child.
+        // SAFETY: by the caller's promise for the child.
         match unsafe { libc::fork() } {
             -1 => Err(errno_fail("fork")),
             0 => {
@@ -54,7 +54,7 @@ impl Child {
         let end = Instant::now() + limit;
         while self.ended()?.is_none() {
             let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
-            // The state comes behind the name, which is in parentheses.
+            // The state follows the name, which is in parentheses.
             let state = stat.rsplit(')').next().unwrap_or_default();
             if state.trim_start().starts_with('S') {
                 return Ok(());
@@ -65,13 +65,14 @@ impl Child {
         Ok(())
     }
 
-    /// How it has ended, if it has.
+    /// How the child has ended, if it has ended.
     pub(crate) fn ended(&mut self) -> Result<Option<Ended>> {
         if self.ended.is_some() {
             return Ok(self.ended);
         }
         let mut status = 0;
-        // SAFETY: the child is ours, and was not waited for; the place is valid.
+        // SAFETY: the child belongs to this value and was not waited for, and the place for the
+        // status is valid.
         match unsafe { libc::waitpid(self.pid, &mut status, libc::WNOHANG) } {
             0 => return Ok(None),
             -1 => return Err(io::Error::last_os_error().into()),
@@ -89,7 +90,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if self.ended.is_none() {
-            // SAFETY: the child is ours, and was not waited for.
+            // SAFETY: the child belongs to this value and was not waited for.
             unsafe {
                 libc::kill(self.pid, libc::SIGKILL);
                 libc::waitpid(self.pid, std::ptr::null_mut(), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The connection manager's ids and events.
+//! Ids and events of the connection manager.
 
 use crate::fail::{Fail, Result, Step};
 use crate::ffi;
@@ -9,10 +9,10 @@ use std::ptr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long an address or a route may take to be found.
+/// The time limit in milliseconds for finding an address or a route.
 const RESOLVE_MS: i32 = 5000;
 
-/// Turns the result of a call that returns 0 or -1 and errno into ours.
+/// Turns the result of a call that returns 0, or -1 and errno, into a [`Result`].
 pub(crate) fn checked(ret: i32, what: &str) -> Result<()> {
     match ret {
         0 => Ok(()),
@@ -22,17 +22,17 @@ pub(crate) fn checked(ret: i32, what: &str) -> Result<()> {
     }
 }
 
-/// The last call's errno, for a call that returns a pointer.
+/// A failure with the errno of the last call, for calls that return a pointer.
 pub(crate) fn errno_fail(what: &str) -> Fail {
     Fail::new(format!("{what}: {}", io::Error::last_os_error()))
 }
 
-/// Where events arrive.
+/// A channel for events.
 ///
 /// # Invariants
 ///
-/// The pointer is a valid channel, owned by this value; every id that reports
-/// to it holds a reference on this value.
+/// The pointer is a valid channel, owned by this value; every id that reports to it holds a
+/// reference on this value.
 pub(crate) struct Channel(*mut ffi::rdma_event_channel);
 
 /// An event, copied out and acknowledged.
@@ -73,9 +73,9 @@ impl Channel {
             unsafe { ffi::rdma_get_cm_event(self.0, &mut event) },
             "rdma_get_cm_event",
         )?;
-        // SAFETY: the event is valid until it is acknowledged; the connection's
-        // parameters are set for the events that have private data, and the
-        // union's other member starts with the same two fields.
+        // SAFETY: the event is valid until it is acknowledged. The connection's parameters are set
+        // for the events that have private data, and the union's other member starts with the same
+        // two fields.
         let copy = unsafe {
             let conn = &(*event).param.conn;
             let private = if conn.private_data.is_null() {
@@ -105,7 +105,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: by the type invariant no id uses it any more.
+        // SAFETY: by the type invariant, no id uses the channel any more.
         unsafe { ffi::rdma_destroy_event_channel(self.0) };
     }
 }
@@ -134,8 +134,7 @@ impl Id {
         })
     }
 
-    /// The new id of a request that a listening id has reported, moved to a
-    /// channel of its own.
+    /// The new id of a request that a listening id has reported, moved to its own channel.
     pub(crate) fn of_request(event: &Event, listener: &Id) -> Result<Id> {
         let mut id = Id {
             id: event.id,
@@ -155,14 +154,14 @@ impl Id {
         self.id
     }
 
-    /// Waits for one of this id's events, whatever it is.
+    /// Waits for any event of this id.
     pub(crate) fn event(&self, limit: Duration) -> Result<Event> {
         self.channel
             .next(limit)?
             .ok_or_else(|| Fail::new(format!("no event of the CM in {limit:?}")))
     }
 
-    /// Waits for the event `kind`; any other is a failure.
+    /// Waits for the event `kind`; fails if there is another event.
     pub(crate) fn expect(&self, kind: ffi::rdma_cm_event_type, limit: Duration) -> Result<Event> {
         let event = self.event(limit)?;
         if event.kind == kind {
@@ -176,7 +175,7 @@ impl Id {
         )))
     }
 
-    /// Waits for the event `kind`, and lets others pass.
+    /// Waits for the event `kind`, and ignores others.
     pub(crate) fn await_kind(&self, kind: ffi::rdma_cm_event_type, limit: Duration) -> Result<()> {
         let end = Instant::now() + limit;
         loop {
@@ -205,7 +204,7 @@ impl Id {
         checked(unsafe { ffi::rdma_listen(self.id, 64) }, "rdma_listen")
     }
 
-    /// Finds the way to `addr`, after which the id has a device.
+    /// Resolves `addr` and the route. Afterwards the id has a device.
     pub(crate) fn resolve(&self, addr: SocketAddrV4, limit: Duration) -> Result<()> {
         self.start_resolve(addr)?;
         self.expect(ffi::RDMA_CM_EVENT_ADDR_RESOLVED, limit)?;
@@ -233,7 +232,7 @@ impl Id {
         )
     }
 
-    /// Sends a request with this private data for the queue pair `qp_num`.
+    /// Sends a request with this private data, for the queue pair `qp_num`.
     pub(crate) fn connect(&self, private: &[u8], qp_num: u32) -> Result<()> {
         let mut param = conn_param(private, qp_num);
         checked(
@@ -274,7 +273,7 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // SAFETY: by the type invariant; all its events are acknowledged.
+        // SAFETY: by the type invariant; all events of the id are acknowledged.
         unsafe { ffi::rdma_destroy_id(self.id) };
     }
 }
@@ -286,10 +285,10 @@ fn conn_param(private: &[u8], qp_num: u32) -> ffi::rdma_conn_param {
         responder_resources: 1,
         initiator_depth: 1,
         flow_control: 1,
-        // What the victim's adapter does when ours is gone. Soft-RoCE would take 7
-        // for "without end".
+        // How often the victim's adapter retries when this side is gone. Soft-RoCE takes 7 as no
+        // limit.
         retry_count: 6,
-        // What the victim's adapter does when we have no receive: try for ever.
+        // How often the victim's adapter retries when this side has no receive: without a limit.
         rnr_retry_count: 7,
         srq: 0,
         qp_num,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The victim's counters: an attack must be counted under its name, and under
-//! no other.
+//! The victim's counters: each attack must be counted under its own name, and under no other.
 
 use crate::fail::{expect, Fail, Result, Step};
 use std::collections::BTreeMap;
@@ -13,8 +12,7 @@ const FILE: &str = "/proc/net/sdpstats";
 /// A reading of all counters.
 pub(crate) struct Counters(BTreeMap<String, u64>);
 
-/// What an attack moves, of the counters that say that something went wrong.
-/// All others of these must stand still.
+/// The changes of the counters that count errors. All other counters of errors must not change.
 pub(crate) type Moves = Vec<(String, u64)>;
 
 /// Shorthand for [`Moves`].
@@ -24,8 +22,7 @@ pub(crate) fn moves(of: &[(&str, u64)]) -> Moves {
         .collect()
 }
 
-/// Whether a counter says that something went wrong. How often data waited, or
-/// a message was sent, is no matter of an attack.
+/// Whether a counter counts errors. Counters of waits or sent messages do not matter for attacks.
 fn is_watched(name: &str) -> bool {
     const OTHERS: [&str; 11] = [
         "aborted_violation",
@@ -43,7 +40,8 @@ fn is_watched(name: &str) -> bool {
     name.starts_with("violation_") || name.starts_with("refused_") || OTHERS.contains(&name)
 }
 
-/// What must be equal in the end: what began, and the ways in which it ends.
+/// Counters that must agree in the end: how often something began, and how often it ended in each
+/// possible way.
 const PAIRS: [(&str, &[&str]); 4] = [
     ("snapshot_pages", &["snapshot_freed"]),
     ("absent_pages", &["absent_freed"]),
@@ -54,7 +52,7 @@ const PAIRS: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// Waits until programs have their memory back, and no advert is out.
+/// Waits until programs have their memory back, and no advert is outstanding.
 pub(crate) fn settled(limit: Duration) -> Result<()> {
     let end = Instant::now() + limit;
     loop {
@@ -95,7 +93,7 @@ impl Counters {
         }
     }
 
-    /// How far a counter has gone since this reading.
+    /// The change of a counter since this reading.
     pub(crate) fn since(&self, name: &str) -> Result<u64> {
         Ok(Counters::read()?.value(name)? - self.value(name)?)
     }
@@ -105,7 +103,7 @@ impl Counters {
         value.ok_or_else(|| Fail::new(format!("{FILE} has no {name}")))
     }
 
-    /// The watched counters that have moved since this reading.
+    /// The watched counters that have changed since this reading.
     pub(crate) fn moved(&self) -> Result<Moves> {
         let now = Counters::read()?;
         Ok(now
@@ -120,7 +118,7 @@ impl Counters {
             .collect())
     }
 
-    /// Fails unless exactly `wanted` has moved, or does so within `limit`.
+    /// Fails unless exactly the counters in `wanted` have changed, or change within `limit`.
     pub(crate) fn expect(&self, wanted: &Moves, limit: Duration) -> Result<()> {
         let mut wanted = wanted.clone();
         wanted.sort();

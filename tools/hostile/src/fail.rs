@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How an attack says that the module did not react as it must.
+//! How an attack reports that the module did not react as it must.
 
 use std::fmt::{self, Display};
 use std::io;
 
-/// What was expected and what came.
+/// The expectation that was not met, in words.
 #[derive(Debug)]
 pub(crate) struct Fail(String);
 
@@ -38,7 +38,7 @@ pub(crate) fn expect(condition: bool, why: impl FnOnce() -> String) -> Result<()
     }
 }
 
-/// Says in which step something failed.
+/// Adds the step in which something failed.
 pub(crate) trait Step<T> {
     fn step(self, what: &str) -> Result<T>;
 }

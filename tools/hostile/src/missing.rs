@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory of a victim's that does not come (userfaultfd).
+//! Memory of a victim whose pages are missing (userfaultfd).
 
 use crate::fail::{Fail, Result};
 use std::io;
@@ -10,7 +10,7 @@ const UFFDIO_API: u64 = 0xc018_aa3f;
 const UFFDIO_REGISTER: u64 = 0xc020_aa00;
 const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
 
-/// Private pages, all missing until the value is dropped.
+/// Private pages, all of them missing until the value is dropped.
 pub(crate) struct Missing {
     base: usize,
     len: usize,
@@ -53,7 +53,7 @@ impl Missing {
         self.len
     }
 
-    /// Lets them come, empty.
+    /// Ends the registration, so that missing pages become pages of zeros.
     pub(crate) fn come(&mut self) {
         self.faults = None;
     }

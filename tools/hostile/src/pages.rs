@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Whole pages of a victim's, which the kernel may protect, take away and give back.
+//! Whole pages of a victim, which the kernel may protect, take away, and give back.
 
 use crate::cm::errno_fail;
 use crate::fail::Result;
 use std::ptr;
 
-/// Bytes of a page.
+/// The number of bytes of a page.
 pub(crate) const PAGE: usize = 4096;
 
-/// Private pages, or such that are shared with children. No reference to them is
-/// ever made.
+/// Private pages, or pages that are shared with children. There are never references to them.
 ///
 /// # Invariants
 ///
@@ -24,7 +23,7 @@ impl Pages {
         Pages::map(len, libc::MAP_PRIVATE)
     }
 
-    /// Children that come later have the same pages.
+    /// Pages that are shared with children that are created later.
     pub(crate) fn shared(len: usize) -> Result<Pages> {
         Pages::map(len, libc::MAP_SHARED)
     }
@@ -32,7 +31,7 @@ impl Pages {
     fn map(len: usize, how: i32) -> Result<Pages> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = how | libc::MAP_ANONYMOUS;
-        // SAFETY: a new anonymous mapping touches nothing that exists.
+        // SAFETY: a new anonymous mapping does not affect existing memory.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(errno_fail("mmap"));
@@ -52,32 +51,32 @@ impl Pages {
     /// Writes to the first bytes.
     pub(crate) fn write(&self, bytes: &[u8]) {
         assert!(bytes.len() <= self.len);
-        // SAFETY: inside the mapping, by the assertion.
+        // SAFETY: the range is in the mapping, by the assertion.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.base as *mut u8, bytes.len());
         }
     }
 
-    /// Writes this byte everywhere.
+    /// Writes this byte to all places.
     pub(crate) fn fill(&self, byte: u8) {
-        // SAFETY: all of the mapping.
+        // SAFETY: the range is the whole mapping.
         unsafe { ptr::write_bytes(self.base as *mut u8, byte, self.len) };
     }
 
-    /// All the bytes.
+    /// Reads all bytes.
     pub(crate) fn read(&self) -> Vec<u8> {
         let mut out = vec![0; self.len];
-        // SAFETY: all of the mapping.
+        // SAFETY: the range is the whole mapping.
         unsafe {
             ptr::copy_nonoverlapping(self.base as *const u8, out.as_mut_ptr(), self.len);
         }
         out
     }
 
-    /// The byte at this place, which is looked at now, and not sooner or never.
+    /// Reads one byte; the compiler can neither move the read nor remove it.
     pub(crate) fn look(&self, at: usize) -> u8 {
         assert!(at < self.len);
-        // SAFETY: inside the mapping, by the assertion.
+        // SAFETY: the range is in the mapping, by the assertion.
         unsafe { ((self.base + at) as *const u8).read_volatile() }
     }
 }

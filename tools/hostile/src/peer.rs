@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A tiny honest SDP over verbs, and the ways to leave the path.
+//! A minimal correct SDP over verbs, with ways to break the rules.
 //!
-//! It counts credits as the protocol says, so that what it is sent is checked
-//! as well: a message that the module must not send is a failure of the test.
+//! It counts credits as the protocol requires, so the messages that it receives are checked, too: a
+//! message that the module must not send is a failure of the test.
 
 use crate::cm::Id;
 use crate::fail::{expect, Fail, Result};
@@ -15,7 +15,7 @@ use proto_host::proto::message::{Body, Message, MAX_BODY};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How often the queue is looked at while something is awaited.
+/// The time between two looks at the queue while something is awaited.
 const PAUSE: Duration = Duration::from_micros(300);
 
 /// The hostile side of one connection.
@@ -26,28 +26,28 @@ pub(crate) struct Peer {
     pub(crate) id: Id,
     pub(crate) credits: Credits,
     limit: Duration,
-    /// Bytes of the stream that arrived.
+    /// The bytes of the stream that have arrived.
     pub(crate) inbox: Vec<u8>,
-    /// The messages that arrived, and are not looked at yet.
+    /// The messages that have arrived and were not looked at.
     pub(crate) heard: Vec<Body>,
-    /// The flags of those that had any, with their bytes of payload.
+    /// The flags of the messages that had any, with the number of payload bytes.
     pub(crate) flags_heard: Vec<(u8, u32)>,
-    /// The last header sent, corrupted or not.
+    /// The last header that was sent, correct or not.
     pub(crate) last: Bsdh,
-    /// Whether receives are posted again, and the victim is told.
+    /// Whether receives are posted again and announced to the victim.
     pub(crate) gives_credits: bool,
     /// The receives that were not posted again.
     kept: Vec<usize>,
-    /// Whether what the victim says is only noted, not checked: our own numbers
-    /// are wrong, so that the victim's are to us.
+    /// Whether the victim's messages are not checked. It is set if this side sends wrong numbers,
+    /// because the victim's numbers seem wrong then.
     pub(crate) is_deaf: bool,
-    /// Sends and RDMA operations that succeeded.
+    /// The number of sends and RDMA operations that have succeeded.
     pub(crate) succeeded: usize,
     /// The status of the work request that broke the queue pair.
     pub(crate) broken: Option<ffi::ibv_wc_status>,
-    /// AbortConn was received: the victim answers nothing any more.
+    /// Whether AbortConn was received, after which the victim answers nothing.
     pub(crate) is_aborted: bool,
-    /// The victim's CM has ended the connection.
+    /// Whether the victim's CM has ended the connection.
     is_disconnected: bool,
 }
 
@@ -92,7 +92,8 @@ impl Peer {
             .ok_or_else(|| Fail::new("the queue pair is destroyed already"))
     }
 
-    /// Makes the queue pair ready, once the CM knows the victim's; returns its number.
+    /// Makes the queue pair ready, and returns its number. The CM must know the victim's queue
+    /// pair.
     pub(crate) fn ready(&self) -> Result<u32> {
         let queue = self
             .queue
@@ -106,12 +107,12 @@ impl Peer {
         self.queue.as_ref().is_some_and(Queue::has_room)
     }
 
-    /// Whether the connection has ended for us.
+    /// Whether the connection has ended for this side.
     pub(crate) fn is_over(&self) -> bool {
         self.broken.is_some() || self.is_aborted || self.is_disconnected
     }
 
-    /// Looks at all completions that there are.
+    /// Handles all events and completions that there are.
     pub(crate) fn pump(&mut self) -> Result<()> {
         while let Some(event) = self.id.channel.next(Duration::ZERO)? {
             self.is_disconnected |= event.kind == ffi::RDMA_CM_EVENT_DISCONNECTED;
@@ -171,7 +172,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Gives the credits that it has kept, and all later ones.
+    /// Gives the credits that were held back, and all later ones.
     pub(crate) fn give_credits(&mut self) -> Result<()> {
         self.gives_credits = true;
         for slot in std::mem::take(&mut self.kept) {
@@ -181,7 +182,7 @@ impl Peer {
         self.pump()
     }
 
-    /// Pumps until `done`; a failure after the limit.
+    /// Handles events until `done` returns true; fails after the limit.
     pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Peer) -> bool) -> Result<()> {
         let end = Instant::now() + self.limit;
         loop {
@@ -205,26 +206,26 @@ impl Peer {
         self.send_with(&header, body, payload)
     }
 
-    /// The same with flags.
+    /// As [`Peer::send`], with flags.
     pub(crate) fn send_flagged(&mut self, flags: u8, body: Body, payload: &[u8]) -> Result<()> {
         let mut header = self.next(body, payload.len())?;
         header.flags = flags;
         self.send_with(&header, body, payload)
     }
 
-    /// The header of the next valid message, as soon as the credits allow it. It
-    /// must be sent next, or something in its place.
+    /// The header of the next valid message, as soon as the credits allow the message. This
+    /// message, or another one in its place, must be sent next.
     pub(crate) fn next(&mut self, body: Body, payload_len: usize) -> Result<Bsdh> {
         let class = body.class(payload_len as u32);
-        // And for a place: whoever waits for it later may send an update before
-        // this message, which then has the wrong number.
+        // Also wait for a place in the send queue. A later wait for a place might send an update
+        // before this message, which would then have the wrong number.
         self.until("credits for a message", |p| {
             p.is_over() || p.credits.may_send(class) && p.has_room()
         })?;
         self.stamp(body, payload_len)
     }
 
-    /// Whether the victim gives credits for such a message, within a second.
+    /// Whether the victim gives credits for such a message within a second.
     pub(crate) fn until_credits(&mut self, body: Body, payload_len: usize) -> Result<bool> {
         let class = body.class(payload_len as u32);
         let end = Instant::now() + Duration::from_secs(1);
@@ -255,7 +256,7 @@ impl Peer {
         self.queue()?.send(&bytes)
     }
 
-    /// Sends a message under this header, right or wrong.
+    /// Sends a message with this header, which may be wrong.
     pub(crate) fn send_with(&mut self, header: &Bsdh, body: Body, payload: &[u8]) -> Result<()> {
         self.last = *header;
         self.send_raw(&wire(header, body, payload))
@@ -272,7 +273,7 @@ impl Peer {
         self.queue()?.send(bytes)
     }
 
-    /// Waits for the first advert; returns where the memory is.
+    /// Waits for the first advert; returns the place of its memory.
     pub(crate) fn hear_advert(&mut self) -> Result<Lent> {
         let lent = |body: &Body| match *body {
             Body::SrcAvail { len, rkey, addr }
@@ -286,21 +287,21 @@ impl Peer {
         heard(self).ok_or_else(|| Fail::new("no advert came"))
     }
 
-    /// Waits for a message of this kind, and takes it and what came before.
+    /// Waits for a message of this kind, and removes all messages that have arrived.
     pub(crate) fn hear(&mut self, mid: Mid) -> Result<()> {
         self.until(mid.name(), |p| p.heard.iter().any(|b| b.mid() == mid))?;
         self.heard.clear();
         Ok(())
     }
 
-    /// Waits until all sends are complete, well or not.
+    /// Waits until all sends have completed, successfully or not.
     pub(crate) fn finish_sends(&mut self) -> Result<()> {
         self.until("completion of the sends", |p| {
             p.is_over() || p.queue.as_ref().is_some_and(Queue::is_idle)
         })
     }
 
-    /// Waits for so many bytes of the stream, and takes them.
+    /// Waits for this many bytes of the stream, and removes them.
     pub(crate) fn take_bytes(&mut self, len: usize) -> Result<Vec<u8>> {
         self.until("bytes of the stream", |p| p.inbox.len() >= len)?;
         Ok(self.inbox.drain(..len).collect())

@@ -8,17 +8,17 @@ use crate::loan::{Lent, Loan, Region};
 use crate::pages::Pages;
 use std::ptr;
 
-/// Receives that there is room for.
+/// The number of receives for which there is room.
 pub(crate) const RECV_SLOTS: usize = 64;
-/// Bytes that one receive takes, header included.
+/// The number of bytes of a receive, including the header.
 const RECV_BYTES: usize = 8192;
 const SEND_SLOTS: usize = 32;
-/// Bytes of the longest message to send.
+/// The maximum number of bytes of a message to send.
 const SEND_BYTES: usize = 64 << 10;
 const AREA: usize = RECV_SLOTS * RECV_BYTES + SEND_SLOTS * SEND_BYTES;
 const SEND_FLAG: u64 = 1 << 32;
 
-/// Memory that the adapter reads and writes: only ever used by address.
+/// Memory that the adapter reads and writes. It is only used by address.
 ///
 /// # Invariants
 ///
@@ -29,7 +29,7 @@ struct Area {
 
 impl Area {
     fn new() -> Result<Area> {
-        // SAFETY: a new anonymous mapping touches nothing that exists.
+        // SAFETY: a new anonymous mapping does not affect existing memory.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -52,14 +52,14 @@ impl Area {
 
     fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= AREA);
-        // SAFETY: inside the mapping, by the assertion; the slot is free.
+        // SAFETY: the range is in the mapping, by the assertion, and the slot is free.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at), bytes.len()) };
     }
 
     fn read(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= AREA);
         let mut out = vec![0; len];
-        // SAFETY: inside the mapping, by the assertion; the receive is complete.
+        // SAFETY: the range is in the mapping, by the assertion, and the receive is complete.
         unsafe { ptr::copy_nonoverlapping(self.base.add(at), out.as_mut_ptr(), len) };
         out
     }
@@ -72,11 +72,11 @@ impl Drop for Area {
     }
 }
 
-/// What the completion queue told.
+/// A completion of the completion queue.
 pub(crate) enum Completion {
     /// A send or an RDMA operation is finished.
     Sent,
-    /// A message came.
+    /// A message has arrived.
     Received(Vec<u8>),
     /// A work request failed with this status.
     Failed(ffi::ibv_wc_status),
@@ -93,9 +93,9 @@ pub(crate) struct Queue {
     cq: *mut ffi::ibv_cq,
     qp: *mut ffi::ibv_qp,
     mr: *mut ffi::ibv_mr,
-    /// What the peer may read.
+    /// Memory that the peer may read.
     loans: Vec<Loan>,
-    /// Pages of somebody else that messages may be sent from.
+    /// Pages of other owners, from which messages can be sent.
     regions: Vec<Region>,
     area: Area,
     sends: usize,
@@ -103,7 +103,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Creates a queue pair on the id's device; it can take receives.
+    /// Creates a queue pair on the id's device. Receives can be posted to it.
     pub(crate) fn new(id: &Id) -> Result<Queue> {
         let mut queue = Queue {
             pd: ptr::null_mut(),
@@ -155,7 +155,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Moves the queue pair to a state with what the CM knows of the peer.
+    /// Moves the queue pair to a state, with the attributes that the CM provides.
     fn modify(&self, id: &Id, state: ffi::ibv_qp_state) -> Result<()> {
         let mut mask = 0;
         // SAFETY: zero is a valid value of this plain structure.
@@ -167,11 +167,12 @@ impl Queue {
             "rdma_init_qp_attr",
         )?;
         if state == ffi::IBV_QPS_INIT {
-            // The CM does not know yet. An empty Write asks whether we are there.
+            // The CM does not provide these yet. They are needed because the peer checks with an
+            // empty Write whether this side is there.
             attr.qp_access_flags |= ffi::IBV_ACCESS_REMOTE_READ | ffi::IBV_ACCESS_REMOTE_WRITE;
         }
         if state == ffi::IBV_QPS_RTS {
-            // Whatever the victim has asked for, try three times.
+            // Try three times if there is no receive, whatever the victim has asked for.
             attr.rnr_retry = 3;
         }
         checked(
@@ -181,7 +182,7 @@ impl Queue {
         )
     }
 
-    /// Makes the queue pair ready for both directions, once the CM knows the peer.
+    /// Makes the queue pair ready for both directions. The CM must know the peer.
     pub(crate) fn ready(&self, id: &Id) -> Result<()> {
         self.modify(id, ffi::IBV_QPS_RTR)?;
         self.modify(id, ffi::IBV_QPS_RTS)
@@ -200,7 +201,7 @@ impl Queue {
             lkey: self.lkey(),
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is valid; the memory stays until it is gone.
+        // SAFETY: the queue pair is valid, and the memory is not freed before it.
         unsafe {
             let mut wr: ffi::ibv_recv_wr = std::mem::zeroed();
             wr.wr_id = slot as u64;
@@ -234,21 +235,22 @@ impl Queue {
         self.post(at, bytes.len(), ffi::IBV_WR_SEND, 0, 0)
     }
 
-    /// Registers all of the pages; returns the key to send from them with.
+    /// Registers all of the pages; returns the key for sending from them.
     ///
     /// # Safety
     ///
     /// The pages outlive the queue.
     pub(crate) unsafe fn register(&mut self, pages: &Pages) -> Result<u32> {
-        // SAFETY: the domain is valid, and goes after the regions; the rest the caller promises.
+        // SAFETY: the domain is valid and is freed after the regions; the rest is the caller's
+        // promise.
         let region = unsafe { Region::new(self.pd, pages)? };
         let key = region.lkey();
         self.regions.push(region);
         Ok(key)
     }
 
-    /// Posts `len` bytes at `addr`, in pages that are registered with this key, as one message. There must be
-    /// room.
+    /// Posts `len` bytes at `addr`, in pages that are registered with this key, as one message.
+    /// There must be room.
     pub(crate) fn send_from(&mut self, addr: usize, len: usize, lkey: u32) -> Result<()> {
         let piece = ffi::ibv_sge {
             addr: addr as u64,
@@ -258,7 +260,7 @@ impl Queue {
         self.post_piece(piece, ffi::IBV_WR_SEND, 0, 0)
     }
 
-    /// As [`Queue::send`]; the message makes a key of the victim's invalid.
+    /// As [`Queue::send`]; the message makes a key of the victim invalid.
     pub(crate) fn send_and_invalidate(&mut self, bytes: &[u8], key: u32) -> Result<()> {
         let at = self.next_slot();
         self.area.write(at, bytes);
@@ -275,7 +277,7 @@ impl Queue {
         self.area.read(at, len)
     }
 
-    /// As [`Queue::rdma`]; returns where the bytes are on our side.
+    /// As [`Queue::rdma`]; returns the place of the bytes on this side.
     pub(crate) fn rdma_at(
         &mut self,
         read: bool,
@@ -294,14 +296,14 @@ impl Queue {
 
     /// Lets the peer read a copy of `bytes`.
     pub(crate) fn lend(&mut self, bytes: &[u8]) -> Result<Lent> {
-        // SAFETY: the domain is valid, and goes after the loans.
+        // SAFETY: the domain is valid, and is freed after the loans.
         let loan = unsafe { Loan::new(self.pd, bytes)? };
         let lent = loan.lent();
         self.loans.push(loan);
         Ok(lent)
     }
 
-    /// From now on the peer may read nothing.
+    /// Takes all lent memory back, so that the peer may read nothing.
     pub(crate) fn take_back(&mut self) {
         self.loans.clear();
     }
@@ -337,12 +339,12 @@ impl Queue {
         rkey: u32,
     ) -> Result<()> {
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is valid; the memory stays until it is gone.
+        // SAFETY: the queue pair is valid, and the memory is not freed before it.
         let ret = unsafe {
             let mut wr: ffi::ibv_send_wr = std::mem::zeroed();
             wr.wr_id = SEND_FLAG;
             wr.sg_list = &mut sge;
-            // A piece of no bytes is not the same as no piece to every provider.
+            // Some providers treat a piece of no bytes differently from no piece.
             wr.num_sge = i32::from(sge.length > 0);
             wr.opcode = opcode;
             wr.send_flags = ffi::IBV_SEND_SIGNALED | ffi::IBV_SEND_SOLICITED;
@@ -361,7 +363,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The next completion, with the slot of its receive; `None` if there is none now.
+    /// The next completion, with the slot of its receive; `None` if there is none.
     pub(crate) fn poll(&mut self) -> Result<Option<(usize, Completion)>> {
         // SAFETY: zero is a valid value; the queue and the place are valid.
         let (n, wc) = unsafe {
@@ -394,7 +396,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: by the type invariant; the queue pair goes before its memory.
+        // SAFETY: by the type invariant; the queue pair is destroyed before its memory.
         unsafe {
             if !self.qp.is_null() {
                 ffi::ibv_destroy_qp(self.qp);

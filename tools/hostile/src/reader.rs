@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A victim that receives in a process of its own, and touches what it was given.
+//! A victim that receives in its own process, and reads the bytes that it has received.
 
 use crate::child::{Child, Ended};
 use crate::fail::{Fail, Result};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering::SeqCst};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What is in the buffer before.
+/// The content of the buffer before the receive.
 pub(crate) const OLD: u8 = 0xee;
 
 const ALL: i32 = 0;
@@ -18,7 +18,7 @@ const END: i32 = 1;
 const ERROR: i32 = 2;
 const WRONG: i32 = 3;
 
-/// How far a victim is, for its parent to see.
+/// The progress of a victim, which its parent reads.
 #[repr(C)]
 struct Report {
     received: AtomicUsize,
@@ -27,38 +27,40 @@ struct Report {
     wrong: AtomicU8,
 }
 
-/// What became of a victim.
+/// How a victim has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It has all its bytes.
+    /// The victim has all its bytes.
     All,
-    /// The stream has ended before.
+    /// The stream has ended before all bytes were received.
     End,
-    /// A call has failed, and the rest of the buffer could be touched.
+    /// A call has failed, and the rest of the buffer could be read.
     Error(i32),
-    /// Instead of a byte that it was promised there was this one.
+    /// This byte was in the place of a byte that a call had returned.
     Wrong(u8),
-    /// A signal has ended it.
+    /// A signal has killed the victim.
     Signal(i32),
 }
 
-/// What a victim has seen.
+/// The results of a victim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// Bytes that its calls have returned.
+    /// The number of bytes that its calls have returned.
     pub(crate) received: usize,
-    /// The first of them, which it has touched, and which were right.
+    /// The number of these bytes that the victim has read and found right.
     pub(crate) right: usize,
     pub(crate) fate: Fate,
 }
 
 impl Seen {
-    /// Whether bytes that a call had promised did not come, and a touch has said so.
+    /// Whether bytes that a call had returned did not arrive, and a signal has told this when they
+    /// were read.
     pub(crate) fn is_told_by_signal(&self) -> bool {
         self.fate == Fate::Signal(libc::SIGSEGV) && self.right < self.received
     }
 
-    /// Whether a call has said that no more bytes come; all before it were right.
+    /// Whether a failing call has told that no more bytes arrive, and all bytes before it were
+    /// right.
     pub(crate) fn is_told_by_errno(&self, errnos: &[i32]) -> bool {
         let told = |errno: i32| errnos.contains(&errno);
         matches!(self.fate, Fate::Error(errno) if told(errno)) && self.right == self.received
@@ -72,18 +74,18 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Has a child receive `want` to memory that begins `odd` bytes behind that of a
-    /// page; returns when it waits.
+    /// Starts a child that receives `want` into memory that begins `odd` bytes after the start of a
+    /// page. Returns when the child waits.
     pub(crate) fn start(sock: &Sock, want: &[u8], odd: usize, limit: Duration) -> Result<Reader> {
         let report = Pages::shared(PAGE)?;
         let pages = Pages::new((odd + want.len()).next_multiple_of(PAGE))?;
-        // SAFETY: it calls nothing that allocates, takes a lock or panics.
+        // SAFETY: the child calls nothing that allocates, takes a lock, or panics.
         let mut child = unsafe { Child::new(|| receive(sock, want, &pages, odd, of(&report)))? };
         child.await_sleep(limit)?;
         Ok(Reader { child, report })
     }
 
-    /// Waits for its end; the peer does what it has to do meanwhile.
+    /// Waits for the end of the victim, while the peer handles its messages.
     pub(crate) fn end(&mut self, peer: &mut Peer, limit: Duration) -> Result<Seen> {
         let end = Instant::now() + limit;
         loop {
@@ -112,13 +114,13 @@ impl Reader {
 }
 
 fn of(report: &Pages) -> &Report {
-    // SAFETY: the pages live as long as the reference, hold zeros at first, and are
-    // accessed in no other way.
+    // SAFETY: the pages live as long as the reference, contain zeros at first, and are accessed in
+    // no other way.
     unsafe { &*(report.addr() as *const Report) }
 }
 
-/// The child: each call's bytes are touched at once, from the first on. Returns its
-/// exit code.
+/// The body of the child. It reads the bytes of each call at once, from the first one on. Returns
+/// the exit code.
 fn receive(sock: &Sock, want: &[u8], pages: &Pages, odd: usize, report: &Report) -> i32 {
     pages.fill(OLD);
     let mut right = 0;
@@ -128,7 +130,7 @@ fn receive(sock: &Sock, want: &[u8], pages: &Pages, odd: usize, report: &Report)
             Ok(n) => right + n,
             Err(e) => {
                 report.errno.store(e.raw_os_error().unwrap_or(0), SeqCst);
-                // What no call has returned is the program's own.
+                // Bytes that no call has returned belong to the program, which can read them.
                 for at in odd + right..pages.len() {
                     pages.look(at);
                 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Between two machines: a peer that makes the keys of a send invalid with its
-//! reports, and whose adapter acknowledges nothing, so that the sender's
-//! adapter does all requests again, the registrations among them.
+//! An attack between two machines. The reports of the peer make the keys of a send invalid, but its
+//! adapter acknowledges nothing. So the sender's adapter repeats all requests, including the
+//! registrations of the keys.
 
 use crate::cm::Channel;
 use crate::fail::{expect, Fail, Result, Step};
@@ -16,20 +16,20 @@ use std::net::SocketAddrV4;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// One advert.
+/// The number of bytes of an advert.
 const BYTES: usize = 900_000;
-/// What is in the victim's memory when it has that back.
+/// The content of the victim's memory after the victim has it back.
 const SECRET: u8 = 0x5e;
-/// Behind the sender's first time-out, and before the second.
+/// A time after the sender's first time-out and before the second.
 const PATIENCE: Duration = Duration::from_millis(3300);
 
-/// A program that sends without a copy, and then uses its memory for itself.
+/// A program that sends without a copy, and then uses the memory for other data.
 pub(crate) fn victim(addr: SocketAddrV4, limit: Duration) -> Result<()> {
     let listener = Sock::listen(addr, 1, limit)?;
     println!("ready");
     let sock = listener.accept(limit)?;
     sock.set_zcopy_threshold(16_384)?;
-    // So that the registration is not the oldest request.
+    // The registration must not be the oldest request.
     sock.send(&[1; 100])?;
     let mut memory = vec![1; BYTES];
     let sent = sock.send_some(&memory).step("send")?;
@@ -40,7 +40,7 @@ pub(crate) fn victim(addr: SocketAddrV4, limit: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Fails if memory can be read whose send has returned.
+/// Fails if memory can be read after its send has returned.
 pub(crate) fn attack(addr: SocketAddrV4, limit: Duration) -> Result<()> {
     let _ = Channel::new()?;
     let mut peer = Peer::new(resolved(addr, limit)?, usize::from(POSTED), limit)?;
@@ -63,11 +63,11 @@ pub(crate) fn attack(addr: SocketAddrV4, limit: Duration) -> Result<()> {
     peer.credits.set_peer_limit(ack.bufs);
     peer.ready()?;
     peer.id.establish()?;
-    // So that a victim that was not told by the CM knows.
+    // This tells the victim that the connection is complete, if the CM has not done so.
     peer.send(Body::Data, &[1])?;
 
-    // A sender whose adapter would do a registration again waits with it until what is before it is
-    // acknowledged: for ever, here.
+    // If its adapter repeats registrations, the sender delays a registration until all earlier
+    // requests are acknowledged, which never happens here.
     let advertised = peer.until("an advert", |p| {
         p.is_over() || p.heard.iter().any(|b| b.mid() == Mid::SrcAvail)
     });

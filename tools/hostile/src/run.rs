@@ -10,11 +10,11 @@ use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// An attack of many connections may take so many limits; one that takes longer
-/// hangs in a call that should have ended.
+/// The number of time limits that an attack with many connections may take. An attack that takes
+/// longer hangs in a call.
 const HANG: u32 = 60;
 
-/// Runs the attacks; returns whether the module stood all of them.
+/// Runs the attacks; returns whether the module withstood all of them.
 pub(crate) fn all(attacks: &[Attack], ctx: &Ctx) -> bool {
     println!("KTAP version 1");
     println!("1..{}", attacks.len());
@@ -48,8 +48,8 @@ fn one(attack: &Attack, ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// Runs `body` under a watch that ends the program if it hangs: nothing else can
-/// be done about a thread in a system call.
+/// Runs `body`, and ends the program if it hangs, because nothing else can end a thread in a system
+/// call.
 fn guarded<T>(number: usize, name: &'static str, limit: Duration, body: impl FnOnce() -> T) -> T {
     let (done, is_done) = channel::<()>();
     let watch = thread::spawn(move || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connections between the hostile side and a victim, set up by the rules.
+//! Connections between the hostile side and a victim, set up according to the rules.
 
 use crate::cm::{Channel, Event, Id};
 use crate::counters::{Counters, Moves};
@@ -16,19 +16,19 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The port that a Hello names.
+/// The port in a Hello.
 const SRC_PORT: u16 = 4711;
-/// Payload that one of our receives takes.
+/// The number of payload bytes that a receive of this side takes.
 const RCV_SIZE: u32 = 4096;
-/// Receives of an honest peer.
+/// The number of receives of an honest peer.
 pub(crate) const POSTED: u16 = 16;
 
-/// Where the victims are, and how patient the attacks.
+/// The environment of the attacks.
 pub(crate) struct Ctx {
     pub(crate) addr: Ipv4Addr,
-    /// How long anything may take; only a hang takes longer.
+    /// The time limit for anything; only a hang takes longer.
     pub(crate) limit: Duration,
-    /// A part of the cases is enough: 1 for all.
+    /// Only every n-th case of a long list is run; 1 for all cases.
     pub(crate) every: usize,
     port: Cell<u16>,
     turn: Cell<u32>,
@@ -45,14 +45,15 @@ impl Ctx {
         }
     }
 
-    /// A port that was not used yet: a late packet must not meet a new listener.
+    /// An address with a port that was not used yet, so that a late packet cannot reach a new
+    /// listener.
     pub(crate) fn fresh(&self) -> SocketAddrV4 {
         let port = self.port.get();
         self.port.set(port + 1);
         SocketAddrV4::new(self.addr, port)
     }
 
-    /// Whether the victim listens in the next session, or connects: by turns.
+    /// Whether the victim listens in the next session, or connects. The two alternate.
     fn victim_listens(&self) -> bool {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
@@ -60,7 +61,7 @@ impl Ctx {
     }
 }
 
-/// A Hello without fault.
+/// A valid Hello.
 pub(crate) fn hello(bufs: u16) -> Hello {
     Hello {
         features: Features::NONE,
@@ -73,7 +74,7 @@ pub(crate) fn hello(bufs: u16) -> Hello {
     }
 }
 
-/// A HelloAck without fault.
+/// A valid HelloAck.
 pub(crate) fn hello_ack(bufs: u16) -> HelloAck {
     HelloAck {
         features: Features::NONE,
@@ -83,7 +84,7 @@ pub(crate) fn hello_ack(bufs: u16) -> HelloAck {
     }
 }
 
-/// An id that has found the way to `addr`.
+/// An id with a route to `addr`.
 pub(crate) fn resolved(addr: SocketAddrV4, limit: Duration) -> Result<Id> {
     let id = Id::new(&Channel::new()?)?;
     id.resolve(addr, limit)?;
@@ -108,13 +109,14 @@ fn room<const LEN: usize>(event: &Event) -> [u8; LEN] {
     room
 }
 
-/// How a session starts.
+/// The parameters of a session.
 pub(crate) struct Start {
-    /// Receives that we announce.
+    /// The number of receives that this side announces.
     pub(crate) bufs: u16,
-    /// Receives that we post. Fewer than announced is a lie.
+    /// The number of receives that this side posts. If it is less than `bufs`, the announcement is
+    /// a lie.
     pub(crate) posted: usize,
-    /// What we can do.
+    /// The features of this side.
     pub(crate) features: Features,
 }
 
@@ -128,18 +130,18 @@ impl Default for Start {
     }
 }
 
-/// A connection that is up, with a victim at its other end.
+/// An established connection to a victim.
 pub(crate) struct Session {
     pub(crate) victim: Sock,
     pub(crate) peer: Peer,
-    /// What one receive of the victim takes behind the header.
+    /// The number of bytes that a receive of the victim takes after the header.
     pub(crate) victim_rcv_size: u32,
     before: Counters,
     limit: Duration,
 }
 
 impl Session {
-    /// Connects; the victim listens and connects by turns.
+    /// Connects. The victim listens and connects alternately.
     pub(crate) fn open(ctx: &Ctx, start: &Start) -> Result<Session> {
         if ctx.victim_listens() {
             Session::to_listener(ctx, start).step("set-up to a listening victim")
@@ -148,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Connects, and shows that bytes go through unchanged in both directions.
+    /// Connects, and checks that bytes arrive unchanged in both directions.
     pub(crate) fn open_and_greet(ctx: &Ctx) -> Result<Session> {
         let mut session = Session::open(ctx, &Start::default())?;
         session.greet().step("greeting")?;
@@ -214,7 +216,7 @@ impl Session {
         })
     }
 
-    /// Bytes there and back.
+    /// Sends bytes in both directions and checks them.
     pub(crate) fn greet(&mut self) -> Result<()> {
         let there = pattern(1, 100);
         self.victim.send(&there)?;
@@ -228,7 +230,8 @@ impl Session {
         })
     }
 
-    /// The victim must die of this errno, tell our CM, and count exactly this.
+    /// Expects that the victim's connection ends with this errno, that this side's CM is told, and
+    /// that exactly these counters change.
     pub(crate) fn expect_death(&mut self, errno: i32, counted: &Moves) -> Result<()> {
         let got = self.victim.await_error(self.limit)?;
         expect(got == errno, || {
@@ -238,17 +241,17 @@ impl Session {
         self.before.expect(counted, Duration::from_secs(1))
     }
 
-    /// Exactly this must be counted.
+    /// Expects that exactly these counters change.
     pub(crate) fn expect_counted(&self, counted: &Moves) -> Result<()> {
         self.before.expect(counted, Duration::from_secs(1))
     }
 
-    /// How far a counter has gone since the session was opened.
+    /// The change of a counter since the session was opened.
     pub(crate) fn since(&self, name: &str) -> Result<u64> {
         self.before.since(name)
     }
 
-    /// As [`Session::expect_death`], where several errors or counters will do.
+    /// As [`Session::expect_death`], but several errors and counters are allowed.
     pub(crate) fn expect_some_death(&mut self, errnos: &[i32], allowed: &[&str]) -> Result<()> {
         let got = self.victim.await_error(self.limit)?;
         expect(errnos.contains(&got), || {
@@ -258,7 +261,8 @@ impl Session {
         self.expect_only(allowed)
     }
 
-    /// The victim's adapter must refuse 16 bytes of RDMA, of which the connection dies.
+    /// Expects that the victim's adapter refuses an RDMA operation of 16 bytes, which ends the
+    /// connection.
     pub(crate) fn expect_refused(&mut self, read: bool, addr: u64, rkey: u32) -> Result<()> {
         let peer = &mut self.peer;
         peer.finish_sends()?;
@@ -274,7 +278,7 @@ impl Session {
         self.expect_some_death(&[libc::ECONNRESET], &["reset_by_peer"])
     }
 
-    /// Nothing but these counters may have moved.
+    /// Expects that no other counters of errors have changed.
     pub(crate) fn expect_only(&self, allowed: &[&str]) -> Result<()> {
         let moved = self.before.moved()?;
         expect(
@@ -286,15 +290,15 @@ impl Session {
     }
 }
 
-/// The sockets that the module has, as its list shows them.
+/// The sockets of the module, as its list shows them.
 pub(crate) fn sockets() -> Result<String> {
     let text = fs::read_to_string("/proc/net/sdp").step("/proc/net/sdp")?;
     let (_heading, list) = text.split_once('\n').unwrap_or(("", ""));
     Ok(list.to_owned())
 }
 
-/// Waits until the victims of before are gone: what becomes of them is counted
-/// when it happens. That this comes to an end at all is a test as well.
+/// Waits until the sockets of earlier attacks are gone, because their ends are counted only when
+/// they happen. It is also a test that they go away at all.
 pub(crate) fn settle(ctx: &Ctx) -> Result<()> {
     let end = Instant::now() + ctx.limit * 6;
     loop {
@@ -315,7 +319,7 @@ fn announce(peer: &mut Peer, start: &Start) {
     peer.credits.announce();
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Bytes that depend on their place and on the seed.
 pub(crate) fn pattern(seed: u32, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
     (0..len)
@@ -328,7 +332,7 @@ pub(crate) fn pattern(seed: u32, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Two sockets of the module must still be able to talk to each other.
+/// Checks that two sockets of the module can still talk to each other.
 pub(crate) fn normal_connection(ctx: &Ctx) -> Result<()> {
     let addr = ctx.fresh();
     let listener = Sock::listen(addr, 1, ctx.limit)?;

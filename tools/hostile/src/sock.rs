@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The victim: a socket of the module, as any program has one.
+//! The victim: a socket of the module, as any program may open one.
 
 use crate::fail::{expect, Fail, Result, Step};
 use std::io;
@@ -9,8 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use uapi::socket::{AF_INET_SDP, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH};
 
-/// A stream socket of the module. Calls that wait fail after the limit that was
-/// set at its creation.
+/// A stream socket of the module. A call that waits fails after the limit that was set at the
+/// socket's creation.
 pub(crate) struct Sock(OwnedFd);
 
 impl Sock {
@@ -24,7 +24,7 @@ impl Sock {
         Ok(sock)
     }
 
-    /// Sets how long send() and recv() wait.
+    /// Sets the time for which send() and recv() wait.
     pub(crate) fn limit_waits(&self, limit: Duration) -> Result<()> {
         let time = libc::timeval {
             tv_sec: limit.as_secs() as i64,
@@ -64,7 +64,7 @@ impl Sock {
     }
 
     pub(crate) fn accept(&self, limit: Duration) -> Result<Sock> {
-        // SAFETY: the address is not asked for.
+        // SAFETY: no address is asked for.
         let fd = unsafe { libc::accept(self.fd(), std::ptr::null_mut(), std::ptr::null_mut()) };
         ok(fd, "accept")?;
         // SAFETY: the descriptor is new and ours.
@@ -73,12 +73,12 @@ impl Sock {
         Ok(sock)
     }
 
-    /// Whether accept() would return one at once.
+    /// Whether accept() would return a connection at once.
     pub(crate) fn has_connection(&self) -> Result<bool> {
         Ok(self.poll(libc::POLLIN, Duration::ZERO)? != 0)
     }
 
-    /// Connects and waits.
+    /// Connects, and waits until the connection is made.
     pub(crate) fn connect(addr: SocketAddrV4, limit: Duration) -> Result<Sock> {
         let sock = Sock::new(limit)?;
         let raw = sockaddr(addr);
@@ -90,7 +90,7 @@ impl Sock {
         Ok(sock)
     }
 
-    /// Starts to connect. The socket does not wait in any call from then on.
+    /// Starts to connect. From then on, the socket is non-blocking.
     pub(crate) fn start_connect(addr: SocketAddrV4) -> Result<Sock> {
         let sock = Sock::new(Duration::from_secs(1))?;
         sock.set_nonblocking(true)?;
@@ -114,8 +114,8 @@ impl Sock {
         )
     }
 
-    /// Waits for the end of [`Sock::start_connect`]; returns its errno or 0, and
-    /// makes the socket one that waits.
+    /// Waits for the end of [`Sock::start_connect`]; returns its errno or 0, and makes the socket
+    /// blocking.
     pub(crate) fn end_connect(&self, limit: Duration) -> Result<i32> {
         let events = self.poll(libc::POLLOUT, limit)?;
         expect(events != 0, || {
@@ -143,12 +143,13 @@ impl Sock {
         Ok(entry.revents)
     }
 
-    /// Bytes that the receives take, and what was received and not read.
+    /// The number of bytes that the posted receives take, including received bytes that were not
+    /// read.
     pub(crate) fn receive_memory(&self) -> Result<u32> {
-        // SK_MEMINFO_*
+        // The values of SK_MEMINFO_*.
         let mut values = [0u32; 9];
         let mut len = size_of_val(&values) as u32;
-        // SAFETY: the values are as many bytes as `len` says.
+        // SAFETY: the values have `len` bytes.
         let ret = unsafe {
             libc::getsockopt(
                 self.fd(),
@@ -190,42 +191,42 @@ impl Sock {
             expect(Instant::now() < end, || {
                 format!("the socket had no error for {limit:?}")
             })?;
-            // Not long: poll() also returns when both halves are closed, which
-            // is no error.
+            // Wait only briefly here, and sleep as well: poll() also returns when both halves are
+            // closed, which is not an error.
             self.poll(0, Duration::from_millis(100))?;
             sleep(Duration::from_millis(1));
         }
     }
 
-    /// Connections of the listener are not there for accept() before their first byte is, for so many
-    /// seconds.
+    /// For this many seconds, a connection is available to accept() only if its first byte has
+    /// arrived.
     pub(crate) fn defer_accept(&self, seconds: i32) -> Result<()> {
         self.set_option(libc::TCP_DEFER_ACCEPT, seconds)
     }
 
-    /// Sends of so many bytes go without a copy, and wait for the peer.
+    /// Sends of at least this many bytes go without a copy, and wait for the peer.
     pub(crate) fn set_zcopy_threshold(&self, bytes: i32) -> Result<()> {
         const SYNCHRONOUS: i32 = 2;
         self.set_option(SDP_ZCOPY_THRESH, bytes)?;
         self.set_option(SDP_ZCOPY_MODE, SYNCHRONOUS)
     }
 
-    /// Sends and receives of so many bytes go without a copy, and return before
-    /// the bytes have gone or come.
+    /// Sends and receives of at least this many bytes go without a copy, and return before the
+    /// bytes are sent or have arrived.
     pub(crate) fn set_early_threshold(&self, bytes: i32) -> Result<()> {
         const ASYNCHRONOUS: i32 = 3;
         self.set_option(SDP_ZCOPY_THRESH, bytes)?;
         self.set_option(SDP_ZCOPY_MODE, ASYNCHRONOUS)
     }
 
-    /// Who writes to memory in flight waits.
+    /// Threads that write to memory in flight have to wait.
     pub(crate) fn block_writers(&self) -> Result<()> {
         const SDP_FAULT_POLICY: i32 = 83;
         const BLOCK: i32 = 1;
         self.set_option(SDP_FAULT_POLICY, BLOCK)
     }
 
-    /// Sends and receives of so many bytes go the way that is best.
+    /// The module chooses the way of sends and receives of at least this many bytes.
     pub(crate) fn set_automatic_threshold(&self, bytes: i32) -> Result<()> {
         self.set_option(SDP_ZCOPY_THRESH, bytes)
     }
@@ -289,12 +290,12 @@ impl Sock {
         }
     }
 
-    /// Whether the urgent byte is there, and was not read.
+    /// Whether the urgent byte has arrived and was not read.
     pub(crate) fn is_urgent(&self) -> Result<bool> {
         Ok(self.poll(libc::POLLPRI, Duration::ZERO)? & libc::POLLPRI != 0)
     }
 
-    /// Whether it is the next of the stream.
+    /// Whether the urgent byte is the next byte of the stream.
     pub(crate) fn is_at_mark(&self) -> Result<bool> {
         const SIOCATMARK: u64 = 0x8905;
         let mut value = 0i32;
@@ -307,7 +308,7 @@ impl Sock {
     /// One call of send() from an address.
     pub(crate) fn send_at(&self, addr: usize, len: usize) -> io::Result<usize> {
         let from = addr as *const libc::c_void;
-        // SAFETY: the kernel checks the address, and only reads.
+        // SAFETY: the kernel checks the address and only reads from it.
         let n = unsafe { libc::send(self.fd(), from, len, libc::MSG_NOSIGNAL) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
@@ -321,12 +322,12 @@ impl Sock {
 
     /// One call of recv() to an address.
     pub(crate) fn recv_at(&self, addr: usize, len: usize) -> io::Result<usize> {
-        // SAFETY: the kernel checks the address; what is there is nobody's.
+        // SAFETY: the kernel checks the address; nothing else uses the memory there.
         let n = unsafe { libc::recv(self.fd(), addr as *mut libc::c_void, len, 0) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives exactly so many bytes.
+    /// Receives exactly this many bytes.
     pub(crate) fn recv(&self, len: usize) -> Result<Vec<u8>> {
         let mut out = vec![0; len];
         let mut got = 0;
@@ -349,7 +350,7 @@ impl Sock {
         )
     }
 
-    /// Waits for the end of the stream; bytes before it are a failure.
+    /// Waits for the end of the stream; fails if a byte arrives first.
     pub(crate) fn expect_end(&self) -> Result<()> {
         let n = self.recv_some(&mut [0]).step("recv")?;
         expect(n == 0, || {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `selftest`: exercises stream sockets over TCP and over SDP alike.
+//! `selftest`: exercises stream sockets over TCP and over SDP.
 //!
-//! SDP promises TCP's semantics, so the suite is one: it describes TCP, is
-//! checked against TCP, and then runs over SDP.
+//! SDP promises TCP's semantics, so there is one suite for both. It describes TCP, is checked
+//! against TCP, and then runs over SDP.
 
 mod programs;
 mod support;
@@ -23,7 +23,7 @@ use support::{peer, sys};
     version
 )]
 struct Cli {
-    /// Open SDP's sockets as ones of AF_INET and AF_INET6 with protocol 257.
+    /// Open SDP sockets as AF_INET and AF_INET6 sockets with protocol 257.
     #[arg(long)]
     by_protocol: bool,
     #[command(subcommand)]
@@ -40,15 +40,15 @@ enum Command {
         #[arg(long, default_value_t = peer::CONTROL_PORT)]
         port: u16,
     },
-    /// Run the tests and print KTAP.
+    /// Run the tests and print the results as KTAP.
     Run(RunArgs),
-    /// Stream both ways on many connections and check every byte.
+    /// Stream data both ways on many connections and check every byte.
     Stream(stream::StreamArgs),
-    /// Hold idle connections open until a line on the standard input.
+    /// Hold idle connections open until the standard input has a line.
     Idle(idle::Ends),
-    /// Make connections one after the other and say how fast.
+    /// Make connections one after the other and print the rate.
     ConnectRate(idle::Ends),
-    /// Make calls at random, beside TCP or from several threads.
+    /// Make random calls, and compare them with TCP, or make them from several threads.
     Fuzz(fuzz::FuzzArgs),
 }
 
@@ -59,42 +59,44 @@ struct RunArgs {
     /// This machine's address for the sockets under test.
     #[arg(long)]
     local: IpAddr,
-    /// The peer's address; without it both ends are on this machine.
+    /// The peer's address; without it, both ends are on this machine.
     #[arg(long)]
     peer: Option<IpAddr>,
-    /// This machine's IPv6 address (::1 if both ends are here).
+    /// This machine's IPv6 address (::1 if both ends are on this machine).
     #[arg(long)]
     local6: Option<IpAddr>,
     #[arg(long, requires = "local6")]
     peer6: Option<IpAddr>,
-    /// Where the peer's server is, if not at its address and the usual port.
+    /// The control address of the peer's server, if it is not the peer's address and the usual
+    /// port.
     #[arg(long)]
     control: Option<SocketAddr>,
-    /// List the tests' names instead of running them.
+    /// List the names of the tests instead of running them.
     #[arg(long)]
     list: bool,
     /// Factor for the amounts of data and the numbers of rounds.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// Factor for the time after which a test counts as hanging (60 s).
+    /// Factor for the time limit of a test (60 s).
     #[arg(long, default_value_t = 1.0)]
     timeout_scale: f64,
-    /// The seed of all data and random choices.
+    /// The seed for all data and random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print how long each test took.
     #[arg(long)]
     times: bool,
-    /// Run the tests that note when the peer's machine is to be killed, and no others.
+    /// Run only the tests during which the peer's machine is killed; a note says when.
     #[arg(long, requires = "peer")]
     peer_vanishes: bool,
-    /// Whoever started this delays the adapter's Reads when a note asks for it, and then makes this file.
+    /// A file that the caller creates after it has delayed the adapter's Reads; a note asks for the
+    /// delay.
     #[arg(long, value_name = "FILE", requires = "peer")]
     delays: Option<PathBuf>,
-    /// The patterns are whole names.
+    /// Compare the patterns with whole names.
     #[arg(long)]
     exact: bool,
-    /// Run only the tests whose names contain one of these.
+    /// Run only the tests whose names contain one of these patterns.
     patterns: Vec<String>,
 }
 

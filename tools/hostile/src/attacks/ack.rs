@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Answers that a connecting victim must not take.
+//! Answers that a connecting victim must refuse.
 
 use super::hello::{common_fields, patched, wrong_identifiers, wrong_lengths, Patch};
 use super::{counter, each, Attack};
@@ -94,8 +94,8 @@ fn refused_bytes(ctx: &Ctx, ack: &[u8], why: Violation) -> Result<()> {
     Ok(())
 }
 
-/// Accepts a victim's request with these bytes; its connect() must end with
-/// `errno` and be counted so.
+/// Accepts a victim's request with these bytes. Expects that the victim's connect() ends with
+/// `errno`, and that these counters change.
 fn answered(ctx: &Ctx, ack: &[u8], errno: i32, counted: &Moves) -> Result<(Peer, Sock)> {
     let addr = ctx.fresh();
     let listener = Id::new(&Channel::new()?)?;
@@ -114,13 +114,13 @@ fn answered(ctx: &Ctx, ack: &[u8], errno: i32, counted: &Moves) -> Result<(Peer,
     Ok((peer, victim))
 }
 
-/// Bits that nobody knows count as not set.
+/// Unknown bits count as not set.
 fn unknown_features(ctx: &Ctx) -> Result<()> {
     let ack = patched(valid(), &(24, 0xffff_fff0_u32.to_be_bytes().to_vec()));
     answered(ctx, &ack, 0, &Moves::new()).map(|_| ())
 }
 
-/// A rejection ends connect() at once, whatever is in it.
+/// A rejection ends connect() at once, whatever its private data contains.
 fn rejections(ctx: &Ctx) -> Result<()> {
     let mut cases: Vec<(String, Vec<u8>)> = [0, 1, 15, 16, 17, 148]
         .into_iter()
@@ -149,8 +149,8 @@ fn rejections(ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// Accepts and never says or takes anything again: the victim is held back, not
-/// stuck, and can close.
+/// Accepts, and then neither sends nor receives anything. The victim's sends stop, but do not hang,
+/// and the victim can close.
 fn silence(ctx: &Ctx) -> Result<()> {
     let start = Start {
         bufs: POSTED,
@@ -190,7 +190,7 @@ fn disconnect_at_once(ctx: &Ctx) -> Result<()> {
         let peer = Peer::new(id, usize::from(POSTED), ctx.limit)?;
         let number = peer.ready()?;
         peer.id.accept(&valid(), number)?;
-        // Before the victim's word has come, the CM may know no connection yet.
+        // The CM may not know the connection yet, because the victim's message has not arrived.
         let _ = peer.id.disconnect();
         drop(peer);
         let mut errno = victim.end_connect(ctx.limit)?;
@@ -210,8 +210,8 @@ fn disconnect_at_once(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// Takes the request and never answers: close() must not wait for it, and an
-/// answer after that finds nobody.
+/// Takes the request and never answers. close() must not wait for an answer, and an answer after
+/// close() must not make a connection.
 fn no_answer(ctx: &Ctx) -> Result<()> {
     let addr = ctx.fresh();
     let listener = Id::new(&Channel::new()?)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Source adverts: memory that is not there, reports of what was not read, and
-//! Reads of memory that was lent and is back.
+//! Source adverts: adverts of memory that does not exist, reports of bytes that were not read, and
+//! Reads of memory that is no longer lent.
 
 use super::{counter, Attack};
 use crate::counters::{moves, Moves};
@@ -55,9 +55,9 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Bytes of a victim's send.
+/// The number of bytes of a victim's send.
 const BYTES: usize = 50_000;
-/// The most bytes of one Read of ours.
+/// The maximum number of bytes of a Read of this side.
 const READ: usize = 4096;
 
 pub(super) fn open(ctx: &Ctx) -> Result<Session> {
@@ -70,7 +70,7 @@ pub(super) fn open(ctx: &Ctx) -> Result<Session> {
     Ok(session)
 }
 
-/// What a victim counts of such a violation.
+/// The counters that change when a victim finds this violation.
 pub(super) fn counted(why: Violation) -> Moves {
     moves(&[("aborted_violation", 1), (&counter(why), 1)])
 }
@@ -81,8 +81,8 @@ fn violates(ctx: &Ctx, why: Violation, body: Body) -> Result<()> {
     session.expect_death(libc::EPROTO, &counted(why))
 }
 
-/// Has the victim send without a copy, and does something with what it lends;
-/// returns what `act` did and what the victim's send() did.
+/// Has the victim send without a copy, and calls `act` with the memory that the victim lends.
+/// Returns the results of `act` and of the victim's send().
 fn lent<T>(
     session: &mut Session,
     bytes: &[u8],
@@ -99,7 +99,7 @@ fn lent<T>(
     })
 }
 
-/// Reads all of it.
+/// Reads all of the lent memory.
 pub(super) fn read_all(peer: &mut Peer, lent: Lent) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     while bytes.len() < lent.len as usize {
@@ -136,7 +136,7 @@ fn honest_reader(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// The victim cannot read what it is offered.
+/// The victim cannot read the offered memory, whose key does not exist.
 fn key_of_nobody(ctx: &Ctx) -> Result<()> {
     for (len, rkey, addr) in [
         (100, 1, 4096),
@@ -171,7 +171,7 @@ fn answers_to_nothing(ctx: &Ctx) -> Result<()> {
     violates(ctx, Violation::EmptyCompletion, body)
 }
 
-/// Reports that the victim's advert does not fit.
+/// Reports that do not fit the victim's advert.
 fn false_reports(ctx: &Ctx) -> Result<()> {
     let bytes = pattern(12, BYTES);
     let cases = [
@@ -194,7 +194,7 @@ fn false_reports(ctx: &Ctx) -> Result<()> {
             };
             peer.send(body, &[])
         })?;
-        // send() reports the error, which then is told.
+        // send() returns the error, so the socket has none afterwards.
         let errno = sent.err().and_then(|e| e.raw_os_error());
         expect(errno == Some(libc::EPROTO), || {
             format!("{}: send() ended with {errno:?}", why.name())
@@ -205,7 +205,7 @@ fn false_reports(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// The bytes beside those that were lent are not to be had.
+/// Bytes beside the lent memory cannot be read.
 fn read_beside(ctx: &Ctx) -> Result<()> {
     let bytes = pattern(13, BYTES);
     for before in [false, true] {
@@ -230,7 +230,7 @@ fn read_beside(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// When send() has returned the memory is the program's alone.
+/// After send() has returned, only the program can use the memory.
 fn read_afterwards(ctx: &Ctx) -> Result<()> {
     let bytes = pattern(14, BYTES);
     let mut session = open(ctx)?;
@@ -244,8 +244,8 @@ fn read_afterwards(ctx: &Ctx) -> Result<()> {
     session.expect_refused(true, lent.addr, lent.rkey)
 }
 
-/// What comes behind an advert that is not read yet fills the receive buffer like
-/// any other bytes: here the reader sleeps for a page of its own.
+/// Payload after an advert that was not read fills the receive buffer like other bytes. Here the
+/// reader sleeps because a page of its own buffer is missing.
 fn payload_behind(ctx: &Ctx) -> Result<()> {
     const MOST: usize = 2 << 20;
     let mut session = open(ctx)?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! No attacks: the honest side works, so that what the attacks show is theirs.
+//! No attacks, but tests of the honest side. They show that the results of the attacks are due to
+//! the attacks.
 
 use super::Attack;
 use crate::fail::{expect, Result, Step};
@@ -39,7 +40,7 @@ fn from_connector(ctx: &Ctx) -> Result<()> {
     whole_life(Session::from_connector(ctx, &Start::default())?)
 }
 
-/// Bytes in both directions, then an orderly end of both.
+/// Sends bytes in both directions, then ends both directions in an orderly way.
 fn whole_life(mut session: Session) -> Result<()> {
     session.greet()?;
     let there = pattern(5, 30_011);
@@ -62,7 +63,7 @@ fn whole_life(mut session: Session) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// The sizes at the edge of what is permitted.
+/// The smallest and the largest receive sizes that are permitted.
 fn receive_sizes(ctx: &Ctx) -> Result<()> {
     for features in [Features::NONE, Features::SHRINK] {
         for size in [RCV_SIZE_MIN, 4096, RCV_SIZE_MAX] {
@@ -79,7 +80,7 @@ fn receive_sizes(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// Whoever is asked for larger receives may answer that they stay as they are.
+/// A peer that is asked for larger receives may answer that their size does not change.
 fn larger_receives(ctx: &Ctx) -> Result<()> {
     let mut session = Session::open_and_greet(ctx)?;
     let bytes = pattern(7, 50_000);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Source adverts to victims whose recv() returns before the bytes are there: memory
-//! that is not what the advert says, and peers that think better of it.
+//! Source adverts to victims whose recv() returns before the bytes have arrived. The memory is not
+//! as the advert says, or the peer takes the advert back.
 //!
-//! A victim may be told by a failing call or, of bytes that a call has returned, by
-//! SIGSEGV. It must not see other bytes than the peer's, nor wait without end.
+//! A victim may be told by a failing call or, for bytes that a call has returned, by SIGSEGV. It
+//! must not see other bytes than the peer's, and must not wait forever.
 
 use super::{adverts, Attack};
 use crate::cm::{Channel, Id};
@@ -64,20 +64,20 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Bytes of an advert.
+/// The number of bytes of an advert.
 const BYTES: usize = 256 << 10;
-/// Bytes of one that takes long enough for something to come in between.
+/// The number of bytes of an advert that takes long enough for another event in between.
 const MANY: usize = 2 << 20;
-/// Where a buffer begins that does so behind the begin of a page.
+/// The offset in its first page of a buffer that does not begin with a page.
 const ODD: usize = 16;
-/// The bytes of such a buffer for which the call waits.
+/// The number of bytes at the start of such a buffer for which the call waits.
 const HEAD: usize = 4096 - ODD;
-/// How often an attack is tried in any case, and at most until it has hit.
+/// The least number of tries of an attack, and the maximum number of tries until it has succeeded.
 const TRIES: usize = 4;
 const MOST_TRIES: usize = 40;
 
-/// A session with a victim that waits in recv() for the `bytes`, and the memory that
-/// has the first `lent` of them.
+/// A session with a victim that waits in recv() for the `bytes`, and the memory that contains the
+/// first `lent` of them.
 struct Attacked {
     session: Session,
     reader: Reader,
@@ -100,7 +100,7 @@ impl Attacked {
         })
     }
 
-    /// Says that `len` bytes are lent.
+    /// Sends an advert of `len` bytes.
     fn advertise(&mut self, len: usize) -> Result<()> {
         let len = len as u32;
         let advert = match self.lent {
@@ -114,7 +114,8 @@ impl Attacked {
         self.session.peer.send(advert, &[])
     }
 
-    /// Waits until a counter of the victim's has moved, and not long: it may not.
+    /// Waits until a counter of the victim has changed. The wait is short, because the counter may
+    /// never change.
     fn await_counted(&mut self, name: &str, ctx: &Ctx) -> Result<()> {
         let end = Instant::now() + ctx.limit / 10;
         while self.session.since(name)? == 0 && Instant::now() < end {
@@ -123,18 +124,18 @@ impl Attacked {
         Ok(())
     }
 
-    /// Waits for the victim's end.
+    /// Waits until the victim ends.
     fn seen(&mut self, ctx: &Ctx) -> Result<Seen> {
         self.reader.end(&mut self.session.peer, ctx.limit * 6)
     }
 
-    /// How often a call has returned before its bytes were there.
+    /// The number of calls that have returned before their bytes had arrived.
     fn early(&self) -> Result<u64> {
         self.session.since("read_early")
     }
 
-    /// The victim's connection must have died of one of these; a call of the victim may
-    /// have reported that.
+    /// Expects that the victim's connection has ended with one of `errnos`, which a call of the
+    /// victim may have reported.
     fn expect_death(&mut self, seen: &Seen, errnos: &[i32], allowed: &[&str]) -> Result<()> {
         if seen.is_told_by_errno(errnos) {
             self.session.peer.await_disconnect()?;
@@ -145,8 +146,8 @@ impl Attacked {
     }
 }
 
-/// Tries an attack some times, and so often that what it says has happened once; with
-/// whole pages, and with others in front of them.
+/// Tries an attack several times, and until it has succeeded once (`attack` returns true). It is
+/// tried with buffers of whole pages, and with buffers that begin in the middle of a page.
 fn tried(ctx: &Ctx, attack: impl Fn(&Ctx, usize) -> Result<bool>) -> Result<()> {
     let tries = (TRIES / ctx.every).max(2);
     for odd in [0, ODD] {
@@ -166,8 +167,8 @@ fn tried(ctx: &Ctx, attack: impl Fn(&Ctx, usize) -> Result<bool>) -> Result<()> 
     Ok(())
 }
 
-/// The same of something behind an advert: at once, which may be too soon to hit, and
-/// then when a call has returned.
+/// As [`tried`], for an attack that follows an advert: first at once, which may be too early to
+/// succeed, and then after a call has returned.
 fn tried_behind(ctx: &Ctx, attack: impl Fn(&Ctx, usize, bool) -> Result<bool>) -> Result<()> {
     for waits in [false, true] {
         tried(ctx, |ctx, odd| Ok(attack(ctx, odd, waits)? || !waits))?;
@@ -175,7 +176,7 @@ fn tried_behind(ctx: &Ctx, attack: impl Fn(&Ctx, usize, bool) -> Result<bool>) -
     Ok(())
 }
 
-/// Bytes that the victim says it has read.
+/// The number of bytes that the victim has reported as read.
 fn reported(peer: &Peer) -> usize {
     let bytes = |body: &Body| match *body {
         Body::RdmaRdCompl { bytes } => bytes as usize,
@@ -198,7 +199,7 @@ fn honest_lender(ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// Who takes an advert back waits for the answer, and sends what was not read.
+/// A peer that takes an advert back waits for the answer, and sends the bytes that were not read.
 fn honest_cancel(ctx: &Ctx) -> Result<()> {
     let bytes = pattern(32, MANY);
     cancelled(ctx, &bytes, &[], |peer| {
@@ -210,7 +211,7 @@ fn honest_cancel(ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// Does something behind an advert that was taken back. The victim may die of these.
+/// Takes an advert back and then calls `act`. The victim's connection may end with one of `deaths`.
 fn cancelled(
     ctx: &Ctx,
     bytes: &[u8],
@@ -254,7 +255,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// The second one can take `receives` messages.
+    /// Connects two queue pairs. The second one can receive `receives` messages.
     fn new(ctx: &Ctx, receives: usize) -> Result<Pair> {
         let addr = ctx.fresh();
         let listener = Id::new(&Channel::new()?)?;
@@ -277,7 +278,7 @@ impl Pair {
         Ok(Pair { from, to, _ids })
     }
 
-    /// The bytes at some place, as the adapter sees them.
+    /// The bytes at an address, as the adapter sees them.
     fn seen(&mut self, addr: usize, len: usize, lkey: u32, limit: Duration) -> Result<Vec<u8>> {
         self.from.send_from(addr, len, lkey)?;
         let end = Instant::now() + limit;
@@ -303,14 +304,15 @@ impl Pair {
     }
 }
 
-/// The victim's buffer is a region of another connection of the same program: its adapter sends from the pages
-/// whatever the page tables say. So no call returns before the bytes are there.
+/// The victim's buffer is registered for another connection of the same program. The adapter sends
+/// from its pages regardless of the page tables, so no call may return before the bytes have
+/// arrived.
 fn into_registered_memory(ctx: &Ctx) -> Result<()> {
-    /// What one message takes.
+    /// The number of bytes of a message.
     const PIECE: usize = 4096;
     let pages = Pages::new(BYTES)?;
     let mut pair = Pair::new(ctx, 4)?;
-    // SAFETY: the pages are declared before the pair, and so are dropped after it.
+    // SAFETY: the pages are declared before the pair, so they are dropped after it.
     let key = unsafe { pair.from.register(&pages)? };
     let bytes = pattern(40, BYTES);
     let mut hits = 0;
@@ -326,7 +328,7 @@ fn into_registered_memory(ctx: &Ctx) -> Result<()> {
             let n = thread::scope(|scope| {
                 let receiving = scope.spawn(move || victim.recv_at(at, left));
                 if got == 0 {
-                    // When it waits.
+                    // The receive should be waiting by now.
                     thread::sleep(Duration::from_millis(20));
                     session.peer.send(Body::SrcAvail { len, rkey, addr }, &[])?;
                 }
@@ -336,7 +338,7 @@ fn into_registered_memory(ctx: &Ctx) -> Result<()> {
                     .step("recv")
             })?;
             expect(n > 0, || format!("the end after {got} bytes"))?;
-            // The last ones come last.
+            // Check the end first, because its bytes arrive last.
             let ends = [got + n - PIECE.min(n), got];
             for from in ends {
                 let len = PIECE.min(got + n - from);
@@ -362,7 +364,7 @@ fn into_registered_memory(ctx: &Ctx) -> Result<()> {
     Err(Fail::new("no call would have returned early"))
 }
 
-/// The memory ends before the advert does.
+/// The memory is shorter than the advert says.
 fn lies_about_length(ctx: &Ctx) -> Result<()> {
     let bytes = pattern(33, BYTES);
     for there in [1000, HEAD, 128 << 10, (128 << 10) + HEAD, BYTES - 5000] {
@@ -376,7 +378,7 @@ fn lies_about_length(ctx: &Ctx) -> Result<()> {
             let refused = moves(&[("read_refused", 1)]);
             attacked.session.expect_counted(&refused)?;
             if odd > 0 {
-                // Before the head is there nothing is promised, nor if the rest fails at once.
+                // No call returns before the head has arrived, nor if the rest fails at once.
                 let none = seen.received == 0 && !early;
                 expect(none || there >= HEAD, || format!("{seen:?}"))?;
                 return Ok(true);
@@ -408,7 +410,7 @@ fn key_of_nobody(ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// Takes the advert back, and does not wait for the answer.
+/// Takes the advert back, and withdraws the memory without waiting for the answer.
 fn cancels_and_forgets(ctx: &Ctx) -> Result<()> {
     let deaths = [
         (libc::EPROTO, "read_refused"),
@@ -417,12 +419,12 @@ fn cancels_and_forgets(ctx: &Ctx) -> Result<()> {
     cancelled(ctx, &pattern(35, MANY), &deaths, |peer| {
         peer.queue()?.take_back();
         await_answer(peer)?;
-        // If there was nothing to forget the victim waits for more.
+        // If the victim has lost nothing, it waits for more bytes.
         peer.id.disconnect()
     })
 }
 
-/// The advert stands, but its memory is gone while the victim reads.
+/// The advert stays, but its memory is withdrawn while the victim reads.
 fn takes_memory_back(ctx: &Ctx) -> Result<()> {
     let bytes = pattern(36, MANY);
     tried(ctx, |ctx, odd| {
@@ -459,7 +461,7 @@ fn says_goodbye(ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// Nor does the adapter answer any more.
+/// The CM ends the connection, and the adapter does not answer any more.
 fn goes_away(ctx: &Ctx) -> Result<()> {
     let bytes = pattern(38, MANY);
     tried(ctx, |ctx, odd| {
@@ -477,8 +479,8 @@ fn goes_away(ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// The queue pair goes, the CM says nothing: who touches the pages waits until the
-/// victim's adapter gives up.
+/// The queue pair is destroyed, and the CM does not report this. A victim that touches the pages
+/// waits until its adapter gives up.
 fn never_answers(ctx: &Ctx) -> Result<()> {
     let bytes = pattern(39, MANY);
     for _ in 0..MOST_TRIES {
@@ -493,7 +495,7 @@ fn never_answers(ctx: &Ctx) -> Result<()> {
         let errnos = [libc::ETIMEDOUT, libc::ECONNRESET];
         attacked.expect_death(&seen, &errnos, &["timed_out", "reset_by_peer"])?;
         if seen.is_told_by_signal() {
-            // It is counted last.
+            // The wait is counted last.
             settled(ctx.limit)?;
             attacked.await_counted("absent_waits", ctx)?;
             let waits = attacked.session.since("absent_waits")?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Too many messages.
+//! Floods of messages.
 
 use super::{counter, Attack};
 use crate::counters::moves;
@@ -35,8 +35,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Credit updates without end, each within the rules: no reason to abort, and
-/// none to send as many back.
+/// Very many credit updates, each within the rules. The victim has no reason to abort, nor to send
+/// as many updates.
 fn updates(ctx: &Ctx) -> Result<()> {
     let mut session = Session::open_and_greet(ctx)?;
     for _ in 0..2000 / ctx.every {
@@ -46,7 +46,7 @@ fn updates(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// Messages of one byte, more than the victim's receives, all read.
+/// More messages of one byte than the victim has receives. The victim reads all of them.
 fn small_data(ctx: &Ctx) -> Result<()> {
     let mut session = Session::open_and_greet(ctx)?;
     let bytes = pattern(11, 4000 / ctx.every);
@@ -60,7 +60,7 @@ fn small_data(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// Questions for other receive sizes, again and again.
+/// Many requests for other receive sizes.
 fn receive_questions(ctx: &Ctx) -> Result<()> {
     for features in [Features::NONE, Features::SHRINK] {
         questions(ctx, features)?;
@@ -83,8 +83,8 @@ fn questions(ctx: &Ctx, features: Features) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// One byte each, on and on, deaf to what the victim says of credits, and with a
-/// limit of its own that never grows: soon the victim can announce no more.
+/// Messages of one byte each, without regard to the victim's credits, and without new credits for
+/// the victim. Soon the victim cannot announce receives any more.
 fn without_credits(ctx: &Ctx) -> Result<()> {
     for _ in 0..2 {
         let start = Start {
@@ -105,7 +105,7 @@ fn without_credits(ctx: &Ctx) -> Result<()> {
                 ..data_header()
             };
             peer.send_raw(&wire(&header, Body::Data, b"x"))?;
-            // One after the other: the victim's receives are posted again.
+            // Send one message after the other, so that the victim can post its receives again.
             peer.finish_sends()?;
             if peer.is_over() {
                 break;
@@ -129,15 +129,16 @@ const fn data_header() -> Bsdh {
     }
 }
 
-/// Full messages to a victim that does not read: first within the credits, then
-/// beyond. Either the adapter says no, or the victim does.
+/// Full messages to a victim that does not read, first within the credits, then beyond them. Either
+/// the adapter refuses the messages beyond the credits, or the victim does.
 fn unread(ctx: &Ctx) -> Result<()> {
     let mut session = Session::open(ctx, &Start::default())?;
     let size = session.victim_rcv_size as usize;
     let full = pattern(12, size);
     let peer = &mut session.peer;
     let mut within = 0usize;
-    // The victim keeps what its receive buffer takes, and lets no more come.
+    // The victim takes as many bytes as fit into its receive buffer, and then gives no more
+    // credits.
     while peer.until_credits(Body::Data, size)? {
         peer.send(Body::Data, &full)?;
         within += 1;
@@ -145,7 +146,7 @@ fn unread(ctx: &Ctx) -> Result<()> {
             "64 MiB went to a victim that does not read".to_owned()
         })?;
     }
-    // Nothing else may come between: the numbers are made here.
+    // No other message may be sent in between, because the sequence numbers are made here.
     peer.gives_credits = false;
     peer.is_deaf = true;
     let mut header = Bsdh {
@@ -159,7 +160,7 @@ fn unread(ctx: &Ctx) -> Result<()> {
     peer.finish_sends()?;
     let refused = peer.broken.is_some();
     if refused {
-        // Nothing has happened to the victim. The end is ours to tell.
+        // The victim has noticed nothing, so this side has to end the connection.
         let _ = peer.id.disconnect();
     }
     let errno = session.victim.await_error(ctx.limit)?;
@@ -178,7 +179,7 @@ fn unread(ctx: &Ctx) -> Result<()> {
         "violation_CreditOverrun",
         "reset_by_peer",
     ])?;
-    // What came before stays readable, and is what was sent.
+    // The bytes that were received before stay readable, and are right.
     let mut got = vec![0; size];
     for n in 0..within {
         let mut at = 0;

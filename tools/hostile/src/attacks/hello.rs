@@ -51,7 +51,7 @@ pub(super) fn patched(mut bytes: Vec<u8>, patch: &Patch) -> Vec<u8> {
     bytes
 }
 
-/// Changes that are as wrong in a Hello as in a HelloAck.
+/// Changes that are wrong both in a Hello and in a HelloAck.
 pub(super) fn common_fields() -> Vec<(String, (Patch, Violation))> {
     use Violation as V;
     let be32 = |n: u32| n.to_be_bytes().to_vec();
@@ -86,8 +86,8 @@ pub(super) fn common_fields() -> Vec<(String, (Patch, Violation))> {
         .collect()
 }
 
-/// Lengths in the header that are not that of the message, `len`, of which
-/// `room` bytes are looked at.
+/// Wrong lengths in the header of a message that has `len` bytes. The victim looks at `room` bytes
+/// of it.
 pub(super) fn wrong_lengths(len: usize, room: usize) -> Vec<(String, (Patch, Violation))> {
     use Violation as V;
     let len = len as u32;
@@ -152,7 +152,7 @@ fn identifiers(ctx: &Ctx) -> Result<()> {
 }
 
 fn empty(ctx: &Ctx) -> Result<()> {
-    // What is missing is filled up with zeros by the CM.
+    // The CM fills missing bytes with zeros.
     refused_bytes(ctx, &[], Violation::LengthMismatch)?;
     refused_bytes(ctx, &[0], Violation::LengthMismatch).step("one byte")?;
     refused_bytes(ctx, &valid()[..16], Violation::BadMagic).step("only the header")
@@ -162,7 +162,7 @@ fn refused(ctx: &Ctx, (patch, why): (Patch, Violation)) -> Result<()> {
     refused_bytes(ctx, &patched(valid(), &patch), why)
 }
 
-/// A listening victim must refuse the request, say why and count why.
+/// Expects that a listening victim refuses the request, and reports and counts the reason.
 fn refused_bytes(ctx: &Ctx, private: &[u8], why: Violation) -> Result<()> {
     let addr = ctx.fresh();
     let listener = Sock::listen(addr, 4, ctx.limit)?;
@@ -192,7 +192,7 @@ fn rejection(ctx: &Ctx, addr: SocketAddrV4, private: &[u8]) -> Result<Option<Ref
     Ok(Refusal::decode(&event.private))
 }
 
-/// Random bytes: refused, whatever the reason.
+/// Random bytes are refused, for any reason.
 fn noise(ctx: &Ctx) -> Result<()> {
     let addr = ctx.fresh();
     let listener = Sock::listen(addr, 4, ctx.limit)?;
@@ -207,8 +207,7 @@ fn noise(ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// A made-up nonce does not open the way to a listener on loopback, and neither
-/// does none.
+/// A request with an invented nonce, or with none, does not reach a listener on loopback.
 fn random_nonce(ctx: &Ctx) -> Result<()> {
     let outside = ctx.fresh();
     let loopback = SocketAddrV4::new(Ipv4Addr::LOCALHOST, outside.port());
@@ -229,7 +228,7 @@ fn random_nonce(ctx: &Ctx) -> Result<()> {
     expect(!listener.has_connection()?, || {
         "a connection from outside has reached a listener on loopback".to_owned()
     })?;
-    // The way that is meant must be open: else the above would prove nothing.
+    // A real local connection must succeed; otherwise the refusals above would prove nothing.
     let here = Sock::connect(loopback, ctx.limit).step("a local connection")?;
     let there = listener.accept(ctx.limit)?;
     here.send(b"local")?;

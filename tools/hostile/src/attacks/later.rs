@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Source adverts of victims whose send() has returned: the peer may read what was
-//! in their pages then, and nothing else, and only until it has said that it has.
+//! Source adverts of victims whose send() has returned. The peer may read the bytes that were in
+//! the pages at the time of the send, and nothing else, until it has reported that it has read
+//! them.
 
 use super::adverts::{self, counted, read_all};
 use super::Attack;
@@ -46,10 +47,10 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Bytes of a victim's send.
+/// The number of bytes of a victim's send.
 const BYTES: usize = 64 << 10;
 
-/// A victim that has sent the pages, and what it lends for that.
+/// A victim that has sent the pages, and the memory that it lends for this.
 struct Sent {
     session: Session,
     pages: Pages,
@@ -65,7 +66,7 @@ impl Sent {
         }
         let pages = Pages::new(bytes.len())?;
         pages.write(bytes);
-        // Nobody reads yet.
+        // send() returns before the peer has read the advert.
         let sent = session.victim.send_at(pages.addr(), pages.len());
         let sent = sent.step("send")?;
         expect(sent == bytes.len(), || format!("send() returned {sent}"))?;
@@ -88,7 +89,7 @@ impl Sent {
         self.session.peer.send(Body::RdmaRdCompl { bytes }, &[])
     }
 
-    /// The peer must get these bytes.
+    /// Expects that the peer reads these bytes.
     fn expect_read(&mut self, lent: Lent, want: &[u8]) -> Result<()> {
         let read = read_all(&mut self.session.peer, lent)?;
         expect(read == want, || {
@@ -96,12 +97,13 @@ impl Sent {
         })
     }
 
-    /// A Read of the peer's must fail, of which the connection dies.
+    /// Expects that a Read by the peer fails and ends the connection.
     fn expect_refused(&mut self, addr: u64) -> Result<()> {
         self.session.expect_refused(true, addr, self.lent.rkey)
     }
 
-    /// The victim has its pages back: they hold `want`, and what it writes stays.
+    /// Expects that the victim has its pages back: they contain `want`, and the victim can write to
+    /// them.
     fn expect_back(&self, ctx: &Ctx, want: &[u8]) -> Result<()> {
         settled(ctx.limit)?;
         expect(self.pages.read() == want, || {
@@ -129,7 +131,8 @@ fn honest_reader(ctx: &Ctx) -> Result<()> {
     sent.session.expect_only(&[])
 }
 
-/// What the victim writes after its send is not for the peer, however often it looks.
+/// The peer does not see bytes that the victim writes after its send, even if it reads several
+/// times.
 fn overwritten(ctx: &Ctx) -> Result<()> {
     let (old, new) = (pattern(42, BYTES), pattern(43, BYTES));
     for looks_before in [false, true] {
@@ -153,7 +156,7 @@ fn overwritten(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// The bytes beside those that were lent are not to be had.
+/// Bytes beside the lent memory cannot be read.
 fn read_beside(ctx: &Ctx) -> Result<()> {
     let bytes = pattern(44, BYTES);
     for before in [false, true] {
@@ -169,7 +172,7 @@ fn read_beside(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// When the peer has said that it has read them, the pages are the program's alone.
+/// After the peer has reported that it has read the pages, only the program can use them.
 fn read_afterwards(ctx: &Ctx) -> Result<()> {
     let bytes = pattern(45, BYTES);
     for reads_before in [false, true] {
@@ -184,7 +187,7 @@ fn read_afterwards(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// Reports that the victim's advert does not fit.
+/// Reports that do not fit the victim's advert.
 fn false_reports(ctx: &Ctx) -> Result<()> {
     let bytes = pattern(46, BYTES);
     let len = BYTES as u32;
@@ -195,7 +198,7 @@ fn false_reports(ctx: &Ctx) -> Result<()> {
     ];
     let twice = [Body::RdmaRdCompl { bytes: len }; 2];
     let nothing = [Body::RdmaRdCompl { bytes: 0 }];
-    // The victim has not asked.
+    // The victim has not taken its advert back.
     let not_taken_back = [Body::SendSm];
     let cases: [(Violation, &[Body]); 5] = [
         (Violation::AdvertOverrun, &too_much),
@@ -215,7 +218,7 @@ fn false_reports(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// Of some bytes, or of none; with a word of the CM.
+/// The peer reports some bytes or none, and then disconnects by the CM.
 fn leaves_without_a_report(ctx: &Ctx) -> Result<()> {
     let (old, new) = (pattern(47, BYTES), pattern(48, BYTES));
     let len = BYTES as u32;
@@ -237,11 +240,11 @@ fn leaves_without_a_report(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// A program that chose to wait before it writes does not wait for ever.
+/// A program that has to wait before it writes does not wait forever.
 fn holds_writers_up(ctx: &Ctx) -> Result<()> {
     let (old, new) = (pattern(47, BYTES), pattern(48, BYTES));
     for leaves in [false, true] {
-        // Pages at the same place, soon after, would be another part of the same wait.
+        // A snapshot of pages at the same address soon afterwards would extend the same wait.
         thread::sleep(Duration::from_millis(300));
         let mut sent = Sent::new(ctx, &old, true)?;
         let (pages, peer, first) = (&sent.pages, &mut sent.session.peer, &new[..1]);
@@ -249,7 +252,7 @@ fn holds_writers_up(ctx: &Ctx) -> Result<()> {
             let (begins, begun) = mpsc::channel();
             let writing = scope.spawn(move || {
                 let begin = Instant::now();
-                // Nobody is gone.
+                // The receiver is not dropped before.
                 let _ = begins.send(());
                 pages.write(first);
                 begin.elapsed()
@@ -260,7 +263,8 @@ fn holds_writers_up(ctx: &Ctx) -> Result<()> {
                 peer.id.disconnect()?;
             }
             let waited = writing.join().map_err(|_| Fail::new("a thread panicked"))?;
-            // Nobody is told how old the snapshot was when he began: it may end by itself.
+            // The age of the snapshot when the write begins is not known, so the snapshot may end
+            // by itself.
             let least = Duration::from_millis(if leaves { 250 } else { 0 });
             expect(least < waited && waited < ctx.limit, || {
                 format!("who writes has waited {waited:?}")

@@ -22,7 +22,7 @@ use crate::fail::{Result, Step};
 use crate::session::Ctx;
 use proto_host::proto::violation::Violation;
 
-/// One attack, or several of a kind.
+/// An attack, or several similar ones.
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&Ctx) -> Result<()>,
@@ -69,7 +69,7 @@ fn each<T>(
     cases: Vec<(String, T)>,
     mut attack: impl FnMut(&Ctx, T) -> Result<()>,
 ) -> Result<()> {
-    // A short list is done whole.
+    // All cases of a short list are run.
     let every = if cases.len() > 16 { ctx.every } else { 1 };
     for (name, case) in cases.into_iter().step_by(every) {
         attack(ctx, case).step(&name)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sockets that their programs have closed.
+//! Sockets that were closed by their programs (orphans).
 
 use super::Attack;
 use crate::counters::Counters;
@@ -15,10 +15,10 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
     run: slow_reader,
 }];
 
-/// The time that the module gives the peer of a closed socket to take its part of the rest.
+/// The time in which the peer of a closed socket must take a part of the remaining bytes.
 const ORPHAN: Duration = Duration::from_secs(60);
 
-/// A peer that takes a few messages of many in a minute does not keep a closed socket.
+/// A peer that takes only a few of many messages in a minute cannot keep a closed socket alive.
 fn slow_reader(ctx: &Ctx) -> Result<()> {
     let start = Start {
         bufs: BUFS_MIN,
@@ -37,7 +37,7 @@ fn slow_reader(ctx: &Ctx) -> Result<()> {
     let begin = Instant::now();
     drop(victim);
     sleep(ORPHAN / 2);
-    // What has come makes room for as much.
+    // Taking the messages that have arrived makes room for as many more.
     peer.pump()?;
     let taken = peer.inbox.len();
     expect(taken > 0 && 2 * taken * (TURNS as usize) < sent, || {
@@ -48,8 +48,7 @@ fn slow_reader(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the module has given up the one socket that there is, which its program has closed at
-/// `begin`.
+/// Waits until the module has given up the only socket, which its program has closed at `begin`.
 pub(super) fn given_up(ctx: &Ctx, before: &Counters, begin: Instant) -> Result<()> {
     loop {
         let left = sockets()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Requests that are begun and never completed.
+//! Connection requests that are never completed.
 
 use super::Attack;
 use crate::cm::{Channel, Id};
@@ -47,18 +47,18 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// The time that the module gives a peer to complete a connection.
 const HANDSHAKE: Duration = Duration::from_secs(20);
 
-/// How many sockets the module has.
+/// The number of sockets of the module.
 fn count_sockets() -> Result<usize> {
     Ok(sockets()?.lines().count())
 }
 
-/// The number of a queue pair that does not exist. The CM of the victim takes two
-/// requests for one queue pair for a mistake, so there is one for each.
+/// The number of a queue pair that does not exist. The victim's CM takes two requests with the same
+/// queue pair for an error, so each request has its own number.
 fn made_up_qp(addr: SocketAddrV4, n: usize) -> u32 {
     0x10_0000 + u32::from(addr.port() % 8192) * 1024 + n as u32
 }
 
-/// Sends `count` requests that stay half open; the ids must be kept.
+/// Sends `count` requests that stay half open as long as the ids exist.
 fn half_open(addr: SocketAddrV4, count: usize, limit: Duration) -> Result<Vec<Id>> {
     let channel = Channel::new()?;
     (0..count)
@@ -66,7 +66,7 @@ fn half_open(addr: SocketAddrV4, count: usize, limit: Duration) -> Result<Vec<Id
         .collect()
 }
 
-/// One of them.
+/// Sends one request that stays half open.
 fn half_open_one(
     channel: &Rc<Channel>,
     addr: SocketAddrV4,
@@ -74,14 +74,13 @@ fn half_open_one(
     limit: Duration,
 ) -> Result<Id> {
     let id = Id::new(channel)?;
-    // Those before have no event of interest: their answers come, and
-    // are not taken.
+    // Events of earlier ids do not matter here: they are answers, which are not accepted.
     resolve_among_others(&id, addr, limit).step(&format!("request {n}"))?;
     id.connect(&hello(POSTED).encode(), made_up_qp(addr, n))?;
     Ok(id)
 }
 
-/// As `Id::resolve`, on a channel where answers to other ids' requests come.
+/// As `Id::resolve`, on a channel that also receives answers to the requests of other ids.
 fn resolve_among_others(id: &Id, addr: SocketAddrV4, limit: Duration) -> Result<()> {
     id.start_resolve(addr)?;
     id.await_kind(ffi::RDMA_CM_EVENT_ADDR_RESOLVED, limit)?;
@@ -98,8 +97,8 @@ fn await_true(what: &str, limit: Duration, mut done: impl FnMut() -> Result<bool
     Ok(())
 }
 
-/// A listener whose backlog is full of half-open requests is free again when
-/// the victim's timer has ended them.
+/// A listener whose backlog is full of half-open requests is free again after the victim's timer
+/// has ended them.
 fn full_backlog(ctx: &Ctx) -> Result<()> {
     let addr = ctx.fresh();
     let listener = Sock::listen(addr, 4, ctx.limit)?;
@@ -127,8 +126,9 @@ fn full_backlog(ctx: &Ctx) -> Result<()> {
     expect(there.recv(4)? == b"free", || "other bytes".to_owned())
 }
 
-/// Who fills the backlog with half-open requests does not keep others out until these end: who asks
-/// again, as the CM does after some 4 s, gets the place of one that is older than a second.
+/// Half-open requests that fill the backlog do not keep others out until they end. A client that
+/// asks again, as the CM does after about 4 s, gets the place of a request that is older than a
+/// second.
 fn held_shut(ctx: &Ctx) -> Result<()> {
     let addr = ctx.fresh();
     let listener = Sock::listen(addr, 4, ctx.limit)?;
@@ -157,16 +157,17 @@ fn held_shut(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// When a deferred connection that is due must have the place of a half-open one: that is old after a second.
-/// Much less than the time in which that one ends by itself.
+/// The time in which a deferred connection that is due must get the place of a half-open one, which
+/// is old after a second. It is much shorter than the time after which the half-open one ends by
+/// itself.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A listener with one place, and a connection that it defers, which has none.
+/// A listener with one place, and a connection that it defers, which takes no place.
 fn with_deferred(addr: SocketAddrV4, ctx: &Ctx) -> Result<(Sock, Sock)> {
     let listener = Sock::listen(addr, 0, ctx.limit)?;
     listener.defer_accept(60)?;
     let here = Sock::connect(addr, ctx.limit)?;
-    // The listener's end hears last that it is up.
+    // The listener's end is the last to learn that the connection is made.
     sleep(Duration::from_secs(1));
     expect(!listener.has_connection()?, || {
         "a silent connection was not deferred".to_owned()
@@ -174,7 +175,8 @@ fn with_deferred(addr: SocketAddrV4, ctx: &Ctx) -> Result<(Sock, Sock)> {
     Ok((listener, here))
 }
 
-/// What [`with_deferred`] has made has got the only place from a request; here is what it has sent.
+/// Expects that the connection of [`with_deferred`] has got the only place from a request, and that
+/// its bytes have arrived.
 fn has_got_place(listener: &Sock, before: &Counters, limit: Duration) -> Result<()> {
     let dropped = before.since("evicted_half_open")?;
     expect(dropped > 0, || "no half-open one was ended".to_owned())?;
@@ -182,8 +184,8 @@ fn has_got_place(listener: &Sock, before: &Counters, limit: Duration) -> Result<
     expect(there.recv(3)? == b"due", || "other bytes".to_owned())
 }
 
-/// Who takes all places with half-open requests does not keep out a deferred connection that has sent
-/// something, though no other request comes for which one of them would be ended.
+/// Half-open requests that take all places do not keep out a deferred connection that has sent
+/// something, even if no other request arrives for which one of them would be ended.
 fn deferred_one_is_due(ctx: &Ctx) -> Result<()> {
     let addr = ctx.fresh();
     let (listener, here) = with_deferred(addr, ctx)?;
@@ -199,7 +201,8 @@ fn deferred_one_is_due(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// Nor if such requests come all the time: each is behind the deferred connection.
+/// The same if such requests arrive all the time, because each of them is behind the deferred
+/// connection.
 fn deferred_one_is_due_among_requests(ctx: &Ctx) -> Result<()> {
     let addr = ctx.fresh();
     let (listener, here) = with_deferred(addr, ctx)?;
@@ -209,7 +212,7 @@ fn deferred_one_is_due_among_requests(ctx: &Ctx) -> Result<()> {
     sleep(Duration::from_millis(300));
     here.send(b"due")?;
     await_true("a deferred one has a place", SOON, || {
-        // Several between two looks.
+        // Several requests arrive between two looks.
         for _ in 0..3 {
             ids.push(half_open_one(&channel, addr, ids.len(), ctx.limit)?);
         }
@@ -220,8 +223,8 @@ fn deferred_one_is_due_among_requests(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// A thousand at a time, all within the backlog: all of them are ended, and
-/// their memory comes back.
+/// A thousand half-open requests at a time, all within the backlog. All of them end, and their
+/// memory is freed.
 fn thousand(ctx: &Ctx) -> Result<()> {
     let count = 1000 / ctx.every;
     let addr = ctx.fresh();
@@ -251,7 +254,7 @@ fn thousand(ctx: &Ctx) -> Result<()> {
     normal_connection(ctx)
 }
 
-/// Requests whose sender is gone before the answer.
+/// Requests whose sender is gone before the answer arrives.
 fn abandoned(ctx: &Ctx) -> Result<()> {
     let addr = ctx.fresh();
     let listener = Sock::listen(addr, 200, ctx.limit)?;
@@ -261,7 +264,7 @@ fn abandoned(ctx: &Ctx) -> Result<()> {
         let id = resolved(addr, ctx.limit)?;
         id.connect(&hello(POSTED).encode(), made_up_qp(addr, round))?;
         if round % 2 == 1 {
-            // The other half gets as far as the victim's answer.
+            // Every second request is alive until the victim answers.
             sleep(Duration::from_millis(5));
         }
         drop(id);
@@ -286,7 +289,7 @@ fn listener_closed(ctx: &Ctx) -> Result<()> {
     let idle = count_sockets()? - 1;
     let ids = half_open(addr, 20, ctx.limit)?;
     drop(listener);
-    // A half-open connection does not have the port, as with TCP.
+    // A half-open connection does not occupy the port, as in TCP.
     drop(Sock::listen(addr, 64, ctx.limit).step("another listener at the port")?);
     await_true("all is given back", HANDSHAKE + ctx.limit, || {
         Ok(count_sockets()? <= idle)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! RDMA to memory that nobody has offered.
+//! RDMA operations on memory that was not offered.
 
 use super::{each, Attack};
 use crate::fail::{expect, Result};
@@ -25,8 +25,8 @@ fn read(ctx: &Ctx) -> Result<()> {
     at_random(ctx, true)
 }
 
-/// Keys that are likely (none, the first ones, ours and its neighbours) and
-/// unlikely, with addresses of both halves.
+/// Likely keys (zero, the first ones, this side's key and its neighbours) and unlikely ones, with
+/// addresses in both halves of the address space.
 fn at_random(ctx: &Ctx, read: bool) -> Result<()> {
     let keys = [0, 1, 0x100, 0x101, 0x1ff, 0x2a0, 0xdead_beef, u32::MAX];
     let addrs = [
@@ -52,8 +52,8 @@ fn at_random(ctx: &Ctx, read: bool) -> Result<()> {
         let before = session.peer.succeeded;
         session.peer.queue()?.rdma(read, addr, key, len)?;
         session.expect_some_death(&[libc::ECONNRESET], &["reset_by_peer"])?;
-        // The answer of the adapter may come too late for a queue pair that is
-        // torn down. But the operation must not have been done.
+        // The adapter's answer may arrive too late for a queue pair that is being torn down. But
+        // the operation must not have been done.
         session.peer.pump()?;
         let (done, status) = (session.peer.succeeded - before, session.peer.broken);
         expect(done == 0, || "the victim's adapter did it".to_owned())?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Receives that grow because the peer asks, and what the peer owes when they are to shrink again.
+//! Receives that grow because the peer asks for this, and the duties of the peer when they are to
+//! shrink again.
 
 use super::{counter, Attack};
 use crate::counters::moves;
@@ -40,15 +41,16 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// What the peer asks for.
+/// The receive size for which the peer asks.
 const LARGE: u32 = 1 << 17;
-/// How long the module waits before receives shrink, and how long it waits then for a peer that does not do
-/// its part.
+/// The time after which the module reduces its receives, and the time that it then gives a peer to
+/// do its part.
 const IDLE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The first number of net.sdp.mem, which leaves no room for larger receives while this lives: only then
-/// does the module end a connection that keeps its receives.
+/// A first number of net.sdp.mem that leaves no room for larger receives; dropping the value
+/// restores the old setting. Only without room does the module end a connection whose peer does not
+/// let the receives shrink.
 struct NoRoom(String);
 
 const MEM: &str = "/proc/sys/net/sdp/mem";
@@ -63,12 +65,12 @@ impl NoRoom {
 
 impl Drop for NoRoom {
     fn drop(&mut self) {
-        // Nothing can be done about an error here; the next test would show it.
+        // An error cannot be handled here; the next test would show it.
         let _ = fs::write(MEM, &self.0);
     }
 }
 
-/// A connection whose victim has posted larger receives, with the first size.
+/// A connection whose victim has posted larger receives, and the initial size.
 fn grown(ctx: &Ctx) -> Result<(Session, u32)> {
     let start = Start {
         features: Features::SHRINK,
@@ -78,7 +80,7 @@ fn grown(ctx: &Ctx) -> Result<(Session, u32)> {
     session.greet()?;
     let first = session.victim_rcv_size;
     session.peer.send(Body::ChRcvBuf { size: LARGE }, &[])?;
-    // The answer comes when the last of the small ones is used.
+    // The answer arrives when the last of the small receives is used.
     let size = loop {
         if let Some(size) = told(&mut session)? {
             break size;
@@ -89,13 +91,13 @@ fn grown(ctx: &Ctx) -> Result<(Session, u32)> {
     expect(size > first, || {
         format!("receives grew from {first} to {size}")
     })?;
-    // From here on all that are posted are large.
+    // From here on, all posted receives are large.
     session.peer.send(Body::Data, &[1])?;
     session.victim.recv(1)?;
     Ok((session, first))
 }
 
-/// The size that the victim has told.
+/// The size that the victim has announced, if it has done so.
 fn told(session: &mut Session) -> Result<Option<u32>> {
     session.peer.pump()?;
     let heard = std::mem::take(&mut session.peer.heard);
@@ -105,7 +107,7 @@ fn told(session: &mut Session) -> Result<Option<u32>> {
     }))
 }
 
-/// Waits until the victim tells of receives no larger than at first.
+/// Waits until the victim announces receives that are no larger than at first.
 fn shrunk(session: &mut Session, ctx: &Ctx, first: u32) -> Result<()> {
     let end = Instant::now() + IDLE + ctx.limit;
     let size = loop {
@@ -122,7 +124,7 @@ fn shrunk(session: &mut Session, ctx: &Ctx, first: u32) -> Result<()> {
     })
 }
 
-/// Looks after the connection for so long.
+/// Handles the events of the connection for this time.
 fn wait(session: &mut Session, time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     while Instant::now() < end && !session.peer.is_over() {
@@ -140,7 +142,7 @@ fn use_up(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// The victim's receives take no more memory than at first.
+/// Waits until the victim's receives take no more memory than at first.
 fn takes_little(session: &Session, ctx: &Ctx, first: u32) -> Result<()> {
     let end = Instant::now() + ctx.limit;
     loop {
@@ -155,7 +157,7 @@ fn takes_little(session: &Session, ctx: &Ctx, first: u32) -> Result<()> {
     }
 }
 
-/// A peer that uses the larger receives up, with messages that say nothing, is left alone.
+/// A peer that uses up the larger receives with empty messages keeps its connection.
 fn keeps_the_rules(ctx: &Ctx) -> Result<()> {
     let (mut session, first) = grown(ctx)?;
     let bytes = session.victim.receive_memory()?;
@@ -172,7 +174,7 @@ fn keeps_the_rules(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// A growth that the peer begins, and does not go on with, is taken back.
+/// If the peer asks for larger receives and then sends nothing, the receives shrink again.
 fn asks_and_is_silent(ctx: &Ctx) -> Result<()> {
     let start = Start {
         features: Features::SHRINK,
@@ -193,8 +195,8 @@ fn asks_and_is_silent(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// A peer that leaves the larger receives unused, and asks for larger ones once more, loses the connection
-/// when others need the memory.
+/// A peer that does not use up the larger receives, and asks for larger ones again, loses the
+/// connection when others need the memory.
 fn uses_nothing_up(ctx: &Ctx) -> Result<()> {
     let (mut session, first) = grown(ctx)?;
     shrunk(&mut session, ctx, first)?;
@@ -210,7 +212,8 @@ fn uses_nothing_up(ctx: &Ctx) -> Result<()> {
     session.expect_death(libc::EPROTO, &moves(&[("aborted_violation", 1), (&why, 1)]))
 }
 
-/// Neither does a peer keep them that does not let the victim say what it wants.
+/// A peer that gives no credits, so that the victim cannot announce smaller receives, loses the
+/// connection, too.
 fn gives_no_credits(ctx: &Ctx) -> Result<()> {
     let (mut session, _) = grown(ctx)?;
     session.peer.gives_credits = false;
@@ -226,7 +229,8 @@ fn gives_no_credits(ctx: &Ctx) -> Result<()> {
     session.expect_death(libc::ETIMEDOUT, &moves(&[("timed_out", 1)]))
 }
 
-/// The victim does its part, and takes only sizes of at most half of the former.
+/// The victim does its part when the peer's receives shrink. It accepts only sizes of at most half
+/// of the former size.
 fn makes_the_victim_use_up(ctx: &Ctx) -> Result<()> {
     let start = Start {
         features: Features::SHRINK,
@@ -254,7 +258,7 @@ fn makes_the_victim_use_up(ctx: &Ctx) -> Result<()> {
     session.expect_death(libc::EPROTO, &moves(&[("aborted_violation", 1), (&why, 1)]))
 }
 
-/// The receives of a victim whose peer does not know that they may shrink do not grow.
+/// If the peer does not know that receives may shrink, the victim's receives do not grow.
 fn knows_no_smaller_ones(ctx: &Ctx) -> Result<()> {
     let mut session = Session::open_and_greet(ctx)?;
     let first = session.victim_rcv_size;
@@ -262,7 +266,7 @@ fn knows_no_smaller_ones(ctx: &Ctx) -> Result<()> {
     expect(size == first, || format!("the receives grew to {size}"))
 }
 
-/// Asks for larger receives; returns the size in the answer, which comes at once.
+/// Asks for larger receives; returns the size in the answer, which arrives at once.
 fn ask(session: &mut Session, ctx: &Ctx) -> Result<u32> {
     session.peer.send(Body::ChRcvBuf { size: LARGE }, &[])?;
     let end = Instant::now() + ctx.limit;

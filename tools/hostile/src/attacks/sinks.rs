@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sink adverts: memory that is not there, reports of what was not written, and
-//! Writes to memory that was lent and is back.
+//! Sink adverts: adverts of memory that does not exist, reports of bytes that were not written, and
+//! Writes to memory that is no longer lent.
 
 use super::adverts::counted;
 use super::orphans;
@@ -75,11 +75,11 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Bytes of a victim's buffer.
+/// The number of bytes of a victim's buffer.
 const BYTES: usize = 50_000;
-/// The bytes of one Write of ours.
+/// The number of bytes of a Write of this side.
 const WRITE: usize = 4000;
-/// Adverts of each kind that a victim holds.
+/// The number of adverts of each kind that a victim can hold.
 const ADVERTS: usize = 32;
 
 fn open(ctx: &Ctx) -> Result<Session> {
@@ -90,7 +90,7 @@ fn open(ctx: &Ctx) -> Result<Session> {
         ..Start::default()
     };
     let mut session = Session::open(ctx, &start)?;
-    // One event each way.
+    // Exchange messages in both directions first.
     session.greet().step("greeting")?;
     Ok(session)
 }
@@ -103,8 +103,8 @@ fn violates(ctx: &Ctx, why: Violation, bodies: &[Body]) -> Result<()> {
     session.expect_death(libc::EPROTO, &counted(why))
 }
 
-/// Has the victim wait for bytes, and does something with the memory that it
-/// lends; returns what `act` did and what the victim has received.
+/// Has the victim wait for bytes, and calls `act` with the memory that the victim lends. Returns
+/// the result of `act`, and the bytes that the victim has received.
 fn lent<T>(
     session: &mut Session,
     act: impl FnOnce(&mut Peer, Lent) -> Result<T>,
@@ -130,7 +130,7 @@ fn lent<T>(
     })
 }
 
-/// Writes some bytes to the start; returns them.
+/// Writes some bytes to the start of the lent memory; returns the bytes.
 fn write_some(peer: &mut Peer, lent: Lent) -> Result<Vec<u8>> {
     peer.finish_sends()?;
     let before = peer.succeeded;
@@ -164,7 +164,7 @@ fn honest_writer(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// The victim cannot write to what it is offered.
+/// The victim cannot write to the offered memory, whose key does not exist.
 fn key_of_nobody(ctx: &Ctx) -> Result<()> {
     for (rkey, addr) in [(1, 4096), (0xdead_beef, 0), (u32::MAX, 1 << 63)] {
         let mut session = open(ctx)?;
@@ -228,7 +228,7 @@ fn answers_to_nothing(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// Reports that the victim's advert does not fit.
+/// Reports that do not fit the victim's advert.
 fn false_reports(ctx: &Ctx) -> Result<()> {
     let too_much = [(Body::RdmaWrCompl { bytes: u32::MAX }, 0)];
     let after_payload = [(Body::Data, 10), (Body::RdmaWrCompl { bytes: 10 }, 0)];
@@ -247,7 +247,7 @@ fn false_reports(ctx: &Ctx) -> Result<()> {
             Ok(())
         })?;
         let told = match got {
-            // Payload, or the end, came first.
+            // The call has returned the payload, or the end of the stream.
             Ok(_) => session.victim.await_error(ctx.limit)?,
             Err(e) => e.raw_os_error().unwrap_or(0),
         };
@@ -260,7 +260,7 @@ fn false_reports(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// The stream may end while memory is lent, which is given back then.
+/// The stream may end while memory is lent. The memory is given back then.
 fn end_instead(ctx: &Ctx) -> Result<()> {
     let mut session = open(ctx)?;
     let ((), got) = lent(&mut session, |peer, _| {
@@ -271,10 +271,12 @@ fn end_instead(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// A closed socket owes an answer for which its peer gives no credit. It does not wait for ever.
+/// A closed socket that owes an answer, but gets no credit for it from its peer, does not wait
+/// forever.
 fn orphan_owes_answers(ctx: &Ctx) -> Result<()> {
     let start = Start {
-        // The DisConn takes one, three answers take three, and the last one is for credits alone.
+        // The DisConn takes one credit, three answers take three, and the last credit may only be
+        // used to give credits.
         bufs: BUFS_MIN,
         posted: usize::from(BUFS_MIN),
         features: Features::SOURCE
@@ -291,7 +293,7 @@ fn orphan_owes_answers(ctx: &Ctx) -> Result<()> {
     session.peer.send(Body::DisConn, &[])?;
     await_state(ctx, "Draining")?;
     let before = Counters::read()?;
-    // The peer stays.
+    // The peer keeps its end of the connection.
     let Session { victim, peer, .. } = session;
     drop(victim);
     orphans::given_up(ctx, &before, Instant::now())?;
@@ -299,7 +301,7 @@ fn orphan_owes_answers(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// Has `act` do what the adapter must refuse, with memory that is lent.
+/// Expects that the adapter refuses the operation of `act` on lent memory.
 fn refused(ctx: &Ctx, act: impl FnOnce(&mut Peer, Lent) -> Result<()>) -> Result<()> {
     let mut session = open(ctx)?;
     let (done, got) = lent(&mut session, |peer, lent| {
@@ -315,7 +317,7 @@ fn refused(ctx: &Ctx, act: impl FnOnce(&mut Peer, Lent) -> Result<()>) -> Result
     session.expect_only(&["reset_by_peer"])
 }
 
-/// The bytes beside those that were lent cannot be written to.
+/// Bytes beside the lent memory cannot be written.
 fn write_beside(ctx: &Ctx) -> Result<()> {
     for before in [false, true] {
         refused(ctx, |peer, lent| {
@@ -330,20 +332,20 @@ fn write_beside(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// Nor can they be read.
+/// The memory of a sink advert cannot be read.
 fn read_instead(ctx: &Ctx) -> Result<()> {
     refused(ctx, |peer, lent| {
         peer.queue()?.rdma(true, lent.addr, lent.rkey, 16)
     })
 }
 
-/// When recv() has returned the memory is the program's alone.
+/// After recv() has returned, only the program can use the memory.
 fn write_afterwards(ctx: &Ctx) -> Result<()> {
     for payload in [false, true] {
         let mut session = open(ctx)?;
         let ((lent, bytes), got) = lent(&mut session, |peer, lent| {
             if payload {
-                // Which ends the advert as well.
+                // Payload also ends the advert.
                 let bytes = pattern(23, 100);
                 peer.send(Body::Data, &bytes)?;
                 return Ok((lent, bytes));
@@ -361,7 +363,7 @@ fn write_afterwards(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// An advert that payload has crossed is answered with nothing, and not written to.
+/// An advert that has crossed payload is answered with a report of no bytes, and is not written to.
 fn stale_advert(ctx: &Ctx) -> Result<()> {
     for count in [0, 2, u32::MAX] {
         let mut session = open(ctx)?;

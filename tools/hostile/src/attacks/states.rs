@@ -50,8 +50,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// A peer that announces receives and posts none: what the victim sends stays
-/// on its way, and so does the victim in its state.
+/// A peer that announces receives and posts none. The victim's messages stay in transit, so the
+/// victim stays in its state.
 const STUCK: Start = Start {
     bufs: POSTED,
     posted: 0,
@@ -80,7 +80,7 @@ fn abort(session: &mut Session) -> Result<()> {
     abort_as(session, libc::ECONNRESET)
 }
 
-/// The victim's error is `errno`.
+/// Sends AbortConn, and expects that the victim's error is `errno`.
 fn abort_as(session: &mut Session, errno: i32) -> Result<()> {
     session.peer.send(Body::AbortConn, &[])?;
     session.expect_death(errno, &moves(&[("reset_by_peer", 1)]))
@@ -90,7 +90,7 @@ fn established(ctx: &Ctx) -> Result<()> {
     abort(&mut Session::open_and_greet(ctx)?)
 }
 
-/// As the very first message.
+/// AbortConn is the very first message.
 fn at_once(ctx: &Ctx) -> Result<()> {
     for _ in 0..4 {
         abort(&mut Session::open(ctx, &Start::default())?)?;
@@ -103,7 +103,7 @@ fn close_wait(ctx: &Ctx) -> Result<()> {
     session.peer.send(Body::DisConn, &[])?;
     session.victim.expect_end()?;
     await_state(ctx, "CloseWait")?;
-    // As with TCP: the peer had shut its half.
+    // As in TCP, because the peer had shut its half.
     abort_as(&mut session, libc::EPIPE)
 }
 
@@ -140,7 +140,7 @@ fn closing(ctx: &Ctx) -> Result<()> {
     abort(&mut session)
 }
 
-/// Behind the last message of an orderly end it is too late to matter.
+/// After the last message of an orderly end, AbortConn comes too late to matter.
 fn draining(ctx: &Ctx) -> Result<()> {
     for _ in 0..4 {
         let mut session = Session::open_and_greet(ctx)?;
@@ -154,7 +154,7 @@ fn draining(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// A closed socket, whose last bytes the peer does not take.
+/// A closed socket whose last bytes the peer does not take.
 fn orphan(ctx: &Ctx) -> Result<()> {
     let session = Session::open(ctx, &STUCK)?;
     session.victim.send(b"never taken")?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Messages of an established connection that break a rule: one message each,
-//! after bytes went through in both directions.
+//! Messages of an established connection that break a rule. Each test sends one such message, after
+//! bytes were exchanged in both directions.
 
 use super::{counter, each, Attack};
 use crate::counters::moves;
@@ -82,8 +82,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Sends the attack's message on a fresh connection, which must end with this
-/// violation.
+/// Sends the attack's message on a new connection, which must end with this violation.
 fn violates(
     ctx: &Ctx,
     why: Violation,
@@ -95,7 +94,7 @@ fn violates(
     session.expect_death(libc::EPROTO, &counted)
 }
 
-/// A message whose header is right but for what `spoil` does to it.
+/// Sends a message whose header is right except for the changes of `spoil`.
 fn spoiled(
     peer: &mut Peer,
     body: Body,
@@ -140,7 +139,7 @@ const MODE: Body = Body::ModeChange {
     },
 };
 
-/// Messages that are well formed, and of features that were not agreed on.
+/// Well-formed messages of features that were not agreed on.
 const UNEXPECTED: [Body; 11] = [
     Body::SendSm,
     Body::RdmaWrCompl { bytes: 1 },
@@ -162,7 +161,7 @@ fn unexpected_mids(ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// The messages of the set-up, in the stream.
+/// The messages of the set-up, sent in the stream.
 fn hello_inside(ctx: &Ctx) -> Result<()> {
     let hellos = [
         hello(POSTED).encode().to_vec(),
@@ -208,7 +207,7 @@ fn wrong_length(ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// What is done to a number that would be right.
+/// A change of a correct number.
 type Change = fn(u32) -> u32;
 
 fn wrong_sequence(ctx: &Ctx) -> Result<()> {
@@ -240,11 +239,12 @@ fn wrong_ack(ctx: &Ctx) -> Result<()> {
     let cases = cases.map(|(name, number)| (name.to_owned(), number));
     each(ctx, cases.to_vec(), |ctx, number| {
         violates(ctx, Violation::BadAck, |s| {
-            // So that all that the victim has sent is acknowledged.
+            // This acknowledges all messages that the victim has sent.
             s.peer.send(Body::Data, b"y")?;
             s.victim.recv(1)?;
             s.peer.pump()?;
-            // From the last one, whatever comes meanwhile.
+            // Start from the last number that was sent, because another message may arrive
+            // meanwhile.
             let last = s.peer.last.mseq_ack;
             spoiled(&mut s.peer, Body::Data, b"x", |h| {
                 h.mseq_ack = number(last);
@@ -276,7 +276,7 @@ fn reserved_flags(ctx: &Ctx) -> Result<()> {
         .collect();
     cases.push(("all on Data".to_owned(), (Body::Data, 1, 255)));
     cases.push(("all on DisConn".to_owned(), (Body::DisConn, 0, 255)));
-    // An urgent byte where there is none.
+    // These messages have no byte that could be urgent.
     cases.push(("OOB_PRES on an update".to_owned(), (Body::Data, 0, 1)));
     cases.push(("OOB_PRES on DisConn".to_owned(), (Body::DisConn, 0, 1)));
     cases.push((
@@ -414,7 +414,7 @@ fn receive_sizes(ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// An answer to a question that the victim has not asked, or not twice.
+/// An answer to a question that the victim has not asked, and a second answer to one question.
 fn unasked_answer(ctx: &Ctx) -> Result<()> {
     for size in [4096, 32768, 1 << 20] {
         violates(ctx, Violation::NoAnswerDue, |s| {
@@ -464,8 +464,7 @@ fn after_disconn(ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// More bytes than a receive takes: the victim's adapter refuses them, and so
-/// breaks the connection.
+/// More bytes than a receive takes. The victim's adapter refuses them, which breaks the connection.
 fn too_long(ctx: &Ctx) -> Result<()> {
     for more in [1usize, 4096, 32 << 10] {
         let mut session = Session::open_and_greet(ctx)?;
@@ -477,8 +476,8 @@ fn too_long(ctx: &Ctx) -> Result<()> {
         expect(session.peer.succeeded == before, || {
             format!("the adapter took {more} bytes too many")
         })?;
-        // soft-RoCE tells nobody who sleeps of a receive that failed inside of a
-        // message, so a call has to look.
+        // If a receive fails in the middle of a message, soft-RoCE wakes no sleeping thread, so a
+        // call has to look.
         let result = session.victim.recv_some(&mut [0]);
         expect(
             matches!(&result, Err(e) if e.raw_os_error() == Some(libc::ECONNRESET)),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Urgent data: bytes that are announced and do not come, that come where none can be, or among adverts;
-//! and what a victim says that has one and may not send it.
+//! Urgent data: bytes that are announced and do not arrive, and bytes that arrive where there can
+//! be none or among adverts. Also the messages of a victim that has an urgent byte and may not send
+//! it.
 
 use super::adverts::counted;
 use super::{each, Attack};
@@ -66,7 +67,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// The longest wait of SIOCATMARK, and some.
+/// A time that is longer than the longest wait of SIOCATMARK.
 const MARK_WAIT: Duration = Duration::from_secs(2);
 
 fn all_features() -> Features {
@@ -115,7 +116,7 @@ fn await_byte(ctx: &Ctx, session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// One call of recv() must get these bytes.
+/// Expects that one call of recv() returns these bytes.
 fn expect_some(session: &Session, want: &[u8]) -> Result<()> {
     let mut buf = [0; 200];
     let n = session.victim.recv_some(&mut buf).step("recv")?;
@@ -124,7 +125,8 @@ fn expect_some(session: &Session, want: &[u8]) -> Result<()> {
     })
 }
 
-/// Waits until the victim has what was sent, as far as it needs no answer of its own.
+/// Waits until the victim's adapter has received all messages. The victim's answers are not waited
+/// for.
 fn arrive(session: &mut Session) -> Result<()> {
     session.peer.finish_sends()
 }
@@ -153,13 +155,13 @@ fn honest_sender(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// An announcement does not say how far the byte is. Who has read all asks at just the time when that is not
-/// known, and learns it from the next message.
+/// An announcement does not tell the position of the byte. A program that has read all bytes calls
+/// SIOCATMARK while the position is unknown, and learns it from the next message.
 fn right_behind_its_announcement(ctx: &Ctx) -> Result<()> {
     for payload in [&b"U"[..], b"aU"] {
         let want = payload.len() == 1;
         let mut hits = 0;
-        // The message may come too late for a victim that does not wait for ever.
+        // The message may arrive too late, because the victim does not wait forever.
         for _ in 0..10 {
             let mut session = open(ctx)?;
             session.peer.send_flagged(FLAG_OOB_PEND, Body::Data, b"")?;
@@ -232,7 +234,7 @@ fn where_none_can_be(ctx: &Ctx) -> Result<()> {
     })
 }
 
-/// The byte never comes: that keeps nobody, and nothing.
+/// The byte never arrives. No call may hang because of this.
 fn announced_for_ever(ctx: &Ctx) -> Result<()> {
     let mut session = open(ctx)?;
     for _ in 0..500 {
@@ -240,7 +242,7 @@ fn announced_for_ever(ctx: &Ctx) -> Result<()> {
     }
     arrive(&mut session)?;
     expect_no_byte(&session, libc::EAGAIN)?;
-    // All calls at one place of the stream wait as long as one.
+    // All calls at one position of the stream together wait no longer than one call.
     let began = Instant::now();
     for _ in 0..20 {
         session.peer.send_flagged(FLAG_OOB_PEND, Body::Data, b"")?;
@@ -266,7 +268,7 @@ fn announced_for_ever(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// Every message may announce a byte.
+/// Every message may announce an urgent byte.
 fn announced_by_everything(ctx: &Ctx) -> Result<()> {
     let mut session = open(ctx)?;
     let bytes = pattern(61, 30_000);
@@ -318,7 +320,8 @@ fn announced_by_everything(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// One byte of the message is urgent, and another will be: the last word counts.
+/// A message contains an urgent byte and also announces another one. The announcement counts,
+/// because it comes last.
 fn two_in_a_message(ctx: &Ctx) -> Result<()> {
     let mut session = open(ctx)?;
     let both = FLAG_OOB_PRES | FLAG_OOB_PEND;
@@ -330,13 +333,15 @@ fn two_in_a_message(ctx: &Ctx) -> Result<()> {
     session
         .peer
         .send_flagged(FLAG_OOB_PRES, Body::Data, b"dW")?;
-    // poll() may also have seen V, for as long as the second word of its message had not been read.
+    // For a moment poll() may also have reported V, before the announcement in the message of V was
+    // processed.
     await_byte(ctx, &mut session)?;
     arrive(&mut session)?;
     expect_some(&session, b"cVd")?;
     expect_mark(&session, true)?;
     expect_byte(&session, b'W')?;
-    // The program has read all before the byte: the byte is lost as soon as it comes, and no other.
+    // The program has read all bytes before this one, so this byte is lost as soon as it arrives,
+    // but no other byte is lost.
     for payload in [&b"X"[..], b"Y"] {
         session.peer.send_flagged(both, Body::Data, payload)?;
     }
@@ -362,7 +367,7 @@ fn two_in_a_message(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// Very many, each of which ends the one before.
+/// There are very many urgent bytes, each of which replaces the one before.
 fn one_after_the_other(ctx: &Ctx) -> Result<()> {
     let mut session = open(ctx)?;
     let (victim, peer) = (&session.victim, &mut session.peer);
@@ -378,7 +383,7 @@ fn one_after_the_other(ctx: &Ctx) -> Result<()> {
                     0 => return Ok(all),
                     n => all.extend_from_slice(&buf[..n]),
                 }
-                // It may be there, or not.
+                // There may be an urgent byte or not.
                 let _ = victim.urgent_byte();
             }
         });
@@ -393,7 +398,8 @@ fn one_after_the_other(ctx: &Ctx) -> Result<()> {
             .map_err(|_| Fail::new("a thread panicked"))?
             .step("recv")
     })?;
-    // The ordinary ones, and behind each its urgent one, if that was not reached in time.
+    // All ordinary bytes must be there. Each is followed by its urgent byte, unless the program had
+    // reached that byte while it was urgent.
     let mut rest = got.iter().copied().peekable();
     for n in 0..MANY {
         let next = rest.next();
@@ -407,7 +413,8 @@ fn one_after_the_other(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// The victim cannot read what comes before the byte, but it has the byte.
+/// The victim cannot read the memory of the advert before the urgent byte, but it has the urgent
+/// byte.
 fn behind_what_is_not_there(ctx: &Ctx) -> Result<()> {
     const TRIES: usize = 20;
     for _ in 0..TRIES {
@@ -418,8 +425,8 @@ fn behind_what_is_not_there(ctx: &Ctx) -> Result<()> {
     Err(Fail::new("the refusal always comes before the byte"))
 }
 
-/// The victim reads an advert by itself after a few milliseconds. Returns whether the byte came before the
-/// connection died of that.
+/// After a few milliseconds the victim reads an advert even without a call of recv(). Returns
+/// whether the urgent byte arrived before the connection ended because of this.
 fn is_urgent_behind_what_is_not_there(ctx: &Ctx) -> Result<bool> {
     let mut session = open(ctx)?;
     let before = session.since("received_Data")?;
@@ -446,8 +453,8 @@ fn is_urgent_behind_what_is_not_there(ctx: &Ctx) -> Result<bool> {
     Ok(true)
 }
 
-/// It is read out of line before the bytes in front of it, which are the sender's still; and a receive into
-/// a large buffer ends before it.
+/// The urgent byte can be read out of band before the bytes in front of it, which are still in the
+/// sender's memory. A receive into a large buffer ends before the urgent byte.
 fn behind_an_advert(ctx: &Ctx) -> Result<()> {
     for threshold in [0, 16_384] {
         let mut session = open(ctx)?;
@@ -495,14 +502,14 @@ fn behind_an_advert(ctx: &Ctx) -> Result<()> {
 }
 
 fn behind_what_is_taken_back(ctx: &Ctx) -> Result<()> {
-    // Nothing may be behind it.
+    // No payload may follow an advert that is taken back.
     let mut session = open(ctx)?;
     let nobody = Body::SrcAvail {
         len: 1 << 20,
         rkey: 0xdead_beef,
         addr: 4096,
     };
-    // While the victim waits for a reader.
+    // The victim is still waiting for a reader.
     session.peer.send(nobody, b"")?;
     session.peer.send_flagged(FLAG_OOB_PRES, Body::Data, b"U")?;
     session.peer.send(Body::SrcAvailCancel, b"")?;
@@ -514,7 +521,7 @@ fn behind_what_is_taken_back(ctx: &Ctx) -> Result<()> {
             "aborted_violation",
         ],
     )?;
-    // The mark is where it is without what was taken back.
+    // The position of the mark does not include bytes that were taken back.
     let mut session = open(ctx)?;
     let bytes = pattern(63, 100_000);
     let lent = session.peer.queue()?.lend(&bytes)?;
@@ -546,7 +553,8 @@ fn behind_what_is_taken_back(ctx: &Ctx) -> Result<()> {
     session.expect_only(&[])
 }
 
-/// A victim that waits with a buffer gets the byte, or what is before it, in a message.
+/// A victim that waits with a buffer gets the urgent byte, and the bytes before it, in a message
+/// instead of a Write.
 fn instead_of_a_write(ctx: &Ctx) -> Result<()> {
     for (payload, want) in [(&b"abU"[..], &b"ab"[..]), (b"U", b"cd")] {
         let mut session = open(ctx)?;
@@ -564,7 +572,7 @@ fn instead_of_a_write(ctx: &Ctx) -> Result<()> {
             peer.send_flagged(FLAG_OOB_PEND, nothing, b"")?;
             peer.send_flagged(FLAG_OOB_PRES, Body::Data, payload)?;
             if payload.len() == 1 {
-                // It goes past the mark, and waits on.
+                // The receive continues behind the mark and waits for bytes.
                 peer.finish_sends()?;
                 thread::sleep(Duration::from_millis(50));
                 peer.send(Body::Data, b"cd")?;
@@ -586,8 +594,8 @@ fn instead_of_a_write(ctx: &Ctx) -> Result<()> {
     Ok(())
 }
 
-/// A victim that may send no payload tells of the byte once, and keeps the last credit; when it has credits
-/// the byte that was urgent last ends a message.
+/// A victim that may not send payload announces the urgent byte once, and keeps the last credit.
+/// When it has credits again, the last urgent byte is at the end of a message.
 fn told_without_credits(ctx: &Ctx) -> Result<()> {
     let start = Start {
         bufs: BUFS_MIN,
@@ -596,7 +604,7 @@ fn told_without_credits(ctx: &Ctx) -> Result<()> {
     };
     let mut session = Session::open(ctx, &start)?;
     session.peer.gives_credits = false;
-    // Of five credits payload leaves three.
+    // Payload uses at most two of five credits.
     for part in [b"a", b"b"] {
         let had = session.peer.inbox.len();
         session.victim.send(part)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A peer that is gone without a word.
+//! Peers that suddenly disappear.
 
 use super::Attack;
 use crate::fail::{expect, Result, Step};
@@ -23,8 +23,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// The queue pair goes, the CM says nothing: the victim's adapter gets no answer
-/// any more.
+/// The queue pair is destroyed, and the CM does not report this, so the victim's adapter gets no
+/// more answers.
 fn while_victim_sends(ctx: &Ctx) -> Result<()> {
     for _ in 0..2 {
         let mut session = Session::open_and_greet(ctx)?;
@@ -44,14 +44,14 @@ fn while_victim_sends(ctx: &Ctx) -> Result<()> {
             format!("send() failed with {errno:?}")
         })?;
         session.expect_only(&["timed_out", "reset_by_peer"])?;
-        // What had arrived stays readable.
+        // Bytes that had arrived stay readable.
         let got = session.victim.recv(4000).step("bytes from before")?;
         expect(got == pattern(13, 4000), || "the bytes changed".to_owned())?;
     }
     Ok(())
 }
 
-/// close() returns, and the socket goes as well.
+/// close() returns without waiting, and the socket disappears later.
 fn then_victim_closes(ctx: &Ctx) -> Result<()> {
     let mut session = Session::open_and_greet(ctx)?;
     session.peer.queue = None;
@@ -60,7 +60,7 @@ fn then_victim_closes(ctx: &Ctx) -> Result<()> {
     let start = Instant::now();
     drop(victim);
     expect(start.elapsed() < ctx.limit, || "close() waited".to_owned())?;
-    // The victim gives the connection up, and says so to our CM.
+    // The victim gives up the connection, and tells this side's CM.
     peer.id
         .await_kind(ffi::RDMA_CM_EVENT_DISCONNECTED, ctx.limit * 6)
 }

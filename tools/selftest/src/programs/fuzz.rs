@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The tests of the group `fuzz` with any seed and for any time.
+//! `selftest fuzz`: the tests of the group `fuzz` with any seed and for any time.
 
 use crate::support::harness::{Env, Fail, Family};
 use crate::support::sys;
@@ -20,24 +20,24 @@ pub(crate) struct FuzzArgs {
     seed: u64,
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Calls on one set of sockets.
+    /// The number of calls on one set of sockets.
     #[arg(long, default_value_t = 60)]
     calls: usize,
-    /// One set of sockets, with a seed that a difference was reported with.
+    /// Test only one set of sockets, with the seed that was reported with a difference.
     #[arg(long)]
     once: bool,
-    /// Make the calls from so many threads, on sockets that they share, and compare nothing.
+    /// Make the calls from this many threads, on shared sockets, and compare nothing.
     #[arg(long)]
     threads: Option<usize>,
     /// Print the calls that are compared.
     #[arg(long)]
     print: bool,
-    /// Stop after so many differences.
+    /// Stop after this many differences.
     #[arg(long, default_value_t = 20)]
     most: usize,
 }
 
-/// Returns whether nothing was found.
+/// Runs the tests; returns whether they found nothing.
 pub(crate) fn run(args: &FuzzArgs) -> io::Result<bool> {
     sys::raise_file_limit()?;
     let nowhere = (Ipv4Addr::LOCALHOST, 0).into();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `selftest idle`: connections that do nothing, to measure their memory; and
-//! `selftest connect-rate`: how fast connections are made.
+//! Idle connections, whose memory can be measured (`selftest idle`), and the rate at which
+//! connections are made (`selftest connect-rate`).
 
 use crate::programs::stream::{connect_patiently, patiently};
 use crate::support::harness::Family;
@@ -22,33 +22,33 @@ pub(crate) struct Ends {
     connect: Option<SocketAddr>,
     #[arg(long, default_value_t = 1000)]
     conns: u64,
-    /// Bytes that `idle` sends on each connection it makes, and that nobody reads.
+    /// For `idle`: send this many bytes, which nobody reads, on each connection that it makes.
     #[arg(long, default_value_t = 0)]
     bytes: usize,
-    /// Of `idle`: write to so many of the last pages of these bytes when they are sent.
+    /// For `idle`: after the send, write to this many of the last pages of these bytes.
     #[arg(long, value_name = "PAGES", default_value_t = 0, requires = "bytes")]
     overwrite: usize,
-    /// Of `idle`: connections are not there for accept() before they have sent something, for so many
-    /// seconds (TCP_DEFER_ACCEPT).
+    /// For `idle`: accept a connection only after it has sent something, for this many seconds
+    /// (TCP_DEFER_ACCEPT).
     #[arg(long, value_name = "SECONDS", requires = "listen")]
     defer: Option<i32>,
-    /// Of `idle`: ask whether the peer is there (SO_KEEPALIVE), after how many seconds, for how many
-    /// at a time, and how many times; by default as the namespace says.
+    /// For `idle`: probe whether the peer is there (SO_KEEPALIVE). The values are the idle time,
+    /// the interval, and the number of probes; the default of each is that of the namespace.
     #[arg(long, value_name = "SECONDS", num_args = 0..=3, value_delimiter = ',')]
     keepalive: Option<Vec<i32>>,
-    /// Of `idle`: wait for bytes of the last connection, and say how that ends.
+    /// For `idle`: wait for bytes on the last connection, and print the result.
     #[arg(long)]
     receive: bool,
-    /// Of `idle`: the traffic class of the connections that it makes (IP_TOS).
+    /// For `idle`: the traffic class of the connections that it makes (IP_TOS).
     #[arg(long, value_name = "NUMBER", requires = "connect")]
     tos: Option<i32>,
-    /// Of `idle`: connect once, with so many retries (TCP_SYNCNT), and say how that ends.
+    /// For `idle`: connect once, with this many retries (TCP_SYNCNT), and print the result.
     #[arg(long, value_name = "COUNT", requires = "connect")]
     retries: Option<i32>,
 }
 
 impl Ends {
-    /// A socket that will be connected to this address.
+    /// Opens a socket that will be connected to this address.
     fn open(&self, addr: SocketAddr) -> io::Result<sys::Sock> {
         let sock = self.family.socket(addr.ip())?;
         if let Some(tos) = self.tos {
@@ -58,7 +58,7 @@ impl Ends {
     }
 }
 
-/// Holds connections until a line or the end of the standard input.
+/// Holds connections until the standard input has a line or ends.
 pub(crate) fn idle(ends: &Ends) -> io::Result<bool> {
     check_limit(ends.conns)?;
     let mut socks = Vec::new();
@@ -89,7 +89,7 @@ pub(crate) fn idle(ends: &Ends) -> io::Result<bool> {
         return Ok(result.is_ok());
     }
     io::stdin().lock().read_line(&mut String::new())?;
-    // All must still be alive: open, without an error, without an end.
+    // A connection is alive if poll() reports neither an error nor a hangup.
     let mut dead = 0;
     for sock in &socks {
         let seen = sock.poll(libc::POLLIN | libc::POLLRDHUP, 0)?;
@@ -111,7 +111,7 @@ fn connect_once(ends: &Ends, addr: SocketAddr) -> io::Result<bool> {
     Ok(result.is_ok())
 }
 
-/// Makes connections one after the other: connect, end, close.
+/// Makes connections one after the other: connects, waits for the end of the stream, and closes.
 pub(crate) fn connect_rate(ends: &Ends) -> io::Result<bool> {
     if let Some(addr) = ends.listen {
         let listener = listen(ends, addr)?;
@@ -129,7 +129,7 @@ pub(crate) fn connect_rate(ends: &Ends) -> io::Result<bool> {
         let begun = Instant::now();
         let sock = connect_patiently(ends.family, addr)?;
         micros.push(begun.elapsed().as_micros());
-        // The server closes at once; its end shows that it had accepted.
+        // The server closes at once. The end of the stream shows that the server has accepted.
         if sock.recv(&mut [0], 0)? != 0 {
             return Err(io::Error::other("data from a server that sends none"));
         }
@@ -147,7 +147,8 @@ pub(crate) fn connect_rate(ends: &Ends) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Has the module ask whether the peer is there, with so many of the times as are given.
+/// Switches SO_KEEPALIVE on, if there are `values`. These are the values of TCP_KEEPIDLE,
+/// TCP_KEEPINTVL, and TCP_KEEPCNT, in this order; an option without a value keeps its default.
 pub(crate) fn keep_alive(values: Option<&[i32]>, sock: &sys::Sock) -> io::Result<()> {
     let Some(values) = values else {
         return Ok(());
@@ -160,7 +161,8 @@ pub(crate) fn keep_alive(values: Option<&[i32]>, sock: &sys::Sock) -> io::Result
     Ok(())
 }
 
-/// Sends what the buffers of both ends must have room for, from whole pages of its own.
+/// Sends `bytes` bytes from whole pages, then writes to the last `overwrite` pages. Nobody reads
+/// the bytes, so the buffers of both ends must have room for them.
 fn send_unread(sock: &sys::Sock, bytes: usize, overwrite: usize) -> io::Result<()> {
     if bytes == 0 {
         return Ok(());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Programs beside the suite: streams whose bytes are checked, connections that idle, and calls at random.
+//! Programs beside the suite: streams whose bytes are checked, idle connections, and random calls.
 
 pub(crate) mod fuzz;
 pub(crate) mod idle;

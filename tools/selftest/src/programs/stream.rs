@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `selftest stream`: data both ways on many connections at once, every byte
-//! checked. One machine listens, the other connects; both are given the same
-//! seed, number of connections and number of bytes.
+//! `selftest stream` sends data both ways on many connections at once and checks every byte. One
+//! machine listens, the other connects; both are given the same seed, number of connections, and
+//! number of bytes.
 
 use crate::programs::idle;
 use crate::support::flow::{self, Exchange, Received, Span};
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uapi::socket::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
 
-/// A connection's first bytes: its number, little-endian.
+/// The length of a connection's first bytes, which are its number in little-endian order.
 const HEADER_LEN: usize = 8;
-/// How often a connect is tried again while nobody listens yet.
+/// How often a connect is retried while nobody listens yet.
 const RETRIES: u32 = 100;
 
 #[derive(Args)]
@@ -33,7 +33,7 @@ pub(crate) struct StreamArgs {
     connect: Option<SocketAddr>,
     #[arg(long, default_value_t = 1)]
     conns: u64,
-    /// Bytes each way on each connection.
+    /// The number of bytes each way on each connection.
     #[arg(long, default_value_t = 10 << 20)]
     bytes: u64,
     #[arg(long, default_value_t = 1)]
@@ -41,33 +41,33 @@ pub(crate) struct StreamArgs {
     /// The longest single send() or recv(), in bytes.
     #[arg(long, default_value_t = 4 << 20)]
     max: usize,
-    /// Make this the root folder first.
+    /// Change the root folder to this one first.
     #[arg(long, value_name = "FOLDER")]
     chroot: Option<PathBuf>,
-    /// Bind the sockets to this interface, or VRF.
+    /// Bind the sockets to this interface or VRF.
     #[arg(long, value_name = "INTERFACE")]
     device: Option<String>,
-    /// End no connection before the standard input ends.
+    /// Keep all connections open until the standard input has a line or ends.
     #[arg(long)]
     hold: bool,
-    /// Only who connects sends, and both use whole pages, of the longest call.
+    /// Send only from the connecting side; both sides use whole pages and the longest calls.
     #[arg(long)]
     one_way: bool,
-    /// Milliseconds between two sends one way.
+    /// Milliseconds between two sends with --one-way.
     #[arg(long, requires = "one_way", default_value_t = 0)]
     pause: u64,
-    /// As of `idle`.
+    /// Probe whether the peer is there, as `idle` does.
     #[arg(long, value_name = "SECONDS", num_args = 0..=3, value_delimiter = ',')]
     keepalive: Option<Vec<i32>>,
-    /// Move what has 16 KiB or more by this way (SDP_ZCOPY_MODE).
+    /// The SDP_ZCOPY_MODE for calls of 16 KiB or more.
     #[arg(long, value_name = "NUMBER")]
     mode: Option<i32>,
 }
 
-/// From how many bytes on a way that is asked for is taken.
+/// The least number of bytes of a call to which `--mode` applies.
 const LONG: i32 = 16384;
 
-/// Streams; returns whether every byte was right.
+/// Streams the data; returns whether every byte was right.
 pub(crate) fn run(args: &StreamArgs) -> io::Result<bool> {
     sys::raise_file_limit()?;
     if let Some(root) = &args.chroot {
@@ -125,10 +125,11 @@ pub(crate) fn run(args: &StreamArgs) -> io::Result<bool> {
     Ok(good)
 }
 
-/// What a buffer of whole pages holds while no bytes of the stream are in it.
+/// The content of a buffer of whole pages while it holds no bytes of the stream.
 const UNTOUCHED: u8 = 0xee;
 
-/// Receives what the other side sends, and its end if there is one, in calls of whole pages.
+/// Receives the bytes of the other side in calls of whole pages. If `ends` is set, also receives
+/// the end of the stream.
 fn take(exchange: Exchange, sock: &Sock, ends: bool) -> io::Result<Received> {
     let pages = Pages::new(exchange.max, false)?;
     let pattern = Pattern::new(exchange.recv_seed);
@@ -154,8 +155,8 @@ fn take(exchange: Exchange, sock: &Sock, ends: bool) -> io::Result<Received> {
     Ok(got)
 }
 
-/// Sends whole pages with a pause between two calls, and overwrites them when each has returned. Then waits until
-/// the other side, which sends nothing, has ended the connection, if it does.
+/// Sends whole pages with a pause between two calls, and overwrites the pages after each call. The
+/// other side sends nothing. If `ends` is set, waits until the other side has ended the connection.
 fn give(exchange: Exchange, sock: &Sock, pause: Duration, ends: bool) -> io::Result<Received> {
     let pages = Pages::new(exchange.max, false)?;
     let mut sent = 0;
@@ -188,7 +189,7 @@ fn give(exchange: Exchange, sock: &Sock, pause: Duration, ends: bool) -> io::Res
 }
 
 impl StreamArgs {
-    /// Prepares a socket of a connection.
+    /// Sets the options of the socket of a connection.
     fn prepare(&self, sock: Sock) -> io::Result<Sock> {
         if let Some(mode) = self.mode {
             sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, LONG)?;
@@ -206,13 +207,13 @@ impl StreamArgs {
         Ok(sock)
     }
 
-    /// The traffic of a connection, as this side sees it.
+    /// The traffic of a connection, as seen from this side.
     fn exchange(&self, number: u64) -> Exchange {
         let connector = Exchange {
             send_seed: self.seed.wrapping_add(2 * number),
             recv_seed: self.seed.wrapping_add(2 * number + 1),
             bytes: self.bytes,
-            // All buffers together stay small, however many the connections.
+            // All buffers together stay small, even if there are many connections.
             max: self.max.min((32 << 20) / self.conns.max(1) as usize).max(1),
         };
         match self.listen {
@@ -250,12 +251,12 @@ fn connect_all(args: &StreamArgs, addr: SocketAddr) -> io::Result<Vec<Numbered>>
     Ok(conns)
 }
 
-/// Connects, waiting for the listener to appear.
+/// Connects a socket, and waits for the listener to appear.
 pub(crate) fn connect_patiently(family: Family, addr: SocketAddr) -> io::Result<Sock> {
     patiently(|| family.socket(addr.ip()), addr)
 }
 
-/// Connects a socket of `open`, again for a while if nobody listens yet.
+/// Connects a socket that `open` returns; retries for a while if nobody listens yet.
 pub(crate) fn patiently(open: impl Fn() -> io::Result<Sock>, addr: SocketAddr) -> io::Result<Sock> {
     let mut tries = 0;
     loop {

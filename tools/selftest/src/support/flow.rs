@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Moving a pattern through a socket the hard way: odd lengths, unaligned
-//! buffers, the sender's buffer overwritten as soon as send() returns, the
-//! receiver's checked as soon as recv() does.
+//! Moves a pattern through a socket under hard conditions: lengths are odd and buffers unaligned,
+//! the sender's buffer is overwritten as soon as send() returns, and the receiver's buffer is
+//! checked as soon as recv() returns.
 
 use crate::support::pattern::{Pattern, Rng, Verdict};
 use crate::support::sys::Sock;
 use std::io;
 use std::sync::Arc;
 
-/// What a sender's buffer is overwritten with.
+/// The byte with which a sender's buffer is overwritten.
 const SCRIBBLE: u8 = 0xdb;
-/// What a receiver's buffer holds before recv().
+/// The content of a receiver's buffer before recv().
 const UNTOUCHED: u8 = 0xee;
-/// Buffers start at an offset below this, so at any alignment.
+/// Buffers start at a random offset below this number, so that they have any alignment.
 const MISALIGN: usize = 64;
 
 /// A range of a pattern's stream.
@@ -35,25 +35,25 @@ impl Span {
         buf
     }
 
-    /// What follows the first `len` bytes.
+    /// The rest of the span after its first `len` bytes.
     pub(crate) fn after(self, len: u64) -> Span {
         Span::new(self.seed, self.offset + len, self.len.saturating_sub(len))
     }
 }
 
-/// What a receiver got.
+/// The result of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) bytes: u64,
     pub(crate) verdict: Verdict,
-    /// The stream ended before the span did.
+    /// Whether the stream ended before the span did.
     pub(crate) eof: bool,
-    /// The errno that ended it, or 0.
+    /// The errno that ended the receiver, or 0.
     pub(crate) errno: i32,
 }
 
-/// Sends a span with blocking calls of at most `max` bytes each. On an error
-/// the bytes sent before it come along.
+/// Sends a span with blocking calls of at most `max` bytes each. An error comes with the number of
+/// bytes that were sent before it.
 pub(crate) fn send_span(sock: &Sock, span: Span, max: usize) -> Result<u64, (u64, io::Error)> {
     let pattern = Pattern::new(span.seed);
     let mut rng = Rng::new(span.seed ^ 0x5e4d);
@@ -78,8 +78,8 @@ pub(crate) fn send_span(sock: &Sock, span: Span, max: usize) -> Result<u64, (u64
     Ok(sent)
 }
 
-/// Receives up to a span's length with blocking calls of at most `max` bytes
-/// each, checking every byte, until the span, the stream or the socket ends.
+/// Receives up to a span's length with blocking calls of at most `max` bytes each, and checks every
+/// byte, until the span or the stream ends or a call fails.
 pub(crate) fn recv_span(sock: &Sock, span: Span, max: usize) -> Received {
     let pattern = Pattern::new(span.seed);
     let mut rng = Rng::new(span.seed ^ 0x4ecf);
@@ -109,7 +109,7 @@ pub(crate) fn recv_span(sock: &Sock, span: Span, max: usize) -> Received {
     got
 }
 
-/// Runs `work` in a thread with a small stack, as a test may want hundreds.
+/// Runs `work` in a thread with a small stack, because a test may need hundreds of threads.
 pub(crate) fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<std::thread::JoinHandle<T>> {
@@ -118,21 +118,21 @@ pub(crate) fn spawn<T: Send + 'static>(
         .spawn(work)
 }
 
-/// One connection's traffic, both ways at once.
+/// The traffic of one connection, in both directions at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
-    /// The seed of what this side sends.
+    /// The seed of the bytes that this side sends.
     pub(crate) send_seed: u64,
-    /// The seed of what the other side sends.
+    /// The seed of the bytes that the other side sends.
     pub(crate) recv_seed: u64,
-    /// Bytes each way.
+    /// The number of bytes in each direction.
     pub(crate) bytes: u64,
     /// The longest single call, in bytes.
     pub(crate) max: usize,
 }
 
 impl Exchange {
-    /// The traffic as the other side sees it.
+    /// The traffic, as seen from the other side.
     pub(crate) fn mirrored(self) -> Exchange {
         Exchange {
             send_seed: self.recv_seed,
@@ -141,13 +141,13 @@ impl Exchange {
         }
     }
 
-    /// Sends and receives at the same time, then ends the own direction and
-    /// expects the end of the other.
+    /// Sends and receives at the same time, then ends its own direction and expects the end of the
+    /// other direction.
     pub(crate) fn run(self, sock: &Arc<Sock>) -> io::Result<Received> {
         self.carry(sock, true)
     }
 
-    /// The same, and both directions stay open if they do not end.
+    /// As [`Exchange::run`], but both directions stay open unless `ends` is set.
     pub(crate) fn carry(self, sock: &Arc<Sock>, ends: bool) -> io::Result<Received> {
         let sender = Arc::clone(sock);
         let sending = spawn(move || -> Result<u64, (u64, io::Error)> {
@@ -162,7 +162,7 @@ impl Exchange {
             }
             Ok(sent)
         })?;
-        // One byte more than agreed, so that the end of file is seen too.
+        // The span is one byte longer than agreed, so that the end of file is received, too.
         let span = Span {
             seed: self.recv_seed,
             offset: 0,
@@ -176,12 +176,12 @@ impl Exchange {
         }
     }
 
-    /// Whether a side received all that it should, in words if not.
+    /// A complaint in words, if a side did not receive all bytes and the end of file.
     pub(crate) fn complaint(self, got: &Received) -> Option<String> {
         self.lacks(got, true)
     }
 
-    /// The same of directions that may stay open.
+    /// As [`Exchange::complaint`], but the end of file must be missing unless `ends` is set.
     pub(crate) fn lacks(self, got: &Received, ends: bool) -> Option<String> {
         let whole = Received {
             bytes: self.bytes,
@@ -193,7 +193,7 @@ impl Exchange {
     }
 }
 
-/// The error, with more words.
+/// The error with `text` behind its own text.
 pub(crate) fn with_text(e: &io::Error, text: &str) -> io::Error {
     io::Error::new(e.kind(), format!("{e} {text}"))
 }

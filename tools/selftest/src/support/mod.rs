@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What tests and programs are made of: steps and expectations, system calls, the peer, data with a check.
+//! The parts from which tests and programs are made: steps and expectations, system calls, the
+//! peer, and data that can be checked.
 
 pub(crate) mod flow;
 pub(crate) mod harness;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Test data whose byte at any offset follows from a seed, and small random
-//! numbers. Two streams of different seeds, or two offsets of one stream,
-//! share no run of bytes worth speaking of, so a byte that comes from the
-//! wrong place is a wrong byte.
+//! Test data, of which the byte at any offset follows from a seed, and small random numbers. Two
+//! streams with different seeds, or two offsets of one stream, have no long run of bytes in common,
+//! so a byte from a wrong place is a wrong byte.
 
 /// One endless stream of bytes.
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +9,7 @@ pub(crate) struct Pattern {
     key: u64,
 }
 
-/// What comparing received bytes with the stream showed.
+/// The result of a comparison of received bytes with the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) wrong: u64,
@@ -30,7 +29,7 @@ impl Pattern {
         Pattern { key: mix(seed) }
     }
 
-    /// Eight bytes of the stream, the ones from offset `8 * index`.
+    /// The eight bytes of the stream from offset `8 * index` on.
     fn word(self, index: u64) -> [u8; 8] {
         let x = self
             .key
@@ -95,7 +94,7 @@ fn mix(seed: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Random numbers that repeat when the seed does (splitmix64).
+/// Random numbers that repeat if the seed is repeated (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -115,8 +114,8 @@ impl Rng {
         (self.next() % limit as u64) as usize
     }
 
-    /// A length from 1 to `max`: as often around a byte as around `max`, and
-    /// more odd ones than even ones.
+    /// A length from 1 to `max`. All orders of magnitude are equally frequent, and odd lengths are
+    /// more frequent than even ones.
     pub(crate) fn length(&mut self, max: usize) -> usize {
         let bits = usize::BITS - max.leading_zeros();
         let top = 1_usize << (1 + self.below(bits as usize));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What TCP says of good and bad arguments in each state: the same calls are made on a socket of the
-//! family under test and on a TCP socket of this machine. They return the same, fail with the same
-//! error, and leave the same to poll(); [`known`] lists what differs, and why.
+//! Good and bad arguments in each state. The same calls are made on a socket of the family under
+//! test and on a TCP socket of this machine. They must return the same, fail with the same error,
+//! and leave the sockets with the same events for poll(). [`known`] lists the known differences and
+//! their reasons.
 
 pub(in crate::tests) mod calls;
 pub(in crate::tests) mod known;
@@ -40,9 +41,10 @@ tests!("astcp";
     connected_of_ipv6,
 );
 
-/// How long poll() may need to say the same of both sockets: what a peer has done takes its time.
+/// The time limit for poll() to report the same for both sockets. Effects of a peer's calls take
+/// time.
 const SETTLED: Duration = Duration::from_secs(2);
-/// What of the differences is printed.
+/// The maximum number of differences that are printed.
 const SHOWN: usize = 60;
 const EVERY_EVENT: i16 = i16::MAX;
 
@@ -51,13 +53,14 @@ struct Subject {
     sock: Sock,
     /// A free address of this machine.
     here: SockAddr,
-    /// That of a listener.
+    /// The address of a listener.
     there: SockAddr,
-    /// One where nobody listens.
+    /// An address where nobody listens.
     nobody: SockAddr,
-    /// Whose connection ends with its own half of the stream.
+    /// The peer has ended its half of the stream, so the connection ends when the socket ends its
+    /// own half.
     peer_has_ended: bool,
-    /// A connect() has begun, and not ended at once.
+    /// Whether a connect() has begun that did not complete at once.
     connects: Cell<bool>,
     /// A page for values and addresses, and one without access.
     memory: RefCell<Area>,
@@ -87,13 +90,13 @@ impl Subject {
         })
     }
 
-    /// Of two ends of a connection, the first.
+    /// A subject with the first of two ends of a connection.
     fn of_pair(env: &Env, (sock, other): (Sock, Sock)) -> Result<Subject, Fail> {
         Subject::new(env, sock, vec![other])
     }
 
-    /// Waits until a connection has ended of which both halves have: how long its peer, or the adapter, needs
-    /// for that is not compared.
+    /// Waits until a connection has ended whose two halves have ended. The time that the peer or
+    /// the adapter needs for this is not compared.
     fn await_end(&self) {
         let began = Instant::now();
         while self.sock.getpeername().is_ok() && began.elapsed() < SETTLED {
@@ -101,8 +104,8 @@ impl Subject {
         }
     }
 
-    /// Makes a call again that an ended connection may be in the way of: SDP keeps the port until the adapter
-    /// has given the connection back.
+    /// Makes a call, and repeats it while an ended connection may make it fail: SDP keeps the port
+    /// until the adapter has released the connection.
     fn retry(&self, call: impl Fn() -> io::Result<()>) -> io::Result<()> {
         let began = Instant::now();
         loop {
@@ -115,7 +118,7 @@ impl Subject {
         }
     }
 
-    /// The address of byte `offset` of the page, or beyond it of one without access.
+    /// The address of byte `offset` of the page, or of the page without access behind it.
     fn at(&self, offset: usize) -> usize {
         self.memory.borrow().at(offset)
     }
@@ -130,7 +133,7 @@ impl Subject {
     }
 }
 
-/// What a call came to.
+/// The result of a call.
 pub(in crate::tests) type Answer = Result<String, i32>;
 
 fn answer(result: io::Result<String>) -> Answer {
@@ -144,12 +147,12 @@ fn text(answer: &Answer) -> String {
     }
 }
 
-/// Differences that nobody knows of.
+/// Differences that are not known.
 struct Found {
     family: Family,
     count: usize,
     text: String,
-    /// poll() did not come to say the same: no other call waits for it.
+    /// poll() did not report the same in time, so later calls do not wait for this.
     unsettled: bool,
 }
 
@@ -188,7 +191,8 @@ impl Found {
     }
 }
 
-/// Makes the same calls on both sockets in a state, and on others what changes the state.
+/// Makes the same calls on two sockets that are in the same state. Each script of calls gets new
+/// sockets, because calls may change the state.
 fn compare(env: &Env, make: fn(&Env) -> Result<Subject, Fail>) -> Outcome {
     let _allowed = super::connecting::fastopen::allowed(env)?;
     let mut tcp_env = env.clone();
@@ -301,7 +305,7 @@ fn accepted(env: &Env) -> Outcome {
     })
 }
 
-/// Bytes wait to be read, and then the end.
+/// Bytes wait to be read, followed by the end of the stream.
 fn peer_has_ended(env: &Env) -> Outcome {
     compare(env, |env| {
         let (sock, other) = env.own_pair()?;
@@ -322,7 +326,7 @@ fn shut_for_reading(env: &Env) -> Outcome {
     })
 }
 
-/// Waits until the other side has the end of the stream, and the socket knows that.
+/// Waits until the other side has received the end of the stream, and the socket knows this.
 fn end_arrives(sock: &Sock, other: &Sock) -> Outcome {
     other.poll(POLLRDHUP, -1)?;
     let unsent = || sock.ioctl_int(libc::TIOCOUTQ);
@@ -347,7 +351,7 @@ fn shut(env: &Env) -> Outcome {
     })
 }
 
-/// First the peer has ended its half of the stream, then the socket its own.
+/// First the peer has ended its half of the stream, then the socket has ended its own half.
 fn ended_by_both(env: &Env) -> Outcome {
     compare(env, |env| {
         let (sock, other) = env.own_pair()?;
@@ -366,14 +370,14 @@ fn reset(env: &Env) -> Outcome {
     compare(env, |env| {
         let (sock, other) = env.own_pair()?;
         other.reset()?;
-        // Who looks just then may see the error before the end, with TCP, too.
+        // For a moment poll() may report the error before the end, also with TCP.
         let ended = |events: &i16| *events == POLLERR | POLLHUP;
         eventually("poll of a reset socket", || sock.poll(0, -1), ended)?;
         Subject::new(env, sock, Vec::new())
     })
 }
 
-/// By connect() to AF_UNSPEC.
+/// A socket whose connection was ended by connect() to AF_UNSPEC.
 fn disconnected(env: &Env) -> Outcome {
     compare(env, |env| {
         let (sock, other) = env.own_pair()?;

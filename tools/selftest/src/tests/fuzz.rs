@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Calls at random.
+//! Random calls.
 //!
-//! `calls` makes the same ones on sockets of the family under test and on TCP's, one after the other, and
-//! compares. `threads` makes them from several threads at a time, on sockets and memory that these share; right
-//! is then what the kernel survives, what does not hang, streams that stay whole, and that all is given back.
+//! `calls` makes the same calls on sockets of the family under test and on TCP sockets, one after
+//! the other, and compares the results. `threads` makes calls from several threads at a time, on
+//! shared sockets and memory. There the kernel must survive, no call may hang, the bytes of streams
+//! must be right, and all resources must be given back.
 
 mod call;
 mod compare;
@@ -23,17 +24,18 @@ use std::time::{Duration, Instant};
 
 tests!("fuzz"; calls, calls_of_ipv6, threads, threads_of_ipv6);
 
-/// How much is done.
+/// How much to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amount {
     pub(crate) time: Duration,
-    /// Calls on one set of sockets.
+    /// The number of calls on one set of sockets.
     pub(crate) calls: usize,
-    /// One set of sockets, with that seed itself; else many, with seeds that follow from it.
+    /// Test only one set of sockets, with the given seed. Otherwise there are many sets, whose
+    /// seeds follow from the given one.
     pub(crate) once: bool,
     /// Print the calls.
     pub(crate) print: bool,
-    /// What differs is looked for until the time is over, or so often.
+    /// The number of differences after which the search ends before its time is over.
     pub(crate) most: usize,
 }
 
@@ -65,19 +67,19 @@ fn threads_of_ipv6(env: &Env) -> Outcome {
     threads::run(&env.over_ipv6()?, amount(env, 2.0).time, 4)
 }
 
-/// Threads for so long, with the seed of the environment.
+/// Makes calls from several threads for this time, with the seed of the environment.
 pub(crate) fn with_threads(env: &Env, time: Duration, threads: usize) -> Outcome {
     threads::run(env, time, threads)
 }
 
-/// Compares with TCP.
+/// Compares the family under test with TCP.
 pub(crate) fn compared(env: &Env, amount: Amount) -> Outcome {
     if differences::over_iwarp(env.family) {
         return skip("with iWARP, a connection is there for accept() only when a message has come");
     }
     let _allowed = super::connecting::fastopen::allowed(env)?;
     let env = env.clone();
-    // Descriptors and signals of its own.
+    // The child has its own descriptors and signal handlers.
     Child::start(move || compare_all(&env, amount))?.join()
 }
 
@@ -112,7 +114,7 @@ fn compare_all(env: &Env, amount: Amount) -> Outcome {
         let Some(difference) = comparison.difference else {
             continue;
         };
-        // Of each kind, one.
+        // Report only one difference of each kind.
         if !found.insert(difference.kind()) {
             continue;
         }
@@ -127,7 +129,7 @@ fn compare_all(env: &Env, amount: Amount) -> Outcome {
             let _ = write!(text, "\n    {step}");
         });
         text.push(')');
-        // All of it now, as what follows may end the machine.
+        // Print the whole report now, because the next calls may crash the machine.
         note(&text.replace('\n', "\n#"));
         let _ = writeln!(
             report,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The suite, by topic. Each test describes what TCP does.
+//! The suite, by topic. Each test describes the behaviour of TCP.
 
 mod astcp;
 mod bytes;
@@ -14,7 +14,8 @@ mod uncopied;
 
 use crate::support::harness::Test;
 
-/// All tests, in the order in which they run; or those for which the peer's machine is killed.
+/// All tests, in the order in which they run; or, if `peer_vanishes`, the tests for which the
+/// peer's machine is killed.
 pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
     let all: &[&[Test]] = &[
         connecting::basics::TESTS,

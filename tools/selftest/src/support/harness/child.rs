@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A part of a test, or a whole one, in a process of its own.
+//! Runs a test, or a part of a test, in its own process.
 
 use super::{failed, Fail, Outcome};
 use crate::support::sys::{self, Ended, Fork};
@@ -16,8 +16,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Forks and runs `work` in the child. Only from a process that has just
-    /// one thread.
+    /// Forks and runs `work` in the child. The calling process must have only one thread.
     pub(crate) fn start(work: impl FnOnce() -> Outcome) -> io::Result<Child> {
         let (report, sender) = UnixStream::pair()?;
         match sys::fork()? {
@@ -30,12 +29,12 @@ impl Child {
         }
     }
 
-    /// Waits for the outcome, and until all is closed that the process had open; without a limit of
-    /// its own.
+    /// Waits for the outcome, and for the end of the process, after which its descriptors are
+    /// closed. The wait has no time limit.
     #[track_caller]
     pub(crate) fn join(self) -> Outcome {
         let outcome = self.outcome_within(Duration::MAX)?;
-        // Without an outcome it was waited for already.
+        // If the process ended without an outcome, outcome_within() has reaped it already.
         let _ = sys::wait_child(self.pid, true);
         match outcome {
             Some(outcome) => outcome,
@@ -43,7 +42,7 @@ impl Child {
         }
     }
 
-    /// Waits for the outcome; None if there is none in time.
+    /// Waits for the outcome; returns `None` if there is none within the limit.
     pub(crate) fn outcome_within(&self, limit: Duration) -> io::Result<Option<Outcome>> {
         let start = Instant::now();
         let mut text = Vec::new();

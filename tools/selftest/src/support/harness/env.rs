@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a test runs with: the family, the two machines, the sizes; and the
-//! first steps that most tests share.
+//! The environment of a test: the family, the two machines, and the sizes; and the first steps that
+//! most tests share.
 
 use super::{failed, skip, Fail};
 use crate::support::peer::{Peer, Remote};
@@ -20,7 +20,7 @@ const LOOPBACK6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 /// The sockets under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Family {
-    /// AF_INET and AF_INET6: TCP, which every test must pass.
+    /// AF_INET and AF_INET6: TCP, for which every test must pass.
     Tcp,
     /// Families 27 and 28: SDP.
     Sdp,
@@ -28,18 +28,18 @@ pub(crate) enum Family {
 
 static BY_PROTOCOL: AtomicBool = AtomicBool::new(false);
 
-/// From now on SDP's sockets are opened as ones of AF_INET and AF_INET6 with SDP's protocol.
+/// From now on, opens SDP sockets as AF_INET and AF_INET6 sockets with SDP's protocol number.
 pub(crate) fn open_by_protocol() {
     BY_PROTOCOL.store(true, Ordering::Relaxed);
 }
 
 impl Family {
-    /// Whether its sockets are AF_INET's or AF_INET6's.
+    /// Whether the sockets of this family are opened as AF_INET or AF_INET6 sockets.
     pub(crate) fn is_inet(self) -> bool {
         self == Family::Tcp || BY_PROTOCOL.load(Ordering::Relaxed)
     }
 
-    /// The number for socket() that goes with an IP address.
+    /// The domain that socket() needs for an IP address.
     pub(crate) fn domain(self, ip: IpAddr) -> i32 {
         match (self.is_inet(), ip.is_ipv4()) {
             (true, true) => libc::AF_INET,
@@ -49,7 +49,7 @@ impl Family {
         }
     }
 
-    /// The protocols that socket() takes for a stream. All of them mean the same.
+    /// The protocols that socket() takes for a stream. All of them have the same meaning.
     pub(crate) fn protocols(self) -> &'static [i32] {
         match self {
             Family::Sdp if self.is_inet() => &[IPPROTO_SDP],
@@ -57,7 +57,7 @@ impl Family {
         }
     }
 
-    /// One of them.
+    /// One of [`Family::protocols`].
     pub(crate) fn protocol(self) -> i32 {
         self.protocols()[0]
     }
@@ -67,20 +67,20 @@ impl Family {
     }
 }
 
-/// Where SDP is documented to differ from TCP: all of it is listed here, and
-/// a test that depends on it asks.
+/// The documented differences between SDP and TCP. All differences are listed here, and a test that
+/// depends on a difference asks for it here.
 pub(crate) mod differences {
     use super::Family;
     use uapi::socket::IPPROTO_SDP;
 
-    /// A client that finds the backlog full waits in SDP; in TCP it may also
-    /// be reset after connect() (SYN cookies).
+    /// Whether a client that finds the backlog full may be reset after connect(). In TCP it may
+    /// (SYN cookies); in SDP it waits.
     pub(crate) fn full_backlog_may_reset(family: Family) -> bool {
         family == Family::Tcp
     }
 
-    /// What connect() to loopback says in a namespace without a listener, or
-    /// without any device that is up: SDP has no RDMA device there.
+    /// The errors of connect() to loopback in a namespace without a listener, or without a device
+    /// that is up. SDP has no RDMA device there.
     pub(crate) fn nobody_at_loopback(family: Family) -> &'static [i32] {
         match family {
             Family::Tcp => &[libc::ECONNREFUSED, libc::ENETUNREACH],
@@ -88,8 +88,9 @@ pub(crate) mod differences {
         }
     }
 
-    /// Whether connections go over iWARP. Its CM in the kernel loses the requests of a listener that goes,
-    /// and a connection is there for accept() only when its first message has come.
+    /// Whether connections go over iWARP. The kernel's iWARP CM loses the pending requests of a
+    /// listener that is closed, and a connection becomes available to accept() only when its first
+    /// message has arrived.
     pub(crate) fn over_iwarp(family: Family) -> bool {
         let is_rnic = |device: std::fs::DirEntry| {
             let kind = std::fs::read_to_string(device.path().join("node_type"));
@@ -99,29 +100,32 @@ pub(crate) mod differences {
         family == Family::Sdp && devices.flatten().flatten().any(is_rnic)
     }
 
-    /// TCP copies with the socket's lock held, however long a page is missing.
+    /// Whether a copy holds the socket's lock during a page fault. TCP does, however long the page
+    /// is missing.
     pub(crate) fn holds_lock_in_faults(family: Family) -> bool {
         family == Family::Tcp
     }
 
-    /// What a listener defers is a connection in SDP, and ends with the listener. In TCP it is a request,
-    /// and its peer learns of the end when it sends something.
+    /// Whether the end of a listener resets its deferred connections at once. In SDP a deferred
+    /// connection exists, and ends with the listener. In TCP it is only a request, and the peer
+    /// learns of the end when it sends something.
     pub(crate) fn resets_deferred_at_once(family: Family) -> bool {
         family == Family::Sdp
     }
 
-    /// Headers and filters of packets mean nothing to a connection over RDMA.
+    /// Whether options about packets are refused. Headers and filters of packets mean nothing to a
+    /// connection over RDMA.
     pub(crate) fn refuses_packet_options(family: Family) -> bool {
         family == Family::Sdp
     }
 
-    /// 27 and 28 are families of SDP addresses as well as AF_INET and AF_INET6.
+    /// Whether 27 and 28 are valid families in an address, in addition to AF_INET and AF_INET6.
     pub(crate) fn takes_sdp_addresses(family: Family) -> bool {
         family == Family::Sdp
     }
 
-    /// SO_PROTOCOL: IPPROTO_TCP, or SDP's own number, also where the socket
-    /// was opened with protocol 6.
+    /// The value of SO_PROTOCOL: IPPROTO_TCP, or SDP's own number, even if the socket was opened
+    /// with protocol 6.
     pub(crate) fn protocol(family: Family) -> i32 {
         match family {
             Family::Tcp => libc::IPPROTO_TCP,
@@ -130,20 +134,20 @@ pub(crate) mod differences {
     }
 }
 
-/// What a test runs with.
+/// The environment of a test.
 #[derive(Clone, Debug)]
 pub(crate) struct Env {
     pub(crate) family: Family,
     /// This machine's address.
     pub(crate) local: IpAddr,
-    /// The peer's; the same as `local` if both ends are here.
+    /// The peer's address; equals `local` if both ends are on this machine.
     pub(crate) remote: IpAddr,
     pub(crate) local6: Option<IpAddr>,
     pub(crate) remote6: Option<IpAddr>,
-    /// Where the peer's server listens, and where ours does.
+    /// The control addresses of the peer's server and of this machine's server.
     pub(crate) peer_control: SocketAddr,
     pub(crate) here_control: SocketAddr,
-    /// Reads are delayed by somebody else, who makes this file when they are as a note says.
+    /// A file that the caller of the program creates after it has delayed Reads as a note asked.
     pub(crate) delays: Option<PathBuf>,
     /// Factor for the amounts of data and the numbers of rounds.
     pub(crate) scale: f64,
@@ -151,7 +155,7 @@ pub(crate) struct Env {
 }
 
 impl Env {
-    /// `amount`, scaled, and at least one.
+    /// `amount` times the scale, but at least one.
     pub(crate) fn scaled(&self, amount: u64) -> u64 {
         ((amount as f64 * self.scale) as u64).max(1)
     }
@@ -177,12 +181,12 @@ impl Env {
         }
     }
 
-    /// The same with both ends on this machine at its IPv4 loopback address.
+    /// This environment with both ends on this machine, at its IPv4 loopback address.
     pub(crate) fn on_loopback(&self) -> Env {
         self.with_ips(LOOPBACK4, LOOPBACK4)
     }
 
-    /// The same at the IPv6 loopback address.
+    /// This environment with both ends on this machine, at its IPv6 loopback address.
     pub(crate) fn on_loopback6(&self) -> Result<Env, Fail> {
         if self.local6.is_none() {
             return skip("this machine has no IPv6");
@@ -190,7 +194,7 @@ impl Env {
         Ok(self.with_ips(LOOPBACK6, LOOPBACK6))
     }
 
-    /// The same over IPv6.
+    /// This environment over IPv6.
     pub(crate) fn over_ipv6(&self) -> Result<Env, Fail> {
         let (local, remote) = self.has_ipv6()?;
         Ok(self.with_ips(local, remote))
@@ -211,7 +215,7 @@ impl Env {
         Peer::open(self.peer_control)
     }
 
-    /// A socket here.
+    /// A socket on this machine.
     pub(crate) fn socket(&self) -> io::Result<Sock> {
         self.family.socket(self.local)
     }
@@ -232,7 +236,7 @@ impl Env {
         (self.remote, port).into()
     }
 
-    /// A listener here, at a port of the kernel's choice.
+    /// A listener on this machine, at a port that the kernel chooses.
     pub(crate) fn listener(&self, backlog: i32) -> io::Result<(Sock, SockAddr)> {
         let sock = self.socket()?;
         sock.bind(&self.here(0))?;
@@ -250,12 +254,12 @@ impl Env {
         Ok((sock, addr))
     }
 
-    /// A connection: our end connected, the peer's accepted.
+    /// A connection whose socket on this side connects and whose peer accepts.
     pub(crate) fn pair(&self) -> io::Result<(Sock, Remote)> {
         self.pair_with(|_| Ok(()), |_| Ok(()))
     }
 
-    /// A connection whose sockets are prepared before it is made: ours before
+    /// A connection whose sockets are prepared before it is made: this side's socket before
     /// connect(), the peer's listener before listen().
     pub(crate) fn pair_with(
         &self,
@@ -274,7 +278,7 @@ impl Env {
         Ok((sock, remote))
     }
 
-    /// A connection: the peer's end connected, ours accepted.
+    /// A connection whose peer connects and whose socket on this side is accepted.
     pub(crate) fn accepted_pair(&self) -> io::Result<(Sock, Remote)> {
         let (listener, addr) = self.listener(1)?;
         let remote = self.remote_socket(&self.peer()?)?;
@@ -283,8 +287,7 @@ impl Env {
         Ok((sock, remote))
     }
 
-    /// A connection with both ends in this process, over this machine's own
-    /// address.
+    /// A connection with both ends in this process, over this machine's own address.
     pub(crate) fn own_pair(&self) -> io::Result<(Sock, Sock)> {
         let (listener, addr) = self.listener(1)?;
         let sock = self.socket()?;

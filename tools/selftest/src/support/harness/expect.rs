@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How a test says what it wants and where it did not get it.
+//! Expectations of a test, and failures with the place where an expectation was not met.
 
 use crate::support::flow::{Received, Span};
 use crate::support::pattern::Verdict;
@@ -25,7 +25,7 @@ impl Fail {
     }
 }
 
-/// An error that a test did not expect; `?` notes the line.
+/// An error that a test did not expect. The operator `?` records the line.
 impl From<io::Error> for Fail {
     #[track_caller]
     fn from(e: io::Error) -> Fail {
@@ -33,13 +33,13 @@ impl From<io::Error> for Fail {
     }
 }
 
-/// The failure of a test for a reason in words.
+/// Fails a test for a reason in words.
 #[track_caller]
 pub(crate) fn failed<T>(text: impl Display) -> Result<T, Fail> {
     Err(Fail::at(text))
 }
 
-/// The end of a test that makes no sense here.
+/// Ends a test that makes no sense in this environment.
 pub(crate) fn skip<T>(why: impl Display) -> Result<T, Fail> {
     Err(Fail::Skipped(why.to_string()))
 }
@@ -89,7 +89,7 @@ pub(crate) fn expect_errno_of<T>(
     }
 }
 
-/// Expects a receiver to have got a whole span and every byte right.
+/// Expects that a receiver has received a whole span, with every byte right.
 #[track_caller]
 pub(crate) fn expect_received(got: Received, span: Span, what: impl Display) -> Outcome {
     let complete = got.bytes == span.len && got.verdict == Verdict::default() && got.errno == 0;
@@ -100,7 +100,7 @@ pub(crate) fn expect_received(got: Received, span: Span, what: impl Display) -> 
     }
 }
 
-/// What a thread returned; a panic is a failure.
+/// Returns the result of a thread; a panic is a failure.
 #[track_caller]
 pub(crate) fn joined<T>(thread: std::thread::JoinHandle<T>) -> Result<T, Fail> {
     match thread.join() {

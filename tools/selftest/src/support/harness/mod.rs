@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What runs the tests and what they are written with.
+//! The harness that runs the tests, and the steps from which the tests are written.
 
 mod child;
 mod env;
@@ -16,7 +16,7 @@ pub(crate) use expect::{
 pub(crate) use runner::{note, run, show_tasks, Options};
 pub(crate) use steps::*;
 
-/// A test: its name is `group/what`.
+/// A test, whose name has the form `group/what`.
 pub(crate) struct Test {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&Env) -> Outcome,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Runs each test in a process of its own, so that a test that hangs or dies
-//! is one failure and not the end, and prints KTAP version 1.
+//! Runs each test in its own process and prints KTAP version 1. A test that hangs or dies is one
+//! failure and does not end the run.
 
 use super::{Child, Env, Fail, Outcome, Test};
 use crate::support::sys::{self, Ended};
@@ -8,17 +8,18 @@ use std::fs;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-/// The time after which a test counts as hanging, times `--timeout-scale`.
+/// The time after which a test counts as hanging, to be multiplied by `--timeout-scale`.
 const HANG_SECS: f64 = 60.0;
 
-/// How the suite runs.
+/// The options of a run of the suite.
 pub(crate) struct Options {
-    /// Substrings of names; a test runs if it has one (or if there are none).
+    /// Substrings of test names. A test runs if its name contains one of them, or if the list is
+    /// empty.
     pub(crate) patterns: Vec<String>,
-    /// The patterns are whole names.
+    /// Whether the patterns are whole names.
     pub(crate) exact: bool,
     pub(crate) timeout_scale: f64,
-    /// Print how long each test took.
+    /// Whether to print how long each test took.
     pub(crate) times: bool,
 }
 
@@ -32,7 +33,7 @@ impl Options {
     }
 }
 
-/// Runs the tests; returns whether all passed or were skipped.
+/// Runs the tests; returns whether each test passed or was skipped.
 pub(crate) fn run(tests: &[&Test], env: &Env, options: &Options) -> io::Result<bool> {
     let limit = Duration::from_secs_f64(HANG_SECS * options.timeout_scale);
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
@@ -70,12 +71,12 @@ pub(crate) fn run(tests: &[&Test], env: &Env, options: &Options) -> io::Result<b
     Ok(failed == 0)
 }
 
-/// Says how far a long test is.
+/// Prints a note, such as the progress of a long test.
 pub(crate) fn note(text: &str) {
     print_line(&format!("# {text}"));
 }
 
-/// Prints at once: the next thing may be a crash of the machine.
+/// Prints a line and flushes it, because the machine may crash next.
 fn print_line(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}");
@@ -99,13 +100,13 @@ fn run_one(test: &Test, env: &Env, limit: Duration) -> io::Result<Outcome> {
             Err(Fail::Failed(format!("hangs (after {secs} s)")))
         }
     };
-    // The group: also what the test itself has started.
+    // Kill the group, which includes the processes that the test has started.
     let _ = sys::kill(-child.pid, libc::SIGKILL);
     reap(child.pid);
     Ok(outcome)
 }
 
-/// Waits a while for a killed child; one that cannot be killed is left.
+/// Waits a few seconds for a killed child. If the child does not end, it is left alone.
 fn reap(pid: i32) {
     for _ in 0..100 {
         match sys::wait_child(pid, false) {
@@ -117,7 +118,7 @@ fn reap(pid: i32) {
     show_tasks(pid);
 }
 
-/// Prints where the threads of a hanging process are, as far as we may know.
+/// Prints where the threads of a process sleep, as far as /proc tells.
 pub(crate) fn show_tasks(pid: i32) {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return;

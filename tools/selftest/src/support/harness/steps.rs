@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Steps that tests are put together from.
+//! Steps from which tests are put together.
 
 use super::{expect, expect_received, failed, Fail, Outcome};
 use crate::support::flow::{recv_span, send_span, spawn, Span};
@@ -9,21 +9,21 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long something that must happen soon may take: generous, as an
-/// emulated machine with all checkers on is slow.
+/// The time limit for something that must happen soon. It is generous because an emulated machine
+/// with all checkers on is slow.
 const SOON: Duration = Duration::from_secs(30);
-/// How long a step waits, in milliseconds, to see that nothing happens.
+/// The time in milliseconds that a step waits to see that nothing happens.
 pub(crate) const QUIET_MS: i32 = 200;
 
-/// Sees that something has waited for its time, of 150 ms. The kernel counts that in
-/// ticks, of which the last may be overdue when it begins: then it is shorter.
+/// Expects that a wait with a limit of 150 ms has used its time. The kernel counts the limit in
+/// ticks, and the count may lag when the wait begins, so the wait may be shorter than its limit.
 #[track_caller]
 pub(crate) fn expect_waited(since: Instant) -> Outcome {
     let waited = since.elapsed();
     expect(waited >= Duration::from_millis(100), format!("{waited:?}"))
 }
 
-/// Waits until `holds` does; the last answer is in the failure.
+/// Waits until `holds` is true for the answer of `now`. The failure contains the last answer.
 #[track_caller]
 pub(crate) fn eventually<T: std::fmt::Debug>(
     what: &str,
@@ -45,8 +45,8 @@ pub(crate) fn eventually<T: std::fmt::Debug>(
     }
 }
 
-/// Runs `work` in a thread, and returns when that waits for something, or has
-/// ended: on a busy machine a thread takes its time to begin.
+/// Runs `work` in a thread, and returns when the thread sleeps or has ended. On a busy machine a
+/// thread may start late.
 #[track_caller]
 pub(crate) fn spawn_waiting<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
@@ -80,7 +80,7 @@ pub(crate) fn receive(sock: &Sock, span: Span) -> Outcome {
     expect_received(recv_span(sock, span, 64 << 10), span, "receiving")
 }
 
-/// Expects the end of file, twice.
+/// Expects the end of file from two calls.
 #[track_caller]
 pub(crate) fn expect_eof(sock: &Sock) -> Outcome {
     for _ in 0..2 {
@@ -92,17 +92,17 @@ pub(crate) fn expect_eof(sock: &Sock) -> Outcome {
     Ok(())
 }
 
-/// The bytes that wait to be received.
+/// The number of bytes that can be received.
 pub(crate) fn readable_bytes(sock: &Sock) -> io::Result<i32> {
     sock.ioctl_int(libc::FIONREAD)
 }
 
-/// Sends from the start of a pattern without blocking until the way to the
-/// peer stays full; returns the bytes sent.
+/// Sends the bytes of a pattern without blocking, until the connection stays full; returns the
+/// number of bytes sent.
 ///
-/// It counts as full when no room has come for eight times as long as the room
-/// that took longest until then: a busy machine or a checked kernel is slow to
-/// take bytes from the socket, and nothing says from outside that it has ended.
+/// The connection counts as full when no room has appeared for eight times as long as the longest
+/// wait for room so far. A busy machine, or a kernel with checkers, takes the bytes from the socket
+/// slowly, and a program cannot see whether the kernel has finished.
 pub(crate) fn fill(sock: &Sock, seed: u64) -> io::Result<u64> {
     let mut sent = 0;
     let mut quiet = false;
@@ -116,7 +116,7 @@ pub(crate) fn fill(sock: &Sock, seed: u64) -> io::Result<u64> {
             }
             Err(e) if e.raw_os_error() != Some(libc::EAGAIN) => return Err(e),
             Err(_) if quiet => return Ok(sent),
-            // poll() may call a socket full that still has some room.
+            // poll() may report a socket as full that still has some room.
             Err(_) => {
                 let began = Instant::now();
                 quiet = sock.poll(libc::POLLOUT, QUIET_MS.max(8 * longest_ms))? == 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The tests' side of a session.
+//! The tests' side of a session on the peer.
 
 use super::jobs::Work;
 use super::wire::{self, Channel, Words};
@@ -11,12 +11,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A session on the peer. Its calls run one after the other.
+/// A session on the peer. Its calls are carried out one after the other.
 #[derive(Clone)]
 pub(crate) struct Peer(Arc<Mutex<Channel>>);
 
-/// Connects with a port that others may listen at: soft-iWARP takes its ports from those of TCP, and a
-/// test may be given one that an earlier session had.
+/// Connects from a port at which others may listen. Soft-iWARP takes its ports from those of TCP,
+/// so a test may be given a port that an earlier session had.
 fn connect(control: SocketAddr) -> io::Result<TcpStream> {
     let domain = match control {
         SocketAddr::V4(_) => libc::AF_INET,
@@ -71,7 +71,8 @@ impl Peer {
     }
 }
 
-/// A socket on the peer. Dropping it closes nothing: the session's end does.
+/// A socket on the peer. Dropping the value closes nothing; the end of the session closes the
+/// socket.
 #[derive(Clone)]
 pub(crate) struct Remote {
     peer: Peer,
@@ -113,7 +114,7 @@ impl Remote {
         self.done("connect", &format!("{addr} 0"))
     }
 
-    /// accept(), and the address of who connected.
+    /// accept(); also returns the address of the socket that connected.
     pub(crate) fn accept(&self) -> io::Result<(Remote, SockAddr)> {
         let answer = self.call("accept", "")?;
         let mut words = Words::new(&answer);
@@ -161,7 +162,7 @@ impl Remote {
         self.number("send", &format!("{} {flags}", span_words(span)))
     }
 
-    /// One recv() call: the bytes it returned.
+    /// One recv() call; returns the bytes.
     pub(crate) fn recv(&self, len: usize, flags: i32) -> io::Result<Vec<u8>> {
         let answer = self.call("recv", &format!("{len} {flags}"))?;
         let mut words = Words::new(&answer);
@@ -171,12 +172,12 @@ impl Remote {
         }
     }
 
-    /// Sends all of a span, in calls of at most `max` bytes.
+    /// Sends a whole span, in calls of at most `max` bytes.
     pub(crate) fn send_span(&self, span: Span, max: usize) -> io::Result<u64> {
         self.number("send-span", &format!("{} {max}", span_words(span)))
     }
 
-    /// Receives up to a span's length, checking it.
+    /// Receives up to a span's length and checks the bytes.
     pub(crate) fn recv_span(&self, span: Span, max: usize) -> io::Result<Received> {
         let answer = self.call("recv-span", &format!("{} {max}", span_words(span)))?;
         received(&answer)
@@ -193,7 +194,7 @@ impl Remote {
 }
 
 impl Job {
-    /// Waits for the end of the job; its answer depends on the work.
+    /// Waits for the end of the job; the answer depends on the work.
     pub(crate) fn join(self) -> io::Result<String> {
         self.peer.call(&format!("join {}", self.id))
     }

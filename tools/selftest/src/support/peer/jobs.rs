@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a session can do in the background, in a thread per connection.
+//! The work that a session can do in the background, in a thread for each connection.
 
 use super::wire::Words;
 use crate::support::flow::{recv_span, send_span, spawn, Exchange, Span};
@@ -7,27 +7,27 @@ use crate::support::sys::Sock;
 use std::io;
 use std::sync::Arc;
 
-/// What a background thread does with a socket.
+/// The work of a background thread on a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
-    /// Sends back what comes, then ends its direction.
+    /// Sends back all bytes that it receives, then ends its direction.
     Echo,
-    /// Receives and checks until the span or the stream ends.
+    /// Receives and checks bytes until the span or the stream ends.
     Sink(Span),
     /// Sends a span, in calls of at most `max` bytes.
     Source { span: Span, max: usize },
-    /// Streams both ways.
+    /// Sends and receives at the same time.
     Exchange(Exchange),
-    /// Accepts `count` connections and echoes on each.
+    /// Accepts `count` connections and sends back the bytes of each.
     EchoServer { count: u64 },
-    /// Accepts `count` connections and closes each at once.
+    /// Accepts `count` connections and closes each of them at once.
     CloseServer { count: u64 },
-    /// Accepts `count` connections and resets each at once.
+    /// Accepts `count` connections and resets each of them at once.
     ResetServer { count: u64 },
 }
 
 impl Work {
-    /// The words of the call that starts it.
+    /// The words of the call that starts this work.
     pub(crate) fn to_words(self) -> String {
         match self {
             Work::Echo => "echo".to_owned(),
@@ -72,7 +72,7 @@ impl Work {
         })
     }
 
-    /// Does it. The answer's words depend on the work.
+    /// Does the work. The words of the answer depend on the work.
     pub(crate) fn run(self, sock: &Arc<Sock>) -> io::Result<String> {
         match self {
             Work::Echo => echo(sock).map(|n| n.to_string()),
@@ -91,7 +91,7 @@ impl Work {
                 let mut threads = Vec::new();
                 for _ in 0..count {
                     let (conn, _) = sock.accept()?;
-                    // A client that resets its connection is no failure here.
+                    // If a client resets its connection, the job does not fail.
                     threads.push(spawn(move || echo(&conn))?);
                 }
                 let served = threads.into_iter().filter_map(|t| t.join().ok());
@@ -121,7 +121,7 @@ fn span(words: &mut Words<'_>) -> io::Result<Span> {
     })
 }
 
-/// Sends back what comes until the other side ends; returns the bytes.
+/// Sends back all bytes until the other side ends; returns the number of bytes.
 fn echo(sock: &Sock) -> io::Result<u64> {
     let mut buf = vec![0; 64 << 10];
     let mut total = 0;
@@ -138,7 +138,7 @@ fn echo(sock: &Sock) -> io::Result<u64> {
     Ok(total)
 }
 
-/// A receiver's result as the words of an answer.
+/// The result of a receiver as the words of an answer.
 pub(crate) fn received_words(got: &crate::support::flow::Received) -> String {
     format!(
         "{} {} {} {} {}",

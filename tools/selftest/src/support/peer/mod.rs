@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The other end of the connections: a server process on the peer machine
-//! that makes socket calls as asked over a plain TCP control channel.
+//! The other end of the connections: a server process on the peer's machine. It makes the socket
+//! calls that a test asks for over a plain TCP control channel.
 //!
-//! A test opens a session ([`Peer`]), whose calls name sockets by number
-//! ([`Remote`]). A session is a process of its own on the peer: it ends with
-//! its control connection, and all its sockets with it. Data never crosses
-//! the control channel: both ends make it from a seed.
+//! A test opens a session ([`Peer`]), in which calls name sockets by number ([`Remote`]). A session
+//! is a process of its own on the peer. It ends, and all its sockets are closed, when its control
+//! connection ends. Data is never sent over the control channel: both ends generate it from a seed.
 
 mod client;
 mod jobs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The server: a process per session.
+//! The server, which has a process for each session.
 
 use super::session::Session;
 use super::wire::{self, Channel};
@@ -15,15 +15,15 @@ pub(crate) fn serve(addr: SocketAddr) -> io::Result<()> {
     accept_sessions(&listener)
 }
 
-/// Starts a server for this machine in a child process that ends with ours.
-/// Returns the address of its control channel.
+/// Starts a server for this machine in a child process that ends with this process. Returns the
+/// address of the server's control channel.
 pub(crate) fn start_here(ip: IpAddr) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind((ip, 0))?;
     let addr = listener.local_addr()?;
     if let Fork::Child = sys::fork()? {
         let _ = sys::die_with_parent();
-        // Out of the tests' process groups and away from the terminal's
-        // Ctrl-C, which the parent's end covers.
+        // The server must not be killed with the process group of a test. It gets no Ctrl-C from
+        // the terminal either, but it ends with its parent.
         let _ = sys::own_group();
         let _ = accept_sessions(&listener);
         sys::exit_now(1);
@@ -44,9 +44,9 @@ fn accept_sessions(listener: &TcpListener) -> io::Result<()> {
         match sys::fork() {
             Ok(Fork::Child) => {
                 let _ = sys::die_with_parent();
-                // The server's own listener is not the session's to hold.
-                // SAFETY: this process never uses the listener again and
-                // leaves through _exit, which drops nothing.
+                // A session must not keep the server's listener open.
+                // SAFETY: this process never uses the listener again and ends by _exit, which drops
+                // nothing.
                 unsafe { libc::close(listener.as_raw_fd()) };
                 let ended = run_session(stream);
                 sys::exit_now(i32::from(ended.is_err()));
@@ -68,8 +68,7 @@ fn run_session(stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends this process when the control connection does, whatever its main
-/// thread is blocked in.
+/// Ends this process when the control connection ends, even if the main thread is blocked.
 fn end_with(stream: &TcpStream) -> io::Result<()> {
     let watched = stream.try_clone()?;
     std::thread::Builder::new()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A session's sockets and the calls on them.
+//! The sockets of a session and the calls on them.
 
 use super::jobs::{received_words, Work};
 use super::wire::{self, Words};
@@ -29,7 +29,7 @@ impl Session {
         }
     }
 
-    /// Carries out one call; the answer's words depend on the call.
+    /// Carries out one call; the words of the answer depend on the call.
     pub(crate) fn call(&mut self, line: &str) -> io::Result<String> {
         let mut words = Words::new(line);
         match words.word()? {
@@ -65,7 +65,8 @@ impl Session {
                 }
             }
             "die" => {
-                // Whatever this process has open goes with it, unsaid.
+                // The kernel closes the descriptors of this process, without a shutdown by the
+                // program.
                 sys::kill(sys::pid(), libc::SIGKILL)?;
                 Err(io::Error::other("still alive"))
             }
@@ -89,7 +90,7 @@ impl Session {
     }
 }
 
-/// A call on one socket that changes nothing else of the session.
+/// Carries out a call on one socket that changes nothing else in the session.
 fn call_on(sock: &Sock, name: &str, words: &mut Words<'_>) -> io::Result<String> {
     let none = String::new();
     match name {
@@ -110,7 +111,7 @@ fn call_on(sock: &Sock, name: &str, words: &mut Words<'_>) -> io::Result<String>
             sock.set_linger(linger).map(|()| none)
         }
         "poll" => sock.poll(words.get()?, words.get()?).map(|e| e.to_string()),
-        // One send() call of a pattern's bytes.
+        // One send() call with the bytes of a pattern.
         "send" => {
             let span = span(words)?;
             let mut buf = vec![0; span.len as usize];
@@ -118,7 +119,7 @@ fn call_on(sock: &Sock, name: &str, words: &mut Words<'_>) -> io::Result<String>
             let n = sock.send(&buf, words.get::<i32>()? | libc::MSG_NOSIGNAL)?;
             Ok(n.to_string())
         }
-        // One recv() call; the bytes come back in hexadecimal.
+        // One recv() call; the bytes are returned in hexadecimal.
         "recv" => {
             let mut buf = vec![0; words.get()?];
             let n = sock.recv(&mut buf, words.get()?)?;

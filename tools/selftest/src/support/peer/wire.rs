@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The control channel's form: one line a call, words separated by blanks;
-//! one line an answer, `ok WORDS...` or `err ERRNO TEXT...`.
+//! The format of the control channel: one line for each call, with words that blanks separate, and
+//! one line for each answer, `ok WORDS...` or `err ERRNO TEXT...`.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ impl Channel {
             .write_all(format!("{line}\n").as_bytes())
     }
 
-    /// The next line, or None when the other side has closed.
+    /// The next line, or `None` if the other side has closed the connection.
     pub(crate) fn read_line(&mut self) -> io::Result<Option<String>> {
         let mut line = String::new();
         match self.reader.read_line(&mut line)? {
@@ -35,7 +35,7 @@ impl Channel {
     }
 }
 
-/// The words of a call or an answer, taken one by one.
+/// The words of a call or an answer, which are taken one by one.
 pub(crate) struct Words<'a>(std::str::SplitWhitespace<'a>);
 
 impl<'a> Words<'a> {
@@ -60,7 +60,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Bytes as one word: two digits each.
+/// Bytes as one word, with two hexadecimal digits for each byte.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |d: u8| char::from(DIGITS[usize::from(d)]);
@@ -70,7 +70,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// The bytes of such a word.
+/// The bytes of a word that [`to_hex`] has made.
 pub(crate) fn from_hex(word: &str) -> io::Result<Vec<u8>> {
     let pairs = word.as_bytes().chunks(2);
     let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap_or(""), 16);
@@ -79,7 +79,7 @@ pub(crate) fn from_hex(word: &str) -> io::Result<Vec<u8>> {
         .collect()
 }
 
-/// The answer line of a call's result.
+/// The answer line for a call's result.
 pub(crate) fn answer(result: &io::Result<String>) -> String {
     match result {
         Ok(words) => format!("ok {words}"),
@@ -87,7 +87,7 @@ pub(crate) fn answer(result: &io::Result<String>) -> String {
     }
 }
 
-/// The result that an answer line tells of; errors keep their errno.
+/// The result in an answer line; errors keep their errno.
 pub(crate) fn result(line: &str) -> io::Result<String> {
     let mut words = Words::new(line);
     match words.word()? {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Socket addresses as bytes, so that a test can also make bad ones.
+//! Socket addresses as bytes, so that a test can also make invalid ones.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -31,7 +31,7 @@ impl SockAddr {
         self
     }
 
-    /// The same address with another length (zero bytes follow a longer one).
+    /// The same address with another length. If the length is greater, zero bytes follow.
     pub(crate) fn with_len(mut self, len: usize) -> Self {
         self.len = len;
         self
@@ -45,7 +45,7 @@ impl SockAddr {
         self.len
     }
 
-    /// The address with its port, if it is one of IPv4 or IPv6.
+    /// The address and port, if this is an IPv4 or IPv6 address.
     pub(crate) fn to_std(self) -> Option<SocketAddr> {
         let port = u16::from_be_bytes([self.bytes[2], self.bytes[3]]);
         match self.family() {
@@ -62,7 +62,7 @@ impl SockAddr {
         }
     }
 
-    /// All bytes, of which [`SockAddr::len`] count.
+    /// All bytes; the first [`SockAddr::len`] of them are the address.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -75,7 +75,7 @@ impl SockAddr {
         self.to_std().map(|a| a.ip())
     }
 
-    /// The bytes as the kernel reads them; `len()` says how many count.
+    /// A pointer for the kernel to the bytes; `len()` is the number of bytes of the address.
     pub(super) fn as_ptr(&self) -> *const libc::sockaddr {
         self.bytes.as_ptr().cast()
     }

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory of every kind, and memory that is not there.
+//! Memory of several kinds, and memory without access.
 
 use super::memory_file;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Bytes in a page.
+/// The number of bytes of a page.
 pub(crate) const PAGE: usize = 4096;
 
-/// What the pages of an area are.
+/// The kind of the pages of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Anonymous, as malloc() has them.
+    /// Anonymous pages, as from malloc().
     Private,
-    /// Anonymous and shared with children.
+    /// Anonymous pages that are shared with children.
     Shared,
-    /// Anonymous and locked into memory.
+    /// Anonymous pages that are locked into memory.
     Locked,
-    /// Huge pages, if the system has some set aside.
+    /// Huge pages, if the system has reserved some.
     Huge,
-    /// Those of a file in memory.
+    /// The pages of a file in memory.
     File,
-    /// Copies of a file's, once they are written to.
+    /// Private pages of a file in memory, which are copied when they are written to.
     FileCopy,
 }
 
-/// Whole pages of our own, any of which can be taken away.
+/// Whole pages of the test's own; access can be taken away from any of them.
 pub(crate) struct Area {
     start: usize,
     pages: usize,
@@ -49,8 +49,8 @@ impl Area {
             Kind::File => libc::MAP_SHARED,
             Kind::FileCopy => libc::MAP_PRIVATE,
         };
-        // SAFETY: a new mapping at an address of the kernel's choice; a
-        // mapping outlives the file's descriptor.
+        // SAFETY: the call makes a new mapping at an address that the kernel chooses. The mapping
+        // outlives the file's descriptor.
         let ptr = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -70,12 +70,12 @@ impl Area {
         })
     }
 
-    /// The address of byte `offset`, which may lie in a page taken away.
+    /// The address of byte `offset`, which may lie in a page without access.
     pub(crate) fn at(&self, offset: usize) -> usize {
         self.start + offset
     }
 
-    /// Takes all access to the pages from `first` on away.
+    /// Takes all access away from the pages from `first` on.
     pub(crate) fn forbid_from(&self, first: usize) -> io::Result<()> {
         self.protect_from(first, libc::PROT_NONE)
     }
@@ -87,8 +87,8 @@ impl Area {
 
     fn protect_from(&self, first: usize, prot: i32) -> io::Result<()> {
         let len = (self.pages - first) * PAGE;
-        // SAFETY: the range is ours; slices of it are only made by
-        // `bytes`, whose callers stay below the pages taken away.
+        // SAFETY: the range belongs to this area. Slices of it are only made by `bytes`, whose
+        // callers stay below the pages without access.
         let ret = unsafe { libc::mprotect((self.start + first * PAGE) as *mut _, len, prot) };
         if ret < 0 {
             return Err(io::Error::last_os_error());
@@ -99,15 +99,15 @@ impl Area {
     /// The first `len` bytes, which must still be accessible.
     pub(crate) fn bytes(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= self.pages * PAGE);
-        // SAFETY: the mapping is ours, `len` bytes long at least, and
-        // borrowed mutably for the slice's life.
+        // SAFETY: the mapping belongs to this area, has at least `len` bytes, and is borrowed
+        // mutably for the slice's life.
         unsafe { std::slice::from_raw_parts_mut(self.start as *mut u8, len) }
     }
 }
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing borrows it any more.
+        // SAFETY: the mapping belongs to this area, and nothing borrows it any more.
         unsafe { libc::munmap(self.start as *mut _, self.pages * PAGE) };
     }
 }

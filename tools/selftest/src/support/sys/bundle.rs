@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! io_uring's receives into a ring of buffers, of which one completion may fill several.
+//! Receives by io_uring into a ring of buffers. One completion may fill several buffers.
 
 use super::Pages;
 use io_uring::{cqueue, opcode, types, IoUring};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// The number of the only group of buffers.
 const GROUP: u16 = 0;
 
-/// A ring that receives into buffers of `len` bytes.
+/// An io_uring that receives into buffers of `len` bytes.
 pub(crate) struct Bundles {
     ring: IoUring,
     pages: Pages,
@@ -19,7 +19,8 @@ pub(crate) struct Bundles {
 }
 
 impl Bundles {
-    /// With `count` buffers, a power of two. `None` if the kernel has no io_uring, or not for this process.
+    /// Creates a ring with `count` buffers, which must be a power of two. Returns `None` if the
+    /// kernel has no io_uring, or does not allow it for this process.
     pub(crate) fn new(count: u16, len: usize) -> io::Result<Option<Bundles>> {
         let ring = match IoUring::new(8) {
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
@@ -30,8 +31,9 @@ impl Bundles {
         let pages = Pages::new(usize::from(count) * len, false)?;
         let list = Pages::new(usize::from(count) * size_of::<types::BufRingEntry>(), false)?;
         let first = list.at(0) as *mut types::BufRingEntry;
-        // SAFETY: the list has room for `count` entries, it begins with a page, is never unmapped, and nobody
-        // else has it until the kernel is told of it. The tail is in the list, too.
+        // SAFETY: the list has room for `count` entries, starts at the start of a page, and is
+        // never unmapped. Nothing else uses it until the kernel is told of it. The tail lies in the
+        // list, too.
         unsafe {
             for id in 0..count {
                 let entry = &mut *first.add(usize::from(id));
@@ -47,8 +49,12 @@ impl Bundles {
         Ok(Some(Bundles { ring, pages, len }))
     }
 
-    /// Receives by one request until `total` bytes have come; returns each completion's bytes. It is an error if
-    /// the request ends before that: the stream has ended, or the buffers are used up.
+    /// Receives by one request until `total` bytes have arrived; returns the bytes of each
+    /// completion.
+    ///
+    /// # Errors
+    ///
+    /// The request ended earlier, because the stream ended or all buffers were used.
     pub(crate) fn receive(&mut self, fd: RawFd, total: usize) -> io::Result<Vec<Vec<u8>>> {
         let request = opcode::RecvMultiBundle::new(types::Fd(fd), GROUP).build();
         // SAFETY: the buffers are never unmapped, and there are no references to them.

@@ -22,7 +22,7 @@ impl Epoll {
         Ok(Epoll(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Watches `fd`; `token` comes back with its events.
+    /// Watches `fd`; its events are reported with `token`.
     pub(crate) fn add(&self, fd: RawFd, events: i32, token: u64) -> io::Result<()> {
         self.ctl(libc::EPOLL_CTL_ADD, fd, events, token)
     }
@@ -45,10 +45,10 @@ impl Epoll {
         Ok(())
     }
 
-    /// The events that are ready, as (token, events), within `timeout_ms`.
+    /// The ready events, as (token, events), after a wait of at most `timeout_ms`.
     pub(crate) fn wait(&self, timeout_ms: i32) -> io::Result<Vec<(u64, i32)>> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
-        // SAFETY: the array has as many entries as we say.
+        // SAFETY: the array has the number of entries that is passed.
         let n = checked(unsafe {
             libc::epoll_wait(
                 self.0.as_raw_fd(),

@@ -30,18 +30,18 @@ pub(crate) fn writev(fd: RawFd, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     checked_size(unsafe { libc::writev(fd, bufs.as_ptr().cast(), bufs.len() as i32) })
 }
 
-/// writev() of memory, each piece an address and a length.
+/// writev() of memory; each piece is an address and a length.
 pub(crate) fn writev_at(fd: RawFd, pieces: &[(usize, usize)]) -> io::Result<usize> {
     let vec = |&(at, len): &(usize, usize)| libc::iovec {
         iov_base: at as *mut _,
         iov_len: len,
     };
     let vecs: Vec<_> = pieces.iter().map(vec).collect();
-    // SAFETY: the kernel checks the addresses, and only reads there.
+    // SAFETY: the kernel checks the addresses and only reads from them.
     checked_size(unsafe { libc::writev(fd, vecs.as_ptr(), vecs.len() as i32) })
 }
 
-/// lseek() to where the descriptor is.
+/// lseek() that does not move: returns the position of the descriptor.
 pub(crate) fn seek(fd: RawFd) -> io::Result<i64> {
     // SAFETY: plain numbers.
     let at = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
@@ -54,20 +54,20 @@ pub(crate) fn seek(fd: RawFd) -> io::Result<i64> {
 /// A pipe: the end to read from and the end to write to.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
-    // SAFETY: room for two descriptors.
+    // SAFETY: `fds` has room for two descriptors.
     checked(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
     // SAFETY: the kernel has just returned these descriptors to us alone.
     Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
 }
 
-/// How much a pipe may hold.
+/// Sets the number of bytes that a pipe can hold.
 pub(crate) fn set_pipe_size(pipe: RawFd, bytes: usize) -> io::Result<()> {
     // SAFETY: plain numbers.
     checked(unsafe { libc::fcntl(pipe, libc::F_SETPIPE_SZ, bytes as libc::c_int) })?;
     Ok(())
 }
 
-/// splice() between a pipe and something else, at most `len` bytes.
+/// splice() of at most `len` bytes between a pipe and another descriptor.
 pub(crate) fn splice(from: RawFd, to: RawFd, len: usize) -> io::Result<usize> {
     let none = std::ptr::null_mut();
     // SAFETY: no offsets are passed.

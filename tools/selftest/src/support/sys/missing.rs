@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory that userfaultfd watches: pages that come when we say so, where who
-//! touches one that is missing sleeps until then; and memory of other modes.
+//! Memory that is registered with userfaultfd. A thread that touches a missing page sleeps until
+//! the test supplies the page. Memory can also be registered in another mode.
 
 use super::{checked, Area, PAGE};
 use std::io;
@@ -11,10 +11,10 @@ const UFFDIO_API: u64 = 0xc018_aa3f;
 const UFFDIO_REGISTER: u64 = 0xc020_aa00;
 const UFFDIO_COPY: u64 = 0xc028_aa03;
 const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
-/// Linux 7.3: pages can be protected against reads, too.
+/// Since Linux 7.3, pages can be protected against reads, too.
 const UFFDIO_REGISTER_MODE_RWP: u64 = 1 << 3;
 const UFFD_FEATURE_RWP: u64 = 1 << 17;
-/// Bytes of a `struct uffd_msg`.
+/// The number of bytes of a `struct uffd_msg`.
 const EVENT: usize = 32;
 
 /// Private pages, the last of which are missing.
@@ -24,13 +24,13 @@ pub(crate) struct MissingPages {
 }
 
 impl MissingPages {
-    /// Memory of `pages`, missing from number `first` on.
+    /// A memory of `pages` pages, which are missing from number `first` on.
     pub(crate) fn new(pages: usize, first: usize) -> io::Result<MissingPages> {
         Self::registered(pages, first, UFFDIO_REGISTER_MODE_MISSING, 0)
     }
 
-    /// Memory of `pages` that may be protected against reads and writes, and is not; `None` where
-    /// the kernel has no such mode.
+    /// A memory of `pages` pages that could be protected against reads and writes, but are not
+    /// protected; `None` if the kernel has no such mode.
     pub(crate) fn unprotected(pages: usize) -> io::Result<Option<MissingPages>> {
         match Self::registered(pages, 0, UFFDIO_REGISTER_MODE_RWP, UFFD_FEATURE_RWP) {
             Ok(this) => Ok(Some(this)),
@@ -55,7 +55,7 @@ impl MissingPages {
     }
 
     fn control(&self, request: u64, argument: &mut [u64]) -> io::Result<()> {
-        // SAFETY: each request's structure consists of so many integers.
+        // SAFETY: `argument` has as many integers as the structure of the request.
         checked(unsafe {
             libc::ioctl(
                 self.user_faults.as_raw_fd(),
@@ -71,12 +71,12 @@ impl MissingPages {
         self.area.at(offset)
     }
 
-    /// The first `len` bytes, whose pages must be there.
+    /// The first `len` bytes, whose pages must not be missing.
     pub(crate) fn bytes(&mut self, len: usize) -> &mut [u8] {
         self.area.bytes(len)
     }
 
-    /// Waits until somebody sleeps for a page.
+    /// Waits until a thread sleeps for a missing page.
     pub(crate) fn await_touch(&self) -> io::Result<()> {
         let mut event = [0; EVENT];
         let n = super::read(self.user_faults.as_raw_fd(), &mut event)?;
@@ -87,7 +87,7 @@ impl MissingPages {
         }
     }
 
-    /// Brings page `number`, with this content.
+    /// Supplies page `number` with this content, which wakes the threads that sleep for the page.
     pub(crate) fn bring(&self, number: usize, content: &[u8; PAGE]) -> io::Result<()> {
         let to = self.area.at(number * PAGE) as u64;
         let from = content.as_ptr() as u64;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The system calls that the tests are about, called directly: nothing is
-//! retried, hidden or defaulted, and every error is the kernel's own.
+//! The system calls that the tests are about, called directly: nothing is retried, hidden, or set
+//! by default, and every error is the kernel's own.
 
 mod addr;
 mod area;
@@ -45,7 +45,7 @@ fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// The same for the calls that return a size.
+/// As [`checked`], for calls that return a size.
 fn checked_size(ret: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(ret).map_err(|_| io::Error::last_os_error())
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Pages that any thread may do anything to at any time: what a program with
-//! threads may do to a buffer, and what a test of the kernel must.
+//! Pages that any thread may access or change in any way at any time. A program with threads may do
+//! so with a buffer, and a test of the kernel must do so.
 
 use super::{checked, checked_size, PAGE};
 use std::fs::File;
@@ -8,22 +8,22 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 
-/// Bytes of a huge page.
+/// The number of bytes of a huge page.
 pub(crate) const HUGE: usize = 2 << 20;
 
 const ACCESS: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
-/// Advice that the libc crate has no name for everywhere.
+/// Values for madvise() that the libc crate does not name on all targets.
 pub(crate) const MADV_COLD: i32 = 20;
 pub(crate) const MADV_PAGEOUT: i32 = 21;
 pub(crate) const MADV_COLLAPSE: i32 = 25;
 
-/// A range of private pages. It stays mapped when the value goes: the end of
-/// the test is the end of its memory.
+/// A range of pages. The pages stay mapped after the value is dropped, until the test's process
+/// ends.
 ///
-/// No reference to such memory is ever made. It is touched by volatile
-/// accesses of its own methods, and by the kernel.
+/// No reference to such memory is ever made. It is accessed by the volatile accesses and the copies
+/// of the methods, and by the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pages {
     start: usize,
@@ -31,8 +31,8 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// New pages, at the begin of a huge page, and huge if so wanted and if
-    /// the system has some.
+    /// New pages that begin at the boundary of a huge page. If `huge` is set, they are huge pages,
+    /// if the system has some.
     pub(crate) fn new(len: usize, huge: bool) -> io::Result<Pages> {
         let room = Pages::map(0, len + HUGE, ACCESS, 0)?;
         let pages = Pages {
@@ -48,8 +48,8 @@ impl Pages {
     }
 
     fn map(at: usize, len: usize, access: i32, flags: i32) -> io::Result<Pages> {
-        // SAFETY: a new mapping, at an address of the kernel's choice or over
-        // pages of such a value, to which there are no references.
+        // SAFETY: the call makes a new mapping, at an address that the kernel chooses or over pages
+        // of such a value, to which there are no references.
         let at = unsafe { libc::mmap(at as *mut _, len, access, ANONYMOUS | flags, -1, 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -58,9 +58,9 @@ impl Pages {
         Ok(Pages { start, len })
     }
 
-    /// The first bytes of a file, whose content they are.
+    /// The mapped first bytes of a file.
     pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Pages> {
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: the call makes a new mapping at an address that the kernel chooses.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -99,7 +99,7 @@ impl Pages {
     /// Writes bytes at `offset`.
     pub(crate) fn write(self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.len, "bytes outside");
-        // SAFETY: the range is ours, and there are no references to it.
+        // SAFETY: the range belongs to this value, and there are no references to it.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset) as *mut u8, bytes.len());
         }
@@ -116,16 +116,16 @@ impl Pages {
         bytes
     }
 
-    /// Reads all of it, whatever it is.
+    /// Reads all the bytes and discards them.
     pub(crate) fn look(self) {
-        // Else the compiler knows that nobody uses the copy.
+        // Without this, the compiler sees that the copy is not used.
         std::hint::black_box(self.read(0, self.len));
     }
 
     /// Stores a word; ends the process if the page may not be written to.
     pub(crate) fn store(self, offset: usize, value: u64) {
         assert!(offset + 8 <= self.len && offset % 8 == 0, "no such word");
-        // SAFETY: the word is ours, and there are no references to it.
+        // SAFETY: the word belongs to this value, and there are no references to it.
         unsafe { (self.at(offset) as *mut u64).write_volatile(value) };
     }
 
@@ -144,7 +144,7 @@ impl Pages {
 
     /// madvise().
     pub(crate) fn advise(self, advice: i32) -> io::Result<()> {
-        // SAFETY: the range is ours, and there are no references to it.
+        // SAFETY: the range belongs to this value, and there are no references to it.
         checked(unsafe { libc::madvise(self.start as *mut _, self.len, advice) })?;
         Ok(())
     }
@@ -157,31 +157,31 @@ impl Pages {
         Ok(())
     }
 
-    /// Takes all access away.
+    /// Takes all access to the pages away.
     pub(crate) fn forbid(self) -> io::Result<()> {
         // SAFETY: as for advise().
         checked(unsafe { libc::mprotect(self.start as *mut _, self.len, libc::PROT_NONE) })?;
         Ok(())
     }
 
-    /// munmap(), with nothing in its place.
+    /// munmap(); nothing is mapped in the place of the pages.
     pub(crate) fn unmap(self) -> io::Result<()> {
-        // SAFETY: as for advise(); the callers do not touch it any more.
+        // SAFETY: as for advise(); the callers do not access the pages any more.
         checked(unsafe { libc::munmap(self.start as *mut _, self.len) })?;
         Ok(())
     }
 
-    /// Puts new pages in the place of these.
+    /// Maps new pages in the place of these pages.
     pub(crate) fn replace(self) -> io::Result<()> {
         Pages::map(self.start, self.len, ACCESS, libc::MAP_FIXED)?;
         Ok(())
     }
 
-    /// mremap() to the place of `to`; new pages come to the place of these.
+    /// mremap() to the place of `to`. New pages appear in the place of these pages.
     pub(crate) fn move_to(self, to: Pages) -> io::Result<()> {
         assert!(self.len == to.len, "another length");
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-        // SAFETY: both ranges are ours, and there are no references to them.
+        // SAFETY: both ranges belong to such values, and there are no references to them.
         let at = unsafe {
             libc::mremap(
                 self.start as *mut _,
@@ -203,15 +203,14 @@ impl Pages {
             iov_base: self.start as *mut _,
             iov_len: len.min(self.len),
         };
-        // SAFETY: the kernel refers to pages of ours, to which there are no
-        // references.
+        // SAFETY: the kernel refers to pages of this value, to which there are no references.
         checked_size(unsafe { libc::vmsplice(pipe, &raw const vec, 1, 0) })
     }
 
     /// read() from a descriptor into the first bytes.
     pub(crate) fn take_from(self, fd: RawFd, len: usize) -> io::Result<usize> {
-        // SAFETY: the range is ours, and there are no references to it; the
-        // kernel checks whether it may be written to.
+        // SAFETY: the range belongs to this value, and there are no references to it; the kernel
+        // checks whether the range may be written to.
         checked_size(unsafe { libc::read(fd, self.start as *mut _, len.min(self.len)) })
     }
 
@@ -228,18 +227,18 @@ impl Pages {
         Ok(self.entry(offset)? >> 63 == 1)
     }
 
-    /// The number of the physical page; 0 for those who may not know it.
+    /// The number of the physical page; 0 if this process may not know it.
     pub(crate) fn frame(self, offset: usize) -> io::Result<u64> {
         Ok(self.entry(offset)? & ((1 << 55) - 1))
     }
 
-    /// Whether the page of byte `offset` is part of a huge one. Only root may know it.
+    /// Whether the page of byte `offset` is part of a huge page. Only root may know this.
     pub(crate) fn is_huge(self, offset: usize) -> io::Result<bool> {
         const KPF_THP: u64 = 1 << 22;
         Ok(self.flags(offset)? & KPF_THP != 0)
     }
 
-    /// The flags that /proc/kpageflags has of the physical page.
+    /// The flags of the physical page in /proc/kpageflags.
     pub(crate) fn flags(self, offset: usize) -> io::Result<u64> {
         let mut bytes = [0; 8];
         let at = self.frame(offset)? * bytes.len() as u64;
@@ -254,10 +253,10 @@ pub(crate) fn map_and_unmap() -> io::Result<()> {
     Pages::map(0, 4 * PAGE, libc::PROT_NONE, 0)?.unmap()
 }
 
-/// Replaces this process by a program that only ends.
+/// Replaces this process by a program that ends at once.
 pub(crate) fn become_another_program() -> io::Error {
     let argv = [c"true".as_ptr(), std::ptr::null()];
-    // SAFETY: both are C strings, the list ends with null.
+    // SAFETY: both are C strings, and the list ends with a null pointer.
     unsafe { libc::execv(c"/bin/true".as_ptr(), argv.as_ptr()) };
     io::Error::last_os_error()
 }

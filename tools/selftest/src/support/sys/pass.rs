@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Descriptors passed over a unix socket.
+//! Passes descriptors over a unix socket.
 
 use super::{checked_size, sock::empty_msghdr};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// Room for one descriptor in a control message, aligned as cmsghdr is.
+/// Room for one descriptor in a control message, with the alignment of cmsghdr.
 #[repr(C, align(8))]
 struct Control([u8; 24]);
 
@@ -14,8 +14,8 @@ pub(crate) fn pass_fd(over: RawFd, fd: RawFd) -> io::Result<()> {
     let mut control = Control([0; 24]);
     let (mut byte, mut vec) = ([b'f'], empty_iovec());
     let msg = message(&mut control, &mut byte, &mut vec);
-    // SAFETY: `msg` points to a control buffer with room for one header and
-    // one descriptor, which all live across the calls.
+    // SAFETY: `msg` points to a control buffer with room for one header and one descriptor, which
+    // both live across the calls.
     checked_size(unsafe {
         let header = libc::CMSG_FIRSTHDR(&msg);
         (*header).cmsg_level = libc::SOL_SOCKET;
@@ -34,8 +34,8 @@ pub(crate) fn receive_fd(over: RawFd) -> io::Result<OwnedFd> {
     let mut msg = message(&mut control, &mut byte, &mut vec);
     // SAFETY: `msg` points to buffers that live across the call.
     checked_size(unsafe { libc::recvmsg(over, &mut msg, 0) })?;
-    // SAFETY: the kernel has filled in the control buffer; a header that is
-    // there is complete, and its descriptor is ours alone.
+    // SAFETY: the kernel has filled in the control buffer. If there is a header, it is complete,
+    // and only this process has the new descriptor.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&msg);
         if header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {

@@ -5,8 +5,8 @@ use super::{checked, Sock};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Waits for `events` on each descriptor, at most `timeout_ms` (-1: for ever).
-/// Returns what poll() reported for each, in the same order.
+/// Waits for `events` on each descriptor, for at most `timeout_ms` (-1: without a limit). Returns
+/// the events that poll() reported for each, in the same order.
 pub(crate) fn poll_fds(fds: &[(RawFd, i16)], timeout_ms: i32) -> io::Result<Vec<i16>> {
     let mut polled: Vec<libc::pollfd> = fds
         .iter()
@@ -16,20 +16,20 @@ pub(crate) fn poll_fds(fds: &[(RawFd, i16)], timeout_ms: i32) -> io::Result<Vec<
             revents: 0,
         })
         .collect();
-    // SAFETY: the array has as many entries as we say.
+    // SAFETY: the array has the number of entries that is passed.
     checked(unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as _, timeout_ms) })?;
     Ok(polled.iter().map(|p| p.revents).collect())
 }
 
 impl Sock {
-    /// What poll() says of this socket; 0 when the time was up.
+    /// The events that poll() reports for this socket; 0 if the time is over.
     pub(crate) fn poll(&self, events: i16, timeout_ms: i32) -> io::Result<i16> {
         let seen = poll_fds(&[(self.as_raw_fd(), events)], timeout_ms)?;
         Ok(seen.first().copied().unwrap_or(0))
     }
 }
 
-/// What select() found a descriptor ready for.
+/// The events for which select() found a descriptor ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ready {
     pub(crate) read: bool,

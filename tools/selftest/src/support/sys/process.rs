@@ -4,27 +4,28 @@
 use super::checked;
 use std::io;
 
-/// Which side of fork() we are on.
+/// The side of fork() on which a process is.
 pub(crate) enum Fork {
     Child,
     Parent(i32),
 }
 
-/// fork(). The caller must be single-threaded, or the child may do no more
-/// than a signal handler may.
+/// fork(). The caller must have only one thread; otherwise the child may do no more than a signal
+/// handler may do.
 pub(crate) fn fork() -> io::Result<Fork> {
-    // SAFETY: the harness and the server fork before they start threads;
-    // tests that fork do so from their only thread.
+    // SAFETY: the harness and the server fork before they start threads; tests that fork do so from
+    // their only thread.
     match checked(unsafe { libc::fork() })? {
         0 => Ok(Fork::Child),
         pid => Ok(Fork::Parent(pid)),
     }
 }
 
-/// fork() without what the C library does around it; the child ends at once. Whether there was one.
+/// fork() without the handlers that the C library calls; the child ends at once. Returns whether
+/// there was a child.
 pub(crate) fn fork_without_handlers() -> bool {
     let signal = libc::c_long::from(libc::SIGCHLD);
-    // SAFETY: clone() with no flags but the signal is fork(); the child touches nothing.
+    // SAFETY: clone() with no flags but the signal is fork(), and the child touches nothing.
     let pid = unsafe { libc::syscall(libc::SYS_clone, signal, 0, 0, 0, 0) };
     if pid == 0 {
         exit_now(0);
@@ -32,20 +33,21 @@ pub(crate) fn fork_without_handlers() -> bool {
     pid > 0
 }
 
-/// A process that shares this one's memory, but is a process of its own: it runs `work` and ends. The calling
-/// thread's thread-local variables are its own, too: the work makes system calls and nothing else.
+/// Starts a process that shares the memory of this process, runs `work`, and ends. The new process
+/// also uses the thread-local variables of the calling thread, so `work` may only make system
+/// calls.
 pub(crate) fn clone_with_memory(work: extern "C" fn(*mut libc::c_void) -> i32) -> io::Result<i32> {
     const STACK: usize = 1 << 16;
     let stack = Box::leak(vec![0_u128; STACK / 16].into_boxed_slice());
     let top = stack.as_mut_ptr_range().end.cast();
     let flags = libc::CLONE_VM | libc::SIGCHLD;
-    // SAFETY: the stack is never freed, and nobody else has it; the work takes no argument.
+    // SAFETY: the stack is never freed, and no other thread uses it; `work` ignores its argument.
     checked(unsafe { libc::clone(work, top, flags, std::ptr::null_mut()) })
 }
 
 /// Ends this process at once, without unwinding or exit handlers.
 pub(crate) fn exit_now(code: i32) -> ! {
-    // SAFETY: does not return.
+    // SAFETY: the call does not return.
     unsafe { libc::_exit(code) }
 }
 
@@ -57,7 +59,7 @@ pub(crate) enum Ended {
     Signal(i32),
 }
 
-/// The state of a child; with `wait` it waits until the child has ended.
+/// The state of a child. If `wait` is set, first waits until the child has ended.
 pub(crate) fn wait_child(pid: i32, wait: bool) -> io::Result<Ended> {
     let mut status = 0;
     let flags = if wait { 0 } else { libc::WNOHANG };
@@ -79,7 +81,7 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes this process the leader of a group of its own.
+/// Makes this process the leader of its own process group.
 pub(crate) fn own_group() -> io::Result<()> {
     // SAFETY: plain numbers.
     checked(unsafe { libc::setpgid(0, 0) })?;
@@ -103,11 +105,11 @@ pub(crate) fn thread_id() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// Whether a thread of this process waits for something.
+/// Whether a thread of this process sleeps.
 pub(crate) fn is_asleep(thread: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
     let stat = stat.unwrap_or_default();
-    // The state comes behind the name, which is in parentheses.
+    // The state follows the name, which is in parentheses.
     let state = stat.rsplit(')').next().unwrap_or_default();
     state.trim_start().starts_with(['S', 'D'])
 }
@@ -117,7 +119,7 @@ pub(crate) fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Children that end leave no zombie.
+/// Has the kernel reap children when they end.
 pub(crate) fn reap_automatically() {
     // SAFETY: SIG_IGN for SIGCHLD runs no code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
@@ -135,7 +137,7 @@ pub(crate) fn default_action(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// Sets a handler that only notes the signal; `restart` is SA_RESTART.
+/// Sets a handler that only records the signal; `restart` is SA_RESTART.
 pub(crate) fn install_handler(
     signal: i32,
     handler: extern "C" fn(libc::c_int),
@@ -151,12 +153,12 @@ pub(crate) fn install_handler(
     Ok(())
 }
 
-/// Keeps a signal from this thread, so that another gets it.
+/// Blocks a signal in this thread, so that another thread receives it.
 pub(crate) fn block_signal(signal: i32) -> io::Result<()> {
     change_mask(libc::SIG_BLOCK, signal)
 }
 
-/// Calls `f`, in which this thread gets no such signal.
+/// Calls `f` with the signal blocked in this thread.
 pub(crate) fn without_signal<T>(signal: i32, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     change_mask(libc::SIG_BLOCK, signal)?;
     let result = f();
@@ -178,8 +180,8 @@ fn change_mask(how: i32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// Sends SIGALRM to this process every `ms` milliseconds, the first time
-/// after as long (0 stops).
+/// Sends SIGALRM to this process every `ms` milliseconds, for the first time after `ms`
+/// milliseconds (0 stops the timer).
 pub(crate) fn alarm_every(ms: i64) -> io::Result<()> {
     let time = libc::timeval {
         tv_sec: ms / 1000,
@@ -194,7 +196,7 @@ pub(crate) fn alarm_every(ms: i64) -> io::Result<()> {
     Ok(())
 }
 
-/// Raises the limit of open files as far as it goes; returns the new limit.
+/// Raises the limit of open files to its maximum; returns the new limit.
 pub(crate) fn raise_file_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -225,9 +227,11 @@ pub(crate) fn new_user_and_netns() -> io::Result<()> {
 
 const NOBODY: u32 = 65534;
 
-/// What `work` creates on this thread, files and sockets, is the user nobody's.
+/// Calls `work` with the user nobody as the owner of the files and sockets that this thread
+/// creates.
 pub(crate) fn as_nobodys<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: only the user of what the thread creates is changed, and is root again afterwards.
+    // SAFETY: the call only changes the owner of new files of this thread, which is root again
+    // afterwards.
     unsafe { libc::setfsuid(NOBODY) };
     let result = work();
     // SAFETY: as above.
@@ -235,7 +239,7 @@ pub(crate) fn as_nobodys<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Gives up root for the user nobody, for good.
+/// Changes from root to the user nobody for the rest of the process's life.
 pub(crate) fn become_nobody() -> io::Result<()> {
     // SAFETY: plain numbers, and an empty list of groups.
     unsafe {
@@ -246,18 +250,18 @@ pub(crate) fn become_nobody() -> io::Result<()> {
     Ok(())
 }
 
-/// Limits the memory that this process may lock; for root without effect.
+/// Limits the memory that this process may lock. The limit has no effect on root.
 pub(crate) fn limit_locked_memory(bytes: u64) -> io::Result<()> {
     let limit = libc::rlimit {
         rlim_cur: bytes,
         rlim_max: bytes,
     };
-    // SAFETY: the limit is read during the call only.
+    // SAFETY: the limit is only read during the call.
     checked(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) })?;
     Ok(())
 }
 
-/// How often this thread has slept.
+/// The number of times that this thread has slept.
 pub(crate) fn times_slept() -> io::Result<i64> {
     // SAFETY: zeros are a valid rusage, which the call fills in.
     let usage = unsafe {

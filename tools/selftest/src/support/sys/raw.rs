@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Calls with pointers that need not be good ones.
+//! Calls with pointers that need not be valid.
 
 use super::{checked, checked_size, Sock, SockAddr};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// A pointer and a length as the kernel gets them, both unchecked.
+/// A pointer and a length as the kernel receives them, both unchecked.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct RawVec {
@@ -13,12 +13,12 @@ pub(crate) struct RawVec {
     pub(crate) len: usize,
 }
 
-/// Any system call, with arguments as they come.
+/// Any system call, with unchecked arguments.
 ///
 /// # Safety
 ///
-/// What the call may write to, map or unmap must be memory to which there are no references, such as
-/// [`super::Pages`], and the descriptors that it may close must be nobody else's.
+/// Memory that the call may write to, map, or unmap must have no references, such as that of
+/// [`super::Pages`]. Descriptors that the call may close must have no other owner.
 pub(crate) unsafe fn system_call(number: libc::c_long, args: [usize; 6]) -> io::Result<usize> {
     let [a, b, c, d, e, f] = args;
     // SAFETY: by the caller's promise.
@@ -42,14 +42,14 @@ impl Sock {
         Ok(())
     }
 
-    /// sendto() from and with addresses that need not be readable.
+    /// sendto() from an address, and to a socket address, that need not be readable.
     pub(crate) fn sendto_raw(
         &self,
         from: (usize, usize),
         flags: i32,
         addr: (usize, i32),
     ) -> io::Result<usize> {
-        // SAFETY: as for send_raw(), of both.
+        // SAFETY: as for send_raw(), for both addresses.
         checked_size(unsafe {
             libc::sendto(
                 self.as_raw_fd(),
@@ -62,7 +62,7 @@ impl Sock {
         })
     }
 
-    /// sendto() from an address that need not be readable, to a good one.
+    /// sendto() from an address that need not be readable, to a valid socket address.
     pub(crate) fn sendto_at(
         &self,
         from: usize,
@@ -76,8 +76,8 @@ impl Sock {
 
     /// send() from an address that need not be readable.
     pub(crate) fn send_raw(&self, addr: usize, len: usize, flags: i32) -> io::Result<usize> {
-        // SAFETY: send() only reads; the kernel checks the range and returns
-        // EFAULT for what is not mapped.
+        // SAFETY: send() only reads; the kernel checks the range and returns EFAULT for memory that
+        // is not mapped.
         checked_size(unsafe { libc::send(self.as_raw_fd(), addr as *const _, len, flags) })
     }
 
@@ -85,14 +85,14 @@ impl Sock {
     ///
     /// # Safety
     ///
-    /// What is writable in the range must be memory that nothing else uses
-    /// (an [`Area`], or nothing at all).
+    /// Writable memory in the range must be memory that nothing else uses (an [`Area`]), or there
+    /// must be none.
     pub(crate) unsafe fn recv_raw(&self, addr: usize, len: usize, flags: i32) -> io::Result<usize> {
         // SAFETY: by the caller's promise.
         checked_size(unsafe { libc::recv(self.as_raw_fd(), addr as *mut _, len, flags) })
     }
 
-    /// sendmsg() with a vector of unchecked ranges and a count of its own.
+    /// sendmsg() with a vector of unchecked ranges, and an unchecked number of ranges.
     pub(crate) fn sendmsg_raw(&self, vec: usize, count: usize, flags: i32) -> io::Result<usize> {
         let mut msg = super::sock::empty_msghdr();
         msg.msg_iov = vec as *mut _;
@@ -101,7 +101,7 @@ impl Sock {
         checked_size(unsafe { libc::sendmsg(self.as_raw_fd(), &msg, flags) })
     }
 
-    /// recvmsg() with a vector of unchecked ranges and a count of its own.
+    /// recvmsg() with a vector of unchecked ranges, and an unchecked number of ranges.
     ///
     /// # Safety
     ///
@@ -119,11 +119,11 @@ impl Sock {
         checked_size(unsafe { libc::recvmsg(self.as_raw_fd(), &mut msg, flags) })
     }
 
-    /// sendmsg() or recvmsg() with a message header that is not there.
+    /// sendmsg() or recvmsg() with a message header that is not in accessible memory.
     pub(crate) fn msghdr_nowhere(&self, receive: bool, addr: usize) -> io::Result<usize> {
         let fd = self.as_raw_fd();
-        // SAFETY: the callers pass addresses of no mapping (or of one without
-        // access), which the kernel refuses before it does anything.
+        // SAFETY: the callers pass addresses that are not mapped, or have no access. The kernel
+        // refuses these before it does anything.
         checked_size(unsafe {
             if receive {
                 libc::recvmsg(fd, addr as *mut _, 0)
@@ -133,11 +133,11 @@ impl Sock {
         })
     }
 
-    /// accept() with an address to fill in that need not be writable.
+    /// accept() with a place for the address that need not be writable.
     pub(crate) fn accept_raw(&self, addr: usize, len: i32) -> io::Result<Sock> {
         let mut len = len;
-        // SAFETY: the kernel checks the range; what it may write of an
-        // address goes to an area of the test's own.
+        // SAFETY: the kernel checks the range; if it writes an address, it does so to an area that
+        // belongs to the test.
         let fd = checked(unsafe {
             libc::accept(
                 self.as_raw_fd(),
@@ -149,8 +149,8 @@ impl Sock {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
     }
 
-    /// getsockname() or getpeername() to where need not be writable; the
-    /// length that the kernel gave.
+    /// getsockname() or getpeername() with a place for the name that need not be writable; returns
+    /// the length that the kernel stored.
     pub(crate) fn name_raw(&self, peer: bool, addr: usize, len: i32) -> io::Result<i32> {
         let mut len = len;
         let fd = self.as_raw_fd();
@@ -166,7 +166,7 @@ impl Sock {
         Ok(len)
     }
 
-    /// setsockopt() from where need not be readable.
+    /// setsockopt() with a value that need not be readable.
     pub(crate) fn set_raw(&self, level: i32, option: i32, addr: usize, len: i32) -> io::Result<()> {
         // SAFETY: setsockopt() only reads; the kernel checks the range.
         checked(unsafe {
@@ -181,7 +181,7 @@ impl Sock {
         Ok(())
     }
 
-    /// getsockopt() to where need not be writable.
+    /// getsockopt() with a place for the value that need not be writable.
     pub(crate) fn get_raw(&self, level: i32, option: i32, addr: usize, len: i32) -> io::Result<()> {
         let mut len = len;
         let len_ptr = (&raw mut len).cast::<libc::socklen_t>();
@@ -192,7 +192,8 @@ impl Sock {
         Ok(())
     }
 
-    /// getsockopt() where neither the value nor its length need be readable or writable.
+    /// getsockopt() with places for the value and its length that need be neither readable nor
+    /// writable.
     pub(crate) fn get_raw_at(
         &self,
         level: i32,
@@ -201,15 +202,15 @@ impl Sock {
         len_at: usize,
     ) -> io::Result<()> {
         let fd = self.as_raw_fd();
-        // SAFETY: as for accept_raw(), of both.
+        // SAFETY: as for accept_raw(), for both places.
         checked(unsafe { libc::getsockopt(fd, level, option, addr as *mut _, len_at as *mut _) })?;
         Ok(())
     }
 
     /// An ioctl with any number and any argument.
     pub(crate) fn ioctl_raw(&self, request: u64, addr: usize) -> io::Result<i32> {
-        // SAFETY: the kernel checks the argument; what it may write goes to
-        // an area of the test's own.
+        // SAFETY: the kernel checks the argument; if it writes, it does so to an area that belongs
+        // to the test.
         checked(unsafe { libc::ioctl(self.as_raw_fd(), request as _, addr) })
     }
 }

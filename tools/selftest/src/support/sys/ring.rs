@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A ring of io_uring whose requests wait, as programs have it that do all by io_uring.
+//! An io_uring whose requests stay pending, as in programs that do everything by io_uring.
 
 use super::{Pages, Sock, SockAddr, PAGE};
 use io_uring::{cqueue, opcode, squeue, types, IoUring};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
-/// Bytes of each piece of memory that the ring gives to receives.
+/// The number of bytes of each piece of memory that the ring provides to receives.
 pub(crate) const PIECE: usize = 64;
 const GROUP: u16 = 7;
-/// `user_data` of what nobody asks for.
+/// The `user_data` that belongs to no request.
 const NOBODY: u64 = 0;
 
 /// The number of a request.
 pub(crate) type Request = u64;
 
-/// What a request has said.
+/// A completion of a request.
 #[derive(Debug)]
 pub(crate) struct Told {
     request: Request,
-    /// As that of the system call; an errno below zero.
+    /// The result of the system call, or a negative errno.
     pub(crate) result: i32,
-    /// It goes on.
+    /// Whether more completions of the request follow.
     pub(crate) more: bool,
-    /// What a receive has got.
+    /// The bytes that a receive has stored in its piece.
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Told {
-    /// The result as one of a system call.
+    /// The result, in the form of the result of a system call.
     pub(crate) fn ok(&self) -> io::Result<i32> {
         match self.result {
             errno @ ..0 => Err(io::Error::from_raw_os_error(-errno)),
@@ -36,28 +36,31 @@ impl Told {
         }
     }
 
-    /// The socket that it has made.
+    /// The socket that the request has created.
     pub(crate) fn sock(&self) -> io::Result<Sock> {
         let fd = self.ok()?;
-        // SAFETY: the kernel has just made this descriptor for the request, and only its first reader comes here.
+        // SAFETY: the kernel has just created this descriptor for the request, and only the first
+        // reader of the completion calls this function.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
     }
 }
 
-/// A ring, with memory for what is received, and for what is sent.
+/// An io_uring with memory for the bytes that are received and sent.
 pub(crate) struct Ring {
     ring: IoUring,
     received: Pages,
     sent: Pages,
     last: Request,
-    /// What requests have said that nobody has asked for yet.
+    /// The completions that have arrived and have not been asked for.
     told: Vec<Told>,
 }
 
 impl Ring {
-    /// `None` if the kernel has no io_uring, or not for this process.
+    /// Creates a ring; returns `None` if the kernel has no io_uring, or does not allow it for this
+    /// process.
     pub(crate) fn new() -> io::Result<Option<Ring>> {
-        // Room for more answers than there are pieces: where there is none, a request that goes on ends.
+        // The completion queue has more entries than there are pieces, because a multishot request
+        // ends when the queue is full.
         let ring = match IoUring::builder().setup_cqsize(256).build(16) {
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                 return Ok(None)
@@ -82,11 +85,12 @@ impl Ring {
 
     /// # Safety
     ///
-    /// The memory that the request names must stay, without references to it, until the request has ended; that of
-    /// addresses and times until the call returns, for the kernel copies these at once.
+    /// The memory that the request names must stay, without references to it, until the request has
+    /// ended. The memory of addresses and times must stay until the call returns, because the
+    /// kernel copies them at once.
     unsafe fn start(&mut self, entry: squeue::Entry) -> io::Result<Request> {
         self.last += 1;
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's promise.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(self.last)) };
         pushed.map_err(io::Error::other)?;
         self.ring.submit()?;
@@ -124,31 +128,32 @@ impl Ring {
         unsafe { self.start(connect) }
     }
 
-    /// Accepts until it is told not to.
+    /// Begins a multishot accept(), which lasts until it is cancelled.
     pub(crate) fn accept_all(&mut self, listener: &Sock) -> io::Result<Request> {
         // SAFETY: plain numbers.
         unsafe { self.start(opcode::AcceptMulti::new(fd(listener)).build()) }
     }
 
-    /// Sends bytes, a page at most.
+    /// Sends bytes, at most a page.
     pub(crate) fn send(&mut self, sock: &Sock, bytes: &[u8]) -> io::Result<i32> {
         self.sent.write(0, bytes);
         let at = self.sent.at(0) as *const u8;
         let send = opcode::Send::new(fd(sock), at, bytes.len() as u32)
             .flags(libc::MSG_NOSIGNAL)
             .build();
-        // SAFETY: the memory is never unmapped, and the end is waited for before it is written to again.
+        // SAFETY: the memory is never unmapped, and it is written to again only after the request
+        // has ended.
         let request = unsafe { self.start(send)? };
         self.next(request)?.ok()
     }
 
-    /// Receives once, into a piece of the ring's memory.
+    /// Begins one receive into a piece of the ring's memory.
     pub(crate) fn receive(&mut self, sock: &Sock) -> io::Result<Request> {
         // SAFETY: the memory that the ring has provided is never unmapped.
         unsafe { self.start(receive(fd(sock))) }
     }
 
-    /// The same for so many milliseconds; the second request is that of the time.
+    /// Begins one receive with a time limit. The second request is that of the timeout.
     pub(crate) fn receive_for(&mut self, sock: &Sock, ms: u32) -> io::Result<(Request, Request)> {
         let time = types::Timespec::new().nsec(ms * 1_000_000);
         let receive =
@@ -161,20 +166,21 @@ impl Ring {
                 .user_data(second),
         ];
         self.last = second;
-        // SAFETY: the memory that the ring has provided is never unmapped; the kernel copies the time in submit().
+        // SAFETY: the memory that the ring has provided is never unmapped, and the kernel copies
+        // the time in submit().
         let pushed = unsafe { self.ring.submission().push_multiple(&chain) };
         pushed.map_err(io::Error::other)?;
         self.ring.submit()?;
         Ok((first, second))
     }
 
-    /// Receives until the end of the stream, a piece at a time.
+    /// Begins a multishot receive, which stores one piece at a time until the stream ends.
     pub(crate) fn receive_all(&mut self, sock: &Sock) -> io::Result<Request> {
         // SAFETY: the memory that the ring has provided is never unmapped.
         unsafe { self.start(opcode::RecvMulti::new(fd(sock), GROUP).build()) }
     }
 
-    /// Tells of events until it is told not to.
+    /// Begins a multishot poll, which reports events until it is cancelled.
     pub(crate) fn poll_all(&mut self, sock: &Sock, events: i16) -> io::Result<Request> {
         let poll = opcode::PollAdd::new(fd(sock), events as u32).multi(true);
         // SAFETY: plain numbers.
@@ -196,14 +202,14 @@ impl Ring {
         self.next(request)?.ok()
     }
 
-    /// Ends a request; what it then says is still to be asked for.
+    /// Cancels a request. The caller still has to ask for the request's last completion.
     pub(crate) fn cancel(&mut self, request: Request) -> io::Result<i32> {
         // SAFETY: plain numbers.
         let cancel = unsafe { self.start(opcode::AsyncCancel::new(request).build())? };
         self.next(cancel)?.ok()
     }
 
-    /// Waits for the next that the request says.
+    /// Waits for the next completion of the request.
     pub(crate) fn next(&mut self, request: Request) -> io::Result<Told> {
         loop {
             if let Some(told) = self.already(request) {
@@ -213,7 +219,7 @@ impl Ring {
         }
     }
 
-    /// What it has said until now.
+    /// The next completion of the request, if it has arrived already.
     pub(crate) fn already(&mut self, request: Request) -> Option<Told> {
         let room = self.received;
         self.told.extend(self.ring.completion().map(|entry| {
@@ -236,7 +242,7 @@ fn fd(sock: &Sock) -> types::Fd {
     types::Fd(sock.as_raw_fd())
 }
 
-/// A receive of a piece, which the kernel chooses.
+/// A receive of one piece, which the kernel chooses.
 fn receive(fd: types::Fd) -> squeue::Entry {
     opcode::Recv::new(fd, std::ptr::null_mut(), PIECE as u32)
         .buf_group(GROUP)

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 #[derive(Debug)]
 pub(crate) struct Sock(OwnedFd);
 
-/// What SO_LINGER is set to, in seconds where it waits.
+/// The value of SO_LINGER. `secs` is the time for which close() waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Linger {
     pub(crate) on: bool,
@@ -36,9 +36,9 @@ impl AsRawFd for Sock {
 }
 
 impl Sock {
-    /// The socket of a descriptor that somebody else closes; `None` if that is no number of one.
+    /// A socket for a descriptor that another owner closes; `None` if the number is negative.
     pub(crate) fn borrowed(fd: RawFd) -> Option<ManuallyDrop<Sock>> {
-        // SAFETY: the value is never dropped, so that nothing is closed twice.
+        // SAFETY: the value is never dropped, so no descriptor is closed twice.
         (fd >= 0).then(|| ManuallyDrop::new(Sock(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
@@ -154,7 +154,8 @@ impl Sock {
         checked_size(unsafe { libc::sendmsg(self.as_raw_fd(), &msg, flags) })
     }
 
-    /// One sendmmsg() call, a message for each buffer; the bytes sent of each.
+    /// One sendmmsg() call with a message for each buffer. Returns the number of bytes that were
+    /// sent of each.
     pub(crate) fn sendmmsg(&self, bufs: &[&[u8]]) -> io::Result<Vec<u32>> {
         let vecs: Vec<IoSlice<'_>> = bufs.iter().map(|b| IoSlice::new(b)).collect();
         let mut msgs = headers(vecs.as_ptr().cast(), vecs.len());
@@ -165,7 +166,7 @@ impl Sock {
         Ok(msgs.iter().take(n as usize).map(|m| m.msg_len).collect())
     }
 
-    /// One recvmmsg() call without waiting; the bytes in each buffer.
+    /// One recvmmsg() call that does not wait. Returns the number of bytes in each buffer.
     pub(crate) fn recvmmsg(&self, bufs: &mut [&mut [u8]], flags: i32) -> io::Result<Vec<u32>> {
         let vecs: Vec<IoSliceMut<'_>> = bufs.iter_mut().map(|b| IoSliceMut::new(b)).collect();
         let mut msgs = headers(vecs.as_ptr().cast(), vecs.len());
@@ -193,7 +194,7 @@ impl Sock {
         checked_size(unsafe { libc::sendmsg(self.as_raw_fd(), &msg, flags) })
     }
 
-    /// One recvmsg() call: the bytes received and the flags of the answer.
+    /// One recvmsg() call. Returns the number of bytes received and the flags of the answer.
     pub(crate) fn recvmsg(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -208,8 +209,8 @@ impl Sock {
         Ok((n, msg.msg_flags))
     }
 
-    /// One recvmsg() call with room for control messages: the bytes received, those of control messages,
-    /// and the flags of the answer.
+    /// One recvmsg() call with room for control messages. Returns the number of bytes received, the
+    /// number of bytes of control messages, and the flags of the answer.
     pub(crate) fn recvmsg_with(
         &self,
         buf: &mut [u8],
@@ -227,7 +228,7 @@ impl Sock {
         Ok((n, msg.msg_controllen, msg.msg_flags))
     }
 
-    /// One sendmsg() call with so many bytes of control messages.
+    /// One sendmsg() call with the first `len` bytes of `control` as control messages.
     pub(crate) fn sendmsg_with(
         &self,
         buf: &[u8],
@@ -278,7 +279,7 @@ impl Sock {
         Ok(())
     }
 
-    /// Reads an option into `value`; returns the length that the kernel gave.
+    /// Reads an option into `value`; returns the length that the kernel stored.
     pub(crate) fn get_bytes(&self, level: i32, option: i32, value: &mut [u8]) -> io::Result<usize> {
         let mut len = value.len() as libc::socklen_t;
         // SAFETY: `value` is writable for `len` bytes.
@@ -306,13 +307,13 @@ impl Sock {
         self.set_bytes(libc::SOL_SOCKET, libc::SO_LINGER, &bytes)
     }
 
-    /// Closes with a reset: what is unsent is thrown away.
+    /// Closes with a reset, which discards all unsent bytes.
     pub(crate) fn reset(self) -> io::Result<()> {
         self.set_linger(Linger { on: true, secs: 0 })?;
         self.close()
     }
 
-    /// Closes and reports what close() said.
+    /// Closes and returns the result of close().
     pub(crate) fn close(self) -> io::Result<()> {
         use std::os::fd::IntoRawFd;
         // SAFETY: we own the descriptor and give it up here.
@@ -365,7 +366,7 @@ impl Sock {
         Ok(value)
     }
 
-    /// O_NONBLOCK set by the ioctl FIONBIO.
+    /// Sets or clears O_NONBLOCK by the ioctl FIONBIO.
     pub(crate) fn set_fionbio(&self, on: bool) -> io::Result<()> {
         let value = libc::c_int::from(on);
         // SAFETY: FIONBIO reads one int.
@@ -373,14 +374,14 @@ impl Sock {
         Ok(())
     }
 
-    /// SIGURG goes to `pid`.
+    /// Has the kernel send SIGURG to `pid`.
     pub(crate) fn set_owner(&self, pid: i32) -> io::Result<()> {
         // SAFETY: plain numbers.
         checked(unsafe { libc::fcntl(self.as_raw_fd(), libc::F_SETOWN, pid) })?;
         Ok(())
     }
 
-    /// O_ASYNC: SIGIO goes to `pid` when something happens.
+    /// Sets O_ASYNC: the kernel sends SIGIO to `pid` when something happens.
     pub(crate) fn set_async(&self, pid: i32) -> io::Result<()> {
         self.set_owner(pid)?;
         let fd = self.as_raw_fd();
@@ -392,7 +393,7 @@ impl Sock {
         Ok(())
     }
 
-    /// Sends all of `buf`, in as many calls as it takes.
+    /// Sends all of `buf`, in as many calls as necessary.
     pub(crate) fn send_all(&self, mut buf: &[u8]) -> io::Result<()> {
         while !buf.is_empty() {
             let n = self.send(buf, libc::MSG_NOSIGNAL)?;
@@ -423,7 +424,7 @@ pub(super) fn empty_msghdr() -> libc::msghdr {
     unsafe { std::mem::zeroed() }
 }
 
-/// A header for each of `count` vectors that follow each other at `vecs`.
+/// A header for each of `count` adjacent vectors that begin at `vecs`.
 fn headers(vecs: *const libc::iovec, count: usize) -> Vec<libc::mmsghdr> {
     (0..count)
         .map(|i| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! io_uring: with a registered buffer, and for messages with an address.
+//! io_uring with registered or plain memory, and for messages with an address.
 
 use super::sock::empty_msghdr;
 use super::{Pages, SockAddr};
@@ -7,7 +7,7 @@ use io_uring::{opcode, squeue, types, IoUring};
 use std::io;
 use std::os::fd::RawFd;
 
-/// A ring that has some memory registered, and so pinned.
+/// An io_uring with registered memory, which the kernel has pinned.
 pub(crate) struct Registered {
     ring: IoUring,
     pages: Pages,
@@ -25,26 +25,30 @@ impl Registered {
         Ok(Registered { ring, pages })
     }
 
-    /// Ends the registration. Without this, the kernel does so some time after the ring has gone.
+    /// Ends the registration. Without this call, the kernel ends it some time after the ring is
+    /// closed.
     pub(crate) fn end(self) -> io::Result<()> {
         self.ring.submitter().unregister_buffers()
     }
 
-    /// Writes a part of the memory to a file, as the kernel sees it: without the page table.
+    /// Writes a part of the memory to a file. The kernel reads the registered pages, not those of
+    /// the page table.
     pub(crate) fn write(&mut self, fd: RawFd, from: usize, len: usize) -> io::Result<usize> {
         let at = self.pages.part(from, len).at(0) as *const u8;
         self.complete(&opcode::WriteFixed::new(types::Fd(fd), at, len as u32, 0).build())
     }
 
-    /// Reads the begin of a file into a part of the memory, without the page table.
+    /// Reads the start of a file into a part of the memory. The kernel writes to the registered
+    /// pages, not to those of the page table.
     pub(crate) fn read(&mut self, fd: RawFd, to: usize, len: usize) -> io::Result<usize> {
         let at = self.pages.part(to, len).at(0) as *mut u8;
         self.complete(&opcode::ReadFixed::new(types::Fd(fd), at, len as u32, 0).build())
     }
 
-    /// `request` is one for the registered memory.
+    /// Submits a request for the registered memory and waits for its end.
     fn complete(&mut self, request: &squeue::Entry) -> io::Result<usize> {
-        // SAFETY: the memory is registered as buffer 0, and stays; we wait for the end.
+        // SAFETY: the memory is registered as buffer 0 and is never unmapped, and the call waits
+        // for the end of the request.
         unsafe {
             let pushed = self.ring.submission().push(request);
             pushed.map_err(io::Error::other)?;
@@ -53,7 +57,7 @@ impl Registered {
     }
 }
 
-/// Waits for the only thing that was submitted.
+/// Submits the pending request and waits for its completion.
 fn completed(ring: &mut IoUring) -> io::Result<usize> {
     ring.submit_and_wait(1)?;
     let entry = ring.completion().next();
@@ -81,7 +85,8 @@ pub(crate) fn uring_sendmsg_to(
     let send = opcode::SendMsg::new(types::Fd(fd), &raw const msg)
         .flags(flags as u32)
         .build();
-    // SAFETY: a send only reads; what the message points to lives until the end, for which we wait.
+    // SAFETY: a send only reads, and the memory to which the message points lives until the send
+    // has ended, for which the call waits.
     unsafe {
         let pushed = ring.submission().push(&send);
         pushed.map_err(io::Error::other)?;
@@ -95,7 +100,7 @@ pub(crate) fn uring_recv(fd: RawFd, buf: &mut [u8], flags: i32) -> io::Result<us
     let receive = opcode::Recv::new(types::Fd(fd), buf.as_mut_ptr(), buf.len() as u32)
         .flags(flags)
         .build();
-    // SAFETY: the buffer lives until the end, for which we wait.
+    // SAFETY: the buffer lives until the receive has ended, for which the call waits.
     unsafe {
         let pushed = ring.submission().push(&receive);
         pushed.map_err(io::Error::other)?;
@@ -103,13 +108,14 @@ pub(crate) fn uring_recv(fd: RawFd, buf: &mut [u8], flags: i32) -> io::Result<us
     completed(&mut ring)
 }
 
-/// The memory is registered.
+/// The flag of a request whose memory is registered.
 const RECVSEND_FIXED_BUF: u16 = 1 << 2;
-/// The flag of a request that asks whether the bytes were copied, and that of the answer.
+/// The flag of a request that asks whether the bytes were copied, and below it the flag of the
+/// answer.
 const SEND_ZC_REPORT_USAGE: u16 = 1 << 3;
 const NOTIF_USAGE_ZC_COPIED: u32 = 1 << 31;
 
-/// A ring that sends parts of some memory without a copy.
+/// An io_uring that sends parts of a memory without a copy.
 pub(crate) struct SendZc {
     ring: IoUring,
     pages: Pages,
@@ -117,7 +123,8 @@ pub(crate) struct SendZc {
 }
 
 impl SendZc {
-    /// `None` if the kernel has no io_uring, or not for this process.
+    /// Creates a ring, and registers the memory if `registered` is set. Returns `None` if the
+    /// kernel has no io_uring, or does not allow it for this process.
     pub(crate) fn new(pages: Pages, registered: bool) -> io::Result<Option<SendZc>> {
         let ring = match IoUring::new(4) {
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
@@ -140,7 +147,7 @@ impl SendZc {
         }))
     }
 
-    /// Sends a part of the memory; returns the bytes that were sent.
+    /// Sends a part of the memory; returns the number of bytes sent.
     pub(crate) fn send(&mut self, fd: RawFd, from: usize, len: usize) -> io::Result<usize> {
         let at = self.pages.part(from, len).at(0) as *const u8;
         let fixed = match self.registered {
@@ -160,7 +167,7 @@ impl SendZc {
         completed(&mut self.ring)
     }
 
-    /// Sends these parts of the memory, of a begin and a length each, as one message.
+    /// Sends several parts of the memory, each of them an offset and a length, as one message.
     pub(crate) fn send_message(
         &mut self,
         fd: RawFd,
@@ -179,8 +186,8 @@ impl SendZc {
             .ioprio(SEND_ZC_REPORT_USAGE)
             .buf_index(self.registered.then_some(0))
             .build();
-        // SAFETY: a send only reads the memory, which is never unmapped; the message and its list live until
-        // the send has ended, for which we wait.
+        // SAFETY: a send only reads the memory, which is never unmapped. The message and its list
+        // live until the send has ended, for which the call waits.
         unsafe {
             let pushed = self.ring.submission().push(&send);
             pushed.map_err(io::Error::other)?;
@@ -188,20 +195,21 @@ impl SendZc {
         completed(&mut self.ring)
     }
 
-    /// Gives the registered memory back.
+    /// Ends the registration of the memory.
     pub(crate) fn unregister(&mut self) -> io::Result<()> {
         self.ring.submitter().unregister_buffers()
     }
 
-    /// Sends the begin of the registered memory by a request that has no notification.
+    /// Sends the first bytes of the registered memory by a request that has no notification.
     pub(crate) fn send_plain(&mut self, fd: RawFd, len: usize, flags: i32) -> io::Result<usize> {
         let at = self.pages.part(0, len).at(0) as *const u8;
         let mut send = opcode::Send::new(types::Fd(fd), at, len as u32)
             .flags(flags | libc::MSG_WAITALL)
             .build();
-        // SAFETY: the entry is a struct io_uring_sqe, in which `ioprio` is at byte 2, and a buffer's index, 0
-        // here, at byte 40: the library knows no flags of this request. A send only reads the memory, which
-        // stays until the end, for which we wait.
+        // SAFETY: the entry is a struct io_uring_sqe, in which `ioprio` is at byte 2, and the index
+        // of a buffer, here 0, at byte 40. It is written to directly because the library knows no
+        // flags of this request. A send only reads the memory, which stays until the send has
+        // ended, for which the call waits.
         unsafe {
             let sqe = (&raw mut send).cast::<u8>();
             sqe.add(2).cast::<u16>().write(RECVSEND_FIXED_BUF);
@@ -211,7 +219,7 @@ impl SendZc {
         completed(&mut self.ring)
     }
 
-    /// Waits for the notification of the last send: whether its bytes were copied.
+    /// Waits for the notification of the last send; returns whether the bytes were copied.
     pub(crate) fn told(&mut self) -> io::Result<bool> {
         self.ring.submit_and_wait(1)?;
         let entry = self.ring.completion().next();

@@ -10,7 +10,7 @@ use std::io;
 
 type Act = Box<dyn Fn(&Subject) -> io::Result<String>>;
 
-/// A call, whatever the socket.
+/// A call that can be made on any socket.
 pub(super) struct Call {
     pub(super) name: String,
     pub(super) act: Act,
@@ -23,7 +23,7 @@ impl Call {
     }
 }
 
-/// Where things are in a subject's memory: a length, an address, a value, and the page without access.
+/// Places in a subject's memory: a length, an address, a value, and the page without access.
 const LEN: usize = 0;
 const ADDRESS: usize = 512;
 const VALUE: usize = 1024;
@@ -109,7 +109,7 @@ pub(in crate::tests) const OPTIONS: &[Opt] = options! {
         TCP_FASTOPEN_NO_COOKIE, TCP_INQ;
 };
 
-/// Levels and options that nobody has.
+/// Options that have no name in libc, and levels and options that do not exist.
 pub(in crate::tests) const UNKNOWN: &[Opt] = &[
     unknown(IPPROTO_TCP, 37, "IPPROTO_TCP TCP_TX_DELAY"),
     unknown(SOL_SOCKET, 74, "SOL_SOCKET SO_TXREHASH"),
@@ -136,26 +136,27 @@ const fn unknown(level: i32, option: i32, name: &'static str) -> Opt {
     }
 }
 
-/// Good values of these would have effects beyond the options themselves.
+/// Options that are not set to good values, because these would have effects beyond the option
+/// itself.
 pub(in crate::tests) const NOT_SET: &[&str] = &[
-    // The peer would not be reached any more.
+    // The peer could not be reached any more.
     "SOL_SOCKET SO_BINDTOIFINDEX",
     "IPPROTO_IP IP_TTL",
     "IPPROTO_IPV6 IPV6_UNICAST_HOPS",
     "IPPROTO_TCP TCP_REPAIR",
-    // TCP stops to send.
+    // TCP would stop sending.
     "SOL_SOCKET SO_MAX_PACING_RATE",
-    // TCP ends a connection of which nothing is heard, or does not make it.
+    // TCP would end a connection whose peer is silent, or not make the connection.
     "IPPROTO_TCP TCP_SYNCNT",
     "IPPROTO_TCP TCP_USER_TIMEOUT",
     "IPPROTO_TCP TCP_KEEPIDLE",
     "IPPROTO_TCP TCP_KEEPINTVL",
-    // TCP counts bytes of a former connection.
+    // TCP also counts bytes of an earlier connection.
     "IPPROTO_TCP TCP_NOTSENT_LOWAT",
 ];
 
-/// Each script is for a socket of its own, as its calls may change the state. The first has the calls that
-/// do not.
+/// The scripts of calls. Each of them needs a new socket, because its calls may change the state.
+/// The calls of the first two do not.
 pub(super) fn scripts() -> Vec<Vec<Call>> {
     let mut harmless = vec![];
     harmless.extend(names());
@@ -309,7 +310,7 @@ fn fast_open(to: fn(&Subject) -> SockAddr, name: &str) -> Call {
     })
 }
 
-/// Notes whether a connection is being made.
+/// Records whether a connection is being made.
 fn begun<T>(s: &Subject, result: io::Result<T>) -> io::Result<T> {
     let errno = result.as_ref().err().and_then(io::Error::raw_os_error);
     s.connects.set(errno == Some(libc::EINPROGRESS));
@@ -332,7 +333,7 @@ fn peer_name() -> Call {
     Call::new("getpeername".to_owned(), |s| done(s.sock.getpeername()))
 }
 
-// Calls that do not.
+// Calls that do not change the state.
 
 fn names() -> Vec<Call> {
     let mut calls = vec![];
@@ -404,7 +405,7 @@ fn family_name(family: i32) -> String {
     }
 }
 
-/// 192.0.2.1 or 2001:db8::1, as the family is, which are nobody's.
+/// Writes 192.0.2.1, or 2001:db8:: for AF_INET6, to the memory. No machine has these addresses.
 fn place_address(s: &Subject, family: i32) {
     let mut bytes = [0; 128];
     bytes[..2].copy_from_slice(&(family as u16).to_ne_bytes());
@@ -469,7 +470,8 @@ fn bad_connects() -> Vec<Call> {
     calls
 }
 
-/// Good or bad ones, as the socket is. A new SDP socket is for both families, and may be one of IPv6 after.
+/// IPv6 addresses, which are good or bad depending on the socket. A new SDP socket is for both
+/// families, and may become an IPv6 socket.
 fn whole_ipv6_addresses() -> Vec<Call> {
     let mut calls = vec![];
     for len in [24, 28, 128] {
@@ -499,7 +501,7 @@ fn bad_listens_and_shutdowns() -> Vec<Call> {
     let hows = [-1, 3, 4, 0x7fff_ffff, i32::MIN];
     let shutdowns = hows.into_iter().map(shutdown);
     let pair = Call::new("listen of a connected socket".to_owned(), |s| {
-        // A socket that can listen is not changed here.
+        // A socket that can listen would change its state here.
         if s.sock.getpeername().is_err() {
             return Ok("no peer".to_owned());
         }
@@ -513,7 +515,8 @@ fn bad_accepts() -> Vec<Call> {
     for flags in [1, 2, 8, 0x8000_0000_u32 as i32, -1] {
         calls.push(accept(flags));
     }
-    // Of a listener without a connection, or of no listener; one that has a connection gives it away.
+    // The socket may be a listener without a connection, or no listener. A listener with a
+    // connection loses the connection.
     for at in At::BAD {
         for len in [0, 16, -1] {
             let name = format!("accept with an address of {len} bytes at {at:?}");
@@ -526,7 +529,7 @@ fn bad_accepts() -> Vec<Call> {
 }
 
 fn ioctls() -> Vec<Call> {
-    /// Bytes that are not sent.
+    /// The request for the number of unsent bytes.
     const SIOCOUTQNSD: u64 = 0x894b;
     let mut calls = vec![];
     let requests = [
@@ -555,7 +558,8 @@ fn ioctls() -> Vec<Call> {
         calls.push(Call::new(format!("ioctl {name}"), move |s| {
             s.write(VALUE, &[0; 64]);
             let result = s.sock.ioctl_raw(request, s.at(VALUE))?;
-            // TCP counts from what the next connection begins with.
+            // Without a connection, TCP counts from the sequence number with which the next
+            // connection begins.
             let nothing = name.starts_with("SIOCOUTQ") && s.sock.getpeername().is_err();
             let shown = if nothing || name.contains("STAMP") {
                 0
@@ -573,7 +577,7 @@ fn ioctls() -> Vec<Call> {
     calls
 }
 
-/// Receives that leave all bytes where they are.
+/// Receives that do not consume bytes.
 fn receives() -> Vec<Call> {
     let mut calls = vec![];
     for bit in 0..32 {
@@ -724,7 +728,7 @@ fn sets(opt: &Opt) -> Vec<Call> {
             ));
         }
     }
-    // The first four bytes are there, and no others.
+    // Only the first four bytes of the value can be read.
     calls.push(Call::new(
         format!("setsockopt {name}, 16 bytes of which 4 can be read"),
         move |s| {

@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where SDP's answers are not TCP's. Documentation/tcp.rst has the same for readers.
+//! Known differences between the answers of SDP and of TCP. Documentation/tcp.rst describes them
+//! for users.
 
 use super::Answer;
 use crate::support::harness::Family;
 use libc::{EADDRNOTAVAIL, EBADF, EFAULT, EINVAL, ENETUNREACH, ENOPROTOOPT, ENOTCONN, EOPNOTSUPP};
 
-/// Options whose values are not compared: each socket has its own, or the family.
+/// Options whose values are not compared, because they differ by socket or by family.
 const OWN_VALUES: &[&str] = &[
     "SOL_SOCKET SO_COOKIE",
     "SOL_SOCKET SO_PEERNAME",
     "SOL_SOCKET SO_INCOMING_CPU",
     "SOL_SOCKET SO_INCOMING_NAPI_ID",
-    // IP_PROTOCOL: of a socket that is not raw, its port.
+    // IP_PROTOCOL: the port, if the socket is not raw.
     "IPPROTO_IP 52",
-    // SDP's own number.
+    // SDP has its own number.
     "SOL_SOCKET SO_PROTOCOL",
-    // Their defaults are not TCP's.
+    // Their values or defaults differ from TCP's.
     "SOL_SOCKET SO_SNDBUF",
     "SOL_SOCKET SO_RCVBUF",
     "SOL_SOCKET SO_MEMINFO",
     "IPPROTO_TCP TCP_INFO",
     "IPPROTO_TCP TCP_TIMESTAMP",
     "IPPROTO_TCP TCP_CC_INFO",
-    // "sdp", and what the peer's receives take.
+    // These are "sdp", and values that follow from the size of the peer's receives.
     "IPPROTO_TCP TCP_CONGESTION",
     "IPPROTO_TCP TCP_MAXSEG",
     "IPPROTO_TCP TCP_WINDOW_CLAMP",
     "IPPROTO_TCP TCP_QUICKACK",
-    // An accepted TCP socket has the hops that its peer's request had left.
+    // An accepted TCP socket has the number of hops that its peer's request had left.
     "IPPROTO_IP IP_MULTICAST_TTL",
 ];
 
@@ -35,14 +36,14 @@ pub(in crate::tests) fn is_own_value(option: &str) -> bool {
     OWN_VALUES.contains(&option)
 }
 
-/// A difference.
+/// A known difference.
 struct Known {
-    /// How the names of the calls begin, without "setsockopt " or "getsockopt " if they are about options and
-    /// both differ.
+    /// The beginnings of the calls' names. The words "setsockopt " and "getsockopt " are left out
+    /// if both calls differ.
     calls: &'static [&'static str],
-    /// How they end.
+    /// The end of the calls' names.
     ends: &'static str,
-    /// The errors that SDP has instead; 0 for none.
+    /// The errors of SDP in such a case; 0 if there is none.
     errnos: &'static [i32],
 }
 
@@ -64,13 +65,13 @@ const KNOWN: &[Known] = &[
         ends: "",
         errnos: &[ENOPROTOOPT],
     },
-    // All of them want four bytes at least.
+    // In SDP, all options of this level need at least four bytes.
     Known {
         calls: &["IPPROTO_TCP TCP_ULP"],
         ends: "",
         errnos: &[EINVAL, EFAULT],
     },
-    // There are no packets to filter, nor headers to set.
+    // SDP has no packets to filter, and no headers to set.
     Known {
         calls: &[
             "SOL_SOCKET SO_ATTACH_",
@@ -84,38 +85,39 @@ const KNOWN: &[Known] = &[
         ends: "",
         errnos: &[EOPNOTSUPP],
     },
-    // The paths of packets.
+    // This option is about the paths of packets.
     Known {
         calls: &["SOL_SOCKET SO_TXREHASH"],
         ends: "",
         errnos: &[EOPNOTSUPP],
     },
-    // The memory of devices is for packets.
+    // The memory of devices is only used for packets.
     Known {
         calls: &["SOL_SOCKET SO_DEVMEM_DONTNEED"],
         ends: "",
         errnos: &[EBADF],
     },
-    // There is no namespace's key to read.
+    // SDP has no key of the namespace that could be read.
     Known {
         calls: &["getsockopt IPPROTO_TCP TCP_FASTOPEN_KEY, "],
         ends: "",
         errnos: &[0],
     },
-    // Values are read before the socket is locked; of a part, SDP cannot tell what it would mean.
+    // SDP reads a value before it locks the socket. If only a part of the value can be read, SDP
+    // cannot tell what the part would mean.
     Known {
         calls: &["IPPROTO_IP ", "IPPROTO_IPV6 "],
         ends: ", 16 bytes of which 4 can be read",
         errnos: &[EFAULT],
     },
-    // A socket keeps its family.
+    // An SDP socket keeps its family.
     Known {
         calls: &["IPPROTO_IPV6 IPV6_ADDRFORM"],
         ends: "",
         errnos: &[ENOPROTOOPT],
     },
-    // The adapter has the route. A TCP socket has one from a packet that it sends until an option changes, so
-    // that its answer depends on when it acknowledges what has come.
+    // In SDP, the adapter has the route. A TCP socket has a route from its last packet until an
+    // option changes, so its answer depends on when it acknowledges received bytes.
     Known {
         calls: &[
             "getsockopt IPPROTO_IP IP_MTU, ",
@@ -124,7 +126,7 @@ const KNOWN: &[Known] = &[
         ends: "",
         errnos: &[ENOTCONN],
     },
-    // An IPv6 address makes a new socket one of IPv6.
+    // An IPv6 address turns a new SDP socket into an IPv6 socket.
     Known {
         calls: &["bind to IPv6", "connect to IPv6", "MSG_FASTOPEN to IPv6"],
         ends: "",
@@ -132,7 +134,7 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// Whether an answer of SDP's that is not TCP's is a known one.
+/// Whether an answer of SDP that differs from TCP's is known.
 pub(in crate::tests) fn covers(family: Family, call: &str, ours: &Answer) -> bool {
     let errno = ours.as_ref().err().copied().unwrap_or(0);
     let about = call

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A peer that does not read: senders wait, nothing is lost; and time limits.
+//! A peer that does not read: senders wait, and nothing is lost. And time limits.
 
 use crate::support::flow::{self, Exchange, Span};
 use crate::support::harness::{
@@ -44,7 +44,7 @@ fn full_then_drained(env: &Env) -> Outcome {
     expect(span.len > 0, "nothing was sent")?;
     expect_eq(sock.poll(POLLOUT, 0)?, 0, "poll when full")?;
     expect_errno(sock.send(&[0], MSG_DONTWAIT), EAGAIN, "send when full")?;
-    // A little reading may not be enough to be writable again; all is.
+    // The socket is writable again at the latest when the peer has read all bytes.
     expect_received(remote.recv_span(span, 30_000)?, span, "the peer")?;
     expect_eq(sock.poll(POLLOUT, -1)?, POLLOUT, "poll when drained")?;
     span = Span::new(env.seed + 1, 0, 5000);
@@ -65,7 +65,7 @@ fn full_with_small_buffers(env: &Env) -> Outcome {
     )?;
     let span = Span::new(env.seed, 0, sent);
     expect_received(remote.recv_span(span, 3000)?, span, "the peer")?;
-    // With such buffers a stream still runs.
+    // A stream also works with such buffers.
     let span = Span::new(env.seed + 1, 0, env.scaled(100_000));
     let job = remote.start(Work::Sink(span))?;
     send(&sock, span)?;
@@ -91,7 +91,7 @@ fn sender_waits_and_resumes(env: &Env) -> Outcome {
     expect_eq(joined(sending)?? as u64, span.len, "sent in one call")
 }
 
-/// Both directions full at once; either side then reads all.
+/// Both directions are full at the same time. Then each side reads all.
 fn both_sides_full(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     let ours = Span::new(env.seed, 0, fill(&sock, env.seed)?);
@@ -110,7 +110,7 @@ fn both_sides_full(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A big nonblocking send takes what fits and says how much that was.
+/// A large nonblocking send takes the bytes that fit, and returns their number.
 fn partial_nonblocking_send(env: &Env) -> Outcome {
     let (sock, remote) = env.pair_with(
         |s| s.set_int(SOL_SOCKET, libc::SO_SNDBUF, 100_000),
@@ -146,7 +146,7 @@ fn recv_timeout(env: &Env) -> Outcome {
     remote.send(Span::new(env.seed, 0, 9), 0)?;
     sock.set_timeout(SO_RCVTIMEO, 0)?;
     receive(&sock, Span::new(env.seed, 0, 9))?;
-    // Without blocking, the time limit does not count.
+    // The time limit does not apply to a nonblocking call.
     sock.set_timeout(SO_RCVTIMEO, 100_000)?;
     let start = Instant::now();
     expect_errno(sock.recv(&mut [0], MSG_DONTWAIT), EAGAIN, "recv")?;
@@ -171,7 +171,7 @@ fn send_timeout(env: &Env) -> Outcome {
     let full = Span::new(env.seed, 0, fill(&sock, env.seed)?);
     sock.set_timeout(SO_SNDTIMEO, 150)?;
     let start = Instant::now();
-    // A socket may keep a last bit of room that poll() does not offer.
+    // A socket may have some room left that poll() does not report.
     let mut extra = 0;
     loop {
         let buf = Span::new(env.seed, full.len + extra, 1 << 20).to_vec();
@@ -205,20 +205,20 @@ fn rcvlowat(env: &Env) -> Outcome {
     };
     pause();
     expect(!waiting.is_finished(), "recv returned below it")?;
-    // TCP wakes a reader that has taken 60 bytes when 100 more are there.
+    // TCP wakes a reader that has taken 60 bytes only when 100 more are there.
     remote.send(Span::new(env.seed, 60, 100), 0)?;
     expect_eq(joined(waiting)??, 160, "received")?;
     remote.send(Span::new(env.seed, 0, 100), 0)?;
     expect_eq(sock.poll(POLLIN, -1)?, POLLIN, "poll at it")?;
     receive(&sock, Span::new(env.seed, 0, 100))?;
-    // The end of the stream counts whatever is there.
+    // At the end of the stream any number of bytes is enough.
     remote.send(Span::new(env.seed, 0, 7), 0)?;
     remote.shutdown(libc::SHUT_WR)?;
     expect_eq(sock.poll(POLLIN, -1)?, POLLIN, "poll at the end")?;
     expect_eq(sock.recv(&mut [0; 1000], 0)?, 7, "the rest")
 }
 
-/// Who waits in poll() is told when fewer bytes are enough.
+/// A waiting poll() returns when SO_RCVLOWAT is set to the number of bytes that are there.
 fn rcvlowat_falls(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     sock.set_int(SOL_SOCKET, SO_RCVLOWAT, 100)?;
@@ -236,7 +236,7 @@ fn rcvlowat_falls(env: &Env) -> Outcome {
     expect_eq(sock.get_int(SOL_SOCKET, SO_RCVLOWAT)?, 1, "0 as")
 }
 
-/// poll() offers what fills the buffer, although the program wants to wait for more.
+/// poll() reports bytes if they fill the buffer, although SO_RCVLOWAT is larger.
 fn rcvlowat_beyond_the_buffer(env: &Env) -> Outcome {
     let (sock, remote) = env.own_pair()?;
     fill(&remote, env.seed)?;
@@ -248,7 +248,7 @@ fn rcvlowat_beyond_the_buffer(env: &Env) -> Outcome {
     )
 }
 
-/// A program may look for a few bytes more, however small its buffer is.
+/// A program may wait for a few more bytes with MSG_PEEK, however small its buffer is.
 fn peek_into_the_smallest_buffer(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     sock.set_int(SOL_SOCKET, libc::SO_RCVBUF, 1)?;
@@ -265,11 +265,11 @@ fn peek_into_the_smallest_buffer(env: &Env) -> Outcome {
     receive(&sock, span)
 }
 
-/// A peer that reads nothing counts as one that does not answer.
+/// A peer that reads nothing counts as a peer that does not answer.
 fn user_timeout_of_a_full_peer(env: &Env) -> Outcome {
     let (sock, _other) = env.own_pair()?;
     let start = Instant::now();
-    // It may take as long itself.
+    // The option is set afterwards, because this may take as long as the time-out.
     fill(&sock, env.seed)?;
     sock.set_int(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 2000)?;
     eventually("the end", || sock.poll(libc::POLLERR, 200), |&p| p != 0)?;
@@ -278,7 +278,7 @@ fn user_timeout_of_a_full_peer(env: &Env) -> Outcome {
     expect(start.elapsed() >= Duration::from_millis(1900), "too early")
 }
 
-/// What the program itself holds back is not the peer's fault.
+/// Bytes that the program itself holds back do not count as unanswered.
 fn user_timeout_of_a_quiet_peer(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     sock.set_int(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 500)?;
@@ -351,7 +351,7 @@ fn buffer_sizes_change_under_way(env: &Env) -> Outcome {
     let sock = Arc::new(sock);
     let changed = Arc::clone(&sock);
     let stream = flow::spawn(move || exchange.run(&sock))?;
-    // Not down to nothing: TCP then drops what is on its way, and crawls.
+    // The sizes do not become very small: TCP would drop bytes on their way, and become very slow.
     for size in [50_000, 1 << 20, 60_000, 100_000].into_iter().cycle() {
         if stream.is_finished() {
             break;

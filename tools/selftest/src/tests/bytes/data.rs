@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The flags of send() and recv(), and the calls besides them.
+//! The flags of send() and recv(), and other calls that send and receive.
 
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
@@ -127,7 +127,7 @@ fn peek_beyond_what_is_there(env: &Env) -> Outcome {
     expect_eq(sock.recv(&mut buf, MSG_PEEK)?, 0, "peek at the end")
 }
 
-/// MSG_TRUNC throws bytes away without a buffer for them.
+/// MSG_TRUNC discards bytes without a buffer for them.
 fn trunc_discards(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let span = Span::new(env.seed, 0, 10_000);
@@ -147,7 +147,7 @@ fn trunc_discards(env: &Env) -> Outcome {
     receive(&sock, span.after(4500))
 }
 
-/// MSG_MORE holds back, never loses or reorders.
+/// MSG_MORE holds bytes back, but never loses or reorders them.
 fn more(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let span = Span::new(env.seed, 0, 30_000);
@@ -172,7 +172,7 @@ fn cork(env: &Env) -> Outcome {
     sock.set_int(IPPROTO_TCP, TCP_CORK, 0)?;
     expect_eq(sock.get_int(IPPROTO_TCP, TCP_CORK)?, 0, "TCP_CORK")?;
     expect_received(remote.recv_span(span, 100)?, span, "after uncork")?;
-    // What exceeds a message goes out although the cork is in.
+    // Bytes that fill a message are sent although the cork is set.
     sock.set_int(IPPROTO_TCP, TCP_CORK, 1)?;
     let span = Span::new(env.seed, 0, 1 << 20);
     let job = remote.start(Work::Sink(span))?;
@@ -400,7 +400,7 @@ fn more_goes_after_a_while(env: &Env) -> Outcome {
     receive(&other, span)
 }
 
-/// So does TCP_CORK.
+/// TCP_CORK holds bytes back for 200 ms, too.
 fn cork_goes_after_a_while(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     sock.set_int(IPPROTO_TCP, TCP_CORK, 1)?;
@@ -410,7 +410,8 @@ fn cork_goes_after_a_while(env: &Env) -> Outcome {
     receive(&other, span)
 }
 
-/// A send buffer smaller than a message is sent when it is full, cork or not.
+/// If the send buffer is smaller than a message, its bytes are sent when it is full, even with a
+/// cork.
 fn cork_with_a_small_buffer(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     let sock = Arc::new(sock);
@@ -432,7 +433,8 @@ fn cork_with_a_small_buffer(env: &Env) -> Outcome {
     got
 }
 
-/// With MSG_PEEK it counts what is there, and touches no buffer either.
+/// MSG_TRUNC with MSG_PEEK counts the bytes that are there, and does not write to the buffer
+/// either.
 fn trunc_peeks(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let span = Span::new(env.seed, 0, 1000);
@@ -444,7 +446,8 @@ fn trunc_peeks(env: &Env) -> Outcome {
     receive(&sock, span)
 }
 
-/// A receive of no bytes waits for some, as any other; but that none have come in its time is no error.
+/// A receive of no bytes waits for bytes like any other receive. But if none have come in time,
+/// this is no error.
 fn nothing_wanted_of_nothing(env: &Env) -> Outcome {
     let (sock, _remote) = env.pair()?;
     expect_errno(sock.recv(&mut [], MSG_DONTWAIT), EAGAIN, "recv")?;
@@ -454,7 +457,8 @@ fn nothing_wanted_of_nothing(env: &Env) -> Outcome {
     expect_waited(began)
 }
 
-/// One request of io_uring's takes all that is there, into several buffers for each completion.
+/// One request of io_uring takes all bytes that are there. Each of its completions fills several
+/// buffers.
 fn bundles_of_buffers(env: &Env) -> Outcome {
     const LEN: usize = 1 << 20;
     const BUFFER: usize = 4096;
@@ -468,6 +472,6 @@ fn bundles_of_buffers(env: &Env) -> Outcome {
     send(&one, span)?;
     let came = bundles.receive(other.as_raw_fd(), LEN)?;
     expect(came.concat() == span.to_vec(), "other bytes")?;
-    // TCP: eight or less. One buffer a completion would be 256.
+    // TCP has at most eight completions. With one buffer for each completion there would be 256.
     expect(came.len() <= 64, format!("{} completions", came.len()))
 }

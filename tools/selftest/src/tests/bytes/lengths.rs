@@ -131,7 +131,7 @@ fn many_small_sends(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A big message taken out a few bytes at a time.
+/// A large message is received a few bytes at a time.
 fn received_in_small_pieces(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let span = Span::new(env.seed, 0, env.scaled(30_000));
@@ -152,7 +152,7 @@ fn received_in_small_pieces(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Cuts bytes into slices whose lengths are given by turns.
+/// Cuts bytes into slices, whose lengths are taken from `lengths` by turns.
 fn cut<'a>(mut bytes: &'a [u8], lengths: &[usize]) -> Vec<IoSlice<'a>> {
     let mut slices = Vec::new();
     for &len in lengths.iter().cycle() {
@@ -187,7 +187,7 @@ fn iovecs_of_length_zero(env: &Env) -> Outcome {
     expect_received(remote.recv_span(span, 900)?, span, "the peer")
 }
 
-/// As many buffers as there may be (IOV_MAX), and one more.
+/// The maximum number of buffers (IOV_MAX), and one more.
 fn iovecs_1024(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let span = Span::new(env.seed, 0, 7 * 1024);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The stream: each byte in its place, whoever waits for it.
+//! The byte stream: all bytes arrive in order, with every call and every flag.
 
 pub(super) mod blocking;
 pub(super) mod data;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! SO_PEEK_OFF: looks that go on where the last one ended.
+//! SO_PEEK_OFF: each peek continues where the last one ended.
 
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
@@ -23,7 +23,7 @@ fn offset(sock: &Sock) -> io::Result<i32> {
     sock.get_int(SOL_SOCKET, SO_PEEK_OFF)
 }
 
-/// Looks at `len` bytes, which must be those of the stream from `from` on.
+/// Peeks at `len` bytes, which must be the bytes of the stream from `from` on.
 #[track_caller]
 fn look(sock: &Sock, env: &Env, from: u64, len: usize) -> Outcome {
     let mut buf = vec![0; len];
@@ -36,7 +36,7 @@ fn goes_on(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     expect_eq(offset(&sock)?, -1, "at first")?;
     remote.send(Span::new(env.seed, 0, 100), 0)?;
-    // Without an offset each look begins anew.
+    // Without an offset each peek begins at the first byte.
     look(&sock, env, 0, 10)?;
     look(&sock, env, 0, 10)?;
     expect_eq(offset(&sock)?, -1, "without one")?;
@@ -66,7 +66,7 @@ fn goes_back_by_what_is_read(env: &Env) -> Outcome {
     look(&sock, env, 90, 10)
 }
 
-/// What another thread reads meanwhile counts for a look that has not ended.
+/// Bytes that another thread reads while a peek waits lower the offset of this peek, too.
 fn goes_back_while_others_look(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     sock.set_int(SOL_SOCKET, SO_PEEK_OFF, 0)?;
@@ -84,7 +84,7 @@ fn goes_back_while_others_look(env: &Env) -> Outcome {
     expect_eq(offset(&sock)?, 0, "in the end")
 }
 
-/// A look waits for the first byte that it has not seen.
+/// A peek waits for the first byte behind its offset.
 fn waits_for_what_is_behind(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     remote.send(Span::new(env.seed, 0, 100), 0)?;
@@ -103,7 +103,7 @@ fn waits_for_what_is_behind(env: &Env) -> Outcome {
     receive(&sock, Span::new(env.seed, 0, 107))
 }
 
-/// The bytes may still be in the peer's memory.
+/// Peeks at bytes that may still be in the peer's memory.
 fn of_adverts(env: &Env) -> Outcome {
     const PART: usize = 10_000;
     const PARTS: usize = 20;
@@ -122,7 +122,8 @@ fn of_adverts(env: &Env) -> Outcome {
     expect_eq(offset(&sock)?, 0, "in the end")
 }
 
-/// The socket's next connection begins without an offset, unless it gets one in between.
+/// The next connection of the socket begins without an offset, unless the program sets one between
+/// the connections.
 fn forgotten_with_the_connection(env: &Env) -> Outcome {
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
     let (sock, _remote) = env.pair()?;

@@ -29,7 +29,7 @@ fn calls_of_few_bytes(env: &Env) -> Outcome {
     run(env, 40, None)
 }
 
-/// One direction: what has gone in and what has come out.
+/// One direction: the numbers of bytes that were sent and received.
 struct Direction {
     pattern: Pattern,
     seed: u64,
@@ -52,7 +52,7 @@ impl Direction {
     }
 }
 
-/// A number of bytes, or 0 where the call would have to wait.
+/// The number of bytes, or 0 if the call would have to wait.
 fn or_wait(result: io::Result<usize>) -> io::Result<usize> {
     match result {
         Err(e) if e.raw_os_error() == Some(EAGAIN) => Ok(0),
@@ -126,7 +126,7 @@ fn send_some(sock: &Sock, way: &mut Direction, rng: &mut Rng, max: usize) -> Out
     Ok(())
 }
 
-/// Checks `got` bytes of `buf` against what comes next.
+/// Checks the first `got` bytes of `buf` against the next bytes of the stream.
 fn check(way: &Direction, buf: &[u8], got: usize) -> Outcome {
     let most = way.on_the_way();
     expect(got as u64 <= most, format!("{got} came of {most}"))?;
@@ -178,7 +178,8 @@ fn discard_some(sock: &Sock, way: &mut Direction, rng: &mut Rng, max: usize) -> 
     Ok(())
 }
 
-/// Corks are always taken out again, so that waiting for the rest may end.
+/// Sets a random option. [`one_run`] removes a cork in the end, so that the rest of the stream is
+/// sent.
 fn change_option(sock: &Sock, rng: &mut Rng) -> Outcome {
     let value = rng.below(2) as i32;
     match rng.below(3) {

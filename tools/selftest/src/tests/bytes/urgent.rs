@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Urgent data: the byte that is told of before it is read, and the mark that it leaves in the stream.
+//! Urgent data: a byte of which the receiver is told before it reads it, and the mark that the byte
+//! leaves in the stream.
 
 mod ways;
 
@@ -82,7 +83,7 @@ fn at_mark(sock: &Sock) -> io::Result<bool> {
     Ok(sock.ioctl_int(SIOCATMARK)? != 0)
 }
 
-/// Waits until the urgent byte is there.
+/// Waits until the urgent byte has arrived.
 #[track_caller]
 fn comes(sock: &Sock) -> Outcome {
     eventually("POLLPRI", || sock.poll(POLLPRI, 0), |&e| e & POLLPRI != 0)
@@ -99,7 +100,7 @@ fn readable(sock: &Sock, bytes: i32) -> Outcome {
     eventually("readable bytes", || readable_bytes(sock), |&n| n == bytes)
 }
 
-/// The urgent byte, read out of line.
+/// Reads the urgent byte out of line.
 #[track_caller]
 fn urgent_byte(sock: &Sock, flags: i32) -> Result<u8, Fail> {
     let mut bytes = [0xee; 2];
@@ -108,7 +109,7 @@ fn urgent_byte(sock: &Sock, flags: i32) -> Result<u8, Fail> {
     Ok(bytes[0])
 }
 
-/// What one receive gets into a buffer that is larger.
+/// The bytes of one receive into a larger buffer.
 #[track_caller]
 fn once(sock: &Sock, flags: i32) -> Result<Vec<u8>, Fail> {
     let mut buf = vec![0xee; 100];
@@ -133,7 +134,7 @@ fn urge(sock: &Sock, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// A connection within this process on which all that is sent goes at once.
+/// A connection within this process that sends all bytes at once.
 fn pair(env: &Env) -> io::Result<(Sock, Sock)> {
     let (one, other) = env.own_pair()?;
     for sock in [&one, &other] {
@@ -142,7 +143,7 @@ fn pair(env: &Env) -> io::Result<(Sock, Sock)> {
     Ok((one, other))
 }
 
-/// One on which `abU` and `cd` were sent, the urgent byte is U, and all of it has come.
+/// A connection on which `abU` and `cd` were sent and have arrived. The urgent byte is U.
 fn with_mark(env: &Env) -> Result<(Sock, Sock), Fail> {
     let (one, other) = pair(env)?;
     urge(&one, b"abU")?;
@@ -152,7 +153,7 @@ fn with_mark(env: &Env) -> Result<(Sock, Sock), Fail> {
     Ok((one, other))
 }
 
-/// Waits until so many bytes are there, with the urgent byte.
+/// Waits until `bytes` bytes have arrived, including the urgent byte.
 #[track_caller]
 fn all_come(sock: &Sock, bytes: i32) -> Outcome {
     sock.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
@@ -203,7 +204,7 @@ fn none_there(env: &Env) -> Outcome {
     readable(&other, 2)?;
     expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "with data")?;
     expect_eq(at_mark(&other)?, false, "at the mark")?;
-    // Nothing of nothing is urgent.
+    // A send of no bytes makes no byte urgent.
     expect_eq(one.send(&[], MSG_OOB)?, 0, "no bytes")?;
     gets(&other, b"ab", "the data")?;
     expect_eq(other.poll(POLLPRI, QUIET_MS)?, 0, "POLLPRI")?;
@@ -234,7 +235,7 @@ fn looked_at(env: &Env) -> Outcome {
     expect_errno(looked, EINVAL, "a look afterwards")
 }
 
-/// The flags of the message say what it was, and that it did not fit.
+/// The flags of recvmsg() say that the byte was urgent, and that it did not fit.
 fn without_room(env: &Env) -> Outcome {
     let (_one, other) = with_mark(env)?;
     let mut byte = [0xee];
@@ -270,7 +271,7 @@ fn inline(env: &Env) -> Outcome {
     expect_eq(other.poll(POLLPRI, 0)?, 0, "POLLPRI afterwards")
 }
 
-/// What counts is the option when it is read.
+/// The value of the option at the time of the receive decides.
 fn inline_asked_for_later(env: &Env) -> Outcome {
     let (_one, other) = with_mark(env)?;
     other.set_int(SOL_SOCKET, SO_OOBINLINE, 1)?;
@@ -295,7 +296,7 @@ fn inline_of_the_listener(env: &Env) -> Outcome {
     gets(&other, b"U", "the byte")
 }
 
-/// Who reads on loses the byte.
+/// A program that reads past the mark loses the urgent byte.
 fn skipped_unread(env: &Env) -> Outcome {
     let (_one, other) = with_mark(env)?;
     gets(&other, b"ab", "before the mark")?;
@@ -305,7 +306,7 @@ fn skipped_unread(env: &Env) -> Outcome {
     expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")
 }
 
-/// A receive that finds nothing but the byte skips that, and finds nothing.
+/// A receive that finds only the urgent byte skips it, and returns no byte.
 fn nothing_behind_it(env: &Env) -> Outcome {
     let (one, other) = pair(env)?;
     urge(&one, b"U")?;
@@ -341,12 +342,12 @@ fn nothing_before_it(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// There is one mark at a time: if another urgent byte comes before the program has reached the mark, the earlier
-/// urgent byte is an ordinary byte.
+/// There is one mark at a time: if another urgent byte comes before the program has reached the
+/// mark, the earlier urgent byte is an ordinary byte.
 fn earlier_is_ordinary(env: &Env) -> Outcome {
     let (one, other) = with_mark(env)?;
     urge(&one, b"V")?;
-    // The mark moves when the byte is announced.
+    // The mark moves when the new byte is announced, so there are five bytes before the mark.
     readable(&other, 5)?;
     comes(&other)?;
     expect_eq(urgent_byte(&other, 0)?, b'V', "the byte")?;
@@ -355,7 +356,7 @@ fn earlier_is_ordinary(env: &Env) -> Outcome {
     one.send_all(b"e")?;
     eventually("bytes", || other.poll(POLLIN, 0), |&e| e == POLLIN)?;
     gets(&other, b"e", "behind the mark")?;
-    // Also if it was read.
+    // The same holds if the earlier byte was read out of line.
     let (one, other) = with_mark(env)?;
     expect_eq(urgent_byte(&other, 0)?, b'U', "the byte")?;
     urge(&one, b"V")?;
@@ -391,7 +392,7 @@ fn earlier_is_read_inline_at_the_mark(env: &Env) -> Outcome {
     gets(&other, b"V", "from it on")
 }
 
-/// Of a send with MSG_OOB the last byte is urgent.
+/// The last byte of a send with MSG_OOB is urgent.
 fn last_of_a_long_send(env: &Env) -> Outcome {
     for len in [1_000, 60_000, 300_000, 3_000_000] {
         let (one, other) = pair(env)?;
@@ -422,7 +423,7 @@ fn last_of_a_long_send(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Neither Nagle's algorithm nor a cork.
+/// Neither Nagle's algorithm nor a cork holds the urgent byte back.
 fn nothing_holds_it_back(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     one.set_int(IPPROTO_TCP, TCP_CORK, 1)?;
@@ -434,17 +435,17 @@ fn nothing_holds_it_back(env: &Env) -> Outcome {
         expect_eq(urgent_byte(&other, 0)?, round, "the byte")?;
         gets(&other, b"ab", "before the mark")?;
     }
-    // A cork holds bytes for 200 ms.
+    // A cork would hold the bytes of each round back for 200 ms.
     let took = began.elapsed();
     expect(took < Duration::from_millis(2000), format!("{took:?}"))
 }
 
-/// What a send could not take is not urgent.
+/// A byte for which a send had no room is not urgent.
 fn no_room_to_send(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     let sent = fill(&one, env.seed)?;
     let refused = one.send(b"U", MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL);
-    // The last room may be given to it.
+    // The send may get the last room of the buffer.
     let taken = matches!(refused, Ok(1));
     if !taken {
         expect_errno(refused, EAGAIN, "without room")?;
@@ -469,7 +470,8 @@ fn waited_for_as_a_whole(env: &Env) -> Outcome {
     expect_eq(&buf, b"cd", "bytes behind it")
 }
 
-/// The receive waits already, with some bytes or with none.
+/// The urgent byte ends a receive that waits already and has some bytes; a receive that has none
+/// goes past the mark.
 fn ends_a_receive_that_waits(env: &Env) -> Outcome {
     let (one, other) = pair(env)?;
     let other = Arc::new(other);
@@ -491,7 +493,7 @@ fn ends_a_receive_that_waits(env: &Env) -> Outcome {
     one.send_all(b"c")?;
     eventually("bytes", || other.poll(POLLIN, 0), |&e| e == POLLIN)?;
     gets(&other, b"c", "behind the mark")?;
-    // Without any it goes past the mark.
+    // A receive that has no bytes goes past the mark.
     let reader = waiting(0)?;
     urge(&one, b"V")?;
     one.send_all(b"d")?;
@@ -512,7 +514,8 @@ fn peeked_past(env: &Env) -> Outcome {
     gets(&other, b"cd", "behind the mark")
 }
 
-/// The offset counts the urgent byte if it ends before that, and not if it goes past it.
+/// The offset counts the urgent byte as a byte of the stream. But a peek that skips the byte adds
+/// only the bytes that it returns, so the next peek returns the last of them again.
 fn peek_offset_past(env: &Env) -> Outcome {
     let (one, other) = with_mark(env)?;
     one.send_all(b"efgh")?;
@@ -530,7 +533,7 @@ fn peek_offset_past(env: &Env) -> Outcome {
     gets(&other, b"cdefgh", "behind the mark")
 }
 
-/// While a look waits behind an urgent byte, another one follows.
+/// While a peek waits behind an urgent byte, another urgent byte follows.
 fn peeked_past_two(env: &Env) -> Outcome {
     for offset in [0, 1] {
         let (one, other) = pair(env)?;
@@ -556,7 +559,8 @@ fn peeked_past_two(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// recvmmsg() goes on behind a mark, but not behind a byte out of line; io_uring gets the byte, too.
+/// recvmmsg() continues behind a mark, but ends after a byte that it has read out of line. io_uring
+/// can read the byte, too.
 fn received_by_other_calls(env: &Env) -> Outcome {
     let (_one, other) = with_mark(env)?;
     let mut buf = [0xee; 12];
@@ -579,7 +583,7 @@ fn received_by_other_calls(env: &Env) -> Outcome {
     gets(&other, b"ab", "before the mark")
 }
 
-/// There is one mark, and one byte, for all who have the socket.
+/// All processes that have the socket share one mark and one urgent byte.
 fn shared_with_a_child(env: &Env) -> Outcome {
     let (_one, other) = with_mark(env)?;
     let pid = match sys::fork()? {
@@ -608,7 +612,7 @@ fn discarded_past(env: &Env) -> Outcome {
     expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")
 }
 
-/// splice() takes nothing from the mark on, as if it had found the end of file.
+/// splice() that begins at the mark takes nothing, as if it had found the end of the stream.
 fn spliced_up_to(env: &Env) -> Outcome {
     let (_one, other) = with_mark(env)?;
     let (reader, writer) = sys::pipe()?;
@@ -624,7 +628,7 @@ fn spliced_up_to(env: &Env) -> Outcome {
     expect_eq(&buf[..2], b"ab", "the bytes")
 }
 
-/// TCP_INQ counts the urgent byte, as it is in the stream.
+/// TCP_INQ counts the urgent byte, because it is in the stream.
 fn bytes_left(env: &Env) -> Outcome {
     const TCP_INQ: i32 = 36;
     let (_one, other) = with_mark(env)?;
@@ -654,7 +658,7 @@ fn polled_for(env: &Env) -> Outcome {
     expect_eq(other.poll(POLLPRI, 0)?, 0, "after it")
 }
 
-/// The urgent byte alone is nothing to read.
+/// A socket is not readable if there is only the urgent byte.
 fn not_readable_at_the_mark(env: &Env) -> Outcome {
     let (one, other) = pair(env)?;
     urge(&one, b"U")?;
@@ -670,7 +674,7 @@ fn not_readable_at_the_mark(env: &Env) -> Outcome {
     eventually("bytes", || other.poll(both, 0), |&e| e == POLLIN)
 }
 
-/// SO_RCVLOWAT: the urgent byte is none of the bytes.
+/// SO_RCVLOWAT does not count the urgent byte.
 fn least_bytes_at_the_mark(env: &Env) -> Outcome {
     let (_one, other) = with_mark(env)?;
     gets(&other, b"ab", "before the mark")?;
@@ -730,7 +734,8 @@ fn signal(env: &Env) -> Outcome {
         one.send_all(b"a")?;
         let byte = round as u8;
         urge(&one, &[byte])?;
-        // A byte that still waits when the next one is sent may get no signal of its own.
+        // An urgent byte that still waits to be sent when the next one is sent may cause no signal
+        // of its own.
         let peeked = || {
             let mut there = [0];
             let got = other.recv(&mut there, MSG_OOB | MSG_PEEK);
@@ -745,7 +750,8 @@ fn signal(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A receive that has come to the mark with nothing does not go past it if a signal waits.
+/// A receive that has come to the mark without bytes does not go past the mark if a signal is
+/// pending.
 fn signal_at_the_mark(env: &Env) -> Outcome {
     count_signals(false)?;
     let (one, other) = pair(env)?;
@@ -753,7 +759,7 @@ fn signal_at_the_mark(env: &Env) -> Outcome {
     for flags in [0, MSG_PEEK, MSG_WAITALL] {
         let before = signals()?;
         let sock = other.dup()?;
-        // The signal is for the thread that receives.
+        // The thread that receives must get the signal, so the other thread blocks it.
         let sending = {
             let one = one.dup()?;
             let main = sys::thread_id();
@@ -774,7 +780,8 @@ fn signal_at_the_mark(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The program hears of the byte although there is no room for it, and finds the mark behind what waits.
+/// The program gets the signal although there is no room for the urgent byte, and finds the mark
+/// behind the waiting bytes.
 fn signal_while_nothing_is_read(env: &Env) -> Outcome {
     count_signals(true)?;
     for (behind, inline) in [(0, false), (3, false), (0, true)] {
@@ -788,7 +795,8 @@ fn signal_while_nothing_is_read(env: &Env) -> Outcome {
         let (other, _) = listener.accept()?;
         other.set_owner(sys::pid())?;
         other.set_int(SOL_SOCKET, SO_OOBINLINE, inline.into())?;
-        // More than fits, and less than TCP tells of ahead.
+        // More bytes than the receive buffer holds, but fewer than the 64 KiB by which TCP can
+        // announce the urgent byte ahead.
         let span = Span::new(env.seed, 0, 60_000);
         for part in span.to_vec().chunks(1000) {
             one.send_all(part)?;
@@ -824,7 +832,7 @@ fn signal_while_nothing_is_read(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Who ends its half gets no error, but no byte.
+/// After SHUT_RD a receive with MSG_OOB returns neither an error nor the byte.
 fn shut_while_it_comes(env: &Env) -> Outcome {
     count_signals(true)?;
     let (listener, addr) = env.listener(1)?;
@@ -858,7 +866,7 @@ fn behind_the_end(env: &Env) -> Outcome {
     gets(&other, b"cd", "behind the mark")?;
     expect_eof(&other)?;
     expect_errno(other.recv(&mut [0], MSG_OOB), EINVAL, "MSG_OOB")?;
-    // With nothing behind it, and both halves ended.
+    // The same with nothing behind the byte, and with the end of both directions.
     let (one, other) = pair(env)?;
     urge(&one, b"U")?;
     comes(&other)?;
@@ -880,7 +888,7 @@ fn behind_a_reset(env: &Env) -> Outcome {
     comes(&other)
 }
 
-/// An urgent byte that is still in the stream is unread, though it was read out of line.
+/// An urgent byte that is still in the stream counts as unread, even if it was read out of line.
 fn closed_unread(env: &Env) -> Outcome {
     for read in [false, true] {
         let (one, other) = pair(env)?;

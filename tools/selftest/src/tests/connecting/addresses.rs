@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! bind(), and the forms that an address can have.
+//! bind(), and the possible forms of an address.
 
 use crate::support::harness::{
     differences, expect, expect_eq, expect_errno, expect_errno_of, skip, tests, Child, Env,
@@ -37,7 +37,7 @@ tests!("addresses";
     v4_mapped,
 );
 
-/// The errors are the same for the address of a connect() or bind().
+/// Addresses of wrong lengths, or at bad pointers, are refused.
 fn bind_short_and_long(env: &Env) -> Outcome {
     let sock = env.socket()?;
     let good = env.here(0);
@@ -53,7 +53,7 @@ fn bind_short_and_long(env: &Env) -> Outcome {
         let result = sock.bind_raw(addr, good.len() as u32);
         expect_errno(result, EFAULT, format!("at {addr:#x}"))?;
     }
-    // What is too long for the family is fine: the rest is not looked at.
+    // An address may be longer than its family needs; the rest is ignored.
     sock.bind(&good.with_len(64))?;
     expect(sock.getsockname()?.port() != 0, "no port")
 }
@@ -64,8 +64,8 @@ fn bind_wrong_family(env: &Env) -> Outcome {
         IpAddr::V4(_) => (env.here(0), libc::AF_INET6),
         IpAddr::V6(_) => (env.here(0), libc::AF_INET),
     };
-    // The bytes are those of an IPv6 wildcard, too, which an SDP socket takes: see
-    // `sdp_binds_v6_wildcard`.
+    // As AF_INET6, the bytes would be an IPv6 wildcard, too, which an SDP socket takes
+    // (`sdp_binds_v6_wildcard`).
     let other = if !env.family.is_inet() {
         libc::AF_X25
     } else {
@@ -79,7 +79,7 @@ fn bind_wrong_family(env: &Env) -> Outcome {
     expect_eq(sock.getsockname()?.port(), 0, "the port after failures")
 }
 
-/// SDP programs may write 27 or 28 into the address as well.
+/// SDP programs may also use 27 or 28 as the family of an address.
 fn sdp_family_in_address(env: &Env) -> Outcome {
     let mut envs = vec![(env.clone(), AF_INET_SDP)];
     if env.has_ipv6().is_ok() {
@@ -105,7 +105,7 @@ fn sdp_family_in_address(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// qperf binds a socket of family 27 to the IPv6 wildcard.
+/// A socket of family 27 can be bound to the IPv6 wildcard, which qperf does.
 fn sdp_binds_v6_wildcard(env: &Env) -> Outcome {
     let sock = env.family.socket(ANY4)?;
     let result = sock.bind(&(ANY6, 0).into());
@@ -139,7 +139,7 @@ fn connect_short_and_wrong_family(env: &Env) -> Outcome {
         let result = sock.connect(&addr.with_family(family).with_len(28));
         expect_errno(result, EAFNOSUPPORT, format!("family {family}"))?;
     }
-    // None of it has spoilt the socket.
+    // The failed calls have not changed the socket.
     sock.connect(&addr)?;
     Ok(())
 }
@@ -156,7 +156,7 @@ fn bind_twice(env: &Env) -> Outcome {
     )
 }
 
-/// Addresses for documentation, which no machine has.
+/// No machine has the addresses for documentation.
 fn bind_foreign(env: &Env) -> Outcome {
     let sock = env.family.socket(ANY4)?;
     let foreign = IpAddr::from([192, 0, 2, 1]);
@@ -243,7 +243,7 @@ fn bound_address_is_kept_by_connect(env: &Env) -> Outcome {
     expect_eq(from.to_std(), name.to_std(), "as the peer sees it")
 }
 
-/// A socket of the family of `ip`, with an option set, bound.
+/// A bound socket of the family of `ip`, with an option set.
 fn bound(env: &Env, ip: IpAddr, port: u16, option: Option<i32>) -> io::Result<Sock> {
     let sock = env.family.socket(ip)?;
     if let Some(option) = option {
@@ -330,7 +330,7 @@ fn reuseaddr(env: &Env) -> Outcome {
     )
 }
 
-/// A server that restarts while its old connections live.
+/// A server can restart while its old connections exist.
 fn reuseaddr_beside_connection(env: &Env) -> Outcome {
     let listener = bound(env, env.local, 0, Some(libc::SO_REUSEADDR))?;
     let port = port_of(&listener)?;
@@ -355,7 +355,7 @@ fn reuseaddr_beside_connection(env: &Env) -> Outcome {
     expect_eq(&buf, b"still here", "the old connection")
 }
 
-/// Two listeners on one port: every connection reaches exactly one.
+/// Two listeners share a port, and each connection reaches one of them.
 fn reuseport(env: &Env) -> Outcome {
     let reuse = Some(libc::SO_REUSEPORT);
     let first = bound(env, env.local, 0, reuse)?;
@@ -425,7 +425,7 @@ fn v6only(env: &Env) -> Outcome {
     )?;
     let sock = env.family.socket(ANY6)?;
     sock.connect(&(Ipv6Addr::LOCALHOST.into(), port).into())?;
-    // The IPv4 port is free for another.
+    // The IPv4 port is free for another socket.
     let other = bound(env, ANY4, port, None)?;
     other.listen(1)?;
     env.family.socket(ANY4)?.connect(&v4)?;
@@ -435,7 +435,7 @@ fn v6only(env: &Env) -> Outcome {
     expect_errno(only.connect(&mapped), libc::ENETUNREACH, "V6ONLY to IPv4")
 }
 
-/// net.ipv6.bindv6only while the value lives.
+/// A value of net.ipv6.bindv6only; dropping it restores the old value.
 struct BindV6only(String);
 
 impl BindV6only {
@@ -454,7 +454,7 @@ impl Drop for BindV6only {
     }
 }
 
-/// The sysctl net.ipv6.bindv6only is for new IPv6 sockets. It takes nothing from IPv4 sockets.
+/// The sysctl net.ipv6.bindv6only affects new IPv6 sockets, and does not affect IPv4 sockets.
 fn sysctl_decides_v6only(env: &Env) -> Outcome {
     env.has_ipv6()?;
     if !sys::is_root() {
@@ -503,7 +503,7 @@ fn sysctl_decides_v6only(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// An IPv6 socket speaks IPv4 with mapped addresses, on either side.
+/// An IPv6 socket can use IPv4 with mapped addresses, as a listener and as a client.
 fn v4_mapped(env: &Env) -> Outcome {
     env.has_ipv6()?;
     let IpAddr::V4(local) = env.local else {

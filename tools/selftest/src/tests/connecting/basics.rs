@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sockets exist, connect, and carry a byte.
+//! Sockets can be created and connected, and carry a byte.
 
 use crate::support::flow::Span;
 use crate::support::harness::{
@@ -20,7 +20,7 @@ tests!("basics";
     accept_order,
 );
 
-/// What socket() accepts and refuses.
+/// The arguments that socket() accepts and refuses.
 fn types_and_protocols(env: &Env) -> Outcome {
     let mut ips = vec![env.local];
     ips.extend(env.local6);
@@ -91,7 +91,7 @@ fn accept_and_send_one_byte(env: &Env) -> Outcome {
     expect_eq(remote.recv(10, 0)?, b"x".to_vec(), "received by the peer")
 }
 
-/// getsockname() and getpeername() of both ends fit together.
+/// The results of getsockname() and getpeername() of both ends match.
 fn addresses_of_both_ends(env: &Env) -> Outcome {
     let (listener, addr) = env.remote_listener(5)?;
     expect_eq(addr.ip(), Some(env.remote), "the listener's address")?;
@@ -175,7 +175,7 @@ fn accept4_flags(env: &Env) -> Outcome {
     expect_errno(listener.accept4(0x4000), libc::EINVAL, "an unknown flag")
 }
 
-/// Connections are accepted in the order in which they came.
+/// Connections are accepted in the order in which they arrived, except over iWARP.
 fn accept_order(env: &Env) -> Outcome {
     let (listener, addr) = env.remote_listener(10)?;
     let mut ours = Vec::new();

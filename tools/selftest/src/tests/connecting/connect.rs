@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! connect(), blocking and not, and sockets that are not connected.
+//! connect(), blocking and non-blocking, and sockets that are not connected.
 
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
@@ -45,7 +45,7 @@ tests!("connect";
 
 const ALL: i16 = POLLIN | POLLOUT | POLLRDHUP;
 
-/// An address of the peer where nobody listens (but the port is taken).
+/// An address of the peer where nobody listens (but the port is taken by a socket).
 pub(in crate::tests) fn nobody(env: &Env) -> io::Result<(Remote, SockAddr)> {
     let bound = env.remote_socket(&env.peer()?)?;
     bound.bind(&env.there(0))?;
@@ -79,7 +79,7 @@ fn refused_then_accepted(env: &Env) -> Outcome {
     receive(&sock, span)
 }
 
-/// A failed connect() leaves no port behind that the kernel has chosen.
+/// After a failed connect(), the socket does not keep the port that the kernel has chosen.
 fn refused_then_bound(env: &Env) -> Outcome {
     let (bound, addr) = nobody(env)?;
     let sock = env.socket()?;
@@ -91,7 +91,7 @@ fn refused_then_bound(env: &Env) -> Outcome {
     sock.connect(&addr)?;
     let (_remote, from) = bound.accept()?;
     expect_eq(from.to_std(), name.to_std(), "accepted")?;
-    // A port that the program has chosen stays.
+    // A port that the program has chosen is kept.
     let (_bound, addr) = nobody(env)?;
     let free = {
         let other = env.socket()?;
@@ -119,7 +119,7 @@ fn refused_nonblocking(env: &Env) -> Outcome {
     expect_eq(sock.poll(ALL, -1)?, want, "poll")?;
     expect_eq(sock.take_error()?, ECONNREFUSED, "SO_ERROR")?;
     expect_eq(sock.take_error()?, 0, "SO_ERROR again")?;
-    // An error that nobody fetched comes out of the next call.
+    // An error that was not fetched is returned by the next call.
     let sock = env.socket()?;
     sock.set_nonblocking(true)?;
     expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
@@ -134,7 +134,8 @@ fn nonblocking(env: &Env) -> Outcome {
     expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
     expect_eq(sock.poll(ALL, -1)?, POLLOUT, "poll")?;
     expect_eq(sock.take_error()?, 0, "SO_ERROR")?;
-    // The first connect() after success says so, the next that it is done.
+    // The first connect() after the success returns success; the next one fails because the socket
+    // is connected.
     sock.connect(&addr)?;
     expect_errno(sock.connect(&addr), EISCONN, "connect again")?;
     expect_eq(sock.getpeername()?.to_std(), addr.to_std(), "getpeername")?;
@@ -197,7 +198,7 @@ pub(in crate::tests) fn full_listener(env: &Env) -> Result<(Remote, SockAddr, Ve
     }
 }
 
-/// Who finds the backlog full waits and gets in when there is room.
+/// A client that finds the backlog full waits, and connects when there is room.
 fn to_full_backlog(env: &Env) -> Outcome {
     let (listener, addr, inside) = full_listener(env)?;
     let sock = env.socket()?;
@@ -245,7 +246,8 @@ fn close_while_connecting(env: &Env) -> Outcome {
     last.set_nonblocking(true)?;
     expect_errno(last.connect(&addr), EINPROGRESS, "connect")?;
     let port = last.getsockname()?.port();
-    // Some of the closed ones may have got in before, and have its place until they are accepted.
+    // Some of the closed sockets may have connected before; each takes a place until it is
+    // accepted.
     for _ in 0..12 {
         if listener.accept()?.1.port() == port {
             return Ok(());
@@ -263,7 +265,7 @@ fn to_multicast_and_broadcast(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The wildcard as a destination is this machine.
+/// A connect() to the wildcard address connects to this machine.
 fn to_any_address(env: &Env) -> Outcome {
     let listener = env.family.socket(ANY4)?;
     listener.bind(&(ANY4, 0).into())?;
@@ -294,7 +296,7 @@ fn unconnected(env: &Env) -> Outcome {
     expect_errno_of(sent, &[EPIPE, ENOTCONN], "send of a listener")
 }
 
-/// A client need not wait for accept().
+/// A client can send before its connection is accepted.
 fn data_before_accept(env: &Env) -> Outcome {
     let (listener, addr) = env.remote_listener(1)?;
     let sock = env.socket()?;
@@ -303,7 +305,7 @@ fn data_before_accept(env: &Env) -> Outcome {
     sock.send_all(&span.to_vec())?;
     let (remote, _) = listener.accept()?;
     expect_received(remote.recv_span(span, 700)?, span, "the peer")?;
-    // And the other way: the listener's side has accepted, we have not.
+    // In the other direction: the peer connects and sends before this side accepts.
     let (listener, addr) = env.listener(1)?;
     let remote = env.remote_socket(&env.peer()?)?;
     remote.connect(&addr)?;
@@ -324,7 +326,7 @@ fn closed_before_accept(env: &Env) -> Outcome {
     expect_eof(&sock)
 }
 
-/// connect() to AF_UNSPEC ends a connection, and the socket is as new.
+/// connect() to AF_UNSPEC ends a connection, and the socket is like a new one.
 fn disconnect_and_reuse(env: &Env) -> Outcome {
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
     let sock = env.socket()?;
@@ -338,7 +340,7 @@ fn disconnect_and_reuse(env: &Env) -> Outcome {
         receive(&sock, span)?;
         sock.connect(&unspec)?;
         expect_errno(sock.getpeername(), ENOTCONN, "getpeername")?;
-        // The address was not the program's choice.
+        // The program has not chosen the address, so the socket does not keep it.
         let any = if env.local.is_ipv4() { ANY4 } else { ANY6 };
         expect_eq(sock.getsockname()?.ip(), Some(any), "getsockname")?;
         let ended = [ENOTCONN, libc::ECONNRESET];
@@ -353,7 +355,8 @@ fn disconnect_and_reuse(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// It is no error where both halves have ended already, not even for a moment.
+/// A disconnect causes no error if both halves have ended already. Not even a concurrent poll() may
+/// see one.
 fn disconnect_after_both_ends(env: &Env) -> Outcome {
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
     for _ in 0..env.scaled(20) {
@@ -381,7 +384,7 @@ fn disconnect_after_both_ends(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A socket whose connection its program has ended can be bound at once.
+/// After a disconnect, the socket can be bound at once.
 fn disconnect_and_bind(env: &Env) -> Outcome {
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
     let (listener, addr) = env.remote_listener(1)?;
@@ -401,7 +404,7 @@ fn disconnect_and_bind(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The next connection begins while the former one ends, and may be ended itself before it has begun.
+/// A new connection begins while the old one ends, and may itself be ended before it is made.
 fn disconnect_and_connect_nonblocking(env: &Env) -> Outcome {
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
     for round in 0..16_u64 {
@@ -409,7 +412,7 @@ fn disconnect_and_connect_nonblocking(env: &Env) -> Outcome {
         let mut sock = env.socket()?;
         sock.connect(&addr)?;
         let (first, _) = listener.accept()?;
-        // Unread bytes of the former connection are not the next one's.
+        // Unread bytes of the old connection must not appear in the new one.
         first.send(Span::new(env.seed, 0, 10), 0)?;
         sock.set_nonblocking(true)?;
         sock.connect(&unspec)?;
@@ -449,8 +452,8 @@ fn disconnect_and_connect_nonblocking(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Who must not wait does not sleep until the former connection is gone, and a read that does waits for
-/// the bytes of the new one.
+/// A non-blocking connect() does not sleep until the old connection is gone, and a blocking read
+/// waits for the bytes of the new connection.
 fn next_connect_does_not_wait(env: &Env) -> Outcome {
     const ROUNDS: u32 = 20;
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
@@ -483,14 +486,14 @@ fn next_connect_does_not_wait(env: &Env) -> Outcome {
         joined(reader)??;
         remotes.push(remote);
     }
-    // It may find the socket's lock taken for a moment.
+    // A call may sleep for a moment because it finds the socket's lock taken.
     expect(
         slept < ROUNDS / 2,
         format!("{slept} of {ROUNDS} calls have slept"),
     )
 }
 
-/// A network interface that leads nowhere, while the value lives.
+/// A network interface that leads nowhere. It exists while the value lives.
 struct Nowhere;
 
 impl Nowhere {
@@ -526,7 +529,7 @@ fn bind_to(sock: &Sock, interface: &str) -> io::Result<()> {
     )
 }
 
-/// A socket that is bound to an interface has no connections over others.
+/// A socket that is bound to an interface has no connections over other interfaces.
 fn over_its_interface(env: &Env) -> Outcome {
     if !sys::is_root() {
         return skip("needs root");
@@ -552,7 +555,7 @@ fn over_its_interface(env: &Env) -> Outcome {
     let remote = env.remote_socket(&env.peer()?)?;
     let result = remote.connect(&listener.getsockname()?);
     expect_errno(result, ECONNREFUSED, "connect to a listener elsewhere")?;
-    // The machine's own addresses are on the loopback interface.
+    // The machine's own addresses are reached over the loopback interface.
     let (listener, addr) = env.listener(1)?;
     let sock = env.socket()?;
     bind_to(&sock, "lo")?;
@@ -568,7 +571,7 @@ fn over_its_interface(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// TCP connects a socket to itself; whatever happens here, nothing breaks.
+/// TCP connects a socket to itself. SDP may also refuse; in any case nothing breaks.
 fn to_itself_is_no_crash(env: &Env) -> Outcome {
     let sock = env.socket()?;
     sock.bind(&env.here(0))?;

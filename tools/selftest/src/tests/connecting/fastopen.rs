@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! TCP Fast Open as a client has it that knows no cookie of the server: one call connects and sends,
-//! and the bytes go behind the request. The server's options are kept, and nothing is heard of them.
+//! TCP Fast Open of a client that knows no cookie of the server: one call connects and sends, and
+//! the bytes follow the connection request. The options of a server are stored, but have no effect.
 
 use super::connect::{full_listener, nobody};
 use crate::support::flow::{spawn, Span};
@@ -49,7 +49,7 @@ tests!("fastopen";
 const ALL: i16 = POLLIN | POLLOUT | POLLRDHUP;
 const TCP_FASTOPEN_KEY: i32 = libc::TCP_FASTOPEN_KEY;
 
-/// Has MSG_FASTOPEN allowed while the value lives: with SDP, that is the administrator's to do.
+/// Allows MSG_FASTOPEN while the value lives. With SDP, only the administrator can allow it.
 pub(in crate::tests) fn allowed(env: &Env) -> Result<Option<Changed>, Fail> {
     match env.family {
         Family::Tcp => Ok(None),
@@ -58,7 +58,7 @@ pub(in crate::tests) fn allowed(env: &Env) -> Result<Option<Changed>, Fail> {
     }
 }
 
-/// One call connects, waits for that, and sends.
+/// One call connects, waits for the connection, and sends.
 fn connects_and_sends(env: &Env) -> Outcome {
     let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(2)?;
@@ -113,7 +113,7 @@ fn sends_nothing(env: &Env) -> Outcome {
     expect_eq(remote.recv(10, 0)?, b"some".to_vec(), "received")
 }
 
-/// Who does not wait has begun a connection, and sent nothing.
+/// A call that does not wait begins a connection and sends nothing.
 fn does_not_wait(env: &Env) -> Outcome {
     let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(2)?;
@@ -140,7 +140,8 @@ fn does_not_wait(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The error is connect()'s, also the second time; then the socket connects to another.
+/// The call returns the error of connect(), also the second time. Afterwards the socket can connect
+/// to another address.
 fn is_refused(env: &Env) -> Outcome {
     let _allowed = allowed(env)?;
     let (_bound, addr) = nobody(env)?;
@@ -163,9 +164,10 @@ fn is_refused(env: &Env) -> Outcome {
     expect_eq(sock.take_error()?, ECONNREFUSED, "SO_ERROR")
 }
 
-/// Of a connection, what MSG_MORE holds back is held back after such a send as before: it has not begun.
+/// On a connected socket the call fails before it touches the connection, so bytes that MSG_MORE
+/// holds back are still held back.
 fn refused_leaves_bytes_held_back(env: &Env) -> Outcome {
-    /// Less than the time for which bytes are held back.
+    /// A time shorter than the time for which bytes are held back.
     const SOON: Duration = Duration::from_millis(150);
     let _allowed = allowed(env)?;
     eventually(
@@ -220,7 +222,7 @@ fn bad_addresses(env: &Env) -> Outcome {
     expect_errno(open(strange), EAFNOSUPPORT, "family 99")?;
     expect_eq(sock.poll(ALL, 0)?, POLLOUT | POLLHUP, "poll")?;
     expect_errno(sock.getpeername(), ENOTCONN, "getpeername")?;
-    // A connection stays what it is.
+    // A call that fails does not change the connection.
     expect_eq(open(addr)?, 1, "sent")?;
     listener.accept()?;
     expect_errno(open(unspec), EOPNOTSUPP, "AF_UNSPEC, when connected")?;
@@ -228,7 +230,8 @@ fn bad_addresses(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// An IPv6 socket takes no IPv4 address, but one mapped to IPv6.
+/// An IPv6 socket does not take an IPv4 address, but it takes an IPv4 address that is mapped to
+/// IPv6.
 fn to_another_family(env: &Env) -> Outcome {
     let _allowed = allowed(env)?;
     env.has_ipv6()?;
@@ -250,7 +253,7 @@ fn to_another_family(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The connection is made, and then the bytes cannot be read.
+/// The call connects before it finds that the bytes cannot be read.
 fn from_nowhere(env: &Env) -> Outcome {
     let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(1)?;
@@ -263,7 +266,7 @@ fn from_nowhere(env: &Env) -> Outcome {
     expect_eq(remote.recv(16, 0)?, memory, "received")
 }
 
-/// They are looked at when the connection is there.
+/// Control messages are checked only after the connection is made.
 fn bad_control_messages(env: &Env) -> Outcome {
     let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(2)?;
@@ -286,7 +289,7 @@ fn bad_control_messages(env: &Env) -> Outcome {
     expect_errno(result, ECONNREFUSED, "without a connection")
 }
 
-/// Of a socket that connects already, the call waits for that connection.
+/// If the socket is connecting already, a call that may wait waits for that connection.
 fn waits_for_a_connection(env: &Env) -> Outcome {
     let _allowed = allowed(env)?;
     let (listener, addr, inside) = full_listener(env)?;
@@ -325,7 +328,7 @@ fn has_little_time(env: &Env) -> Outcome {
     expect_errno(result, EALREADY, "again")
 }
 
-/// Another thread ends the connection for which a call waits.
+/// Another thread ends the connection for which the call waits.
 fn is_disconnected(env: &Env) -> Outcome {
     let _allowed = allowed(env)?;
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
@@ -348,7 +351,8 @@ fn is_disconnected(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Of two threads, one connects and sends; the other may be too early or too late, and then sends nothing.
+/// Two threads make the call at the same time. One of them connects and sends. The other may be too
+/// early or too late, and then sends nothing.
 fn while_another_waits(env: &Env) -> Outcome {
     let _allowed = allowed(env)?;
     for _ in 0..env.scaled(5) {
@@ -360,7 +364,7 @@ fn while_another_waits(env: &Env) -> Outcome {
         for thread in threads {
             match joined(thread)? {
                 Ok(n) => sent += n,
-                // The other one connects, or its connection is there already.
+                // The other thread is still connecting, or has already connected.
                 Err(e) => expect_errno_of::<()>(Err(e), &[EALREADY, EISCONN], "the slower one")?,
             }
         }
@@ -391,7 +395,7 @@ fn when_connected(env: &Env) -> Outcome {
     expect_errno(open(), EISCONN, "after both ends")
 }
 
-/// A disconnected socket does it again.
+/// A disconnected socket can connect and send in one call again.
 fn after_a_connection(env: &Env) -> Outcome {
     let _allowed = allowed(env)?;
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
@@ -408,7 +412,7 @@ fn after_a_connection(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// io_uring does not wait in the call, and tells what it was told.
+/// io_uring makes the call without waiting and reports its result.
 fn by_io_uring(env: &Env) -> Outcome {
     let _allowed = allowed(env)?;
     let (listener, addr) = env.remote_listener(2)?;
@@ -420,7 +424,7 @@ fn by_io_uring(env: &Env) -> Outcome {
         result => expect_errno(result, EINPROGRESS, "the first")?,
     }
     sock.poll(POLLOUT, -1)?;
-    // Who has not called connect() again has not been told of the end.
+    // The program has not yet been told of the success, by another connect(), so this call sends.
     let result = sys::uring_sendmsg_to(sock.as_raw_fd(), b"ring", &addr, MSG_FASTOPEN);
     expect_eq(result?, 4, "the second")?;
     let (remote, _) = listener.accept()?;
@@ -447,7 +451,7 @@ fn connect_option(env: &Env) -> Outcome {
     let (remote, _) = listener.accept()?;
     expect_eq(remote.recv(16, 0)?, b"bytes".to_vec(), "received")?;
     expect_errno(sock.connect(&addr), EISCONN, "connect again")?;
-    // The option stays.
+    // A disconnect does not clear the option.
     sock.connect(&addr.with_family(libc::AF_UNSPEC))?;
     expect_eq(sock.get_int(IPPROTO_TCP, OPTION)?, 1, "when disconnected")?;
     set(0)?;
@@ -464,7 +468,7 @@ fn connect_option(env: &Env) -> Outcome {
     expect_errno(set, EINVAL, "of a listener")
 }
 
-/// TCP_FASTOPEN and TCP_FASTOPEN_NO_COOKIE: their values, and when they can be set.
+/// TCP_FASTOPEN and TCP_FASTOPEN_NO_COOKIE: their values, and the states in which they can be set.
 fn server_options(env: &Env) -> Outcome {
     const LENGTH: i32 = libc::TCP_FASTOPEN;
     const NO_COOKIE: i32 = libc::TCP_FASTOPEN_NO_COOKIE;
@@ -491,7 +495,7 @@ fn server_options(env: &Env) -> Outcome {
         for bad in [-1, 2] {
             expect_errno(set(NO_COOKIE, bad), EINVAL, format!("NO_COOKIE {bad}"))?;
         }
-        // A listener that ends is as a new socket, and has what it had.
+        // A listener that is shut down is like a new socket, and keeps its options.
         let _ = sock.shutdown(libc::SHUT_RDWR);
         expect_eq(get(LENGTH)?, 7, "the length at last")?;
         expect_eq(get(NO_COOKIE)?, 1, "NO_COOKIE at last")?;
@@ -530,7 +534,7 @@ fn keys(env: &Env) -> Outcome {
     expect_errno(result, EINVAL, "a short key nowhere")?;
     let result = sock.get_raw(IPPROTO_TCP, TCP_FASTOPEN_KEY, 1, 16);
     expect_errno(result, EFAULT, "to nowhere")?;
-    // In every state.
+    // The key can be set in every state.
     let (sock, _remote) = env.pair()?;
     set(&sock, &keys[16..32])?;
     let mut got = [0; 16];
@@ -538,7 +542,8 @@ fn keys(env: &Env) -> Outcome {
     expect(got == keys[16..32], "another key")
 }
 
-/// But for what is a listener's own.
+/// Accepted sockets inherit the options of their listener, except TCP_FASTOPEN, which only a
+/// listener has.
 fn accepted_sockets_have_their_listeners(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(2)?;
     listener.set_int(IPPROTO_TCP, libc::TCP_FASTOPEN, 3)?;
@@ -569,7 +574,7 @@ fn accepted_sockets_have_their_listeners(env: &Env) -> Outcome {
     expect_eq(got, 1, "TCP_FASTOPEN_CONNECT of another")
 }
 
-/// The namespace's administrator can switch it off.
+/// The administrator of a namespace can switch Fast Open off.
 fn switched_off(env: &Env) -> Outcome {
     if !sys::is_root() {
         return skip("needs root");
@@ -584,7 +589,7 @@ fn switched_off(env: &Env) -> Outcome {
         let switch = |value| std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", value);
         let sock = env.socket()?;
         let set = |value| sock.set_int(IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, value);
-        // Without the client's bit.
+        // These values lack the client's bit.
         for off in ["0", "2"] {
             switch(off)?;
             let result = sock.sendto(b"x", &env.here(7), MSG_FASTOPEN);
@@ -603,7 +608,8 @@ fn switched_off(env: &Env) -> Outcome {
     .join()
 }
 
-/// With SDP, nobody may do it before the administrator has said so: no security module knows of it.
+/// With SDP, no program may use MSG_FASTOPEN unless the administrator has allowed it, because
+/// security modules do not check such a send.
 fn allowed_by_the_administrator(env: &Env) -> Outcome {
     needs_root(env)?;
     let env = env.on_loopback();
@@ -622,7 +628,7 @@ fn allowed_by_the_administrator(env: &Env) -> Outcome {
             expect_eq(sock.getsockname()?.port(), 0, format!("{what}: the port"))
         };
         refused("at first")?;
-        // What connect() does is checked there.
+        // TCP_FASTOPEN_CONNECT is allowed, because security modules check connect().
         sock.set_int(IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 1)?;
         sock.set_int(IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 0)?;
         set("fastopen", "1")?;

@@ -66,7 +66,7 @@ enum Port {
     Unbound,
     /// By bind() to port 0.
     Zero,
-    /// By bind() to that port.
+    /// By bind() to a given port.
     Given,
 }
 
@@ -86,7 +86,7 @@ impl Port {
     }
 }
 
-/// What bind() gives is the port of the listener.
+/// The port of bind() is the port of the listener.
 fn name_stays_from_bind_to_listen(env: &Env) -> Outcome {
     for port in [Port::Zero, Port::Given] {
         let sock = env.socket()?;
@@ -101,8 +101,8 @@ fn name_stays_from_bind_to_listen(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A port of the kernel's choice is free when its listener was shut down for reading; a port of the
-/// program's choice stays the socket's.
+/// After a listener is shut down for reading, its port is free if the kernel has chosen it. A port
+/// that the program has chosen stays with the socket.
 fn port_after_shutdown(env: &Env) -> Outcome {
     for how in [libc::SHUT_RD, libc::SHUT_WR, libc::SHUT_RDWR] {
         for port in [Port::Unbound, Port::Zero, Port::Given] {
@@ -161,14 +161,16 @@ fn port_after_shutdown(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A socket that has sent many short pieces has a page of its own for them; as a listener, of which
-/// the kernel makes copies, it must not. The debug kernel looks.
+/// A socket that has sent many short pieces may own a page for them. A listener must not own one,
+/// because the kernel clones a listener, including its pointer to the page. A debug kernel checks
+/// this.
 fn sender_becomes_a_listener(env: &Env) -> Outcome {
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
     let (one, _theirs) = env.pair()?;
     let (other, _its) = env.pair()?;
     one.set_int(SOL_SOCKET, SO_SNDBUF, 65_536)?;
-    // By turns: what one thread sends to one socket lies side by side.
+    // Alternate between two sockets. Otherwise all pieces would be adjacent in the page of the task
+    // and form one fragment, and the socket would not use a page of its own.
     let mut full = false;
     for _ in 0..100_000 {
         for sock in [&one, &other] {
@@ -188,7 +190,8 @@ fn sender_becomes_a_listener(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A listener that was shut down is a socket as every other, many times over.
+/// A listener that was shut down can connect like any other socket, even after it has listened
+/// several times.
 fn connects_after_shutdown(env: &Env) -> Outcome {
     for port in [Port::Unbound, Port::Zero, Port::Given] {
         let (remote, there) = env.remote_listener(1)?;
@@ -254,9 +257,9 @@ fn poll_says_when(env: &Env) -> Outcome {
     expect_eq(listener.poll(all, 0)?, 0, "with none left")
 }
 
-/// More connects than the backlog holds: they wait, none is refused, each
-/// works in the end. (They send, too: TCP forgets a client that it has no
-/// room for and that keeps silent.)
+/// More clients connect than the backlog holds. They wait, none of them is refused, and each is
+/// served in the end. The clients also send, because TCP forgets a silent client for which it has
+/// no room.
 fn backlog_overflow_loses_nobody(env: &Env) -> Outcome {
     const CLIENTS: u64 = 6;
     let (listener, addr) = env.remote_listener(1)?;
@@ -267,7 +270,8 @@ fn backlog_overflow_loses_nobody(env: &Env) -> Outcome {
             let sock = env.socket()?;
             sock.connect(&addr)?;
             let span = Span::new(env.seed + i, 0, 500);
-            // In one piece: SYN cookies can lose the first of several.
+            // The bytes are sent in one piece, because SYN cookies can lose the first of several
+            // pieces.
             sock.send_all(&span.to_vec())?;
             let outcome = receive(&sock, span);
             let reset = sock.recv(&mut [0], MSG_DONTWAIT).is_ok_and(|n| n == 0);
@@ -278,7 +282,8 @@ fn backlog_overflow_loses_nobody(env: &Env) -> Outcome {
         })?);
     }
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
-    // More than the clients: one that was reset may have been accepted first.
+    // The server accepts more than `CLIENTS` connections, because one that was reset may have been
+    // accepted.
     listener.start(Work::EchoServer { count: u64::MAX })?;
     for thread in threads {
         joined(thread)??;
@@ -303,7 +308,7 @@ fn listen_again(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Who waits in the backlog of a listener that closes is told.
+/// When a listener closes, the connections in its backlog are reset.
 fn close_resets_pending(env: &Env) -> Outcome {
     let (listener, addr) = env.remote_listener(5)?;
     let mut socks = Vec::new();
@@ -312,7 +317,7 @@ fn close_resets_pending(env: &Env) -> Outcome {
         sock.connect(&addr)?;
         socks.push(sock);
     }
-    // All have arrived when the last can be accepted.
+    // At least one connection has arrived at the listener now.
     eventually("POLLIN", || listener.poll(POLLIN, 0), |&e| e == POLLIN)?;
     listener.close()?;
     for sock in &socks {
@@ -342,14 +347,14 @@ fn shutdown_wakes_accept(env: &Env) -> Outcome {
     listener.shutdown(libc::SHUT_RD)?;
     expect_errno(joined(waiting)?, EINVAL, "accept")?;
     expect_errno(env.socket()?.connect(&addr), ECONNREFUSED, "connect")?;
-    // It can be made to listen again (at a port of the kernel's choice).
+    // The socket can listen again, at a port that the kernel chooses.
     listener.listen(1)?;
     env.socket()?.connect(&listener.getsockname()?)?;
     listener.accept()?;
     Ok(())
 }
 
-/// How often a thread of this process has gone to sleep; `None` if it has ended.
+/// The number of times that a thread of this process has gone to sleep; `None` if it has ended.
 fn sleeps_of(thread: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
     let line = text
@@ -358,7 +363,8 @@ fn sleeps_of(thread: i32) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// A connection wakes one of the threads that wait for it. The end of the listener wakes all.
+/// A connection wakes one of the threads that wait in accept(). The end of the listener wakes all
+/// of them.
 fn connection_wakes_one(env: &Env) -> Outcome {
     const WAITING: usize = 6;
     let (listener, addr) = env.listener(1)?;
@@ -368,7 +374,7 @@ fn connection_wakes_one(env: &Env) -> Outcome {
     for _ in 0..WAITING {
         let (listener, tell) = (Arc::clone(&listener), tell.clone());
         threads.push(flow::spawn(move || {
-            // The receiver lives.
+            // The receiver is not dropped before.
             let _ = tell.send(sys::thread_id());
             listener.accept().map(drop)
         })?);
@@ -418,7 +424,7 @@ fn options_are_inherited(env: &Env) -> Outcome {
     expect_eq(accepting(&sock)?, 0, "SO_ACCEPTCONN of the accepted")
 }
 
-/// Four threads accept from one listener: each connection reaches one.
+/// Four threads accept from one listener, and each connection reaches one of them.
 fn accepting_threads(env: &Env) -> Outcome {
     const EACH: usize = 5;
     let (listener, addr) = env.listener(20)?;
@@ -448,7 +454,7 @@ fn accepting_threads(env: &Env) -> Outcome {
     expect_eq(got, wanted, "accepted")
 }
 
-/// A server that forks: each child accepts and answers its own.
+/// A server forks, and each child accepts and serves one connection.
 fn accepting_processes(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(10)?;
     let mut children = Vec::new();
@@ -477,7 +483,7 @@ fn accepting_processes(env: &Env) -> Outcome {
     children.into_iter().try_for_each(Child::join)
 }
 
-/// The listener lives as long as one process has it.
+/// A listener lives as long as a process has it open.
 fn listener_of_a_child(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(10)?;
     let child = Child::start(|| {
@@ -514,7 +520,8 @@ fn big_and_negative_backlog(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// With SO_REUSEADDR a port of a connection that started here can be listened at.
+/// With SO_REUSEADDR, a socket can listen at the local port of a connection that this machine has
+/// made.
 fn listens_where_a_connection_is(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(1)?;
     let sock = env.socket()?;
@@ -529,7 +536,7 @@ fn listens_where_a_connection_is(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Also where somebody has asked for the listener's before.
+/// Each socket has a cookie of its own, even if the listener's cookie was read before.
 fn each_has_a_cookie_of_its_own(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(2)?;
     let cookie = |sock: &Sock| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sockets that come to be: addresses, connect(), listen() and accept(), namespaces.
+//! How sockets come into being: addresses, connect(), listen() and accept(), namespaces.
 
 pub(super) mod addresses;
 pub(super) mod basics;

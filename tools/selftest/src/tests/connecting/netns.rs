@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Network namespaces keep their sockets to themselves.
+//! Sockets of one network namespace are not visible in another.
 
 use crate::support::flow;
 use crate::support::harness::{
@@ -27,7 +27,7 @@ fn needs_root() -> Outcome {
     }
 }
 
-/// A listener on 127.0.0.1 here is none on 127.0.0.1 elsewhere.
+/// A listener on 127.0.0.1 in one namespace is not reachable at 127.0.0.1 in another.
 fn loopback_listener_is_not_seen(env: &Env) -> Outcome {
     needs_root()?;
     let env = env.on_loopback();
@@ -82,7 +82,7 @@ fn nothing_is_reachable_without_addresses(env: &Env) -> Outcome {
     .join()
 }
 
-/// A socket made before the process moves stays where it was.
+/// A socket stays in its namespace when its process moves to another.
 fn socket_keeps_its_namespace(env: &Env) -> Outcome {
     needs_root()?;
     let env = env.on_loopback();
@@ -106,7 +106,7 @@ fn socket_keeps_its_namespace(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Ports that the administrator has set aside are chosen by nobody.
+/// The kernel never chooses a port that the administrator has reserved.
 fn reserved_ports_are_left_alone(env: &Env) -> Outcome {
     needs_root()?;
     let env = env.on_loopback();
@@ -123,8 +123,8 @@ fn reserved_ports_are_left_alone(env: &Env) -> Outcome {
     .join()
 }
 
-/// Sockets that have just stopped to listen connect, which fails at once, and get
-/// other ports: nothing is left of the listeners.
+/// Sockets that have just stopped listening call connect(), which fails at once, and get other
+/// ports. No state of the listeners may be left.
 fn former_listeners_connect(env: &Env) -> Outcome {
     needs_root()?;
     let rounds = env.scaled(1000);

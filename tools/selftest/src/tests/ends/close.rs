@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Ends: half and whole, orderly and not.
+//! Ends of one direction and of both, by shutdown() and close().
 
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
@@ -56,7 +56,7 @@ fn shutdown_write(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// After our end the other direction still runs, and then the reverse.
+/// One direction still works after the end of the other, for either side.
 fn half_close_both_ways(env: &Env) -> Outcome {
     let span = Span::new(env.seed, 0, 200_000);
     let (sock, remote) = env.pair()?;
@@ -184,7 +184,8 @@ fn data_before_close_arrives(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// As before, but the peer reads long after the close, all that was in flight.
+/// As [`data_before_close_arrives`], but the way to the peer is full, and the peer reads long after
+/// the close.
 fn data_before_close_arrives_late(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let span = Span::new(env.seed, 0, fill(&sock, env.seed)?);
@@ -217,7 +218,7 @@ fn data_before_shutdown_of_both(env: &Env) -> Outcome {
     expect_eof(&other)
 }
 
-/// close() with SO_LINGER returns when all has been taken.
+/// close() with SO_LINGER returns when the peer has taken all bytes.
 fn linger_waits_for_data(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     sock.set_linger(Linger { on: true, secs: 60 })?;
@@ -233,7 +234,7 @@ fn linger_waits_for_data(env: &Env) -> Outcome {
     expect(got.eof, "no end of file")
 }
 
-/// With a peer that does not read, close() waits as long as it was told.
+/// If the peer does not read, close() waits for the time of SO_LINGER.
 fn linger_gives_up(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     fill(&sock, env.seed)?;
@@ -251,8 +252,8 @@ fn linger_gives_up(env: &Env) -> Outcome {
     expect(remote.recv(1, 0)?.len() == 1, "the peer has nothing")
 }
 
-/// Nobody reads what comes while close() waits: the connection is reset, and a peer that sends before it reads
-/// is not waited for.
+/// Nobody reads bytes that arrive while close() waits, so they reset the connection. close() does
+/// not wait any longer for a peer that sends before it reads.
 fn linger_ends_when_the_peer_sends(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     fill(&sock, env.seed)?;
@@ -270,8 +271,8 @@ fn linger_ends_when_the_peer_sends(env: &Env) -> Outcome {
     eventually("a reset", || other.poll(0, 0), |&e| e & libc::POLLERR != 0)
 }
 
-/// close() takes the descriptor away; who is in recv() stays there, has the
-/// data, and the connection ends after it.
+/// close() removes the descriptor, but a thread in recv() keeps waiting and receives the next
+/// bytes. Then the connection ends.
 fn close_wakes_no_recv(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let fd = sock.as_raw_fd();
@@ -351,7 +352,7 @@ fn close_nonblocking_with_data(env: &Env) -> Outcome {
     expect(got.eof, "no end of file")
 }
 
-/// Sockets left half closed and then dropped together.
+/// Sockets are left half closed, or with unread bytes, and then dropped together.
 fn many_half_closed(env: &Env) -> Outcome {
     let mut pairs = Vec::new();
     for i in 0..env.scaled(20) {

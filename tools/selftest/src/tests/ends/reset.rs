@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Ends that are not orderly: resets, broken pipes, killed processes.
+//! Ends of connections that are not orderly: resets, broken pipes, killed processes.
 
 use crate::support::flow::{self, recv_span, Span};
 use crate::support::harness::{
@@ -37,7 +37,7 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
 }
 
-/// Who closes without having read all tells the sender so.
+/// A close() with unread bytes resets the connection.
 fn unread_data_resets(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     sock.send_all(b"nobody reads this")?;
@@ -98,7 +98,7 @@ fn reset_wakes_send(env: &Env) -> Outcome {
     }
 }
 
-/// Sends until it fails; the errno.
+/// Sends until a call fails; returns the errno.
 fn error_of_sending(sock: &Sock) -> Result<i32, Fail> {
     for _ in 0..1000 {
         match sock.send(&[0; 1000], MSG_NOSIGNAL) {
@@ -109,7 +109,7 @@ fn error_of_sending(sock: &Sock) -> Result<i32, Fail> {
     failed("sending to a closed socket never fails")
 }
 
-/// The first bytes that a closed peer gets are sent, and then it is known that nobody wants them.
+/// The first send to a closed peer succeeds. The peer answers it with a reset, so later sends fail.
 fn peer_had_enough(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     remote.close()?;
@@ -161,7 +161,7 @@ fn sigpipe(env: &Env) -> Outcome {
     expect_eq(count(), 1, "signals without")?;
     expect_errno(sys::write(sock.as_raw_fd(), b"x"), EPIPE, "write")?;
     expect_eq(count(), 2, "signals of write")?;
-    // With the default action it kills.
+    // With the default action, the signal kills the process.
     let child = Child::start(|| {
         sys::default_action(libc::SIGPIPE);
         let _ = sock.send(b"x", 0);
@@ -173,8 +173,8 @@ fn sigpipe(env: &Env) -> Outcome {
     }
 }
 
-/// The peer's process is killed in the middle of a transfer: what came is
-/// right, and then the stream ends.
+/// The peer's process is killed in the middle of a transfer. The bytes that have arrived are right,
+/// and then the stream ends.
 fn peer_killed(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let span = Span::new(env.seed, 0, 1 << 40);
@@ -212,12 +212,12 @@ fn killed_while_sending(env: &Env) -> Outcome {
     expect(ended, format!("no end: {got}"))
 }
 
-/// What a reader gets of a connection that ended, and then was reset.
+/// After the end of file, a reader gets the end of file again, even if the connection is reset.
 fn reading_ends_after_fin_and_reset(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     remote.shutdown(SHUT_WR)?;
     expect_eq(sock.recv(&mut [0; 9], 0)?, 0, "recv")?;
-    // Unread bytes make the close a reset.
+    // An unread byte makes the peer's close a reset.
     sock.send_all(&[1])?;
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
     remote.close()?;
@@ -226,18 +226,18 @@ fn reading_ends_after_fin_and_reset(env: &Env) -> Outcome {
     expect_eq(n.map_err(|e| e.raw_os_error()), Ok(0), "recv again")
 }
 
-/// How a connection ends whose sockets stay open.
+/// How a connection ends while its sockets stay open.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Reset,
-    /// The other end first: this one does not wait for late packets.
+    /// The peer ends first, so that this end does not have to wait for late packets.
     Orderly,
-    /// It never began.
+    /// The connection is refused.
     Refused,
 }
 
-/// A port that the kernel has chosen is free as soon as the connection has ended, though the socket is
-/// still open; one that the program has chosen stays.
+/// A port that the kernel has chosen is free as soon as the connection has ended, although the
+/// socket is still open. A port that the program has chosen is not.
 fn chosen_port_is_free_after_the_end(env: &Env) -> Outcome {
     for end in [End::Reset, End::Orderly, End::Refused] {
         for given in [false, true] {
@@ -265,7 +265,8 @@ fn chosen_port_is_free_after_the_end(env: &Env) -> Outcome {
             sock.bind(&env.here(0))?;
         }
     }
-    // A child has its listener's port, which the listener's program has chosen, not the child's.
+    // An accepted socket has the port of its listener. The port was not chosen by a bind() of the
+    // accepted socket, so it is free when the connection ends.
     let (listener, addr) = env.listener(1)?;
     let remote = env.remote_socket(&env.peer()?)?;
     remote.connect(&addr)?;
@@ -278,7 +279,7 @@ fn chosen_port_is_free_after_the_end(env: &Env) -> Outcome {
     expect_eq(child.getsockname()?.to_std(), addr.to_std(), "the child's")
 }
 
-/// Has a connection of `sock`, and its end.
+/// Makes a connection of `sock`, and ends it.
 fn ended(env: &Env, sock: &Sock, end: End) -> Outcome {
     let (listener, addr) = env.remote_listener(1)?;
     if let End::Refused = end {
@@ -300,7 +301,8 @@ fn ended(env: &Env, sock: &Sock, end: End) -> Outcome {
     expect_eq(remote.recv(1, 0)?.len(), 0, "the peer's recv")
 }
 
-/// Who has shut both halves wants no byte any more: one that comes ends the connection.
+/// A socket that has shut both halves wants no more bytes. If a byte arrives, the connection is
+/// reset.
 fn bytes_come_after_both_halves_are_shut(env: &Env) -> Outcome {
     for bytes in [1, 100_000] {
         let (sock, remote) = env.pair()?;
@@ -308,7 +310,7 @@ fn bytes_come_after_both_halves_are_shut(env: &Env) -> Outcome {
         eventually("bytes", || readable_bytes(&sock), |&n| n == 10)?;
         sock.shutdown(SHUT_RDWR)?;
         eventually("the end", || remote.poll(POLLRDHUP, 0), |&e| e != 0)?;
-        // The reset may come before all is sent.
+        // The reset may arrive before all bytes are sent.
         let _ = remote.send(Span::new(env.seed, 10, bytes), 0);
         let reset = |events: &i16| *events == POLLERR | POLLHUP;
         eventually("a reset", || sock.poll(0, 0), reset)?;
@@ -324,7 +326,7 @@ fn bytes_come_after_both_halves_are_shut(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// connect() to AF_UNSPEC throws away what nobody has read.
+/// connect() to AF_UNSPEC discards unread bytes.
 fn nothing_is_left_after_disconnect(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     remote.send(Span::new(env.seed, 0, 100), 0)?;

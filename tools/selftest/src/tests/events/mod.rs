@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! poll() and its kin, io_uring, and signals.
+//! poll(), select(), epoll, io_uring, and signals.
 
 pub(super) mod poll;
 pub(super) mod signals;

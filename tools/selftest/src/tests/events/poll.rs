@@ -49,7 +49,7 @@ tests!("poll";
 
 const ALL: i16 = POLLIN | POLLOUT | POLLPRI | POLLRDHUP;
 
-/// Waits until poll() gives exactly these events.
+/// Waits until poll() reports exactly these events.
 #[track_caller]
 fn settles(sock: &Sock, want: i16, what: &str) -> Outcome {
     eventually(what, || sock.poll(ALL, 0), |&e| e == want)
@@ -154,12 +154,13 @@ fn asks_only_for_what_is_wanted(env: &Env) -> Outcome {
     expect_eq(sock.poll(POLLIN, -1)?, POLLIN, "POLLIN of data")?;
     expect_eq(sock.poll(POLLRDHUP, QUIET_MS)?, 0, "POLLRDHUP of data")?;
     remote.reset()?;
-    // Errors and hang-ups come unasked. The error is there a moment before.
+    // Errors and hang-ups are reported even if no event was asked for. The error may be reported a
+    // moment before the hang-up.
     expect(sock.poll(0, -1)? & POLLERR != 0, "no error of a reset")?;
     eventually("a reset", || sock.poll(0, 0), |&e| e == POLLERR | POLLHUP)
 }
 
-/// POLLRDNORM and POLLWRNORM come with POLLIN and POLLOUT.
+/// POLLRDNORM and POLLWRNORM are reported whenever POLLIN and POLLOUT are.
 fn other_names_of_events(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let norm = libc::POLLRDNORM | libc::POLLWRNORM;
@@ -194,8 +195,8 @@ fn select(env: &Env) -> Outcome {
     eventually("at the end", now, |&r| r == ready(true, true, false))
 }
 
-/// Runs `act` while another thread waits in poll() for `events`; expects the
-/// thread to wait until then, and what poll() gave.
+/// Runs `act` while another thread waits in poll() for `events`. Expects that the thread waits
+/// until then, and that poll() reports `want`.
 #[track_caller]
 fn woken(sock: &Sock, events: i16, want: i16, act: impl FnOnce() -> Outcome) -> Outcome {
     let watched = sock.dup()?;
@@ -233,10 +234,10 @@ fn wakes_on_reset(env: &Env) -> Outcome {
     woken(&sock, 0, POLLERR | POLLHUP, || Ok(remote.reset()?))
 }
 
-/// How long a reset may take to be seen.
+/// The time limit for a reset to be seen.
 const LATE: Duration = Duration::from_secs(30);
 
-/// Who polls all the time never sees the end of a connection and not why.
+/// A thread that polls all the time never sees the end of a reset connection without the error.
 fn no_reset_without_its_error(env: &Env) -> Outcome {
     for _ in 0..env.scaled(50) {
         let (sock, remote) = env.pair()?;
@@ -315,7 +316,7 @@ fn epoll_edge_once_per_arrival(env: &Env) -> Outcome {
     }
     receive(&sock, Span::new(env.seed, 0, 5))?;
     expect_eq(next(&epoll, QUIET_MS)?, 0, "after recv")?;
-    // Being added, or asked anew, tells of what is there.
+    // EPOLL_CTL_MOD reports events that are there already.
     remote.send(Span::new(env.seed, 0, 1), 0)?;
     expect_eq(next(&epoll, -1)?, EPOLLIN, "another")?;
     epoll.modify(sock.as_raw_fd(), EPOLLIN | EPOLLET, 1)?;
@@ -369,7 +370,8 @@ fn epoll_edge_on_close(env: &Env) -> Outcome {
     eventually("both ended", || next(&epoll, 1000), |&e| e == want)
 }
 
-/// A call that brings in the pages of its buffer changes nothing that a program waits for.
+/// A call that faults in the pages of its buffer must not cause an edge, because nothing has
+/// changed that a program waits for.
 fn epoll_edge_not_on_faults(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let epoll = Epoll::new()?;
@@ -378,7 +380,7 @@ fn epoll_edge_not_on_faults(env: &Env) -> Outcome {
     remote.send(Span::new(env.seed, 0, 1000), 0)?;
     expect_eq(next(&epoll, -1)?, EPOLLIN | EPOLLOUT, "arrival")?;
     expect_eq(next(&epoll, QUIET_MS)?, 0, "after the arrival")?;
-    // Nobody has touched the page.
+    // The page is not present, because nobody has touched it.
     let page = Pages::new(PAGE, false)?;
     // SAFETY: nothing else uses the page.
     let got = unsafe { sock.recv_raw(page.at(0), 400, 0) }?;
@@ -465,7 +467,7 @@ fn epoll_forgets_closed(env: &Env) -> Outcome {
     expect_eq(next(&epoll, QUIET_MS)?, 0, "closed")
 }
 
-/// Twenty connections in one epoll instance; the right ones are reported.
+/// With twenty connections in one epoll instance, the right ones are reported.
 fn epoll_of_many(env: &Env) -> Outcome {
     const COUNT: u64 = 20;
     let (listener, addr) = env.remote_listener(COUNT as i32)?;
@@ -494,7 +496,7 @@ fn epoll_of_many(env: &Env) -> Outcome {
     eventually("all end", || epoll.wait(-1), |e| e.len() == COUNT as usize)
 }
 
-/// A socket added while another thread waits in epoll_wait().
+/// A socket is added while another thread waits in epoll_wait().
 fn epoll_blocked_while_added(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let epoll = std::sync::Arc::new(Epoll::new()?);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Signals interrupt waits, or do not with SA_RESTART, and lose no bytes.
+//! Signals interrupt calls that wait, unless the handler has SA_RESTART, and no bytes are lost.
 
 use crate::support::flow::{recv_span, Span};
 use crate::support::harness::{
@@ -40,7 +40,7 @@ extern "C" fn count_alarm(_: libc::c_int) {
     ALARMS.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Runs a call with SIGALRM coming again and again.
+/// Runs a call while SIGALRM arrives again and again.
 fn with_alarms<T>(restart: bool, call: impl FnOnce() -> T) -> io::Result<T> {
     ALARMS.store(0, Ordering::SeqCst);
     sys::install_handler(SIGALRM, count_alarm, restart)?;
@@ -92,7 +92,7 @@ fn recv_restarted(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// As signal(7) says of a socket with SO_RCVTIMEO.
+/// A receive with SO_RCVTIMEO is not restarted, as signal(7) says.
 fn recv_with_time_limit_is_not_restarted(env: &Env) -> Outcome {
     let (sock, _remote) = env.pair()?;
     sock.set_timeout(libc::SO_RCVTIMEO, 100_000)?;
@@ -121,7 +121,7 @@ fn accept_restarted(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// An interrupted connect() goes on by itself.
+/// After an interrupted connect(), the connection is still made.
 fn connect_interrupted(env: &Env) -> Outcome {
     let (listener, addr, _inside) = full_listener(env)?;
     let sock = env.socket()?;
@@ -140,7 +140,7 @@ fn connect_interrupted(env: &Env) -> Outcome {
 fn connect_restarted(env: &Env) -> Outcome {
     let (listener, addr, _inside) = full_listener(env)?;
     let sock = env.socket()?;
-    // The connections before ours come out first.
+    // The earlier connections are accepted first.
     let _acceptor = after_three_alarms(move || -> io::Result<()> {
         loop {
             listener.accept()?;
@@ -152,8 +152,8 @@ fn connect_restarted(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A send that connects ends as connect() does, whatever the handler wants where there is a time limit; and its
-/// connection goes on.
+/// A send that connects is interrupted as connect() is, with a time limit even if the handler has
+/// SA_RESTART. The connection is still made.
 fn fast_open_interrupted(env: &Env) -> Outcome {
     let _allowed = crate::tests::connecting::fastopen::allowed(env)?;
     for restart in [false, true] {
@@ -162,7 +162,7 @@ fn fast_open_interrupted(env: &Env) -> Outcome {
         sock.set_timeout(libc::SO_SNDTIMEO, 100_000)?;
         let open = || sock.sendto(b"lost", &addr, MSG_FASTOPEN);
         expect_errno(with_alarms(restart, open)?, EINTR, "sendto")?;
-        // Nobody is in the call any more.
+        // The interrupted call has ended, but its connection is still being made.
         let again = sock.sendto(b"lost", &addr, MSG_FASTOPEN | libc::MSG_DONTWAIT);
         expect_errno(again, EALREADY, "sendto again")?;
         let name = sock.getsockname()?.to_std();
@@ -188,7 +188,7 @@ fn fast_open_interrupted(env: &Env) -> Outcome {
 fn send_interrupted(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let mut span = Span::new(env.seed, 0, fill(&sock, env.seed)?);
-    // The last room may be given to a first call.
+    // The first call may still find some room.
     loop {
         let buf = Span::new(env.seed, span.len, 1 << 20).to_vec();
         match with_alarms(false, || sock.send(&buf, MSG_NOSIGNAL))? {
@@ -202,7 +202,7 @@ fn send_interrupted(env: &Env) -> Outcome {
     expect_received(remote.recv_span(span, 50_000)?, span, "the peer")
 }
 
-/// A send() that was interrupted in the middle says how much it took.
+/// A send() that is interrupted in the middle returns the number of bytes that it has taken.
 fn send_partial(env: &Env) -> Outcome {
     let (sock, remote) = env.pair_with(
         |s| s.set_int(libc::SOL_SOCKET, libc::SO_SNDBUF, 50_000),
@@ -232,7 +232,7 @@ fn waitall_partial(env: &Env) -> Outcome {
 
 fn poll_interrupted(env: &Env) -> Outcome {
     let (sock, _remote) = env.pair()?;
-    // Never restarted, whatever SA_RESTART says.
+    // poll() is never restarted, not even with SA_RESTART.
     for restart in [false, true] {
         let result = with_alarms(restart, || sock.poll(libc::POLLIN, -1))?;
         expect_errno(result, EINTR, "poll")?;
@@ -240,7 +240,7 @@ fn poll_interrupted(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A signal ends the wait of close(), not the delivery.
+/// A signal ends the wait of close(), but not the delivery of the bytes.
 fn linger_interrupted(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let span = Span::new(env.seed, 0, fill(&sock, env.seed)?);
@@ -263,7 +263,7 @@ fn linger_interrupted(env: &Env) -> Outcome {
     expect(got.eof, "no end of file")
 }
 
-/// A stream with signals all the time, each call tried again after EINTR.
+/// A stream with signals all the time. Each call is repeated after EINTR.
 fn storm(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let job = remote.start(Work::Echo)?;
@@ -276,7 +276,7 @@ fn storm(env: &Env) -> Outcome {
         other => other,
     };
     let mut offset = 0;
-    // As long as it takes to be interrupted often.
+    // Go on until there were many signals.
     while offset < total || alarms() < 20 {
         let len = total.min(40_000);
         let span = Span::new(env.seed, offset, len);
@@ -303,7 +303,7 @@ fn storm(env: &Env) -> Outcome {
     expect_eq(job.join()?, offset.to_string(), "echoed")
 }
 
-/// Asynchronous notification (O_ASYNC): a signal when data comes.
+/// With asynchronous notification (O_ASYNC), a signal arrives when bytes or the end arrive.
 fn sigio(env: &Env) -> Outcome {
     ALARMS.store(0, Ordering::SeqCst);
     sys::install_handler(libc::SIGIO, count_alarm, true)?;

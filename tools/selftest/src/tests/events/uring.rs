@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! io_uring: a program whose calls are all requests, and what requests that wait are told.
+//! io_uring: a program that makes all calls by requests, and the completions of requests that wait.
 
 use crate::support::flow::Span;
 use crate::support::harness::{
@@ -37,7 +37,7 @@ fn ring() -> Result<Ring, Fail> {
     }
 }
 
-/// Nothing comes of the request for a while.
+/// Expects that the request has no completion for a while.
 fn is_quiet(ring: &mut Ring, request: Request, what: &str) -> Outcome {
     thread::sleep(Duration::from_millis(QUIET_MS as u64));
     match ring.already(request) {
@@ -46,7 +46,7 @@ fn is_quiet(ring: &mut Ring, request: Request, what: &str) -> Outcome {
     }
 }
 
-/// The next bytes of the receive are these.
+/// Expects these bytes as the next ones of the receive.
 fn receives(ring: &mut Ring, request: Request, want: &[u8], what: &str) -> Outcome {
     let mut got = Vec::new();
     while got.len() < want.len() {
@@ -136,7 +136,7 @@ fn connects(env: &Env) -> Outcome {
         sock.set_nonblocking(nonblocking)?;
         let connect = ring.connect(&sock, &addr)?;
         match ring.next(connect)?.ok() {
-            // Such a request does not wait, unless there is nothing to wait for.
+            // Such a request does not wait; it succeeds only if the connection is made at once.
             Err(e) if nonblocking && e.raw_os_error() == Some(EINPROGRESS) => {}
             told => expect_eq(told?, 0, "connect")?,
         }
@@ -193,7 +193,7 @@ fn receives_by_one_request(env: &Env) -> Outcome {
     remote.shutdown(SHUT_WR)?;
     let end = ring.next(receive)?;
     expect_eq((end.ok()?, end.more), (0, false), "the end")?;
-    // All pieces but those that are left were used; so much is not received in them.
+    // Pieces are not provided again after their use, and those that are left do not suffice.
     let (sock, remote) = env.pair()?;
     let span = Span::new(env.seed, 0, 8192);
     remote.send(span, 0)?;
@@ -213,7 +213,7 @@ fn receives_by_one_request(env: &Env) -> Outcome {
     expect_eq(got, span.to_vec(), "and no byte is lost")
 }
 
-/// The bytes are there before the request.
+/// The bytes and the end arrive before the request begins.
 fn receives_late(env: &Env) -> Outcome {
     let mut ring = ring()?;
     let (sock, remote) = env.pair()?;
@@ -242,7 +242,7 @@ fn time_of_a_receive(env: &Env) -> Outcome {
     let (receive, time) = ring.receive_for(&sock, 100)?;
     expect_errno(ring.next(receive)?.ok(), ECANCELED, "the receive")?;
     expect_errno(ring.next(time)?.ok(), ETIME, "its time")?;
-    // The bytes are there for the next.
+    // The next receive gets the bytes.
     let span = Span::new(env.seed, 0, 20);
     remote.send(span, 0)?;
     sock.poll(POLLIN, -1)?;
@@ -270,7 +270,7 @@ fn cancelled_receive(env: &Env) -> Outcome {
     receives(&mut ring, receive, &span.to_vec(), "afterwards")
 }
 
-/// A request keeps its socket: the connection lasts until the request has ended.
+/// A request has a reference to its socket, so the connection lasts until the request has ended.
 fn closed_while_it_receives(env: &Env) -> Outcome {
     let mut ring = ring()?;
     let (sock, remote) = env.pair()?;
@@ -295,7 +295,7 @@ fn polls_by_one_request(env: &Env) -> Outcome {
         expect_eq(told.ok()?, i32::from(POLLIN), format!("round {round}"))?;
         expect(told.more, "it goes on")?;
         sock.recv_exact(&mut [0])?;
-        // Whatever woke it besides has told no event.
+        // Other wake-ups must not be reported as events.
         is_quiet(&mut ring, poll, "all was received")?;
     }
     remote.shutdown(SHUT_WR)?;
@@ -303,7 +303,7 @@ fn polls_by_one_request(env: &Env) -> Outcome {
     expect_eq(told, i32::from(POLLIN | POLLRDHUP), "the end of the stream")
 }
 
-/// A send that waits for room is told when the peer reads.
+/// A send that waits for room goes on when the peer reads.
 fn sends_more_than_there_is_room(env: &Env) -> Outcome {
     const BUFFER: i32 = 1 << 16;
     let mut ring = ring()?;
@@ -335,14 +335,14 @@ fn sends_more_than_there_is_room(env: &Env) -> Outcome {
     expect_eq(got, sent + 9, "the bytes that the peer has read")
 }
 
-/// Sends until there is no room; how many bytes that took.
+/// Sends until there is no room; returns the number of bytes sent.
 fn fill_up(sock: &Sock) -> Result<usize, Fail> {
     let mut sent = 0;
     loop {
         match sock.send(&[7; 4096], 0) {
             Ok(len) => sent += len,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                // More room comes as long as messages are on their way.
+                // More room appears as long as messages are in transit.
                 if sock.poll(POLLOUT, QUIET_MS)? == 0 {
                     return Ok(sent);
                 }

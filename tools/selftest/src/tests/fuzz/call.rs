@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A system call with arguments that mean the same whatever sockets it is made on.
+//! A system call with arguments that have the same meaning in every world.
 
 use super::room::{Memory, VALUE};
 
-/// Sockets of a world.
+/// The number of slots for sockets in a world.
 pub(super) const SLOTS: usize = 8;
 
-/// What epoll_wait() has room for, and the bytes of an event.
+/// The number of events for which epoll_wait() has room, and the number of bytes of an event.
 pub(super) const EVENTS: usize = 16;
 const EVENT: usize = 12;
 
@@ -18,31 +18,31 @@ pub(super) enum Arg {
     At(usize),
     /// The descriptor of a socket; -1 if there is none.
     Slot(usize),
-    /// The end of the pipe to read from, and the one to write to.
+    /// The end of the pipe to read from, and the end to write to.
     Source,
     Sink,
     File,
     Epoll,
-    /// AF_INET or AF_INET6, or what stands for it in the family under test; and the protocol.
+    /// The domain and the protocol with which sockets of the world's family are opened.
     Domain,
     Protocol,
     Pid,
 }
 
-/// An address whose port each world has its own of.
+/// An address. The port is different in each world.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum To {
-    /// Where a socket is bound.
+    /// The address to which a socket is bound.
     Slot(usize),
-    /// This machine, and any port.
+    /// This machine's address, and any port.
     Here,
     /// All addresses of this machine, and any port.
     All,
-    /// Where nobody listens.
+    /// An address where nobody listens.
     Nobody,
 }
 
-/// What is in the memory when the call is made.
+/// The content of the memory when the call is made.
 #[derive(Clone, Debug)]
 pub(super) enum Put {
     Bytes(Vec<u8>),
@@ -54,31 +54,32 @@ pub(super) enum Put {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compared {
     Exactly,
-    /// The call changes nothing: it is made again until both results are the same.
+    /// The call changes nothing, so it is repeated until both results are the same.
     AtLast,
-    /// A part of its buffers is bad: it fails, or takes a part of the rest.
+    /// A part of its buffers is bad, so the call may fail, or transfer a part of the bytes.
     Roughly,
-    /// How much it moves is as much as fits into a pipe, in pieces of whoever's size.
+    /// The call moves as many bytes as fit into a pipe. This number depends on the sizes of the
+    /// pieces, which differ by family.
     Amount,
-    /// Of what it says of a send without a copy, only the result is the same.
+    /// The call may report the end of a send without a copy. Only its result is compared.
     Notification,
 }
 
 /// A call.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
-    /// As in astcp/known.rs.
+    /// The name, as in astcp/known.rs.
     pub(super) name: String,
     pub(super) number: libc::c_long,
     pub(super) args: [Arg; 6],
     pub(super) puts: Vec<(usize, Put)>,
     pub(super) compared: Compared,
-    /// It returns a descriptor, for this place.
+    /// The slot for the descriptor that the call returns.
     pub(super) opens: Option<usize>,
     pub(super) closes: Option<usize>,
-    /// Where it leaves an address.
+    /// The place to which the call writes an address.
     pub(super) address: Option<usize>,
-    /// What it writes there is each family's own: from where, and how many bytes.
+    /// The offset and the length of output that differs by family.
     pub(super) hidden: Option<(usize, usize)>,
 }
 
@@ -113,7 +114,7 @@ impl Call {
         self
     }
 
-    /// What it left in the memory, for a comparison.
+    /// The memory that the call has left, for a comparison.
     pub(super) fn left(&self, memory: Memory) -> Vec<u8> {
         let mut bytes = memory.seen();
         let places = self.puts.iter().filter_map(|(at, what)| match what {
@@ -121,11 +122,11 @@ impl Call {
             _ => None,
         });
         for at in places.chain(self.address) {
-            // The port.
+            // The port is different in each world.
             bytes[at + 2..at + 4].fill(0);
         }
         if self.number == libc::SYS_epoll_wait {
-            // In any order.
+            // The events can be in any order.
             let room = &mut bytes[VALUE..VALUE + EVENTS * EVENT];
             let mut events: Vec<Vec<u8>> = room.chunks(EVENT).map(<[u8]>::to_vec).collect();
             events.sort_unstable();

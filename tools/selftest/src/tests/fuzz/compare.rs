@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Makes the same calls in a world of TCP and in one of the family under test, and compares what they come to.
+//! Makes the same calls in a world of TCP and in a world of the family under test, and compares the
+//! results.
 //!
-//! After each call the worlds have time until poll(), FIONREAD and getpeername() say the same of all sockets,
-//! and nothing waits to be sent: what takes its time has happened then.
+//! After each call, the comparison waits until poll(), FIONREAD, and getpeername() return the same
+//! for all sockets of both worlds, and until no bytes wait to be sent. Effects that take time have
+//! happened then.
 
 use super::call::{Call, Compared, SLOTS};
 use super::making::{Step, Transfer};
@@ -17,13 +19,14 @@ use std::io;
 use std::time::{Duration, Instant};
 use uapi::socket::{SDP_ZCOPY_MODE, SOL_SDP};
 
-/// How long the worlds may need to be the same: generous, as a machine under checkers is slow.
+/// The time limit for the worlds to become equal. It is generous because a machine with checkers is
+/// slow.
 const SETTLED: Duration = Duration::from_secs(8);
-/// How long bytes may wait to be sent: TCP_CORK and MSG_MORE hold them back for 200 ms.
+/// The time for which bytes may wait to be sent: TCP_CORK and MSG_MORE hold them back for 200 ms.
 const SENT: Duration = Duration::from_secs(1);
 const SIOCOUTQNSD: libc::c_ulong = 0x894b;
 
-/// Something that TCP does otherwise.
+/// A difference between the family under test and TCP.
 #[derive(Clone, Debug)]
 pub(super) struct Difference {
     /// The number of the step.
@@ -32,14 +35,14 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// What is the same of the same difference elsewhere.
+    /// The part of the text that is the same for the same difference in other steps.
     pub(super) fn kind(&self) -> String {
         let words = self.text.chars().filter(|c| !c.is_ascii_digit());
         words.take(70).collect()
     }
 }
 
-/// What is seen of a socket from outside.
+/// The state of a socket that programs can see.
 #[derive(Clone, PartialEq, Eq)]
 struct State {
     poll: i16,
@@ -57,9 +60,9 @@ impl std::fmt::Display for State {
     }
 }
 
-/// How a step went.
+/// The result of a step.
 enum Went {
-    /// The worlds are not comparable any more, for a reason that is known.
+    /// The worlds differ for a known reason, so they can no longer be compared.
     Apart,
     On,
     Otherwise(String),
@@ -67,19 +70,20 @@ enum Went {
 
 type Result2 = [(Result<usize, i32>, Vec<u8>); 2];
 
-/// TCP's world, and ours.
+/// The world of TCP, then the world of the family under test.
 struct Worlds {
     both: [World; 2],
     memory: Memory,
 }
 
-/// The steps that were made in both worlds, and what TCP does otherwise in the last of them.
+/// The number of steps that were made in both worlds, and the difference that was found in the last
+/// of them.
 pub(super) struct Comparison {
     pub(super) made: usize,
     pub(super) difference: Option<Difference>,
 }
 
-/// Compares the steps; the seed says how ours sends.
+/// Compares the results of the steps. The seed determines the mode in which SDP sends.
 pub(super) fn compare(
     env: &Env,
     memory: Memory,
@@ -231,7 +235,7 @@ impl Worlds {
         })
     }
 
-    /// Waits until both worlds look the same; in words what does not.
+    /// Waits until both worlds look the same; returns in words any difference that remains.
     fn settle(&self) -> io::Result<Option<String>> {
         let began = Instant::now();
         loop {
@@ -251,7 +255,7 @@ impl Worlds {
     }
 
     fn transfer(&self, transfer: Transfer) -> Result<Went, Fail> {
-        // With a connection that has ended, or is about to, each send may be the one that learns of it.
+        // If the connection has ended or is about to end, any send may be the first one to fail.
         const ENDS: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP;
         let states = self.state(0)?;
         if (states[transfer.from].poll | states[transfer.to].poll) & ENDS != 0 {
@@ -270,8 +274,8 @@ impl Worlds {
         Ok(Went::Otherwise(format!("{ours}, TCP: {tcp}")))
     }
 
-    /// What is left to be received of each socket; in words where that is not the same. FIONREAD ends at an
-    /// urgent byte, so that bytes behind the byte may still be on their way here.
+    /// Receives the rest of the bytes of each socket; returns a difference in words. FIONREAD does
+    /// not count beyond an urgent byte, so bytes behind such a byte may not have arrived yet.
     fn rest(&self) -> Option<String> {
         (0..SLOTS).find_map(|slot| {
             let began = Instant::now();
@@ -294,7 +298,7 @@ impl Worlds {
     }
 }
 
-/// Where two memories first are not the same.
+/// The first difference between two memories, in words.
 fn differs(tcp: &[u8], ours: &[u8]) -> Option<String> {
     let at = (0..tcp.len()).find(|&i| tcp[i] != ours[i])?;
     let end = (at + 16).min(tcp.len());
@@ -309,7 +313,7 @@ fn differs(tcp: &[u8], ours: &[u8]) -> Option<String> {
     ))
 }
 
-/// What a transfer has done.
+/// The result of a transfer.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Moved {
     sent: usize,
@@ -317,7 +321,7 @@ struct Moved {
     received: Vec<u8>,
     receiving: Option<i32>,
     ended: bool,
-    /// Neither end got on.
+    /// Whether neither end made progress any more.
     stuck: bool,
 }
 
@@ -340,7 +344,7 @@ impl std::fmt::Display for Moved {
 }
 
 impl Moved {
-    /// Receives all that is there.
+    /// Receives all bytes that have arrived.
     fn receive(&mut self, sock: &Sock) {
         let mut buf = [0; 9000];
         loop {
@@ -381,7 +385,7 @@ fn moved(world: &World, transfer: Transfer) -> Moved {
             last = (Instant::now(), done);
         }
         let all_sent = moved.sent == bytes.len() || !matches!(moved.sending, None | Some(EAGAIN));
-        // Without a connection, TCP counts what is left of its numbers.
+        // Without a connection, TCP computes this from leftover sequence numbers.
         let arrived =
             from.getpeername().is_err() || from.ioctl_int(libc::TIOCOUTQ).map_or(true, |n| n == 0);
         if all_sent && arrived && readable_bytes(&to).map_or(true, |n| n == 0) {
@@ -395,7 +399,8 @@ fn moved(world: &World, transfer: Transfer) -> Moved {
     }
 }
 
-/// The least of the steps that still show a difference of the same words, as far as there is time.
+/// Removes steps as long as the others still show a difference of the same kind, and as long as
+/// there is time.
 pub(super) fn shortest(
     env: &Env,
     memory: Memory,

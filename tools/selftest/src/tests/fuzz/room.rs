@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The memory of the calls: a thread's own for what they point to first, and one that all threads share for
-//! the bytes that are sent and received. Offsets are the same in each.
+//! The memory of the calls. Each thread has its own part for the arguments, and all threads share
+//! the part for the bytes that are sent and received. Offsets are the same for all threads.
 
 use crate::support::pattern::Pattern;
 use crate::support::sys::{Pages, PAGE};
 use std::io;
 
-/// What arguments and values are in: a part each for messages, vectors, addresses, lengths and values.
+/// The places of arguments and values: messages, vectors, addresses, lengths, control messages, and
+/// values.
 pub(super) const MESSAGES: usize = 0;
 pub(super) const VECTORS: usize = 1024;
 pub(super) const ADDRESS: usize = 2048;
 pub(super) const LEN: usize = 2560;
 pub(super) const CONTROL: usize = 3072;
 pub(super) const VALUE: usize = 3584;
-/// No access.
+/// A page without access.
 pub(super) const HOLE: usize = PAGE;
 
-/// What bytes are received into; then a page without access.
+/// The place for received bytes, followed by a page without access.
 pub(super) const RECEIVED: usize = 1 << 20;
 pub(super) const RECEIVED_LEN: usize = 8 * PAGE;
-/// What is sent; then a page that can only be read, and one without access.
+/// The place of the bytes to send, followed by a read-only page and a page without access.
 pub(super) const SENT: usize = RECEIVED + RECEIVED_LEN + PAGE;
 pub(super) const SENT_LEN: usize = 32 * PAGE;
 pub(super) const READ_ONLY: usize = SENT + SENT_LEN;
 const SHARED_LEN: usize = RECEIVED_LEN + PAGE + SENT_LEN + 2 * PAGE;
 
-/// What the kernel has not written to.
+/// The content of bytes to which the kernel has not written.
 pub(super) const UNTOUCHED: u8 = 0xee;
 
 #[derive(Clone, Copy)]
@@ -56,7 +57,7 @@ impl Memory {
         .for_a_thread()
     }
 
-    /// The same with other arguments.
+    /// The same memory with a new part for arguments.
     pub(super) fn for_a_thread(self) -> io::Result<Memory> {
         let own = Pages::new(2 * PAGE, false)?;
         own.part(HOLE, PAGE).forbid()?;
@@ -71,7 +72,7 @@ impl Memory {
         }
     }
 
-    /// Makes all of it as if nobody had written to it.
+    /// Overwrites all the memory that calls may write to with [`UNTOUCHED`].
     pub(super) fn forget(self) {
         self.own.write(0, &[UNTOUCHED; PAGE]);
         self.shared.write(0, &[UNTOUCHED; RECEIVED_LEN]);
@@ -81,13 +82,13 @@ impl Memory {
         self.own.write(offset, bytes);
     }
 
-    /// What calls may have written to: arguments, then what is received.
+    /// The memory that calls may have written to: the arguments, then the received bytes.
     pub(super) fn seen(self) -> Vec<u8> {
         let mut bytes = self.own.read(0, PAGE);
         bytes.extend(self.shared.read(0, RECEIVED_LEN));
         bytes
     }
 
-    /// The first byte of what is received in [`Memory::seen`].
+    /// The offset of the received bytes in [`Memory::seen`].
     pub(super) const SEEN_RECEIVED: usize = PAGE;
 }

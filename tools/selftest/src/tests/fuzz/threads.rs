@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Threads that make any calls on the same few sockets, while they do anything to the memory for that; and
-//! beside them a stream with one writer and one reader, to which others do what may not change a byte.
+//! Threads that make any calls on the same few sockets, and change the memory of these calls in any
+//! way. Beside them, a stream has one writer and one reader, and other threads make calls on its
+//! sockets that must not change a byte.
 
 use super::making::{Maker, Use};
 use super::room::Memory;
@@ -20,23 +21,25 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use uapi::socket::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
 
-/// After how long a call hangs, in milliseconds. Each waits for a second at most, for one thing.
+/// The time in milliseconds after which a call counts as hanging. Each single wait in a call lasts
+/// a second at most.
 const HANGS: u64 = 40_000;
-/// How long connect() and sends wait, in milliseconds.
+/// The time limit of connect() and of sends, in milliseconds.
 const WAIT: i64 = 100;
-/// How long a stream may be without a byte; and one of TCP, to which strange options are set.
+/// How long a stream may be without progress before it counts as stuck, and before a TCP stream is
+/// given up, because options may have slowed it down.
 const STUCK: Duration = Duration::from_secs(40);
 const SLOW: Duration = Duration::from_millis(500);
-/// Bytes of a stream's calls.
+/// The maximum number of bytes of a call of a stream.
 const LEN: usize = 1 << 17;
 
-/// What a thread does.
+/// The call that a thread makes.
 struct Busy {
     since: AtomicU64,
     with: Mutex<String>,
 }
 
-/// What all threads share.
+/// The data that all threads share.
 struct Shared {
     env: Env,
     began: Instant,
@@ -64,7 +67,7 @@ impl Shared {
         self.busy[thread].since.store(0, Ordering::Relaxed);
     }
 
-    /// A call that lasts too long.
+    /// The name of a call that lasts too long.
     fn hanging(&self) -> Option<String> {
         let now = self.began.elapsed().as_millis() as u64;
         self.busy.iter().find_map(|busy| {
@@ -83,7 +86,7 @@ pub(super) fn run(env: &Env, time: Duration, threads: usize) -> Outcome {
     before.is_given_back(env)
 }
 
-/// What the module holds for programs.
+/// The number of sockets that the module has, and of illegal transitions that it has counted.
 struct Held {
     sockets: u64,
     illegal: u64,
@@ -166,7 +169,7 @@ fn chaos(env: &Env, time: Duration, threads: usize) -> Outcome {
     Ok(())
 }
 
-/// Sockets that send in one of the ways, from few bytes on.
+/// Prepares a socket to send in one of the modes, with a small threshold.
 fn any_mode(env: &Env, seed: u64) -> impl Fn(&Sock) -> io::Result<()> {
     let (family, mode) = (env.family, (seed % 5) as i32);
     move |sock| match family {
@@ -187,7 +190,7 @@ fn call_at_random(shared: &Shared, world: &World, memory: Memory, purpose: Use, 
         shared.begin(thread, &call.name);
         let _ = world.call(&call, memory);
         match rng.below(200) {
-            // What is closed, connected to nobody or shut would stay so.
+            // Sockets that were closed, shut down, or disconnected would stay so forever.
             0..3 if purpose == Use::Threads => {
                 shared.begin(thread, "new sockets");
                 let mode = any_mode(&shared.env, rng.next());
@@ -204,7 +207,7 @@ fn call_at_random(shared: &Shared, world: &World, memory: Memory, purpose: Use, 
     }
 }
 
-/// A process with all the memory, which ends at once.
+/// Forks a process that has a copy of all the memory and ends at once.
 fn fork() -> io::Result<Fork> {
     match sys::fork()? {
         Fork::Child => sys::exit_now(0),
@@ -212,7 +215,7 @@ fn fork() -> io::Result<Fork> {
     }
 }
 
-/// One stream after the other, at the place where others watch.
+/// Runs one stream after the other, in the slots that other threads watch.
 fn streams(shared: &Shared, world: &World, thread: usize) -> Outcome {
     let mut rng = Rng::new(shared.env.seed ^ 0x57ea);
     let pages = || -> Result<[Pages; 3], Fail> {
@@ -228,7 +231,7 @@ fn streams(shared: &Shared, world: &World, thread: usize) -> Outcome {
         shared.begin(thread, "a new stream");
         let made = world.stream(PAIRS[0], &any_mode(&shared.env, rng.next()));
         shared.end(thread);
-        // As where the kernel has no memory for it.
+        // This fails, for example, if the kernel has no memory for it.
         let Ok([one, other]) = made else { continue };
         let seed = rng.next();
         let stream = Stream {
@@ -256,7 +259,7 @@ fn streams(shared: &Shared, world: &World, thread: usize) -> Outcome {
     expect(bytes > 0, "no stream has carried anything")
 }
 
-/// An option may end a connection.
+/// Whether an error is the end of the connection. An option that another thread sets may end it.
 fn is_end(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(ECONNRESET | ETIMEDOUT | EPIPE))
 }
@@ -265,7 +268,7 @@ fn is_end(e: &io::Error) -> bool {
 struct Stream<'a> {
     shared: &'a Shared,
     seed: u64,
-    /// What the reader may see.
+    /// The number of bytes that the reader may receive.
     sent: AtomicU64,
     written: AtomicBool,
 }
@@ -296,14 +299,14 @@ impl Stream<'_> {
         });
         self.written.store(true, Ordering::Release);
         let _ = sock.shutdown(libc::SHUT_WR);
-        // An option may end the connection; what was received is checked all the same.
+        // An option may end the connection. The bytes that were received are checked nevertheless.
         match result {
             Err(e) if !is_end(&e) => failed(format!("a send: {e}")),
             _ => Ok(()),
         }
     }
 
-    /// How much came, and whether it was all.
+    /// Receives and checks the bytes. Returns their number, and whether the stream was complete.
     fn read(&self, sock: &Sock, thread: usize, pages: Pages) -> Result<(u64, bool), Fail> {
         let pattern = Pattern::new(self.seed);
         let mut rng = Rng::new(self.seed ^ 2);
@@ -334,7 +337,8 @@ impl Stream<'_> {
                     quiet = Instant::now();
                 }
                 Err(e) if matches!(e.raw_os_error(), Some(EAGAIN | EINTR)) => {
-                    // A TCP socket may be told to send slowly, or not so far.
+                    // Options may make a TCP socket send slowly, or packets that do not reach the
+                    // peer.
                     let slow = quiet.elapsed() > SLOW || !self.shared.goes_on();
                     if written && slow && self.shared.env.family == Family::Tcp {
                         return Ok((received, false));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A few sockets of a family, and what else calls need.
+//! A world: a few sockets of one family, and the other objects that calls need.
 
 use super::call::{Arg, Call, Put, To, SLOTS};
 use super::room::Memory;
@@ -13,13 +13,14 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Bytes of the file.
+/// The number of bytes of the file.
 pub(super) const FILE_LEN: u64 = 100_000;
-/// How long a receive waits, in milliseconds, and what waits for the peer.
+/// The time limits in milliseconds of a receive, and of other calls that wait for the peer.
 const RECEIVES_WAIT: i64 = 20;
 pub(super) const OTHERS_WAIT: i64 = 5000;
 
-/// What the sockets of a world are at first.
+/// The slots of the sockets that a world has at first: a listener, two connections, and a new
+/// socket.
 pub(super) const LISTENER: usize = 0;
 pub(super) const PAIRS: [(usize, usize); 2] = [(1, 2), (4, 5)];
 const NEW: usize = 3;
@@ -36,7 +37,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// `prepare` is told of each socket of the pairs.
+    /// Creates a world; calls `prepare` for each socket of the pairs.
     pub(super) fn new(
         env: &Env,
         others_wait: i64,
@@ -62,7 +63,7 @@ impl World {
         Ok(world)
     }
 
-    /// Puts new sockets there.
+    /// Puts a new listener, a new socket, and new connections into their slots.
     pub(super) fn renew(
         &self,
         pairs: &[(usize, usize)],
@@ -85,7 +86,7 @@ impl World {
         self.env.family
     }
 
-    /// Puts a new connection there, and returns its ends, whose calls wait.
+    /// Puts a new connection into two slots, and returns its two ends, whose calls are blocking.
     pub(super) fn stream(
         &self,
         (one, two): (usize, usize),
@@ -100,7 +101,8 @@ impl World {
         Ok(ends)
     }
 
-    /// Where signals come every few milliseconds, a connect() on a slow machine would never end.
+    /// Makes a connection without SIGALRM. If a signal arrived every few milliseconds, a connect()
+    /// on a slow machine would never end.
     fn connection(&self) -> io::Result<(Sock, Sock)> {
         sys::without_signal(libc::SIGALRM, || self.env.own_pair())
     }
@@ -111,17 +113,17 @@ impl World {
         Ok(())
     }
 
-    /// Puts a new descriptor there, whose calls do not wait long.
+    /// Puts a new descriptor into a slot, and sets short time limits for its calls.
     fn take(&self, slot: usize, fd: RawFd) {
         if let Some(sock) = Sock::borrowed(fd) {
-            // What is no socket has no such times.
+            // This fails if the descriptor is not a socket.
             let _ = sock.set_timeout(SO_RCVTIMEO, RECEIVES_WAIT);
             let _ = sock.set_timeout(SO_SNDTIMEO, self.others_wait);
         }
         close(self.slots[slot].swap(fd, Ordering::Relaxed));
     }
 
-    /// The descriptor of a socket; -1 for none.
+    /// The descriptor of a socket; -1 if there is none.
     pub(super) fn fd(&self, slot: usize) -> RawFd {
         self.slots[slot].load(Ordering::Relaxed)
     }
@@ -146,8 +148,8 @@ impl World {
             }
             None => call.args.map(|arg| self.value(arg, memory)),
         };
-        // SAFETY: what the calls point to is the memory, of which there are no references, or nothing. They
-        // close what is in a slot.
+        // SAFETY: the pointers of a call point to the memory, to which there are no references, or
+        // to nothing. A call only closes a descriptor of a slot.
         let result = unsafe { sys::system_call(call.number, args) };
         let result = result.map_err(|e| e.raw_os_error().unwrap_or(0))?;
         let Some(slot) = call.opens else {
@@ -205,7 +207,7 @@ impl Drop for World {
 fn close(fd: RawFd) {
     if fd >= 0 {
         let args = [fd as usize, 0, 0, 0, 0, 0];
-        // SAFETY: only a world has the number.
+        // SAFETY: only a world uses this descriptor.
         let _ = unsafe { sys::system_call(libc::SYS_close, args) };
     }
 }

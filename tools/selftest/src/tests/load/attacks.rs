@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Orders of events and amounts that programs rarely produce, and that broke
-//! a socket once, or might.
+//! Orders of events and amounts of data that programs rarely produce, and that have broken a socket
+//! once, or might do so.
 
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
@@ -45,8 +45,8 @@ fn unspec(env: &Env) -> SockAddr {
     env.here(0).with_family(AF_UNSPEC)
 }
 
-/// The receive buffer bounds small messages as it does large ones, and they
-/// arrive whole when somebody reads at last.
+/// The receive buffer limits small messages as it limits large ones, and all bytes arrive when
+/// somebody reads at last.
 fn small_messages_nobody_reads(env: &Env) -> Outcome {
     for size in [1, 100, 500, 3000] {
         let (sock, remote) = env.pair()?;
@@ -75,13 +75,13 @@ fn small_messages_nobody_reads(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// MSG_WAITALL for more than fits into all buffers goes on when the first
-/// part is read.
+/// A receive with MSG_WAITALL of more bytes than fit into all buffers continues when the first part
+/// was read.
 fn wait_for_more_than_the_buffers_hold(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let span = Span::new(env.seed, 0, 12 << 20);
     let job = remote.start(Work::Source { span, max: 1 << 20 })?;
-    // Until the sender is stuck.
+    // Waits until the sender has filled the buffers.
     std::thread::sleep(Duration::from_millis(4 * QUIET_MS as u64));
     sock.set_timeout(SO_RCVTIMEO, 40_000)?;
     let mut all = vec![0; span.len as usize];
@@ -92,7 +92,7 @@ fn wait_for_more_than_the_buffers_hold(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A request of any size, the end of that direction, then a long answer.
+/// A request of any size, the end of this direction, and then a long answer.
 fn answer_after_half_close(env: &Env) -> Outcome {
     for size in [0, 1, 4096, 8192, 8193, 12_288, 16_384, 40_000, 300_000] {
         let (sock, remote) = env.pair()?;
@@ -113,7 +113,7 @@ fn answer_after_half_close(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Both ends fill the other's buffers before either reads.
+/// Each end fills the buffers of the other one before either of them reads.
 fn many_unread_bytes_both_ways(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     let (there, back) = (fill(&sock, env.seed)?, fill(&other, env.seed + 1)?);
@@ -127,7 +127,7 @@ fn many_unread_bytes_both_ways(env: &Env) -> Outcome {
     receive(&other, Span::new(7, 0, 100_000))
 }
 
-/// Connections that end while they wait for accept(), then their listener.
+/// Connections end while they wait for accept(), and then their listener is closed.
 fn dead_connections_in_the_backlog(env: &Env) -> Outcome {
     for round in 0..env.scaled(10) {
         let (listener, addr) = env.listener(20)?;
@@ -166,7 +166,7 @@ fn dead_connections_in_the_backlog(env: &Env) -> Outcome {
     look_at_tables(env)
 }
 
-/// Walks all sockets in the kernel.
+/// Makes the kernel walk all SDP sockets.
 fn look_at_tables(env: &Env) -> Outcome {
     if env.family == Family::Sdp {
         let text = std::fs::read_to_string("/proc/net/sdp")?;
@@ -175,7 +175,7 @@ fn look_at_tables(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A listener with connections in its queue that stops to be one.
+/// A listener with connections in its queue stops listening.
 fn disconnected_listener_with_backlog(env: &Env) -> Outcome {
     for how in 0..2 {
         let (listener, addr) = env.listener(10)?;
@@ -232,8 +232,8 @@ fn no_lost_wake_up_of_accept(env: &Env) -> Outcome {
     Ok(joined(thread)??)
 }
 
-/// Threads that make a socket a listener and undo it, beside another listener
-/// at the port, which must not suffer.
+/// Threads make a socket a listener and undo this, beside another listener at the same port, which
+/// must not be affected.
 fn listen_and_disconnect_at_once(env: &Env) -> Outcome {
     let steady = env.socket()?;
     steady.set_int(SOL_SOCKET, SO_REUSEPORT, 1)?;
@@ -249,7 +249,7 @@ fn listen_and_disconnect_at_once(env: &Env) -> Outcome {
         let (sock, unspec) = (other.clone(), unspec(env));
         threads.push(flow::spawn(move || {
             for i in 0..rounds {
-                // Every result is right: the other thread decides.
+                // Every result is right, because it depends on the other threads.
                 let _ = match (listens, i % 2) {
                     (true, _) => sock.listen(5),
                     (false, 0) => sock.shutdown(SHUT_RD),
@@ -273,13 +273,13 @@ fn listen_and_disconnect_at_once(env: &Env) -> Outcome {
     expect_errno(sock.connect(&addr), ECONNREFUSED, "with no listener left")
 }
 
-/// Makes the socket's port free for another connect(), and connects.
+/// Disconnects the socket, which allows another connect(), and connects it.
 fn reconnect(sock: &Sock, to: &SockAddr, unspec: &SockAddr) -> std::io::Result<()> {
     sock.connect(unspec)?;
     sock.connect(to)
 }
 
-/// The former connection's end must not reach into the next one.
+/// The end of the previous connection must not affect the next one.
 fn connect_again_after_reset(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(5)?;
     let sock = env.socket()?;
@@ -306,7 +306,7 @@ fn connect_again_after_reset(env: &Env) -> Outcome {
     receive(&theirs, Span::new(env.seed, 0, 50_000))
 }
 
-/// As above, but this side ends the connection, with data in all queues.
+/// As [`connect_again_after_reset`], but this side ends the connection, with bytes in all queues.
 fn connect_again_after_disconnect(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(5)?;
     let sock = env.socket()?;
@@ -326,7 +326,7 @@ fn connect_again_after_disconnect(env: &Env) -> Outcome {
     receive(&theirs, Span::new(env.seed, 0, 50_000))
 }
 
-/// connect() in one thread, its undoing in another.
+/// One thread calls connect(), and another thread undoes it.
 fn connect_and_close_at_once(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(100)?;
     listener.set_nonblocking(true)?;
@@ -358,8 +358,8 @@ fn connect_and_close_at_once(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Whoever was told that he is connected is accepted, even if he has gone since: a server that
-/// counts its clients waits for each.
+/// accept() returns every connection whose connect() has succeeded, even if the client has gone
+/// since: a server that counts its clients waits for each of them.
 fn each_connection_is_accepted(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(100)?;
     listener.set_timeout(SO_RCVTIMEO, 30_000)?;
@@ -411,7 +411,7 @@ fn bind_twice_at_once(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// An address that is too short changes nothing.
+/// An address that is too short is refused, and changes nothing.
 fn short_ipv6_address(env: &Env) -> Outcome {
     let sock = env.socket()?;
     let short = env.here(0).with_family(libc::AF_INET6).with_len(16);
@@ -427,15 +427,15 @@ fn short_ipv6_address(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Memberships that the core keeps for every socket go with it, also where it
-/// became a listener, and are not those of its connections.
+/// Memberships and IP options that the core may keep for a listener are freed with it, and its
+/// connections do not have them.
 fn multicast_membership(env: &Env) -> Outcome {
     for _ in 0..3 {
         let (listener, addr) = env.listener(5)?;
         let mut request = [0; 8];
         request[..4].copy_from_slice(&[224, 0, 0, 251]);
         request[4..].copy_from_slice(&[127, 0, 0, 1]);
-        // TCP pretends, without a membership.
+        // Both calls may be refused: a TCP or SDP socket cannot join a group.
         let _ = listener.set_bytes(IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &request);
         let _ = listener.set_bytes(IPPROTO_IP, libc::IP_OPTIONS, &[1, 1, 1, 0]);
         let sock = env.socket()?;
@@ -448,7 +448,7 @@ fn multicast_membership(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The listener goes while connections to it are being set up.
+/// The listener is closed while connections to it are being set up.
 fn close_during_set_up(env: &Env) -> Outcome {
     for round in 0..env.scaled(20) {
         let (listener, addr) = env.listener(50)?;
@@ -473,7 +473,7 @@ fn close_during_set_up(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// An accepted socket becomes a listener, with a queue of its own length.
+/// An accepted socket becomes a listener, with a queue length of its own.
 fn former_listener_as_child(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(20)?;
     let mut clients = Vec::new();
@@ -502,7 +502,7 @@ fn former_listener_as_child(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Sizes, corks and peeks change while two threads stream.
+/// Threads change buffer sizes and corks, and peek, while two other threads move a stream.
 fn options_while_data_flows(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     let (sock, other) = (Arc::new(sock), Arc::new(other));
@@ -544,7 +544,7 @@ fn options_while_data_flows(env: &Env) -> Outcome {
     expect_eof(&other)
 }
 
-/// One byte here, one there: each socket's bytes stay its own, and in order.
+/// Single bytes are sent on many sockets by turns. Each socket's bytes stay its own, and in order.
 fn bytes_on_many_sockets_by_turns(env: &Env) -> Outcome {
     let mut pairs = Vec::new();
     for _ in 0..10 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Several processes and threads at one socket, many sockets, and calls that nobody means well with.
+//! Several processes and threads with one socket, many sockets, and calls that are meant to do
+//! harm.
 
 pub(super) mod attacks;
 pub(super) mod sharing;

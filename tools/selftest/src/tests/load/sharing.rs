@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One socket in many hands: threads, dup, fork, passed over a unix socket.
+//! One socket that several users share: by threads, dup(), fork(), and over a unix socket.
 
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
@@ -82,12 +82,12 @@ fn fork_parent_and_child_alternate(env: &Env) -> Outcome {
 
 fn fork_close_ends_nothing(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
-    // The child's end closes its copy of the socket.
+    // The end of the child closes its copy of the socket.
     Child::start(|| Ok(()))?.join()?;
     let span = Span::new(env.seed, 0, 100);
     send(&sock, span)?;
     expect_received(remote.recv_span(span, 100)?, span, "the peer")?;
-    // shutdown() is for all who have it.
+    // shutdown() affects all processes that have the socket.
     Child::start(|| Ok(sock.shutdown(libc::SHUT_WR)?))?.join()?;
     let sent = sock.send(b"x", libc::MSG_NOSIGNAL);
     crate::support::harness::expect_errno(sent, libc::EPIPE, "send after the child's shutdown")
@@ -115,7 +115,7 @@ fn passed_over_unix_socket(env: &Env) -> Outcome {
     )?;
     child.join()?;
     expect_eq(remote.recv(1, 0)?, Vec::new(), "the end")?;
-    // On its way in a message that nobody takes, it is closed with the pair.
+    // A socket in a message that nobody receives is closed with the pair of unix sockets.
     let (sock, remote) = env.pair()?;
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     sys::pass_fd(ours.as_raw_fd(), sock.as_raw_fd())?;
@@ -128,7 +128,7 @@ fn passed_over_unix_socket(env: &Env) -> Outcome {
 const RECORD: usize = 64;
 const THREADS: u64 = 64;
 
-/// A record: the thread's number, a sequence number, and bytes of both.
+/// A record: the thread's number, a sequence number, and bytes that depend on both.
 fn record(env: &Env, thread: u64, seq: u64) -> [u8; RECORD] {
     let mut out = [0; RECORD];
     out[..8].copy_from_slice(&thread.to_le_bytes());
@@ -138,9 +138,9 @@ fn record(env: &Env, thread: u64, seq: u64) -> [u8; RECORD] {
     out
 }
 
-/// 64 threads send records, each in one call; the peer echoes. Every record
-/// comes back once, those of one thread in order. TCP does not promise that
-/// calls without a lock stay whole, so one is taken.
+/// 64 threads send records, each in one call, and the peer echoes them. Every record comes back
+/// once, and the records of one thread come back in order. TCP does not promise that calls without
+/// a lock stay whole, so the threads take a lock.
 fn threads_send_records(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let job = remote.start(Work::Echo)?;
@@ -179,8 +179,9 @@ fn threads_send_records(env: &Env) -> Outcome {
     expect_eq(job.join()?, bytes.to_string(), "echoed")
 }
 
-/// A call that need not wait for room is not mixed with others, also where it gives memory of former
-/// ones back between its own bytes. TCP keeps its lock then.
+/// The bytes of a call that need not wait for room are not mixed with those of other calls, even if
+/// the call gives memory of earlier calls back between its own bytes. TCP holds the socket's lock
+/// meanwhile.
 fn threads_send_whole_calls(env: &Env) -> Outcome {
     const LEN: usize = 90_000;
     const IN_FLIGHT: i32 = 300_000;
@@ -223,8 +224,8 @@ fn threads_send_whole_calls(env: &Env) -> Outcome {
     threads.into_iter().try_for_each(|thread| joined(thread)?)
 }
 
-/// Without a lock the bytes may mix, but none is lost or made up: the sum of
-/// all is what was sent.
+/// Without a lock the bytes of several threads may mix, but no byte is lost or made up: all bytes
+/// of each thread arrive.
 fn threads_send_without_lock(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     let sock = Arc::new(sock);
@@ -260,7 +261,7 @@ fn threads_send_without_lock(env: &Env) -> Outcome {
     )
 }
 
-/// Eight threads receive from one socket: together they get every byte once.
+/// Eight threads receive from one socket. Together they get every byte once.
 fn threads_receive(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     let sock = Arc::new(sock);
@@ -294,7 +295,8 @@ fn threads_receive(env: &Env) -> Outcome {
     )
 }
 
-/// Both sides send and receive at once, with one buffer reused for all.
+/// Each side sends and receives at the same time, in two threads that use one buffer each for all
+/// calls.
 fn sender_and_receiver_threads_per_side(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     let exchange = flow::Exchange {

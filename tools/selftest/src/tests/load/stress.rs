@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Many connections, much data, quick ends, and random calls.
+//! Many connections, much data, and connections that end soon.
 
 use crate::support::flow::{self, Exchange, Span};
 use crate::support::harness::{
@@ -28,7 +28,7 @@ tests!("stress";
     threads_connect_at_once,
 );
 
-/// Bytes each way that a stream test moves in all, at scale 1.
+/// The number of bytes that a stream test moves in each direction on all connections, at scale 1.
 const TOTAL: u64 = 3 << 20;
 
 fn streams_on_1_connection(env: &Env) -> Outcome {
@@ -76,7 +76,7 @@ fn streams(env: &Env, count: u64) -> Outcome {
     Ok(())
 }
 
-/// One of the connections that an epoll loop serves.
+/// A connection that an epoll loop serves.
 struct Client {
     sock: Sock,
     seed: u64,
@@ -85,7 +85,8 @@ struct Client {
 }
 
 impl Client {
-    /// Does what can be done without waiting; true when all has come back.
+    /// Sends and receives as much as is possible without waiting. Returns `true` when all bytes
+    /// have come back.
     fn step(&mut self, total: u64, rng: &mut Rng) -> Result<bool, crate::support::harness::Fail> {
         while self.sent < total {
             let len = (rng.length(20_000) as u64).min(total - self.sent);
@@ -113,7 +114,7 @@ impl Client {
     }
 }
 
-/// An event loop, edge triggered, as servers have it.
+/// An edge-triggered event loop, as in servers.
 fn epoll_echo_on_50_connections(env: &Env) -> Outcome {
     const COUNT: u64 = 50;
     let total = env.scaled(40_000);
@@ -151,7 +152,7 @@ fn epoll_echo_on_50_connections(env: &Env) -> Outcome {
     expect_eq(server.join()?, COUNT.to_string(), "served")
 }
 
-/// How many connections a test of churn makes.
+/// The number of connections that a test of churn makes.
 fn rounds(env: &Env) -> u64 {
     env.scaled(100)
 }
@@ -223,7 +224,7 @@ fn churn_reset_by_peer(env: &Env) -> Outcome {
     for _ in 0..count {
         let sock = env.socket()?;
         match sock.connect(&addr) {
-            // The reset may be there before connect() has looked.
+            // The reset may arrive before connect() returns.
             Err(e) if e.raw_os_error() == Some(libc::ECONNRESET) => continue,
             result => result?,
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Pointers, lengths and numbers that no program should pass: an error, never
-//! a crash, and a stream that is as it was.
+//! Pointers, lengths and numbers that no program should pass cause an error, never a crash, and
+//! leave the stream as it was.
 
 use super::memory::waiting;
 use crate::support::flow::Span;
@@ -48,8 +48,8 @@ pub(in crate::tests) fn stream_goes_on(
 fn huge_lengths(env: &Env) -> Outcome {
     let (sock, remote, span) = waiting(env, 10_000)?;
     let mut area = Area::new(8)?;
-    // What is there fits, whatever the length says; the kernel may also
-    // refuse a range that leaves the user's half of the address space.
+    // The bytes that are there fit, whatever the length says. The kernel may also refuse a range
+    // that leaves the user's half of the address space.
     for len in [
         usize::MAX,
         1 << 62,
@@ -117,7 +117,7 @@ fn iovec_counts(env: &Env) -> Outcome {
         ..one
     }];
     let result = sock.sendmsg_raw(negative.as_ptr() as usize, 1, 0);
-    // The kernel cuts the length of a single vector instead of refusing it.
+    // The kernel truncates the length of a single vector instead of refusing it.
     expect_errno_of(result, &[EINVAL, EFAULT], "a negative length")?;
     receive(&sock, span)?;
     stream_goes_on(env, &sock, &remote, 0)
@@ -142,7 +142,7 @@ fn accept_address_nowhere(env: &Env) -> Outcome {
         sock.connect(&addr)?;
         expect_errno(listener.accept_raw(bad, 16), EFAULT, "accept")?;
     }
-    // The connections were taken and are gone; the listener works on.
+    // The connections were accepted and are gone. The listener still works.
     let sock = env.socket()?;
     sock.connect(&addr)?;
     let (other, _) = listener.accept()?;
@@ -169,7 +169,8 @@ fn names_nowhere(env: &Env) -> Outcome {
         let mut area = Area::new(1)?;
         let result = sock.name_raw(peer, area.at(0), -1);
         expect_errno(result, EINVAL, "a negative length")?;
-        // A short buffer gets the start, and the length that was needed.
+        // A short buffer gets the start of the name, and the length says how many bytes were
+        // needed.
         let len = sock.name_raw(peer, area.at(0), 4)?;
         expect_eq(len, sock.getsockname()?.len() as i32, "the length")?;
         expect(area.bytes(16)[4..] == [0; 12], "written beyond the end")?;
@@ -213,13 +214,13 @@ fn option_lengths(env: &Env) -> Outcome {
     stream_goes_on(env, &sock, &remote, 0)
 }
 
-/// Numbers of other subsystems and of none, with and without an argument.
+/// Numbers of other subsystems and unknown numbers, with good and bad arguments.
 fn unknown_ioctls(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let mut rng = Rng::new(env.seed);
     let mut area = Area::new(4)?;
     let mut requests: Vec<u64> = vec![0, 1, 0x5401, 0x1277, u64::from(u32::MAX)];
-    // Not type 0x89: those are the network's own, and some change the system.
+    // Not type 0x89: these ioctls belong to the network, and some of them change the system.
     requests.extend((0..200).map(|_| rng.next() & 0xffff_00ff | 0xa500));
     for request in requests {
         area.bytes(PAGE).fill(0x41);
@@ -243,7 +244,7 @@ fn ioctl_nowhere(env: &Env) -> Outcome {
     stream_goes_on(env, &sock, &remote, 0)
 }
 
-/// Flags without a meaning for streams change nothing for the worse.
+/// Flags without a meaning for streams do no harm.
 fn unknown_flags(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let mut offset = 0;
@@ -275,8 +276,8 @@ fn closed_descriptor(env: &Env) -> Outcome {
     expect_errno(crate::support::sys::read(fd, &mut [0]), libc::EBADF, "read")
 }
 
-/// Options and ioctls with random numbers and bytes, on sockets in every
-/// state: whatever they answer, the machine and the socket live on.
+/// Options with random numbers and bytes, on sockets in every state. Whatever the calls return, the
+/// machine and other connections still work.
 fn random_calls(env: &Env) -> Outcome {
     let mut rng = Rng::new(env.seed);
     for round in 0..env.scaled(10) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Buffers in memory of every kind, and buffers that are not there, or not all
-//! of them: what was taken or given is told rightly, and the stream is whole.
+//! Buffers in memory of every kind, and buffers that are not accessible, or only in part: calls
+//! return the right numbers of bytes, and the stream stays whole.
 
 use super::badinput::{stream_goes_on, NOWHERE};
 use crate::support::flow::{Exchange, Span};
@@ -28,7 +28,7 @@ tests!("memory";
     recv_iovecs_partly_to_nowhere,
 );
 
-/// Data goes out of, and comes into, pages of every kind, at odd places.
+/// Bytes are sent from and received into pages of every kind, at odd offsets.
 fn every_kind_of_memory(env: &Env) -> Outcome {
     const PAGES: usize = 512;
     let kinds = [
@@ -41,7 +41,7 @@ fn every_kind_of_memory(env: &Env) -> Outcome {
     ];
     for kind in kinds {
         let mut area = match Area::of(kind, PAGES) {
-            // The system need not have huge pages, nor allow locked ones.
+            // The system may have no huge pages, and may not allow locked ones.
             Err(_) if matches!(kind, Kind::Huge | Kind::Locked) => continue,
             area => area?,
         };
@@ -64,8 +64,8 @@ fn every_kind_of_memory(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A child receives into memory that the parent sees, and after a fork both
-/// send from pages that they share until one writes.
+/// A child receives into memory that it shares with its parent. Then both send from pages that they
+/// have shared since the fork, until one of them writes.
 fn memory_shared_with_a_child(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let span = Span::new(env.seed, 0, 50_000);
@@ -74,7 +74,7 @@ fn memory_shared_with_a_child(env: &Env) -> Outcome {
     remote.send_span(span, 50_000)?;
     Child::start(|| {
         sock.recv_exact(area.bytes(50_000))?;
-        // The child's copy of `own`, changed, is not the parent's.
+        // The child changes its own copy of `own`, not that of the parent.
         own.fill(7);
         sock.send_all(&own)?;
         Ok(())
@@ -90,7 +90,7 @@ fn memory_shared_with_a_child(env: &Env) -> Outcome {
     expect_received(remote.recv_span(span, 9000)?, span, "what the parent sent")
 }
 
-/// Sending only reads: constants and pages without write access will do.
+/// A send only reads the memory, so constants and pages without write access can be sent.
 fn read_only_memory(env: &Env) -> Outcome {
     static CONSTANT: [u8; 10_000] = [0x5a; 10_000];
     let (sock, remote) = env.pair()?;
@@ -105,7 +105,7 @@ fn read_only_memory(env: &Env) -> Outcome {
         let n = sock.send_raw(area.at(0), 8 * PAGE, MSG_NOSIGNAL)?;
         expect_eq(n, 8 * PAGE, "sent")?;
         expect_received(remote.recv_span(span, 9000)?, span, format!("{kind:?}"))?;
-        // Pages that nobody has touched are zeros.
+        // Pages that nobody has touched contain zeros.
         let untouched = Area::of(kind, 8)?;
         let n = sock.send_raw(untouched.at(5), 5 * PAGE, MSG_NOSIGNAL)?;
         let zeros = remote.recv(n, libc::MSG_WAITALL)?;
@@ -114,8 +114,7 @@ fn read_only_memory(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// One buffer that is sent from and received into all the time, as an echo
-/// server has it.
+/// One buffer is sent from and received into all the time, as in an echo server.
 fn same_buffer_both_ways(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let exchange = Exchange {
@@ -136,7 +135,7 @@ fn same_buffer_both_ways(env: &Env) -> Outcome {
     expect_eq(job.join()?, exchange.bytes.to_string(), "came back")
 }
 
-/// The memory is gone before the peer reads.
+/// The memory is unmapped before the peer reads.
 fn unmapped_after_send(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let mut span = Span::new(env.seed, 0, 0);
@@ -167,7 +166,7 @@ fn send_from_nowhere(env: &Env) -> Outcome {
     stream_goes_on(env, &sock, &remote, 0)
 }
 
-/// What is sent of a buffer that ends too early is a prefix of it, or nothing.
+/// A send from a buffer that ends too early sends a prefix of the buffer, or nothing.
 fn send_partly_from_nowhere(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let mut offset = 0;
@@ -231,7 +230,7 @@ fn send_iovecs_partly_from_nowhere(env: &Env) -> Outcome {
     stream_goes_on(env, &sock, &remote, sent)
 }
 
-/// Large, with every other page missing.
+/// A large send with a vector for each page, where all pages from `first` on are not accessible.
 fn send_whole_file_of_holes(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let mut offset = 0;
@@ -287,8 +286,8 @@ fn recv_to_nowhere(env: &Env) -> Outcome {
     receive(&sock, span)
 }
 
-/// Checks what a recv() into the start of `area` gave, and the rest of the
-/// stream behind it: nothing is lost, nothing comes twice.
+/// Checks the result of a recv() into a buffer of which `bytes` are accessible, and receives the
+/// rest of the stream. Nothing is lost, and nothing comes twice.
 fn nothing_lost(sock: &Sock, span: Span, result: std::io::Result<usize>, bytes: &[u8]) -> Outcome {
     let got = match result {
         Ok(n) => n,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Programs whose memory is not there when a call copies from or to it, and
-//! comes as late as they like. TCP holds the socket's lock meanwhile; here
-//! nobody waits for such a program, except for its own half of the stream.
+//! Memory of programs that is missing when a call copies from or to it, and whose pages come as
+//! late as the program likes. TCP holds the socket's lock meanwhile. With SDP only calls for the
+//! same direction of the stream wait for such a program.
 
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
@@ -26,10 +26,10 @@ tests!("missing";
     many_that_wait_stop_nobody,
 );
 
-/// More than the module's threads for what may sleep.
+/// More than the module has threads for work that may sleep.
 const MANY: usize = 520;
 
-/// Where the lock is held meanwhile, the tests would wait for themselves.
+/// If the lock is held during such a fault, the tests would wait for themselves.
 fn without_the_lock(env: &Env) -> Outcome {
     if differences::holds_lock_in_faults(env.family) {
         return skip("TCP holds the lock meanwhile");
@@ -44,7 +44,7 @@ fn page(seed: u64, number: usize) -> [u8; PAGE] {
     bytes
 }
 
-/// Two pages, the first of them filled, the second missing.
+/// Two pages. The first one is filled, and the second one is missing.
 fn half_missing(env: &Env) -> Result<Arc<MissingPages>, Fail> {
     let mut pages = MissingPages::new(2, 1)?;
     pages.bytes(PAGE).copy_from_slice(&page(env.seed, 0));
@@ -58,8 +58,8 @@ fn send_both(sock: &Arc<Sock>, pages: &Arc<MissingPages>) -> io::Result<Sender> 
     flow::spawn(move || sock.send_raw(pages.at(0), 2 * PAGE, MSG_NOSIGNAL))
 }
 
-/// While a send sleeps, the other half of the stream moves, options are set,
-/// and poll() answers; then the send ends with all of its bytes.
+/// While a send sleeps, the other direction of the stream works, options are set, and poll()
+/// answers. Then the send ends with all of its bytes.
 fn send_waits_for_a_page(env: &Env) -> Outcome {
     without_the_lock(env)?;
     let (sock, remote) = env.pair()?;
@@ -82,12 +82,12 @@ fn send_waits_for_a_page(env: &Env) -> Outcome {
     expect_received(remote.recv_span(there, 9000)?, there, "what was sent")
 }
 
-/// While a receive sleeps, the other half of the stream moves.
+/// While a receive sleeps, the other direction of the stream works.
 fn receive_waits_for_a_page(env: &Env) -> Outcome {
     receive_with(env, 0)
 }
 
-/// So it does for one that looks only; the bytes stay.
+/// The same for a receive with MSG_PEEK, after which the bytes are still there.
 fn peek_waits_for_a_page(env: &Env) -> Outcome {
     receive_with(env, libc::MSG_PEEK)
 }
@@ -145,7 +145,8 @@ fn sends_do_not_mix(env: &Env) -> Outcome {
     expect_received(remote.recv_span(both, 9000)?, both, "both")
 }
 
-/// The core reads this option's value under the lock.
+/// The core reads the value of this option with the lock held, so the module copies the value
+/// before.
 fn option_waits_for_a_page(env: &Env) -> Outcome {
     without_the_lock(env)?;
     let (sock, remote) = env.pair()?;
@@ -153,7 +154,7 @@ fn option_waits_for_a_page(env: &Env) -> Outcome {
     let pages = half_missing(env)?;
     let setter = {
         let (sock, pages) = (sock.clone(), pages.clone());
-        // A struct linger, of which the second half is missing.
+        // A struct linger whose second half is missing.
         flow::spawn(move || sock.set_raw(SOL_SOCKET, libc::SO_LINGER, pages.at(PAGE - 4), 8))?
     };
     pages.await_touch()?;
@@ -166,8 +167,8 @@ fn option_waits_for_a_page(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// However many connections sleep in this way when their peers go, others are
-/// set up and end.
+/// However many connections sleep in this way when their peers go, other connections are set up and
+/// end.
 fn many_that_wait_stop_nobody(env: &Env) -> Outcome {
     without_the_lock(env)?;
     sys::raise_file_limit()?;
@@ -199,15 +200,15 @@ fn many_that_wait_stop_nobody(env: &Env) -> Outcome {
     }
     pages.bring(0, &[0; PAGE])?;
     for (sock, sender) in senders {
-        // Sent, or too late: but it ends.
+        // The bytes may have been sent, or it is too late for them, but the send ends.
         let _ = joined(sender)?;
         drop(sock);
     }
     Ok(())
 }
 
-/// A send that sleeps while its socket gets another connection ends: its rest is
-/// not for the new peer.
+/// If the socket gets another connection while a send sleeps, the send ends: the rest of its bytes
+/// are not for the new peer.
 fn send_ends_with_its_connection(env: &Env) -> Outcome {
     without_the_lock(env)?;
     let (sock, _other) = env.own_pair()?;
@@ -230,7 +231,8 @@ fn send_ends_with_its_connection(env: &Env) -> Outcome {
     )
 }
 
-/// Nor does a receive that sleeps take what the new peer has sent.
+/// If the socket gets another connection while a receive sleeps, the receive does not take the
+/// bytes of the new peer.
 fn receive_ends_with_its_connection(env: &Env) -> Outcome {
     without_the_lock(env)?;
     let (sock, other) = env.own_pair()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! TCP_INFO: a connection's figures. Those that depend on time or on the sizes of messages are only
-//! compared with each other.
+//! TCP_INFO: the statistics of a connection. Values that depend on time or on the sizes of messages
+//! are only compared with each other or with rough limits.
 
 use crate::support::flow::Span;
 use crate::support::harness::{
@@ -28,7 +28,7 @@ const ESTABLISHED: u8 = 1;
 const FIN_WAIT2: u8 = 5;
 const CLOSE_WAIT: u8 = 8;
 
-/// The bytes up to and with `tcpi_bytes_retrans` (include/uapi/linux/tcp.h).
+/// The number of bytes up to and including `tcpi_bytes_retrans` (include/uapi/linux/tcp.h).
 const LEN: usize = 216;
 
 struct Info([u8; LEN]);
@@ -138,7 +138,7 @@ fn of_a_new_socket(env: &Env) -> Outcome {
     expect_eq(info.busy_us(), 0, "busy")
 }
 
-/// Connections that wait, and how many may.
+/// A listener reports the number of connections that wait, and its backlog.
 fn of_a_listener(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(5)?;
     let info = Info::of(&listener)?;
@@ -153,7 +153,7 @@ fn of_a_listener(env: &Env) -> Outcome {
     )
 }
 
-/// Programs were built with shorter versions, and may ask for more than there is.
+/// Programs may have been built with a shorter structure, or may ask for more bytes than there are.
 fn of_any_length(env: &Env) -> Outcome {
     let (sock, _remote) = env.pair()?;
     let get = |len: usize| -> io::Result<(usize, Vec<u8>)> {
@@ -183,7 +183,7 @@ fn bytes_that_were_read(env: &Env) -> Outcome {
             .join()
             .unwrap_or_else(|_| failed("the reader panics"))
     })?;
-    // TCP counts its SYN.
+    // TCP also counts its SYN.
     eventually(
         "bytes that the peer has",
         || Ok(Info::of(&sock)?.bytes_acked()),
@@ -209,7 +209,7 @@ fn bytes_that_were_read(env: &Env) -> Outcome {
     expect(theirs.last_data_received_ms() < 60_000, "received lately")
 }
 
-/// What takes time, and when it was.
+/// The round-trip time, and the times of the last send and receive.
 fn round_trips(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     let began = Instant::now();
@@ -278,7 +278,7 @@ fn of_the_end(env: &Env) -> Outcome {
     is(&other, CLOSE_WAIT)
 }
 
-/// What congestion control there is, as `iperf3 -C` asks for it.
+/// The name of the congestion control, which `iperf3 -C` reads and sets.
 fn congestion_control(env: &Env) -> Outcome {
     let sock = env.socket()?;
     let mut name = [0xee; 32];
@@ -287,7 +287,7 @@ fn congestion_control(env: &Env) -> Outcome {
     let end = name[..len].iter().position(|b| *b == 0);
     expect(end.is_some_and(|end| end > 0), "a name with an end")?;
     let set = |name: &[u8]| sock.set_bytes(IPPROTO_TCP, libc::TCP_CONGESTION, name);
-    // Each kernel has this one.
+    // Each kernel has reno.
     set(b"reno")?;
     set(b"reno\0")?;
     expect_errno(set(b"nosuch"), ENOENT, "one that does not exist")?;

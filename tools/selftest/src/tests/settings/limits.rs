@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How many connections a namespace and a user may have, and how many that no program has.
+//! The limits for the connections of a namespace and of a user, and for connections that no program
+//! has (orphans).
 
 use super::sysctl::{needs_root, set, Changed};
 use crate::support::flow::Span;
@@ -26,14 +27,14 @@ tests!("limits";
     roots_of_namespaces_take_no_more,
 );
 
-/// Both ends in this machine, until one more is refused.
+/// Makes connections with both ends in this machine, until one is refused.
 fn until_refused(env: &Env, most: usize) -> Result<Vec<(Sock, Sock)>, Fail> {
     let mut pairs = Vec::new();
     loop {
         match env.own_pair() {
             Ok(pair) => pairs.push(pair),
             refused => {
-                // By this end, or by the listener's.
+                // This end may refuse it, or the listener's end.
                 expect_errno_of(refused, &[ENOBUFS, ECONNREFUSED], "one more")?;
                 return Ok(pairs);
             }
@@ -53,7 +54,7 @@ fn eventually_connects(env: &Env) -> Outcome {
 fn connections_of_a_namespace(env: &Env) -> Outcome {
     needs_root(env)?;
     let refused = Growth::of(env, "refused_max_connections")?;
-    // Some may end yet of the tests before.
+    // Some connections of earlier tests may not have ended yet.
     {
         let _most = Changed::to("max_connections", "2")?;
         eventually_connects(env)?;
@@ -62,7 +63,7 @@ fn connections_of_a_namespace(env: &Env) -> Outcome {
     let pairs = until_refused(env, 4)?;
     expect(pairs.len() >= 3, format!("only {} of 4 pairs", pairs.len()))?;
     refused.at_least(1)?;
-    // Those that there are go on.
+    // The existing connections still work.
     for (one, other) in &pairs {
         let span = Span::new(env.seed, 0, 1000);
         one.send_all(&span.to_vec())?;
@@ -80,7 +81,7 @@ fn connections_of_a_user(env: &Env) -> Outcome {
         sys::become_nobody()?;
         let pairs = until_refused(env, 3)?;
         expect_eq(pairs.len(), 3, "pairs of a user")?;
-        // In another namespace the user has no more, but the machine's root has.
+        // The places are free again when the connections have ended.
         drop(pairs);
         eventually_connects(env)
     })?;
@@ -92,7 +93,7 @@ fn connections_of_a_user(env: &Env) -> Outcome {
     expect_eq(pairs.len(), 4, "pairs of root")
 }
 
-/// Those that nobody has accepted are their listener's user's.
+/// A connection that is not accepted yet counts for the user who owns the listener.
 fn connections_that_wait_for_accept(env: &Env) -> Outcome {
     needs_root(env)?;
     let refused = Growth::of(env, "refused_max_user_connections")?;
@@ -109,8 +110,8 @@ fn connections_that_wait_for_accept(env: &Env) -> Outcome {
     refused.at_least(1)
 }
 
-/// Many threads connect, are refused and close, in a namespace that has few places: afterwards there are
-/// as many as before.
+/// Many threads connect, are refused, and close, in a namespace that has few places. Afterwards
+/// there are as many places as before.
 fn no_place_is_lost(env: &Env) -> Outcome {
     const THREADS: usize = 12;
     needs_root(env)?;
@@ -159,7 +160,8 @@ fn orphans(env: &Env) -> Outcome {
     let _most = Changed::to("max_orphans", "2")?;
     let mut others = Vec::new();
     for (one, other) in pairs {
-        // More than the peer's receives take: it is not sent when the program goes.
+        // More bytes than the peer's receives take, so that some are unsent when the socket is
+        // closed.
         let sent = fill(&one, env.seed)?;
         drop(one);
         others.push((other, sent));
@@ -187,7 +189,7 @@ fn orphans(env: &Env) -> Outcome {
     expect_eq(whole, 2, "orphans that were delivered")
 }
 
-/// A connection that ends while close() lingers leaves no orphan, and needs no place for one.
+/// A connection that ends while close() lingers is not an orphan, and needs no place for one.
 fn ended_by_close_is_no_orphan(env: &Env) -> Outcome {
     needs_root(env)?;
     let (one, other) = env.own_pair()?;
@@ -202,7 +204,7 @@ fn ended_by_close_is_no_orphan(env: &Env) -> Outcome {
     expect_eq(aborted, 0, "connections aborted as orphans")
 }
 
-/// A user that is root of a namespace of its own may take less there, and no more.
+/// A user who is root only in a user namespace may lower a limit there, but not raise it.
 fn roots_of_namespaces_take_no_more(env: &Env) -> Outcome {
     needs_root(env)?;
     Child::start(|| {
@@ -220,15 +222,16 @@ fn roots_of_namespaces_take_no_more(env: &Env) -> Outcome {
     .join()
 }
 
-/// Bytes that the receives of a socket take, and what was received and not read.
+/// The number of bytes that the posted receives of a socket take, including received bytes that
+/// were not read.
 fn receive_memory(sock: &Sock) -> io::Result<u32> {
     let mut bytes = [0; 36];
-    // The first of SK_MEMINFO_*.
+    // The first value is SK_MEMINFO_RMEM_ALLOC.
     sock.get_bytes(libc::SOL_SOCKET, libc::SO_MEMINFO, &mut bytes)?;
     Ok(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// Sends so many bytes each way at the same time.
+/// Sends this many bytes each way at the same time, and checks them.
 fn exchange(one: &Sock, other: &Sock, seed: u64, bytes: u64) -> Outcome {
     thread::scope(|scope| -> Outcome {
         for (sock, seed) in [(one, seed), (other, seed + 1)] {
@@ -239,8 +242,8 @@ fn exchange(one: &Sock, other: &Sock, seed: u64, bytes: u64) -> Outcome {
     })
 }
 
-/// A connection that has carried much, and is idle, takes no more memory than a new one; and it carries as
-/// much again.
+/// An idle connection that has carried many bytes takes no more memory than a new one, and can
+/// carry as many bytes again.
 fn receives_of_an_idle_connection(env: &Env) -> Outcome {
     const COPIES: i32 = 1;
     needs_root(env)?;
@@ -262,7 +265,7 @@ fn receives_of_an_idle_connection(env: &Env) -> Outcome {
                 format!("{grown} bytes of receives, {first} at first"),
             )?;
         }
-        // The module waits for 10 s.
+        // The module waits for 10 s before it reduces the receives.
         thread::sleep(Duration::from_secs(9));
         for (sock, first) in ends.iter().zip(first) {
             eventually(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Options of sockets, sysctls, limits, and what sockets say of themselves.
+//! Options of sockets, sysctls, limits, and statistics of sockets.
 
 pub(super) mod info;
 pub(super) mod limits;

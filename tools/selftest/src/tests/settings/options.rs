@@ -64,7 +64,7 @@ fn what_the_socket_is(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The kernel doubles what is asked for, within limits.
+/// The kernel doubles the size that is set, within limits.
 fn buffer_sizes(env: &Env) -> Outcome {
     let sock = env.socket()?;
     for option in [SO_SNDBUF, SO_RCVBUF] {
@@ -151,8 +151,7 @@ fn timeouts(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Options of level IPPROTO_TCP that TCP programs set without asking what
-/// the socket is.
+/// Options of level IPPROTO_TCP that TCP programs set without knowing the socket's protocol.
 fn tcp_level(env: &Env) -> Outcome {
     let sock = env.socket()?;
     for option in [libc::TCP_NODELAY, libc::TCP_CORK] {
@@ -174,7 +173,7 @@ fn tcp_level(env: &Env) -> Outcome {
     expect_eq(got, 30_000, "TCP_USER_TIMEOUT")
 }
 
-/// What the values of options become, and which are refused.
+/// The values that options have after they were set, and the values that are refused.
 fn tcp_level_values(env: &Env) -> Outcome {
     let sock = env.socket()?;
     let get = |option| sock.get_int(IPPROTO_TCP, option);
@@ -212,7 +211,7 @@ fn tcp_level_values(env: &Env) -> Outcome {
     expect_errno(none, EINVAL, "no clamp, when connected")
 }
 
-/// TCP_DEFER_ACCEPT reads as the time of the time-outs that it stands for.
+/// TCP_DEFER_ACCEPT returns the total time of the time-outs for which it stands.
 fn defers_accept(env: &Env) -> Outcome {
     let values = [
         (-1, 0),
@@ -253,7 +252,8 @@ fn defers_accept(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// With TCP_LINGER2 less than 0, a closed socket does not wait for its peer to close.
+/// With a negative TCP_LINGER2, a closed socket does not wait for its peer to close; otherwise it
+/// waits for that many seconds.
 fn lingers_as_long_as_it_shall(env: &Env) -> Outcome {
     for (seconds, least_ms, most_ms) in [(-1, 0, 15_000), (2, 1500, 30_000)] {
         let (sock, remote) = env.own_pair()?;
@@ -265,7 +265,7 @@ fn lingers_as_long_as_it_shall(env: &Env) -> Outcome {
             end => expect_eq(end?, 0, "the end")?,
         }
         if seconds > 0 && env.family == Family::Tcp {
-            // TCP forgets the connection without a word.
+            // TCP forgets the connection without a reset.
             continue;
         }
         eventually("a reset", || remote.poll(0, 0), |&e| e & POLLERR != 0)?;
@@ -278,7 +278,8 @@ fn lingers_as_long_as_it_shall(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A peer that has not read everything has not been told of the end, however little time it has for that.
+/// The time of TCP_LINGER2 begins when the peer is told of the end, which is after it has read
+/// everything. So the peer gets all bytes, however short the time is.
 fn lingers_for_bytes_that_are_not_read(env: &Env) -> Outcome {
     for mode in [1, 2, 3] {
         let (sock, remote) = env.own_pair()?;
@@ -359,7 +360,7 @@ fn values_of_wrong_length(env: &Env) -> Outcome {
             expect_errno(result, EINVAL, text(len))?;
         }
         sock.set_bytes(level, option, &[0; 64])?;
-        // Reading gives as much as there is room for.
+        // A read returns as many bytes as there is room for.
         for len in [0, 1, 3, 4, 9] {
             let mut bytes = [0xee; 16];
             let got = sock.get_bytes(level, option, &mut bytes[..len])?;
@@ -373,13 +374,13 @@ fn values_of_wrong_length(env: &Env) -> Outcome {
     expect_errno(short, EINVAL, "a short SO_RCVTIMEO")
 }
 
-/// What is for packets is refused where there are none.
+/// Options about packets are refused, because SDP has no packets.
 fn of_packets(env: &Env) -> Outcome {
     if !differences::refuses_packet_options(env.family) {
         return skip("TCP has packets");
     }
     let sock = env.over_ipv6()?.socket()?;
-    // A routing header of type 2, which anybody may set.
+    // A routing header of type 2, which any user may set.
     let mut header = [0; 24];
     header[1..4].copy_from_slice(&[2, 2, 1]);
     let pass_all = [libc::sock_filter {
@@ -420,7 +421,7 @@ fn unknown(env: &Env) -> Outcome {
         (-1, -1),
     ] {
         let text = format!("level {level}, option {option}");
-        // Levels that nobody has are unsupported for some calls.
+        // Some calls report an unknown level as unsupported.
         let unknown = [ENOPROTOOPT, libc::EOPNOTSUPP];
         expect_errno_of(sock.set_int(level, option, 1), &unknown, &text)?;
         expect_errno_of(sock.get_int(level, option), &unknown, &text)?;
@@ -439,8 +440,8 @@ fn nonblocking_by_ioctl(env: &Env) -> Outcome {
     eventually("end", || sock.recv(&mut [0], 0), |&n| n == 0)
 }
 
-/// A length beyond what is mapped: a name is read as far as names go, and no part
-/// of it is taken for the whole.
+/// The length reaches beyond the mapped memory. Only as many bytes are read as a name may have, and
+/// a part of them must not be taken for the whole name.
 fn name_of_device_at_the_end_of_memory(env: &Env) -> Outcome {
     let sock = env.socket()?;
     let mut area = Area::new(1)?;
@@ -454,7 +455,7 @@ fn name_of_device_at_the_end_of_memory(env: &Env) -> Outcome {
     )
 }
 
-/// The head of a control message, as it lies in memory.
+/// The header of a control message, as it lies in memory.
 fn control_head(len: usize, level: i32, kind: i32) -> [u64; 2] {
     [
         len as u64,
@@ -462,11 +463,11 @@ fn control_head(len: usize, level: i32, kind: i32) -> [u64; 2] {
     ]
 }
 
-/// TCP_INQ: each receive says how many bytes are left.
+/// With TCP_INQ, each receive reports the number of bytes that are left.
 fn bytes_left(env: &Env) -> Outcome {
-    // Also the number of the control message (include/uapi/linux/tcp.h).
+    // This is also the number of the control message (include/uapi/linux/tcp.h).
     const TCP_INQ: i32 = 36;
-    // A head and an integer.
+    // A header and an integer.
     const LEN: usize = 20;
     let (sock, other) = env.own_pair()?;
     expect_eq(sock.get_int(IPPROTO_TCP, TCP_INQ)?, 0, "at first")?;
@@ -490,12 +491,12 @@ fn bytes_left(env: &Env) -> Outcome {
     };
     expect_eq(receive(300)?, (300, 700), "300 bytes")?;
     expect_eq(receive(2000)?, (700, 0), "the rest")?;
-    // No room for it.
+    // There is no room for the control message.
     other.send(&[7; 10], 0)?;
     let (n, length, flags) = sock.recvmsg_with(&mut [0; 20], &mut [], 0)?;
     expect_eq((n, length), (10, 0), "without room")?;
     expect_eq(flags, libc::MSG_CTRUNC, "without room")?;
-    // The end can be read.
+    // The end of the stream counts as a byte that can be read.
     other.send(&[7; 10], 0)?;
     other.shutdown(libc::SHUT_WR)?;
     eventually("the end", || sock.poll(libc::POLLRDHUP, 0), |got| *got != 0)?;
@@ -506,7 +507,7 @@ fn bytes_left(env: &Env) -> Outcome {
     expect_eq((n, length, flags), (0, 0, 0), "not asked")
 }
 
-/// What is no control message is refused, and nothing is sent.
+/// A send with an invalid control message is refused and sends nothing.
 fn control_messages(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
     let send = |head: [u64; 2], value: u64, len: usize| {
@@ -518,7 +519,8 @@ fn control_messages(env: &Env) -> Outcome {
     expect_errno(send(head(400, 9999), 0, 24), EINVAL, "beyond its end")?;
     expect_errno(send(head(8, 9999), 0, 24), EINVAL, "shorter than a head")?;
     expect_errno(send(head(17, libc::SO_MARK), 0, 24), EINVAL, "a short mark")?;
-    // Those of other levels are for others, and what is shorter than a head is none.
+    // Control messages of other levels are ignored, and bytes shorter than a header are no control
+    // message.
     expect_eq(send(control_head(20, 9999, 1), 0, 24)?, 2, "another level")?;
     expect_eq(send(head(20, 9999), 0, 8)?, 2, "less than a head")?;
     sock.shutdown(libc::SHUT_WR)?;
@@ -538,7 +540,7 @@ fn control_messages(env: &Env) -> Outcome {
     expect_eq(got.as_slice(), b"nono".as_slice(), "what was sent")
 }
 
-/// TCP_NOTSENT_LOWAT: a program is told to write, and may, only while few bytes wait to be sent.
+/// TCP_NOTSENT_LOWAT: a socket is writable only while few bytes wait to be sent.
 fn least_not_sent(env: &Env) -> Outcome {
     const LEAST: i32 = 20_000;
     const PIECE: usize = 4096;
@@ -557,7 +559,7 @@ fn least_not_sent(env: &Env) -> Outcome {
     )?;
     let fill = || -> io::Result<usize> {
         let (mut sent, mut quiet) = (0, 0);
-        // The other side takes bytes for a while.
+        // The other side still takes bytes for a while.
         while quiet < 5 {
             match sock.send(&[1; PIECE], libc::MSG_DONTWAIT) {
                 Ok(n) => (sent, quiet) = (sent + n, 0),
@@ -588,7 +590,7 @@ fn least_not_sent(env: &Env) -> Outcome {
     eventually("room", writable, |room| *room)
 }
 
-/// What is sent at once does not count: no send waits for it, and a poller is told of room.
+/// Bytes that are sent at once do not count: no send waits because of them, and epoll reports room.
 fn least_not_sent_of_a_peer_that_reads(env: &Env) -> Outcome {
     const TOTAL: usize = 2 << 20;
     let (sock, other) = env.own_pair()?;
@@ -606,7 +608,7 @@ fn least_not_sent_of_a_peer_that_reads(env: &Env) -> Outcome {
     let began = Instant::now();
     let piece = vec![7; 60_000];
     let mut sent = 0;
-    // By edges, as event loops poll; then in calls that wait.
+    // First with edge-triggered epoll, as event loops do; then with blocking calls.
     let epoll = Epoll::new()?;
     epoll.add(sock.as_raw_fd(), libc::EPOLLOUT | libc::EPOLLET, 0)?;
     while sent < TOTAL {
@@ -627,7 +629,7 @@ fn least_not_sent_of_a_peer_that_reads(env: &Env) -> Outcome {
     }
     sock.shutdown(libc::SHUT_WR)?;
     expect_eq(joined(reader)??, sent, "received")?;
-    // A wait of 200 ms or more for each 32 KiB would be 25 s.
+    // A wait of 200 ms or more for each 32 KiB would take 25 s.
     let took = began.elapsed();
     expect(
         took < Duration::from_secs(12),
@@ -635,7 +637,7 @@ fn least_not_sent_of_a_peer_that_reads(env: &Env) -> Outcome {
     )
 }
 
-/// What a former connection has not sent does not count for the next one.
+/// Unsent bytes of an earlier connection do not count for the next one.
 fn least_not_sent_of_the_next_connection(env: &Env) -> Outcome {
     let (listener, addr) = env.listener(2)?;
     let sock = env.socket()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the administrator of a network namespace sets under /proc/sys/net/sdp.
+//! The settings of a network namespace under /proc/sys/net/sdp.
 
 use crate::support::flow::Span;
 use crate::support::harness::{
@@ -65,7 +65,7 @@ pub(in crate::tests) fn needs_root(env: &Env) -> Outcome {
     }
 }
 
-/// Does it in a namespace of its own.
+/// Runs `work` in a new network namespace.
 fn elsewhere(env: &Env, work: impl FnOnce() -> Outcome) -> Outcome {
     needs_root(env)?;
     Child::start(|| {
@@ -75,7 +75,7 @@ fn elsewhere(env: &Env, work: impl FnOnce() -> Outcome) -> Outcome {
     .join()
 }
 
-/// A value of the first namespace, which gets its former one back.
+/// A changed value of the first namespace; dropping it restores the former value.
 pub(in crate::tests) struct Changed {
     name: &'static str,
     before: String,
@@ -95,7 +95,7 @@ impl Drop for Changed {
     }
 }
 
-/// Each file, good values with what is then read, and bad ones.
+/// A file, good values with the text that is then read, and bad values.
 type Checks = (
     &'static str,
     &'static [(&'static str, &'static str)],
@@ -197,7 +197,7 @@ fn values_are_checked(env: &Env) -> Outcome {
                 )?;
             }
         }
-        // No file is without checks.
+        // Each file has checks.
         let files = fs::read_dir("/proc/sys/net/sdp")?.count();
         expect_eq(files, CHECKS.len(), "files of a namespace")
     })
@@ -217,7 +217,7 @@ fn read_in_pieces(env: &Env) -> Outcome {
     })
 }
 
-/// The second part of a value is none.
+/// A value cannot be written in parts: the second part is refused.
 fn written_in_pieces(env: &Env) -> Outcome {
     elsewhere(env, || {
         set("max_adverts", "9")?;
@@ -228,7 +228,7 @@ fn written_in_pieces(env: &Env) -> Outcome {
     })
 }
 
-/// What a new socket has: threshold, mode, policy, bytes of its buffers, keepalive.
+/// The settings of a socket: threshold, mode, policy, sizes of the buffers, keepalive.
 fn seen(sock: &Sock) -> io::Result<[i32; 8]> {
     Ok([
         sock.get_int(SOL_SDP, SDP_ZCOPY_THRESH)?,
@@ -263,7 +263,7 @@ fn set_all(values: [i32; 8]) -> io::Result<()> {
 const FIRST: [i32; 8] = [20_000, 2, 1, 100_000, 200_000, 600, 10, 5];
 const SECOND: [i32; 8] = [0, 3, 0, 300_000, 8192, 32767, 1, 127];
 
-/// Two namespaces with different values, beside each other.
+/// Two namespaces have different values at the same time.
 fn new_sockets_begin_with_them(env: &Env) -> Outcome {
     elsewhere(env, || {
         let before = env.socket()?;
@@ -277,7 +277,7 @@ fn new_sockets_begin_with_them(env: &Env) -> Outcome {
             expect_eq(seen(&env.socket()?)?, defaults, "in the second")?;
             set_all(SECOND)?;
             expect_eq(seen(&env.socket()?)?, SECOND, "in the second, when set")?;
-            // Each keeps what it began with, wherever its process goes.
+            // A socket keeps its values, even if its process moves to another namespace.
             expect_eq(seen(&first)?, FIRST, "one of the first, from the second")
         })?;
         other.join()?;
@@ -285,7 +285,8 @@ fn new_sockets_begin_with_them(env: &Env) -> Outcome {
     })
 }
 
-/// In the first namespace, which has the RDMA device.
+/// Accepted sockets have the values of their listener. The test needs the first namespace, which
+/// has the RDMA device.
 fn accepted_sockets_have_their_listeners(env: &Env) -> Outcome {
     needs_root(env)?;
     let listener = {
@@ -302,7 +303,7 @@ fn accepted_sockets_have_their_listeners(env: &Env) -> Outcome {
     expect(now[1] != 2 && now[4] != 150_000, "of the other socket")
 }
 
-/// By the mode, and from the threshold on, of programs that ask for nothing.
+/// Programs that set no options send in the mode of the namespace, from its threshold on.
 fn sends_go_without_a_copy(env: &Env) -> Outcome {
     needs_root(env)?;
     let sent_so = |mode: &str, least: &str| -> Result<bool, Fail> {
@@ -317,7 +318,8 @@ fn sends_go_without_a_copy(env: &Env) -> Outcome {
         receive(&other, span)?;
         Ok(stat(env, "advert_async")? > before)
     };
-    // Soft-RoCE is on the first network card; what suits an adapter is to send without a copy.
+    // The threshold -1 depends on the adapter: Soft-RoCE, which is on the first network card,
+    // copies; other adapters do not.
     let adapter = env.network_card()? != "eth0";
     for (mode, least, wanted) in [
         ("async", "0", true),
@@ -333,7 +335,8 @@ fn sends_go_without_a_copy(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// By the fault policy, of a program that may make others wait.
+/// The fault policy of the namespace decides whether writers wait, if the program may make others
+/// wait.
 fn writers_wait(env: &Env) -> Outcome {
     needs_root(env)?;
     for (policy, least) in [("block", 1), ("copy", 0)] {
@@ -343,7 +346,7 @@ fn writers_wait(env: &Env) -> Outcome {
         let pages = Pages::new(LEN, false)?;
         stream.send(pages)?;
         pages.write(0, b"later");
-        // They are counted when the snapshot ends.
+        // Waits are counted when the snapshot ends.
         stream.receive()?;
         let waited = stat(env, waits.name)? - waits.before;
         expect_eq(waited.min(1), least, format!("waits with policy {policy}"))?;
@@ -384,7 +387,7 @@ fn first_namespace_is_left_alone(env: &Env) -> Outcome {
     expect_eq(all()?, before, "the values here")
 }
 
-/// To make others wait is not for who is root of his own namespace only.
+/// A user who is root only in a user namespace may not make other programs wait.
 fn roots_of_namespaces_may_not_hold_up(env: &Env) -> Outcome {
     needs_root(env)?;
     if fs::read_to_string("/sys/module/ib_sdp/parameters/sdp_recv_early")?.trim() != "ptrace" {
@@ -411,7 +414,8 @@ fn roots_of_namespaces_may_not_hold_up(env: &Env) -> Outcome {
     .join()
 }
 
-/// Nor to let programs connect past the machine's security modules.
+/// A user who is root only in a user namespace may not let programs connect without the checks of
+/// the machine's security modules.
 fn roots_of_namespaces_may_not_fast_open(env: &Env) -> Outcome {
     needs_root(env)?;
     if fs::read_to_string("/sys/module/ib_sdp/parameters/sdp_fastopen")?.trim() != "0" {
@@ -442,7 +446,7 @@ fn nobody_may_write(env: &Env) -> Outcome {
     })
 }
 
-/// Open files do not keep a namespace: they say that there is nothing any more.
+/// Open files do not keep a namespace alive. After its end, calls on them fail with ENOENT.
 fn namespace_goes_while_files_are_open(env: &Env) -> Outcome {
     elsewhere(env, || {
         let open = |name: &str| OpenOptions::new().read(true).write(true).open(path(name));
@@ -454,7 +458,7 @@ fn namespace_goes_while_files_are_open(env: &Env) -> Outcome {
         for file in &files {
             expect(file.read_at(&mut text, 0)? > 1, "nothing to read")?;
         }
-        // This one was the only process in it.
+        // This process was the only one in the namespace.
         sys::new_netns()?;
         for file in &files {
             eventually(
@@ -498,8 +502,8 @@ fn memory_limits_are_checked(env: &Env) -> Outcome {
     expect_eq(get("mem")?, "1000000\t2000000\t3000000".to_owned(), "mem")
 }
 
-/// Sends without waiting until it is refused several times in a row, whatever poll() says; returns the
-/// bytes sent.
+/// Sends without waiting until several sends in a row are refused, regardless of poll(); returns
+/// the number of bytes sent.
 fn until_refused(sock: &Sock, seed: u64) -> io::Result<u64> {
     let (mut sent, mut refused) = (0, 0);
     while refused < 5 {
@@ -519,10 +523,11 @@ fn until_refused(sock: &Sock, seed: u64) -> io::Result<u64> {
     Ok(sent)
 }
 
-/// Where the memory of all sockets is used up, each has little; and goes on when there is more.
+/// If the memory of all sockets is used up, each socket gets little, and goes on when there is
+/// more.
 ///
-/// The core counts in portions of 1 MiB for each processor: so many bytes may be in use beyond the limit,
-/// of one socket or of many.
+/// The core counts in portions of 1 MiB for each processor. One socket or several may use this much
+/// memory beyond the limit.
 fn memory_limits_hold(env: &Env) -> Outcome {
     const PAIRS: u64 = 8;
     needs_root(env)?;
@@ -550,8 +555,8 @@ fn memory_limits_hold(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Where the memory of all sockets is used up, a socket that has nothing in its send buffer still sends a
-/// few bytes, and what poll() says holds.
+/// If the memory of all sockets is used up, a socket with an empty send buffer can still send a few
+/// bytes, and poll() reports the truth.
 fn memory_is_short_and_bytes_get_through(env: &Env) -> Outcome {
     const PAIRS: u64 = 3;
     const ROUNDS: u64 = 20;
@@ -562,7 +567,7 @@ fn memory_is_short_and_bytes_get_through(env: &Env) -> Outcome {
     let pairs = (0..PAIRS)
         .map(|_| env.own_pair())
         .collect::<Result<Vec<_>, _>>()?;
-    // Beyond what the core counts in advance for each processor.
+    // Use more memory than the core counts in advance for each processor.
     let mut full = vec![];
     for (from, _) in &pairs {
         full.push(until_refused(from, env.seed)?);
@@ -579,7 +584,7 @@ fn memory_is_short_and_bytes_get_through(env: &Env) -> Outcome {
             )?;
             receive(to, span)?;
         }
-        // The reader does not come.
+        // Now nobody reads.
         let mut sent = ROUNDS * 100;
         let mut refusals = 0;
         while from.poll(POLLOUT, 200)? == POLLOUT {
@@ -605,7 +610,7 @@ fn memory_is_short_and_bytes_get_through(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// With one advert at a time the bytes behind it go by copy.
+/// If the maximum number of adverts is outstanding, the next bytes go by copy.
 fn adverts_are_bounded(env: &Env) -> Outcome {
     needs_root(env)?;
     let most_out = |most: &str| -> Result<(u64, u64), Fail> {

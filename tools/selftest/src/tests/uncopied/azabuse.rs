@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What programs may do to memory that is being sent while send() has returned
-//! already: the peer gets what was there at the call, and nobody else sees or
-//! changes what is not his.
+//! What programs may do to memory that a send reads after it has returned. The peer gets the bytes
+//! that were there at the call. No other process sees or changes memory that is not its own.
 
 use super::inflight::{
     expect_content, in_child, in_flight, return_at_once, settled, Growth, Signal, Stream, BLOCK,
@@ -43,8 +42,8 @@ tests!("azabuse";
     written_to_by_others_in_flight,
 );
 
-/// The program sees its own writes at once, the peer none of them; and
-/// afterwards the program may write without a fault.
+/// The program sees its own writes at once, and the peer sees none of them. Afterwards the program
+/// may write without a fault.
 fn written_to_again(env: &Env) -> Outcome {
     for huge in [false, true] {
         let mut stream = Stream::new(env)?;
@@ -66,8 +65,8 @@ fn written_to_again(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// What one of the threads does to memory that may be in flight, and makes
-/// good in the end: it is private memory that may be written to.
+/// Does random things to memory that may be in flight. In the end it is again private memory that
+/// may be written to.
 pub(in crate::tests) fn abuse(pages: Pages, spare: Pages, rng: &mut Rng) -> io::Result<()> {
     for _ in 0..1 + rng.below(4) {
         let first = rng.below(pages.len() / PAGE);
@@ -98,11 +97,11 @@ pub(in crate::tests) fn abuse(pages: Pages, spare: Pages, rng: &mut Rng) -> io::
             11 => part.advise(sys::MADV_PAGEOUT)?,
             12 => {
                 pages.advise(libc::MADV_HUGEPAGE)?;
-                // There may be none.
+                // This may fail: there may be no free huge page.
                 let _ = pages.advise(sys::MADV_COLLAPSE);
             }
             13 => part.advise(libc::MADV_MERGEABLE)?,
-            // Moves pages about, if we may.
+            // Makes the kernel move pages, if this process may do so.
             _ if rng.below(16) == 0 => drop(fs::write("/proc/sys/vm/compact_memory", "1")),
             14 => {
                 part.protect(false)?;
@@ -115,18 +114,18 @@ pub(in crate::tests) fn abuse(pages: Pages, spare: Pages, rng: &mut Rng) -> io::
     Ok(())
 }
 
-/// With small pages, and as many with huge ones.
+/// The number of sends of a random test.
 const SENDS_AT_RANDOM: u64 = 1000;
-/// Those that make who writes wait take their time.
+/// The number of sends of a random test in which writers wait, which takes longer.
 const BLOCKING_SENDS_AT_RANDOM: u64 = 100;
 
-/// Threads that do all this to buffers as soon as they are sent.
+/// Sends buffers, to which other threads do the things of [`abuse`] as soon as they are sent.
 pub(in crate::tests) fn at_random(env: &Env, huge: bool, policy: i32) -> Outcome {
     if env.family == Family::Tcp {
         return skip("TCP copies what it sends");
     }
     const BYTES: usize = 1 << 19;
-    // Of those who write few wait on a slow machine: each for a second, perhaps.
+    // On a slow machine few writers wait, because each of them may wait for a second.
     let (most, writes, least) = match policy {
         BLOCK => (BLOCKING_SENDS_AT_RANDOM, "snapshot_waits", 4),
         _ => (SENDS_AT_RANDOM, "pages_touched", 20),
@@ -161,7 +160,8 @@ pub(in crate::tests) fn at_random(env: &Env, huge: bool, policy: i32) -> Outcome
     let mut rng = Rng::new(env.seed ^ 0xaa);
     let mut result = Ok(());
     let mut sends = 0;
-    // A slow machine sends much by copy: until there was enough of what is tested.
+    // A slow machine sends much by copy, so the loop goes on until the counters show enough sends
+    // of the tested kind.
     let enough = || {
         growths
             .iter()
@@ -213,7 +213,7 @@ fn seven_sends(
             .recv_timeout(Duration::from_secs(60))
             .map_err(io::Error::other)?;
         let start = [0, 0, rng.below(PAGE)][rng.below(3)];
-        // More short ones than long ones.
+        // More short sends than long ones.
         let most = (pages.len() - 17 * PAGE) >> rng.below(8);
         let len = 16 * PAGE + rng.below(most);
         if rng.below(3) == 0 {
@@ -248,8 +248,8 @@ fn huge_pages_at_random(env: &Env) -> Outcome {
     at_random(env, true, COPY)
 }
 
-/// A child that has put a page into a pipe, and has it mapped no more, does not
-/// read there what its parent writes later.
+/// A child has put a page into a pipe and unmapped it. It must not read from the pipe what its
+/// parent writes to the page later.
 fn child_keeps(env: &Env, pages: Pages, part: Pages) -> Outcome {
     let mut stream = Stream::new(env)?;
     pages.touch(0);
@@ -288,7 +288,7 @@ fn child_keeps_a_huge_page(env: &Env) -> Outcome {
     child_keeps(env, pages, pages.part(100 * PAGE, LEN))
 }
 
-/// What a program has made read-only in the meantime stays so.
+/// Memory that the program makes read-only meanwhile stays read-only.
 fn read_only_in_flight(env: &Env) -> Outcome {
     for huge in [false, true] {
         let mut stream = Stream::new(env)?;
@@ -315,7 +315,7 @@ fn read_only_in_flight(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Pages that are there anew are the program's: the old ones do not come back.
+/// New pages in the place of discarded ones belong to the program: the old pages do not come back.
 fn discarded_in_flight(env: &Env) -> Outcome {
     for huge in [false, true] {
         let mut stream = Stream::new(env)?;
@@ -346,7 +346,7 @@ fn unmapped_in_flight(env: &Env) -> Outcome {
         pages.touch(0);
         stream.send(pages.part(0, LEN))?;
         stream.send(pages.part(HUGE, LEN))?;
-        // One is gone for good, in the place of the other are new pages.
+        // The first half is gone for good, and the second half has new pages.
         pages.part(0, HUGE).unmap()?;
         let other = pages.part(HUGE, LEN);
         other.replace()?;
@@ -358,7 +358,7 @@ fn unmapped_in_flight(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// mremap(): the pages go with their content, what comes to their place is new.
+/// mremap() moves the pages with their content. The pages that come into their place are new.
 fn moved_in_flight(env: &Env) -> Outcome {
     for huge in [false, true] {
         let mut stream = Stream::new(env)?;
@@ -402,8 +402,8 @@ fn await_scans(count: u64) -> Outcome {
     eventually("scans of KSM", ksm_scans, |n| *n >= end)
 }
 
-/// KSM finds the pages in flight, and those of another process, to be the
-/// same: who writes to his own does not write to the other's.
+/// KSM finds that pages in flight and pages of another process are equal. If one process writes to
+/// its pages, the pages of the other process do not change.
 fn merged_in_flight(env: &Env) -> Outcome {
     const MERGED: u64 = 1 << 21;
     let stream = Stream::new(env)?;
@@ -411,7 +411,7 @@ fn merged_in_flight(env: &Env) -> Outcome {
         return skip("no KSM");
     }
     let pages = Pages::new(LEN, false)?;
-    // All pages are alike, here and there.
+    // All pages are equal, here and in the child.
     let one = stream.next(PAGE).to_vec();
     let all_alike = |pages: Pages| {
         for offset in (0..pages.len()).step_by(PAGE) {
@@ -433,8 +433,9 @@ fn merged_in_flight(env: &Env) -> Outcome {
     let early = stream.one.send_raw(pages.at(0), LEN, MSG_NOSIGNAL)?;
     expect_eq(early, LEN, "sent")?;
     expect(in_flight(env)? > 0, "nothing is in flight")?;
-    // KSM looks at processes in the order in which they come, and compares with the first page of
-    // some content: were it one in flight, which cannot be merged, the child's would not be either.
+    // KSM scans processes in the order in which they were registered, and compares a page with the
+    // first page of the same content. If that were a page in flight, which cannot be merged, the
+    // child's pages would not be merged either. Therefore the child registers first.
     listed.await_it()?;
     pages.advise(libc::MADV_MERGEABLE)?;
     ksm("pages_to_scan", 2000)?;
@@ -447,7 +448,7 @@ fn merged_in_flight(env: &Env) -> Outcome {
     expect(got.chunks(PAGE).all(|page| page == one), "what came")?;
     settled(env)?;
     await_scans(3)?;
-    // Now they are one page: which is copied for a send.
+    // Now all of them are one page, which is copied for a send.
     eventually("merged pages", || pages.flags(0), |f| f & MERGED != 0)?;
     let copied = Growth::of(env, "snapshot_copied")?;
     let late = stream.one.send_raw(pages.at(0), LEN, MSG_NOSIGNAL)?;
@@ -464,8 +465,8 @@ fn merged_in_flight(env: &Env) -> Outcome {
         .map_err(Fail::from)
 }
 
-/// Two threads count, each in a word of its own of every page, while a third
-/// sends the pages all the time: no store is lost.
+/// Two threads count, each in its own word of every page, while a third thread sends the pages all
+/// the time. No store is lost.
 fn counted_in_while_sent(env: &Env) -> Outcome {
     if env.family == Family::Tcp {
         return skip("TCP copies what it sends");
@@ -497,7 +498,8 @@ fn counted_in_while_sent(env: &Env) -> Outcome {
         let adverts = Growth::of(env, "advert_async")?;
         let end = Instant::now() + Duration::from_millis(env.scaled(3000).max(1500));
         let mut result = Ok(());
-        // A slow machine takes its time: until there was enough of what is tested.
+        // A slow machine needs more time, so the loop goes on until the counters show enough sends
+        // of the tested kind.
         let enough = || adverts.at_least(3).is_ok() && touched.at_least(3).is_ok();
         let limit = end + Duration::from_secs(20);
         while result.is_ok() && (Instant::now() < end || !enough() && Instant::now() < limit) {
@@ -539,10 +541,12 @@ fn send_often(env: &Env, pages: Pages) -> Outcome {
     expect_eq(joined(reading)??, SENDS * pages.len(), "received")
 }
 
-/// The same pages are in flight twice, and once more with another content.
+/// Three sends are in flight at the same time. The second and the third send have the same pages,
+/// which include half of the pages of the first send.
 fn sent_again_in_flight(env: &Env) -> Outcome {
     for huge in [false, true] {
-        // The peer reads by itself after some milliseconds, before the third send on a busy machine.
+        // The peer may read adverts without a reader after some milliseconds, on a busy machine
+        // before the third send. Therefore there are several attempts.
         let mut seen = false;
         for _ in 0..10 {
             seen = seen || send_again(env, huge)?;
@@ -552,7 +556,7 @@ fn sent_again_in_flight(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Whether all three sends were in flight at a time.
+/// Returns whether all three sends were in flight at the same time.
 fn send_again(env: &Env, huge: bool) -> Result<bool, Fail> {
     let mut stream = Stream::new(env)?;
     let pages = Pages::new(HUGE, huge)?;
@@ -562,7 +566,7 @@ fn send_again(env: &Env, huge: bool) -> Result<bool, Fail> {
     stream.fill(first);
     let bytes = first.read(0, LEN);
     stream.send_filled(first)?;
-    // Half of the first, and more.
+    // Half of the pages of the first send, and as many others.
     second.part(LEN / 2, LEN / 2).write(0, &bytes[..LEN / 2]);
     let n = stream.one.send_raw(second.at(0), LEN, MSG_NOSIGNAL)?;
     expect_eq(n, LEN, "sent again")?;
@@ -587,11 +591,12 @@ fn send_again(env: &Env, huge: bool) -> Result<bool, Fail> {
     Ok(all)
 }
 
-/// Threads that send the same pages at the same time, and one that writes to them all the while.
+/// The number of threads that send the same pages at the same time, while another thread writes to
+/// these pages.
 const SENDERS: usize = 6;
 const APART: Duration = Duration::from_millis(10);
 
-/// The words at the begins of the pages.
+/// The first word of each page.
 fn words(pages: Pages) -> Vec<u64> {
     (0..pages.len())
         .step_by(PAGE)
@@ -599,8 +604,8 @@ fn words(pages: Pages) -> Vec<u64> {
         .collect()
 }
 
-/// Each peer gets what was there at some moment of its sender's call, and nothing that was written later,
-/// though snapshots of the same pages are taken at the same time.
+/// Each peer gets bytes that were there at some moment of its sender's call, and nothing that was
+/// written later, although snapshots of the same pages are taken at the same time.
 fn sent_by_many_while_written(env: &Env) -> Outcome {
     let pages = Pages::new(LEN, false)?;
     let rounds = env.scaled(2);
@@ -623,7 +628,8 @@ fn sent_by_many_while_written(env: &Env) -> Outcome {
     settled(env)
 }
 
-/// New connections, with as many sends as go before the module finds that their pages are written to.
+/// Makes new connections, and sends on each of them [`SENDS`] times: after more sends the module
+/// would find that their pages are written to.
 fn new_senders(env: &Env, pages: Pages, round: u64) -> Outcome {
     let mut streams = Vec::new();
     for _ in 0..SENDERS {
@@ -632,7 +638,7 @@ fn new_senders(env: &Env, pages: Pages, round: u64) -> Outcome {
     (0..SENDS).try_for_each(|_| sent_by_many(&streams, pages, round))
 }
 
-/// Sends by all at the same time, and looks at what has come.
+/// Sends on all connections at the same time, and checks the received bytes.
 fn sent_by_many(streams: &[Stream<'_>], pages: Pages, round: u64) -> Outcome {
     let begin = Barrier::new(streams.len());
     let sent: Vec<_> = std::thread::scope(|scope| {
@@ -643,7 +649,7 @@ fn sent_by_many(streams: &[Stream<'_>], pages: Pages, round: u64) -> Outcome {
                 let (one, begin) = (&stream.one, &begin);
                 scope.spawn(move || -> io::Result<_> {
                     begin.wait();
-                    // Some begin while others are in the middle.
+                    // Some calls begin while others are under way.
                     std::thread::sleep(APART * number);
                     let before = words(pages);
                     let n = one.send_raw(pages.at(0), pages.len(), MSG_NOSIGNAL)?;
@@ -653,7 +659,7 @@ fn sent_by_many(streams: &[Stream<'_>], pages: Pages, round: u64) -> Outcome {
             .collect();
         senders.into_iter().map(ScopedJoinHandle::join).collect()
     });
-    // The writer goes on.
+    // The writer writes to the pages after the sends, too.
     std::thread::sleep(Duration::from_millis(2));
     for (stream, sent) in streams.iter().zip(sent) {
         let Ok(sent) = sent else {
@@ -675,8 +681,8 @@ fn sent_by_many(streams: &[Stream<'_>], pages: Pages, round: u64) -> Outcome {
     Ok(())
 }
 
-/// Parent and child write to the same pages in flight, and the child sends
-/// them again: each has its own, and the peer the old ones.
+/// Parent and child write to the same pages in flight, and the child sends the pages again. Each
+/// process has its own pages, and the peer gets the bytes that were sent.
 fn forked_in_flight(env: &Env) -> Outcome {
     for huge in [false, true] {
         let mut stream = Stream::new(env)?;
@@ -690,7 +696,7 @@ fn forked_in_flight(env: &Env) -> Outcome {
             part.part(0, LEN).write(0, &next[..LEN]);
             ready.give()?;
             go.await_it()?;
-            // The parent has written to all of it meanwhile.
+            // The parent has written to all pages meanwhile.
             part.part(LEN, LEN).write(0, &next[LEN..]);
             let n = stream.one.send_raw(part.at(0), 2 * LEN, MSG_NOSIGNAL)?;
             let own = part.read(0, 2 * LEN) == next;
@@ -712,8 +718,7 @@ fn forked_in_flight(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// What comes from the peer goes into the pages whose former content the peer
-/// has not read yet.
+/// Bytes of the peer go into pages whose previous content the peer has not read yet.
 fn received_into_in_flight(env: &Env) -> Outcome {
     for huge in [false, true] {
         let mut stream = Stream::new(env)?;
@@ -738,15 +743,15 @@ fn received_into_in_flight(env: &Env) -> Outcome {
         expect(part.read(0, part.len()) == want, "what came back")?;
         stream.receive()?;
         expect(part.read(0, part.len()) == want, "what was there then")?;
-        // The other way round: what is being received goes out by copy.
+        // The pages with the received bytes can be sent without a copy again.
         stream.send(part)?;
         stream.receive()?;
     }
     Ok(())
 }
 
-/// A debugger may write to memory in flight, too, even where the program may
-/// not.
+/// Another process, such as a debugger, may also write to memory in flight, even where the program
+/// itself may not write.
 fn written_to_by_others_in_flight(env: &Env) -> Outcome {
     let mut stream = Stream::new(env)?;
     let pages = Pages::new(LEN, false)?;
@@ -766,7 +771,7 @@ fn written_to_by_others_in_flight(env: &Env) -> Outcome {
     expect_content(child, "the child's writes")?;
     pages.part(LEN / 2, LEN / 2).protect(false)?;
     let child = write_there(LEN / 2, &[0xde; PAGE])?;
-    // The kernel may allow it to debuggers only.
+    // The kernel may allow this write to debuggers only.
     let forced = sys::wait_child(child, true)? == Ended::Exit(0);
     expect(in_flight(env)? > 0, "nothing is in flight any more")?;
     stream.receive()?;

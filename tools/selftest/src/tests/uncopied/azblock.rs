@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The fault policy that makes a program wait before it writes to memory in
-//! flight: it has its own page in the end, and nobody waits for ever.
+//! The fault policy that makes a program wait before it writes to memory in flight. In the end the
+//! program has its own page, and no thread waits for ever.
 
 use super::azabuse;
 use super::inflight::{
@@ -40,7 +40,7 @@ tests!("azblock";
     huge_pages_at_random,
 );
 
-/// How long a program waits.
+/// How long a program waits at most.
 const LIMIT: Duration = Duration::from_secs(1);
 
 fn with_policy(env: &Env, policy: i32) -> Result<Stream<'_>, Fail> {
@@ -73,8 +73,8 @@ fn option_is_checked(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A program that could make others wait must be allowed to; one that was given such a socket has
-/// copies.
+/// A program needs a privilege to choose the policy, because it may make other programs wait. If an
+/// unprivileged program was given such a socket, its writes make copies.
 fn not_for_everybody(env: &Env) -> Outcome {
     let mut stream = blocking(env)?;
     let pages = Pages::new(LEN, false)?;
@@ -89,7 +89,7 @@ fn not_for_everybody(env: &Env) -> Outcome {
     expect(waits.at_least(1).is_err(), "somebody has waited")
 }
 
-/// The write comes after the read, and to the same page.
+/// A write happens after the peer has read the page, and goes to the same physical page.
 fn waits_for_the_reader(env: &Env) -> Outcome {
     let soon = |taken: Duration| taken < LIMIT * 9 / 10;
     for huge in [false, true] {
@@ -106,8 +106,9 @@ fn waits_for_the_reader(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Writes to a part of what is in flight until it is read, and looks at what came of it if that was
-/// soon enough; returns how long it took.
+/// Sends pages, and writes to a part of them before the peer has read them. Returns the time until
+/// the peer has read all pages. If `soon` holds for this time, it is also checked that the write
+/// has waited and that no page was copied.
 fn written_in_flight(
     env: &Env,
     huge: bool,
@@ -127,7 +128,7 @@ fn written_in_flight(
         part.touch(7);
         Instant::now()
     })?;
-    // It waits in slices of 4 ms.
+    // The writer waits in slices of 4 ms: after this time it has waited for several of them.
     std::thread::sleep(LIMIT / 20);
     let read = Instant::now();
     stream.receive()?;
@@ -146,16 +147,17 @@ fn written_in_flight(
     Ok(taken)
 }
 
-/// Some threads have decided on a copy when the snapshot ends, and are about to put it into the place
-/// of the page.
+/// When the snapshot ends, some threads have already decided to copy a page, and are about to put
+/// the copy into the place of the page.
 fn written_to_as_the_wait_ends(env: &Env) -> Outcome {
-    // Each round sleeps a little longer: 8 to 16 ms.
+    // Each round sleeps a little longer, from 8 to 16 ms.
     let rounds = env.scaled(20).max(6) as usize;
     let step_us = 8000 / rounds as u64;
     let all = Pages::new(rounds * LEN, false)?;
     let mut checked = 0;
     for round in 0..rounds {
-        // One whose pages were written to would go another way for a while.
+        // Each round has a new connection: after writes to its pages a connection would send
+        // another way for a while.
         let mut stream = blocking(env)?;
         let pages = all.part(round * LEN, LEN);
         stream.fill(pages);
@@ -167,7 +169,7 @@ fn written_to_as_the_wait_ends(env: &Env) -> Outcome {
             .step_by(PAGE)
             .map(|at| spawn(move || pages.store(at, 7)))
             .collect::<Result<_, _>>()?;
-        // They wait in slices of 4 ms.
+        // The writers wait in slices of 4 ms.
         std::thread::sleep(Duration::from_micros(8000 + step_us * round as u64));
         stream.receive()?;
         let taken = began.elapsed();
@@ -187,7 +189,8 @@ fn written_to_as_the_wait_ends(env: &Env) -> Outcome {
     }
 }
 
-/// The physical pages that some memory has, and how many the kernel had moved by then.
+/// The physical pages of a range of memory, and the number of pages that the kernel has moved until
+/// then.
 struct Frames {
     pages: Pages,
     before: Vec<u64>,
@@ -195,8 +198,9 @@ struct Frames {
 }
 
 impl Frames {
-    /// A new page has one more reference as long as a processor keeps it in a batch for the LRU lists:
-    /// a thread on another processor could not have it back. So the batches are emptied first.
+    /// As long as a processor keeps a new page in a batch for the LRU lists, the page has one more
+    /// reference, and a thread on another processor gets a copy of it. Therefore the batches are
+    /// emptied first.
     fn of(pages: Pages) -> std::io::Result<Frames> {
         fs::write("/proc/sys/vm/drop_caches", "1")?;
         let moved = moved_pages()?;
@@ -213,7 +217,7 @@ impl Frames {
         all.map(|at| pages.frame(at)).collect()
     }
 
-    /// No more than `most` of the pages are others, unless the kernel has moved some.
+    /// Expects that at most `most` of the pages were replaced, unless the kernel has moved pages.
     #[track_caller]
     fn are_kept_but(&self, most: usize, when: std::fmt::Arguments<'_>) -> Outcome {
         let after = Frames::now(self.pages)?;
@@ -226,7 +230,7 @@ impl Frames {
     }
 }
 
-/// Pages of anybody's that the kernel has put elsewhere, for reasons of its own.
+/// The number of pages of all processes that the kernel has moved for reasons of its own.
 fn moved_pages() -> std::io::Result<u64> {
     const REASONS: [&str; 2] = ["pgmigrate_success", "thp_collapse_alloc"];
     let text = fs::read_to_string("/proc/vmstat")?;
@@ -237,12 +241,13 @@ fn moved_pages() -> std::io::Result<u64> {
     Ok(text.lines().filter_map(count).sum::<u64>())
 }
 
-/// Each store is there in the end, and none too early.
+/// All stores are there in the end, and the peer sees none of them.
 fn written_to_by_many(env: &Env) -> Outcome {
     let mut stream = blocking(env)?;
     let waits = Growth::of(env, "snapshot_waits")?;
     for round in 1..4 {
-        // Others each time: who waits for the same pages again and again has waited since the first.
+        // Each round has new pages: the limit of the wait holds for all snapshots of a page
+        // together, if they follow each other closely.
         let pages = Pages::new(LEN, false)?;
         stream.send(pages)?;
         let begun = Arc::new(AtomicU32::new(0));
@@ -257,8 +262,8 @@ fn written_to_by_many(env: &Env) -> Outcome {
                 })
             })
             .collect::<Result<_, _>>()?;
-        // On a busy machine threads take their time to begin. To wait for one after the other would
-        // take longer than they are held back.
+        // On a busy machine threads begin late. spawn_waiting() for one thread after the other
+        // could take longer than the threads are made to wait.
         while begun.load(Ordering::Relaxed) < 6 {
             pause();
         }
@@ -276,7 +281,8 @@ fn written_to_by_many(env: &Env) -> Outcome {
     waits.at_least(3)
 }
 
-/// The peer may wait for us: nobody waits for a peer who does not read.
+/// A write waits for a second at most, even if the peer does not read: the peer may wait for this
+/// very program.
 fn goes_on_after_a_second(env: &Env) -> Outcome {
     let mut stream = blocking(env)?;
     let pages = Pages::new(LEN, false)?;
@@ -330,7 +336,7 @@ fn killed_while_it_waits(env: &Env) -> Outcome {
     waits.at_least(1)
 }
 
-/// A child has its own address space, in which nobody waits.
+/// A forked child has its own address space, in which no write waits.
 fn forked_in_flight(env: &Env) -> Outcome {
     let waits = Growth::of(env, "snapshot_waits")?;
     for huge in [false, true] {
@@ -354,7 +360,8 @@ fn forked_in_flight(env: &Env) -> Outcome {
     waits.at_least(1)
 }
 
-/// Who writes to another program's memory has not agreed to wait.
+/// A process that writes to another program's memory has not chosen the policy, so it does not
+/// wait.
 fn written_to_by_others(env: &Env) -> Outcome {
     let mut stream = blocking(env)?;
     let pages = Pages::new(LEN, false)?;
@@ -373,16 +380,16 @@ fn written_to_by_others(env: &Env) -> Outcome {
     let written = pages.read(0, LEN).iter().all(|b| *b == 0xd6);
     expect(written, "what was written")?;
     stream.receive()?;
-    // It is counted when the bytes are there.
+    // The counter is updated when the peer has read the bytes.
     expect(waits.at_least(1).is_err(), "somebody has waited")
 }
 
-/// What had to be copied at once is the program's: nobody waits for it.
+/// A send copies the page of zeros at once, so a write to such memory does not wait.
 fn never_written_before(env: &Env) -> Outcome {
     let stream = blocking(env)?;
     let pages = Pages::new(LEN, false)?;
     pages.replace()?;
-    // All of it is the page of zeros.
+    // All of the memory is mapped to the page of zeros.
     expect(pages.read(0, LEN).iter().all(|b| *b == 0), "zeros")?;
     let waits = Growth::of(env, "snapshot_waits")?;
     let sent = stream.one.send_raw(pages.at(0), LEN, MSG_NOSIGNAL)?;
@@ -395,7 +402,7 @@ fn never_written_before(env: &Env) -> Outcome {
     expect(waits.at_least(1).is_err(), "somebody has waited")
 }
 
-/// A large folio that several snapshots hold.
+/// Two snapshots have references to the same large folio.
 fn two_parts_of_a_huge_page(env: &Env) -> Outcome {
     let mut stream = blocking(env)?;
     let pages = Pages::new(HUGE, true)?;
@@ -417,7 +424,7 @@ fn two_parts_of_a_huge_page(env: &Env) -> Outcome {
     waits.at_least(2)
 }
 
-/// recv() waits as the program itself would, and for no longer.
+/// recv() into memory in flight waits as a write of the program itself would, and no longer.
 fn received_into_in_flight(env: &Env) -> Outcome {
     let mut stream = blocking(env)?;
     let waits = Growth::of(env, "snapshot_waits")?;
@@ -440,8 +447,8 @@ fn received_into_in_flight(env: &Env) -> Outcome {
     waits.at_least(1)
 }
 
-/// Changes of the address space go on while threads wait for a page, and
-/// whoever waits for memory that goes has the signal.
+/// While threads wait for a page, the address space can be changed: memory is mapped and unmapped,
+/// and other pages are replaced and discarded.
 fn unmapped_while_others_wait(env: &Env) -> Outcome {
     let mut stream = blocking(env)?;
     let waits = Growth::of(env, "snapshot_waits")?;
@@ -465,9 +472,9 @@ fn unmapped_while_others_wait(env: &Env) -> Outcome {
     waits.at_least(1)
 }
 
-/// Another connection sends the same pages and pins them, for which its program
-/// must have them to himself, and so waits with the lock of the address space;
-/// meanwhile others change that, and a third sends more.
+/// Another connection sends the same pages and waits for its peer, so it pins the pages. For the
+/// pin the program must have its own pages, so the send waits with the lock of the address space
+/// held. Meanwhile other threads change the address space, and send and write to more pages.
 fn sent_again_while_others_map(env: &Env) -> Outcome {
     let mut stream = blocking(env)?;
     let waits = Growth::of(env, "snapshot_waits")?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sends that have returned, and what is limited or ends: programs, memory that
-//! cannot be protected, readers that do not come, connections.
+//! Limits and ends of sends that have returned: programs that end, memory that cannot be protected,
+//! readers that do not come, connections that end.
 
 use super::inflight::{
     huge_page, in_child, in_flight, pause, return_at_once, settled, Growth, Signal, Stream, LEN,
@@ -48,7 +48,7 @@ tests!("azends";
     everything_is_given_back,
 );
 
-/// However many pages are protected, the processors are told once.
+/// However many pages a send protects, the TLBs are flushed once.
 fn one_flush_for_a_send(env: &Env) -> Outcome {
     if env.family == Family::Tcp {
         return skip("TCP copies what it sends");
@@ -61,8 +61,8 @@ fn one_flush_for_a_send(env: &Env) -> Outcome {
     stream.receive()
 }
 
-/// A child connects, sends this span, and then does something else; the parent
-/// reads when the child is gone, or when it has told so.
+/// A child connects, sends a span, and then calls `and_then`. The parent reads after the child has
+/// ended in the expected way.
 fn gone_in_flight(env: &Env, and_then: impl FnOnce(), end: Ended) -> Outcome {
     if env.family == Family::Tcp {
         return skip("TCP copies what it sends");
@@ -115,7 +115,7 @@ fn killed_in_flight(env: &Env) -> Outcome {
     gone_in_flight(env, sleep, Ended::Signal(libc::SIGKILL))
 }
 
-/// What the peer has of a sender that was killed is the begin of its stream.
+/// If a sender is killed, the peer has received a prefix of its stream.
 fn killed_while_sending(env: &Env) -> Outcome {
     if env.family == Family::Tcp {
         return skip("TCP copies what it sends");
@@ -150,7 +150,7 @@ fn killed_while_sending(env: &Env) -> Outcome {
     adverts.at_least(3)
 }
 
-/// Sends from `addr` on, and sees that nothing of it went without a copy, and that the reason was counted.
+/// Sends the span from `addr`. Expects that all of it goes by copy, and that the reason is counted.
 #[track_caller]
 fn goes_by_copy(stream: &mut Stream<'_>, addr: usize, span: Span, why: &str) -> Outcome {
     let env = stream.env;
@@ -160,7 +160,7 @@ fn goes_by_copy(stream: &mut Stream<'_>, addr: usize, span: Span, why: &str) -> 
     let n = stream.one.send_raw(addr, span.len as usize, MSG_NOSIGNAL)?;
     expect_eq(n as u64, span.len, "sent")?;
     receive(&stream.other, span)?;
-    // Once, for all of the call.
+    // The reason is counted once for the whole call.
     expect_eq(stat(env, &why)?, refused + 1, &why)?;
     expect_eq(stat(env, "advert_async")?, before, "adverts")
 }
@@ -198,7 +198,7 @@ fn other_memory_goes_another_way(env: &Env) -> Outcome {
         missing.bring(i, &page)?;
     }
     goes_by_copy(&mut stream, missing.at(0), span, "Userfaultfd")?;
-    // Nor is there anything to protect where nothing was ever written.
+    // Pages that were never written to cannot be protected either, so they are copied.
     let copied = Growth::of(env, "snapshot_copied")?;
     let pages = Pages::new(LEN, false)?;
     expect_eq(pages.load(0), 0, "a new page")?;
@@ -210,7 +210,7 @@ fn other_memory_goes_another_way(env: &Env) -> Outcome {
     expect(got.iter().all(|b| *b == 0), "zeros")
 }
 
-/// Memory that may be protected against reads is not ours to protect.
+/// The module does not protect memory whose owner may protect it against reads.
 fn watched_memory_goes_by_copy(env: &Env) -> Outcome {
     const PAGES: usize = 8;
     let span = Span::new(env.seed, 0, (PAGES * PAGE) as u64);
@@ -221,7 +221,8 @@ fn watched_memory_goes_by_copy(env: &Env) -> Outcome {
     goes_by_copy(&mut Stream::new(env)?, watched.at(0), span, "Userfaultfd")
 }
 
-/// Where the peer takes no message more, what could go without a copy waits for that as a copy.
+/// If the peer has no receive for another message, bytes that could go without a copy are copied,
+/// and wait as copies.
 fn without_credits(env: &Env) -> Outcome {
     let stream = Stream::new(env)?;
     let waits = || stream.one.ioctl_int(libc::TIOCOUTQ).map(|bytes| bytes > 0);
@@ -245,13 +246,14 @@ fn without_credits(env: &Env) -> Outcome {
     receive(&stream.other, Span::new(env.seed, 0, sent + LEN as u64))
 }
 
-/// What a user may lock bounds what is in flight, and comes back.
+/// The user's limit of locked memory limits the bytes in flight. When these bytes were read, the
+/// limit can be used again.
 fn without_leave_to_lock(env: &Env) -> Outcome {
     let mut stream = Stream::new(env)?;
     let pages: Vec<_> = (0..6)
         .map(|_| Pages::new(LEN, false))
         .collect::<io::Result<_>>()?;
-    // Two of them, and what is counted besides.
+    // Room for two buffers, and for other memory that counts.
     sys::limit_locked_memory((2 * LEN + 8 * PAGE) as u64)?;
     sys::become_nobody()?;
     for _ in 0..2 {
@@ -272,7 +274,8 @@ fn without_leave_to_lock(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A reference to a part of a huge page keeps all of it: so the limit must have room for all of it.
+/// A reference to a part of a huge page keeps the whole huge page, so the limit must have room for
+/// all of it.
 fn huge_page_counts_whole(env: &Env) -> Outcome {
     let mut stream = Stream::new(env)?;
     let (one, other) = (huge_page()?, huge_page()?.part(0, LEN));
@@ -282,7 +285,7 @@ fn huge_page_counts_whole(env: &Env) -> Outcome {
     stream.send(one.part(0, LEN))?;
     stream.receive()?;
     expect_eq(stat(env, "memlock_refused")?, refused.before, "refused")?;
-    // Enough for the bytes.
+    // Room for the bytes, but not for the huge page.
     sys::limit_locked_memory((LEN + 16 * PAGE) as u64)?;
     let adverts = stat(env, "advert_async")?;
     stream.fill(other);
@@ -295,8 +298,8 @@ fn huge_page_counts_whole(env: &Env) -> Outcome {
     stream.receive()
 }
 
-/// A send that is refused the memory does not stand in its own way, whatever
-/// other threads do with the address space.
+/// A send that may not lock memory is sent another way, whatever other threads do with the address
+/// space.
 fn refused_while_others_map(env: &Env) -> Outcome {
     if env.family == Family::Tcp {
         return skip("TCP copies what it sends");
@@ -333,8 +336,7 @@ fn refused_while_others_map(env: &Env) -> Outcome {
     refused.at_least(rounds / 10)
 }
 
-/// The send buffer bounds what is in flight; a poll() is woken when there is
-/// room again.
+/// The send buffer limits the bytes in flight. poll() is woken when there is room again.
 fn nobody_reads(env: &Env) -> Outcome {
     let mut stream = Stream::new(env)?;
     stream.one.set_int(SOL_SOCKET, SO_SNDBUF, 200_000)?;
@@ -342,8 +344,8 @@ fn nobody_reads(env: &Env) -> Outcome {
     let adverts = Growth::of(env, "advert_async")?;
     for round in 0..3 {
         let before = stream.sent;
-        // Each send has memory of its own: after too many writes to what is in flight, the next bytes go
-        // by copy.
+        // Each send has its own memory: after too many writes to memory in flight, the next bytes
+        // would go by copy.
         let pages = Pages::new(64 * 16 * PAGE, false)?;
         let mut is_full = false;
         for send in 0..64 {
@@ -380,15 +382,15 @@ fn nobody_reads(env: &Env) -> Outcome {
     settled(env)
 }
 
-/// As long as there is room in the send buffer a send returns, also behind
-/// bytes for which the peer has no room.
+/// As long as the send buffer has room, a send returns, also behind bytes for which the peer has no
+/// room.
 fn returns_while_there_is_room(env: &Env) -> Outcome {
     let mut stream = Stream::new(env)?;
     let pages = Pages::new(4 * LEN, false)?;
     let adverts = Growth::of(env, "advert_async")?;
     for i in 0..4 {
         let part = pages.part(i * LEN, LEN);
-        // One in two by copy.
+        // Every second send goes by copy.
         let threshold = [0, 16384][i % 2];
         stream
             .one
@@ -407,8 +409,8 @@ fn returns_while_there_is_room(env: &Env) -> Outcome {
     adverts.at_least(1)
 }
 
-/// A send that waits behind others that have returned gives up when it shall,
-/// and nothing becomes of the others.
+/// A send that waits behind sends that have returned gives up after its time-out. The other sends
+/// are not affected.
 fn behind_sends_that_have_returned(env: &Env) -> Outcome {
     let mut stream = Stream::new(env)?;
     let pages = Pages::new(4 * LEN, false)?;
@@ -432,7 +434,7 @@ fn behind_sends_that_have_returned(env: &Env) -> Outcome {
     stream.receive()
 }
 
-/// The bytes of others that are read meanwhile are not its own.
+/// A send that waits does not count bytes of earlier sends that the peer reads meanwhile.
 fn behind_sends_that_are_being_read(env: &Env) -> Outcome {
     let mut stream = Stream::new(env)?;
     let pages = Pages::new(6 * LEN, false)?;
@@ -456,19 +458,19 @@ fn behind_sends_that_are_being_read(env: &Env) -> Outcome {
         Ok(n) => stream.sent += n as u64,
         Err(e) => expect_errno::<()>(Err(e), EAGAIN, "a send that waits")?,
     }
-    // Just so much comes, and then the end.
+    // Exactly these bytes come, and then the end of the stream.
     stream.one.shutdown(SHUT_WR)?;
     stream.receive()?;
     expect_eof(&stream.other)
 }
 
-/// Pages that the processors of a test machine may have on their way to the
-/// lists of the memory's, with a reference each (`PAGEVEC_SIZE`, two of them);
-/// a snapshot that was not given back would be more.
+/// The number of pages that the processors of a test machine may keep in batches for the LRU lists,
+/// with a reference to each: two batches of `PAGEVEC_SIZE`. A snapshot that was not given back
+/// would have more pages.
 const ON_THE_WAY: u64 = 62;
 
-/// After the end of a connection nobody has a reference to its pages: those
-/// that are written to stay where they are.
+/// After the end of a connection nobody has a reference to its pages, so a write to a page makes no
+/// copy.
 #[track_caller]
 fn expect_unreferenced(pages: Pages) -> Outcome {
     if pages.frame(0)? == 0 {
@@ -520,7 +522,7 @@ fn peer_ends(env: &Env, huge: bool, end: impl FnOnce(Sock) -> io::Result<()>) ->
     expect_unreferenced(pages.part(0, 6 * LEN))
 }
 
-/// Both sides have shut their half, with bytes of one in flight.
+/// A connection whose two sides have shut down sending, while bytes of one side are in flight.
 fn ended_both_ways(env: &Env, pages: Pages) -> Result<Stream<'_>, Fail> {
     let mut stream = Stream::new(env)?;
     for offset in (0..pages.len()).step_by(LEN) {
@@ -532,7 +534,7 @@ fn ended_both_ways(env: &Env, pages: Pages) -> Result<Stream<'_>, Fail> {
     Ok(stream)
 }
 
-/// close() leaves them to the connection, and waits for them if asked to.
+/// close() leaves the bytes in flight to the connection, and waits for them with SO_LINGER.
 fn closes_when_both_have_ended(env: &Env) -> Outcome {
     let pages = Pages::new(8 * LEN, false)?;
     for wait in [0, 30] {
@@ -576,8 +578,8 @@ fn peer_closes_when_both_have_ended(env: &Env) -> Outcome {
     expect_unreferenced(pages)
 }
 
-/// poll() tells of the end when there is nothing before it any more, and of no
-/// byte that is not there.
+/// poll() reports the end of the stream only when no bytes are left before it, and reports no bytes
+/// that are not there.
 fn end_comes_last(env: &Env) -> Outcome {
     let pages = Pages::new(8 * LEN, false)?;
     let stream = ended_both_ways(env, pages)?;
@@ -635,7 +637,7 @@ fn peer_dies(env: &Env) -> Outcome {
     expect_unreferenced(pages)
 }
 
-/// After all that no advert is out, nothing is pinned, and nothing locked.
+/// After all these tests no advert is outstanding, and no memory is pinned or locked.
 fn everything_is_given_back(env: &Env) -> Outcome {
     if env.family == Family::Tcp {
         return Ok(());
@@ -648,7 +650,7 @@ fn everything_is_given_back(env: &Env) -> Outcome {
     )?;
     expect_eq(stat(env, "flush_missed")?, 0, "missed flushes")?;
     expect_eq(stat(env, "illegal_transition")?, 0, "illegal transitions")?;
-    // What a user may lock in all is there again.
+    // The user's limit of locked memory can be used again as a whole.
     let mut stream = Stream::new(env)?;
     sys::limit_locked_memory((LEN + 8 * PAGE) as u64)?;
     sys::become_nobody()?;

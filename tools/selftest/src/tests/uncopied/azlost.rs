@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Bytes that recv() has promised and that never come, because the peer's machine is gone: whoever
-//! touches their pages is told by a signal, and the next call by an error.
+//! Bytes that recv() has promised but that never come, because the peer's machine is gone: a thread
+//! that touches their pages gets a signal, and the next call returns an error.
 //!
-//! The peer's machine is to be killed upon the note that says so.
+//! The peer's machine must be killed when the test prints its note.
 
 use super::azrecv::{settled, Incoming};
 use super::inflight::{in_child, Growth, Signal, LEN};
@@ -15,20 +15,21 @@ tests!("azlost";
     peer_vanishes,
 );
 
-/// Buffers by turns, so that several Reads are under way.
+/// The number of buffers, which are used by turns, so that several Reads are in flight.
 const BUFFERS: usize = 4;
 /// How long the module waits for bytes, and some time for a slow machine.
 const WAITS: Duration = Duration::from_secs(30);
 
-/// What a program does with its pages.
+/// When a program touches its pages.
 #[derive(Clone, Copy, PartialEq)]
 enum Touch {
     AtOnce,
     AfterTheError,
 }
 
-/// Receives until there is an error, which it tells, into buffers that begin `odd` bytes behind that of a
-/// page: a program whose end says what it has seen.
+/// Receives until there is an error, into buffers that begin `odd` bytes behind the start of a
+/// page. Gives the signal `ready` after several rounds. Returns `true` after a time-out, and
+/// `false` at the end of the stream.
 fn receive_on(
     incoming: &mut Incoming<'_>,
     touch: Touch,
@@ -55,8 +56,8 @@ fn receive_on(
     Ok(true)
 }
 
-/// Programs that touch their pages only when they know; others that do at once, and so wait when the
-/// peer vanishes; and one of these is killed while it waits.
+/// Some programs touch their pages only after the error. Others touch them at once, so they wait
+/// when the peer vanishes; one of these is killed while it waits.
 fn peer_vanishes(env: &Env) -> Outcome {
     if env.local == env.remote {
         return skip("the peer is in this machine");
@@ -92,9 +93,9 @@ fn peer_vanishes(env: &Env) -> Outcome {
     for (child, _) in &children[1..] {
         match end_until(end, *child)? {
             Ended::Signal(libc::SIGSEGV) => told += 1,
-            // All had come that it touches.
+            // All bytes that the program touches had come.
             Ended::Exit(0) => {}
-            // Nothing was under way: as over TCP, it does not hear of the end.
+            // No Read was in flight: as over TCP, the program does not learn that the peer is gone.
             Ended::Running => sys::kill(*child, libc::SIGKILL)?,
             ended => return failed(format!("a program ended with {ended:?}")),
         }
@@ -108,7 +109,7 @@ fn peer_vanishes(env: &Env) -> Outcome {
     }
 }
 
-/// How a child has ended, or that it is still running then.
+/// How a child has ended, or [`Ended::Running`] if it still runs at the time `end`.
 fn end_until(end: Instant, child: i32) -> io::Result<Ended> {
     loop {
         match sys::wait_child(child, false)? {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Others who take references to memory while its bytes are on their way: io_uring, which keeps a
-//! registered buffer and reads and writes it without the page table.
+//! io_uring takes references to memory whose bytes are on their way. It keeps a registered buffer,
+//! and reads and writes it without the page table.
 
 use super::azrecv::settled;
 use super::inflight::{return_at_once, Growth, Stream, LEN};
@@ -20,7 +20,7 @@ tests!("azpins";
     registered_while_being_received,
 );
 
-/// What io_uring writes to the memory.
+/// The bytes that io_uring writes to the memory.
 const NEW: u8 = 0xee;
 
 fn pages(huge: bool) -> io::Result<Pages> {
@@ -32,14 +32,14 @@ fn rounds(env: &Env) -> u32 {
     env.scaled(32).max(12) as u32
 }
 
-/// A pipe that has room for so many bytes: io_uring needs no other thread to read or write it.
+/// A pipe with room for `bytes` bytes, so that io_uring needs no other thread to read or write it.
 fn pipe(bytes: usize) -> io::Result<(File, File)> {
     let (from, to) = sys::pipe()?;
     sys::set_pipe_size(to.as_raw_fd(), bytes)?;
     Ok((File::from(from), File::from(to)))
 }
 
-/// io_uring overwrites the memory; the program sees it.
+/// io_uring overwrites the memory, and the program sees the new bytes.
 fn overwrite(registered: &mut Registered, pages: Pages) -> Outcome {
     let new = vec![NEW; pages.len()];
     let (from, mut to) = pipe(new.len())?;
@@ -50,7 +50,7 @@ fn overwrite(registered: &mut Registered, pages: Pages) -> Outcome {
     expect(shown, "the program sees other bytes than io_uring wrote")
 }
 
-/// Registers the memory, in another thread, at about the time at which `work` runs.
+/// Registers the memory in another thread, at about the time when `work` runs.
 fn beside_registration<T>(
     pages: Pages,
     round: u32,
@@ -61,7 +61,7 @@ fn beside_registration<T>(
         let start = Arc::clone(&start);
         spawn(move || {
             start.wait();
-            // Sometimes before, sometimes after the other.
+            // The registration comes before or after `work`, depending on the round.
             for _ in 0..round % 16 * 200 {
                 std::hint::spin_loop();
             }
@@ -74,8 +74,8 @@ fn beside_registration<T>(
     Ok((registered, result?))
 }
 
-/// The peer gets what was there at the send, whoever writes to the memory afterwards by references that
-/// he has taken meanwhile.
+/// The peer gets the bytes that were there at the send, even if io_uring writes to the memory
+/// afterwards, by references that it has taken after the send.
 fn registered_in_flight(env: &Env) -> Outcome {
     for huge in [false, true] {
         let mut stream = Stream::new(env)?;
@@ -88,13 +88,14 @@ fn registered_in_flight(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The same where the references are taken during the send.
+/// As [`registered_in_flight`], but io_uring takes the references during the send.
 fn registered_while_being_sent(env: &Env) -> Outcome {
     for huge in [false, true] {
         let pages = pages(huge)?;
         let adverts = Growth::of(env, "advert_async")?;
         for round in 0..rounds(env) {
-            // On one connection, the next bytes would go by copy after so many faults.
+            // Each round has a new connection: after so many faults the next bytes of a connection
+            // would go by copy.
             let mut stream = Stream::new(env)?;
             stream.fill(pages);
             let (mut registered, sent) = beside_registration(pages, round, || {
@@ -113,8 +114,8 @@ fn registered_while_being_sent(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Who has taken references during a receive sees by them what the receive has promised, also if it has
-/// returned early.
+/// io_uring takes references during a receive. By these references it sees the bytes that the
+/// receive has promised, even if the receive has returned early.
 fn registered_while_being_received(env: &Env) -> Outcome {
     let early = Growth::of(env, "read_early")?;
     for huge in [false, true] {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What programs may do to memory that is being received into while recv() has
-//! returned already: whoever looks sees the peer's bytes, never what was there
-//! before.
+//! What programs may do to memory into which a receive still writes after it has returned: every
+//! access sees the peer's bytes, never the previous content.
 
 use super::inflight::{
     expect_content, in_child, return_at_once, Growth, Stream, BLOCK, COPY, LEN, RETURNS,
@@ -42,8 +41,7 @@ tests!("azrecv";
     whole_buffers,
 );
 
-/// A stream of the peer's that goes without copies, as far as that depends on
-/// the sender.
+/// A stream from the peer that goes without copies, as far as the sender decides this.
 pub(in crate::tests) struct Incoming<'a> {
     pub(in crate::tests) env: &'a Env,
     sock: Sock,
@@ -62,7 +60,8 @@ impl<'a> Incoming<'a> {
         let (sock, remote) = env.pair()?;
         return_at_once(&sock)?;
         remote.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16384)?;
-        // Else it would go by copy in the end, for it makes the next bytes where the last were.
+        // Otherwise its sends would go by copy in the end, because it writes the next bytes into
+        // the memory of the last ones.
         remote.set_int(SOL_SDP, SDP_ZCOPY_MODE, WAITS)?;
         let span = Span::new(env.seed, 0, bytes);
         let job = remote.start(Work::Source { span, max: 1 << 20 })?;
@@ -77,7 +76,7 @@ impl<'a> Incoming<'a> {
         })
     }
 
-    /// Receives into the pages: what must be there now.
+    /// Receives into the pages. Returns the bytes that must be there now.
     pub(in crate::tests) fn take(&mut self, pages: Pages, flags: i32) -> io::Result<Expected> {
         // SAFETY: no reference to the pages exists.
         let n = unsafe { self.sock.recv_raw(pages.at(0), pages.len(), flags)? };
@@ -90,7 +89,7 @@ impl<'a> Incoming<'a> {
         Ok(expected)
     }
 
-    /// Fills all pieces, in one call.
+    /// Fills all pieces in one call.
     pub(in crate::tests) fn take_pieces(
         &mut self,
         pieces: &[Pages],
@@ -139,19 +138,20 @@ impl<'a> Incoming<'a> {
         skip("no call has returned early: this machine is too slow")
     }
 
-    /// Who sends.
+    /// The session of the sender.
     pub(in crate::tests) fn sender(&self) -> Peer {
         self.remote.session().clone()
     }
 
-    /// Enough was received.
+    /// Closes the socket before the end of the stream, and waits until programs have their pages
+    /// back.
     #[track_caller]
     pub(in crate::tests) fn leave(self) -> Outcome {
         drop(self.sock);
         settled(self.env)
     }
 
-    /// The peer has sent all, and it was received.
+    /// Receives the rest of the stream, and expects that the peer has sent all of it.
     #[track_caller]
     fn end(mut self, pages: Pages) -> Outcome {
         while self.received < self.bytes {
@@ -164,7 +164,7 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// Waits until programs have their pages back.
+/// Waits until programs have all of their pages back.
 #[track_caller]
 pub(in crate::tests) fn settled(env: &Env) -> Outcome {
     eventually(
@@ -175,7 +175,7 @@ pub(in crate::tests) fn settled(env: &Env) -> Outcome {
     .map(drop)
 }
 
-/// What must be in some memory.
+/// The bytes that a range of memory must contain.
 #[derive(Clone, Copy)]
 pub(in crate::tests) struct Expected {
     pub(in crate::tests) pages: Pages,
@@ -184,7 +184,7 @@ pub(in crate::tests) struct Expected {
 }
 
 impl Expected {
-    /// The next bytes that `stream` gives, which are there.
+    /// The next bytes of `stream`, which were received into the pages.
     pub(in crate::tests) fn next_of(stream: &Stream<'_>, pages: Pages) -> Expected {
         Expected {
             pages,
@@ -201,18 +201,18 @@ impl Expected {
         }
     }
 
-    /// As before, in other pages.
+    /// The same bytes in other pages.
     pub(in crate::tests) fn at(self, pages: Pages) -> Expected {
         Expected { pages, ..self }
     }
 
-    /// Whether its last whole page is mapped: who touches it does not wait.
+    /// Whether the last whole page is mapped, so that a touch does not wait.
     pub(in crate::tests) fn is_there(self) -> io::Result<bool> {
         let whole = self.pages.len() / PAGE * PAGE;
         self.pages.is_mapped(whole.saturating_sub(PAGE))
     }
 
-    /// There is no more.
+    /// Whether the stream has ended.
     pub(in crate::tests) fn is_end(self) -> bool {
         self.pages.len() == 0
     }
@@ -250,7 +250,7 @@ fn read_at_once(env: &Env) -> Outcome {
     let bytes = amount(env);
     let early = Growth::of(env, "read_early")?;
     let pages = Pages::new(LEN, false)?;
-    // A slow machine may read all of it before there is a reader.
+    // On a slow machine the module may read all bytes before the reader comes.
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
         let mut incoming = Incoming::new(env, bytes)?;
@@ -264,7 +264,7 @@ fn read_at_once(env: &Env) -> Outcome {
     }
 }
 
-/// What the program writes after recv() stays, and the peer's bytes beside it.
+/// What the program writes after recv() stays, and so do the peer's bytes beside it.
 fn written_to_at_once(env: &Env) -> Outcome {
     let bytes = amount(env);
     let mut incoming = Incoming::new(env, bytes)?;
@@ -299,7 +299,8 @@ fn read_by_many(env: &Env) -> Outcome {
     incoming.leave()
 }
 
-/// What a thread does with what was received, as soon as it may be there.
+/// Does a random thing to received memory whose bytes may not have arrived yet. Returns whether the
+/// content is right.
 fn abuse(got: Expected, spare: Pages, rng: &mut Rng) -> io::Result<bool> {
     let count = got.pages.len() / PAGE;
     if count == 0 {
@@ -344,7 +345,7 @@ fn abuse(got: Expected, spare: Pages, rng: &mut Rng) -> io::Result<bool> {
         }
         7 => {
             got.pages.advise(libc::MADV_HUGEPAGE)?;
-            // There may be none.
+            // This may fail: there may be no free huge page.
             let _ = got.pages.advise(sys::MADV_COLLAPSE);
             got.holds()
         }
@@ -368,12 +369,12 @@ fn abuse(got: Expected, spare: Pages, rng: &mut Rng) -> io::Result<bool> {
     })
 }
 
-/// What the buffers are.
+/// Kinds of buffers.
 #[derive(Clone, Copy, PartialEq)]
 enum Buffers {
     Small,
     Huge,
-    /// They begin in the middle of a page.
+    /// Buffers that begin in the middle of a page.
     Odd,
 }
 
@@ -411,7 +412,8 @@ fn at_random(env: &Env, buffers: Buffers) -> Outcome {
     let mut heads = Rng::new(env.seed ^ 0x0dd);
     let mut turn = 0;
     let mut result = Ok(());
-    // A slow machine reads much before there is a reader: until there was enough of what is tested.
+    // On a slow machine the module reads many bytes before the reader comes, so the loop goes on
+    // until enough calls have returned early.
     let enough = || early.at_least(2).is_ok();
     let limit = end + Duration::from_secs(40);
     while result.is_ok() && (Instant::now() < end || !enough() && Instant::now() < limit) {
@@ -427,7 +429,8 @@ fn at_random(env: &Env, buffers: Buffers) -> Outcome {
                     _ => 0,
                 };
                 let got = incoming.take(pages.part(start, len - start), 0)?;
-                // What shares a page with others' memory was waited for.
+                // The call has waited for the bytes in a page that the buffer shares with other
+                // memory.
                 let head = (start.next_multiple_of(PAGE) - start).min(got.pages.len());
                 got.part(0, head).check()?;
                 let got = got.part(head, got.pages.len() - head);
@@ -459,7 +462,8 @@ fn odd_buffers_at_random(env: &Env) -> Outcome {
     at_random(env, Buffers::Odd)
 }
 
-/// A child has what its parent was given, and fork() works while others wait.
+/// A forked child has the bytes that its parent has received, and fork() works while other threads
+/// wait for the bytes.
 fn forked_at_once(env: &Env) -> Outcome {
     let mut incoming = Incoming::endless(env)?;
     let pages = Pages::new(LEN, false)?;
@@ -478,7 +482,7 @@ fn forked_at_once(env: &Env) -> Outcome {
     incoming.leave()
 }
 
-/// mremap(), as in realloc(), takes along what is to come.
+/// mremap(), as in realloc(), moves pages together with the bytes that are still to come.
 fn moved_at_once(env: &Env) -> Outcome {
     let mut incoming = Incoming::endless(env)?;
     let pages = Pages::new(LEN, false)?;
@@ -492,7 +496,7 @@ fn moved_at_once(env: &Env) -> Outcome {
     incoming.leave()
 }
 
-/// What the program has thrown away stays so, and harms nobody.
+/// Memory that the program has discarded stays discarded, and the bytes do not come later.
 fn discarded_at_once(env: &Env) -> Outcome {
     let mut incoming = Incoming::endless(env)?;
     let pages = Pages::new(LEN, false)?;
@@ -515,7 +519,7 @@ fn discarded_at_once(env: &Env) -> Outcome {
     incoming.leave()
 }
 
-/// Who reads a program's memory from outside waits as well.
+/// A process that reads the memory of a program from outside waits for the bytes, too.
 fn read_by_others(env: &Env) -> Outcome {
     let mut incoming = Incoming::endless(env)?;
     let pages = Pages::new(LEN, false)?;
@@ -534,7 +538,7 @@ fn read_by_others(env: &Env) -> Outcome {
     incoming.leave()
 }
 
-/// A buffer that was just received into is sent on, in every way.
+/// A buffer into which bytes are still on their way is sent at once, in every way.
 fn sent_on_at_once(env: &Env) -> Outcome {
     let bytes = amount(env);
     for (mode, policy) in [(1, COPY), (WAITS, COPY), (RETURNS, COPY), (RETURNS, BLOCK)] {
@@ -567,8 +571,8 @@ fn sent_on_at_once(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The next recv() may have the same buffer, or overlap; what was one area then may be two when it is
-/// given back.
+/// The next recv() may have the same buffer or an overlapping one. A range that was in one memory
+/// area may be in two areas when it is given back.
 fn received_into_again(env: &Env) -> Outcome {
     let bytes = amount(env);
     let mut incoming = Incoming::new(env, bytes)?;
@@ -582,7 +586,7 @@ fn received_into_again(env: &Env) -> Outcome {
         pages.part(LEN, LEN).advise(libc::MADV_DONTDUMP)?;
         if let Some(before) = last {
             let from = before.pages.at(0);
-            // What lies before the new bytes is still there.
+            // The bytes before the new ones are still there.
             if from < got.pages.at(0) {
                 let len = (got.pages.at(0) - from).min(before.pages.len());
                 before.part(0, len).check()?;
@@ -590,7 +594,7 @@ fn received_into_again(env: &Env) -> Outcome {
         }
         if rng.below(2) == 0 {
             got.check()?;
-            // Somebody else than the next call may be about to give the pages back.
+            // The worker may be about to give the pages back, before the next call can do so.
             std::thread::sleep(Duration::from_millis(1));
         }
         last = Some(got);
@@ -598,8 +602,8 @@ fn received_into_again(env: &Env) -> Outcome {
     incoming.end(pages)
 }
 
-/// What gives the first bytes back, however late, gives nothing back that the second ones are on their
-/// way to.
+/// Two receives have the same buffer. When the first one gives its pages back, however late, it
+/// must not give back pages into which bytes of the second one are on their way.
 fn received_into_twice(env: &Env) -> Outcome {
     let mut incoming = Incoming::endless(env)?;
     let pages = Pages::new(LEN, false)?;
@@ -607,14 +611,14 @@ fn received_into_twice(env: &Env) -> Outcome {
     for _ in 0..24 {
         incoming.take(pages, 0)?;
         let got = incoming.take(pages, 0)?;
-        // As long as bytes may be on their way, where the link is slow.
+        // Bytes may be on their way for this long if the link is slow.
         std::thread::sleep(Duration::from_millis(rng.below(60) as u64));
         got.check()?;
     }
     incoming.leave()
 }
 
-/// close() takes nothing back.
+/// close() takes no bytes back that a receive has promised.
 fn closed_at_once(env: &Env) -> Outcome {
     let pages = Pages::new(LEN, false)?;
     for _ in 0..4 {
@@ -627,7 +631,7 @@ fn closed_at_once(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// What a receive has returned comes, even if another thread disconnects.
+/// The bytes that a receive has promised arrive, even if another thread disconnects the socket.
 fn disconnected_at_once(env: &Env) -> Outcome {
     let unspec = env.here(0).with_family(libc::AF_UNSPEC);
     let all = Pages::new(4 * LEN, false)?;
@@ -651,7 +655,7 @@ fn disconnected_at_once(env: &Env) -> Outcome {
             }
         }
         joined(ending)??;
-        // The others were overwritten.
+        // Later receives have overwritten the other buffers.
         for last in got.iter().rev().take(3) {
             last.check()?;
         }
@@ -663,7 +667,7 @@ fn disconnected_at_once(env: &Env) -> Outcome {
     }
 }
 
-/// A program that ends takes nothing with it.
+/// A program may end at any time: all pages are given back.
 fn killed_at_once(env: &Env) -> Outcome {
     for way in 0..8 {
         let mut incoming = Incoming::new(env, BYTES)?;
@@ -691,7 +695,7 @@ fn killed_at_once(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// MSG_WAITALL gives all, and odd lengths come whole.
+/// MSG_WAITALL fills the whole buffer, also if it does not consist of whole pages.
 fn whole_buffers(env: &Env) -> Outcome {
     let bytes = amount(env);
     let mut incoming = Incoming::new(env, bytes)?;

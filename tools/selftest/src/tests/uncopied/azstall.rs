@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What programs may do to memory for whose bytes they wait for seconds: what this machine sends to the
-//! peer's is kept for so long, and so are the requests for the bytes. Over the test adapter, whoever started
-//! this makes Reads slow.
+//! What programs may do to memory while they wait for seconds for its bytes. netem delays what this
+//! machine sends to the peer's machine, and so also the requests for the bytes. Over the test
+//! adapter the script that has started the tests delays Reads instead.
 
 use super::azrecv::{settled, Expected, Incoming};
 use super::disk::Disk;
@@ -29,14 +29,14 @@ tests!("azstall";
     written_back_meanwhile,
 );
 
-/// The link to the other machine that packets of soft-RoCE take. What an adapter sends does not go
-/// through the kernel's queues.
+/// The network card that sends the packets of soft-RoCE to the other machine. netem can delay only
+/// these: the packets of a hardware adapter do not go through the kernel's queues.
 const DEVICE: &str = "eth0";
 
-/// What goes to the peer's machine is late, as long as this lives.
+/// Delays what goes to the peer's machine. The delay ends when the value is dropped.
 struct Late {
     delay: Duration,
-    /// The file by which somebody else says that he has changed the delay.
+    /// The file that the script creates when it has changed the delay.
     done: Option<PathBuf>,
 }
 
@@ -80,7 +80,7 @@ impl Late {
         Ok(())
     }
 
-    /// Receives until a call has returned whose bytes are late.
+    /// Sets the delay, and receives until a call has returned whose bytes are late.
     fn receive(&self, incoming: &mut Incoming<'_>, pages: Pages) -> Result<Expected, Fail> {
         let is_set = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -91,7 +91,7 @@ impl Late {
         })
     }
 
-    /// As [`Late::receive`], for two connections at the same time, into a part of memory each.
+    /// As [`Late::receive`] for two connections at the same time, each with a part of the memory.
     fn receive_two(
         &self,
         one: &mut Incoming<'_>,
@@ -110,7 +110,7 @@ impl Late {
             if !first.is_there()? && !second.is_there()? {
                 return Ok((first, second));
             }
-            // The bytes of one have come before the other's were asked for.
+            // The bytes of one connection came before the bytes of the other one were requested.
             self.over()?;
             first.check()?;
             second.check()?;
@@ -118,7 +118,7 @@ impl Late {
         skip("no two calls have returned early: this machine is too slow")
     }
 
-    /// What is sent from now on is not late.
+    /// Ends the delay for what is sent from now on.
     fn over(&self) -> Outcome {
         self.set(Duration::ZERO, &AtomicBool::new(false))
     }
@@ -133,8 +133,8 @@ impl Drop for Late {
     }
 }
 
-/// Receives one call after the other, else the module would fetch the bytes, until one has returned whose
-/// bytes do not come soon.
+/// Receives until a call has returned whose bytes do not come soon. The calls follow each other at
+/// once, because otherwise the module would read the bytes into its own memory.
 fn receive_late(
     incoming: &mut Incoming<'_>,
     pages: Pages,
@@ -159,7 +159,8 @@ fn done<T>(joined: std::thread::Result<Result<T, Fail>>) -> Result<T, Fail> {
     joined.unwrap_or_else(|_| failed("a thread panics"))
 }
 
-/// However many threads wait for one page, one after the other, none sees what was there before.
+/// Hundreds of threads wait for one page, one after the other. None of them sees the previous
+/// content.
 fn read_by_hundreds(env: &Env) -> Outcome {
     const THREADS: usize = 256;
     let late = Late::new(env, Duration::from_secs(5))?;
@@ -181,16 +182,16 @@ fn read_by_hundreds(env: &Env) -> Outcome {
     waits.at_least(THREADS as u64 / 2)
 }
 
-/// Does something with memory while the bytes of two connections are on their way to it; meanwhile the first
-/// connection, whose bytes are to come to the begin of the memory, is lost. `act` gets the memory, and what the
-/// other connection's bytes are.
+/// Calls `act` while the bytes of two connections are on their way to the same memory. Meanwhile
+/// the first connection, whose bytes are for the start of the memory, is lost. `act` gets the
+/// memory and the expected bytes of the other connection.
 fn beside_a_lost_one(env: &Env, act: impl FnOnce(Pages, Expected) -> Outcome) -> Outcome {
     let late = Late::new(env, Duration::from_secs(2))?;
     let all = Pages::new(2 * LEN, false)?;
     let mut lost = Incoming::endless(env)?;
     let mut other = Incoming::endless(env)?;
     let (_, got) = late.receive_two(&mut lost, &mut other, all)?;
-    // The peer is to hear of its end now.
+    // The request to end must reach the peer without a delay.
     late.over()?;
     let sender = lost.sender();
     let end = spawn(move || {
@@ -204,8 +205,8 @@ fn beside_a_lost_one(env: &Env, act: impl FnOnce(Pages, Expected) -> Outcome) ->
     other.leave()
 }
 
-/// A fork waits for all bytes that are on their way: also where it has waited for those of a connection
-/// that is lost meanwhile.
+/// A fork waits for all bytes that are on their way, also if the connection for whose bytes it
+/// waits is lost meanwhile.
 fn forked_beside_a_lost_one(env: &Env) -> Outcome {
     beside_a_lost_one(env, |_, got| {
         let began = Instant::now();
@@ -221,7 +222,7 @@ fn forked_beside_a_lost_one(env: &Env) -> Outcome {
     })
 }
 
-/// And so does mremap(): the bytes go to the pages, wherever these are.
+/// mremap() waits in the same way: the bytes arrive in the pages, wherever these are mapped.
 fn moved_beside_a_lost_one(env: &Env) -> Outcome {
     let place = Pages::new(2 * LEN, false)?;
     beside_a_lost_one(env, |all, got| {
@@ -236,13 +237,14 @@ fn moved_beside_a_lost_one(env: &Env) -> Outcome {
     })
 }
 
-/// All that this process does before it ends is a system call: it has the thread-local variables of another.
+/// This process has the thread-local variables of another one. Therefore it makes only a system
+/// call before it ends.
 extern "C" fn fork_once(_: *mut libc::c_void) -> i32 {
     i32::from(!sys::fork_without_handlers())
 }
 
-/// A process that shares the memory is killed while it forks: nobody sees what was there before. The
-/// connection is aborted for it, and the pages are cleared.
+/// A process that shares the memory is killed while it forks. The connection is aborted for its
+/// sake, and the pages are cleared: nobody sees the previous content.
 fn killed_in_a_fork(env: &Env) -> Outcome {
     let late = Late::new(env, Duration::from_secs(4))?;
     let mut incoming = Incoming::endless(env)?;
@@ -265,15 +267,17 @@ fn killed_in_a_fork(env: &Env) -> Outcome {
     settled(env)?;
     match ended {
         Ended::Signal(libc::SIGSEGV) | Ended::Exit(0) => Ok(()),
-        // As in_child() tells an error.
+        // in_child() reports an error in this way.
         Ended::Exit(2) => skip("no call has returned early: this machine is too slow"),
         ended => failed(format!("the program ended with {ended:?}")),
     }
 }
 
-/// A fork that waits keeps all others from forking while somebody registers a uprobe: not for long.
+/// A fork that waits for bytes blocks all other forks while a uprobe is registered, but not for
+/// long.
 fn forked_for_long(env: &Env) -> Outcome {
-    /// What the module allows, the second in which it looks, and some time for a slow machine.
+    /// The limit of the module, the second between two of its checks, and some time for a slow
+    /// machine.
     const MOST: Duration = Duration::from_secs(9);
     const PROBES: &str = "/sys/kernel/tracing/uprobe_events";
     const ENABLE: &str = "/sys/kernel/tracing/events/sdp/fork/enable";
@@ -282,12 +286,13 @@ fn forked_for_long(env: &Env) -> Outcome {
     }
     let late = Late::new(env, MOST + Duration::from_secs(2))?;
     let mut incoming = Incoming::endless(env)?;
-    // They are there before any memory is away: else their own forks would wait.
+    // These children are started before any page is taken away: otherwise their own forks would
+    // wait.
     let (start_probe, start_other) = (Signal::new()?, Signal::new()?);
     let probe = in_child(|| {
         start_probe.await_it()?;
         std::thread::sleep(Duration::from_millis(300));
-        // Others' events stay.
+        // The file is opened for appending, because it may contain events of others.
         let mut probes = OpenOptions::new().append(true).open(PROBES)?;
         probes.write_all(b"p:sdp/fork /bin/busybox:0x1000")?;
         let began = Instant::now();
@@ -295,7 +300,7 @@ fn forked_for_long(env: &Env) -> Outcome {
         let took = began.elapsed();
         fs::write(ENABLE, "0")?;
         probes.write_all(b"-:sdp/fork")?;
-        // Else nobody was kept from forking.
+        // If the registration was faster, it did not wait, and blocked no fork.
         Ok((Duration::from_secs(1)..MOST).contains(&took))
     })?;
     let other = in_child(|| {
@@ -329,7 +334,7 @@ fn forked_for_long(env: &Env) -> Outcome {
     )
 }
 
-/// Our own pins of the pages of a huge one are not taken for somebody else's.
+/// The module's own pins of pages of one huge page are not taken for foreign ones.
 fn two_in_one_huge_page(env: &Env) -> Outcome {
     let late = Late::new(env, Duration::from_secs(2))?;
     let all = Pages::new(HUGE, true)?;
@@ -347,15 +352,17 @@ fn two_in_one_huge_page(env: &Env) -> Outcome {
     late.over()?;
     one.leave()?;
     other.leave()?;
-    // A page may be locked at that moment. But else there would be one for each that returned early.
+    // A page may be locked at that moment, so some refusals are possible. If the module's own pins
+    // were taken for foreign ones, each early return would come with a refusal.
     expect(
         4 * refused < early,
         format!("{early} receives returned early, {refused} were refused"),
     )
 }
 
-/// The program maps a file that is written back while bytes are on their way to other memory of it. The kernel
-/// takes write access to the file's pages away, as a fork does with others, but holds locks of the file system.
+/// A file that the program has mapped is written back while bytes are on their way to other memory
+/// of the program. The kernel removes write access to the file's pages, as a fork does for private
+/// pages, but holds locks of the file system: so this must not wait for the bytes.
 fn written_back_meanwhile(env: &Env) -> Outcome {
     let Some(disk) = Disk::new()? else {
         return skip("no zram here");

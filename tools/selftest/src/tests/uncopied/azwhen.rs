@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which receives return before their bytes are there: of what buffers, and of
-//! what programs.
+//! Which receives return before their bytes have arrived, depending on the buffer and on the
+//! program.
 
 use super::azrecv::{settled, Expected, Incoming};
 use super::disk::Disk;
@@ -34,7 +34,7 @@ tests!("azwhen";
     into_pages_of_direct_io,
 );
 
-/// A child that sends `span` from pages of its own, in one call.
+/// A child sends `span` from its own pages, in one call.
 fn sends_in_child(from: &Sock, span: Span) -> io::Result<i32> {
     let len = span.len as usize;
     in_child(|| {
@@ -44,13 +44,14 @@ fn sends_in_child(from: &Sock, span: Span) -> io::Result<i32> {
     })
 }
 
-/// Nobody returns early with memory that may be protected against reads: its faults are another's.
+/// A receive into memory that may be protected against reads does not return early, because
+/// somebody else handles the faults of this memory.
 fn into_watched_memory(env: &Env) -> Outcome {
     const ALL: usize = 4 * LEN;
     let Some(mut to) = MissingPages::unprotected(ALL / PAGE)? else {
         return skip("userfaultfd has no read-write protection here");
     };
-    // The pages must be there.
+    // The pages must be present.
     to.bytes(ALL).fill(0xee);
     let stream = Stream::new(env)?;
     return_at_once(&stream.other)?;
@@ -65,8 +66,9 @@ fn into_watched_memory(env: &Env) -> Outcome {
     expect_content(child, "the sender")
 }
 
-/// Receives into memory that somebody else holds. Who looks at it by his references after each call sees the
-/// bytes: so no call returns early. Returns whether one would have.
+/// Receives into memory to which somebody else has references. `look` reads the memory by these
+/// references after each call, and must see the bytes, so no call may return early. Returns whether
+/// a call would have returned early without the references.
 fn into_held_memory(
     env: &Env,
     to: Pages,
@@ -79,7 +81,7 @@ fn into_held_memory(
     from.write(0, &want);
     let early = stat(env, "read_early")?;
     let refused = stat(env, "by_copy_NotProtectable")?;
-    // No child: it would have the memory, too.
+    // The sender is a thread, because a child would have the memory, too.
     let sock = stream.one.dup()?;
     let sender = spawn(move || sock.send_raw(from.at(0), from.len(), MSG_NOSIGNAL))?;
     let mut got = 0;
@@ -99,7 +101,7 @@ fn into_held_memory(
     Ok(stat(env, "by_copy_NotProtectable")? > refused)
 }
 
-/// Until one call would have returned early.
+/// Repeats `attempt` until one call would have returned early.
 fn sometimes(mut attempt: impl FnMut() -> Result<bool, Fail>) -> Outcome {
     for _ in 0..20 {
         if attempt()? {
@@ -145,8 +147,8 @@ fn into_pages_in_a_pipe(env: &Env) -> Outcome {
     })
 }
 
-/// A device is to write to disk what will be in the buffer. It has pinned the buffer's pages, and does not begin
-/// before the last page of the same write is there.
+/// A device is to write to disk what will be in the buffer. It has pinned the buffer's pages, and
+/// does not begin before the last page of the same write is present.
 fn into_pages_of_direct_io(env: &Env) -> Outcome {
     const ALL: usize = 3 * LEN;
     if env.family == Family::Tcp {
@@ -164,7 +166,8 @@ fn into_pages_of_direct_io(env: &Env) -> Outcome {
         std::thread::scope(|scope| {
             let writing = scope.spawn(|| sys::writev_at(file.as_raw_fd(), &pieces));
             last.await_touch()?;
-            // What it sees, the disk will show.
+            // The content of the disk shows later what the device has seen, so this check is always
+            // true.
             let expected = |from, len| Ok(Span::new(env.seed, from as u64, len as u64).to_vec());
             let held = into_held_memory(env, to, expected);
             last.bring(0, &[0; PAGE])?;
@@ -184,7 +187,7 @@ fn into_pages_of_direct_io(env: &Env) -> Outcome {
     })
 }
 
-/// Who may lock no memory receives as others do, and waits for the bytes.
+/// A user who may lock no memory receives as others do, but the calls wait for the bytes.
 fn without_leave_to_lock(env: &Env) -> Outcome {
     const ALL: usize = 4 * LEN;
     let stream = Stream::new(env)?;
@@ -210,9 +213,9 @@ fn without_leave_to_lock(env: &Env) -> Outcome {
     expect_content(child, "the sender")
 }
 
-/// Receives as many bytes as there is room for. Returns whether a call has returned early.
+/// Receives until the buffer is full. Returns whether a call has returned early.
 fn returns_early(env: &Env, to: Pages) -> Result<bool, Fail> {
-    // The sender has a thread of its own, and needs no room for all bytes.
+    // The send is made by a thread of its own, so the send buffer needs no room for all bytes.
     let (one, other) = env.own_pair()?;
     return_at_once(&one)?;
     return_at_once(&other)?;
@@ -222,7 +225,7 @@ fn returns_early(env: &Env, to: Pages) -> Result<bool, Fail> {
     from.write(0, &want);
     to.touch(1);
     let early = stat(env, "read_early")?;
-    // No child: it would have the memory, too.
+    // The sender is a thread, because a child would have the memory, too.
     let sender = spawn(move || one.send_raw(from.at(0), from.len(), MSG_NOSIGNAL))?;
     let mut got = 0;
     while got < to.len() {
@@ -238,17 +241,19 @@ fn returns_early(env: &Env, to: Pages) -> Result<bool, Fail> {
     Ok(stat(env, "read_early")? > early)
 }
 
-/// A receive into a part of a huge page keeps all of it: so the limit must have room for all of it.
+/// A receive into a part of a huge page keeps the whole huge page, so the limit must have room for
+/// all of it.
 fn huge_page_counts_whole(env: &Env) -> Outcome {
     if env.family == Family::Tcp {
         return skip("TCP locks no memory");
     }
     let to = huge_page()?.part(0, LEN);
-    // For each half of the bytes, which are read apart; the rest is for the sender.
+    // The bytes are read in two halves, and each half counts the whole huge page. The rest is for
+    // the sender.
     sys::limit_locked_memory(3 * HUGE as u64)?;
     sys::become_nobody()?;
     sometimes(|| returns_early(env, to))?;
-    // Enough for the bytes of both.
+    // Room for the bytes of both sides, but not for a huge page.
     sys::limit_locked_memory(4 * LEN as u64)?;
     sometimes(|| {
         let refused = Growth::of(env, "memlock_refused")?;
@@ -257,9 +262,9 @@ fn huge_page_counts_whole(env: &Env) -> Outcome {
     })
 }
 
-/// Buffers of both sides that begin in the middle of a page, as those of malloc()
-/// do: the bytes up to the next one are copied, and the same call takes the whole
-/// pages behind them along.
+/// The buffers of both sides begin in the middle of a page, as those of malloc() do. The bytes
+/// before the first whole page are copied, and the same call returns the whole pages behind them
+/// early.
 fn behind_copied_bytes(env: &Env) -> Outcome {
     let mut stream = Stream::new(env)?;
     return_at_once(&stream.other)?;
@@ -275,8 +280,9 @@ fn behind_copied_bytes(env: &Env) -> Outcome {
     settled(env)
 }
 
-/// Whether one call that copies the first `head` bytes takes whole pages along: not if it comes
-/// while the first of them are being read for somebody who has not come in time.
+/// Whether a call that copies the first `head` bytes also returns whole pages early. A call does
+/// not do so while the first of these pages are being read into the kernel's memory, because no
+/// reader came in time.
 fn takes_pages_along(
     stream: &mut Stream<'_>,
     from: Pages,
@@ -286,7 +292,7 @@ fn takes_pages_along(
     let early = Growth::of(stream.env, "read_early")?;
     let advert = Growth::of(stream.env, "advert_received")?;
     stream.send(from)?;
-    // It comes in a message behind them.
+    // The advert comes in a message behind the copied bytes.
     advert.reaches(1)?;
     // SAFETY: no reference to the pages exists.
     let n = unsafe { stream.other.recv_raw(to.at(0), to.len(), 0)? };
@@ -297,11 +303,11 @@ fn takes_pages_along(
     Ok(along)
 }
 
-/// How much a buffer has before its first whole page.
+/// The number of bytes of a buffer before its first whole page.
 const HEADS: [usize; 3] = [1, 16, PAGE - 1];
 
-/// The peer's bytes up to the first whole page of a buffer are waited for, those in
-/// the pages are not, and what lies beside the buffer is anybody's all the time.
+/// A receive waits for the bytes before the first whole page of its buffer, but not for the bytes
+/// in the pages. Memory beside the buffer is accessible all the time.
 fn behind_bytes_of_the_same_advert(env: &Env) -> Outcome {
     const BEHIND: usize = 100;
     let mut incoming = Incoming::endless(env)?;
@@ -312,7 +318,7 @@ fn behind_bytes_of_the_same_advert(env: &Env) -> Outcome {
         all.write(before + len, &[2; BEHIND]);
         let waits = stat(env, "absent_waits")?;
         let got = incoming.take_early(all.part(before, len))?;
-        // Nobody waits for these.
+        // Accesses to these bytes do not wait.
         expect(
             all.read(0, before).iter().all(|b| *b == 1),
             "bytes before it",
@@ -339,7 +345,7 @@ fn behind_bytes_of_the_same_advert(env: &Env) -> Outcome {
     incoming.leave()
 }
 
-/// Pieces of a buffer that begin anywhere, one call for all of them.
+/// One call fills several pieces of memory, which begin anywhere in a page.
 fn in_odd_pieces(env: &Env) -> Outcome {
     let mut incoming = Incoming::endless(env)?;
     let all = Pages::new(3 * LEN, false)?;
@@ -357,7 +363,8 @@ fn in_odd_pieces(env: &Env) -> Outcome {
     incoming.leave()
 }
 
-/// For few pages a call does not wait twice.
+/// A call that waits for the bytes before the first whole page does not return early for a few
+/// pages behind these bytes.
 fn short_and_odd(env: &Env) -> Outcome {
     let mut incoming = Incoming::endless(env)?;
     let pages = Pages::new(LEN, false)?.part(16, LEN / 4);
@@ -370,7 +377,7 @@ fn short_and_odd(env: &Env) -> Outcome {
     incoming.leave()
 }
 
-/// Receives into four buffers by turns.
+/// Receives into several buffers by turns.
 struct Turns<'a> {
     incoming: Incoming<'a>,
     buffers: Vec<Pages>,
@@ -381,7 +388,7 @@ struct Turns<'a> {
 impl<'a> Turns<'a> {
     const BUFFERS: usize = 4;
 
-    /// Each of so many bytes, `odd` bytes behind the begin of a page.
+    /// Each buffer has `len` bytes and begins `odd` bytes behind the start of a page.
     fn new(env: &'a Env, len: usize, odd: usize) -> Result<Turns<'a>, Fail> {
         let buffer = |_| Ok(Pages::new(odd + len, false)?.part(odd, len));
         Ok(Turns {
@@ -392,7 +399,8 @@ impl<'a> Turns<'a> {
         })
     }
 
-    /// Some more receives, and what is done after each; returns how many Reads nobody waited for.
+    /// Receives `calls` times, and calls `after` after each receive. Returns the number of early
+    /// Reads.
     fn take(&mut self, calls: usize, after: impl Fn() -> io::Result<()>) -> Result<u64, Fail> {
         let early = stat(self.incoming.env, "read_early")?;
         for _ in 0..calls {
@@ -408,7 +416,7 @@ impl<'a> Turns<'a> {
         Ok(stat(self.incoming.env, "read_early")? - early)
     }
 
-    /// The buffers have their bytes.
+    /// Checks the bytes in the buffers.
     fn end(self) -> Outcome {
         for got in self.last {
             got.check()?;
@@ -417,19 +425,20 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// A program that does not use the time is made to wait, for that is cheaper.
+/// If a program does nothing else until its bytes arrive, receives wait in the call, which is
+/// cheaper.
 fn comes_back_too_soon(env: &Env) -> Outcome {
     too_soon(env, 16 * PAGE, 0)
 }
 
-/// For buffers that do not begin with a page of whatever length: for what lies before the first one
-/// a call waits on its own.
+/// The same for buffers that begin in the middle of a page: each call waits for the bytes before
+/// the first whole page anyway.
 fn odd_and_too_soon(env: &Env) -> Outcome {
     too_soon(env, LEN, 16)
 }
 
-/// Nor does a program use the time that waits for what is behind the last whole page, in the same call
-/// or in the next.
+/// A program that waits for the bytes behind the last whole page, in the same call or in the next
+/// one, has no time for anything else either.
 fn odd_and_waits_for_the_rest(env: &Env) -> Outcome {
     if !reads_outlast_calls(env)? {
         return skip("the bytes are there too soon: nothing is left to wait for");
@@ -456,13 +465,13 @@ fn odd_and_waits_for_the_rest(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Reads that are not done yet, of all connections.
+/// The number of Reads in flight, of all connections.
 fn in_flight(env: &Env) -> io::Result<u64> {
     Ok(stat(env, "read_posted")?.saturating_sub(stat(env, "read_done")?))
 }
 
-/// Whether the Reads of receives that return early are mostly still in flight when these have returned. A fast
-/// adapter has done them by then.
+/// Whether the Reads of receives that return early are mostly still in flight when the receives
+/// have returned. A fast adapter has finished them by then.
 fn reads_outlast_calls(env: &Env) -> Result<bool, Fail> {
     let others = in_flight(env)?;
     let mut turns = Turns::new(env, LEN, 0)?;
@@ -480,9 +489,9 @@ fn reads_outlast_calls(env: &Env) -> Result<bool, Fail> {
 fn too_soon(env: &Env, len: usize, odd: usize) -> Outcome {
     let waited = stat(env, "by_copy_NoOverlap")?;
     let mut turns = Turns::new(env, len, odd)?;
-    // Reads into the kernel's memory say nothing of how soon a call comes.
+    // Reads into the kernel's memory do not show how soon a call comes.
     let pulled = || stat(env, "rx_pulled_bytes");
-    // Those of connections that were cut are never done.
+    // Reads of connections that were cut off never finish.
     let others = in_flight(env)?;
     let limit = Instant::now() + Duration::from_secs(20);
     let (mut rounds, mut too_soon) = (0, 0);
@@ -502,8 +511,8 @@ fn too_soon(env: &Env, len: usize, odd: usize) -> Outcome {
     turns.end()
 }
 
-/// A program that comes when its bytes are there is not made to wait, if these take long: else it gains
-/// less time than it costs to take the pages away.
+/// A program that comes back after its bytes have arrived is not made to wait, if the bytes take
+/// long. If they come soon, the program gains less time than taking the pages away costs.
 fn comes_back_in_time(env: &Env) -> Outcome {
     let waited = stat(env, "by_copy_NoOverlap")?;
     let mut turns = Turns::new(env, 16 * PAGE, 0)?;
@@ -526,7 +535,8 @@ fn comes_back_in_time(env: &Env) -> Outcome {
     let waited = stat(env, "by_copy_NoOverlap")? - waited;
     turns.end()?;
     let each = own_time.get() / early as u32;
-    // To take 16 pages away takes less than a millisecond, or a few under checkers.
+    // Taking 16 pages away takes less than a millisecond, or a few milliseconds if the kernel has
+    // checkers.
     if each < Duration::from_millis(10) {
         return skip(format!("the bytes are there too soon: after {each:?}"));
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A block device of our own.
+//! A block device for the tests.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 
-/// A block device in memory, which can do direct I/O.
+/// A block device in memory (zram), which can do direct I/O.
 pub(in crate::tests) struct Disk {
     number: String,
     file: Option<File>,
@@ -15,9 +15,9 @@ pub(in crate::tests) struct Disk {
 impl Disk {
     const CONTROL: &'static str = "/sys/class/zram-control";
 
-    /// `None` if the kernel has none, or if only root may have one.
+    /// `None` if the kernel has no zram, or if this process may not create a device.
     pub(in crate::tests) fn new() -> io::Result<Option<Disk>> {
-        // It may be built in, or loaded.
+        // The module may be built in, or loaded already, so an error does not matter.
         let _ = Command::new("modprobe").args(["-q", "zram"]).status();
         let Ok(number) = fs::read_to_string(format!("{}/hot_add", Self::CONTROL)) else {
             return Ok(None);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the tests of sends without copies share: the options, and a connection
-//! whose bytes stay in flight.
+//! Shared by the tests of sends without copies: the options, and a connection whose bytes stay in
+//! flight.
 
 use super::zcopy::stat;
 use crate::support::flow::Span;
@@ -18,13 +18,14 @@ pub(in crate::tests) use uapi::socket::{
     SDP_MODE_ZCOPY as WAITS, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP,
 };
 
-/// Sends of a connection before the module has an opinion of its program.
+/// The number of sends of a connection after which the module does not yet judge whether the
+/// program writes to pages in flight too often.
 pub(in crate::tests) const SENDS: usize = 7;
 
-/// A set of a few pages, as most tests need.
+/// The number of bytes that most tests send at a time.
 pub(in crate::tests) const LEN: usize = 64 * PAGE;
 
-/// A huge page that has been written to. Only root can see that it is one.
+/// A huge page that has been written to. Only root can see whether the page is huge.
 pub(in crate::tests) fn huge_page() -> Result<Pages, Fail> {
     let page = Pages::new(HUGE, true)?;
     page.touch(1);
@@ -43,7 +44,7 @@ pub(in crate::tests) fn pause() {
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
 }
 
-/// Adverts that have not ended.
+/// The number of adverts that have not ended.
 pub(in crate::tests) fn in_flight(env: &Env) -> io::Result<u64> {
     let ended = stat(env, "advert_consumed")?
         + stat(env, "advert_cancelled")?
@@ -51,11 +52,11 @@ pub(in crate::tests) fn in_flight(env: &Env) -> io::Result<u64> {
     Ok(stat(env, "advert_posted")? - ended)
 }
 
-/// Waits until programs have got their right to write back.
+/// Waits until programs have got their write permission back.
 #[track_caller]
 pub(in crate::tests) fn settled(env: &Env) -> Outcome {
     eventually("adverts", || in_flight(env), |left| *left == 0)?;
-    // The keys die next, and then the worker comes.
+    // Next the keys become invalid, and then the worker releases the snapshots.
     eventually(
         "snapshots",
         || Ok(stat(env, "snapshot_pages")?.saturating_sub(stat(env, "snapshot_freed")?)),
@@ -64,8 +65,8 @@ pub(in crate::tests) fn settled(env: &Env) -> Outcome {
     .map(drop)
 }
 
-/// A connection within this machine, whose reader takes nothing before it
-/// reads, and whose sender's buffer has room for all.
+/// A connection within this machine. The receive buffer is small, so bytes stay in flight until the
+/// reader reads. The send buffer has room for all bytes.
 pub(in crate::tests) struct Stream<'a> {
     pub(in crate::tests) env: &'a Env,
     pub(in crate::tests) one: Sock,
@@ -96,13 +97,13 @@ impl<'a> Stream<'a> {
         Span::new(self.env.seed, self.sent, len as u64)
     }
 
-    /// Puts the next bytes of the stream there.
+    /// Writes the next bytes of the stream to the pages.
     pub(in crate::tests) fn fill(&self, pages: Pages) {
         pages.write(0, &self.next(pages.len()).to_vec());
     }
 
-    /// Sends what [`Stream::fill`] has put there, in one call that returns
-    /// while it is in flight.
+    /// Sends the bytes that [`Stream::fill`] has written to the pages, in one call that returns
+    /// while they are in flight.
     #[track_caller]
     pub(in crate::tests) fn send_filled(&mut self, pages: Pages) -> Outcome {
         let before = stat(self.env, "advert_async")?;
@@ -119,7 +120,7 @@ impl<'a> Stream<'a> {
         self.send_filled(pages)
     }
 
-    /// Receives all that was sent, and waits until nothing is in flight.
+    /// Receives all sent bytes, and waits until nothing is in flight.
     #[track_caller]
     pub(in crate::tests) fn receive(&mut self) -> Outcome {
         let left = self.sent - self.received;
@@ -129,7 +130,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// How much a counter grows.
+/// The growth of a counter.
 pub(in crate::tests) struct Growth<'a> {
     pub(in crate::tests) env: &'a Env,
     pub(in crate::tests) name: &'static str,
@@ -151,7 +152,7 @@ impl<'a> Growth<'a> {
         )
     }
 
-    /// Waits until it has grown so much.
+    /// Waits until the counter has grown by `least`.
     #[track_caller]
     pub(in crate::tests) fn reaches(&self, least: u64) -> Outcome {
         eventually(
@@ -162,7 +163,7 @@ impl<'a> Growth<'a> {
     }
 }
 
-/// A byte from one process to another.
+/// A signal from one process to another: a byte in a pipe.
 pub(in crate::tests) struct Signal(pub(in crate::tests) OwnedFd, OwnedFd);
 
 impl Signal {
@@ -180,7 +181,8 @@ impl Signal {
     }
 }
 
-/// Runs `work` in a child, whose exit code says whether it was content.
+/// Runs `work` in a child. The exit code is 0 if `work` returns `true`, 1 if it returns `false`,
+/// and 2 after an error.
 pub(in crate::tests) fn in_child(work: impl FnOnce() -> io::Result<bool>) -> io::Result<i32> {
     match sys::fork()? {
         Fork::Parent(pid) => Ok(pid),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sends and receives without a copy, and what programs do meanwhile to the memory.
+//! Sends and receives without a copy, and what programs do to the memory meanwhile.
 
 pub(super) mod azabuse;
 pub(super) mod azblock;

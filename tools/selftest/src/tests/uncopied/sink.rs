@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Receives that wait with a large buffer: the peer writes there. What a program
-//! sees is what it sees of a receive that copies. What may come between: sinkends.
+//! Receives that wait with a large buffer, to which the peer writes. A program sees the same as
+//! with a receive that copies. The group `sinkends` tests interruptions.
 
 use super::inflight::{pause, Growth, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
 use super::zcopy::{exchanged, stat};
@@ -33,24 +33,24 @@ tests!("sink";
     everything_is_given_back,
 );
 
-/// The least bytes of a send, or a receive, without a copy.
+/// The smallest send or receive without a copy, in bytes.
 const THRESHOLD: i32 = 16384;
 
-/// Sends write to readers that wait, or copy.
+/// The mode in which sends are written to the buffers of waiting readers, or are copied.
 pub(in crate::tests) const FORCED: i32 = 4;
 
-/// Lets the socket send and receive without copies where that pays.
+/// Lets the socket send and receive without copies from the threshold on.
 fn automatic(sock: &Sock) -> io::Result<()> {
     sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, 0)?;
     sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, THRESHOLD)
 }
 
-/// How much a counter has grown.
+/// The growth of a counter.
 pub(in crate::tests) fn grown(counter: &Growth<'_>) -> io::Result<u64> {
     Ok(stat(counter.env, counter.name)? - counter.before)
 }
 
-/// Writes of sinks in this machine, from some time on.
+/// The Writes to sinks in this machine since some time.
 pub(in crate::tests) struct Writes<'a> {
     posted: Growth<'a>,
     done: Growth<'a>,
@@ -66,8 +66,8 @@ impl<'a> Writes<'a> {
         })
     }
 
-    /// Bytes that were written, when all is done: a sender may learn of that after
-    /// the reader has used them.
+    /// The number of written bytes when all Writes are done: a sender may learn of a Write's end
+    /// after the reader has used the bytes.
     #[track_caller]
     pub(in crate::tests) fn bytes(&self) -> Result<u64, Fail> {
         eventually(
@@ -79,7 +79,7 @@ impl<'a> Writes<'a> {
     }
 }
 
-/// A connection within this machine.
+/// A connection within this machine, which sends and receives without copies.
 pub(in crate::tests) fn own_pair(env: &Env) -> Result<(Arc<Sock>, Arc<Sock>), Fail> {
     if env.family == Family::Tcp {
         return skip("TCP copies what it receives");
@@ -92,7 +92,7 @@ pub(in crate::tests) fn own_pair(env: &Env) -> Result<(Arc<Sock>, Arc<Sock>), Fa
 
 pub(in crate::tests) type Reading = std::thread::JoinHandle<io::Result<Vec<u8>>>;
 
-/// A receive that waits in a thread; and what it got.
+/// Receives in a thread. The thread returns the received bytes.
 pub(in crate::tests) fn receive_in_thread(
     sock: &Arc<Sock>,
     len: usize,
@@ -121,7 +121,7 @@ pub(in crate::tests) fn advertised(env: &Env, before: u64, count: u64) -> Outcom
     )
 }
 
-/// As [`receive_in_thread`], and the peer knows of the buffer.
+/// As [`receive_in_thread`], but returns when the peer knows the buffer.
 #[track_caller]
 pub(in crate::tests) fn receive_there(
     env: &Env,
@@ -135,8 +135,8 @@ pub(in crate::tests) fn receive_there(
     Ok(reading)
 }
 
-/// Sends a span in one call, from so many bytes behind the start of a page, and
-/// from memory that is overwritten at once.
+/// Sends a span in one call, from memory that begins `misalign` bytes behind the start of a page
+/// and is overwritten when the call has returned.
 pub(in crate::tests) fn send_once(
     sock: &Sock,
     span: Span,
@@ -178,8 +178,8 @@ fn every_size(env: &Env) -> Outcome {
         20_000, 65_535, 65_536, 65_537, 262_144, 1_044_480, 1_048_575, 1_048_576, 3_000_001,
     ] {
         for (from, flags) in [(0, MSG_WAITALL), (1, 0), (4080 - 16, MSG_WAITALL)] {
-            // What is behind the first advert may be sent before the next one comes: then the next
-            // reader would not advertise.
+            // Each send has a new connection: the bytes behind the first advert may be sent before
+            // the next advert comes, and then the next reader would not advertise.
             let (one, other) = own_pair(env)?;
             let span = Span::new(env.seed, offset, len);
             let reading = receive_there(env, &other, len as usize, flags)?;
@@ -200,7 +200,7 @@ fn every_size(env: &Env) -> Outcome {
     )
 }
 
-/// Sends a span in a thread, as soon as the peer has advertised.
+/// Sends a span in a thread, as soon as the peer has advertised a buffer.
 fn send_when_awaited(
     env: &Env,
     sock: &Arc<Sock>,
@@ -214,7 +214,7 @@ fn send_when_awaited(
     })?)
 }
 
-/// Buffers anywhere, in memory of any kind; and nothing beside them is touched.
+/// Buffers begin anywhere in memory of any kind. The memory beside a buffer is not touched.
 fn anywhere_in_memory(env: &Env) -> Outcome {
     const LEN: usize = 300_003;
     let (one, other) = own_pair(env)?;
@@ -243,9 +243,9 @@ fn anywhere_in_memory(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// One sends when the other waits, and the other way round: nearly all goes this way. A receive that has
-/// some of its bytes may advertise the rest just as the peer sends it, for nothing; then the next one
-/// goes without an advert.
+/// Each side sends when the other side waits, so nearly all bytes are written to buffers of waiting
+/// readers. A receive that has some of its bytes may advertise the rest just when the peer sends
+/// it. Such an advert is wasted, and the next receive sends no advert.
 fn ping_pong(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
     let ahead = stat(env, "write_async")?;
@@ -271,15 +271,15 @@ fn ping_pong(env: &Env) -> Outcome {
     let ahead = stat(env, "write_async")? - ahead;
     expect(ahead > 0, "each send has waited")?;
     let written = writes.bytes()?;
-    // What is behind the whole pages that a region has goes by copy.
+    // The bytes behind the whole pages of a region go by copy.
     expect(
         written <= total && written >= total - total / 4 - rounds * PAGE as u64,
         format!("{written} of {total} bytes were written, {without} receives had no advert"),
     )
 }
 
-/// Each side sends from the buffer into which it receives, as most programs do:
-/// to wait for the answer is not to write to what is being sent.
+/// Each side sends from the buffer into which it receives, as most programs do. A receive that
+/// waits for the answer does not count as a write to the pages that are being sent.
 fn one_buffer_for_both_ways(env: &Env) -> Outcome {
     const ROUNDS: u64 = 40;
     let (one, other) = own_pair(env)?;
@@ -309,9 +309,10 @@ fn one_buffer_for_both_ways(env: &Env) -> Outcome {
     joined(echoing)??;
     let pages = grown(&snapshots)?;
     let all = 2 * ROUNDS * SHARED_PAGES as u64;
-    // Measured: where each side writes to its buffer before it receives, a fifth of the pages goes
-    // ahead, and four fifths or more of these are touched. Without that, all pages go ahead and none
-    // is touched; on a busy machine three fifths to a quarter go, and a twentieth of these is touched.
+    // Measured: if each side writes to its buffer before it receives, a fifth of the pages are sent
+    // from snapshots, and at least four fifths of these are touched. Without such writes all pages
+    // are sent from snapshots, and none is touched; on a busy machine a quarter to three fifths of
+    // the pages are, and a twentieth of these is touched.
     expect(
         pages >= all / 8,
         format!("{pages} of {all} pages went ahead"),
@@ -323,7 +324,7 @@ fn one_buffer_for_both_ways(env: &Env) -> Outcome {
     )
 }
 
-/// Pages of [`one_buffer_for_both_ways`].
+/// The number of pages of a buffer in [`one_buffer_for_both_ways`].
 const SHARED_PAGES: usize = 64;
 
 fn shared_span(seed: u64, round: u64) -> Span {
@@ -331,7 +332,7 @@ fn shared_span(seed: u64, round: u64) -> Span {
     Span::new(seed, round * len, len)
 }
 
-/// A connection with the peer.
+/// A connection with the peer, which sends and receives without copies.
 pub(in crate::tests) fn pair(env: &Env) -> Result<(Arc<Sock>, Remote), Fail> {
     if env.family == Family::Tcp {
         return skip("TCP copies what it receives");
@@ -345,7 +346,7 @@ pub(in crate::tests) fn pair(env: &Env) -> Result<(Arc<Sock>, Remote), Fail> {
 
 fn both_ways_at_once(env: &Env) -> Outcome {
     let adverts = Growth::of(env, "sink_advert_sent")?;
-    // Where both sides are slow, each may always find something to read.
+    // If both sides are slow, each side may always find bytes to read, and then no reader waits.
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
         for max in [20_000, 70_000, 300_000, 1 << 20] {
@@ -365,7 +366,7 @@ fn both_ways_at_once(env: &Env) -> Outcome {
     }
 }
 
-/// A receive that wants all, from sends of other sizes.
+/// A receive with MSG_WAITALL gets the bytes of sends of other sizes.
 fn waited_for_as_a_whole(env: &Env) -> Outcome {
     const LEN: usize = 4_000_000;
     let mut rng = Rng::new(env.seed);
@@ -384,7 +385,7 @@ fn waited_for_as_a_whole(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// What the buffer has no room for goes another way, behind it.
+/// Bytes for which the buffer has no room go another way, behind the bytes in the buffer.
 fn more_than_the_buffer(env: &Env) -> Outcome {
     for round in 0..8 {
         let (one, other) = own_pair(env)?;
@@ -407,7 +408,7 @@ fn more_than_the_buffer(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A peer that sends little at a time: readers soon wait without adverts.
+/// If a peer sends few bytes at a time, readers soon wait without adverts.
 fn small_messages(env: &Env) -> Outcome {
     const ROUNDS: u64 = 200;
     let (one, other) = own_pair(env)?;
@@ -420,7 +421,7 @@ fn small_messages(env: &Env) -> Outcome {
     }
     let sent = stat(env, "sink_advert_sent")? - sent;
     expect(sent < 20, format!("{sent} adverts for nothing"))?;
-    // One of use is enough.
+    // One advert to which the peer writes is enough.
     let writes = Writes::since_now(env)?;
     for round in 0..70 {
         let span = Span::new(env.seed, (ROUNDS + round * 1000) * 100, 100_000);
@@ -438,7 +439,7 @@ fn small_messages(env: &Env) -> Outcome {
 /// Small sends that go by copy cross the adverts of the reader.
 fn copies_cross(env: &Env) -> Outcome {
     let adverts = Growth::of(env, "sink_advert_sent")?;
-    // On each connection readers advertise until they learn that it is for nothing.
+    // On each connection readers advertise until they learn that the adverts are wasted.
     for i in 0..8 {
         copies_cross_once(env, env.seed + i)?;
     }
@@ -477,8 +478,7 @@ fn copies_cross_once(env: &Env, seed: u64) -> Outcome {
     expect_eq(joined(sending)??, total, "sent")
 }
 
-/// Both sides want this way and no other: senders wait for readers, though not
-/// for long.
+/// Both sides allow this way only. Senders wait for readers, but not for long.
 fn forced(env: &Env) -> Outcome {
     const PIECE: usize = 1 << 20;
     let (one, other) = own_pair(env)?;
@@ -490,8 +490,8 @@ fn forced(env: &Env) -> Outcome {
     let pieces = env.scaled(16).max(6);
     let span = |piece: u64| Span::new(env.seed, piece * PIECE as u64, PIECE as u64);
     let (sender, spans) = (Arc::clone(&one), (0..pieces).map(span).collect::<Vec<_>>());
-    // Both have their buffers ready before a send begins to wait: to make and to check a piece
-    // takes longer than that on a slow machine.
+    // Both sides have their buffers ready before a send begins to wait: on a slow machine it takes
+    // longer to make and to check a piece than a send waits.
     let (begin, begins) = mpsc::channel();
     let sending = spawn(move || -> io::Result<usize> {
         let mut area = Area::new(PIECE / PAGE)?;
@@ -506,7 +506,8 @@ fn forced(env: &Env) -> Outcome {
         Ok(sent)
     })?;
     for piece in 0..pieces {
-        // Half of the sends find a reader; the others begin together with one, and may give up.
+        // Half of the sends find a waiting reader. The others begin at the same time as a reader,
+        // and may give up.
         let reading = if piece % 2 == 0 {
             receive_there(env, &other, PIECE, MSG_WAITALL)?
         } else {
@@ -525,7 +526,8 @@ fn forced(env: &Env) -> Outcome {
     to_small_reads(env, &one, &other)
 }
 
-/// A reader that never advertises gets all that a sender wants to write to it.
+/// A reader that never advertises gets all bytes of a sender that wants to write to the reader's
+/// memory.
 fn to_small_reads(env: &Env, one: &Arc<Sock>, other: &Sock) -> Outcome {
     const SENDS: u64 = 10;
     const LEN: u64 = 30_000;
@@ -551,7 +553,7 @@ fn to_small_reads(env: &Env, one: &Arc<Sock>, other: &Sock) -> Outcome {
     expect_eq(writes.bytes()?, 0, "bytes written")
 }
 
-/// Sends and receives of all kinds and sizes, both ways, on both sides.
+/// Sends and receives of all kinds and sizes, in both directions, on both sides.
 fn many_of_all_kinds(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
     let total = env.scaled(6_000_000);
@@ -616,7 +618,7 @@ fn receive_at_random(sock: &Sock, span: Span) -> Outcome {
     Ok(())
 }
 
-/// After all that: no page is pinned, and nothing is advertised.
+/// After all these tests no page is pinned, and nothing is advertised.
 fn everything_is_given_back(env: &Env) -> Outcome {
     if env.family == Family::Tcp {
         return skip("TCP copies what it receives");

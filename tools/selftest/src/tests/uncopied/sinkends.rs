@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Receives that wait with a large buffer, and what may come between: nobody
-//! sends, signals, other readers, bad memory, the end of either side.
+//! Interruptions of receives that wait with a large buffer: nobody sends, signals, other readers,
+//! bad memory, the end of either side.
 
 use super::inflight::{pause, Growth};
 use super::sink::{
@@ -41,11 +41,12 @@ tests!("sinkends";
     sender_is_killed,
 );
 
-/// Receives that end by a time-out have their buffers back; and the more of them
-/// there are, the fewer advertise.
+/// A receive that ends by a time-out has its buffer back. The more such receives there are, the
+/// fewer of them advertise.
 fn nobody_sends_in_time(env: &Env) -> Outcome {
     const WAITS: u64 = 8;
-    /// The first wait, the one after a pause of one, and that after one of three.
+    /// The waits with an advert: the first one, the one after a pause of one wait, and the one
+    /// after a pause of three waits.
     const ADVERTISED: [u64; 3] = [0, 2, 6];
     let (one, other) = own_pair(env)?;
     other.set_timeout(SO_RCVTIMEO, 150)?;
@@ -74,7 +75,7 @@ fn nobody_sends_in_time(env: &Env) -> Outcome {
     expect(buf[50_000..].iter().all(|b| *b == 0xee), "bytes behind")
 }
 
-/// A buffer is not advertised for ever, but the wait goes on.
+/// A buffer is not advertised for ever, but the receive goes on waiting.
 fn waits_for_long(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
     let cancels = Growth::of(env, "sent_SinkAvailCancel")?;
@@ -94,11 +95,11 @@ fn waits_for_long(env: &Env) -> Outcome {
 
 extern "C" fn ignore(_: libc::c_int) {}
 
-/// A signal ends the wait, or the call goes on by itself; nothing is lost.
+/// A signal ends the wait, or the kernel restarts the call. No byte is lost.
 fn interrupted(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
     let cancels = Growth::of(env, "sent_SinkAvailCancel")?;
-    // Memory that is not there is not advertised.
+    // The buffer was written to, because pages that are not present are not advertised.
     let mut buf = vec![0xee; 100_000];
     for round in 0..4 {
         sys::install_handler(SIGALRM, ignore, false)?;
@@ -135,7 +136,7 @@ fn polled_and_peeked(env: &Env) -> Outcome {
     expect_eq(send_once(&one, span, 0, 0)?, 100_000, "sent")?;
     same(&joined(reading)??, span, "received")?;
     expect_eq(other.poll(POLLIN, 0)?, 0, "poll when all was received")?;
-    // Who looks only does not advertise.
+    // A receive with MSG_PEEK does not advertise.
     let sent = stat(env, "sink_advert_sent")?;
     let peeking = receive_in_thread(&other, 100_000, MSG_PEEK)?;
     pause();
@@ -148,7 +149,7 @@ fn polled_and_peeked(env: &Env) -> Outcome {
     same(&got, span, "received")
 }
 
-/// Who must not wait does not write to the reader's memory.
+/// A send that must not wait does not write to the reader's memory.
 fn nonblocking_senders(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
     let writes = Writes::since_now(env)?;
@@ -167,7 +168,7 @@ fn nonblocking_senders(env: &Env) -> Outcome {
     expect_eq(writes.bytes()?, 0, "bytes written")
 }
 
-/// Two calls that wait on one socket: each gets bytes that belong together.
+/// Two calls wait on one socket. Each call gets bytes that belong together.
 fn two_readers(env: &Env) -> Outcome {
     for round in 0..10 {
         let (one, other) = own_pair(env)?;
@@ -193,9 +194,8 @@ fn two_readers(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Who reads beside a reader that advertises its buffer need not wait for it.
-/// A buffer that is not there is not advertised, nor faulted in before there is
-/// something for it.
+/// A receive beside another receive that advertises its buffer need not wait for that one. A buffer
+/// that is not present is not advertised, and is not faulted in before there are bytes for it.
 fn beside_another_reader(env: &Env) -> Outcome {
     const LEN: usize = 100_000;
     let (one, other) = own_pair(env)?;
@@ -231,8 +231,8 @@ fn beside_another_reader(env: &Env) -> Outcome {
     same(pages.bytes(LEN), span, "received")
 }
 
-/// A receive beside another one ends with nothing, and before a buffer would be advertised no
-/// longer, after five seconds.
+/// A receive beside another one gets nothing, and ends before the other buffer is withdrawn, which
+/// happens after five seconds.
 #[track_caller]
 fn ends_soon(sock: &Arc<Sock>, flags: i32) -> Outcome {
     let sock = Arc::clone(sock);
@@ -245,7 +245,7 @@ fn ends_soon(sock: &Arc<Sock>, flags: i32) -> Outcome {
     expect_errno(joined(second)?, EAGAIN, "the second receive")
 }
 
-/// Brings the pages of the first `len` bytes, with this content.
+/// Provides the pages of the first `len` bytes, with this content.
 fn bring_all(pages: &MissingPages, len: usize, content: &[u8]) -> io::Result<()> {
     for (number, start) in (0..len).step_by(PAGE).enumerate() {
         let mut page = [0; PAGE];
@@ -256,13 +256,14 @@ fn bring_all(pages: &MissingPages, len: usize, content: &[u8]) -> io::Result<()>
     Ok(())
 }
 
-/// While a sender pins its pages, which takes as long as it likes, the reader
-/// goes: the bytes are sent in another way, all of them and once.
+/// The reader goes while a sender pins its pages, which may take any time. The bytes are sent
+/// another way, all of them and only once.
 fn advert_gone_while_pinning(env: &Env) -> Outcome {
     const LEN: usize = 100_000;
     let (one, other) = own_pair(env)?;
     let mut offset = 0;
-    // By a Write that is waited for, and one that is not.
+    // A send that begins within a page waits for its Write; a send that begins with a page does
+    // not.
     for start in [7, 7, 0] {
         write_once(env, &one, &other, &mut offset)?;
         let span = Span::new(env.seed, offset, LEN as u64);
@@ -286,11 +287,12 @@ fn advert_gone_while_pinning(env: &Env) -> Outcome {
     expect_errno(other.recv(&mut [0], MSG_DONTWAIT), EAGAIN, "one more byte")
 }
 
-/// A send that waits until all of it is written to the memory of a reader.
+/// Makes a send that waits until all of its bytes were written to the memory of a reader.
 fn write_once(env: &Env, one: &Sock, other: &Arc<Sock>, offset: &mut u64) -> Outcome {
     const LEN: u64 = 15 * PAGE as u64;
     let mut written = false;
-    // Until the reader advertises again. Whole pages come at once, so that each receive waits once.
+    // Repeats until the reader advertises again. A send of whole pages arrives as a whole, so each
+    // receive waits only once.
     for _ in 0..20 {
         let writes = Writes::since_now(env)?;
         let span = Span::new(env.seed, *offset, LEN);
@@ -314,7 +316,7 @@ fn write_once(env: &Env, one: &Sock, other: &Arc<Sock>, offset: &mut u64) -> Out
     expect_eq(writes.bytes()?, LEN, "bytes written")
 }
 
-/// Buffers that are not there, or not all of it.
+/// Buffers that are not accessible, or only in part.
 fn into_bad_memory(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
     let span = Span::new(env.seed, 0, 300_000);
@@ -372,7 +374,7 @@ fn without_leave_to_lock(env: &Env) -> Outcome {
     expect_eq(stat(env, "sink_advert_sent")?, sent, "adverts")
 }
 
-/// A child of a program that waits has its own copy of the buffer.
+/// A child that is forked while a receive waits has its own copy of the buffer.
 fn fork_while_waiting(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
     let span = Span::new(env.seed, 0, 200_000);
@@ -413,7 +415,7 @@ fn peer_shuts_down(env: &Env) -> Outcome {
     one.shutdown(libc::SHUT_WR)?;
     expect_eq(joined(reading)??.len(), 0, "received")?;
     expect_eof(&other)?;
-    // The other half is as before.
+    // The other direction works as before.
     let span = Span::new(env.seed, 0, 200_000);
     let reading = receive_there(env, &one, 200_000, MSG_WAITALL)?;
     expect_eq(send_once(&other, span, 0, 0)?, 200_000, "sent")?;
@@ -422,7 +424,7 @@ fn peer_shuts_down(env: &Env) -> Outcome {
     expect_eof(&one)
 }
 
-/// Another thread ends one half of the socket on which a receive waits.
+/// Another thread shuts down one direction of the socket on which a receive waits.
 fn shut_down_here(env: &Env) -> Outcome {
     let (one, other) = own_pair(env)?;
     let span = Span::new(env.seed, 0, 100_000);
@@ -466,7 +468,7 @@ fn peer_dies(env: &Env) -> Outcome {
     }
 }
 
-/// A connection whose one end is in a child that does `work` with it.
+/// A connection with one end in a child, which calls `work` with it.
 fn with_child(
     env: &Env,
     work: impl FnOnce(&Sock) -> io::Result<()>,
@@ -482,7 +484,7 @@ fn with_child(
     }
 }
 
-/// Who waits with an advert out is killed: the peer hears of it.
+/// A process that waits with an outstanding advert is killed. The peer learns of its end.
 fn reader_is_killed(env: &Env) -> Outcome {
     for _ in 0..3 {
         let before = stat(env, "sink_advert_received")?;
@@ -510,8 +512,8 @@ fn reader_is_killed(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Who writes to a reader's memory is killed at any time: the reader has a
-/// part of what was sent.
+/// A process that writes to a reader's memory is killed at any time. The reader has received a part
+/// of the sent bytes.
 fn sender_is_killed(env: &Env) -> Outcome {
     let seed = env.seed;
     for round in 0..env.scaled(6) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a program may do to a stream without copies that waits for its reader:
-//! signals at any time, a socket that becomes another one under a call, and the end
-//! of the one who waits.
+//! What a program may do to a stream without copies whose calls wait: signals at any time, a socket
+//! that is connected again or becomes a listener during a call, and the end of a process that
+//! waits.
 
 use super::inflight::{in_child, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS};
 use super::sink::FORCED;
@@ -37,8 +37,8 @@ fn go_without_copies(env: &Env, sock: &Sock) -> io::Result<()> {
 
 extern "C" fn ignore(_: libc::c_int) {}
 
-/// Reads a span up to the end of the stream in calls of all sizes, which signals interrupt; returns
-/// how many bytes came, and the offset of the first wrong byte.
+/// Reads a span up to the end of the stream, in calls of all sizes, which signals interrupt.
+/// Returns the number of bytes and the offset of the first wrong byte.
 fn read_all(sock: &Sock, span: Span) -> io::Result<(u64, Option<u64>)> {
     let mut rng = Rng::new(span.seed ^ 0x51a1);
     let mut room = vec![0; 700_064];
@@ -65,13 +65,15 @@ fn read_all(sock: &Sock, span: Span) -> io::Result<(u64, Option<u64>)> {
     Ok((done, None))
 }
 
-/// Each interrupted call says how many bytes it took: none is lost or doubled.
+/// Each interrupted call returns the number of bytes that it took, so no byte is lost or sent
+/// twice.
 fn signals_at_random(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     go_without_copies(env, &one)?;
     sys::install_handler(SIGALRM, ignore, false)?;
     let total = env.scaled(24 << 20);
-    // Few sends of a fast adapter may all be over before a signal comes.
+    // With a fast adapter, all of these sends may end before a signal comes. Then the test sends
+    // more.
     let most = 16 * total;
     let span = Span::new(env.seed, 0, most + 1);
     let reading = spawn(move || read_all(&other, span))?;
@@ -99,7 +101,7 @@ fn signals_at_random(env: &Env) -> Outcome {
     expect(cut > 0, "no signal came in time")
 }
 
-/// Takes a socket from under a receive that waits for its bytes.
+/// Disconnects a socket while a receive waits for its bytes, and calls `renew` with the socket.
 fn renewed_while_reading(env: &Env, renew: impl Fn(&Sock) -> io::Result<()>) -> Outcome {
     if env.family == Family::Tcp {
         return Ok(());
@@ -124,7 +126,7 @@ fn renewed_while_reading(env: &Env, renew: impl Fn(&Sock) -> io::Result<()>) -> 
         std::thread::sleep(Duration::from_millis(20 + rng.below(60) as u64));
         one.connect(&unspec)?;
         renew(&one)?;
-        // For a receive that began later.
+        // Ends a receive that has begun after the disconnect.
         let _ = one.shutdown(libc::SHUT_RDWR);
         eventually(
             &format!("the end of the receive of round {round}"),
@@ -146,9 +148,9 @@ fn connects_while_reading(env: &Env) -> Outcome {
     renewed_while_reading(env, |sock| sock.connect(&addr))
 }
 
-/// Has a child do something with its end of a connection again and again, and a thread with the other
-/// one; kills the child. Nothing of its memory stays pinned, although we have its socket, too, and do
-/// nothing with it.
+/// A child calls `its` with one end of a connection again and again, and a thread calls `mine` with
+/// the other end. Then the child is killed. None of its memory stays pinned, although this process
+/// has the child's socket, too, and does not use it.
 fn killed_in_flight(
     env: &Env,
     mode: i32,
@@ -164,7 +166,7 @@ fn killed_in_flight(
         for sock in [&one, &other] {
             go_without_copies(env, sock)?;
             sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, mode)?;
-            // We get our own memory back, too.
+            // By the time-outs this process gets its own memory back, too.
             sock.set_timeout(SO_SNDTIMEO, 300)?;
             sock.set_timeout(SO_RCVTIMEO, 300)?;
         }

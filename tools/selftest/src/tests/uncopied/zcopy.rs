@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sends without a copy: the peer reads the sender's own memory. What a
-//! program sees is what it sees of a send that copies.
+//! Sends without a copy: the peer reads the sender's own memory. A program sees the same as with a
+//! send that copies.
 
 use super::inflight::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS};
 use crate::support::flow::{recv_span, spawn, Exchange, Span};
@@ -50,10 +50,10 @@ tests!("zcopy";
     everything_is_given_back,
 );
 
-/// The least bytes of a send that goes without a copy here.
+/// The smallest send without a copy in these tests, in bytes.
 const THRESHOLD: i32 = 16384;
 
-/// A counter of the module; 0 over TCP, which has none.
+/// A counter of the module; 0 over TCP, which has no such counters.
 pub(in crate::tests) fn stat(env: &Env, name: &str) -> io::Result<u64> {
     if env.family == Family::Tcp {
         return Ok(0);
@@ -73,8 +73,8 @@ fn grown(env: &Env, name: &str, before: u64, want: u64) -> Outcome {
     expect_eq(stat(env, name)? - before, want, name)
 }
 
-/// Expects nearly all of `total` bytes to be counted since the counter was
-/// `before`: a few behind the last whole advert of a send may go by copy.
+/// Expects nearly all of `total` bytes to be counted since the counter was `before`: a few bytes
+/// behind the last whole advert of a send may go by copy.
 #[track_caller]
 fn nearly_all(env: &Env, name: &str, before: u64, total: u64) -> Outcome {
     let counted = stat(env, name)? - before;
@@ -102,8 +102,8 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
 }
 
-/// Sends a span in one call, from memory that is overwritten at once; returns
-/// what the call did.
+/// Sends a span in one call, from memory that is overwritten at once. Returns the result of the
+/// call.
 fn send_once(sock: &Sock, span: Span, misalign: usize, flags: i32) -> io::Result<usize> {
     let mut buf = vec![0; misalign];
     buf.extend_from_slice(&span.to_vec());
@@ -119,8 +119,8 @@ fn send_in_thread(sock: &Arc<Sock>, span: Span) -> io::Result<Sending> {
     spawn(move || send_once(&sock, span, 9, 0))
 }
 
-/// Waits until a send in another thread has begun, of more than the peer has room for:
-/// to make so many bytes may take a while. And some time more.
+/// Waits until a send of more bytes than the peer has room for has begun in another thread, which
+/// may first take a while to make the bytes. Then waits a little longer.
 #[track_caller]
 fn until_stuck(sock: &Sock) -> Outcome {
     eventually("a full socket", || sock.poll(POLLOUT, 0), |e| *e == 0)?;
@@ -200,7 +200,7 @@ fn both_ways_at_once(env: &Env) -> Outcome {
     exchanged(&sock, &remote, exchange)
 }
 
-/// Both sides send and receive, and have the right bytes.
+/// Sends and receives on both sides, and checks the bytes of both directions.
 #[track_caller]
 pub(in crate::tests) fn exchanged(
     sock: &Arc<Sock>,
@@ -216,8 +216,8 @@ pub(in crate::tests) fn exchanged(
     Ok(())
 }
 
-/// Who waits with a large buffer, anywhere in memory of any kind, gets the
-/// bytes there.
+/// A reader that waits with a large buffer, anywhere in memory of any kind, gets the bytes into the
+/// buffer.
 fn into_our_memory(env: &Env) -> Outcome {
     const LEN: usize = 2_000_003;
     let (sock, remote) = env.pair()?;
@@ -255,8 +255,9 @@ fn into_our_memory(env: &Env) -> Outcome {
     )
 }
 
-/// Between a sender and a reader with large buffers nothing is copied. The module fetches what a reader does
-/// not come for within 4 ms; a busy machine may keep one from the processor for longer.
+/// Between a sender and a reader with large buffers nothing is copied. The module reads an advert
+/// into its own memory if no reader comes within 4 ms, which can happen on a busy machine.
+/// Therefore there are several attempts.
 fn not_one_copy(env: &Env) -> Outcome {
     if (1..5).any(|_| moves_without_a_copy(env).is_ok()) {
         return Ok(());
@@ -285,7 +286,7 @@ fn moves_without_a_copy(env: &Env) -> Outcome {
     expect(copied < 20_000, format!("{copied} bytes were copied"))
 }
 
-/// Buffers that are not there, or not all of it.
+/// Buffers that are not accessible, or only in part.
 fn into_bad_memory(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     let one = Arc::new(one);
@@ -306,8 +307,8 @@ fn into_bad_memory(env: &Env) -> Outcome {
     expect_eq(joined(sending)??, 900_000, "sent")
 }
 
-/// Two that send before they read come through where they do with TCP: up to
-/// the receive buffers' size.
+/// If both sides send before they read, both sends succeed as with TCP: up to the size of the
+/// receive buffers.
 fn both_senders_first(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     let socks = [Arc::new(one), Arc::new(other)];
@@ -383,7 +384,7 @@ fn polled_for(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Bytes that were held back go with the advert, or before.
+/// Bytes that were held back go with the advert, or before the advert.
 fn behind_a_small_send(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     set_threshold(env, &sock, THRESHOLD)?;
@@ -414,8 +415,9 @@ fn of_many_iovecs(env: &Env) -> Outcome {
     )
 }
 
-/// The last of an array of iovecs is advertised whole, and so nothing is left for the time until the peer
-/// has read it: for arrays on the stack of the kernel, and for one that fills an object of its allocator.
+/// The last iovec of an array is advertised as a whole, so no iovec is left while the send waits
+/// until the peer has read the bytes. Some arrays are on the kernel's stack, and one fills an
+/// object of the kernel's allocator.
 fn ends_with_an_iovec(env: &Env) -> Outcome {
     for count in [2, 8, 12, 256] {
         let mut lens = vec![3; count - 1];
@@ -445,9 +447,8 @@ fn send_in_pieces(env: &Env, lens: &[usize]) -> Outcome {
     expect_received(job.join_received()?, span, "the peer")
 }
 
-/// Sends to a peer that does not read, until a call ends with this error and
-/// some bytes are sent; returns how many. What a call takes, if anything,
-/// depends on how fast the machines are.
+/// Sends to a peer that does not read, until a call ends with this error and some bytes were sent.
+/// Returns their number. The number of bytes of each call depends on how fast the machines are.
 fn until_refused(sock: &Sock, span: Span, errno: i32) -> Result<u64, Fail> {
     let mut sent = 0;
     loop {
@@ -465,8 +466,8 @@ fn until_refused(sock: &Sock, span: Span, errno: i32) -> Result<u64, Fail> {
     }
 }
 
-/// A reader that does not come: the sender gets its memory back in time, and
-/// the stream has just the bytes that it was told of.
+/// If no reader comes, the sender gets its memory back in time, and the stream has exactly the
+/// bytes that the calls have reported.
 fn nobody_reads_in_time(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     set_threshold(env, &one, THRESHOLD)?;
@@ -487,7 +488,7 @@ fn nobody_reads_in_time(env: &Env) -> Outcome {
     )
 }
 
-/// TCP_USER_TIMEOUT is for a peer that does not read, too.
+/// TCP_USER_TIMEOUT also applies to a peer that does not read.
 fn nobody_reads_and_the_user_has_a_limit(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     set_threshold(env, &one, THRESHOLD)?;
@@ -529,8 +530,8 @@ fn nonblocking_goes_by_copy(env: &Env) -> Outcome {
     grown(env, "by_copy_NonBlocking", fallbacks, 1)
 }
 
-/// A reader who takes his time, and little at a time, does not hold up the sender for longer than the
-/// receive buffer does: the rest is read ahead of him.
+/// A slow reader of small parts holds up the sender only while the receive buffer has no room: the
+/// module reads the other bytes ahead of the reader.
 fn read_slowly_in_parts(env: &Env) -> Outcome {
     const PART: usize = 16384;
     let (one, other) = env.own_pair()?;
@@ -557,7 +558,7 @@ fn read_slowly_in_parts(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Where only adverts flow, each side returns credits with the messages about them.
+/// If only adverts flow, each side returns credits with the messages about adverts.
 fn adverts_need_no_updates(env: &Env) -> Outcome {
     const ROUNDS: u64 = 60;
     const LEN: u64 = 65_536;
@@ -584,14 +585,15 @@ fn adverts_need_no_updates(env: &Env) -> Outcome {
     if env.family == Family::Sdp {
         let adverts = stat(env, "advert_posted")? - adverts;
         let updates = stat(env, "credit_update_sent")? - updates;
-        // Both sides are in this machine.
+        // The counters include both sides, which are in this machine.
         let text = format!("{updates} updates beside {adverts} adverts");
         expect(adverts >= ROUNDS / 2 && updates < adverts / 3, text)?;
     }
     Ok(())
 }
 
-/// A program that polls before each of its reads comes when bytes are there, not before.
+/// A program that polls before each read comes only when bytes are there, so the module does not
+/// wait for it.
 fn poller_is_not_waited_for(env: &Env) -> Outcome {
     const ROUNDS: u64 = 10;
     const LEN: u64 = 40_000;
@@ -602,7 +604,7 @@ fn poller_is_not_waited_for(env: &Env) -> Outcome {
     let reading = spawn(move || -> Result<(), Fail> {
         let mut buf = vec![0; LEN as usize];
         for round in 0..ROUNDS {
-            // The sender waits for it.
+            // The sender waits until this thread sleeps.
             let _ = tell.send(sys::thread_id());
             let mut got = 0;
             while got < LEN {
@@ -630,7 +632,7 @@ fn poller_is_not_waited_for(env: &Env) -> Outcome {
     expect_eq(late, 0, "adverts that waited for the reader")
 }
 
-/// While a send waits for its reader, others do not get between its bytes.
+/// While a send waits for its reader, other sends do not get between its bytes.
 fn others_wait_or_are_refused(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     let one = Arc::new(one);
@@ -644,7 +646,7 @@ fn others_wait_or_are_refused(env: &Env) -> Outcome {
     let second = send_in_thread(&one, behind)?;
     receive(&other, span)?;
     if env.family == Family::Sdp {
-        // Over TCP the second may have come between.
+        // Over TCP the bytes of the second send may have come between.
         receive(&other, behind)?;
     } else {
         let mut left = vec![0; 30_000];
@@ -667,11 +669,11 @@ fn without_leave_to_lock(env: &Env) -> Outcome {
     let sending = send_in_thread(&one, span)?;
     receive(&other, span)?;
     expect_eq(joined(sending)??, 500_000, "sent")?;
-    // The reader may be refused, too; that is not counted here.
+    // The reader may be refused, too, but its refusals are not counted here.
     grown(env, "by_copy_PinLimit", fallbacks, 1)
 }
 
-/// A child that writes to its copy of the buffer changes nothing.
+/// A child that writes to its copy of the buffer does not change the sent bytes.
 fn fork_under_way(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     let one = Arc::new(one);
@@ -705,7 +707,7 @@ fn peer_closes(env: &Env) -> Outcome {
     let sending = send_in_thread(&sock, Span::new(env.seed, 0, 12 << 20))?;
     until_stuck(&sock)?;
     remote.close()?;
-    // What the peer had taken counts.
+    // The bytes that the peer had read count as sent.
     match joined(sending)? {
         Ok(n) => expect(n < 12 << 20, "everything was sent")?,
         Err(e) => expect_errno::<()>(Err(e), ECONNRESET, "the send")?,
@@ -730,8 +732,8 @@ fn peer_dies(env: &Env) -> Outcome {
     }
 }
 
-/// The other half of the program ends the stream: at the bytes that the peer
-/// has.
+/// Another thread shuts down the sending direction. The send ends, and has sent exactly the bytes
+/// that the peer has.
 fn shutdown_under_way(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     let one = Arc::new(one);
@@ -768,7 +770,7 @@ fn many_of_all_kinds(env: &Env) -> Outcome {
             done += n as u64;
         }
         if flags != 0 {
-            // Lets go what was held back.
+            // Sends the bytes that were held back.
             sock.set_int(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
             set_threshold(env, &sock, 0)?;
             let tail = Span::new(total_seed, offset + len, 1);
@@ -785,7 +787,7 @@ fn many_of_all_kinds(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// After all that: no page is pinned, and no key is valid.
+/// After all these tests no page is pinned, and no advert is outstanding.
 fn everything_is_given_back(env: &Env) -> Outcome {
     eventually(
         "pinned bytes",

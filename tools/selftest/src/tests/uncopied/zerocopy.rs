@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! MSG_ZEROCOPY, and the requests of io_uring that are like it: the program leaves the memory alone until a
-//! notification says that it may use it again.
+//! MSG_ZEROCOPY, and the similar requests of io_uring: the program does not change the memory until
+//! a notification allows it.
 
 use super::inflight::{return_at_once, Growth, Stream, LEN, SDP_ZCOPY_THRESH, SENDS, SOL_SDP};
 use super::zcopy::stat;
@@ -51,14 +51,15 @@ tests!("zerocopy";
     pages_of_a_pipe,
 );
 
-/// linux/errqueue.h
+/// From linux/errqueue.h.
 const ORIGIN_ZEROCOPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
 
-/// The numbers of sends of which a notification tells, from the first to the last, and whether they were copied.
+/// A notification: the numbers of the first and of the last send that it is about, and whether they
+/// were copied.
 type Told = (u32, u32, bool);
 
-/// The next notification, if there is one.
+/// Receives the next notification, if there is one.
 fn told(sock: &Sock) -> io::Result<Told> {
     let mut control = [0u64; 16];
     let (n, len, flags) = sock.recvmsg_with(&mut [0; 8], &mut control, MSG_ERRQUEUE)?;
@@ -68,7 +69,7 @@ fn told(sock: &Sock) -> io::Result<Told> {
         four.copy_from_slice(&bytes[at..at + 4]);
         u32::from_ne_bytes(four)
     };
-    // A cmsghdr is its length, the level and the type; then comes a sock_extended_err.
+    // A cmsghdr consists of its length, the level and the type. A sock_extended_err follows.
     let kind = (word(8) as i32, word(12) as i32);
     let expected = [
         (libc::SOL_IP, libc::IP_RECVERR),
@@ -88,13 +89,15 @@ fn told(sock: &Sock) -> io::Result<Told> {
     Ok((word(24), word(28), bytes[22] & CODE_COPIED != 0))
 }
 
-/// Waits until `count` sends were told of, each once; how many of them were copied.
+/// Waits until each of `count` sends has its notification, and expects no second one. Returns the
+/// number of copied sends.
 #[track_caller]
 fn all_told(sock: &Sock, count: u32) -> Result<u32, Fail> {
     let mut seen = vec![false; count as usize];
     let mut copied = 0;
     while seen.contains(&false) {
-        // Where both sides have ended poll() does not wait, though the worker may still have to tell.
+        // If both sides have ended, poll() does not wait, although the worker may still have to
+        // send notifications.
         let is_told = || Ok(sock.poll(0, 20_000)? & POLLERR);
         eventually("POLLERR", is_told, |events| *events != 0)?;
         let (first, last, was_copied) = told(sock)?;
@@ -143,7 +146,8 @@ fn option(env: &Env) -> Outcome {
     expect_eq(get(&sock)?, 0, "connected")
 }
 
-/// Nothing is told while the peer may still read the memory; then it is, without a copy.
+/// No notification comes while the peer may still read the memory. Then one comes, for a send
+/// without a copy.
 fn told_when_the_peer_has_read(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     allow(&one)?;
@@ -152,7 +156,7 @@ fn told_when_the_peer_has_read(env: &Env) -> Outcome {
     let span = Span::new(env.seed, 0, 1 << 20);
     let bytes = span.to_vec();
     let sending = stat(env, "send_lent")?;
-    // Not at the begin of a page, nor to the end of one.
+    // The bytes neither begin nor end with a page.
     lend_all(&one, &bytes[..1_000_000])?;
     let before = stat(env, "send_lent_copied")?;
     expect_eq(one.poll(0, QUIET_MS)? & POLLERR, 0, "POLLERR before")?;
@@ -168,7 +172,7 @@ fn told_when_the_peer_has_read(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Small ones, which are copied, too.
+/// Small sends, which are copied, have a number, too.
 fn every_send_has_a_number(env: &Env) -> Outcome {
     let (one, other) = env.pair()?;
     allow(&one)?;
@@ -184,10 +188,11 @@ fn every_send_has_a_number(env: &Env) -> Outcome {
         at += size;
     }
     expect_received(work.join_received()?, span, "what was lent")?;
-    // The core may tell of several at a time, with what is true of one of them: the counter is exact.
+    // The core may merge the notifications of several sends, and keeps the code of one of them. The
+    // counter is exact.
     all_told(&one, 3 * sizes.len() as u32)?;
     if env.family == Family::Sdp {
-        // Three of seven are too small, but for the buffer of a reader that waits.
+        // Three of seven sends are too small, unless they go to the buffer of a waiting reader.
         let writes = stat(env, "write_posted")? - writes;
         let least = 9_u64.saturating_sub(writes);
         let copied = stat(env, "send_lent_copied")? - before;
@@ -206,7 +211,7 @@ fn nothing_is_told_without_the_option(env: &Env) -> Outcome {
     let (n, one) = joined(sending)??;
     expect_eq(n, 200_000, "sent")?;
     expect_errno(told(&one), EAGAIN, "told")?;
-    // As every program may ask.
+    // Without bytes there is no notification, even with the option.
     allow(&one)?;
     expect_eq(lend(&one, b"", 0)?, 0, "nothing is sent")?;
     expect_eq(one.poll(0, QUIET_MS)? & POLLERR, 0, "POLLERR")
@@ -230,7 +235,7 @@ fn a_send_that_fails_has_no_number(env: &Env) -> Outcome {
     expect_errno(told(&one), EAGAIN, "told")
 }
 
-/// A user that may lock no memory.
+/// The user may lock no memory.
 fn a_refused_notification_sends_nothing(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     allow(&one)?;
@@ -253,7 +258,8 @@ fn by_many_threads(env: &Env) -> Outcome {
     for i in 0..THREADS {
         let one = Arc::clone(&one);
         threads.push(spawn(move || -> io::Result<Vec<u8>> {
-            // Bytes that say whose they are; some go by copy.
+            // The bytes show which thread has sent them. Some sends are so small that they go by
+            // copy.
             let memory = vec![i as u8; 9000 + 9000 * i as usize];
             for _ in 0..sends {
                 let mut at = 0;
@@ -290,13 +296,13 @@ fn by_many_threads(env: &Env) -> Outcome {
     all_told(&one, (sends * THREADS) as u32).map(drop)
 }
 
-/// The peer has all of it nevertheless.
+/// The socket is closed at once. The peer gets all bytes nevertheless.
 fn closed_at_once(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     allow(&one)?;
     one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
     let span = Span::new(env.seed, 0, 2 << 20);
-    // Until the end of the process.
+    // The memory must stay unchanged, so it lives until the end of the process.
     let bytes: &'static [u8] = span.to_vec().leak();
     let mut at = 0;
     while at < bytes.len() {
@@ -307,7 +313,7 @@ fn closed_at_once(env: &Env) -> Outcome {
     expect_eof(&other)
 }
 
-/// A reader with a large buffer is there first: the bytes go right into it.
+/// A reader with a large buffer waits before the send, so the bytes are written to the buffer.
 fn to_a_reader_that_waits(env: &Env) -> Outcome {
     const BYTES: usize = 500_000;
     let (one, other) = env.own_pair()?;
@@ -332,7 +338,7 @@ fn to_a_reader_that_waits(env: &Env) -> Outcome {
     all_told(&one, rounds as u32).map(drop)
 }
 
-/// Has both ways of a reader that waits, and of adverts, for what is large enough.
+/// Sets the threshold, so that large sends go to the buffers of waiting readers, or are advertised.
 fn by_thresholds(env: &Env, sock: &Sock) -> io::Result<()> {
     match env.family {
         Family::Tcp => Ok(()),
@@ -340,7 +346,7 @@ fn by_thresholds(env: &Env, sock: &Sock) -> io::Result<()> {
     }
 }
 
-/// Nothing that should not happen was counted since.
+/// Expects that no illegal transition and no violation was counted since the count was `before`.
 fn nothing_wrong(env: &Env, before: u64) -> Outcome {
     expect_eq(wrong(env)?, before, "illegal transitions and violations")
 }
@@ -349,7 +355,8 @@ fn wrong(env: &Env) -> io::Result<u64> {
     Ok(stat(env, "illegal_transition")? + stat(env, "aborted_violation")?)
 }
 
-/// The first send of a connection, and more than the adapter takes at once from there.
+/// The first send of a connection, with more bytes than one region of the adapter holds. It may
+/// begin within a page.
 fn to_a_large_reader_from_within_a_page(env: &Env) -> Outcome {
     const BYTES: usize = (4 << 20) + 100;
     let before = wrong(env)?;
@@ -392,7 +399,8 @@ fn to_a_large_reader_from_within_a_page(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A reader begins to wait while the pages of a send are being pinned, or its advert waits for room.
+/// A reader begins to wait while the pages of a send are being pinned, or while the send's advert
+/// waits for room.
 fn readers_come_meanwhile(env: &Env) -> Outcome {
     let before = wrong(env)?;
     let (one, other) = env.own_pair()?;
@@ -434,7 +442,7 @@ fn readers_come_meanwhile(env: &Env) -> Outcome {
             open += 1;
         }
         at += length as u64;
-        // Then the memory may go.
+        // The memory may be freed only when all notifications have come.
         while open > 0 {
             expect_eq(one.poll(0, 20_000)? & POLLERR, POLLERR, "POLLERR")?;
             let (first, last, _) = told(&one)?;
@@ -445,7 +453,8 @@ fn readers_come_meanwhile(env: &Env) -> Outcome {
     nothing_wrong(env, before)
 }
 
-/// What is there is sent, with and without a reader that waits; nothing stays pinned.
+/// The memory ends before the send's last byte. The bytes that are there are sent, with and without
+/// a waiting reader, and no page stays pinned.
 fn memory_that_ends(env: &Env) -> Outcome {
     const THERE: usize = 40 * PAGE;
     let before = stat(env, "pinned_bytes")? - stat(env, "unpinned_bytes")?;
@@ -476,7 +485,7 @@ fn memory_that_ends(env: &Env) -> Outcome {
             std::thread::sleep(Duration::from_millis(50));
         }
         let n = one.send_raw(pages.at(0), 80 * PAGE, MSG_ZEROCOPY | MSG_NOSIGNAL)?;
-        // TCP takes whole segments.
+        // TCP takes the bytes in whole segments.
         let least = match env.family {
             Family::Tcp => 1,
             Family::Sdp => THERE,
@@ -507,7 +516,7 @@ fn of_empty_pieces(env: &Env) -> Outcome {
     expect_eq(stat(env, "send_lent_copied")?, copied, "copied")
 }
 
-/// The pages live until the peer has read them.
+/// The kernel keeps the pages until the peer has read them.
 fn unmapped_before_it_is_read(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     allow(&one)?;
@@ -520,7 +529,7 @@ fn unmapped_before_it_is_read(env: &Env) -> Outcome {
         let n = one.send_raw(pages.at(0), LEN, MSG_ZEROCOPY | MSG_NOSIGNAL)?;
         expect_eq(n, LEN, "sent")?;
         pages.unmap()?;
-        // What the kernel frees, others get.
+        // If the kernel has freed the sent pages, this memory may get them.
         let others = Pages::new(2 * LEN, huge)?;
         others.write(0, &vec![0xdb; 2 * LEN]);
         receive(&other, span)?;
@@ -529,7 +538,8 @@ fn unmapped_before_it_is_read(env: &Env) -> Outcome {
     all_told(&one, 2).map(drop)
 }
 
-/// Another connection has a snapshot of the pages, and the program writes to them when this one is told.
+/// Another connection sends the same pages from a snapshot. The program writes to the pages when
+/// this connection has its notification.
 fn of_memory_that_another_sends(env: &Env) -> Outcome {
     let mut stream = Stream::new(env)?;
     let (one, other) = env.own_pair()?;
@@ -547,7 +557,7 @@ fn of_memory_that_another_sends(env: &Env) -> Outcome {
             second()?
         } else {
             let n = second()?;
-            // A page that is pinned is not protected: this may be a copy.
+            // A page that is pinned cannot be protected, so this send may go by copy.
             expect_eq(
                 stream.one.send_raw(pages.at(0), LEN, MSG_NOSIGNAL)?,
                 LEN,
@@ -563,14 +573,15 @@ fn of_memory_that_another_sends(env: &Env) -> Outcome {
         expect_eq(one.poll(0, 20_000)? & POLLERR, POLLERR, "POLLERR")?;
         let (number, _, _) = told(&one)?;
         expect_eq(u64::from(number), round, "the number")?;
-        // The snapshot stays as it was.
+        // The snapshot keeps its content.
         pages.write(0, &lent.to_vec());
         stream.receive()?;
     }
     Ok(())
 }
 
-/// A program that ends while two connections send the same memory leaves nothing behind for long.
+/// If a program ends while two connections send the same memory, no page stays pinned or in a
+/// snapshot.
 fn ends_with_all_in_flight(env: &Env) -> Outcome {
     let kept = || -> io::Result<u64> {
         let grown =
@@ -601,8 +612,8 @@ fn ends_with_all_in_flight(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Both ends are closed at about the same time, and nobody has read the bytes, which go in every way. The
-/// connections do not stay until a timer ends them.
+/// Both ends are closed at about the same time, when nobody has read the bytes. The bytes were sent
+/// in every way. No connection stays until a timer ends it.
 fn closed_by_both_with_bytes_left(env: &Env) -> Outcome {
     let mut rng = Rng::new(env.seed);
     let pages = Pages::new(LEN, false)?;
@@ -642,7 +653,7 @@ fn closed_by_both_with_bytes_left(env: &Env) -> Outcome {
     eventually("connections", left, Vec::is_empty)
 }
 
-/// What nobody reads any more is told of, too.
+/// A notification also comes for bytes that the peer does not read any more.
 fn peer_dies(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     allow(&one)?;
@@ -652,7 +663,7 @@ fn peer_dies(env: &Env) -> Outcome {
     for _ in 0..3 {
         lend_all(&one, &memory)?;
     }
-    // It has not read what is there.
+    // The peer has not read the bytes.
     drop(other);
     let until = Instant::now() + Duration::from_secs(20);
     let mut seen = 0;
@@ -701,7 +712,8 @@ fn everything_is_given_back(env: &Env) -> Outcome {
     eventually("pinned bytes", pinned, |now| *now <= before).map(drop)
 }
 
-/// A completion that says how much was sent, and another one when the memory is the program's again.
+/// One completion says how many bytes were sent, and another one that the program may use the
+/// memory again.
 fn by_io_uring(env: &Env) -> Outcome {
     uring(env, None)
 }
@@ -722,7 +734,7 @@ fn uring(env: &Env, registered: Option<Pages>) -> Outcome {
         return skip("no io_uring here");
     };
     let mut sent = 0;
-    // Parts of pages, and little.
+    // Parts of pages, and few bytes.
     for (from, len) in [
         (0, 1 << 20),
         (100, 500_000),
@@ -751,7 +763,7 @@ fn messages_by_io_uring_of_registered_memory(env: &Env) -> Outcome {
     messages(env, true)
 }
 
-/// Messages of several parts.
+/// Messages of several pieces of memory.
 fn messages(env: &Env, registered: bool) -> Outcome {
     let (one, other) = env.own_pair()?;
     one.set_int(SOL_SOCKET, SO_SNDBUFFORCE, 32 << 20)?;
@@ -779,7 +791,8 @@ fn messages(env: &Env, registered: bool) -> Outcome {
         receive(&other, span)?;
         let copied = ring.told()?;
         let small = parts.iter().any(|(_, len)| *len < 16_384);
-        // Small parts are copied, and the credits that their messages took may be missing for the others.
+        // Small parts are copied, and their messages use credits, which the adverts of the other
+        // parts may then lack.
         if env.family == Family::Sdp && !small {
             expect_eq(copied, false, format!("{parts:?}: copied"))?;
         }
@@ -788,7 +801,7 @@ fn messages(env: &Env, registered: bool) -> Outcome {
     Ok(())
 }
 
-/// A connection that ends, and a ring that ends while the bytes are in flight.
+/// A connection ends, or a ring ends, while the bytes are in flight.
 fn io_uring_is_told_at_the_end(env: &Env) -> Outcome {
     for ends in [true, false] {
         let (one, other) = env.own_pair()?;
@@ -811,7 +824,8 @@ fn io_uring_is_told_at_the_end(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A plain send by io_uring keeps the memory only until it has returned.
+/// A plain send keeps registered memory only until io_uring's request has completed. The peer gets
+/// the right bytes nevertheless.
 fn registered_memory_without_a_request_of_its_kind(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     allow(&one)?;
@@ -824,7 +838,7 @@ fn registered_memory_without_a_request_of_its_kind(env: &Env) -> Outcome {
         return skip("no io_uring here");
     };
     match ring.send_plain(one.as_raw_fd(), LEN, MSG_ZEROCOPY) {
-        // Older kernels have no such sends.
+        // Older kernels have no plain sends of registered memory.
         Err(e) if e.raw_os_error() == Some(EINVAL) => return skip(e),
         sent => expect_eq(sent?, LEN, "sent")?,
     }
@@ -836,7 +850,7 @@ fn registered_memory_without_a_request_of_its_kind(env: &Env) -> Outcome {
     all_told(&one, 1).map(drop)
 }
 
-/// sendfile() has the peer read the file's own pages, which may be gone from the file by then.
+/// sendfile() lets the peer read the file's own pages, which may no longer be in the file by then.
 fn files(env: &Env) -> Outcome {
     const BYTES: usize = 1_000_003;
     let (one, other) = env.own_pair()?;
@@ -858,7 +872,7 @@ fn files(env: &Env) -> Outcome {
     receive(&other, span)?;
     if env.family == Family::Sdp {
         adverts.at_least(10)?;
-        // What is left of the last page, and what the peer had no room for in time.
+        // A short rest, and bytes for which the peer had no room in time, go by copy.
         let copied = stat(env, "tx_copied_bytes")? - copied;
         expect(copied < BYTES as u64 / 2, format!("{copied} bytes copied"))?;
     }
@@ -866,7 +880,7 @@ fn files(env: &Env) -> Outcome {
     expect_eof(&other)
 }
 
-/// A pipe that is written to again, and pages that their program has unmapped.
+/// splice() from a pipe that is written to again while its previous pages may be in flight.
 fn pages_of_a_pipe(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     by_thresholds(env, &one)?;

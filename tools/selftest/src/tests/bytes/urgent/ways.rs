@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Urgent bytes among bytes that go without a copy, and at random.
+//! Urgent bytes among bytes that go without a copy, and in random streams.
 
 use super::{at_mark, comes, mark_comes, pair, urge, urgent_byte};
 use crate::support::flow::{spawn, Span};
@@ -20,18 +20,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-// The ways that bytes go: by copy, in the peer's memory (and the send waits, or does not), into a buffer that
-// waits, whichever is best.
+// The ways of the bytes: by copy; by adverts, and the send waits until they were read, or returns
+// at once; by Writes to the buffers of waiting readers; or the best of these.
 const BY_COPY: i32 = 1;
 const WAITS: i32 = 2;
 const RETURNS: i32 = 3;
 const TO_BUFFERS: i32 = 4;
 const BEST: i32 = 0;
 
-/// Bytes from which on a copy is spared.
+/// The number of bytes from which on sends go without a copy.
 const LONG: usize = 16384;
 
-/// The ways that the family has.
+/// The ways that the family supports.
 fn ways(env: &Env) -> &'static [i32] {
     match env.family {
         Family::Tcp => &[BEST],
@@ -39,7 +39,7 @@ fn ways(env: &Env) -> &'static [i32] {
     }
 }
 
-/// A connection whose sends and receives go this way.
+/// A connection whose sends and receives go a given way.
 fn pair_by(env: &Env, way: i32) -> io::Result<(Arc<Sock>, Arc<Sock>)> {
     let (one, other) = pair(env)?;
     if env.family == Family::Sdp {
@@ -51,7 +51,7 @@ fn pair_by(env: &Env, way: i32) -> io::Result<(Arc<Sock>, Arc<Sock>)> {
     Ok((Arc::new(one), Arc::new(other)))
 }
 
-/// Bytes that were moved without a copy.
+/// The number of bytes that went without a copy.
 fn uncopied(env: &Env) -> io::Result<u64> {
     if env.family == Family::Tcp {
         return Ok(0);
@@ -59,7 +59,8 @@ fn uncopied(env: &Env) -> io::Result<u64> {
     Ok(stat(env, "tx_zcopy_bytes")? + stat(env, "sink_written_bytes")?)
 }
 
-/// Sends ordinary bytes, an urgent one and ordinary ones, each part in calls of its own, from whole pages.
+/// Sends ordinary bytes, an urgent byte and ordinary bytes, each part in calls of its own and from
+/// whole pages.
 fn send_around(
     sock: &Arc<Sock>,
     before: Span,
@@ -82,13 +83,14 @@ fn send_around(
     })
 }
 
-/// Receives into whole pages, from so many bytes behind the first one's start; checks what is not received.
+/// Receives into memory that begins `misalign` bytes behind the start of a page. Checks that the
+/// memory behind the received bytes was not written to.
 fn receive_into(sock: &Sock, misalign: usize, len: usize, flags: i32) -> io::Result<Vec<u8>> {
     let mut area = Area::new((misalign + len + 64).div_ceil(PAGE))?;
     let buf = &mut area.bytes(misalign + len + 64)[misalign..];
     buf.fill(0xee);
     let n = sock.recv(&mut buf[..len], flags)?;
-    // Also what comes later into pages that are read into.
+    // The copy waits for pages whose bytes are still on their way.
     let got = buf[..n].to_vec();
     if buf[n..].iter().any(|b| *b != 0xee) {
         return Err(io::Error::other("bytes behind those received"));
@@ -96,7 +98,8 @@ fn receive_into(sock: &Sock, misalign: usize, len: usize, flags: i32) -> io::Res
     Ok(got)
 }
 
-/// Whichever way the bytes around it go, the receive ends at the mark, also one with room for all.
+/// Whichever way the bytes around the urgent byte go, a receive ends at the mark, also if it has
+/// room for all bytes.
 pub(super) fn each_way_of_sending(env: &Env) -> Outcome {
     for &way in ways(env) {
         let before_all = uncopied(env)?;
@@ -144,7 +147,7 @@ pub(super) fn each_way_of_sending(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The urgent byte comes first for a receive with a large buffer.
+/// The urgent byte is the first byte that arrives for a receive with a large buffer.
 pub(super) fn before_a_waiting_buffer(env: &Env) -> Outcome {
     for &way in ways(env) {
         let (one, other) = pair_by(env, way)?;
@@ -152,7 +155,7 @@ pub(super) fn before_a_waiting_buffer(env: &Env) -> Outcome {
             let sock = Arc::clone(&other);
             let reader = spawn_waiting(move || receive_into(&sock, 0, 300_000, 0))?;
             urge(&one, &[round])?;
-            // The reader goes past the mark.
+            // The receive goes past the mark, and waits for ordinary bytes.
             std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
             expect(!reader.is_finished(), "the byte has ended a receive")?;
             expect_eq(other.poll(POLLPRI, 0)?, 0, "POLLPRI")?;
@@ -164,7 +167,7 @@ pub(super) fn before_a_waiting_buffer(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Some of what a receive waits for as a whole comes, and then the urgent byte.
+/// A receive with MSG_WAITALL gets some of its bytes, and then the urgent byte comes.
 pub(super) fn into_waiting_buffers(env: &Env) -> Outcome {
     for &way in ways(env) {
         let (one, other) = pair_by(env, way)?;
@@ -189,9 +192,9 @@ pub(super) fn into_waiting_buffers(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Urgent bytes follow each other while the bytes before them are on their way to a receive, which may have
-/// returned. Who comes later has read all before the first: so the others are lost, or, if they have come
-/// too early for that, ordinary.
+/// Several urgent bytes follow while the bytes before them are on their way to a receive, which may
+/// have returned. An earlier urgent byte is lost if the program has read all bytes before it when
+/// the next one comes; otherwise it becomes an ordinary byte.
 pub(super) fn some_behind_a_waiting_buffer(env: &Env) -> Outcome {
     let rounds = env.scaled(20).max(5);
     for &way in ways(env) {
@@ -246,12 +249,12 @@ pub(super) fn some_behind_a_waiting_buffer(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Several marks among bytes that are still in the peer's memory: the last one counts, and all bytes are
-/// there but that.
+/// Several marks among bytes that are still in the peer's memory. Only the last mark counts, and a
+/// receive gets all bytes except the last urgent one.
 pub(super) fn among_adverts(env: &Env) -> Outcome {
     for &way in ways(env) {
         if way == WAITS {
-            // A send returns when its bytes were read.
+            // A send waits until its bytes were read, but the test reads only after the sends.
             continue;
         }
         let (one, other) = pair_by(env, way)?;
@@ -267,7 +270,7 @@ pub(super) fn among_adverts(env: &Env) -> Outcome {
         }
         let tail = Span::new(env.seed, 3 * part, part);
         one.send_all(&tail.to_vec())?;
-        // EAGAIN: the byte is announced, and has not come.
+        // EAGAIN: the byte was announced, but has not arrived.
         let last = || {
             let mut byte = [0];
             match other.recv(&mut byte, MSG_OOB | MSG_PEEK) {
@@ -292,8 +295,8 @@ pub(super) fn among_adverts(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Sends `total` bytes in calls of all lengths, some of them urgent, made by `bytes` of where they are, how
-/// many, and whether the last of them is.
+/// Sends `total` bytes in calls of all lengths, some of which end with an urgent byte. `bytes`
+/// makes the bytes of a call from their offset, their number, and whether the last one is urgent.
 fn send_at_random(
     sock: &Arc<Sock>,
     seed: u64,
@@ -309,7 +312,8 @@ fn send_at_random(
             let most = if urgent { 2000 } else { 200_000 };
             let len = rng.length(most).min(total - sent);
             let piece = bytes(sent, len, urgent);
-            // A send that has to wait in its middle would make another byte urgent, for a while.
+            // The urgent byte has a call of its own: a longer send that has to wait in its middle
+            // would make another byte urgent for a while.
             let (ordinary, last) = piece.split_at(len - usize::from(urgent));
             sock.send_all(ordinary)?;
             if urgent {
@@ -323,7 +327,8 @@ fn send_at_random(
     })
 }
 
-/// Receives the whole stream in calls of all lengths, and counts those that have ended at a mark.
+/// Receives the whole stream in calls of all lengths, and counts the calls that have ended at a
+/// mark.
 fn receive_at_random(sock: &Sock, seed: u64) -> io::Result<(Vec<u8>, u32)> {
     let mut rng = Rng::new(seed ^ 1);
     let (mut all, mut marks) = (Vec::new(), 0);
@@ -337,13 +342,13 @@ fn receive_at_random(sock: &Sock, seed: u64) -> io::Result<(Vec<u8>, u32)> {
         all.extend(part);
         marks += u32::from(at_mark(sock)?);
         if rng.below(4) == 0 {
-            // It may be there, or not.
+            // There may be an urgent byte, or not.
             let _ = sock.recv(&mut [0], MSG_OOB);
         }
     }
 }
 
-/// Inline all bytes are there, in order.
+/// Inline, all bytes are received in order.
 pub(super) fn whole_streams_inline(env: &Env) -> Outcome {
     for &way in ways(env) {
         let (one, other) = pair_by(env, way)?;
@@ -366,15 +371,16 @@ pub(super) fn whole_streams_inline(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Whether `got` is `whole` without some of the urgent bytes, which have the highest bit.
+/// Whether `got` is `whole` without some of the urgent bytes, which have the highest bit set.
 fn lacks_only_urgent(got: &[u8], whole: &[u8]) -> bool {
     let mut got = got.iter().peekable();
     let is_there = |byte: &u8| got.next_if_eq(&byte).is_some() || *byte >= 0x80;
     whole.iter().all(is_there) && got.next().is_none()
 }
 
-/// Out of line all are there that are ordinary; of the urgent ones those that others have followed before they
-/// were reached. An urgent byte has the highest bit, and differs from its neighbours by its place.
+/// Out of line, all ordinary bytes are received, and those urgent bytes that another one has
+/// followed before the program reached them. An urgent byte has the highest bit set. Its other bits
+/// are its position, so that it differs from its neighbours.
 pub(super) fn whole_streams_out_of_line(env: &Env) -> Outcome {
     for &way in ways(env) {
         let (one, other) = pair_by(env, way)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! TCP_DEFER_ACCEPT: a connection is there for accept() when its first bytes are.
+//! TCP_DEFER_ACCEPT: a connection is available to accept() only when its first bytes have arrived.
 
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
@@ -14,10 +14,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// Longer than any test waits.
+/// A time in seconds that is longer than any test waits.
 const LONG_S: i32 = 60;
 
-/// A listener that defers connections for so many seconds.
+/// A non-blocking listener that defers connections for this many seconds.
 fn deferring_listener(env: &Env, backlog: i32, seconds: i32) -> io::Result<(Sock, SockAddr)> {
     let listener = env.socket()?;
     listener.set_int(IPPROTO_TCP, TCP_DEFER_ACCEPT, seconds)?;
@@ -34,7 +34,7 @@ fn connected(env: &Env, peer: &Peer, addr: &SockAddr) -> io::Result<Remote> {
     Ok(remote)
 }
 
-/// Nothing is there for accept(), and nothing comes for a while.
+/// Expects that accept() has no connection, and gets none for a while.
 fn expect_none(listener: &Sock, what: &str) -> Outcome {
     expect_eq(
         listener.poll(POLLIN, QUIET_MS)?,
@@ -44,7 +44,7 @@ fn expect_none(listener: &Sock, what: &str) -> Outcome {
     expect_errno(listener.accept(), EAGAIN, format!("{what}: accept()"))
 }
 
-/// The next connection, which is that of `remote`.
+/// Accepts the next connection, which must be that of `remote`.
 fn accept_from(listener: &Sock, remote: &Remote, what: &str) -> Result<Sock, Fail> {
     expect_eq(
         listener.poll(POLLIN, -1)?,
@@ -60,14 +60,15 @@ fn accept_from(listener: &Sock, remote: &Remote, what: &str) -> Result<Sock, Fai
     Ok(sock)
 }
 
-/// With TCP_DEFER_ACCEPT, a connection is there for accept() when its first bytes are.
+/// With TCP_DEFER_ACCEPT, a connection is available to accept() only when its first bytes have
+/// arrived.
 pub(super) fn deferred(env: &Env) -> Outcome {
     let (listener, addr) = deferring_listener(env, 5, LONG_S)?;
     let peer = env.peer()?;
     let silent = connected(env, &peer, &addr)?;
     let talker = connected(env, &peer, &addr)?;
     expect_none(&listener, "two silent ones")?;
-    // A thread that waits is woken, too, and who polls only for a change.
+    // The bytes must wake a thread that waits in accept(), and an edge-triggered epoll.
     let epoll = Epoll::new()?;
     let edges = libc::EPOLLIN | libc::EPOLLET;
     epoll.add(listener.as_raw_fd(), edges, 0)?;
@@ -83,7 +84,7 @@ pub(super) fn deferred(env: &Env) -> Outcome {
         talker.getsockname()?.to_std(),
         "who was accepted",
     )?;
-    // The bytes are there.
+    // The bytes can be read without waiting.
     let mut bytes = [0; 200];
     let len = sock.recv(&mut bytes, MSG_DONTWAIT)?;
     expect_eq(&bytes[..len], &span.to_vec()[..], "the first bytes")?;
@@ -95,7 +96,7 @@ pub(super) fn deferred(env: &Env) -> Outcome {
     listener.set_nonblocking(true)?;
     expect_none(&listener, "one silent one")?;
     epoll.wait(0)?;
-    // Many bytes, and both directions.
+    // Send many bytes, in both directions.
     let span = Span::new(env.seed, 0, 1 << 20);
     let job = silent.start(Work::Source { span, max: 1 << 20 })?;
     expect(!epoll.wait(-1)?.is_empty(), "epoll_wait()")?;
@@ -109,13 +110,14 @@ pub(super) fn deferred(env: &Env) -> Outcome {
     expect_received(silent.recv_span(back, 5000)?, back, "the answer")
 }
 
-/// When its time is over, a connection is there for accept() without a byte.
+/// When the time of the deferral is over, a connection is available to accept() without a byte.
 pub(super) fn deferred_for_a_time(env: &Env) -> Outcome {
     let (listener, addr) = deferring_listener(env, 5, 1)?;
     let peer = env.peer()?;
     let begin = Instant::now();
     let remote = connected(env, &peer, &addr)?;
-    // When the second part of its time would end.
+    // The option is rounded up to whole time-outs: here one of 1 s. A second time-out would make 3
+    // s.
     let second_part = Duration::from_millis(2900);
     let its_time = Duration::from_millis(900)..second_part;
     let sock = accept_from(&listener, &remote, "the silent one")?;
@@ -123,7 +125,7 @@ pub(super) fn deferred_for_a_time(env: &Env) -> Outcome {
     expect(its_time.contains(&waited), format!("{waited:?}"))?;
     let none = sock.recv(&mut [0; 1], MSG_DONTWAIT);
     expect_errno(none, EAGAIN, "a byte of a silent one")?;
-    // Its time counts from its own begin.
+    // The time of each connection begins with the connection itself.
     let begin = Instant::now();
     let second = connected(env, &peer, &addr)?;
     let other = accept_from(&listener, &second, "the second")?;
@@ -138,8 +140,8 @@ pub(super) fn deferred_for_a_time(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The end of a peer's stream is as good as a byte; who is reset before never comes to accept(), and
-/// who is reset after does.
+/// The end of the peer's stream counts as a byte. A connection that is reset before never becomes
+/// available to accept(); one that is reset later does.
 pub(super) fn deferred_and_ended(env: &Env) -> Outcome {
     let (listener, addr) = deferring_listener(env, 5, LONG_S)?;
     let peer = env.peer()?;
@@ -162,7 +164,7 @@ pub(super) fn deferred_and_ended(env: &Env) -> Outcome {
 
     connected(env, &peer, &addr)?.reset()?;
     expect_none(&listener, "reset")?;
-    // Another one that is reset, between two that send.
+    // Reset a connection between two others that send.
     let (one, two) = (connected(env, &peer, &addr)?, connected(env, &peer, &addr)?);
     let between = connected(env, &peer, &addr)?;
     one.send(span, 0)?;
@@ -181,7 +183,7 @@ pub(super) fn deferred_and_ended(env: &Env) -> Outcome {
     expect_eq(from.to_std(), name, "who was reset after its bytes")
 }
 
-/// The end of a listener is that of the connections that it defers, and its port is free.
+/// The end of a listener ends the connections that it defers, and frees its port.
 pub(super) fn deferred_and_listener_ends(env: &Env) -> Outcome {
     for shuts in [false, true] {
         let (listener, addr) = deferring_listener(env, 5, LONG_S)?;
@@ -206,7 +208,7 @@ pub(super) fn deferred_and_listener_ends(env: &Env) -> Outcome {
             let end = remote.recv(1, 0).map(|bytes| bytes.len());
             expect_errno(end, ECONNRESET, "recv()")?;
         }
-        // The port's new owner serves there, undisturbed.
+        // The new owner of the port can serve there.
         let remote = connected(env, &peer, &addr)?;
         let (_sock, from) = other.accept()?;
         expect_eq(
@@ -214,7 +216,7 @@ pub(super) fn deferred_and_listener_ends(env: &Env) -> Outcome {
             remote.getsockname()?.to_std(),
             "who was accepted",
         )?;
-        // What listens again defers as before.
+        // A listener that listens again defers as before.
         if let Some(listener) = listener {
             listener.listen(5)?;
             let remote = connected(env, &peer, &listener.getsockname()?)?;
@@ -226,7 +228,7 @@ pub(super) fn deferred_and_listener_ends(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// Many connections at a time: none is accepted before it sends, each is when it does.
+/// Of many connections, none is accepted before it sends or ends, and each is accepted afterwards.
 pub(super) fn deferred_by_many(env: &Env) -> Outcome {
     const EACH: usize = 10;
     const PEERS: usize = 4;
@@ -254,7 +256,7 @@ pub(super) fn deferred_by_many(env: &Env) -> Outcome {
         }
     }
     let span = Span::new(env.seed, 0, 500);
-    // Half of them send, the others are closed by their peers.
+    // Half of them send; the peer closes the others.
     let sending: Vec<_> = all
         .into_iter()
         .map(|(peer, remotes)| {
@@ -295,8 +297,8 @@ pub(super) fn deferred_by_many(env: &Env) -> Outcome {
     expect_none(&listener, "all were accepted")
 }
 
-/// A listener defers one more than its backlog says, as it has one more for accept(); those beyond are
-/// there for accept() at once.
+/// A listener defers one connection more than its backlog, just as accept() has room for one more.
+/// Connections beyond that are available to accept() at once.
 pub(super) fn deferred_beyond_the_backlog(env: &Env) -> Outcome {
     let peer = env.peer()?;
     let span = Span::new(env.seed, 0, 100);
@@ -306,11 +308,12 @@ pub(super) fn deferred_beyond_the_backlog(env: &Env) -> Outcome {
     expect_none(&listener, "as many as are deferred")?;
     let beyond = three()?;
     eventually("POLLIN", || listener.poll(POLLIN, 0), |&e| e == POLLIN)?;
-    // Whose bytes come while accept() has no place waits for one.
+    // A deferred connection whose bytes arrive while the accept queue is full waits for a place in
+    // the queue.
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
     deferred[1].send(span, 0)?;
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
-    // With iWARP, connections come up for the listener in any order.
+    // Over iWARP, connections reach the listener in any order.
     let mut awaited = Vec::new();
     for remote in &beyond {
         awaited.push(remote.getsockname()?.to_std());
@@ -326,7 +329,7 @@ pub(super) fn deferred_beyond_the_backlog(env: &Env) -> Outcome {
     let sock = accept_from(&listener, &deferred[1], "one that waited for a place")?;
     receive(&sock, span)?;
     expect_none(&listener, "the silent ones")?;
-    // There is room for one more again, and for no other.
+    // Now there is room for one more deferred connection, but not for two.
     let fourth = connected(env, &peer, &addr)?;
     expect_none(&listener, "the fourth")?;
     let fifth = connected(env, &peer, &addr)?;
@@ -335,7 +338,7 @@ pub(super) fn deferred_beyond_the_backlog(env: &Env) -> Outcome {
         remote.send(span, 0)?;
         receive(&accept_from(&listener, remote, "who sends")?, span)?;
     }
-    // So there is when one has died. That takes a moment.
+    // There is room, too, when a deferred connection has been reset. This takes a moment.
     let (listener, addr) = deferring_listener(env, 0, LONG_S)?;
     let first = connected(env, &peer, &addr)?;
     expect_none(&listener, "the first")?;
@@ -354,7 +357,8 @@ pub(super) fn deferred_beyond_the_backlog(env: &Env) -> Outcome {
     eventually("one is deferred", is_deferred, |&is| is)
 }
 
-/// One that waits for a place has one when the backlog grows.
+/// A deferred connection that waits for a place in the accept queue gets one when the backlog
+/// grows.
 pub(super) fn deferred_and_backlog_grows(env: &Env) -> Outcome {
     let peer = env.peer()?;
     let span = Span::new(env.seed, 0, 100);
@@ -366,7 +370,7 @@ pub(super) fn deferred_and_backlog_grows(env: &Env) -> Outcome {
     deferred.send(span, 0)?;
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
     listener.listen(1)?;
-    // A peer of TCP has its bytes to send again.
+    // A TCP peer has to send its bytes again.
     std::thread::sleep(Duration::from_millis(1500));
     let (_first, from) = listener.accept()?;
     let (second, from_second) = listener.accept()?;
@@ -379,8 +383,8 @@ pub(super) fn deferred_and_backlog_grows(env: &Env) -> Outcome {
     receive(&second, span)
 }
 
-/// How many connect to a listener from which nobody takes them, where `expected` should: these may take as long
-/// as a busy machine needs.
+/// The number of sockets that can connect to a listener while nobody accepts. The first `expected`
+/// of them may take as long as a busy machine needs.
 fn places(env: &Env, addr: &SockAddr, expected: usize) -> Result<usize, Fail> {
     let mut inside = Vec::new();
     loop {
@@ -401,7 +405,8 @@ fn places(env: &Env, addr: &SockAddr, expected: usize) -> Result<usize, Fail> {
     }
 }
 
-/// Whatever has become of its connections, what listens again has one place more than its backlog says.
+/// A listener that listens again has one place more than its backlog, no matter how its earlier
+/// connections ended.
 pub(super) fn deferred_and_listening_again(env: &Env) -> Outcome {
     const BACKLOG: i32 = 2;
     type End = fn(Remote) -> io::Result<()>;
@@ -417,13 +422,14 @@ pub(super) fn deferred_and_listening_again(env: &Env) -> Outcome {
         let mut beyond = three()?;
         eventually("POLLIN", || listener.poll(POLLIN, 0), |&e| e == POLLIN)?;
         std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
-        // Two wait for a place.
+        // Two connections wait for a place in the accept queue.
         for remote in &deferred[1..] {
             remote.send(span, 0)?;
         }
         std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
         if let Some(end) = end {
-            // A silent one, one that waits, and one that is there for accept().
+            // End a silent connection, one that waits for a place, and one that is available to
+            // accept().
             end(deferred.remove(0))?;
             end(deferred.remove(0))?;
             end(beyond.remove(1))?;
@@ -438,11 +444,12 @@ pub(super) fn deferred_and_listening_again(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// What the option says when a connection's time is looked at counts.
+/// At the end of each time-out, the current value of the option decides.
 pub(super) fn deferral_changes(env: &Env) -> Outcome {
     let peer = env.peer()?;
     let span = Span::new(env.seed, 0, 100);
-    // The option goes, or its time gets shorter: at the next look.
+    // If the option is cleared or its time gets shorter, this takes effect at the end of the next
+    // time-out.
     for seconds in [0, 1] {
         let (listener, addr) = deferring_listener(env, 5, LONG_S)?;
         let silent = connected(env, &peer, &addr)?;
@@ -456,7 +463,7 @@ pub(super) fn deferral_changes(env: &Env) -> Outcome {
     expect_eq(listener.poll(POLLIN, 4500)?, 0, "with more time")?;
     silent.send(span, 0)?;
     receive(&accept_from(&listener, &silent, "who sends")?, span)?;
-    // A listener that begins to defer.
+    // A listener begins to defer.
     let (listener, addr) = deferring_listener(env, 5, 0)?;
     let before = connected(env, &peer, &addr)?;
     accept_from(&listener, &before, "before the option")?;
@@ -467,7 +474,7 @@ pub(super) fn deferral_changes(env: &Env) -> Outcome {
     receive(&accept_from(&listener, &after, "after its bytes")?, span)
 }
 
-/// The state in which a connection of this machine is shown, with that of nobody else.
+/// The state that /proc shows of this machine's end of a connection between two ports.
 fn shown_state(env: &Env, local: u16, peer: u16) -> io::Result<Option<String>> {
     let (file, ports) = match env.family {
         Family::Sdp => ("/proc/net/sdp", [format!(":{local}"), format!(":{peer}")]),
@@ -493,7 +500,7 @@ fn shown_state(env: &Env, local: u16, peer: u16) -> io::Result<Option<String>> {
     Ok(state.map(str::to_owned))
 }
 
-/// A connection that is deferred is shown as one that is being set up.
+/// A deferred connection is shown as one that is being set up.
 pub(super) fn deferred_is_shown(env: &Env) -> Outcome {
     let (set_up, established) = match env.family {
         Family::Tcp => ("03", "01"),
@@ -511,7 +518,7 @@ pub(super) fn deferred_is_shown(env: &Env) -> Outcome {
     let sock = accept_from(&listener, &remote, "who sends")?;
     expect_eq(state()?.as_deref(), Some(established), "accepted")?;
     receive(&sock, span)?;
-    // One that dies leaves nothing.
+    // A connection that is reset disappears from the list.
     let remote = connected(env, &peer, &addr)?;
     let port = remote.getsockname()?.port();
     let state = || shown_state(env, addr.port(), port);

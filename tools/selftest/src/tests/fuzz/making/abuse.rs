@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What programs may do to memory that other threads send from and receive into.
+//! Calls that change memory from which other threads send, or into which they receive.
 
 use super::super::call::{Arg, Call};
 use super::super::room::{RECEIVED, RECEIVED_LEN, SENT, SENT_LEN};
@@ -7,7 +7,8 @@ use super::Maker;
 use crate::support::sys::{MADV_COLD, MADV_COLLAPSE, MADV_PAGEOUT, PAGE};
 
 impl Maker {
-    /// A call on the shared memory. It stays mapped, or without access, so that nothing else comes there.
+    /// A call on the shared memory. The range always stays mapped, possibly without access, so that
+    /// no other mapping can take its place.
     pub(super) fn abuse(&mut self) -> Call {
         let (from, room) =
             self.one_of(&[(RECEIVED, RECEIVED_LEN), (SENT, SENT_LEN), (SENT, SENT_LEN)]);
@@ -33,7 +34,8 @@ impl Maker {
                 Call::new("mmap", libc::SYS_mmap, &[at, len, access, flags, none])
             }
             6..8 => {
-                // Over other pages of the same memory; new ones come to their place.
+                // Move pages over other pages of the same memory. New pages take the place of those
+                // that were moved.
                 let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
                 let to = self.rng.below((room - count * PAGE) / PAGE + 1);
                 let to = Arg::At(from + to * PAGE);

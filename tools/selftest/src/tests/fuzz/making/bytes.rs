@@ -67,7 +67,7 @@ impl Maker {
         }
     }
 
-    /// How long a piece is that is sent.
+    /// The length of a piece to send.
     pub(super) fn sent_len(&mut self) -> usize {
         let most = match self.purpose {
             Use::Comparison => 3000.min(self.budget),
@@ -91,7 +91,7 @@ impl Maker {
                 len: self.one_of(&[0, 1, 2, len, usize::MAX]),
                 good: false,
             },
-            // Beyond the end.
+            // The piece reaches beyond the end.
             1 => Piece {
                 at: Arg::At(from + room - self.rng.below(len.min(room)).min(200)),
                 len,
@@ -119,7 +119,7 @@ impl Maker {
         self.budget = self.budget.saturating_sub(len);
     }
 
-    /// Compared exactly, if all memory is good.
+    /// The result is compared exactly if all memory is good.
     fn how(pieces: &[Piece]) -> Compared {
         match pieces.iter().all(|piece| piece.good) {
             true => Compared::Exactly,
@@ -182,7 +182,8 @@ impl Maker {
             }
             _ => {
                 let flags = self.send_flags();
-                // Of several, the second may meet the reset that answers the first, or come before it.
+                // With several messages, the second may be sent before or after the reset that
+                // answers the first.
                 let count = match self.purpose {
                     Use::Comparison => self.rng.below(2),
                     _ => self.rng.below(5),
@@ -277,7 +278,8 @@ impl Maker {
         let has_flags = ![libc::SYS_read, libc::SYS_readv].contains(&call.number);
         let mut call = call;
         if has_flags && flags & MSG_ERRQUEUE != 0 {
-            // A notification has no address behind it in SDP, so that its length and MSG_CTRUNC are others.
+            // In SDP, no address follows a notification, so its length and MSG_CTRUNC differ from
+            // TCP's.
             call.hidden = Some((MESSAGES, LEN + 8));
             call.compared = match call.compared {
                 Compared::Exactly => Compared::Notification,
@@ -287,7 +289,8 @@ impl Maker {
         call
     }
 
-    /// A vector for the message of that number; and how many pieces it is said to have.
+    /// Adds the vector of message `number`. Also returns the number of pieces that the message
+    /// claims to have.
     pub(super) fn vectors(&mut self, mut call: Call, number: usize, sends: bool) -> (Call, usize) {
         let count = self.rng.below(6);
         let from = VECTORS + number * 6 * VECTOR;
@@ -316,7 +319,7 @@ impl Maker {
         (call, claimed)
     }
 
-    /// The message of that number.
+    /// Adds message `number`.
     fn message(&mut self, call: Call, number: usize, sends: bool) -> Call {
         let (mut call, count) = self.vectors(call, number, sends);
         let at = MESSAGES + number * HEADER;
@@ -368,7 +371,8 @@ impl Maker {
                 _ => 16 + self.one_of(&[0, 1, 4, 4, 8]),
             };
             let level = self.one_of(&[0, 1, 1, 6, 41, 257, -1]);
-            // SO_TIMESTAMPING asks for what only packets have.
+            // SO_TIMESTAMPING is missing here, because it asks for something that only packets
+            // have.
             let of_packets = [1, 2, 7, 8, 11, 12, 36, 61, 77];
             let kind = self.one_of(&of_packets);
             bytes[at..at + 8].copy_from_slice(&len.to_ne_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Makes calls at random. What is made follows from the seed alone, not from what the calls come to.
+//! Generates random calls. They only depend on the seed, not on the results of earlier calls.
 
 mod abuse;
 mod bytes;
@@ -13,7 +13,8 @@ use super::world::{LISTENER, PAIRS};
 use crate::support::pattern::Rng;
 use crate::support::sys::PAGE;
 
-/// Of two ends of a connection, one sends so many bytes and the other receives all that is there.
+/// One end of a connection sends `len` bytes, and the other end receives all bytes that have
+/// arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
     pub(super) from: usize,
@@ -45,27 +46,27 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// What calls are made for.
+/// The purpose of the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// A comparison: nothing whose result depends on the time.
+    /// A comparison: no calls whose results depend on the time.
     Comparison,
-    /// Threads: anything.
+    /// Threads: any calls.
     Threads,
-    /// Threads beside a stream, of which they neither take nor add a byte, and which they do not end.
+    /// Threads beside a stream: no calls that take or add a byte, or end the stream.
     Watching,
 }
 
 pub(super) struct Maker {
     rng: Rng,
     purpose: Use,
-    /// The sockets that are probably there.
+    /// The slots that probably have a socket.
     open: [bool; SLOTS],
-    /// Bytes that may still be sent without being received.
+    /// The number of bytes that may still be sent without being received.
     budget: usize,
 }
 
-/// Far fewer than fit into the buffers of either family.
+/// Far fewer bytes than fit into the buffers of either family.
 const BUDGET: usize = 24 << 10;
 
 impl Maker {
@@ -129,7 +130,7 @@ impl Maker {
         choices[self.rng.below(choices.len())]
     }
 
-    /// A socket, mostly one that is there.
+    /// A slot, usually one that has a socket.
     fn slot(&mut self) -> usize {
         if self.purpose == Use::Watching {
             return self.one_of(&[PAIRS[0].0, PAIRS[0].1]);
@@ -139,7 +140,7 @@ impl Maker {
                 true => self.one_of(&[PAIRS[0].0, PAIRS[0].1, PAIRS[1].0, PAIRS[1].1]),
                 false => self.rng.below(SLOTS),
             };
-            // Less can be done with a listener.
+            // Fewer calls are possible with a listener, so it is chosen less often.
             if self.open[slot] && (slot != LISTENER || self.chance(3)) {
                 return slot;
             }
@@ -147,7 +148,7 @@ impl Maker {
         self.rng.below(SLOTS)
     }
 
-    /// Where a new socket goes: mostly where there is none.
+    /// The slot for a new socket, usually one without a socket.
     fn new_slot(&mut self) -> usize {
         let free: Vec<usize> = (0..SLOTS).filter(|&slot| !self.open[slot]).collect();
         let slot = match free.len() {
@@ -168,7 +169,7 @@ impl Maker {
         ])
     }
 
-    /// An address of the memory, or rarely a bad one.
+    /// An address in the memory, or sometimes a bad one.
     fn pointer(&mut self, at: usize) -> Arg {
         match self.chance(12) {
             true => self.bad_pointer(),
@@ -176,7 +177,7 @@ impl Maker {
         }
     }
 
-    /// A length, where `good` is right.
+    /// A length: usually `good`, which is the right one.
     fn length(&mut self, good: i32) -> i32 {
         match self.rng.below(10) {
             0..6 => good,

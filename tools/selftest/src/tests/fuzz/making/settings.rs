@@ -8,15 +8,15 @@ use crate::support::sys::PAGE;
 use crate::tests::astcp::{calls, known};
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 
-/// Options that are not set to good values in a comparison, besides those of astcp: what they do takes its
-/// time, or changes how much fits into the buffers.
+/// Options that are not set to good values in a comparison, in addition to those of astcp. Their
+/// effects take time, or change how much fits into the buffers.
 const NOT_COMPARED: &[(i32, i32)] = &[
     (SOL_SOCKET, libc::SO_SNDBUF),
     (SOL_SOCKET, libc::SO_RCVBUF),
     (SOL_SOCKET, libc::SO_SNDBUFFORCE),
     (SOL_SOCKET, libc::SO_RCVBUFFORCE),
     (SOL_SOCKET, libc::SO_BUSY_POLL),
-    // Packets have times, and each family's packets are its own.
+    // Timestamps belong to packets, and each family has different packets.
     (SOL_SOCKET, libc::SO_TIMESTAMP),
     (SOL_SOCKET, libc::SO_TIMESTAMPNS),
     (SOL_SOCKET, libc::SO_TIMESTAMPING),
@@ -30,7 +30,7 @@ const NOT_COMPARED: &[(i32, i32)] = &[
     (IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
     (IPPROTO_TCP, libc::TCP_MAXSEG),
 ];
-/// Options of which no call is to change the values: calls would wait longer.
+/// Options that no call may change, because calls would wait longer.
 const NEVER: &[(i32, i32)] = &[
     (SOL_SOCKET, libc::SO_RCVTIMEO),
     (SOL_SOCKET, libc::SO_SNDTIMEO),
@@ -43,10 +43,10 @@ const SO_TIMESTAMPING_NEW: i32 = 65;
 const SO_RCVTIMEO_NEW: i32 = 66;
 const SO_SNDTIMEO_NEW: i32 = 67;
 const IPV6_MINHOPCOUNT: i32 = 73;
-/// The room for values.
+/// The number of bytes for values.
 const ROOM: i32 = 256;
 
-/// An option, and how the list of known differences calls it.
+/// An option, and its name in the list of known differences.
 struct Chosen {
     level: i32,
     option: i32,
@@ -71,7 +71,7 @@ impl Maker {
             0 => self.number(),
             _ => self.rng.below(130) as i32,
         };
-        // SDP has options of its own there, which TCP does not have.
+        // These numbers are options of SDP that TCP does not have.
         if self.purpose == Use::Comparison && level == IPPROTO_TCP && (80..84).contains(&option) {
             option += 4;
         }
@@ -140,7 +140,7 @@ impl Maker {
             len = self.one_of(&[4, 8, 12, 16, 28, 64, ROOM]);
         }
         if which == (SOL_SOCKET, libc::SO_LINGER) {
-            // A second, if it is on: close() waits as long.
+            // If the option is on, close() waits for one second.
             value &= 1;
         }
         if which == (SOL_SOCKET, libc::SO_PRIORITY) {
@@ -182,7 +182,7 @@ impl Maker {
             // FIOGETOWN and SIOCGPGRP.
             0x8903,
             0x8904,
-            // SIOCGIFNAME, SIOCGIFFLAGS, SIOCGIFADDR, and what is there for drivers.
+            // SIOCGIFNAME, SIOCGIFFLAGS, SIOCGIFADDR, SIOCDEVPRIVATE, and TCGETS.
             0x8910,
             0x8913,
             0x8915,
@@ -193,7 +193,7 @@ impl Maker {
             0 => self.rng.next() as u32,
             _ => self.one_of(&some),
         };
-        // Others of this kind change the machine's network, or send signals.
+        // Other requests of this type change the machine's network or send signals.
         let request = match request >> 8 == 0x89 && !some.contains(&request) {
             true => request ^ 0x2000,
             false => request,
@@ -207,7 +207,7 @@ impl Maker {
             .bytes(VALUE, &[0; 64])
             .compared(Compared::AtLast);
         if request == libc::TIOCOUTQ as u32 || request == SIOCOUTQNSD {
-            // Without a connection, TCP counts what is left of its numbers.
+            // Without a connection, TCP computes this from leftover sequence numbers.
             call.hidden = Some((VALUE, 4));
         }
         call

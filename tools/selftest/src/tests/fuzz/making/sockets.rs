@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Calls that make, connect and end sockets, and that ask for their state.
+//! Calls that create, connect, and close sockets, and that ask for their state.
 
 use super::super::call::{Arg, Call, Compared, Put, To, EVENTS};
 use super::super::room::{ADDRESS, LEN, VALUE};
@@ -8,7 +8,7 @@ use super::{Maker, Use};
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 
 impl Maker {
-    /// An address, and another family for it.
+    /// An address, and sometimes a different family for it.
     pub(super) fn address(&mut self) -> (To, Option<u16>) {
         let to = match self.rng.below(8) {
             0..3 => To::Slot(LISTENER),
@@ -39,7 +39,7 @@ impl Maker {
             2..4 => self.with_address("bind", libc::SYS_bind, slot),
             4..7 => self.with_address("connect", libc::SYS_connect, slot),
             7 => {
-                // Short queues overflow, and then TCP and SDP may do this or that.
+                // Short queues overflow, and then TCP and SDP may behave differently.
                 let backlog = self.one_of(&[64, 16, -1, i32::MAX, 100_000]);
                 let args = [at, Arg::Num(backlog as usize)];
                 Call::new(format!("listen {backlog}"), libc::SYS_listen, &args)
@@ -132,7 +132,7 @@ impl Maker {
             .bytes(VALUE + 4, &events.to_ne_bytes())
             .bytes(VALUE + 6, &[0, 0])
             .compared(Compared::AtLast);
-        // The descriptor.
+        // The descriptor is different in each world.
         call.hidden = Some((VALUE, 4));
         call
     }
@@ -154,7 +154,7 @@ impl Maker {
         let slot = self.slot();
         let mut events = self.rng.next() as i32;
         if self.purpose == Use::Comparison {
-            // How often these tell of something is not promised.
+            // It is not specified how often these report an event.
             events &= !(libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE);
         }
         let operation = self.one_of(&[1, 1, 2, 3, 4]);
