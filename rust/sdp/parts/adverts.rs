@@ -4,7 +4,6 @@
 
 use kernel::alloc::Flags;
 use kernel::prelude::*;
-use kernel::time::Delta;
 
 use super::sink::{
     Events,
@@ -96,20 +95,21 @@ impl Adverts {
         self.zcopy.as_mut()?.returned.as_mut()
     }
 
-    /// Records that a receive has posted a Read without waiting for it, and that taking the pages
-    /// took `taking`.
-    pub(in crate::sdp) fn note_early(&mut self, taking: Delta) {
-        let Some(zcopy) = &mut self.zcopy else {
-            return;
-        };
-        let returned = zcopy.returned.get_or_insert_with(Returned::new);
-        returned.posts(taking);
+    /// As [`Adverts::returned`], and forgets the receive.
+    pub(in crate::sdp) fn take_returned(&mut self) -> Option<Returned> {
+        self.zcopy.as_mut()?.returned.take()
     }
 
-    /// Records whether the receive that has returned early was worth its cost.
+    /// Records a receive that returns before its bytes have arrived.
+    pub(in crate::sdp) fn set_returned(&mut self, returned: Returned) {
+        if let Some(zcopy) = &mut self.zcopy {
+            zcopy.returned = Some(returned);
+        }
+    }
+
+    /// Records whether a receive that took pages away was worth its cost.
     pub(in crate::sdp) fn note_worth(&mut self, worth: bool) {
         if let Some(zcopy) = &mut self.zcopy {
-            zcopy.returned = None;
             zcopy.early_use.on_transfer(1, (!worth).into());
         }
     }

@@ -30,8 +30,8 @@ const _: () = assert!(
 
 /// A receive that has returned before its bytes arrived.
 pub(in crate::sdp) struct Returned {
-    /// When the receive returned; `None` before.
-    at: Option<Instant<Monotonic>>,
+    /// When the receive returned.
+    at: Instant<Monotonic>,
     /// How long the receive took to take its pages.
     taking: Delta,
     /// When the latest of the finished Reads finished.
@@ -39,25 +39,15 @@ pub(in crate::sdp) struct Returned {
 }
 
 impl Returned {
-    /// A receive that has not posted a Read yet.
-    pub(in crate::sdp) fn new() -> Self {
+    /// A receive that returns now and has taken `taking` to take its pages. Its bytes may have
+    /// arrived already (`are_there`).
+    pub(in crate::sdp) fn now(taking: Delta, are_there: bool) -> Self {
+        let at = Instant::now();
         Self {
-            at: None,
-            taking: Delta::ZERO,
-            arrived: None,
+            at,
+            taking,
+            arrived: are_there.then_some(at),
         }
-    }
-
-    /// Records that the receive has posted a Read, and that taking its pages took `taking`.
-    pub(in crate::sdp) fn posts(&mut self, taking: Delta) {
-        self.taking += taking;
-    }
-
-    /// Records that the receive returns now; its bytes may have arrived already.
-    pub(in crate::sdp) fn returns(&mut self, are_there: bool) {
-        let now = Instant::now();
-        self.at = Some(now);
-        self.arrived = are_there.then_some(now);
     }
 
     /// Records that one of the Reads has finished.
@@ -68,13 +58,10 @@ impl Returned {
     /// Whether the program has had enough time for itself: until its bytes arrived, or until now if
     /// they have not all arrived (`are_there`).
     pub(in crate::sdp) fn was_worth_it(&self, are_there: bool) -> bool {
-        let Some(at) = self.at else {
-            return false;
-        };
         let arrived = self.arrived.filter(|_| are_there);
         let until = arrived.unwrap_or_else(Instant::now);
         let ns = |delta: Delta| u64::try_from(delta.as_nanos()).unwrap_or(0);
-        is_worth(ns(until - at), ns(self.taking))
+        is_worth(ns(until - self.at), ns(self.taking))
     }
 }
 

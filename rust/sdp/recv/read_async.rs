@@ -28,6 +28,7 @@
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::time::{
+    Delta,
     Instant,
     Monotonic, //
 };
@@ -66,6 +67,7 @@ use crate::sdp::cq::poll::{
     poll_cq_if_due,
     rearm_cq, //
 };
+use crate::sdp::parts::source::Returned;
 use crate::sdp::rx::reads::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::EARLY_MS;
 use crate::stats::counters::{
@@ -193,27 +195,36 @@ pub(super) fn note_next_call(conn: &mut Connection, recv: &Recv<'_>) {
 /// Called before a receive waits. If bytes of early Reads of this call or of a former one are still
 /// on their way, the receive waits for these bytes now: records whether the early Reads were worth
 /// their cost.
-pub(super) fn note_wait(conn: &mut Connection) {
-    if conn.adverts.returned().is_some() && conn.awaits_early() {
-        note_worth(conn);
+pub(super) fn note_wait(conn: &mut Connection, recv: &mut Recv<'_>) {
+    if !conn.awaits_early() {
+        return;
+    }
+    note_worth(conn);
+    if recv.taking.take().is_some() {
+        // The program has had no time for other work.
+        conn.adverts.note_worth(false);
     }
 }
 
+/// Records whether the last receive that has returned early was worth its cost, if that is not
+/// known yet.
 fn note_worth(conn: &mut Connection) {
     let are_there = !conn.awaits_early();
-    if let Some(returned) = conn.adverts.returned() {
-        let worth = returned.was_worth_it(are_there);
-        conn.adverts.note_worth(worth);
+    if let Some(returned) = conn.adverts.take_returned() {
+        conn.adverts.note_worth(returned.was_worth_it(are_there));
     }
 }
 
-/// Called when a receive returns: if there are early Reads, the program's time for other work
+/// Called when a receive returns: if it has posted early Reads, the program's time for other work
 /// begins.
-pub(super) fn note_return(conn: &mut Connection) {
+pub(super) fn note_return(conn: &mut Connection, recv: &Recv<'_>) {
+    let Some(taking) = recv.taking else {
+        return;
+    };
+    // Another thread may have returned meanwhile.
+    note_worth(conn);
     let are_there = !conn.awaits_early();
-    if let Some(returned) = conn.adverts.returned() {
-        returned.returns(are_there);
-    }
+    conn.adverts.set_returned(Returned::now(taking, are_there));
 }
 
 impl SockOwner<'_> {
@@ -240,6 +251,8 @@ impl SockOwner<'_> {
 
     fn take_and_read(&mut self, recv: &mut Recv<'_>, early: &Early) -> Result {
         let conn = self.conn();
+        // The first part of the buffer may have been too small to say that the program is back.
+        note_worth(conn);
         // The reader is about to take the bytes: they must not be read into the kernel's memory.
         conn.inq.reader_bytes = Some(recv.len - recv.copied);
         if let Some(zcopy) = &mut conn.adverts.zcopy {
@@ -281,7 +294,7 @@ impl SockOwner<'_> {
         if !has_pages {
             return Ok(());
         }
-        self.conn().adverts.note_early(taking);
+        *recv.taking.get_or_insert(Delta::ZERO) += taking;
         self.count(Kept::ReadEarly, 1);
         recv.iter.advance(taken);
         recv.copied += taken;

@@ -5,6 +5,7 @@
 use core::ops::Range;
 
 use kernel::prelude::*;
+use kernel::time::Delta;
 
 use super::read_async::{
     note_next_call,
@@ -70,6 +71,9 @@ pub(super) struct Recv<'a> {
     pub(super) no_offer: bool,
     /// The call has enough bytes to return.
     pub(super) has_enough: bool,
+    /// The time that the call took to take pages away for Reads for which it has not waited; `None`
+    /// if it has posted no such Read.
+    pub(super) taking: Option<Delta>,
 }
 
 impl Recv<'_> {
@@ -162,6 +166,7 @@ pub(crate) fn recvmsg(
         awaited: false,
         no_offer: false,
         has_enough: false,
+        taking: None,
     };
     note_next_call(guard.conn(), &recv);
     if flags & bindings::MSG_PEEK != 0 {
@@ -192,7 +197,7 @@ fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
     let timeless = recv.timeo.is_over() && recv.copied == 0;
     if recv.direct > 0 {
         guard.forget_poller();
-        note_return(guard.conn());
+        note_return(guard.conn(), recv);
     }
     let inq = &mut guard.conn().inq;
     inq.reader_bytes = None;
@@ -270,7 +275,7 @@ impl SockOwner<'_> {
                 continue;
             }
             reader_waits(self, recv);
-            note_wait(self.conn());
+            note_wait(self.conn(), recv);
             flush(self);
             self.conn().ring.spares.clear();
             self.wait_and_poll(&mut recv.timeo);
