@@ -5,6 +5,7 @@
 use kernel::alloc::Flags;
 
 use super::sendmsg::Send;
+use super::timed::Timed;
 use crate::proto::choice::{
     choose,
     Memory,
@@ -145,11 +146,9 @@ impl Ways<'_> {
             return Path::Copy;
         }
         let bytes = send.iter.len();
-        if send
-            .timed
-            .as_ref()
-            .is_some_and(|timed| timed.way == Way::Copy)
-        {
+        let is_copy = |timed: &Timed| timed.way == Way::Copy;
+        // Another thread may have chosen a mode since the call began.
+        if automatic && send.timed.as_ref().is_some_and(is_copy) {
             self.fallback(Reason::Slower);
             if let Some(zcopy) = &mut self.adverts.zcopy {
                 // The pause of asynchronous sends ends after a number of other sends.
