@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from .tsc import tsc_khz
+
 # All features that TCG can emulate, but no fast string copies: TCG runs `rep movsb` a byte at a
 # time, and a kernel that sees erms or fsrm copies with it. Measured between two machines (qperf at
 # 64 KiB, MB/s): max tcp_bw 56, rc_bw 30; without erms and fsrm 77 and 39; qemu64, Nehalem and
@@ -96,6 +98,9 @@ class Vm:
         self.kind = kind
         self.adapter = adapter
         self.has_disk = disk is not None
+        # A clock that counts instructions has another frequency, which is measured well.
+        if not by_instructions:
+            extra_append += f" tsc_early_khz={tsc_khz()}"
         if adapter == "pvrdma":
             # A test writes to the device without the driver's knowledge.
             extra_append += " iomem=relaxed"
