@@ -94,7 +94,8 @@ class Vm:
 
     def __init__(self, kind: str, image: str, initrd: str, folder: str, ident: int = 1, cpus: int = 1,
                  memory_mib: int = 1024, cpu: str = CPU, extra_append: str = "", by_instructions: bool = False,
-                 adapter: str = "rxe", disk: str | None = None) -> None:
+                 adapter: str = "rxe", disk: str | None = None,
+                 switched: bool = False) -> None:
         self.kind = kind
         self.adapter = adapter
         self.has_disk = disk is not None
@@ -109,6 +110,8 @@ class Vm:
         network, self.interface = (1, "eth1") if adapter == "pvrdma" else (0, "eth0")
         self.address = f"10.27.{network}.{ident}"
         self.address6 = f"fd27:{network}::{ident}" if network else f"fd27::{ident}"
+        # Whether the second network card's frames go to the adapter's process, which serves any number of machines.
+        self.switched = switched
         # The device on eth0.
         soft_device = "rxe" if adapter == "pvrdma" else adapter
         self.ident = ident
@@ -162,16 +165,21 @@ class Vm:
         """The machine's socket of the adapter's process (tools/adapter)."""
         return os.path.join(self.folder, f"adapter{self.ident}")
 
+    def second_network(self) -> tuple[str, str]:
+        """The sockets at which the second network card's frames arrive: this machine's, and the other end's."""
+        other = f"switch{self.ident}" if self.switched else f"second{3 - self.ident}"
+        return os.path.join(self.folder, f"second{self.ident}"), os.path.join(self.folder, other)
+
     def _adapter_arguments(self, memory_mib: int) -> list[str]:
         """A second network card, and the adapter in the same slot. The adapter's process copies from one
         machine's memory to another's, so the memory is a file that QEMU can pass to it."""
         # The driver requires that a write to a register is complete when the instruction ends.
         device = {"driver": "vfio-user-pci", "addr": "05.1", "x-no-posted-writes": True,
                   "socket": {"type": "unix", "path": self.adapter_socket()}}
+        here, there = self.second_network()
         return [
             "-object", f"memory-backend-memfd,id=ram0,size={memory_mib}M,share=on",
-            "-netdev", (f"dgram,id=n1,local.type=unix,local.path={self.folder}/second{self.ident},"
-                        f"remote.type=unix,remote.path={self.folder}/second{3 - self.ident}"),
+            "-netdev", f"dgram,id=n1,local.type=unix,local.path={here},remote.type=unix,remote.path={there}",
             "-device", f"vmxnet3,netdev=n1,addr=05.0,multifunction=on,romfile=,mac=52:54:00:27:01:0{self.ident}",
             "-device", json.dumps(device),
         ]

@@ -107,6 +107,8 @@ def adapter_process(vms: list[Vm], folder: str) -> Iterator[None]:
         yield
         return
     options = os.environ.get("IB_SDP_ADAPTER", "").split()
+    for here, there in (vm.second_network() for vm in vms if vm.switched):
+        options += ["--network", f"{there}={here}"]
     with open(os.path.join(folder, "adapter.log"), "wb") as log:
         process = subprocess.Popen([ADAPTER, *options, "--control", os.path.join(folder, "control"), *sockets],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
@@ -140,6 +142,7 @@ def machines(kernel: Kernel, count: int, run_name: str, cpus: int = 1, memory_mi
         started = time.monotonic()
         vms = [Vm(kernel.kind, kernel.image, kernel.initrd, folder, ident, cpus, memory_mib,
                   by_instructions=by_instructions, extra_append=extra_append, adapter=kernel.adapter,
+                  switched=kernel.adapter == "pvrdma" and count > 2,
                   disk=os.environ.get("IB_SDP_PROGRAMS") or None)
                for ident in range(1, count + 1)]
         stack.enter_context(adapter_process(vms, folder))

@@ -13,6 +13,7 @@ pub mod abi;
 pub mod control;
 pub mod cq;
 pub mod device;
+pub mod ethernet;
 pub mod keys;
 pub mod memory;
 pub mod pci;

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use adapter::control;
+use adapter::ethernet;
 use adapter::pci;
 use adapter::server::{Backend, Running};
 use adapter::switch::{Link, Step, Switch};
@@ -31,6 +32,10 @@ struct Options {
     /// Takes commands at this socket, a line each, and answers with a line of JSON; "help" names them
     #[arg(long)]
     control: Option<PathBuf>,
+    /// Forwards frames between network cards: a socket of the switch, and the socket at which a card receives; once
+    /// for each card
+    #[arg(long, value_name = "SOCKET=SOCKET")]
+    network: Vec<ethernet::Names>,
     /// A socket for each machine; machines with QEMU's option
     /// -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"SOCKET"}}'
     #[arg(required = true)]
@@ -124,6 +129,7 @@ fn start(options: &Options) -> Result<(), String> {
         let running = Arc::clone(&running);
         thread::spawn(move || listen(&listener, &running));
     }
+    ethernet::start(&options.network).map_err(|e| format!("--network: {e}"))?;
     // The parent process waits for this line before the machines connect.
     let mut out = io::stdout();
     writeln!(out, "ready")

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The switch of the network cards, with sockets in place of QEMU's.
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use adapter::ethernet::{start, Names};
+
+const ALL: u8 = 0xff;
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).expect("a folder for sockets");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn names(folder: &Path, number: usize) -> Names {
+    Names {
+        own: folder.join(format!("switch{number}")),
+        card: folder.join(format!("card{number}")),
+    }
+}
+
+/// Three cards on a switch.
+fn cards(folder: &Path) -> Vec<UnixDatagram> {
+    let all: Vec<_> = (0..3).map(|number| names(folder, number)).collect();
+    let cards = all
+        .iter()
+        .map(|names| UnixDatagram::bind(&names.card).expect("a card"))
+        .collect();
+    start(&all).expect("a switch");
+    for (card, names) in std::iter::zip::<&Vec<_>, _>(&cards, &all) {
+        card.connect(&names.own).expect("the switch");
+    }
+    cards
+}
+
+/// A frame to the address with this last byte.
+fn frame(to: u8, from: u8, size: usize) -> Vec<u8> {
+    let mut frame = vec![from; size];
+    let first = if to == ALL { ALL } else { 0x52 };
+    frame[..6].copy_from_slice(&[first, ALL, ALL, ALL, ALL, to]);
+    frame[6..12].copy_from_slice(&[0x52, ALL, ALL, ALL, ALL, from]);
+    frame
+}
+
+fn receives(card: &UnixDatagram, frame: &[u8]) {
+    card.set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("a limit");
+    let mut got = vec![0; 100_000];
+    let count = card.recv(&mut got).expect("a frame");
+    assert_eq!(&got[..count], frame);
+}
+
+fn receives_nothing(card: &UnixDatagram) {
+    card.set_read_timeout(Some(Duration::from_millis(50)))
+        .expect("a limit");
+    let error = card.recv(&mut [0; 2000]).expect_err("no frame");
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn frames_go_to_their_machine() {
+    let folder = Folder::new("frames");
+    let cards = cards(&folder.0);
+    // Nobody knows where the second card is: the frame goes to all others.
+    let first = frame(1, 0, 60);
+    cards[0].send(&first).expect("sent");
+    receives(&cards[1], &first);
+    receives(&cards[2], &first);
+    // The answer goes to the first card only, and a large frame then goes to the second only.
+    let answer = frame(0, 1, 60);
+    cards[1].send(&answer).expect("sent");
+    receives(&cards[0], &answer);
+    let large = frame(1, 0, 65_550);
+    cards[0].send(&large).expect("sent");
+    receives(&cards[1], &large);
+    let to_all = frame(ALL, 1, 60);
+    cards[1].send(&to_all).expect("sent");
+    receives(&cards[0], &to_all);
+    // Neither the answer nor the large frame has come to the third card.
+    receives(&cards[2], &to_all);
+    receives_nothing(&cards[2]);
+}
+
+#[test]
+fn bad_frames_and_machines_that_are_gone_stop_nothing() {
+    let folder = Folder::new("bad");
+    let mut cards = cards(&folder.0);
+    for size in 0..14 {
+        cards[0].send(&vec![7; size]).expect("sent");
+    }
+    // More invented addresses than the switch keeps; their own last answer still arrives.
+    for number in 0..5000_u16 {
+        let mut invented = frame(0, 0, 60);
+        invented[7..9].copy_from_slice(&number.to_be_bytes());
+        cards[0].send(&invented).expect("sent");
+        for card in &cards[1..] {
+            card.set_nonblocking(true).expect("set");
+            while card.recv(&mut [0; 100]).is_ok() {}
+            card.set_nonblocking(false).expect("set");
+        }
+    }
+    // A card whose machine ended.
+    drop(cards.pop());
+    let to_all = frame(ALL, 0, 60);
+    cards[0].send(&to_all).expect("sent");
+    cards[1]
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("a limit");
+    let mut got = [0; 100];
+    // Invented frames may still come before it.
+    while cards[1].recv(&mut got).expect("a frame") != 60 || got[..60] != to_all[..] {}
+}
+
+#[test]
+fn paths_that_are_wrong_or_in_use_are_errors() {
+    for text in ["", "=", "a=", "=b", "a"] {
+        assert!(text.parse::<Names>().is_err(), "{text}");
+    }
+    let folder = Folder::new("paths");
+    let one = names(&folder.0, 0);
+    let text = format!("{}={}", one.own.display(), one.card.display());
+    assert_eq!(text.parse(), Ok(one.clone()));
+    std::fs::write(&one.own, "").expect("a file");
+    let error = start(&[one]).expect_err("the path is in use");
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+}
