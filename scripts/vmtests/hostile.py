@@ -112,6 +112,13 @@ def vanished(bench: Bench) -> None:
     attack(bench, "vanish")
 
 
+@test(kinds=("stock",), core=(), adapter="pvrdma")
+def memory_over_the_adapter(bench: Bench) -> None:
+    """Reads and Writes of memory that is not, or no longer, advertised: the adapter has its own checks of keys."""
+    for group in ("rdma", "adverts", "sinks", "later"):
+        attack(bench, group)
+
+
 @test(breaks=True, kinds=("stock",))
 def keys_stay_dead(bench: Bench) -> None:
     """The peer's adapter acknowledges nothing, so that the sender's adapter repeats its registrations."""

@@ -177,6 +177,11 @@ def being_written(stream: Stream) -> bool:
     return under_way(stream.counted(stream.bench.a), "write_posted", "write_done") > 0
 
 
+def unannounced(stream: Stream) -> bool:
+    """The sender has written; its message about the Write has not arrived."""
+    return stream.counted(stream.bench.a)["write_done"] > 0 and not stream.has_moved(CALL - 1)
+
+
 # States, each with the mode of its stream.
 States: TypeAlias = tuple[tuple[Callable[[Stream], bool], int], ...]
 
@@ -190,6 +195,7 @@ STATES: tuple[tuple[str, str, States], ...] = (
     ("", "b read", ((read_early, ASYNCHRONOUS),)),
     ("b read", "b send send-inv", ((unanswered, SYNCHRONOUS), (unanswered, ASYNCHRONOUS), (lent, SINK))),
     ("a write", "", ((being_written, SINK),)),
+    ("a write", "a send", ((unannounced, SINK),)),
 )
 
 
@@ -224,7 +230,7 @@ def in_states(bench: Bench, port: int, held: str, then_held: str, states: States
             stream.wait_for(functools.partial(state, stream), state.__name__, seconds)
 
     def has_begun(stream: Stream) -> bool:
-        return being_read(stream) or stream.has_moved(8)
+        return being_written(stream) if held == "a write" else being_read(stream) or stream.has_moved(8)
     streams = []
     for number, (_, mode) in enumerate(states):
         stream = Stream(bench, port + number, mode, size, pause)
