@@ -30,15 +30,16 @@ vmtest: ## all tests in machines, on the stock kernel
 abuse: ## 100,000 sends of memory that threads do everything to; takes long
 	@scripts/vmtest stock --one --scale 50 selftest.azabuse/small_pages selftest.azabuse/huge_pages
 
-# `make bench PART` measures that part alone: `make bench figures`, the papers' figures.
+# `make bench PART` measures that part alone: `make bench figures`, the papers' figures; `make bench apps`,
+# the papers' applications.
 ifeq ($(firstword $(MAKECMDGOALS)),bench)
-parts := $(filter raw sizes modes crossover setup connections counters memory instructions figures where locks \
+parts := $(filter raw sizes modes crossover setup connections counters memory instructions figures apps where locks \
 	statistics,$(MAKECMDGOALS))
 .PHONY: $(parts)
 $(parts): bench ; @:
 endif
 
-bench: ## rates, latencies, counters and memory, side by side in one run; `make bench figures` the papers' figures
+bench: ## rates, latencies, counters and memory, side by side in one run; `make bench figures|apps` the papers'
 	@scripts/bench $(parts)
 
 modules: ## build rust/ib_sdp.ko for this machine's kernel

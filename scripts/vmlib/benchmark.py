@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from .apps import MACHINES, apps
 from .bench import Bench, Failure
 from .crossover import crossover
 from .figures import FOLDER, figures
@@ -314,18 +315,19 @@ ALONE = {"statistics": statistics_cost}
 NAMED: Parts = {"where": where}
 # In machines with two processors: threads wait for locks that others hold.
 BESIDE = {"locks": locks}
-# Only if it is named, over the test adapter, whose link's rate it sets.
+# Only if they are named, over the test adapter, whose link's rate they set.
 FIGURES = "figures"
+APPS = "apps"
 
 
 def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: int = 1,
-              by_instructions: bool = False) -> int:
-    """Boots two machines and measures the named parts (all, if none is named)."""
+              by_instructions: bool = False, count: int = 2) -> int:
+    """Boots machines and measures the named parts (all, if none is named)."""
     chosen = [name for name in names or parts if name in parts]
     if not chosen:
         return 0
     status = 0
-    with machines(kernel, 2, "bench", cpus, memory_mib=2048, by_instructions=by_instructions) as vms:
+    with machines(kernel, count, "bench", cpus, memory_mib=2048, by_instructions=by_instructions) as vms:
         bench = Bench("stock", vms)
         processors = sorted(os.sched_getaffinity(0))
         if cpus == 1 and len(processors) >= len(vms):
@@ -346,11 +348,13 @@ def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, FIGURES, *NAMED, *BESIDE, *COUNTING, *ALONE, []],
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, FIGURES, APPS, *NAMED, *BESIDE, *COUNTING, *ALONE, []],
                         help="what to measure (all)")
     parser.add_argument("--adapter", action="store_true", help="by the test adapter instead of soft-RoCE")
-    parser.add_argument("--into", metavar="FOLDER", default=FOLDER, help="where the figures' tables and plots go")
-    parser.add_argument("--rounds", type=int, default=ROUNDS_OF_FIGURES, help="how often the figures are measured")
+    parser.add_argument("--into", metavar="FOLDER", default=FOLDER,
+                        help="where the tables and plots of figures and apps go")
+    parser.add_argument("--rounds", type=int, default=ROUNDS_OF_FIGURES,
+                        help="how often each point of figures and apps is measured")
     args = parser.parse_args()
     names = args.parts
     folder = os.path.abspath(args.into)
@@ -359,14 +363,17 @@ def main() -> int:
     if not any(os.path.commonpath([folder, place]) == place for place in kept):
         parser.error(f"--into: {folder} is neither in the project nor in the cache folder ({', '.join(kept)})")
     kernel = kernels()[0].with_pvrdma() if args.adapter else kernels()[0]
-    about = "Two machines under QEMU (software emulation), {} each, Debian's kernel, {}"
+    about = "{} machines under QEMU (software emulation), {} each, Debian's kernel, {}"
     device = "the test adapter" if args.adapter else "soft-RoCE"
     by_adapter = {FIGURES: functools.partial(figures, folder=folder, rounds=args.rounds)}
-    one, two = about.format("one processor", device), about.format("two processors", device)
+    by_programs = {APPS: functools.partial(apps, folder=folder, rounds=args.rounds)}
+    one, two = about.format("Two", "one processor", device), about.format("Two", "two processors", device)
     try:
         return max(run_parts(kernel, names, {**PARTS, **(NAMED if names else {})}, f"{one}."),
                    run_parts(kernels()[0].with_pvrdma(), names, by_adapter if names else {},
-                             f"{about.format('one processor', 'the test adapter')}."),
+                             f"{about.format('Two', 'one processor', 'the test adapter')}."),
+                   run_parts(kernels()[0].with_pvrdma(), names, by_programs if names else {},
+                             f"{about.format('Four', 'one processor', 'the test adapter')}.", count=MACHINES),
                    run_parts(kernel, names, BESIDE if names else {}, f"{two}.", cpus=2),
                    run_parts(kernel, names, COUNTING | (ALONE if names else {}),
                              f"{one}, whose clocks go by their instructions.", by_instructions=True))

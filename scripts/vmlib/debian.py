@@ -1,9 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
 """The Debian root with servers that machines have on a disk (scripts/programs)."""
 
-from .machine import Vm, VmError
+import contextlib
+import shlex
+from collections.abc import Iterator
+
+from .bench import Bench, Failure, wait_for
+from .machine import Job, Vm, VmError
 
 ROOT = "/debian"
+# What starts a program whose sockets of TCP shall be sockets of SDP.
+RUN = "sdpctl run --require --"
+# Seconds, for an emulated processor that has a processor of the host to itself.
+LONG = 120
+# Commands that print the listeners of a port.
+LISTENERS_OF_SDP = "sdpctl ss -lH --sport {}"
+LISTENERS_OF_TCP = "ss -ltnH sport = :{}"
 
 # What is written goes to memory. Programs in there use the machine's devices, its sdpctl and its libsdp.so.
 _MOUNT = f"""set -e
@@ -40,3 +52,43 @@ def kill_all(vm: Vm) -> None:
 def inside(command: str) -> str:
     """A shell's words that become a command of that root."""
     return f"exec chroot {ROOT} /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root {command}"
+
+
+def spawn(vm: Vm, command: str, door: str = RUN) -> Job:
+    """Starts a program of the root; `door` is the command that decides what its sockets are."""
+    mount(vm)
+    return vm.spawn(inside(f"{door} {command}"))
+
+
+def run(bench: Bench, vm: Vm, command: str, door: str = RUN, seconds: float = LONG) -> str:
+    """Runs a program of the root, which must succeed; returns the program's output."""
+    return bench.succeed(spawn(vm, command, door), seconds)
+
+
+def shell(bench: Bench, vm: Vm, script: str, seconds: float = LONG) -> str:
+    """Runs a shell's script in the root; returns the script's output."""
+    return run(bench, vm, f"sh -euc {shlex.quote(script)}", "", seconds)
+
+
+@contextlib.contextmanager
+def serving(bench: Bench, vm: Vm, command: str, port: int, door: str = RUN,
+            listeners: str = LISTENERS_OF_SDP) -> Iterator[Job]:
+    """Runs a server of the root for the length of the block, which begins when the server listens."""
+    job = spawn(vm, command, door)
+
+    def listens() -> bool:
+        if job.ended.is_set():
+            raise Failure(f"`{command}` ended with {job.status}:\n{job.output}")
+        return vm.run(f"{listeners.format(port)} | grep -q .").ok
+    try:
+        wait_for(listens, bench.limit(LONG), job)
+        yield job
+    finally:
+        job.kill()
+        job.wait(bench.limit(20))
+
+
+def write(vm: Vm, path: str, text: str) -> None:
+    """Writes a file of the root."""
+    mount(vm)
+    vm.check(f"cat >{ROOT}{path} <<'END'\n{text}\nEND")

@@ -98,8 +98,8 @@ Measured: TypeAlias = dict[str, list[Round]]
 class Results:
     """What was measured, by figure, setting, point and way; kept in a file."""
 
-    def __init__(self, folder: str, made_of: str) -> None:
-        self.path = os.path.join(folder, "results.json")
+    def __init__(self, folder: str, made_of: str, name: str = "results.json") -> None:
+        self.path = os.path.join(folder, name)
         self.made_of = made_of
         self.since = str(datetime.date.today())
         self.copies = 0.0
@@ -113,18 +113,37 @@ class Results:
             self.since, self.copies, self.points = kept["since"], kept["copies"], kept["points"]
 
     @staticmethod
-    def key(plan: Plan, setting: str, point: str) -> str:
-        return f"{plan.name}/{setting}/{point}"
+    def key(figure: str, setting: str, point: str) -> str:
+        return f"{figure}/{setting}/{point}"
 
-    def get(self, plan: Plan, setting: str, point: str) -> Measured:
-        return self.points.get(self.key(plan, setting, point), {})
+    def get(self, figure: str, setting: str, point: str) -> Measured:
+        return self.points.get(self.key(figure, setting, point), {})
 
-    def keep(self, plan: Plan, setting: str, point: str, measured: Measured) -> None:
-        self.points[self.key(plan, setting, point)] = measured
+    def lacks(self, figure: str, setting: str, point: str) -> bool:
+        """Whether a point was not measured yet, or one of its measurements failed."""
+        measured = self.get(figure, setting, point)
+        return not measured or any(values is None for rounds in measured.values() for values in rounds)
+
+    def keep(self, figure: str, setting: str, point: str, measured: Measured) -> None:
+        self.points[self.key(figure, setting, point)] = measured
         with open(f"{self.path}.new", "w", encoding="utf-8") as file:
             json.dump({"made_of": self.made_of, "since": self.since, "copies": self.copies,
                        "points": self.points}, file, indent=0)
         os.replace(f"{self.path}.new", self.path)
+
+    def measure_copies(self, bench: Bench) -> None:
+        """Measures a processor's copy rate in MB/s, once for all points."""
+        if not self.copies:
+            self.copies = statistics.median(float(bench.a.check(f'python3 -c "{COPY}"')) for _ in range(5))
+
+
+def made_of() -> str:
+    """What the machines and the adapter are made of: other measurements cannot be compared."""
+    with open(ADAPTER, "rb") as program:
+        adapter = hashlib.sha256(program.read()).hexdigest()
+    # The images' names contain hashes of what they were made of, but also folders of this machine.
+    images = " ".join(os.path.basename(word) for word in os.environ["IB_SDP_IMAGES"].split())
+    return f"{images} adapter {adapter} {os.environ.get('IB_SDP_ADAPTER', '')}"
 
 
 def measurement(bench: Bench, servers: Servers, way: str, what: str, load: str) -> Callable[[], float]:
@@ -194,7 +213,7 @@ def table(plan: Plan, setting: str, results: Results) -> str:
     if plan.paper:
         text += f"The papers, AZ-SDP / ZSDP: {plan.paper}.\n"
     width = max(len(way) for way in plan.ways)
-    cells = {point: results.get(plan, setting, point) for point in plan.loads}
+    cells = {point: results.get(plan.name, setting, point) for point in plan.loads}
     text += " " * width + "".join(f"{point:>26}" for point in plan.loads) + "\n"
     for way in plan.ways:
         text += f"{way:<{width}}"
@@ -210,7 +229,7 @@ def table(plan: Plan, setting: str, results: Results) -> str:
 
 def series(plan: Plan, setting: str, results: Results, column: int = 0) -> Series:
     """The medians by way and point."""
-    points = {point: medians(results.get(plan, setting, point), column) for point in plan.loads}
+    points = {point: medians(results.get(plan.name, setting, point), column) for point in plan.loads}
     return {way: {point: values[way] for point, values in points.items() if way in values} for way in plan.ways}
 
 
@@ -252,26 +271,21 @@ def head(results: Results, rates: Mapping[str, float], rounds: int) -> str:
 def figures(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
     """Measures the points that are not kept yet, prints all tables, and draws the plots."""
     os.makedirs(folder, exist_ok=True)
-    with open(ADAPTER, "rb") as program:
-        adapter = hashlib.sha256(program.read()).hexdigest()
-    options = os.environ.get("IB_SDP_ADAPTER", "")
-    # The images' names contain hashes of what they were made of, but also folders of this machine.
-    images = " ".join(os.path.basename(word) for word in os.environ["IB_SDP_IMAGES"].split())
-    results = Results(folder, f"{images} {rounds} rounds, adapter {adapter} {options}")
-    if not results.copies:
-        results.copies = statistics.median(float(bench.a.check(f'python3 -c "{COPY}"')) for _ in range(5))
+    results = Results(folder, f"{made_of()} {rounds} rounds")
+    results.measure_copies(bench)
     rates = {setting: part * results.copies for setting, part in SETTINGS.items()}
     text = head(results, rates, rounds)
     print(text, flush=True)
     for plan in PLANS:
         for setting in plan.settings:
             bench.adapter.ask("rate", f"{rates[setting] * 8:.0f}M")
-            missing = [point for point in plan.loads if not results.get(plan, setting, point)]
+            missing = [point for point in plan.loads if results.lacks(plan.name, setting, point)]
             if missing:
                 with Servers(bench) as servers, QperfServer(bench.b):
                     for point in missing:
                         say(f"  .. {plan.title}, {setting}: {point} {plan.axis}")
-                        results.keep(plan, setting, point, measure(bench, servers, plan, plan.loads[point], rounds))
+                        measured = measure(bench, servers, plan, plan.loads[point], rounds)
+                        results.keep(plan.name, setting, point, measured)
             shown = table(plan, setting, results)
             print(shown, flush=True)
             text += f"\n{shown}"

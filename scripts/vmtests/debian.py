@@ -8,65 +8,24 @@ import contextlib
 import functools
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from vmlib import debian
-from vmlib.bench import Bench, Failure, expect, wait_for
+from vmlib.bench import Bench, expect, wait_for
 from vmlib.bench import test as any_test
+from vmlib.debian import LISTENERS_OF_TCP, LONG, RUN, run, serving, shell, spawn, write
 from vmlib.machine import Job, Vm
 from vmtests.programs import counted
 from vmtests.steer import steering
 
 # The debug kernel has no file system for the disk, and what the programs do reaches the module by the same calls.
 test = functools.partial(any_test, kinds=("stock",), core=())
-RUN = "sdpctl run --require --"
-# Of an emulated processor that has the host's to itself, seconds.
-LONG = 120
 
 
 def tell(output: str, lines: int = 12) -> None:
     """The last lines of what a program has said, for who reads the results."""
     for line in output.strip().splitlines()[-lines:]:
         print(f"# | {line.rstrip()}", flush=True)
-
-
-def spawn(vm: Vm, command: str, door: str = RUN) -> Job:
-    """Starts a program of the root, through that door."""
-    debian.mount(vm)
-    return vm.spawn(debian.inside(f"{door} {command}"))
-
-
-def run(bench: Bench, vm: Vm, command: str, door: str = RUN, seconds: float = LONG) -> str:
-    """Runs one that must succeed; returns its output."""
-    return bench.succeed(spawn(vm, command, door), seconds)
-
-
-def shell(bench: Bench, vm: Vm, script: str, seconds: float = LONG) -> str:
-    """Runs a script in the root, whose programs go their own way."""
-    return run(bench, vm, f"sh -euc {shlex.quote(script)}", "", seconds)
-
-
-@contextlib.contextmanager
-def serving(bench: Bench, vm: Vm, command: str, port: int, door: str = RUN) -> Iterator[Job]:
-    """A server of the root for the length of the block, once it listens by SDP."""
-    job = spawn(vm, command, door)
-
-    def listens() -> bool:
-        if job.ended.is_set():
-            raise Failure(f"`{command}` ended with {job.status}:\n{job.output}")
-        return vm.run(f"sdpctl ss -lH --sport {port} | grep -q .").ok
-    try:
-        wait_for(listens, bench.limit(LONG), job)
-        yield job
-    finally:
-        job.kill()
-        job.wait(bench.limit(20))
-
-
-def write(vm: Vm, path: str, text: str) -> None:
-    """Makes a file of the root."""
-    debian.mount(vm)
-    vm.check(f"cat >{debian.ROOT}{path} <<'END'\n{text}\nEND")
 
 
 @test()
@@ -538,10 +497,8 @@ def landlock_and_nftables(bench: Bench) -> None:
              "add rule inet t in tcp dport 7027 counter drop; add rule inet t in udp dport 4791 counter")
     b.check("modprobe nf_tables")
     with (serving(bench, b, "python3 -m http.server --bind " + there + " 7027", 7027),
+          serving(bench, b, "python3 -m http.server --bind " + there + " 7027", 7027, "", LISTENERS_OF_TCP),
           contextlib.ExitStack() as stack):
-        tcp = spawn(b, f"python3 -m http.server --bind {there} 7027", "")
-        stack.callback(tcp.kill)
-        wait_for(lambda: b.run("ss -ltnH sport = :7027 | grep .").ok, bench.limit(LONG), tcp)
         said = run(bench, a, f"python3 /tmp/simple.py {there} 7027", "")
         expect(said.split() == ["TCP", "connected", "SDP", "connected"], said)
         said = run(bench, a, f"python3 /tmp/landlock.py {there} 7027", "")
