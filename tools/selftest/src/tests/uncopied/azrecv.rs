@@ -2,6 +2,9 @@
 //! What programs may do to memory into which a receive still writes after it has returned: every
 //! access sees the peer's bytes, never the previous content.
 
+mod pieces;
+mod threads;
+
 use super::inflight::{
     expect_content, in_child, return_at_once, Growth, Stream, BLOCK, COPY, LEN, RETURNS,
     SDP_FAULT_POLICY, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SENDS, SOL_SDP, WAITS,
@@ -13,13 +16,21 @@ use crate::support::harness::{
 };
 use crate::support::pattern::{Pattern, Rng};
 use crate::support::peer::{Job, Peer, Remote, Work};
-use crate::support::sys::{self, Fork, Pages, Sock, HUGE, PAGE};
+use crate::support::sys::{self, Fork, Pages, RawVec, Sock, HUGE, PAGE};
 use libc::MSG_WAITALL;
+use pieces::{
+    header_and_body_by_adverts, header_and_body_by_copy, header_and_body_in_one_advert,
+    header_and_body_mixed, header_into_the_last_body, overlapping_pieces,
+};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use threads::{
+    by_two_threads, by_two_threads_and_peeked, by_two_threads_as_a_whole, by_two_threads_in_pieces,
+    by_two_threads_into_one_buffer, by_two_threads_one_as_a_whole,
+};
 
 tests!("azrecv";
     read_at_once,
@@ -39,6 +50,18 @@ tests!("azrecv";
     killed_at_once,
     odd_buffers_at_random,
     whole_buffers,
+    by_two_threads,
+    by_two_threads_and_peeked,
+    by_two_threads_as_a_whole,
+    by_two_threads_one_as_a_whole,
+    by_two_threads_in_pieces,
+    by_two_threads_into_one_buffer,
+    header_and_body_by_copy,
+    header_and_body_by_adverts,
+    header_and_body_in_one_advert,
+    header_and_body_mixed,
+    overlapping_pieces,
+    header_into_the_last_body,
 );
 
 /// A stream from the peer that goes without copies, as far as the sender decides this.
@@ -54,15 +77,20 @@ pub(in crate::tests) struct Incoming<'a> {
 
 impl<'a> Incoming<'a> {
     fn new(env: &'a Env, bytes: u64) -> Result<Incoming<'a>, Fail> {
-        if env.family == Family::Tcp {
-            return skip("TCP copies what it receives");
+        match env.family {
+            Family::Tcp => skip("TCP copies what it receives"),
+            Family::Sdp => Incoming::by_any(env, bytes),
         }
-        let (sock, remote) = env.pair()?;
-        return_at_once(&sock)?;
-        remote.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16384)?;
-        // Otherwise its sends would go by copy in the end, because it writes the next bytes into
-        // the memory of the last ones.
-        remote.set_int(SOL_SDP, SDP_ZCOPY_MODE, WAITS)?;
+    }
+
+    /// As [`Incoming::new`], also over TCP.
+    fn by_any(env: &'a Env, bytes: u64) -> Result<Incoming<'a>, Fail> {
+        let (sock, remote) = uncopied_pair(env)?;
+        if env.family == Family::Sdp {
+            // Otherwise its sends would go by copy in the end, because it writes the next bytes
+            // into the memory of the last ones.
+            remote.set_int(SOL_SDP, SDP_ZCOPY_MODE, WAITS)?;
+        }
         let span = Span::new(env.seed, 0, bytes);
         let job = remote.start(Work::Source { span, max: 1 << 20 })?;
         Ok(Incoming {
@@ -94,16 +122,7 @@ impl<'a> Incoming<'a> {
         &mut self,
         pieces: &[Pages],
     ) -> Result<Vec<Expected>, Fail> {
-        let vec = |p: &Pages| libc::iovec {
-            iov_base: p.at(0) as *mut _,
-            iov_len: p.len(),
-        };
-        let vecs: Vec<_> = pieces.iter().map(vec).collect();
-        // SAFETY: no reference to the pages exists.
-        let n = unsafe {
-            self.sock
-                .recvmsg_raw(vecs.as_ptr() as usize, vecs.len(), MSG_WAITALL)?
-        };
+        let n = receive_into(&self.sock, pieces, MSG_WAITALL)?;
         let wanted: usize = pieces.iter().map(|p| p.len()).sum();
         expect_eq(n, wanted, "received with MSG_WAITALL")?;
         let mut all = Vec::new();
@@ -162,6 +181,52 @@ impl<'a> Incoming<'a> {
         self.remote.close()?;
         settled(self.env)
     }
+}
+
+/// A connection to the peer, whose receives on this side return early over SDP.
+fn uncopied_pair(env: &Env) -> io::Result<(Sock, Remote)> {
+    let (sock, remote) = env.pair()?;
+    if env.family == Family::Sdp {
+        return_at_once(&sock)?;
+        remote.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16384)?;
+    }
+    Ok((sock, remote))
+}
+
+/// Repeats `round` for some time. If `must_be_early` is set, goes on until some receives have
+/// returned early, because on a slow machine the module may read all bytes before a reader comes.
+/// Over TCP no receive returns early.
+fn for_some_time(env: &Env, must_be_early: bool, mut round: impl FnMut() -> Outcome) -> Outcome {
+    let early = Growth::of(env, "read_early")?;
+    let began = Instant::now();
+    let end = began + Duration::from_millis(env.scaled(2000).max(500));
+    let limit = began + Duration::from_secs(20);
+    loop {
+        round()?;
+        let enough = !must_be_early || env.family == Family::Tcp || early.at_least(2).is_ok();
+        let now = Instant::now();
+        if enough && now > end {
+            return Ok(());
+        }
+        if now > limit {
+            return skip("no call has returned early: this machine is too slow");
+        }
+    }
+}
+
+/// One recvmsg() call with several buffers.
+pub(in crate::tests) fn receive_into(
+    sock: &Sock,
+    pieces: &[Pages],
+    flags: i32,
+) -> io::Result<usize> {
+    let vec = |p: &Pages| RawVec {
+        base: p.at(0),
+        len: p.len(),
+    };
+    let vecs: Vec<_> = pieces.iter().map(vec).collect();
+    // SAFETY: no reference to the pages exists.
+    unsafe { sock.recvmsg_raw(vecs.as_ptr() as usize, vecs.len(), flags) }
 }
 
 /// Waits until programs have all of their pages back.

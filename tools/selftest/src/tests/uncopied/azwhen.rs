@@ -2,9 +2,13 @@
 //! Which receives return before their bytes have arrived, depending on the buffer and on the
 //! program.
 
-use super::azrecv::{settled, Expected, Incoming};
+use super::azrecv::{receive_into, settled, Expected, Incoming};
 use super::disk::Disk;
-use super::inflight::{expect_content, huge_page, in_child, return_at_once, Growth, Stream, LEN};
+use super::inflight::{
+    expect_content, huge_page, in_child, return_at_once, Growth, Stream, LEN, SDP_ZCOPY_MODE,
+    SDP_ZCOPY_THRESH, SOL_SDP, WAITS,
+};
+use super::sink::grown;
 use super::zcopy::stat;
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{expect, expect_eq, joined, skip, tests, Env, Fail, Family, Outcome};
@@ -26,6 +30,7 @@ tests!("azwhen";
     odd_and_too_soon,
     odd_and_waits_for_the_rest,
     comes_back_in_time,
+    header_and_body_in_time,
     without_leave_to_lock,
     huge_page_counts_whole,
     into_watched_memory,
@@ -548,4 +553,66 @@ fn comes_back_in_time(env: &Env) -> Outcome {
         ));
     }
     expect_eq(waited, 0, "receives that have waited")
+}
+
+/// A program receives a header and a body in one call. Each receive is judged by its own cost and
+/// time, although the small buffer for the header comes first. So a program that mostly comes back
+/// after its bytes have arrived is not made to wait.
+fn header_and_body_in_time(env: &Env) -> Outcome {
+    const HEADER: usize = 16;
+    const BODY: usize = 16 * PAGE;
+    /// The program comes back at once after one of so many receives.
+    const SOON: u64 = 8;
+    const FRAMES: u64 = 10 * SOON;
+    if env.family == Family::Tcp {
+        return skip("TCP copies what it receives");
+    }
+    let (sock, remote) = env.pair()?;
+    return_at_once(&sock)?;
+    remote.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16384)?;
+    remote.set_int(SOL_SDP, SDP_ZCOPY_MODE, WAITS)?;
+    let (seed, sender) = (env.seed, remote.clone());
+    let sending = spawn(move || -> io::Result<()> {
+        let mut offset = 0;
+        for _ in 0..FRAMES {
+            for len in [HEADER, BODY] {
+                // A send that waits sends all bytes.
+                offset += sender.send(Span::new(seed, offset, len as u64), 0)? as u64;
+            }
+        }
+        Ok(())
+    })?;
+    let waited = Growth::of(env, "by_copy_NoOverlap")?;
+    let early = Growth::of(env, "read_early")?;
+    let others = in_flight(env)?;
+    let memory = Pages::new(PAGE + BODY, false)?;
+    let pieces = [memory.part(0, HEADER), memory.part(PAGE, BODY)];
+    let mut least = Duration::MAX;
+    for frame in 0..FRAMES {
+        let before = grown(&early)?;
+        let got = receive_into(&sock, &pieces, MSG_WAITALL)?;
+        expect_eq(got, HEADER + BODY, "received with MSG_WAITALL")?;
+        if frame % SOON == SOON - 1 {
+            continue;
+        }
+        let returned = Instant::now();
+        while in_flight(env)? > others {
+            std::thread::yield_now();
+        }
+        if grown(&early)? > before {
+            least = least.min(returned.elapsed());
+        }
+    }
+    joined(sending)??;
+    let (early, waited) = (grown(&early)?, grown(&waited)?);
+    drop(sock);
+    settled(env)?;
+    if least < Duration::from_millis(10) {
+        return skip(format!("the bytes arrive too soon: after {least:?}"));
+    }
+    expect_eq(waited, 0, "receives that have waited")?;
+    match early < FRAMES / 2 {
+        true => skip(format!("only {early} Reads that nobody waited for")),
+        false => Ok(()),
+    }
 }
