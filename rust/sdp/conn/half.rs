@@ -34,7 +34,9 @@ pub(crate) enum Half {
     Free,
     /// A call faults pages in, or takes or returns memory of a program.
     Working,
-    /// A send has adverts out or Writes in flight, or a receive advertises its buffer.
+    /// A send has adverts out or Writes in flight. A receive advertises its buffer, or makes pages
+    /// of its buffer inaccessible: it may first wait for bytes of earlier receives into these
+    /// pages.
     AwaitingPeer,
     /// A send waits for room for an advert.
     AwaitingRoom,

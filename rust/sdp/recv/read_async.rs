@@ -63,6 +63,7 @@ use crate::rdma::region::{
 };
 use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::guard::SockOwner;
+use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::{
     poll_cq_if_due,
     rearm_cq, //
@@ -245,7 +246,11 @@ impl SockOwner<'_> {
             most = most.min(PART_PAGES);
         }
         early.pages = early.pages.min(most);
-        self.in_turn(Access::Write, |guard| guard.take_and_read(recv, &early))?;
+        // The call may wait for bytes of earlier receives into these pages. Receives of other
+        // threads that must not wait for the peer do not wait for this call.
+        self.keep(Access::Write, Half::AwaitingPeer, |guard| {
+            guard.take_and_read(recv, &early)
+        })?;
         Ok(true)
     }
 

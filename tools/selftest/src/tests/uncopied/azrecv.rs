@@ -157,6 +157,11 @@ impl<'a> Incoming<'a> {
         skip("no call has returned early: this machine is too slow")
     }
 
+    /// Another descriptor of the socket, for another thread.
+    pub(in crate::tests) fn socket(&self) -> io::Result<Sock> {
+        self.sock.dup()
+    }
+
     /// The session of the sender.
     pub(in crate::tests) fn sender(&self) -> Peer {
         self.remote.session().clone()
@@ -255,6 +260,15 @@ impl Expected {
             pages,
             seed: stream.env.seed,
             offset: stream.received,
+        }
+    }
+
+    /// The bytes of the stream behind these, which were received into other pages.
+    pub(in crate::tests) fn behind(self, pages: Pages) -> Expected {
+        Expected {
+            pages,
+            offset: self.offset + self.pages.len() as u64,
+            ..self
         }
     }
 

@@ -9,9 +9,11 @@ use super::inflight::{in_child, Growth, Signal, LEN};
 use super::zcopy::stat;
 use crate::support::flow::spawn;
 use crate::support::harness::{
-    eventually, expect, expect_eq, failed, joined, note, skip, tests, Env, Fail, Outcome,
+    eventually, expect, expect_eq, expect_errno, failed, joined, note, skip, spawn_waiting, tests,
+    Env, Fail, Outcome,
 };
 use crate::support::sys::{self, Ended, Fork, Pages, HUGE, PAGE};
+use libc::{EAGAIN, MSG_DONTWAIT, SO_RCVTIMEO};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -27,6 +29,7 @@ tests!("azstall";
     forked_for_long,
     two_in_one_huge_page,
     written_back_meanwhile,
+    beside_one_that_waits,
 );
 
 /// The network card that sends the packets of soft-RoCE to the other machine. netem can delay only
@@ -384,4 +387,41 @@ fn written_back_meanwhile(env: &Env) -> Outcome {
         !has_waited,
         format!("fsync() waited {took:?} for bytes that come elsewhere"),
     )
+}
+
+/// A receive waits for bytes that are on their way to its buffer. A receive of another thread on
+/// the same socket that must not wait, or not for long, does not wait for the first one.
+fn beside_one_that_waits(env: &Env) -> Outcome {
+    const MOST: Duration = Duration::from_secs(1);
+    let late = Late::new(env, Duration::from_secs(4))?;
+    let pages = Pages::new(LEN, false)?;
+    for _ in 0..2 {
+        let mut incoming = Incoming::endless(env)?;
+        let first = late.receive(&mut incoming, pages)?;
+        let (sock, other) = (incoming.socket()?, incoming.socket()?);
+        let again = spawn_waiting(move || {
+            // SAFETY: no reference to the pages exists.
+            unsafe { other.recv_raw(pages.at(0), pages.len(), 0) }
+        })?;
+        let mut results = Vec::new();
+        for (flags, ms) in [(MSG_DONTWAIT, 0), (0, 200)] {
+            sock.set_timeout(SO_RCVTIMEO, ms)?;
+            let began = Instant::now();
+            results.push((sock.recv(&mut [0; 100], flags), began.elapsed()));
+        }
+        let is_late = !first.is_there()?;
+        late.over()?;
+        let n = joined(again)??;
+        let took: Vec<_> = results.iter().map(|(_, took)| *took).collect();
+        expect(
+            is_late && took.iter().all(|took| *took < MOST),
+            format!("receives beside one that waits have waited {took:?}"),
+        )?;
+        for (result, _) in results {
+            expect_errno(result, EAGAIN, "a receive beside one that waits")?;
+        }
+        first.behind(pages.part(0, n)).check()?;
+        incoming.leave()?;
+    }
+    Ok(())
 }
