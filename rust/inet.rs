@@ -13,3 +13,4 @@ pub(crate) mod ports;
 pub(crate) mod route;
 pub(crate) mod sock;
 pub(crate) mod sysctl;
+pub(crate) mod tcp;

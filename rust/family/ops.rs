@@ -25,6 +25,7 @@ use crate::inet::addr::{
 };
 use crate::kern::errno::EOPNOTSUPP;
 use crate::kern::iov::Iov;
+use crate::sdp::cm::accept::Accepted;
 use crate::sdp::cm::{
     accept,
     close,
@@ -225,11 +226,18 @@ pub(super) unsafe extern "C" fn accept(
     arg: *mut bindings::proto_accept_arg,
 ) -> i32 {
     // SAFETY: The core passes valid objects; the child belongs to this function, which hands it
-    // over. `inet_accept` is not used, because it would call back into the module to do the same.
+    // over. No other thread can use the new socket yet: it has no descriptor. It has the operations
+    // of the listener and a reference to their owner, or no operations. `inet_accept` is not used,
+    // because it would call back into the module to do the same.
     unsafe {
         let nonblock = (*arg).flags & bindings::O_NONBLOCK as i32 != 0;
-        let child = match accept::accept(of(socket), nonblock) {
-            Ok(child) => child,
+        // `kernel_accept()` sets the operations of the new socket afterwards, to those of the
+        // listener: so it must not get a TCP connection.
+        let takes_tcp = !(*new).ops.is_null();
+        let for_tcp = takes_tcp.then(|| NonNull::new(new)).flatten();
+        let child = match accept::accept(of(socket), for_tcp, nonblock) {
+            Ok(Accepted::Sdp(child)) => child,
+            Ok(Accepted::Tcp) => return 0,
             Err(e) => return e.to_errno(),
         };
         let guard = child.lock();
@@ -251,9 +259,11 @@ pub(super) unsafe extern "C" fn getname(
     addr: *mut bindings::sockaddr,
     peer: i32,
 ) -> i32 {
-    // SAFETY: The core passes a socket of ours, and room for any address.
+    // SAFETY: The core passes a socket of ours, and room for any address. Or, in accept(), a new
+    // socket with a TCP connection, of which the two functions are the members of this name, too:
+    // so the object is not used as one of the module.
     unsafe {
-        if of(socket).sk().is_v6() {
+        if (*(*socket).sk).__sk_common.skc_family == AF_INET6 {
             bindings::inet6_getname(socket, addr, peer)
         } else {
             bindings::inet_getname(socket, addr, peer)

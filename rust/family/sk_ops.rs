@@ -21,6 +21,7 @@ use crate::bindings::{
 use crate::inet::addr::Addr;
 use crate::kern::errno::EAFNOSUPPORT;
 use crate::kern::time::Timeout;
+use crate::sdp::cm::accept::Accepted;
 use crate::sdp::cm::{
     accept,
     bind,
@@ -154,8 +155,10 @@ pub(super) unsafe extern "C" fn accept(
     // SAFETY: The core passes a socket of ours.
     unsafe {
         let nonblock = (*arg).flags & bindings::O_NONBLOCK as i32 != 0;
-        match accept::accept(SdpSock::from_raw(sk), nonblock) {
-            Ok(child) => accept::into_raw(child),
+        match accept::accept(SdpSock::from_raw(sk), None, nonblock) {
+            Ok(Accepted::Sdp(child)) => accept::into_raw(child),
+            // There is no new socket for a TCP connection.
+            Ok(Accepted::Tcp) => core::ptr::null_mut(),
             Err(e) => {
                 (*arg).err = e.to_errno();
                 core::ptr::null_mut()

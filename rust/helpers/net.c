@@ -11,6 +11,7 @@
 #include <linux/uaccess.h>
 #include <net/addrconf.h>
 #include <net/genetlink.h>
+#include <net/inet_connection_sock.h>
 #include <net/inet_sock.h>
 #include <net/ip.h>
 #include <net/ip6_route.h>
@@ -272,6 +273,18 @@ bool sdp_helper_sk_acceptq_is_full(const struct sock *sk);
 bool sdp_helper_sk_acceptq_is_full(const struct sock *sk)
 {
 	return sk_acceptq_is_full(sk);
+}
+
+bool sdp_helper_sk_is_tcp(const struct sock *sk);
+bool sdp_helper_sk_is_tcp(const struct sock *sk)
+{
+	return sk_is_tcp(sk);
+}
+
+__poll_t sdp_helper_inet_csk_listen_poll(const struct sock *sk);
+__poll_t sdp_helper_inet_csk_listen_poll(const struct sock *sk)
+{
+	return inet_csk_listen_poll(sk);
 }
 
 void sdp_helper_sk_sockets_allocated_inc(struct sock *sk);

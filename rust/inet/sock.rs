@@ -485,11 +485,20 @@ impl Sk {
         unsafe { bindings::sk_stream_memory_free(self.0.cast()) }
     }
 
-    /// Wakes threads that wait for data, an end or an error to read.
+    /// Wakes threads that wait for data, an end or an error to read; of the exclusive waiters, one.
     pub(crate) fn wake_reader(self) {
+        self.wake_to_read(ONE);
+    }
+
+    /// As [`Sk::wake_reader`], but wakes all exclusive waiters.
+    pub(crate) fn wake_readers(self) {
+        self.wake_to_read(ALL);
+    }
+
+    fn wake_to_read(self, exclusive: i32) {
         use bindings as b;
         self.wake(
-            ONE,
+            exclusive,
             b::SDP_CONST_EPOLLIN
                 | b::SDP_CONST_EPOLLPRI
                 | b::SDP_CONST_EPOLLRDNORM

@@ -13,6 +13,7 @@ use super::parts::options::Keys;
 use super::parts::ring::SMALL_BYTES;
 use super::recv::urgent;
 use crate::bindings;
+use crate::inet::tcp::TcpListener;
 use crate::kern::errno::{
     ENOPROTOOPT,
     EOPNOTSUPP, //
@@ -33,6 +34,7 @@ use crate::sdp::flush::flush;
 use crate::uapi::socket::{
     SDP_FAULT_POLICY,
     SDP_LAST_BIND_ERR,
+    SDP_LISTEN_TCP,
     SDP_ZCOPY_MODE,
     SDP_ZCOPY_THRESH, //
 };
@@ -84,6 +86,9 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
         unsafe { bindings::copy_from_sockptr((&raw mut value).cast(), from, size_of::<i32>()) };
     if left != 0 {
         return Err(EFAULT);
+    }
+    if name == SDP_LISTEN_TCP {
+        return set_listen_tcp(sock, value);
     }
     let mut guard = sock.lock();
     let net = guard.sk().net();
@@ -150,6 +155,36 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
     Ok(())
 }
 
+/// SDP_LISTEN_TCP: a listener also accepts the connections of a TCP socket.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` for a socket of families 27 and 28; those of [`TcpListener::of_descriptor`];
+/// `EINVAL` if the socket listens, is connected, or connects.
+fn set_listen_tcp(sock: &SdpSock, fd: i32) -> Result {
+    // SAFETY: A program has the socket open, so there is a `struct socket` with its operations.
+    let opened_as = unsafe { (*(*(*sock.sk().as_ptr()).sk_socket).ops).family };
+    // Programs would get addresses of another family than that of their listener.
+    if opened_as != sock.sk().family().into() {
+        return Err(EOPNOTSUPP);
+    }
+    let tcp = match fd {
+        -1 => None,
+        // SAFETY: setsockopt() does not use the position of a file. The socket lives longer than
+        // the value: its program closes it before the last reference is dropped, and close()
+        // takes the value out. Every other owner of the value is in a call on the socket.
+        fd => Some(unsafe { TcpListener::of_descriptor(fd, sock.sk().family(), sock)? }),
+    };
+    let mut guard = sock.lock();
+    let former = match guard.conn().state {
+        State::Closed | State::Dead => sock.accepts.lock().set_tcp(tcp),
+        _ => return Err(EINVAL),
+    };
+    drop(guard);
+    drop(former);
+    Ok(())
+}
+
 fn set_keys(sock: &SdpSock, from: bindings::sockptr_t, len: u32) -> Result {
     let mut keys = Keys::of_len(len as usize).ok_or(EINVAL)?;
     let to = keys.bytes_mut();
@@ -210,6 +245,7 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         SDP_ZCOPY_MODE => options.wanted.number(),
         SDP_FAULT_POLICY => options.blocks.into(),
         SDP_LAST_BIND_ERR => conn.port.last_bind_err,
+        SDP_LISTEN_TCP => sock.accepts.lock().serves_tcp().into(),
         _ => return Err(ENOPROTOOPT),
     })
 }

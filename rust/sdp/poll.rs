@@ -17,7 +17,7 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
     let state = u32::from(sk.state());
     if state == b::TCP_LISTEN {
         let queue = sock.accepts.lock();
-        return if queue.is_empty() { 0 } else { IN };
+        return if queue.is_ready() { IN } else { 0 };
     }
     let mut mask = 0;
     let shutdown = sk.shutdown();

@@ -309,4 +309,5 @@ fn option_bits(socket: &Shown) -> u32 {
         | bit(socket.flags.reuseport, option::REUSEPORT)
         | bit(socket.flags.v6only, option::V6ONLY)
         | bit(options.blocks, option::FAULT_WAITS)
+        | bit(socket.flags.listens_tcp, option::LISTEN_TCP)
 }

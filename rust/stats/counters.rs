@@ -68,6 +68,8 @@ counters! {
     EvictedHalfOpen => "evicted_half_open",
     /// Connections accepted from a listener's queue.
     Accepted => "accepted",
+    /// TCP connections accepted by listeners that serve both (SDP_LISTEN_TCP).
+    AcceptedTcp => "accepted_tcp",
     /// Connections of a peer that were not established in time.
     HandshakeTimeout => "handshake_timeout",
     /// Connections that ended after both sides had closed.

@@ -203,6 +203,8 @@ pub mod option {
     pub const V6ONLY: u32 = 1 << 5;
     /// SDP_FAULT_POLICY 1: writes wait for a send that still needs the memory.
     pub const FAULT_WAITS: u32 = 1 << 6;
+    /// SDP_LISTEN_TCP: the listener also accepts TCP connections.
+    pub const LISTEN_TCP: u32 = 1 << 7;
 }
 
 /// Attributes of a counter.

@@ -22,6 +22,9 @@ pub const SDP_ZCOPY_MODE: i32 = 82;
 /// The effect of a write to memory of a send that has returned, while the adapter still needs the
 /// memory: one of the `SDP_FAULT` numbers.
 pub const SDP_FAULT_POLICY: i32 = 83;
+/// The descriptor of a TCP socket that listens: accept() also returns its connections; -1 for none.
+/// Reads as 1 if there is such a socket, else as 0.
+pub const SDP_LISTEN_TCP: i32 = 84;
 
 /// The module chooses the path of each send.
 pub const SDP_MODE_AUTO: i32 = 0;

@@ -27,6 +27,11 @@
 #define SDP_ZCOPY_MODE 82
 /* The effect of a write to memory of a send that has returned: SDP_FAULT_*. */
 #define SDP_FAULT_POLICY 83
+/*
+ * The descriptor of a TCP socket that listens: accept() also returns its
+ * connections; -1 for none. Reads as 1 if there is such a socket, else as 0.
+ */
+#define SDP_LISTEN_TCP 84
 
 /* The module chooses the path of each send. */
 #define SDP_MODE_AUTO 0

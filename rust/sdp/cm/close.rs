@@ -241,6 +241,9 @@ pub(crate) unsafe fn close(sock: &SdpSock, timeo: Timeout) {
             pending = stop_listening(&mut guard);
         } else {
             guard.close_connection(timeo);
+            // Of a socket that was to listen, but never did. The TCP socket has no reference to this
+            // one, and would otherwise tell it of connections until the last reference is dropped.
+            pending.tcp = guard.accepts.lock().set_tcp(None);
         }
         let conn = guard.conn();
         listening = core::mem::take(&mut conn.port.unlisten);

@@ -294,6 +294,8 @@ fn give_up(sock: &SdpSock, port: u16) {
     // Meanwhile another thread may have ended the listening, and restarted it at another port.
     if listens_at(&mut guard, port) && !guard.conn().port.listens {
         pending = close::stop_listening(&mut guard);
+        // The program may try again.
+        guard.accepts.lock().set_tcp(pending.tcp.take());
         bind::put_chosen_port(&mut guard);
     }
     drop(guard);
@@ -306,6 +308,10 @@ fn finish(sock: &SdpSock, port: u16) -> Result {
         let mut guard = sock.lock();
         if listens_at(&mut guard, port) && !core::mem::replace(&mut guard.conn().port.listens, true)
         {
+            // TCP connections may have come before.
+            if guard.accepts.lock().is_ready() {
+                guard.sk().wake_readers();
+            }
             return Ok(());
         }
         guard.conn().state == State::Listen

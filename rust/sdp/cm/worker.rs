@@ -187,6 +187,9 @@ impl Worker<'_> {
         if self.sock.take_want(Want::Restore) {
             self.sock.lock().restore_read();
         }
+        if self.sock.take_want(Want::TellOfTcp) {
+            accept_queue::tell_of_tcp(self.sock);
+        }
         if self.sock.take_want(Want::Watch) {
             check_sends(&mut self.sock.lock());
         }

@@ -5,6 +5,7 @@
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
 use kernel::time::{
     Instant,
     Monotonic, //
@@ -16,10 +17,12 @@ use super::sock::{
     Want, //
 };
 use crate::inet::sock::Sk;
+use crate::inet::tcp::TcpListener;
 use crate::kern::errno::{
     ECONNREFUSED,
     ECONNRESET, //
 };
+use crate::proto::state::State;
 use crate::stats::counters::Counter;
 
 /// A connection that is being set up and has a place in the backlog.
@@ -65,8 +68,24 @@ pub(crate) struct AcceptQueue {
     half_open: KVVec<HalfOpen>,
     /// Requests that found no place, and that their peers do not repeat.
     parked: KVec<ARef<SdpSock>>,
+    /// The TCP socket whose connections accept() also returns (SDP_LISTEN_TCP). It has its own
+    /// queue and backlog.
+    tcp: Option<Tcp>,
+    /// The next connection to accept is one of TCP, if there is one of both: neither of the two
+    /// queues must keep the other one waiting.
+    is_turn_of_tcp: bool,
     /// The listener accepts no more connections.
     closed: bool,
+}
+
+/// A TCP socket that serves together with a socket of the module.
+pub(in crate::sdp) type Tcp = Arc<TcpListener<SdpSock>>;
+
+/// Where accept() gets the next connection.
+pub(in crate::sdp) enum Next {
+    Sdp(ARef<SdpSock>),
+    /// From the TCP socket, without the lock of the listener.
+    Tcp(Tcp),
 }
 
 /// The connections of a socket that has stopped listening.
@@ -75,6 +94,9 @@ pub(in crate::sdp) struct Closed {
     deferred: KVVec<Deferred>,
     /// They end by themselves. They must be dropped after the queue was unlocked.
     half_open: KVVec<HalfOpen>,
+    /// The TCP socket of the listener. It ends by itself, unless the program has another descriptor
+    /// of it.
+    pub(in crate::sdp) tcp: Option<Tcp>,
 }
 
 impl Closed {
@@ -84,6 +106,7 @@ impl Closed {
             ready: KVec::new(),
             deferred: KVVec::new(),
             half_open: KVVec::new(),
+            tcp: None,
         }
     }
 
@@ -103,13 +126,25 @@ impl AcceptQueue {
             deferred: KVVec::new(),
             half_open: KVVec::new(),
             parked: KVec::new(),
+            tcp: None,
+            is_turn_of_tcp: false,
             closed: true,
         }
     }
 
     /// Whether accept() would return at once.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ready.is_empty()
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ready.is_empty() || self.tcp.as_ref().is_some_and(|tcp| tcp.is_ready())
+    }
+
+    /// Whether accept() also returns connections of a TCP socket.
+    pub(crate) fn serves_tcp(&self) -> bool {
+        self.tcp.is_some()
+    }
+
+    /// Replaces the TCP socket. The caller must drop the former one after the queue was unlocked.
+    pub(in crate::sdp) fn set_tcp(&mut self, tcp: Option<Tcp>) -> Option<Tcp> {
+        core::mem::replace(&mut self.tcp, tcp)
     }
 
     pub(crate) fn open(&mut self) {
@@ -126,6 +161,7 @@ impl AcceptQueue {
             ready: core::mem::replace(&mut self.ready, KVec::new()),
             deferred: core::mem::replace(&mut self.deferred, KVVec::new()),
             half_open: core::mem::replace(&mut self.half_open, KVVec::new()),
+            tcp: self.tcp.take(),
         };
         let has_place = |deferred: &&Deferred| deferred.awaits == Awaits::Worker;
         let deferred = closed.deferred.iter().filter(has_place).count();
@@ -463,14 +499,33 @@ pub(crate) fn take_deferred(listener: &SdpSock, child: &SdpSock) -> Option<ARef<
     Some(deferred.child)
 }
 
-/// Takes the oldest connection out of the queue.
-pub(in crate::sdp) fn pop(listener: &SdpSock) -> Option<ARef<SdpSock>> {
+/// Takes the oldest connection out of the queue, or says that the TCP socket has one. With both,
+/// the two alternate. `takes_tcp` is false if the caller cannot use a TCP connection.
+pub(in crate::sdp) fn next(listener: &SdpSock, takes_tcp: bool) -> Option<Next> {
     let mut queue = listener.accepts.lock();
+    let tcp = queue.tcp.as_ref().filter(|_| takes_tcp);
+    if let Some(tcp) = tcp.filter(|tcp| tcp.is_ready()).cloned() {
+        if queue.ready.is_empty() || queue.is_turn_of_tcp {
+            queue.is_turn_of_tcp = false;
+            return Some(Next::Tcp(tcp));
+        }
+    }
     if queue.ready.is_empty() {
         return None;
     }
     let child = queue.ready.remove(0).ok()?;
+    queue.is_turn_of_tcp = true;
     listener.sk().acceptq_remove();
     queue.fill_places(listener.sk());
-    Some(child)
+    Some(Next::Sdp(child))
+}
+
+/// Wakes threads that wait in accept() or poll(), because the TCP socket has connections. All of
+/// them, because the worker, which calls this, may run once for several connections.
+pub(in crate::sdp) fn tell_of_tcp(listener: &SdpSock) {
+    // Under the lock, as in `tell_of_ready`.
+    let mut guard = listener.lock();
+    if guard.conn().state == State::Listen {
+        guard.sk().wake_readers();
+    }
 }

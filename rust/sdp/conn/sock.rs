@@ -38,6 +38,7 @@ use super::cm_side::CmSide;
 use super::connection::Connection;
 use crate::bindings;
 use crate::inet::sock::Sk;
+use crate::inet::tcp::OnConnection;
 use crate::kern::compat;
 use crate::kern::work::{
     BhWork,
@@ -78,6 +79,8 @@ pub(crate) enum Want {
     /// Let programs write to memory again that the peer has read, and unpin memory that no call
     /// waits for any more.
     Restore,
+    /// Wake threads that wait for connections of a listener's TCP socket.
+    TellOfTcp,
     /// Release everything that belongs to the connection.
     Teardown,
 }
@@ -402,6 +405,14 @@ impl Notify for SdpSock {
 
     fn on_fatal(&self) {
         self.want(Want::Teardown);
+    }
+}
+
+impl OnConnection for SdpSock {
+    /// The worker wakes the threads. A thread that is woken here would have to lock the wait queue of
+    /// this socket while that of the TCP socket, which has the same lock class, is locked.
+    fn on_connection(&self) {
+        self.want(Want::TellOfTcp);
     }
 }
 

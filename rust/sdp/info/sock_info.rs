@@ -61,12 +61,14 @@ pub(crate) struct Room {
     pub(crate) sends_posted: u32,
 }
 
-/// Options that the core keeps.
+/// Options that are not kept in [`Options`].
 pub(crate) struct Flags {
     pub(crate) keepalive: bool,
     pub(crate) reuseaddr: bool,
     pub(crate) reuseport: bool,
     pub(crate) v6only: bool,
+    /// SDP_LISTEN_TCP: accept() also returns TCP connections.
+    pub(crate) listens_tcp: bool,
 }
 
 /// Sizes of the buffers, and the charges to them, in bytes.
@@ -84,11 +86,12 @@ pub(crate) fn shown(sock: &SdpSock) -> Shown {
 
 /// As [`shown`], for a socket whose lock is held.
 pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
-    let sk = guard.sk();
+    let (sk, sock) = (guard.sk(), guard.sock());
     let conn = guard.conn();
     let unsent = conn.unsent_bytes(sk);
     let figures = Figures::of(conn, sk);
     let listens = conn.state == State::Listen;
+    let listens_tcp = listens && sock.accepts.lock().serves_tcp();
     let link = conn.link.as_ref();
     Shown {
         name: Name {
@@ -121,6 +124,7 @@ pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
             reuseaddr: sk.reuse(),
             reuseport: sk.reuseport(),
             v6only: sk.v6only(),
+            listens_tcp,
         },
         buffers: Buffers {
             send: sk.sndbuf(),

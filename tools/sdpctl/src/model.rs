@@ -148,7 +148,10 @@ const FEATURES: [(u32, &str); 5] = [
     (nl::feature::SHRINK, "shrink"),
 ];
 
-const OPTIONS: [(u32, &str); 7] = [
+/// The option of a listener that also accepts TCP connections.
+pub(crate) const LISTEN_TCP: &str = "listen-tcp";
+
+const OPTIONS: [(u32, &str); 8] = [
     (nl::option::NODELAY, "nodelay"),
     (nl::option::CORK, "cork"),
     (nl::option::KEEPALIVE, "keepalive"),
@@ -156,6 +159,7 @@ const OPTIONS: [(u32, &str); 7] = [
     (nl::option::REUSEPORT, "reuseport"),
     (nl::option::V6ONLY, "v6only"),
     (nl::option::FAULT_WAITS, "fault-waits"),
+    (nl::option::LISTEN_TCP, LISTEN_TCP),
 ];
 
 fn names(bits: u64, all: &[(u32, &'static str)]) -> Vec<&'static str> {

@@ -17,7 +17,8 @@ use crate::fail::Fail;
 use crate::filter::StateSet;
 use crate::model::{
     Pace,
-    Socket, //
+    Socket,
+    LISTEN_TCP, //
 };
 use crate::netlink::Module;
 use crate::out;
@@ -163,7 +164,7 @@ fn print(cli: &Cli, args: &SsArgs, sockets: &[Socket]) -> Result<(), Fail> {
     let mut lines = vec![headline.into_iter().map(String::from).collect()];
     for socket in sockets {
         let mut line = vec![
-            socket.state.into(),
+            state(socket),
             socket.recv_queue.to_string(),
             socket.send_queue.to_string(),
             socket.local.show(),
@@ -199,6 +200,14 @@ fn print(cli: &Cli, args: &SsArgs, sockets: &[Socket]) -> Result<(), Fail> {
         }
     }
     Ok(())
+}
+
+/// The state, and whether a listener also accepts TCP connections.
+fn state(socket: &Socket) -> String {
+    match socket.options.contains(&LISTEN_TCP) {
+        true => format!("{}+TCP", socket.state),
+        false => socket.state.into(),
+    }
 }
 
 fn processes(socket: &Socket) -> String {

@@ -72,7 +72,7 @@ impl Maker {
             _ => self.rng.below(130) as i32,
         };
         // These numbers are options of SDP that TCP does not have.
-        if self.purpose == Use::Comparison && level == IPPROTO_TCP && (80..84).contains(&option) {
+        if self.purpose == Use::Comparison && level == IPPROTO_TCP && (80..85).contains(&option) {
             option += 4;
         }
         let known = calls::OPTIONS
