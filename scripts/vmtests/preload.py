@@ -200,7 +200,7 @@ def programs_that_cannot_be_helped(bench: Bench) -> None:
 @test(machines=1, core=("stock",))
 def bad_rules_are_refused(bench: Bench) -> None:
     vm = bench.a
-    for rules, words in (("use sdp", "line 1: it is not"), ("\n# x\nuse both server * *:*", "line 3: a server cannot"),
+    for rules, words in (("use sdp", "line 1: it is not"), ("\n# x\nuse any server * *:*", "line 3: `any`"),
                          ("log min-level 9 destination stderr", "line 1: `log`"),
                          ("use sdp client * *:70000", "line 1: `70000`")):
         said = vm.run(f"printf '%b' '{rules}' >/tmp/rules; sdpctl run --config /tmp/rules -- {STARTED} 2>&1")
@@ -225,19 +225,83 @@ def both_tries_tcp(bench: Bench) -> None:
         counted(bench, vm, before, connect_done=done)
 
 
+@test(core=("stock",))
+def both_serves_both(bench: Bench) -> None:
+    """A server with a `both` rule serves TCP clients and SDP clients; with --require, only SDP clients."""
+    vm, there = bench.b, bench.address(bench.b)
+    vm.check("printf 'use both server * *:*\\n' >/tmp/rules")
+
+    def netperf_by(run: str, sdp: int, tcp: int) -> None:
+        before = bench.stats(vm)
+        output = bench.succeed(bench.a.spawn(f"exec {run} netperf -H {there} -t TCP_STREAM -l 1 -P 0"), 60)
+        expect(len(output.split()) == 5, f"netperf says: {output}")
+        # A connection for control, and one for data.
+        counted(bench, vm, before, accepted=sdp, accepted_tcp=tcp)
+
+    listening = f"sdpctl ss -lH --sport {NETPERF_PORT}"
+    with running(bench, vm, "sdpctl run -v --config /tmp/rules -- netserver -D", NETPERF_PORT) as server:
+        shown = vm.check(listening)
+        expect(shown.startswith("Listen+TCP "), shown)
+        expect("listen-tcp" in vm.check(f"{listening} -e"), "no option")
+        expect("by SDP and TCP" in server.output, server.output)
+        netperf_by("", 0, 2)
+        netperf_by("sdpctl run --require --", 2, 0)
+        netperf_by("", 0, 2)
+    with running(bench, vm, "sdpctl run --require --config /tmp/rules -- netserver -D", NETPERF_PORT):
+        expect(vm.check(listening).startswith("Listen "), "a TCP side with --require")
+        netperf_by("sdpctl run --require --", 2, 0)
+        said = bench.a.run(f"netperf -H {there} -t TCP_STREAM -l 1 -P 0 2>&1")
+        expect(not said.ok, f"a TCP client was served: {said.output}")
+
+
+@test(machines=1, core=("stock",))
+def both_serves_tcp_alone(bench: Bench) -> None:
+    """If another server of SDP has the port, a server with a `both` rule serves TCP clients."""
+    vm, here = bench.a, bench.address(bench.a)
+    vm.check("printf 'use both server * *:7708\\n' >/tmp/rules")
+    # It takes the port between bind() and listen() of the other.
+    rival = ("import os, socket, sys\n"
+             "tcp = socket.socket()\n"
+             f'tcp.bind(("{here}", 7708))\n'
+             "if os.fork() == 0:\n"
+             "    sdp = socket.socket(2, 1, 257)\n"
+             f'    sdp.bind(("{here}", 7708))\n'
+             "    sdp.listen()\n"
+             '    os.write(1, b"rival\\n")\n'
+             "    sdp.accept()\n"
+             "    os._exit(0)\n"
+             "sys.stdin.readline()\n"
+             "tcp.listen()\n"
+             'tcp.accept()[0].sendall(b"tcp")\n')
+    server = vm.spawn(f"mkfifo /tmp/go; exec sdpctl run -v --config /tmp/rules -- python3 -c '{rival}' <>/tmp/go")
+    try:
+        wait_for(lambda: "rival" in server.output, bench.limit(20), "nobody takes the port")
+        vm.check("echo >/tmp/go")
+        wait_for(lambda: vm.run("ss -ltnH sport = :7708 | grep .").ok, bench.limit(20), server)
+        expect("by TCP only: " in server.output, server.output)
+        client = f's.connect(("{here}", 7708))'
+        said = vm.check(f"python3 -c 'import socket; s = socket.socket(); {client}; print(s.recv(9))'")
+        expect("tcp" in said, said)
+        vm.check(f"python3 -c 'import socket; s = socket.socket(2, 1, 257); {client}'")
+    finally:
+        server.kill()
+        server.wait(bench.limit(20))
+
+
 @test(machines=1, core=("stock",))
 def ports_as_with_tcp(bench: Bench) -> None:
     """Ports of listeners and connections behave as with TCP, also where clients may use TCP."""
     vm = bench.a
     listeners = "listen/name_stays listen/port_after listen/connects_after"
-    for rules, names, count in (("use sdp * * *:*", f"{listeners} reset/chosen_port", 4),
-                                # In this case a connect() without a listener waits for the failure
-                                # of the SDP attempt.
-                                ("use sdp server * *:*\nuse both client * *:*", listeners, 3)):
+    for rules, names, count, flag in (("use sdp * * *:*", f"{listeners} reset/chosen_port", 4, "--require"),
+                                      # In these cases a connect() without a listener waits for the
+                                      # failure of the SDP attempt.
+                                      ("use sdp server * *:*\nuse both client * *:*", listeners, 3, "--require"),
+                                      ("use both * * *:*", listeners, 3, "")):
         before = bench.stats(vm)
         vm.check(f"printf '{rules}\n' >/tmp/rules")
         command = bench.selftest(names).replace("--family sdp", "--family tcp")
-        run = "exec sdpctl run --require --config /tmp/rules -- "
+        run = f"exec sdpctl run {flag} --config /tmp/rules -- "
         output = bench.succeed(vm.spawn(command.replace("exec ", run)), 120)
         expect(output.count("\nok ") == count, output)
         accepted = bench.stats(vm)["accepted"] - before["accepted"]

@@ -334,7 +334,8 @@ fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
     let at = RawAddr::local(fd).ok()?.parse()?;
     let config = config::get();
     let rules = &config.rules;
-    if rules.decide(Role::Server, &config.program, at.ip(), at.port()) == Transport::Tcp {
+    let transport = rules.decide(Role::Server, &config.program, at.ip(), at.port());
+    if transport == Transport::Tcp {
         config.tell(|| format!("listens at {at} by TCP: a rule says so, or none fits"));
         return None;
     }
@@ -343,9 +344,11 @@ fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
         let e = io::Error::from_raw_os_error(libc::ENODEV);
         return instead(config, e, || format!("listen at {at}"));
     }
+    if transport == Transport::Both && !config.require {
+        return serve_both(config, fd, family, &at, backlog);
+    }
     let listening = Twin::of(fd, family).and_then(|twin| {
-        // SAFETY: The arguments are integers.
-        sock::result(unsafe { (sock::real().listen)(twin.as_raw_fd(), backlog) })?;
+        listen_for(twin.as_raw_fd(), backlog)?;
         twin.replace()
     });
     match listening {
@@ -359,6 +362,55 @@ fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
             Some(Err(e))
         }
         Err(e) => instead(config, e, || format!("listen at {at}")),
+    }
+}
+
+/// The listen() of the C library.
+fn listen_for(fd: RawFd, backlog: c_int) -> io::Result<()> {
+    // SAFETY: The arguments are integers.
+    sock::result(unsafe { (sock::real().listen)(fd, backlog) }).map(drop)
+}
+
+/// Gives a socket that listens without bind() a port, if possible one that is free for both.
+fn choose_port(fd: RawFd, family: c_int, at: &SocketAddr) -> io::Result<()> {
+    let any = RawAddr::local(fd)?;
+    // SAFETY: The address has that length.
+    let bind = || sock::result(unsafe { (sock::real().bind)(fd, any.as_ptr(), any.len()) });
+    if !bind_to_free_port(fd, family, &any, at, || bind().map(drop)) {
+        bind()?;
+    }
+    chosen::note(fd, true);
+    Ok(())
+}
+
+/// Listens by SDP and TCP; `None`: listen by TCP only.
+fn serve_both(
+    config: &Config,
+    fd: RawFd,
+    family: c_int,
+    at: &SocketAddr,
+    backlog: c_int,
+) -> Option<io::Result<c_int>> {
+    let listen = || {
+        if at.port() == 0 {
+            choose_port(fd, family, at)?;
+        }
+        // If the TCP socket cannot listen, the caller's listen() reports the error.
+        listen_for(fd, backlog)?;
+        let twin = Twin::of_same_family(fd, family)?;
+        twin.serve_tcp()?;
+        listen_for(twin.as_raw_fd(), backlog)?;
+        twin.replace()
+    };
+    match listen() {
+        Ok(()) => {
+            config.tell(|| format!("listens at {at} by SDP and TCP"));
+            Some(Ok(0))
+        }
+        Err(e) => {
+            config.tell(|| format!("listens at {at} by TCP only: {e}"));
+            None
+        }
     }
 }
 

@@ -125,9 +125,14 @@ impl File {
 
 /// Opens a stream socket with FD_CLOEXEC.
 pub(crate) fn open(family: c_int) -> io::Result<OwnedFd> {
+    open_by(family, 0)
+}
+
+/// As [`open`], with a protocol.
+pub(crate) fn open_by(family: c_int, protocol: c_int) -> io::Result<OwnedFd> {
     // SAFETY: No other code owns the new descriptor.
     unsafe {
-        let fd = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        let fd = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, protocol);
         result(fd).map(|fd| OwnedFd::from_raw_fd(fd))
     }
 }

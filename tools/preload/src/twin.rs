@@ -12,7 +12,10 @@ use std::os::fd::{
 
 use uapi::socket::{
     AF_INET6_SDP,
-    AF_INET_SDP, //
+    AF_INET_SDP,
+    IPPROTO_SDP,
+    SDP_LISTEN_TCP,
+    SOL_SDP, //
 };
 
 use crate::sock::{
@@ -108,13 +111,36 @@ impl Twin {
     ///
     /// Those of socket() and bind(); `EAFNOSUPPORT` without the module.
     pub(crate) fn of(fd: RawFd, family: c_int) -> io::Result<Self> {
+        Self::taking_all(fd, family, sock::open(sdp_of(family))?)
+    }
+
+    /// As [`Twin::of`], for a server that also serves TCP clients: a twin of the same family as the
+    /// TCP socket, opened by the protocol, because only such a listener accepts TCP connections.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Twin::of`]; `EPROTONOSUPPORT` without the module.
+    pub(crate) fn of_same_family(fd: RawFd, family: c_int) -> io::Result<Self> {
+        Self::taking_all(fd, family, sock::open_by(family, IPPROTO_SDP)?)
+    }
+
+    fn taking_all(fd: RawFd, family: c_int, sdp: OwnedFd) -> io::Result<Self> {
         let tcp = File::of(fd)?;
-        let sdp = sock::open(sdp_of(family))?;
         let twin = Self { sdp, fd, tcp };
         twin.take_options(family)?;
         twin.take_flags()?;
         twin.take_address()?;
         Ok(twin)
+    }
+
+    /// Makes the twin accept the connections of the TCP socket, too, which already listens.
+    ///
+    /// # Errors
+    ///
+    /// Those of the option.
+    pub(crate) fn serve_tcp(&self) -> io::Result<()> {
+        let tcp = Value::of(self.fd);
+        sock::set(self.as_raw_fd(), SOL_SDP, SDP_LISTEN_TCP, &tcp)
     }
 
     /// Tries to bind an SDP socket with the options of the socket `fd` to `addr`, and closes it.
@@ -221,7 +247,7 @@ impl Twin {
         }
     }
 
-    /// Replaces the TCP socket, which is thereby closed.
+    /// Replaces the TCP socket, whose descriptor is thereby closed.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ pub enum Transport {
     Sdp,
     /// TCP only.
     Tcp,
-    /// SDP, and TCP if the SDP connection fails.
+    /// For a client SDP, and TCP if the SDP connection fails; for a server SDP and TCP at a time.
     Both,
 }
 
@@ -126,13 +126,6 @@ fn rule(words: &[&str]) -> Result<Rule, String> {
         "*" => None,
         other => return Err(format!("`{other}` is none of server, client, *")),
     };
-    if transport == Transport::Both && role != Some(Role::Client) {
-        return Err(
-            "a server cannot listen with SDP and TCP at a time here: say sdp or tcp; `both` is for \
-             clients"
-                .into(),
-        );
-    }
     let (address, ports) = target
         .rsplit_once(':')
         .ok_or_else(|| format!("`{target}` is not ADDRESS:PORT"))?;
@@ -245,6 +238,8 @@ mod tests {
                      \n\
                      use tcp * * *:22\n\
                      use both client net* 10.0.0.0/8:5000-5999\n\
+                     use both server nc 10.28.0.1:5000\n\
+                     use both * nc 10.28.0.1:5001\n\
                      use sdp client * [fd27::]/16:*\n\
                      use sdp * * 10.27.0.0/16:*\n";
         for (role, program, ip, port, expected) in [
@@ -257,6 +252,10 @@ mod tests {
             (Role::Client, "net", "10.1.2.3", 5000, Transport::Both),
             (Role::Client, "nc", "10.1.2.3", 5000, Transport::Tcp),
             (Role::Server, "netserver", "10.27.9.9", 5000, Transport::Sdp),
+            (Role::Server, "nc", "10.28.0.1", 5000, Transport::Both),
+            (Role::Client, "nc", "10.28.0.1", 5000, Transport::Tcp),
+            (Role::Server, "nc", "10.28.0.1", 5001, Transport::Both),
+            (Role::Client, "nc", "10.28.0.1", 5001, Transport::Both),
             (Role::Client, "nc", "fd27::2", 1, Transport::Sdp),
             (Role::Server, "nc", "fd27::2", 1, Transport::Tcp),
             (Role::Client, "nc", "fd28::2", 1, Transport::Tcp),
@@ -325,8 +324,7 @@ mod tests {
             ("use sdp client * *:*\nuse", 2, "it is not"),
             ("use udp client * *:*", 1, "`udp`"),
             ("use sdp peer * *:*", 1, "`peer`"),
-            ("\n#\nuse both server * *:*", 3, "a server cannot"),
-            ("use both * * *:*", 1, "a server cannot"),
+            ("\n#\nuse any server * *:*", 3, "`any`"),
             ("use sdp client * *", 1, "ADDRESS:PORT"),
             ("use sdp client * host:5", 1, "`host`"),
             ("use sdp client * 10.0.0.0/33:5", 1, "`10.0.0.0/33`"),
