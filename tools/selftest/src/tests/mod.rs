@@ -23,6 +23,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         connecting::connect::TESTS,
         connecting::fastopen::TESTS,
         connecting::listen::TESTS,
+        connecting::both::TESTS,
         bytes::lengths::TESTS,
         bytes::data::TESTS,
         bytes::blocking::TESTS,

@@ -3,6 +3,7 @@
 
 pub(super) mod addresses;
 pub(super) mod basics;
+pub(super) mod both;
 pub(super) mod connect;
 pub(super) mod fastopen;
 pub(super) mod listen;
