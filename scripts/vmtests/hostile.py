@@ -112,7 +112,7 @@ def vanished(bench: Bench) -> None:
     attack(bench, "vanish")
 
 
-@test(kinds=("stock",), core=(), adapter="pvrdma")
+@test(kinds=("stock",), adapter="pvrdma")
 def memory_over_the_adapter(bench: Bench) -> None:
     """Reads and Writes of memory that is not, or no longer, advertised: the adapter has its own checks of keys."""
     for group in ("rdma", "adverts", "sinks", "later"):
