@@ -24,7 +24,10 @@ use kernel::fs::file::{
 };
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::Arc;
+use kernel::sync::{
+    Arc,
+    UniqueArc, //
+};
 use kernel::types::Opaque;
 
 use crate::bindings;
@@ -93,10 +96,12 @@ impl<T: OnConnection> TcpListener<T> {
         if unsafe { (*sk).__sk_common.skc_family } != family {
             return Err(EAFNOSUPPORT);
         }
+        // Allocated first: a value that is dropped takes its entry out of the queue.
+        let room = UniqueArc::new_uninit(GFP_KERNEL)?;
         // INVARIANT: The file is that of the socket, which is a TCP socket. The caller promises that
         // `told` lives long enough.
-        let this = Arc::new(
-            Self {
+        let this: Arc<Self> = room
+            .write(Self {
                 _file: file,
                 socket,
                 entry: Opaque::new(kernel::bindings::wait_queue_entry {
@@ -106,9 +111,8 @@ impl<T: OnConnection> TcpListener<T> {
                     entry: Default::default(),
                 }),
                 _told: PhantomData,
-            },
-            GFP_KERNEL,
-        )?;
+            })
+            .into();
         // SAFETY: The queue belongs to the socket, and lives as long as the file. The entry is
         // initialised, does not move, and is removed when `this` is dropped.
         unsafe { bindings::add_wait_queue(this.queue(), this.entry.get().cast()) };
@@ -130,7 +134,7 @@ impl<T: OnConnection> TcpListener<T> {
 
     /// Whether the socket listens. The program may have ended this, if it has another descriptor of
     /// the socket.
-    fn listens(&self) -> bool {
+    pub(crate) fn listens(&self) -> bool {
         // SAFETY: As in `sk`; the core also reads the field without the lock.
         let state = unsafe { ptr::read_volatile(&raw const (*self.sk()).__sk_common.skc_state) };
         u32::from(state) == bindings::TCP_LISTEN
@@ -158,27 +162,30 @@ impl<T: OnConnection> TcpListener<T> {
             flags: bindings::O_NONBLOCK as i32,
             ..Default::default()
         };
-        // SAFETY: By the type invariant the socket is valid. The rest is as the caller promises.
-        to_result(unsafe { bindings::inet_accept(self.socket.as_ptr(), new, &raw mut arg) })?;
-        // SAFETY: `inet_accept()` has connected the new socket with a TCP socket of one of the two
-        // families, whose operations are static. `new` has one reference to the owner of its
-        // operations, which changes with them; the owner of the old ones is this module, which
-        // the listener keeps loaded.
+        // SAFETY: By the type invariant the socket is valid, and its operations, which are static,
+        // have an owner that is loaded. `new` has one reference to the owner of its operations, which
+        // changes with them; the owner of the module's operations is this module, which the
+        // listener keeps loaded. The rest is as the caller promises.
+        //
+        // The operations change before `inet_accept()` connects `new` with the connection: from then
+        // on, BPF programs and callbacks that know only the connection use the operations of `new`.
         unsafe {
-            let ops = match (*(*new).sk).__sk_common.skc_family {
-                AF_INET6 => &raw const bindings::inet6_stream_ops,
-                _ => &raw const bindings::inet_stream_ops,
+            let own = (*new).ops;
+            let of_tcp = ptr::read_volatile(&raw const (*self.socket.as_ptr()).ops);
+            bindings::__module_get((*of_tcp).owner);
+            ptr::write_volatile(&raw mut (*new).ops, of_tcp);
+            let accepted = bindings::inet_accept(self.socket.as_ptr(), new, &raw mut arg);
+            let left = if accepted == 0 {
+                own
+            } else {
+                ptr::write_volatile(&raw mut (*new).ops, own);
+                of_tcp
             };
-            let former = (*(*new).ops).owner;
-            bindings::__module_get((*ops).owner);
-            ptr::write_volatile(&raw mut (*new).ops, ops);
-            bindings::module_put(former);
+            bindings::module_put((*left).owner);
+            to_result(accepted)
         }
-        Ok(())
     }
 }
-
-const AF_INET6: u16 = bindings::AF_INET6 as u16;
 
 impl<T: OnConnection> Drop for TcpListener<T> {
     fn drop(&mut self) {

@@ -160,7 +160,7 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
 /// # Errors
 ///
 /// `EOPNOTSUPP` for a socket of families 27 and 28; those of [`TcpListener::of_descriptor`];
-/// `EINVAL` if the socket listens, is connected, or connects.
+/// `EINVAL` if the socket listens, or if it is connected or connects and `fd` is not -1.
 fn set_listen_tcp(sock: &SdpSock, fd: i32) -> Result {
     // SAFETY: A program has the socket open, so there is a `struct socket` with its operations.
     let opened_as = unsafe { (*(*(*sock.sk().as_ptr()).sk_socket).ops).family };
@@ -176,9 +176,11 @@ fn set_listen_tcp(sock: &SdpSock, fd: i32) -> Result {
         fd => Some(unsafe { TcpListener::of_descriptor(fd, sock.sk().family(), sock)? }),
     };
     let mut guard = sock.lock();
-    let former = match guard.conn().state {
-        State::Closed | State::Dead => sock.accepts.lock().set_tcp(tcp),
-        _ => return Err(EINVAL),
+    let former = match (guard.conn().state, &tcp) {
+        // A socket that connects instead of listening can still release the TCP socket.
+        (State::Closed | State::Dead, _) => sock.accepts.lock().set_tcp(tcp),
+        (State::Listen, _) | (_, Some(_)) => return Err(EINVAL),
+        (_, None) => sock.accepts.lock().set_tcp(None),
     };
     drop(guard);
     drop(former);

@@ -275,7 +275,7 @@ def both_serves_tcp_alone(bench: Bench) -> None:
              'tcp.accept()[0].sendall(b"tcp")\n')
     server = vm.spawn(f"mkfifo /tmp/go; exec sdpctl run -v --config /tmp/rules -- python3 -c '{rival}' <>/tmp/go")
     try:
-        wait_for(lambda: "rival" in server.output, bench.limit(20), "nobody takes the port")
+        wait_for(lambda: "rival" in server.output, bench.limit(20), server)
         vm.check("echo >/tmp/go")
         wait_for(lambda: vm.run("ss -ltnH sport = :7708 | grep .").ok, bench.limit(20), server)
         expect("by TCP only: " in server.output, server.output)

@@ -137,9 +137,10 @@ impl AcceptQueue {
         !self.ready.is_empty() || self.tcp.as_ref().is_some_and(|tcp| tcp.is_ready())
     }
 
-    /// Whether accept() also returns connections of a TCP socket.
+    /// Whether accept() also returns connections of a TCP socket. The program may have ended the
+    /// listening of this socket.
     pub(crate) fn serves_tcp(&self) -> bool {
-        self.tcp.is_some()
+        self.tcp.as_ref().is_some_and(|tcp| tcp.listens())
     }
 
     /// Replaces the TCP socket. The caller must drop the former one after the queue was unlocked.
@@ -525,7 +526,9 @@ pub(in crate::sdp) fn next(listener: &SdpSock, takes_tcp: bool) -> Option<Next> 
 pub(in crate::sdp) fn tell_of_tcp(listener: &SdpSock) {
     // Under the lock, as in `tell_of_ready`.
     let mut guard = listener.lock();
-    if guard.conn().state == State::Listen {
+    // A thread may have taken the connection before the worker ran. io_uring reports the event of a
+    // wake-up without asking the socket.
+    if guard.conn().state == State::Listen && listener.accepts.lock().is_ready() {
         guard.sk().wake_readers();
     }
 }

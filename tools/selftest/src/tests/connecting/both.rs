@@ -42,6 +42,8 @@ tests!("both";
     listens_after_a_failure,
     option_is_refused,
     option_is_read_back,
+    option_of_a_client,
+    option_tells_of_the_end,
     many_threads,
 );
 
@@ -609,6 +611,41 @@ fn option_is_read_back(env: &Env) -> Outcome {
     let client = client(IPPROTO_SDP, &sock.getsockname()?)?;
     let accepted = accepts(&sock, IPPROTO_SDP, &client)?;
     expect_eq(accepted.get_int(SOL_SDP, SDP_LISTEN_TCP)?, 0, "accepted")
+}
+
+/// A socket that has a TCP socket and connects instead of listening: the TCP port can be released.
+fn option_of_a_client(env: &Env) -> Outcome {
+    needs_both(env)?;
+    let (server, addr) = listener(env.local, 2)?;
+    let (tcp, sock) = bound_pair(env.local)?;
+    tcp.listen(2)?;
+    set_tcp(&sock, &tcp)?;
+    let served = tcp.getsockname()?;
+    drop(tcp);
+    sock.connect(&addr)?;
+    accepts(&server, IPPROTO_SDP, &sock)?;
+    client(IPPROTO_TCP, &served)?;
+    sock.set_int(SOL_SDP, SDP_LISTEN_TCP, -1)?;
+    expect_eq(sock.get_int(SOL_SDP, SDP_LISTEN_TCP)?, 0, "the option")?;
+    expect_errno(client(IPPROTO_TCP, &served), ECONNREFUSED, "the TCP port")
+}
+
+/// The program ends the listening of the TCP socket by its own descriptor.
+fn option_tells_of_the_end(env: &Env) -> Outcome {
+    needs_both(env)?;
+    let (tcp, sock) = bound_pair(env.local)?;
+    tcp.listen(2)?;
+    set_tcp(&sock, &tcp)?;
+    sock.listen(2)?;
+    tcp.shutdown(SHUT_RDWR)?;
+    expect_eq(sock.get_int(SOL_SDP, SDP_LISTEN_TCP)?, 0, "after shutdown()")?;
+    let connected = client(IPPROTO_SDP, &sock.getsockname()?)?;
+    accepts(&sock, IPPROTO_SDP, &connected)?;
+    // It serves both again.
+    tcp.listen(2)?;
+    expect_eq(sock.get_int(SOL_SDP, SDP_LISTEN_TCP)?, 1, "after listen()")?;
+    let connected = client(IPPROTO_TCP, &tcp.getsockname()?)?;
+    accepts(&sock, IPPROTO_TCP, &connected).map(drop)
 }
 
 /// Fifty threads accept while clients of both protocols connect: each client is served, by one
