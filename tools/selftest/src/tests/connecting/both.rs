@@ -638,7 +638,11 @@ fn option_tells_of_the_end(env: &Env) -> Outcome {
     set_tcp(&sock, &tcp)?;
     sock.listen(2)?;
     tcp.shutdown(SHUT_RDWR)?;
-    expect_eq(sock.get_int(SOL_SDP, SDP_LISTEN_TCP)?, 0, "after shutdown()")?;
+    expect_eq(
+        sock.get_int(SOL_SDP, SDP_LISTEN_TCP)?,
+        0,
+        "after shutdown()",
+    )?;
     let connected = client(IPPROTO_SDP, &sock.getsockname()?)?;
     accepts(&sock, IPPROTO_SDP, &connected)?;
     // It serves both again.
