@@ -259,23 +259,26 @@ def both_serves_tcp_alone(bench: Bench) -> None:
     """If another server of SDP has the port, a server with a `both` rule serves TCP clients."""
     vm, here = bench.a, bench.address(bench.a)
     vm.check("printf 'use both server * *:7708\\n' >/tmp/rules")
+    program = ("import socket, sys\n"
+               "tcp = socket.socket()\n"
+               f'tcp.bind(("{here}", 7708))\n'
+               'print("bound", flush=True)\n'
+               "sys.stdin.readline()\n"
+               "tcp.listen()\n"
+               'tcp.accept()[0].sendall(b"tcp")\n')
     # It takes the port between bind() and listen() of the other.
-    rival = ("import os, socket, sys\n"
-             "tcp = socket.socket()\n"
-             f'tcp.bind(("{here}", 7708))\n'
-             "if os.fork() == 0:\n"
-             "    sdp = socket.socket(2, 1, 257)\n"
-             f'    sdp.bind(("{here}", 7708))\n'
-             "    sdp.listen()\n"
-             '    os.write(1, b"rival\\n")\n'
-             "    sdp.accept()\n"
-             "    os._exit(0)\n"
-             "sys.stdin.readline()\n"
-             "tcp.listen()\n"
-             'tcp.accept()[0].sendall(b"tcp")\n')
-    server = vm.spawn(f"mkfifo /tmp/go; exec sdpctl run -v --config /tmp/rules -- python3 -c '{rival}' <>/tmp/go")
+    rival = ("import socket\n"
+             "sdp = socket.socket(2, 1, 257)\n"
+             f'sdp.bind(("{here}", 7708))\n'
+             "sdp.listen()\n"
+             'print("rival", flush=True)\n'
+             "sdp.accept()\n")
+    server = vm.spawn(f"mkfifo /tmp/go; exec sdpctl run -v --config /tmp/rules -- python3 -c '{program}' <>/tmp/go")
+    other = None
     try:
-        wait_for(lambda: "rival" in server.output, bench.limit(20), server)
+        wait_for(lambda: "bound" in server.output, bench.limit(20), server)
+        other = vm.spawn(f"exec python3 -c '{rival}'")
+        wait_for(lambda: "rival" in other.output, bench.limit(20), other)
         vm.check("echo >/tmp/go")
         wait_for(lambda: vm.run("ss -ltnH sport = :7708 | grep .").ok, bench.limit(20), server)
         expect("by TCP only: " in server.output, server.output)
@@ -284,8 +287,10 @@ def both_serves_tcp_alone(bench: Bench) -> None:
         expect("tcp" in said, said)
         vm.check(f"python3 -c 'import socket; s = socket.socket(2, 1, 257); {client}'")
     finally:
-        server.kill()
-        server.wait(bench.limit(20))
+        for job in (server, other):
+            if job is not None:
+                job.kill()
+                job.wait(bench.limit(20))
 
 
 @test(machines=1, core=("stock",))
