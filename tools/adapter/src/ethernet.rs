@@ -20,6 +20,8 @@ const LARGEST: usize = 68 * 1024;
 const HEADER: usize = 14;
 /// A machine can invent addresses, so the switch keeps at most this number of them.
 const KNOWN: usize = 1024;
+/// This bit of the first byte marks the address of a group of machines, or of all.
+const GROUP: u8 = 1;
 
 type Address = [u8; 6];
 
@@ -76,6 +78,10 @@ impl Switch {
         else {
             return;
         };
+        // A machine that sends as a group would otherwise get what others send to the group.
+        if sender[0] & GROUP != 0 {
+            return;
+        }
         let known = {
             let mut known = self.known.lock();
             if known.len() >= KNOWN && !known.contains_key(sender) {
@@ -84,22 +90,12 @@ impl Switch {
             known.insert(*sender, from);
             known.get(to).copied()
         };
-        // The lowest bit of the first byte marks a group of machines, which no frame has as its
-        // sender: such an address is never known.
-        match known {
-            Some(port) if port != from => self.ports[port].send(frame),
-            Some(_) => {}
-            None => {
-                for (_, port) in self.others(from) {
-                    port.send(frame);
-                }
+        // A group is never known, so its frames go to all.
+        for (number, port) in self.ports.iter().enumerate() {
+            if number != from && known.is_none_or(|to| to == number) {
+                port.send(frame);
             }
         }
-    }
-
-    fn others(&self, port: usize) -> impl Iterator<Item = (usize, &Port)> {
-        let all = self.ports.iter().enumerate();
-        all.filter(move |(other, _)| *other != port)
     }
 
     /// Forwards all frames of a card.

@@ -97,6 +97,25 @@ fn frames_go_to_their_machine() {
 }
 
 #[test]
+fn nobody_gets_the_frames_of_a_group_alone() {
+    let folder = Folder::new("group");
+    let cards = cards(&folder.0);
+    // As if all machines were behind the third card.
+    let mut claim = frame(0, 2, 60);
+    claim[6..12].fill(ALL);
+    cards[2].send(&claim).expect("sent");
+    // The frames of one card arrive in order: this one shows that the switch has seen the claim.
+    let next = frame(0, 2, 61);
+    cards[2].send(&next).expect("sent");
+    receives(&cards[0], &next);
+    receives(&cards[1], &next);
+    let to_all = frame(ALL, 0, 60);
+    cards[0].send(&to_all).expect("sent");
+    receives(&cards[1], &to_all);
+    receives(&cards[2], &to_all);
+}
+
+#[test]
 fn bad_frames_and_machines_that_are_gone_stop_nothing() {
     let folder = Folder::new("bad");
     let mut cards = cards(&folder.0);
