@@ -157,8 +157,11 @@ pub(super) unsafe extern "C" fn accept(
         let nonblock = (*arg).flags & bindings::O_NONBLOCK as i32 != 0;
         match accept::accept(SdpSock::from_raw(sk), None, nonblock) {
             Ok(Accepted::Sdp(child)) => accept::into_raw(child),
-            // There is no new socket for a TCP connection.
-            Ok(Accepted::Tcp) => core::ptr::null_mut(),
+            // Only a caller with a new socket gets a TCP connection.
+            Ok(Accepted::Tcp) => {
+                (*arg).err = EINVAL.to_errno();
+                core::ptr::null_mut()
+            }
             Err(e) => {
                 (*arg).err = e.to_errno();
                 core::ptr::null_mut()

@@ -162,13 +162,13 @@ impl<T: OnConnection> TcpListener<T> {
             flags: bindings::O_NONBLOCK as i32,
             ..Default::default()
         };
+        // The operations change before `inet_accept()` connects `new` with the connection: from then
+        // on, BPF programs and callbacks that know only the connection use the operations of `new`.
+        //
         // SAFETY: By the type invariant the socket is valid, and its operations, which are static,
         // have an owner that is loaded. `new` has one reference to the owner of its operations, which
         // changes with them; the owner of the module's operations is this module, which the
         // listener keeps loaded. The rest is as the caller promises.
-        //
-        // The operations change before `inet_accept()` connects `new` with the connection: from then
-        // on, BPF programs and callbacks that know only the connection use the operations of `new`.
         unsafe {
             let own = (*new).ops;
             let of_tcp = ptr::read_volatile(&raw const (*self.socket.as_ptr()).ops);
