@@ -2,8 +2,8 @@
 """`scripts/bench apps`: the applications of the papers on SDP, over SDP and over TCP.
 
 A data centre (a web server, and a proxy in front of a web server), FTP, and a parallel file system whose clients
-stripe files over several servers; all programs are Debian's (scripts/programs). The machines of one switch have
-the test adapter, and TCP uses the network card on the adapter's link.
+stripe files over several servers; all programs are Debian's (scripts/programs). The machines have the test
+adapter, whose links have a rate; TCP uses the network cards beside the adapter, which have no limit.
 
 What was measured is kept in apps.json of the output folder. A run goes on where an earlier one with the same
 module and programs has stopped.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from .bench import Bench, Failure, expect, wait_for
-from .debian import LISTENERS_OF_SDP, LISTENERS_OF_TCP, ROOT, RUN, run, serving, shell, spawn, write
+from .debian import LISTENERS_OF_SDP, LISTENERS_OF_TCP, ROOT, RUN, VSFTPD, run, serving, shell, spawn, write
 from .figures import FOLDER, ROUNDS, SETTINGS, Measured, Results, done, made_of, medians, quotient
 from .instructions import PER_SECOND, counted
 from .machine import Vm, VmError
@@ -155,20 +155,6 @@ def connections(bench: Bench) -> Iterator[Measurement]:
                                             "-H 'Connection: close'")
 
 
-VSFTPD = """listen=YES
-listen_ipv6=NO
-listen_port={port}
-background=NO
-anonymous_enable=YES
-no_anon_password=YES
-anon_root=/tmp/ftp
-anon_upload_enable=YES
-anon_umask=022
-write_enable=YES
-pasv_min_port=30000
-pasv_max_port=30100
-secure_chroot_dir=/tmp/empty
-"""
 FTP_PORT = 2100
 # The files of one measurement, by their size.
 FTP_FILES = {64 * KIB: 16, MIB: 8, 16 * MIB: 2}
@@ -317,8 +303,11 @@ def fan_in(bench: Bench) -> Iterator[Measurement]:
     def together(way: Way, count: int) -> float:
         command = f"{servers.prefix(way.transport)} bw {64 * KIB} --seconds {SECONDS}"
         jobs = [vm.spawn(command) for vm in bench.vms[:count]]
-        outputs = [bench.succeed(job, 60) for job in jobs]
-        return sum(float(rate) for output in outputs for rate in re.findall(r"^bw ([\d.]+)", output, re.MULTILINE))
+        output = "\n".join(bench.succeed(job, 60) for job in jobs)
+        rates = re.findall(r"^bw ([\d.]+)", output, re.MULTILINE)
+        if len(rates) != count:
+            raise VmError(f"sdpbench says:\n{output}")
+        return sum(map(float, rates))
 
     def measure(way: Way, count: str) -> list[float]:
         rate, busy = counted(bench, functools.partial(together, way, int(count)))

@@ -16,6 +16,21 @@ LONG = 120
 # Commands that print the listeners of a port.
 LISTENERS_OF_SDP = "sdpctl ss -lH --sport {}"
 LISTENERS_OF_TCP = "ss -ltnH sport = :{}"
+# Of an FTP server that lets everybody read /tmp/ftp, and write to its folder `in`.
+VSFTPD = """listen=YES
+listen_ipv6=NO
+listen_port={port}
+background=NO
+anonymous_enable=YES
+no_anon_password=YES
+anon_root=/tmp/ftp
+anon_upload_enable=YES
+anon_umask=022
+write_enable=YES
+pasv_min_port=30000
+pasv_max_port=30100
+secure_chroot_dir=/tmp/empty
+"""
 
 # What is written goes to memory. Programs in there use the machine's devices, its sdpctl and its libsdp.so.
 _MOUNT = f"""set -e

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from vmlib import debian
 from vmlib.bench import Bench, expect, wait_for
 from vmlib.bench import test as any_test
-from vmlib.debian import LISTENERS_OF_TCP, LONG, RUN, run, serving, shell, spawn, write
+from vmlib.debian import LISTENERS_OF_TCP, LONG, RUN, VSFTPD, run, serving, shell, spawn, write
 from vmlib.machine import Job, Vm
 from vmtests.programs import counted
 from vmtests.steer import steering
@@ -260,26 +260,11 @@ def postgresql(bench: Bench) -> None:
     counted(bench, before, 10_000_000)
 
 
-VSFTPD = """listen=YES
-listen_ipv6=NO
-background=NO
-anonymous_enable=YES
-no_anon_password=YES
-anon_root=/tmp/ftp
-anon_upload_enable=YES
-anon_umask=022
-write_enable=YES
-pasv_min_port=30000
-pasv_max_port=30100
-secure_chroot_dir=/tmp/empty
-"""
-
-
 @test()
 def vsftpd(bench: Bench) -> None:
     """Its folders, files there and back: connections of the client's (EPSV, PASV) and of the server's (EPRT)."""
     a, b, there = bench.a, bench.b, bench.address(bench.b)
-    write(b, "/tmp/vsftpd.conf", VSFTPD)
+    write(b, "/tmp/vsftpd.conf", VSFTPD.format(port=21))
     shell(bench, b, "mkdir -p /tmp/ftp/in /tmp/empty; chown ftp /tmp/ftp/in; chmod 755 /tmp/empty; "
           "head -c 1000003 /dev/urandom >/tmp/ftp/file")
     before = bench.stats(a)
