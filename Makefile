@@ -39,7 +39,7 @@ parts := $(filter raw sizes modes crossover setup connections counters memory in
 $(parts): bench ; @:
 endif
 
-bench: ## rates, latencies, counters and memory, side by side in one run; `make bench figures|apps` the papers'
+bench: ## rates, latencies, counters and memory side by side; `make bench figures`, `make bench apps`: the papers'
 	@scripts/bench $(parts)
 
 modules: ## build rust/ib_sdp.ko for this machine's kernel

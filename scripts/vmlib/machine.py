@@ -94,8 +94,7 @@ class Vm:
 
     def __init__(self, kind: str, image: str, initrd: str, folder: str, ident: int = 1, cpus: int = 1,
                  memory_mib: int = 1024, cpu: str = CPU, extra_append: str = "", by_instructions: bool = False,
-                 adapter: str = "rxe", disk: str | None = None,
-                 switched: bool = False) -> None:
+                 adapter: str = "rxe", disk: str | None = None, switched: bool = False) -> None:
         self.kind = kind
         self.adapter = adapter
         self.has_disk = disk is not None
@@ -110,7 +109,8 @@ class Vm:
         network, self.interface = (1, "eth1") if adapter == "pvrdma" else (0, "eth0")
         self.address = f"10.27.{network}.{ident}"
         self.address6 = f"fd27:{network}::{ident}" if network else f"fd27::{ident}"
-        # Whether the second network card's frames go to the adapter's process, which serves any number of machines.
+        # Whether the second network card's frames go to the adapter's process, which serves any number of
+        # machines; otherwise they go to the other one of two machines.
         self.switched = switched
         # The device on eth0.
         soft_device = "rxe" if adapter == "pvrdma" else adapter
