@@ -109,14 +109,14 @@ class Stream:
         """Whether the receiver has received more than `count` bytes."""
         return self.counted(self.bench.b)["rx_bytes"] > count
 
-    def wait_for(self, condition: Callable[[], object], what: str, seconds: float | None = None) -> None:
+    def wait_for(self, condition: Callable[[], object], what: str) -> None:
         """Waits for a condition that must become true before the stream ends."""
         def has_come() -> object:
             ended = [job for job in self.jobs.values() if job.ended.is_set()]
             if ended and not condition():
                 expect(False, f"it ended before {what}:\n{ended[0].output}")
             return condition()
-        wait_for(has_come, seconds or self.bench.limit(10), f"it does not come to be {what}")
+        wait_for(has_come, self.bench.limit(10), f"it does not come to be {what}")
 
     def end_well(self) -> None:
         for job in self.jobs.values():
@@ -220,14 +220,13 @@ def in_states(bench: Bench, port: int, held: str, then_held: str, states: States
               size: int | None = None) -> Iterator[list[Stream]]:
     """Streams, one in each of the states. A stream ends only if `size` is given."""
     hold(bench, held)
-    # A reader advertises a buffer only if the sender is not ahead of it; it returns early only if
-    # the sender is ahead.
-    pause = 100 if held else 0
+    # A receive advertises a buffer only if the sender is not ahead of the receiver.
+    pause = 100
+    if not held:
+        # Receives return early only while Reads take longer than it takes to protect their pages.
+        pause = 20
+        bench.adapter.tell("delay", bench.b, "read", "5ms")
     size = size or ENDLESS
-
-    def wait_for_states(seconds: float) -> None:
-        for stream, (state, _) in zip(streams, states, strict=True):
-            stream.wait_for(functools.partial(state, stream), state.__name__, seconds)
 
     def has_begun(stream: Stream) -> bool:
         return being_written(stream) if held == "a write" else being_read(stream) or stream.has_moved(8)
@@ -241,28 +240,13 @@ def in_states(bench: Bench, port: int, held: str, then_held: str, states: States
     if then_held:
         hold(bench, then_held)
         hold(bench, held, is_held=False)
-    if held:
-        wait_for_states(bench.limit(10))
-    else:
-        until_it_is(bench, then_held, wait_for_states)
+    for stream, (state, _) in zip(streams, states, strict=True):
+        stream.wait_for(functools.partial(state, stream), state.__name__)
     owner, _ = holding(bench, then_held or held)
     wait_for(lambda: len([qp for qp in bench.adapter.counted(owner)["queue_pairs"] if qp["pending"]]) >= len(streams),
              bench.limit(5), "nothing is held of some streams")
     yield streams
     hold(bench, then_held or held, is_held=False)
-
-
-def until_it_is(bench: Bench, held: str, wait_for_states: Callable[[float], None]) -> None:
-    """Not every receive returns early: releases receives until one has."""
-    for _ in range(20):
-        try:
-            wait_for_states(1)
-        except Failure:
-            hold(bench, held, is_held=False)
-            hold(bench, held)
-        else:
-            return
-    wait_for_states(1)
 
 
 @over_adapter()
@@ -272,7 +256,7 @@ def link_comes_back(bench: Bench) -> None:
     with mishaps(bench) as adapter:
         for number, (held, then_held, states) in enumerate(STATES):
             with cases.one(held, then_held):
-                size = 4 << 20 if held else 64 << 20
+                size = (4 if held else 32) << 20
                 with in_states(bench, 8000 + 10 * number, held, then_held, states, size) as streams:
                     before = lost(adapter)
                     cut(bench)

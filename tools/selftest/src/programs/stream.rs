@@ -53,7 +53,7 @@ pub(crate) struct StreamArgs {
     /// Send only from the connecting side; both sides use whole pages and the longest calls.
     #[arg(long)]
     one_way: bool,
-    /// Milliseconds between two sends with --one-way.
+    /// With --one-way: milliseconds from each send to the next use of its buffer.
     #[arg(long, requires = "one_way", default_value_t = 0)]
     pause: u64,
     /// Probe whether the peer is there, as `idle` does.
@@ -155,8 +155,8 @@ fn take(exchange: Exchange, sock: &Sock, ends: bool) -> io::Result<Received> {
     Ok(got)
 }
 
-/// Sends whole pages with a pause between two calls, and overwrites the pages after each call. The
-/// other side sends nothing. If `ends` is set, waits until the other side has ended the connection.
+/// Sends whole pages, and overwrites them after a pause. The other side sends nothing. If `ends` is
+/// set, waits until the other side has ended the connection.
 fn give(exchange: Exchange, sock: &Sock, pause: Duration, ends: bool) -> io::Result<Received> {
     let pages = Pages::new(exchange.max, false)?;
     let mut sent = 0;
@@ -169,9 +169,9 @@ fn give(exchange: Exchange, sock: &Sock, pause: Duration, ends: bool) -> io::Res
                 .send_raw(pages.at(done), len - done, libc::MSG_NOSIGNAL)
                 .map_err(|e| flow::with_text(&e, &format!("after {sent} bytes sent")))?;
         }
+        std::thread::sleep(pause);
         pages.write(0, &vec![UNTOUCHED; len]);
         sent += len as u64;
-        std::thread::sleep(pause);
     }
     if !ends {
         return Ok(Received {
