@@ -32,6 +32,7 @@ def between(bench: Bench, server: str, client: str, seconds: float = 60) -> str:
                f"grep -qE '^ *[0-9]+: [0-9A-F]+:{EXAMPLES_PORT} .* 0A ' /proc/net/tcp /proc/net/tcp6")
     try:
         wait_for(lambda: bench.b.run(listens).ok or job.ended.is_set(), bench.limit(20), f"{name} does not listen")
+        expect(not job.ended.is_set(), f"the server has ended: {job.output}")
         return bench.succeed(bench.a.spawn(f"{client} 2>&1"), seconds)
     finally:
         job.kill()
