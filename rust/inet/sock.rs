@@ -548,9 +548,10 @@ impl Sk {
 
     /// Wakes threads that wait in a system call, for an event that is not visible to programs.
     /// epoll would interpret a wake-up without a key as any event, and report the present events as
-    /// a new edge; so the key is an event that no socket reports.
+    /// a new edge; so the key is an event that no socket reports, and that epoll and io_uring do not
+    /// add to the events that programs ask for. (io_uring adds EPOLLNVAL.)
     pub(crate) fn wake_waiters(self) {
-        self.wake(ALL, bindings::SDP_CONST_EPOLLNVAL);
+        self.wake(ALL, bindings::SDP_CONST_EPOLLMSG);
     }
 
     /// Wakes threads that wait for one of `events`: all non-exclusive waiters, and as many

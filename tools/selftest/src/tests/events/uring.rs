@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! io_uring: a program that makes all calls by requests, and the completions of requests that wait.
 
-use crate::support::flow::Span;
+use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
-    expect, expect_eq, expect_errno, expect_errno_of, skip, tests, Env, Fail, Outcome, QUIET_MS,
+    expect, expect_eq, expect_errno, expect_errno_of, expect_received, joined, send, skip, tests,
+    Env, Fail, Family, Outcome, QUIET_MS,
 };
 use crate::support::sys::{Request, Ring, Sock};
+use crate::tests::uncopied::inflight::Growth;
 use libc::{
     ECANCELED, ECONNREFUSED, ECONNRESET, EINPROGRESS, EISCONN, ENOBUFS, EPIPE, ETIME, POLLIN,
     POLLOUT, POLLRDHUP, SHUT_RD, SHUT_WR, SOL_SOCKET, SO_PROTOCOL, SO_RCVBUF, SO_SNDBUF,
@@ -13,6 +15,7 @@ use libc::{
 use std::io;
 use std::thread;
 use std::time::Duration;
+use uapi::socket::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
 
 tests!("uring";
     all_calls,
@@ -27,6 +30,7 @@ tests!("uring";
     cancelled_receive,
     closed_while_it_receives,
     polls_by_one_request,
+    polls_beside_sends,
     sends_more_than_there_is_room,
 );
 
@@ -301,6 +305,32 @@ fn polls_by_one_request(env: &Env) -> Outcome {
     remote.shutdown(SHUT_WR)?;
     let told = ring.next(poll)?.ok()?;
     expect_eq(told, i32::from(POLLIN | POLLRDHUP), "the end of the stream")
+}
+
+/// Wake-ups of threads that wait in a call on the socket are not events.
+fn polls_beside_sends(env: &Env) -> Outcome {
+    let mut ring = ring()?;
+    let (sock, remote) = env.pair()?;
+    if env.family == Family::Sdp {
+        // Each send waits until the peer has read its memory.
+        sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16384)?;
+        sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, 2)?;
+    }
+    let poll = ring.poll_all(&sock, POLLIN | POLLRDHUP)?;
+    let adverts = Growth::of(env, "advert_posted")?;
+    let seed = env.seed;
+    let sending =
+        spawn(move || (0..8).try_for_each(|n| send(&sock, Span::new(seed, n << 18, 1 << 18))))?;
+    for n in 0..8 {
+        let span = Span::new(seed, n << 18, 1 << 18);
+        expect_received(remote.recv_span(span, 1 << 18)?, span, "at the peer")?;
+        is_quiet(&mut ring, poll, "nothing was sent to this side")?;
+    }
+    joined(sending)??;
+    match env.family {
+        Family::Tcp => Ok(()),
+        Family::Sdp => adverts.at_least(4),
+    }
 }
 
 /// A send that waits for room goes on when the peer reads.
