@@ -14,3 +14,4 @@ pub(crate) mod route;
 pub(crate) mod sock;
 pub(crate) mod sysctl;
 pub(crate) mod tcp;
+pub(crate) mod tcp_client;

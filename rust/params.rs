@@ -188,6 +188,8 @@ params! {
         "Number of unanswered probes after which SO_KEEPALIVE ends a connection. Initial value of namespaces";
     ANY_TIME sdp_fastopen: "int" Kind::Number { least: 0, most: 1 }, 0,
         "Whether MSG_FASTOPEN connects, which bypasses the check of connect() by security modules: 0 or 1. Initial value of namespaces";
+    ANY_TIME sdp_tcp_fallback: "int" Kind::Number { least: 0, most: 1 }, 0,
+        "Whether sockets of AF_INET use TCP where SDP cannot connect, which bypasses the check of connect() by security modules: 0 or 1. Initial value of namespaces";
     ANY_TIME sdp_max_connections: "int" AS_MANY, 0,
         "Maximum number of connections of a namespace; 0 for a limit by the machine's memory. Initial value of namespaces";
     ANY_TIME sdp_max_user_connections: "int" AS_MANY, 0,

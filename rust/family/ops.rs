@@ -11,6 +11,7 @@ use core::ptr::NonNull;
 
 use kernel::error::to_result;
 use kernel::prelude::*;
+use kernel::sync::aref::ARef;
 
 use crate::bindings::{
     self,
@@ -23,12 +24,16 @@ use crate::inet::addr::{
     AF_INET6_SDP,
     AF_INET_SDP, //
 };
-use crate::kern::errno::EOPNOTSUPP;
+use crate::kern::errno::{
+    EINPROGRESS,
+    EOPNOTSUPP, //
+};
 use crate::kern::iov::Iov;
 use crate::sdp::cm::accept::Accepted;
 use crate::sdp::cm::{
     accept,
     close,
+    fallback,
     listen, //
 };
 use crate::sdp::conn::guard::SockOwner;
@@ -115,11 +120,45 @@ pub(super) unsafe extern "C" fn release(socket: *mut socket) -> i32 {
         if (*socket).sk.is_null() {
             return 0;
         }
-        if of(socket).sk().is_v6() {
+        // A TCP socket may have the place of this one.
+        let sock = ARef::from(of(socket));
+        let ret = if sock.sk().is_v6() {
             bindings::inet6_release(socket)
         } else {
             bindings::inet_release(socket)
-        }
+        };
+        // Not earlier: until the socket has lost its program, the worker may do so.
+        fallback::release(&sock);
+        ret
+    }
+}
+
+/// Whether a program has opened the socket as one of AF_INET or AF_INET6, so that addresses are the
+/// same for TCP. A socket of the kernel has no file in which TCP could have its place.
+///
+/// # Safety
+///
+/// `socket` is an open socket of the module.
+unsafe fn may_become_tcp(socket: *mut socket) -> bool {
+    // SAFETY: As the caller promises: the operations are those of `register`.
+    unsafe { (*(*socket).ops).family < AF_INET_SDP.into() && !(*socket).file.is_null() }
+}
+
+/// The TCP socket that has the place of this one, with its operations, for a call that began before.
+///
+/// # Safety
+///
+/// `socket` is an open socket of the module.
+unsafe fn tcp_of(socket: *mut socket) -> Option<(*mut socket, *const bindings::proto_ops)> {
+    // SAFETY: As the caller promises. The TCP socket is valid as long as this one is open; an
+    // upper-layer protocol may change its operations at any time.
+    unsafe {
+        let sock = of(socket);
+        let tcp = match sock.glance.is_tcp.get() {
+            true => fallback::in_place(sock)?.as_ptr(),
+            false => return None,
+        };
+        Some((tcp, core::ptr::read_volatile(&raw const (*tcp).ops)))
     }
 }
 
@@ -191,10 +230,26 @@ pub(super) unsafe extern "C" fn connect(
                     // AF_UNSPEC ends a connection.
                     of(socket).lock().await_early();
                 }
-                let ret =
-                    bindings::inet_stream_connect(socket, addr.as_mut_ptr().cast(), len, flags);
+                let is_of_inet = may_become_tcp(socket);
+                if family != AF_UNSPEC && is_of_inet {
+                    fallback::prepare(of(socket));
+                }
+                let raw = addr.as_mut_ptr().cast();
+                let ret = bindings::inet_stream_connect(socket, raw, len, flags);
                 if family == AF_UNSPEC {
                     close::unlisten(of(socket));
+                }
+                let goes_on = family == AF_UNSPEC || ![0, EINPROGRESS.to_errno()].contains(&ret);
+                if !is_of_inet || !goes_on {
+                    return ret;
+                }
+                if let Some(tcp) = fallback::in_place(of(socket)) {
+                    // The call goes on as that of the TCP socket, which is connecting.
+                    return bindings::inet_stream_connect(tcp.as_ptr(), raw, len, flags);
+                }
+                if of(socket).sk().state() == bindings::TCP_CLOSE as u8 {
+                    // SDP has not even begun to connect.
+                    fallback::discard(of(socket));
                 }
                 ret
             }
@@ -283,7 +338,13 @@ pub(super) unsafe extern "C" fn poll(
     // SAFETY: The core passes valid objects.
     unsafe {
         bindings::sock_poll_wait(file.cast(), socket.cast(), table.cast());
-        sdp_poll::events(of(socket), bindings::poll_requested_events(table.cast()))
+        let wanted = bindings::poll_requested_events(table.cast());
+        let events = sdp_poll::events(of(socket), wanted);
+        // The socket may have become a TCP socket since the call began.
+        match tcp_of(socket) {
+            Some((tcp, ops)) => (*ops).poll.map_or(0, |poll| poll(file, tcp, table)),
+            None => events,
+        }
     }
 }
 
@@ -323,7 +384,7 @@ pub(super) unsafe extern "C" fn listen(socket: *mut socket, backlog: i32) -> i32
 pub(super) unsafe extern "C" fn sendmsg(
     socket: *mut socket,
     msg: *mut bindings::msghdr,
-    _len: usize,
+    len: usize,
 ) -> i32 {
     // SAFETY: The core passes a socket of ours and a valid message, whose iterator is a source.
     unsafe {
@@ -339,6 +400,15 @@ pub(super) unsafe extern "C" fn sendmsg(
             let nonblock = flags & bindings::MSG_DONTWAIT != 0;
             fast_open(guard, socket, to, nonblock)
         });
+        // The send may have waited for a connection that TCP makes now. A request of io_uring has been
+        // told of the end.
+        if result.is_err() && request.is_none() {
+            if let Some((tcp, ops)) = tcp_of(socket) {
+                return (*ops)
+                    .sendmsg
+                    .map_or(EOPNOTSUPP.to_errno(), |send| send(tcp, msg, len));
+            }
+        }
         errno(result.map(|n| n as i32))
     }
 }
@@ -450,6 +520,11 @@ pub(super) unsafe extern "C" fn recvmsg(
         };
         if result.is_ok() {
             tell_left(of(socket), msg);
+        } else if let Some((tcp, ops)) = tcp_of(socket) {
+            // The receive may have waited for a connection that TCP makes now.
+            if let Some(recvmsg) = (*ops).recvmsg {
+                return recvmsg(tcp, msg, len, flags as i32);
+            }
         }
         errno(result.map(|n| n as i32))
     }

@@ -199,6 +199,18 @@ bool sdp_helper_waitqueue_active(wait_queue_head_t *queue)
 	return waitqueue_active(queue);
 }
 
+void sdp_helper_wait_queue_lock_nested(wait_queue_head_t *queue);
+void sdp_helper_wait_queue_lock_nested(wait_queue_head_t *queue)
+{
+	spin_lock_nested(&queue->lock, SINGLE_DEPTH_NESTING);
+}
+
+void sdp_helper_wait_queue_unlock(wait_queue_head_t *queue);
+void sdp_helper_wait_queue_unlock(wait_queue_head_t *queue)
+{
+	spin_unlock(&queue->lock);
+}
+
 void sdp_helper_init_wait_woken(struct wait_queue_entry *wait);
 void sdp_helper_init_wait_woken(struct wait_queue_entry *wait)
 {

@@ -88,6 +88,12 @@ impl<'a> Net<'a> {
         self.may_fast_open() && self.settings().get(Setting::FastOpen) != 0
     }
 
+    /// Whether a socket of AF_INET or AF_INET6 may become a TCP socket (net.sdp.tcp_fallback). Security
+    /// modules cannot check its connect(), as above.
+    pub(crate) fn may_fall_back(self) -> bool {
+        self.settings().get(Setting::TcpFallback) != 0
+    }
+
     /// The longest backlog (net.core.somaxconn).
     pub(crate) fn somaxconn(self) -> i32 {
         // SAFETY: The namespace is valid.

@@ -62,7 +62,12 @@ impl Bound {
 }
 
 /// A socket in a table; it is alive while it is in the table.
-struct Owner(Sk);
+struct Owner {
+    sk: Sk,
+    /// The socket is in the table only to be listed: it has become a TCP socket, which has the port
+    /// of TCP.
+    is_tcp: bool,
+}
 
 // SAFETY: A socket may be used from any thread.
 unsafe impl Send for Owner {}
@@ -154,7 +159,7 @@ fn for_port(table: &mut Table, port: u16, mut each: impl FnMut(Sk) -> bool) {
     let mut at = table.cursor_lower_bound_mut(&Bound::first_of(port));
     while let Some(cursor) = at {
         let (place, owner) = cursor.current();
-        if place.port != port || !each(owner.0) {
+        if place.port != port || !(owner.is_tcp || each(owner.sk)) {
             return;
         }
         at = cursor.move_next();
@@ -234,7 +239,8 @@ impl Tables {
             serial: self.next,
         };
         self.next += 1;
-        self.all.insert(node.into_node(place, Owner(sk)));
+        self.all
+            .insert(node.into_node(place, Owner { sk, is_tcp: false }));
         place
     }
 }
@@ -279,6 +285,22 @@ impl Ports {
         Ok(self.tables.lock().add(sk, port, node))
     }
 
+    /// Lists a socket that has become a TCP socket at the port of the TCP socket. Other sockets may have
+    /// this port of SDP.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn list_tcp(&self, sk: Sk, port: u16) -> Result<Bound> {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let mut tables = self.tables.lock();
+        let place = tables.add(sk, port, node);
+        if let Some(owner) = tables.all.get_mut(&place) {
+            owner.is_tcp = true;
+        }
+        Ok(place)
+    }
+
     /// Reserves a free port that the RDMA CM uses for a connection of the socket: the first one behind
     /// the port `behind`, or behind a random port. The socket's own port does not change.
     ///
@@ -304,7 +326,9 @@ impl Ports {
         if tables.conflicts(sk, place.port) {
             return Err(EADDRINUSE);
         }
-        tables.listeners.insert(node.into_node(place, Owner(sk)));
+        tables
+            .listeners
+            .insert(node.into_node(place, Owner { sk, is_tcp: false }));
         Ok(())
     }
 
@@ -407,7 +431,7 @@ impl Ports {
             });
             // The CM uses this port for the socket's connection, or still for its former one: the
             // socket is also in the table with its own port.
-            if owner.0.num() != place.port {
+            if owner.sk.num() != place.port {
                 continue;
             }
             let cursor = Cursor {
@@ -415,7 +439,10 @@ impl Ports {
                 end,
                 port: place.port,
             };
-            if found.push_within_capacity((hold(owner.0), cursor)).is_err() {
+            if found
+                .push_within_capacity((hold(owner.sk), cursor))
+                .is_err()
+            {
                 break;
             }
         }

@@ -55,6 +55,8 @@ pub(crate) enum Setting {
     KeepaliveProbes,
     /// Whether a send with MSG_FASTOPEN connects: 0 or 1.
     FastOpen,
+    /// Whether a socket of AF_INET or AF_INET6 becomes a TCP socket if SDP cannot connect: 0 or 1.
+    TcpFallback,
     /// The maximum number of connections of the namespace; 0 selects a number that depends on the
     /// memory.
     MaxConnections,
@@ -87,6 +89,10 @@ fn who_may_hold_up(policy: i32) -> bool {
 /// the restriction.
 fn who_may_fast_open(said: i32) -> bool {
     said <= params::sdp_fastopen.value() || params::is_machines_admin()
+}
+
+fn who_may_fall_back(said: i32) -> bool {
+    said <= params::sdp_tcp_fallback.value() || params::is_machines_admin()
 }
 
 /// An administrator of a namespace must not raise a limit above the module's parameter.
@@ -136,6 +142,10 @@ static ENTRIES: [Entry; COUNT] = [
     Entry {
         may: who_may_fast_open,
         ..Entry::new(c"fastopen", &params::sdp_fastopen)
+    },
+    Entry {
+        may: who_may_fall_back,
+        ..Entry::new(c"tcp_fallback", &params::sdp_tcp_fallback)
     },
     Entry {
         may: who_may_connect,

@@ -8,6 +8,7 @@ pub(crate) mod bind;
 pub(crate) mod close;
 pub(crate) mod connect;
 mod deferral;
+pub(crate) mod fallback;
 pub(crate) mod features;
 pub(crate) mod listen;
 mod loopback;

@@ -202,7 +202,12 @@ impl Filter {
 
     fn matches(&self, socket: &Shown) -> bool {
         let v6 = socket.name.family == AF_INET6;
-        self.states & (1 << socket.state.index()) != 0
+        // A socket that has become a TCP socket is shown with the connected ones.
+        let state = match socket.fell_back {
+            Some(_) => State::Established,
+            None => socket.state,
+        };
+        self.states & (1 << state.index()) != 0
             && self
                 .family
                 .is_none_or(|family| family == socket.name.family)
@@ -253,6 +258,9 @@ fn write(
     m.put_u32(a::KEEPALIVE_COUNT, options.keepcnt.unsigned_abs())?;
     m.put_u32(a::USER_TIMEOUT, options.user_timeout_ms.unsigned_abs())?;
     m.put_uint(a::COOKIE, socket.name.cookie)?;
+    if let Some(why) = socket.fell_back {
+        m.put_u32(a::ERROR, why.to_errno().unsigned_abs())?;
+    }
     let mut result = Ok(());
     socket.tally.for_each(|group, name, n| {
         if n != 0 && result.is_ok() {
@@ -310,4 +318,5 @@ fn option_bits(socket: &Shown) -> u32 {
         | bit(socket.flags.v6only, option::V6ONLY)
         | bit(options.blocks, option::FAULT_WAITS)
         | bit(socket.flags.listens_tcp, option::LISTEN_TCP)
+        | bit(socket.fell_back.is_some(), option::TCP_FALLBACK)
 }

@@ -68,6 +68,8 @@ counters! {
     EvictedHalfOpen => "evicted_half_open",
     /// Connections accepted from a listener's queue.
     Accepted => "accepted",
+    /// Connections that SDP could not make, and that TCP makes instead (tcp_fallback).
+    ConnectFellBack => "connect_fell_back",
     /// TCP connections accepted by listeners that serve both (SDP_LISTEN_TCP).
     AcceptedTcp => "accepted_tcp",
     /// Connections of a peer that were not established in time.

@@ -118,7 +118,8 @@ pub mod sock {
     pub const LOCAL_PREFIX: u16 = 31;
     /// In a request: the length of the peer address's prefix that is compared, in bits (`u8`).
     pub const PEER_PREFIX: u16 = 32;
-    /// In an event: the error that the program sees, as a positive errno (`u32`).
+    /// In an event: the error that the program sees, as a positive errno; of a socket that has
+    /// become a TCP socket: why SDP could not connect (`u32`).
     pub const ERROR: u16 = 33;
     /// In an event: the reason for the end of the connection (`string`).
     pub const CAUSE: u16 = 34;
@@ -205,6 +206,8 @@ pub mod option {
     pub const FAULT_WAITS: u32 = 1 << 6;
     /// SDP_LISTEN_TCP: the listener also accepts TCP connections.
     pub const LISTEN_TCP: u32 = 1 << 7;
+    /// The socket has become a TCP socket, because SDP could not connect.
+    pub const TCP_FALLBACK: u32 = 1 << 8;
 }
 
 /// Attributes of a counter.

@@ -87,6 +87,7 @@ class Socket(TypedDict):
     keepalive_interval_s: int
     keepalive_count: int
     user_timeout_ms: int
+    error: NotRequired[int]
     features: list[str]
     options: list[str]
     processes: NotRequired[list[Process]]

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Sockets of AF_INET and AF_INET6 with SDP's protocol number, 257."""
 
+import errno
+import functools
 import re
 
 from vmlib.bench import Bench, expect, test, wait_for
 from vmtests.lifecycle import loaded
+from vmtests.sdpctl import sockets
 
 SELFTEST = "selftest --by-protocol"
 
@@ -38,6 +41,36 @@ def the_suite_inside(bench: Bench) -> None:
     expect(not failed, "\n".join(failed))
     accepted = bench.stats(bench.a)["accepted"] - before
     expect(accepted > 20, f"{accepted} connections by SDP")
+
+
+@test(core=("stock",))
+def falls_back(bench: Bench) -> None:
+    """A client reaches a server that only TCP has, in the other machine, if the administrator allows it. sdpctl
+    shows this, and the process."""
+    vm, there = bench.a, f"{bench.address(bench.b)}:7024"
+    hold = "sleep 1000 | exec"
+    server = bench.b.spawn(f"{hold} selftest stream --family tcp --hold --listen {there}")
+    wait_for(lambda: bench.b.run("grep -q ':1B70 .* 0A ' /proc/net/tcp").ok, bench.limit(20), "nobody listens")
+    client = f"{SELFTEST} stream --family sdp --hold --connect {there}"
+    refused = vm.run(f"{client} 2>&1")
+    expect(not refused.ok and "refused" in refused.output, refused.output)
+    vm.check("sdpctl set tcp_fallback=1")
+    try:
+        before = bench.stats(vm)["connect_fell_back"]
+        jobs = [server, vm.spawn(f"{hold} {client}")]
+        for job in jobs:
+            wait_for(functools.partial(job.says, "bytes, 0 wrong"), bench.limit(30), job)
+        expect(bench.stats(vm)["connect_fell_back"] == before + 1, "the counter says something else")
+        shown = vm.check("sdpctl ss -eHp --dport 7024")
+        expect(re.match(rf"TCP +0 +0 .* {there} ", shown) and "sdp-error:Connection refused" in shown
+               and '"selftest"' in shown, shown)
+        [socket] = sockets(vm)
+        expect(socket["options"] == ["tcp-fallback"] and socket["error"] == errno.ECONNREFUSED, socket)
+        for job in jobs:
+            job.kill()
+        wait_for(lambda: not sockets(vm), bench.limit(10), "it is still shown")
+    finally:
+        vm.check("sdpctl set tcp_fallback=0")
 
 
 @test(core=("stock",))

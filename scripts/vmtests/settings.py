@@ -31,6 +31,7 @@ VALUES: dict[str, Values] = {
     "sdp_keepalive_intvl": ("1", "32767", ("0", "32768"), "is not a number from 1 to 32767"),
     "sdp_keepalive_probes": ("1", "127", ("0", "128"), "is not a number from 1 to 127"),
     "sdp_fastopen": ("0", "1", ("-1", "2"), "is not a number from 0 to 1"),
+    "sdp_tcp_fallback": ("0", "1", ("-1", "2"), "is not a number from 0 to 1"),
     "sdp_max_connections": AS_MANY,
     "sdp_max_user_connections": AS_MANY,
     "sdp_max_orphans": AS_MANY,
@@ -41,7 +42,7 @@ AT_LOAD = ("top_mem_usage", "sdp_break")
 # The file under /proc/sys/net/sdp whose initial value is the parameter.
 BEGINS_WITH = {f"sdp_{name}": name for name in
                ("zcopy_thresh", "zcopy_mode", "fault_policy", "max_adverts", "wmem_default", "rmem_default",
-                "keepalive_time", "keepalive_intvl", "keepalive_probes", "fastopen",
+                "keepalive_time", "keepalive_intvl", "keepalive_probes", "fastopen", "tcp_fallback",
                 "max_connections", "max_user_connections", "max_orphans")}
 
 

@@ -100,6 +100,18 @@ pub(crate) fn put_chosen_port(guard: &mut SockGuard<'_>) {
     }
 }
 
+/// After a fallback to TCP: puts the socket into the table at the port of the TCP socket, so that it
+/// is shown.
+pub(super) fn show_at_tcp_port(guard: &mut SockGuard<'_>) {
+    let Some(fell_back) = guard.conn().lifetime.fell_back else {
+        return;
+    };
+    put_port(guard);
+    let sk = guard.sk();
+    // Without memory, only `ss` shows the connection.
+    guard.conn().port.bound = sk.net().ports().list_tcp(sk, fell_back.port).ok();
+}
+
 /// Gives the socket another port that the kernel chooses, if there is one. The CM still has the
 /// port for the connection that is being released. Moreover, TCP on iWARP refuses another
 /// connection between the same two ports for a minute after the end (`TIME_WAIT`).

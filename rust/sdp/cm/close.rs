@@ -57,6 +57,10 @@ pub(crate) fn shutdown_write(guard: &mut SockGuard<'_>) {
 pub(crate) fn disconnect(guard: &mut SockGuard<'_>) {
     let conn = guard.conn();
     let (state, torn_down) = (conn.state, conn.lifetime.torn_down);
+    if conn.lifetime.fell_back.is_some() {
+        // The program has a TCP socket now.
+        return;
+    }
     match state {
         State::Dead if torn_down => connect::make_new(guard),
         State::Dead => {

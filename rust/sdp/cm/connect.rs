@@ -47,6 +47,10 @@ const V6_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 /// the bound address or interface, `EADDRNOTAVAIL` without a free port, `EISCONN` while there is a
 /// connection.
 pub(crate) fn start_connect(guard: &mut SockGuard<'_>, to: Addr) -> Result {
+    if guard.conn().lifetime.fell_back.is_some() {
+        // The call began before the fallback to TCP.
+        return Err(EISCONN);
+    }
     let former_is_left = match guard.conn().state {
         State::Closed => false,
         State::Dead => !guard.conn().lifetime.torn_down,
@@ -228,6 +232,9 @@ impl SockOwner<'_> {
     fn await_end(&mut self) -> Result<bool> {
         if self.conn().state == State::Closed {
             return Ok(false);
+        }
+        if self.conn().lifetime.fell_back.is_some() {
+            return Err(EISCONN);
         }
         self.await_teardown()?;
         if self.conn().lifetime.torn_down {

@@ -15,6 +15,7 @@ use super::features::{
 use super::worker::Worker;
 use super::{
     bind,
+    fallback,
     loopback, //
 };
 use crate::bindings;
@@ -244,6 +245,8 @@ impl Worker<'_> {
         self.sock.stats.inc(Counter::ConnectDone);
         process(&mut guard);
         self.sock.sk().wake_all();
+        drop(guard);
+        fallback::discard(self.sock);
         Ok(())
     }
 
@@ -252,12 +255,16 @@ impl Worker<'_> {
     pub(super) fn connect_failed(&mut self, why: Error) {
         self.sock.stats.inc(Counter::ConnectFailed);
         self.give_back();
+        // Dropped without the lock, if the socket does not become the TCP socket.
+        let mut tcp = fallback::connect(self.sock);
         let mut guard = self.sock.lock();
         // Otherwise another thread has ended the attempt meanwhile; this error must not overwrite
         // its error, or affect the socket's next connection.
         if matches!(guard.conn().state, State::Resolving | State::HelloSent) {
-            self.sock.sk().set_err(why);
-            self.sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
+            if !fallback::install(&mut guard, &mut tcp, why) {
+                self.sock.sk().set_err(why);
+                self.sock.sk().add_shutdown(bindings::SHUTDOWN_MASK);
+            }
             guard.transition_for(Event::ConnectRefused, Some(why));
         }
         self.finish(guard);

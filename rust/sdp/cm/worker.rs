@@ -25,7 +25,8 @@ use super::setup::{
 use super::{
     bind,
     close,
-    connect, //
+    connect,
+    fallback, //
 };
 use crate::bindings;
 use crate::kern::debugfs::Folder;
@@ -470,6 +471,8 @@ impl Worker<'_> {
     /// Called when everything was released: a program may use the socket again from now on. Tasks
     /// that were wanted for this connection must not be done for the next one.
     pub(in crate::sdp) fn finish(&mut self, mut guard: SockOwner<'_>) {
+        // Before another connect() may come.
+        fallback::discard(self.sock);
         for what in [
             Want::Accept,
             Want::FirstReceive,
@@ -493,8 +496,9 @@ impl Worker<'_> {
             connect::begin_next(&mut guard);
         } else {
             bind::put_chosen_port(&mut guard);
+            bind::show_at_tcp_port(&mut guard);
         }
-        self.sock.sk().wake_all();
+        fallback::wake(&guard);
         self.leave(guard);
     }
 

@@ -83,12 +83,23 @@ pub(crate) struct Lifetime {
     pub(in crate::sdp) fast_opens: bool,
     /// The reason why the peer has refused the connection, if it gave one.
     pub(crate) refusal: Option<Refusal>,
+    /// The socket is a TCP socket now, which has the place of this one.
+    pub(crate) fell_back: Option<FellBack>,
     /// The worker has released everything.
     pub(in crate::sdp) torn_down: bool,
     /// The bytes that the peer had not taken when the orphan's timer was started.
     pub(in crate::sdp) orphan_rest: Rest,
     /// The timer that limits the time for an orphan's peer to close was started.
     pub(in crate::sdp) fin_timer: bool,
+}
+
+/// A fallback to TCP.
+#[derive(Copy, Clone)]
+pub(crate) struct FellBack {
+    /// The local port of the TCP socket.
+    pub(in crate::sdp) port: u16,
+    /// Why SDP could not connect.
+    pub(crate) why: Error,
 }
 
 impl Lifetime {
@@ -100,6 +111,7 @@ impl Lifetime {
             place: None,
             fast_opens: false,
             refusal: None,
+            fell_back: None,
             torn_down: false,
             orphan_rest: Rest::new(0),
             fin_timer: false,

@@ -39,6 +39,7 @@ use super::connection::Connection;
 use crate::bindings;
 use crate::inet::sock::Sk;
 use crate::inet::tcp::OnConnection;
+use crate::inet::tcp_client::TcpClient;
 use crate::kern::compat;
 use crate::kern::work::{
     BhWork,
@@ -150,6 +151,8 @@ pub(crate) struct SdpSock {
     pub(in crate::sdp) events: Mutex<KVec<cm::Event>>,
     /// The connections of a listener that wait for accept(), or will.
     pub(in crate::sdp) accepts: Mutex<AcceptQueue>,
+    /// A TCP socket that takes this socket's place if SDP cannot connect, or has done so.
+    pub(in crate::sdp) tcp: Mutex<Option<KBox<TcpClient>>>,
     pub(in crate::sdp) cm: UnsafeCell<CmSide>,
     pub(super) conn: UnsafeCell<Connection>,
     pub(crate) glance: Glance,
@@ -215,6 +218,7 @@ impl SdpSock {
                 &raw mut (*this).accepts,
                 new_mutex!(AcceptQueue::new(), "sdp_accepts"),
             );
+            compat::init_in_place(&raw mut (*this).tcp, new_mutex!(None, "sdp_tcp"));
             (&raw mut (*this).cm).write(UnsafeCell::new(CmSide::new()));
             let net = Sk::new(sk).net();
             (&raw mut (*this).conn).write(UnsafeCell::new(Connection::new(net.settings())));
@@ -482,6 +486,8 @@ unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
         ptr::drop_in_place((*this).conn.get());
         ptr::drop_in_place(&raw mut (*this).events);
         ptr::drop_in_place(&raw mut (*this).accepts);
+        // `None` since the release of the socket, which may sleep.
+        ptr::drop_in_place(&raw mut (*this).tcp);
         // Counted by `begin` of `family::register`, or by `sk_clone`.
         bindings::sk_sockets_allocated_dec(sk.cast());
         bindings::inet6_sock_destruct(sk);

@@ -34,6 +34,8 @@ pub(crate) struct Shown {
     /// The minimum size of a send without a copy.
     pub(crate) threshold_bytes: u32,
     pub(crate) flags: Flags,
+    /// Why SDP could not connect, if the socket has become a TCP socket.
+    pub(crate) fell_back: Option<Error>,
     pub(crate) buffers: Buffers,
     pub(crate) tally: Tally,
     /// The transfer figures of a connection.
@@ -126,6 +128,7 @@ pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
             v6only: sk.v6only(),
             listens_tcp,
         },
+        fell_back: conn.lifetime.fell_back.map(|fell_back| fell_back.why),
         buffers: Buffers {
             send: sk.sndbuf(),
             receive: sk.rcvbuf(),

@@ -64,6 +64,8 @@ pub(crate) struct Glance {
     pub(crate) urgent: Flag,
     /// A send has adverts out, or will have, or waits for room for one: no other call can send.
     pub(crate) advertising: Flag,
+    /// A TCP socket has the place of this one (net.sdp.tcp_fallback), for good.
+    pub(crate) is_tcp: Flag,
     /// TCP_INQ: a receive reports how many bytes are left.
     pub(crate) tells_unread: Flag,
     /// The size of the send buffer since memory was refused; 0 if it was not. It corresponds to the
@@ -86,6 +88,7 @@ impl Glance {
             at_mark: Flag::new(),
             urgent: Flag::new(),
             advertising: Flag::new(),
+            is_tcp: Flag::new(),
             tells_unread: Flag::new(),
             refused_sndbuf: Bytes::new(),
             notsent: Bytes::new(),

@@ -12,7 +12,6 @@ use super::lent::Lending;
 use super::timed::Timed;
 use crate::bindings;
 use crate::inet::memory;
-use crate::inet::sock::Sk;
 use crate::kern::errno::ENOBUFS;
 use crate::kern::iov::{
     Access,
@@ -91,14 +90,14 @@ pub(crate) fn sendmsg(
 ) -> Result<usize> {
     let mut guard = sock.lock();
     let lending = Lending::of_call(&guard, flags, iter.len(), request)
-        .map_err(|e| stream_error(sock.sk(), flags, e))?;
+        .map_err(|e| stream_error(sock, flags, e))?;
     if let Err(e) = open(&mut guard) {
         if let Some(lending) = lending {
             lending.end(0, sock.stats);
         }
         // A send that has not begun changes nothing: a message that MSG_MORE has left open stays
         // open.
-        return Err(stream_error(sock.sk(), flags, e));
+        return Err(stream_error(sock, flags, e));
     }
     let nonblock = flags & bindings::MSG_DONTWAIT != 0;
     let mut send = Send {
@@ -134,7 +133,7 @@ pub(crate) fn sendmsg(
         Ok(()) => Ok(send.copied),
         // If bytes were taken, their number is returned and not the error.
         Err(_) if send.copied > 0 => Ok(send.copied),
-        Err(e) => Err(stream_error(sock.sk(), flags, e)),
+        Err(e) => Err(stream_error(sock, flags, e)),
     }
 }
 
@@ -148,10 +147,14 @@ pub(super) enum Lack {
 }
 
 /// Returns the error to report for `e`: in place of `EPIPE`, the error of the socket if there is
-/// one. If the error is still `EPIPE`, sends SIGPIPE, unless the call has MSG_NOSIGNAL.
-fn stream_error(sk: Sk, flags: u32, e: Error) -> Error {
+/// one. If the error is still `EPIPE`, sends SIGPIPE, unless the call has MSG_NOSIGNAL, or goes on
+/// with TCP.
+fn stream_error(sock: &SdpSock, flags: u32, e: Error) -> Error {
+    if sock.glance.is_tcp.get() {
+        return e;
+    }
     // SAFETY: The object is valid, and we are in process context.
-    let code = unsafe { bindings::sk_stream_error(sk.as_ptr(), flags as i32, e.to_errno()) };
+    let code = unsafe { bindings::sk_stream_error(sock.sk().as_ptr(), flags as i32, e.to_errno()) };
     Error::from_errno(code)
 }
 

@@ -70,6 +70,9 @@ pub(crate) struct Socket {
     pub(crate) keepalive_interval_s: u64,
     pub(crate) keepalive_count: u64,
     pub(crate) user_timeout_ms: u64,
+    /// Why SDP could not connect, as an errno, if the socket has become a TCP socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<u64>,
     pub(crate) features: Vec<&'static str>,
     pub(crate) options: Vec<&'static str>,
     /// Counters that are not 0, in the module's order.
@@ -150,8 +153,10 @@ const FEATURES: [(u32, &str); 5] = [
 
 /// The option of a listener that also accepts TCP connections.
 pub(crate) const LISTEN_TCP: &str = "listen-tcp";
+/// The option of a socket that has become a TCP socket.
+pub(crate) const TCP_FALLBACK: &str = "tcp-fallback";
 
-const OPTIONS: [(u32, &str); 8] = [
+const OPTIONS: [(u32, &str); 9] = [
     (nl::option::NODELAY, "nodelay"),
     (nl::option::CORK, "cork"),
     (nl::option::KEEPALIVE, "keepalive"),
@@ -160,6 +165,7 @@ const OPTIONS: [(u32, &str); 8] = [
     (nl::option::V6ONLY, "v6only"),
     (nl::option::FAULT_WAITS, "fault-waits"),
     (nl::option::LISTEN_TCP, LISTEN_TCP),
+    (nl::option::TCP_FALLBACK, TCP_FALLBACK),
 ];
 
 fn names(bits: u64, all: &[(u32, &'static str)]) -> Vec<&'static str> {
@@ -229,6 +235,7 @@ impl TryFrom<&Message> for Socket {
             keepalive_interval_s: n(a::KEEPALIVE_INTERVAL)?,
             keepalive_count: n(a::KEEPALIVE_COUNT)?,
             user_timeout_ms: n(a::USER_TIMEOUT)?,
+            error: m.number(a::ERROR),
             features: names(n(a::FEATURES)?, &FEATURES),
             options: names(n(a::OPTIONS)?, &OPTIONS),
             counters: read_counters(&m.nests(a::COUNTER)?)?,

@@ -175,6 +175,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "whether MSG_FASTOPEN connects, past what security modules say of connect()",
     ),
     sysctl(
+        "tcp_fallback",
+        SWITCH,
+        "0",
+        "whether TCP connects where SDP cannot, past what security modules say of it",
+    ),
+    sysctl(
         "max_connections",
         AS_MANY,
         "0",
@@ -260,6 +266,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         SWITCH,
         "0",
         "fastopen that namespaces begin with",
+    ),
+    parameter(
+        "sdp_tcp_fallback",
+        SWITCH,
+        "0",
+        "tcp_fallback that namespaces begin with",
     ),
     parameter(
         "sdp_max_connections",

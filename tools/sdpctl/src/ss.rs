@@ -3,6 +3,7 @@
 //! `sdpctl ss`: the sockets.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::process::ExitCode;
 
 use netlink_packet_core::DefaultNla;
@@ -18,7 +19,8 @@ use crate::filter::StateSet;
 use crate::model::{
     Pace,
     Socket,
-    LISTEN_TCP, //
+    LISTEN_TCP,
+    TCP_FALLBACK, //
 };
 use crate::netlink::Module;
 use crate::out;
@@ -202,8 +204,12 @@ fn print(cli: &Cli, args: &SsArgs, sockets: &[Socket]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The state, and whether a listener also accepts TCP connections.
+/// The state, and whether a listener also accepts TCP connections; of a socket that has become a
+/// TCP socket, only this.
 fn state(socket: &Socket) -> String {
+    if socket.options.contains(&TCP_FALLBACK) {
+        return "TCP".into();
+    }
     match socket.options.contains(&LISTEN_TCP) {
         true => format!("{}+TCP", socket.state),
         false => socket.state.into(),
@@ -233,6 +239,9 @@ fn extended(s: &Socket) -> String {
     if s.options.contains(&"keepalive") {
         let (idle, interval) = (s.keepalive_idle_s, s.keepalive_interval_s);
         text += &format!(" keepalive:{idle}s/{interval}s/{}", s.keepalive_count);
+    }
+    if let Some(error) = s.error.and_then(|error| i32::try_from(error).ok()) {
+        text += &format!(" sdp-error:{}", io::Error::from_raw_os_error(error));
     }
     if s.user_timeout_ms != 0 {
         text += &format!(" user-timeout:{}ms", s.user_timeout_ms);

@@ -24,6 +24,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         connecting::fastopen::TESTS,
         connecting::listen::TESTS,
         connecting::both::TESTS,
+        connecting::fallback::TESTS,
         bytes::lengths::TESTS,
         bytes::data::TESTS,
         bytes::blocking::TESTS,

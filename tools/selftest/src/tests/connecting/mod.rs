@@ -5,6 +5,7 @@ pub(super) mod addresses;
 pub(super) mod basics;
 pub(super) mod both;
 pub(super) mod connect;
+pub(super) mod fallback;
 pub(super) mod fastopen;
 pub(super) mod listen;
 pub(super) mod netns;

@@ -31,7 +31,7 @@ tests!("sysctl";
     buffers_have_their_sizes,
     first_namespace_is_left_alone,
     roots_of_namespaces_may_not_hold_up,
-    roots_of_namespaces_may_not_fast_open,
+    roots_of_namespaces_may_not_connect_unchecked,
     nobody_may_write,
     namespace_goes_while_files_are_open,
     memory_is_of_the_first_namespace,
@@ -165,6 +165,11 @@ const CHECKS: &[Checks] = &[
         &["0", "-1", "128", "many"],
     ),
     ("fastopen", &[("1", "1"), ("0", "0")], &["-1", "2", "on"]),
+    (
+        "tcp_fallback",
+        &[("1", "1"), ("0", "0")],
+        &["-1", "2", "on"],
+    ),
     ("max_connections", AS_MANY.0, AS_MANY.1),
     ("max_user_connections", AS_MANY.0, AS_MANY.1),
     ("max_orphans", AS_MANY.0, AS_MANY.1),
@@ -416,19 +421,25 @@ fn roots_of_namespaces_may_not_hold_up(env: &Env) -> Outcome {
 
 /// A user who is root only in a user namespace may not let programs connect without the checks of
 /// the machine's security modules.
-fn roots_of_namespaces_may_not_fast_open(env: &Env) -> Outcome {
+fn roots_of_namespaces_may_not_connect_unchecked(env: &Env) -> Outcome {
     needs_root(env)?;
-    if fs::read_to_string("/sys/module/ib_sdp/parameters/sdp_fastopen")?.trim() != "0" {
-        return skip("somebody has changed sdp_fastopen");
+    for name in ["fastopen", "tcp_fallback"] {
+        let parameter = format!("/sys/module/ib_sdp/parameters/sdp_{name}");
+        if fs::read_to_string(parameter)?.trim() != "0" {
+            return skip(format!("somebody has changed sdp_{name}"));
+        }
     }
     Child::start(|| {
         sys::become_nobody()?;
         if sys::new_user_and_netns().is_err() {
             return skip("no user namespaces");
         }
-        expect_errno(set("fastopen", "1"), EPERM, "fastopen")?;
-        expect_eq(get("fastopen")?, "0".to_owned(), "fastopen")?;
-        Ok(set("fastopen", "0")?)
+        for name in ["fastopen", "tcp_fallback"] {
+            expect_errno(set(name, "1"), EPERM, name)?;
+            expect_eq(get(name)?, "0".to_owned(), name)?;
+            set(name, "0")?;
+        }
+        Ok(())
     })?
     .join()
 }

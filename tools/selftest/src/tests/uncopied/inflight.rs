@@ -152,6 +152,11 @@ impl<'a> Growth<'a> {
         )
     }
 
+    #[track_caller]
+    pub(in crate::tests) fn exactly(&self, wanted: u64) -> Outcome {
+        expect_eq(stat(self.env, self.name)? - self.before, wanted, self.name)
+    }
+
     /// Waits until the counter has grown by `least`.
     #[track_caller]
     pub(in crate::tests) fn reaches(&self, least: u64) -> Outcome {
