@@ -273,13 +273,14 @@ def both_serves_tcp_alone(bench: Bench) -> None:
              "sdp.listen()\n"
              'print("rival", flush=True)\n'
              "sdp.accept()\n")
-    server = vm.spawn(f"mkfifo /tmp/go; exec sdpctl run -v --config /tmp/rules -- python3 -c '{program}' <>/tmp/go")
+    vm.check("mkfifo /tmp/listens")
+    server = vm.spawn(f"exec sdpctl run -v --config /tmp/rules -- python3 -c '{program}' <>/tmp/listens")
     other = None
     try:
         wait_for(lambda: "bound" in server.output, bench.limit(20), server)
         other = vm.spawn(f"exec python3 -c '{rival}'")
         wait_for(lambda: "rival" in other.output, bench.limit(20), other)
-        vm.check("echo >/tmp/go")
+        vm.check("echo >/tmp/listens")
         wait_for(lambda: vm.run("ss -ltnH sport = :7708 | grep .").ok, bench.limit(20), server)
         expect("by TCP only: " in server.output, server.output)
         client = f's.connect(("{here}", 7708))'
@@ -291,6 +292,7 @@ def both_serves_tcp_alone(bench: Bench) -> None:
             if job is not None:
                 job.kill()
                 job.wait(bench.limit(20))
+        vm.check("rm /tmp/listens")
 
 
 @test(machines=1, core=("stock",))

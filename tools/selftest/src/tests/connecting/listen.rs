@@ -101,6 +101,21 @@ fn name_stays_from_bind_to_listen(env: &Env) -> Outcome {
     Ok(())
 }
 
+/// The sockets of SDP and TCP that have the port, here or at the peer.
+fn owners_of(port: u16) -> io::Result<String> {
+    let mut owners = String::new();
+    for (name, number) in [
+        ("sdp", format!(":{port} ")),
+        ("tcp", format!(":{port:04X} ")),
+    ] {
+        let text = std::fs::read_to_string(format!("/proc/net/{name}"))?;
+        for line in text.lines().filter(|line| line.contains(&number)) {
+            owners += &format!("{name}: {line}; ");
+        }
+    }
+    Ok(owners)
+}
+
 /// After a listener is shut down for reading, its port is free if the kernel has chosen it. A port
 /// that the program has chosen stays with the socket.
 fn port_after_shutdown(env: &Env) -> Outcome {
@@ -121,7 +136,8 @@ fn port_after_shutdown(env: &Env) -> Outcome {
             if stays {
                 expect_errno(bound, EADDRINUSE, format!("{what}: another's bind"))?;
             } else if let Err(e) = bound {
-                return failed(format!("{what}: another's bind: {e}"));
+                let owners = owners_of(number)?;
+                return failed(format!("{what}: another's bind: {e}: {owners}"));
             } else {
                 // The new owner can serve there at once.
                 other.listen(1)?;
