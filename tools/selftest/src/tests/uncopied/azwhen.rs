@@ -610,9 +610,10 @@ fn header_and_body_in_time(env: &Env) -> Outcome {
     if least < Duration::from_millis(10) {
         return skip(format!("the bytes arrive too soon: after {least:?}"));
     }
-    expect_eq(waited, 0, "receives that have waited")?;
-    match early < FRAMES / 2 {
-        true => skip(format!("only {early} Reads that nobody waited for")),
-        false => Ok(()),
+    // On a busy machine it may take long to take the pages, too. Over a slow link, a skipped test is a
+    // failure (adverts.slow_link).
+    if early < FRAMES / 2 {
+        return skip(format!("only {early} Reads that nobody waited for"));
     }
+    expect_eq(waited, 0, "receives that have waited")
 }
