@@ -62,6 +62,28 @@ def by_program(bench: Bench) -> None:
 
 
 @test()
+def falls_back(bench: Bench) -> None:
+    """A program with a rule reaches a server that has none, if the administrator allows TCP where SDP fails."""
+    vm, here = bench.a, bench.address(bench.a)
+    vm.check("cp /bin/busybox /tmp/busybox2; rm -f /tmp/never; mkfifo /tmp/never")
+    with steering(vm):
+        vm.check("sdpctl steer add --program busybox")
+        server = vm.spawn("exec /tmp/busybox2 nc -l -p 7421 <>/tmp/never")
+        try:
+            wait_for(lambda: vm.run("grep -q ':1CFD .* 0A ' /proc/net/tcp /proc/net/tcp6").ok, bench.limit(20),
+                     "nobody listens")
+            send = f"echo steered | busybox nc {here} 7421 2>&1"
+            refused = vm.run(send)
+            expect("refused" in refused.output, refused.output)
+            vm.check("sdpctl set tcp_fallback=1")
+            vm.check(send)
+            expect(bench.succeed(server, 20).strip() == "steered", server.output)
+        finally:
+            vm.check("sdpctl set tcp_fallback=0")
+            server.kill()
+
+
+@test()
 def by_control_group(bench: Bench) -> None:
     """Processes of a control group and of its descendants, also combined with a program name."""
     vm = bench.a

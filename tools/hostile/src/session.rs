@@ -251,6 +251,17 @@ impl Session {
         self.before.since(name)
     }
 
+    /// Waits until a counter has changed by at least `least` since the session was opened. The
+    /// adapter acknowledges a message before the victim's module handles it.
+    pub(crate) fn await_counted(&self, name: &str, least: u64) -> Result<()> {
+        let end = Instant::now() + self.limit;
+        while self.since(name)? < least {
+            expect(Instant::now() < end, || format!("no {name} is counted"))?;
+            sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
     /// As [`Session::expect_death`], but several errors and counters are allowed.
     pub(crate) fn expect_some_death(&mut self, errnos: &[i32], allowed: &[&str]) -> Result<()> {
         let got = self.victim.await_error(self.limit)?;

@@ -177,6 +177,7 @@ fn key_of_nobody(ctx: &Ctx) -> Result<()> {
         };
         session.peer.send(advert, &[])?;
         session.peer.finish_sends()?;
+        session.await_counted("received_SinkAvail", 1)?;
         let sent = session.victim.send_some(&pattern(21, BYTES));
         let errno = sent.err().and_then(|e| e.raw_os_error());
         expect(errno == Some(libc::EPROTO), || {
