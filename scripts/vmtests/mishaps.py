@@ -223,9 +223,10 @@ def in_states(bench: Bench, port: int, held: str, then_held: str, states: States
     # A receive advertises a buffer only if the sender is not ahead of the receiver.
     pause = 100
     if not held:
-        # Receives return early only while Reads take longer than it takes to protect their pages.
-        pause = 20
-        bench.adapter.tell("delay", bench.b, "read", "5ms")
+        # Receives return early only while Reads take longer than it takes to protect their pages, also on a
+        # busy host; and a sender must not write to pages that are not read yet.
+        pause = 50
+        bench.adapter.tell("delay", bench.b, "read", "30ms")
     size = size or ENDLESS
 
     def has_begun(stream: Stream) -> bool:
@@ -256,7 +257,7 @@ def link_comes_back(bench: Bench) -> None:
     with mishaps(bench) as adapter:
         for number, (held, then_held, states) in enumerate(STATES):
             with cases.one(held, then_held):
-                size = (4 if held else 32) << 20
+                size = (4 if held else 64) << 20
                 with in_states(bench, 8000 + 10 * number, held, then_held, states, size) as streams:
                     before = lost(adapter)
                     # Long enough that no request runs out of retries, however busy the host is.
