@@ -141,7 +141,7 @@ pub(super) unsafe extern "C" fn release(socket: *mut socket) -> i32 {
 /// `socket` is an open socket of the module.
 unsafe fn may_become_tcp(socket: *mut socket) -> bool {
     // SAFETY: As the caller promises: the operations are those of `register`.
-    unsafe { (*(*socket).ops).family < AF_INET_SDP.into() && !(*socket).file.is_null() }
+    unsafe { (*(*socket).ops).family != AF_INET_SDP.into() && !(*socket).file.is_null() }
 }
 
 /// The TCP socket that has the place of this one, with its operations, for a call that began before.

@@ -28,16 +28,11 @@ pub(super) type Ready = Option<KBox<TcpClient>>;
 /// Called before a connect() of a program on a socket of AF_INET or AF_INET6 that has a file. If no
 /// TCP socket can be created, for example because its port is taken, there is no fallback. Sleeps.
 pub(crate) fn prepare(sock: &SdpSock) {
-    {
-        let mut guard = sock.lock();
-        if !connects_now(&mut guard) {
-            return;
-        }
-        // One of a former connect() is not for this one.
-        discard(sock);
+    if !connects_now(&mut sock.lock()) {
+        return;
     }
     if !sock.sk().net().may_fall_back() {
-        return;
+        return discard(sock);
     }
     let Ok(client) = TcpClient::new(sock.sk()) else {
         return;

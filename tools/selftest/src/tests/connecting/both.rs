@@ -58,7 +58,7 @@ fn needs_both(env: &Env) -> Outcome {
     Ok(())
 }
 
-fn domain_of(ip: IpAddr) -> i32 {
+pub(super) fn domain_of(ip: IpAddr) -> i32 {
     match ip {
         IpAddr::V4(_) => AF_INET,
         IpAddr::V6(_) => AF_INET6,
@@ -124,12 +124,12 @@ fn client(protocol: i32, to: &SockAddr) -> io::Result<Sock> {
     Ok(sock)
 }
 
-fn protocol_of(sock: &Sock) -> io::Result<i32> {
+pub(super) fn protocol_of(sock: &Sock) -> io::Result<i32> {
     sock.get_int(SOL_SOCKET, SO_PROTOCOL)
 }
 
 /// Expects that two sockets are connected with each other.
-fn are_connected(one: &Sock, other: &Sock) -> Outcome {
+pub(super) fn are_connected(one: &Sock, other: &Sock) -> Outcome {
     for (from, to) in [(one, other), (other, one)] {
         from.send_all(b"hello")?;
         let mut got = [0; 5];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Sockets of AF_INET and AF_INET6 that use TCP where SDP cannot connect (net.sdp.tcp_fallback).
 
+use super::both::{are_connected, domain_of, protocol_of};
 use crate::support::flow::{self, Exchange};
 use crate::support::harness::{
     differences, eventually, expect, expect_eq, expect_errno, failed, joined, skip, spawn_waiting,
@@ -11,9 +12,9 @@ use crate::support::sys::{self, Epoll, Linger, Ring, Sock, SockAddr};
 use crate::tests::settings::sysctl::{needs_root, Changed};
 use crate::tests::uncopied::inflight::Growth;
 use libc::{
-    AF_INET, AF_INET6, EAGAIN, ECONNREFUSED, ECONNRESET, EINPROGRESS, EISCONN, EPOLLET, EPOLLIN,
-    EPOLLOUT, EPOLLRDHUP, IPPROTO_IP, IPPROTO_TCP, MSG_FASTOPEN, POLLERR, POLLHUP, POLLIN, POLLOUT,
-    SHUT_RDWR, SOCK_STREAM, SOL_SOCKET, SO_DOMAIN, SO_PROTOCOL,
+    EAGAIN, ECONNREFUSED, ECONNRESET, EINPROGRESS, EISCONN, EPOLLET, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
+    IPPROTO_IP, IPPROTO_TCP, MSG_FASTOPEN, POLLERR, POLLHUP, POLLIN, POLLOUT, SHUT_RDWR,
+    SOCK_STREAM, SOL_SOCKET, SO_DOMAIN, SO_PROTOCOL,
 };
 use std::io;
 use std::net::IpAddr;
@@ -70,13 +71,6 @@ fn allowed(env: &Env) -> Result<Changed, Fail> {
     Ok(Changed::to("tcp_fallback", "1")?)
 }
 
-fn domain_of(ip: IpAddr) -> i32 {
-    match ip {
-        IpAddr::V4(_) => AF_INET,
-        IpAddr::V6(_) => AF_INET6,
-    }
-}
-
 fn sdp_socket(ip: IpAddr) -> io::Result<Sock> {
     Sock::new(domain_of(ip), SOCK_STREAM, IPPROTO_SDP)
 }
@@ -97,10 +91,6 @@ fn nowhere(ip: IpAddr) -> io::Result<SockAddr> {
     Ok(addr)
 }
 
-fn protocol_of(sock: &Sock) -> io::Result<i32> {
-    sock.get_int(SOL_SOCKET, SO_PROTOCOL)
-}
-
 /// A socket that has become one of TCP, and the other end of its connection.
 fn pair(env: &Env) -> Result<(Sock, Sock), Fail> {
     let (listener, addr) = server(env.local)?;
@@ -109,16 +99,6 @@ fn pair(env: &Env) -> Result<(Sock, Sock), Fail> {
     let (other, _) = listener.accept()?;
     expect_eq(protocol_of(&sock)?, IPPROTO_TCP, "SO_PROTOCOL")?;
     Ok((sock, other))
-}
-
-fn are_connected(one: &Sock, other: &Sock) -> Outcome {
-    for (from, to) in [(one, other), (other, one)] {
-        from.send_all(b"hello")?;
-        let mut got = [0; 5];
-        to.recv_exact(&mut got)?;
-        expect_eq(&got, b"hello", "received")?;
-    }
-    Ok(())
 }
 
 /// Expects that `sock` has connected with `listener` by TCP; returns the other end.
