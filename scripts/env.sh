@@ -2,6 +2,12 @@
 # shellcheck shell=bash
 # Sourced by the other scripts: the cache folder, and functions that show progress.
 
+# A first argument --help prints the comment at the top of the script.
+if [ "${1-}" = --help ]; then
+	sed -n '3,${/^#/!q;s/^# \{0,1\}//p}' "$0"
+	exit
+fi
+
 # A failing command in $(...) also ends the script.
 shopt -s inherit_errexit
 
