@@ -9,15 +9,9 @@ Each path in the code that begins with crate, super or self is an import. A laye
 level of the layers above it, up to the first layer without the mark; layers at the same level do not import
 from each other.
 
-An `impl` that adds methods to a type of another layer is also refused, because that layer could call the
-methods without an import. Among the layers inside one module (a::b and a::c) it is allowed, but no layer may
-call such a method of a layer above it. The target of a call is known if `self`, in such an impl, or a
-variable `guard` has the method; otherwise if no other function has the name. A trait of a lower layer may be
-implemented. `*` imports from another layer are refused, because they hide names.
-
-A file that gives methods to the locked socket (LOCKED) of another layer can reach all of its state. Such
-files are to become fewer: each is in the list with the types, in a line "impl FILE TYPE...", and none else
-may give such methods.
+An `impl` that adds methods to a type of another layer is also refused: the other layer, and the layers
+between, could call the methods without an import. A trait of a lower layer may be implemented. `*` imports
+from another layer are refused, because they hide names.
 
 Documentation/overview.rst must contain the list; --write puts it there. Each function that the page names
 with its file must exist.
@@ -25,7 +19,6 @@ with its file must exist.
 
 import re
 import sys
-from collections import Counter
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
@@ -37,11 +30,8 @@ PATH = re.compile(r"\b(?:crate|super|self)(?:\s*::\s*\w+)+")
 IMPL = re.compile(r"^[ \t]*(?:unsafe\s+)?impl(?:<[^{]*?>)?\s+(?:\w+\s*::\s*)*(\w+)(?:<[^{]*>)?\s*"
                   r"(?:where\b[^{]*)?\{", re.MULTILINE)
 METHOD = re.compile(r"\bfn\s+(?:r#)?(\w+)")
-# A method that is called, or used as a value.
-CALL = re.compile(r"(?:\b(\w+)\s*)?(?:\.\s*(?:r#)?(\w+)\s*(?:::\s*<[^;()]*>\s*)?\(|::\s*(?:r#)?(\w+)\b(?!\s*::\s*\w))")
 RENAMED = re.compile(r"\b(\w+)\s+as\s+(\w+)")
 VISIBLE_IN = re.compile(r"\bpub\s*\(\s*in\b[^)]*\)")
-LOCKED = ("SockGuard", "SockOwner")
 MODULE = re.compile(r"\bmod\s+(\w+)\s*\{")
 NAMED = re.compile(r"``(\S+\.rs):\s+(\w+)``")
 SHOWN = re.compile(r"(?<=^\.\. layers\n\n::\n\n).*?(?=\n^\S)", re.DOTALL | re.MULTILINE)
@@ -54,9 +44,6 @@ class Layers:
 
     def __init__(self, text: str):
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-        # The files that may give methods to the locked socket, and to which types.
-        self.locked = {file: types for word, file, *types in map(str.split, lines) if word == "impl"}
-        lines = [line for line in lines if not line.startswith("impl ")]
         self.shown = "".join(f"    {line}\n" for line in lines)
         names = [line.split()[0] for line in lines]
         self.beside = [name.startswith("=") for name in names]
@@ -77,10 +64,6 @@ class Layers:
         if own != other and all(self.beside[first + 1:last + 1]):
             return "beside it"
         return "above it" if other < own else ""
-
-    def are_in_one(self, a: int, b: int) -> bool:
-        """Whether two layers belong to one module."""
-        return self.modules[a][:1] == self.modules[b][:1]
 
 
 def code_of(source: str) -> str:
@@ -144,31 +127,6 @@ def imports(source: str, file_module: Module) -> list[tuple[int, Module]]:
     return found
 
 
-class Impl:
-    """An `impl` block that adds methods to a type, not one of a trait."""
-
-    def __init__(self, code: str, match: re.Match[str], renamed: dict[str, str]):
-        self.begin, self.end = match.end(), end_of(code, match.end())
-        self.line = code.count("\n", 0, match.start(1)) + 1
-        self.type = renamed.get(match[1], match[1])
-        self.methods = METHOD.findall(code, self.begin, self.end)
-
-
-class Call:
-    """A call of a method, by a receiver of a known type or of an unknown one."""
-
-    def __init__(self, code: str, match: re.Match[str], impls: list[Impl], renamed: dict[str, str]):
-        group = 2 if match[2] else 3
-        self.line = code.count("\n", 0, match.start(group)) + 1
-        self.method = match[group]
-        around = [i.type for i in impls if i.begin <= match.start() < i.end]
-        receiver = match[1] or ""
-        if receiver in ("self", "Self"):
-            self.type = around[-1] if around else ""
-        else:
-            self.type = "SockGuard" if receiver == "guard" else renamed.get(receiver, receiver)
-
-
 class File:
     """A file with its layer."""
 
@@ -182,26 +140,12 @@ class File:
                       if names[-1:] == ("*",) and layers.of(names[:-1]) != own]
         where = {names[-1]: layers.of(names) for _, names in self.imports if names}
         renamed = {new: old for old, new in RENAMED.findall(code) if old in where}
-        self.functions = METHOD.findall(code)
-        self.impls = [Impl(code, match, renamed) for match in IMPL.finditer(code)]
-        self.calls = [Call(code, match, self.impls, renamed) for match in CALL.finditer(code)]
-        # Methods for types of other layers.
-        self.given = [(i, where[i.type]) for i in self.impls if where.get(i.type, own) != own]
-
-
-def wrong_locked(layers: Layers, folder: Path, files: list[File]) -> list[str]:
-    """Where files give methods to the locked socket that are not in the list, and the other way round."""
-    found = []
-    missing = {(name, type_) for name, types in layers.locked.items() for type_ in types}
-    for file in files:
-        name = file.path.relative_to(folder).as_posix()
-        for i, other in file.given:
-            if i.type in LOCKED and i.type not in layers.locked.get(name, []):
-                found.append(f"{folder.name}/{name}:{i.line}: gives methods to {i.type} of "
-                             f"{layers.names[other]}, not to a type of its own")
-            missing.discard((name, i.type))
-    return found + [f"{folder.name}/layers: {name} gives {type_} no methods"
-                    for name, type_ in sorted(missing)]
+        # The types of other layers that get methods here: the line, the type, its layer.
+        self.given = []
+        for match in IMPL.finditer(code):
+            name = renamed.get(match[1], match[1])
+            if where.get(name, own) != own:
+                self.given.append((code.count("\n", 0, match.start(1)) + 1, name, where[name]))
 
 
 def complaints(layers: Layers, folder: Path) -> list[str]:
@@ -220,34 +164,13 @@ def complaints(layers: Layers, folder: Path) -> list[str]:
             found.append(f"{folder.name}/{relative}: not in {folder.name}/layers")
             continue
         files.append(File(path, module, own, layers))
-    found += wrong_locked(layers, folder, files)
-    functions = Counter(name for file in files for name in file.functions)
-    given = {name: file.own for file in files for i, _ in file.given for name in i.methods
-             if functions[name] == 1}
-    # The methods of each type that has methods from other layers, and the layers of these
-    # functions.
-    shared = {i.type for file in files for i, _ in file.given}
-    known: dict[tuple[str, str], set[int]] = {}
-    for file in files:
-        for i in file.impls:
-            for name in i.methods if i.type in shared else ():
-                known.setdefault((i.type, name), set()).add(file.own)
     for file in files:
         own = file.own
         wrong = [(line, (f"imports {'::'.join(('crate', *path))} of {layers.names[layers.of(path)]}, "
                          f"which is {why}"))
                  for line, path in file.imports if (why := layers.wrong(own, layers.of(path)))]
-        wrong += [(i.line, f"gives methods to {i.type} of {layers.names[other]}")
-                  for i, other in file.given if not layers.are_in_one(own, other)]
+        wrong += [(line, f"gives methods to {name} of {layers.names[other]}") for line, name, other in file.given]
         wrong += [(line, "imports * of another layer") for line in file.globs]
-        for call in file.calls:
-            meant = known.get((call.type, call.method), set())
-            if not meant and call.method in given:
-                meant = {given[call.method]}
-            if meant and all(layers.wrong(own, other) for other in meant):
-                other = max(meant)
-                wrong.append((call.line, (f"calls {call.method} of {layers.names[other]}, "
-                                          f"which is {layers.wrong(own, other)}")))
         found += [f"{folder.name}/{file.path.relative_to(folder)}:{line}: {layers.names[own]} {what}"
                   for line, what in sorted(set(wrong))]
     return found

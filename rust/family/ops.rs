@@ -33,6 +33,7 @@ use crate::sdp::cm::accept::Accepted;
 use crate::sdp::cm::{
     accept,
     close,
+    connect,
     fallback,
     listen, //
 };
@@ -41,6 +42,7 @@ use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::options;
 use crate::sdp::poll as sdp_poll;
 use crate::sdp::recv::{
+    read_async,
     recvmsg,
     urgent, //
 };
@@ -188,10 +190,10 @@ unsafe fn do_bind(socket: *mut socket, addr: *mut sockaddr_unsized, len: i32) ->
         let mut addr = normalized(addr, len)?;
         let sk = of(socket).sk();
         if (*socket).state == bindings::socket_state_SS_UNCONNECTED {
-            of(socket).lock().reuse_disconnected()?;
+            connect::reuse_disconnected(&mut of(socket).lock())?;
         } else {
             // A port that the connection was given must not prevent binding to another one.
-            of(socket).lock().await_teardown()?;
+            connect::await_teardown(&mut of(socket).lock())?;
         }
         let v6 = (*addr.as_ptr()).sa_family == AF_INET6 && len >= SIN6_LEN_RFC2133;
         // A program may use family 27 for both, as qperf does: an IPv6 address turns its socket
@@ -228,7 +230,7 @@ pub(super) unsafe extern "C" fn connect(
                 let family = (*addr.as_mut_ptr().cast::<bindings::sockaddr>()).sa_family;
                 if family == AF_UNSPEC {
                     // AF_UNSPEC ends a connection.
-                    of(socket).lock().await_early();
+                    read_async::await_early(&mut of(socket).lock());
                 }
                 let is_of_inet = may_become_tcp(socket);
                 if family != AF_UNSPEC && is_of_inet {
@@ -438,7 +440,7 @@ unsafe fn fast_open(
         return Err(EOPNOTSUPP);
     }
     let flags = if nonblock { bindings::O_NONBLOCK } else { 0 };
-    guard.fast_open(|| {
+    connect::fast_open(guard, || {
         // SAFETY: As the caller promises. The function requires that a system call holds the lock,
         // and releases it only while it waits.
         unsafe {

@@ -211,6 +211,15 @@ impl Sk {
         unsafe { bindings::sock_reset_flag(self.0.cast(), bindings::sock_flags_SOCK_DONE) };
     }
 
+    /// Detaches the socket from its program, if it had one, and frees its IPsec policies.
+    pub(crate) fn orphan(self) {
+        // SAFETY: The object is valid; the policies are freed once.
+        unsafe {
+            bindings::sock_orphan(self.as_ptr().cast());
+            bindings::xfrm_sk_free_policy(self.as_ptr().cast());
+        }
+    }
+
     /// Whether no program holds the socket any more.
     pub(crate) fn is_orphan(self) -> bool {
         self.has_flag(bindings::sock_flags_SOCK_DEAD)

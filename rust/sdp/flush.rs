@@ -13,6 +13,7 @@ use super::conn::connection::IDLE_BYTES;
 use super::conn::guard::SockGuard;
 use super::conn::half::Halves;
 use super::conn::sock::Alarm;
+use super::conn::watch;
 use super::output::{
     abort,
     Output,
@@ -206,7 +207,7 @@ impl Flush<'_> {
             let stats = output.sock.stats;
             output.measured.counts.add(stats, stalled_on, 1);
         }
-        output.watch.begin(output.sock);
+        watch::begin(output.watch, output.sock);
     }
 
     /// Whether the waiting bytes should be sent now.

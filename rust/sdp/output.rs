@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use super::conn::connection::Connection;
 use super::conn::guard::SockGuard;
 use super::conn::sock::SdpSock;
+use super::conn::watch;
 use super::parts::adverts::Adverts;
 use super::parts::fatal::Fatal;
 use super::parts::measured::Measured;
@@ -173,7 +174,7 @@ impl Output<'_> {
                 return Err(Fatal::Refused(e));
             }
         };
-        self.watch.begin(self.sock);
+        watch::begin(self.watch, self.sock);
         self.out.urgent.note_sent();
         // A message is small if it takes the last bytes of the queue and is not nearly full. A
         // message that ended because its fragments were used up leaves bytes in the queue.

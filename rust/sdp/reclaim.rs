@@ -116,96 +116,98 @@ fn tally_outcome(tally: &mut Tally, outcome: &Outcome, purpose: Use) {
     }
 }
 
-impl SockOwner<'_> {
-    /// Returns memory that the adapters have finished with to its programs. Releases the lock
-    /// meanwhile.
-    pub(super) fn restore_read(&mut self) {
-        let connection = self.generation();
-        while let Some((memory, purpose)) = Reclaim::of(self).take_finished() {
-            // The region's place is free for another region.
-            self.sk().wake_waiters();
-            let lent = matches!(memory, Memory::Lent(_));
-            let outcome = self.give_back(memory, purpose);
-            if self.generation() != connection {
-                return;
-            }
-            // A reader may wait for the memory.
-            self.sk().wake_waiters();
-            if lent {
-                continue;
-            }
-            if let Some(zcopy) = &mut self.conn().adverts.zcopy {
-                let record = match purpose {
-                    Use::OwnReads(Call::Returns) => &mut zcopy.early_fallback,
-                    Use::PeerReads(Kind::Asynchronous) | Use::OwnWrites(Call::Returns) => {
-                        &mut zcopy.fallback
-                    }
-                    _ => continue,
-                };
-                record.on_transfer(outcome.pages, outcome.touched);
-            }
+/// Returns memory that the adapters have finished with to its programs. Releases the lock
+/// meanwhile.
+pub(super) fn restore_read(guard: &mut SockOwner<'_>) {
+    let connection = guard.generation();
+    while let Some((memory, purpose)) = Reclaim::of(guard).take_finished() {
+        // The region's place is free for another region.
+        guard.sk().wake_waiters();
+        let lent = matches!(memory, Memory::Lent(_));
+        let outcome = give_back(guard, memory, purpose);
+        if guard.generation() != connection {
+            return;
         }
-    }
-
-    /// As [`SockOwner::restore_read`], in the middle of a call of the half that accesses memory by
-    /// `access`. Other calls of that half wait, so that their bytes do not come between those of
-    /// this call. Returns whether there was memory to return; if so, the lock was released
-    /// meanwhile.
-    pub(super) fn restore_in_turn(&mut self, access: Access) -> bool {
-        let finished = Reclaim::of(self).has_finished();
-        if finished {
-            self.in_turn(access, Self::restore_read);
+        // A reader may wait for the memory.
+        guard.sk().wake_waiters();
+        if lent {
+            continue;
         }
-        finished
-    }
-
-    /// Returns memory that a send does not need; other sends wait meanwhile.
-    pub(super) fn give_back_in_turn(&mut self, memory: Memory, purpose: Use) {
-        self.in_turn(Access::Read, |guard| guard.give_back(memory, purpose));
-    }
-
-    /// Returns memory that no adapter uses any more, or has ever used, to its program. Releases the
-    /// lock meanwhile.
-    pub(super) fn give_back(&mut self, memory: Memory, purpose: Use) -> Outcome {
-        let connection = self.generation();
-        // This takes the lock of the address space, or page locks.
-        let outcome = self.unlocked(|| match memory {
-            Memory::Snapshot(snapshot) => snapshot.finish(),
-            Memory::Receiving(receiving) => receiving.finish(),
-            // Pinned memory belongs to a call that was killed. Dropping lent memory notifies the
-            // program.
-            memory @ (Memory::Pinned(_) | Memory::Lent(_)) => {
-                drop(memory);
-                Outcome::default()
-            }
-        });
-        if self.generation() == connection {
-            tally_outcome(&mut self.conn().measured.counts.tally, &outcome, purpose);
-        }
-        outcome
-    }
-
-    /// Unpins memory of this use with which both adapters have finished; returns whether there is
-    /// no memory of this use left.
-    ///
-    /// # Errors
-    ///
-    /// `EPIPE` if the connection of `began` is not the current one any more; it may also have
-    /// changed while the lock was released here. The pages of the former connection were released
-    /// with its queues, and nothing would wake the caller.
-    pub(super) fn unpin_finished(&mut self, began: Generation, purpose: Use) -> Result<bool> {
-        loop {
-            if self.generation() != began {
-                return Err(EPIPE);
-            }
-            let link = self.conn().link.as_mut();
-            let Some(memory) = link.and_then(|link| link.take_dead_region(purpose)) else {
-                break;
+        if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
+            let record = match purpose {
+                Use::OwnReads(Call::Returns) => &mut zcopy.early_fallback,
+                Use::PeerReads(Kind::Asynchronous) | Use::OwnWrites(Call::Returns) => {
+                    &mut zcopy.fallback
+                }
+                _ => continue,
             };
-            // Marking a page dirty may take time.
-            self.unlocked(|| drop(memory));
+            record.on_transfer(outcome.pages, outcome.touched);
         }
-        let link = self.conn().link.as_ref();
-        Ok(link.is_some_and(|link| !link.has_regions(purpose)))
     }
+}
+
+/// As [`restore_read`], in the middle of a call of the half that accesses memory by
+/// `access`. Other calls of that half wait, so that their bytes do not come between those of
+/// this call. Returns whether there was memory to return; if so, the lock was released
+/// meanwhile.
+pub(super) fn restore_in_turn(guard: &mut SockOwner<'_>, access: Access) -> bool {
+    let finished = Reclaim::of(guard).has_finished();
+    if finished {
+        guard.in_turn(access, restore_read);
+    }
+    finished
+}
+
+/// Returns memory that a send does not need; other sends wait meanwhile.
+pub(super) fn give_back_in_turn(guard: &mut SockOwner<'_>, memory: Memory, purpose: Use) {
+    guard.in_turn(Access::Read, |guard| give_back(guard, memory, purpose));
+}
+
+/// Returns memory that no adapter uses any more, or has ever used, to its program. Releases the
+/// lock meanwhile.
+pub(super) fn give_back(guard: &mut SockOwner<'_>, memory: Memory, purpose: Use) -> Outcome {
+    let connection = guard.generation();
+    // This takes the lock of the address space, or page locks.
+    let outcome = guard.unlocked(|| match memory {
+        Memory::Snapshot(snapshot) => snapshot.finish(),
+        Memory::Receiving(receiving) => receiving.finish(),
+        // Pinned memory belongs to a call that was killed. Dropping lent memory notifies the
+        // program.
+        memory @ (Memory::Pinned(_) | Memory::Lent(_)) => {
+            drop(memory);
+            Outcome::default()
+        }
+    });
+    if guard.generation() == connection {
+        tally_outcome(&mut guard.conn().measured.counts.tally, &outcome, purpose);
+    }
+    outcome
+}
+
+/// Unpins memory of this use with which both adapters have finished; returns whether there is
+/// no memory of this use left.
+///
+/// # Errors
+///
+/// `EPIPE` if the connection of `began` is not the current one any more; it may also have
+/// changed while the lock was released here. The pages of the former connection were released
+/// with its queues, and nothing would wake the caller.
+pub(super) fn unpin_finished(
+    guard: &mut SockOwner<'_>,
+    began: Generation,
+    purpose: Use,
+) -> Result<bool> {
+    loop {
+        if guard.generation() != began {
+            return Err(EPIPE);
+        }
+        let link = guard.conn().link.as_mut();
+        let Some(memory) = link.and_then(|link| link.take_dead_region(purpose)) else {
+            break;
+        };
+        // Marking a page dirty may take time.
+        guard.unlocked(|| drop(memory));
+    }
+    let link = guard.conn().link.as_ref();
+    Ok(link.is_some_and(|link| !link.has_regions(purpose)))
 }

@@ -3,7 +3,7 @@
 //! recvmsg(), and the ways by which bytes are received.
 
 mod copy;
-mod read_async;
+pub(crate) mod read_async;
 mod read_zcopy;
 pub(crate) mod recvmsg;
 mod sink_avail;

@@ -96,55 +96,12 @@ class Imports(unittest.TestCase):
                    "2: sdp::send gives methods to Work of kern")
         self.check("sdp/send.rs", "use crate::kern::Work;\nimpl Drop for Work<'_> {}\nimpl<T> Own<T> {}\n")
 
-    def test_calls_of_methods_from_above(self) -> None:
-        send = "use super::guard::Lock;\nimpl Lock<'_> {\n    fn send(&mut self) {}\n}\n"
-        up = "sdp::guard calls send of sdp::send, which is above it"
-        for call in ("lock.send()", "lock\n.send::<u8>()", "Lock::send(lock)"):
-            line = 1 + call.count("\n")
-            self.assertEqual(complaints("sdp/guard.rs", f"fn f() {{ {call} }}\n", more={"sdp/send.rs": send}),
-                             [f"rust/sdp/guard.rs:{line}: {up}"])
-        for other in ("fn f() { link.sent(), send() }\n", "fn f() { lock.send() }\nfn send() {}\n"):
-            self.assertEqual(complaints("sdp/guard.rs", other, more={"sdp/send.rs": send}), [])
-        self.assertEqual(complaints("ib_sdp_main.rs", "fn f() { lock.send() }\n",
-                                    more={"sdp/send.rs": send}), [])
-
-    def test_methods_from_above_in_other_words(self) -> None:
-        up = "calls send of sdp::send, which is above it"
-        for given in ("use super::guard::Lock;\nimpl<'a> super::guard::Lock<'a> where 'a: 'a {\n fn send() {} }",
-                      "use super::guard::Lock as L;\nimpl L<'_> {\n fn send() {} }",
-                      "mod inner {\n use super::super::guard::Lock;\n  impl Lock<'_> { fn send() {} }\n}"):
-            for call in ("with(Lock::send)", "lock.send::<Vec<u8>>()", "lock.r#send()"):
-                self.assertEqual(complaints("sdp/guard.rs", f"fn f() {{ {call} }}\n",
-                                            more={"sdp/send.rs": given}),
-                                 [f"rust/sdp/guard.rs:1: sdp::guard {up}"], (given, call))
-
-    def test_calls_of_a_name_that_others_have_too(self) -> None:
-        """The type is known only for self and `guard`."""
-        given = {"sdp/send.rs": "use super::guard::SockGuard;\nimpl SockGuard<'_> {\n    fn send(&mut self) {}\n}\n",
-                 "kern.rs": "impl Queue {\n    fn send(&mut self) {}\n}\n"}
-        text = LIST + "impl sdp/send.rs SockGuard\n"
-        up = "sdp::guard calls send of sdp::send, which is above it"
-        for call in ("impl SockGuard<'_> { fn f(&mut self) { self.send() } }", "fn f() { guard.send() }",
-                     "fn f() { guard\n.send() }", "fn f() { SockGuard::send(l) }"):
-            line = 1 + call.count("\n")
-            self.assertEqual(complaints("sdp/guard.rs", call, text, given), [f"rust/sdp/guard.rs:{line}: {up}"])
-        for call in ("impl Other { fn f(&mut self) { self.send() } }", "fn f() { queue.send() }"):
-            self.assertEqual(complaints("sdp/guard.rs", call, text, given), [])
-
-    def test_methods_for_the_locked_socket(self) -> None:
-        source = "use super::guard::SockGuard as G;\nimpl G<'_> { fn f(&mut self) {} }\n"
-        new = "rust/sdp/send.rs:2: gives methods to SockGuard of sdp::guard, not to a type of its own"
-        self.assertEqual(complaints("sdp/send.rs", source), [new])
-        listed = LIST + "impl sdp/send.rs SockGuard\n"
-        self.assertEqual(complaints("sdp/send.rs", source, listed), [])
-        self.assertEqual(complaints("sdp/send.rs", "", listed),
-                         ["rust/layers: sdp/send.rs gives SockGuard no methods"])
-        other = LIST + "impl sdp/send.rs SockOwner\n"
-        self.assertEqual(complaints("sdp/send.rs", source, other),
-                         [new, "rust/layers: sdp/send.rs gives SockOwner no methods"])
-        own = "struct SockGuard;\nimpl SockGuard { fn f(&mut self) {} }\n"
-        self.assertEqual(complaints("sdp/guard.rs", own), [])
-        self.assertNotIn("impl", layers.Layers(listed).shown)
+    def test_methods_for_another_layer_in_other_words(self) -> None:
+        for line, given in ((2, "use super::guard::Lock;\nimpl<'a> super::guard::Lock<'a> where 'a: 'a {\n}"),
+                            (2, "use super::guard::Lock as L;\nimpl L<'_> {\n fn send() {} }"),
+                            (3, "mod inner {\n use super::super::guard::Lock;\n  impl Lock<'_> { fn send() {} }\n}")):
+            self.check("sdp/send.rs", given, f"{line}: sdp::send gives methods to Lock of sdp::guard")
+        self.check("sdp/guard.rs", "struct Lock;\nimpl Lock { fn f(&mut self) {} }\n")
 
     def test_names_that_come_unseen(self) -> None:
         self.check("sdp/send.rs", "use super::guard::*;\n", "1: sdp::send imports * of another layer")

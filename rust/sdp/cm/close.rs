@@ -40,6 +40,7 @@ use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::cq::poll::rearm_cq;
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::abort;
+use crate::sdp::recv::read_async::await_early;
 
 /// shutdown() of the sending half: sends DisConn after the data.
 pub(crate) fn shutdown_write(guard: &mut SockGuard<'_>) {
@@ -123,51 +124,49 @@ fn await_peer(guard: &mut SockGuard<'_>) {
     }
 }
 
-impl SockOwner<'_> {
-    /// Waits for SO_LINGER until this side's half is closed, or until the connection ends, for
-    /// example because the peer sends bytes that no program will read.
-    fn linger(&mut self, mut timeo: Timeout) {
-        while !timeo.is_over() && !signal_pending() {
-            let state = self.conn().state;
-            let unsent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
-            let waits = unsent || self.conn().adverts.awaits_reads();
-            if state == State::Dead || !waits {
-                return;
-            }
-            self.wait(&mut timeo);
+/// Waits for SO_LINGER until this side's half is closed, or until the connection ends, for
+/// example because the peer sends bytes that no program will read.
+fn linger(guard: &mut SockOwner<'_>, mut timeo: Timeout) {
+    while !timeo.is_over() && !signal_pending() {
+        let state = guard.conn().state;
+        let unsent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
+        let waits = unsent || guard.conn().adverts.awaits_reads();
+        if state == State::Dead || !waits {
+            return;
         }
+        guard.wait(&mut timeo);
     }
+}
 
-    /// Whether the peer has sent bytes that the program has not read. If both halves of the
-    /// connection have ended, bytes that have already arrived do not count.
-    fn has_unread(&mut self) -> bool {
-        let conn = self.conn();
-        conn.adverts.holds() || (conn.state != State::Draining && !conn.inq.queue.is_empty())
-    }
+/// Whether the peer has sent bytes that the program has not read. If both halves of the
+/// connection have ended, bytes that have already arrived do not count.
+fn has_unread(guard: &mut SockOwner<'_>) -> bool {
+    let conn = guard.conn();
+    conn.adverts.holds() || (conn.state != State::Draining && !conn.inq.queue.is_empty())
+}
 
-    /// Ends a connection because of close().
-    fn close_connection(&mut self, timeo: Timeout) {
-        connect::cancel_next(self);
-        // Bytes of receives that have returned early do not count as unread.
-        self.await_early();
-        let state = self.conn().state;
-        let unread = self.has_unread();
-        let no_linger = self.sk().linger() == Some(0);
-        match state {
-            State::Closed | State::Listen | State::Dead => {}
-            // The last answers may wait for credits that the peer never gives.
-            State::Draining if !unread && !self.conn().adverts.awaits_reads() => await_peer(self),
-            State::Resolving | State::HelloSent | State::HelloReceived => {
-                abort(self, Some(ECONNRESET))
-            }
-            _ if unread || no_linger => abort(self, Some(ECONNRESET)),
-            _ => {
-                shutdown_write(self);
-                self.linger(timeo);
-                // Bytes that arrived meanwhile were refused, and have ended the connection.
-                if self.conn().state != State::Dead {
-                    await_peer(self);
-                }
+/// Ends a connection because of close().
+fn close_connection(guard: &mut SockOwner<'_>, timeo: Timeout) {
+    connect::cancel_next(guard);
+    // Bytes of receives that have returned early do not count as unread.
+    await_early(guard);
+    let state = guard.conn().state;
+    let unread = has_unread(guard);
+    let no_linger = guard.sk().linger() == Some(0);
+    match state {
+        State::Closed | State::Listen | State::Dead => {}
+        // The last answers may wait for credits that the peer never gives.
+        State::Draining if !unread && !guard.conn().adverts.awaits_reads() => await_peer(guard),
+        State::Resolving | State::HelloSent | State::HelloReceived => {
+            abort(guard, Some(ECONNRESET))
+        }
+        _ if unread || no_linger => abort(guard, Some(ECONNRESET)),
+        _ => {
+            shutdown_write(guard);
+            linger(guard, timeo);
+            // Bytes that arrived meanwhile were refused, and have ended the connection.
+            if guard.conn().state != State::Dead {
+                await_peer(guard);
             }
         }
     }
@@ -176,23 +175,19 @@ impl SockOwner<'_> {
 /// Aborts connections that no program has accepted. Their listener's lock may be held.
 pub(super) fn abort_all(pending: Closed) {
     for child in pending.established() {
-        child.abandon(ECONNRESET);
+        abandon(&child, ECONNRESET);
     }
 }
 
-impl SdpSock {
-    /// Ends a connection that no program has accepted.
-    pub(super) fn abandon(&self, why: Error) {
-        let mut guard = self.lock_nested();
-        // Before the worker can release the rest, because the worker checks whether there is a
-        // program.
-        self.orphan();
-        // Before the peer can learn of the end, because a program may then listen at the port
-        // again.
-        bind::put_port(&mut guard);
-        abort(&mut guard, Some(why));
-        leave_table(&mut guard);
-    }
+/// Ends a connection that no program has accepted.
+pub(super) fn abandon(child: &SdpSock, why: Error) {
+    let mut guard = child.lock_nested();
+    // Before the worker can release the rest, because the worker checks whether there is a program.
+    child.sk().orphan();
+    // Before the peer can learn of the end, because a program may then listen at the port again.
+    bind::put_port(&mut guard);
+    abort(&mut guard, Some(why));
+    leave_table(&mut guard);
 }
 
 /// Releases the remaining resources of an orphan whose connection has ended. The port is released
@@ -244,7 +239,7 @@ pub(crate) unsafe fn close(sock: &SdpSock, timeo: Timeout) {
         if guard.conn().state == State::Listen {
             pending = stop_listening(&mut guard);
         } else {
-            guard.close_connection(timeo);
+            close_connection(&mut guard, timeo);
             // Of a socket that was to listen, but never did. The TCP socket has no reference to this
             // one, and would otherwise tell it of connections until the last reference is dropped.
             pending.tcp = guard.accepts.lock().set_tcp(None);
@@ -255,7 +250,7 @@ pub(crate) unsafe fn close(sock: &SdpSock, timeo: Timeout) {
             // listen() has reserved the place.
             let _ = listening.push_within_capacity(sock.sk().num());
         }
-        sock.orphan();
+        sock.sk().orphan();
         leave_table(&mut guard);
     }
     abort_all(pending);

@@ -192,91 +192,88 @@ pub(super) fn forget_names(guard: &mut SockGuard<'_>) {
     }
 }
 
-impl SockOwner<'_> {
-    /// Connects for a send, by `connect`, which may release the lock. Another send that comes
-    /// meanwhile is refused; but if the socket was disconnected in between, that send connects
-    /// again.
-    ///
-    /// # Errors
-    ///
-    /// `EALREADY` while another send connects, and the errors of `connect`.
-    pub(crate) fn fast_open(&mut self, connect: impl FnOnce() -> Result) -> Result {
-        let opens = &mut self.conn().lifetime.fast_opens;
-        if core::mem::replace(opens, true) {
-            return Err(EALREADY);
-        }
-        let result = connect();
-        self.conn().lifetime.fast_opens = false;
-        result
+/// Connects for a send, by `connect`, which may release the lock. Another send that comes
+/// meanwhile is refused; but if the socket was disconnected in between, that send connects
+/// again.
+///
+/// # Errors
+///
+/// `EALREADY` while another send connects, and the errors of `connect`.
+pub(crate) fn fast_open(guard: &mut SockOwner<'_>, connect: impl FnOnce() -> Result) -> Result {
+    let opens = &mut guard.conn().lifetime.fast_opens;
+    if core::mem::replace(opens, true) {
+        return Err(EALREADY);
     }
+    let result = connect();
+    guard.conn().lifetime.fast_opens = false;
+    result
+}
 
-    /// Turns the socket of an ended connection into a new one, after the worker has released
-    /// everything. A socket that had no connection stays as it is.
-    ///
-    /// # Errors
-    ///
-    /// `EISCONN` while there is a connection, `EINTR`.
-    pub(crate) fn reuse(&mut self) -> Result {
-        if self.await_end()? {
-            make_new(self);
-        }
-        Ok(())
+/// Turns the socket of an ended connection into a new one, after the worker has released
+/// everything. A socket that had no connection stays as it is.
+///
+/// # Errors
+///
+/// `EISCONN` while there is a connection, `EINTR`.
+pub(crate) fn reuse(guard: &mut SockOwner<'_>) -> Result {
+    if await_end(guard)? {
+        make_new(guard);
     }
+    Ok(())
+}
 
-    /// Waits until the worker has released everything of an ended connection; returns `false` for a
-    /// socket that had no connection.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`SockOwner::reuse`].
-    fn await_end(&mut self) -> Result<bool> {
-        if self.conn().state == State::Closed {
-            return Ok(false);
-        }
-        if self.conn().lifetime.fell_back.is_some() {
-            return Err(EISCONN);
-        }
-        self.await_teardown()?;
-        if self.conn().lifetime.torn_down {
-            Ok(true)
-        } else {
-            Err(EISCONN)
-        }
+/// Waits until the worker has released everything of an ended connection; returns `false` for a
+/// socket that had no connection.
+///
+/// # Errors
+///
+/// Those of [`reuse`].
+fn await_end(guard: &mut SockOwner<'_>) -> Result<bool> {
+    if guard.conn().state == State::Closed {
+        return Ok(false);
     }
+    if guard.conn().lifetime.fell_back.is_some() {
+        return Err(EISCONN);
+    }
+    await_teardown(guard)?;
+    if guard.conn().lifetime.torn_down {
+        Ok(true)
+    } else {
+        Err(EISCONN)
+    }
+}
 
-    /// Waits until the worker has released everything of an ended connection, including a port that
-    /// the program has not chosen.
-    ///
-    /// # Errors
-    ///
-    /// `EINTR`.
-    pub(crate) fn await_teardown(&mut self) -> Result {
-        while self.conn().state == State::Dead && !self.conn().lifetime.torn_down {
-            if signal_pending() {
-                return Err(EINTR);
-            }
-            self.wait(&mut Timeout::endless());
+/// Waits until the worker has released everything of an ended connection, including a port that
+/// the program has not chosen.
+///
+/// # Errors
+///
+/// `EINTR`.
+pub(crate) fn await_teardown(guard: &mut SockOwner<'_>) -> Result {
+    while guard.conn().state == State::Dead && !guard.conn().lifetime.torn_down {
+        if signal_pending() {
+            return Err(EINTR);
         }
-        Ok(())
+        guard.wait(&mut Timeout::endless());
     }
+    Ok(())
+}
 
-    /// As [`SockOwner::reuse`], before bind() on a socket that its program has disconnected: such a
-    /// socket keeps a port that the kernel has chosen until everything is released. A socket in any
-    /// other state stays as it is.
-    ///
-    /// # Errors
-    ///
-    /// `EINTR`; `EINVAL` if another thread was faster.
-    pub(crate) fn reuse_disconnected(&mut self) -> Result {
-        if self.conn().state != State::Dead {
-            return Ok(());
-        }
-        self.await_end()
-            .map_err(|e| if e == EISCONN { EINVAL } else { e })?;
-        // shutdown() may have come after the disconnection, also during the wait.
-        let shutdown = self.sk().shutdown();
-        make_new(self);
-        self.sk().add_shutdown(shutdown);
-        Ok(())
+/// As [`reuse`], before bind() on a socket that its program has disconnected: such a
+/// socket keeps a port that the kernel has chosen until everything is released. A socket in any
+/// other state stays as it is.
+///
+/// # Errors
+///
+/// `EINTR`; `EINVAL` if another thread was faster.
+pub(crate) fn reuse_disconnected(guard: &mut SockOwner<'_>) -> Result {
+    if guard.conn().state != State::Dead {
+        return Ok(());
     }
+    await_end(guard).map_err(|e| if e == EISCONN { EINVAL } else { e })?;
+    // shutdown() may have come after the disconnection, also during the wait.
+    let shutdown = guard.sk().shutdown();
+    make_new(guard);
+    guard.sk().add_shutdown(shutdown);
+    Ok(())
 }

@@ -10,6 +10,7 @@
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
+use super::close;
 use super::worker::Worker;
 use crate::proto::deferral::Timeouts;
 use crate::sdp::conn::accept_queue::{
@@ -114,7 +115,7 @@ impl Worker<'_> {
                 });
                 self.sock.start_timer(Alarm::Timeout, OLD_MS);
             }
-            Err(e) if e == ENOMEM => self.sock.abandon(e),
+            Err(e) if e == ENOMEM => close::abandon(self.sock, e),
             // The thread that has closed the listener ends the child.
             Err(_) => {}
         }

@@ -10,10 +10,12 @@ use kernel::rbtree::RBTree;
 use kernel::sync::aref::ARef;
 use kernel::sync::global_lock;
 
+use super::connect::reuse;
 use super::worker::HANDLERS;
 use super::{
     bind,
-    close, //
+    close,
+    worker, //
 };
 use crate::bindings;
 use crate::inet::addr::Addr;
@@ -269,7 +271,7 @@ fn begin(sock: &SdpSock, backlog: i32, refused: Option<u16>) -> Result<Option<Be
         State::Closed | State::Dead => {}
         _ => return Err(EINVAL),
     }
-    guard.reuse()?;
+    reuse(&mut guard)?;
     // Reserved for the end of listening, which must not fail.
     guard.conn().port.unlisten.reserve(1, GFP_KERNEL)?;
     sk.set_backlog(backlog);
@@ -381,11 +383,11 @@ impl Listener for Port {
                     ENOMEM => self.stats.inc(Counter::RefusedNoMemory),
                     _ => closing(),
                 }
-                child.give_up_child();
+                worker::give_up_child(&child);
             })?;
         }
         let ptr = NonNull::from(&*child);
-        SdpSock::start_child(child, request.keep(), hello, has_asked);
+        worker::start_child(child, request.keep(), hello, has_asked);
         Ok(ptr)
     }
 }
@@ -451,7 +453,7 @@ fn child_of(listener: &SdpSock, to: Addr, from: Addr, hello: &Hello) -> Result<A
     match adopted {
         Ok(()) => Ok(child),
         Err(e) => {
-            child.give_up_child();
+            worker::give_up_child(&child);
             Err(e)
         }
     }

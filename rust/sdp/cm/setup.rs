@@ -15,6 +15,7 @@ use super::features::{
 use super::worker::Worker;
 use super::{
     bind,
+    close,
     fallback,
     loopback, //
 };
@@ -369,7 +370,7 @@ impl Worker<'_> {
             Err(e) => Err(e),
         };
         if let Err(e) = result {
-            child.abandon(e);
+            close::abandon(&child, e);
         }
     }
 }

@@ -28,7 +28,6 @@ use super::{
     connect,
     fallback, //
 };
-use crate::bindings;
 use crate::kern::debugfs::Folder;
 use crate::kern::errno::{
     ECONNABORTED,
@@ -68,6 +67,7 @@ use crate::sdp::cq::poll::{
 };
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::send_abort;
+use crate::sdp::reclaim::restore_read;
 use crate::sdp::rx::reads::{
     pull,
     pull_overdue, //
@@ -100,43 +100,31 @@ pub(crate) const HANDLERS: Handlers = Handlers {
     bh: run_bh,
 };
 
-impl SdpSock {
-    /// Starts the set-up of a new child: from now on, the worker has the child's reference and the
-    /// id.
-    pub(crate) fn start_child(child: ARef<Self>, id: CmId, offer: Hello, has_asked: bool) {
-        let sock: &Self = &child;
-        // SAFETY: The worker has not run yet: only the CM's handler knows the child.
-        let cm = unsafe { &mut *sock.cm.get() };
-        cm.id = Some(id);
-        cm.offer = Some(offer);
-        cm.has_asked = has_asked;
-        let ptr = NonNull::from(sock);
-        cm.child = Some(child);
-        // SAFETY: The child is alive: the connection has a reference.
-        unsafe { ptr.as_ref() }.want(Want::Accept);
-    }
+/// Starts the set-up of a new child: from now on, the worker has the child's reference and the id.
+pub(crate) fn start_child(child: ARef<SdpSock>, id: CmId, offer: Hello, has_asked: bool) {
+    let sock: &SdpSock = &child;
+    // SAFETY: The worker has not run yet: only the CM's handler knows the child.
+    let cm = unsafe { &mut *sock.cm.get() };
+    cm.id = Some(id);
+    cm.offer = Some(offer);
+    cm.has_asked = has_asked;
+    let ptr = NonNull::from(sock);
+    cm.child = Some(child);
+    // SAFETY: The child is alive: the connection has a reference.
+    unsafe { ptr.as_ref() }.want(Want::Accept);
+}
 
-    /// Ends a child that failed before its worker ran.
-    pub(crate) fn give_up_child(&self) {
-        {
-            let mut guard = self.lock();
-            guard.transition(Event::Abort);
-            guard.conn().lifetime.parent = None;
-            bind::put_port(&mut guard);
-        }
-        self.orphan();
-        // SAFETY: This is the reference of the connection, which will not be established.
-        unsafe { Self::dec_ref(self.into()) };
+/// Ends a child that failed before its worker ran.
+pub(crate) fn give_up_child(child: &SdpSock) {
+    {
+        let mut guard = child.lock();
+        guard.transition(Event::Abort);
+        guard.conn().lifetime.parent = None;
+        bind::put_port(&mut guard);
     }
-
-    /// Detaches the socket from its program, if it had one, and frees its IPsec policies.
-    pub(crate) fn orphan(&self) {
-        // SAFETY: The object is valid; the policies are freed once.
-        unsafe {
-            bindings::sock_orphan(self.sk().as_ptr().cast());
-            bindings::xfrm_sk_free_policy(self.sk().as_ptr().cast());
-        }
-    }
+    child.sk().orphan();
+    // SAFETY: This is the reference of the connection, which will not be established.
+    unsafe { SdpSock::dec_ref(child.into()) };
 }
 
 pub(super) struct Worker<'a> {
@@ -186,7 +174,7 @@ impl Worker<'_> {
             pull_overdue(&mut self.sock.lock());
         }
         if self.sock.take_want(Want::Restore) {
-            self.sock.lock().restore_read();
+            restore_read(&mut self.sock.lock());
         }
         if self.sock.take_want(Want::TellOfTcp) {
             accept_queue::tell_of_tcp(self.sock);
@@ -508,7 +496,7 @@ impl Worker<'_> {
         let parent = guard.conn().lifetime.parent.take();
         let child = self.cm.child.take();
         if child.is_some() {
-            self.sock.orphan();
+            self.sock.sk().orphan();
         }
         if self.sock.sk().is_orphan() {
             bind::put_port(&mut guard);

@@ -12,24 +12,22 @@ use crate::sdp::parts::watch::{
     WATCH_MS, //
 };
 
-impl Watch {
-    /// Starts the watch, which notices messages that fail or are not acknowledged while the program
-    /// waits.
-    ///
-    /// Meanwhile, only the notification for received messages may be armed. By the specification,
-    /// it also reports failures, but soft-RoCE does not report failed sends. Moreover, the number
-    /// of retries of the adapter is chosen by the side that connected, and may be unlimited.
-    pub(in crate::sdp) fn begin(&mut self, sock: &SdpSock) {
-        if !core::mem::replace(&mut self.running, true) {
-            sock.start_timer(Alarm::Watch, WATCH_MS);
-        }
+/// Starts the watch, which notices messages that fail or are not acknowledged while the program
+/// waits.
+///
+/// Meanwhile, only the notification for received messages may be armed. By the specification, it
+/// also reports failures, but soft-RoCE does not report failed sends. Moreover, the number of
+/// retries of the adapter is chosen by the side that connected, and may be unlimited.
+pub(in crate::sdp) fn begin(watch: &mut Watch, sock: &SdpSock) {
+    if !core::mem::replace(&mut watch.running, true) {
+        sock.start_timer(Alarm::Watch, WATCH_MS);
     }
 }
 
 impl SockGuard<'_> {
-    /// [`Watch::begin`].
+    /// [`begin`].
     pub(crate) fn watch_sends(&mut self) {
         let sock = self.sock();
-        self.conn().liveness.watch.begin(sock);
+        begin(&mut self.conn().liveness.watch, sock);
     }
 }

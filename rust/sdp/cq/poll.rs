@@ -37,6 +37,7 @@ use crate::sdp::conn::sock::{
 };
 use crate::sdp::flush::flush;
 use crate::sdp::parts::source::ZeroCopy;
+use crate::sdp::reclaim::unpin_finished;
 use crate::sdp::rx::reads::pull;
 use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
@@ -202,38 +203,40 @@ fn completion_failed(guard: &mut SockGuard<'_>, status: bindings::ib_wc_status) 
     }
 }
 
-impl SockOwner<'_> {
-    /// As [`SockOwner::wait`], for a reader that handles the completions itself, not by way of BH
-    /// work.
-    pub(crate) fn wait_and_poll(&mut self, timeo: &mut Timeout) {
-        if self.wait_for_notification(timeo) {
-            process(self);
-        }
+/// As [`SockOwner::wait`], for a reader that handles the completions itself, not by way of BH
+/// work.
+pub(crate) fn wait_and_poll(guard: &mut SockOwner<'_>, timeo: &mut Timeout) {
+    if guard.wait_for_notification(timeo) {
+        process(guard);
     }
+}
 
-    /// Waits until the adapter has finished with the program's pages of this use, and unpins them.
-    ///
-    /// # Errors
-    ///
-    /// `EPIPE` if the socket was disconnected since the call began, `ECONNRESET` if the connection
-    /// has ended, `EINTR` if the thread is being killed.
-    pub(in crate::sdp) fn await_adapter(&mut self, began: Generation, purpose: Use) -> Result {
-        loop {
-            poll_cq_if_due(self);
-            rearm_cq(self);
-            if self.unpin_finished(began, purpose)? {
-                return Ok(());
-            }
-            if fatal_signal_pending() {
-                if let Some(link) = &mut self.conn().link {
-                    link.leave_regions(purpose);
-                }
-                return Err(EINTR);
-            }
-            if self.conn().state == State::Dead && self.conn().lifetime.torn_down {
-                return Err(ECONNRESET);
-            }
-            self.wait_killable(&mut Timeout::endless());
+/// Waits until the adapter has finished with the program's pages of this use, and unpins them.
+///
+/// # Errors
+///
+/// `EPIPE` if the socket was disconnected since the call began, `ECONNRESET` if the connection
+/// has ended, `EINTR` if the thread is being killed.
+pub(in crate::sdp) fn await_adapter(
+    guard: &mut SockOwner<'_>,
+    began: Generation,
+    purpose: Use,
+) -> Result {
+    loop {
+        poll_cq_if_due(guard);
+        rearm_cq(guard);
+        if unpin_finished(guard, began, purpose)? {
+            return Ok(());
         }
+        if fatal_signal_pending() {
+            if let Some(link) = &mut guard.conn().link {
+                link.leave_regions(purpose);
+            }
+            return Err(EINTR);
+        }
+        if guard.conn().state == State::Dead && guard.conn().lifetime.torn_down {
+            return Err(ECONNRESET);
+        }
+        guard.wait_killable(&mut Timeout::endless());
     }
 }

@@ -69,6 +69,7 @@ use crate::sdp::cq::poll::{
     rearm_cq, //
 };
 use crate::sdp::parts::source::Returned;
+use crate::sdp::reclaim::give_back;
 use crate::sdp::rx::reads::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::EARLY_MS;
 use crate::stats::counters::{
@@ -228,7 +229,7 @@ pub(super) fn note_return(conn: &mut Connection, recv: &Recv<'_>) {
     conn.adverts.set_returned(Returned::now(taking, are_there));
 }
 
-impl SockOwner<'_> {
+impl Recv<'_> {
     /// Starts a Read of the next bytes into the program's memory without waiting for it. Returns
     /// `false` if the receive is not eligible. Otherwise the attempt was made, with or without
     /// success, and the lock was not held meanwhile.
@@ -236,11 +237,11 @@ impl SockOwner<'_> {
     /// # Errors
     ///
     /// The error that ended the connection; `EINTR` if the thread is being killed.
-    pub(super) fn read_early(&mut self, recv: &mut Recv<'_>) -> Result<bool> {
-        let Some(mut early) = Direct::of(self).early_part(recv) else {
+    pub(super) fn read_early(&mut self, guard: &mut SockOwner<'_>) -> Result<bool> {
+        let Some(mut early) = Direct::of(guard).early_part(self) else {
             return Ok(false);
         };
-        let link = self.conn().link.as_ref();
+        let link = guard.conn().link.as_ref();
         let mut most = link.map_or(0, |link| link.max_region_pages() as usize);
         if early.pages < LARGE_PAGES {
             most = most.min(PART_PAGES);
@@ -248,23 +249,23 @@ impl SockOwner<'_> {
         early.pages = early.pages.min(most);
         // The call may wait for bytes of earlier receives into these pages. Receives of other
         // threads that must not wait for the peer do not wait for this call.
-        self.keep(Access::Write, Half::AwaitingPeer, |guard| {
-            guard.take_and_read(recv, &early)
+        guard.keep(Access::Write, Half::AwaitingPeer, |guard| {
+            self.take_and_read(guard, &early)
         })?;
         Ok(true)
     }
 
-    fn take_and_read(&mut self, recv: &mut Recv<'_>, early: &Early) -> Result {
-        let conn = self.conn();
+    fn take_and_read(&mut self, guard: &mut SockOwner<'_>, early: &Early) -> Result {
+        let conn = guard.conn();
         // The first part of the buffer may have been too small to say that the program is back.
         note_worth(conn);
         // The reader is about to take the bytes: they must not be read into the kernel's memory.
-        conn.inq.reader_bytes = Some(recv.len - recv.copied);
+        conn.inq.reader_bytes = Some(self.len - self.copied);
         if let Some(zcopy) = &mut conn.adverts.zcopy {
             zcopy.direct_bytes = 0;
         }
-        let (iter, stats, may_wait) = (&mut recv.iter, self.stats, !recv.has_enough);
-        let (taken, taking) = self.unlocked(|| {
+        let (iter, stats, may_wait) = (&mut self.iter, guard.stats, !self.has_enough);
+        let (taken, taking) = guard.unlocked(|| {
             let began = Instant::<Monotonic>::now();
             let taken = early.take(iter, may_wait, stats);
             (taken, began.elapsed())
@@ -272,15 +273,15 @@ impl SockOwner<'_> {
         let (head, receiving) = match taken {
             Ok(taken) => taken,
             Err(e) => {
-                recv.awaited = true;
+                self.awaited = true;
                 match e {
-                    _ if recv.has_enough => {}
-                    Refused::Unfit(why) => self.fallback(why),
+                    _ if self.has_enough => {}
+                    Refused::Unfit(why) => guard.fallback(why),
                     // The memory cannot be protected at this moment.
-                    Refused::Error(e) if e == EAGAIN => self.fallback(Reason::NotProtectable),
+                    Refused::Error(e) if e == EAGAIN => guard.fallback(Reason::NotProtectable),
                     Refused::Error(e) if e == ENOBUFS => {
-                        self.stats.inc(Counter::MemlockRefused);
-                        self.fallback(Reason::PinLimit);
+                        guard.stats.inc(Counter::MemlockRefused);
+                        guard.fallback(Reason::PinLimit);
                     }
                     Refused::Error(_) => {}
                 }
@@ -290,21 +291,21 @@ impl SockOwner<'_> {
         let taken = receiving.len() as usize;
         let has_pages = match head {
             None => self.post_direct(
-                recv,
+                guard,
                 Memory::Receiving(receiving),
                 Use::OwnReads(Call::Returns),
             )?,
-            Some(head) => self.read_behind_head(recv, head, receiving)?,
+            Some(head) => self.read_behind_head(guard, head, receiving)?,
         };
         if !has_pages {
             return Ok(());
         }
-        *recv.taking.get_or_insert(Delta::ZERO) += taking;
-        self.count(Kept::ReadEarly, 1);
-        recv.iter.advance(taken);
-        recv.copied += taken;
-        recv.direct += taken;
-        rearm_cq(self);
+        *self.taking.get_or_insert(Delta::ZERO) += taking;
+        guard.count(Kept::ReadEarly, 1);
+        self.iter.advance(taken);
+        self.copied += taken;
+        self.direct += taken;
+        rearm_cq(guard);
         Ok(())
     }
 
@@ -314,10 +315,10 @@ impl SockOwner<'_> {
     ///
     /// # Errors
     ///
-    /// As for [`SockOwner::read_early`], if not even the head has arrived.
+    /// As for [`Recv::read_early`], if not even the head has arrived.
     fn read_behind_head(
         &mut self,
-        recv: &mut Recv<'_>,
+        guard: &mut SockOwner<'_>,
         head: Pinned,
         receiving: Receiving,
     ) -> Result<bool> {
@@ -326,48 +327,48 @@ impl SockOwner<'_> {
         let promise = receiving.promise_later();
         let memory = Memory::Receiving(receiving);
         let mut posted = false;
-        let read = match self.post_direct(recv, Memory::Pinned(head), Use::OwnReads(Call::Waits)) {
+        let read = match self.post_direct(guard, Memory::Pinned(head), Use::OwnReads(Call::Waits)) {
             Ok(true) => {
                 // If the second Read cannot be posted, the call has only the head. If the
                 // connection ends because of this, the wait returns the error.
-                let left = recv.len - recv.copied - bytes - memory.len() as usize;
+                let left = self.len - self.copied - bytes - memory.len() as usize;
                 posted = self
-                    .post_direct(recv, memory, Use::OwnReads(Call::Returns))
+                    .post_direct(guard, memory, Use::OwnReads(Call::Returns))
                     .unwrap_or(false);
                 // The reader comes back for the bytes behind the pages, if its buffer has room for
                 // them.
-                self.conn().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
-                self.await_direct(recv, bytes)
+                guard.conn().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
+                self.await_direct(guard, bytes)
             }
             other => {
                 memory.open();
-                self.give_back(memory, Use::OwnReads(Call::Returns));
+                give_back(guard, memory, Use::OwnReads(Call::Returns));
                 other.map(|_| 0)
             }
         };
         let read_bytes = *read.as_ref().unwrap_or(&0);
-        recv.iter.revert(bytes - read_bytes);
-        recv.copied += read_bytes;
-        recv.direct += read_bytes;
-        let alive = self.conn().state != State::Dead;
+        self.iter.revert(bytes - read_bytes);
+        self.copied += read_bytes;
+        self.direct += read_bytes;
+        let alive = guard.conn().state != State::Dead;
         Ok(read? == bytes && posted && promise.give(alive))
     }
+}
 
-    /// Called before the program ends the connection: waits for the bytes of receives that have
-    /// returned, for at most [`EARLY_MS`]. Other threads may still receive, but their calls do not
-    /// return early any more.
-    pub(crate) fn await_early(&mut self) {
-        if let Some(zcopy) = &mut self.conn().adverts.zcopy {
-            zcopy.early_ends = true;
+/// Called before the program ends the connection: waits for the bytes of receives that have
+/// returned, for at most [`EARLY_MS`]. Other threads may still receive, but their calls do not
+/// return early any more.
+pub(crate) fn await_early(guard: &mut SockOwner<'_>) {
+    if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
+        zcopy.early_ends = true;
+    }
+    let mut left = Timeout::from_ms(EARLY_MS);
+    while !left.is_over() && guard.conn().state != State::Dead && !fatal_signal_pending() {
+        poll_cq_if_due(guard);
+        rearm_cq(guard);
+        if !guard.conn().awaits_early() {
+            return;
         }
-        let mut left = Timeout::from_ms(EARLY_MS);
-        while !left.is_over() && self.conn().state != State::Dead && !fatal_signal_pending() {
-            poll_cq_if_due(self);
-            rearm_cq(self);
-            if !self.conn().awaits_early() {
-                return;
-            }
-            self.wait_killable(&mut left);
-        }
+        guard.wait_killable(&mut left);
     }
 }

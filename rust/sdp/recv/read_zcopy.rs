@@ -33,6 +33,8 @@ use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
+use crate::sdp::cq::poll::await_adapter;
+use crate::sdp::reclaim::give_back;
 use crate::sdp::rx::reads::{
     pull_for_reader,
     pull_rest,
@@ -131,53 +133,53 @@ pub(super) fn reader_waits(guard: &mut SockOwner<'_>, recv: &Recv<'_>) {
     }
 }
 
-impl SockOwner<'_> {
+impl Recv<'_> {
     /// Reads some bytes of the peer's advert into the program's memory. If this is not possible,
     /// the bytes will be read into the kernel's memory.
     ///
     /// # Errors
     ///
     /// The error that ended the connection; `EINTR` if the thread is being killed.
-    pub(super) fn read_directly(&mut self, recv: &mut Recv<'_>) -> Result {
-        self.in_turn(Access::Write, |guard| guard.read_pinned(recv))
+    pub(super) fn read_directly(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        guard.in_turn(Access::Write, |guard| self.read_pinned(guard))
     }
 
-    fn read_pinned(&mut self, recv: &mut Recv<'_>) -> Result {
-        let conn = self.conn();
+    fn read_pinned(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        let conn = guard.conn();
         let (Some(link), Some(zcopy)) = (&conn.link, &mut conn.adverts.zcopy) else {
             return Err(ECONNRESET);
         };
         zcopy.direct_bytes = 0;
         // The reader is about to take the bytes: they must not be read into the kernel's memory.
-        conn.inq.reader_bytes = Some(recv.len - recv.copied);
+        conn.inq.reader_bytes = Some(self.len - self.copied);
         let most = zcopy.hold.next_untaken() as usize;
-        let most = most.min(recv.len - recv.copied);
+        let most = most.min(self.len - self.copied);
         let pages = link.max_region_pages() as usize;
-        let (iter, stats) = (&mut recv.iter, self.stats);
-        let pinned = self.unlocked(|| Pinned::new(iter, most, pages, Term::Short, stats));
+        let (iter, stats) = (&mut self.iter, guard.stats);
+        let pinned = guard.unlocked(|| Pinned::new(iter, most, pages, Term::Short, stats));
         let pinned = match pinned {
             Ok(pinned) => pinned,
             Err(e) => {
                 if e == ENOBUFS {
-                    self.stats.inc(Counter::MemlockRefused);
+                    guard.stats.inc(Counter::MemlockRefused);
                 }
-                recv.by_copy = true;
+                self.by_copy = true;
                 return Ok(());
             }
         };
         let taken = pinned.len() as usize;
-        let posted = self.post_direct(recv, Memory::Pinned(pinned), Use::OwnReads(Call::Waits));
+        let posted = self.post_direct(guard, Memory::Pinned(pinned), Use::OwnReads(Call::Waits));
         // The reader comes back for the bytes behind these, if its buffer has room for them.
-        let left = recv.len - recv.copied - taken;
-        self.conn().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
+        let left = self.len - self.copied - taken;
+        guard.conn().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
         let read = if posted? {
-            self.await_direct(recv, taken)?
+            self.await_direct(guard, taken)?
         } else {
             0
         };
-        recv.iter.revert(taken - read);
-        recv.copied += read;
-        recv.direct += read;
+        self.iter.revert(taken - read);
+        self.copied += read;
+        self.direct += read;
         Ok(())
     }
 
@@ -186,19 +188,19 @@ impl SockOwner<'_> {
     ///
     /// # Errors
     ///
-    /// As for [`SockOwner::await_adapter`], or the error that ended the connection; only if no
+    /// As for [`await_adapter`], or the error that ended the connection; only if no
     /// bytes have arrived.
-    pub(super) fn await_direct(&mut self, recv: &Recv<'_>, len: usize) -> Result<usize> {
-        let waited = self.await_adapter(recv.began, Use::OwnReads(Call::Waits));
-        let same = self.generation() == recv.began;
-        let zcopy = self.conn().adverts.zcopy.as_ref().filter(|_| same);
+    pub(super) fn await_direct(&self, guard: &mut SockOwner<'_>, len: usize) -> Result<usize> {
+        let waited = await_adapter(guard, self.began, Use::OwnReads(Call::Waits));
+        let same = guard.generation() == self.began;
+        let zcopy = guard.conn().adverts.zcopy.as_ref().filter(|_| same);
         let read = zcopy.map_or(0, |z| z.direct_bytes).min(len);
         match waited {
             Err(e) if read == 0 => {
                 // Report the error that ended the connection, as the next call would have done. A
                 // call that already has bytes leaves the error to the next call.
-                if e == ECONNRESET && recv.copied == 0 {
-                    self.sk().take_err()?;
+                if e == ECONNRESET && self.copied == 0 {
+                    guard.sk().take_err()?;
                 }
                 Err(e)
             }
@@ -210,18 +212,18 @@ impl SockOwner<'_> {
     /// held meanwhile. Returns whether the Read was posted.
     pub(super) fn post_direct(
         &mut self,
-        recv: &mut Recv<'_>,
+        guard: &mut SockOwner<'_>,
         memory: Memory,
         purpose: Use,
     ) -> Result<bool> {
         let len = memory.len();
         // The condition does not depend on the iterator, from which the buffer may already be
         // taken.
-        let same = self.generation() == recv.began;
-        let may = same && Direct::of(self).may_post(recv, len, purpose);
-        let region = match &mut self.conn().link {
+        let same = guard.generation() == self.began;
+        let may = same && Direct::of(guard).may_post(self, len, purpose);
+        let region = match &mut guard.conn().link {
             Some(link) if may => link.add_region(memory, purpose).inspect_err(|_| {
-                recv.by_copy = true;
+                self.by_copy = true;
             }),
             _ => Err(memory),
         };
@@ -229,11 +231,11 @@ impl SockOwner<'_> {
             Ok(region) => region,
             Err(memory) => {
                 memory.open();
-                self.give_back(memory, purpose);
+                give_back(guard, memory, purpose);
                 return Ok(false);
             }
         };
-        let conn = self.conn();
+        let conn = guard.conn();
         let (Some(link), Some(zcopy)) = (&mut conn.link, &mut conn.adverts.zcopy) else {
             return Err(ECONNRESET);
         };
@@ -251,18 +253,22 @@ impl SockOwner<'_> {
         };
         match result {
             Ok(()) => {
-                self.note_taken(len);
-                let keyed = self.conn().link.as_ref().is_some_and(|l| l.has_key(region));
-                self.stats.inc(Counter::ReadPosted);
-                self.stats.add(Counter::MrRegistered, keyed.into());
-                self.watch_sends();
+                guard.note_taken(len);
+                let keyed = guard
+                    .conn()
+                    .link
+                    .as_ref()
+                    .is_some_and(|l| l.has_key(region));
+                guard.stats.inc(Counter::ReadPosted);
+                guard.stats.add(Counter::MrRegistered, keyed.into());
+                guard.watch_sends();
                 Ok(true)
             }
             Err(_) => {
                 // The call reports that no bytes have come, so it has not promised them.
                 link.excuse_region(region);
-                self.stats.inc(Counter::PostFailed);
-                self.fail(Event::Abort, ECONNRESET);
+                guard.stats.inc(Counter::PostFailed);
+                guard.fail(Event::Abort, ECONNRESET);
                 Err(ECONNRESET)
             }
         }

@@ -37,9 +37,13 @@ use crate::sdp::conn::guard::{
 };
 use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
-use crate::sdp::cq::poll::poll_cq_if_due;
+use crate::sdp::cq::poll::{
+    poll_cq_if_due,
+    wait_and_poll, //
+};
 use crate::sdp::flush::flush;
 use crate::sdp::parts::recv_queue::RecvQueue;
+use crate::sdp::reclaim::restore_in_turn;
 use crate::sdp::rx::reads::pull;
 use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
@@ -172,7 +176,7 @@ pub(crate) fn recvmsg(
     if flags & bindings::MSG_PEEK != 0 {
         recv.skipped = sk.peek_offset().unwrap_or(0);
     }
-    let result = guard.recv_all(&mut recv);
+    let result = recv.recv_all(&mut guard);
     if flags & bindings::MSG_PEEK == 0 && guard.generation() == recv.began {
         sk.peek_backward(recv.copied);
     }
@@ -217,73 +221,73 @@ fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
     poll_cq_if_due(guard);
 }
 
-impl SockOwner<'_> {
-    fn recv_all(&mut self, recv: &mut Recv<'_>) -> Result {
+impl Recv<'_> {
+    fn recv_all(&mut self, guard: &mut SockOwner<'_>) -> Result {
         loop {
-            self.await_turn(Access::Write, recv.began, &mut recv.timeo)?;
-            if Reader::of(self).ends_at_mark(recv)? {
+            guard.await_turn(Access::Write, self.began, &mut self.timeo)?;
+            if Reader::of(guard).ends_at_mark(self)? {
                 return Ok(());
             }
-            if let Some(missing) = Reader::of(self).copy_out(recv) {
-                self.fault_in(&mut recv.iter, missing)?;
+            if let Some(missing) = Reader::of(guard).copy_out(self) {
+                guard.fault_in(&mut self.iter, missing)?;
                 continue;
             }
-            if Reader::of(self).ends_at_mark(recv)? {
+            if Reader::of(guard).ends_at_mark(self)? {
                 return Ok(());
             }
-            let enough = match recv.len {
+            let enough = match self.len {
                 // The call wants no bytes, but as with TCP it does not return before there are
                 // some.
-                0 => !self.conn().inq.queue.is_empty(),
-                len => recv.copied >= recv.target.min(len),
+                0 => !guard.conn().inq.queue.is_empty(),
+                len => self.copied >= self.target.min(len),
             };
             if enough {
                 // Bytes for which the call need not wait are received, too: if the buffer does not
                 // begin with a page, the call may just have got the bytes up to the next page
                 // boundary.
-                recv.has_enough = true;
-                if may_read_directly(self, recv) && self.read_early(recv)? {
+                self.has_enough = true;
+                if may_read_directly(guard, self) && self.read_early(guard)? {
                     continue;
                 }
                 return Ok(());
             }
             // Pages of the buffer may belong to a former transfer that has finished: give them back
             // first.
-            if recv.direct_room() > 0 && self.restore_in_turn(Access::Write) {
+            if self.direct_room() > 0 && restore_in_turn(guard, Access::Write) {
                 continue;
             }
-            if may_read_directly(self, recv) {
-                if !self.read_early(recv)? {
-                    self.read_directly(recv)?;
+            if may_read_directly(guard, self) {
+                if !self.read_early(guard)? {
+                    self.read_directly(guard)?;
                 }
                 continue;
             }
             // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
-            let before = self.conn().inq.queue.bytes();
-            poll_cq_if_due(self);
-            if self.conn().inq.queue.bytes() > before || may_read_directly(self, recv) {
+            let before = guard.conn().inq.queue.bytes();
+            poll_cq_if_due(guard);
+            if guard.conn().inq.queue.bytes() > before || may_read_directly(guard, self) {
                 continue;
             }
-            let (sk, conn) = (self.sk(), self.conn());
-            if recv.must_stop(sk, &conn.inq, conn.adverts.holds())? {
+            let (sk, conn) = (guard.sk(), guard.conn());
+            if self.must_stop(sk, &conn.inq, conn.adverts.holds())? {
                 return Ok(());
             }
             // The bytes that were read make room for receives; the peer may be waiting for these.
-            Receiver::of(self).refill();
-            if Direct::of(self).may_offer(recv) {
-                self.offer(recv)?;
+            Receiver::of(guard).refill();
+            if Direct::of(guard).may_offer(self) {
+                self.offer(guard)?;
                 continue;
             }
-            reader_waits(self, recv);
-            note_wait(self.conn(), recv);
-            flush(self);
-            self.conn().ring.spares.clear();
-            self.wait_and_poll(&mut recv.timeo);
-            self.conn().inq.reader_bytes = None;
+            reader_waits(guard, self);
+            note_wait(guard.conn(), self);
+            flush(guard);
+            guard.conn().ring.spares.clear();
+            wait_and_poll(guard, &mut self.timeo);
+            guard.conn().inq.reader_bytes = None;
             // As with TCP: a receive of no bytes that has waited ends without an error. The error
             // is left to the next call.
-            let sk = self.sk();
-            if recv.len == 0 && (recv.timeo.is_over() || signal_pending() || sk.err() != 0) {
+            let sk = guard.sk();
+            if self.len == 0 && (self.timeo.is_over() || signal_pending() || sk.err() != 0) {
                 return Ok(());
             }
         }

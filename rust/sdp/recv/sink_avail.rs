@@ -58,7 +58,8 @@ use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::{
     poll_cq_if_due,
-    rearm_cq, //
+    rearm_cq,
+    wait_and_poll, //
 };
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::{
@@ -72,6 +73,7 @@ use crate::sdp::output::{
 use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::parts::recv_queue::RecvQueue;
+use crate::sdp::reclaim::unpin_finished;
 use crate::sdp::rx::reads::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::CANCEL_MS;
 use crate::stats::counters::Counter;
@@ -196,42 +198,48 @@ impl Recv<'_> {
     }
 }
 
-impl SockOwner<'_> {
+impl Recv<'_> {
     /// Advertises the buffer of a receive, and waits until bytes have come, or until the call must
     /// stop waiting.
     ///
     /// # Errors
     ///
     /// The error that ended the connection; `EINTR` if the thread is being killed.
-    pub(super) fn offer(&mut self, recv: &mut Recv<'_>) -> Result {
-        self.keep(Access::Write, Half::AwaitingPeer, |guard| {
-            guard.pin_and_offer(recv)
+    pub(super) fn offer(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        guard.keep(Access::Write, Half::AwaitingPeer, |guard| {
+            self.pin_and_offer(guard)
         })
     }
 
-    fn pin_and_offer(&mut self, recv: &mut Recv<'_>) -> Result {
-        self.conn().ring.spares.clear();
-        if let Some(sinks) = &mut self.conn().adverts.sinks {
+    fn pin_and_offer(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        guard.conn().ring.spares.clear();
+        if let Some(sinks) = &mut guard.conn().adverts.sinks {
             sinks.declined = false;
             sinks.received_bytes = 0;
         }
-        let taken = self.offer_pieces(recv);
+        let taken = self.offer_pieces(guard);
         let result = if taken > 0 {
-            self.await_offers(recv)
+            self.await_offers(guard)
         } else {
-            if let Some(sinks) = self.conn().adverts.sinks.as_mut().filter(|_| recv.no_offer) {
+            if let Some(sinks) = guard
+                .conn()
+                .adverts
+                .sinks
+                .as_mut()
+                .filter(|_| self.no_offer)
+            {
                 sinks.offers.on_unused();
             }
             Ok(())
         };
-        let same = self.generation() == recv.began;
-        let got = match &self.conn().adverts.sinks {
+        let same = guard.generation() == self.began;
+        let got = match &guard.conn().adverts.sinks {
             Some(sinks) if same => sinks.received_bytes.min(taken),
             _ => 0,
         };
-        recv.iter.revert(taken - got);
-        recv.copied += got;
-        recv.direct += got;
+        self.iter.revert(taken - got);
+        self.copied += got;
+        self.direct += got;
         if got > 0 {
             Ok(())
         } else {
@@ -241,28 +249,28 @@ impl SockOwner<'_> {
 
     /// Advertises the buffer in pieces, until these are enough bytes for the call to return; at
     /// most [`PIECES`]. Returns the number of bytes advertised.
-    fn offer_pieces(&mut self, recv: &mut Recv<'_>) -> usize {
+    fn offer_pieces(&mut self, guard: &mut SockOwner<'_>) -> usize {
         let mut taken = 0;
         for _ in 0..PIECES {
-            let left = recv.len - recv.copied - taken;
-            if taken > 0 && (recv.copied + taken >= recv.target || left < LEAST_DIRECT) {
+            let left = self.len - self.copied - taken;
+            if taken > 0 && (self.copied + taken >= self.target || left < LEAST_DIRECT) {
                 break;
             }
-            if taken > 0 && !Direct::of(self).is_buffer_free(recv, left) {
+            if taken > 0 && !Direct::of(guard).is_buffer_free(self, left) {
                 break;
             }
-            let Some(pinned) = self.pin_offer(recv, left) else {
+            let Some(pinned) = self.pin_offer(guard, left) else {
                 break;
             };
             let len = pinned.len() as usize;
             // The core may have pinned fewer bytes than requested.
-            recv.no_offer |= len < LEAST_DIRECT;
-            match self.post_offer(recv, pinned, taken > 0) {
+            self.no_offer |= len < LEAST_DIRECT;
+            match self.post_offer(guard, pinned, taken > 0) {
                 Ok(()) => taken += len,
                 Err(memory) => {
-                    recv.iter.revert(len);
+                    self.iter.revert(len);
                     // Unpinning takes locks of the pages.
-                    self.unlocked(|| drop(memory));
+                    guard.unlocked(|| drop(memory));
                     break;
                 }
             }
@@ -270,19 +278,19 @@ impl SockOwner<'_> {
         taken
     }
 
-    fn pin_offer(&mut self, recv: &mut Recv<'_>, most: usize) -> Option<Pinned> {
-        let pages = self.conn().link.as_ref()?.max_region_pages() as usize;
-        let (iter, stats) = (&mut recv.iter, self.stats);
-        let pinned = self.unlocked(|| Pinned::new(iter, most, pages, Term::Long, stats));
+    fn pin_offer(&mut self, guard: &mut SockOwner<'_>, most: usize) -> Option<Pinned> {
+        let pages = guard.conn().link.as_ref()?.max_region_pages() as usize;
+        let (iter, stats) = (&mut self.iter, guard.stats);
+        let pinned = guard.unlocked(|| Pinned::new(iter, most, pages, Term::Long, stats));
         match pinned {
             Ok(pinned) => Some(pinned),
             Err(e) => {
                 if e == ENOBUFS {
-                    self.stats.inc(Counter::MemlockRefused);
+                    guard.stats.inc(Counter::MemlockRefused);
                 }
                 // The memory may still be pinned for a shorter time, for a Read of bytes that are
                 // already available.
-                recv.no_offer = true;
+                self.no_offer = true;
                 None
             }
         }
@@ -296,93 +304,93 @@ impl SockOwner<'_> {
     /// The memory, if the piece is not advertised.
     fn post_offer(
         &mut self,
-        recv: &mut Recv<'_>,
+        guard: &mut SockOwner<'_>,
         pinned: Pinned,
         behind: bool,
     ) -> Result<(), Memory> {
         let memory = Memory::Pinned(pinned);
         let len = memory.len();
-        let same = self.generation() == recv.began;
-        if !same || recv.no_offer || !Direct::of(self).may_post_offer(behind) {
+        let same = guard.generation() == self.began;
+        if !same || self.no_offer || !Direct::of(guard).may_post_offer(behind) {
             return Err(memory);
         }
-        let region = match &mut self.conn().link {
+        let region = match &mut guard.conn().link {
             Some(link) => link.add_region(memory, Use::PeerWrites).inspect_err(|_| {
-                recv.no_offer = true;
+                self.no_offer = true;
             })?,
             None => return Err(memory),
         };
-        let posted = post_sink(&mut Output::of(self), len, region);
+        let posted = post_sink(&mut Output::of(guard), len, region);
         // The call waits until the link has given the region back.
         match posted {
             Ok(true) => {}
             Ok(false) => {
                 // This should not happen: `may_post_offer` has found room for the advert.
-                self.stats.inc(Counter::PostFailed);
-                self.fail(Event::Abort, ECONNRESET);
+                guard.stats.inc(Counter::PostFailed);
+                guard.fail(Event::Abort, ECONNRESET);
             }
-            Err(why) => end_for(self, why),
+            Err(why) => end_for(guard, why),
         }
         Ok(())
     }
 
-    /// Asks the peer to give all buffers back (rule S5).
-    fn cancel_offers(&mut self) {
-        if let Some(sinks) = &mut self.conn().adverts.sinks {
-            sinks.cancel_due |= sinks.adverts.cancel().is_ok();
-        }
-        flush(self);
-    }
-
     /// Waits until the peer cannot write to the buffers any more, and unpins them.
-    fn await_offers(&mut self, recv: &mut Recv<'_>) -> Result {
+    fn await_offers(&mut self, guard: &mut SockOwner<'_>) -> Result {
         let mut left = Timeout::from_ms(OFFER_MS);
         let mut cancelled = false;
         loop {
-            poll_cq_if_due(self);
-            rearm_cq(self);
-            if self.unpin_finished(recv.began, Use::PeerWrites)? {
+            poll_cq_if_due(guard);
+            rearm_cq(guard);
+            if unpin_finished(guard, self.began, Use::PeerWrites)? {
                 return Ok(());
             }
             if fatal_signal_pending() {
-                abort(self, Some(ECONNRESET));
+                abort(guard, Some(ECONNRESET));
                 return Err(EINTR);
             }
-            if self.conn().state == State::Dead {
-                if self.conn().lifetime.torn_down {
+            if guard.conn().state == State::Dead {
+                if guard.conn().lifetime.torn_down {
                     // The caller sees from the bytes that have come before whether this is an
                     // error.
                     return Ok(());
                 }
-                self.wait_killable(&mut Timeout::endless());
+                guard.wait_killable(&mut Timeout::endless());
                 continue;
             }
-            let (sk, conn) = (self.sk(), self.conn());
-            if !cancelled && (left.is_over() || recv.must_not_wait(sk, &conn.inq)) {
-                recv.no_offer |= left.is_over();
+            let (sk, conn) = (guard.sk(), guard.conn());
+            if !cancelled && (left.is_over() || self.must_not_wait(sk, &conn.inq)) {
+                self.no_offer |= left.is_over();
                 cancelled = true;
                 left = Timeout::from_ms(CANCEL_MS);
-                self.cancel_offers();
+                cancel_offers(guard);
                 continue;
             }
             if !cancelled {
-                self.await_writer(recv, &mut left);
+                self.await_writer(guard, &mut left);
             } else if left.is_over() {
-                self.stats.inc(Counter::TimedOut);
-                abort(self, Some(ETIMEDOUT));
+                guard.stats.inc(Counter::TimedOut);
+                abort(guard, Some(ETIMEDOUT));
             } else {
-                self.wait_killable(&mut left);
+                guard.wait_killable(&mut left);
             }
         }
     }
 
     /// Waits for the peer, at most for the time that is `left`, and not longer than the receive may
     /// wait.
-    fn await_writer(&mut self, recv: &mut Recv<'_>, left: &mut Timeout) {
+    fn await_writer(&mut self, guard: &mut SockOwner<'_>, left: &mut Timeout) {
         // If the peer sends a source advert instead, its bytes can be read into the buffer.
-        let room = recv.len - recv.copied;
-        self.conn().inq.reader_bytes = Some(room);
-        Timeout::wait_both(&mut recv.timeo, left, |limit| self.wait_and_poll(limit));
-        self.conn().inq.reader_bytes = None;
+        let room = self.len - self.copied;
+        guard.conn().inq.reader_bytes = Some(room);
+        Timeout::wait_both(&mut self.timeo, left, |limit| wait_and_poll(guard, limit));
+        guard.conn().inq.reader_bytes = None;
     }
+}
+
+/// Asks the peer to give all buffers back (rule S5).
+fn cancel_offers(guard: &mut SockOwner<'_>) {
+    if let Some(sinks) = &mut guard.conn().adverts.sinks {
+        sinks.cancel_due |= sinks.adverts.cancel().is_ok();
+    }
+    flush(guard);
 }

@@ -14,6 +14,7 @@ use crate::rdma::receive::{
     MAX_PARTS,
     PART_BYTES, //
 };
+use crate::sdp::conn::watch;
 use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::ring::SMALL_BYTES;
 use crate::stats::counters::Counter;
@@ -121,7 +122,7 @@ impl Receiver<'_> {
         let stats = self.sock.stats;
         stats.add(Counter::RxCompactedBytes, len.into());
         // The watch gives the page back when no more short payloads come.
-        self.watch.begin(self.sock);
+        watch::begin(self.watch, self.sock);
         true
     }
 

@@ -31,6 +31,7 @@ use crate::sdp::conn::sock::{
     Alarm,
     Want, //
 };
+use crate::sdp::conn::watch;
 use crate::sdp::output::abort::settle;
 use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::ring::SMALL_BYTES;
@@ -279,7 +280,7 @@ impl Receiver<'_> {
         }
         let result = link.read(&read, memory);
         self.sock.stats.inc(Counter::ReadPosted);
-        self.watch.begin(self.sock);
+        watch::begin(self.watch, self.sock);
         result.map_err(Fatal::Refused)
     }
 

@@ -58,6 +58,11 @@ use crate::sdp::cq::poll::{
     poll_cq_if_due,
     rearm_cq, //
 };
+use crate::sdp::reclaim::{
+    give_back,
+    give_back_in_turn,
+    restore_in_turn, //
+};
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
@@ -94,7 +99,7 @@ impl Ways<'_> {
     }
 }
 
-impl SockOwner<'_> {
+impl Send<'_> {
     /// Advertises the next piece of a send without waiting until the peer has read it, or writes
     /// the piece to the buffer of a waiting reader. The piece begins with a whole page, unless its
     /// memory needs no protection. Bytes that cannot go this way are left to another way.
@@ -102,63 +107,63 @@ impl SockOwner<'_> {
     /// # Errors
     ///
     /// As for [`super::sendmsg::sendmsg`].
-    pub(super) fn send_later(&mut self, send: &mut Send<'_>) -> Result {
-        let result = self.send_piece_later(send);
-        if self.generation() == send.began {
-            let conn = self.conn();
+    pub(super) fn send_later(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        let result = self.send_piece_later(guard);
+        if guard.generation() == self.began {
+            let conn = guard.conn();
             let waits = conn.adverts.waits && conn.halves.sender_waits_for_peer();
-            let sk = self.sk();
-            self.conn().adverts.set_waits(waits, sk);
+            let sk = guard.sk();
+            guard.conn().adverts.set_waits(waits, sk);
         }
         result
     }
 
-    fn take_memory(&mut self, send: &mut Send<'_>) -> Result<Memory, Refused> {
-        Ok(match &send.lending {
+    fn take_memory(&mut self, guard: &mut SockOwner<'_>) -> Result<Memory, Refused> {
+        Ok(match &self.lending {
             Some(lending) => {
                 let notification = lending.share();
-                Memory::Lent(self.take_lent(send, notification)?)
+                Memory::Lent(self.take_lent(guard, notification)?)
             }
-            None => Memory::Snapshot(self.take_snapshot(send)?),
+            None => Memory::Snapshot(self.take_snapshot(guard)?),
         })
     }
 
-    fn send_piece_later(&mut self, send: &mut Send<'_>) -> Result {
-        if !self.await_advert(send, None)? {
+    fn send_piece_later(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        if !self.await_advert(guard, None)? {
             return Ok(());
         }
-        let memory = self.in_turn(Access::Read, |guard| guard.take_memory(send));
+        let memory = guard.in_turn(Access::Read, |guard| self.take_memory(guard));
         let memory = match memory {
             Ok(memory) => memory,
             Err(e) => {
-                Ways::of(self).no_snapshot(send, e);
+                Ways::of(guard).no_snapshot(self, e);
                 return Ok(());
             }
         };
-        if (memory.len() as usize) < send.least_lent() {
+        if (memory.len() as usize) < self.least_lent() {
             // More small pieces usually follow, so the copy includes them.
-            send.by_copy = send.piece_bytes().min(BYTES_BY_COPY);
-            self.give_back_in_turn(memory, Use::PeerReads(Kind::Asynchronous));
+            self.by_copy = self.piece_bytes().min(BYTES_BY_COPY);
+            give_back_in_turn(guard, memory, Use::PeerReads(Kind::Asynchronous));
             return Ok(());
         }
         // A reader of the peer may have begun to wait meanwhile.
-        poll_cq_if_due(self);
-        let mut memory = if Ways::of(self).fits_sink(send, memory.len() as usize) {
-            self.post_ahead(send, memory).err()
+        poll_cq_if_due(guard);
+        let mut memory = if Ways::of(guard).fits_sink(self, memory.len() as usize) {
+            self.post_ahead(guard, memory).err()
         } else {
             Some(memory)
         };
-        let result = if memory.is_some() && send.by_copy == 0 {
-            self.advertise_later(send, &mut memory)
+        let result = if memory.is_some() && self.by_copy == 0 {
+            self.advertise_later(guard, &mut memory)
         } else {
             Ok(())
         };
         match memory {
             Some(memory) if result.is_ok() => {
-                self.give_back_in_turn(memory, Use::PeerReads(Kind::Asynchronous));
+                give_back_in_turn(guard, memory, Use::PeerReads(Kind::Asynchronous));
             }
             // Another call may have the turn now, and this call is over.
-            Some(memory) => drop(self.give_back(memory, Use::PeerReads(Kind::Asynchronous))),
+            Some(memory) => drop(give_back(guard, memory, Use::PeerReads(Kind::Asynchronous))),
             None => {}
         }
         result
@@ -169,117 +174,123 @@ impl SockOwner<'_> {
     /// of the peer waits for the bytes. A send of memory that needs no protection does not wait for
     /// room if it can write to the buffer of this reader: the next piece, or the `taken` bytes
     /// whose pages it already has.
-    fn await_advert(&mut self, send: &mut Send<'_>, taken: Option<usize>) -> Result<bool> {
+    fn await_advert(&mut self, guard: &mut SockOwner<'_>, taken: Option<usize>) -> Result<bool> {
         let mut patience = Timeout::from_ms(ROOM_MS);
         let mut patience_for_places = Timeout::from_ms(PLACES_MS);
         loop {
-            poll_cq_if_due(self);
-            rearm_cq(self);
+            poll_cq_if_due(guard);
+            rearm_cq(guard);
             // Another send may have begun while the lock was not held.
-            self.await_turn(Access::Read, send.began, &mut send.timeo)?;
-            if self.restore_in_turn(Access::Read) {
+            guard.await_turn(Access::Read, self.began, &mut self.timeo)?;
+            if restore_in_turn(guard, Access::Read) {
                 continue;
             }
-            let sk = self.sk();
-            self.conn().check_sendable(sk)?;
-            if !self.sk().stream_memory_free() {
-                let bytes = self.conn().options.sndbuf_bytes;
-                if memory::is_short() || !self.sk().restore_sndbuf(bytes) {
-                    self.wait_memory(send, Lack::Room)?;
+            let sk = guard.sk();
+            guard.conn().check_sendable(sk)?;
+            if !guard.sk().stream_memory_free() {
+                let bytes = guard.conn().options.sndbuf_bytes;
+                if memory::is_short() || !guard.sk().restore_sndbuf(bytes) {
+                    self.wait_memory(guard, Lack::Room)?;
                 }
                 continue;
             }
-            let link = self.conn().link.as_ref();
+            let link = guard.conn().link.as_ref();
             let has_room = link.is_some_and(|link| link.has_region_room());
-            match (&send.lending, taken) {
-                (None, _) if Ways::of(self).prefers_sink(send) => return Ok(false),
-                (Some(_), None) if Ways::of(self).lends_to_sink(send) => return Ok(true),
-                (Some(_), Some(bytes)) if Ways::of(self).fits_sink(send, bytes) => return Ok(true),
+            match (&self.lending, taken) {
+                (None, _) if Ways::of(guard).prefers_sink(self) => return Ok(false),
+                (Some(_), None) if Ways::of(guard).lends_to_sink(self) => return Ok(true),
+                (Some(_), Some(bytes)) if Ways::of(guard).fits_sink(self, bytes) => {
+                    return Ok(true)
+                }
                 _ => {}
             }
-            if has_room && may_advertise(self, Kind::Asynchronous) {
+            if has_room && may_advertise(guard, Kind::Asynchronous) {
                 return Ok(true);
             }
-            if self.conn().state == State::Dead {
+            if guard.conn().state == State::Dead {
                 // The provider has refused a message. The next iteration returns the error.
                 continue;
             }
-            let patience = if has_room && Advertiser::of(self).lacks_places() {
+            let patience = if has_room && Advertiser::of(guard).lacks_places() {
                 &mut patience_for_places
             } else {
                 &mut patience
             };
-            if send.timeo.is_over() || patience.is_over() {
-                let has_credits = self.conn().credits.may_send(Class::Payload);
-                self.fallback(if has_credits {
+            if self.timeo.is_over() || patience.is_over() {
+                let has_credits = guard.conn().credits.may_send(Class::Payload);
+                guard.fallback(if has_credits {
                     Reason::AdvertsFull
                 } else {
                     Reason::NoCredits
                 });
-                send.by_copy = send.piece_bytes().min(BYTES_BY_COPY);
+                self.by_copy = self.piece_bytes().min(BYTES_BY_COPY);
                 return Ok(false);
             }
             if signal_pending() {
-                return Err(send.timeo.interrupted());
+                return Err(self.timeo.interrupted());
             }
             // The completion that makes room may have come before this call waits for it.
-            if self.arm() {
+            if guard.arm() {
                 continue;
             }
-            self.wait_for_room(&mut send.timeo, patience);
+            guard.wait_for_room(&mut self.timeo, patience);
         }
     }
 
-    pub(super) fn take_snapshot(&mut self, send: &Send<'_>) -> Result<Snapshot, Refused> {
-        let link = self.conn().link.as_ref().ok_or(ENOTCONN)?;
+    pub(super) fn take_snapshot(&self, guard: &mut SockOwner<'_>) -> Result<Snapshot, Refused> {
+        let link = guard.conn().link.as_ref().ok_or(ENOTCONN)?;
         let max_pages = link.max_region_pages();
-        let piece = send.iter.piece().ok_or(EFAULT)?;
+        let piece = self.iter.piece().ok_or(EFAULT)?;
         let bytes = piece_bytes(piece.len as u64, max_pages, PAGE_SHIFT);
         let pages = (bytes >> PAGE_SHIFT) as usize;
         // Another program, or the namespace, may have set the policy of the socket: the current
         // program needs the permission, too.
-        let blocks = self.conn().options.blocks && params::may_hold_up();
-        let stats = self.stats;
-        self.unlocked(|| Snapshot::take(piece.addr, pages, blocks, stats))
+        let blocks = guard.conn().options.blocks && params::may_hold_up();
+        let stats = guard.stats;
+        guard.unlocked(|| Snapshot::take(piece.addr, pages, blocks, stats))
     }
 
     /// Advertises `memory`. If the option still has the memory afterwards, it was not used.
-    fn advertise_later(&mut self, send: &mut Send<'_>, memory: &mut Option<Memory>) -> Result {
+    fn advertise_later(
+        &mut self,
+        guard: &mut SockOwner<'_>,
+        memory: &mut Option<Memory>,
+    ) -> Result {
         // The lock was not held while the memory was taken: check all conditions again.
         let len = memory.as_ref().map_or(0, Memory::len);
-        if !self.await_advert(send, Some(len as usize))? {
+        if !self.await_advert(guard, Some(len as usize))? {
             return Ok(());
         }
-        if send.lending.is_some() && Ways::of(self).fits_sink(send, len as usize) {
+        if self.lending.is_some() && Ways::of(guard).fits_sink(self, len as usize) {
             // A reader of the peer waits by now.
             if let Some(lent) = memory.take() {
-                *memory = self.post_ahead(send, lent).err();
+                *memory = self.post_ahead(guard, lent).err();
             }
             return Ok(());
         }
-        if !self.sk().wmem_schedule(len) {
-            self.stats.inc(Counter::NoSendMemory);
-            send.by_copy = len as usize;
+        if !guard.sk().wmem_schedule(len) {
+            guard.stats.inc(Counter::NoSendMemory);
+            self.by_copy = len as usize;
             return Ok(());
         }
         let Some(snapshot) = memory.take() else {
             return Ok(());
         };
-        self.sk().wmem_charge(len);
-        match post_advert(self, snapshot, Kind::Asynchronous) {
+        guard.sk().wmem_charge(len);
+        match post_advert(guard, snapshot, Kind::Asynchronous) {
             Ok(None) => {}
             refused => {
-                self.sk().wmem_uncharge(len);
+                guard.sk().wmem_uncharge(len);
                 *memory = refused?;
                 // The adapter cannot use these pages in another way either.
-                self.fallback(Reason::NotPinnable);
-                send.by_copy = len as usize;
+                guard.fallback(Reason::NotPinnable);
+                self.by_copy = len as usize;
                 return Ok(());
             }
         }
-        self.count(Kept::AdvertAsync, 1);
-        send.iter.advance(len as usize);
-        send.copied += len as usize;
+        guard.count(Kept::AdvertAsync, 1);
+        self.iter.advance(len as usize);
+        self.copied += len as usize;
         Ok(())
     }
 }

@@ -182,17 +182,17 @@ impl Ways<'_> {
     }
 }
 
-impl SockOwner<'_> {
+impl Send<'_> {
     pub(super) fn take_lent(
         &mut self,
-        send: &mut Send<'_>,
+        guard: &mut SockOwner<'_>,
         notification: Option<Notification>,
     ) -> Result<Lent> {
-        let most = Ways::of(self).most_lent().min(send.iter.len());
-        let link = self.conn().link.as_ref().ok_or(ENOTCONN)?;
+        let most = Ways::of(guard).most_lent().min(self.iter.len());
+        let link = guard.conn().link.as_ref().ok_or(ENOTCONN)?;
         let pages = link.max_region_pages() as usize;
-        let stats = self.stats;
-        let iter = &mut send.iter;
-        self.unlocked(|| Lent::take(iter, most, pages, notification, stats))
+        let stats = guard.stats;
+        let iter = &mut self.iter;
+        guard.unlocked(|| Lent::take(iter, most, pages, notification, stats))
     }
 }

@@ -121,7 +121,7 @@ pub(crate) fn sendmsg(
         timed: None,
     };
     send.timed = Timed::of_call(&mut guard, &send);
-    let result = guard.send_all(&mut send);
+    let result = send.send_all(&mut guard);
     finish(&mut guard, &send);
     if let Some(timed) = send.timed.take() {
         timed.end(&mut guard, &send);
@@ -196,86 +196,86 @@ fn finish(guard: &mut SockGuard<'_>, send: &Send<'_>) {
     }
 }
 
-impl SockOwner<'_> {
-    fn send_all(&mut self, send: &mut Send<'_>) -> Result {
-        self.wait_connected(send)?;
-        if !self.sk().snd_shutdown() {
-            send.control?;
+impl Send<'_> {
+    fn send_all(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        self.wait_connected(guard)?;
+        if !guard.sk().snd_shutdown() {
+            self.control?;
         }
-        let sk = self.sk();
-        self.conn().check_sendable(sk)?;
-        send.began = self.generation();
-        poll_cq_if_due(self);
-        let conn = self.conn();
-        send.leave_open(&conn.halves, &mut conn.out);
-        while send.iter.len() > 0 {
-            self.await_turn(Access::Read, send.began, &mut send.timeo)?;
-            let sk = self.sk();
-            self.conn().check_sendable(sk)?;
-            let path = match send.lending {
-                Some(_) if send.by_copy == 0 => Ways::of(self).choose_path_of_lent(send),
+        let sk = guard.sk();
+        guard.conn().check_sendable(sk)?;
+        self.began = guard.generation();
+        poll_cq_if_due(guard);
+        let conn = guard.conn();
+        self.leave_open(&conn.halves, &mut conn.out);
+        while self.iter.len() > 0 {
+            guard.await_turn(Access::Read, self.began, &mut self.timeo)?;
+            let sk = guard.sk();
+            guard.conn().check_sendable(sk)?;
+            let path = match self.lending {
+                Some(_) if self.by_copy == 0 => Ways::of(guard).choose_path_of_lent(self),
                 Some(_) => Path::Copy,
-                None => Ways::of(self).choose_path(send),
+                None => Ways::of(guard).choose_path(self),
             };
             match path {
-                Path::Copy if Ways::of(self).awaits_sink(send) => {
-                    self.await_sink(send)?;
+                Path::Copy if Ways::of(guard).awaits_sink(self) => {
+                    self.await_sink(guard)?;
                     continue;
                 }
                 Path::Copy => {}
                 Path::SinkWrite => {
-                    let before = send.copied;
-                    if !self.write_ahead(send) {
-                        self.send_by_writes(send)?;
+                    let before = self.copied;
+                    if !self.write_ahead(guard) {
+                        self.send_by_writes(guard)?;
                     }
-                    send.sink_awaited &= send.copied == before;
+                    self.sink_awaited &= self.copied == before;
                     // The send may have waited for the Writes, and a signal may have come
                     // meanwhile.
-                    if send.iter.len() > 0 && signal_pending() {
-                        return Err(send.timeo.interrupted());
+                    if self.iter.len() > 0 && signal_pending() {
+                        return Err(self.timeo.interrupted());
                     }
                     continue;
                 }
                 Path::Synchronous => {
-                    self.send_by_adverts(send)?;
+                    self.send_by_adverts(guard)?;
                     continue;
                 }
                 Path::Asynchronous => {
-                    let before = send.copied;
-                    let result = self.send_later(send);
-                    if let Some(lending) = &mut send.lending {
-                        lending.add_uncopied(send.copied - before);
+                    let before = self.copied;
+                    let result = self.send_later(guard);
+                    if let Some(lending) = &mut self.lending {
+                        lending.add_uncopied(self.copied - before);
                     }
                     result?;
                     continue;
                 }
             }
-            if !self.sk().stream_memory_free() {
-                let bytes = self.conn().options.sndbuf_bytes;
-                if memory::is_short() || !self.sk().restore_sndbuf(bytes) {
-                    self.wait_memory(send, Lack::Room)?;
+            if !guard.sk().stream_memory_free() {
+                let bytes = guard.conn().options.sndbuf_bytes;
+                if memory::is_short() || !guard.sk().restore_sndbuf(bytes) {
+                    self.wait_memory(guard, Lack::Room)?;
                 }
                 continue;
             }
-            match Copier::of(self).copy_some(send) {
+            match Copier::of(guard).copy_some(self) {
                 Ok(0) => {
-                    let len = send.iter.len().min(FAULT_BYTES);
-                    self.fault_in(&mut send.iter, len)?;
+                    let len = self.iter.len().min(FAULT_BYTES);
+                    guard.fault_in(&mut self.iter, len)?;
                 }
                 Ok(n) => {
-                    send.copied += n;
-                    send.by_copy = send.by_copy.saturating_sub(n);
-                    if send.iter.len() == 0 {
+                    self.copied += n;
+                    self.by_copy = self.by_copy.saturating_sub(n);
+                    if self.iter.len() == 0 {
                         // Mark the byte before a flush can send it.
-                        send.mark_urgent(&mut self.conn().out);
+                        self.mark_urgent(&mut guard.conn().out);
                     }
-                    if self.conn().out.queue.bytes() >= Output::of(self).message_limit() {
-                        flush(self);
+                    if guard.conn().out.queue.bytes() >= Output::of(guard).message_limit() {
+                        flush(guard);
                     }
                 }
                 Err(e) if e == ENOBUFS => {
-                    self.stats.inc(Counter::NoSendMemory);
-                    self.wait_memory(send, Lack::Memory)?;
+                    guard.stats.inc(Counter::NoSendMemory);
+                    self.wait_memory(guard, Lack::Memory)?;
                 }
                 Err(e) => return Err(e),
             }
@@ -284,45 +284,45 @@ impl SockOwner<'_> {
     }
 
     /// Waits until the socket is connected, if it is being connected.
-    fn wait_connected(&mut self, send: &mut Send<'_>) -> Result {
-        if self.conn().state.can_send() || self.sk().snd_shutdown() {
+    fn wait_connected(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        if guard.conn().state.can_send() || guard.sk().snd_shutdown() {
             return Ok(());
         }
-        let timeo = send.timeo.jiffies_mut();
+        let timeo = self.timeo.jiffies_mut();
         // SAFETY: The lock is held by a system call, as the function requires.
-        let ret = unsafe { bindings::sk_stream_wait_connect(self.sk().as_ptr(), timeo) };
+        let ret = unsafe { bindings::sk_stream_wait_connect(guard.sk().as_ptr(), timeo) };
         kernel::error::to_result(ret)
     }
 
     /// Waits until there is space in the send buffer, or memory.
-    pub(super) fn wait_memory(&mut self, send: &mut Send<'_>, lack: Lack) -> Result {
+    pub(super) fn wait_memory(&mut self, guard: &mut SockOwner<'_>, lack: Lack) -> Result {
         // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
-        unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
-        self.conn().out.more = false;
+        unsafe { bindings::set_nospace(guard.sk().as_ptr().cast()) };
+        guard.conn().out.more = false;
         // As long as something in flight will make space, a partial message is not sent: this call
         // fills it later.
-        let connection = self.generation();
-        send.mark_urgent(&mut self.conn().out);
-        self.conn().halves.memory_waiters += 1;
-        flush(self);
+        let connection = guard.generation();
+        self.mark_urgent(&mut guard.conn().out);
+        guard.conn().halves.memory_waiters += 1;
+        flush(guard);
         // The completion that makes space may have come already.
-        rearm_cq(self);
+        rearm_cq(guard);
         // The completion must not wait for a polling reader to be scheduled.
-        self.leave_to_bh();
-        let timeo = send.timeo.jiffies_mut();
+        guard.leave_to_bh();
+        let timeo = self.timeo.jiffies_mut();
         // If the call had to wait for TCP_NOTSENT_LOWAT only, the flush may have sent enough bytes.
         // Then no completion is needed.
-        let ret = if lack == Lack::Room && self.sk().stream_memory_free() {
+        let ret = if lack == Lack::Room && guard.sk().stream_memory_free() {
             0
         } else {
             // SAFETY: The lock is held by a system call, as the function requires.
-            unsafe { bindings::sk_stream_wait_memory(self.sk().as_ptr(), timeo) }
+            unsafe { bindings::sk_stream_wait_memory(guard.sk().as_ptr(), timeo) }
         };
-        if self.generation() == connection {
-            self.conn().halves.memory_waiters -= 1;
+        if guard.generation() == connection {
+            guard.conn().halves.memory_waiters -= 1;
         }
-        let conn = self.conn();
-        send.leave_open(&conn.halves, &mut conn.out);
+        let conn = guard.conn();
+        self.leave_open(&conn.halves, &mut conn.out);
         kernel::error::to_result(ret)
     }
 }

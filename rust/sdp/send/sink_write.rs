@@ -44,6 +44,7 @@ use crate::rdma::region::{
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::{
+    await_adapter,
     poll_cq_if_due,
     rearm_cq, //
 };
@@ -141,36 +142,36 @@ impl Pieces {
     }
 }
 
-impl SockOwner<'_> {
+impl Send<'_> {
     /// Waits until a reader of the peer waits with a buffer, but only for a short time: the peer's
     /// program may wait for the bytes in another way.
-    pub(super) fn await_sink(&mut self, send: &mut Send<'_>) -> Result {
-        send.by_copy = 0;
+    pub(super) fn await_sink(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        self.by_copy = 0;
         let mut patience = Timeout::from_ms(ROOM_MS);
         loop {
-            poll_cq_if_due(self);
-            rearm_cq(self);
-            let sk = self.sk();
-            self.conn().check_sendable(sk)?;
-            if self.generation() != send.began {
+            poll_cq_if_due(guard);
+            rearm_cq(guard);
+            let sk = guard.sk();
+            guard.conn().check_sendable(sk)?;
+            if guard.generation() != self.began {
                 return Err(EPIPE);
             }
-            if Ways::of(self).sink_room() > 0 || send.timeo.is_over() || patience.is_over() {
+            if Ways::of(guard).sink_room() > 0 || self.timeo.is_over() || patience.is_over() {
                 return Ok(());
             }
             if signal_pending() {
-                return Err(send.timeo.interrupted());
+                return Err(self.timeo.interrupted());
             }
             // Bytes in the send queue come first, so they are sent now; and this call must be woken
             // when the send queue has places.
-            self.conn().adverts.waits = true;
-            flush(self);
-            if !self.arm() {
-                self.wait_for_room(&mut send.timeo, &mut patience);
+            guard.conn().adverts.waits = true;
+            flush(guard);
+            if !guard.arm() {
+                guard.wait_for_room(&mut self.timeo, &mut patience);
             }
-            let waits = self.conn().halves.sender_waits_for_peer();
-            let sk = self.sk();
-            self.conn().adverts.set_waits(waits, sk);
+            let waits = guard.conn().halves.sender_waits_for_peer();
+            let sk = guard.sk();
+            guard.conn().adverts.set_waits(waits, sk);
         }
     }
 
@@ -181,31 +182,31 @@ impl SockOwner<'_> {
     ///
     /// `EPIPE` if the connection has ended, `EINTR` if the thread is being killed; only if no bytes
     /// were written.
-    pub(super) fn send_by_writes(&mut self, send: &mut Send<'_>) -> Result {
-        self.keep(Access::Read, Half::AwaitingPeer, |guard| {
-            guard.pin_and_write(send)
+    pub(super) fn send_by_writes(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        guard.keep(Access::Read, Half::AwaitingPeer, |guard| {
+            self.pin_and_write(guard)
         })
     }
 
-    fn pin_and_write(&mut self, send: &mut Send<'_>) -> Result {
-        if let Some(sinks) = &mut self.conn().adverts.sinks {
+    fn pin_and_write(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        if let Some(sinks) = &mut guard.conn().adverts.sinks {
             sinks.written_bytes = 0;
         }
-        let mut pieces = self.pin_pieces(send);
-        let result = if self.post_pieces(send, &mut pieces) {
+        let mut pieces = self.pin_pieces(guard);
+        let result = if self.post_pieces(guard, &mut pieces) {
             // The same error as for every send whose connection has ended.
-            let result = self.await_adapter(send.began, Use::OwnWrites(Call::Waits));
+            let result = await_adapter(guard, self.began, Use::OwnWrites(Call::Waits));
             result.map_err(|e| if e == ECONNRESET { EPIPE } else { e })
         } else {
             Ok(())
         };
-        let same = self.generation() == send.began;
-        let written = match &self.conn().adverts.sinks {
+        let same = guard.generation() == self.began;
+        let written = match &guard.conn().adverts.sinks {
             Some(sinks) if same => sinks.written_bytes.min(pieces.bytes),
             _ => 0,
         };
-        send.iter.revert(pieces.bytes - written);
-        send.copied += written;
+        self.iter.revert(pieces.bytes - written);
+        self.copied += written;
         match result {
             Err(e) if written == 0 => Err(e),
             _ => Ok(()),
@@ -214,48 +215,48 @@ impl SockOwner<'_> {
 
     /// Posts the Writes of the pinned pieces, and the answer behind them, if the peer still has
     /// room: the lock was not held meanwhile. Returns whether the call must wait for the adapter.
-    fn post_pieces(&mut self, send: &mut Send<'_>, pieces: &mut Pieces) -> bool {
-        let same = self.generation() == send.began;
-        let may = same && pieces.bytes > 0 && self.conn().state.can_send();
-        if !may || (Ways::of(self).sink_room() as usize) < pieces.bytes {
+    fn post_pieces(&mut self, guard: &mut SockOwner<'_>, pieces: &mut Pieces) -> bool {
+        let same = guard.generation() == self.began;
+        let may = same && pieces.bytes > 0 && guard.conn().state.can_send();
+        if !may || (Ways::of(guard).sink_room() as usize) < pieces.bytes {
             return false;
         }
-        let link = self.conn().link.as_mut();
+        let link = guard.conn().link.as_mut();
         let regions = link.map_or(Regions::NONE, |link| pieces.register(link));
         if regions.bytes == 0 {
-            self.fallback(Reason::NotPinnable);
-            send.iter.revert(pieces.bytes);
+            guard.fallback(Reason::NotPinnable);
+            self.iter.revert(pieces.bytes);
             pieces.bytes = 0;
-            send.by_copy = send.iter.len();
+            self.by_copy = self.iter.len();
             return false;
         }
-        let stats = self.stats;
-        let conn = self.conn();
+        let stats = guard.stats;
+        let conn = guard.conn();
         let posted = regions.post(&mut conn.link, &mut conn.adverts, stats);
         if posted.is_err() {
             // The call waits until the link has given the regions back.
-            self.stats.inc(Counter::PostFailed);
-            self.fail(Event::Abort, ECONNRESET);
+            guard.stats.inc(Counter::PostFailed);
+            guard.fail(Event::Abort, ECONNRESET);
             return true;
         }
-        self.watch_sends();
+        guard.watch_sends();
         // Send the answer.
-        flush(self);
+        flush(guard);
         true
     }
 
     /// Pins as many bytes as the peer has room for, in at most [`PIECES`] pieces.
-    fn pin_pieces(&mut self, send: &mut Send<'_>) -> Pieces {
+    fn pin_pieces(&mut self, guard: &mut SockOwner<'_>) -> Pieces {
         let mut pieces = Pieces {
             pinned: [const { None }; PIECES],
             bytes: 0,
         };
-        let room = Ways::of(self).sink_room() as usize;
-        let link = self.conn().link.as_ref();
+        let room = Ways::of(guard).sink_room() as usize;
+        let link = guard.conn().link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages() as usize);
-        let (iter, stats) = (&mut send.iter, self.stats);
+        let (iter, stats) = (&mut self.iter, guard.stats);
         let mut failed = None;
-        self.unlocked(|| {
+        guard.unlocked(|| {
             for place in &mut pieces.pinned {
                 let most = room.saturating_sub(pieces.bytes).min(iter.len());
                 if most == 0 {
@@ -274,10 +275,10 @@ impl SockOwner<'_> {
             }
         });
         if let Some(e) = failed.filter(|_| pieces.bytes == 0) {
-            let why = no_pin(e, self.stats);
-            self.fallback(why);
+            let why = no_pin(e, guard.stats);
+            guard.fallback(why);
             // The copy will report a bad address.
-            send.by_copy = send.iter.len();
+            self.by_copy = self.iter.len();
         }
         pieces
     }

@@ -23,73 +23,78 @@ use crate::rdma::region::{
 };
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::flush::flush;
+use crate::sdp::reclaim::give_back_in_turn;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
-impl SockOwner<'_> {
+impl Send<'_> {
     /// Posts the Write of `memory` and the answer behind it, if the peer still has room: the lock
     /// was not held meanwhile.
     ///
     /// # Errors
     ///
     /// The memory, if the Write is not posted.
-    pub(super) fn post_ahead(&mut self, send: &mut Send<'_>, memory: Memory) -> Result<(), Memory> {
+    pub(super) fn post_ahead(
+        &mut self,
+        guard: &mut SockOwner<'_>,
+        memory: Memory,
+    ) -> Result<(), Memory> {
         let len = memory.len();
-        let same = self.generation() == send.began;
-        if !same || !self.conn().state.can_send() || Ways::of(self).sink_room() < len {
+        let same = guard.generation() == self.began;
+        if !same || !guard.conn().state.can_send() || Ways::of(guard).sink_room() < len {
             return Err(memory);
         }
-        if !self.sk().wmem_schedule(len) {
-            self.stats.inc(Counter::NoSendMemory);
-            send.by_copy = len as usize;
+        if !guard.sk().wmem_schedule(len) {
+            guard.stats.inc(Counter::NoSendMemory);
+            self.by_copy = len as usize;
             return Err(memory);
         }
-        let added = match &mut self.conn().link {
+        let added = match &mut guard.conn().link {
             Some(link) => link.add_region(memory, Use::OwnWrites(Call::Returns)),
             None => Err(memory),
         };
         let region = added.inspect_err(|_| {
-            self.fallback(Reason::NotPinnable);
-            send.by_copy = len as usize;
+            guard.fallback(Reason::NotPinnable);
+            self.by_copy = len as usize;
         })?;
-        self.sk().wmem_charge(len);
-        if let Some(sinks) = &mut self.conn().adverts.sinks {
+        guard.sk().wmem_charge(len);
+        if let Some(sinks) = &mut guard.conn().adverts.sinks {
             sinks.charged_bytes += len;
         }
-        let (stats, conn) = (self.stats, self.conn());
+        let (stats, conn) = (guard.stats, guard.conn());
         let regions = Regions::one(region, len);
         let posted = regions.post(&mut conn.link, &mut conn.adverts, stats);
         if posted.is_err() {
             // The link keeps the memory until its queue pair is gone.
-            self.stats.inc(Counter::PostFailed);
-            self.fail(Event::Abort, ECONNRESET);
+            guard.stats.inc(Counter::PostFailed);
+            guard.fail(Event::Abort, ECONNRESET);
             return Ok(());
         }
-        self.count(Kept::WriteAsync, 1);
-        send.iter.advance(len as usize);
-        send.copied += len as usize;
-        self.watch_sends();
+        guard.count(Kept::WriteAsync, 1);
+        self.iter.advance(len as usize);
+        self.copied += len as usize;
+        guard.watch_sends();
         // Send the answer.
-        flush(self);
+        flush(guard);
         Ok(())
     }
 
     /// Writes the next bytes of a send to the peer's memory without waiting for the Write. Returns
     /// `false` if the send is not eligible. Otherwise the attempt was made, with or without
     /// success, and the lock was not held meanwhile.
-    pub(super) fn write_ahead(&mut self, send: &mut Send<'_>) -> bool {
-        let (_, flags) = self.gfp();
-        if !Ways::of(self).may_write_ahead(send, flags) {
+    pub(super) fn write_ahead(&mut self, guard: &mut SockOwner<'_>) -> bool {
+        let (_, flags) = guard.gfp();
+        if !Ways::of(guard).may_write_ahead(self, flags) {
             return false;
         }
-        let snapshot = self.in_turn(Access::Read, |guard| guard.take_snapshot(send));
+        let snapshot = guard.in_turn(Access::Read, |guard| self.take_snapshot(guard));
         match snapshot {
             Ok(snapshot) => {
-                if let Err(memory) = self.post_ahead(send, Memory::Snapshot(snapshot)) {
-                    self.give_back_in_turn(memory, Use::OwnWrites(Call::Returns));
+                if let Err(memory) = self.post_ahead(guard, Memory::Snapshot(snapshot)) {
+                    give_back_in_turn(guard, memory, Use::OwnWrites(Call::Returns));
                 }
             }
-            Err(e) => Ways::of(self).no_snapshot(send, e),
+            Err(e) => Ways::of(guard).no_snapshot(self, e),
         }
         true
     }

@@ -76,6 +76,7 @@ use crate::sdp::output::{
 use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::parts::source::ZeroCopy;
+use crate::sdp::reclaim::restore_read;
 use crate::sdp::timers::tx_watchdog::CANCEL_MS;
 use crate::stats::counters::{
     Counter,
@@ -285,7 +286,7 @@ fn unpin_dead(link: &mut Option<Link>) {
     }
 }
 
-impl SockOwner<'_> {
+impl Send<'_> {
     /// Advertises the bytes that `send` has left, and waits until the peer has read them. Bytes
     /// that cannot be advertised are left to be copied.
     ///
@@ -293,20 +294,20 @@ impl SockOwner<'_> {
     ///
     /// As for [`super::sendmsg::sendmsg`]; the bytes that the peer has read until then are counted
     /// in `send`.
-    pub(super) fn send_by_adverts(&mut self, send: &mut Send<'_>) -> Result {
-        let (_, flags) = self.gfp();
-        if self.conn().adverts.source(flags).is_none() {
+    pub(super) fn send_by_adverts(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        let (_, flags) = guard.gfp();
+        if guard.conn().adverts.source(flags).is_none() {
             // There is no memory for the records of adverts.
-            send.by_copy = send.iter.len();
+            self.by_copy = self.iter.len();
             return Ok(());
         }
-        self.keep(Access::Read, Half::AwaitingPeer, |guard| {
-            guard.pin_and_advertise(send)
+        guard.keep(Access::Read, Half::AwaitingPeer, |guard| {
+            self.pin_and_advertise(guard)
         })
     }
 
-    fn pin_and_advertise(&mut self, send: &mut Send<'_>) -> Result {
-        if let Some(zcopy) = &mut self.conn().adverts.zcopy {
+    fn pin_and_advertise(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
             zcopy.read_bytes = 0;
         }
         let mut out = Out {
@@ -314,130 +315,130 @@ impl SockOwner<'_> {
             next: None,
             stop: None,
         };
-        let result = self.advertise(send, &mut out);
+        let result = self.advertise(guard, &mut out);
         drop(out.next.take());
         if result.is_err() {
-            self.take_back(send);
+            self.take_back(guard);
         }
-        let same = self.generation() == send.began;
-        let read = match &self.conn().adverts.zcopy {
+        let same = guard.generation() == self.began;
+        let read = match &guard.conn().adverts.zcopy {
             Some(zcopy) if same => zcopy.read_bytes.min(out.taken),
             _ => 0,
         };
-        send.iter.revert(out.taken - read);
-        send.copied += read;
+        self.iter.revert(out.taken - read);
+        self.copied += read;
         if let Some(why) = out.stop {
-            self.fallback(why);
-            send.by_copy = send.iter.len();
+            guard.fallback(why);
+            self.by_copy = self.iter.len();
         }
         if same {
-            let sk = self.sk();
-            self.conn().adverts.set_waits(false, sk);
+            let sk = guard.sk();
+            guard.conn().adverts.set_waits(false, sk);
         }
         result
     }
 
-    fn advertise(&mut self, send: &mut Send<'_>, out: &mut Out) -> Result {
+    fn advertise(&mut self, guard: &mut SockOwner<'_>, out: &mut Out) -> Result {
         loop {
-            poll_cq_if_due(self);
-            rearm_cq(self);
-            unpin_dead(&mut self.conn().link);
-            self.restore_read();
-            let sk = self.sk();
-            self.conn().check_sendable(sk)?;
-            if self.generation() != send.began {
+            poll_cq_if_due(guard);
+            rearm_cq(guard);
+            unpin_dead(&mut guard.conn().link);
+            restore_read(guard);
+            let sk = guard.sk();
+            guard.conn().check_sendable(sk)?;
+            if guard.generation() != self.began {
                 return Err(EPIPE);
             }
-            if out.taken == 0 && Ways::of(self).prefers_sink(send) {
+            if out.taken == 0 && Ways::of(guard).prefers_sink(self) {
                 return Ok(());
             }
-            let link = self.conn().link.as_ref();
+            let link = guard.conn().link.as_ref();
             let has_room = link.is_some_and(|link| link.has_region_room());
-            if out.next.is_none() && has_room && wants_more(send, out) {
-                match self.pin_next(send) {
+            if out.next.is_none() && has_room && wants_more(self, out) {
+                match self.pin_next(guard) {
                     Ok(pinned) => {
                         out.taken += pinned.len() as usize;
                         out.next = Some(pinned);
                     }
-                    Err(e) => out.stop = Some(no_pin(e, self.stats)),
+                    Err(e) => out.stop = Some(no_pin(e, guard.stats)),
                 }
                 // The lock was not held during the pinning: check all conditions again.
                 continue;
             }
-            if out.next.is_some() && may_advertise(self, Kind::Synchronous) {
+            if out.next.is_some() && may_advertise(guard, Kind::Synchronous) {
                 if let Some(pinned) = out.next.take() {
                     let len = pinned.len() as usize;
                     let memory = Memory::Pinned(pinned);
                     // The adapter may be unable to use the memory.
-                    if post_advert(self, memory, Kind::Synchronous)?.is_some() {
-                        send.iter.revert(len);
+                    if post_advert(guard, memory, Kind::Synchronous)?.is_some() {
+                        self.iter.revert(len);
                         out.taken -= len;
                         out.stop = Some(Reason::NotPinnable);
                     }
                 }
                 continue;
             }
-            if self.conn().state == State::Dead {
+            if guard.conn().state == State::Dead {
                 // The provider has refused a message. The next iteration returns the error.
                 continue;
             }
-            if out.next.is_none() && all_back(self.conn()) && !wants_more(send, out) {
+            if out.next.is_none() && all_back(guard.conn()) && !wants_more(self, out) {
                 return Ok(());
             }
-            send.timeo.check()?;
+            self.timeo.check()?;
             // The call may now wait for completions of other requests, too: then it must be
             // notified of them.
-            if self.conn().adverts.waits && self.arm() {
+            if guard.conn().adverts.waits && guard.arm() {
                 continue;
             }
-            self.wait(&mut send.timeo);
+            guard.wait(&mut self.timeo);
         }
     }
 
-    fn pin_next(&mut self, send: &mut Send<'_>) -> Result<Pinned> {
-        let link = self.conn().link.as_ref().ok_or(ECONNRESET)?;
+    fn pin_next(&mut self, guard: &mut SockOwner<'_>) -> Result<Pinned> {
+        let link = guard.conn().link.as_ref().ok_or(ECONNRESET)?;
         let pages = link.max_region_pages() as usize;
-        let (iter, stats) = (&mut send.iter, self.stats);
-        self.unlocked(|| Pinned::new(iter, usize::MAX, pages, Term::Short, stats))
+        let (iter, stats) = (&mut self.iter, guard.stats);
+        guard.unlocked(|| Pinned::new(iter, usize::MAX, pages, Term::Short, stats))
     }
 
     /// Takes all adverts back, and waits until the peer cannot read them any more.
-    fn take_back(&mut self, send: &Send<'_>) {
-        if self.generation() != send.began {
+    fn take_back(&self, guard: &mut SockOwner<'_>) {
+        if guard.generation() != self.began {
             // The adverts ended with the queues of the former connection.
             return;
         }
-        if let Some(zcopy) = &mut self.conn().adverts.zcopy {
+        if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
             zcopy.cancel_due = zcopy.source.cancel().is_ok();
         }
-        flush(self);
+        flush(guard);
         let mut left = Timeout::from_ms(CANCEL_MS);
         loop {
-            if self.generation() != send.began {
+            if guard.generation() != self.began {
                 return;
             }
-            poll_cq_if_due(self);
-            rearm_cq(self);
-            unpin_dead(&mut self.conn().link);
+            poll_cq_if_due(guard);
+            rearm_cq(guard);
+            unpin_dead(&mut guard.conn().link);
             if fatal_signal_pending() {
-                return abort(self, Some(ECONNRESET));
+                return abort(guard, Some(ECONNRESET));
             }
-            if self.conn().state == State::Dead {
-                if self.conn().lifetime.torn_down {
+            if guard.conn().state == State::Dead {
+                if guard.conn().lifetime.torn_down {
                     return;
                 }
-                self.wait_killable(&mut Timeout::endless());
+                guard.wait_killable(&mut Timeout::endless());
                 continue;
             }
-            if all_back(self.conn()) {
+            if all_back(guard.conn()) {
                 return;
             }
             if left.is_over() {
-                self.stats.inc(Counter::TimedOut);
-                abort(self, Some(ETIMEDOUT));
+                guard.stats.inc(Counter::TimedOut);
+                abort(guard, Some(ETIMEDOUT));
                 continue;
             }
-            self.wait_killable(&mut left);
+            guard.wait_killable(&mut left);
         }
     }
 }
