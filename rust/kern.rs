@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Kernel interfaces that the kernel crate lacks and that belong to no subsystem of the module:
-//! errors, work items, waits, time, I/O vectors, notifications of MSG_ZEROCOPY, debugfs, and
-//! differences between kernel releases.
+//! errors, work items, waits, time, memory barriers, I/O vectors, notifications of MSG_ZEROCOPY,
+//! debugfs, and differences between kernel releases.
 
+pub(crate) mod barrier;
 pub(crate) mod compat;
 pub(crate) mod completion;
 pub(crate) mod debugfs;

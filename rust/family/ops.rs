@@ -29,6 +29,7 @@ use crate::kern::errno::{
     EOPNOTSUPP, //
 };
 use crate::kern::iov::Iov;
+use crate::kern::zerocopy::Request;
 use crate::sdp::cm::accept::Accepted;
 use crate::sdp::cm::{
     accept,
@@ -394,7 +395,7 @@ pub(super) unsafe extern "C" fn sendmsg(
         let control = check_control(of(socket), msg);
         let iter = Iov::from_raw(NonNull::from(&mut (*msg).msg_iter));
         let to = ((*msg).msg_name.cast(), (*msg).msg_namelen);
-        let request = NonNull::new((*msg).msg_ubuf);
+        let request = Request::new((*msg).msg_ubuf);
         let result = sendmsg::sendmsg(of(socket), iter, flags, control, request, |guard| {
             if flags & bindings::MSG_FASTOPEN == 0 {
                 return Ok(());

@@ -72,6 +72,10 @@ impl Value {
         unsafe { bindings::user_sockptr(ptr::without_provenance_mut(usize::MAX)) }
     }
 
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len as usize).unwrap_or(&[])
+    }
+
     fn as_sockptr(&mut self) -> sockptr_t {
         // SAFETY: The bytes are valid while `self` is borrowed, which outlives the call.
         unsafe { bindings::kernel_sockptr(self.bytes.as_mut_ptr().cast()) }
@@ -180,6 +184,15 @@ pub(super) unsafe extern "C" fn setsockopt(
     if is_membership(is_v6, level, name, there) {
         return EPROTO.to_errno();
     }
+    if level as u32 == bindings::SOL_TCP {
+        let (bytes, len) = match &value {
+            Ok(value) => (Ok(value.bytes()), value.len),
+            Err(e) => (Err(*e), len),
+        };
+        // SAFETY: The core passes a socket of ours, which a program holds open.
+        let sock = unsafe { SdpSock::from_raw(sk) };
+        return code(options::set(sock, name, bytes, len));
+    }
     let (from, len) = match &mut value {
         Ok(value) => (value.as_sockptr(), value.len),
         Err(_) => (Value::nowhere(), len),
@@ -191,7 +204,6 @@ pub(super) unsafe extern "C" fn setsockopt(
             bindings::SOL_SOCKET => {
                 bindings::sock_setsockopt((*sk).sk_socket, level, name, from, len)
             }
-            bindings::SOL_TCP => code(options::set(SdpSock::from_raw(sk), name, from, len)),
             bindings::SOL_IP => bindings::ip_setsockopt(sk, level, name, from, len),
             bindings::SOL_IPV6 if name == bindings::IPV6_ADDRFORM as i32 => ENOPROTOOPT.to_errno(),
             bindings::SOL_IPV6 if is_v6 => bindings::ipv6_setsockopt(sk, level, name, from, len),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks whether there is a route to an address, so that connect() can fail at once, as with TCP.
+//! Routes and addresses of a namespace: checks whether there is a route to an address, so that
+//! connect() can fail at once, as with TCP.
 
 use core::ptr;
 
@@ -104,4 +105,26 @@ pub(crate) fn is_local(net: Net<'_>, addr: &Addr, dev: i32) -> bool {
     };
     drop(guard);
     found
+}
+
+/// Finds the first IPv4 address of each network device of `net` but the loopback device, as many
+/// as there are places in `found`.
+pub(crate) fn device_addrs(net: Net<'_>, found: &mut [Option<Addr>]) {
+    let guard = rcu::read_lock();
+    // SAFETY: RCU keeps the devices and their addresses while they are looked at.
+    unsafe {
+        let mut dev = bindings::first_net_device(net.as_ptr().cast());
+        let mut places = found.iter_mut();
+        while !dev.is_null() {
+            if !bindings::netif_is_loopback(dev) {
+                let ifa = bindings::first_ifa_rcu(dev).cast::<bindings::in_ifaddr>();
+                if !ifa.is_null() {
+                    let Some(place) = places.next() else { break };
+                    *place = Some(Addr::v4((*ifa).ifa_local.to_ne_bytes(), 0));
+                }
+            }
+            dev = bindings::next_net_device_rcu(dev);
+        }
+    }
+    drop(guard);
 }

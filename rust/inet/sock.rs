@@ -16,6 +16,7 @@ use super::addr::{
 };
 use super::netns::Net;
 use crate::bindings;
+use crate::kern::barrier::smp_wmb;
 use crate::kern::time::Timeout;
 
 /// A pointer to a socket object of the module.
@@ -114,8 +115,16 @@ impl Sk {
         set_field!(self, -e.to_errno(), sk_err);
         // As in `tcp_done_with_error()`: a poller that sees the end of the connection also sees its
         // error. Pairs with the barrier in `poll::events()`.
-        // SAFETY: A barrier is always safe.
-        unsafe { bindings::smp_wmb() };
+        smp_wmb();
+    }
+
+    /// The error to report for `e`: in place of `EPIPE`, the error of the socket if there is one. If
+    /// the error is still `EPIPE`, sends SIGPIPE to the current thread, unless `flags` has
+    /// MSG_NOSIGNAL.
+    pub(crate) fn stream_error(self, flags: u32, e: Error) -> Error {
+        // SAFETY: The object is valid; the signal goes to the current thread.
+        let code = unsafe { bindings::sk_stream_error(self.0, flags as i32, e.to_errno()) };
+        Error::from_errno(code)
     }
 
     /// Clears the error of a former connection.
@@ -209,6 +218,35 @@ impl Sk {
     pub(crate) fn reset_flag_done(self) {
         // SAFETY: The object is valid.
         unsafe { bindings::sock_reset_flag(self.0.cast(), bindings::sock_flags_SOCK_DONE) };
+    }
+
+    /// The address family of the operations of the `struct socket` with which a program has the
+    /// socket open; `None` without a program.
+    pub(crate) fn opened_as(self) -> Option<i32> {
+        let socket = field!(self, sk_socket);
+        if socket.is_null() {
+            return None;
+        }
+        // SAFETY: A `struct socket` has operations until its program has closed it. The program is
+        // in a call on the socket, because only such calls use the value.
+        Some(unsafe { (*(*socket).ops).family })
+    }
+
+    /// Records that a program waits until there is space to send: `wake_writer()` wakes programs
+    /// only then. If `async_too`, also the programs that want SIGIO for it.
+    pub(crate) fn want_space(self, async_too: bool) {
+        if field!(self, sk_socket).is_null() {
+            // No program waits.
+            return;
+        }
+        // SAFETY: The object is valid. The program is in a call on the socket, so the `struct
+        // socket` and its wait queue stay.
+        unsafe {
+            if async_too {
+                bindings::sk_set_bit(bindings::SDP_CONST_ASYNC_NOSPACE, self.as_ptr().cast());
+            }
+            bindings::set_nospace(self.as_ptr().cast());
+        }
     }
 
     /// Detaches the socket from its program, if it had one, and frees its IPsec policies.

@@ -28,6 +28,7 @@ use super::addr::{
 };
 use super::sock::Sk;
 use crate::bindings;
+use crate::kern::barrier::smp_wmb;
 use crate::kern::errno::EINPROGRESS;
 
 /// A TCP socket, with the settings of a socket of the module, that can take the place of that
@@ -341,7 +342,7 @@ impl TcpClient {
             (*old).wq.fasync_list = ptr::null_mut();
             (*self.sk()).sk_uid = (*sk.as_ptr()).sk_uid;
             // A thread that finds the new socket in the file also finds the file in the socket.
-            bindings::smp_wmb();
+            smp_wmb();
             ptr::write_volatile(&raw mut (*file).private_data, new.cast());
             if !self.is_connecting() {
                 // The signal for the end of the set-up came before the list.

@@ -9,6 +9,8 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr;
 
+use kernel::error::to_result;
+use kernel::ffi::c_long;
 use kernel::prelude::*;
 use kernel::time::msecs_to_jiffies;
 use kernel::types::Opaque;
@@ -202,4 +204,43 @@ impl Timer {
         // SAFETY: The item was initialised.
         unsafe { bindings::cancel_delayed_work(self.0.get().cast()) }
     }
+}
+
+/// Runs `f` in a kernel thread, which has the credentials of the kernel, and waits for it.
+///
+/// # Errors
+///
+/// `ENOMEM`, as `work_on_cpu()`.
+pub(crate) fn run_in_kernel<R: Send>(f: impl FnOnce() -> R + Send) -> Result<R> {
+    struct Call<F, R>(Option<F>, Option<R>);
+
+    /// # Safety
+    ///
+    /// `call` is the variable of the function below, which waits for this function.
+    unsafe extern "C" fn run<R, F: FnOnce() -> R>(call: *mut core::ffi::c_void) -> c_long {
+        // SAFETY: As the caller promises.
+        let call = unsafe { &mut *call.cast::<Call<F, R>>() };
+        call.1 = call.0.take().map(|f| f());
+        0
+    }
+
+    fn runner<R, F: FnOnce() -> R>(
+        _: &Call<F, R>,
+    ) -> unsafe extern "C" fn(*mut core::ffi::c_void) -> c_long {
+        run::<R, F>
+    }
+
+    let mut call = Call(Some(f), None);
+    let run = runner(&call);
+    // SAFETY: The function runs once, with the call, and has returned when this returns.
+    let ret = unsafe {
+        bindings::work_on_cpu_key(
+            0,
+            Some(run),
+            (&raw mut call).cast(),
+            kernel::static_lock_class!().as_ptr().cast(),
+        )
+    };
+    to_result(ret as i32)?;
+    call.1.ok_or(ENOMEM)
 }

@@ -8,6 +8,7 @@
 //! ring. Both are counted references to a `struct ubuf_info`: dropping the last reference sends the
 //! notification.
 
+use core::marker::PhantomData;
 use core::mem::{
     ManuallyDrop,
     MaybeUninit, //
@@ -30,6 +31,22 @@ struct NoPacket(MaybeUninit<bindings::sk_buff>);
 unsafe impl Sync for NoPacket {}
 
 static NO_PACKET: NoPacket = NoPacket(MaybeUninit::zeroed());
+
+/// The notification of a request of io_uring, to which the core has a reference during the call
+/// `'a`.
+#[derive(Copy, Clone)]
+pub(crate) struct Request<'a>(NonNull<bindings::ubuf_info>, PhantomData<&'a ()>);
+
+impl Request<'_> {
+    /// `None` for a null pointer.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is null, or the `ubuf_info` is valid for the lifetime.
+    pub(crate) unsafe fn new(ubuf: *mut bindings::ubuf_info) -> Option<Self> {
+        NonNull::new(ubuf).map(|ubuf| Self(ubuf, PhantomData))
+    }
+}
 
 /// A reference to a notification. The notification is sent when this reference and all others are
 /// gone.
@@ -69,12 +86,9 @@ impl Notification {
     }
 
     /// Takes a reference to the notification of a request of io_uring.
-    ///
-    /// # Safety
-    ///
-    /// The `ubuf_info` is valid, and the caller has a reference.
-    pub(crate) unsafe fn of_request(ubuf: NonNull<bindings::ubuf_info>) -> Self {
-        // SAFETY: As the caller promises.
+    pub(crate) fn of_request(request: Request<'_>) -> Self {
+        let Request(ubuf, _) = request;
+        // SAFETY: The core has a reference, as the creator of the value has promised.
         unsafe { bindings::net_zcopy_get(ubuf.as_ptr()) };
         // INVARIANT: Just taken.
         Self { ubuf, own: false }

@@ -72,21 +72,17 @@ const MAX_MAXSEG: i32 = 32767;
 /// # Errors
 ///
 /// `ENOPROTOOPT` for an unknown option, `EINVAL` for a bad length or value or in a wrong state,
-/// `EPERM` or `EOPNOTSUPP` if the administrator has not allowed the value, `EFAULT`.
-pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32) -> Result {
+/// `EPERM` or `EOPNOTSUPP` if the administrator has not allowed the value; the error of `value`,
+/// after the error of a bad length.
+pub(crate) fn set(sock: &SdpSock, name: i32, value: Result<&[u8]>, len: u32) -> Result {
     if name == TCP_FASTOPEN_KEY {
-        return set_keys(sock, from, len);
+        return set_keys(sock, value, len);
     }
     if (len as usize) < size_of::<i32>() {
         return Err(EINVAL);
     }
-    let mut value = 0i32;
-    // SAFETY: `value` has the size that is copied.
-    let left =
-        unsafe { bindings::copy_from_sockptr((&raw mut value).cast(), from, size_of::<i32>()) };
-    if left != 0 {
-        return Err(EFAULT);
-    }
+    let value = value?.first_chunk().ok_or(EINVAL)?;
+    let value = i32::from_ne_bytes(*value);
     if name == SDP_LISTEN_TCP {
         return set_listen_tcp(sock, value);
     }
@@ -162,10 +158,8 @@ pub(crate) fn set(sock: &SdpSock, name: i32, from: bindings::sockptr_t, len: u32
 /// `EOPNOTSUPP` for a socket of families 27 and 28; those of [`TcpListener::of_descriptor`];
 /// `EINVAL` if the socket listens, or if it is connected or connects and `fd` is not -1.
 fn set_listen_tcp(sock: &SdpSock, fd: i32) -> Result {
-    // SAFETY: A program has the socket open, so there is a `struct socket` with its operations.
-    let opened_as = unsafe { (*(*(*sock.sk().as_ptr()).sk_socket).ops).family };
     // Programs would get addresses of another family than that of their listener.
-    if opened_as != sock.sk().family().into() {
+    if sock.sk().opened_as() != Some(sock.sk().family().into()) {
         return Err(EOPNOTSUPP);
     }
     let tcp = match fd {
@@ -187,13 +181,10 @@ fn set_listen_tcp(sock: &SdpSock, fd: i32) -> Result {
     Ok(())
 }
 
-fn set_keys(sock: &SdpSock, from: bindings::sockptr_t, len: u32) -> Result {
+fn set_keys(sock: &SdpSock, value: Result<&[u8]>, len: u32) -> Result {
     let mut keys = Keys::of_len(len as usize).ok_or(EINVAL)?;
-    let to = keys.bytes_mut();
-    // SAFETY: There is room for the bytes that are copied.
-    let left = unsafe { bindings::copy_from_sockptr(to.as_mut_ptr().cast(), from, to.len()) };
-    if left != 0 {
-        return Err(EFAULT);
+    for (to, from) in keys.bytes_mut().iter_mut().zip(value?) {
+        *to = *from;
     }
     sock.lock().conn().options.fast_open.keys = keys;
     Ok(())

@@ -4,6 +4,10 @@
 
 use super::conn::sock::SdpSock;
 use crate::bindings as b;
+use crate::kern::barrier::{
+    smp_mb,
+    smp_rmb, //
+};
 
 const IN: u32 = b::SDP_CONST_EPOLLIN | b::SDP_CONST_EPOLLRDNORM;
 const OUT: u32 = b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLWRNORM;
@@ -47,8 +51,7 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
     }
     // Read after the state and the shutdown, which are set after the error. Pairs with the barrier
     // in `Sk::set_err()`.
-    // SAFETY: A barrier may stand anywhere.
-    unsafe { b::smp_rmb() };
+    smp_rmb();
     if sk.err() != 0 || sk.has_notifications() {
         mask |= b::SDP_CONST_EPOLLERR;
     }
@@ -61,13 +64,9 @@ fn writable(sock: &SdpSock, shutdown: u32) -> u32 {
     if shutdown & b::SEND_SHUTDOWN != 0 || writable() {
         return OUT;
     }
-    // SAFETY: The object is valid, and the poller holds its `struct socket`.
-    unsafe {
-        b::sk_set_bit(b::SDP_CONST_ASYNC_NOSPACE, sk.as_ptr().cast());
-        b::set_nospace(sk.as_ptr().cast());
-        // Space that became free before the flag was set is not reported: so check again below.
-        b::smp_mb();
-    }
+    sk.want_space(true);
+    // Space that became free before this is not reported: so check again below.
+    smp_mb();
     if writable() {
         OUT
     } else {

@@ -12,6 +12,7 @@ use kernel::prelude::*;
 
 use crate::bindings;
 use crate::inet::tcp_client::TcpClient;
+use crate::kern::barrier::smp_wmb;
 use crate::proto::state::State;
 use crate::sdp::conn::connection::FellBack;
 use crate::sdp::conn::guard::{
@@ -165,8 +166,7 @@ pub(super) fn install(guard: &mut SockOwner<'_>, tcp: &mut Ready, why: Error) ->
     *guard.sock().tcp.lock() = tcp.take();
     // Before the state changes, which poll() reads without the lock.
     guard.glance.is_tcp.set(true);
-    // SAFETY: A barrier may stand anywhere.
-    unsafe { bindings::smp_wmb() };
+    smp_wmb();
     guard.stats.inc(Counter::ConnectFellBack);
     true
 }

@@ -4,7 +4,6 @@
 
 use core::ptr::NonNull;
 
-use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
 use kernel::sync::aref::ARef;
@@ -29,6 +28,7 @@ use crate::kern::errno::{
     EAFNOSUPPORT,
     ECONNREFUSED, //
 };
+use crate::kern::work::run_in_kernel;
 use crate::proto::hello::{
     Hello,
     Refusal,
@@ -168,55 +168,22 @@ pub(super) fn release(net: Net<'_>, port: u16) {
 /// Binds and listens in a kernel worker: for low ports, the CM checks a capability of the current
 /// task, but SDP has already checked the rules of the namespace at bind().
 fn listen_in_kernel(v6: CmId, v4: CmId, port: u16) -> Result<Ids> {
-    struct Call {
-        v6: CmId,
-        v4: CmId,
-        port: u16,
-        has_v6: bool,
-    }
-    /// # Safety
-    ///
-    /// Must be called only as below, with a valid argument.
-    unsafe extern "C" fn run(call: *mut core::ffi::c_void) -> kernel::ffi::c_long {
-        // SAFETY: `call` is the variable below, whose function waits for this one.
-        let call = unsafe { &mut *call.cast::<Call>() };
-        let listen = |id: &CmId, any: Addr, v6: bool| {
-            id.take_one_family()?;
-            id.bind(&any.to_storage(v6))?;
-            id.listen(CM_BACKLOG)
-        };
-        let result = match listen(&call.v6, Addr::ANY.with_port(call.port), true) {
-            Err(e) if e != EAFNOSUPPORT => Err(e),
-            result => {
-                call.has_v6 = result.is_ok();
-                listen(&call.v4, Addr::v4([0; 4], call.port), false)
-            }
-        };
-        match result {
-            Ok(()) => 0,
-            Err(e) => e.to_errno() as isize,
-        }
-    }
-    let mut call = Call {
-        v6,
-        v4,
-        port,
-        has_v6: false,
+    let listen = |id: &CmId, any: Addr, v6: bool| {
+        id.take_one_family()?;
+        id.bind(&any.to_storage(v6))?;
+        id.listen(CM_BACKLOG)
     };
-    // SAFETY: The function is called once with the argument, before this returns.
-    let ret = unsafe {
-        bindings::work_on_cpu_key(
-            0,
-            Some(run),
-            (&raw mut call).cast(),
-            kernel::static_lock_class!().as_ptr().cast(),
-        )
-    };
-    to_result(ret as i32)?;
-    Ok(Ids {
-        _v6: call.has_v6.then_some(call.v6),
-        _v4: call.v4,
-    })
+    run_in_kernel(|| {
+        let has_v6 = match listen(&v6, Addr::ANY.with_port(port), true) {
+            Err(e) if e != EAFNOSUPPORT => return Err(e),
+            result => result.is_ok(),
+        };
+        listen(&v4, Addr::v4([0; 4], port), false)?;
+        Ok(Ids {
+            _v6: has_v6.then_some(v6),
+            _v4: v4,
+        })
+    })?
 }
 
 /// Makes the socket a listener, or changes its backlog.

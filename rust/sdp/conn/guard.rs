@@ -19,6 +19,7 @@ use core::ops::{
     DerefMut, //
 };
 
+use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::atomic::ordering::{
     Full,
@@ -236,6 +237,31 @@ impl SockOwner<'_> {
     pub(in crate::sdp) fn wait_for_notification(&mut self, timeo: &mut Timeout) -> bool {
         self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Polls);
         !self.leave_to_bh()
+    }
+
+    /// Waits until the socket is connected, as a send of TCP does.
+    ///
+    /// # Errors
+    ///
+    /// The error of the socket; `EPIPE` if it is not being connected, `EAGAIN` when the time is
+    /// over, `EINTR` or a restart.
+    pub(in crate::sdp) fn wait_for_connection(&mut self, timeo: &mut Timeout) -> Result {
+        let sk = self.sock.sk().as_ptr();
+        // SAFETY: By the type invariant this thread owns the lock, which the function releases
+        // while it sleeps. As in `sleep`, the socket has a wait queue.
+        to_result(unsafe { bindings::sk_stream_wait_connect(sk, timeo.jiffies_mut()) })
+    }
+
+    /// Waits until there is space in the send buffer, and memory for it, as a send of TCP does.
+    ///
+    /// # Errors
+    ///
+    /// `EPIPE` if the socket has an error or cannot send any more, `EAGAIN` when the time is over,
+    /// `EINTR` or a restart.
+    pub(in crate::sdp) fn wait_for_memory(&mut self, timeo: &mut Timeout) -> Result {
+        let sk = self.sock.sk().as_ptr();
+        // SAFETY: As in `wait_for_connection`.
+        to_result(unsafe { bindings::sk_stream_wait_memory(sk, timeo.jiffies_mut()) })
     }
 
     fn sleep(&mut self, state: u32, timeo: &mut Timeout, sleeper: Sleeper) {

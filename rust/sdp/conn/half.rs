@@ -16,7 +16,6 @@ use super::guard::{
     SockGuard,
     SockOwner, //
 };
-use crate::bindings;
 use crate::kern::iov::{
     Access,
     Direction,
@@ -159,8 +158,7 @@ impl SockOwner<'_> {
                 half.is_up_to_peer() || (access == Access::Write && self.reads_directly());
             if up_to_peer && timeo.is_over() {
                 if let Access::Read = access {
-                    // SAFETY: The socket is open in a system call, so it has a `struct socket`.
-                    unsafe { bindings::set_nospace(self.sk().as_ptr().cast()) };
+                    self.sk().want_space(false);
                 }
                 return Err(EAGAIN);
             }

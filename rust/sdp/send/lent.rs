@@ -18,8 +18,6 @@
 //! gone, so also after the program has aborted the connection. A send that has taken no bytes has
 //! no notification.
 
-use core::ptr::NonNull;
-
 use kernel::prelude::*;
 
 use super::choose::{
@@ -30,7 +28,10 @@ use super::sendmsg::Send;
 use crate::bindings;
 use crate::inet::sock::Sk;
 use crate::kern::errno::ENOTCONN;
-use crate::kern::zerocopy::Notification;
+use crate::kern::zerocopy::{
+    Notification,
+    Request, //
+};
 use crate::mm::lent::Lent;
 use crate::proto::choice::{
     self,
@@ -64,7 +65,7 @@ impl Lending {
         guard: &SockOwner<'_>,
         flags: u32,
         bytes: usize,
-        request: Option<NonNull<bindings::ubuf_info>>,
+        request: Option<Request<'_>>,
     ) -> Result<Option<Self>> {
         let sk: Sk = guard.sk();
         let spliced = flags & bindings::MSG_SPLICE_PAGES != 0;
@@ -73,8 +74,7 @@ impl Lending {
         }
         let notification = match request {
             _ if spliced => None,
-            // SAFETY: The core has a reference during the call.
-            Some(request) => Some(unsafe { Notification::of_request(request) }),
+            Some(request) => Some(Notification::of_request(request)),
             None if !sk.has_flag(bindings::sock_flags_SOCK_ZEROCOPY) => return Ok(None),
             // SAFETY: The socket is valid, and its lock is held by a system call.
             None => Some(unsafe { Notification::new(sk.as_ptr(), bytes) }?),

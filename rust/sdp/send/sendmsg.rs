@@ -2,8 +2,6 @@
 
 //! sendmsg(): sends the bytes of the program's buffers, each piece by the way chosen for it.
 
-use core::ptr::NonNull;
-
 use kernel::prelude::*;
 
 use super::choose::Ways;
@@ -20,6 +18,7 @@ use crate::kern::iov::{
 };
 use crate::kern::signal::signal_pending;
 use crate::kern::time::Timeout;
+use crate::kern::zerocopy::Request;
 use crate::proto::choice::{
     Path,
     Reason, //
@@ -85,7 +84,7 @@ pub(crate) fn sendmsg(
     iter: Iov<'_, Source>,
     flags: u32,
     control: Result,
-    request: Option<NonNull<bindings::ubuf_info>>,
+    request: Option<Request<'_>>,
     open: impl FnOnce(&mut SockOwner<'_>) -> Result,
 ) -> Result<usize> {
     let mut guard = sock.lock();
@@ -146,16 +145,13 @@ pub(super) enum Lack {
     Memory,
 }
 
-/// Returns the error to report for `e`: in place of `EPIPE`, the error of the socket if there is
-/// one. If the error is still `EPIPE`, sends SIGPIPE, unless the call has MSG_NOSIGNAL, or goes on
-/// with TCP.
+/// The error to report for `e` ([`Sk::stream_error`](crate::inet::sock::Sk::stream_error)); `e`
+/// itself if the program goes on with TCP.
 fn stream_error(sock: &SdpSock, flags: u32, e: Error) -> Error {
     if sock.glance.is_tcp.get() {
         return e;
     }
-    // SAFETY: The object is valid, and we are in process context.
-    let code = unsafe { bindings::sk_stream_error(sock.sk().as_ptr(), flags as i32, e.to_errno()) };
-    Error::from_errno(code)
+    sock.sk().stream_error(flags, e)
 }
 
 impl Send<'_> {
@@ -288,16 +284,12 @@ impl Send<'_> {
         if guard.conn().state.can_send() || guard.sk().snd_shutdown() {
             return Ok(());
         }
-        let timeo = self.timeo.jiffies_mut();
-        // SAFETY: The lock is held by a system call, as the function requires.
-        let ret = unsafe { bindings::sk_stream_wait_connect(guard.sk().as_ptr(), timeo) };
-        kernel::error::to_result(ret)
+        guard.wait_for_connection(&mut self.timeo)
     }
 
     /// Waits until there is space in the send buffer, or memory.
     pub(super) fn wait_memory(&mut self, guard: &mut SockOwner<'_>, lack: Lack) -> Result {
-        // SAFETY: The socket is open in a system call, so that it has a `struct socket`.
-        unsafe { bindings::set_nospace(guard.sk().as_ptr().cast()) };
+        guard.sk().want_space(false);
         guard.conn().out.more = false;
         // As long as something in flight will make space, a partial message is not sent: this call
         // fills it later.
@@ -309,20 +301,18 @@ impl Send<'_> {
         rearm_cq(guard);
         // The completion must not wait for a polling reader to be scheduled.
         guard.leave_to_bh();
-        let timeo = self.timeo.jiffies_mut();
         // If the call had to wait for TCP_NOTSENT_LOWAT only, the flush may have sent enough bytes.
         // Then no completion is needed.
-        let ret = if lack == Lack::Room && guard.sk().stream_memory_free() {
-            0
+        let waited = if lack == Lack::Room && guard.sk().stream_memory_free() {
+            Ok(())
         } else {
-            // SAFETY: The lock is held by a system call, as the function requires.
-            unsafe { bindings::sk_stream_wait_memory(guard.sk().as_ptr(), timeo) }
+            guard.wait_for_memory(&mut self.timeo)
         };
         if guard.generation() == connection {
             guard.conn().halves.memory_waiters -= 1;
         }
         let conn = guard.conn();
         self.leave_open(&conn.halves, &mut conn.out);
-        kernel::error::to_result(ret)
+        waited
     }
 }
