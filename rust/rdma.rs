@@ -12,5 +12,6 @@ pub(crate) mod link;
 mod mr;
 pub(crate) mod post;
 pub(crate) mod receive;
+pub(crate) mod receive_queue;
 pub(crate) mod region;
 pub(crate) mod verbs;

@@ -23,10 +23,12 @@ int sdp_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
 	return ib_post_send(qp, wr, NULL);
 }
 
-int sdp_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
-int sdp_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
+int sdp_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			    const struct ib_recv_wr **bad_wr);
+int sdp_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			    const struct ib_recv_wr **bad_wr)
 {
-	return ib_post_recv(qp, wr, NULL);
+	return ib_post_recv(qp, wr, bad_wr);
 }
 
 u64 sdp_helper_ib_dma_map_page(struct ib_device *dev, struct page *page,

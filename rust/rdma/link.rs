@@ -27,11 +27,10 @@ use super::post::{
 };
 use super::receive::{
     Receive,
-    Spares,
     MAX_PARTS,
-    PAGE_BYTES,
     PART_BYTES, //
 };
+use super::receive_queue::Receives;
 use super::region::{
     RegionId,
     Regions, //
@@ -50,10 +49,8 @@ use crate::kern::errno::{
 use crate::mm::frag::Frag;
 
 /// Places in the send queue. Providers round the sizes of queues up to 2^n - 1 or 2^n. As this is
-/// one less than [`RECV_DEPTH`], the size of the CQ has this form, too, and no entry is wasted.
+/// one less than [`RECV_DEPTH`](super::receive_queue::RECV_DEPTH), the size of the CQ has this form, too, and no entry is wasted.
 pub(crate) const SEND_DEPTH: u32 = 14;
-/// Places in the receive queue.
-pub(crate) const RECV_DEPTH: u32 = 15;
 /// The maximum number of payload fragments in one message.
 pub(crate) const MAX_FRAGS: usize = 4;
 /// The number of these for which a place of the send queue has room from the beginning.
@@ -64,7 +61,7 @@ const FIRST_FRAGS: usize = 2;
 pub(super) const SLOTS: u32 = headers::PLACES;
 pub(super) const SEND_FLAG: u64 = 1 << 32;
 
-const _: () = assert!(SLOTS.is_power_of_two() && SEND_DEPTH <= SLOTS && RECV_DEPTH <= SLOTS);
+const _: () = assert!(SLOTS.is_power_of_two() && SEND_DEPTH <= SLOTS);
 
 /// The result of a completion.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -171,19 +168,16 @@ pub(crate) struct Link {
     pub(super) verbs: Verbs,
     pub(super) regions: Regions,
     pub(super) domain: Domain,
-    headers: Headers,
+    pub(super) headers: Headers,
     pub(super) tx: KVec<TxSlot>,
     frags: KVec<Frags<FIRST_FRAGS>>,
     /// Empty as long as messages are short.
     more_frags: KVec<Frags<{ MAX_FRAGS - FIRST_FRAGS }>>,
     pub(super) reading: KVec<Reading>,
-    rx: KVec<Option<Receive>>,
-    /// The unused part of the page that the last receives share.
-    page_rest: Option<Frag>,
+    pub(super) receives: Receives,
     pub(super) lkey: u32,
     pub(super) device: *mut bindings::ib_device,
     pub(super) sends: Sends,
-    receives: Receives,
     armed: Armed,
     pub(super) limits: Limits,
 }
@@ -205,15 +199,6 @@ pub(super) struct Sends {
     pub(super) probes: u32,
 }
 
-/// The posted receives, by increasing numbers.
-#[derive(Default)]
-struct Receives {
-    /// The number of the next receive.
-    next: u32,
-    /// The oldest posted receive.
-    done: u32,
-}
-
 /// The completions of which the CQ was to notify when it was empty.
 enum Armed {
     No,
@@ -227,7 +212,7 @@ pub(super) struct Limits {
     /// The maximum number of fragments of a message.
     frags: usize,
     /// The maximum number of fragments of a receive.
-    parts: usize,
+    pub(super) parts: usize,
     /// The maximum number of memory ranges of a Read or a Write.
     pub(super) ranges: usize,
     /// The adapter cannot notify of messages only. soft-iWARP treats a message that the peer
@@ -279,10 +264,6 @@ impl Link {
             tx.push(TxSlot::new(), GFP_KERNEL)?;
             frags.push([const { None }; FIRST_FRAGS], GFP_KERNEL)?;
         }
-        let mut rx = KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?;
-        for _ in 0..SLOTS {
-            rx.push(None, GFP_KERNEL)?;
-        }
         // SAFETY: The PD is valid.
         let lkey = unsafe { bindings::ib_pd_local_dma_lkey(domain.0.cast()) };
         Ok(Self {
@@ -294,12 +275,10 @@ impl Link {
             frags,
             more_frags: KVec::new(),
             reading: KVec::new(),
-            rx,
-            page_rest: None,
+            receives: Receives::new()?,
             lkey,
             device,
             sends: Sends::default(),
-            receives: Receives::default(),
             armed: Armed::No,
             limits: Limits {
                 frags: max_frags,
@@ -368,16 +347,6 @@ impl Link {
     /// The number of sends posted since the last one that reports its completion.
     pub(crate) fn unsignaled(&self) -> u32 {
         self.sends.unsignaled
-    }
-
-    /// Free places in the receive queue.
-    pub(crate) fn recv_room(&self) -> u32 {
-        RECV_DEPTH - self.receives_posted()
-    }
-
-    /// The number of receives that are posted and not used up.
-    pub(crate) fn receives_posted(&self) -> u32 {
-        self.receives.next.wrapping_sub(self.receives.done)
     }
 
     /// Posts a message with `header` (including the body) and `frags`; returns its number.
@@ -482,98 +451,10 @@ impl Link {
         Ok(())
     }
 
-    /// The maximum number of bytes of a receive.
-    pub(crate) fn max_receive(&self) -> u32 {
-        self.limits.parts as u32 * PART_BYTES
-    }
-
     /// The maximum number of bytes of one [`Link::read`].
     pub(crate) fn max_read(&self) -> u32 {
         let bytes = self.regions.max_read_bytes();
         bytes.unwrap_or(MAX_PARTS.min(self.limits.ranges) as u32 * PART_BYTES)
-    }
-
-    /// Posts a receive for `bytes` of payload of one message, at most [`Link::max_receive`].
-    ///
-    /// # Errors
-    ///
-    /// `ENOBUFS` without a place, `ENOMEM`; otherwise the error of the provider or the mapping.
-    pub(crate) fn post_receive(
-        &mut self,
-        bytes: u32,
-        spares: &mut Spares,
-        gfp: (bindings::gfp_t, Flags),
-    ) -> Result {
-        let receive = if bytes < PAGE_BYTES {
-            // SAFETY: As in `receive_memory`.
-            unsafe { Receive::part_of_page(self.device, bytes, &mut self.page_rest, gfp.0) }?
-        } else {
-            self.receive_memory(bytes, spares, gfp)?
-        };
-        self.post(receive)
-    }
-
-    /// Memory for `bytes`, at most [`Link::max_receive`], that the adapter may write to.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`; `EIO` if the device cannot reach it.
-    pub(crate) fn receive_memory(
-        &self,
-        bytes: u32,
-        spares: &mut Spares,
-        gfp: (bindings::gfp_t, Flags),
-    ) -> Result<Receive> {
-        // SAFETY: The id, which outlives the link, holds the device.
-        unsafe { Receive::new(self.device, bytes, spares, gfp) }
-    }
-
-    /// Posts a receive again that was just used up.
-    ///
-    /// # Errors
-    ///
-    /// As [`Link::post_receive`].
-    pub(crate) fn repost(&mut self, receive: Receive) -> Result {
-        receive.sync_for_device();
-        self.post(receive)
-    }
-
-    fn post(&mut self, receive: Receive) -> Result {
-        if self.recv_room() == 0 {
-            return Err(ENOBUFS);
-        }
-        let number = self.receives.next;
-        let index = number % SLOTS;
-        let mut sge = [bindings::ib_sge::default(); MAX_PARTS + 1];
-        let mut count = 0;
-        let header = self.headers.rx_addr(index);
-        self.add_sge(&mut sge, &mut count, header, Headers::RX_BYTES)?;
-        for part in receive.parts() {
-            self.add_sge(&mut sge, &mut count, part.addr(), part.len())?;
-        }
-        let mut wr = bindings::ib_recv_wr {
-            sg_list: sge.as_mut_ptr(),
-            num_sge: count as i32,
-            ..Default::default()
-        };
-        wr.__bindgen_anon_1.wr_id = number.into();
-        // SAFETY: The queue pair is valid; the buffer stays in its place until it is taken out.
-        to_result(unsafe { bindings::ib_post_recv(self.verbs.qp.cast(), (&raw const wr).cast()) })?;
-        *self.rx.get_mut(index as usize).ok_or(ENOBUFS)? = Some(receive);
-        self.receives.next = number.wrapping_add(1);
-        Ok(())
-    }
-
-    /// Takes the oldest receive out, with the message's header; called after
-    /// [`Completion::Received`].
-    pub(crate) fn take_receive(&mut self) -> Option<([u8; 16], Receive)> {
-        if self.receives_posted() == 0 {
-            return None;
-        }
-        let index = self.receives.done % SLOTS;
-        let receive = self.rx.get_mut(index as usize)?.take()?;
-        self.receives.done = self.receives.done.wrapping_add(1);
-        Some((self.headers.read(index), receive))
     }
 
     /// Notes that a request has finished. All earlier requests have finished, too, except for
@@ -622,16 +503,6 @@ impl Link {
             tag: slot.tag,
             read,
         })
-    }
-
-    /// The number of fragments of the posted receives.
-    pub(crate) fn posted_parts(&self) -> usize {
-        self.rx.iter().flatten().map(Receive::count).sum()
-    }
-
-    /// The number of bytes of the posted receives.
-    pub(crate) fn posted_bytes(&self) -> u32 {
-        self.rx.iter().flatten().map(Receive::len).sum()
     }
 
     /// Bytes of payload in the send queue.

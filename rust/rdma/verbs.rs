@@ -12,10 +12,8 @@ use kernel::prelude::*;
 
 use super::cm::CmId;
 use super::device::next_vector;
-use super::link::{
-    RECV_DEPTH,
-    SEND_DEPTH, //
-};
+use super::link::SEND_DEPTH;
+use super::receive_queue::RECV_DEPTH;
 use crate::bindings;
 
 /// Completions: for all requests in both queues, and two spare ones.

@@ -12,12 +12,13 @@ use crate::kern::errno::{
     ENOTCONN, //
 };
 use crate::proto::bsdh::Class;
+use crate::proto::policy::post_later;
 use crate::proto::state::State;
-use crate::rdma::link::RECV_DEPTH;
 use crate::rdma::receive::{
     Receive,
     MAX_PARTS, //
 };
+use crate::rdma::receive_queue::RECV_DEPTH;
 use crate::sdp::conn::sock::Want;
 use crate::sdp::parts::ring::{
     IDLE_RECEIVES,
@@ -33,7 +34,8 @@ pub(super) const LEAST_BUFFER: u32 = 8 * SMALL_BYTES;
 pub(in crate::sdp) const CONTROL_RECEIVES: u32 = Class::Payload.min_credits() - 1;
 
 impl Receiver<'_> {
-    /// Posts a receive again that contains no bytes of the stream.
+    /// Uses a receive again that contains no bytes of the stream: the next [`Receiver::refill`]
+    /// posts it.
     pub(in crate::sdp) fn recycle(&mut self, receive: Receive) {
         if receive.len() != self.ring.receives.bytes() {
             return self.discard(receive);
@@ -42,15 +44,9 @@ impl Receiver<'_> {
             return self.discard(receive);
         };
         let truesize = receive.len();
-        match link.repost(receive) {
-            Ok(()) => {
-                self.credits.posted(1);
-                self.sock.stats.inc(Counter::RecvPosted);
-            }
-            Err(_) => {
-                self.release(truesize);
-                self.sock.stats.inc(Counter::PostFailed);
-            }
+        if link.prepare_again(receive).is_err() {
+            self.release(truesize);
+            self.sock.stats.inc(Counter::PostFailed);
         }
     }
 
@@ -66,10 +62,12 @@ impl Receiver<'_> {
         }
     }
 
-    /// Posts receives up to the target, as far as the receive buffer and the memory allow.
+    /// Posts receives up to the target, as far as the receive buffer and the memory allow. If only a
+    /// few are missing, they are posted later ([`post_later`]).
     pub(in crate::sdp) fn refill(&mut self) {
-        while self.wants_receive() {
-            if self.post_one().is_err() {
+        let later = post_later(self.receives_posted(), self.target());
+        while !later && self.wants_receive() {
+            if self.prepare_one().is_err() {
                 self.sock.stats.inc(Counter::NoReceiveMemory);
                 if self.receives_posted() < IDLE_RECEIVES {
                     self.sock.want(Want::Refill);
@@ -77,11 +75,22 @@ impl Receiver<'_> {
                 break;
             }
         }
+        self.post_prepared();
         if self.ring.reserve > 0 {
             self.ring.trim_reserve(self.sock.sk());
         }
         let starved = self.receives_posted() < IDLE_RECEIVES;
         self.sock.glance.starved.set(starved);
+    }
+
+    /// The number of receives to post.
+    fn target(&self) -> u32 {
+        // The peer still sends credits after its DisConn.
+        if self.inq.fin_received {
+            IDLE_RECEIVES
+        } else {
+            self.ring.target
+        }
     }
 
     fn wants_receive(&self) -> bool {
@@ -90,13 +99,7 @@ impl Receiver<'_> {
             return false;
         };
         let posted = link.receives_posted();
-        // The peer still sends credits after its DisConn.
-        let target = if self.inq.fin_received {
-            IDLE_RECEIVES
-        } else {
-            self.ring.target
-        };
-        if posted >= target || link.recv_room() == 0 || self.state == State::Dead {
+        if posted >= self.target() || link.recv_room() == 0 || self.state == State::Dead {
             return false;
         }
         // Control messages must get through even if no program reads (rule C2).
@@ -126,7 +129,7 @@ impl Receiver<'_> {
         nothing_unread || unread + self.ring.receives.bytes() <= sk.rcvbuf().max(LEAST_BUFFER)
     }
 
-    fn post_one(&mut self) -> Result {
+    fn prepare_one(&mut self) -> Result {
         let (gfp, flags) = self.gfp;
         let size = self.ring.receives.bytes();
         // The receives that the connection needs are worth some effort.
@@ -141,15 +144,27 @@ impl Receiver<'_> {
             return Err(ENOBUFS);
         }
         let result = match &mut *self.link {
-            Some(link) => link.post_receive(size, &mut self.ring.spares, (gfp, flags)),
+            Some(link) => link.prepare_receive(size, &mut self.ring.spares, (gfp, flags)),
             None => Err(ENOTCONN),
         };
         if let Err(e) = result {
             self.release(size);
             return Err(e);
         }
-        self.credits.posted(1);
-        self.sock.stats.inc(Counter::RecvPosted);
         Ok(())
+    }
+
+    fn post_prepared(&mut self) {
+        let Some(link) = &mut *self.link else {
+            return;
+        };
+        let given = link.post_prepared();
+        self.credits.posted(given.count);
+        let stats = self.sock.stats;
+        stats.add(Counter::RecvPosted, given.count.into());
+        if given.refused_bytes > 0 {
+            self.release(given.refused_bytes);
+            stats.inc(Counter::PostFailed);
+        }
     }
 }

@@ -23,6 +23,7 @@ use proto_host::proto::{
         Stamp, //
     },
     hello::BUFS_MIN,
+    policy::post_later,
 };
 use std::collections::{
     HashMap,
@@ -49,11 +50,13 @@ struct Rules {
     /// Whether an update is due. The number is that of messages received since
     /// the last send which were not updates themselves.
     update_due: fn(&Credits, u32) -> bool,
+    /// Whether receives that are free again are posted later: of those posted, and the target.
+    post_later: fn(u32, u32) -> bool,
     /// Whether that number matters; else it is not part of a state.
     counts_news: bool,
 }
 
-/// Those of the module: C1 and C3 as `Credits` has them.
+/// Those of the module: C1 and C3 as `Credits` has them, and its groups of receives.
 const MODULE: Rules = Rules {
     stamp: |credits, kind| {
         credits.stamp(match kind {
@@ -63,6 +66,7 @@ const MODULE: Rules = Rules {
         })
     },
     update_due: |credits, _| credits.wants_update(),
+    post_later,
     counts_news: false,
 };
 
@@ -79,6 +83,7 @@ const OFED: Rules = Rules {
         allowed.then(|| credits.stamp(Class::Update)).flatten()
     },
     update_due: |credits, _| ofed_update_due(credits),
+    post_later: |_, _| false,
     counts_news: false,
 };
 
@@ -111,6 +116,9 @@ struct Side {
     control_to_send: u32,
     /// Receives held by payload that nobody has read.
     unread: u32,
+    /// Receives whose payload was read, and that are not posted yet.
+    free: u32,
+    target: u32,
     news: u32,
     last_mseq: u32,
     inbox: VecDeque<(Kind, Bsdh)>,
@@ -119,7 +127,7 @@ struct Side {
 type World = [Side; 2];
 
 /// A side without its absolute numbers.
-type SideKey = ([u32; 8], Vec<(Kind, u32, u16)>);
+type SideKey = ([u32; 9], Vec<(Kind, u32, u16)>);
 
 /// The two sides are alike, so a world and its mirror image are the same.
 fn key(world: &World) -> [SideKey; 2] {
@@ -138,6 +146,7 @@ fn key(world: &World) -> [SideKey; 2] {
             side.payload_to_send,
             side.control_to_send,
             side.unread,
+            side.free,
             side.news,
         ];
         (numbers, inbox.collect())
@@ -158,6 +167,8 @@ fn start(wants: &Wants) -> World {
             payload_to_send: wants.payload[me],
             control_to_send: wants.control[me],
             unread: 0,
+            free: 0,
+            target: u32::from(wants.posted[me]),
             news: 0,
             last_mseq: u32::MAX - 2,
             inbox: VecDeque::new(),
@@ -201,10 +212,15 @@ fn deliver(world: &World, me: usize, rules: &Rules) -> Option<World> {
     Some(next)
 }
 
-fn read(world: &World, me: usize) -> Option<World> {
+fn read(world: &World, me: usize, rules: &Rules) -> Option<World> {
     let mut next = world.clone();
-    next[me].unread = next[me].unread.checked_sub(1)?;
-    next[me].credits.posted(1);
+    let side = &mut next[me];
+    side.unread = side.unread.checked_sub(1)?;
+    side.free += 1;
+    if !(rules.post_later)(side.credits.outstanding(), side.target) {
+        side.credits.posted(side.free);
+        side.free = 0;
+    }
     Some(next)
 }
 
@@ -221,7 +237,7 @@ fn moves(world: &World, rules: &Rules, wants: &Wants) -> Vec<(bool, World)> {
         }
         next.extend(deliver(world, me, rules).map(|after| (false, after)));
         if wants.read {
-            next.extend(read(world, me).map(|after| (true, after)));
+            next.extend(read(world, me, rules).map(|after| (true, after)));
         }
     }
     next
@@ -339,6 +355,8 @@ fn streams_never_stall() {
         }
     }
     check(&streaming(5, 7));
+    // With 7 receives and more, the receives are posted in groups of 2.
+    assert!(post_later(6, 7) && !post_later(5, 7) && !post_later(4, 5));
 }
 
 /// With 4 receives the first payload takes the only one that payload may have,
@@ -379,6 +397,12 @@ fn weaker_rules_fail() {
         ..MODULE
     };
     assert!(explore(&silent, &streaming(6, 6)).deadlocks > 0);
+    // Groups that are too large: the peer runs out of credits before there is a group.
+    let lazy = Rules {
+        post_later: |posted, target| posted < target && posted + 4 > target,
+        ..MODULE
+    };
+    assert!(explore(&lazy, &streaming(6, 6)).deadlocks > 0);
     // C1 with one credit for what gives nothing back, as the announcement of an urgent byte.
     let announcing = Rules {
         stamp: |credits, kind| {

@@ -5,6 +5,7 @@
 use proptest::prelude::*;
 use proto_host::proto::policy::{
     message_bytes,
+    post_later,
     push_now,
     signal_now,
     Tail, //
@@ -123,6 +124,25 @@ proptest! {
             }
             left -= left.min(full);
         }
+    }
+
+    /// Receives that are used up one by one are posted in groups, and never more than a quarter is
+    /// missing. The smallest number of receives is posted one by one.
+    #[test]
+    fn receives_are_posted_in_groups(target in 1_u32..100, used in 1_usize..1000) {
+        let (mut posted, mut posts) = (target, 0);
+        for _ in 0..used {
+            posted -= 1;
+            if !post_later(posted, target) {
+                posted = target;
+                posts += 1;
+            }
+            prop_assert!(4 * (target - posted) <= target);
+        }
+        let group = (target as usize + 1) / 4;
+        prop_assert_eq!(posts, used / group.max(1));
+        prop_assert!(!post_later(target, target));
+        prop_assert!(target > 5 || posted == target);
     }
 
     /// However many are posted, a free slot is at most a quarter away.
