@@ -349,12 +349,14 @@ impl Receiving {
                 else {
                     return;
                 };
-                let ours = if page.is_large() {
-                    noted(Folio(page.folio() as usize))
-                } else if has_former {
-                    self.pins_of(index, entry.addr())
-                } else {
-                    1
+                let ours = || {
+                    if page.is_large() {
+                        noted(Folio(page.folio() as usize))
+                    } else if has_former {
+                        self.pins_of(index, entry.addr())
+                    } else {
+                        1
+                    }
                 };
                 match mapped.take_away(self.absent.age.mark(), ours) {
                     Ok(()) => taken += 1,
@@ -380,7 +382,8 @@ impl Receiving {
     }
 
     /// How often the transfers of this address space have pinned the page at an address: a finished
-    /// transfer keeps its pins until it has given the page back.
+    /// transfer keeps its pins until it has given the page back, and leaves the list before it
+    /// drops its pins.
     fn pins_of(&self, index: usize, addr: usize) -> usize {
         let Some(page) = self.pins.pages.get(index) else {
             return 0;

@@ -77,18 +77,18 @@ impl Held {
     }
 
     /// Whether somebody else has pinned the page or has a reference to it, and so can read it
-    /// without the page tables. `ours` is the number of the module's pins of the page, or of the
-    /// large folio that contains it.
+    /// without the page tables. `ours` returns the number of the module's pins of the page, or of
+    /// the large folio that contains it. It must not count a pin any more when the pin is dropped.
     ///
     /// If a folio is in no LRU list, a processor that is about to add it may have a reference.
-    pub(super) fn is_held_by_others(self, ours: usize) -> bool {
+    pub(super) fn is_held_by_others(self, ours: impl Fn() -> usize) -> bool {
         let folio = self.folio();
         // SAFETY: The page is held.
         let known = || unsafe {
             let by_us = if self.is_large() {
-                bindings::folio_large_mapcount(folio) as usize + ours
+                bindings::folio_large_mapcount(folio) as usize + ours()
             } else {
-                1 + bindings::SDP_CONST_GUP_PIN_COUNTING_BIAS as usize * ours
+                1 + bindings::SDP_CONST_GUP_PIN_COUNTING_BIAS as usize * ours()
             };
             let of_cache = if bindings::folio_test_swapcache(folio) {
                 self.folio_pages()

@@ -678,7 +678,7 @@ impl<A> Mapped<'_, A> {
     /// checks whether the entry is unchanged. A fault that was let through for a former transfer
     /// would find the entry unchanged. If the folio is not locked, all faults have yet to call the
     /// notifiers.
-    pub(super) fn take_away(&self, mark: usize, ours: usize) -> Result {
+    pub(super) fn take_away(&self, mark: usize, ours: impl Fn() -> usize) -> Result {
         if !self.is_writable() || !self.is_exclusive() || self.page.is_locked() {
             return Err(EAGAIN);
         }
