@@ -33,9 +33,9 @@ pub(crate) enum Half {
     Free,
     /// A call faults pages in, or takes or returns memory of a program.
     Working,
-    /// A send has adverts out or Writes in flight. A receive advertises its buffer, or makes pages
-    /// of its buffer inaccessible: it may first wait for bytes of earlier receives into these
-    /// pages.
+    /// A send has adverts out or Writes in flight; a receive advertises its buffer, or waits for
+    /// Reads into it. A call that takes memory of its program may first wait for bytes of earlier
+    /// receives into this memory, also of other connections.
     AwaitingPeer,
     /// A send waits for room for an advert.
     AwaitingRoom,
@@ -47,11 +47,13 @@ impl Half {
         matches!(self, Self::AwaitingPeer | Self::AwaitingRoom)
     }
 
-    /// The state for the socket's next connection: the call still has the half, but no longer waits
-    /// for the peer.
-    fn of_former(self) -> Self {
-        match self {
-            Self::Free => Self::Free,
+    /// The state for the socket's next connection: the call still has the half. It does not wait
+    /// for the former peer any more, but a receive may still wait for the bytes of another
+    /// connection.
+    fn of_former(self, access: Access) -> Self {
+        match (self, access) {
+            (Self::Free, _) => Self::Free,
+            (Self::AwaitingPeer, Access::Write) => Self::AwaitingPeer,
             _ => Self::Working,
         }
     }
@@ -62,6 +64,9 @@ impl Half {
 pub(crate) struct Halves {
     sending: Half,
     receiving: Half,
+    /// A receive that must not wait was refused because another one had the half: when the half is
+    /// free, pollers are told of the bytes that are left.
+    reader_refused: bool,
     /// The number of sends that wait for memory. Such a send does not keep the half.
     pub(in crate::sdp) memory_waiters: u32,
     generation: u32,
@@ -76,6 +81,7 @@ impl Halves {
         Self {
             sending: Half::Free,
             receiving: Half::Free,
+            reader_refused: false,
             memory_waiters: 0,
             generation: 0,
         }
@@ -84,8 +90,9 @@ impl Halves {
     /// The halves of the socket's next connection. Calls for this connection may still be running.
     pub(in crate::sdp) fn next(self) -> Self {
         Self {
-            sending: self.sending.of_former(),
-            receiving: self.receiving.of_former(),
+            sending: self.sending.of_former(Access::Read),
+            receiving: self.receiving.of_former(Access::Write),
+            reader_refused: self.reader_refused,
             memory_waiters: 0,
             generation: self.generation.wrapping_add(1),
         }
@@ -154,11 +161,11 @@ impl SockOwner<'_> {
             if half == Half::Free {
                 return Ok(());
             }
-            let up_to_peer =
-                half.is_up_to_peer() || (access == Access::Write && self.reads_directly());
+            let up_to_peer = half.is_up_to_peer();
             if up_to_peer && timeo.is_over() {
-                if let Access::Read = access {
-                    self.sk().want_space(false);
+                match access {
+                    Access::Read => self.sk().want_space(false),
+                    Access::Write => self.conn().halves.reader_refused = true,
                 }
                 return Err(EAGAIN);
             }
@@ -200,6 +207,10 @@ impl SockOwner<'_> {
         if access == Access::Read && half.is_up_to_peer() {
             // Meanwhile poll() has not reported the socket as writable.
             sk.wake_writer();
+        }
+        let halves = &mut self.conn().halves;
+        if access == Access::Write && core::mem::replace(&mut halves.reader_refused, false) {
+            sk.wake_reader();
         }
         result
     }

@@ -7,22 +7,12 @@ use super::guard::SockGuard;
 use super::sock::Want;
 use crate::proto::state::State;
 use crate::rdma::link::Tag;
-use crate::rdma::region::{
-    Call,
-    Use, //
-};
 
 impl SockGuard<'_> {
     /// Bytes that a program has sent and the peer's adapter does not have yet.
     pub(crate) fn unsent_bytes(&mut self) -> u32 {
         let sk = self.sk();
         self.conn().unsent_bytes(sk)
-    }
-
-    /// Whether a receive waits for Reads into its own pages.
-    pub(super) fn reads_directly(&mut self) -> bool {
-        let link = self.conn().link.as_ref();
-        link.is_some_and(|link| link.has_regions(Use::OwnReads(Call::Waits)))
     }
 
     /// Whether Reads into a program's memory are in flight.

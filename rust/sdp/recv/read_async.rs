@@ -256,12 +256,10 @@ impl Recv<'_> {
     }
 
     fn take_and_read(&mut self, guard: &mut SockOwner<'_>, early: &Early) -> Result {
-        let conn = guard.conn();
         // The first part of the buffer may have been too small to say that the program is back.
-        note_worth(conn);
-        // The reader is about to take the bytes: they must not be read into the kernel's memory.
-        conn.inq.reader_bytes = Some(self.len - self.copied);
-        if let Some(zcopy) = &mut conn.adverts.zcopy {
+        note_worth(guard.conn());
+        self.set_room(guard, Some(self.len - self.copied));
+        if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
             zcopy.direct_bytes = 0;
         }
         let (iter, stats, may_wait) = (&mut self.iter, guard.stats, !self.has_enough);
@@ -337,7 +335,7 @@ impl Recv<'_> {
                     .unwrap_or(false);
                 // The reader comes back for the bytes behind the pages, if its buffer has room for
                 // them.
-                guard.conn().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
+                self.set_room(guard, (left >= LEAST_DIRECT).then_some(left));
                 self.await_direct(guard, bytes)
             }
             other => {

@@ -33,6 +33,7 @@ use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
+use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::await_adapter;
 use crate::sdp::reclaim::give_back;
 use crate::sdp::rx::reads::{
@@ -112,23 +113,22 @@ pub(super) fn may_read_directly(guard: &mut SockGuard<'_>, recv: &Recv<'_>) -> b
 
 /// Called before a reader waits. A reader that can take adverts itself will be woken for them; for
 /// other readers the adverts are read into the kernel's memory.
-pub(super) fn reader_waits(guard: &mut SockOwner<'_>, recv: &Recv<'_>) {
+pub(super) fn reader_waits(guard: &mut SockOwner<'_>, recv: &mut Recv<'_>) {
     let room = recv.direct_room();
     let conn = guard.conn();
     let next = match &conn.adverts.zcopy {
         Some(zcopy) => zcopy.hold.next_untaken() as usize,
         None => 0,
     };
-    conn.inq.reader_bytes = None;
+    recv.set_room(guard, None);
     if room == 0 {
         return pull_for_reader(guard);
     }
     if (1..LEAST_DIRECT).contains(&next) {
         pull_rest(guard);
     }
-    let conn = guard.conn();
-    conn.inq.reader_bytes = Some(room);
-    if let Some(zcopy) = &mut conn.adverts.zcopy {
+    recv.set_room(guard, Some(room));
+    if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
         zcopy.pull_now = None;
     }
 }
@@ -141,17 +141,18 @@ impl Recv<'_> {
     ///
     /// The error that ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn read_directly(&mut self, guard: &mut SockOwner<'_>) -> Result {
-        guard.in_turn(Access::Write, |guard| self.read_pinned(guard))
+        guard.keep(Access::Write, Half::AwaitingPeer, |guard| {
+            self.read_pinned(guard)
+        })
     }
 
     fn read_pinned(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        self.set_room(guard, Some(self.len - self.copied));
         let conn = guard.conn();
         let (Some(link), Some(zcopy)) = (&conn.link, &mut conn.adverts.zcopy) else {
             return Err(ECONNRESET);
         };
         zcopy.direct_bytes = 0;
-        // The reader is about to take the bytes: they must not be read into the kernel's memory.
-        conn.inq.reader_bytes = Some(self.len - self.copied);
         let most = zcopy.hold.next_untaken() as usize;
         let most = most.min(self.len - self.copied);
         let pages = link.max_region_pages() as usize;
@@ -171,7 +172,7 @@ impl Recv<'_> {
         let posted = self.post_direct(guard, Memory::Pinned(pinned), Use::OwnReads(Call::Waits));
         // The reader comes back for the bytes behind these, if its buffer has room for them.
         let left = self.len - self.copied - taken;
-        guard.conn().inq.reader_bytes = (left >= LEAST_DIRECT).then_some(left);
+        self.set_room(guard, (left >= LEAST_DIRECT).then_some(left));
         let read = if posted? {
             self.await_direct(guard, taken)?
         } else {

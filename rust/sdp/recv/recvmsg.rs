@@ -75,6 +75,8 @@ pub(super) struct Recv<'a> {
     pub(super) no_offer: bool,
     /// The call has enough bytes to return.
     pub(super) has_enough: bool,
+    /// The call is the reader whose room the receive queue has.
+    is_reader: bool,
     /// The time that the call took to take pages away for Reads for which it has not waited; `None`
     /// if it has posted no such Read.
     pub(super) taking: Option<Delta>,
@@ -83,6 +85,13 @@ pub(super) struct Recv<'a> {
 impl Recv<'_> {
     pub(super) fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Records the room of the call's buffer for a Read, if the call waits for bytes or takes them;
+    /// so that the bytes are not read into the kernel's memory.
+    pub(super) fn set_room(&mut self, guard: &mut SockGuard<'_>, room: Option<usize>) {
+        self.is_reader = room.is_some();
+        guard.conn().inq.reader_bytes = room;
     }
 
     /// The number of bytes between the `taken` bytes of the stream and the position of the call.
@@ -170,6 +179,7 @@ pub(crate) fn recvmsg(
         awaited: false,
         no_offer: false,
         has_enough: false,
+        is_reader: false,
         taking: None,
     };
     note_next_call(guard.conn(), &recv);
@@ -204,7 +214,9 @@ fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
         note_return(guard.conn(), recv);
     }
     let inq = &mut guard.conn().inq;
-    inq.reader_bytes = None;
+    if recv.is_reader {
+        inq.reader_bytes = None;
+    }
     inq.polled = timeless || (inq.polled && recv.direct == 0);
     let took = recv.copied > 0 || !recv.hole.is_empty();
     if took && !recv.is(bindings::MSG_PEEK) {
@@ -283,7 +295,7 @@ impl Recv<'_> {
             flush(guard);
             guard.conn().ring.spares.clear();
             wait_and_poll(guard, &mut self.timeo);
-            guard.conn().inq.reader_bytes = None;
+            self.set_room(guard, None);
             // As with TCP: a receive of no bytes that has waited ends without an error. The error
             // is left to the next call.
             let sk = guard.sk();

@@ -381,9 +381,9 @@ impl Recv<'_> {
     fn await_writer(&mut self, guard: &mut SockOwner<'_>, left: &mut Timeout) {
         // If the peer sends a source advert instead, its bytes can be read into the buffer.
         let room = self.len - self.copied;
-        guard.conn().inq.reader_bytes = Some(room);
+        self.set_room(guard, Some(room));
         Timeout::wait_both(&mut self.timeo, left, |limit| wait_and_poll(guard, limit));
-        guard.conn().inq.reader_bytes = None;
+        self.set_room(guard, None);
     }
 }
 

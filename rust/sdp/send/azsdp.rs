@@ -54,6 +54,7 @@ use crate::proto::split::piece_bytes;
 use crate::proto::state::State;
 use crate::rdma::region::Use;
 use crate::sdp::conn::guard::SockOwner;
+use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::{
     poll_cq_if_due,
     rearm_cq, //
@@ -132,7 +133,8 @@ impl Send<'_> {
         if !self.await_advert(guard, None)? {
             return Ok(());
         }
-        let memory = guard.in_turn(Access::Read, |guard| self.take_memory(guard));
+        let half = Half::AwaitingPeer;
+        let memory = guard.keep(Access::Read, half, |guard| self.take_memory(guard));
         let memory = match memory {
             Ok(memory) => memory,
             Err(e) => {

@@ -22,6 +22,7 @@ use crate::rdma::region::{
     Use, //
 };
 use crate::sdp::conn::guard::SockOwner;
+use crate::sdp::conn::half::Half;
 use crate::sdp::flush::flush;
 use crate::sdp::reclaim::give_back_in_turn;
 use crate::stats::counters::Counter;
@@ -87,7 +88,8 @@ impl Send<'_> {
         if !Ways::of(guard).may_write_ahead(self, flags) {
             return false;
         }
-        let snapshot = guard.in_turn(Access::Read, |guard| self.take_snapshot(guard));
+        let half = Half::AwaitingPeer;
+        let snapshot = guard.keep(Access::Read, half, |guard| self.take_snapshot(guard));
         match snapshot {
             Ok(snapshot) => {
                 if let Err(memory) = self.post_ahead(guard, Memory::Snapshot(snapshot)) {

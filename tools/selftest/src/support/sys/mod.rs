@@ -37,7 +37,7 @@ pub(crate) use uring::{uring_recv, uring_sendmsg_to, Registered, SendZc};
 use std::io;
 
 /// Turns the return value of a C call into a result with its errno.
-fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
+pub(crate) fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
     if ret < 0 {
         Err(io::Error::last_os_error())
     } else {

@@ -5,7 +5,7 @@
 
 use super::azrecv::{settled, Expected, Incoming};
 use super::disk::Disk;
-use super::inflight::{in_child, Growth, Signal, LEN};
+use super::inflight::{in_child, Growth, Signal, LEN, SDP_ZCOPY_MODE, SOL_SDP};
 use super::zcopy::stat;
 use crate::support::flow::spawn;
 use crate::support::harness::{
@@ -13,7 +13,7 @@ use crate::support::harness::{
     Env, Fail, Outcome,
 };
 use crate::support::sys::{self, Ended, Fork, Pages, HUGE, PAGE};
-use libc::{EAGAIN, MSG_DONTWAIT, SO_RCVTIMEO};
+use libc::{EAGAIN, MSG_DONTWAIT, MSG_NOSIGNAL, SO_RCVTIMEO};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -29,7 +29,9 @@ tests!("azstall";
     forked_for_long,
     two_in_one_huge_page,
     written_back_meanwhile,
+    reclaimed_meanwhile,
     beside_one_that_waits,
+    send_beside_one_that_waits,
 );
 
 /// The network card that sends the packets of soft-RoCE to the other machine. netem can delay only
@@ -389,6 +391,43 @@ fn written_back_meanwhile(env: &Env) -> Outcome {
     )
 }
 
+/// The kernel looks for memory that it can free, and moves pages, while bytes are on their way. A
+/// thread that does this must not wait for the bytes, and the bytes are not lost.
+fn reclaimed_meanwhile(env: &Env) -> Outcome {
+    let Some(disk) = Disk::new()? else {
+        return skip("no zram here");
+    };
+    let late = Late::new(env, Duration::from_secs(4))?;
+    let _swap = disk.swap()?;
+    let other = Pages::new(LEN, false)?;
+    other.touch(1);
+    let mut incoming = Incoming::endless(env)?;
+    let pages = Pages::new(LEN, false)?;
+    let got = late.receive(&mut incoming, pages)?;
+    let began = Instant::now();
+    for _ in 0..3 {
+        pages.advise(sys::MADV_COLD)?;
+        pages.advise(sys::MADV_PAGEOUT)?;
+        other.advise(sys::MADV_PAGEOUT)?;
+        // These files need not exist, and a write fails if too little was found.
+        let _ = fs::write("/sys/devices/system/node/node0/reclaim", "1M");
+        let _ = fs::write("/proc/sys/vm/compact_memory", "1");
+        let _ = fs::write("/proc/self/clear_refs", "1");
+    }
+    let (took, has_waited) = (began.elapsed(), got.is_there()?);
+    let status = fs::read_to_string("/proc/self/status")?;
+    let swapped = status.lines().find(|line| line.starts_with("VmSwap:"));
+    let has_swapped = swapped.is_some_and(|line| !line.contains("\t       0 kB"));
+    late.over()?;
+    got.check()?;
+    incoming.leave()?;
+    expect(has_swapped, format!("no page was swapped out: {swapped:?}"))?;
+    expect(
+        !has_waited,
+        format!("freeing memory waited {took:?} for bytes"),
+    )
+}
+
 /// A receive waits for bytes that are on their way to its buffer. A receive of another thread on
 /// the same socket that must not wait, or not for long, does not wait for the first one.
 fn beside_one_that_waits(env: &Env) -> Outcome {
@@ -424,4 +463,33 @@ fn beside_one_that_waits(env: &Env) -> Outcome {
         incoming.leave()?;
     }
     Ok(())
+}
+
+/// An asynchronous send waits for bytes that are on their way to its memory, over another
+/// connection. A send of another thread on the same socket that must not wait does not wait for the
+/// first one.
+fn send_beside_one_that_waits(env: &Env) -> Outcome {
+    const MOST: Duration = Duration::from_secs(1);
+    let (sock, _remote) = env.pair()?;
+    sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, 3)?;
+    let late = Late::new(env, Duration::from_secs(4))?;
+    let pages = Pages::new(LEN, false)?;
+    let mut incoming = Incoming::endless(env)?;
+    let got = late.receive(&mut incoming, pages)?;
+    let first = {
+        let sock = sock.dup()?;
+        spawn_waiting(move || sock.send_raw(pages.at(0), pages.len(), MSG_NOSIGNAL))?
+    };
+    let began = Instant::now();
+    let result = sock.send(&[0], MSG_DONTWAIT | MSG_NOSIGNAL);
+    let (took, is_late) = (began.elapsed(), !got.is_there()?);
+    late.over()?;
+    let sent = joined(first)??;
+    incoming.leave()?;
+    expect(
+        is_late && took < MOST,
+        format!("a send beside one that waits has waited {took:?}"),
+    )?;
+    expect_errno(result, EAGAIN, "the other send")?;
+    expect_eq(sent, pages.len(), "sent when the bytes had come")
 }
