@@ -72,6 +72,8 @@ const unsigned long SDP_CONST_VM_SPECIAL = VM_PFNMAP | VM_MIXEDMAP | VM_IO |
 	VM_SHADOW_STACK | VM_DROPPABLE;
 const unsigned long SDP_CONST_VM_UFFD = __VM_UFFD_FLAGS;
 const unsigned int SDP_CONST_RTN_LOCAL = RTN_LOCAL;
+const unsigned int SDP_CONST_RTN_BROADCAST = RTN_BROADCAST;
+const unsigned int SDP_CONST_RTN_MULTICAST = RTN_MULTICAST;
 const unsigned int SDP_CONST_EPOLLIN = (unsigned int)EPOLLIN;
 const unsigned int SDP_CONST_EPOLLPRI = (unsigned int)EPOLLPRI;
 const unsigned int SDP_CONST_EPOLLOUT = (unsigned int)EPOLLOUT;

@@ -126,7 +126,10 @@ fn is_of_packets(is_v6: bool, level: i32, name: i32) -> bool {
         ),
         bindings::SOL_IP => matches!(
             name as u32,
-            bindings::IP_MSFILTER | bindings::MCAST_MSFILTER
+            bindings::IP_MSFILTER
+                | bindings::MCAST_MSFILTER
+                | bindings::IP_OPTIONS
+                | bindings::IP_MINTTL
         ),
         bindings::SOL_IPV6 if is_v6 => matches!(
             name as u32,
@@ -134,6 +137,7 @@ fn is_of_packets(is_v6: bool, level: i32, name: i32) -> bool {
                 | bindings::IPV6_RTHDRDSTOPTS
                 | bindings::IPV6_RTHDR
                 | bindings::IPV6_DSTOPTS
+                | bindings::IPV6_MINHOPCOUNT
                 | bindings::MCAST_MSFILTER
         ),
         _ => false,

@@ -383,6 +383,18 @@ bool sdp_helper_net_tfo_client(const struct net *net)
 	return READ_ONCE(net->ipv4.sysctl_tcp_fastopen) & TFO_CLIENT_ENABLE;
 }
 
+int sdp_helper_net_tcp_syn_retries(const struct net *net);
+int sdp_helper_net_tcp_syn_retries(const struct net *net)
+{
+	return READ_ONCE(net->ipv4.sysctl_tcp_syn_retries);
+}
+
+int sdp_helper_net_tcp_fin_timeout(const struct net *net);
+int sdp_helper_net_tcp_fin_timeout(const struct net *net)
+{
+	return READ_ONCE(net->ipv4.sysctl_tcp_fin_timeout);
+}
+
 int sdp_helper_net_somaxconn(const struct net *net);
 int sdp_helper_net_somaxconn(const struct net *net)
 {

@@ -94,6 +94,22 @@ impl<'a> Net<'a> {
         self.settings().get(Setting::TcpFallback) != 0
     }
 
+    /// How often TCP resends a SYN (net.ipv4.tcp_syn_retries).
+    pub(crate) fn syn_retries(self) -> i32 {
+        // SAFETY: The namespace is valid.
+        unsafe { bindings::net_tcp_syn_retries(self.net.cast()) }
+    }
+
+    /// How long a closed TCP socket waits for its peer, in seconds (net.ipv4.tcp_fin_timeout).
+    pub(crate) fn fin_timeout_s(self) -> i32 {
+        // SAFETY: The namespace is valid.
+        let ms = unsafe {
+            let jiffies = bindings::net_tcp_fin_timeout(self.net.cast());
+            kernel::bindings::jiffies64_to_msecs(jiffies as u64)
+        };
+        (ms / 1000) as i32
+    }
+
     /// The longest backlog (net.core.somaxconn).
     pub(crate) fn somaxconn(self) -> i32 {
         // SAFETY: The namespace is valid.

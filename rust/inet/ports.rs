@@ -337,6 +337,29 @@ impl Ports {
         self.tables.lock().listeners.remove(&place);
     }
 
+    /// Whether another socket has a connection with the same addresses and ports as `sk`, which is
+    /// being connected. Of two sockets that are being connected, the one that was bound first gets
+    /// the connection.
+    pub(crate) fn has_twin(&self, sk: Sk) -> bool {
+        let names = |sk: Sk| (sk.bound_addr().ip, sk.peer_addr(), sk.bound_dev());
+        let own = names(sk);
+        let (mut found, mut is_later) = (false, false);
+        for_port(&mut self.tables.lock().all, sk.num(), |other| {
+            if other.as_ptr() == sk.as_ptr() {
+                is_later = true;
+                return true;
+            }
+            found = names(other) == own
+                && match u32::from(other.state()) {
+                    bindings::TCP_CLOSE | bindings::TCP_LISTEN => false,
+                    bindings::TCP_SYN_SENT => !is_later,
+                    _ => true,
+                };
+            !found
+        });
+        found
+    }
+
     /// Takes a socket out of the tables.
     pub(crate) fn put(&self, place: Bound) {
         let mut tables = self.tables.lock();

@@ -52,10 +52,12 @@ fn check_v4(sk: Sk, ip: [u8; 4], dev: i32) -> Result {
         bindings::ip_rt_put(route);
         kind
     };
-    if stays && u32::from(kind) != bindings::SDP_CONST_RTN_LOCAL {
-        return Err(ENETUNREACH);
+    match u32::from(kind) {
+        bindings::SDP_CONST_RTN_BROADCAST | bindings::SDP_CONST_RTN_MULTICAST => Err(ENETUNREACH),
+        bindings::SDP_CONST_RTN_LOCAL => Ok(()),
+        _ if stays => Err(ENETUNREACH),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn check_v6(sk: Sk, to: &Addr, dev: i32) -> Result {

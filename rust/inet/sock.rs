@@ -278,6 +278,13 @@ impl Sk {
         unsafe { bindings::ipv6_only_sock(self.0.cast()) }
     }
 
+    /// Binds the socket to the interface of a link-local address, if it is not bound to one.
+    pub(crate) fn bind_to_link(self, dev: i32) {
+        if self.bound_dev() == 0 {
+            set_field!(self, dev, __sk_common.skc_bound_dev_if);
+        }
+    }
+
     pub(crate) fn bound_dev(self) -> i32 {
         field!(self, __sk_common.skc_bound_dev_if)
     }
@@ -493,9 +500,10 @@ impl Sk {
         usize::try_from(low).unwrap_or(1)
     }
 
-    /// Sets SO_RCVLOWAT.
+    /// Sets SO_RCVLOWAT, to half of the receive buffer at most, as `tcp_set_rcvlowat()`.
     pub(crate) fn set_rcvlowat(self, bytes: i32) {
-        set_field!(self, bytes.max(1), sk_rcvlowat);
+        let most = i32::try_from(self.rcvbuf() / 2).unwrap_or(i32::MAX);
+        set_field!(self, bytes.min(most).max(1), sk_rcvlowat);
     }
 
     /// The offset of MSG_PEEK behind the bytes that were read; `None` if it does not move

@@ -213,6 +213,7 @@ fn within(value: i32, allowed: RangeInclusive<i32>) -> Result<i32> {
 ///
 /// `ENOPROTOOPT` for an unknown option.
 pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
+    let net = sock.sk().net();
     let mut guard = sock.lock();
     let conn = guard.conn();
     let options = &conn.options;
@@ -223,8 +224,8 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         TCP_KEEPINTVL => options.keepintvl_s,
         TCP_KEEPCNT => options.keepcnt,
         TCP_USER_TIMEOUT => options.user_timeout_ms,
-        TCP_SYNCNT => options.syn_retries,
-        TCP_LINGER2 => options.fin_timeout_s(),
+        TCP_SYNCNT => options.syn_retries(net),
+        TCP_LINGER2 => options.fin_timeout_s(net),
         TCP_DEFER_ACCEPT => options.defer_accept.seconds(),
         TCP_WINDOW_CLAMP => options.window_clamp,
         TCP_NOTSENT_LOWAT => sock.glance.notsent_lowat.get() as i32,

@@ -91,6 +91,10 @@ pub(crate) fn start_connect(guard: &mut SockGuard<'_>, to: Addr) -> Result {
 /// Asks the worker to set the connection up.
 fn begin_connect(guard: &mut SockGuard<'_>, to: Addr) {
     let sk = guard.sk();
+    if to.is_link_local() {
+        // As with TCP, so that getpeername() has the scope.
+        sk.bind_to_link(to.scope as i32);
+    }
     guard.conn().names.peer = to;
     guard.conn().names.local = sk.bound_addr();
     sk.set_peer(&to);
@@ -177,7 +181,8 @@ pub(super) fn make_new(guard: &mut SockGuard<'_>) {
     let sk = guard.sk();
     if !connects && !sk.user_locked(bindings::SOCK_BINDPORT_LOCK) {
         bind::put_port(guard);
-        sk.set_num(0);
+        // As with TCP, getsockname() still has the port.
+        sk.forget_num();
     }
 }
 

@@ -341,7 +341,7 @@ impl Listener for Port {
             })?)
         };
         let has_asked = place.is_some();
-        let child = child_of(&listener, to, from, &hello).inspect_err(|_| {
+        let child = child_of(&listener, (to, from), dev, &hello).inspect_err(|_| {
             self.stats.inc(Counter::RefusedNoMemory);
         })?;
         if let Some(place) = place {
@@ -385,8 +385,14 @@ impl Port {
     }
 }
 
-/// A new socket for a connection to `listener`, with the listener's options.
-fn child_of(listener: &SdpSock, to: Addr, from: Addr, hello: &Hello) -> Result<ARef<SdpSock>> {
+/// A new socket for a connection to `listener` over the interface `dev`, with the listener's
+/// options. The addresses are destination and source.
+fn child_of(
+    listener: &SdpSock,
+    (to, from): (Addr, Addr),
+    dev: i32,
+    hello: &Hello,
+) -> Result<ARef<SdpSock>> {
     // SAFETY: The listener is alive; the clone is initialised below before anybody sees it.
     let raw = unsafe {
         bindings::sk_clone(
@@ -407,6 +413,9 @@ fn child_of(listener: &SdpSock, to: Addr, from: Addr, hello: &Hello) -> Result<A
     sk.set_state(bindings::TCP_CLOSE as u8);
     sk.clear_shutdown();
     let mut guard = child.lock();
+    if from.is_link_local() {
+        sk.bind_to_link(dev);
+    }
     sk.set_local(&to);
     sk.set_peer(&from);
     let conn = guard.conn();

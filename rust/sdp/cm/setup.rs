@@ -26,6 +26,7 @@ use crate::inet::limits::Place;
 use crate::inet::netns::LOOPBACK_IFINDEX;
 use crate::inet::sock::Sk;
 use crate::kern::errno::{
+    EADDRNOTAVAIL,
     ECONNABORTED,
     ECONNREFUSED,
     ECONNRESET,
@@ -123,7 +124,7 @@ impl Worker<'_> {
             let mut guard = self.sock.lock();
             guard.conn().lifetime.nonce = nonce;
             guard.conn().names.local = from;
-            self.sock.sk().set_local(&from);
+            self.set_local(&from)?;
         }
         self.resolve(via.with_port(cm_port), false, via.with_port(to.port))
     }
@@ -154,6 +155,20 @@ impl Worker<'_> {
         start(from.with_port(0))
     }
 
+    /// Sets the local address of the socket.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRNOTAVAIL` if another connection has the same addresses and ports.
+    fn set_local(&self, local: &Addr) -> Result {
+        let sk = self.sock.sk();
+        sk.set_local(local);
+        if sk.net().ports().has_twin(sk) {
+            return Err(EADDRNOTAVAIL);
+        }
+        Ok(())
+    }
+
     pub(super) fn addr_resolved(&mut self) -> Result {
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
         {
@@ -165,7 +180,7 @@ impl Worker<'_> {
                 }
                 let local = local.with_port(self.sock.sk().num());
                 guard.conn().names.local = local;
-                self.sock.sk().set_local(&local);
+                self.set_local(&local)?;
             }
         }
         id.resolve_route(RESOLVE_MS)
@@ -189,7 +204,8 @@ impl Worker<'_> {
             let rcv_size = guard.conn().ring.reserve_first(self.sock.sk())?;
             let bufs = open_link(&mut guard, link, place)?;
             guard.transition(Event::AddressResolved);
-            connect_ms = guard.conn().options.connect_ms();
+            let net = guard.sk().net();
+            connect_ms = guard.conn().options.connect_ms(net);
             Hello {
                 features,
                 max_adverts: max_adverts_of(self.sock.sk().net()),

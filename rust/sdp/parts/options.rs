@@ -2,6 +2,7 @@
 
 //! The options of a socket.
 
+use crate::inet::netns::Net;
 use crate::inet::sysctl::{
     Setting,
     Settings, //
@@ -9,13 +10,8 @@ use crate::inet::sysctl::{
 use crate::proto::choice::Wanted;
 use crate::proto::deferral::Timeouts;
 
-/// TCP's default for TCP_SYNCNT (`net.ipv4.tcp_syn_retries`).
-const SYN_RETRIES: i32 = 6;
-
 /// The maximum of TCP_LINGER2 in seconds (`TCP_FIN_TIMEOUT_MAX`).
 const MAX_FIN_TIMEOUT_S: i32 = 120;
-/// The default of TCP_LINGER2 in seconds (`net.ipv4.tcp_fin_timeout`).
-const FIN_TIMEOUT_S: i32 = 60;
 
 /// The size of one key of TCP_FASTOPEN_KEY in bytes.
 const KEY_BYTES: usize = 16;
@@ -79,7 +75,7 @@ pub(crate) struct Options {
     pub(crate) keepintvl_s: i32,
     pub(crate) keepcnt: i32,
     pub(crate) user_timeout_ms: i32,
-    /// How often TCP would resend a SYN.
+    /// How often TCP would resend a SYN; 0 for the default.
     pub(crate) syn_retries: i32,
     /// Seconds that a closed socket waits until a peer that has the whole stream closes; 0 for the
     /// default, negative for no time.
@@ -104,13 +100,22 @@ impl Options {
     /// after each further one twice as long as before, but at most 2 minutes. TCP also sends four
     /// more SYNs at intervals of a second (`tcp_syn_linear_timeouts`), but has no time for them if
     /// the option is less than three.
-    pub(in crate::sdp) fn connect_ms(&self) -> u32 {
-        let linear_ms = if self.syn_retries < 3 { 0 } else { 4000 };
-        let doubled_ms: u32 = (0..=self.syn_retries)
+    pub(in crate::sdp) fn connect_ms(&self, net: Net<'_>) -> u32 {
+        let retries = self.syn_retries(net);
+        let linear_ms = if retries < 3 { 0 } else { 4000 };
+        let doubled_ms: u32 = (0..=retries)
             .map(|n| 1000 << n.clamp(0, 7))
             .map(|ms: u32| ms.min(120_000))
             .sum();
         linear_ms + doubled_ms
+    }
+
+    /// The value of TCP_SYNCNT.
+    pub(in crate::sdp) fn syn_retries(&self, net: Net<'_>) -> i32 {
+        match self.syn_retries {
+            0 => net.syn_retries(),
+            retries => retries,
+        }
     }
 
     /// Sets TCP_LINGER2.
@@ -119,9 +124,9 @@ impl Options {
     }
 
     /// The value of TCP_LINGER2 that programs read; -1 for no time.
-    pub(in crate::sdp) fn fin_timeout_s(&self) -> i32 {
+    pub(in crate::sdp) fn fin_timeout_s(&self, net: Net<'_>) -> i32 {
         match self.linger2_s {
-            0 => FIN_TIMEOUT_S,
+            0 => net.fin_timeout_s(),
             seconds => seconds,
         }
     }
@@ -144,7 +149,7 @@ impl Options {
             keepintvl_s: settings.get(Setting::KeepaliveIntvl),
             keepcnt: settings.get(Setting::KeepaliveProbes),
             user_timeout_ms: 0,
-            syn_retries: SYN_RETRIES,
+            syn_retries: 0,
             linger2_s: 0,
             defer_accept: Timeouts::NONE,
             window_clamp: 0,

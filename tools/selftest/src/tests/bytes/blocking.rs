@@ -191,6 +191,10 @@ fn send_timeout(env: &Env) -> Outcome {
 fn rcvlowat(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     expect_eq(sock.get_int(SOL_SOCKET, SO_RCVLOWAT)?, 1, "at first")?;
+    // The receive buffer must have room for so many bytes.
+    sock.set_int(SOL_SOCKET, SO_RCVLOWAT, i32::MAX)?;
+    let most = sock.get_int(SOL_SOCKET, SO_RCVLOWAT)?;
+    expect(most < i32::MAX / 2, format!("at most {most}"))?;
     sock.set_int(SOL_SOCKET, SO_RCVLOWAT, 100)?;
     expect_eq(sock.get_int(SOL_SOCKET, SO_RCVLOWAT)?, 100, "when set")?;
     remote.send(Span::new(env.seed, 0, 60), 0)?;

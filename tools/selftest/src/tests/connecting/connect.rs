@@ -9,10 +9,12 @@ use crate::support::harness::{
 use crate::support::peer::Remote;
 use crate::support::sys::{self, Sock, SockAddr};
 use libc::{
-    EAGAIN, EALREADY, ECONNREFUSED, EINPROGRESS, EINVAL, EISCONN, ENETUNREACH, ENOTCONN, EPIPE,
-    POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP,
+    EADDRNOTAVAIL, EAGAIN, EALREADY, ECONNREFUSED, EINPROGRESS, EINVAL, EISCONN, ENETUNREACH,
+    ENOTCONN, EPIPE, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP,
 };
+use std::fs;
 use std::io;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -40,6 +42,8 @@ tests!("connect";
     disconnect_and_connect_nonblocking,
     next_connect_does_not_wait,
     over_its_interface,
+    scope_of_a_link_local_peer,
+    no_two_with_the_same_names,
     to_itself_is_no_crash,
 );
 
@@ -257,7 +261,13 @@ fn close_while_connecting(env: &Env) -> Outcome {
 }
 
 fn to_multicast_and_broadcast(env: &Env) -> Outcome {
-    for ip in [[224, 0, 0, 1], [239, 1, 2, 3], [255, 255, 255, 255]] {
+    for ip in [
+        [224, 0, 0, 1],
+        [239, 1, 2, 3],
+        [255, 255, 255, 255],
+        // The broadcast address of the loopback interface.
+        [127, 255, 255, 255],
+    ] {
         let sock = env.family.socket(ANY4)?;
         let result = sock.connect(&(ip.into(), 7).into());
         expect_errno(result, ENETUNREACH, format!("{ip:?}"))?;
@@ -568,6 +578,62 @@ fn over_its_interface(env: &Env) -> Outcome {
         sock.connect(&addr)?;
         listener.accept()?;
     }
+    Ok(())
+}
+
+/// The names of both ends of a connection by link-local addresses contain the interface, so that a
+/// program can connect to the address that it was given.
+fn scope_of_a_link_local_peer(env: &Env) -> Outcome {
+    let env = env.over_ipv6()?;
+    let card = env.network_card()?;
+    // Address, number of the interface, prefix, scope, flags, interface.
+    let addresses = fs::read_to_string("/proc/net/if_inet6")?;
+    let link_local = addresses.lines().find_map(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let ip = u128::from_str_radix(words.first()?, 16).ok()?;
+        let scope = u32::from_str_radix(words.get(1)?, 16).ok()?;
+        let fits = words.last() == Some(&card.as_str()) && line.starts_with("fe80");
+        fits.then_some((Ipv6Addr::from(ip), scope))
+    });
+    let Some((ip, scope)) = link_local else {
+        return skip("the interface has no link-local address");
+    };
+    let here = |port| SockAddr::from(SocketAddr::from(SocketAddrV6::new(ip, port, 0, scope)));
+    let listener = env.socket()?;
+    listener.bind(&(ANY6, 0).into())?;
+    listener.listen(1)?;
+    let to = here(listener.getsockname()?.port());
+    let sock = env.socket()?;
+    sock.connect(&to)?;
+    let (accepted, from) = listener.accept()?;
+    let own = here(sock.getsockname()?.port()).to_std();
+    expect_eq(sock.getpeername()?.to_std(), to.to_std(), "the peer")?;
+    expect_eq(sock.getsockname()?.to_std(), own, "its own name")?;
+    expect_eq(from.to_std(), own, "the address that accept() gives")?;
+    expect_eq(accepted.getpeername()?.to_std(), own, "the accepted peer")?;
+    expect_eq(accepted.getsockname()?.to_std(), to.to_std(), "accepted")
+}
+
+/// Two sockets can share an address and a port, but not with the same peer.
+fn no_two_with_the_same_names(env: &Env) -> Outcome {
+    let (listener, to) = env.remote_listener(5)?;
+    let one = env.socket()?;
+    one.set_int(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    one.bind(&env.here(0))?;
+    let name = one.getsockname()?;
+    let other = env.socket()?;
+    other.set_int(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    other.bind(&name)?;
+    one.connect(&to)?;
+    let (accepted, from) = listener.accept()?;
+    expect_eq(from.to_std(), name.to_std(), "the name of the first one")?;
+    let result = other.connect(&to);
+    expect_errno(result, EADDRNOTAVAIL, "with the same names")?;
+    let (second, elsewhere) = env.remote_listener(5)?;
+    other.connect(&elsewhere)?;
+    let (_, from) = second.accept()?;
+    expect_eq(from.to_std(), name.to_std(), "the name of the other one")?;
+    drop(accepted);
     Ok(())
 }
 

@@ -36,6 +36,7 @@ tests!("listen";
     shutdown_wakes_accept,
     connection_wakes_one,
     options_are_inherited,
+    options_of_ipv6_are_inherited,
     accepting_threads,
     accepting_processes,
     listener_of_a_child,
@@ -438,6 +439,33 @@ fn options_are_inherited(env: &Env) -> Outcome {
     let accepting = |s: &Sock| s.get_int(SOL_SOCKET, libc::SO_ACCEPTCONN);
     expect_eq(accepting(&listener)?, 1, "SO_ACCEPTCONN of the listener")?;
     expect_eq(accepting(&sock)?, 0, "SO_ACCEPTCONN of the accepted")
+}
+
+fn options_of_ipv6_are_inherited(env: &Env) -> Outcome {
+    let env = env.over_ipv6()?;
+    let options = [
+        (libc::IPV6_TCLASS, 0x28, "IPV6_TCLASS"),
+        (libc::IPV6_UNICAST_HOPS, 33, "IPV6_UNICAST_HOPS"),
+        (
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_DO,
+            "IPV6_MTU_DISCOVER",
+        ),
+        (libc::IPV6_RECVTCLASS, 1, "IPV6_RECVTCLASS"),
+    ];
+    let listener = env.socket()?;
+    for (option, value, _) in options {
+        listener.set_int(libc::IPPROTO_IPV6, option, value)?;
+    }
+    listener.bind(&env.here(0))?;
+    listener.listen(1)?;
+    let sock = env.socket()?;
+    sock.connect(&listener.getsockname()?)?;
+    let (accepted, _) = listener.accept()?;
+    for (option, value, name) in options {
+        expect_eq(accepted.get_int(libc::IPPROTO_IPV6, option)?, value, name)?;
+    }
+    Ok(())
 }
 
 /// Four threads accept from one listener, and each connection reaches one of them.

@@ -26,6 +26,7 @@ tests!("sysctl";
     written_in_pieces,
     new_sockets_begin_with_them,
     accepted_sockets_have_their_listeners,
+    some_are_those_of_tcp,
     sends_go_without_a_copy,
     writers_wait,
     buffers_have_their_sizes,
@@ -306,6 +307,28 @@ fn accepted_sockets_have_their_listeners(env: &Env) -> Outcome {
     let [_, mode, _, _, bytes, ..] = seen(&accepted)?;
     expect_eq((mode, bytes), (2, 150_000), "of the accepted socket")?;
     expect(now[1] != 2 && now[4] != 150_000, "of the other socket")
+}
+
+/// Options that were not set have the values of TCP's sysctls.
+fn some_are_those_of_tcp(env: &Env) -> Outcome {
+    if !sys::is_root() {
+        return skip("needs root");
+    }
+    for (name, option, value) in [
+        ("tcp_syn_retries", libc::TCP_SYNCNT, 3),
+        ("tcp_fin_timeout", libc::TCP_LINGER2, 45),
+    ] {
+        let path = format!("/proc/sys/net/ipv4/{name}");
+        let former = fs::read_to_string(&path)?;
+        let sock = env.socket()?;
+        fs::write(&path, value.to_string())?;
+        let got = sock.get_int(IPPROTO_TCP, option);
+        fs::write(&path, &former)?;
+        expect_eq(got?, value, name)?;
+        sock.set_int(IPPROTO_TCP, option, 7)?;
+        expect_eq(sock.get_int(IPPROTO_TCP, option)?, 7, "when set")?;
+    }
+    Ok(())
 }
 
 /// Programs that set no options send in the mode of the namespace, from its threshold on.
