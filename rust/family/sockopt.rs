@@ -126,10 +126,7 @@ fn is_of_packets(is_v6: bool, level: i32, name: i32) -> bool {
         ),
         bindings::SOL_IP => matches!(
             name as u32,
-            bindings::IP_MSFILTER
-                | bindings::MCAST_MSFILTER
-                | bindings::IP_OPTIONS
-                | bindings::IP_MINTTL
+            bindings::IP_MSFILTER | bindings::MCAST_MSFILTER
         ),
         bindings::SOL_IPV6 if is_v6 => matches!(
             name as u32,
@@ -137,9 +134,19 @@ fn is_of_packets(is_v6: bool, level: i32, name: i32) -> bool {
                 | bindings::IPV6_RTHDRDSTOPTS
                 | bindings::IPV6_RTHDR
                 | bindings::IPV6_DSTOPTS
-                | bindings::IPV6_MINHOPCOUNT
                 | bindings::MCAST_MSFILTER
         ),
+        _ => false,
+    }
+}
+
+/// Whether the call asks for something that a program would rely on, and that needs headers: IP
+/// options, or protection against packets from far away. Turning these off has no effect either.
+fn needs_headers(level: i32, name: i32, value: &Value) -> bool {
+    match (level as u32, name as u32) {
+        (bindings::SOL_IP, bindings::IP_OPTIONS) => value.len > 0,
+        (bindings::SOL_IP, bindings::IP_MINTTL)
+        | (bindings::SOL_IPV6, bindings::IPV6_MINHOPCOUNT) => value.number() != 0,
         _ => false,
     }
 }
@@ -183,6 +190,12 @@ pub(super) unsafe extern "C" fn setsockopt(
         // SAFETY: The core passes a socket of ours, which a program holds open.
         let sock = unsafe { SdpSock::from_raw(sk) };
         return code(set_zerocopy(sock, len, value));
+    }
+    if value
+        .as_ref()
+        .is_ok_and(|value| needs_headers(level, name, value))
+    {
+        return EOPNOTSUPP.to_errno();
     }
     let there = value.as_ref().map_or(0, |value| value.len);
     if is_membership(is_v6, level, name, there) {

@@ -171,9 +171,9 @@ impl Link {
     pub(crate) fn post_prepared(&mut self) -> Given {
         let mut given = Given::default();
         while self.receives.prepared != self.receives.next {
-            let (count, all) = self.post_some();
+            let (count, goes_on) = self.post_some();
             given.count += count;
-            if !all {
+            if !goes_on {
                 given.refused_bytes = self.drop_prepared();
             }
         }
@@ -181,7 +181,7 @@ impl Link {
     }
 
     /// Posts up to [`AT_ONCE`] of the prepared receives. Returns the number of receives that the
-    /// adapter has got, and whether these were all.
+    /// adapter has got, and whether it takes more.
     fn post_some(&mut self) -> (u32, bool) {
         let mut entries = [[bindings::ib_sge::default(); MAX_PARTS + 1]; AT_ONCE];
         let mut requests = [bindings::ib_recv_wr::default(); AT_ONCE];
@@ -223,7 +223,7 @@ impl Link {
             None => 0,
         };
         self.receives.prepared = first.wrapping_add(got);
-        (got, got == wanted && ret == 0)
+        (got, ret == 0 && got > 0)
     }
 
     /// Drops the receives that are prepared and not posted; returns their bytes.

@@ -81,6 +81,8 @@ const KNOWN: &[Known] = &[
             "IPPROTO_IPV6 IPV6_RTHDRDSTOPTS",
             "IPPROTO_IPV6 IPV6_RTHDR",
             "IPPROTO_IPV6 IPV6_DSTOPTS",
+            "setsockopt IPPROTO_IP IP_OPTIONS",
+            "setsockopt IPPROTO_IP IP_MINTTL",
         ],
         ends: "",
         errnos: &[EOPNOTSUPP],

@@ -261,7 +261,16 @@ impl Worlds {
         if (states[transfer.from].poll | states[transfer.to].poll) & ENDS != 0 {
             return Ok(Went::On);
         }
-        let [tcp, ours] = [&self.both[0], &self.both[1]].map(|world| moved(world, transfer));
+        // An adapter acknowledges bytes before its interrupt tells the machine of them.
+        const INTERRUPT: Duration = Duration::from_millis(100);
+        let [tcp, mut ours] = [&self.both[0], &self.both[1]].map(|world| moved(world, transfer));
+        let began = Instant::now();
+        while tcp != ours && began.elapsed() < INTERRUPT {
+            std::thread::sleep(Duration::from_millis(1));
+            if let Some(to) = self.both[1].sock(transfer.to) {
+                ours.receive(&to);
+            }
+        }
         if tcp == ours {
             return Ok(Went::On);
         }

@@ -861,6 +861,9 @@ fn files(env: &Env) -> Outcome {
     let file = sys::memory_file(&span.to_vec())?;
     let copied = stat(env, "tx_copied_bytes")?;
     let adverts = Growth::of(env, "advert_async")?;
+    let without_room =
+        || io::Result::Ok(stat(env, "by_copy_AdvertsFull")? + stat(env, "by_copy_NoCredits")?);
+    let refused = without_room()?;
     let mut sent = 0;
     while sent < BYTES {
         sent += sys::sendfile(one.as_raw_fd(), &file, sent as i64, BYTES - sent)?;
@@ -871,10 +874,13 @@ fn files(env: &Env) -> Outcome {
     others.write(0, &vec![0xdb; 4 << 20]);
     receive(&other, span)?;
     if env.family == Family::Sdp {
+        if without_room()? > refused {
+            return skip("the peer had no room in time: this machine is too slow");
+        }
         adverts.at_least(10)?;
-        // A short rest, and bytes for which the peer had no room in time, go by copy.
+        // A short rest goes by copy.
         let copied = stat(env, "tx_copied_bytes")? - copied;
-        expect(copied < BYTES as u64 / 2, format!("{copied} bytes copied"))?;
+        expect(copied < BYTES as u64 / 8, format!("{copied} bytes copied"))?;
     }
     one.shutdown(SHUT_WR)?;
     expect_eof(&other)
