@@ -33,18 +33,23 @@ pub(crate) enum Half {
     Free,
     /// A call faults pages in, or takes or returns memory of a program.
     Working,
+    /// A call takes memory of its program: it may first wait for bytes of earlier receives into
+    /// this memory, also of other connections.
+    TakingMemory,
     /// A send has adverts out or Writes in flight; a receive advertises its buffer, or waits for
-    /// Reads into it. A call that takes memory of its program may first wait for bytes of earlier
-    /// receives into this memory, also of other connections.
+    /// Reads into it.
     AwaitingPeer,
     /// A send waits for room for an advert.
     AwaitingRoom,
 }
 
 impl Half {
-    /// Whether the peer decides how long a call keeps the half.
+    /// Whether a peer decides how long a call keeps the half.
     fn is_up_to_peer(self) -> bool {
-        matches!(self, Self::AwaitingPeer | Self::AwaitingRoom)
+        matches!(
+            self,
+            Self::TakingMemory | Self::AwaitingPeer | Self::AwaitingRoom
+        )
     }
 
     /// The state for the socket's next connection: the call still has the half. It does not wait
@@ -53,7 +58,7 @@ impl Half {
     fn of_former(self, access: Access) -> Self {
         match (self, access) {
             (Self::Free, _) => Self::Free,
-            (Self::AwaitingPeer, Access::Write) => Self::AwaitingPeer,
+            (Self::TakingMemory | Self::AwaitingPeer, Access::Write) => Self::TakingMemory,
             _ => Self::Working,
         }
     }
@@ -111,9 +116,9 @@ impl Halves {
         Generation(self.generation)
     }
 
-    /// Whether the peer decides how long a send keeps its half.
+    /// Whether a send waits for the peer, which may itself wait until its bytes are received.
     pub(in crate::sdp) fn sender_waits_for_peer(&self) -> bool {
-        self.sending.is_up_to_peer()
+        matches!(self.sending, Half::AwaitingPeer | Half::AwaitingRoom)
     }
 
     /// Whether sends wait for memory or for room for an advert, and will continue when there is

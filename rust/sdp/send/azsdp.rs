@@ -133,7 +133,7 @@ impl Send<'_> {
         if !self.await_advert(guard, None)? {
             return Ok(());
         }
-        let half = Half::AwaitingPeer;
+        let half = Half::TakingMemory;
         let memory = guard.keep(Access::Read, half, |guard| self.take_memory(guard));
         let memory = match memory {
             Ok(memory) => memory,

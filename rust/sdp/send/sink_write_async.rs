@@ -88,7 +88,7 @@ impl Send<'_> {
         if !Ways::of(guard).may_write_ahead(self, flags) {
             return false;
         }
-        let half = Half::AwaitingPeer;
+        let half = Half::TakingMemory;
         let snapshot = guard.keep(Access::Read, half, |guard| self.take_snapshot(guard));
         match snapshot {
             Ok(snapshot) => {
