@@ -337,24 +337,17 @@ impl Ports {
         self.tables.lock().listeners.remove(&place);
     }
 
-    /// Whether another socket has a connection with the same addresses and ports as `sk`, which is
-    /// being connected. Of two sockets that are being connected, the one that was bound first gets
-    /// the connection.
+    /// Whether another socket has, or is getting, a connection with the addresses and ports of
+    /// `sk`. Of two sockets that are connected at the same moment, both may find the other one.
     pub(crate) fn has_twin(&self, sk: Sk) -> bool {
-        let names = |sk: Sk| (sk.bound_addr().ip, sk.peer_addr(), sk.bound_dev());
+        let names = |sk: Sk| (sk.bound_addr(), sk.peer_addr(), sk.bound_dev());
         let own = names(sk);
-        let (mut found, mut is_later) = (false, false);
+        let mut found = false;
         for_port(&mut self.tables.lock().all, sk.num(), |other| {
-            if other.as_ptr() == sk.as_ptr() {
-                is_later = true;
-                return true;
-            }
-            found = names(other) == own
-                && match u32::from(other.state()) {
-                    bindings::TCP_CLOSE | bindings::TCP_LISTEN => false,
-                    bindings::TCP_SYN_SENT => !is_later,
-                    _ => true,
-                };
+            let state = u32::from(other.state());
+            found = other.as_ptr() != sk.as_ptr()
+                && ![bindings::TCP_CLOSE, bindings::TCP_LISTEN].contains(&state)
+                && names(other) == own;
             !found
         });
         found
