@@ -142,11 +142,11 @@ fn is_of_packets(is_v6: bool, level: i32, name: i32) -> bool {
 
 /// Whether the call asks for something that a program would rely on, and that needs headers: IP
 /// options, or protection against packets from far away. Turning these off has no effect either.
-fn needs_headers(level: i32, name: i32, value: &Value) -> bool {
+fn needs_headers(is_v6: bool, level: i32, name: i32, value: &Value) -> bool {
     match (level as u32, name as u32) {
         (bindings::SOL_IP, bindings::IP_OPTIONS) => value.len > 0,
-        (bindings::SOL_IP, bindings::IP_MINTTL)
-        | (bindings::SOL_IPV6, bindings::IPV6_MINHOPCOUNT) => value.number() != 0,
+        (bindings::SOL_IP, bindings::IP_MINTTL) => value.number() != 0,
+        (bindings::SOL_IPV6, bindings::IPV6_MINHOPCOUNT) => is_v6 && value.number() != 0,
         _ => false,
     }
 }
@@ -193,7 +193,7 @@ pub(super) unsafe extern "C" fn setsockopt(
     }
     if value
         .as_ref()
-        .is_ok_and(|value| needs_headers(level, name, value))
+        .is_ok_and(|value| needs_headers(is_v6, level, name, value))
     {
         return EOPNOTSUPP.to_errno();
     }
