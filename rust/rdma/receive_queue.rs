@@ -28,9 +28,9 @@ use crate::mm::frag::Frag;
 
 /// Places in the receive queue.
 pub(crate) const RECV_DEPTH: u32 = 15;
-/// The maximum number of receives that are posted by one call of the provider: their requests are
-/// on the stack.
-const AT_ONCE: usize = 8;
+/// The maximum number of receives that are posted by one call of the provider: the largest group
+/// ([`crate::proto::policy::post_later`]). Their requests are on the stack.
+const AT_ONCE: usize = 4;
 
 const _: () = assert!(RECV_DEPTH <= SLOTS);
 

@@ -69,9 +69,7 @@ impl Receiver<'_> {
         while !later && self.wants_receive() {
             if self.prepare_one().is_err() {
                 self.sock.stats.inc(Counter::NoReceiveMemory);
-                if self.receives_posted() < IDLE_RECEIVES {
-                    self.sock.want(Want::Refill);
-                }
+                self.retry_if_few();
                 break;
             }
         }
@@ -81,6 +79,13 @@ impl Receiver<'_> {
         }
         let starved = self.receives_posted() < IDLE_RECEIVES;
         self.sock.glance.starved.set(starved);
+    }
+
+    /// Has the worker try again if too few receives are posted for the connection to go on.
+    fn retry_if_few(&self) {
+        if self.receives_posted() < IDLE_RECEIVES {
+            self.sock.want(Want::Refill);
+        }
     }
 
     /// The number of receives to post.
@@ -159,12 +164,15 @@ impl Receiver<'_> {
             return;
         };
         let given = link.post_prepared();
-        self.credits.posted(given.count);
         let stats = self.sock.stats;
-        stats.add(Counter::RecvPosted, given.count.into());
+        if given.count > 0 {
+            self.credits.posted(given.count);
+            stats.add(Counter::RecvPosted, given.count.into());
+        }
         if given.refused_bytes > 0 {
             self.release(given.refused_bytes);
             stats.inc(Counter::PostFailed);
+            self.retry_if_few();
         }
     }
 }
