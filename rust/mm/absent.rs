@@ -349,15 +349,13 @@ impl Receiving {
                 else {
                     return;
                 };
-                let ours = || {
-                    if page.is_large() {
-                        noted(Folio(page.folio() as usize))
-                    } else if has_former {
-                        self.pins_of(index, entry.addr())
-                    } else {
-                        1
-                    }
+                // Only the pins of a former transfer of a small folio may go meanwhile.
+                let constant = if page.is_large() {
+                    Some(noted(Folio(page.folio() as usize)))
+                } else {
+                    (!has_former).then_some(1)
                 };
+                let ours = || constant.unwrap_or_else(|| self.pins_of(index, entry.addr()));
                 match mapped.take_away(self.absent.age.mark(), ours) {
                     Ok(()) => taken += 1,
                     Err(why) => refused = why,
