@@ -9,7 +9,6 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr;
 
-use kernel::error::to_result;
 use kernel::ffi::c_long;
 use kernel::prelude::*;
 use kernel::time::msecs_to_jiffies;
@@ -210,7 +209,7 @@ impl Timer {
 ///
 /// # Errors
 ///
-/// `ENOMEM`, as `work_on_cpu()`.
+/// `EIO` if `f` did not run, which is not known to happen.
 pub(crate) fn run_in_kernel<R: Send>(f: impl FnOnce() -> R + Send) -> Result<R> {
     struct Call<F, R>(Option<F>, Option<R>);
 
@@ -233,7 +232,7 @@ pub(crate) fn run_in_kernel<R: Send>(f: impl FnOnce() -> R + Send) -> Result<R> 
     let mut call = Call(Some(f), None);
     let run = runner(&call);
     // SAFETY: The function runs once, with the call, and has returned when this returns.
-    let ret = unsafe {
+    unsafe {
         bindings::work_on_cpu_key(
             0,
             Some(run),
@@ -241,6 +240,5 @@ pub(crate) fn run_in_kernel<R: Send>(f: impl FnOnce() -> R + Send) -> Result<R> 
             kernel::static_lock_class!().as_ptr().cast(),
         )
     };
-    to_result(ret as i32)?;
-    call.1.ok_or(ENOMEM)
+    call.1.ok_or(EIO)
 }
