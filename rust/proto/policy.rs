@@ -76,6 +76,6 @@ pub const fn signal_now(unsignaled: u32, queue_depth: u32, last_before_idle: boo
 /// At most a quarter of the target is missing, so that the peer seldom runs out of credits. The
 /// smallest number of receives that a connection needs is always posted at once.
 pub const fn post_later(posted: u32, target: u32) -> bool {
-    let group = (target + 1) / 4;
-    posted < target && posted + group > target
+    let missing = target.saturating_sub(posted);
+    missing > 0 && missing < target.saturating_add(1) / 4
 }

@@ -74,7 +74,7 @@ fn probe(guard: &mut SockGuard<'_>) -> bool {
     settle(guard, probed)
 }
 
-/// Called when the timer of [`Watch::begin`](crate::sdp::parts::watch::Watch::begin) has expired.
+/// Called when the timer of [`watch::begin`](crate::sdp::conn::watch::begin) has expired.
 pub(in crate::sdp) fn check_sends(guard: &mut SockGuard<'_>) {
     guard.conn().liveness.watch.running = false;
     poll_cq(guard);
