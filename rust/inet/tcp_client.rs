@@ -222,10 +222,13 @@ impl TcpClient {
             );
             (*to).tos = ptr::read_volatile(&raw const (*from).tos);
             (*to).uc_ttl = ptr::read_volatile(&raw const (*from).uc_ttl);
+            (*to).pmtudisc = ptr::read_volatile(&raw const (*from).pmtudisc);
             if sk.is_v6() {
                 let (from, to) = ((*from).pinet6, (*to).pinet6);
                 (*to).tclass = ptr::read_volatile(&raw const (*from).tclass);
                 (*to).hop_limit = ptr::read_volatile(&raw const (*from).hop_limit);
+                (*to).pmtudisc = ptr::read_volatile(&raw const (*from).pmtudisc);
+                (*to).rxopt = ptr::read_volatile(&raw const (*from).rxopt);
             }
         }
         // The core doubles the sizes that programs give.

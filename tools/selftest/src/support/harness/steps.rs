@@ -104,7 +104,12 @@ pub(crate) fn readable_bytes(sock: &Sock) -> io::Result<i32> {
 /// wait for room so far. A busy machine, or a kernel with checkers, takes the bytes from the socket
 /// slowly, and a program cannot see whether the kernel has finished.
 pub(crate) fn fill(sock: &Sock, seed: u64) -> io::Result<u64> {
-    let mut sent = 0;
+    fill_from(sock, seed, 0)
+}
+
+/// As [`fill`], if `sent` bytes of the pattern have already been sent; returns the number of all
+/// bytes sent.
+pub(crate) fn fill_from(sock: &Sock, seed: u64, mut sent: u64) -> io::Result<u64> {
     let mut quiet = false;
     let mut longest_ms = 0;
     loop {

@@ -4,7 +4,7 @@
 use crate::support::flow::{self, Exchange, Span};
 use crate::support::harness::{
     eventually, expect, expect_eq, expect_errno, expect_received, expect_waited, failed, fill,
-    joined, readable_bytes, receive, send, tests, Env, Outcome, QUIET_MS,
+    fill_from, joined, readable_bytes, receive, send, tests, Env, Outcome, QUIET_MS,
 };
 use crate::support::peer::Work;
 use libc::{
@@ -94,8 +94,18 @@ fn sender_waits_and_resumes(env: &Env) -> Outcome {
 /// Both directions are full at the same time. Then each side reads all.
 fn both_sides_full(env: &Env) -> Outcome {
     let (sock, other) = env.own_pair()?;
-    let ours = Span::new(env.seed, 0, fill(&sock, env.seed)?);
-    let theirs = Span::new(env.seed + 1, 0, fill(&other, env.seed + 1)?);
+    let (mut ours, mut theirs) = (fill(&sock, env.seed)?, fill(&other, env.seed + 1)?);
+    // Bytes of one side may carry news of room for the other side.
+    loop {
+        let before = (ours, theirs);
+        ours = fill_from(&sock, env.seed, ours)?;
+        theirs = fill_from(&other, env.seed + 1, theirs)?;
+        if (ours, theirs) == before {
+            break;
+        }
+    }
+    let ours = Span::new(env.seed, 0, ours);
+    let theirs = Span::new(env.seed + 1, 0, theirs);
     expect_eq(sock.poll(POLLIN | POLLOUT, 0)?, POLLIN, "poll of one")?;
     expect_eq(
         other.poll(POLLIN | POLLOUT, 0)?,

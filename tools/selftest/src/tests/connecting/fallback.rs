@@ -278,6 +278,11 @@ fn options_are_kept(env: &Env) -> Outcome {
         (IPPROTO_TCP, libc::TCP_LINGER2, 9),
         (IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 70_000),
         (SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_PMTUDISC_DO,
+        ),
         (SOL_SOCKET, libc::SO_OOBINLINE, 1),
         (SOL_SOCKET, libc::SO_REUSEADDR, 1),
         (SOL_SOCKET, libc::SO_MARK, 42),
@@ -315,6 +320,8 @@ fn options_of_ipv6_are_kept(env: &Env) -> Outcome {
     let options = [
         (libc::IPV6_TCLASS, 0x20),
         (libc::IPV6_UNICAST_HOPS, 33),
+        (libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+        (libc::IPV6_RECVTCLASS, 1),
         (libc::IPV6_V6ONLY, 1),
     ];
     for (name, value) in options {

@@ -3,8 +3,8 @@
 
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
-    eventually, expect, expect_eq, expect_errno, fill, joined, receive, tests, Env, Outcome,
-    QUIET_MS,
+    eventually, expect, expect_eq, expect_errno, fill, fill_from, joined, receive, tests, Env,
+    Outcome, QUIET_MS,
 };
 use crate::support::sys::{select_one, Epoll, Pages, Ready, Sock, PAGE};
 use libc::{
@@ -13,6 +13,7 @@ use libc::{
 };
 use std::io;
 use std::os::fd::AsRawFd;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 tests!("poll";
@@ -195,13 +196,19 @@ fn select(env: &Env) -> Outcome {
     eventually("at the end", now, |&r| r == ready(true, true, false))
 }
 
+/// Starts a thread that waits in poll() for `events`, and gives it time to return.
+fn waits_for(sock: &Sock, events: i16) -> io::Result<JoinHandle<io::Result<i16>>> {
+    let watched = sock.dup()?;
+    let waiting = flow::spawn(move || watched.poll(events, -1))?;
+    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    Ok(waiting)
+}
+
 /// Runs `act` while another thread waits in poll() for `events`. Expects that the thread waits
 /// until then, and that poll() reports `want`.
 #[track_caller]
 fn woken(sock: &Sock, events: i16, want: i16, act: impl FnOnce() -> Outcome) -> Outcome {
-    let watched = sock.dup()?;
-    let waiting = flow::spawn(move || watched.poll(events, -1))?;
-    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    let waiting = waits_for(sock, events)?;
     expect(!waiting.is_finished(), "poll did not wait")?;
     act()?;
     expect_eq(joined(waiting)??, want, "poll")
@@ -259,11 +266,17 @@ fn no_reset_without_its_error(env: &Env) -> Outcome {
 
 fn wakes_on_write_space(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
-    let span = Span::new(env.seed, 0, fill(&sock, env.seed)?);
-    woken(&sock, POLLOUT, POLLOUT, || {
-        remote.recv_span(span, 50_000)?;
-        Ok(())
-    })
+    let mut sent = 0;
+    loop {
+        sent = fill_from(&sock, env.seed, sent)?;
+        let waiting = waits_for(&sock, POLLOUT)?;
+        if !waiting.is_finished() {
+            remote.recv_span(Span::new(env.seed, 0, sent), 50_000)?;
+            return expect_eq(joined(waiting)??, POLLOUT, "poll");
+        }
+        // On a slow machine, room may still appear late.
+        expect_eq(joined(waiting)??, POLLOUT, "poll when there is room")?;
+    }
 }
 
 fn bad_descriptor(env: &Env) -> Outcome {
