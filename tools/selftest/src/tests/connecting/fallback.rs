@@ -278,11 +278,7 @@ fn options_are_kept(env: &Env) -> Outcome {
         (IPPROTO_TCP, libc::TCP_LINGER2, 9),
         (IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 70_000),
         (SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-        (
-            libc::IPPROTO_IP,
-            libc::IP_MTU_DISCOVER,
-            libc::IP_PMTUDISC_DO,
-        ),
+        (IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
         (SOL_SOCKET, libc::SO_OOBINLINE, 1),
         (SOL_SOCKET, libc::SO_REUSEADDR, 1),
         (SOL_SOCKET, libc::SO_MARK, 42),
