@@ -49,7 +49,8 @@ use crate::kern::errno::{
 use crate::mm::frag::Frag;
 
 /// Places in the send queue. Providers round the sizes of queues up to 2^n - 1 or 2^n. As this is
-/// one less than [`RECV_DEPTH`](super::receive_queue::RECV_DEPTH), the size of the CQ has this form, too, and no entry is wasted.
+/// one less than [`RECV_DEPTH`](super::receive_queue::RECV_DEPTH), the size of the CQ has this
+/// form, too, and no entry is wasted.
 pub(crate) const SEND_DEPTH: u32 = 14;
 /// The maximum number of payload fragments in one message.
 pub(crate) const MAX_FRAGS: usize = 4;
@@ -68,7 +69,7 @@ const _: () = assert!(SLOTS.is_power_of_two() && SEND_DEPTH <= SLOTS);
 pub(crate) enum Completion {
     /// Requests of the send queue are finished.
     Sent,
-    /// The oldest posted receive has a message.
+    /// A message has arrived in the oldest posted receive.
     Received {
         /// Bytes received.
         len: u32,
@@ -199,7 +200,8 @@ pub(super) struct Sends {
     pub(super) probes: u32,
 }
 
-/// The completions of which the CQ was to notify when it was empty.
+/// The completions for which the last call of [`Link::arm`] has requested a notification; none if
+/// the call found completions in the CQ.
 enum Armed {
     No,
     /// Received messages.
@@ -264,6 +266,8 @@ impl Link {
             tx.push(TxSlot::new(), GFP_KERNEL)?;
             frags.push([const { None }; FIRST_FRAGS], GFP_KERNEL)?;
         }
+        // An error within the expression below would drop the fields in the reverse order.
+        let receives = Receives::new()?;
         // SAFETY: The PD is valid.
         let lkey = unsafe { bindings::ib_pd_local_dma_lkey(domain.0.cast()) };
         Ok(Self {
@@ -275,7 +279,7 @@ impl Link {
             frags,
             more_frags: KVec::new(),
             reading: KVec::new(),
-            receives: Receives::new()?,
+            receives,
             lkey,
             device,
             sends: Sends::default(),
@@ -465,7 +469,7 @@ impl Link {
             slot.is_seen = true;
         }
         let after = number.wrapping_add(1);
-        // Not if a later request was seen before.
+        // The completion of a later request may have been seen before.
         if after.wrapping_sub(self.sends.seen) <= SEND_DEPTH {
             self.sends.seen = after;
         }
@@ -563,9 +567,9 @@ impl Link {
         n
     }
 
-    /// Asks for a notification of the next completion: of any completion, or only of received
-    /// messages (and of failures). Returns whether the CQ must be polled again, because a
-    /// completion came earlier.
+    /// Asks for a notification of the next completion: of any completion if `every`, otherwise only
+    /// of received messages (and of failures). Returns whether the CQ must be polled again, because
+    /// a completion came earlier.
     pub(crate) fn arm(&mut self, every: bool) -> bool {
         let (which, armed) = if every || self.limits.tells_all_or_nothing {
             (bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP, Armed::Every)
@@ -582,12 +586,13 @@ impl Link {
         ret > 0
     }
 
-    /// Whether the last call of [`Link::arm`] found no completion, and every completion since has caused a
-    /// notification; `every` as there.
+    /// Whether the last call of [`Link::arm`] found no completion, and every completion since has
+    /// caused a notification; `every` is as for [`Link::arm`].
     ///
-    /// Never for a software provider, where a poll costs nothing: soft-RoCE does not notify of failed
-    /// requests if it is asked for received messages (Linux 7.3: `do_complete()`), and soft-iWARP reads the
-    /// request for a notification without a barrier behind the completion (`siw_sqe_complete()`).
+    /// Always `false` for a software provider, where a poll costs nothing: soft-RoCE does not
+    /// notify of failed requests if it is asked for received messages (Linux 7.3: `do_complete()`),
+    /// and soft-iWARP reads the request for a notification without a barrier behind the completion
+    /// (`siw_sqe_complete()`).
     pub(crate) fn is_armed(&self, every: bool) -> bool {
         let armed = match self.armed {
             Armed::No => false,
