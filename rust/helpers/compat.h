@@ -10,7 +10,7 @@
 
 #include <linux/pgtable.h>
 
-/* Until 7.2 the bit in the page table was named after its first use. */
+/* Until 7.2 the userfaultfd bit of an entry was named after its first use, write protection. */
 #ifndef SDP_HAS_PTE_UFFD
 static inline int pte_uffd(pte_t pte)
 {

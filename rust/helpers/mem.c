@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Inline functions and macros for pages, per-CPU data and work items. No logic. */
+/* Inline functions and macros for pages, per-CPU data, work items and I/O vectors. No logic. */
 
 #include <linux/completion.h>
 #include <linux/gfp.h>

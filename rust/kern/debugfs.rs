@@ -119,9 +119,9 @@ pub(crate) struct Folder(*mut bindings::dentry);
 unsafe impl Send for Folder {}
 
 impl Folder {
-    /// Makes the folder, with a number as its name; sleeps. What there is no memory for is missing.
     /// Creates the folder, with a number as its name; sleeps. If there is no memory for a file, the
     /// file is missing.
+    ///
     /// # Safety
     ///
     /// The object outlives the value. [`start`] was called, and [`stop`] is not before the value is

@@ -3,8 +3,8 @@
 //! I/O vectors: the memory that a call sends from or receives into.
 //!
 //! The kernel crate has `IovIterSource` and `IovIterDest`. They copy only from and to slices, and
-//! reverting them is unsafe. The functions here copy, pin and fault in pages, and calls revert the
-//! bytes that they could not use.
+//! reverting them is unsafe. The module copies, pins and faults in pages through an I/O vector, and
+//! its calls revert the bytes that they could not use.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;

@@ -64,8 +64,8 @@ pub(crate) struct Notification {
 unsafe impl Send for Notification {}
 
 impl Notification {
-    /// Creates a notification for a send of `bytes` bytes, and charges them to the memory that its
-    /// user may lock (RLIMIT_MEMLOCK). Sleeps.
+    /// Creates a notification for a send of `bytes` bytes, and charges the bytes to the memory that
+    /// the user may lock (RLIMIT_MEMLOCK). Sleeps.
     ///
     /// # Errors
     ///

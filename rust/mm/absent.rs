@@ -90,7 +90,7 @@ const ARRIVED: i32 = 1;
 /// The bytes will not arrive.
 const FAILED: i32 = 2;
 
-/// A call has returned with the bytes, or will.
+/// A call has promised the bytes: it has returned their number to the program, or will return it.
 const GIVEN: i32 = 0;
 /// No call has promised the bytes yet, and perhaps none will.
 const UNDECIDED: i32 = 1;
@@ -349,7 +349,8 @@ impl Receiving {
                 else {
                     return;
                 };
-                // Only the pins of a former transfer of a small folio may go meanwhile.
+                // The number of the module's pins does not change if the folio is large, because
+                // the record is locked, or if no former transfer of the range can drop its pins.
                 let constant = if page.is_large() {
                     Some(noted(Folio(page.folio() as usize)))
                 } else {
@@ -421,7 +422,8 @@ impl Receiving {
             && (self.absent.abort.load(Relaxed) != 0 || self.absent.age.ms() >= u64::from(ms))
     }
 
-    /// No call has promised the bytes, although the adapter may still write some of them.
+    /// Notes that no call has promised the bytes, although the adapter may still write some of
+    /// them.
     pub(crate) fn excuse(&self) {
         self.absent.promise.store(UNDECIDED, Relaxed);
     }

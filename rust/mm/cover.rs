@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The large folios to which transfers have references or pins, and their number.
+//! The large folios to which transfers have references or pins, and the number of these references.
 //!
 //! A page of a large folio may be made writable again, or taken away, only if nobody else has a
 //! reference to the folio. So the module must know its own references, those of all transfers in
-//! all address spaces. References to small folios are not recorded: there a sender takes a second
-//! transfer for somebody else, and a receiver finds the pins of other transfers by the address
-//! (`Receiving::pins_of`).
+//! all address spaces. References to small folios are not recorded: there a sender treats the
+//! reference of a second transfer as a foreign one, and a receiver finds the pins of other
+//! transfers by the address (`Receiving::pins_of`).
 
 use kernel::bindings::page;
 use kernel::prelude::*;
@@ -38,7 +38,7 @@ kernel::sync::global_lock! {
     unsafe(uninit) static COVERS: Mutex<Option<Tree>> = None;
 }
 
-/// Initialises the locks.
+/// Initialises the lock.
 ///
 /// # Safety
 ///
@@ -69,7 +69,7 @@ pub(super) fn add(folio: Folio, pages: Pages) -> Result {
 pub(super) struct Others<'a>(Option<&'a [Pages]>);
 
 impl Others<'_> {
-    /// No references: those to a small folio, which are not recorded.
+    /// The value for a small folio, whose references are not recorded.
     pub(super) const NONE: Self = Self(None);
 
     fn all(&self) -> impl Iterator<Item = &Pages> {
@@ -92,9 +92,9 @@ impl Others<'_> {
     }
 }
 
-/// Removes references from the record. The caller still has them, and drops them in `f`. While `f`
-/// runs, no other reference is dropped after it was removed from the record: `f` gets at most the
-/// real number.
+/// Removes references from the record. The caller still has them, and drops them in `f` or later.
+/// Every transfer removes its references from the record before it drops them, and the record is
+/// locked while `f` runs: so the number that `f` gets is at most the real number.
 pub(super) fn remove(folio: Folio, pages: Pages, f: impl FnOnce(&Others<'_>)) {
     let mut covers = COVERS.lock();
     let covers = covers.get_or_insert_with(RBTree::new);

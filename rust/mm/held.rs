@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages to which the module has references, and who else has some.
+//! Pages to which the module has references, and checks whether others have references to them,
+//! too.
 
 use crate::bindings::{
     self,

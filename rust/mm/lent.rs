@@ -97,8 +97,8 @@ enum Pages {
     Referenced(Referenced),
 }
 
-/// A run of bytes in such memory. The fields are dropped in this order: the pages are released
-/// before the program is notified.
+/// A run of bytes in memory that is sent without a copy and without protection. The fields are
+/// dropped in this order: the pages are released before the program is notified.
 pub(crate) struct Lent {
     pages: Pages,
     _notification: Option<Notification>,

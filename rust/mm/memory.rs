@@ -11,7 +11,7 @@ use super::snapshot::Snapshot;
 
 /// Pages of a program, and how they are held.
 pub(crate) enum Memory {
-    /// The call that waits for the transfer has pinned them, unless its thread was killed.
+    /// A call has pinned the pages, and waits for the transfer unless its thread was killed.
     Pinned(Pinned),
     /// No call waits. If the memory belongs to the program, the program is notified when it may use
     /// the memory again.

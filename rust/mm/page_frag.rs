@@ -50,7 +50,8 @@ impl PageFrag {
         // the task.
         let frag =
             unsafe { NonNull::new_unchecked(bindings::sk_page_frag(sk.as_ptr().cast()).cast()) };
-        // INVARIANT: Only the task itself uses its own fragment; for the socket's see above.
+        // INVARIANT: Only the task itself uses its own fragment; for the fragment of the socket,
+        // see `of_socket`.
         Self { frag, sk }
     }
 

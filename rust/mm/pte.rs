@@ -260,7 +260,8 @@ unsafe fn read(ptep: *const pte_t) -> pte_t {
     unsafe { ptep.read_volatile() }
 }
 
-/// Calls `f` with every entry of the range that has a table, and its address, under the table's lock.
+/// Calls `f` with every entry of the range that has a table, and its address, under the table's
+/// lock.
 ///
 /// # Safety
 ///
@@ -532,7 +533,7 @@ pub(super) unsafe fn mark(
     }
 }
 
-/// The young bit of an entry through which a write of the program makes a copy.
+/// The young bit of a read-only entry: a write of the program through such an entry makes a copy.
 pub(super) struct Seen {
     young: bool,
 }
@@ -724,7 +725,8 @@ impl Mapped<'_, Simple<'_>> {
             return false;
         }
         self.page.with_exclusive(ours, || {
-            // SAFETY: The page is mapped by this entry alone, and the program may write in the area.
+            // SAFETY: The page is mapped by this entry alone, and the program may write in the
+            // area.
             unsafe {
                 bindings::set_page_anon_exclusive(self.page.as_ptr());
                 entry.set(bindings::pte_mkwrite_novma(self.said.pte));

@@ -25,7 +25,8 @@ pub(super) trait Ranged {
 }
 
 struct Tree<T> {
-    /// Ordered by their start. Ranges with the same start differ in the address of their object.
+    /// The ranges, ordered by their start. Ranges with the same start are ordered by the address of
+    /// their object.
     tree: RBTree<(usize, usize), Arc<T>>,
     /// The length of the longest range so far, in bytes.
     longest: usize,
@@ -74,7 +75,7 @@ impl<T: Ranged> Ranges<T> {
         drop(node);
     }
 
-    /// Calls `f` for each range that overlaps `range`, in the order of the addresses, until it
+    /// Calls `f` for each range that overlaps `range`, in the order of the addresses, until `f`
     /// returns a value.
     pub(super) fn find_map<R>(
         &self,

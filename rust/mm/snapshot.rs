@@ -208,7 +208,7 @@ impl Snapshot {
         let protected = || snapshot.states.iter().filter(|s| s.is_protected()).count();
         trace::protect(base, false, snapshot.pages.len(), protected);
         if let Some((since, watch)) = watch {
-            // Earlier writes have made copies.
+            // A write between the protection and this point does not wait: it makes a copy.
             let held = snapshot.states.iter().map(|s| s.is_protected());
             snapshot.block = Some(Block::new(watch, base, held, since)?);
         }
@@ -334,8 +334,8 @@ impl Snapshot {
         Some((Folio(folio as usize), Pages { first, count }))
     }
 
-    /// The number of pages from `index` on that belong to no such run, at least one, and the number
-    /// of protected pages among them.
+    /// The number of pages from `index` on that belong to no run of [`Snapshot::run`], at least
+    /// one, and the number of protected pages among them.
     fn plain_run(&self, index: usize) -> (usize, usize) {
         let (mut count, mut protected) = (0, 0);
         for state in self.states.iter().skip(index) {
@@ -386,8 +386,9 @@ impl Snapshot {
 
     fn restore(&mut self) -> Outcome {
         let (mut protected, mut touched, mut restored) = (0, 0, 0);
-        // If others hold the lock, the program takes its faults. A holder of the lock may wait for
-        // the end of this snapshot.
+        // Without the lock the pages stay read-only, and the program takes a fault for each of
+        // them. If writers wait, a holder of the lock may wait for the end of this snapshot, so the
+        // lock is only tried.
         let space = Space::of(&self.mm);
         let lock = match self.block {
             Some(_) => Space::try_lock,
@@ -412,7 +413,7 @@ impl Snapshot {
                 let pages = self.pages.iter().zip(self.states.iter());
                 for (page, state) in pages.skip(index).take(count) {
                     // SAFETY: By the type invariant; the list is emptied below. A page that is
-                    // protected but not recorded is its own folio.
+                    // protected but not recorded is a folio of one page.
                     unsafe {
                         match state {
                             State::Protected { large: false, .. } => {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Copies from and to a program's memory that do not wait for it.
+//! Copies from and to a program's memory that take no page faults, and the faults between the
+//! copies.
 //!
 //! A fault on user memory may last as long as the program likes (userfaultfd, FUSE), so no fault is
 //! taken with the socket lock held. A copy under the lock ends at a missing page; the page is
@@ -22,7 +23,7 @@ use crate::kern::iov::{
 };
 use crate::kern::signal::fatal_signal_pending;
 
-/// Runs `f`, in which a missing page makes a copy end early.
+/// Runs `f` with page faults disabled: a missing page makes a copy in `f` end early.
 fn without_faults<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: Enabled again below.
     unsafe { bindings::pagefault_disable() };
@@ -90,8 +91,8 @@ pub(crate) fn put_byte(iter: &mut Iov<'_, Dest>, byte: u8) -> Result {
 pub(crate) fn fault_in<D: Direction>(iter: &mut Iov<'_, D>, len: usize) -> Result {
     let len = match D::ACCESS {
         Access::Read => len,
-        // A page whose writers wait (the fault policy) delays the faults of the pages behind it,
-        // which are not needed yet.
+        // A page whose writers wait (the fault policy *block*) delays the faults of the pages
+        // behind it, which are not needed yet.
         Access::Write => len.min(4 * PAGE_SIZE),
     };
     // SAFETY: The iterator is valid.

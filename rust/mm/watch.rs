@@ -12,10 +12,10 @@
 //!
 //! # Locks
 //!
-//! `WATCHES` may be taken with an address space's lock held; no lock is taken under it. A watch's list
-//! is taken with a page table's lock held. The bytes arrive without either lock, and without the
-//! socket lock if a waiting thread holds it: no thread touches a program's memory under the socket
-//! lock.
+//! `WATCHES` may be taken with an address space's lock held; no lock is taken under it. The lock of
+//! a watch's list is taken with a page table's lock held. The code that ends the waits when the
+//! bytes have arrived takes none of these locks. It needs the socket lock, which no waiting thread
+//! holds: no thread touches a program's memory under the socket lock.
 
 use core::ops::Range;
 
@@ -67,8 +67,8 @@ const SLICE_MS: u32 = 4;
 /// uprobe, and a thread that tries to blocks all other forks. An adapter that resends every two
 /// seconds has sent twice by then.
 const FORK_MS: i64 = 5000;
-/// If a thread has waited for a page of a snapshot, the next snapshot of the page counts as one
-/// with it for this time after its end.
+/// If a thread has waited for a page of a snapshot, the next snapshot of the page counts as the
+/// same snapshot if it begins within this time after the end of the previous one.
 const RECENT_MS: i64 = 100;
 
 kernel::sync::global_lock! {
@@ -126,7 +126,7 @@ pub(super) struct Watch {
     sub: Opaque<bindings::mmu_interval_notifier>,
     mm: *mut bindings::mm_struct,
     pub(super) began: Instant<Monotonic>,
-    /// Transfers into it.
+    /// Transfers into the address space.
     #[pin]
     pub(super) transfers: Ranges<Absent>,
     /// Snapshots that make writers wait.
@@ -135,7 +135,7 @@ pub(super) struct Watch {
     /// The last snapshot for which a thread has waited, and the time of its end.
     #[pin]
     last_waited: SpinLock<Option<(Arc<Sent>, Instant<Monotonic>)>>,
-    /// The registration is complete: earlier, nobody may rely on the notifier.
+    /// Set when the registration is complete: before that, nobody may rely on the notifier.
     inserted: Atomic<i32>,
     /// The address space has ended.
     ended: Atomic<i32>,
@@ -334,9 +334,9 @@ impl Watch {
         self.hold_up_writer(start, mm);
     }
 
-    /// Holds up a fork, a move or the end of a mapping. These are not repeated, so the thread waits
-    /// until no bytes are on their way any more, even if it is being killed. The pages of a failed
-    /// transfer are cleared.
+    /// Holds up the move or the end of a mapping. These events are not repeated, so the thread
+    /// waits until no bytes are on their way any more, even if it is being killed. The pages of a
+    /// failed transfer are cleared.
     fn hold_up_move(&self, start: usize, end: usize, mm: *mut bindings::mm_struct) {
         while let Some(absent) = self.reading_to_await(start, end, mm) {
             if absent.hold_up_to_the_end(start, FOR_EVER) {
@@ -347,12 +347,13 @@ impl Watch {
         }
     }
 
-    /// As [`Watch::hold_up_move`], for a fork. The core calls this for each area: the first call for
-    /// an area with a transfer waits for the whole address space, because no transfer begins before
-    /// the end of the fork. After [`FORK_MS`] the connections of the transfers are aborted.
+    /// As [`Watch::hold_up_move`], for a fork. The core raises the event for each area: the first
+    /// event for an area with a transfer waits for the transfers of the whole address space,
+    /// because no transfer begins before the end of the fork. After [`FORK_MS`] the connections of
+    /// the transfers are aborted.
     ///
-    /// The core also calls this for a mapping of a file that is written back. Such a mapping has no
-    /// transfers, and the thread has locks of the file system.
+    /// The core also raises the event for a mapping of a file that is written back. The thread has
+    /// locks of the file system then, and does not wait: such a mapping has no transfers.
     fn hold_up_fork(&self, start: usize, end: usize, mm: *mut bindings::mm_struct) {
         if self.reading_to_await(start, end, mm).is_none() {
             return;

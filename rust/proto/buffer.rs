@@ -56,8 +56,8 @@ struct Buffer<T> {
 /// # Invariants
 ///
 /// - At most `max` adverts wait for their answer.
-/// - If a buffer is returned, all earlier ones are, too: the buffers that still have an owner are the
-///   last ones.
+/// - If a buffer is returned, all earlier ones are, too: the buffers that still have an owner are
+///   the last ones.
 /// - While cancelling, at least one has an owner.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SinkAdverts<T, const N: usize = ADVERTS_MAX> {

@@ -262,8 +262,9 @@ pub fn choose(sending: &Sending, thresholds: &Thresholds) -> Choice {
     }
 }
 
-/// What is known of a send of memory that needs no protection: the program leaves the memory alone until a
-/// notification comes (MSG_ZEROCOPY), or the bytes are in pages of files and pipes (sendfile(), splice()).
+/// The properties of a send of memory that needs no protection: the program does not change the
+/// memory until a notification comes (MSG_ZEROCOPY), or the bytes are in pages of files and pipes
+/// (sendfile(), splice()).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Lending {
     /// Bytes of the next piece; 0 if its memory cannot be pinned.
@@ -274,18 +275,19 @@ pub struct Lending {
     pub asked: bool,
     /// The user's choice.
     pub wanted: Wanted,
-    /// Least bytes where the user has left the choice to us; 0 for none.
+    /// The minimum size with [`Wanted::Automatic`], if the program has not asked; 0 if such sends
+    /// always go by copy.
     pub threshold_bytes: u64,
-    /// What both sides agreed on.
+    /// The features that both sides agreed on.
     pub features: Features,
 }
 
-/// Why the next piece of such a send goes by copy; `None` if it goes by [`Path::Asynchronous`], or, where a
-/// reader of the peer waits for it, by [`Path::SinkWrite`].
+/// Why the next piece of such a send goes by copy; `None` if the piece goes by
+/// [`Path::Asynchronous`], or, where a reader of the peer waits for it, by [`Path::SinkWrite`].
 ///
-/// A program that has asked is not asked again, by mode or threshold, whether it pays; but the mode
-/// [`Path::Copy`] holds for it, too. The call returns at once and waits for nothing, so the mode
-/// [`Path::Synchronous`] means nothing to it.
+/// If the program has asked ([`Lending::asked`]), neither the user's choice nor the threshold
+/// decides, with one exception: the choice of [`Path::Copy`]. The choice of [`Path::Synchronous`]
+/// has no effect then, because the call returns at once and waits for nothing.
 pub fn no_lending(lending: &Lending) -> Option<Reason> {
     let Lending {
         piece_bytes,

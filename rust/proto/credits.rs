@@ -14,18 +14,20 @@
 //!   returns none, so its sender requires 2 credits, although a receiver cannot distinguish the
 //!   message from an update.
 //! - **C2** The receive of a message without payload is posted again at once.
-//! - **C3** A pure update is due only if at least 2 receives are unreturned and either the peer has
-//!   at most 3 left, too few for payload, or the unreturned are at least as many as it has left. So
-//!   an update, which itself uses up one receive, is never the only reason for the next update.
+//! - **C3** A pure update is due only if at least 2 receives are unreturned (posted, but not
+//!   announced) and either the peer has at most 3 credits left, too few for payload, or the
+//!   unreturned receives are at least as many as the peer has credits left. So an update, which
+//!   itself uses up one receive, is never the only reason for the next update.
 //!
 //! With thresholds of 3, 2 and 1 and updates for a single receive, as in OFED, two sides that only
 //! return credits do so for ever. The model check in `tools/proto-host` shows both results.
 //!
 //! # Set-up
 //!
-//! [`Credits::posted`] for the first receives, [`Credits::announce`] for the `bufs` of the own
-//! Hello or HelloAck, [`Credits::set_peer_limit`] with the `bufs` of the peer's message; then
-//! [`Credits::stamp`] and [`Credits::received`] for every message.
+//! A side calls [`Credits::posted`] for its first receives, [`Credits::announce`] for the `bufs` of
+//! its Hello or HelloAck, and [`Credits::set_peer_limit`] with the `bufs` of the peer's message;
+//! then [`Credits::stamp`] for every message that it sends, and [`Credits::received`] for every
+//! message that it receives.
 
 use super::{
     bsdh::{

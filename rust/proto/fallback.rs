@@ -100,9 +100,9 @@ impl Fallback {
     }
 }
 
-/// Whether a receive that returned before its bytes were there was worth its cost. `gained_ns` is the
-/// time that the program had for itself before the bytes were there, `taking_ns` the time that the
-/// call took to take the pages.
+/// Whether a receive that returned before its bytes had arrived was worth its cost. `gained_ns` is
+/// the time that the program had for itself until the bytes had arrived, `taking_ns` the time that
+/// the call took to take the pages.
 pub const fn is_worth(gained_ns: u64, taking_ns: u64) -> bool {
     // To give the pages back takes about as long again.
     gained_ns >= taking_ns.saturating_mul(2)

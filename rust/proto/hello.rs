@@ -156,7 +156,7 @@ impl Features {
 pub struct Hello {
     /// The features of the connecting side.
     pub features: Features,
-    /// Adverts of the peer, of each kind, that it can hold at a time, at least 1.
+    /// Adverts of the peer, of each kind, that the connecting side can hold at a time, at least 1.
     pub max_adverts: u8,
     /// Receives that it has posted, at least [`BUFS_MIN`]; in `BSDH.bufs`.
     pub bufs: u16,
@@ -392,8 +392,8 @@ impl HelloAck {
 pub enum Refusal {
     /// Nobody listens at this address and port.
     NoListener = 1,
-    /// The listener's queue is full. A listener that wants the peer to try again does not answer
-    /// instead.
+    /// The listener's queue is full. A listener that wants the peer to try again sends no refusal
+    /// and no other answer.
     BacklogFull = 2,
     /// The Hello has a version that this side does not support.
     BadVersion = 3,

@@ -5,8 +5,8 @@
 //! An advert that the peer does not write to is wasted: pages were pinned and a key was made for
 //! it. This happens if the peer has already sent (the messages cross), sends little at a time, uses
 //! another path, or sends nothing while the reader waits. So after a wasted advert the next waiting
-//! receive sends none, and after each further one about twice as many receives. The first useful
-//! advert ends this.
+//! receive sends no advert, and each further wasted advert about doubles the number of receives
+//! that send none. The first useful advert ends the pause.
 
 /// The maximum number of receives without an advert.
 pub const PAUSE_MAX: u32 = 63;
@@ -20,7 +20,7 @@ pub const PAUSE_MAX: u32 = 63;
 pub struct Offers {
     /// The number of receives from now on that send no advert.
     left: u32,
-    /// The number of receives that sent none after the last wasted advert.
+    /// The number of receives in the last pause, which the last wasted advert has begun.
     pause: u32,
 }
 

@@ -43,10 +43,10 @@ pub struct Tail {
 
 /// Whether the open message must be closed and sent now.
 ///
-/// The rules are those of TCP, with Minshall's variant of Nagle's: a full message is sent at once;
-/// TCP_CORK and MSG_MORE hold a partial one back, even with TCP_NODELAY; with TCP_NODELAY a partial
-/// one is sent at once; otherwise only one partial message is in flight at a time. None of these
-/// rules holds an urgent byte back.
+/// The rules are those of TCP, with Minshall's variant of Nagle's algorithm: a full message is sent
+/// at once; TCP_CORK and MSG_MORE hold a partial message back, even with TCP_NODELAY; with
+/// TCP_NODELAY a partial message is sent at once; otherwise only one partial message is in flight
+/// at a time. None of these rules holds an urgent byte back.
 pub const fn push_now(tail: Tail) -> bool {
     if tail.waiting_bytes == 0 {
         false

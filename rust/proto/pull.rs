@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When to read a source advert into kernel memory although no reader asks for its bytes.
+//! When to *pull* a source advert: to read it into kernel memory although no reader asks for its
+//! bytes.
 //!
-//! - **A1** A sink may do so whenever its receive buffer has room. Then a sender is blocked only
+//! - **A1** A receiver may pull whenever its receive buffer has room. Then a sender is blocked only
 //!   where it would be blocked over TCP, with a peer that has the same receive buffer. The peer
 //!   never has to ask for the bytes by copy, and two sides that both send and do not read are not
 //!   blocked by each other.
@@ -89,7 +90,7 @@ pub enum Pull {
     },
 }
 
-/// Decides whether to read adverts into kernel memory (A1).
+/// Decides whether to pull adverts (A1).
 ///
 /// A waiting reader with a large enough buffer takes the bytes itself, which blocks nobody; a
 /// reader with less than `small_bytes` gets a copy. Without room a sender is blocked where it would

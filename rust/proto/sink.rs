@@ -95,8 +95,8 @@ pub enum Answer {
 ///
 /// # Invariants
 ///
-/// - At most `max` adverts. Only those behind the last advert with Reads posted, and the rest of
-///   that advert, are not taken.
+/// - At most `max` adverts. Bytes are taken in the order of the stream: behind an advert that is
+///   not taken completely, nothing is taken.
 /// - `reads` holds the lengths of the Reads in flight, oldest first. No Read crosses the end of an
 ///   advert, and together they are the bytes that are taken and not done.
 /// - While cancelling, every advert is taken completely.
@@ -107,8 +107,8 @@ pub struct SourceReader<const N: usize = ADVERTS_MAX, const R: usize = READS_MAX
     next: Id,
     max: u8,
     ordered: bool,
-    /// Whether an advert came after the last cancel: otherwise another cancel would have no
-    /// subject.
+    /// Whether an advert came after the last cancel: otherwise another cancel would have nothing to
+    /// take back.
     cancellable: bool,
     cancelling: bool,
 }

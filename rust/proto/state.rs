@@ -366,8 +366,8 @@ impl State {
         matches!(self, Self::Established | Self::FinWait1 | Self::FinWait2)
     }
 
-    /// Whether this side's DisConn may still be waiting: then an answer to a cancel of this side,
-    /// which always goes before the DisConn, may still be due.
+    /// Whether this side's DisConn may still be waiting. If this side has cancelled adverts, the
+    /// DisConn waits for the answer to the cancel, so the answer may still be due.
     const fn may_await_send_sm(self) -> bool {
         self.is_connected() && !matches!(self, Self::FinWait2 | Self::Draining)
     }

@@ -6,19 +6,20 @@
 //! that the calls take decides. Sends of about one size are a class. The sends of a class go one
 //! way until [`WINDOW_BYTES`] have been measured. Then the other way is tried for as long, and the
 //! faster one stays. Sends without a copy may take up to [`MARGIN_PERCENT`] percent of the time of
-//! sends by copy, because the processor is free while the adapter reads. The other way is tried again
-//! after [`HOLD_MIN`] bytes, and each trial makes this distance [`HOLD_FACTOR`] times as long, up to
-//! [`HOLD_MAX`]. A trial ends early if it takes more than [`HOPELESS`] times as long.
+//! sends by copy, because the processor is free while the adapter reads. The other way is tried
+//! again after [`HOLD_MIN`] bytes, and each trial makes this distance [`HOLD_FACTOR`] times as
+//! long, up to [`HOLD_MAX`]. A trial ends early if it takes more than [`HOPELESS`] times as long.
 //!
-//! The first sends after a change are not measured: sends of either way wait for the bytes that were
-//! sent before the change. The first sends of a connection, and later sends by copy, seem fast until
-//! the buffers of both sides are full ([`FILL_BYTES`]), so these sends are not measured either.
+//! The first sends after a change are not measured: sends of either way wait for the bytes that
+//! were sent before the change. The first sends of a connection, and later sends by copy, seem fast
+//! until the buffers of both sides are full ([`FILL_BYTES`]), so these sends are not measured
+//! either.
 //!
-//! The time of a call is all that is known. It does not include what page faults cost later, the time
-//! that a non-blocking program spends in poll(), or the work of the receiver, as far as this does not
-//! slow down the sender.
+//! The time of a call is all that is known. It does not include what page faults cost later, the
+//! time that a non-blocking program spends in poll(), or the work of the receiver, as far as this
+//! does not slow down the sender.
 
-/// Bytes by which a way is measured.
+/// The number of bytes by which a way is measured, at least.
 pub const WINDOW_BYTES: u64 = 4 << 20;
 /// The number of sends by which a way is measured, at least.
 pub const WINDOW_SENDS: u32 = 8;
@@ -36,13 +37,14 @@ pub const HOLD_MIN: u64 = 64 << 20;
 pub const HOLD_MAX: u64 = 1 << 30;
 /// The growth of the distance with each trial.
 pub const HOLD_FACTOR: u64 = 4;
-/// The distance is at least so many times the bytes that were measured.
+/// The distance is at least this many times the bytes that were measured.
 pub const HOLD_WINDOWS: u64 = 64;
 /// The time of sends without a copy in percent of the time of sends by copy, up to which they are
 /// preferred.
 pub const MARGIN_PERCENT: u64 = 110;
 
-/// Sends from this size on are in the first class; the sizes of the next one are twice as large.
+/// Sends of less than twice this size are in the first class; each further class begins at twice
+/// the size of the class before it.
 const FIRST_CLASS: u64 = 1 << 16;
 /// The number of classes. The last one has no largest size.
 const CLASSES: usize = 8;
@@ -114,7 +116,8 @@ enum Phase {
 struct Class {
     way: Way,
     phase: Phase,
-    /// Sends are measured when so many bytes of the connection have reached the peer.
+    /// The number of bytes of the connection that must have reached the peer before sends are
+    /// measured.
     measured_from: u64,
     window: Sum,
     /// The time of the faster way, in nanoseconds for a MiB.
@@ -228,7 +231,7 @@ impl Trials {
         Self([Class::new(); CLASSES])
     }
 
-    /// The way of a send of so many bytes.
+    /// The way of a send of `send_bytes` bytes.
     pub fn way(&self, send_bytes: u64) -> Way {
         let class = self.0.get(class_of(send_bytes));
         class.map_or(Way::Uncopied, |class| class.way)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Urgent data: the receiver is told of an urgent byte of the stream before it reads it. Linux's
-//! TCP has one such byte at a time, the *mark*, and so has this implementation.
+//! Urgent data: the receiver is told of an urgent byte of the stream before it reads the byte.
+//! Linux's TCP has one such byte at a time, the *mark*, and so has this implementation.
 //!
 //! The message that ends with the byte has [`FLAG_OOB_PRES`]. Messages that are
 //! sent while the byte waits have [`FLAG_OOB_PEND`]. If no message is sent, an
@@ -85,7 +85,7 @@ impl UrgentSend {
         }
     }
 
-    /// A message with these flags was sent.
+    /// A message with [`UrgentSend::flags`] was sent.
     pub const fn note_sent(&mut self) {
         self.announced = self.waits();
     }
@@ -115,10 +115,10 @@ enum Mark {
     },
 }
 
-/// The result of a receive out of line.
+/// The result of a receive with MSG_OOB.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Byte {
-    /// There is none, it was already read, or it is read in line.
+    /// There is none, it was already read, or it is an ordinary byte (SO_OOBINLINE).
     None,
     /// It was announced, but has not arrived.
     Comes,
@@ -126,7 +126,7 @@ pub enum Byte {
     Is(u8),
 }
 
-/// How far a receive in line may go from a position of the stream.
+/// How far a receive without MSG_OOB may go from a position of the stream.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Reach {
     /// At most this many bytes: as many as it wants, or up to the mark.
@@ -248,7 +248,7 @@ impl UrgentReceive {
         matches!(self.mark, Mark::At { place, .. } if place == self.taken)
     }
 
-    /// Whether the next byte of the stream is the urgent one, and receives in line skip it.
+    /// Whether the next byte of the stream is the urgent one, and receives without MSG_OOB skip it.
     pub const fn hides_next(&self, inline: bool) -> bool {
         !inline && self.is_at_mark()
     }
@@ -269,7 +269,7 @@ impl UrgentReceive {
         self.is_announced() && self.taken == self.received
     }
 
-    /// The result of a receive out of line.
+    /// The result of a receive with MSG_OOB.
     pub const fn byte(&self, inline: bool) -> Byte {
         match self.mark {
             Mark::Announced if !inline => Byte::Comes,
@@ -287,8 +287,8 @@ impl UrgentReceive {
         }
     }
 
-    /// How far a receive in line may go that is `ahead_bytes` behind the taken bytes, and wants
-    /// `want_bytes` more. `has_some` says whether it already has bytes.
+    /// How far a receive without MSG_OOB may go, if it is `ahead_bytes` behind the taken bytes and
+    /// wants `want_bytes` more. `has_some` says whether it already has bytes.
     pub fn reach(&self, ahead_bytes: u64, want_bytes: u32, has_some: bool, inline: bool) -> Reach {
         let here = self.taken.saturating_add(ahead_bytes);
         let Mark::At { place, .. } = self.mark else {

@@ -35,7 +35,7 @@ pub enum Violation {
     NoAdverts,
     /// A receive size outside the permitted range.
     BadReceiveSize,
-    /// An answer with features or adverts that were not offered.
+    /// An answer with features that were not offered.
     BadFeatures,
     /// A message that may not arrive in the connection's state.
     WrongState,

@@ -238,8 +238,9 @@ impl ConnParam<'_> {
     }
 }
 
-/// Whether an RDMA device has the address: then an id can be bound to it. This id has a port in the
-/// port space of datagrams, where it does not conflict with any socket.
+/// Whether an RDMA device has the address: then an id can be bound to the address. The function
+/// binds a temporary id in the port space of datagrams, where the port of the id does not conflict
+/// with any socket.
 pub(crate) fn has_device(net: Net<'_>, addr: &Storage) -> bool {
     /// No events occur on an id that is only bound.
     struct Nobody;
@@ -299,7 +300,7 @@ impl CmId {
 
     /// # Safety
     ///
-    /// Called only by the CM, with which it was registered, with valid arguments.
+    /// `context` is the context that `handler` expects, and stays valid until the id is dropped.
     unsafe fn create(
         net: Net<'_>,
         ports: bindings::rdma_ucm_port_space,
@@ -433,8 +434,8 @@ impl CmId {
     }
 
     /// Disconnects on iWARP, where dropping the queue pair and the id would not disconnect in
-    /// order. The IB CM informs the peer when the id is dropped; a request to disconnect before
-    /// that may have to wait for others, and the drop would discard it.
+    /// order. The IB CM informs the peer when the id is dropped; a request to disconnect that was
+    /// sent earlier might have to wait for other requests, and the drop would discard the request.
     ///
     /// Only for a connection that is up: earlier, the CM would wait here for an answer of the peer,
     /// whereas dropping the queue pair ends the wait.
@@ -472,7 +473,8 @@ impl Drop for CmId {
 ///
 /// `id` is valid.
 unsafe fn is_iwarp(id: *mut bindings::rdma_cm_id) -> bool {
-    // SAFETY: As the caller promises; the device and the port are set once and stay while the id lives.
+    // SAFETY: As the caller promises; the device and the port are set once and stay while the id
+    // lives.
     unsafe {
         let id = &*id;
         !id.device.is_null() && bindings::rdma_protocol_iwarp(id.device.cast(), id.port_num)

@@ -46,7 +46,7 @@ pub(crate) struct Abilities {
     pub(crate) registers: bool,
     /// The maximum number of pages of such a region.
     pub(crate) region_pages: u32,
-    /// The maximum number of Reads of a queue pair in flight, to it and from it.
+    /// The maximum number of Reads in flight of a queue pair, in each direction.
     pub(crate) reads: u32,
     /// soft-RoCE, which needs special treatment.
     pub(crate) soft_roce: bool,

@@ -71,7 +71,8 @@ impl Mr {
 
     /// Describes the `bytes` bytes of `table`, under a new key.
     pub(super) fn describe(&mut self, table: &Table, bytes: u32) -> Result {
-        // SAFETY: The table is mapped for the MR's device, and has `nents` entries.
+        // SAFETY: The table is mapped for the MR's device, and has `nents` entries. The caller has
+        // just created the MR, or has taken it from the spare ones: it is not in use.
         unsafe { self.describe_list(table.sgt.sgl, table.sgt.nents, bytes) }
     }
 
@@ -184,7 +185,8 @@ unsafe impl Send for Table {}
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant. The key is dead, or the queue pair is gone: nobody can access the memory.
+        // SAFETY: By the type invariant. The key is dead, or the queue pair is gone: nobody can
+        // access the memory.
         unsafe {
             bindings::ib_dma_unmap_sgtable(
                 self.device.cast(),

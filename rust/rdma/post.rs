@@ -33,8 +33,8 @@ use crate::mm::memory::Memory;
 use crate::proto::sink::Read;
 use crate::proto::write::Write;
 
-/// Reads in flight: with this number soft-RoCE's peer is never idle, and a responder needs little
-/// memory for them.
+/// The maximum number of Reads in flight: with this number the peer is never idle on soft-RoCE, and
+/// a responder needs little memory for the Reads.
 pub(crate) const READS: u32 = 4;
 
 /// The maximum number of entries of a request: as many as fit into soft-RoCE's queue element of 512
@@ -53,7 +53,7 @@ impl Link {
         self.regions.max_pages() > 0
     }
 
-    /// Pages of one region.
+    /// The maximum number of pages of one region.
     pub(crate) fn max_region_pages(&self) -> u32 {
         self.regions.max_pages()
     }
@@ -166,7 +166,7 @@ impl Link {
             || self.has_regions(Use::OwnWrites(Call::Killed))
     }
 
-    /// Whether memory is being written to the peer's.
+    /// Whether there are regions from which this adapter writes to the peer's memory.
     pub(crate) fn writes(&self) -> bool {
         self.regions.any_writes()
     }
@@ -449,9 +449,9 @@ impl Link {
         Ok(())
     }
 
-    /// Posts requests for a region without a key. They use the ranges of the region, with the key
-    /// that covers all memory for this adapter's own requests. Several requests are adjacent in the
-    /// send queue.
+    /// Posts requests for a region without a key. The requests name the ranges of the region, with
+    /// the key that covers all memory for this adapter's own requests (`local_dma_lkey`). If there
+    /// are several requests, they are adjacent in the send queue.
     fn post_parts(&mut self, remote: &Remote, id: RegionId, tag: Tag) -> Result {
         let mut sge = [[bindings::ib_sge::default(); ENTRIES]; PARTS];
         let mut requests = [bindings::ib_rdma_wr::default(); PARTS];

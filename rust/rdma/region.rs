@@ -12,9 +12,10 @@
 //! has none.
 //!
 //! A region for Reads or Writes of this side needs no key: these requests name its address ranges
-//! themselves, and the region ends with the last of them. Only a region of many ranges is described
-//! to an MR like the others, because an invalidation waits for all earlier requests, and with
-//! soft-RoCE a registration must wait for them, too: then only one Read is in flight at a time.
+//! themselves, and the region ends with the last of the requests. A region of many ranges is
+//! described to an MR nevertheless. The module avoids this where it can, because an invalidation
+//! waits for all earlier requests, and with soft-RoCE a registration must wait for them, too: then
+//! only one Read is in flight at a time.
 //!
 //! With iWARP the memory of a Read, even the kernel's, needs a key that allows the peer to write to
 //! it: the peer's adapter sends the bytes like those of a Write. The key belongs to this Read
@@ -66,8 +67,8 @@ pub(crate) enum Call {
     Killed,
 }
 
-/// What the adapter may do with a region. If a call that waits for the peer is killed, it resets
-/// the connection: so only our own requests can outlive a call.
+/// What the adapter may do with a region. If a call that waits for the peer is killed, the call
+/// resets the connection: so only our own requests can outlive a killed call.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Use {
     /// The peer reads the bytes of a send.
@@ -201,7 +202,8 @@ impl Drop for Regions {
 /// The maximum number of pages of one region: an adapter's page list takes memory, and the Reads of
 /// shorter regions begin earlier.
 pub(super) const MAX_PAGES: u32 = 256;
-/// Smaller regions are not worth the effort.
+/// An adapter whose regions can have fewer pages is not used for adverts: smaller regions are not
+/// worth the effort.
 pub(super) const LEAST_PAGES: u32 = 16;
 
 impl Regions {
@@ -487,8 +489,8 @@ impl Regions {
         }
     }
 
-    /// The key is invalid, and the adapter has finished with the memory: threads wait only until
-    /// its owner has taken it back. In any context.
+    /// The key is invalid, and the adapter has finished with the memory: threads that touch the
+    /// memory need not wait any more. In any context.
     pub(super) fn open(&mut self, id: RegionId) {
         let region = self
             .places
@@ -516,8 +518,8 @@ impl Regions {
         }
     }
 
-    /// Whether a thread that waits for memory of this connection is being killed, or has waited for
-    /// `ms` milliseconds.
+    /// Whether a thread that waits for memory of this connection is being killed, or may have
+    /// waited for `ms` milliseconds.
     pub(super) fn any_unwanted(&self, ms: u32) -> bool {
         let is_unwanted =
             |r: &Region| matches!(&r.memory, Memory::Receiving(m) if m.is_unwanted(ms));
@@ -535,7 +537,7 @@ impl Regions {
         self.places.iter().flatten().any(|r| r.purpose == purpose)
     }
 
-    /// Whether there are regions that this adapter writes to the peer.
+    /// Whether there are regions from which this adapter writes to the peer's memory.
     pub(super) fn any_writes(&self) -> bool {
         let mut regions = self.places.iter().flatten();
         regions.any(|r| matches!(r.purpose, Use::OwnWrites(_)))

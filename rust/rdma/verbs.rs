@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The objects of the RDMA core that a connection has: protection domain, completion queue, queue pair.
+//! The objects of the RDMA core that a connection has: protection domain, completion queue, queue
+//! pair.
 
 use core::ptr;
 
@@ -19,7 +20,7 @@ use crate::bindings;
 /// Completions: for all requests in both queues, and two spare ones.
 const CQ_DEPTH: u32 = SEND_DEPTH + RECV_DEPTH + 2;
 
-/// Is told that there may be completions. Called in any context.
+/// The receiver of notifications that there may be completions. Called in any context.
 pub(crate) trait Notify {
     fn on_completion(&self);
     /// The adapter reports that a queue is broken.
@@ -51,7 +52,8 @@ pub(super) struct Verbs {
 pub(super) struct Domain(pub(super) *mut bindings::ib_pd);
 
 impl Domain {
-    /// Each connection has its own protection domain: keys are bound to a domain, and are easy to guess.
+    /// Each connection has its own protection domain: keys are bound to a domain, and are easy to
+    /// guess.
     ///
     /// # Errors
     ///
