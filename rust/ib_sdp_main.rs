@@ -88,7 +88,8 @@ static PARTS: [Part; 8] = [
         },
         stop: devices::stop,
     },
-    // The last work item of a socket uses its namespace, and may remove its folder.
+    // Stops before the parts above: the last work item of a socket uses the socket's namespace, and
+    // may remove the connection's folder in debugfs.
     Part {
         start: work::start,
         stop: work::stop,
@@ -130,7 +131,7 @@ impl kernel::Module for SdpModule {
         if params::sdp_break.value() != 0 {
             pr_warn!("sdp_break: rules of page protection are broken on purpose\n");
         }
-        // Before the file that shows them.
+        // The limits must be set before the file that shows them exists.
         memory::set_limits();
         for (started, part) in PARTS.iter().enumerate() {
             (part.start)().inspect_err(|_| stop(PARTS.get(..started).unwrap_or_default()))?;

@@ -44,8 +44,8 @@ const ANY_TIME: u16 = 0o644;
 /// Can be set only when the module loads.
 const AT_LOAD: u16 = 0o444;
 
-/// Default size of a socket's buffer in bytes: at least a page, and small enough that the table of
-/// the short messages that fit can be allocated in one piece.
+/// Default size of a socket's buffer in bytes: at least a page, and small enough that the queue of
+/// fragments can be allocated in one piece, even if short messages fill the buffer.
 const BUFFER_BYTES: Kind = Kind::Number {
     least: 4096,
     most: 1 << 24,
@@ -68,7 +68,8 @@ pub(crate) const MAX_KEEP_COUNT: i32 = 127;
 /// adverts that are outstanding. A namespace may have fewer.
 pub(crate) const ADVERTS: usize = 32;
 
-/// The values of [`sdp_recv_early`]: which programs may make threads wait that touch their memory.
+/// Values of [`sdp_recv_early`], which selects the programs that may make other threads wait for
+/// the memory of these programs.
 const NOBODY: i32 = 0;
 const ALL: i32 = 2;
 
@@ -148,7 +149,7 @@ macro_rules! params {
                 #[used(compiler)]
                 static PARAM: KernelParam = KernelParam(kernel_param {
                     name: concat!(stringify!($name), "\0").as_ptr().cast(),
-                    // The loader creates it, and it exists as long as the module.
+                    // The loader creates the object, which exists as long as the module.
                     mod_: (&raw const kernel::bindings::__this_module).cast_mut(),
                     ops: &raw const OPS,
                     perm: $mode,

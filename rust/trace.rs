@@ -77,7 +77,8 @@ messages! {
 /// The content of an event about an advert.
 #[derive(Copy, Clone)]
 pub(crate) struct Advert {
-    /// Whether the peer writes to its memory, and does not read it.
+    /// Whether the advert is a sink advert, to whose memory the other side writes. The other side
+    /// reads the memory of a source advert.
     pub(crate) sink: bool,
     /// The size of the advert in bytes.
     pub(crate) len: u32,
@@ -122,8 +123,8 @@ pub(crate) fn protect(addr: usize, receive: bool, pages: usize, protected: impl 
     });
 }
 
-/// The pages were released: the program has touched `touched` of them before, and may touch
-/// `restored` of them without a fault.
+/// Protected pages from `addr` on were released: the program has touched `touched` of them before,
+/// and may touch `restored` of them without a fault.
 #[inline(always)]
 pub(crate) fn restore(addr: usize, receive: bool, pages: usize, touched: usize, restored: usize) {
     if_on!(bindings::__tracepoint_sdp_restore, {
@@ -149,7 +150,8 @@ pub(crate) fn fault(addr: usize, receive: bool) {
     });
 }
 
-/// Bytes that should have been sent or received without a copy are copied.
+/// Bytes do not go the preferred way: for example, a send goes by copy, or a receive waits in its
+/// call.
 #[inline(always)]
 pub(crate) fn fallback(sk: Sk, why: Reason) {
     if_on!(bindings::__tracepoint_sdp_fallback, {

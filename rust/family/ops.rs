@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions of `struct proto_ops`, which the core calls with a `struct socket` of the module. They
-//! only convert between C types and the module's types.
+//! The functions of `struct proto_ops`, which the core calls with a `struct socket` of the module.
+//! They only convert between C types and the module's types.
 //!
 //! Where exported `inet_*` functions do the work for TCP, they are used here, too: they call the
 //! functions of `struct proto` ([`super::sk_ops`]).
@@ -123,21 +123,22 @@ pub(super) unsafe extern "C" fn release(socket: *mut socket) -> i32 {
         if (*socket).sk.is_null() {
             return 0;
         }
-        // A TCP socket may have the place of this one.
+        // The object must live until the TCP socket that may have its place is released.
         let sock = ARef::from(of(socket));
         let ret = if sock.sk().is_v6() {
             bindings::inet6_release(socket)
         } else {
             bindings::inet_release(socket)
         };
-        // Not earlier: until the socket has lost its program, the worker may do so.
+        // Not earlier: until the socket is an orphan, the worker may put a TCP socket into its
+        // place.
         fallback::release(&sock);
         ret
     }
 }
 
 /// Whether a program has opened the socket as one of AF_INET or AF_INET6, so that addresses are the
-/// same for TCP. A socket of the kernel has no file in which TCP could have its place.
+/// same for TCP. A socket of the kernel has no file that could be switched to a TCP socket.
 ///
 /// # Safety
 ///
@@ -147,7 +148,8 @@ unsafe fn may_become_tcp(socket: *mut socket) -> bool {
     unsafe { (*(*socket).ops).family != AF_INET_SDP.into() && !(*socket).file.is_null() }
 }
 
-/// The TCP socket that has the place of this one, with its operations, for a call that began before.
+/// The TCP socket that has taken the place of this socket, and the operations of the TCP socket:
+/// for a call that began before the change.
 ///
 /// # Safety
 ///
@@ -403,8 +405,8 @@ pub(super) unsafe extern "C" fn sendmsg(
             let nonblock = flags & bindings::MSG_DONTWAIT != 0;
             fast_open(guard, socket, to, nonblock)
         });
-        // The send may have waited for a connection that TCP makes now. A request of io_uring has been
-        // told of the end.
+        // The send may have waited for a connection that TCP makes now. A request of io_uring has
+        // been told of the end.
         if result.is_err() && request.is_none() {
             if let Some((tcp, ops)) = tcp_of(socket) {
                 return (*ops)
@@ -422,7 +424,8 @@ pub(super) unsafe extern "C" fn sendmsg(
 /// # Errors
 ///
 /// `EOPNOTSUPP` for AF_UNSPEC, or if the administrator has not allowed it; `EALREADY` while another
-/// send does this, or, if it must not wait, while the socket connects; and the errors of connect().
+/// send connects, or while the socket connects and the send must not wait; and the errors of
+/// connect().
 ///
 /// # Safety
 ///
@@ -505,7 +508,8 @@ pub(super) unsafe extern "C" fn recvmsg(
     len: usize,
     flags: i32,
 ) -> i32 {
-    // SAFETY: The core passes a socket of ours and a valid message, whose iterator is a destination.
+    // SAFETY: The core passes a socket of ours and a valid message, whose iterator is a
+    // destination.
     unsafe {
         (*msg).msg_namelen = 0;
         let flags = flags as u32;
@@ -615,8 +619,8 @@ unsafe fn tell_left(sock: &SdpSock, msg: *mut bindings::msghdr) {
 ///
 /// # Safety
 ///
-/// Called by the core, as the member of `struct proto_ops` of this name: with valid objects of ours, in the
-/// context and with the locks that the core documents.
+/// Called by the core, as the member of `struct proto_ops` of this name: with valid objects of
+/// ours, in the context and with the locks that the core documents.
 pub(super) unsafe extern "C" fn set_rcvlowat(sk: *mut sock, bytes: i32) -> i32 {
     // SAFETY: The core passes a socket of ours.
     options::set_rcvlowat(unsafe { SdpSock::from_raw(sk) }, bytes);

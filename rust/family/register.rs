@@ -274,7 +274,7 @@ unsafe fn begin(sk: *mut bindings::sock, family: u32) {
 }
 
 /// socket() with AF_INET or AF_INET6 and the module's protocol: `EPROTONOSUPPORT` while the module
-/// loads, as before.
+/// loads, as without the module.
 ///
 /// # Safety
 ///

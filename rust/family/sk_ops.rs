@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions of `struct proto`, which the core calls with a `struct sock` of the module. They only
-//! convert between C types and the module's types.
+//! The functions of `struct proto`, which the core calls with a `struct sock` of the module. They
+//! only convert between C types and the module's types.
 
 use core::mem::size_of;
 
@@ -88,7 +88,8 @@ pub(super) unsafe extern "C" fn pre_connect(
     addr: *mut sockaddr_unsized,
     mut len: i32,
 ) -> i32 {
-    // SAFETY: The core passes a socket of ours, with its lock held, and room for an address of `len` bytes.
+    // SAFETY: The core passes a socket of ours, with its lock held, and room for an address of
+    // `len` bytes.
     unsafe {
         let is_v6 = SdpSock::from_raw(sk).sk().is_v6();
         if len < least_len(is_v6) {
@@ -115,7 +116,7 @@ pub(super) unsafe extern "C" fn connect(
     unsafe {
         let sock = SdpSock::from_raw(sk);
         let mut guard = sock.locked_by_owner();
-        // A send without an address has none to check.
+        // A send with MSG_FASTOPEN and without an address gets here with the length 0.
         if len < least_len(sock.sk().is_v6()) {
             return EINVAL.to_errno();
         }
@@ -142,7 +143,7 @@ pub(super) unsafe extern "C" fn disconnect(sk: *mut sock, _flags: i32) -> i32 {
     0
 }
 
-/// For `inet_accept`, which the module does not use; but the core has other callers.
+/// For `inet_accept`, which the module does not call for its own sockets, but other code may.
 ///
 /// # Safety
 ///
@@ -178,7 +179,8 @@ pub(super) unsafe extern "C" fn shutdown(sk: *mut sock, how: i32) {
     // SAFETY: The core passes a socket of ours, with its lock held.
     let mut guard = unsafe { SdpSock::from_raw(sk).locked_by_owner() };
     if how as u32 & bindings::SEND_SHUTDOWN != 0 {
-        // Bytes that are here already can still be read; bytes that come after both halves are shut are refused.
+        // Bytes that are here already can still be read; bytes that come after both halves are shut
+        // are refused.
         poll_cq(&mut guard);
         close::shutdown_write(&mut guard);
     }

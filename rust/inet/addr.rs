@@ -91,9 +91,9 @@ impl Addr {
         !self.is_any() && !self.is_loopback() && !self.is_multicast()
     }
 
-    /// Whether a connection request may come from this address, which the peer has written. If the
-    /// path has an IP address, to which the answers and all packets of the connection go, both must
-    /// be equal.
+    /// Whether a connection request may come from this address, which the peer has written into the
+    /// request. If the path has an IP address, to which the answers and all packets of the
+    /// connection go, the address of the path must be this address.
     pub(crate) fn may_be_peer(&self, path: Option<Self>) -> bool {
         self.is_of_one_machine() && path.is_none_or(|path| path.ip == self.ip)
     }
@@ -302,7 +302,7 @@ mod tests {
         assert!(Addr::v6([0xff; 16], 0, 0).is_multicast());
     }
 
-    /// The peer's address counts only if the path does not have another one.
+    /// The peer's address is accepted only if the path has the same address, or none.
     #[test]
     fn takes_no_peer_that_is_another() {
         let (one, other) = (Addr::v4([10, 0, 0, 1], 7), Addr::v4([10, 0, 0, 2], 0));

@@ -74,7 +74,7 @@ pub(crate) struct Request<'a> {
     info: &'a bindings::genl_info,
     /// The number of the last attribute in the operation's policy.
     max: usize,
-    /// The socket of the requester.
+    /// The message of the request, which has the requester's socket.
     from: *const bindings::sk_buff,
 }
 
@@ -127,8 +127,8 @@ impl<'a> Request<'a> {
         if number > self.max || self.info.attrs.is_null() {
             return None;
         }
-        // SAFETY: The core's array reaches up to the policy's last attribute, and each entry is null
-        // or an attribute of the message, which lives as long as the request.
+        // SAFETY: The core's array reaches up to the policy's last attribute, and each entry is
+        // null or an attribute of the message, which lives as long as the request.
         unsafe {
             let raw = *self.info.attrs.add(number);
             if raw.is_null() {
@@ -168,7 +168,7 @@ pub(crate) struct Message<'a> {
     _life: PhantomData<&'a mut ()>,
 }
 
-/// The header of a message: the requester's data in the core.
+/// The fields of a message's header.
 #[derive(Copy, Clone)]
 struct Head {
     family: *const bindings::genl_family,
@@ -213,7 +213,7 @@ impl Message<'_> {
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE` if there is no room for it; also for all other attributes.
+    /// `EMSGSIZE` if there is no room for the attribute, as for all functions that add attributes.
     pub(crate) fn put(&mut self, number: u16, payload: &[u8]) -> Result {
         let len = i32::try_from(payload.len()).map_err(|_| EMSGSIZE)?;
         // SAFETY: The buffer is valid; there are `len` bytes.
@@ -234,7 +234,7 @@ impl Message<'_> {
         self.put(number, &value.to_ne_bytes())
     }
 
-    /// A number of netlink's type `uint`: four bytes, or eight if it needs them.
+    /// Adds a number of netlink's type `uint`: four bytes, or eight if the number needs them.
     pub(crate) fn put_uint(&mut self, number: u16, value: u64) -> Result {
         match u32::try_from(value) {
             Ok(small) => self.put_u32(number, small),
@@ -304,9 +304,9 @@ pub(crate) trait Get {
 pub(crate) trait Dump {
     const CMD: u8;
     const POLICY: &'static [Policy];
-    /// Size of the longest message: the buffer has room for one, where the core's default buffer
-    /// may be smaller than a page. A message that does not fit into an empty buffer would end the
-    /// dump.
+    /// Size of the longest message. The core allocates buffers of at least this size; its default
+    /// buffer may be smaller than a page, and a message that does not fit into an empty buffer
+    /// would end the dump.
     const MESSAGE_BYTES: usize;
     /// The position at which the next buffer begins; zeros for the first.
     type Cursor: Zeroable;
@@ -485,7 +485,7 @@ impl OwnBuffer {
         Ok(Self(skb.cast()))
     }
 
-    /// Begins its only message.
+    /// Begins the only message of the buffer.
     fn begin(&mut self, head: Head) -> Result<Message<'_>> {
         // SAFETY: The value owns the buffer, and the message borrows the value.
         unsafe { Message::begin(self.0, head, 0) }
@@ -515,7 +515,7 @@ pub(crate) struct Ops<const N: usize>(pub(crate) [bindings::genl_split_ops; N]);
 // SAFETY: It is never written to; everything that it points to is static.
 unsafe impl<const N: usize> Sync for Ops<N> {}
 
-/// A multicast group's name, that of [`Family::new`].
+/// The multicast group of a family, with the name that [`Family::register`] gives it.
 struct Group(bindings::genl_multicast_group);
 
 /// A family with one multicast group.

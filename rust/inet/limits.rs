@@ -27,7 +27,7 @@ use crate::stats::counters::Counter;
 /// amount that an idle connection takes with soft-RoCE's queues when memory is short
 /// (`scripts/bench memory`), so half of the memory is left for other uses.
 const PAGES_PER_CONNECTION: u64 = 20;
-/// The fraction of these for one user, and the fraction for orphans.
+/// One user may have a half of the possible connections, and a quarter of them may be orphans.
 const USERS_SHARE: i32 = 2;
 const ORPHANS_SHARE: i32 = 4;
 
@@ -76,8 +76,8 @@ pub(crate) struct Place {
 unsafe impl Send for Place {}
 
 impl Place {
-    /// Takes a place for a connection of `sk`. The connection drops it before it releases its
-    /// namespace.
+    /// Takes a place for a connection of `sk`. The connection drops the place before the socket
+    /// releases its namespace.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Place {
             pr_warn_once!("max_connections: {most} connections, more are refused\n");
             return Err(ENOBUFS);
         }
-        // If it is dropped, the counts of the namespace are decreased again.
+        // If the place is dropped after an error, the count of the namespace is decreased again.
         let mut place = Self {
             net: NonNull::new(net.as_ptr()).ok_or(ENOBUFS)?,
             user: ROOT,
@@ -122,7 +122,7 @@ impl Place {
         let most = most_of(net, Setting::MaxOrphans);
         if !count_up(&net.occupancy().orphans, most) {
             net.stats().inc(Counter::AbortedMaxOrphans);
-            // As TCP says it, and as often.
+            // TCP logs the same text, with the same rate limit.
             // SAFETY: No precondition.
             if unsafe { bindings::net_ratelimit() } != 0 {
                 pr_info!("max_orphans: too many orphaned sockets ({most}), more are aborted\n");

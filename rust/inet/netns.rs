@@ -88,8 +88,9 @@ impl<'a> Net<'a> {
         self.may_fast_open() && self.settings().get(Setting::FastOpen) != 0
     }
 
-    /// Whether a socket of AF_INET or AF_INET6 may become a TCP socket (net.sdp.tcp_fallback). Security
-    /// modules cannot check its connect(), as above.
+    /// Whether a socket of AF_INET or AF_INET6 may become a TCP socket (net.sdp.tcp_fallback). The
+    /// administrator must allow it, because security modules cannot check the connect() of the TCP
+    /// socket, as in [`Net::may_connect_by_send`].
     pub(crate) fn may_fall_back(self) -> bool {
         self.settings().get(Setting::TcpFallback) != 0
     }

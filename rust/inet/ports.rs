@@ -4,7 +4,7 @@
 //!
 //! The RDMA CM has its own port numbers, but treats 127.0.0.1 as a wildcard and supports neither
 //! IPV6_V6ONLY nor SO_REUSEPORT. So the CM only ever has one wildcard listener for a port, and
-//! these tables decide.
+//! these tables decide which sockets may have the port, and which listener gets a request.
 //!
 //! A socket is in the table from the call that gives it a port until its program closes it, or, if
 //! the kernel has chosen the port, until its connection or its listening ends. It leaves the table
@@ -258,8 +258,8 @@ impl Ports {
         })
     }
 
-    /// Gives a socket of this namespace the port `port`, or a free one if `port` is 0: the first one
-    /// behind the port `behind`, or behind a random port.
+    /// Gives a socket of this namespace the port `port`, or a free one if `port` is 0: the first
+    /// one behind the port `behind`, or behind a random port.
     ///
     /// # Errors
     ///
@@ -285,8 +285,8 @@ impl Ports {
         Ok(self.tables.lock().add(sk, port, node))
     }
 
-    /// Lists a socket that has become a TCP socket at the port of the TCP socket. Other sockets may have
-    /// this port of SDP.
+    /// Lists a socket that has become a TCP socket at the port of the TCP socket. Other sockets may
+    /// have this port of SDP.
     ///
     /// # Errors
     ///
@@ -301,8 +301,8 @@ impl Ports {
         Ok(place)
     }
 
-    /// Reserves a free port that the RDMA CM uses for a connection of the socket: the first one behind
-    /// the port `behind`, or behind a random port. The socket's own port does not change.
+    /// Reserves a free port that the RDMA CM uses for a connection of the socket: the first one
+    /// behind the port `behind`, or behind a random port. The socket's own port does not change.
     ///
     /// # Errors
     ///

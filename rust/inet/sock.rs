@@ -23,8 +23,9 @@ use crate::kern::time::Timeout;
 ///
 /// # Invariants
 ///
-/// It points to a `struct inet_sock` (with its `ipv6_pinfo`) that lives at least as long as the
-/// value: the value is used only inside [`crate::sdp::conn::sock::SdpSock`].
+/// It points to a `struct inet_sock` (with its `ipv6_pinfo`) that lives as long as the value is
+/// used: the value comes from a [`crate::sdp::conn::sock::SdpSock`] that its user has borrowed, or
+/// from a table of [`super::ports::Ports`] whose lock its user holds.
 #[derive(Copy, Clone)]
 pub(crate) struct Sk(*mut bindings::sock);
 
@@ -118,8 +119,8 @@ impl Sk {
         smp_wmb();
     }
 
-    /// The error to report for `e`: in place of `EPIPE`, the error of the socket if there is one. If
-    /// the error is still `EPIPE`, sends SIGPIPE to the current thread, unless `flags` has
+    /// The error to report for `e`: in place of `EPIPE`, the error of the socket if there is one.
+    /// If the error is still `EPIPE`, sends SIGPIPE to the current thread, unless `flags` has
     /// MSG_NOSIGNAL.
     pub(crate) fn stream_error(self, flags: u32, e: Error) -> Error {
         // SAFETY: The object is valid; the signal goes to the current thread.
@@ -163,8 +164,8 @@ impl Sk {
         field!(self, sk_sndbuf).unsigned_abs()
     }
 
-    /// Restores the size of the send buffer to `bytes`, which the core reduces when memory is
-    /// short; `false` if it has not been reduced.
+    /// Restores the size of the send buffer to `bytes`, after the core has reduced the size because
+    /// memory was short; `false` if there is nothing to restore.
     pub(crate) fn restore_sndbuf(self, bytes: i32) -> bool {
         let smaller = self.sndbuf() < bytes.unsigned_abs();
         if self.user_locked(bindings::SOCK_SNDBUF_LOCK) || !smaller {
@@ -594,8 +595,9 @@ impl Sk {
     /// Wakes all threads after a change of state, including the exclusive waiters.
     pub(crate) fn wake_all(self) {
         use bindings as b;
-        // io_uring reports the events of a wake-up's key without asking the socket. So the key has no
-        // event that may not be present; without a key, io_uring asks. TCP does the same.
+        // io_uring reports the events of a wake-up's key without asking the socket, so the key must
+        // not have an event that may be absent. Without a key, io_uring asks the socket. TCP also
+        // wakes without a key here.
         self.wake(ALL, 0);
         // SAFETY: The object is valid.
         unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_IO as i32, b::POLL_OUT as i32) };
@@ -603,8 +605,8 @@ impl Sk {
 
     /// Wakes threads that wait in a system call, for an event that is not visible to programs.
     /// epoll would interpret a wake-up without a key as any event, and report the present events as
-    /// a new edge; so the key is an event that no socket reports, and that epoll and io_uring do not
-    /// add to the events that programs ask for. (io_uring adds EPOLLNVAL.)
+    /// a new edge; so the key is an event that no socket reports, and that epoll and io_uring do
+    /// not add to the events that programs ask for. (io_uring adds EPOLLNVAL.)
     pub(crate) fn wake_waiters(self) {
         self.wake(ALL, bindings::SDP_CONST_EPOLLMSG);
     }
@@ -676,7 +678,7 @@ impl Sk {
     }
 
     pub(crate) fn wmem_charge(self, bytes: u32) {
-        // SAFETY: As above.
+        // SAFETY: The object is valid, and the caller holds the lock.
         unsafe {
             bindings::sk_wmem_queued_add(self.0.cast(), bytes as i32);
             bindings::sk_mem_charge(self.0.cast(), bytes as i32);

@@ -49,9 +49,9 @@ pub(crate) enum Setting {
     RmemDefault,
     /// Seconds without a message of the peer before SO_KEEPALIVE sends a probe, for new sockets.
     KeepaliveTime,
-    /// Seconds to wait for each answer.
+    /// Seconds between probes of SO_KEEPALIVE, for new sockets.
     KeepaliveIntvl,
-    /// The number of such waits.
+    /// The number of unanswered probes after which SO_KEEPALIVE ends a connection, for new sockets.
     KeepaliveProbes,
     /// Whether a send with MSG_FASTOPEN connects: 0 or 1.
     FastOpen,
@@ -184,7 +184,8 @@ impl Settings {
     ///
     /// # Safety
     ///
-    /// `this` is memory for the settings of `net`, which keeps it until it has dropped them.
+    /// `this` is memory for the settings of `net`, and stays in place until the settings are
+    /// dropped.
     pub(super) unsafe fn init(this: *mut Self, net: Net<'_>) -> Result {
         // SAFETY: Nobody else uses the memory until the files exist.
         let settings = unsafe {

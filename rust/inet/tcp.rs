@@ -85,8 +85,8 @@ impl<T: OnConnection> TcpListener<T> {
         // SAFETY: `file` is valid.
         let socket = unsafe { bindings::sock_from_file(file.as_ptr().cast()) };
         let socket = NonNull::new(socket).ok_or(ENOTSOCK)?;
-        // SAFETY: The socket is valid while there is a reference to its file, and has its `sk` until
-        // the file is released.
+        // SAFETY: The socket is valid while there is a reference to its file, and has its `sk`
+        // until the file is released.
         let sk = unsafe { (*socket.as_ptr()).sk };
         // SAFETY: As above.
         if sk.is_null() || !unsafe { bindings::sk_is_tcp(sk.cast()) } {
@@ -98,8 +98,8 @@ impl<T: OnConnection> TcpListener<T> {
         }
         // Allocated first: a value that is dropped takes its entry out of the queue.
         let room = UniqueArc::new_uninit(GFP_KERNEL)?;
-        // INVARIANT: The file is that of the socket, which is a TCP socket. The caller promises that
-        // `told` lives long enough.
+        // INVARIANT: The file is that of the socket, which is a TCP socket. The caller promises
+        // that `told` lives long enough.
         let this: Arc<Self> = room
             .write(Self {
                 _file: file,
@@ -128,7 +128,8 @@ impl<T: OnConnection> TcpListener<T> {
     }
 
     fn sk(&self) -> *mut bindings::sock {
-        // SAFETY: By the type invariant the socket is valid, and has its `sk` while the file is open.
+        // SAFETY: By the type invariant the socket is valid, and has its `sk` while the file is
+        // open.
         unsafe { (*self.socket.as_ptr()).sk }
     }
 
@@ -162,12 +163,13 @@ impl<T: OnConnection> TcpListener<T> {
             flags: bindings::O_NONBLOCK as i32,
             ..Default::default()
         };
-        // The operations change before `inet_accept()` connects `new` with the connection: from then
-        // on, BPF programs and callbacks that know only the connection use the operations of `new`.
+        // The operations change before `inet_accept()` connects `new` with the connection: from
+        // then on, BPF programs and callbacks that know only the connection use the operations of
+        // `new`.
         //
         // SAFETY: By the type invariant the socket is valid, and its operations, which are static,
-        // have an owner that is loaded. `new` has one reference to the owner of its operations, which
-        // changes with them; the owner of the module's operations is this module, which the
+        // have an owner that is loaded. `new` has one reference to the owner of its operations,
+        // which changes with them; the owner of the module's operations is this module, which the
         // listener keeps loaded. The rest is as the caller promises.
         unsafe {
             let own = (*new).ops;

@@ -36,9 +36,9 @@ use crate::kern::errno::EINPROGRESS;
 ///
 /// # Invariants
 ///
-/// `tcp` is a valid socket of TCP, which the value owns. If `replaced` is not null, it is the socket
-/// whose place the TCP socket has, and lives at least as long as the value; `entry` is then in the
-/// wait queue of `tcp`.
+/// `tcp` is a valid socket of TCP, which the value owns. If `replaced` is not null, it is the
+/// socket whose place the TCP socket has, and lives at least as long as the value; `entry` is then
+/// in the wait queue of `tcp`.
 pub(crate) struct TcpClient {
     tcp: NonNull<bindings::socket>,
     replaced: *mut bindings::socket,
@@ -49,7 +49,7 @@ pub(crate) struct TcpClient {
 // other fields change only by `&mut self`.
 unsafe impl Send for TcpClient {}
 
-/// Flags of a socket, and the options of TCP that set them.
+/// Flags of a socket, and the socket options that set them.
 const FLAGS: [(bindings::sock_flags, u32); 4] = [
     (bindings::sock_flags_SOCK_KEEPOPEN, bindings::SO_KEEPALIVE),
     (bindings::sock_flags_SOCK_URGINLINE, bindings::SO_OOBINLINE),
@@ -74,8 +74,8 @@ fn timestamps(sk: Sk) -> Option<u32> {
 }
 
 impl TcpClient {
-    /// A new TCP socket in the namespace of `sk`, created and bound for the current program, as `sk`
-    /// is. Security modules and BPF programs check the creation. Sleeps.
+    /// A new TCP socket in the namespace of `sk`, created and bound for the current program, as
+    /// `sk` is. Security modules and BPF programs check the creation. Sleeps.
     ///
     /// # Errors
     ///
@@ -198,12 +198,12 @@ impl TcpClient {
         })
     }
 
-    /// Gives the TCP socket the settings that the program has made for `sk`, except for those of TCP
-    /// itself. Sleeps.
+    /// Gives the TCP socket the settings that the program has made for `sk`, except for those of
+    /// TCP itself. Sleeps.
     pub(crate) fn copy_settings(&self, sk: Sk) {
         let (from, to) = (sk.as_ptr(), self.sk());
-        // SAFETY: Both are valid sockets, which begin with an `inet_sock`. The core also reads these
-        // fields without a lock, and no program can use the TCP socket yet.
+        // SAFETY: Both are valid sockets, which begin with an `inet_sock`. The core also reads
+        // these fields without a lock, and no program can use the TCP socket yet.
         unsafe {
             // Without a list of those who want signals, the flag has no effect.
             bindings::sock_set_flag(to.cast(), bindings::sock_flags_SOCK_FASYNC);
@@ -314,17 +314,17 @@ impl TcpClient {
         }
     }
 
-    /// Gives the TCP socket the place of the socket of `sk`. Returns `false` if that one has no
-    /// file, or no program any more.
+    /// Gives the TCP socket the place of the socket of `sk`. Returns `false` if `sk` has no file,
+    /// or no program any more.
     ///
     /// # Safety
     ///
     /// The lock of `sk` is held. The value lives until `sk` has no program any more, and is then
     /// dropped before the core frees the socket of `sk`.
     pub(crate) unsafe fn take_place_of(&mut self, sk: Sk) -> bool {
-        // SAFETY: The socket of `sk` is valid until `sk` is an orphan, for which its lock is needed;
-        // so is its file. The pointers of the wait queue and of the file change like in
-        // `smc_switch_to_fallback()`; nobody else uses those of the TCP socket yet.
+        // SAFETY: The socket of `sk` and its file are valid until `sk` becomes an orphan, which
+        // needs the lock of `sk`. The pointers of the wait queue and of the file change as in
+        // `smc_switch_to_fallback()`; nobody else uses the pointers of the TCP socket yet.
         unsafe {
             let old = (*sk.as_ptr()).sk_socket;
             if old.is_null() || (*old).file.is_null() {
@@ -348,7 +348,7 @@ impl TcpClient {
             smp_wmb();
             ptr::write_volatile(&raw mut (*file).private_data, new.cast());
             if !self.is_connecting() {
-                // The signal for the end of the set-up came before the list.
+                // The signal for the end of the set-up was sent before the TCP socket had the list.
                 let _guard = rcu::read_lock();
                 let (wq, what) = (&raw mut (*new).wq, bindings::SOCK_WAKE_IO as i32);
                 bindings::sock_wake_async(wq, what, bindings::POLL_OUT as i32);
@@ -370,7 +370,8 @@ impl Drop for TcpClient {
         unsafe {
             if !self.replaced.is_null() {
                 bindings::remove_wait_queue(&raw mut (*tcp).wq.wait, self.entry.get().cast());
-                // Threads that have begun fcntl() or close() before the change may have left entries.
+                // Threads that have begun fcntl() or close() before the change may have left
+                // entries.
                 for socket in [self.replaced, tcp] {
                     let list = &raw mut (*socket).wq.fasync_list;
                     bindings::fasync_helper(-1, (*tcp).file, 0, list);
@@ -396,9 +397,9 @@ unsafe extern "C" fn forward(
     _flags: i32,
     key: *mut kernel::ffi::c_void,
 ) -> i32 {
-    // SAFETY: The entry is in the queue, so its `TcpClient` exists, and by the type invariant so does
-    // the queue of the replaced socket. The locks of the two queues are of one class; they are always
-    // taken in this order.
+    // SAFETY: The entry is in the queue, so its `TcpClient` exists, and by the type invariant so
+    // does the queue of the replaced socket. The locks of the two queues are of one class; they are
+    // always taken in this order.
     unsafe {
         let queue = (*entry).private.cast();
         bindings::wait_queue_lock_nested(queue);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The generic netlink family: it gives programs the module, its counters, its sockets and events.
+//! The generic netlink family, which tells programs about the module, its counters, its sockets and
+//! events.
 
 use kernel::prelude::*;
 

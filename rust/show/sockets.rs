@@ -47,7 +47,8 @@ use crate::uapi::nl::{
 const AF_INET: u16 = bindings::AF_INET as u16;
 const AF_INET6: u16 = bindings::AF_INET6 as u16;
 
-/// The size of a counter in a message: two headers, a name with its terminating zero, the number.
+/// The size of a counter in a message: the header of the counter, the name with its header and
+/// terminating zero, and the number with its header and padding.
 const COUNTER_BYTES: usize = 4 + (4 + 28) + (4 + 12);
 /// The size of all other attributes: about forty, most of them numbers.
 const OTHER_BYTES: usize = 1024;
@@ -111,7 +112,7 @@ struct End {
 impl End {
     /// # Errors
     ///
-    /// `EINVAL` for an address of no family, or more bits than the address has.
+    /// `EINVAL` for an address whose length fits no family, or for more bits than the address has.
     fn of(request: &Request<'_>, addr: u16, prefix: u16, port: u16) -> Result<Self> {
         let bits = request.attr(prefix);
         let addr = match request.attr(addr) {

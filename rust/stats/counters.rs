@@ -52,7 +52,8 @@ counters! {
     RefusedBadAddress => "refused_bad_address",
     /// Requests refused: no memory, or the adapter had no queues left.
     RefusedNoMemory => "refused_no_memory",
-    /// Connections, of either side, refused because the namespace had as many as it may (max_connections).
+    /// Connections, of either side, refused because the namespace had as many as it may
+    /// (max_connections).
     RefusedMaxConnections => "refused_max_connections",
     /// Connections, of either side, refused because the user had as many as it may
     /// (max_user_connections).
@@ -334,7 +335,8 @@ impl Stats {
         self.add_at(VIOLATIONS + why.index(), 1);
     }
 
-    /// Counts a send that should have gone without a copy and went by copy.
+    /// Counts bytes that did not go the preferred way: for example, a send went by copy, or a
+    /// receive waited in its call.
     pub(crate) fn fallback(self, why: Reason) {
         self.add_at(FALLBACKS + why as usize, 1);
     }

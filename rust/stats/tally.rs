@@ -115,7 +115,8 @@ impl Tally {
         add(self.received.get_mut(mid.index()), 1);
     }
 
-    /// Counts bytes that should have been sent or received without a copy and were copied.
+    /// Counts bytes that did not go the preferred way: for example, a send went by copy, or a
+    /// receive waited in its call.
     pub(crate) fn add_by_copy(&mut self, why: Reason) {
         add(self.by_copy.get_mut(why as usize), 1);
         self.last_by_copy = Some(why);
@@ -131,7 +132,7 @@ impl Tally {
         (self.sent.iter().sum(), self.received.iter().sum())
     }
 
-    /// The reason for the last copy.
+    /// The last reason that was counted.
     pub(crate) fn last_by_copy(&self) -> Option<Reason> {
         self.last_by_copy
     }

@@ -33,7 +33,7 @@ pub mod module {
     pub const FEATURES: u16 = 2;
     /// The cookie of the network namespace (`uint`).
     pub const NETNS_COOKIE: u16 = 3;
-    /// The time at which its counters began, in ns of CLOCK_BOOTTIME (`uint`).
+    /// The time at which the namespace's counters began, in ns of CLOCK_BOOTTIME (`uint`).
     pub const COUNTERS_SINCE: u16 = 4;
 }
 
@@ -125,8 +125,8 @@ pub mod sock {
     pub const CAUSE: u16 = 34;
     /// The number of the socket, which is never reused on the machine (SO_COOKIE, `uint`).
     pub const COOKIE: u16 = 35;
-    /// A counter of the connection that is not 0, with the attributes of [`super::stat`]; there may be
-    /// several (nest).
+    /// A counter of the connection that is not 0, with the attributes of [`super::stat`]; there may
+    /// be several (nest).
     pub const COUNTER: u16 = 36;
     /// In an event: the reason that the peer gave for refusing the connection, if any (`string`).
     pub const REFUSAL: u16 = 37;
@@ -138,7 +138,7 @@ pub mod sock {
 pub mod pace {
     /// The smoothed round-trip time in us (`u32`).
     pub const RTT: u16 = 1;
-    /// Its mean deviation in us (`u32`).
+    /// The mean deviation of the round-trip time in us (`u32`).
     pub const RTT_VAR: u16 = 2;
     /// The smallest round-trip time in us (`u32`).
     pub const MIN_RTT: u16 = 3;
@@ -156,9 +156,9 @@ pub mod pace {
     pub const NOTSENT_BYTES: u16 = 9;
     /// The time for which some bytes had not yet reached the peer, in us (`uint`).
     pub const BUSY: u16 = 10;
-    /// The part of this time for which the peer had no room, in us (`uint`).
+    /// The part of the time `BUSY` for which the peer had no room, in us (`uint`).
     pub const PEER_LIMITED: u16 = 11;
-    /// The part of this time for which the send buffer was full, in us (`uint`).
+    /// The part of the time `BUSY` for which the send buffer was full, in us (`uint`).
     pub const BUFFER_LIMITED: u16 = 12;
     /// The time since payload was last sent, in ms (`u32`).
     pub const LAST_SENT: u16 = 13;

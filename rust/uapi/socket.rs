@@ -3,7 +3,8 @@
 //! The numbers of sockets: families, the protocol, options. `tools/uapi/ib_sdp.h` defines them for
 //! C; a test compares the two files.
 
-/// The family of IPv4 sockets, OFED's number. In mainline headers it is AF_IB, which registers no sockets.
+/// The family of IPv4 sockets, OFED's number. In mainline headers it is AF_IB, which registers no
+/// sockets.
 pub const AF_INET_SDP: i32 = 27;
 /// The family of IPv6 sockets. In mainline headers it is AF_MPLS, which registers no sockets.
 pub const AF_INET6_SDP: i32 = 28;

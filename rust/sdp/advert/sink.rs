@@ -58,8 +58,8 @@ pub(in crate::sdp) fn answer_all(output: &mut Output<'_>) -> Result<bool, Fatal>
     Ok(is_idle(output))
 }
 
-/// Sends the messages about sink adverts that are due: answers to the peer's, and the cancel of
-/// ours.
+/// Sends the messages about sink adverts that are due: answers to adverts of the peer, and the
+/// cancel of this side's adverts.
 ///
 /// # Errors
 ///

@@ -100,8 +100,8 @@ pub(crate) fn put_chosen_port(guard: &mut SockGuard<'_>) {
     }
 }
 
-/// After a fallback to TCP: puts the socket into the table at the port of the TCP socket, so that it
-/// is shown.
+/// After a fallback to TCP: puts the socket into the table at the port of the TCP socket, so that
+/// it is shown.
 pub(super) fn show_at_tcp_port(guard: &mut SockGuard<'_>) {
     let Some(fell_back) = guard.conn().lifetime.fell_back else {
         return;

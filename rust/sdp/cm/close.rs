@@ -240,8 +240,9 @@ pub(crate) unsafe fn close(sock: &SdpSock, timeo: Timeout) {
             pending = stop_listening(&mut guard);
         } else {
             close_connection(&mut guard, timeo);
-            // Of a socket that was to listen, but never did. The TCP socket has no reference to this
-            // one, and would otherwise tell it of connections until the last reference is dropped.
+            // The program may have set SDP_LISTEN_TCP without calling listen(). If the TCP socket
+            // stayed, it would tell this socket of connections until the last reference to this
+            // socket is dropped.
             pending.tcp = guard.accepts.lock().set_tcp(None);
         }
         let conn = guard.conn();

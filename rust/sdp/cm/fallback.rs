@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fallback to TCP: a socket of AF_INET or AF_INET6 that SDP cannot connect becomes a TCP socket,
-//! if the administrator has allowed it (`net.sdp.tcp_fallback`).
+//! The fallback to TCP: a socket of AF_INET or AF_INET6 that SDP cannot connect becomes a TCP
+//! socket, if the administrator has allowed it (`net.sdp.tcp_fallback`).
 //!
 //! connect() creates the TCP socket beforehand, because security modules and control groups look at
 //! the program that creates a socket. The worker connects it when SDP has failed.
@@ -48,8 +48,8 @@ pub(crate) fn prepare(sock: &SdpSock) {
     drop(unused);
 }
 
-/// Whether a connect() would start a connection. With TCP_FASTOPEN_CONNECT, it is a send that
-/// connects, and that waits for this socket.
+/// Whether a connect() would start a connection that may fall back. A socket with
+/// TCP_FASTOPEN_CONNECT connects by SDP only.
 fn connects_now(guard: &mut SockGuard<'_>) -> bool {
     let conn = guard.conn();
     let is_unused = match conn.state {
@@ -60,8 +60,8 @@ fn connects_now(guard: &mut SockGuard<'_>) -> bool {
     is_unused && !conn.options.fast_open.connect
 }
 
-/// The TCP socket that has the place of `sock`, if there is one. It stays valid until the file of
-/// the two is closed.
+/// The TCP socket that has the place of `sock`, if there is one. It stays valid until the file that
+/// both sockets share is closed.
 pub(crate) fn in_place(sock: &SdpSock) -> Option<NonNull<bindings::socket>> {
     let tcp = sock.tcp.lock();
     let client = tcp.as_ref().filter(|client| client.is_in_place());
@@ -104,8 +104,8 @@ pub(crate) fn release(sock: &SdpSock) {
     drop(tcp);
 }
 
-/// Starts a connection by TCP where that by SDP has failed. `None` if no TCP socket stands ready, if
-/// the program has ended the attempt, or if TCP fails at once. Sleeps.
+/// Starts a connection by TCP after the connection by SDP has failed. `None` if no TCP socket
+/// stands ready, if the program has ended the attempt, or if TCP fails at once. Sleeps.
 pub(super) fn connect(sock: &SdpSock) -> Ready {
     let sk = sock.sk();
     let (client, options, peer) = {
@@ -150,8 +150,8 @@ pub(super) fn connect(sock: &SdpSock) -> Ready {
 }
 
 /// Gives the TCP socket the place of the socket, whose connection by SDP has failed with `why`.
-/// Returns `false`, and leaves `tcp` as it is, if there is no TCP socket, or if the program has closed
-/// the file.
+/// Returns `false`, and leaves `tcp` as it is, if there is no TCP socket, or if the program has
+/// closed the file.
 pub(super) fn install(guard: &mut SockOwner<'_>, tcp: &mut Ready, why: Error) -> bool {
     let Some(client) = tcp else {
         return false;

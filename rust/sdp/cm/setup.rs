@@ -97,7 +97,7 @@ impl Worker<'_> {
         self.sock.inc_ref();
         let id = self.cm.id.insert(id);
         self.sock.lock().conn().port.at_cm = cm_port != 0;
-        // Otherwise, the administrator's default applies (configfs).
+        // If no program has set a service type, the administrator's default applies (configfs).
         let tos = self.sock.sk().service_type(to.is_v4());
         if tos != 0 {
             id.set_service_type(tos);
@@ -267,16 +267,16 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Ends a failed attempt. The resources are released first, because the core makes the socket
-    /// usable again when it wakes.
+    /// Ends a failed attempt. The resources are released first, because a connect() that waits in
+    /// the core makes the socket usable again as soon as it is woken.
     pub(super) fn connect_failed(&mut self, why: Error) {
         self.sock.stats.inc(Counter::ConnectFailed);
         self.give_back();
         // Dropped without the lock, if the socket does not become the TCP socket.
         let mut tcp = fallback::connect(self.sock);
         let mut guard = self.sock.lock();
-        // Otherwise another thread has ended the attempt meanwhile; this error must not overwrite
-        // its error, or affect the socket's next connection.
+        // In any other state, another thread has ended the attempt meanwhile: this error must not
+        // overwrite the error of that thread, or affect the socket's next connection.
         if matches!(guard.conn().state, State::Resolving | State::HelloSent) {
             if !fallback::install(&mut guard, &mut tcp, why) {
                 self.sock.sk().set_err(why);
@@ -366,8 +366,8 @@ impl Worker<'_> {
         self.teardown();
     }
 
-    /// Puts a child that is or was established into the listener's queue, as with TCP even if the
-    /// connection has ended since; unless the child is deferred.
+    /// Puts a child that is or was established into the listener's queue, unless the child is
+    /// deferred. As with TCP, accept() gets the child even if the connection has ended since.
     pub(super) fn child_is_up(&mut self) {
         self.cm.is_up = true;
         let Some(child) = self.cm.child.take() else {
@@ -406,9 +406,9 @@ fn open_link(guard: &mut SockOwner<'_>, link: Link, place: Place) -> Result<u16>
     }
 }
 
-/// The number of Reads in flight in each direction that such features need; a side that announces
-/// the features supports this number. One without them, because soft-RoCE reports a Read that is
-/// refused, but not a Read in excess of the number.
+/// The number of Reads in flight in each direction that `features` need; a side that announces the
+/// features supports this number. Without source adverts the number is one and not zero: soft-RoCE
+/// reports a Read that is refused, but not a Read in excess of the number.
 fn reads_for(features: Features) -> u8 {
     if features.contains(Features::SOURCE) {
         READS as u8

@@ -103,7 +103,9 @@ pub(crate) const HANDLERS: Handlers = Handlers {
 /// Starts the set-up of a new child: from now on, the worker has the child's reference and the id.
 pub(crate) fn start_child(child: ARef<SdpSock>, id: CmId, offer: Hello, has_asked: bool) {
     let sock: &SdpSock = &child;
-    // SAFETY: The worker has not run yet: only the CM's handler knows the child.
+    // SAFETY: The worker has not run yet: nothing has queued it. Besides the CM's handler, at most
+    // the listener's list of half-open connections knows the child, and other threads do not end a
+    // connection of the list before its worker has begun to answer.
     let cm = unsafe { &mut *sock.cm.get() };
     cm.id = Some(id);
     cm.offer = Some(offer);

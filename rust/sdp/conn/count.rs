@@ -20,7 +20,8 @@ impl SockGuard<'_> {
         self.conn().measured.counts.add(stats, what, n);
     }
 
-    /// Counts bytes that were copied although they should have been transferred without a copy.
+    /// Counts bytes that did not go the preferred way: for example, a send went by copy, or a
+    /// receive waited in its call.
     pub(crate) fn fallback(&mut self, why: Reason) {
         let to = (self.sk(), self.stats);
         self.conn().measured.counts.add_fallback(to, why);

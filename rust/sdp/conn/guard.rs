@@ -7,8 +7,9 @@
 //!
 //! 1. `listen::LISTENERS` (a mutex around the CM's listening ids)
 //! 2. the socket lock (`lock_sock`)
-//! 3. the mutexes of `Ports` and `Announced`, `SdpSock::events`, `SdpSock::accepts`, `SdpSock::tcp`,
-//!    and the lock of a TCP socket that stands ready for a fallback (leaves)
+//! 3. the mutexes of `Ports` and `Announced`, `limits::USERS`, `SdpSock::events`,
+//!    `SdpSock::accepts`, `SdpSock::tcp`, and the lock of a TCP socket that stands ready for a
+//!    fallback (leaves)
 //!
 //! CM handlers take only leaves, and the lock of a new child that no other code knows yet. Nothing
 //! that takes a CM id's handler mutex is called under the socket lock.

@@ -426,8 +426,8 @@ impl Notify for SdpSock {
 }
 
 impl OnConnection for SdpSock {
-    /// The worker wakes the threads. A thread that is woken here would have to lock the wait queue of
-    /// this socket while that of the TCP socket, which has the same lock class, is locked.
+    /// The worker wakes the threads. A thread that is woken here would have to lock the wait queue
+    /// of this socket while that of the TCP socket, which has the same lock class, is locked.
     fn on_connection(&self) {
         self.want(Want::TellOfTcp);
     }

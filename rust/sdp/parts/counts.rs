@@ -77,8 +77,8 @@ impl Counts {
         trace::received(sk, header, payload, credits);
     }
 
-    /// Counts and traces bytes that were copied although they should have been transferred without
-    /// a copy.
+    /// Counts and traces bytes that did not go the preferred way: for example, a send went by copy,
+    /// or a receive waited in its call.
     pub(in crate::sdp) fn add_fallback(&mut self, (sk, stats): (Sk, Stats), why: Reason) {
         stats.fallback(why);
         trace::fallback(sk, why);

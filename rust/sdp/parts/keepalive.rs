@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state of SO_KEEPALIVE.
+//! The state of SO_KEEPALIVE. A probe is a request that the peer's adapter acknowledges
+//! (`timers/keepalive`).
 
 use super::options::Options;
 use super::watch::LEAST_UNANSWERED_MS;
@@ -24,9 +25,9 @@ pub(in crate::sdp) enum Next {
 pub(crate) struct Keepalive {
     /// When the last message was received.
     pub(in crate::sdp) heard: usize,
-    /// When the request was posted, while it is not acknowledged.
+    /// When the probe was posted, while it is not acknowledged.
     pub(in crate::sdp) probed: Option<usize>,
-    /// How often the timer has expired since without an acknowledgement.
+    /// How often the timer has expired since the probe without an acknowledgement.
     pub(in crate::sdp) unanswered: u32,
 }
 
@@ -36,7 +37,7 @@ impl Keepalive {
         self.heard = now();
     }
 
-    /// Records that the peer's adapter has acknowledged the request.
+    /// Records that the peer's adapter has acknowledged the probe.
     pub(in crate::sdp) fn on_answer(&mut self) {
         if let Some(at) = self.probed.take() {
             if self.last_heard_before(at) {
@@ -68,7 +69,7 @@ impl Keepalive {
         }
     }
 
-    /// Whether the request that was posted at the time `at` should have been acknowledged by now.
+    /// Whether the probe that was posted at the time `at` should have been acknowledged by now.
     fn is_too_long(&mut self, at: usize, options: &Options) -> bool {
         if !self.last_heard_before(at) {
             // The peer has sent something since.
@@ -83,7 +84,7 @@ impl Keepalive {
         too_long && ms_since(at) >= LEAST_UNANSWERED_MS
     }
 
-    /// Records that the request was posted; returns how long the timer waits for the
+    /// Records that the probe was posted; returns how long the timer waits for the
     /// acknowledgement, in milliseconds.
     pub(in crate::sdp) fn on_probe(&mut self, options: &Options) -> u32 {
         (self.probed, self.unanswered) = (Some(now()), 0);

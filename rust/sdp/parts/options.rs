@@ -44,13 +44,14 @@ impl Keys {
     }
 }
 
-/// The options of TCP Fast Open, which programs can read back. They have no effect, because a
-/// request carries no bytes.
+/// The options of TCP Fast Open, which programs can read back. They have no effect on a connection
+/// by SDP, because a request carries no bytes.
 #[derive(Copy, Clone)]
 pub(crate) struct FastOpen {
     /// How many connections with bytes a listener accepts.
     pub(in crate::sdp) queue: i32,
-    /// With TCP, connect() would leave the request to the first write, if it knew the cookie.
+    /// With TCP, connect() would leave the request to the first write, if it knew the cookie. A
+    /// socket with this option does not fall back to TCP.
     pub(in crate::sdp) connect: bool,
     pub(in crate::sdp) no_cookie: bool,
     pub(in crate::sdp) keys: Keys,

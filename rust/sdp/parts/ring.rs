@@ -31,8 +31,9 @@ pub(crate) const IDLE_RECEIVES: u32 = BUFS_MIN as u32;
 /// socket, and to the memory of all sockets.
 pub(crate) struct Ring {
     pub(in crate::sdp) receives: OwnReceives,
-    /// Consecutive checks that have found that the peer prevents this side from shrinking its
-    /// receives: it does not use the larger ones up, or leaves no credit for ChRcvBufAck.
+    /// The number of consecutive checks that have found that the peer prevents this side from
+    /// shrinking its receives: the peer does not use up the larger ones, or leaves no credit for
+    /// ChRcvBufAck.
     pub(in crate::sdp) unused_looks: u32,
     /// Receives to keep posted while memory allows.
     pub(in crate::sdp) target: u32,
@@ -100,8 +101,8 @@ impl Ring {
         sk.rmem_uncharge(spare);
     }
 
-    /// Uncharges the part of the reserve that other memory of the connection now replaces. Not
-    /// while receives shrink, because the other memory then goes away.
+    /// Uncharges the part of the reserve that other memory of the connection now replaces. While
+    /// receives shrink, uncharges nothing, because the other memory will be freed.
     pub(in crate::sdp) fn trim_reserve(&mut self, sk: Sk) {
         if self.receives.is_shrinking() {
             return;

@@ -38,8 +38,8 @@ pub(crate) struct Watch {
     pub(crate) unsent: u32,
     /// The number of consecutive checks with the same findings.
     pub(crate) looks: u32,
-    /// When to wake the peer's adapter again, while the answer to the first message is missing, in
-    /// milliseconds; else 0.
+    /// The time in milliseconds after which the peer's adapter is woken again, while the answer to
+    /// the first message is missing; else 0.
     pub(crate) wake_ms: u32,
 }
 

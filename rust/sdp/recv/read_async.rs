@@ -256,7 +256,8 @@ impl Recv<'_> {
     }
 
     fn take_and_read(&mut self, guard: &mut SockOwner<'_>, early: &Early) -> Result {
-        // The first part of the buffer may have been too small to say that the program is back.
+        // When the call began, `note_next_call` has recorded nothing if the first part of the
+        // buffer was too small.
         note_worth(guard.conn());
         self.set_room(guard, Some(self.len - self.copied));
         if let Some(zcopy) = &mut guard.conn().adverts.zcopy {

@@ -69,13 +69,13 @@ pub(super) struct Recv<'a> {
     hole: Range<u64>,
     /// Set if bytes cannot be read into the program's memory.
     pub(in crate::sdp) by_copy: bool,
-    /// Set if bytes can be read there, but the call must wait for them.
+    /// Set if bytes can be read into the program's memory, but the call must wait for them.
     pub(in crate::sdp) awaited: bool,
     /// Set if the call does not advertise its memory, or does so no longer.
     pub(super) no_offer: bool,
     /// The call has enough bytes to return.
     pub(super) has_enough: bool,
-    /// The call is the reader whose room the receive queue has.
+    /// The receive queue has the room of this call's buffer ([`RecvQueue::reader_bytes`]).
     is_reader: bool,
     /// The time that the call took to take pages away for Reads for which it has not waited; `None`
     /// if it has posted no such Read.
@@ -87,8 +87,8 @@ impl Recv<'_> {
         self.flags & flag != 0
     }
 
-    /// Records the room of the call's buffer for a Read, if the call waits for bytes or takes them;
-    /// so that the bytes are not read into the kernel's memory.
+    /// Records the room of the call's buffer for a Read while the call waits for bytes or takes
+    /// them, so that the bytes are not read into the kernel's memory.
     pub(super) fn set_room(&mut self, guard: &mut SockGuard<'_>, room: Option<usize>) {
         self.is_reader = room.is_some();
         guard.conn().inq.reader_bytes = room;

@@ -159,7 +159,7 @@ impl Reader<'_> {
     /// # Errors
     ///
     /// `EAGAIN`, `EINTR` (or a restart) if the receive has no bytes and a signal is pending, which
-    /// may be that of the urgent byte.
+    /// may be the SIGURG for the urgent byte.
     pub(super) fn ends_at_mark(&self, recv: &Recv<'_>) -> Result<bool> {
         let urgent = &self.inq.urgent;
         if !urgent.is_mark(recv.ahead(urgent.taken()) as u64) {

@@ -62,8 +62,8 @@ impl Receiver<'_> {
         }
     }
 
-    /// Posts receives up to the target, as far as the receive buffer and the memory allow. If only a
-    /// few are missing, they are posted later ([`post_later`]).
+    /// Posts receives up to the target, as far as the receive buffer and the memory allow. If only
+    /// a few are missing, they are posted later ([`post_later`]).
     pub(in crate::sdp) fn refill(&mut self) {
         let later = post_later(self.receives_posted(), self.target());
         while !later && self.wants_receive() {
