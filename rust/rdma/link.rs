@@ -266,7 +266,8 @@ impl Link {
             tx.push(TxSlot::new(), GFP_KERNEL)?;
             frags.push([const { None }; FIRST_FRAGS], GFP_KERNEL)?;
         }
-        // An error within the expression below would drop the fields in the reverse order.
+        // Not within the expression below: an error there would drop the values in the reverse
+        // order, the domain before the queues.
         let receives = Receives::new()?;
         // SAFETY: The PD is valid.
         let lkey = unsafe { bindings::ib_pd_local_dma_lkey(domain.0.cast()) };
