@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 # rdtsc; shl $32,%rdx; or %rdx,%rax; ret
 READ = bytes.fromhex("0f31 48c1e220 4809d0 c3")
+# The error is the time between reading both clocks, in the best of the attempts less than a thousandth of this.
 SECONDS = 0.05
 ATTEMPTS = 20
 
@@ -36,7 +37,7 @@ def tsc_khz() -> int:
 def _both_clocks(read: Callable[[], int]) -> tuple[int, float]:
     """The counter, and the monotonic time in nanoseconds at which it was read.
 
-    A busy host may suspend this process between the two clocks, so the attempt that took the shortest time counts.
+    A busy host may suspend this process between the two clocks, so the shortest of several attempts counts.
     """
     attempts = []
     for _ in range(ATTEMPTS):

@@ -268,7 +268,9 @@ fn wakes_on_write_space(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     let mut sent = 0;
     loop {
-        sent = fill_from(&sock, env.seed, sent)?;
+        let before = sent;
+        sent = fill_from(&sock, env.seed, before)?;
+        expect(sent > before, "poll reported room that is not there")?;
         let waiting = waits_for(&sock, POLLOUT)?;
         if !waiting.is_finished() {
             remote.recv_span(Span::new(env.seed, 0, sent), 50_000)?;

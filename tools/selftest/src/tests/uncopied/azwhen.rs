@@ -470,8 +470,8 @@ fn odd_and_waits_for_the_rest(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The number of Reads in flight, of all connections. It may be too large, but not too small,
-/// because each Read that is counted as done is also counted as posted.
+/// The number of Reads in flight, of all connections. The number may be too large, but never too
+/// small: the Reads that are done are counted first.
 fn in_flight(env: &Env) -> io::Result<u64> {
     let done = stat(env, "read_done")?;
     Ok(stat(env, "read_posted")?.saturating_sub(done))
