@@ -54,6 +54,7 @@ const gfp_t SDP_CONST___GFP_COMP = __GFP_COMP;
 const gfp_t SDP_CONST___GFP_NOWARN = __GFP_NOWARN;
 const gfp_t SDP_CONST___GFP_NORETRY = __GFP_NORETRY;
 const unsigned int SDP_CONST_TASK_KILLABLE = TASK_KILLABLE;
+const unsigned int SDP_CONST_TASK_NORMAL = TASK_NORMAL;
 const unsigned int SDP_CONST_FOLL_SPLIT_PMD = FOLL_SPLIT_PMD;
 const unsigned int SDP_CONST_FOLL_LONGTERM = FOLL_LONGTERM;
 const unsigned int SDP_CONST_FOLL_WRITE = FOLL_WRITE;

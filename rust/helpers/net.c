@@ -173,17 +173,16 @@ void sdp_helper_sk_wake_async(const struct sock *sk, int how, int band)
 	sk_wake_async(sk, how, band);
 }
 
-void sdp_helper_wake_sock(struct sock *sk, int nr_exclusive, __poll_t events);
-void sdp_helper_wake_sock(struct sock *sk, int nr_exclusive, __poll_t events)
+struct socket_wq *sdp_helper_sk_wq_rcu(const struct sock *sk);
+struct socket_wq *sdp_helper_sk_wq_rcu(const struct sock *sk)
 {
-	struct socket_wq *wq;
+	return rcu_dereference(sk->sk_wq);
+}
 
-	rcu_read_lock();
-	wq = rcu_dereference(sk->sk_wq);
-	if (skwq_has_sleeper(wq))
-		__wake_up(&wq->wait, TASK_NORMAL, nr_exclusive,
-			  poll_to_key(events));
-	rcu_read_unlock();
+bool sdp_helper_skwq_has_sleeper(struct socket_wq *wq);
+bool sdp_helper_skwq_has_sleeper(struct socket_wq *wq)
+{
+	return skwq_has_sleeper(wq);
 }
 
 wait_queue_head_t *sdp_helper_sk_sleep(struct sock *sk);
@@ -450,12 +449,16 @@ struct net_device *sdp_helper_next_net_device_rcu(struct net_device *dev)
 	return next_net_device_rcu(dev);
 }
 
-struct in_ifaddr *sdp_helper_first_ifa_rcu(const struct net_device *dev);
-struct in_ifaddr *sdp_helper_first_ifa_rcu(const struct net_device *dev)
+struct in_device *sdp_helper_in_dev_get_rcu(const struct net_device *dev);
+struct in_device *sdp_helper_in_dev_get_rcu(const struct net_device *dev)
 {
-	struct in_device *in_dev = __in_dev_get_rcu(dev);
+	return __in_dev_get_rcu(dev);
+}
 
-	return in_dev ? rcu_dereference(in_dev->ifa_list) : NULL;
+struct in_ifaddr *sdp_helper_ifa_list_rcu(const struct in_device *in_dev);
+struct in_ifaddr *sdp_helper_ifa_list_rcu(const struct in_device *in_dev)
+{
+	return rcu_dereference(in_dev->ifa_list);
 }
 
 bool sdp_helper_netif_is_loopback(const struct net_device *dev);
@@ -580,11 +583,10 @@ int sdp_helper_sk_rmem_alloc_get(const struct sock *sk)
 	return atomic_read(&sk->sk_rmem_alloc);
 }
 
-bool sdp_helper_sk_rmem_schedule(struct sock *sk, int size);
-bool sdp_helper_sk_rmem_schedule(struct sock *sk, int size)
+bool sdp_helper_sk_rmem_schedule(struct sock *sk, int size, bool pfmemalloc);
+bool sdp_helper_sk_rmem_schedule(struct sock *sk, int size, bool pfmemalloc)
 {
-	return size <= sk->sk_forward_alloc ||
-	       __sk_mem_schedule(sk, size, SK_MEM_RECV);
+	return __sk_rmem_schedule(sk, size, pfmemalloc);
 }
 
 void sdp_helper_set_nospace(struct sock *sk);
@@ -596,8 +598,7 @@ void sdp_helper_set_nospace(struct sock *sk)
 bool sdp_helper_test_and_clear_nospace(struct sock *sk);
 bool sdp_helper_test_and_clear_nospace(struct sock *sk)
 {
-	return sk->sk_socket &&
-	       test_and_clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+	return test_and_clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
 }
 
 void sdp_helper_smp_mb(void);

@@ -119,7 +119,12 @@ pub(crate) fn device_addrs(net: Net<'_>, found: &mut [Option<Addr>]) {
         let mut places = found.iter_mut();
         while !dev.is_null() {
             if !bindings::netif_is_loopback(dev) {
-                let ifa = bindings::first_ifa_rcu(dev).cast::<bindings::in_ifaddr>();
+                let in_dev = bindings::in_dev_get_rcu(dev);
+                let ifa = if in_dev.is_null() {
+                    ptr::null_mut()
+                } else {
+                    bindings::ifa_list_rcu(in_dev)
+                };
                 if !ifa.is_null() {
                     let Some(place) = places.next() else { break };
                     *place = Some(Addr::v4((*ifa).ifa_local.to_ne_bytes(), 0));

@@ -8,6 +8,7 @@
 use core::ptr;
 
 use kernel::prelude::*;
+use kernel::sync::rcu;
 
 use super::addr::{
     from_in6,
@@ -578,6 +579,10 @@ impl Sk {
     /// Wakes threads that wait for space to write; `false` if no thread waits.
     pub(crate) fn wake_writer(self) -> bool {
         use bindings as b;
+        if field!(self, sk_socket).is_null() {
+            // No program waits.
+            return false;
+        }
         // SAFETY: The object is valid, and the caller holds the lock, which keeps `sk_socket`.
         unsafe {
             if !b::test_and_clear_nospace(self.0.cast()) {
@@ -614,8 +619,20 @@ impl Sk {
     /// Wakes threads that wait for one of `events`: all non-exclusive waiters, and as many
     /// exclusive ones as `exclusive` says.
     fn wake(self, exclusive: i32, events: u32) {
-        // SAFETY: The object is valid.
-        unsafe { bindings::wake_sock(self.0.cast(), exclusive, events) };
+        let guard = rcu::read_lock();
+        // SAFETY: The object is valid, and RCU keeps its wait queue.
+        unsafe {
+            let queue = bindings::sk_wq_rcu(self.0.cast());
+            if bindings::skwq_has_sleeper(queue) {
+                bindings::__wake_up(
+                    &raw mut (*queue).wait,
+                    bindings::SDP_CONST_TASK_NORMAL,
+                    exclusive,
+                    ptr::without_provenance_mut(events as usize),
+                );
+            }
+        }
+        drop(guard);
     }
 
     /// Reserves memory for `bytes` to send; `false` if there is none.
@@ -697,7 +714,7 @@ impl Sk {
     pub(crate) fn rmem_charge(self, bytes: u32) -> bool {
         // SAFETY: As above.
         unsafe {
-            if !bindings::sk_rmem_schedule(self.0.cast(), bytes as i32) {
+            if !bindings::sk_rmem_schedule(self.0.cast(), bytes as i32, false) {
                 return false;
             }
             bindings::sk_mem_charge(self.0.cast(), bytes as i32);
