@@ -15,3 +15,4 @@ pub(crate) mod sock;
 pub(crate) mod sysctl;
 pub(crate) mod tcp;
 pub(crate) mod tcp_client;
+pub(crate) mod tcp_port;

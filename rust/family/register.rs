@@ -267,6 +267,7 @@ unsafe fn begin(sk: *mut bindings::sock, family: u32) {
         let wrapped = Sk::new(sk);
         wrapped.set_state(bindings::TCP_CLOSE as u8);
         wrapped.set_family(family);
+        wrapped.hold_net();
         let own = wrapped.net().settings();
         wrapped.set_buffers(own.get(Setting::WmemDefault), own.get(Setting::RmemDefault));
         bindings::sk_sockets_allocated_inc(sk.cast());
@@ -362,4 +363,32 @@ pub(crate) fn unregister() {
     }
     unregister_families();
     unregister_proto();
+}
+
+#[kunit_tests(ib_sdp_register)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_of_the_kernel_holds_its_namespace() -> Result {
+        for family in [AF_INET_SDP, AF_INET6_SDP] {
+            let mut socket = ptr::null_mut();
+            // SAFETY: The first namespace always exists; the new socket is only used here, and
+            // released once.
+            let holds = unsafe {
+                to_result(bindings::sock_create_kern(
+                    &raw mut bindings::init_net,
+                    family.into(),
+                    bindings::sock_type_SOCK_STREAM as i32,
+                    0,
+                    &raw mut socket,
+                ))?;
+                let holds = Sk::new((*socket).sk).holds_net();
+                bindings::sock_release(socket);
+                holds
+            };
+            assert!(holds);
+        }
+        Ok(())
+    }
 }

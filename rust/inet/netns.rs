@@ -4,6 +4,7 @@
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
+use core::ptr;
 
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -49,6 +50,11 @@ impl<'a> Net<'a> {
 
     pub(crate) fn as_ptr(self) -> *mut bindings::net {
         self.net
+    }
+
+    /// Whether this is the namespace that exists from the start of the machine.
+    pub(crate) fn is_first(self) -> bool {
+        ptr::eq(self.net, &raw const bindings::init_net)
     }
 
     /// A number that identifies the namespace while it exists.

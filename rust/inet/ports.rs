@@ -33,6 +33,7 @@ use kernel::sync::{
 use super::addr::Addr;
 use super::netns::Net;
 use super::sock::Sk;
+use super::tcp_port::TcpPort;
 use crate::bindings;
 use crate::kern::errno::EADDRINUSE;
 use crate::kern::signal::fatal_signal_pending;
@@ -67,6 +68,19 @@ struct Owner {
     /// The socket is in the table only to be listed: it has become a TCP socket, which has the port
     /// of TCP.
     is_tcp: bool,
+    /// The same port of TCP, if the kernel has chosen the port, and the sockets of the namespace
+    /// use iWARP.
+    tcp: Option<TcpPort>,
+}
+
+impl Owner {
+    fn new(sk: Sk, tcp: Option<TcpPort>) -> Self {
+        Self {
+            sk,
+            is_tcp: false,
+            tcp,
+        }
+    }
 }
 
 // SAFETY: A socket may be used from any thread.
@@ -185,8 +199,13 @@ impl Tables {
     }
 
     /// A free port of the range of the socket or its namespace that the administrator has not
-    /// reserved. The search begins behind the port `behind`, or at a random port.
-    fn free_port(&self, sk: Sk, behind: Option<u16>) -> Option<u16> {
+    /// reserved. The search begins behind the port `behind`, or at a random port. For iWARP, the
+    /// same port of TCP is free, too, and is now reserved. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE` if there is none; `ENOMEM`.
+    fn free_port(&self, sk: Sk, behind: Option<u16>) -> Result<(u16, Option<TcpPort>)> {
         let (mut low, mut high) = (0, 0);
         // SAFETY: The socket is valid, the results are written.
         unsafe {
@@ -196,7 +215,11 @@ impl Tables {
     }
 
     /// As [`Tables::free_port`], but ignores a range that the program has chosen for the socket.
-    fn free_port_of_net(&self, net: Net<'_>, behind: Option<u16>) -> Option<u16> {
+    fn free_port_of_net(
+        &self,
+        net: Net<'_>,
+        behind: Option<u16>,
+    ) -> Result<(u16, Option<TcpPort>)> {
         let (mut low, mut high) = (0, 0);
         // SAFETY: The namespace is valid, the results are written.
         unsafe {
@@ -210,37 +233,45 @@ impl Tables {
         net: Net<'_>,
         (low, high): (i32, i32),
         behind: Option<u16>,
-    ) -> Option<u16> {
-        let low = u32::try_from(low).ok()?;
-        let range = u32::try_from(high).ok()?.checked_sub(low)? + 1;
+    ) -> Result<(u16, Option<TcpPort>)> {
+        let (low, high) = (u32::try_from(low)?, u32::try_from(high)?);
+        let range = high.checked_sub(low).ok_or(EADDRINUSE)? + 1;
+        let mut tcp = TcpPort::new(net)?;
         let start = match behind {
             Some(port) => (u32::from(port) + 1).saturating_sub(low),
             // SAFETY: No precondition.
             None => unsafe { kernel::bindings::get_random_u32() },
         };
-        (0..range)
+        let port = (0..range)
             .filter_map(|i| u16::try_from(low + start.wrapping_add(i) % range).ok())
             .find(|&port| {
                 // SAFETY: The namespace is valid.
                 let reserved =
                     unsafe { bindings::inet_is_local_reserved_port(net.as_ptr().cast(), port) };
-                !reserved && !self.has_port(port)
+                let is_free = !reserved && !self.has_port(port);
+                is_free && tcp.as_mut().is_none_or(|tcp| tcp.take(port))
             })
+            .ok_or(EADDRINUSE)?;
+        Ok((port, tcp))
     }
 
-    fn add(&mut self, sk: Sk, port: u16, node: RBTreeNodeReservation<Bound, Owner>) -> Bound {
-        sk.set_num(port);
-        self.insert(sk, port, node)
+    fn add(&mut self, port: u16, owner: Owner, node: RBTreeNodeReservation<Bound, Owner>) -> Bound {
+        owner.sk.set_num(port);
+        self.insert(port, owner, node)
     }
 
-    fn insert(&mut self, sk: Sk, port: u16, node: RBTreeNodeReservation<Bound, Owner>) -> Bound {
+    fn insert(
+        &mut self,
+        port: u16,
+        owner: Owner,
+        node: RBTreeNodeReservation<Bound, Owner>,
+    ) -> Bound {
         let place = Bound {
             port,
             serial: self.next,
         };
         self.next += 1;
-        self.all
-            .insert(node.into_node(place, Owner { sk, is_tcp: false }));
+        self.all.insert(node.into_node(place, owner));
         place
     }
 }
@@ -267,12 +298,12 @@ impl Ports {
     pub(crate) fn bind(&self, sk: Sk, port: u16, behind: Option<u16>) -> Result<Bound> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut tables = self.tables.lock();
-        let port = match port {
-            0 => tables.free_port(sk, behind).ok_or(EADDRINUSE)?,
+        let (port, tcp) = match port {
+            0 => tables.free_port(sk, behind)?,
             port if tables.conflicts(sk, port) => return Err(EADDRINUSE),
-            port => port,
+            port => (port, None),
         };
-        Ok(tables.add(sk, port, node))
+        Ok(tables.add(port, Owner::new(sk, tcp), node))
     }
 
     /// Gives a new connection of a listener the listener's port.
@@ -282,7 +313,8 @@ impl Ports {
     /// `ENOMEM`.
     pub(crate) fn adopt(&self, sk: Sk, port: u16) -> Result<Bound> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        Ok(self.tables.lock().add(sk, port, node))
+        let owner = Owner::new(sk, None);
+        Ok(self.tables.lock().add(port, owner, node))
     }
 
     /// Lists a socket that has become a TCP socket at the port of the TCP socket. Other sockets may
@@ -293,12 +325,11 @@ impl Ports {
     /// `ENOMEM`.
     pub(crate) fn list_tcp(&self, sk: Sk, port: u16) -> Result<Bound> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let mut tables = self.tables.lock();
-        let place = tables.add(sk, port, node);
-        if let Some(owner) = tables.all.get_mut(&place) {
-            owner.is_tcp = true;
-        }
-        Ok(place)
+        let owner = Owner {
+            is_tcp: true,
+            ..Owner::new(sk, None)
+        };
+        Ok(self.tables.lock().add(port, owner, node))
     }
 
     /// Reserves a free port that the RDMA CM uses for a connection of the socket: the first one
@@ -310,9 +341,8 @@ impl Ports {
     pub(crate) fn set_aside(&self, sk: Sk, behind: Option<u16>) -> Result<Bound> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut tables = self.tables.lock();
-        let net = sk.net();
-        let port = tables.free_port_of_net(net, behind).ok_or(EADDRINUSE)?;
-        Ok(tables.insert(sk, port, node))
+        let (port, tcp) = tables.free_port_of_net(sk.net(), behind)?;
+        Ok(tables.insert(port, Owner::new(sk, tcp), node))
     }
 
     /// The socket at `place`, which is in the listening state, begins to listen.
@@ -328,7 +358,7 @@ impl Ports {
         }
         tables
             .listeners
-            .insert(node.into_node(place, Owner { sk, is_tcp: false }));
+            .insert(node.into_node(place, Owner::new(sk, None)));
         Ok(())
     }
 
@@ -353,11 +383,19 @@ impl Ports {
         found
     }
 
-    /// Takes a socket out of the tables.
+    /// Takes a socket out of the tables. Sleeps.
     pub(crate) fn put(&self, place: Bound) {
         let mut tables = self.tables.lock();
         tables.listeners.remove(&place);
         tables.all.remove(&place);
+    }
+
+    /// Releases the port of TCP that was reserved for the socket at `place`, because a TCP socket
+    /// of the socket's own program gets the port. Sleeps.
+    pub(crate) fn release_tcp(&self, place: Bound) {
+        if let Some(owner) = self.tables.lock().all.get_mut(&place) {
+            owner.tcp = None;
+        }
     }
 
     /// The listener for a connection from `from` to `to` that arrives at `dev`: the most specific

@@ -75,6 +75,24 @@ impl Sk {
         unsafe { Net::from_raw(bindings::sock_net(self.0.cast()).cast()) }
     }
 
+    /// Whether the socket holds its namespace, as the socket of a program does.
+    pub(crate) fn holds_net(self) -> bool {
+        // SAFETY: The object is valid, and the bit changes only while nobody else knows the socket.
+        unsafe { bindings::sock_common::skc_net_refcnt_raw(&raw const (*self.0).__sk_common) != 0 }
+    }
+
+    /// Makes a socket of the kernel hold its namespace, before any other code knows the socket.
+    ///
+    /// A closed connection lives on for a while, and uses its namespace's counters, ports and
+    /// limits. The kernel code that created the socket keeps the namespace only until it closes
+    /// the socket.
+    pub(crate) fn hold_net(self) {
+        if !self.holds_net() {
+            // SAFETY: The object is valid and does not hold its namespace. The creator does.
+            unsafe { bindings::sk_net_refcnt_upgrade(self.0) };
+        }
+    }
+
     pub(crate) fn family(self) -> u16 {
         field!(self, __sk_common.skc_family)
     }

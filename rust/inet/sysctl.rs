@@ -208,8 +208,7 @@ impl Settings {
                 ..Default::default()
             };
         }
-        let is_first = ptr::eq(net.as_ptr(), &raw const bindings::init_net);
-        let files = if is_first { COUNT + 1 } else { COUNT };
+        let files = if net.is_first() { COUNT + 1 } else { COUNT };
         if let Some(file) = settings.files.last_mut() {
             *file = bindings::ctl_table {
                 procname: c"mem".as_char_ptr(),

@@ -325,7 +325,7 @@ impl CmId {
         // iWARP's ports are those of TCP. soft-iWARP creates its TCP sockets in the namespace of
         // the calling thread, a kernel worker: a listener of a container would take a port of the
         // first namespace.
-        if !core::ptr::eq(net.as_ptr(), &raw const bindings::init_net) {
+        if !net.is_first() {
             let kind = bindings::SDP_CONST_RDMA_NODE_IB_CA;
             // SAFETY: The id is valid.
             to_result(unsafe { bindings::rdma_restrict_node_type(id.as_ptr(), kind) })?;

@@ -16,6 +16,7 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 
 use crate::bindings;
+use crate::inet::tcp_port;
 use crate::kern::debugfs::{
     self,
     file_ops,
@@ -102,14 +103,33 @@ unsafe fn show(device: *mut bindings::ib_device) {
 /// Called only by the core, with which it was registered, with valid arguments.
 unsafe extern "C" fn add(device: *mut bindings::ib_device) -> kernel::ffi::c_int {
     // SAFETY: As the core promises.
-    unsafe { show(device) };
+    unsafe {
+        show(device);
+        if is_iwarp(device) {
+            tcp_port::iwarp_added();
+        }
+    }
     0
 }
 
 /// # Safety
 ///
+/// `device` is valid.
+unsafe fn is_iwarp(device: *mut bindings::ib_device) -> bool {
+    // SAFETY: As the caller promises; each device has a first port.
+    unsafe {
+        bindings::rdma_protocol_iwarp(device.cast(), bindings::rdma_start_port(device.cast()))
+    }
+}
+
+/// # Safety
+///
 /// As [`add`].
-unsafe extern "C" fn remove(_device: *mut bindings::ib_device, file: *mut c_void) {
+unsafe extern "C" fn remove(device: *mut bindings::ib_device, file: *mut c_void) {
+    // SAFETY: As the core promises.
+    if unsafe { is_iwarp(device) } {
+        tcp_port::iwarp_removed();
+    }
     // SAFETY: Created by `show`, or null, which the function accepts. It waits for readers.
     unsafe { kb::debugfs_remove(file.cast()) };
 }

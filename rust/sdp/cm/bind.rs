@@ -53,6 +53,14 @@ fn bound_of(guard: &mut SockGuard<'_>, port: u16, behind: Option<u16>) -> Result
     Ok(place)
 }
 
+/// Releases the port of TCP that was reserved for the socket, if there is one, because the TCP
+/// socket of the fallback gets the port. Sleeps.
+pub(super) fn release_tcp_port(guard: &mut SockGuard<'_>) {
+    if let Some(place) = guard.conn().port.bound {
+        guard.sk().net().ports().release_tcp(place);
+    }
+}
+
 /// Directs connections to the socket's port to the socket, whose state must already be Listen. A
 /// socket without a port gets a free one: the first one after `refused`, which the CM has refused.
 ///

@@ -10,6 +10,7 @@ use core::ptr::NonNull;
 
 use kernel::prelude::*;
 
+use super::bind;
 use crate::bindings;
 use crate::inet::tcp_client::TcpClient;
 use crate::kern::barrier::smp_wmb;
@@ -35,6 +36,7 @@ pub(crate) fn prepare(sock: &SdpSock) {
     if !sock.sk().net().may_fall_back() {
         return discard(sock);
     }
+    bind::release_tcp_port(&mut sock.lock());
     let Ok(client) = TcpClient::new(sock.sk()) else {
         return;
     };

@@ -6,7 +6,7 @@ mod deferred;
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
     differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, expect_received,
-    expect_waited, failed, joined, receive, send, tests, Child, Env, Outcome, QUIET_MS,
+    expect_waited, failed, joined, receive, send, tests, Child, Env, Family, Outcome, QUIET_MS,
 };
 use crate::support::peer::Work;
 use crate::support::sys::{self, Sock};
@@ -45,6 +45,7 @@ tests!("listen";
     listens_where_a_connection_is,
     each_has_a_cookie_of_its_own,
     name_stays_from_bind_to_listen,
+    ports_of_tcp_are_not_chosen,
     port_after_shutdown,
     connects_after_shutdown,
     sender_becomes_a_listener,
@@ -59,6 +60,9 @@ tests!("listen";
     deferral_changes,
     deferred_is_shown,
 );
+
+/// `IP_LOCAL_PORT_RANGE` of linux/in.h.
+const IP_LOCAL_PORT_RANGE: i32 = 51;
 
 /// How a listener gets its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +102,49 @@ fn name_stays_from_bind_to_listen(env: &Env) -> Outcome {
         let client = env.socket()?;
         client.connect(&name)?;
         sock.accept()?;
+    }
+    Ok(())
+}
+
+/// SDP over iWARP uses the ports of TCP. The kernel chooses only ports that TCP does not have, so
+/// a listen() or connect() does not fail later; and TCP does not get the port meanwhile.
+fn ports_of_tcp_are_not_chosen(env: &Env) -> Outcome {
+    const PORTS: u16 = 8;
+    let shares_ports = env.family == Family::Tcp || differences::over_iwarp(env.family);
+    let (listener, there) = env.listener(1)?;
+    for way in [Some(Port::Zero), Some(Port::Unbound), None] {
+        let other = env.socket()?;
+        other.bind(&env.here(0))?;
+        let free = other.getsockname()?.port();
+        other.close()?;
+        let range = free - (PORTS - 1)..free;
+        let tcp = |port| -> io::Result<Sock> {
+            let sock = Family::Tcp.socket(env.local)?;
+            sock.bind(&env.here(port))?;
+            Ok(sock)
+        };
+        // Somebody else may have some of these ports.
+        let _taken: Vec<Sock> = range.clone().flat_map(tcp).collect();
+        let sock = env.socket()?;
+        let value =
+            i32::from_ne_bytes(((u32::from(free) << 16) | u32::from(range.start)).to_ne_bytes());
+        sock.set_int(libc::SOL_IP, IP_LOCAL_PORT_RANGE, value)?;
+        if let Some(port) = way {
+            port.bind(env, &sock)?;
+        } else {
+            sock.connect(&there)?;
+            listener.accept()?;
+        }
+        if shares_ports && way != Some(Port::Unbound) {
+            expect_eq(sock.getsockname()?.port(), free, "the only free port")?;
+            expect_errno(tcp(free), EADDRINUSE, "a TCP socket at the port")?;
+        }
+        if way.is_some() {
+            sock.listen(1)?;
+            let client = env.socket()?;
+            client.connect(&sock.getsockname()?)?;
+            sock.accept()?;
+        }
     }
     Ok(())
 }
