@@ -5,6 +5,7 @@
 use core::ptr::NonNull;
 
 use kernel::bindings::page;
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use super::user;
@@ -43,7 +44,7 @@ impl Frag {
             // INVARIANT: A new page has one reference, which is ours now.
             page: NonNull::new(page.cast()).ok_or(ENOMEM)?,
             offset: 0,
-            len: 4096 << order,
+            len: (PAGE_SIZE as u32) << order,
         })
     }
 
@@ -102,10 +103,15 @@ impl Frag {
         other.len
     }
 
-    /// Copies `from` into a fragment that nobody else uses yet.
-    pub(crate) fn fill(&self, from: &[u8]) {
+    /// Copies `from` into the fragment, as much as fits.
+    ///
+    /// # Safety
+    ///
+    /// The module has allocated the page. Nobody else uses the bytes of the fragment yet.
+    pub(crate) unsafe fn fill(&self, from: &[u8]) {
         let n = from.len().min(self.len as usize);
-        // SAFETY: The range is inside the page, which is not highmem and has no other user yet.
+        // SAFETY: By the type invariant the range is inside the page, and the module's pages are
+        // not highmem. Nobody else uses the bytes, as the caller promises.
         unsafe {
             let base = bindings::page_address(self.page.as_ptr().cast()).cast::<u8>();
             core::ptr::copy_nonoverlapping(from.as_ptr(), base.add(self.offset as usize), n);
@@ -122,7 +128,7 @@ impl Frag {
             return None;
         }
         self.offset = 0;
-        self.len = 4096 << order;
+        self.len = (PAGE_SIZE as u32) << order;
         Some(self)
     }
 
@@ -156,9 +162,14 @@ impl Frag {
     }
 
     /// The bytes.
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        // SAFETY: The module's pages are not highmem and stay valid while we hold a reference; the
-        // adapter no longer writes to a fragment whose bytes are read.
+    ///
+    /// # Safety
+    ///
+    /// The module has allocated the page. Nobody writes to the bytes of the fragment while the slice
+    /// is used, not even an adapter.
+    pub(crate) unsafe fn as_slice(&self) -> &[u8] {
+        // SAFETY: By the type invariant the range is inside the page, which our reference keeps.
+        // The module's pages are not highmem. The rest is as the caller promises.
         unsafe {
             let base = bindings::page_address(self.page.as_ptr().cast()).cast::<u8>();
             core::slice::from_raw_parts(base.add(self.offset as usize), self.len as usize)

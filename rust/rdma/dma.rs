@@ -195,7 +195,8 @@ impl<W: Way> Mapped<W> {
     /// Removes the mapping and returns the fragment.
     pub(crate) fn into_frag(self) -> Frag {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: The value is neither used again nor dropped, so the fragment has one owner.
+        // SAFETY: As in `drop`. The value is neither used again nor dropped, so the fragment has one
+        // owner.
         unsafe {
             this.unmap();
             ptr::read(&this.frag)

@@ -70,9 +70,12 @@ impl Mr {
     }
 
     /// Describes the `bytes` bytes of `table`, under a new key.
-    pub(super) fn describe(&mut self, table: &Table, bytes: u32) -> Result {
-        // SAFETY: The table is mapped for the MR's device, and has `nents` entries. The caller has
-        // just created the MR, or has taken it from the spare ones: it is not in use.
+    ///
+    /// # Safety
+    ///
+    /// The table is mapped for the MR's device. The MR is not in use.
+    pub(super) unsafe fn describe(&mut self, table: &Table, bytes: u32) -> Result {
+        // SAFETY: A table has `nents` entries. The rest is as the caller promises.
         unsafe { self.describe_list(table.sgt.sgl, table.sgt.nents, bytes) }
     }
 

@@ -3,6 +3,7 @@
 //! The memory of a receive, into which the adapter writes the bytes of a message behind the header.
 
 use kernel::alloc::Flags;
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use super::dma::{
@@ -18,7 +19,7 @@ pub(crate) const MAX_PARTS: usize = 4;
 /// and tries hard to allocate (`PAGE_ALLOC_COSTLY_ORDER`).
 pub(crate) const PART_BYTES: u32 = PAGE_BYTES << PART_ORDER;
 const PART_ORDER: u32 = 3;
-pub(super) const PAGE_BYTES: u32 = 4096;
+pub(super) const PAGE_BYTES: u32 = PAGE_SIZE as u32;
 
 /// Fragments of the largest size that were read or stayed empty, for reuse by later receives: new
 /// pages would have to be cleared.
@@ -162,14 +163,17 @@ impl Receive {
 
     /// The bytes of the first fragment, which contains every body and every short payload.
     pub(crate) fn front(&self) -> &[u8] {
-        self.first.frag().as_slice()
+        // SAFETY: A receive's pages are the module's. The adapter does not write to them: only
+        // receives that have completed leave the queue of posted receives.
+        unsafe { self.first.frag().as_slice() }
     }
 
     /// The byte at an offset.
     pub(crate) fn byte(&self, at: u32) -> Option<u8> {
         let mut at = at as usize;
         for part in self.parts() {
-            let bytes = part.frag().as_slice();
+            // SAFETY: As in `front`.
+            let bytes = unsafe { part.frag().as_slice() };
             if let Some(byte) = bytes.get(at) {
                 return Some(*byte);
             }

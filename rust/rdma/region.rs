@@ -317,7 +317,9 @@ impl Regions {
             // SAFETY: As the caller promises.
             None => unsafe { Mr::new(pd, self.max_pages) }?,
         };
-        mr.describe(&table, memory.len())?;
+        // SAFETY: The table was mapped for the device above. The MR is new, or a spare one, which is
+        // not in use.
+        unsafe { mr.describe(&table, memory.len()) }?;
         Ok((at, Some(mr), table))
     }
 

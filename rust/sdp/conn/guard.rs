@@ -87,7 +87,7 @@ impl SdpSock {
         unsafe {
             bindings::bh_lock_sock(self.inet.get().cast());
             if bindings::sock_owned_by_user(self.inet.get().cast()) {
-                self.deferred.store(1, Relaxed);
+                self.completions.deferred.store(1, Relaxed);
                 bindings::bh_unlock_sock(self.inet.get().cast());
                 self.stats.inc(Counter::Deferred);
                 return None;
@@ -288,7 +288,7 @@ impl SockOwner<'_> {
             }
             let polls = sleeper == Sleeper::Polls && alone;
             // Ordered: a thread that sees the flag also finds the entry.
-            self.sock.reader_polls.xchg(polls.into(), Full);
+            self.sock.completions.reader_polls.xchg(polls.into(), Full);
             bindings::release_sock(sk);
             *left = bindings::wait_woken(entry.cast(), state, *left);
             bindings::lock_sock(sk.cast());

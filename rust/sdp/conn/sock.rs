@@ -123,6 +123,69 @@ pub(crate) struct Handlers {
     pub(in crate::sdp) bh: Func,
 }
 
+/// The items that the work queues run for a socket.
+struct Items {
+    work: Work,
+    bh: BhWork,
+    timers: [Timer; Alarm::ALL.len()],
+    wants: [Atomic<i32>; WANTS],
+}
+
+impl Items {
+    /// Initialises the items of a socket.
+    ///
+    /// # Safety
+    ///
+    /// `this` is the field of an [`SdpSock`] to which no other thread has access. `handlers` may be
+    /// called for the items.
+    unsafe fn init(this: *mut Self, handlers: &Handlers) {
+        // SAFETY: As the caller promises; the initialisers cannot fail.
+        unsafe {
+            Work::init(&raw mut (*this).work, handlers.worker);
+            BhWork::init(&raw mut (*this).bh, handlers.bh);
+            let timers = (&raw mut (*this).timers).cast::<Timer>();
+            for (number, func) in [ring::<0>, ring::<1>, ring::<2>, ring::<3>]
+                .into_iter()
+                .enumerate()
+            {
+                Timer::init(timers.add(number), func);
+            }
+            (&raw mut (*this).wants).write([const { Atomic::new(0) }; WANTS]);
+        }
+    }
+
+    fn timer(&self, alarm: Alarm) -> &Timer {
+        let [timeout, watch, keepalive, pull] = &self.timers;
+        match alarm {
+            Alarm::Timeout => timeout,
+            Alarm::Watch => watch,
+            Alarm::Keepalive => keepalive,
+            Alarm::Pull => pull,
+        }
+    }
+}
+
+/// Who handles the next completions of a socket.
+pub(super) struct Completions {
+    /// Completions came while a system call held the lock; `release_cb` handles them.
+    pub(super) deferred: Atomic<i32>,
+    /// A reader sleeps that the next notification must wake: the reader polls the CQ itself, and
+    /// then requests the next notification. No other thread waits or polls.
+    pub(super) reader_polls: Atomic<i32>,
+    /// The CQ has sent a notification since one was last requested.
+    notified: Atomic<i32>,
+}
+
+impl Completions {
+    const fn new() -> Self {
+        Self {
+            deferred: Atomic::new(0),
+            reader_polls: Atomic::new(0),
+            notified: Atomic::new(0),
+        }
+    }
+}
+
 /// An SDP socket.
 ///
 /// # Invariants
@@ -134,17 +197,8 @@ pub(crate) struct Handlers {
 pub(crate) struct SdpSock {
     pub(super) inet: Opaque<bindings::inet_sock>,
     pinfo6: Opaque<bindings::ipv6_pinfo>,
-    pub(in crate::sdp) work: Work,
-    bh: BhWork,
-    timers: [Timer; Alarm::ALL.len()],
-    wants: [Atomic<i32>; WANTS],
-    /// Completions came while a system call held the lock; `release_cb` handles them.
-    pub(super) deferred: Atomic<i32>,
-    /// A reader sleeps that the next notification must wake: the reader polls the CQ itself, and
-    /// then requests the next notification. No other thread waits or polls.
-    pub(super) reader_polls: Atomic<i32>,
-    /// The CQ has sent a notification since one was last requested.
-    notified: Atomic<i32>,
+    items: Items,
+    pub(super) completions: Completions,
     /// A poll() has found nothing to read, and there was no read without a copy since.
     poller: Atomic<i32>,
     /// Events of the CM that the worker has not handled yet.
@@ -196,19 +250,8 @@ impl SdpSock {
         // cannot fail. The handlers may be called for the items of a socket, as the caller
         // promises.
         unsafe {
-            Work::init(&raw mut (*this).work, handlers.worker);
-            BhWork::init(&raw mut (*this).bh, handlers.bh);
-            let timers = (&raw mut (*this).timers).cast::<Timer>();
-            for (number, func) in [ring::<0>, ring::<1>, ring::<2>, ring::<3>]
-                .into_iter()
-                .enumerate()
-            {
-                Timer::init(timers.add(number), func);
-            }
-            (&raw mut (*this).wants).write([const { Atomic::new(0) }; WANTS]);
-            (&raw mut (*this).deferred).write(Atomic::new(0));
-            (&raw mut (*this).reader_polls).write(Atomic::new(0));
-            (&raw mut (*this).notified).write(Atomic::new(0));
+            Items::init(&raw mut (*this).items, handlers);
+            (&raw mut (*this).completions).write(Completions::new());
             (&raw mut (*this).poller).write(Atomic::new(0));
             compat::init_in_place(
                 &raw mut (*this).events,
@@ -313,12 +356,12 @@ impl SdpSock {
 
     /// Whether there are completions that BH work could not handle; clears the flag.
     pub(crate) fn take_deferred(&self) -> bool {
-        self.deferred.load(Relaxed) != 0 && self.deferred.xchg(0, Full) != 0
+        self.completions.deferred.load(Relaxed) != 0 && self.completions.deferred.xchg(0, Full) != 0
     }
 
     /// Asks the worker for a task. May be called in any context.
     pub(crate) fn want(&self, what: Want) {
-        if let Some(flag) = self.wants.get(what as usize) {
+        if let Some(flag) = self.items.wants.get(what as usize) {
             flag.store(1, Relaxed);
         }
         self.kick();
@@ -327,7 +370,7 @@ impl SdpSock {
     /// Queues the worker.
     pub(crate) fn kick(&self) {
         self.inc_ref();
-        if !self.work.queue() {
+        if !self.items.work.queue() {
             // SAFETY: The reference was just taken; a queued item has its own.
             unsafe { Self::dec_ref(self.into()) };
         }
@@ -336,7 +379,7 @@ impl SdpSock {
     /// Queues the BH work, which handles the completions.
     pub(crate) fn requeue_bh(&self) {
         self.inc_ref();
-        if !self.bh.queue() {
+        if !self.items.bh.queue() {
             // SAFETY: As in `kick`.
             unsafe { Self::dec_ref(self.into()) };
         }
@@ -344,58 +387,48 @@ impl SdpSock {
 
     /// Leaves the next notification to BH work; returns `true` if it would have woken a reader.
     pub(crate) fn leave_to_bh(&self) -> bool {
-        self.reader_polls.load(Acquire) != 0 && self.reader_polls.xchg(0, Full) != 0
+        self.completions.reader_polls.load(Acquire) != 0 && self.completions.reader_polls.xchg(0, Full) != 0
     }
 
     /// Whether the CQ has notified since [`SdpSock::forget_notification`].
     pub(super) fn was_notified(&self) -> bool {
-        self.notified.load(Acquire) != 0
+        self.completions.notified.load(Acquire) != 0
     }
 
     /// Must be called before the next notification of the CQ is requested.
     pub(super) fn forget_notification(&self) {
-        self.notified.xchg(0, Full);
+        self.completions.notified.xchg(0, Full);
     }
 
     /// Whether the worker was asked for `what`; clears the request.
     pub(in crate::sdp) fn take_want(&self, what: Want) -> bool {
-        self.wants
+        self.items.wants
             .get(what as usize)
             .is_some_and(|flag| flag.xchg(0, Full) != 0)
     }
 
     /// Whether the worker was asked for `what` and has not begun.
     pub(in crate::sdp) fn is_wanted(&self, what: Want) -> bool {
-        self.wants
+        self.items.wants
             .get(what as usize)
             .is_some_and(|flag| flag.load(Relaxed) != 0)
-    }
-
-    fn timer(&self, alarm: Alarm) -> &Timer {
-        let [timeout, watch, keepalive, pull] = &self.timers;
-        match alarm {
-            Alarm::Timeout => timeout,
-            Alarm::Watch => watch,
-            Alarm::Keepalive => keepalive,
-            Alarm::Pull => pull,
-        }
     }
 
     /// Starts a timer, or changes the expiry of a running one.
     pub(crate) fn start_timer(&self, alarm: Alarm, ms: u32) {
         self.inc_ref();
-        if self.timer(alarm).start(ms) {
+        if self.items.timer(alarm).start(ms) {
             // SAFETY: The reference was just taken; the running timer has its own.
             unsafe { Self::dec_ref(self.into()) };
         }
     }
 
     pub(crate) fn timer_is_running(&self, alarm: Alarm) -> bool {
-        self.timer(alarm).is_running()
+        self.items.timer(alarm).is_running()
     }
 
     pub(crate) fn stop_timer(&self, alarm: Alarm) {
-        if self.timer(alarm).stop() {
+        if self.items.timer(alarm).stop() {
             // SAFETY: The timer had a reference and does not run any more.
             unsafe { Self::dec_ref(self.into()) };
         }
@@ -412,7 +445,7 @@ impl Notify for SdpSock {
     fn on_completion(&self) {
         self.stats.inc(Counter::Interrupts);
         // Set before the notification is handled.
-        self.notified.store(1, Release);
+        self.completions.notified.store(1, Release);
         if self.leave_to_bh() {
             self.sk().wake_waiters();
         } else {
@@ -467,10 +500,10 @@ pub(in crate::sdp) unsafe fn sock_of(
     }
 }
 
-pub(in crate::sdp) const WORK_OFFSET: usize = offset_of!(SdpSock, work);
-pub(in crate::sdp) const BH_OFFSET: usize = offset_of!(SdpSock, bh);
+pub(in crate::sdp) const WORK_OFFSET: usize = offset_of!(SdpSock, items.work);
+pub(in crate::sdp) const BH_OFFSET: usize = offset_of!(SdpSock, items.bh);
 /// A `delayed_work` starts with its `work_struct`.
-const TIMERS_OFFSET: usize = offset_of!(SdpSock, timers);
+const TIMERS_OFFSET: usize = offset_of!(SdpSock, items.timers);
 
 /// Called when timer `N` of [`Alarm::ALL`] has expired.
 ///

@@ -107,7 +107,9 @@ impl Receiver<'_> {
         let Some(piece) = compact.map(|free| free.split_front(len)) else {
             return false;
         };
-        piece.fill(bytes);
+        // SAFETY: The page was allocated above or by an earlier call. These bytes of it belong to no
+        // other fragment: `compact` is what is left of it.
+        unsafe { piece.fill(bytes) };
         self.inq.compact_used = true;
         let pushed = self.inq.queue.change(&self.sock.glance.unread, |rx| {
             match truesize == 0 && rx.grow_last(|last| last.join(&piece)) {
