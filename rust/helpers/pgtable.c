@@ -502,6 +502,12 @@ pte_t sdp_helper_make_guard_pte(void)
 	return make_pte_marker(PTE_MARKER_GUARD);
 }
 
+bool sdp_helper_mmap_lock_is_contended(struct mm_struct *mm);
+bool sdp_helper_mmap_lock_is_contended(struct mm_struct *mm)
+{
+	return mmap_lock_is_contended(mm);
+}
+
 void sdp_helper_mmap_write_lock(struct mm_struct *mm);
 void sdp_helper_mmap_write_lock(struct mm_struct *mm)
 {

@@ -67,6 +67,9 @@ const SLICE_MS: u32 = 4;
 /// uprobe, and a thread that tries to blocks all other forks. An adapter that resends every two
 /// seconds has sent twice by then.
 const FORK_MS: i64 = 5000;
+/// How often a thread that holds mmap_lock while it waits looks whether another thread wants the
+/// lock, once it has waited for [`FORK_MS`].
+const CONTENDED_MS: i64 = 500;
 /// If a thread has waited for a page of a snapshot, the next snapshot of the page counts as the
 /// same snapshot if it begins within this time after the end of the previous one.
 const RECENT_MS: i64 = 100;
@@ -337,13 +340,26 @@ impl Watch {
     /// Holds up the move or the end of a mapping. These events are not repeated, so the thread
     /// waits until no bytes are on their way any more, even if it is being killed. The pages of a
     /// failed transfer are cleared.
+    ///
+    /// The thread holds mmap_lock, for which a fork of another thread may wait. So if the transfer
+    /// takes longer than [`FORK_MS`] and another thread wants the lock, the connection of the
+    /// transfer is aborted.
     fn hold_up_move(&self, start: usize, end: usize, mm: *mut bindings::mm_struct) {
+        let began = Instant::<Monotonic>::now();
         while let Some(absent) = self.reading_to_await(start, end, mm) {
-            if absent.hold_up_to_the_end(start, FOR_EVER) {
-                continue;
+            absent.note_wait(start);
+            let mut left = 0;
+            while left == 0 {
+                let ms = (FORK_MS - began.elapsed().as_millis()).max(CONTENDED_MS);
+                left = absent.wait(msecs_to_jiffies(ms as u32));
+                // SAFETY: The core calls the notifier for an address space that exists.
+                let is_contended = unsafe { bindings::mmap_lock_is_contended(mm) };
+                if left < 0 || (left == 0 && is_contended) {
+                    absent.abort.store(1, Relaxed);
+                    absent.wait_unkillable();
+                    break;
+                }
             }
-            absent.abort.store(1, Relaxed);
-            absent.wait_unkillable();
         }
     }
 

@@ -387,7 +387,8 @@ impl SdpSock {
 
     /// Leaves the next notification to BH work; returns `true` if it would have woken a reader.
     pub(crate) fn leave_to_bh(&self) -> bool {
-        self.completions.reader_polls.load(Acquire) != 0 && self.completions.reader_polls.xchg(0, Full) != 0
+        self.completions.reader_polls.load(Acquire) != 0
+            && self.completions.reader_polls.xchg(0, Full) != 0
     }
 
     /// Whether the CQ has notified since [`SdpSock::forget_notification`].
@@ -402,14 +403,16 @@ impl SdpSock {
 
     /// Whether the worker was asked for `what`; clears the request.
     pub(in crate::sdp) fn take_want(&self, what: Want) -> bool {
-        self.items.wants
+        self.items
+            .wants
             .get(what as usize)
             .is_some_and(|flag| flag.xchg(0, Full) != 0)
     }
 
     /// Whether the worker was asked for `what` and has not begun.
     pub(in crate::sdp) fn is_wanted(&self, what: Want) -> bool {
-        self.items.wants
+        self.items
+            .wants
             .get(what as usize)
             .is_some_and(|flag| flag.load(Relaxed) != 0)
     }

@@ -27,6 +27,7 @@ tests!("azstall";
     moved_beside_a_lost_one,
     killed_in_a_fork,
     forked_for_long,
+    forked_beside_an_unmap,
     two_in_one_huge_page,
     written_back_meanwhile,
     reclaimed_meanwhile,
@@ -278,12 +279,36 @@ fn killed_in_a_fork(env: &Env) -> Outcome {
     }
 }
 
+/// The longest time that a fork may take: the limit of the module, the second between two of its
+/// checks, and some time for a slow machine.
+const MOST: Duration = Duration::from_secs(9);
+
+/// A fork waits for a thread that unmaps memory whose bytes are late, because the thread holds the
+/// lock of the address space. This fork blocks all other forks, too, while a uprobe is registered.
+fn forked_beside_an_unmap(env: &Env) -> Outcome {
+    let late = Late::new(env, MOST + Duration::from_secs(2))?;
+    let mut incoming = Incoming::endless(env)?;
+    let got = late.receive(&mut incoming, Pages::new(LEN, false)?)?;
+    let pages = got.pages;
+    let unmaps = spawn(move || pages.unmap())?;
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    let child = in_child(|| Ok(true))?;
+    let took = began.elapsed();
+    expect_eq(sys::wait_child(child, true)?, Ended::Exit(0), "the child")?;
+    joined(unmaps)?;
+    drop(late);
+    drop(incoming);
+    settled(env)?;
+    expect(
+        (Duration::from_secs(1)..MOST).contains(&took),
+        format!("the fork took {took:?}"),
+    )
+}
+
 /// A fork that waits for bytes blocks all other forks while a uprobe is registered, but not for
 /// long.
 fn forked_for_long(env: &Env) -> Outcome {
-    /// The limit of the module, the second between two of its checks, and some time for a slow
-    /// machine.
-    const MOST: Duration = Duration::from_secs(9);
     const PROBES: &str = "/sys/kernel/tracing/uprobe_events";
     const ENABLE: &str = "/sys/kernel/tracing/events/sdp/fork/enable";
     if !fs::exists(PROBES)? {

@@ -15,6 +15,7 @@ use libc::{
     EAGAIN, ECONNRESET, EFAULT, EINTR, EPIPE, ETIMEDOUT, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK,
     MSG_WAITALL, POLLIN, POLLOUT, SIGALRM, SOL_SOCKET, SO_RCVBUF, SO_SNDTIMEO,
 };
+use std::collections::HashSet;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +65,22 @@ pub(in crate::tests) fn stat(env: &Env, name: &str) -> io::Result<u64> {
         (key == name).then(|| value.parse().ok()).flatten()
     });
     value.ok_or_else(|| io::Error::other(format!("no counter {name}")))
+}
+
+/// All counters of the module.
+pub(in crate::tests) fn stats(env: &Env) -> io::Result<String> {
+    match env.family {
+        Family::Tcp => Ok(String::new()),
+        Family::Sdp => std::fs::read_to_string("/proc/net/sdpstats"),
+    }
+}
+
+/// The counters that have changed since `before`, with their present values.
+pub(in crate::tests) fn changed(env: &Env, before: &str) -> io::Result<String> {
+    let former: HashSet<&str> = before.lines().collect();
+    let now = stats(env)?;
+    let changed: Vec<&str> = now.lines().filter(|line| !former.contains(line)).collect();
+    Ok(changed.join(", "))
 }
 
 /// Expects a counter to have grown by `want` since it was `before`.
