@@ -518,3 +518,28 @@ fn a_machine_can_talk_to_itself() {
         (vec![(0, OK)], vec![(1000, OK)])
     );
 }
+
+#[test]
+fn a_peer_that_is_not_reset_as_well_is_given_up() {
+    // Of the message that the reset interrupts, more has arrived than the next message is long.
+    let link = Link {
+        rate: Some(10_000_000),
+        latency: Duration::from_micros(5),
+    };
+    let (mut world, [mut a, mut b], [mut qa, mut qb]) = connected(link);
+    let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
+    qb.receive(&mut world, &[sge(&b, to, 1 << 20)]);
+    qa.send(&mut world, plain(), &[sge(&a, from, 1 << 20)]);
+    world.run(Duration::from_millis(30));
+    let reset = QpAttrs {
+        state: State::Reset as u32,
+        ..QpAttrs::default()
+    };
+    assert!(a.modify(&mut world, &qa, attr::STATE, reset));
+    qa.reset(&mut world);
+    a.connect(&mut world, &qa, &qb, State::Rts);
+    qa.send(&mut world, plain(), &[sge(&a, from, 8)]);
+    world.run(Duration::from_secs(1));
+    assert_eq!(qa.ended(&mut world), [(0, Status::RetriesExceeded as u32)]);
+    assert_eq!(qb.ended(&mut world), []);
+}
