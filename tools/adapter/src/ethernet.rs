@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender, TrySendError};
 use std::sync::Arc;
 use std::thread;
 
@@ -20,6 +22,9 @@ const LARGEST: usize = 68 * 1024;
 const HEADER: usize = 14;
 /// A machine can invent addresses, so the switch keeps at most this number of them.
 const KNOWN: usize = 1024;
+/// Maximum number of frames that wait for a card: a Unix socket keeps only a few, fewer than TCP
+/// sends at once.
+const WAITING: usize = 256;
 /// This bit of the first byte marks the address of a group of machines, or of all.
 const GROUP: u8 = 1;
 
@@ -49,17 +54,36 @@ impl FromStr for Names {
     }
 }
 
+/// The switch's side of a card. A thread of its own writes to the card's socket, so that a card that
+/// does not read stops no other one.
 struct Port {
+    number: usize,
     socket: UnixDatagram,
     card: PathBuf,
+    queue: SyncSender<Arc<[u8]>>,
+    dropped: AtomicU64,
 }
 
 impl Port {
-    /// Sends a frame to the card. A frame to a machine that does not run is lost, as on a cable
-    /// without a machine at its end. If the card's queue is full, this waits, as QEMU does without
-    /// a switch.
-    fn send(&self, frame: &[u8]) {
-        let _ = self.socket.send_to(frame, &self.card);
+    /// Queues a frame for the card, or drops it if the queue is full, as a switch does.
+    fn send(&self, frame: &Arc<[u8]>) {
+        if let Err(TrySendError::Full(_)) = self.queue.try_send(Arc::clone(frame)) {
+            // One line only: the card may not read for long.
+            if self.dropped.fetch_add(1, Ordering::Relaxed) == 0 {
+                eprintln!(
+                    "adapter: network {}: the card does not read fast enough, frames are dropped",
+                    self.number
+                );
+            }
+        }
+    }
+
+    /// Sends the queued frames to the card. A frame to a machine that does not run is lost, as on a
+    /// cable without a machine at its end. If the socket is full, this waits for the card.
+    fn run(&self, queue: &Receiver<Arc<[u8]>>) {
+        for frame in queue {
+            let _ = self.socket.send_to(&frame, &self.card);
+        }
     }
 }
 
@@ -90,10 +114,11 @@ impl Switch {
             known.insert(*sender, from);
             known.get(to).copied()
         };
+        let frame = Arc::from(frame);
         // A group is never known, so its frames go to all.
         for (number, port) in self.ports.iter().enumerate() {
             if number != from && known.is_none_or(|to| to == number) {
-                port.send(frame);
+                port.send(&frame);
             }
         }
     }
@@ -107,30 +132,37 @@ impl Switch {
     }
 }
 
-/// Forwards frames between the network cards, with a thread for each card.
+/// Forwards frames between the network cards, with two threads for each card.
 ///
 /// # Errors
 ///
 /// A path is in use, or a thread cannot be started.
 pub fn start(cards: &[Names]) -> io::Result<()> {
-    let ports = cards
-        .iter()
-        .map(|names| {
-            Ok(Port {
-                socket: UnixDatagram::bind(&names.own)?,
-                card: names.card.clone(),
-            })
-        })
-        .collect::<io::Result<_>>()?;
+    let mut queues = Vec::new();
+    let mut ports = Vec::new();
+    for (index, names) in cards.iter().enumerate() {
+        let (sender, queue) = sync_channel(WAITING);
+        queues.push(queue);
+        ports.push(Port {
+            number: index + 1,
+            socket: UnixDatagram::bind(&names.own)?,
+            card: names.card.clone(),
+            queue: sender,
+            dropped: AtomicU64::new(0),
+        });
+    }
     let switch = Arc::new(Switch {
         ports,
         known: Mutex::default(),
     });
-    for port in 0..cards.len() {
-        let switch = Arc::clone(&switch);
+    for (port, queue) in queues.into_iter().enumerate() {
+        let (reader, writer) = (Arc::clone(&switch), Arc::clone(&switch));
         thread::Builder::new()
             .name(format!("network {}", port + 1))
-            .spawn(move || switch.run(port))?;
+            .spawn(move || reader.run(port))?;
+        thread::Builder::new()
+            .name(format!("to network {}", port + 1))
+            .spawn(move || writer.ports[port].run(&queue))?;
     }
     Ok(())
 }

@@ -249,6 +249,27 @@ pub fn copy(from: (&Memory, &[Span]), to: (&Memory, &[Span])) -> Result<u64, boo
     }
 }
 
+/// Reads the bytes of the spans `from`.
+///
+/// # Errors
+///
+/// An address is not accessible.
+pub fn gather(from: (&Memory, &[Span])) -> Result<Vec<u8>, Unmapped> {
+    let mut bytes = Vec::new();
+    for span in from.1 {
+        let mut span = *span;
+        while span.len > 0 {
+            let slice = from.0.slice(span.addr, span.len)?;
+            let start = bytes.len();
+            bytes.resize(start + slice.len(), 0u8);
+            slice.copy_to(&mut bytes[start..]);
+            span.addr += slice.len() as u64;
+            span.len -= slice.len() as u64;
+        }
+    }
+    Ok(bytes)
+}
+
 /// Writes bytes to the spans `to`, as many as fit.
 ///
 /// # Errors
@@ -349,6 +370,9 @@ mod tests {
         }];
         assert_eq!(copy((&memory, &hole), (&memory, &to)), Err(true));
         assert_eq!(copy((&memory, &from), (&memory, &hole)), Err(false));
+        let all: Vec<u8> = (0..64).collect();
+        assert_eq!(gather((&memory, &from)), Ok(all));
+        assert_eq!(gather((&memory, &hole)), Err(Unmapped));
     }
 
     #[test]

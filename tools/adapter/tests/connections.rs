@@ -3,14 +3,16 @@
 
 mod guest;
 
+use std::fs::File;
+use std::os::fd::FromRawFd;
 use std::time::Duration;
 
 use adapter::abi::command::{attr, QpAttrs};
-use adapter::abi::queue::{flag, op, wc, Atomic, SendHeader, Sge, Status};
+use adapter::abi::queue::{flag, op, wc, Atomic, Datagram, SendHeader, Sge, Status};
 use adapter::abi::{access, PAGE};
 use adapter::qp::State;
 use adapter::switch::Link;
-use guest::{connected, rdma, request, Guest, Queue, World, ENTRIES};
+use guest::{connected, gid, rdma, request, Guest, Queue, World, ENTRIES, MEMORY};
 
 const OK: u32 = Status::Success as u32;
 const FLUSHED: u32 = Status::Flushed as u32;
@@ -517,4 +519,108 @@ fn a_machine_can_talk_to_itself() {
         (qa.ended(&mut world), qb.ended(&mut world)),
         (vec![(0, OK)], vec![(1000, OK)])
     );
+}
+
+#[test]
+fn a_peer_that_is_not_reset_as_well_is_given_up() {
+    // Of the message that the reset interrupts, more has arrived than the next message is long.
+    let link = Link {
+        rate: Some(10_000_000),
+        latency: Duration::from_micros(5),
+    };
+    let (mut world, [mut a, mut b], [mut qa, mut qb]) = connected(link);
+    let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
+    qb.receive(&mut world, &[sge(&b, to, 1 << 20)]);
+    qa.send(&mut world, plain(), &[sge(&a, from, 1 << 20)]);
+    world.run(Duration::from_millis(30));
+    let reset = QpAttrs {
+        state: State::Reset as u32,
+        ..QpAttrs::default()
+    };
+    assert!(a.modify(&mut world, &qa, attr::STATE, reset));
+    qa.reset(&mut world);
+    a.connect(&mut world, &qa, &qb, State::Rts);
+    qa.send(&mut world, plain(), &[sge(&a, from, 8)]);
+    world.run(Duration::from_secs(1));
+    assert_eq!(qa.ended(&mut world), [(0, Status::RetriesExceeded as u32)]);
+    assert_eq!(qb.ended(&mut world), []);
+}
+
+/// Posts a datagram to a queue pair of another machine.
+fn datagram(world: &mut World, queue: &mut Queue, to: &Queue, sges: &[Sge]) {
+    let what = Datagram {
+        dgid: gid(to.machine),
+        qpn: to.handle,
+        ..Datagram::default()
+    };
+    queue.send(world, request(op::SEND, &what), sges);
+}
+
+/// Two queue pairs for datagrams.
+fn datagrams(world: &mut World) -> ([Guest; 2], [Queue; 2]) {
+    let mut guests = [0, 1].map(|machine| Guest::start(world, machine));
+    let [a, b] = &mut guests;
+    let queues = [a.queue(world, 4), b.queue(world, 4)];
+    a.connect(world, &queues[0], &queues[1], State::Rts);
+    b.connect(world, &queues[1], &queues[0], State::Rts);
+    (guests, queues)
+}
+
+#[test]
+fn a_datagram_without_memory_takes_no_receive() {
+    let mut world = World::new(2, Link::default());
+    let ([mut a, mut b], [mut qa, mut qb]) = datagrams(&mut world);
+    let (from, to) = (a.memory(PAGE), b.memory(PAGE));
+    qb.receive(&mut world, &[sge(&b, to, 100)]);
+    datagram(&mut world, &mut qa, &qb, &[sge(&a, MEMORY, 8)]);
+    world.settle();
+    assert_eq!(qa.ended(&mut world), [(0, Status::LocalProtection as u32)]);
+    let again = QpAttrs {
+        state: State::Rts as u32,
+        ..QpAttrs::default()
+    };
+    assert!(a.modify(&mut world, &qa, attr::STATE, again));
+    fill(&a, &mut world, from, 60, 5);
+    datagram(&mut world, &mut qa, &qb, &[sge(&a, from, 60)]);
+    world.settle();
+    assert_eq!(qa.ended(&mut world), [(1, OK)]);
+    assert_eq!(qb.ended(&mut world), [(1000, OK)]);
+    check(&b, &mut world, to + 40, 60, 5);
+}
+
+/// The address at which the process maps a file with this name.
+fn mapped_at(name: &str) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line = maps.lines().find(|line| line.contains(name)).unwrap();
+    let (start, _) = line.split_once('-').unwrap();
+    usize::from_str_radix(start, 16).unwrap()
+}
+
+#[test]
+fn the_memory_of_a_datagram_is_only_read() {
+    let mut world = World::new(2, Link::default());
+    let name = c"memory-that-is-only-read";
+    // SAFETY: The name is a string that ends with a zero, and the result is checked.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0);
+    // SAFETY: The descriptor is open and has no other owner.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(MEMORY).unwrap();
+    let memory = &mut world.switch.device(0).memory;
+    memory.unmap(0, MEMORY);
+    memory.map(0, MEMORY, file, 0).unwrap();
+    let ([mut a, b], [mut qa, mut qb]) = datagrams(&mut world);
+    let from = a.memory(PAGE);
+    // A write to the page would end the process.
+    let page = mapped_at(name.to_str().unwrap()) + from as usize;
+    // SAFETY: The page is in the mapping of the file, and no reference to it exists.
+    let done = unsafe { libc::mprotect(page as *mut _, PAGE as usize, libc::PROT_READ) };
+    assert_eq!(done, 0);
+    // The receive has no memory, so the datagram does not arrive.
+    qb.receive(&mut world, &[sge(&b, MEMORY, 100)]);
+    datagram(&mut world, &mut qa, &qb, &[sge(&a, from, 60)]);
+    world.settle();
+    assert_eq!(qa.ended(&mut world), [(0, OK)]);
+    let status = Status::LocalProtection as u32;
+    assert_eq!(qb.ended(&mut world), [(1000, status)]);
 }

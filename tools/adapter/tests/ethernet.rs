@@ -146,6 +146,45 @@ fn bad_frames_and_machines_that_are_gone_stop_nothing() {
 }
 
 #[test]
+fn a_card_that_does_not_read_stops_nothing() {
+    let folder = Folder::new("full");
+    let cards = cards(&folder.0);
+    // The switch learns where the second and the third card are. Nobody knows the first one yet, so
+    // these frames go to all.
+    for (number, other) in [(1, 2), (2, 1)] {
+        let first = frame(0, number, 60);
+        cards[usize::from(number)].send(&first).expect("sent");
+        receives(&cards[0], &first);
+        receives(&cards[other], &first);
+    }
+    // Far more than a socket and the switch keep.
+    cards[0]
+        .set_write_timeout(Some(Duration::from_secs(20)))
+        .expect("a limit");
+    for size in 60..1560 {
+        cards[0].send(&frame(2, 0, size)).expect("the switch reads");
+    }
+    let other = frame(1, 0, 60);
+    cards[0].send(&other).expect("the switch reads");
+    receives(&cards[1], &other);
+    // The frames that were not dropped come in order when the card reads, and so do later ones.
+    for size in 60..260 {
+        receives(&cards[2], &frame(2, 0, size));
+    }
+    let mut last = 0;
+    cards[2]
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .expect("a limit");
+    while let Ok(size) = cards[2].recv(&mut [0; 2000]) {
+        last = size;
+    }
+    assert!(last < 1559, "nothing was dropped");
+    let next = frame(2, 0, 1560);
+    cards[0].send(&next).expect("sent");
+    receives(&cards[2], &next);
+}
+
+#[test]
 fn paths_that_are_wrong_or_in_use_are_errors() {
     for text in ["", "=", "a=", "=b", "a"] {
         assert!(text.parse::<Names>().is_err(), "{text}");

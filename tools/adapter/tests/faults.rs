@@ -6,7 +6,7 @@ mod guest;
 use std::time::Duration;
 
 use adapter::abi::command::{code, One, Port};
-use adapter::abi::queue::{op, SendHeader, Sge, Status};
+use adapter::abi::queue::{flag, op, SendHeader, Sge, Status};
 use adapter::abi::{access, event, reg, PAGE};
 use adapter::qp::State;
 use adapter::switch::Link;
@@ -576,4 +576,83 @@ fn a_wrong_line_is_told_what_is_wrong() {
         assert!(error.contains(why), "{line:?}: {answer}");
         assert!(!error.contains('\n'), "{line:?}: {answer}");
     }
+}
+
+/// A Read whose answer is late, with requests behind it.
+fn behind_a_late_read() -> Scene {
+    let mut scene = Scene::new(Link::default());
+    scene.world.tell("delay 1 read 20ms");
+    scene.post(Way::Read);
+    scene.run(1);
+    scene
+}
+
+#[test]
+fn nothing_is_sent_after_a_refused_request() {
+    let mut scene = behind_a_late_read();
+    // The second piece of a Write has no memory.
+    let (own, no) = (sge(&scene.guests[0], scene.mine, 64 << 10), 99);
+    let bad = Sge {
+        lkey: no,
+        length: 128 << 10,
+        ..own
+    };
+    let write = rdma(op::RDMA_WRITE, scene.theirs, scene.key);
+    scene.queues[0].send(&mut scene.world, write, &[own, bad]);
+    scene.run(1);
+    let short = Sge { length: 8, ..own };
+    scene.queues[0].send(&mut scene.world, write, &[short]);
+    scene.run(1);
+    assert_eq!(scene.statuses(), NONE);
+    scene.run(100);
+    let ended = [OK, Status::LocalProtection as u32, FLUSHED];
+    assert_eq!(scene.statuses(), ended);
+}
+
+#[test]
+fn nothing_is_sent_after_a_failed_registration() {
+    let mut scene = behind_a_late_read();
+    let Scene { world, guests, .. } = &mut scene;
+    let memory = guests[0].memory(PAGE);
+    // There is no such region.
+    let register = guests[0].registration(world, 0x1234_5600, access::REMOTE_READ, memory, 9);
+    scene.queues[1].receive(&mut scene.world, &[]);
+    scene.queues[0].send(&mut scene.world, register, &[]);
+    scene.queues[0].send(&mut scene.world, plain(), &[]);
+    scene.run(1);
+    scene.queues[0].send(&mut scene.world, plain(), &[]);
+    scene.run(100);
+    let ended = [OK, Status::MemoryBind as u32, FLUSHED, FLUSHED];
+    assert_eq!(scene.statuses(), ended);
+    // The peer has received nothing.
+    assert_eq!(scene.queues[1].ended(&mut scene.world), []);
+}
+
+#[test]
+fn a_lost_answer_is_asked_for_again_before_a_failed_request() {
+    let mut scene = Scene::new(slow());
+    let own = sge(&scene.guests[0], scene.mine, LONG);
+    let read = rdma(op::RDMA_READ, scene.theirs, scene.key);
+    let fenced = SendHeader {
+        flags: read.flags | flag::FENCE,
+        ..read
+    };
+    fill(&scene.guests[1], &mut scene.world, scene.theirs);
+    scene.queues[0].send(&mut scene.world, fenced, &[own]);
+    // The answer to this Read fails, because its memory has no valid key.
+    let bad = Sge {
+        lkey: 99,
+        length: 8,
+        ..own
+    };
+    scene.queues[0].send(&mut scene.world, read, &[bad]);
+    scene.run(10);
+    scene.world.tell("link 2 down");
+    scene.run(10);
+    scene.world.tell("link 2 up");
+    scene.run(200);
+    let ended = [OK, Status::LocalProtection as u32];
+    assert_eq!(scene.statuses(), ended);
+    scene.arrived(Way::Read);
+    assert!(scene.retries() > 0);
 }

@@ -221,6 +221,29 @@ fn an_address_belongs_to_who_had_it_first() {
 }
 
 #[test]
+fn an_address_that_is_replaced_is_free() {
+    let mut world = World::new(2, Link::default());
+    let guests = [Guest::start(&mut world, 0), Guest::start(&mut world, 1)];
+    let bind = |address, index| adapter::abi::command::CreateBind {
+        gid: gid(address),
+        index,
+        kind: 2,
+        ..Default::default()
+    };
+    assert!(guests[0].tell(&mut world, code::CREATE_BIND, &bind(7, 3)));
+    assert!(guests[0].tell(&mut world, code::CREATE_BIND, &bind(7, 4)));
+    // Replaced by itself, or still at another index: it stays.
+    assert!(guests[0].tell(&mut world, code::CREATE_BIND, &bind(7, 3)));
+    assert!(guests[0].tell(&mut world, code::CREATE_BIND, &bind(8, 3)));
+    assert!(!guests[1].tell(&mut world, code::CREATE_BIND, &bind(7, 3)));
+    assert!(guests[0].tell(&mut world, code::CREATE_BIND, &bind(9, 4)));
+    assert!(guests[1].tell(&mut world, code::CREATE_BIND, &bind(7, 3)));
+    // A refused command changes nothing.
+    assert!(!guests[1].tell(&mut world, code::CREATE_BIND, &bind(8, 3)));
+    assert!(!guests[0].tell(&mut world, code::CREATE_BIND, &bind(7, 3)));
+}
+
+#[test]
 fn memory_that_is_not_there_is_an_error_of_the_request() {
     let (mut world, [a, _], [mut qa, mut qb]) = guest::connected(Link::default());
     qb.receive(

@@ -253,21 +253,28 @@ impl Switch {
         if *self.gids.entry(from.gid).or_insert(machine) != machine {
             return Err(Error::Busy);
         }
-        *place = Some(from.gid);
+        if let Some(before) = place.replace(from.gid) {
+            self.release_gid(machine, before);
+        }
         Ok(None)
     }
 
     fn destroy_bind(&mut self, machine: Machine, from: &DestroyBind) -> Outcome {
-        let gids = &mut self.devices[machine].gids;
-        let gid = gids
+        let gid = self.devices[machine]
+            .gids
             .get_mut(from.index as usize)
             .and_then(Option::take)
             .ok_or(Error::NoSuch)?;
+        self.release_gid(machine, gid);
+        Ok(None)
+    }
+
+    /// Lets other machines assign an address that a machine has removed from an index.
+    fn release_gid(&mut self, machine: Machine, gid: [u8; 16]) {
         // The same address may exist twice, for two versions of RoCE.
-        if !gids.contains(&Some(gid)) {
+        if !self.devices[machine].gids.contains(&Some(gid)) {
             self.gids.remove(&gid);
         }
-        Ok(None)
     }
 
     /// Destroys all objects of a machine whose driver resets the device or is gone.

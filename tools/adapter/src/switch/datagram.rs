@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::{Address, Switch};
 use crate::abi::access;
 use crate::abi::queue::{wc, Cqe, Datagram, Status};
-use crate::memory::{copy, scatter};
+use crate::memory::{gather, scatter};
 use crate::qp::Kind;
 use crate::request::{Action, Progress, Recv, Send};
 
@@ -67,6 +67,9 @@ impl Switch {
         };
         let read = send.ranges.spans(&source.keys, sender.pd, 0, 0, total);
         let read = read.map_err(|_| Status::LocalProtection)?;
+        // Read the message before a receive is taken: a sender without the memory that it names
+        // must not use up receives of others.
+        let message = gather((&source.memory, &read)).map_err(|_| Status::LocalProtection)?;
         let Some(machine) = self.gids.get(&to.dgid).copied() else {
             return Ok(());
         };
@@ -90,18 +93,8 @@ impl Switch {
                 return Ok(());
             }
         };
-        let status = self.fill(
-            from,
-            machine,
-            pd,
-            &receive,
-            &read,
-            &route(&sgid, to, total as u16),
-        );
-        if status == Some(Status::LocalProtection) && self.source_is_gone(from, &read) {
-            return Err(Status::LocalProtection);
-        }
-        if let Some(status) = status {
+        let route = route(&sgid, to, total as u16);
+        if let Some(status) = self.fill(machine, pd, &receive, &route, &message) {
             self.devices[machine].complete_receive(peer.handle, receive.wr_id, status);
             return Ok(());
         }
@@ -134,17 +127,16 @@ impl Switch {
     /// fails.
     fn fill(
         &self,
-        from: Address,
         machine: usize,
         pd: u32,
         receive: &Recv,
-        read: &[crate::memory::Span],
         route: &[u8; ROUTE as usize],
+        message: &[u8],
     ) -> Option<Status> {
         let Some(ranges) = &receive.ranges else {
             return Some(Status::LocalOperation);
         };
-        let total: u64 = read.iter().map(|span| span.len).sum();
+        let total = message.len() as u64;
         if ranges.total() < ROUTE + total {
             return Some(Status::LocalLength);
         }
@@ -157,20 +149,8 @@ impl Switch {
         let done = write(0, ROUTE)
             .and_then(|spans| scatter(route, (&device.memory, &spans)).ok())
             .and_then(|()| write(ROUTE, total))
-            .and_then(|spans| {
-                copy(
-                    (&self.devices[from.machine].memory, read),
-                    (&device.memory, &spans),
-                )
-                .ok()
-            });
+            .and_then(|spans| scatter(message, (&device.memory, &spans)).ok());
         done.is_none().then_some(Status::LocalProtection)
-    }
-
-    /// Whether the sender's memory was inaccessible.
-    fn source_is_gone(&self, from: Address, read: &[crate::memory::Span]) -> bool {
-        let memory = &self.devices[from.machine].memory;
-        copy((memory, read), (memory, read)).is_err()
     }
 }
 

@@ -45,9 +45,20 @@ impl Switch {
         else {
             return false;
         };
-        if index >= requester.pending.len() || index > requester.next {
+        if index > requester.next {
             return false;
         }
+        let Some(again) = requester.pending.get(index) else {
+            return false;
+        };
+        // A peer that has not been reset together with this end expects the rest of a message of
+        // the earlier connection, which may be longer than this one. Start from the beginning: the
+        // peer drops it, and the request fails after its retries.
+        let offset = if offset < again.send.ranges.total() {
+            offset
+        } else {
+            0
+        };
         for pending in requester.pending.iter_mut().skip(index) {
             if pending.progress == Progress::Sent {
                 pending.progress = Progress::Waiting;
@@ -105,15 +116,30 @@ impl Switch {
         let Some(index) = number.checked_sub(requester.first) else {
             return;
         };
-        let Some(pending) = requester.get_mut(number) else {
+        let index = index as usize;
+        let Some(pending) = requester.pending.get_mut(index) else {
             return;
         };
+        match pending.progress {
+            Progress::Waiting => {}
+            // Earlier Reads may be sent again, and must not wait for this one.
+            Progress::Sent if pending.is_read() => {
+                requester.reads = requester.reads.saturating_sub(1);
+            }
+            Progress::Sent => {}
+            // The first result stays.
+            Progress::Done | Progress::Failed(_) => return,
+        }
         pending.progress = Progress::Failed(status);
-        // Send nothing after it. The peer has received all earlier messages, since it has processed
-        // this one.
-        requester.wait_until = None;
-        requester.next = requester.pending.len();
-        for before in requester.pending.iter_mut().take(index as usize) {
+        // Send nothing after it: `send()` does not pass a failed request. Only a request before it
+        // may be sent again, if an answer was lost.
+        if requester.next >= index {
+            requester.next = index;
+            requester.offset = 0;
+            requester.wait_until = None;
+        }
+        // The peer has received all earlier messages, since it has processed this one.
+        for before in requester.pending.iter_mut().take(index) {
             if before.progress == Progress::Sent && !before.is_read() {
                 before.progress = Progress::Done;
             }

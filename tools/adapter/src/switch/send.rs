@@ -81,10 +81,17 @@ impl Switch {
         requester.wait_until = None;
         let (index, number) = (requester.next, requester.first + requester.next as u64);
         let pending = &requester.pending[index];
-        if pending.progress == Progress::Done {
-            // The request was already done before the queue pair went back.
-            requester.next += 1;
-            return true;
+        match pending.progress {
+            Progress::Done => {
+                // The request was already done before the queue pair went back.
+                requester.next += 1;
+                requester.offset = 0;
+                return true;
+            }
+            // The queue pair enters the error state when the earlier requests have completed. The
+            // later ones are flushed then, so the peer must not see them.
+            Progress::Failed(_) => return false,
+            Progress::Waiting | Progress::Sent => {}
         }
         let Some(action) = pending.send.action else {
             self.refused(who, number, Status::LocalOperation, now);
