@@ -394,7 +394,11 @@ pub(super) unsafe extern "C" fn sendmsg(
     // SAFETY: The core passes a socket of ours and a valid message, whose iterator is a source.
     unsafe {
         let flags = (*msg).msg_flags;
-        let control = check_control(of(socket), msg);
+        let control = match check_control(of(socket), msg) {
+            // As with TCP, this error comes before all others.
+            Ok(true) => return EINVAL.to_errno(),
+            control => control.map(drop),
+        };
         let iter = Iov::from_raw(NonNull::from(&mut (*msg).msg_iter));
         let to = ((*msg).msg_name.cast(), (*msg).msg_namelen);
         let request = Request::new((*msg).msg_ubuf);
@@ -462,27 +466,33 @@ unsafe fn fast_open(
 }
 
 /// Checks the control messages of a send, as TCP does. They are about packets, and have no effect.
+/// Returns `true` if the bytes of the send are in the memory of a device, which SDP cannot send.
 ///
 /// # Errors
 ///
-/// `EINVAL` for an invalid or unknown control message; `EPERM`.
+/// `EINVAL` for an invalid or unknown control message, and for SCM_TS_OPT_ID, which the core
+/// refuses for sockets of TCP only; `EPERM`.
 ///
 /// # Safety
 ///
 /// `msg` is the message of a send.
-unsafe fn check_control(sock: &SdpSock, msg: *mut bindings::msghdr) -> Result {
-    // SAFETY: As the caller promises; a cookie consists of plain numbers.
+unsafe fn check_control(sock: &SdpSock, msg: *mut bindings::msghdr) -> Result<bool> {
+    let mut cookie = bindings::sockcm_cookie::default();
+    // SAFETY: As the caller promises.
     unsafe {
         if (*msg).msg_controllen == 0 {
-            return Ok(());
+            return Ok(false);
         }
-        let mut cookie: bindings::sockcm_cookie = core::mem::zeroed();
         to_result(bindings::sock_cmsg_send(
             sock.sk().as_ptr().cast(),
             msg,
             &raw mut cookie,
-        ))
+        ))?;
     }
+    if cookie.tsflags & bindings::SDP_CONST_SOCKCM_FLAG_TS_OPT_ID != 0 {
+        return Err(EINVAL);
+    }
+    Ok(cookie.dmabuf_id != 0)
 }
 
 /// At the end of the file of a sendfile() or splice(), the last message is sent without waiting for

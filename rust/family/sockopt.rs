@@ -83,6 +83,7 @@ impl Value {
 }
 
 const TCP_INFO: i32 = bindings::TCP_INFO as i32;
+const TCP_ULP: i32 = bindings::TCP_ULP as i32;
 const TCP_CONGESTION: i32 = bindings::TCP_CONGESTION as i32;
 /// The option's value as `getsockopt()` returns it, `TCP_CA_NAME_MAX` bytes. Credits of the peer
 /// control the flow.
@@ -140,18 +141,47 @@ fn is_of_packets(is_v6: bool, level: i32, name: i32) -> bool {
     }
 }
 
-/// Whether the call asks for something that a program would rely on, and that needs headers: IP
-/// options, or protection against packets from far away. Turning these off has no effect either.
-fn needs_headers(is_v6: bool, level: i32, name: i32, value: &Value) -> bool {
+/// Whether the call asks for something that a program would rely on, and that needs packets: IP
+/// options and extension headers, protection against packets from far away, or encryption (IPsec).
+/// Turning these off has no effect either.
+fn needs_packets(is_v6: bool, level: i32, name: i32, value: &Value) -> bool {
     match (level as u32, name as u32) {
-        (bindings::SOL_IP, bindings::IP_OPTIONS) => value.len > 0,
+        (
+            bindings::SOL_IP,
+            bindings::IP_OPTIONS | bindings::IP_IPSEC_POLICY | bindings::IP_XFRM_POLICY,
+        ) => value.len > 0,
+        (
+            bindings::SOL_IPV6,
+            bindings::IPV6_2292PKTOPTIONS
+            | bindings::IPV6_IPSEC_POLICY
+            | bindings::IPV6_XFRM_POLICY,
+        ) => is_v6 && value.len > 0,
         (bindings::SOL_IP, bindings::IP_MINTTL) => value.number() != 0,
         (bindings::SOL_IPV6, bindings::IPV6_MINHOPCOUNT) => is_v6 && value.number() != 0,
         _ => false,
     }
 }
 
-/// Whether the option is a membership of a multicast group, with a value of `bytes` readable bytes.
+/// Whether the call asks for timestamps with the positions of their bytes, in a state without a
+/// stream. The core checks the state for sockets of TCP only.
+fn counts_no_bytes(sock: &SdpSock, level: i32, name: i32, value: &Value) -> bool {
+    const OPT_ID: u32 = bindings::SOF_TIMESTAMPING_OPT_ID;
+    let is_timestamping = level as u32 == bindings::SOL_SOCKET
+        && matches!(
+            name as u32,
+            bindings::SO_TIMESTAMPING_OLD | bindings::SO_TIMESTAMPING_NEW
+        );
+    if !is_timestamping || value.number() as u32 & OPT_ID == 0 {
+        return false;
+    }
+    let guard = sock.lock();
+    let state = u32::from(guard.sk().state());
+    let has_stream = ![bindings::TCP_CLOSE, bindings::TCP_LISTEN].contains(&state);
+    !has_stream && guard.sk().timestamping() & OPT_ID == 0
+}
+
+/// Whether the option is a membership of a multicast group, with a value of `bytes` bytes that TCP
+/// would read.
 /// TCP sockets cannot join one, and return this error after the errors that the core finds. The
 /// core would join for any other socket.
 fn is_membership(is_v6: bool, level: i32, name: i32, bytes: u32) -> bool {
@@ -175,29 +205,39 @@ pub(super) unsafe extern "C" fn setsockopt(
     value: sockptr_t,
     len: u32,
 ) -> i32 {
-    // SAFETY: The core passes a socket of ours.
-    let is_v6 = unsafe { SdpSock::from_raw(sk) }.sk().is_v6();
+    // SAFETY: The core passes a socket of ours, which a program holds open.
+    let sock = unsafe { SdpSock::from_raw(sk) };
+    let is_v6 = sock.sk().is_v6();
     if is_of_packets(is_v6, level, name) {
         return EOPNOTSUPP.to_errno();
     }
     if (level as u32, name) == (bindings::SOL_TCP, TCP_CONGESTION) {
-        // SAFETY: The core passes a socket of ours, which a program holds open.
-        let sock = unsafe { SdpSock::from_raw(sk) };
         return code(set_congestion_control(sock, value, len));
     }
-    let mut value = Value::copy(value, len, least(level, name));
+    let given = value;
+    let mut value = Value::copy(given, len, least(level, name));
     if (level as u32, name as u32) == (bindings::SOL_SOCKET, bindings::SO_ZEROCOPY) {
-        // SAFETY: The core passes a socket of ours, which a program holds open.
-        let sock = unsafe { SdpSock::from_raw(sk) };
         return code(set_zerocopy(sock, len, value));
     }
     if value
         .as_ref()
-        .is_ok_and(|value| needs_headers(is_v6, level, name, value))
+        .is_ok_and(|value| needs_packets(is_v6, level, name, value))
     {
         return EOPNOTSUPP.to_errno();
     }
-    let there = value.as_ref().map_or(0, |value| value.len);
+    if value
+        .as_ref()
+        .is_ok_and(|value| counts_no_bytes(sock, level, name, value))
+    {
+        return EINVAL.to_errno();
+    }
+    // SAFETY: The helper only compares the pointer.
+    let is_null = unsafe { bindings::sockptr_is_null(given) };
+    let there = match &value {
+        Ok(value) => value.len,
+        Err(_) if is_null => len,
+        Err(_) => 0,
+    };
     if is_membership(is_v6, level, name, there) {
         return EPROTO.to_errno();
     }
@@ -206,11 +246,11 @@ pub(super) unsafe extern "C" fn setsockopt(
             Ok(value) => (Ok(value.bytes()), value.len),
             Err(e) => (Err(*e), len),
         };
-        // SAFETY: The core passes a socket of ours, which a program holds open.
-        let sock = unsafe { SdpSock::from_raw(sk) };
         return code(options::set(sock, name, bytes, len));
     }
     let (from, len) = match &mut value {
+        // For some options, the core takes a null pointer for 0 or for no value.
+        _ if is_null => (given, len),
         Ok(value) => (value.as_sockptr(), value.len),
         Err(_) => (Value::nowhere(), len),
     };
@@ -295,6 +335,8 @@ unsafe fn get_tcp(
         match name {
             TCP_INFO => put(&tcp_info(sock), room, to, len),
             TCP_CONGESTION => put(CONGESTION_CONTROL, room, to, len),
+            // No protocol lies above, as with a socket of TCP at first.
+            TCP_ULP => put_bytes((ptr::null(), 0), room, to, len),
             options::TCP_FASTOPEN_KEY => {
                 let keys = options::keys(sock);
                 let bytes = keys.bytes();

@@ -473,6 +473,12 @@ int sdp_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size)
 	return copy_from_sockptr(dst, src, size);
 }
 
+bool sdp_helper_sockptr_is_null(sockptr_t p);
+bool sdp_helper_sockptr_is_null(sockptr_t p)
+{
+	return sockptr_is_null(p);
+}
+
 sockptr_t sdp_helper_user_sockptr(void __user *p);
 sockptr_t sdp_helper_user_sockptr(void __user *p)
 {

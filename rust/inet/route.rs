@@ -82,6 +82,35 @@ fn check_v6(sk: Sk, to: &Addr, dev: i32) -> Result {
     kernel::error::to_result(error.into())
 }
 
+/// The IPv4 address by which the socket reaches this machine if it names no address: one of the
+/// socket's interface, as with TCP, or else the loopback address.
+///
+/// # Errors
+///
+/// `ENODEV` if the interface is gone.
+pub(crate) fn own_v4(sk: Sk) -> Result<[u8; 4]> {
+    const LOOPBACK: [u8; 4] = [127, 0, 0, 1];
+    let dev = sk.bound_dev();
+    if dev == 0 {
+        return Ok(LOOPBACK);
+    }
+    let net = sk.net().as_ptr();
+    let guard = rcu::read_lock();
+    // SAFETY: The namespace is valid; RCU keeps the interface, if there is one.
+    let ip = unsafe {
+        let dev = bindings::dev_get_by_index_rcu(net, dev);
+        if dev.is_null() {
+            return Err(ENODEV);
+        }
+        bindings::inet_select_addr(dev, 0, bindings::SDP_CONST_RT_SCOPE_HOST)
+    };
+    drop(guard);
+    Ok(match ip {
+        0 => LOOPBACK,
+        ip => ip.to_ne_bytes(),
+    })
+}
+
 /// Whether a namespace has the address, at the interface that a request names.
 pub(crate) fn is_local(net: Net<'_>, addr: &Addr, dev: i32) -> bool {
     let net = net.as_ptr();

@@ -126,6 +126,11 @@ impl Sk {
         unsafe { bindings::sk_state_store(self.0.cast(), state.into()) };
     }
 
+    /// The flags of SO_TIMESTAMPING.
+    pub(crate) fn timestamping(self) -> u32 {
+        field!(self, sk_tsflags)
+    }
+
     pub(crate) fn err(self) -> i32 {
         field!(self, sk_err)
     }

@@ -35,6 +35,7 @@ use crate::sdp::conn::guard::{
 use crate::sdp::conn::sock::Want;
 use crate::stats::counters::Counter;
 
+const ANY_V4: Option<[u8; 4]> = Some([0; 4]);
 const V4_LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 const V6_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
@@ -123,19 +124,28 @@ pub(super) fn cancel_next(guard: &mut SockGuard<'_>) -> bool {
     noted
 }
 
+/// The address to which a connection to `to` goes. As with TCP, the wildcard address stands for
+/// this machine: `::` for a loopback address, of IPv4 if the socket is bound to an IPv4 address;
+/// `0.0.0.0` for the address or interface to which the socket is bound, if it is bound to one.
 fn destination(guard: &mut SockGuard<'_>, to: Addr) -> Result<Addr> {
     let sk = guard.sk();
+    if !sk.is_v6() && !to.is_v4() {
+        return Err(EAFNOSUPPORT);
+    }
+    let bound = sk.bound_addr();
+    let to = match (to.is_any() && !to.is_v4(), bound.is_v4()) {
+        (false, _) => to,
+        (true, true) => Addr::v4(V4_LOOPBACK, to.port),
+        (true, false) => Addr::v6(V6_LOOPBACK, to.port, 0),
+    };
     if sk.is_v6() {
         if to.is_v4() && sk.v6only() {
             return Err(ENETUNREACH);
         }
         // A socket bound to an address of one family cannot reach the other.
-        let bound = sk.bound_addr();
         if !bound.is_any() && bound.is_v4() != (to.is_v4()) {
             return Err(EINVAL);
         }
-    } else if !to.is_v4() {
-        return Err(EAFNOSUPPORT);
     }
     if to.is_multicast() {
         return Err(ENETUNREACH);
@@ -149,10 +159,10 @@ fn destination(guard: &mut SockGuard<'_>, to: Addr) -> Result<Addr> {
             return Err(EINVAL);
         }
     }
-    let to = match (to.is_any(), to.is_v4()) {
+    let to = match (to.is_any(), bound.as_v4()) {
         (false, _) => to,
-        (true, true) => Addr::v4(V4_LOOPBACK, to.port),
-        (true, false) => Addr::v6(V6_LOOPBACK, to.port, 0),
+        (true, None | ANY_V4) => Addr::v4(route::own_v4(sk)?, to.port),
+        (true, Some(ip)) => Addr::v4(ip, to.port),
     };
     if to.is_loopback() && ![0, LOOPBACK_IFINDEX].contains(&dev) {
         return Err(ENETUNREACH);

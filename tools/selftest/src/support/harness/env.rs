@@ -14,8 +14,8 @@ use uapi::socket::{AF_INET6_SDP, AF_INET_SDP, IPPROTO_SDP};
 
 pub(crate) const ANY4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 pub(crate) const ANY6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-const LOOPBACK4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-const LOOPBACK6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+pub(crate) const LOOPBACK4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(crate) const LOOPBACK6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
 /// The sockets under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

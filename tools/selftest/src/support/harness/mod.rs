@@ -8,7 +8,9 @@ mod runner;
 mod steps;
 
 pub(crate) use child::Child;
-pub(crate) use env::{differences, open_by_protocol, Env, Family, ANY4, ANY6};
+pub(crate) use env::{
+    differences, open_by_protocol, Env, Family, ANY4, ANY6, LOOPBACK4, LOOPBACK6,
+};
 pub(crate) use expect::{
     expect, expect_eq, expect_errno, expect_errno_of, expect_received, failed, joined, skip, Fail,
     Outcome,

@@ -58,7 +58,7 @@ const KNOWN: &[Known] = &[
             "IPPROTO_TCP TCP_TIMESTAMP",
             "IPPROTO_TCP TCP_CC_INFO",
             "IPPROTO_TCP TCP_SAVE",
-            "IPPROTO_TCP TCP_ULP",
+            "setsockopt IPPROTO_TCP TCP_ULP",
             "IPPROTO_TCP TCP_TX_DELAY",
             "IPPROTO_TCP other ",
         ],
@@ -67,11 +67,11 @@ const KNOWN: &[Known] = &[
     },
     // In SDP, all options of this level need at least four bytes.
     Known {
-        calls: &["IPPROTO_TCP TCP_ULP"],
+        calls: &["setsockopt IPPROTO_TCP TCP_ULP"],
         ends: "",
         errnos: &[EINVAL, EFAULT],
     },
-    // SDP has no packets to filter, and no headers to set.
+    // SDP has no packets to filter or encrypt, and no headers to set.
     Known {
         calls: &[
             "SOL_SOCKET SO_ATTACH_",
@@ -83,6 +83,11 @@ const KNOWN: &[Known] = &[
             "IPPROTO_IPV6 IPV6_DSTOPTS",
             "setsockopt IPPROTO_IP IP_OPTIONS",
             "setsockopt IPPROTO_IP IP_MINTTL",
+            "setsockopt IPPROTO_IP IP_IPSEC_POLICY",
+            "setsockopt IPPROTO_IP IP_XFRM_POLICY",
+            "setsockopt IPPROTO_IPV6 IPV6_IPSEC_POLICY",
+            "setsockopt IPPROTO_IPV6 IPV6_XFRM_POLICY",
+            "setsockopt IPPROTO_IPV6 IPV6_2292PKTOPTIONS",
         ],
         ends: "",
         errnos: &[EOPNOTSUPP],

@@ -4,7 +4,8 @@
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,
-    joined, receive, skip, spawn_waiting, tests, Env, Fail, Outcome, ANY4, ANY6, QUIET_MS,
+    joined, receive, skip, spawn_waiting, tests, Env, Fail, Outcome, ANY4, ANY6, LOOPBACK4,
+    LOOPBACK6, QUIET_MS,
 };
 use crate::support::peer::Remote;
 use crate::support::sys::{self, Sock, SockAddr};
@@ -14,7 +15,7 @@ use libc::{
 };
 use std::fs;
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -275,15 +276,64 @@ fn to_multicast_and_broadcast(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A connect() to the wildcard address connects to this machine.
+/// A connect() to the wildcard address connects to this machine: over IPv4 to the address or the
+/// interface to which the socket is bound, otherwise to the loopback address.
 fn to_any_address(env: &Env) -> Outcome {
-    let listener = env.family.socket(ANY4)?;
-    listener.bind(&(ANY4, 0).into())?;
-    listener.listen(1)?;
-    let sock = env.family.socket(ANY4)?;
-    sock.connect(&(ANY4, listener.getsockname()?.port()).into())?;
-    let (_, from) = listener.accept()?;
-    expect_eq(from.to_std(), sock.getsockname()?.to_std(), "accepted")
+    let connects = |sock: &Sock, any: IpAddr, what: &str| -> Result<IpAddr, Fail> {
+        let listener = env.family.socket(any)?;
+        listener.bind(&(any, 0).into())?;
+        listener.listen(1)?;
+        sock.connect(&(any, listener.getsockname()?.port()).into())?;
+        let (accepted, from) = listener.accept()?;
+        let (own, peer) = (sock.getsockname()?, sock.getpeername()?);
+        expect_eq(from.to_std(), own.to_std(), format!("{what}: accepted"))?;
+        let name = accepted.getsockname()?;
+        expect_eq(name.to_std(), peer.to_std(), format!("{what}: the peer"))?;
+        peer.ip()
+            .ok_or_else(|| io::Error::from_raw_os_error(EINVAL).into())
+    };
+    let peer = connects(&env.family.socket(ANY4)?, ANY4, "not bound")?;
+    expect_eq(peer, LOOPBACK4, "the address of one that is not bound")?;
+    if env.local6.is_some() {
+        let peer = connects(&env.family.socket(ANY6)?, ANY6, "IPv6")?;
+        expect_eq(peer, LOOPBACK6, "the address over IPv6")?;
+    }
+    let IpAddr::V4(local) = env.local else {
+        return Ok(());
+    };
+    let sock = env.socket()?;
+    sock.bind(&env.here(0))?;
+    let peer = connects(&sock, ANY4, "bound")?;
+    expect_eq(peer, env.local, "the address of a bound one")?;
+    let sock = env.socket()?;
+    bind_to(&sock, &env.network_card()?)?;
+    let peer = connects(&sock, ANY4, "bound to an interface")?;
+    expect_eq(Some(peer), sock.getsockname()?.ip(), "over an interface")?;
+    expect(
+        local.is_loopback() || !peer.is_loopback(),
+        "an address of another interface",
+    )?;
+    if env.local6.is_some() {
+        // The IPv6 socket goes on with IPv4.
+        let sock = env.family.socket(ANY6)?;
+        sock.bind(&(local.to_ipv6_mapped().into(), 0).into())?;
+        let peer = connects(&sock, ANY6, "bound to a mapped address")?;
+        let loopback = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+        expect_eq(peer, loopback.into(), "the address of a mapped one")?;
+        // The mapped wildcard address is that of IPv4.
+        let listener = env.family.socket(ANY4)?;
+        listener.bind(&(ANY4, 0).into())?;
+        listener.listen(1)?;
+        let any = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().into();
+        let sock = env.family.socket(ANY6)?;
+        sock.bind(&(local.to_ipv6_mapped().into(), 0).into())?;
+        sock.connect(&(any, listener.getsockname()?.port()).into())?;
+        listener.accept()?;
+        let peer = sock.getpeername()?.ip();
+        let bound = local.to_ipv6_mapped().into();
+        expect_eq(peer, Some(bound), "the mapped wildcard address")?;
+    }
+    Ok(())
 }
 
 fn to_port_zero(env: &Env) -> Outcome {

@@ -6,9 +6,10 @@ use crate::support::harness::{
     differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, fill, joined,
     readable_bytes, receive, skip, tests, Env, Family, Outcome, ANY6,
 };
-use crate::support::sys::{Area, Epoll, Linger, Sock, PAGE};
+use crate::support::sys::{self, Area, Epoll, Linger, Sock, PAGE};
 use libc::{
-    EINVAL, ENODEV, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, POLLERR, SOL_SOCKET,
+    EINVAL, ENODEV, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_2292PKTOPTIONS,
+    IPV6_IPSEC_POLICY, IPV6_XFRM_POLICY, IP_IPSEC_POLICY, IP_XFRM_POLICY, POLLERR, SOL_SOCKET,
     SO_RCVBUF, SO_SNDBUF,
 };
 use std::io;
@@ -33,6 +34,8 @@ tests!("options";
     values_of_wrong_length,
     name_of_device_at_the_end_of_memory,
     of_packets,
+    no_policies,
+    timestamps_with_positions,
     unknown,
     nonblocking_by_ioctl,
     bytes_left,
@@ -170,7 +173,11 @@ fn tcp_level(env: &Env) -> Outcome {
     )?;
     sock.set_int(IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 30_000)?;
     let got = sock.get_int(IPPROTO_TCP, libc::TCP_USER_TIMEOUT)?;
-    expect_eq(got, 30_000, "TCP_USER_TIMEOUT")
+    expect_eq(got, 30_000, "TCP_USER_TIMEOUT")?;
+    // There is no protocol above TCP.
+    let mut name = [0xee; 16];
+    let len = sock.get_bytes(IPPROTO_TCP, libc::TCP_ULP, &mut name)?;
+    expect_eq((len, name), (0, [0xee; 16]), "TCP_ULP")
 }
 
 /// The values that options have after they were set, and the values that are refused.
@@ -343,7 +350,11 @@ fn ipv6_level(env: &Env) -> Outcome {
     }
     sock.set_int(IPPROTO_IPV6, libc::IPV6_TCLASS, 0x20)?;
     let got = sock.get_int(IPPROTO_IPV6, libc::IPV6_TCLASS)?;
-    expect_eq(got, 0x20, "IPV6_TCLASS")
+    expect_eq(got, 0x20, "IPV6_TCLASS")?;
+    // At this level, a null pointer is 0.
+    sock.set_raw(IPPROTO_IPV6, libc::IPV6_TCLASS, 0, 4)?;
+    let got = sock.get_int(IPPROTO_IPV6, libc::IPV6_TCLASS)?;
+    expect_eq(got, 0, "IPV6_TCLASS from nowhere")
 }
 
 fn values_of_wrong_length(env: &Env) -> Outcome {
@@ -408,7 +419,62 @@ fn of_packets(env: &Env) -> Outcome {
         let get = sock.get_bytes(IPPROTO_IPV6, option, &mut header);
         expect_errno(get, libc::EOPNOTSUPP, "reading a header")?;
     }
+    let set = sock.set_bytes(IPPROTO_IPV6, IPV6_2292PKTOPTIONS, &header);
+    expect_errno(set, libc::EOPNOTSUPP, "setting all headers")?;
+    sock.set_bytes(IPPROTO_IPV6, IPV6_2292PKTOPTIONS, &[])?;
+    // The size of a struct xfrm_userpolicy_info.
+    let policy = [0; 168];
+    for (level, option) in [
+        (IPPROTO_IP, IP_IPSEC_POLICY),
+        (IPPROTO_IP, IP_XFRM_POLICY),
+        (IPPROTO_IPV6, IPV6_IPSEC_POLICY),
+        (IPPROTO_IPV6, IPV6_XFRM_POLICY),
+    ] {
+        let set = sock.set_bytes(level, option, &policy);
+        expect_errno(set, libc::EOPNOTSUPP, "a policy of IPsec")?;
+    }
     Ok(())
+}
+
+/// A null pointer without a length ends the policies of IPsec, which needs a capability. Nothing
+/// else is a policy with this length.
+fn no_policies(env: &Env) -> Outcome {
+    let sock = env.socket()?;
+    let (level, option) = match env.local.is_ipv4() {
+        true => (IPPROTO_IP, IP_XFRM_POLICY),
+        false => (IPPROTO_IPV6, IPV6_XFRM_POLICY),
+    };
+    if !sys::is_root() {
+        let set = sock.set_raw(level, option, 0, 0);
+        return expect_errno(set, libc::EPERM, "without the capability");
+    }
+    sock.set_raw(level, option, 0, 0)?;
+    let set = sock.set_bytes(level, option, &[]);
+    expect_errno(set, libc::EMSGSIZE, "an empty policy")
+}
+
+/// Timestamps can have the positions of their bytes only on a socket that has a stream.
+fn timestamps_with_positions(env: &Env) -> Outcome {
+    const OPT_ID: i32 = libc::SOF_TIMESTAMPING_OPT_ID as i32;
+    const SOFTWARE: i32 = libc::SOF_TIMESTAMPING_SOFTWARE as i32;
+    let set = |sock: &Sock, value| sock.set_int(SOL_SOCKET, libc::SO_TIMESTAMPING, value);
+    let get = |sock: &Sock| sock.get_int(SOL_SOCKET, libc::SO_TIMESTAMPING);
+    for (sock, what) in [
+        (env.socket()?, "a new socket"),
+        (env.listener(1)?.0, "a listener"),
+    ] {
+        set(&sock, SOFTWARE)?;
+        expect_errno(set(&sock, OPT_ID), EINVAL, what)?;
+        expect_eq(get(&sock)?, SOFTWARE, what)?;
+    }
+    let (sock, _other) = env.own_pair()?;
+    set(&sock, OPT_ID)?;
+    expect_eq(get(&sock)?, OPT_ID, "a connected socket")?;
+    // This does not begin anew.
+    sock.connect(&env.here(0).with_family(libc::AF_UNSPEC))?;
+    set(&sock, OPT_ID | SOFTWARE)?;
+    set(&sock, 0)?;
+    expect_errno(set(&sock, OPT_ID), EINVAL, "after the connection")
 }
 
 fn unknown(env: &Env) -> Outcome {
@@ -509,6 +575,9 @@ fn bytes_left(env: &Env) -> Outcome {
 
 /// A send with an invalid control message is refused and sends nothing.
 fn control_messages(env: &Env) -> Outcome {
+    // include/uapi/asm-generic/socket.h.
+    const SCM_DEVMEM_DMABUF: i32 = 79;
+    const SCM_TS_OPT_ID: i32 = 81;
     let (sock, other) = env.own_pair()?;
     let send = |head: [u64; 2], value: u64, len: usize| {
         let control = [head[0], head[1], value];
@@ -523,12 +592,26 @@ fn control_messages(env: &Env) -> Outcome {
     // message.
     expect_eq(send(control_head(20, 9999, 1), 0, 24)?, 2, "another level")?;
     expect_eq(send(head(20, 9999), 0, 8)?, 2, "less than a head")?;
+    // The number of a timestamp is not for streams, even if the timestamps have numbers.
+    let opt_id = libc::SOF_TIMESTAMPING_OPT_ID as i32;
+    sock.set_int(SOL_SOCKET, libc::SO_TIMESTAMPING, opt_id)?;
+    expect_errno(send(head(20, SCM_TS_OPT_ID), 7, 24), EINVAL, "a number")?;
+    // The memory of a device is sent with MSG_ZEROCOPY only, and 0 is no such memory.
+    let from_device = head(20, SCM_DEVMEM_DMABUF);
+    expect_errno(send(from_device, 1, 24), EINVAL, "memory of a device")?;
+    expect_eq(send(from_device, 0, 24)?, 2, "no memory of a device")?;
     sock.shutdown(libc::SHUT_WR)?;
     expect_errno(send(head(20, 9999), 0, 24), libc::EPIPE, "after the end")?;
+    expect_errno(send(from_device, 1, 24), EINVAL, "memory after the end")?;
     let unconnected = env.socket()?;
-    let control = [head(20, 9999)[0], head(20, 9999)[1], 0];
-    let sent = unconnected.sendmsg_with(b"no", &control, 24);
+    let send = |head: [u64; 2], value| {
+        let control = [head[0], head[1], value];
+        unconnected.sendmsg_with(b"no", &control, 24)
+    };
+    let sent = send(head(20, 9999), 0);
     expect_errno(sent, libc::EPIPE, "without a connection")?;
+    let sent = send(from_device, 1);
+    expect_errno(sent, EINVAL, "memory without a connection")?;
     let mut got = Vec::new();
     loop {
         let mut buf = [0; 10];
@@ -537,7 +620,7 @@ fn control_messages(env: &Env) -> Outcome {
             n => got.extend_from_slice(&buf[..n]),
         }
     }
-    expect_eq(got.as_slice(), b"nono".as_slice(), "what was sent")
+    expect_eq(got.as_slice(), b"nonono".as_slice(), "what was sent")
 }
 
 /// TCP_NOTSENT_LOWAT: a socket is writable only while few bytes wait to be sent.
