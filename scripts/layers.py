@@ -9,9 +9,9 @@ Each path in the code that begins with crate, super or self is an import. A laye
 level of the layers above it, up to the first layer without the mark; layers at the same level do not import
 from each other.
 
-An `impl` that adds methods to a type of another layer is also refused: the other layer, and the layers
-between, could call the methods without an import. A trait of a lower layer may be implemented. `*` imports
-from another layer are refused, because they hide names.
+An `impl` that adds methods to a type of another layer is also refused, also by another name of the type: the
+other layer, and the layers between, could call the methods without an import. A trait of a lower layer may
+be implemented. `*` imports from another layer are refused, because they hide names.
 
 Documentation/overview.rst must contain the list; --write puts it there. Each function that the page names
 with its file must exist.
@@ -30,6 +30,7 @@ PATH = re.compile(r"\b(?:crate|super|self)(?:\s*::\s*\w+)+")
 IMPL = re.compile(r"^[ \t]*(?:unsafe\s+)?impl(?:<[^{]*?>)?\s+(?:\w+\s*::\s*)*(\w+)(?:<[^{]*>)?\s*"
                   r"(?:where\b[^{]*)?\{", re.MULTILINE)
 METHOD = re.compile(r"\bfn\s+(?:r#)?(\w+)")
+ALIAS = re.compile(r"\btype\s+(\w+)\s*(?:<[^;{]*?>)?\s*=\s*(?:\w+\s*::\s*)*(\w+)\s*[<;]")
 RENAMED = re.compile(r"\b(\w+)\s+as\s+(\w+)")
 VISIBLE_IN = re.compile(r"\bpub\s*\(\s*in\b[^)]*\)")
 MODULE = re.compile(r"\bmod\s+(\w+)\s*\{")
@@ -37,6 +38,8 @@ NAMED = re.compile(r"``(\S+\.rs):\s+(\w+)``")
 SHOWN = re.compile(r"(?<=^\.\. layers\n\n::\n\n).*?(?=\n^\S)", re.DOTALL | re.MULTILINE)
 
 Module = tuple[str, ...]
+# The type that a path stands for, and the type's layer.
+Aliases = dict[Module, tuple[str, int]]
 
 
 class Layers:
@@ -131,21 +134,38 @@ class File:
     """A file with its layer."""
 
     def __init__(self, path: Path, module: Module, own: int, layers: Layers):
-        self.path, self.own = path, own
+        self.path, self.own, self.module, self.layers = path, own, module, layers
         source = path.read_text()
-        code = code_of(source)
+        self.code = code_of(source)
         found = imports(source, module)
         self.imports = [(line, tuple(n for n in names if n != "*")) for line, names in found]
         self.globs = [line for line, names in found
                       if names[-1:] == ("*",) and layers.of(names[:-1]) != own]
-        where = {names[-1]: layers.of(names) for _, names in self.imports if names}
-        renamed = {new: old for old, new in RENAMED.findall(code) if old in where}
-        # The types of other layers that get methods here: the line, the type, its layer.
-        self.given = []
-        for match in IMPL.finditer(code):
-            name = renamed.get(match[1], match[1])
-            if where.get(name, own) != own:
-                self.given.append((code.count("\n", 0, match.start(1)) + 1, name, where[name]))
+
+    def names(self, aliases: Aliases) -> Aliases:
+        """What the names in the file stand for: a type, and its layer. `aliases` are those of all files."""
+        known: Aliases = {names[-1:]: aliases.get(names, (names[-1], self.layers.of(names)))
+                          for _, names in self.imports if names}
+        others = RENAMED.findall(self.code) + [(old, new) for new, old in ALIAS.findall(self.code)]
+        # One alias may stand for another one.
+        for _ in others:
+            known |= {(new,): known[(old,)] for old, new in others if (old,) in known}
+        return known
+
+    def aliases(self, known: Aliases) -> Aliases:
+        """The aliases that the file defines, by their paths. `known` are those of all files that are known."""
+        names = self.names(known)
+        return {(*self.module, new): names[(new,)] for new, _ in ALIAS.findall(self.code) if (new,) in names}
+
+    def given(self, aliases: Aliases) -> list[tuple[int, str, int]]:
+        """The types of other layers that get methods here: the line, the type, its layer."""
+        names = self.names(aliases)
+        found = []
+        for match in IMPL.finditer(self.code):
+            name, layer = names.get((match[1],), (match[1], self.own))
+            if layer != self.own:
+                found.append((self.code.count("\n", 0, match.start(1)) + 1, name, layer))
+        return found
 
 
 def complaints(layers: Layers, folder: Path) -> list[str]:
@@ -164,12 +184,17 @@ def complaints(layers: Layers, folder: Path) -> list[str]:
             found.append(f"{folder.name}/{relative}: not in {folder.name}/layers")
             continue
         files.append(File(path, module, own, layers))
+    aliases: Aliases = {}
+    # An alias may stand for an alias of another file.
+    while (more := {path: of for file in files for path, of in file.aliases(aliases).items()}) != aliases:
+        aliases = more
     for file in files:
         own = file.own
         wrong = [(line, (f"imports {'::'.join(('crate', *path))} of {layers.names[layers.of(path)]}, "
                          f"which is {why}"))
                  for line, path in file.imports if (why := layers.wrong(own, layers.of(path)))]
-        wrong += [(line, f"gives methods to {name} of {layers.names[other]}") for line, name, other in file.given]
+        wrong += [(line, f"gives methods to {name} of {layers.names[other]}")
+                  for line, name, other in file.given(aliases)]
         wrong += [(line, "imports * of another layer") for line in file.globs]
         found += [f"{folder.name}/{file.path.relative_to(folder)}:{line}: {layers.names[own]} {what}"
                   for line, what in sorted(set(wrong))]

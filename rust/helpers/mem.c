@@ -2,6 +2,7 @@
 /* Inline functions and macros for pages, per-CPU data, work items and I/O vectors. No logic. */
 
 #include <linux/completion.h>
+#include <linux/cpumask.h>
 #include <linux/gfp.h>
 #include <linux/mm.h>
 #include <linux/net.h>
@@ -83,16 +84,18 @@ void sdp_helper_percpu_add_u64(void *base, size_t index, u64 n)
 	this_cpu_add(p[index], n);
 }
 
-u64 sdp_helper_percpu_sum_u64(void *base, size_t index);
-u64 sdp_helper_percpu_sum_u64(void *base, size_t index)
+u64 sdp_helper_percpu_read_u64(void *base, size_t index, unsigned int cpu);
+u64 sdp_helper_percpu_read_u64(void *base, size_t index, unsigned int cpu)
 {
 	u64 __percpu *p = (u64 __percpu *)(__force unsigned long)base;
-	u64 sum = 0;
-	int cpu;
 
-	for_each_possible_cpu(cpu)
-		sum += READ_ONCE(*per_cpu_ptr(&p[index], cpu));
-	return sum;
+	return READ_ONCE(*per_cpu_ptr(&p[index], cpu));
+}
+
+bool sdp_helper_cpu_possible(unsigned int cpu);
+bool sdp_helper_cpu_possible(unsigned int cpu)
+{
+	return cpu_possible(cpu);
 }
 
 int sdp_helper_percpu_counter_init(struct percpu_counter *fbc, s64 amount);

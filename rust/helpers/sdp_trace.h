@@ -73,7 +73,8 @@
 		{ 15, "FileMapping" },		\
 		{ 16, "HugeTlb" },		\
 		{ 17, "Userfaultfd" },		\
-		{ 18, "Slower" })
+		{ 18, "Slower" },		\
+		{ 19, "QueueBusy" })
 
 #endif /* SDP_TRACE_NAMES */
 

@@ -87,7 +87,10 @@ impl<T, const N: usize> SinkAdverts<T, N> {
     ///
     /// The reason why not, and `owner`.
     pub fn post(&mut self, queue_empty: bool, len: u32, owner: T) -> Result<u32, (SinkHold, T)> {
-        if let Err(hold) = self.may_post(queue_empty, len) {
+        if len == 0 {
+            return Err((SinkHold::Empty, owner));
+        }
+        if let Err(hold) = self.may_post(queue_empty) {
             return Err((hold, owner));
         }
         let buffer = Buffer {
@@ -102,15 +105,14 @@ impl<T, const N: usize> SinkAdverts<T, N> {
         }
     }
 
-    /// Whether [`SinkAdverts::post`] would accept such a SinkAvail.
+    /// Whether [`SinkAdverts::post`] would accept a SinkAvail with at least one byte. `queue_empty`
+    /// is as there.
     ///
     /// # Errors
     ///
     /// The reason why not.
-    pub fn may_post(&self, queue_empty: bool, len: u32) -> Result<(), SinkHold> {
-        if len == 0 {
-            Err(SinkHold::Empty)
-        } else if !queue_empty {
+    pub fn may_post(&self, queue_empty: bool) -> Result<(), SinkHold> {
+        if !queue_empty {
             Err(SinkHold::QueueNotEmpty)
         } else if self.cancelling {
             Err(SinkHold::Cancelling)

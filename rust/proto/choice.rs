@@ -84,11 +84,14 @@ pub enum Reason {
     Userfaultfd,
     /// By measurement, sends of this size are faster by copy, or copies are being measured.
     Slower,
+    /// A Write must wait for this side: bytes wait in the send queue, or the send queue has no
+    /// place, or the connection has no region.
+    QueueBusy,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Forced,
         Self::NotAgreed,
         Self::NotPinnable,
@@ -108,6 +111,7 @@ impl Reason {
         Self::HugeTlb,
         Self::Userfaultfd,
         Self::Slower,
+        Self::QueueBusy,
     ];
 
     /// The name of its counter.
@@ -132,6 +136,7 @@ impl Reason {
             Self::HugeTlb => "HugeTlb",
             Self::Userfaultfd => "Userfaultfd",
             Self::Slower => "Slower",
+            Self::QueueBusy => "QueueBusy",
         }
     }
 }
@@ -139,8 +144,8 @@ impl Reason {
 /// The kind of memory that contains the bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Memory {
-    /// Private and anonymous: can be protected against the program's writes.
-    Private,
+    /// Can be pinned; it was not yet tried to protect it against the program's writes.
+    Untried,
     /// Can be pinned, but not protected, for this reason.
     Unprotectable(Reason),
     /// Can be neither pinned nor protected: device memory, secret memory, or unknown.
@@ -187,17 +192,6 @@ impl Wanted {
     }
 }
 
-/// The minimum size of each path in bytes.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Thresholds {
-    /// Of [`Path::Synchronous`].
-    pub synchronous_bytes: u64,
-    /// Of [`Path::Asynchronous`].
-    pub asynchronous_bytes: u64,
-    /// Of [`Path::SinkWrite`].
-    pub sink_write_bytes: u64,
-}
-
 /// The properties of a send.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sending {
@@ -207,8 +201,12 @@ pub struct Sending {
     pub page_bytes: u64,
     /// The kind of their memory.
     pub memory: Memory,
+    /// Bytes of the smallest Write that is worth its cost.
+    pub least_bytes: u64,
     /// The user's choice.
     pub wanted: Wanted,
+    /// The minimum size of the whole send with [`Wanted::Automatic`], for all paths but the copy.
+    pub threshold_bytes: u64,
     /// The features that both sides agreed on.
     pub features: Features,
     /// Whether the send may wait.
@@ -218,8 +216,11 @@ pub struct Sending {
     /// [`super::fallback::Fallback::may_go_async`].
     pub may_go_async: bool,
     /// The size of the buffer with which a reader of the peer waits, in bytes
-    /// ([`super::write::SinkWriter::room`]).
+    /// ([`super::write::SinkWriter::room`]); 0 if none waits.
     pub sink_room_bytes: u32,
+    /// Whether this side can post a Write now: no bytes wait in the send queue, which come first in
+    /// the stream, and there are places and a region for the Write.
+    pub may_write: bool,
 }
 
 /// The path, and the reasons against the others; `None` if a path was possible.
@@ -229,6 +230,9 @@ pub struct Choice {
     pub path: Path,
     /// The reason against [`Path::SinkWrite`].
     pub no_sink_write: Option<Reason>,
+    /// Whether this reason may end while the send waits: when a reader of the peer waits, or when
+    /// this side can write.
+    pub awaits_sink: bool,
     /// The reason against [`Path::Asynchronous`].
     pub no_asynchronous: Option<Reason>,
     /// The reason against [`Path::Synchronous`].
@@ -241,10 +245,10 @@ pub struct Choice {
 ///
 /// Writing to a waiting reader is best, because the peer need not do anything first. The next best
 /// is to return at once, then to wait, then to copy.
-pub fn choose(sending: &Sending, thresholds: &Thresholds) -> Choice {
-    let no_sink_write = no_sink_write(sending, thresholds);
-    let no_asynchronous = no_asynchronous(sending, thresholds);
-    let no_synchronous = no_synchronous(sending, thresholds);
+pub fn choose(sending: &Sending) -> Choice {
+    let no_sink_write = no_sink_write(sending);
+    let no_asynchronous = no_asynchronous(sending);
+    let no_synchronous = no_synchronous(sending);
     let path = if no_sink_write.is_none() {
         Path::SinkWrite
     } else if no_asynchronous.is_none() {
@@ -257,6 +261,10 @@ pub fn choose(sending: &Sending, thresholds: &Thresholds) -> Choice {
     Choice {
         path,
         no_sink_write,
+        awaits_sink: matches!(
+            no_sink_write,
+            Some(Reason::PeerDoesNotWait | Reason::QueueBusy)
+        ),
         no_asynchronous,
         no_synchronous,
     }
@@ -317,39 +325,35 @@ pub fn no_lending(lending: &Lending) -> Option<Reason> {
     }
 }
 
-fn no_sink_write(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
+fn no_sink_write(sending: &Sending) -> Option<Reason> {
     let features = Features::SINK.union(Features::ORDERED);
-    no_zero_copy(
-        sending,
-        Path::SinkWrite,
-        features,
-        thresholds.sink_write_bytes,
-    )
-    .or((sending.sink_room_bytes == 0).then_some(Reason::PeerDoesNotWait))
-    // The send may have to wait for the Write, but not for the peer's program.
-    .or((!sending.blocking).then_some(Reason::NonBlocking))
-    .or(held(sending.payload_hold))
+    let room = u64::from(sending.sink_room_bytes);
+    no_zero_copy(sending, Path::SinkWrite, features)
+        .or((room == 0).then_some(Reason::PeerDoesNotWait))
+        .or((room < sending.least_bytes).then_some(Reason::BelowThreshold))
+        .or((!sending.may_write).then_some(Reason::QueueBusy))
+        // The send may have to wait for the Write, but not for the peer's program.
+        .or((!sending.blocking).then_some(Reason::NonBlocking))
+        .or(sending.payload_hold.map(|_| Reason::AdvertsBusy))
 }
 
-fn no_asynchronous(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
+fn no_asynchronous(sending: &Sending) -> Option<Reason> {
     let unprotectable = match sending.memory {
         Memory::Unprotectable(why) => Some(why),
-        Memory::Private | Memory::Other => None,
+        Memory::Untried | Memory::Other => None,
     };
-    let least = thresholds.asynchronous_bytes;
-    no_zero_copy(sending, Path::Asynchronous, Features::SOURCE, least)
+    no_zero_copy(sending, Path::Asynchronous, Features::SOURCE)
         .or(unprotectable)
         .or((!sending.may_go_async).then_some(Reason::TooManyFaults))
 }
 
-fn no_synchronous(sending: &Sending, thresholds: &Thresholds) -> Option<Reason> {
-    let least = thresholds.synchronous_bytes;
-    no_zero_copy(sending, Path::Synchronous, Features::SOURCE, least)
+fn no_synchronous(sending: &Sending) -> Option<Reason> {
+    no_zero_copy(sending, Path::Synchronous, Features::SOURCE)
         .or((!sending.blocking).then_some(Reason::NonBlocking))
 }
 
 /// The conditions of all paths except the copy.
-fn no_zero_copy(sending: &Sending, path: Path, needs: Features, least: u64) -> Option<Reason> {
+fn no_zero_copy(sending: &Sending, path: Path, needs: Features) -> Option<Reason> {
     let forced = matches!(sending.wanted, Wanted::Only(_));
     if forced && sending.wanted != Wanted::Only(path) {
         Some(Reason::Forced)
@@ -359,17 +363,9 @@ fn no_zero_copy(sending: &Sending, path: Path, needs: Features, least: u64) -> O
         Some(Reason::NotPinnable)
     } else if sending.page_bytes == 0 {
         Some(Reason::NoWholePage)
-    } else if !forced && sending.bytes < least {
+    } else if !forced && sending.bytes < sending.threshold_bytes {
         Some(Reason::BelowThreshold)
     } else {
         None
-    }
-}
-
-const fn held(hold: Option<Hold>) -> Option<Reason> {
-    match hold {
-        None => None,
-        Some(Hold::Full) => Some(Reason::AdvertsFull),
-        Some(_) => Some(Reason::AdvertsBusy),
     }
 }

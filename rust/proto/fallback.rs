@@ -12,10 +12,13 @@
 //! next pause is twice as long. The pause becomes short again only when the share is at most
 //! [`ON_PERCENT`]. In the gap between both limits nothing changes, so a program at the limit does
 //! not alternate.
+//!
+//! The same rule decides about receives that return before their bytes have arrived. The share is
+//! then that of touched pages, or that of receives that were not worth their cost.
 
-/// The share of touched pages above which asynchronous sends pause.
+/// The share of touched pages, or of costly receives, above which asynchronous transfers pause.
 pub const OFF_PERCENT: u64 = 25;
-/// The share of touched pages up to which the pause is reset.
+/// The share of them up to which the pause is reset.
 pub const ON_PERCENT: u64 = 10;
 /// The number of transfers before the first decision.
 pub const SAMPLE: u8 = 8;
@@ -24,18 +27,18 @@ pub const PAUSE_MIN: u32 = 64;
 /// The number of other sends in the longest pause.
 pub const PAUSE_MAX: u32 = 1 << 14;
 
-/// The record of a connection's asynchronous sends.
+/// The record of a connection's asynchronous sends or receives.
 ///
 /// # Invariants
 ///
-/// `touched <= pages`. `PAUSE_MIN <= next_pause <= PAUSE_MAX`, and `pause_left`
+/// `costly <= units`. `PAUSE_MIN <= next_pause <= PAUSE_MAX`, and `pause_left`
 /// is at most [`PAUSE_MAX`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Fallback {
-    /// Pages of the last transfers, in 1/256, with decreasing weight.
-    pages: u64,
-    /// Those of these pages that were touched.
-    touched: u64,
+    /// Units of the last transfers (pages or receives), in 1/256, with decreasing weight.
+    units: u64,
+    /// Those of these units that cost more than they saved.
+    costly: u64,
     /// The number of transfers since the last pause, up to [`SAMPLE`].
     transfers: u8,
     pause_left: u32,
@@ -52,8 +55,8 @@ impl Fallback {
     /// No transfers.
     pub const fn new() -> Self {
         Self {
-            pages: 0,
-            touched: 0,
+            units: 0,
+            costly: 0,
             transfers: 0,
             pause_left: 0,
             next_pause: PAUSE_MIN,
@@ -64,19 +67,30 @@ impl Fallback {
     /// waited for. A transfer that ends during a pause began before it, and was already taken into
     /// account.
     pub fn on_transfer(&mut self, pages: u32, touched_pages: u32) {
+        self.record(pages, touched_pages);
+    }
+
+    /// Records a receive that returned before its bytes had arrived, and whether this was worth its
+    /// cost ([`is_worth`]).
+    pub fn on_receive(&mut self, worth: bool) {
+        self.record(1, u32::from(!worth));
+    }
+
+    /// Records a transfer of `units`, of which `costly` cost more than they saved.
+    fn record(&mut self, units: u32, costly: u32) {
         if !self.may_go_async() {
             return;
         }
-        // INVARIANT: at most all pages are touched, and both numbers decrease alike.
-        self.pages = fade(self.pages, pages);
-        self.touched = fade(self.touched, touched_pages.min(pages));
+        // INVARIANT: at most all units are costly, and both numbers decrease alike.
+        self.units = fade(self.units, units);
+        self.costly = fade(self.costly, costly.min(units));
         self.transfers = self.transfers.saturating_add(1).min(SAMPLE);
         if self.transfers < SAMPLE {
             return;
         }
-        let percent = |share| self.pages.saturating_mul(share);
-        let touched = self.touched.saturating_mul(100);
-        if touched > percent(OFF_PERCENT) {
+        let percent = |share| self.units.saturating_mul(share);
+        let costly = self.costly.saturating_mul(100);
+        if costly > percent(OFF_PERCENT) {
             let pause = self.next_pause;
             // INVARIANT: the next pause is bounded.
             *self = Self {
@@ -84,7 +98,7 @@ impl Fallback {
                 next_pause: pause.saturating_mul(2).min(PAUSE_MAX),
                 ..Self::new()
             };
-        } else if touched <= percent(ON_PERCENT) {
+        } else if costly <= percent(ON_PERCENT) {
             self.next_pause = PAUSE_MIN;
         }
     }

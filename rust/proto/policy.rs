@@ -12,7 +12,17 @@ use super::bsdh::BSDH_LEN_U32;
 /// receive's size: then it fills its packets, whereas a header and 2^n bytes need an additional
 /// packet for the last few bytes. Soft-RoCE and hardware adapters have costs per packet.
 pub const fn message_bytes(waiting_bytes: u32, peer_bytes: u32) -> u32 {
-    if waiting_bytes <= peer_bytes || peer_bytes < LONG_BYTES {
+    if waiting_bytes <= peer_bytes {
+        peer_bytes
+    } else {
+        full_message_bytes(peer_bytes)
+    }
+}
+
+/// Bytes of payload in a message that more bytes follow, to a peer whose receives take
+/// `peer_bytes`.
+pub const fn full_message_bytes(peer_bytes: u32) -> u32 {
+    if peer_bytes < LONG_BYTES {
         peer_bytes
     } else {
         peer_bytes.saturating_sub(BSDH_LEN_U32)
@@ -27,7 +37,7 @@ const LONG_BYTES: u32 = 8192;
 pub struct Tail {
     /// Bytes waiting in it.
     pub waiting_bytes: u32,
-    /// Bytes of a full message.
+    /// Bytes of a full message ([`full_message_bytes`]).
     pub full_bytes: u32,
     /// Whether a message that was not full was sent and is not yet acknowledged.
     pub small_in_flight: bool,
@@ -37,8 +47,19 @@ pub struct Tail {
     pub cork: bool,
     /// The send that filled it had MSG_MORE.
     pub more: bool,
+    /// TCP_CORK or MSG_MORE has held it back for the longest time that they may.
+    pub held_too_long: bool,
     /// One of its bytes is urgent.
     pub urgent: bool,
+    /// The send buffer takes more bytes.
+    pub may_grow: bool,
+    /// A send waits for room in the send buffer.
+    pub sender_waits: bool,
+    /// The number of requests in the send queue that have not finished. A completion may give a
+    /// send that waits room for more bytes.
+    pub requests_in_flight: u32,
+    /// A message without its bytes follows it: DisConn, or an advert.
+    pub last: bool,
 }
 
 /// Whether the open message must be closed and sent now.
@@ -46,13 +67,19 @@ pub struct Tail {
 /// The rules are those of TCP, with Minshall's variant of Nagle's algorithm: a full message is sent
 /// at once; TCP_CORK and MSG_MORE hold a partial message back, even with TCP_NODELAY; with
 /// TCP_NODELAY a partial message is sent at once; otherwise only one partial message is in flight
-/// at a time. None of these rules holds an urgent byte back.
+/// at a time. TCP_CORK and MSG_MORE hold nothing back for too long, nor in a full send buffer,
+/// which takes no more bytes.
+///
+/// If a send waits for room, its next bytes join the message after a completion. None of these
+/// rules holds back an urgent byte, or bytes that no more bytes can join.
 pub const fn push_now(tail: Tail) -> bool {
+    let held = (tail.cork || tail.more) && tail.may_grow && !tail.held_too_long;
+    let gets_more = tail.sender_waits && tail.requests_in_flight > 0;
     if tail.waiting_bytes == 0 {
         false
-    } else if tail.urgent || tail.waiting_bytes >= tail.full_bytes {
+    } else if tail.urgent || tail.last || tail.waiting_bytes >= tail.full_bytes {
         true
-    } else if tail.cork || tail.more {
+    } else if held || gets_more {
         false
     } else {
         tail.nodelay || !tail.small_in_flight

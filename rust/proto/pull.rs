@@ -11,10 +11,10 @@
 //! A short wait is useful: a reader that comes in time gets the bytes into its own memory, without
 //! a copy.
 
-/// The state when an advert is the next part of the stream.
+/// The state when there are adverts of which bytes are not being read.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Waiting {
-    /// Bytes of adverts for which no Read was posted.
+    /// Bytes of the first such advert for which no Read was posted: a Read is of one advert.
     pub untaken_bytes: u64,
     /// Bytes for which the receive buffer has room.
     pub room_bytes: u64,
@@ -83,7 +83,7 @@ pub enum Pull {
     Later,
     /// Pull at most this many bytes, at least 1.
     Now {
-        /// All available bytes for which there is room.
+        /// All bytes of the advert for which there is room.
         bytes: u64,
         /// The reason.
         why: PullReason,

@@ -34,6 +34,36 @@ pub(super) unsafe fn next_vector(device: *mut bindings::ib_device) -> u32 {
     turn % vectors.min(cpus).max(1)
 }
 
+/// The kind of an adapter, by its driver.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Driver {
+    /// Any other driver than those below.
+    Hardware,
+    /// soft-RoCE, which needs special treatment.
+    SoftRoce,
+    /// soft-iWARP, which needs other special treatment.
+    SoftIwarp,
+}
+
+impl Driver {
+    /// # Safety
+    ///
+    /// `device` is valid.
+    unsafe fn of(device: *mut bindings::ib_device) -> Self {
+        // SAFETY: As the caller promises.
+        match unsafe { bindings::ib_device_driver_id(device.cast()) } {
+            bindings::SDP_CONST_RDMA_DRIVER_RXE => Self::SoftRoce,
+            bindings::SDP_CONST_RDMA_DRIVER_SIW => Self::SoftIwarp,
+            _ => Self::Hardware,
+        }
+    }
+
+    /// Whether the adapter is software that copies.
+    pub(crate) fn is_software(self) -> bool {
+        self != Self::Hardware
+    }
+}
+
 /// The capabilities that an adapter reports.
 #[derive(Copy, Clone)]
 pub(crate) struct Abilities {
@@ -48,10 +78,7 @@ pub(crate) struct Abilities {
     pub(crate) region_pages: u32,
     /// The maximum number of Reads in flight of a queue pair, in each direction.
     pub(crate) reads: u32,
-    /// soft-RoCE, which needs special treatment.
-    pub(crate) soft_roce: bool,
-    /// soft-iWARP, which needs other special treatment.
-    pub(crate) soft_iwarp: bool,
+    pub(crate) driver: Driver,
 }
 
 impl Abilities {
@@ -60,8 +87,6 @@ impl Abilities {
     /// `device` is valid.
     pub(crate) unsafe fn of(device: *mut bindings::ib_device) -> Self {
         let dev = device.cast();
-        // SAFETY: As the caller promises.
-        let driver = unsafe { bindings::ib_device_driver_id(dev) };
         // SAFETY: As the caller promises.
         unsafe {
             Self {
@@ -74,8 +99,7 @@ impl Abilities {
                 region_pages: bindings::ib_device_max_fast_reg_pages(dev),
                 reads: bindings::ib_device_max_qp_rd_atom(dev)
                     .min(bindings::ib_device_max_qp_init_rd_atom(dev)),
-                soft_roce: driver == bindings::SDP_CONST_RDMA_DRIVER_RXE,
-                soft_iwarp: driver == bindings::SDP_CONST_RDMA_DRIVER_SIW,
+                driver: Driver::of(device),
             }
         }
     }
@@ -83,11 +107,6 @@ impl Abilities {
     /// Whether connections are possible: each message has a separate header.
     pub(crate) fn can_connect(&self) -> bool {
         self.send_sge >= 2 && self.recv_sge >= 2
-    }
-
-    /// Whether the adapter is software that copies.
-    pub(crate) fn is_software(&self) -> bool {
-        self.soft_roce || self.soft_iwarp
     }
 
     /// The reason why all bytes are copied; `None` if memory of programs can be advertised.

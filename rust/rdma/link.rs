@@ -11,7 +11,10 @@ use kernel::error::to_result;
 use kernel::prelude::*;
 
 use super::cm::CmId;
-use super::device::Abilities;
+use super::device::{
+    Abilities,
+    Driver, //
+};
 use super::dma::{
     Mapped,
     Outgoing, //
@@ -289,7 +292,7 @@ impl Link {
                 frags: max_frags,
                 parts: max_parts,
                 ranges: part_ranges,
-                tells_all_or_nothing: abilities.soft_iwarp,
+                tells_all_or_nothing: abilities.driver == Driver::SoftIwarp,
             },
         })
     }

@@ -29,7 +29,10 @@
 
 use kernel::prelude::*;
 
-use super::device::Abilities;
+use super::device::{
+    Abilities,
+    Driver, //
+};
 use super::dma::Direction;
 use super::mr::{
     Mr,
@@ -180,10 +183,7 @@ pub(super) struct Regions {
     /// The maximum number of ranges of memory without a key.
     max_ranges: usize,
     iwarp: bool,
-    /// Whether the adapter repeats a registration when it resends earlier requests.
-    soft_roce: bool,
-    /// Whether the adapter is software that copies.
-    software: bool,
+    driver: Driver,
 }
 
 impl Drop for Regions {
@@ -225,8 +225,7 @@ impl Regions {
             max_pages: abilities.advert_pages(),
             max_ranges,
             iwarp,
-            soft_roce: abilities.soft_roce,
-            software: abilities.is_software(),
+            driver: abilities.driver,
         }
     }
 
@@ -240,11 +239,11 @@ impl Regions {
     /// behind it again. A repeated registration then fails, because its MR is not free; or, if the
     /// peer has invalidated the key, it makes the key valid again.
     pub(super) fn repeats(&self) -> bool {
-        self.soft_roce
+        self.driver == Driver::SoftRoce
     }
 
     pub(super) fn is_software(&self) -> bool {
-        self.software
+        self.driver.is_software()
     }
 
     /// Whether there is a place for another region.

@@ -39,6 +39,7 @@ use crate::proto::bsdh::{
 use crate::proto::message::Body;
 use crate::proto::pace::Doing;
 use crate::proto::policy::{
+    full_message_bytes,
     message_bytes,
     push_now,
     Tail, //
@@ -219,22 +220,19 @@ impl Flush<'_> {
             adverts,
             ..
         } = &self.output;
-        // A full send buffer takes no more bytes, so there is no reason to hold a message back.
-        let may_grow = sock.sk().stream_memory_free();
-        let in_flight = link.as_ref().map_or(0, |l| l.sends_in_flight());
-        // DisConn and adverts cannot be combined with the waiting bytes.
-        let last = out.disconn_due || adverts.waits;
-        let held = may_grow && out.held_back != HeldBack::TooLong && !last;
-        let waits = self.halves.sender_waits_for_room() && in_flight > 0 && !last;
         push_now(Tail {
             waiting_bytes: out.queue.bytes(),
-            // A message that leaves room for at most a header is full.
-            full_bytes: message_bytes(u32::MAX, self.output.message_limit()),
+            full_bytes: full_message_bytes(self.output.message_limit()),
             small_in_flight: out.small_in_flight.is_some(),
-            nodelay: self.options.nodelay || last,
-            cork: held && self.options.cork,
-            more: (held && out.more) || waits,
+            nodelay: self.options.nodelay,
+            cork: self.options.cork,
+            more: out.more,
+            held_too_long: out.held_back == HeldBack::TooLong,
             urgent: out.urgent.waits(),
+            may_grow: sock.sk().stream_memory_free(),
+            sender_waits: self.halves.sender_waits_for_room(),
+            requests_in_flight: link.as_ref().map_or(0, |l| l.sends_in_flight()),
+            last: out.disconn_due || adverts.waits,
         })
     }
 

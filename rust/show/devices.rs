@@ -24,7 +24,10 @@ use crate::kern::debugfs::{
     READ_ONLY, //
 };
 use crate::kern::module::has_started;
-use crate::rdma::device::Abilities;
+use crate::rdma::device::{
+    Abilities,
+    Driver, //
+};
 
 /// The module's client of the RDMA core, which reports devices to its clients.
 struct Client(UnsafeCell<bindings::ib_client>);
@@ -182,7 +185,11 @@ unsafe extern "C" fn show_device(m: *mut kb::seq_file, _v: *mut c_void) -> i32 {
     };
     // SAFETY: As above.
     let can = unsafe { Abilities::of(device) };
-    seq_print!(out, "soft_roce {}\n", yes_no(can.soft_roce));
+    seq_print!(
+        out,
+        "soft_roce {}\n",
+        yes_no(can.driver == Driver::SoftRoce)
+    );
     seq_print!(out, "send_sge {}\n", can.send_sge);
     seq_print!(out, "recv_sge {}\n", can.recv_sge);
     seq_print!(out, "read_sge {}\n", can.read_sge);

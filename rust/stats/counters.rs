@@ -4,6 +4,7 @@
 
 use core::ptr::NonNull;
 
+use kernel::cpu::nr_cpu_ids;
 use kernel::prelude::*;
 
 use crate::bindings;
@@ -347,8 +348,12 @@ impl Stats {
     }
 
     fn sum(self, index: usize) -> u64 {
-        // SAFETY: As in `add_at`.
-        unsafe { bindings::percpu_sum_u64(self.base.as_ptr().cast(), index) }
+        let base = self.base.as_ptr().cast();
+        // SAFETY: The numbers are less than `nr_cpu_ids()`.
+        let possible = (0..nr_cpu_ids()).filter(|cpu| unsafe { bindings::cpu_possible(*cpu) });
+        // SAFETY: The index is valid as in `add_at`; a possible CPU has its own array.
+        let counts = possible.map(|cpu| unsafe { bindings::percpu_read_u64(base, index, cpu) });
+        counts.fold(0, u64::wrapping_add)
     }
 
     /// Calls `each` for every counter: a group, a name, the sum over all CPUs.

@@ -103,6 +103,17 @@ class Imports(unittest.TestCase):
             self.check("sdp/send.rs", given, f"{line}: sdp::send gives methods to Lock of sdp::guard")
         self.check("sdp/guard.rs", "struct Lock;\nimpl Lock { fn f(&mut self) {} }\n")
 
+    def test_methods_for_another_layer_by_an_alias(self) -> None:
+        given = "sdp::send gives methods to Lock of sdp::guard"
+        alias = "use super::guard::Lock;\ntype G<'a> = Lock<'a>;\n"
+        self.check("sdp/send.rs", alias + "impl G<'_> { fn send() {} }\n", f"3: {given}")
+        self.check("sdp/send.rs", alias + "type H<'a> = G<'a>;\nimpl H<'_> { fn send() {} }\n", f"4: {given}")
+        self.check("sdp/send.rs", "type G = super::guard::Lock;\nimpl G {}\n", f"2: {given}")
+        self.check("sdp/send.rs", alias + "impl Drop for G<'_> {}\n")
+        self.check("sdp/send.rs", "struct Own;\ntype G = Own;\nimpl G {}\n")
+        more = {"sdp/send/copy.rs": "use super::G;\nimpl G<'_> { fn send() {} }\n"}
+        self.assertEqual(complaints("sdp/send.rs", alias, more=more), [f"rust/sdp/send/copy.rs:2: {given}"])
+
     def test_names_that_come_unseen(self) -> None:
         self.check("sdp/send.rs", "use super::guard::*;\n", "1: sdp::send imports * of another layer")
         self.check("sdp/send.rs", "use self::copy::*;\n")

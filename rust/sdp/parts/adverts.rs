@@ -110,7 +110,7 @@ impl Adverts {
     /// Records whether a receive that took pages away was worth its cost.
     pub(in crate::sdp) fn note_worth(&mut self, worth: bool) {
         if let Some(zcopy) = &mut self.zcopy {
-            zcopy.early_use.on_transfer(1, (!worth).into());
+            zcopy.early_use.on_receive(worth);
         }
     }
 

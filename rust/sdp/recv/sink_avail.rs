@@ -129,11 +129,12 @@ impl Direct<'_> {
     /// Whether an advert may be sent now: no received bytes are unread (rule S1), bytes may still
     /// come, and the link, the credits and the peer have room for the advert.
     fn can_offer(&mut self) -> bool {
-        let read_out = self.inq.queue.is_empty() && !self.adverts.holds();
+        let read_out = self.is_read_out();
         let Some(link) = self.link else {
             return false;
         };
         let places = 1 + link.registration_places() + CONTROL_PLACES;
+        // The state of sink adverts is created only for a receive that may need it.
         read_out
             && link.has_region_room()
             && self.state.can_receive()
@@ -142,7 +143,12 @@ impl Direct<'_> {
             && self
                 .adverts
                 .sink(self.flags)
-                .is_some_and(|sinks| sinks.adverts.may_post(true, 1).is_ok())
+                .is_some_and(|sinks| sinks.adverts.may_post(read_out).is_ok())
+    }
+
+    /// Whether all received bytes were read, and all bytes of the peer's source adverts.
+    fn is_read_out(&self) -> bool {
+        self.inq.queue.is_empty() && !self.adverts.holds()
     }
 
     /// Whether another piece can be advertised. `behind` says that the piece comes behind another
@@ -154,18 +160,24 @@ impl Direct<'_> {
     }
 }
 
-/// Posts the advert of a region of `len` bytes; `false` if there is no room for it.
+/// Posts the advert of a region of `len` bytes; `false` if there is no room for it. `read_out` is
+/// [`Direct::is_read_out`].
 ///
 /// # Errors
 ///
 /// [`Fatal::Refused`].
-fn post_sink(output: &mut Output<'_>, len: u32, region: RegionId) -> Result<bool, Fatal> {
+fn post_sink(
+    output: &mut Output<'_>,
+    read_out: bool,
+    len: u32,
+    region: RegionId,
+) -> Result<bool, Fatal> {
     let (Some(link), Some(sinks)) = (&*output.link, &mut output.adverts.sinks) else {
         return Ok(false);
     };
     let (Some(address), Ok(count)) = (
         link.region(region),
-        sinks.adverts.post(true, len, Posted::now(region)),
+        sinks.adverts.post(read_out, len, Posted::now(region)),
     ) else {
         return Ok(false);
     };
@@ -320,7 +332,8 @@ impl Recv<'_> {
             })?,
             None => return Err(memory),
         };
-        let posted = post_sink(&mut Output::of(guard), len, region);
+        let read_out = Direct::of(guard).is_read_out();
+        let posted = post_sink(&mut Output::of(guard), read_out, len, region);
         // The call waits until the link has given the region back.
         match posted {
             Ok(true) => {}

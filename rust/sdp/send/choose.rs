@@ -12,7 +12,6 @@ use crate::proto::choice::{
     Path,
     Reason,
     Sending,
-    Thresholds,
     Wanted, //
 };
 use crate::proto::split::{
@@ -73,20 +72,29 @@ impl Ways<'_> {
 
     /// How many of the next bytes of a send can be written to the peer's memory; 0 if none can.
     pub(super) fn sink_room(&self) -> u32 {
-        let (Some(sinks), Some(link)) = (&self.adverts.sinks, self.link) else {
-            return 0;
-        };
-        let places = link.write_places() + 1 + CONTROL_PLACES;
-        // Bytes that wait in the send queue come first in the stream.
-        let free = self.out.queue.is_empty();
-        let room = sinks.writer.room();
+        let room = self.reader_room();
         // For fewer bytes a copy is cheaper.
-        let pays = room as usize >= LEAST_BYTES;
-        if pays && free && link.has_region_room() && link.send_room() >= places {
+        if room as usize >= LEAST_BYTES && self.may_write() {
             room
         } else {
             0
         }
+    }
+
+    /// The size in bytes of the buffer with which a reader of the peer waits; 0 if none waits.
+    fn reader_room(&self) -> u32 {
+        let sinks = &self.adverts.sinks;
+        sinks.as_ref().map_or(0, |sinks| sinks.writer.room())
+    }
+
+    /// Whether this side can post a Write now, and the answer behind it.
+    fn may_write(&self) -> bool {
+        // Bytes that wait in the send queue come first in the stream.
+        self.out.queue.is_empty()
+            && self.link.as_ref().is_some_and(|link| {
+                let places = link.write_places() + 1 + CONTROL_PLACES;
+                link.has_region_room() && link.send_room() >= places
+            })
     }
 
     /// Whether a send that may go another way shall write to the peer's memory instead.
@@ -97,11 +105,12 @@ impl Ways<'_> {
             && self.sink_room() > 0
     }
 
-    /// Whether a send shall wait until a reader of the peer waits, because the user wants this way
-    /// only. The send waits at most once until some of its bytes were written.
+    /// Whether a send shall wait until it can write to the buffer of a reader of the peer, because
+    /// the user wants this way only. The send waits at most once until some of its bytes were
+    /// written.
     pub(super) fn awaits_sink(&self, send: &mut Send<'_>) -> bool {
         self.options.wanted == Wanted::Only(Path::SinkWrite)
-            && send.no_reader
+            && send.lacks_sink
             && !send.timeo.is_over()
             && !core::mem::replace(&mut send.sink_awaited, true)
     }
@@ -141,7 +150,7 @@ impl Ways<'_> {
         let threshold = self.threshold;
         let wanted = self.options.wanted;
         let automatic = wanted == Wanted::Automatic;
-        send.no_reader = false;
+        send.lacks_sink = false;
         if send.by_copy > 0 || (automatic && threshold == 0) {
             return Path::Copy;
         }
@@ -175,22 +184,20 @@ impl Ways<'_> {
             page_bytes: parts.middle,
             memory: match (piece, send.unprotectable) {
                 (None, _) => Memory::Other,
-                (Some(_), None) => Memory::Private,
+                (Some(_), None) => Memory::Untried,
                 (Some(_), Some(why)) => Memory::Unprotectable(why),
             },
+            least_bytes: LEAST_BYTES as u64,
             wanted,
+            threshold_bytes: threshold as u64,
             features: self.adverts.features,
             blocking: !send.timeo.is_over(),
             payload_hold: self.adverts.payload_hold(),
             may_go_async: fallback.is_none_or(|fallback| fallback.may_go_async()),
-            sink_room_bytes: self.sink_room(),
+            sink_room_bytes: self.reader_room(),
+            may_write: self.may_write(),
         };
-        let thresholds = Thresholds {
-            synchronous_bytes: threshold as u64,
-            asynchronous_bytes: threshold as u64,
-            sink_write_bytes: threshold as u64,
-        };
-        let choice = choose(&sending, &thresholds);
+        let choice = choose(&sending);
         // A way that the user has excluded is no fallback, and an attempt that failed was counted
         // already.
         let is_fallback = |why: &Reason| *why != Reason::Forced && Some(*why) != send.unprotectable;
@@ -213,9 +220,9 @@ impl Ways<'_> {
             }
             Path::Copy => {
                 send.by_copy = bytes;
-                send.no_reader = choice.no_sink_write == Some(Reason::PeerDoesNotWait);
+                send.lacks_sink = choice.awaits_sink;
                 let why = match wanted {
-                    Wanted::Only(Path::SinkWrite) if send.no_reader && !send.sink_awaited => None,
+                    Wanted::Only(Path::SinkWrite) if send.lacks_sink && !send.sink_awaited => None,
                     Wanted::Only(Path::SinkWrite) => choice.no_sink_write,
                     _ => choice.no_synchronous,
                 };

@@ -62,8 +62,9 @@ pub(in crate::sdp) struct Send<'a> {
     pub(in crate::sdp) total: usize,
     /// Why the program's memory cannot be protected, if this was tried.
     pub(super) unprotectable: Option<Reason>,
-    /// The next bytes could be written to the peer's memory if a reader of the peer waited.
-    pub(super) no_reader: bool,
+    /// The next bytes could be written to the peer's memory if a reader of the peer waited and this
+    /// side could write ([`Choice::awaits_sink`](crate::proto::choice::Choice::awaits_sink)).
+    pub(super) lacks_sink: bool,
     /// The send has already waited for a reader of the peer.
     pub(super) sink_awaited: bool,
     /// Set if the time of the call is compared with the time of sends that go the other way.
@@ -115,7 +116,7 @@ pub(crate) fn sendmsg(
         timeo: sock.sk().sndtimeo(nonblock),
         copied: 0,
         unprotectable: None,
-        no_reader: false,
+        lacks_sink: false,
         sink_awaited: false,
         timed: None,
     };

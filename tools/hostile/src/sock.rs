@@ -7,7 +7,10 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use uapi::socket::{AF_INET_SDP, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH};
+use uapi::socket::{
+    AF_INET_SDP, SDP_FAULT_BLOCK, SDP_FAULT_POLICY, SDP_MODE_AZCOPY, SDP_MODE_ZCOPY,
+    SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH,
+};
 
 /// A stream socket of the module. A call that waits fails after the limit that was set at the
 /// socket's creation.
@@ -206,24 +209,20 @@ impl Sock {
 
     /// Sends of at least this many bytes go without a copy, and wait for the peer.
     pub(crate) fn set_zcopy_threshold(&self, bytes: i32) -> Result<()> {
-        const SYNCHRONOUS: i32 = 2;
         self.set_option(SDP_ZCOPY_THRESH, bytes)?;
-        self.set_option(SDP_ZCOPY_MODE, SYNCHRONOUS)
+        self.set_option(SDP_ZCOPY_MODE, SDP_MODE_ZCOPY)
     }
 
     /// Sends and receives of at least this many bytes go without a copy, and return before the
     /// bytes are sent or have arrived.
     pub(crate) fn set_early_threshold(&self, bytes: i32) -> Result<()> {
-        const ASYNCHRONOUS: i32 = 3;
         self.set_option(SDP_ZCOPY_THRESH, bytes)?;
-        self.set_option(SDP_ZCOPY_MODE, ASYNCHRONOUS)
+        self.set_option(SDP_ZCOPY_MODE, SDP_MODE_AZCOPY)
     }
 
     /// Threads that write to memory in flight have to wait.
     pub(crate) fn block_writers(&self) -> Result<()> {
-        const SDP_FAULT_POLICY: i32 = 83;
-        const BLOCK: i32 = 1;
-        self.set_option(SDP_FAULT_POLICY, BLOCK)
+        self.set_option(SDP_FAULT_POLICY, SDP_FAULT_BLOCK)
     }
 
     /// The module chooses the way of sends and receives of at least this many bytes.

@@ -13,7 +13,6 @@ use proto_host::proto::{
         Path,
         Reason,
         Sending,
-        Thresholds,
         Wanted, //
     },
     hello::Features,
@@ -27,32 +26,29 @@ use uapi::socket::{
     SDP_MODE_ZCOPY, //
 };
 
-const THRESHOLDS: Thresholds = Thresholds {
-    synchronous_bytes: 40_000,
-    asynchronous_bytes: 20_000,
-    sink_write_bytes: 10_000,
-};
-
 /// A send for which every path is open.
 const SENDING: Sending = Sending {
     bytes: 100_000,
     page_bytes: 98_304,
-    memory: Memory::Private,
+    memory: Memory::Untried,
+    least_bytes: 1000,
     wanted: Wanted::Automatic,
+    threshold_bytes: 10_000,
     features: Features::ALL,
     blocking: true,
     payload_hold: None,
     may_go_async: true,
     sink_room_bytes: 1000,
+    may_write: true,
 };
 
 fn path(sending: Sending) -> Path {
-    choose(&sending, &THRESHOLDS).path
+    choose(&sending).path
 }
 
 /// The reasons against SinkWrite, Asynchronous and Synchronous.
 fn reasons(sending: Sending) -> [Option<Reason>; 3] {
-    let choice = choose(&sending, &THRESHOLDS);
+    let choice = choose(&sending);
     [
         choice.no_sink_write,
         choice.no_asynchronous,
@@ -116,21 +112,24 @@ fn reasons_against_some() {
     let cases = [
         (
             Sending {
-                bytes: 20_000,
+                bytes: 10_000,
                 ..SENDING
             },
-            [none, none, Some(Reason::BelowThreshold)],
+            [none; 3],
         ),
         (
             Sending {
-                bytes: 19_999,
+                sink_room_bytes: 999,
                 ..SENDING
             },
-            [
-                none,
-                Some(Reason::BelowThreshold),
-                Some(Reason::BelowThreshold),
-            ],
+            [Some(Reason::BelowThreshold), none, none],
+        ),
+        (
+            Sending {
+                may_write: false,
+                ..SENDING
+            },
+            [Some(Reason::QueueBusy), none, none],
         ),
         (
             Sending {
@@ -175,6 +174,35 @@ fn reasons_against_some() {
     ];
     for (sending, expected) in cases {
         assert_eq!(reasons(sending), expected, "{sending:?}");
+    }
+}
+
+/// A send waits only for what may end: a reader that comes, and room in its own queue.
+#[test]
+fn what_a_send_awaits() {
+    let forced = Sending {
+        wanted: Wanted::Only(Path::SinkWrite),
+        ..SENDING
+    };
+    let awaits = |sending| choose(&sending).awaits_sink;
+    assert!(!awaits(forced));
+    for (room, may_write, expected) in [
+        (0, true, true),
+        (0, false, true),
+        (999, true, false),
+        (999, false, false),
+        (1000, false, true),
+    ] {
+        let sending = Sending {
+            sink_room_bytes: room,
+            may_write,
+            ..forced
+        };
+        assert_eq!(awaits(sending), expected, "{sending:?}");
+        assert!(!awaits(Sending {
+            memory: Memory::Other,
+            ..sending
+        }));
     }
 }
 
@@ -293,14 +321,14 @@ fn names() {
 
 fn sending() -> impl Strategy<Value = Sending> {
     let memory = prop::sample::select(vec![
-        Memory::Private,
+        Memory::Untried,
         Memory::Unprotectable(Reason::SharedMapping),
         Memory::Other,
     ]);
     let hold = prop::sample::select(vec![
         None,
-        Some(Hold::Full),
-        Some(Hold::OtherKind),
+        Some(Hold::Combined),
+        Some(Hold::BehindSynchronous),
         Some(Hold::Cancelling),
     ]);
     let wanted = prop::sample::select(vec![
@@ -309,18 +337,21 @@ fn sending() -> impl Strategy<Value = Sending> {
         Wanted::Only(Path::Asynchronous),
         Wanted::Only(Path::SinkWrite),
     ]);
-    let numbers = (0_u64..50_000, 0_u32..16, 0_u32..2, any::<[bool; 3]>());
+    let numbers = (0_u64..50_000, 0_u32..16, 0_u32..3, any::<[bool; 4]>());
     (memory, hold, wanted, numbers).prop_map(
         |(memory, payload_hold, wanted, (bytes, f, room, b))| Sending {
             bytes,
             page_bytes: if b[0] { bytes & !4095 } else { 0 },
             memory,
+            least_bytes: 2,
             wanted,
+            threshold_bytes: 20_000,
             features: Features::from_bits(f),
             blocking: b[1],
             payload_hold,
             may_go_async: b[2],
             sink_room_bytes: room,
+            may_write: b[3],
         },
     )
 }
@@ -330,8 +361,8 @@ proptest! {
     /// must never happen does not.
     #[test]
     fn choices(sending in sending()) {
-        let choice = choose(&sending, &THRESHOLDS);
-        let Choice { path, no_sink_write, no_asynchronous, no_synchronous } = choice;
+        let choice = choose(&sending);
+        let Choice { path, no_sink_write, awaits_sink, no_asynchronous, no_synchronous } = choice;
         let against = [
             (Path::SinkWrite, no_sink_write),
             (Path::Asynchronous, no_asynchronous),
@@ -346,6 +377,12 @@ proptest! {
             let unprotectable = matches!(sending.memory, Memory::Unprotectable(_));
             prop_assert!(!unprotectable && sending.may_go_async);
         }
+        if path == Path::SinkWrite {
+            let room = sending.sink_room_bytes;
+            prop_assert!(sending.may_write && u64::from(room) >= sending.least_bytes);
+            prop_assert!(sending.payload_hold.is_none());
+        }
+        prop_assert!(!awaits_sink || no_sink_write.is_some());
         if !sending.blocking {
             prop_assert!(matches!(path, Path::Copy | Path::Asynchronous));
         }

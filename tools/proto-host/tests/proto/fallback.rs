@@ -74,6 +74,16 @@ fn the_share_decides_not_the_number() {
 }
 
 #[test]
+fn receives_that_are_not_worth_it_pause() {
+    let mut good = Fallback::new();
+    (0..100).for_each(|_| good.on_receive(true));
+    assert!(good.may_go_async());
+    let mut bad = Fallback::new();
+    (0..SAMPLE).for_each(|_| bad.on_receive(false));
+    assert_eq!(pause(&mut bad), PAUSE_MIN);
+}
+
+#[test]
 fn what_ends_during_a_pause_has_had_its_verdict() {
     let mut fallback = Fallback::new();
     transfers(&mut fallback, 100, 1000);

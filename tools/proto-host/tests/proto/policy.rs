@@ -4,6 +4,7 @@
 
 use proptest::prelude::*;
 use proto_host::proto::policy::{
+    full_message_bytes,
     message_bytes,
     post_later,
     push_now,
@@ -19,7 +20,12 @@ const PARTIAL: Tail = Tail {
     nodelay: false,
     cork: false,
     more: false,
+    held_too_long: false,
     urgent: false,
+    may_grow: true,
+    sender_waits: false,
+    requests_in_flight: 0,
+    last: false,
 };
 
 #[test]
@@ -53,14 +59,69 @@ fn cork_and_more_hold_back_even_with_nodelay() {
 }
 
 #[test]
-fn nothing_holds_an_urgent_byte_back() {
+fn cork_and_more_end() {
+    for (cork, more) in [(true, false), (false, true)] {
+        let held = Tail {
+            cork,
+            more,
+            ..PARTIAL
+        };
+        for released in [
+            Tail {
+                held_too_long: true,
+                ..held
+            },
+            Tail {
+                may_grow: false,
+                ..held
+            },
+        ] {
+            assert!(push_now(released));
+            // Nagle's algorithm still applies.
+            assert!(!push_now(Tail {
+                small_in_flight: true,
+                ..released
+            }));
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_waits_adds_bytes_after_a_completion() {
+    let waits = Tail {
+        nodelay: true,
+        may_grow: false,
+        sender_waits: true,
+        requests_in_flight: 1,
+        ..PARTIAL
+    };
+    assert!(!push_now(waits));
     assert!(push_now(Tail {
+        requests_in_flight: 0,
+        ..waits
+    }));
+    assert!(push_now(Tail {
+        sender_waits: false,
+        ..waits
+    }));
+}
+
+#[test]
+fn nothing_holds_back_an_urgent_byte_or_the_last_ones() {
+    let held = Tail {
         small_in_flight: true,
         cork: true,
         more: true,
-        urgent: true,
+        sender_waits: true,
+        requests_in_flight: 1,
         ..PARTIAL
+    };
+    assert!(!push_now(held));
+    assert!(push_now(Tail {
+        urgent: true,
+        ..held
     }));
+    assert!(push_now(Tail { last: true, ..held }));
 }
 
 #[test]
@@ -78,14 +139,19 @@ fn signaled_are_a_quarter_and_the_last() {
 }
 
 fn tail() -> impl Strategy<Value = Tail> {
-    (0_u32..300, 1_u32..300, any::<[bool; 5]>()).prop_map(|(waiting_bytes, full_bytes, b)| Tail {
+    (0_u32..300, 1_u32..300, any::<[bool; 9]>()).prop_map(|(waiting_bytes, full_bytes, b)| Tail {
         waiting_bytes,
         full_bytes,
         small_in_flight: b[0],
         nodelay: b[1],
         cork: b[2],
         more: b[3],
-        urgent: b[4],
+        held_too_long: b[4],
+        urgent: b[5],
+        may_grow: b[6],
+        sender_waits: b[7],
+        requests_in_flight: waiting_bytes % 3,
+        last: b[8],
     })
 }
 
@@ -99,12 +165,14 @@ proptest! {
 
     #[test]
     fn nothing_waits_for_nothing(tail in tail()) {
-        // Bytes wait only for something that ends: a small message in flight, or
-        // the user's own cork.
+        // Bytes wait only for something that ends: a small message in flight, the user's own cork,
+        // or a completion that lets a send go on.
         if tail.waiting_bytes > 0 && !push_now(tail) {
             let nagle = tail.small_in_flight && !tail.nodelay;
-            prop_assert!(nagle || tail.cork || tail.more);
-            prop_assert!(!tail.urgent);
+            let held = (tail.cork || tail.more) && tail.may_grow && !tail.held_too_long;
+            let completion = tail.sender_waits && tail.requests_in_flight > 0;
+            prop_assert!(nagle || held || completion);
+            prop_assert!(!tail.urgent && !tail.last);
         }
         let empty = Tail { waiting_bytes: 0, ..tail };
         prop_assert!(!push_now(empty));
@@ -119,6 +187,7 @@ proptest! {
         while left > 0 {
             let full = message_bytes(left, peer_bytes);
             prop_assert!(full <= peer_bytes && full > peer_bytes - 17);
+            prop_assert!(left <= peer_bytes || full == full_message_bytes(peer_bytes));
             if left > full && order >= 13 && odd == 0 {
                 prop_assert_eq!((full + 16) % 4096, 0);
             }

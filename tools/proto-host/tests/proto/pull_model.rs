@@ -80,6 +80,14 @@ fn send(world: &mut World, me: usize) -> Option<()> {
     Some(())
 }
 
+/// Bytes of the first advert that are not taken: all adverts are equal, and are taken in order.
+fn first_untaken(side: &Side) -> u64 {
+    match side.reader.untaken_bytes() {
+        0 => 0,
+        all => (all - 1) % u64::from(ADVERT) + 1,
+    }
+}
+
 /// Reads an advert, for the program or as the policy says.
 fn take(world: &mut World, me: usize, room: u64, policy: Policy) -> Option<()> {
     let side = &mut world[me];
@@ -88,7 +96,7 @@ fn take(world: &mut World, me: usize, room: u64, policy: Policy) -> Option<()> {
         ADVERT
     } else {
         let waiting = Waiting {
-            untaken_bytes: side.reader.untaken_bytes(),
+            untaken_bytes: first_untaken(side),
             room_bytes: room.saturating_sub(side.buffered),
             now: None,
             own_sender_waits: !reads && policy == Policy::Module,
