@@ -350,8 +350,9 @@ def port_of_nobody(bench: Bench) -> None:
 
 
 # Tests that detect differences documented in tcp.rst and sdpctl.rst: how the peers of deferred
-# connections learn of the listener's end, and where connections are listed.
-TELLS_SDP = ("listen/deferred_and_listener_ends ", "listen/deferred_is_shown ")
+# connections learn of the listener's end, where connections are listed, and that SDP over RoCE has
+# ports of its own.
+TELLS_SDP = ("listen/deferred_and_listener_ends ", "listen/deferred_is_shown ", "listen/ports_of_tcp_are_not_chosen ")
 
 
 @test(machines=1, kinds=("stock",))

@@ -11,10 +11,11 @@ use super::inflight::{
 use super::sink::grown;
 use super::zcopy::{changed, stat, stats};
 use crate::support::flow::{spawn, Span};
-use crate::support::harness::{expect, expect_eq, joined, skip, tests, Env, Fail, Family, Outcome};
+use crate::support::harness::{
+    expect, expect_eq, failed, joined, skip, tests, Env, Fail, Family, Outcome,
+};
 use crate::support::sys::{self, MissingPages, Pages, Registered, Sock, HUGE, PAGE};
 use libc::{MSG_NOSIGNAL, MSG_WAITALL, SOL_SOCKET, SO_RCVBUF};
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -404,9 +405,8 @@ impl<'a> Turns<'a> {
         })
     }
 
-    /// Receives `calls` times, and calls `after` after each receive. Returns the number of early
-    /// Reads.
-    fn take(&mut self, calls: usize, after: impl Fn() -> io::Result<()>) -> Result<u64, Fail> {
+    /// Receives `calls` times. Returns the number of early Reads.
+    fn take(&mut self, calls: usize) -> Result<u64, Fail> {
         let early = stat(self.incoming.env, "read_early")?;
         for _ in 0..calls {
             let buffer = self.buffers[self.calls % Self::BUFFERS];
@@ -416,7 +416,6 @@ impl<'a> Turns<'a> {
             }
             let got = self.incoming.take(buffer, 0)?;
             self.last.push_back(got);
-            after()?;
         }
         Ok(stat(self.incoming.env, "read_early")? - early)
     }
@@ -484,7 +483,7 @@ fn reads_outlast_calls(env: &Env) -> Result<bool, Fail> {
     let mut turns = Turns::new(env, LEN, 0)?;
     let (mut early, mut outlasted) = (0, 0);
     for _ in 0..32 {
-        if turns.take(1, || Ok(()))? > 0 {
+        if turns.take(1)? > 0 {
             early += 1;
             outlasted += u32::from(in_flight(env)? > others);
         }
@@ -509,11 +508,11 @@ fn too_soon(env: &Env, len: usize, odd: usize) -> Outcome {
             return skip("the bytes are there too soon: this machine is too slow");
         }
         let before = pulled()?;
-        let early = turns.take(16, || Ok(()))?;
+        let early = turns.take(16)?;
         rounds += 1;
         too_soon += u32::from(early > 0 && in_flight(env)? > others && pulled()? == before);
     }
-    let early = turns.take(32, || Ok(()))?;
+    let early = turns.take(32)?;
     expect_eq(early, 0, "Reads that nobody waited for all the same")?;
     turns.end()
 }
@@ -521,64 +520,21 @@ fn too_soon(env: &Env, len: usize, odd: usize) -> Outcome {
 /// A program that comes back after its bytes have arrived is not made to wait, if the bytes take
 /// long. If they come soon, the program gains less time than taking the pages away costs.
 fn comes_back_in_time(env: &Env) -> Outcome {
-    let before_all = stats(env)?;
-    let waited = stat(env, "by_copy_NoOverlap")?;
-    let mut turns = Turns::new(env, 16 * PAGE, 0)?;
-    // The Reads of connections that were cut are never done; those of a connection that is just
-    // being cut may still be.
-    let mut others = in_flight(env)?;
-    let least = Cell::new(Duration::MAX);
-    let (mut early, mut rounds_without) = (0, 0);
-    while early < 16 {
-        // If the program comes back late, the bytes are already in the kernel's memory, and the call
-        // has nothing to wait for. On a busy machine, this happens often.
-        if rounds_without == 100 {
-            let changed = changed(env, &before_all)?;
-            return skip(format!(
-                "{early} receives returned early; counters: {changed}"
-            ));
-        }
-        rounds_without += 1;
-        others = others.min(in_flight(env)?);
-        let before = early;
-        let returned = Cell::new(None);
-        early += turns.take(1, || {
-            let began = Instant::now();
-            returned.set(Some(began));
-            while in_flight(env)? > others {
-                if began.elapsed() > Duration::from_secs(10) {
-                    return Err(io::Error::other("a Read takes more than 10 s"));
-                }
-                std::thread::yield_now();
-            }
-            Ok(())
-        })?;
-        if let Some(returned) = returned.get().filter(|_| early > before) {
-            rounds_without = 0;
-            least.set(least.get().min(returned.elapsed()));
-        }
-    }
-    let waited = stat(env, "by_copy_NoOverlap")? - waited;
-    turns.end()?;
-    // Taking 16 pages away takes less than a millisecond, or a few milliseconds under the checkers.
-    if least.get() < Duration::from_millis(10) {
-        return skip(format!(
-            "the bytes arrive too soon: after {:?}",
-            least.get()
-        ));
-    }
-    expect_eq(waited, 0, "receives that have waited")
+    frames_in_time(env, &[16 * PAGE], None)
 }
 
-/// A program receives a header and a body in one call. Each receive is judged by its own cost and
-/// time, although the small buffer for the header comes first. So a program that mostly comes back
-/// after its bytes have arrived is not made to wait.
+/// The same for a program that receives a header and a body in one call. Each receive is judged by
+/// its own cost and time, although the small buffer for the header comes first. So a program that
+/// mostly comes back after its bytes have arrived is not made to wait.
 fn header_and_body_in_time(env: &Env) -> Outcome {
-    const HEADER: usize = 16;
-    const BODY: usize = 16 * PAGE;
-    /// The program comes back at once after one of so many receives.
-    const SOON: u64 = 8;
-    const FRAMES: u64 = 10 * SOON;
+    frames_in_time(env, &[16, 16 * PAGE], Some(8))
+}
+
+/// Receives frames of pieces of these sizes, each frame in one call, and waits for the bytes of
+/// each frame before the next call, except for one of `soon` frames. The peer sends each piece when
+/// the former one was read, so no bytes arrive ahead.
+fn frames_in_time(env: &Env, sizes: &'static [usize], soon: Option<u64>) -> Outcome {
+    const FRAMES: u64 = 80;
     if env.family == Family::Tcp {
         return skip("TCP copies what it receives");
     }
@@ -586,13 +542,14 @@ fn header_and_body_in_time(env: &Env) -> Outcome {
     return_at_once(&sock)?;
     remote.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16384)?;
     remote.set_int(SOL_SDP, SDP_ZCOPY_MODE, WAITS)?;
+    let before_all = stats(env)?;
     let (seed, sender) = (env.seed, remote.clone());
     let sending = spawn(move || -> io::Result<()> {
         let mut offset = 0;
         for _ in 0..FRAMES {
-            for len in [HEADER, BODY] {
+            for len in sizes {
                 // A send that waits sends all bytes.
-                offset += sender.send(Span::new(seed, offset, len as u64), 0)? as u64;
+                offset += sender.send(Span::new(seed, offset, *len as u64), 0)? as u64;
             }
         }
         Ok(())
@@ -600,35 +557,50 @@ fn header_and_body_in_time(env: &Env) -> Outcome {
     let waited = Growth::of(env, "by_copy_NoOverlap")?;
     let early = Growth::of(env, "read_early")?;
     let others = in_flight(env)?;
-    let memory = Pages::new(PAGE + BODY, false)?;
-    let pieces = [memory.part(0, HEADER), memory.part(PAGE, BODY)];
+    let pieces: Vec<_> = sizes
+        .iter()
+        .map(|size| Ok(Pages::new(size.next_multiple_of(PAGE), false)?.part(0, *size)))
+        .collect::<io::Result<_>>()?;
+    let all: usize = sizes.iter().sum();
     let mut least = Duration::MAX;
     for frame in 0..FRAMES {
         let before = grown(&early)?;
         let got = receive_into(&sock, &pieces, MSG_WAITALL)?;
-        expect_eq(got, HEADER + BODY, "received with MSG_WAITALL")?;
-        if frame % SOON == SOON - 1 {
+        expect_eq(got, all, "received with MSG_WAITALL")?;
+        let comes_soon = soon.is_some_and(|soon| frame % soon == soon - 1);
+        if comes_soon {
             continue;
         }
         let returned = Instant::now();
         while in_flight(env)? > others {
+            if returned.elapsed() > Duration::from_secs(10) {
+                return failed("a Read takes more than 10 s");
+            }
             std::thread::yield_now();
         }
         if grown(&early)? > before {
             least = least.min(returned.elapsed());
         }
+        let offset = frame * all as u64;
+        let bytes: Vec<u8> = pieces.iter().flat_map(|p| p.read(0, p.len())).collect();
+        let want = Span::new(env.seed, offset, all as u64).to_vec();
+        expect(bytes == want, format!("other bytes in frame {frame}"))?;
     }
     joined(sending)??;
     let (early, waited) = (grown(&early)?, grown(&waited)?);
     drop(sock);
     settled(env)?;
+    // Taking 16 pages away takes less than a millisecond, or a few milliseconds under the checkers.
     if least < Duration::from_millis(10) {
         return skip(format!("the bytes arrive too soon: after {least:?}"));
     }
     // On a busy machine it may take long to take the pages, too. Over a slow link, a skipped test is a
     // failure (adverts.slow_link).
     if early < FRAMES / 2 {
-        return skip(format!("only {early} Reads that nobody waited for"));
+        let changed = changed(env, &before_all)?;
+        return skip(format!(
+            "only {early} Reads that nobody waited for; counters: {changed}"
+        ));
     }
     expect_eq(waited, 0, "receives that have waited")
 }
