@@ -298,7 +298,7 @@ fn forked_beside_an_unmap(env: &Env) -> Outcome {
     let child = in_child(|| Ok(true))?;
     let took = began.elapsed();
     expect_eq(sys::wait_child(child, true)?, Ended::Exit(0), "the child")?;
-    joined(unmaps)?;
+    joined(unmaps)??;
     drop(late);
     drop(incoming);
     settled(env)?;
