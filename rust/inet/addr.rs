@@ -14,6 +14,9 @@ use crate::uapi::socket;
 pub(crate) const AF_INET_SDP: u16 = socket::AF_INET_SDP as u16;
 pub(crate) const AF_INET6_SDP: u16 = socket::AF_INET6_SDP as u16;
 
+/// The loopback address of IPv4, to which TCP connects in place of the wildcard address.
+pub(crate) const V4_LOOPBACK: [u8; 4] = [127, 0, 0, 1];
+
 const AF_INET: u16 = bindings::AF_INET as u16;
 const AF_INET6: u16 = bindings::AF_INET6 as u16;
 

@@ -70,15 +70,15 @@ struct Owner {
     is_tcp: bool,
     /// The same port of TCP, if the kernel has chosen the port, and the sockets of the namespace
     /// use iWARP.
-    tcp: Option<TcpPort>,
+    reserved: Option<TcpPort>,
 }
 
 impl Owner {
-    fn new(sk: Sk, tcp: Option<TcpPort>) -> Self {
+    fn new(sk: Sk, reserved: Option<TcpPort>) -> Self {
         Self {
             sk,
             is_tcp: false,
-            tcp,
+            reserved,
         }
     }
 }
@@ -394,7 +394,7 @@ impl Ports {
     /// of the socket's own program gets the port. Sleeps.
     pub(crate) fn release_tcp(&self, place: Bound) {
         if let Some(owner) = self.tables.lock().all.get_mut(&place) {
-            owner.tcp = None;
+            owner.reserved = None;
         }
     }
 

@@ -11,7 +11,8 @@ use kernel::sync::rcu;
 
 use super::addr::{
     to_in6,
-    Addr, //
+    Addr,
+    V4_LOOPBACK, //
 };
 use super::netns::{
     Net,
@@ -89,10 +90,9 @@ fn check_v6(sk: Sk, to: &Addr, dev: i32) -> Result {
 ///
 /// `ENODEV` if the interface is gone.
 pub(crate) fn own_v4(sk: Sk) -> Result<[u8; 4]> {
-    const LOOPBACK: [u8; 4] = [127, 0, 0, 1];
     let dev = sk.bound_dev();
     if dev == 0 {
-        return Ok(LOOPBACK);
+        return Ok(V4_LOOPBACK);
     }
     let net = sk.net().as_ptr();
     let guard = rcu::read_lock();
@@ -106,7 +106,7 @@ pub(crate) fn own_v4(sk: Sk) -> Result<[u8; 4]> {
     };
     drop(guard);
     Ok(match ip {
-        0 => LOOPBACK,
+        0 => V4_LOOPBACK,
         ip => ip.to_ne_bytes(),
     })
 }

@@ -11,7 +11,10 @@ use kernel::prelude::*;
 
 use super::bind;
 use crate::bindings;
-use crate::inet::addr::Addr;
+use crate::inet::addr::{
+    Addr,
+    V4_LOOPBACK, //
+};
 use crate::inet::netns::LOOPBACK_IFINDEX;
 use crate::inet::route;
 use crate::kern::errno::{
@@ -36,7 +39,6 @@ use crate::sdp::conn::sock::Want;
 use crate::stats::counters::Counter;
 
 const ANY_V4: Option<[u8; 4]> = Some([0; 4]);
-const V4_LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 const V6_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 /// Starts a connection to `to`. The core waits for the result, unless the call is non-blocking.

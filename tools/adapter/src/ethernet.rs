@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender, TrySendError};
 use std::sync::Arc;
 use std::thread;
@@ -61,15 +61,16 @@ struct Port {
     socket: UnixDatagram,
     card: PathBuf,
     queue: SyncSender<Arc<[u8]>>,
-    dropped: AtomicU64,
+    /// Whether the log says that frames are dropped. It says this once: the card may not read for
+    /// long.
+    has_told: AtomicBool,
 }
 
 impl Port {
     /// Queues a frame for the card, or drops it if the queue is full, as a switch does.
     fn send(&self, frame: &Arc<[u8]>) {
         if let Err(TrySendError::Full(_)) = self.queue.try_send(Arc::clone(frame)) {
-            // One line only: the card may not read for long.
-            if self.dropped.fetch_add(1, Ordering::Relaxed) == 0 {
+            if !self.has_told.swap(true, Ordering::Relaxed) {
                 eprintln!(
                     "adapter: network {}: the card does not read fast enough, frames are dropped",
                     self.number
@@ -148,7 +149,7 @@ pub fn start(cards: &[Names]) -> io::Result<()> {
             socket: UnixDatagram::bind(&names.own)?,
             card: names.card.clone(),
             queue: sender,
-            dropped: AtomicU64::new(0),
+            has_told: AtomicBool::new(false),
         });
     }
     let switch = Arc::new(Switch {
