@@ -448,7 +448,14 @@ fn no_policies(env: &Env) -> Outcome {
         let set = sock.set_raw(level, option, 0, 0);
         return expect_errno(set, libc::EPERM, "without the capability");
     }
-    sock.set_raw(level, option, 0, 0)?;
+    let ended = sock.set_raw(level, option, 0, 0);
+    if ended
+        .as_ref()
+        .is_err_and(|e| e.raw_os_error() == Some(ENOPROTOOPT))
+    {
+        return skip("the kernel has no IPsec");
+    }
+    ended?;
     let set = sock.set_bytes(level, option, &[]);
     expect_errno(set, libc::EMSGSIZE, "an empty policy")
 }
