@@ -13,6 +13,7 @@
 //! - [`state`]: the states of a socket, with explicit transitions; [`orphan`]: how long a
 //!   connection survives after its program has closed it; [`deferral`]: how long a listener waits
 //!   for the first byte of a connection.
+//! - [`half`]: which call may send or receive, and for how long.
 //! - [`pace`]: round-trip time, delivery rate, and what limits a sender.
 //! - [`resize`]: the size of receives, which grows and shrinks.
 //! - [`policy`]: when a partial message is sent, and which work requests are signaled.
@@ -45,6 +46,8 @@ pub mod credits;
 pub mod deferral;
 #[path = "proto/fallback.rs"]
 pub mod fallback;
+#[path = "proto/half.rs"]
+pub mod half;
 #[path = "proto/hello.rs"]
 pub mod hello;
 #[path = "proto/message.rs"]

@@ -10,7 +10,8 @@ use super::{
         Class,
         Mid,
         BSDH_LEN,
-        BSDH_LEN_U32, //
+        BSDH_LEN_U32,
+        FLAG_OOB_PRES, //
     },
     credits::Stamp,
     hello::{
@@ -277,6 +278,126 @@ impl Body {
                 Self::SrcAvail { len, rkey, addr }
             }
         })
+    }
+}
+
+/// A message that this side may send before any other message: it takes no place in the stream.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Control {
+    /// Data without payload: carries credits, an acknowledgement or a flag.
+    Update,
+    /// [`Body::AbortConn`].
+    AbortConn,
+    /// [`Body::SendSm`].
+    SendSm,
+    /// [`Body::RdmaWrCompl`].
+    RdmaWrCompl {
+        /// Bytes written into the sink's buffer.
+        bytes: u32,
+    },
+    /// [`Body::RdmaRdCompl`].
+    RdmaRdCompl {
+        /// Bytes read from the source's buffer since the last answer.
+        bytes: u32,
+    },
+    /// [`Body::SrcAvailCancel`].
+    SrcAvailCancel,
+    /// [`Body::SinkAvailCancel`].
+    SinkAvailCancel,
+    /// [`Body::ChRcvBuf`].
+    ChRcvBuf {
+        /// Desired bytes of one receive.
+        size: u32,
+    },
+    /// [`Body::ChRcvBufAck`].
+    ChRcvBufAck {
+        /// Bytes of one receive from now on.
+        size: u32,
+    },
+    /// [`Body::SinkAvail`].
+    SinkAvail {
+        /// Bytes of the buffer, at least 1.
+        len: u32,
+        /// Its remote key.
+        rkey: u32,
+        /// Its address under that key.
+        addr: u64,
+        /// The number of payload events received so far, modulo 2^32.
+        count: u32,
+    },
+}
+
+impl Control {
+    /// The body of the message.
+    pub const fn body(self) -> Body {
+        match self {
+            Self::Update => Body::Data,
+            Self::AbortConn => Body::AbortConn,
+            Self::SendSm => Body::SendSm,
+            Self::RdmaWrCompl { bytes } => Body::RdmaWrCompl { bytes },
+            Self::RdmaRdCompl { bytes } => Body::RdmaRdCompl { bytes },
+            Self::SrcAvailCancel => Body::SrcAvailCancel,
+            Self::SinkAvailCancel => Body::SinkAvailCancel,
+            Self::ChRcvBuf { size } => Body::ChRcvBuf { size },
+            Self::ChRcvBufAck { size } => Body::ChRcvBufAck { size },
+            Self::SinkAvail {
+                len,
+                rkey,
+                addr,
+                count,
+            } => Body::SinkAvail {
+                len,
+                rkey,
+                addr,
+                count,
+            },
+        }
+    }
+}
+
+/// A message that has a place in the stream: it carries bytes of the stream, or ends it. The peer's
+/// sink adverts are answered before it (rule S3 in [`super::write`]).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum InStream {
+    /// [`Body::Data`], with at least one byte of payload.
+    Data {
+        /// Whether its last byte is urgent.
+        urgent: bool,
+    },
+    /// [`Body::DisConn`].
+    DisConn,
+    /// [`Body::SrcAvail`].
+    SrcAvail {
+        /// Bytes of the buffer, at least 1; without the payload of the message.
+        len: u32,
+        /// Its remote key.
+        rkey: u32,
+        /// Its address under that key.
+        addr: u64,
+    },
+}
+
+impl InStream {
+    /// The body of the message.
+    pub const fn body(self) -> Body {
+        match self {
+            Self::Data { .. } => Body::Data,
+            Self::DisConn => Body::DisConn,
+            Self::SrcAvail { len, rkey, addr } => Body::SrcAvail { len, rkey, addr },
+        }
+    }
+
+    /// The flags that the message has by its kind.
+    pub const fn flags(self) -> u8 {
+        match self {
+            Self::Data { urgent: true } => FLAG_OOB_PRES,
+            _ => 0,
+        }
+    }
+
+    /// Whether the message is a payload event ([`super::write`]).
+    pub const fn is_event(self) -> bool {
+        !matches!(self, Self::DisConn)
     }
 }
 

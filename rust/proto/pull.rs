@@ -18,7 +18,7 @@ pub struct Waiting {
     pub untaken_bytes: u64,
     /// Bytes for which the receive buffer has room.
     pub room_bytes: u64,
-    /// The reason not to wait for a reader of the adverts, if there is one.
+    /// [`ReaderWait::over`].
     pub now: Option<PullReason>,
     /// A send of this side waits for credits, or for its adverts to be consumed.
     pub own_sender_waits: bool,
@@ -79,7 +79,7 @@ pub enum Pull {
     /// There is nothing to pull, or a reader takes the bytes, or there is no room: decide again
     /// after a change.
     No,
-    /// Decide again after a reader has had some time to come.
+    /// Decide again after a reader has had some time to come ([`ReaderWait::must_start_timer`]).
     Later,
     /// Pull at most this many bytes, at least 1.
     Now {
@@ -116,4 +116,105 @@ pub const fn pull(waiting: Waiting, small_bytes: u64) -> Pull {
         },
     };
     Pull::Now { bytes, why }
+}
+
+/// The timer that limits the wait for a reader.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+enum Timer {
+    #[default]
+    Stopped,
+    Running,
+    /// Running; since it was started, a reader has begun to take an advert itself, or has got the
+    /// bytes of one.
+    ReaderCame,
+}
+
+/// The wait of adverts for a reader that takes the bytes itself. The wait for one advert takes at
+/// most two runs of the timer, except while Reads of a reader are in flight.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ReaderWait {
+    timer: Timer,
+    /// The wait for the first advert was already extended because a reader came.
+    extended: bool,
+    over: Option<PullReason>,
+}
+
+/// What to do when the timer of a [`ReaderWait`] has expired.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Expired {
+    /// Decide again: the wait goes on.
+    Decide,
+    /// Pull the adverts because of [`PullReason::Delay`].
+    Pull,
+    /// Nothing: a reader waits.
+    Nothing,
+}
+
+impl ReaderWait {
+    /// No timer runs.
+    pub const fn new() -> Self {
+        Self {
+            timer: Timer::Stopped,
+            extended: false,
+            over: None,
+        }
+    }
+
+    /// The reason not to wait for a reader, if there is one.
+    pub const fn over(&self) -> Option<PullReason> {
+        self.over
+    }
+
+    /// Sets or clears the reason not to wait for a reader.
+    pub const fn set_over(&mut self, why: Option<PullReason>) {
+        self.over = why;
+    }
+
+    /// Whether the timer must be started for [`Pull::Later`]: it does not run yet. The caller then
+    /// starts it.
+    #[must_use]
+    pub const fn must_start_timer(&mut self) -> bool {
+        let starts = matches!(self.timer, Timer::Stopped);
+        if starts {
+            self.timer = Timer::Running;
+        }
+        starts
+    }
+
+    /// Records that a reader has begun to take an advert itself, or has got the bytes of one.
+    pub const fn reader_came(&mut self) {
+        if matches!(self.timer, Timer::Running) {
+            self.timer = Timer::ReaderCame;
+        }
+    }
+
+    /// Records a Read of an advert; `takes_rest` says that no byte of this advert is left, and
+    /// `takes_all` that none of any advert is.
+    pub const fn read_posted(&mut self, takes_rest: bool, takes_all: bool) {
+        if takes_rest {
+            self.extended = false;
+        }
+        if takes_all {
+            self.over = None;
+        }
+    }
+
+    /// The timer has expired. `reads` says that bytes of a reader are still on their way: this
+    /// reader is not late for the bytes behind them. If a reader has come since the timer was
+    /// started, the advert waits once more, but only once. `reader_waits` says that a reader waits
+    /// that can take the bytes.
+    pub const fn expired(&mut self, reads: bool, reader_waits: bool) -> Expired {
+        let came = matches!(self.timer, Timer::ReaderCame) && !self.extended;
+        self.timer = Timer::Stopped;
+        if reads {
+            Expired::Decide
+        } else if came {
+            self.extended = true;
+            Expired::Decide
+        } else if reader_waits {
+            Expired::Nothing
+        } else {
+            Expired::Pull
+        }
+    }
 }

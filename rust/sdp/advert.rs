@@ -8,12 +8,12 @@ pub(in crate::sdp) mod source;
 use kernel::alloc::Flags;
 
 use super::conn::guard::SockGuard;
-use super::conn::half::Halves;
 use super::conn::sock::SdpSock;
 use super::parts::adverts::Adverts;
 use super::parts::measured::Measured;
 use super::parts::recv_queue::RecvQueue;
 use super::reclaim::Reclaim;
+use crate::proto::half::Halves;
 use crate::proto::state::State;
 use crate::rdma::link::Link;
 

@@ -11,7 +11,6 @@ use super::advert::{
 };
 use super::conn::connection::IDLE_BYTES;
 use super::conn::guard::SockGuard;
-use super::conn::half::Halves;
 use super::conn::sock::Alarm;
 use super::conn::watch;
 use super::output::{
@@ -32,11 +31,12 @@ use crate::kern::time::{
     ms_since,
     now, //
 };
-use crate::proto::bsdh::{
-    Class,
-    FLAG_OOB_PRES, //
+use crate::proto::bsdh::Class;
+use crate::proto::half::Halves;
+use crate::proto::message::{
+    Control,
+    InStream, //
 };
-use crate::proto::message::Body;
 use crate::proto::pace::Doing;
 use crate::proto::policy::{
     full_message_bytes,
@@ -45,7 +45,6 @@ use crate::proto::policy::{
     Tail, //
 };
 use crate::rdma::link::{
-    Tag,
     With,
     MAX_FRAGS, //
 };
@@ -123,19 +122,14 @@ impl Flush<'_> {
         self.flush_update()
     }
 
-    /// Posts a message without payload.
-    fn post_control(&mut self, body: Body) -> Result<bool, Fatal> {
-        self.output.post(body, &mut [], 0, Tag::Control)
-    }
-
     fn flush_control(&mut self) -> Result<(), Fatal> {
         if let Some(size) = self.ring.receives.answer() {
-            if self.post_control(Body::ChRcvBufAck { size })? {
+            if self.output.post(Control::ChRcvBufAck { size })? {
                 self.size_told();
             }
         }
         if let Some(size) = self.output.out.peer_receives.question() {
-            if self.post_control(Body::ChRcvBuf { size })? {
+            if self.output.post(Control::ChRcvBuf { size })? {
                 self.output.out.peer_receives.asked();
             }
         }
@@ -161,12 +155,17 @@ impl Flush<'_> {
             // Before the check of the credits, because the question may take one.
             self.ask_for_larger()?;
             let may = self.output.may_post(Class::Payload, CONTROL_PLACES);
+            let permit = if may {
+                sink::answer_all(&mut self.output)?
+            } else {
+                None
+            };
             // The answers take credits, too.
-            let may = may && sink::answer_all(&mut self.output)?;
-            if !may || !self.output.may_post(Class::Payload, CONTROL_PLACES) {
+            let may = self.output.may_post(Class::Payload, CONTROL_PLACES);
+            let Some(permit) = permit.filter(|_| may) else {
                 self.data_stalls();
                 return Ok(());
-            }
+            };
             let output = &mut self.output;
             output.out.stalled = false;
             let mut frags = [const { None }; MAX_FRAGS];
@@ -174,9 +173,8 @@ impl Flush<'_> {
             let full = output.out.urgent.message_bytes(full);
             let bytes = output.cut_message(full, &mut frags);
             let urgent = output.out.urgent.take(bytes);
-            let flags = if urgent { FLAG_OOB_PRES } else { 0 };
-            let with = With::Nothing;
-            if !output.post_flagged(Body::Data, flags, &mut frags, bytes, Tag::Data, with)? {
+            let (data, with) = (InStream::Data { urgent }, With::Nothing);
+            if !output.post_in_stream(permit, data, &mut frags, bytes, with)? {
                 return Ok(());
             }
             output.sock.stats.add(Counter::UrgentSent, urgent.into());
@@ -267,13 +265,17 @@ impl Flush<'_> {
 
     fn flush_disconn(&mut self) -> Result<(), Fatal> {
         let output = &mut self.output;
-        if output.out.disconn_due
-            && output.out.queue.is_empty()
-            && output.adverts.may_send_payload()
-            && sink::answer_all(output)?
-            && output.post(Body::DisConn, &mut [], 0, Tag::DisConn)?
+        if !output.out.disconn_due
+            || !output.out.queue.is_empty()
+            || !output.adverts.may_send_payload()
         {
-            output.out.disconn_due = false;
+            return Ok(());
+        }
+        if let Some(permit) = sink::answer_all(output)? {
+            let (end, with) = (InStream::DisConn, With::Nothing);
+            if output.post_in_stream(permit, end, &mut [], 0, with)? {
+                output.out.disconn_due = false;
+            }
         }
         Ok(())
     }
@@ -283,7 +285,7 @@ impl Flush<'_> {
     fn use_up_receives(&mut self) -> Result<(), Fatal> {
         while self.output.out.peer_receives.has_to_use_up()
             && self.output.may_post(Class::Control, CONTROL_PLACES)
-            && self.post_control(Body::Data)?
+            && self.output.post(Control::Update)?
         {
             self.output.sock.stats.inc(Counter::ReceiveUsedUp);
         }
@@ -294,7 +296,7 @@ impl Flush<'_> {
     fn announce_urgent(&mut self) -> Result<(), Fatal> {
         if self.output.out.urgent.must_announce()
             && self.output.may_post(Class::Control, 1)
-            && self.post_control(Body::Data)?
+            && self.output.post(Control::Update)?
         {
             self.output.out.answer_due = false;
             self.output.sock.stats.inc(Counter::UrgentAnnounced);
@@ -304,7 +306,7 @@ impl Flush<'_> {
 
     fn flush_update(&mut self) -> Result<(), Fatal> {
         let due = self.output.out.answer_due || self.output.credits.wants_update();
-        if due && self.post_control(Body::Data)? {
+        if due && self.output.post(Control::Update)? {
             self.output.out.answer_due = false;
             self.output.sock.stats.inc(Counter::CreditUpdateSent);
         }

@@ -10,7 +10,10 @@ use super::conn::connection::Connection;
 use super::conn::guard::SockGuard;
 use super::conn::sock::SdpSock;
 use super::conn::watch;
-use super::parts::adverts::Adverts;
+use super::parts::adverts::{
+    Adverts,
+    PayloadPermit, //
+};
 use super::parts::fatal::Fatal;
 use super::parts::measured::Measured;
 use super::parts::send_queue::SendQueue;
@@ -25,6 +28,8 @@ use crate::proto::bsdh::{
 use crate::proto::credits::Credits;
 use crate::proto::message::{
     Body,
+    Control,
+    InStream,
     MAX_BODY, //
 };
 use crate::proto::policy::signal_now;
@@ -107,35 +112,61 @@ impl Output<'_> {
         })
     }
 
-    /// Posts one message; returns `false` if there are too few credits or places now.
+    /// Posts a message without a place in the stream; returns `false` if there are too few credits
+    /// or places now.
     ///
     /// # Errors
     ///
     /// [`Fatal::Refused`].
-    pub(super) fn post(
-        &mut self,
-        body: Body,
-        frags: &mut [Option<Frag>],
-        payload: u32,
-        tag: Tag,
-    ) -> Result<bool, Fatal> {
-        self.post_with(body, frags, payload, tag, With::Nothing)
+    pub(super) fn post(&mut self, message: Control) -> Result<bool, Fatal> {
+        self.post_with(message, With::Nothing)
     }
 
     /// As [`Output::post`], for a message with an additional effect.
-    pub(super) fn post_with(
-        &mut self,
-        body: Body,
-        frags: &mut [Option<Frag>],
-        payload: u32,
-        tag: Tag,
-        with: With,
-    ) -> Result<bool, Fatal> {
-        self.post_flagged(body, 0, frags, payload, tag, with)
+    pub(super) fn post_with(&mut self, message: Control, with: With) -> Result<bool, Fatal> {
+        let tag = match message {
+            Control::AbortConn => Tag::AbortConn,
+            Control::SendSm | Control::RdmaWrCompl { .. } | Control::RdmaRdCompl { .. } => {
+                Tag::Answer
+            }
+            Control::Update
+            | Control::SrcAvailCancel
+            | Control::SinkAvailCancel
+            | Control::ChRcvBuf { .. }
+            | Control::ChRcvBufAck { .. }
+            | Control::SinkAvail { .. } => Tag::Control,
+        };
+        self.post_body(message.body(), 0, &mut [], 0, tag, with)
     }
 
-    /// As [`Output::post_with`], for a message with additional `flags` in its header.
-    pub(super) fn post_flagged(
+    /// Posts a message of the stream, with the `payload` bytes in `frags` and an additional effect;
+    /// returns `false` if there are too few credits or places now.
+    ///
+    /// # Errors
+    ///
+    /// [`Fatal::Refused`].
+    pub(super) fn post_in_stream(
+        &mut self,
+        permit: PayloadPermit,
+        message: InStream,
+        frags: &mut [Option<Frag>],
+        payload: u32,
+        with: With,
+    ) -> Result<bool, Fatal> {
+        let tag = match message {
+            InStream::Data { .. } => Tag::Data,
+            InStream::DisConn => Tag::DisConn,
+            InStream::SrcAvail { .. } => Tag::Control,
+        };
+        let (body, flags) = (message.body(), message.flags());
+        let posted = self.post_body(body, flags, frags, payload, tag, with)?;
+        if posted && message.is_event() && !self.adverts.note_event_sent(permit) {
+            self.sock.stats.inc(Counter::IllegalTransition);
+        }
+        Ok(posted)
+    }
+
+    fn post_body(
         &mut self,
         body: Body,
         flags: u8,
@@ -186,12 +217,6 @@ impl Output<'_> {
             self.out.last_needed = Some(header.mseq);
         }
         let stats = self.sock.stats;
-        if (header.is_payload() || matches!(body, Body::SrcAvail { .. }))
-            && !self.adverts.note_payload_sent()
-        {
-            // The sink adverts must have been answered before.
-            stats.inc(Counter::IllegalTransition);
-        }
         self.out.peer_receives.sent();
         self.measured.pacing.posted(header.mseq, payload);
         let credits = self.credits.available();

@@ -8,7 +8,6 @@ use super::conn::guard::{
     SockGuard,
     SockOwner, //
 };
-use super::conn::half::Generation;
 use super::conn::sock::{
     SdpSock,
     Want, //
@@ -16,6 +15,7 @@ use super::conn::sock::{
 use crate::kern::iov::Access;
 use crate::mm::memory::Memory;
 use crate::mm::snapshot::Outcome;
+use crate::proto::half::Generation;
 use crate::proto::source::Kind;
 use crate::rdma::link::Link;
 use crate::rdma::region::{

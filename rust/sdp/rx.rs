@@ -12,7 +12,6 @@ pub(in crate::sdp) mod ring;
 use kernel::alloc::Flags;
 
 use super::conn::guard::SockGuard;
-use super::conn::half::Halves;
 use super::conn::sock::SdpSock;
 use super::parts::adverts::Adverts;
 use super::parts::measured::Measured;
@@ -21,6 +20,7 @@ use super::parts::ring::Ring;
 use super::parts::watch::Watch;
 use crate::bindings::gfp_t;
 use crate::proto::credits::Credits;
+use crate::proto::half::Halves;
 use crate::proto::state::State;
 use crate::rdma::link::Link;
 

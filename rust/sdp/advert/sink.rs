@@ -9,15 +9,15 @@ use kernel::prelude::*;
 use super::Exchange;
 use crate::proto::bsdh::Class;
 use crate::proto::buffer::Returned;
-use crate::proto::message::Body;
+use crate::proto::message::Control;
 use crate::proto::violation::Violation;
-use crate::rdma::link::Tag;
 use crate::rdma::region::{
     Call,
     RegionId,
     Use, //
 };
 use crate::sdp::output::Output;
+use crate::sdp::parts::adverts::PayloadPermit;
 use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::parts::sink::{
@@ -37,25 +37,22 @@ fn put(ended: &mut Ended, back: Returned<Posted>) {
     }
 }
 
-/// Answers all sink adverts of the peer, as far as credits and places allow: they must be answered
-/// before payload or the end of the stream is sent (rule S3). Returns whether all are answered.
+/// Answers all sink adverts of the peer, as far as credits and places allow. Returns the permit for
+/// a message of the stream if all are answered (rule S3).
 ///
 /// # Errors
 ///
 /// [`Fatal::Refused`].
-pub(in crate::sdp) fn answer_all(output: &mut Output<'_>) -> Result<bool, Fatal> {
-    let is_idle = |output: &Output<'_>| {
-        let sinks = &output.adverts.sinks;
-        sinks.as_ref().is_none_or(|s| s.writer.is_idle())
-    };
-    if is_idle(output) {
-        return Ok(true);
+pub(in crate::sdp) fn answer_all(output: &mut Output<'_>) -> Result<Option<PayloadPermit>, Fatal> {
+    let permit = output.adverts.payload_permit();
+    if permit.is_some() {
+        return Ok(permit);
     }
     if let Some(sinks) = &mut output.adverts.sinks {
         sinks.writer.decline();
     }
     flush(output)?;
-    Ok(is_idle(output))
+    Ok(output.adverts.payload_permit())
 }
 
 /// Sends the messages about sink adverts that are due: answers to adverts of the peer, and the
@@ -70,15 +67,12 @@ pub(in crate::sdp) fn flush(output: &mut Output<'_>) -> Result<(), Fatal> {
         let Some(bytes) = sinks.as_mut().and_then(|s| s.writer.next_answer()) else {
             break;
         };
-        let body = Body::RdmaWrCompl { bytes };
-        if !output.post(body, &mut [], 0, Tag::Answer)? {
+        if !output.post(Control::RdmaWrCompl { bytes })? {
             return Ok(());
         }
     }
     let due = |sinks: &KBox<Sinks>| sinks.cancel_due;
-    if output.adverts.sinks.as_ref().is_some_and(due)
-        && output.post(Body::SinkAvailCancel, &mut [], 0, Tag::Control)?
-    {
+    if output.adverts.sinks.as_ref().is_some_and(due) && output.post(Control::SinkAvailCancel)? {
         if let Some(sinks) = &mut output.adverts.sinks {
             sinks.cancel_due = false;
         }

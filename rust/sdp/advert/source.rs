@@ -6,17 +6,14 @@ use super::Exchange;
 use crate::params::ADVERTS;
 use crate::proto::bsdh::Class;
 use crate::proto::hello::Features;
-use crate::proto::message::Body;
+use crate::proto::message::Control;
 use crate::proto::sink::Answer;
 use crate::proto::source::{
     Kind,
     Progress, //
 };
 use crate::proto::violation::Violation;
-use crate::rdma::link::{
-    Tag,
-    With, //
-};
+use crate::rdma::link::With;
 use crate::rdma::region::RegionId;
 use crate::sdp::output::Output;
 use crate::sdp::parts::fatal::Fatal;
@@ -40,23 +37,21 @@ pub(in crate::sdp) fn flush(output: &mut Output<'_>) -> Result<(), Fatal> {
         let Some(zcopy) = &mut output.adverts.zcopy else {
             return Ok(());
         };
-        let (body, with) = match zcopy.reader.next_answer(starved) {
+        let (message, with) = match zcopy.reader.next_answer(starved) {
             Some(Answer::ReadCompletion { bytes, invalidate }) => {
                 let key = invalidate.map_or(With::Nothing, With::Invalidation);
-                (Body::RdmaRdCompl { bytes }, key)
+                (Control::RdmaRdCompl { bytes }, key)
             }
-            Some(Answer::SendSm) => (Body::SendSm, With::Nothing),
+            Some(Answer::SendSm) => (Control::SendSm, With::Nothing),
             None => break,
         };
         let with = if remote { with } else { With::Nothing };
-        if !output.post_with(body, &mut [], 0, Tag::Answer, with)? {
+        if !output.post_with(message, with)? {
             return Ok(());
         }
     }
     let zcopy = &output.adverts.zcopy;
-    if zcopy.as_ref().is_some_and(|z| z.cancel_due)
-        && output.post(Body::SrcAvailCancel, &mut [], 0, Tag::Control)?
-    {
+    if zcopy.as_ref().is_some_and(|z| z.cancel_due) && output.post(Control::SrcAvailCancel)? {
         output.sock.stats.inc(Counter::CancelSent);
         if let Some(zcopy) = &mut output.adverts.zcopy {
             zcopy.cancel_due = false;

@@ -10,7 +10,6 @@ use super::guard::{
     SockGuard,
     SockOwner, //
 };
-use super::half::Halves;
 use super::sock::SdpSock;
 use crate::inet::limits::Place;
 use crate::inet::sock::Sk;
@@ -19,6 +18,7 @@ use crate::kern::time::Timeout;
 use crate::params;
 use crate::proto::choice::Wanted;
 use crate::proto::credits::Credits;
+use crate::proto::half::Halves;
 use crate::proto::hello::{
     Features,
     Refusal, //

@@ -16,6 +16,7 @@ use crate::kern::errno::{
 };
 use crate::kern::signal::fatal_signal_pending;
 use crate::kern::time::Timeout;
+use crate::proto::half::Generation;
 use crate::proto::state::{
     Event,
     State, //
@@ -30,7 +31,6 @@ use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
-use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::{
     sock_of,
     BH_OFFSET, //

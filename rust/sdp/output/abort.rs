@@ -10,9 +10,8 @@ use crate::kern::errno::{
     ENOBUFS,
     EPROTO, //
 };
-use crate::proto::message::Body;
+use crate::proto::message::Control;
 use crate::proto::state::Event;
-use crate::rdma::link::Tag;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::parts::fatal::Fatal;
 use crate::stats::counters::Counter;
@@ -23,7 +22,7 @@ pub(in crate::sdp) fn send_abort(guard: &mut SockGuard<'_>) {
     if guard.conn().may_transmit() {
         // On iWARP, the provider refuses the message when the peer has closed the connection. The
         // peer then need not be told, and the program gets the caller's error.
-        let _ = Output::of(guard).post(Body::AbortConn, &mut [], 0, Tag::AbortConn);
+        let _ = Output::of(guard).post(Control::AbortConn);
     }
 }
 

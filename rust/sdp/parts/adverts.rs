@@ -24,6 +24,12 @@ use crate::proto::trial::Trials;
 /// The features that sink adverts need.
 const SINK_NEEDS: Features = Features::SINK.union(Features::ORDERED);
 
+/// Permits one message of the stream: all sink adverts of the peer were answered before it (rule S3
+/// of the protocol). Only [`Adverts::payload_permit`] gives it, so a message of the stream that is
+/// sent before the answers does not compile.
+#[must_use]
+pub(in crate::sdp) struct PayloadPermit(());
+
 pub(crate) struct Adverts {
     /// The features that both sides agreed on.
     pub(in crate::sdp) features: Features,
@@ -179,9 +185,16 @@ impl Adverts {
         self.zcopy.as_ref().map_or(0, left)
     }
 
-    /// Records that Data with payload or a source advert is sent; returns `false` if a sink advert
-    /// of the peer was not answered before.
-    pub(in crate::sdp) fn note_payload_sent(&mut self) -> bool {
+    /// The permit for the next message of the stream; `None` if a sink advert of the peer was not
+    /// answered yet.
+    pub(in crate::sdp) fn payload_permit(&self) -> Option<PayloadPermit> {
+        let answered = self.sinks.as_ref().is_none_or(|s| s.writer.is_idle());
+        answered.then_some(PayloadPermit(()))
+    }
+
+    /// Records that a payload event is sent; returns `false` if a sink advert of the peer has come
+    /// since the permit was given.
+    pub(in crate::sdp) fn note_event_sent(&mut self, _permit: PayloadPermit) -> bool {
         match &mut self.sinks {
             Some(sinks) => sinks.writer.note_payload(),
             None => {

@@ -16,7 +16,7 @@ use crate::proto::fallback::{
     Fallback, //
 };
 use crate::proto::hello::Features;
-use crate::proto::pull::PullReason;
+use crate::proto::pull::ReaderWait;
 use crate::proto::sink::SourceReader;
 use crate::proto::source::SourceAdverts;
 use crate::rdma::post::READS;
@@ -89,16 +89,8 @@ pub(crate) struct ZeroCopy {
     /// Bytes that the peer has read of the running send's adverts, without those of sends that have
     /// returned.
     pub(crate) read_bytes: usize,
-    /// The reason to read the peer's adverts without waiting for a reader; `None` if a reader may
-    /// come.
-    pub(crate) pull_now: Option<PullReason>,
-    /// The timer that ends the wait for a reader is running.
-    pub(crate) pull_later: bool,
-    /// Since the timer was started, a reader has begun to take an advert without a copy, or has got
-    /// the bytes of one.
-    pub(crate) reader_came: bool,
-    /// Because of `reader_came`, the wait for a reader was already extended for the first advert.
-    pub(crate) pull_renewed: bool,
+    /// The wait of the peer's adverts for a reader.
+    pub(crate) reader_wait: ReaderWait,
     /// Bytes that were read into the program's memory for the running receive.
     pub(crate) direct_bytes: usize,
 }
@@ -118,12 +110,28 @@ impl ZeroCopy {
             early_ends: false,
             cancel_due: false,
             read_bytes: 0,
-            pull_now: None,
-            pull_later: false,
-            reader_came: false,
-            pull_renewed: false,
+            reader_wait: ReaderWait::new(),
             direct_bytes: 0,
         }
+    }
+}
+
+impl ZeroCopy {
+    /// Records a Read of the first `len` bytes of [`Hold::untaken`] into the kernel's memory.
+    pub(in crate::sdp) fn read(&mut self, len: u32) {
+        self.take(len, Hold::read);
+    }
+
+    /// As [`ZeroCopy::read`], for a Read into a program's memory.
+    pub(in crate::sdp) fn give(&mut self, len: u32) {
+        self.take(len, Hold::give);
+    }
+
+    fn take(&mut self, len: u32, record: fn(&mut Hold, u32)) {
+        let takes_rest = len >= self.hold.untaken();
+        record(&mut self.hold, len);
+        let takes_all = self.hold.untaken() == 0;
+        self.reader_wait.read_posted(takes_rest, takes_all);
     }
 }
 

@@ -56,6 +56,7 @@ use crate::proto::choice::{
     Reason,
     Wanted, //
 };
+use crate::proto::half::Half;
 use crate::proto::state::State;
 use crate::rdma::region::{
     Call,
@@ -63,7 +64,6 @@ use crate::rdma::region::{
 };
 use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::guard::SockOwner;
-use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::{
     poll_cq_if_due,
     rearm_cq, //

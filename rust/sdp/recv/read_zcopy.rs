@@ -23,6 +23,7 @@ use crate::mm::pin::{
     Pinned,
     Term, //
 };
+use crate::proto::half::Half;
 use crate::proto::state::Event;
 use crate::rdma::post::READS;
 use crate::rdma::region::{
@@ -33,7 +34,6 @@ use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
-use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::await_adapter;
 use crate::sdp::reclaim::give_back;
 use crate::sdp::rx::reads::{
@@ -129,7 +129,7 @@ pub(super) fn reader_waits(guard: &mut SockOwner<'_>, recv: &mut Recv<'_>) {
     }
     recv.set_room(guard, Some(room));
     if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
-        zcopy.pull_now = None;
+        zcopy.reader_wait.set_over(None);
     }
 }
 
@@ -243,9 +243,8 @@ impl Recv<'_> {
         let result = match zcopy.hold.reserve(GFP_KERNEL) {
             Ok(()) => match zcopy.reader.take(len) {
                 Some(read) => {
-                    zcopy.reader_came = true;
-                    zcopy.pull_renewed &= read.len < zcopy.hold.untaken();
-                    zcopy.hold.give(read.len);
+                    zcopy.reader_wait.reader_came();
+                    zcopy.give(read.len);
                     link.read_into(&read, region)
                 }
                 None => Err(ENOBUFS),

@@ -30,12 +30,12 @@ use crate::kern::iov::{
 };
 use crate::kern::signal::signal_pending;
 use crate::kern::time::Timeout;
+use crate::proto::half::Generation;
 use crate::proto::state::State;
 use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
-use crate::sdp::conn::half::Generation;
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::cq::poll::{
     poll_cq_if_due,

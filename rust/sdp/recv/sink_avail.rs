@@ -41,21 +41,18 @@ use crate::mm::pin::{
 };
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Wanted;
-use crate::proto::message::Body;
+use crate::proto::half::Half;
+use crate::proto::message::Control;
 use crate::proto::state::{
     Event,
     State, //
 };
-use crate::rdma::link::{
-    Tag,
-    With, //
-};
+use crate::rdma::link::With;
 use crate::rdma::region::{
     RegionId,
     Use, //
 };
 use crate::sdp::conn::guard::SockOwner;
-use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::{
     poll_cq_if_due,
     rearm_cq,
@@ -181,14 +178,14 @@ fn post_sink(
     ) else {
         return Ok(false);
     };
-    let body = Body::SinkAvail {
+    let message = Control::SinkAvail {
         len,
         rkey: address.key,
         addr: address.addr,
         count,
     };
     let with = With::Registration(region);
-    let posted = output.post_with(body, &mut [], 0, Tag::Control, with)?;
+    let posted = output.post_with(message, with)?;
     if posted {
         let (sk, stats) = (output.sock.sk(), output.sock.stats);
         output.measured.counts.add(stats, Kept::SinkSent, 1);

@@ -12,6 +12,7 @@ use kernel::prelude::*;
 use super::Receiver;
 use crate::proto::pull::{
     self,
+    Expired,
     Pull,
     PullReason,
     Waiting, //
@@ -105,15 +106,15 @@ impl Receiver<'_> {
 
     fn pull_rest(&mut self) -> Result<bool, Fatal> {
         self.prepare_reads();
-        self.set_pull_now(Some(PullReason::Reader));
+        self.set_over(Some(PullReason::Reader));
         let posted = self.pull_one();
-        self.set_pull_now(None);
+        self.set_over(None);
         posted
     }
 
-    fn set_pull_now(&mut self, now: Option<PullReason>) {
+    fn set_over(&mut self, why: Option<PullReason>) {
         if let Some(zcopy) = &mut self.adverts.zcopy {
-            zcopy.pull_now = now;
+            zcopy.reader_wait.set_over(why);
         }
     }
 
@@ -161,22 +162,19 @@ impl Receiver<'_> {
         let waiting = Waiting {
             untaken_bytes: zcopy.hold.untaken().into(),
             room_bytes: room.into(),
-            now: zcopy.pull_now,
+            now: zcopy.reader_wait.over(),
             own_sender_waits: halves.sender_waits_for_room() || halves.sender_waits_for_peer(),
             reader_bytes: self.inq.reader_bytes.map(|bytes| bytes as u64),
             end_of_stream: self.inq.fin_received,
             polls: polls || self.inq.polled,
         };
-        let starts_timer = !zcopy.pull_later;
         if waiting.untaken_bytes > 0 && room == 0 {
             // A program that polls for more bytes than the buffer has room for must be woken to
             // read earlier.
             self.sock.glance.starved.set(true);
         }
         match pull::pull(waiting, LEAST_DIRECT as u64) {
-            Pull::Later if starts_timer => {
-                zcopy.pull_later = true;
-                zcopy.reader_came = false;
+            Pull::Later if zcopy.reader_wait.must_start_timer() => {
                 self.sock.start_timer(Alarm::Pull, PULL_DELAY_MS);
                 None
             }
@@ -194,22 +192,16 @@ impl Receiver<'_> {
     }
 
     /// Called when the time is over for which adverts wait for a reader. `reads` says that bytes of
-    /// a reader are still on their way: then the reader is not late for the bytes behind them. If a
-    /// reader has come since the timer was started, the advert waits for a reader once more, but
-    /// only once.
+    /// a reader are still on their way.
     fn pull_overdue(&mut self, reads: bool) -> Result<bool, Fatal> {
         let Some(zcopy) = &mut self.adverts.zcopy else {
             return Ok(false);
         };
-        zcopy.pull_later = false;
-        let came = zcopy.reader_came && !zcopy.pull_renewed;
-        if reads || came {
-            zcopy.pull_renewed |= !reads;
-            self.pull()
-        } else if self.inq.reader_bytes.is_none() {
-            self.pull_because(PullReason::Delay)
-        } else {
-            Ok(false)
+        let reader_waits = self.inq.reader_bytes.is_some();
+        match zcopy.reader_wait.expired(reads, reader_waits) {
+            Expired::Decide => self.pull(),
+            Expired::Pull => self.pull_because(PullReason::Delay),
+            Expired::Nothing => Ok(false),
         }
     }
 
@@ -219,7 +211,8 @@ impl Receiver<'_> {
         let Some(zcopy) = &mut self.adverts.zcopy else {
             return Ok(false);
         };
-        zcopy.pull_now = (zcopy.hold.untaken() > 0).then_some(why);
+        let why = (zcopy.hold.untaken() > 0).then_some(why);
+        zcopy.reader_wait.set_over(why);
         self.pull()
     }
 
@@ -273,11 +266,7 @@ impl Receiver<'_> {
             self.release(charge);
             return Err(Fatal::NoMemory);
         };
-        zcopy.pull_renewed &= read.len < zcopy.hold.untaken();
-        zcopy.hold.read(read.len);
-        if zcopy.hold.untaken() == 0 {
-            zcopy.pull_now = None;
-        }
+        zcopy.read(read.len);
         let result = link.read(&read, memory);
         self.sock.stats.inc(Counter::ReadPosted);
         watch::begin(self.watch, self.sock);
@@ -343,7 +332,7 @@ impl Receiver<'_> {
         if let Some(zcopy) = &mut self.adverts.zcopy {
             len = zcopy.reader.on_read_done().unwrap_or(0);
             zcopy.hold.finish_read();
-            zcopy.reader_came = true;
+            zcopy.reader_wait.reader_came();
             if awaited {
                 zcopy.direct_bytes += len as usize;
             }

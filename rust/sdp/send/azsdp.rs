@@ -49,12 +49,12 @@ use crate::mm::Refused;
 use crate::params;
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
+use crate::proto::half::Half;
 use crate::proto::source::Kind;
 use crate::proto::split::piece_bytes;
 use crate::proto::state::State;
 use crate::rdma::region::Use;
 use crate::sdp::conn::guard::SockOwner;
-use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::{
     poll_cq_if_due,
     rearm_cq, //

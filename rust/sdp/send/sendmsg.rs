@@ -23,13 +23,13 @@ use crate::proto::choice::{
     Path,
     Reason, //
 };
+use crate::proto::half::{
+    Generation,
+    Halves, //
+};
 use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
-};
-use crate::sdp::conn::half::{
-    Generation,
-    Halves, //
 };
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::cq::poll::{

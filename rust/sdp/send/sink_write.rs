@@ -33,6 +33,7 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::proto::choice::Reason;
+use crate::proto::half::Half;
 use crate::proto::state::Event;
 use crate::proto::write::Write;
 use crate::rdma::link::Link;
@@ -42,7 +43,6 @@ use crate::rdma::region::{
     Use, //
 };
 use crate::sdp::conn::guard::SockOwner;
-use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::{
     await_adapter,
     poll_cq_if_due,

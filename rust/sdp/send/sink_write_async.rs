@@ -16,13 +16,13 @@ use crate::kern::errno::ECONNRESET;
 use crate::kern::iov::Access;
 use crate::mm::memory::Memory;
 use crate::proto::choice::Reason;
+use crate::proto::half::Half;
 use crate::proto::state::Event;
 use crate::rdma::region::{
     Call,
     Use, //
 };
 use crate::sdp::conn::guard::SockOwner;
-use crate::sdp::conn::half::Half;
 use crate::sdp::flush::flush;
 use crate::sdp::reclaim::give_back_in_turn;
 use crate::stats::counters::Counter;

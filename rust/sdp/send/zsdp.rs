@@ -42,12 +42,12 @@ use crate::mm::pin::{
 };
 use crate::proto::bsdh::Class;
 use crate::proto::choice::Reason;
-use crate::proto::message::Body;
+use crate::proto::half::Half;
+use crate::proto::message::InStream;
 use crate::proto::source::Kind;
 use crate::proto::state::State;
 use crate::rdma::link::{
     Link,
-    Tag,
     With,
     MAX_FRAGS, //
 };
@@ -58,7 +58,6 @@ use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
-use crate::sdp::conn::half::Half;
 use crate::sdp::cq::poll::{
     poll_cq_if_due,
     rearm_cq, //
@@ -171,15 +170,18 @@ impl<'a> Advertiser<'a> {
         let may = may && self.fits() && self.output.may_post(Class::Payload, places);
         // The answers take credits, too.
         Ok(may
-            && sink::answer_all(&mut self.output)?
+            && sink::answer_all(&mut self.output)?.is_some()
             && self.output.may_post(Class::Payload, places))
     }
 
-    /// Posts the advert. Returns the memory if there is no place for a region, or the adapter
-    /// cannot use the memory.
+    /// Posts the advert. Returns the memory if there is no place for a region, if the adapter cannot
+    /// use the memory, or if [`Advertiser::may_post`] has not answered the peer's sink adverts.
     fn post(&mut self, memory: Memory, kind: Kind) -> Result<Option<Memory>, Unposted> {
         let output = &mut self.output;
         let len = memory.len();
+        let Some(permit) = output.adverts.payload_permit() else {
+            return Ok(Some(memory));
+        };
         let link = output.link.as_mut().ok_or(Unposted::Gone)?;
         let region = match link.add_region(memory, Use::PeerReads(kind)) {
             Ok(region) => region,
@@ -197,14 +199,14 @@ impl<'a> Advertiser<'a> {
         let zcopy = output.adverts.zcopy.as_mut().ok_or(Unposted::Gone)?;
         let posted = zcopy.source.post(kind, waiting, len, Posted::now(region));
         posted.map_err(|_| Unposted::Gone)?;
-        let body = Body::SrcAvail {
+        let message = InStream::SrcAvail {
             len,
             rkey: address.key,
             addr: address.addr,
         };
         let with = With::Registration(region);
         if output
-            .post_with(body, &mut frags, waiting, Tag::Control, with)
+            .post_in_stream(permit, message, &mut frags, waiting, with)
             .map_err(Unposted::Fatal)?
         {
             let (sk, stats) = (output.sock.sk(), output.sock.stats);

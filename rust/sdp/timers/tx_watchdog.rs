@@ -3,9 +3,8 @@
 //! The watch over sent messages: whether the peer's adapter acknowledges them in time. Also limits
 //! the time of other actions of the peer.
 
-use crate::proto::message::Body;
+use crate::proto::message::Control;
 use crate::proto::state::State;
-use crate::rdma::link::Tag;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Alarm;
 use crate::sdp::cq::poll::poll_cq;
@@ -39,7 +38,7 @@ pub(in crate::sdp) const EARLY_MS: u32 = 20_000;
 /// Sends an empty message, for which the peer waits if this side has to send the first message. The
 /// peer answers with an empty message.
 pub(in crate::sdp) fn send_first(guard: &mut SockGuard<'_>) {
-    let posted = Output::of(guard).post(Body::Data, &mut [], 0, Tag::Control);
+    let posted = Output::of(guard).post(Control::Update);
     if settle(guard, posted) {
         let watch = &mut guard.conn().liveness.watch;
         (watch.running, watch.wake_ms) = (true, WAKE_MS);

@@ -2,7 +2,6 @@
 
 //! Which way bytes go.
 
-use proptest::prelude::*;
 use proto_host::proto::{
     choice::{
         choose,
@@ -319,97 +318,160 @@ fn names() {
     }
 }
 
-fn sending() -> impl Strategy<Value = Sending> {
-    let memory = prop::sample::select(vec![
-        Memory::Untried,
-        Memory::Unprotectable(Reason::SharedMapping),
-        Memory::Other,
-    ]);
-    let hold = prop::sample::select(vec![
-        None,
-        Some(Hold::Combined),
-        Some(Hold::BehindSynchronous),
-        Some(Hold::Cancelling),
-    ]);
-    let wanted = prop::sample::select(vec![
-        Wanted::Automatic,
-        Wanted::Only(Path::Copy),
-        Wanted::Only(Path::Asynchronous),
-        Wanted::Only(Path::SinkWrite),
-    ]);
-    let numbers = (0_u64..50_000, 0_u32..16, 0_u32..3, any::<[bool; 4]>());
-    (memory, hold, wanted, numbers).prop_map(
-        |(memory, payload_hold, wanted, (bytes, f, room, b))| Sending {
-            bytes,
-            page_bytes: if b[0] { bytes & !4095 } else { 0 },
-            memory,
-            least_bytes: 2,
-            wanted,
-            threshold_bytes: 20_000,
-            features: Features::from_bits(f),
-            blocking: b[1],
-            payload_hold,
-            may_go_async: b[2],
-            sink_room_bytes: room,
-            may_write: b[3],
-        },
-    )
+const MEMORIES: [Memory; 3] = [
+    Memory::Untried,
+    Memory::Unprotectable(Reason::SharedMapping),
+    Memory::Other,
+];
+
+const HOLDS: [Option<Hold>; 4] = [
+    None,
+    Some(Hold::Combined),
+    Some(Hold::BehindSynchronous),
+    Some(Hold::Cancelling),
+];
+
+const WANTED: [Wanted; 5] = [
+    Wanted::Automatic,
+    Wanted::Only(Path::Copy),
+    Wanted::Only(Path::Synchronous),
+    Wanted::Only(Path::Asynchronous),
+    Wanted::Only(Path::SinkWrite),
+];
+
+/// Bytes, and those of them in whole pages: on both sides of each limit.
+const SIZES: [(u64, u64); 5] = [
+    (0, 0),
+    (4095, 0),
+    (8192, 8192),
+    (19_999, 16_384),
+    (20_000, 16_384),
+];
+
+const BOTH: [bool; 2] = [false, true];
+
+/// Takes one value after the other from a number that stands for a combination of values.
+struct Digits(usize);
+
+impl Digits {
+    fn next<T: Copy>(&mut self, values: &[T]) -> T {
+        let at = self.0 % values.len();
+        self.0 /= values.len();
+        values[at]
+    }
 }
 
-proptest! {
-    /// The path taken has no reason against it, every better one has; and what
-    /// must never happen does not.
-    #[test]
-    fn choices(sending in sending()) {
+/// Every combination of the conditions.
+fn sendings() -> impl Iterator<Item = Sending> {
+    let features: [u32; 16] = std::array::from_fn(|bits| bits as u32);
+    (0..).map_while(move |number| {
+        let mut digits = Digits(number);
+        let (bytes, page_bytes) = digits.next(&SIZES);
+        let sending = Sending {
+            bytes,
+            page_bytes,
+            memory: digits.next(&MEMORIES),
+            least_bytes: 2,
+            wanted: digits.next(&WANTED),
+            threshold_bytes: 20_000,
+            features: Features::from_bits(digits.next(&features)),
+            blocking: digits.next(&BOTH),
+            payload_hold: digits.next(&HOLDS),
+            may_go_async: digits.next(&BOTH),
+            sink_room_bytes: digits.next(&[0, 1, 2]),
+            may_write: digits.next(&BOTH),
+        };
+        // All combinations have been returned if the number has more digits.
+        (digits.0 == 0).then_some(sending)
+    })
+}
+
+/// The path taken has no reason against it, every better one has; and what must never happen does
+/// not.
+#[test]
+fn every_choice() {
+    let mut counts = [0; Path::ALL.len()];
+    for sending in sendings() {
         let choice = choose(&sending);
-        let Choice { path, no_sink_write, awaits_sink, no_asynchronous, no_synchronous } = choice;
+        let Choice {
+            path,
+            no_sink_write,
+            awaits_sink,
+            no_asynchronous,
+            no_synchronous,
+        } = choice;
+        counts[path as usize] += 1;
         let against = [
             (Path::SinkWrite, no_sink_write),
             (Path::Asynchronous, no_asynchronous),
             (Path::Synchronous, no_synchronous),
         ];
         let first = against.iter().find(|(_, why)| why.is_none());
-        prop_assert_eq!(path, first.map_or(Path::Copy, |(path, _)| *path));
+        let best = first.map_or(Path::Copy, |(path, _)| *path);
+        assert_eq!(path, best, "{sending:?}");
         if path != Path::Copy {
-            prop_assert!(sending.memory != Memory::Other);
+            assert!(sending.memory != Memory::Other, "{sending:?}");
+            assert!(sending.page_bytes > 0, "{sending:?}");
+            let wanted = [Wanted::Automatic, Wanted::Only(path)];
+            assert!(wanted.contains(&sending.wanted), "{sending:?}");
         }
         if path == Path::Asynchronous {
             let unprotectable = matches!(sending.memory, Memory::Unprotectable(_));
-            prop_assert!(!unprotectable && sending.may_go_async);
+            assert!(!unprotectable && sending.may_go_async, "{sending:?}");
         }
         if path == Path::SinkWrite {
-            let room = sending.sink_room_bytes;
-            prop_assert!(sending.may_write && u64::from(room) >= sending.least_bytes);
-            prop_assert!(sending.payload_hold.is_none());
+            let room = u64::from(sending.sink_room_bytes);
+            assert!(
+                sending.may_write && room >= sending.least_bytes,
+                "{sending:?}"
+            );
+            assert!(sending.payload_hold.is_none(), "{sending:?}");
         }
-        prop_assert!(!awaits_sink || no_sink_write.is_some());
+        assert!(!awaits_sink || no_sink_write.is_some(), "{sending:?}");
         if !sending.blocking {
-            prop_assert!(matches!(path, Path::Copy | Path::Asynchronous));
+            let waits = matches!(path, Path::SinkWrite | Path::Synchronous);
+            assert!(!waits, "{sending:?}");
         }
     }
+    let all = SIZES.len() * MEMORIES.len() * WANTED.len() * 16 * HOLDS.len() * 3 * 8;
+    assert_eq!(counts.iter().sum::<usize>(), all);
+    assert!(!counts.contains(&0), "each path is chosen");
+}
 
-    /// Memory that needs no protection goes without a copy only where that is agreed on, pays and is not
-    /// forbidden; a program that asks is refused no piece that a program which does not ask may send so.
-    #[test]
-    fn lending(sending in sending(), asked: bool, threshold_bytes in 0_u64..50_000) {
-        let lending = Lending {
-            piece_bytes: sending.page_bytes,
-            least_bytes: 16_384,
-            asked,
-            wanted: sending.wanted,
-            threshold_bytes,
-            features: sending.features,
-        };
-        let why = no_lending(&lending);
-        if why.is_none() {
-            prop_assert!(lending.features.contains(Features::SOURCE));
-            prop_assert!(lending.piece_bytes >= lending.least_bytes);
-            prop_assert!(lending.wanted != Wanted::Only(Path::Copy));
-            prop_assert_eq!(no_lending(&Lending { asked: true, ..lending }), None);
-        }
-        let automatic = lending.wanted == Wanted::Automatic;
-        if why == Some(Reason::Forced) && automatic {
-            prop_assert!(!asked && threshold_bytes == 0);
+/// Memory that needs no protection goes without a copy only where that is agreed on, pays and is
+/// not forbidden; a program that asks is refused no piece that a program which does not ask may
+/// send so.
+#[test]
+fn every_lending() {
+    let (mut lent, mut refused) = (0, 0);
+    for sending in sendings() {
+        for (asked, threshold_bytes) in [(false, 0), (false, 20_000), (true, 0), (true, 20_000)] {
+            let lending = Lending {
+                piece_bytes: sending.page_bytes,
+                least_bytes: 16_384,
+                asked,
+                wanted: sending.wanted,
+                threshold_bytes,
+                features: sending.features,
+            };
+            let why = no_lending(&lending);
+            if why.is_none() {
+                lent += 1;
+                assert!(lending.features.contains(Features::SOURCE), "{lending:?}");
+                assert!(lending.piece_bytes >= lending.least_bytes, "{lending:?}");
+                assert!(lending.wanted != Wanted::Only(Path::Copy), "{lending:?}");
+                let asking = Lending {
+                    asked: true,
+                    ..lending
+                };
+                assert_eq!(no_lending(&asking), None, "{lending:?}");
+            } else {
+                refused += 1;
+            }
+            if why == Some(Reason::Forced) && lending.wanted == Wanted::Automatic {
+                assert!(!asked && threshold_bytes == 0, "{lending:?}");
+            }
         }
     }
+    assert!(lent > 0 && refused > 0);
 }

@@ -11,6 +11,7 @@ mod credit_model;
 mod credits;
 mod deferral;
 mod fallback;
+mod half;
 mod hello;
 mod kind;
 mod message;

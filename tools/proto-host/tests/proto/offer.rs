@@ -2,11 +2,11 @@
 
 //! When readers that wait advertise their buffers.
 
-use proptest::prelude::*;
 use proto_host::proto::offer::{
     Offers,
     PAUSE_MAX, //
 };
+use std::collections::HashSet;
 
 /// The waits that go without an advert until there is one again.
 fn pause(offers: &mut Offers) -> u32 {
@@ -61,17 +61,22 @@ fn waits_alone_change_nothing() {
     }
 }
 
-proptest! {
-    #[test]
-    fn the_next_advert_is_never_far(events in prop::collection::vec(0_u8..3, 0..200)) {
-        let mut offers = Offers::new();
-        for event in events {
-            match event {
-                0 => offers.on_used(),
-                1 => offers.on_unused(),
-                _ => drop(offers.may_offer()),
-            }
-            prop_assert!(pause(&mut offers.clone()) <= PAUSE_MAX);
+/// Every order of events: the next advert is never far, and after a used one it comes at once.
+#[test]
+fn every_state() {
+    let (mut known, mut todo) = (HashSet::new(), vec![Offers::new()]);
+    while let Some(offers) = todo.pop() {
+        if !known.insert(offers) {
+            continue;
         }
+        assert!(pause(&mut offers.clone()) <= PAUSE_MAX);
+        let [mut used, mut unused, mut waits] = [offers; 3];
+        used.on_used();
+        assert!(used.clone().may_offer());
+        unused.on_unused();
+        assert!(!unused.clone().may_offer());
+        waits.may_offer();
+        todo.extend([used, unused, waits]);
     }
+    assert!(known.len() > 100, "the search did search");
 }

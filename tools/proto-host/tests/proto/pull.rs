@@ -5,10 +5,13 @@
 use proptest::prelude::*;
 use proto_host::proto::pull::{
     pull,
+    Expired,
     Pull,
     PullReason,
+    ReaderWait,
     Waiting, //
 };
+use std::collections::HashSet;
 
 const SMALL: u64 = 512;
 
@@ -88,4 +91,89 @@ proptest! {
             Pull::Now { bytes, .. } => prop_assert!(bytes > 0 && bytes == untaken.min(room)),
         }
     }
+}
+
+#[test]
+fn an_advert_waits_once_more_for_a_reader_that_came() {
+    let mut wait = ReaderWait::new();
+    // A reader that came before the timer was started does not extend the wait.
+    wait.reader_came();
+    assert!(wait.must_start_timer());
+    assert!(!wait.must_start_timer());
+    assert_eq!(wait.expired(false, false), Expired::Pull);
+    for then in [Expired::Decide, Expired::Pull] {
+        assert!(wait.must_start_timer());
+        wait.reader_came();
+        assert_eq!(wait.expired(false, false), then);
+    }
+    // The next advert may wait once more again; a reader that waits takes the bytes.
+    wait.read_posted(true, false);
+    for then in [Expired::Decide, Expired::Nothing] {
+        assert!(wait.must_start_timer());
+        wait.reader_came();
+        assert_eq!(wait.expired(false, true), then);
+    }
+}
+
+#[test]
+fn the_reason_ends_with_the_last_advert() {
+    let mut wait = ReaderWait::new();
+    wait.set_over(Some(PullReason::Reader));
+    wait.read_posted(false, false);
+    wait.read_posted(true, false);
+    assert_eq!(wait.over(), Some(PullReason::Reader));
+    wait.read_posted(true, true);
+    assert_eq!(wait.over(), None);
+}
+
+/// Every order of events: while no Read of a reader is in flight, the wait of one advert goes on
+/// after at most one run of the timer, and there is never a second timer.
+#[test]
+fn every_wait_ends() {
+    #[derive(Copy, Clone, PartialEq, Eq, Hash)]
+    struct World {
+        wait: ReaderWait,
+        running: bool,
+        /// The runs of the timer after which the wait for the present advert went on.
+        extended: u8,
+    }
+    let start = World {
+        wait: ReaderWait::new(),
+        running: false,
+        extended: 0,
+    };
+    let (mut known, mut todo) = (HashSet::from([start]), vec![start]);
+    let (mut pulled, mut left) = (false, false);
+    while let Some(world) = todo.pop() {
+        let [mut timer, mut came, mut part, mut rest, mut all] = [world; 5];
+        if timer.wait.must_start_timer() {
+            assert!(!timer.running, "two timers");
+            timer.running = true;
+        }
+        came.wait.reader_came();
+        part.wait.read_posted(false, false);
+        rest.wait.read_posted(true, false);
+        all.wait.read_posted(true, true);
+        (rest.extended, all.extended) = (0, 0);
+        let mut nexts = vec![timer, came, part, rest, all];
+        if world.running {
+            for [reads, reader_waits] in [[false, false], [false, true], [true, false]] {
+                let mut after = World {
+                    running: false,
+                    ..world
+                };
+                match after.wait.expired(reads, reader_waits) {
+                    Expired::Decide if reads => {}
+                    Expired::Decide => after.extended += 1,
+                    Expired::Pull => pulled = true,
+                    Expired::Nothing => left = true,
+                }
+                assert!(after.extended < 2, "the advert waits for ever");
+                nexts.push(after);
+            }
+        }
+        todo.extend(nexts.into_iter().filter(|world| known.insert(*world)));
+    }
+    // Each state of the timer, with and without an extension.
+    assert!(pulled && left && known.len() == 6, "the search did search");
 }
