@@ -111,6 +111,8 @@ mod layout {
         offset_of!(b::sock, sk_lock), SDP_CONST_OFFSET_SK_LOCK;
         offset_of!(b::sock, sk_shutdown), SDP_CONST_OFFSET_SK_SHUTDOWN;
         offset_of!(b::sock, sk_peer_cred), SDP_CONST_OFFSET_SK_PEER_CRED;
+        offset_of!(b::sock, sk_state_change), SDP_CONST_OFFSET_SK_STATE_CHANGE;
+        offset_of!(b::sock, sk_data_ready), SDP_CONST_OFFSET_SK_DATA_READY;
         offset_of!(b::sock, sk_write_space), SDP_CONST_OFFSET_SK_WRITE_SPACE;
         offset_of!(b::sock, sk_destruct), SDP_CONST_OFFSET_SK_DESTRUCT;
     }

@@ -128,5 +128,7 @@ const size_t SDP_CONST_SIZEOF_NLA_POLICY = sizeof(struct nla_policy);
 const size_t SDP_CONST_OFFSET_SK_LOCK = offsetof(struct sock, sk_lock);
 const size_t SDP_CONST_OFFSET_SK_SHUTDOWN = offsetof(struct sock, sk_shutdown);
 const size_t SDP_CONST_OFFSET_SK_PEER_CRED = offsetof(struct sock, sk_peer_cred);
+const size_t SDP_CONST_OFFSET_SK_STATE_CHANGE = offsetof(struct sock, sk_state_change);
+const size_t SDP_CONST_OFFSET_SK_DATA_READY = offsetof(struct sock, sk_data_ready);
 const size_t SDP_CONST_OFFSET_SK_WRITE_SPACE = offsetof(struct sock, sk_write_space);
 const size_t SDP_CONST_OFFSET_SK_DESTRUCT = offsetof(struct sock, sk_destruct);

@@ -391,4 +391,59 @@ mod tests {
         }
         Ok(())
     }
+
+    /// Counts a call in the number to which `sk_user_data` points.
+    ///
+    /// # Safety
+    ///
+    /// Nothing else uses this number.
+    unsafe extern "C" fn count(sk: *mut bindings::sock) {
+        // SAFETY: As the caller promises.
+        unsafe { *(*sk).sk_user_data.cast::<u32>() += 1 };
+    }
+
+    #[test]
+    fn a_user_in_the_kernel_has_its_callbacks_called() -> Result {
+        let mut calls = 0_u32;
+        let mut socket = ptr::null_mut();
+        // SAFETY: The first namespace always exists; the new socket is only used here, and released
+        // once. Its callbacks use `calls`, which outlives the socket.
+        unsafe {
+            to_result(bindings::sock_create_kern(
+                &raw mut bindings::init_net,
+                AF_INET_SDP.into(),
+                bindings::sock_type_SOCK_STREAM as i32,
+                0,
+                &raw mut socket,
+            ))?;
+            let raw = (*socket).sk;
+            let sk = Sk::new(raw);
+            // Without a waiter the socket's own callbacks do nothing; of a writer they forget that
+            // it waits.
+            sk.wake_reader();
+            sk.wake_all();
+            sk.want_space(false);
+            assert!(sk.wake_writer());
+            assert!(!sk.wake_writer());
+            (*raw).sk_user_data = (&raw mut calls).cast();
+            (*raw).sk_data_ready = Some(count);
+            (*raw).sk_write_space = Some(count);
+            (*raw).sk_state_change = Some(count);
+            let error_report = (*raw).sk_error_report.replace(count);
+            sk.wake_reader();
+            sk.wake_all();
+            sk.report_error();
+            // Nobody waits for space.
+            assert!(!sk.wake_writer());
+            assert_eq!(calls, 3);
+            sk.want_space(false);
+            assert!(sk.wake_writer());
+            assert_eq!(calls, 4);
+            sk.set_callbacks();
+            (*raw).sk_user_data = ptr::null_mut();
+            (*raw).sk_error_report = error_report;
+            bindings::sock_release(socket);
+        }
+        Ok(())
+    }
 }

@@ -601,6 +601,12 @@ void sdp_helper_set_nospace(struct sock *sk)
 	set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
 }
 
+bool sdp_helper_test_nospace(const struct sock *sk);
+bool sdp_helper_test_nospace(const struct sock *sk)
+{
+	return test_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+}
+
 bool sdp_helper_test_and_clear_nospace(struct sock *sk);
 bool sdp_helper_test_and_clear_nospace(struct sock *sk)
 {

@@ -39,6 +39,70 @@ const ONE: i32 = 1;
 /// Wakes all waiters, including the exclusive ones.
 const ALL: i32 = 0;
 
+/// The events of a socket that has something to read, as in `sock_def_readable()`.
+const TO_READ: u32 = bindings::SDP_CONST_EPOLLIN
+    | bindings::SDP_CONST_EPOLLPRI
+    | bindings::SDP_CONST_EPOLLRDNORM
+    | bindings::SDP_CONST_EPOLLRDBAND;
+
+/// `sk_data_ready` of a socket of a program.
+///
+/// # Safety
+///
+/// `sk` is a socket object of the module.
+unsafe extern "C" fn data_ready(sk: *mut bindings::sock) {
+    // SAFETY: As the caller promises.
+    unsafe {
+        Sk::new(sk).wake(ONE, TO_READ);
+        bindings::sk_wake_async(
+            sk.cast(),
+            bindings::SOCK_WAKE_WAITD as i32,
+            bindings::POLL_IN as i32,
+        );
+    }
+}
+
+/// `sk_write_space` of a socket of a program. The core calls it, too, after a change of SO_SNDBUF.
+///
+/// # Safety
+///
+/// As for [`data_ready`].
+unsafe extern "C" fn write_space(sk: *mut bindings::sock) {
+    use bindings as b;
+    // SAFETY: As the caller promises. The core and `Sk::wake_writer` call this function under the
+    // lock, which keeps `sk_socket`.
+    unsafe {
+        if (*sk).sk_socket.is_null() || !b::test_and_clear_nospace(sk.cast()) {
+            return;
+        }
+        Sk::new(sk).wake(
+            ONE,
+            b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLWRNORM | b::SDP_CONST_EPOLLWRBAND,
+        );
+        b::sk_wake_async(sk.cast(), b::SOCK_WAKE_SPACE as i32, b::POLL_OUT as i32);
+    }
+}
+
+/// `sk_state_change` of a socket of a program.
+///
+/// # Safety
+///
+/// As for [`data_ready`].
+unsafe extern "C" fn state_change(sk: *mut bindings::sock) {
+    // SAFETY: As the caller promises.
+    unsafe {
+        // io_uring reports the events of a wake-up's key without asking the socket, so the key must
+        // not have an event that may be absent. Without a key, io_uring asks the socket. TCP also
+        // wakes without a key here.
+        Sk::new(sk).wake(ALL, 0);
+        bindings::sk_wake_async(
+            sk.cast(),
+            bindings::SOCK_WAKE_IO as i32,
+            bindings::POLL_OUT as i32,
+        );
+    }
+}
+
 macro_rules! field {
     ($self:ident, $($f:tt)+) => {
         // SAFETY: By the type invariant the object is valid. The core also reads the field without
@@ -565,27 +629,31 @@ impl Sk {
         unsafe { bindings::sk_stream_memory_free(self.0.cast()) }
     }
 
-    /// Wakes threads that wait for data, an end or an error to read; of the exclusive waiters, one.
+    /// Sets the callbacks of a new socket. A user of the socket in the kernel may replace them with
+    /// functions of its own.
+    pub(crate) fn set_callbacks(self) {
+        // SAFETY: The object is valid, and nothing else uses the new socket yet.
+        unsafe {
+            (*self.0).sk_data_ready = Some(data_ready);
+            (*self.0).sk_write_space = Some(write_space);
+            (*self.0).sk_state_change = Some(state_change);
+        }
+    }
+
+    /// Calls `sk_data_ready`, which wakes threads that wait for data, an end or an error to read;
+    /// of the exclusive waiters, one.
     pub(crate) fn wake_reader(self) {
-        self.wake_to_read(ONE);
+        if let Some(data_ready) = field!(self, sk_data_ready) {
+            // SAFETY: The object is valid. The core calls the function in the same contexts, for
+            // sockets of TCP.
+            unsafe { data_ready(self.0) };
+        }
     }
 
-    /// As [`Sk::wake_reader`], but wakes all exclusive waiters.
+    /// As [`Sk::wake_reader`], but then wakes all exclusive waiters.
     pub(crate) fn wake_readers(self) {
-        self.wake_to_read(ALL);
-    }
-
-    fn wake_to_read(self, exclusive: i32) {
-        use bindings as b;
-        self.wake(
-            exclusive,
-            b::SDP_CONST_EPOLLIN
-                | b::SDP_CONST_EPOLLPRI
-                | b::SDP_CONST_EPOLLRDNORM
-                | b::SDP_CONST_EPOLLRDBAND,
-        );
-        // SAFETY: The object is valid.
-        unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_WAITD as i32, b::POLL_IN as i32) };
+        self.wake_reader();
+        self.wake(ALL, TO_READ);
     }
 
     /// Sends SIGURG to the process that the program has named (F_SETOWN).
@@ -599,36 +667,34 @@ impl Sk {
         self.has_flag(bindings::sock_flags_SOCK_URGINLINE)
     }
 
-    /// Wakes threads that wait for space to write; `false` if no thread waits.
+    /// Calls `sk_write_space`, which wakes threads that wait for space to write; `false` if no
+    /// thread waits.
     pub(crate) fn wake_writer(self) -> bool {
-        use bindings as b;
-        if field!(self, sk_socket).is_null() {
-            // No program waits.
+        // SAFETY: The object is valid, and the caller holds the lock, which keeps `sk_socket`.
+        if field!(self, sk_socket).is_null() || !unsafe { bindings::test_nospace(self.0.cast()) } {
             return false;
         }
-        // SAFETY: The object is valid, and the caller holds the lock, which keeps `sk_socket`.
-        unsafe {
-            if !b::test_and_clear_nospace(self.0.cast()) {
-                return false;
-            }
-            self.wake(
-                ONE,
-                b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLWRNORM | b::SDP_CONST_EPOLLWRBAND,
-            );
-            b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_SPACE as i32, b::POLL_OUT as i32);
+        if let Some(write_space) = field!(self, sk_write_space) {
+            // SAFETY: As in `wake_reader`.
+            unsafe { write_space(self.0) };
         }
         true
     }
 
-    /// Wakes all threads after a change of state, including the exclusive waiters.
+    /// Calls `sk_state_change`, which wakes all threads after a change of state, including the
+    /// exclusive waiters.
     pub(crate) fn wake_all(self) {
-        use bindings as b;
-        // io_uring reports the events of a wake-up's key without asking the socket, so the key must
-        // not have an event that may be absent. Without a key, io_uring asks the socket. TCP also
-        // wakes without a key here.
-        self.wake(ALL, 0);
-        // SAFETY: The object is valid.
-        unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_IO as i32, b::POLL_OUT as i32) };
+        if let Some(state_change) = field!(self, sk_state_change) {
+            // SAFETY: As in `wake_reader`.
+            unsafe { state_change(self.0) };
+        }
+    }
+
+    /// Calls `sk_error_report`, which wakes threads that wait for an error.
+    pub(crate) fn report_error(self) {
+        // SAFETY: The object is valid, and has the callback of `sock_init_data()` or that of a user
+        // in the kernel.
+        unsafe { bindings::sk_error_report(self.0) };
     }
 
     /// Wakes threads that wait in a system call, for an event that is not visible to programs.

@@ -305,7 +305,7 @@ impl SdpSock {
                 kernel::static_lock_class!().as_ptr().cast(),
             );
             (*sk).sk_destruct = Some(destruct);
-            (*sk).sk_write_space = Some(write_space);
+            Sk::new(sk).set_callbacks();
         }
     }
 
@@ -541,14 +541,4 @@ unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
         bindings::sk_sockets_allocated_dec(sk.cast());
         bindings::inet6_sock_destruct(sk);
     }
-}
-
-/// Called by the core when there may be space to write, after a change of SO_SNDBUF.
-///
-/// # Safety
-///
-/// Must be called only as `sk_write_space`, with a valid argument.
-unsafe extern "C" fn write_space(sk: *mut bindings::sock) {
-    // SAFETY: The core passes a valid SDP socket.
-    unsafe { Sk::new(sk) }.wake_writer();
 }

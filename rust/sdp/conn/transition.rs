@@ -88,6 +88,9 @@ impl SockGuard<'_> {
         }
         self.want(Want::Teardown);
         sk.wake_all();
+        if why.is_some() && !sk.is_orphan() {
+            sk.report_error();
+        }
     }
 
     /// Called when the peer has ended the connection early. As in `tcp_reset()`, the error is
