@@ -4,7 +4,7 @@
 
 use super::{
     hello::Features,
-    source::Hold, //
+    source::NotYet, //
 };
 
 /// The paths from a sender's memory to its peer.
@@ -143,7 +143,7 @@ impl Reason {
 
 /// The kind of memory that contains the bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Memory {
+pub enum MemoryKind {
     /// Can be pinned; it was not yet tried to protect it against the program's writes.
     Untried,
     /// Can be pinned, but not protected, for this reason.
@@ -200,7 +200,7 @@ pub struct Sending {
     /// Bytes in whole pages ([`super::split::Split::middle`]).
     pub page_bytes: u64,
     /// The kind of their memory.
-    pub memory: Memory,
+    pub memory: MemoryKind,
     /// Bytes of the smallest Write that is worth its cost.
     pub least_bytes: u64,
     /// The user's choice.
@@ -212,7 +212,7 @@ pub struct Sending {
     /// Whether the send may wait.
     pub blocking: bool,
     /// The reason why other payload, including Writes, would have to wait.
-    pub payload_hold: Option<Hold>,
+    pub payload_hold: Option<NotYet>,
     /// [`super::fallback::Fallback::may_go_async`].
     pub may_go_async: bool,
     /// The size of the buffer with which a reader of the peer waits, in bytes
@@ -339,8 +339,8 @@ fn no_sink_write(sending: &Sending) -> Option<Reason> {
 
 fn no_asynchronous(sending: &Sending) -> Option<Reason> {
     let unprotectable = match sending.memory {
-        Memory::Unprotectable(why) => Some(why),
-        Memory::Untried | Memory::Other => None,
+        MemoryKind::Unprotectable(why) => Some(why),
+        MemoryKind::Untried | MemoryKind::Other => None,
     };
     no_zero_copy(sending, Path::Asynchronous, Features::SOURCE)
         .or(unprotectable)
@@ -359,7 +359,7 @@ fn no_zero_copy(sending: &Sending, path: Path, needs: Features) -> Option<Reason
         Some(Reason::Forced)
     } else if !sending.features.contains(needs) {
         Some(Reason::NotAgreed)
-    } else if sending.memory == Memory::Other {
+    } else if sending.memory == MemoryKind::Other {
         Some(Reason::NotPinnable)
     } else if sending.page_bytes == 0 {
         Some(Reason::NoWholePage)

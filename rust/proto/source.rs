@@ -42,7 +42,7 @@ pub enum Kind {
 
 /// Why a message may not be sent yet. It is not an error of either side.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Hold {
+pub enum NotYet {
     /// The peer can hold no further advert.
     Full,
     /// An advert of no bytes.
@@ -186,17 +186,17 @@ impl<T, const N: usize> SourceAdverts<T, N> {
     /// # Errors
     ///
     /// What the advert must wait for.
-    pub fn may_post(&self, kind: Kind, inline_bytes: u32) -> Result<(), Hold> {
+    pub fn may_post(&self, kind: Kind, inline_bytes: u32) -> Result<(), NotYet> {
         let Some(oldest) = self.adverts.first() else {
             return self.not_cancelling();
         };
         self.not_cancelling()?;
         if self.adverts.len() >= usize::from(self.max) || self.adverts.is_full() {
-            Err(Hold::Full)
+            Err(NotYet::Full)
         } else if oldest.kind != kind {
-            Err(Hold::OtherKind)
+            Err(NotYet::OtherKind)
         } else if kind == Kind::Synchronous && inline_bytes > 0 {
-            Err(Hold::BehindSynchronous)
+            Err(NotYet::BehindSynchronous)
         } else {
             Ok(())
         }
@@ -208,12 +208,12 @@ impl<T, const N: usize> SourceAdverts<T, N> {
     /// # Errors
     ///
     /// What the payload must wait for.
-    pub fn may_send_payload(&self) -> Result<(), Hold> {
+    pub fn may_send_payload(&self) -> Result<(), NotYet> {
         self.not_cancelling()?;
         match self.adverts.first() {
             None => Ok(()),
-            Some(_) if !self.ordered => Err(Hold::Combined),
-            Some(oldest) if oldest.kind == Kind::Synchronous => Err(Hold::BehindSynchronous),
+            Some(_) if !self.ordered => Err(NotYet::Combined),
+            Some(oldest) if oldest.kind == Kind::Synchronous => Err(NotYet::BehindSynchronous),
             Some(_) => Ok(()),
         }
     }
@@ -230,9 +230,9 @@ impl<T, const N: usize> SourceAdverts<T, N> {
         inline_bytes: u32,
         len: u32,
         owner: T,
-    ) -> Result<Id, (Hold, T)> {
+    ) -> Result<Id, (NotYet, T)> {
         if len == 0 {
-            return Err((Hold::Empty, owner));
+            return Err((NotYet::Empty, owner));
         }
         if let Err(hold) = self.may_post(kind, inline_bytes) {
             return Err((hold, owner));
@@ -252,7 +252,7 @@ impl<T, const N: usize> SourceAdverts<T, N> {
                 self.next = id.next();
                 Ok(id)
             }
-            Err(advert) => Err((Hold::Full, advert.owner)),
+            Err(advert) => Err((NotYet::Full, advert.owner)),
         }
     }
 
@@ -292,13 +292,13 @@ impl<T, const N: usize> SourceAdverts<T, N> {
     ///
     /// # Errors
     ///
-    /// [`Hold::Cancelling`] if a cancel is pending, [`Hold::NothingOutstanding`], or
-    /// [`Hold::NotCancellable`] (A3).
-    pub fn cancel(&mut self) -> Result<(), Hold> {
+    /// [`NotYet::Cancelling`] if a cancel is pending, [`NotYet::NothingOutstanding`], or
+    /// [`NotYet::NotCancellable`] (A3).
+    pub fn cancel(&mut self) -> Result<(), NotYet> {
         self.not_cancelling()?;
-        let oldest = self.adverts.first().ok_or(Hold::NothingOutstanding)?;
+        let oldest = self.adverts.first().ok_or(NotYet::NothingOutstanding)?;
         if oldest.kind != Kind::Synchronous {
-            return Err(Hold::NotCancellable);
+            return Err(NotYet::NotCancellable);
         }
         // INVARIANT: all adverts have the kind of the oldest one.
         self.phase = Phase::Cancelling;
@@ -349,10 +349,10 @@ impl<T, const N: usize> SourceAdverts<T, N> {
         self.adverts.is_empty() && self.phase == Phase::Open
     }
 
-    fn not_cancelling(&self) -> Result<(), Hold> {
+    fn not_cancelling(&self) -> Result<(), NotYet> {
         match self.phase {
             Phase::Open => Ok(()),
-            Phase::Cancelling => Err(Hold::Cancelling),
+            Phase::Cancelling => Err(NotYet::Cancelling),
         }
     }
 

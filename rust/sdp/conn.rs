@@ -20,4 +20,4 @@ mod owed;
 pub(crate) mod sock;
 pub(crate) mod transition;
 mod urgent;
-pub(in crate::sdp) mod watch;
+pub(in crate::sdp) mod watchdog;

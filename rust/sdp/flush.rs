@@ -12,7 +12,7 @@ use super::advert::{
 use super::conn::connection::IDLE_BYTES;
 use super::conn::guard::SockGuard;
 use super::conn::sock::Alarm;
-use super::conn::watch;
+use super::conn::watchdog;
 use super::output::{
     abort,
     Output,
@@ -206,7 +206,7 @@ impl Flush<'_> {
             let stats = output.sock.stats;
             output.measured.counts.add(stats, stalled_on, 1);
         }
-        watch::begin(output.watch, output.sock);
+        watchdog::begin(output.watch, output.sock);
     }
 
     /// Whether the waiting bytes should be sent now.

@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use super::conn::connection::Connection;
 use super::conn::guard::SockGuard;
 use super::conn::sock::SdpSock;
-use super::conn::watch;
+use super::conn::watchdog;
 use super::parts::adverts::{
     Adverts,
     PayloadPermit, //
@@ -17,7 +17,7 @@ use super::parts::adverts::{
 use super::parts::fatal::Fatal;
 use super::parts::measured::Measured;
 use super::parts::send_queue::SendQueue;
-use super::parts::watch::Watch;
+use super::parts::watchdog::Watchdog;
 use crate::kern::errno::ENOTCONN;
 use crate::mm::frag::Frag;
 use crate::proto::bsdh::{
@@ -56,7 +56,7 @@ pub(in crate::sdp) struct Output<'a> {
     pub(in crate::sdp) credits: &'a mut Credits,
     pub(in crate::sdp) out: &'a mut SendQueue,
     pub(in crate::sdp) adverts: &'a mut Adverts,
-    pub(in crate::sdp) watch: &'a mut Watch,
+    pub(in crate::sdp) watch: &'a mut Watchdog,
     pub(in crate::sdp) measured: &'a mut Measured,
 }
 
@@ -205,7 +205,7 @@ impl Output<'_> {
                 return Err(Fatal::Refused(e));
             }
         };
-        watch::begin(self.watch, self.sock);
+        watchdog::begin(self.watch, self.sock);
         self.out.urgent.note_sent();
         // A message is small if it takes the last bytes of the queue and is not nearly full. A
         // message that ended because its fragments were used up leaves bytes in the queue.

@@ -17,7 +17,7 @@ use super::parts::adverts::Adverts;
 use super::parts::measured::Measured;
 use super::parts::recv_queue::RecvQueue;
 use super::parts::ring::Ring;
-use super::parts::watch::Watch;
+use super::parts::watchdog::Watchdog;
 use crate::bindings::gfp_t;
 use crate::proto::credits::Credits;
 use crate::proto::half::Halves;
@@ -38,7 +38,7 @@ pub(in crate::sdp) struct Receiver<'a> {
     ring: &'a mut Ring,
     inq: &'a mut RecvQueue,
     adverts: &'a mut Adverts,
-    watch: &'a mut Watch,
+    watch: &'a mut Watchdog,
     measured: &'a mut Measured,
 }
 

@@ -140,7 +140,7 @@ impl Adverts {
     }
 
     /// The reason why payload other than adverts must wait.
-    pub(in crate::sdp) fn payload_hold(&self) -> Option<source::Hold> {
+    pub(in crate::sdp) fn payload_hold(&self) -> Option<source::NotYet> {
         let zcopy = self.zcopy.as_ref()?;
         zcopy.source.may_send_payload().err()
     }

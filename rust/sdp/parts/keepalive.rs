@@ -4,7 +4,7 @@
 //! (`timers/keepalive`).
 
 use super::options::Options;
-use super::watch::LEAST_UNANSWERED_MS;
+use super::watchdog::LEAST_UNANSWERED_MS;
 use crate::kern::time::{
     ms_since,
     now, //

@@ -3,12 +3,12 @@
 //! Whether the peer, or its machine, is still there.
 
 use super::keepalive::Keepalive;
-use super::watch::Watch;
+use super::watchdog::Watchdog;
 
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Liveness {
     /// The watch over sent messages.
-    pub(in crate::sdp) watch: Watch,
+    pub(in crate::sdp) watch: Watchdog,
     /// The check of a connection on which nothing is received.
     pub(in crate::sdp) keepalive: Keepalive,
 }

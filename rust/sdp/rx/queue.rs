@@ -14,7 +14,7 @@ use crate::rdma::receive::{
     MAX_PARTS,
     PART_BYTES, //
 };
-use crate::sdp::conn::watch;
+use crate::sdp::conn::watchdog;
 use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::ring::SMALL_BYTES;
 use crate::stats::counters::Counter;
@@ -124,7 +124,7 @@ impl Receiver<'_> {
         let stats = self.sock.stats;
         stats.add(Counter::RxCompactedBytes, len.into());
         // The watch gives the page back when no more short payloads come.
-        watch::begin(self.watch, self.sock);
+        watchdog::begin(self.watch, self.sock);
         true
     }
 

@@ -32,7 +32,7 @@ use crate::sdp::conn::sock::{
     Alarm,
     Want, //
 };
-use crate::sdp::conn::watch;
+use crate::sdp::conn::watchdog;
 use crate::sdp::output::abort::settle;
 use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::ring::SMALL_BYTES;
@@ -269,7 +269,7 @@ impl Receiver<'_> {
         zcopy.read(read.len);
         let result = link.read(&read, memory);
         self.sock.stats.inc(Counter::ReadPosted);
-        watch::begin(self.watch, self.sock);
+        watchdog::begin(self.watch, self.sock);
         result.map_err(Fatal::Refused)
     }
 

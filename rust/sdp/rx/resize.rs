@@ -17,7 +17,7 @@ use crate::proto::violation::Violation;
 use crate::rdma::receive::PART_BYTES;
 use crate::rdma::receive_queue::RECV_DEPTH;
 use crate::sdp::conn::guard::SockGuard;
-use crate::sdp::conn::watch;
+use crate::sdp::conn::watchdog;
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::end_for;
 use crate::sdp::output::Output;
@@ -112,7 +112,7 @@ impl Receiver<'_> {
                 let posted = self.receives_posted();
                 self.ring.receives.grow(size, posted);
                 // The watch notices when no more payload comes.
-                watch::begin(self.watch, self.sock);
+                watchdog::begin(self.watch, self.sock);
             }
         }
         self.ring.receives.owe_answer();

@@ -8,7 +8,7 @@ use super::sendmsg::Send;
 use super::timed::Timed;
 use crate::proto::choice::{
     choose,
-    Memory,
+    MemoryKind,
     Path,
     Reason,
     Sending,
@@ -183,9 +183,9 @@ impl Ways<'_> {
             bytes: send.total as u64,
             page_bytes: parts.middle,
             memory: match (piece, send.unprotectable) {
-                (None, _) => Memory::Other,
-                (Some(_), None) => Memory::Untried,
-                (Some(_), Some(why)) => Memory::Unprotectable(why),
+                (None, _) => MemoryKind::Other,
+                (Some(_), None) => MemoryKind::Untried,
+                (Some(_), Some(why)) => MemoryKind::Unprotectable(why),
             },
             least_bytes: LEAST_BYTES as u64,
             wanted,

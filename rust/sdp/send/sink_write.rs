@@ -59,23 +59,23 @@ use crate::stats::counters::{
 /// The maximum number of pieces that are written to one advert. If the peer's buffer has as many
 /// pages as a region can have, and the program's bytes do not begin with a page, they need a second
 /// region. The send queue has no places for a third one.
-const PIECES: usize = 2;
+const WRITE_PIECES: usize = 2;
 
 /// The pieces that a send has taken from the program's buffer, in order.
 struct Pieces {
-    pinned: [Option<Pinned>; PIECES],
+    pinned: [Option<Pinned>; WRITE_PIECES],
     bytes: usize,
 }
 
 /// The regions that are to be written to the peer's memory, in order.
-pub(super) struct Regions {
-    ids: [Option<RegionId>; PIECES],
+pub(super) struct WriteRegions {
+    ids: [Option<RegionId>; WRITE_PIECES],
     bytes: u32,
 }
 
-impl Regions {
+impl WriteRegions {
     const NONE: Self = Self {
-        ids: [None; PIECES],
+        ids: [None; WRITE_PIECES],
         bytes: 0,
     };
 
@@ -122,8 +122,8 @@ impl Regions {
 
 impl Pieces {
     /// Makes regions of the pieces, as far as the send queue has places for their Writes.
-    fn register(&mut self, link: &mut Link) -> Regions {
-        let mut regions = Regions::NONE;
+    fn register(&mut self, link: &mut Link) -> WriteRegions {
+        let mut regions = WriteRegions::NONE;
         let mut places = 1 + CONTROL_PLACES;
         for (place, id) in self.pinned.iter_mut().zip(&mut regions.ids) {
             places += link.write_places();
@@ -222,7 +222,7 @@ impl Send<'_> {
             return false;
         }
         let link = guard.conn().link.as_mut();
-        let regions = link.map_or(Regions::NONE, |link| pieces.register(link));
+        let regions = link.map_or(WriteRegions::NONE, |link| pieces.register(link));
         if regions.bytes == 0 {
             guard.fallback(Reason::NotPinnable);
             self.iter.revert(pieces.bytes);
@@ -245,10 +245,10 @@ impl Send<'_> {
         true
     }
 
-    /// Pins as many bytes as the peer has room for, in at most [`PIECES`] pieces.
+    /// Pins as many bytes as the peer has room for, in at most [`WRITE_PIECES`] pieces.
     fn pin_pieces(&mut self, guard: &mut SockOwner<'_>) -> Pieces {
         let mut pieces = Pieces {
-            pinned: [const { None }; PIECES],
+            pinned: [const { None }; WRITE_PIECES],
             bytes: 0,
         };
         let room = Ways::of(guard).sink_room() as usize;

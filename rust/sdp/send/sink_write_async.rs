@@ -11,7 +11,7 @@ use kernel::prelude::*;
 
 use super::choose::Ways;
 use super::sendmsg::Send;
-use super::sink_write::Regions;
+use super::sink_write::WriteRegions;
 use crate::kern::errno::ECONNRESET;
 use crate::kern::iov::Access;
 use crate::mm::memory::Memory;
@@ -63,7 +63,7 @@ impl Send<'_> {
             sinks.charged_bytes += len;
         }
         let (stats, conn) = (guard.stats, guard.conn());
-        let regions = Regions::one(region, len);
+        let regions = WriteRegions::one(region, len);
         let posted = regions.post(&mut conn.link, &mut conn.adverts, stats);
         if posted.is_err() {
             // The link keeps the memory until its queue pair is gone.

@@ -15,7 +15,7 @@ use crate::sdp::output::abort::{
 };
 use crate::sdp::output::Output;
 use crate::sdp::parts::fatal::Fatal;
-use crate::sdp::parts::watch::{
+use crate::sdp::parts::watchdog::{
     Sight,
     UNANSWERED_MS, //
 };
@@ -73,7 +73,7 @@ fn probe(guard: &mut SockGuard<'_>) -> bool {
     settle(guard, probed)
 }
 
-/// Called when the timer of [`watch::begin`](crate::sdp::conn::watch::begin) has expired.
+/// Called when the timer of [`watchdog::begin`](crate::sdp::conn::watchdog::begin) has expired.
 pub(in crate::sdp) fn check_sends(guard: &mut SockGuard<'_>) {
     guard.conn().liveness.watch.running = false;
     poll_cq(guard);

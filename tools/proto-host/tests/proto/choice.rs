@@ -8,14 +8,14 @@ use proto_host::proto::{
         no_lending,
         Choice,
         Lending,
-        Memory,
+        MemoryKind,
         Path,
         Reason,
         Sending,
         Wanted, //
     },
     hello::Features,
-    source::Hold,
+    source::NotYet,
 };
 use uapi::socket::{
     SDP_MODE_AUTO,
@@ -29,7 +29,7 @@ use uapi::socket::{
 const SENDING: Sending = Sending {
     bytes: 100_000,
     page_bytes: 98_304,
-    memory: Memory::Untried,
+    memory: MemoryKind::Untried,
     least_bytes: 1000,
     wanted: Wanted::Automatic,
     threshold_bytes: 10_000,
@@ -83,7 +83,7 @@ fn reasons_against_all() {
         ..SENDING
     };
     let foreign = Sending {
-        memory: Memory::Other,
+        memory: MemoryKind::Other,
         ..SENDING
     };
     let no_page = Sending {
@@ -132,7 +132,7 @@ fn reasons_against_some() {
         ),
         (
             Sending {
-                memory: Memory::Unprotectable(Reason::HugeTlb),
+                memory: MemoryKind::Unprotectable(Reason::HugeTlb),
                 ..SENDING
             },
             [none, Some(Reason::HugeTlb), none],
@@ -165,7 +165,7 @@ fn reasons_against_some() {
         ),
         (
             Sending {
-                payload_hold: Some(Hold::BehindSynchronous),
+                payload_hold: Some(NotYet::BehindSynchronous),
                 ..SENDING
             },
             [busy, none, none],
@@ -199,7 +199,7 @@ fn what_a_send_awaits() {
         };
         assert_eq!(awaits(sending), expected, "{sending:?}");
         assert!(!awaits(Sending {
-            memory: Memory::Other,
+            memory: MemoryKind::Other,
             ..sending
         }));
     }
@@ -215,7 +215,7 @@ fn a_forced_path_ignores_only_the_threshold() {
         };
         assert_eq!(path(tiny), only);
         let foreign = Sending {
-            memory: Memory::Other,
+            memory: MemoryKind::Other,
             ..tiny
         };
         assert_eq!(path(foreign), Path::Copy);
@@ -318,17 +318,17 @@ fn names() {
     }
 }
 
-const MEMORIES: [Memory; 3] = [
-    Memory::Untried,
-    Memory::Unprotectable(Reason::SharedMapping),
-    Memory::Other,
+const MEMORIES: [MemoryKind; 3] = [
+    MemoryKind::Untried,
+    MemoryKind::Unprotectable(Reason::SharedMapping),
+    MemoryKind::Other,
 ];
 
-const HOLDS: [Option<Hold>; 4] = [
+const HOLDS: [Option<NotYet>; 4] = [
     None,
-    Some(Hold::Combined),
-    Some(Hold::BehindSynchronous),
-    Some(Hold::Cancelling),
+    Some(NotYet::Combined),
+    Some(NotYet::BehindSynchronous),
+    Some(NotYet::Cancelling),
 ];
 
 const WANTED: [Wanted; 5] = [
@@ -410,13 +410,13 @@ fn every_choice() {
         let best = first.map_or(Path::Copy, |(path, _)| *path);
         assert_eq!(path, best, "{sending:?}");
         if path != Path::Copy {
-            assert!(sending.memory != Memory::Other, "{sending:?}");
+            assert!(sending.memory != MemoryKind::Other, "{sending:?}");
             assert!(sending.page_bytes > 0, "{sending:?}");
             let wanted = [Wanted::Automatic, Wanted::Only(path)];
             assert!(wanted.contains(&sending.wanted), "{sending:?}");
         }
         if path == Path::Asynchronous {
-            let unprotectable = matches!(sending.memory, Memory::Unprotectable(_));
+            let unprotectable = matches!(sending.memory, MemoryKind::Unprotectable(_));
             assert!(!unprotectable && sending.may_go_async, "{sending:?}");
         }
         if path == Path::SinkWrite {

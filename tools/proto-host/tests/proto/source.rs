@@ -10,8 +10,8 @@ use proto_host::proto::{
         AdvertState,
         End,
         Ended,
-        Hold,
         Kind,
+        NotYet,
         Progress,
         SourceAdverts, //
     },
@@ -81,15 +81,21 @@ fn bad_completions_are_refused_and_change_nothing() {
 fn what_may_be_sent_behind_adverts() {
     let sync = posted(Synchronous, 1);
     assert_eq!(sync.may_post(Synchronous, 0), Ok(()));
-    assert_eq!(sync.may_post(Synchronous, 1), Err(Hold::BehindSynchronous));
-    assert_eq!(sync.may_post(Asynchronous, 0), Err(Hold::OtherKind));
-    assert_eq!(sync.may_send_payload(), Err(Hold::BehindSynchronous));
+    assert_eq!(
+        sync.may_post(Synchronous, 1),
+        Err(NotYet::BehindSynchronous)
+    );
+    assert_eq!(sync.may_post(Asynchronous, 0), Err(NotYet::OtherKind));
+    assert_eq!(sync.may_send_payload(), Err(NotYet::BehindSynchronous));
     let asynchronous = posted(Asynchronous, 3);
     assert_eq!(asynchronous.may_post(Asynchronous, 1), Ok(()));
-    assert_eq!(asynchronous.may_post(Synchronous, 0), Err(Hold::OtherKind));
+    assert_eq!(
+        asynchronous.may_post(Synchronous, 0),
+        Err(NotYet::OtherKind)
+    );
     assert_eq!(asynchronous.may_send_payload(), Ok(()));
     let full = posted(Asynchronous, 4);
-    assert_eq!(full.may_post(Asynchronous, 0), Err(Hold::Full));
+    assert_eq!(full.may_post(Asynchronous, 0), Err(NotYet::Full));
     assert_eq!(full.may_send_payload(), Ok(()));
 }
 
@@ -98,8 +104,8 @@ fn in_combined_mode_one_advert_and_nothing_behind_it() {
     for kind in [Synchronous, Asynchronous] {
         let mut adverts = Adverts::new(4, Features::SOURCE);
         assert!(adverts.post(kind, 7, 10, 0).is_ok());
-        assert_eq!(adverts.post(kind, 0, 10, 1), Err((Hold::Full, 1)));
-        assert_eq!(adverts.may_send_payload(), Err(Hold::Combined));
+        assert_eq!(adverts.post(kind, 0, 10, 1), Err((NotYet::Full, 1)));
+        assert_eq!(adverts.may_send_payload(), Err(NotYet::Combined));
         assert_eq!(consumed(adverts.on_read_completion(10)).owner, 0);
         assert_eq!(adverts.may_send_payload(), Ok(()));
     }
@@ -117,16 +123,16 @@ fn the_peers_limit_and_the_ring_both_hold() {
         .map(|n| many.post(Asynchronous, 0, 1, n).is_ok())
         .collect();
     assert_eq!(results, [true, true, true, true, false]);
-    assert_eq!(few.post(Asynchronous, 0, 0, 9), Err((Hold::Empty, 9)));
+    assert_eq!(few.post(Asynchronous, 0, 0, 9), Err((NotYet::Empty, 9)));
 }
 
 #[test]
 fn a_cancel_takes_back_all_and_waits_for_the_answer() {
     let mut adverts = posted(Synchronous, 3);
     assert_eq!(adverts.cancel(), Ok(()));
-    assert_eq!(adverts.cancel(), Err(Hold::Cancelling));
-    assert_eq!(adverts.may_post(Synchronous, 0), Err(Hold::Cancelling));
-    assert_eq!(adverts.may_send_payload(), Err(Hold::Cancelling));
+    assert_eq!(adverts.cancel(), Err(NotYet::Cancelling));
+    assert_eq!(adverts.may_post(Synchronous, 0), Err(NotYet::Cancelling));
+    assert_eq!(adverts.may_send_payload(), Err(NotYet::Cancelling));
     assert!(adverts.iter().all(|a| a.state == AdvertState::Cancelling));
     // What crossed, and what was being read.
     assert_eq!(consumed(adverts.on_read_completion(10)).owner, 0);
@@ -153,9 +159,12 @@ fn a_cancel_that_crosses_the_last_completion_is_answered() {
 
 #[test]
 fn asynchronous_adverts_stay() {
-    assert_eq!(posted(Asynchronous, 2).cancel(), Err(Hold::NotCancellable));
+    assert_eq!(
+        posted(Asynchronous, 2).cancel(),
+        Err(NotYet::NotCancellable)
+    );
     let none = posted(Synchronous, 0).cancel();
-    assert_eq!(none, Err(Hold::NothingOutstanding));
+    assert_eq!(none, Err(NotYet::NothingOutstanding));
 }
 
 #[test]

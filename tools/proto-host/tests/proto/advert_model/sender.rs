@@ -12,8 +12,8 @@ use super::{
     BUFFER_LEN, //
 };
 use proto_host::proto::source::{
-    Hold,
     Kind,
+    NotYet,
     Progress, //
 };
 
@@ -53,7 +53,7 @@ impl World {
 
     fn send_data(&mut self) -> Option<()> {
         match self.source.may_send_payload() {
-            Err(Hold::BehindSynchronous) if self.lacks(Rule::NoDataBehindSynchronous) => {}
+            Err(NotYet::BehindSynchronous) if self.lacks(Rule::NoDataBehindSynchronous) => {}
             may => may.ok()?,
         }
         self.payload(|w| {

@@ -7,8 +7,8 @@ use super::sock::{
     Alarm,
     SdpSock, //
 };
-use crate::sdp::parts::watch::{
-    Watch,
+use crate::sdp::parts::watchdog::{
+    Watchdog,
     WATCH_MS, //
 };
 
@@ -18,7 +18,7 @@ use crate::sdp::parts::watch::{
 /// Meanwhile, only the notification for received messages may be armed. By the specification, it
 /// also reports failures, but soft-RoCE does not report failed sends. Moreover, the number of
 /// retries of the adapter is chosen by the side that connected, and may be unlimited.
-pub(in crate::sdp) fn begin(watch: &mut Watch, sock: &SdpSock) {
+pub(in crate::sdp) fn begin(watch: &mut Watchdog, sock: &SdpSock) {
     if !core::mem::replace(&mut watch.running, true) {
         sock.start_timer(Alarm::Watch, WATCH_MS);
     }

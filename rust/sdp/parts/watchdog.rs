@@ -27,7 +27,7 @@ pub(in crate::sdp) struct Sight {
 
 /// The state of the worker's checks of sent messages.
 #[derive(Copy, Clone, Default)]
-pub(crate) struct Watch {
+pub(crate) struct Watchdog {
     /// Another check will follow.
     pub(crate) running: bool,
     /// The oldest message in flight at the last check.
@@ -43,7 +43,7 @@ pub(crate) struct Watch {
     pub(crate) wake_ms: u32,
 }
 
-impl Watch {
+impl Watchdog {
     /// Records the findings of a check; returns whether they have been the same for too long.
     /// `user_timeout_ms` is TCP_USER_TIMEOUT, or 0.
     pub(in crate::sdp) fn is_too_long(&mut self, sight: Sight, user_timeout_ms: u32) -> bool {
@@ -90,7 +90,7 @@ mod tests {
     };
 
     /// The number of checks with the same findings until that is too long; 0 if it never is.
-    fn looks(watch: &mut Watch, sight: Sight, user_timeout_ms: u32) -> u32 {
+    fn looks(watch: &mut Watchdog, sight: Sight, user_timeout_ms: u32) -> u32 {
         let mut all = 1..100;
         all.find(|_| watch.is_too_long(sight, user_timeout_ms))
             .unwrap_or(0)
@@ -110,7 +110,10 @@ mod tests {
             (held_up, 0, 0),
             (held_up, 3000, 4),
         ] {
-            assert_eq!(looks(&mut Watch::default(), sight, user_timeout_ms), wanted);
+            assert_eq!(
+                looks(&mut Watchdog::default(), sight, user_timeout_ms),
+                wanted
+            );
         }
     }
 
@@ -127,7 +130,7 @@ mod tests {
             unsent: 200,
             ..held_up
         };
-        let mut watch = Watch::default();
+        let mut watch = Watchdog::default();
         for sight in [SIGHT, on, read, held_up] {
             assert!(!watch.is_too_long(sight, 0));
             assert_eq!(watch.looks, 1);
@@ -138,9 +141,9 @@ mod tests {
 
     #[test]
     fn the_peer_is_woken_later_each_time() {
-        let mut watch = Watch {
+        let mut watch = Watchdog {
             wake_ms: 20,
-            ..Watch::default()
+            ..Watchdog::default()
         };
         for wanted in [40, 80, 160, 320, 640, 1280, 0] {
             assert_eq!(watch.next_wake(), wanted);
