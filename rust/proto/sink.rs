@@ -91,6 +91,17 @@ pub enum Answer {
     SendSm,
 }
 
+/// What a SrcAvailCancel of the peer would find.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+enum Cancel {
+    /// No advert has come since the last cancel: there is nothing to take back.
+    Nothing,
+    /// An advert has come since the last cancel.
+    Possible,
+    /// A cancel has come and is not answered yet. No advert may come meanwhile.
+    Due,
+}
+
 /// The source adverts of the peer, in stream order.
 ///
 /// # Invariants
@@ -107,10 +118,7 @@ pub struct SourceReader<const N: usize = ADVERTS_MAX, const R: usize = READS_MAX
     next: Id,
     max: u8,
     ordered: bool,
-    /// Whether an advert came after the last cancel: otherwise another cancel would have nothing to
-    /// take back.
-    cancellable: bool,
-    cancelling: bool,
+    cancel: Cancel,
 }
 
 impl<const N: usize, const R: usize> SourceReader<N, R> {
@@ -123,8 +131,7 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
             next: Id::FIRST,
             max: limit(max_adverts, features),
             ordered: features.contains(Features::ORDERED),
-            cancellable: false,
-            cancelling: false,
+            cancel: Cancel::Nothing,
         }
     }
 
@@ -184,7 +191,7 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
             })
             .map_err(|_| Violation::TooManyAdverts)?;
         self.next = id.next();
-        self.cancellable = true;
+        self.cancel = Cancel::Possible;
         Ok(id)
     }
 
@@ -241,7 +248,7 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
     /// [`Violation::NothingToCancel`] if no advert came since the last cancel;
     /// [`Violation::CancelBehindPayload`] if payload follows the bytes that would be taken back.
     pub fn on_cancel(&mut self) -> Result<Option<Id>, Violation> {
-        if !self.cancellable {
+        if self.cancel != Cancel::Possible {
             return Err(Violation::NothingToCancel);
         }
         let mut unread = self.adverts.iter().filter(|a| a.untaken() > 0);
@@ -250,8 +257,7 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
             return Err(Violation::CancelBehindPayload);
         }
         let first = first.map(|a| a.id);
-        self.cancellable = false;
-        self.cancelling = true;
+        self.cancel = Cancel::Due;
         self.cut();
         Ok(first)
     }
@@ -287,7 +293,7 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
     pub fn next_answer(&mut self, partial: bool) -> Option<Answer> {
         let answer = self.due(partial)?;
         match answer {
-            Answer::SendSm => self.cancelling = false,
+            Answer::SendSm => self.cancel = Cancel::Nothing,
             Answer::ReadCompletion { bytes, .. } => {
                 let oldest = self.adverts.first_mut()?;
                 // INVARIANT: `bytes` is `done - reported`, and an advert that is reported
@@ -303,7 +309,7 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
 
     fn due(&self, partial: bool) -> Option<Answer> {
         let Some(oldest) = self.adverts.first() else {
-            return self.cancelling.then_some(Answer::SendSm);
+            return self.is_cancelling().then_some(Answer::SendSm);
         };
         let whole = oldest.done == oldest.len;
         let bytes = oldest.unreported();
@@ -326,11 +332,15 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
 
     /// Whether no advert is left and no answer is owed.
     pub const fn is_idle(&self) -> bool {
-        self.adverts.is_empty() && !self.cancelling
+        self.adverts.is_empty() && !self.is_cancelling()
+    }
+
+    const fn is_cancelling(&self) -> bool {
+        matches!(self.cancel, Cancel::Due)
     }
 
     const fn not_cancelling(&self) -> Result<(), Violation> {
-        if self.cancelling {
+        if self.is_cancelling() {
             Err(Violation::PayloadDuringCancel)
         } else {
             Ok(())
