@@ -89,18 +89,11 @@ unsafe extern "C" fn write_space(sk: *mut bindings::sock) {
 ///
 /// As for [`data_ready`].
 unsafe extern "C" fn state_change(sk: *mut bindings::sock) {
+    // io_uring reports the events of a wake-up's key without asking the socket, so the key must not
+    // have an event that may be absent. Without a key, io_uring asks the socket. TCP also wakes
+    // without a key here.
     // SAFETY: As the caller promises.
-    unsafe {
-        // io_uring reports the events of a wake-up's key without asking the socket, so the key must
-        // not have an event that may be absent. Without a key, io_uring asks the socket. TCP also
-        // wakes without a key here.
-        Sk::new(sk).wake(ALL, 0);
-        bindings::sk_wake_async(
-            sk.cast(),
-            bindings::SOCK_WAKE_IO as i32,
-            bindings::POLL_OUT as i32,
-        );
-    }
+    unsafe { Sk::new(sk) }.wake(ALL, 0);
 }
 
 macro_rules! field {
@@ -690,7 +683,25 @@ impl Sk {
         }
     }
 
-    /// Calls `sk_error_report`, which wakes threads that wait for an error.
+    /// Sends SIGIO for the end of the set-up of a connection, if the program wants it.
+    pub(crate) fn signal_connected(self) {
+        use bindings as b;
+        // SAFETY: The object is valid.
+        unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_IO as i32, b::POLL_OUT as i32) };
+    }
+
+    /// Sends SIGIO for the end of the peer's half of the stream, if the program wants it: as
+    /// `tcp_fin()`, with POLL_HUP only if both halves have ended.
+    pub(crate) fn signal_end(self) {
+        use bindings as b;
+        let both = field!(self, sk_shutdown) == b::SHUTDOWN_MASK as u8
+            || u32::from(self.state()) == b::TCP_CLOSE;
+        let band = if both { b::POLL_HUP } else { b::POLL_IN };
+        // SAFETY: The object is valid.
+        unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_WAITD as i32, band as i32) };
+    }
+
+    /// Calls `sk_error_report`, which wakes threads that wait for an error, and sends SIGIO.
     pub(crate) fn report_error(self) {
         // SAFETY: The object is valid, and has the callback of `sock_init_data()` or that of a user
         // in the kernel.

@@ -441,6 +441,63 @@ def python_http_server(bench: Bench) -> None:
     counted(bench, before, 588_895)
 
 
+# The kernel has the socket from the mount on; diod gets it as its standard input and output.
+NINE_P_SERVER = """
+import os, socket, sys
+listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 257)
+listener.bind((sys.argv[1], 5640))
+listener.listen()
+connection, _ = listener.accept()
+for fd in (0, 1):
+    os.dup2(connection.fileno(), fd)
+os.execvp("diod", "diod -f -n -N -r 0 -w 1 -e /tmp/export".split())
+"""
+NINE_P_CLIENT = """
+import ctypes, os, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+where = "/tmp/remote"
+os.mkdir(where)
+with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 257) as sock:
+    sock.connect((sys.argv[1], 5640))
+    options = (f"trans=fd,rfdno={sock.fileno()},wfdno={sock.fileno()},version=9p2000.L,msize=131072,"
+               "aname=/tmp/export,uname=root,access=user")
+    if libc.mount(b"sdp", where.encode(), b"9p", 0, options.encode()) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+want = os.urandom(3_000_001)
+with open(f"{where}/new", "wb") as file:
+    file.write(want)
+    os.fsync(file.fileno())
+os.rename(f"{where}/new", f"{where}/large")
+with open(f"{where}/large", "rb") as file:
+    assert file.read() == want
+os.mkdir(f"{where}/folder")
+for number in range(50):
+    with open(f"{where}/folder/{number}", "w") as file:
+        file.write(str(number))
+for number in range(50):
+    with open(f"{where}/folder/{number}") as file:
+        assert file.read() == str(number)
+print(os.listdir(where), len(os.listdir(f"{where}/folder")), os.stat(f"{where}/large").st_size)
+assert libc.umount(where.encode()) == 0
+"""
+
+
+@test()
+def nine_p(bench: Bench) -> None:
+    """A user of the socket in the kernel: the 9P file system over a connection that a program made."""
+    there = bench.address(bench.b)
+    shell(bench, bench.b, "mkdir /tmp/export")
+    write(bench.a, "/tmp/client.py", NINE_P_CLIENT)
+    write(bench.b, "/tmp/server.py", NINE_P_SERVER)
+    before = bench.stats(bench.a)
+    with serving(bench, bench.b, f"python3 /tmp/server.py {there}", 5640, "") as server:
+        tell(run(bench, bench.a, f"python3 /tmp/client.py {there}", ""))
+        tell(server.output, 3)
+    counted(bench, before, 6_000_000)
+    found = shell(bench, bench.b, "ls /tmp/export/folder | wc -l; stat -c %s /tmp/export/large").split()
+    expect(found == ["50", "3000001"], found)
+
+
 LANDLOCK = """
 import ctypes, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -88,15 +88,19 @@ pub(crate) fn discard(sock: &SdpSock) {
 /// connecting, nothing has happened for programs yet, and io_uring would try connect() again: only
 /// threads that wait in a call on the socket are woken.
 pub(super) fn wake(guard: &SockGuard<'_>) {
-    let is_connecting = guard
-        .sock()
-        .tcp
-        .lock()
-        .as_ref()
-        .is_some_and(|client| client.is_in_place() && client.is_connecting());
+    let sk = guard.sk();
+    let is_connecting = {
+        let tcp = guard.sock().tcp.lock();
+        let client = tcp.as_ref().filter(|client| client.is_in_place());
+        client.map(|client| client.is_connecting())
+    };
     match is_connecting {
-        true => guard.sk().wake_waiters(),
-        false => guard.sk().wake_all(),
+        Some(true) => sk.wake_waiters(),
+        Some(false) => {
+            sk.wake_all();
+            sk.signal_connected();
+        }
+        None => sk.wake_all(),
     }
 }
 

@@ -262,6 +262,7 @@ impl Worker<'_> {
         self.sock.stats.inc(Counter::ConnectDone);
         process(&mut guard);
         self.sock.sk().wake_all();
+        self.sock.sk().signal_connected();
         drop(guard);
         fallback::discard(self.sock);
         Ok(())

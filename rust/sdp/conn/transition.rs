@@ -123,6 +123,9 @@ impl SockGuard<'_> {
         sk.add_shutdown(bindings::RCV_SHUTDOWN);
         sk.set_flag(bindings::sock_flags_SOCK_DONE);
         sk.wake_all();
+        if !coming {
+            sk.signal_end();
+        }
         self.finish_if_drained();
     }
 }

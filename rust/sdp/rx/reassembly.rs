@@ -115,6 +115,7 @@ impl Receiver<'_> {
         if glance.coming.get() && !self.adverts.holds() {
             glance.coming.set(false);
             sk.wake_all();
+            sk.signal_end();
         }
         Ok(())
     }

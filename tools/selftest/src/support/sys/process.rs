@@ -158,6 +158,26 @@ pub(crate) fn block_signal(signal: i32) -> io::Result<()> {
     change_mask(libc::SIG_BLOCK, signal)
 }
 
+/// Waits for a blocked signal; returns its `si_code`, or `None` if there is none in time.
+pub(crate) fn wait_signal(signal: i32, timeout_ms: i64) -> io::Result<Option<i32>> {
+    let limit = libc::timespec {
+        tv_sec: timeout_ms / 1000,
+        tv_nsec: timeout_ms % 1000 * 1_000_000,
+    };
+    // SAFETY: an all-zero set is empty and valid, and so is `info`; all live across the calls.
+    let got = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        checked(libc::sigaddset(&mut set, signal))?;
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        checked(libc::sigtimedwait(&set, &mut info, &limit)).map(|_| info.si_code)
+    };
+    match got {
+        Ok(code) => Ok(Some(code)),
+        Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
 /// Calls `f` with the signal blocked in this thread.
 pub(crate) fn without_signal<T>(signal: i32, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     change_mask(libc::SIG_BLOCK, signal)?;

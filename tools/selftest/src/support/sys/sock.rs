@@ -6,6 +6,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+// fcntl() (asm-generic/fcntl.h), which the crate libc lacks on this platform.
+const F_SETSIG: i32 = 10;
+const F_SETOWN_EX: i32 = 15;
+
 /// An open socket, closed on drop.
 #[derive(Debug)]
 pub(crate) struct Sock(OwnedFd);
@@ -378,6 +382,22 @@ impl Sock {
     pub(crate) fn set_owner(&self, pid: i32) -> io::Result<()> {
         // SAFETY: plain numbers.
         checked(unsafe { libc::fcntl(self.as_raw_fd(), libc::F_SETOWN, pid) })?;
+        Ok(())
+    }
+
+    /// Has the kernel send `signal` to this thread when something happens, with the event
+    /// (F_SETSIG).
+    pub(crate) fn set_async_signal(&self, signal: i32) -> io::Result<()> {
+        // struct f_owner_ex with F_OWNER_TID.
+        let owner = [0, super::thread_id()];
+        let fd = self.as_raw_fd();
+        // SAFETY: `owner` lives across the call; the rest is plain numbers.
+        unsafe {
+            checked(libc::fcntl(fd, F_SETOWN_EX, owner.as_ptr()))?;
+            checked(libc::fcntl(fd, F_SETSIG, signal))?;
+            let flags = checked(libc::fcntl(fd, libc::F_GETFL))?;
+            checked(libc::fcntl(fd, libc::F_SETFL, flags | libc::O_ASYNC))?;
+        }
         Ok(())
     }
 

@@ -29,10 +29,17 @@ tests!("signals";
     linger_interrupted,
     storm,
     sigio,
+    signals_name_their_event,
 );
 
 /// Milliseconds between alarms.
 const EVERY_MS: i64 = 60;
+
+/// The `si_code` of signals (asm-generic/siginfo.h).
+const POLL_IN: i32 = 1;
+const POLL_OUT: i32 = 2;
+const POLL_ERR: i32 = 4;
+const POLL_HUP: i32 = 6;
 
 static ALARMS: AtomicU32 = AtomicU32::new(0);
 
@@ -319,4 +326,54 @@ fn sigio(env: &Env) -> Outcome {
     let before = alarms();
     remote.close()?;
     eventually("SIGIO at the end", || Ok(alarms()), |&n| n > before)
+}
+
+/// With F_SETSIG, a signal says what has happened, and nothing else causes one.
+fn signals_name_their_event(env: &Env) -> Outcome {
+    let signal = libc::SIGRTMIN();
+    sys::block_signal(signal)?;
+    // One event may cause several signals; an end is also something to read.
+    let told = |code, what| -> Outcome {
+        expect_eq(sys::wait_signal(signal, 20_000)?, Some(code), what)?;
+        while let Some(next) = sys::wait_signal(signal, 100)? {
+            expect(
+                [code, POLL_IN].contains(&next),
+                format!("{what}: then {next}"),
+            )?;
+        }
+        Ok(())
+    };
+
+    let (listener, addr) = env.listener(1)?;
+    let remote = env.remote_socket(&env.peer()?)?;
+    remote.connect(&addr)?;
+    let (sock, _) = listener.accept()?;
+    sock.set_async_signal(signal)?;
+    remote.send(Span::new(env.seed, 0, 5), 0)?;
+    told(POLL_IN, "bytes")?;
+    receive(&sock, Span::new(env.seed, 0, 5))?;
+    remote.shutdown(libc::SHUT_WR)?;
+    told(POLL_IN, "the end of the peer's half")?;
+    sock.close()?;
+
+    let (sock, remote) = env.pair()?;
+    sock.shutdown(libc::SHUT_WR)?;
+    expect_eq(remote.recv(1, 0)?, Vec::new(), "the end")?;
+    sock.set_async_signal(signal)?;
+    remote.close()?;
+    told(POLL_HUP, "the end of both halves")?;
+
+    let (sock, remote) = env.pair()?;
+    sock.set_async_signal(signal)?;
+    remote.reset()?;
+    told(POLL_ERR, "a reset")?;
+
+    let (server, addr) = env.remote_listener(1)?;
+    let sock = env.socket()?;
+    sock.set_async_signal(signal)?;
+    sock.set_nonblocking(true)?;
+    expect_errno(sock.connect(&addr), libc::EINPROGRESS, "connect")?;
+    told(POLL_OUT, "a connection")?;
+    drop(server);
+    Ok(())
 }
