@@ -39,12 +39,6 @@ const ONE: i32 = 1;
 /// Wakes all waiters, including the exclusive ones.
 const ALL: i32 = 0;
 
-/// The events of a socket that has something to read, as in `sock_def_readable()`.
-const TO_READ: u32 = bindings::SDP_CONST_EPOLLIN
-    | bindings::SDP_CONST_EPOLLPRI
-    | bindings::SDP_CONST_EPOLLRDNORM
-    | bindings::SDP_CONST_EPOLLRDBAND;
-
 /// `sk_data_ready` of a socket of a program.
 ///
 /// # Safety
@@ -52,14 +46,7 @@ const TO_READ: u32 = bindings::SDP_CONST_EPOLLIN
 /// `sk` is a socket object of the module.
 unsafe extern "C" fn data_ready(sk: *mut bindings::sock) {
     // SAFETY: As the caller promises.
-    unsafe {
-        Sk::new(sk).wake(ONE, TO_READ);
-        bindings::sk_wake_async(
-            sk.cast(),
-            bindings::SOCK_WAKE_WAITD as i32,
-            bindings::POLL_IN as i32,
-        );
-    }
+    unsafe { Sk::new(sk) }.wake_to_read(ONE);
 }
 
 /// `sk_write_space` of a socket of a program. The core calls it, too, after a change of SO_SNDBUF.
@@ -643,10 +630,24 @@ impl Sk {
         }
     }
 
-    /// As [`Sk::wake_reader`], but then wakes all exclusive waiters.
+    /// Wakes all threads that wait for connections of a listener, including the exclusive waiters,
+    /// with one event for each poller. Does not call `sk_data_ready`: a user in the kernel gets
+    /// each connection by SDP through [`Sk::wake_reader`], and none by TCP.
     pub(crate) fn wake_readers(self) {
-        self.wake_reader();
-        self.wake(ALL, TO_READ);
+        self.wake_to_read(ALL);
+    }
+
+    fn wake_to_read(self, exclusive: i32) {
+        use bindings as b;
+        self.wake(
+            exclusive,
+            b::SDP_CONST_EPOLLIN
+                | b::SDP_CONST_EPOLLPRI
+                | b::SDP_CONST_EPOLLRDNORM
+                | b::SDP_CONST_EPOLLRDBAND,
+        );
+        // SAFETY: The object is valid.
+        unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_WAITD as i32, b::POLL_IN as i32) };
     }
 
     /// Sends SIGURG to the process that the program has named (F_SETOWN).
