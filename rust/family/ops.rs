@@ -29,6 +29,7 @@ use crate::kern::errno::{
     EOPNOTSUPP, //
 };
 use crate::kern::iov::Iov;
+use crate::kern::time::RealNs;
 use crate::kern::zerocopy::Request;
 use crate::sdp::cm::accept::Accepted;
 use crate::sdp::cm::{
@@ -533,7 +534,12 @@ pub(super) unsafe extern "C" fn recvmsg(
                 n
             })
         } else {
-            recvmsg::recvmsg(of(socket), iter, len, flags)
+            recvmsg::recvmsg(of(socket), iter, len, flags).map(|received| {
+                if let Some(at) = received.arrived {
+                    tell_arrival(of(socket), msg, at);
+                }
+                received.bytes
+            })
         };
         if result.is_ok() {
             tell_left(of(socket), msg);
@@ -622,6 +628,31 @@ unsafe fn tell_left(sock: &SdpSock, msg: *mut bindings::msghdr) {
         if asked {
             (*msg).msg_inq = left;
         }
+    }
+}
+
+/// Reports when the last byte of a receive arrived, as SO_TIMESTAMP, SO_TIMESTAMPNS and
+/// SO_TIMESTAMPING say. The core takes the time from a packet, so this function makes an empty one.
+/// If there is no memory for the packet, the receive has no timestamp.
+///
+/// # Safety
+///
+/// `msg` is the message of a receive.
+unsafe fn tell_arrival(sock: &SdpSock, msg: *mut bindings::msghdr, at: RealNs) {
+    let sk = sock.sk();
+    if !sk.reports_arrivals() {
+        return;
+    }
+    // SAFETY: The packet is new, and is freed here. The rest is as the caller promises.
+    unsafe {
+        let skb = bindings::alloc_skb(0, bindings::SDP_CONST_GFP_KERNEL);
+        if skb.is_null() {
+            return;
+        }
+        let clock = bindings::skb_tstamp_type_SKB_CLOCK_REALTIME as u8;
+        bindings::skb_set_delivery_time(skb, at.get(), clock);
+        bindings::sock_recv_timestamp(msg, sk.as_ptr().cast(), skb);
+        bindings::consume_skb(skb);
     }
 }
 

@@ -18,7 +18,11 @@ use super::addr::{
 use super::netns::Net;
 use crate::bindings;
 use crate::kern::barrier::smp_wmb;
-use crate::kern::time::Timeout;
+use crate::kern::time::{
+    real_now,
+    RealNs,
+    Timeout, //
+};
 
 /// A pointer to a socket object of the module.
 ///
@@ -173,6 +177,21 @@ impl Sk {
     /// The flags of SO_TIMESTAMPING.
     pub(crate) fn timestamping(self) -> u32 {
         field!(self, sk_tsflags)
+    }
+
+    /// The present time, for bytes that have just arrived; `None` if the program does not ask for
+    /// the time with SO_TIMESTAMP, SO_TIMESTAMPNS or SO_TIMESTAMPING.
+    pub(crate) fn arrival(self) -> Option<RealNs> {
+        let is_asked = self.has_flag(bindings::sock_flags_SOCK_RCVTSTAMP)
+            || self.timestamping() & bindings::SOF_TIMESTAMPING_RX_SOFTWARE != 0;
+        is_asked.then(real_now).flatten()
+    }
+
+    /// Whether receives report the time at which their bytes arrived. With SO_TIMESTAMPING, one
+    /// flag makes the kernel record times, and another one makes receives report them.
+    pub(crate) fn reports_arrivals(self) -> bool {
+        self.has_flag(bindings::sock_flags_SOCK_RCVTSTAMP)
+            || self.timestamping() & bindings::SOF_TIMESTAMPING_SOFTWARE != 0
     }
 
     pub(crate) fn err(self) -> i32 {

@@ -57,6 +57,21 @@ const FLAGS: [(bindings::sock_flags, u32); 4] = [
     (bindings::sock_flags_SOCK_ZEROCOPY, bindings::SO_ZEROCOPY),
 ];
 
+/// SO_TIMESTAMPING with its flags, if the program has set any.
+fn timestamping(sk: Sk) -> Option<(u32, i32)> {
+    let name = match sk.has_flag(bindings::sock_flags_SOCK_TSTAMP_NEW) {
+        true => bindings::SO_TIMESTAMPING_NEW,
+        false => bindings::SO_TIMESTAMPING_OLD,
+    };
+    // A socket without a connection may not have the first of these flags, and the second one needs
+    // the number of a clock.
+    let refused = bindings::SOF_TIMESTAMPING_OPT_ID | bindings::SOF_TIMESTAMPING_BIND_PHC;
+    match sk.timestamping() & !refused {
+        0 => None,
+        flags => Some((name, flags as i32)),
+    }
+}
+
 /// The option that has set the time stamps of received bytes, if the program has set one.
 fn timestamps(sk: Sk) -> Option<u32> {
     let [on, ns, new] = [
@@ -247,7 +262,7 @@ impl TcpClient {
             ),
         ];
         let flags = FLAGS.map(|(flag, name)| sk.has_flag(flag).then_some((name, 1)));
-        let timestamps = [timestamps(sk).map(|name| (name, 1))];
+        let timestamps = [timestamping(sk), timestamps(sk).map(|name| (name, 1))];
         for options in [sizes.as_slice(), flags.as_slice(), timestamps.as_slice()] {
             for (name, value) in options.iter().flatten() {
                 // TCP has all of these options.

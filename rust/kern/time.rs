@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's time in jiffies: time-outs of calls, and the age of events.
+//! The kernel's time in jiffies: time-outs of calls, and the age of events; and the time of day.
 
+use core::num::NonZero;
 use core::ptr;
 
 use kernel::ffi::c_long;
@@ -9,7 +10,9 @@ use kernel::prelude::*;
 use kernel::task::MAX_SCHEDULE_TIMEOUT;
 use kernel::time::{
     msecs_to_jiffies,
-    Jiffies, //
+    ClockSource,
+    Jiffies,
+    RealTime, //
 };
 
 use super::signal::signal_pending;
@@ -97,6 +100,14 @@ impl Timeout {
 pub(crate) fn now() -> Jiffies {
     // SAFETY: The kernel's clock, which is read with one load and may change at any time.
     unsafe { ptr::read_volatile(&raw const kernel::bindings::jiffies) }
+}
+
+/// A time of day: nanoseconds of CLOCK_REALTIME.
+pub(crate) type RealNs = NonZero<i64>;
+
+/// The present time of day; `None` in 1970.
+pub(crate) fn real_now() -> Option<RealNs> {
+    NonZero::new(RealTime::ktime_get())
 }
 
 /// Milliseconds since `then`.

@@ -6,12 +6,15 @@ use kernel::alloc::Flags;
 use kernel::prelude::*;
 
 use super::frag::Frag;
+use crate::kern::time::RealNs;
 
-/// One place of the ring.
-struct Place {
-    frag: Option<Frag>,
+/// A fragment in the queue.
+struct Queued {
+    frag: Frag,
     /// Bytes of memory charged for it; the caller keeps account of them.
     truesize: u32,
+    /// When its last byte arrived.
+    arrived: Option<RealNs>,
 }
 
 /// A ring of fragments that grows by doubling and never shrinks.
@@ -20,7 +23,7 @@ struct Place {
 ///
 /// The `len` places from `head` on, modulo the ring's size, hold a fragment; no others do.
 pub(crate) struct FragQueue {
-    ring: KVec<Place>,
+    ring: KVec<Option<Queued>>,
     head: usize,
     len: usize,
     bytes: u32,
@@ -62,24 +65,12 @@ impl FragQueue {
         }
         let size = need.max(8).next_power_of_two();
         let mut ring = KVec::with_capacity(size, flags)?;
-        while let Some((frag, truesize)) = self.pop_place() {
-            ring.push(
-                Place {
-                    frag: Some(frag),
-                    truesize,
-                },
-                flags,
-            )?;
+        while let Some(queued) = self.pop_queued() {
+            ring.push(Some(queued), flags)?;
         }
         let len = ring.len();
         while ring.len() < size {
-            ring.push(
-                Place {
-                    frag: None,
-                    truesize: 0,
-                },
-                flags,
-            )?;
+            ring.push(None, flags)?;
         }
         self.ring = ring;
         self.head = 0;
@@ -93,35 +84,50 @@ impl FragQueue {
     ///
     /// `ENOMEM` if no place was reserved; the fragment is then dropped.
     pub(crate) fn push(&mut self, frag: Frag, truesize: u32) -> Result {
+        self.push_arrived(frag, truesize, None)
+    }
+
+    /// As [`FragQueue::push`], with the time at which the last byte of `frag` arrived.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`FragQueue::push`].
+    pub(crate) fn push_arrived(
+        &mut self,
+        frag: Frag,
+        truesize: u32,
+        arrived: Option<RealNs>,
+    ) -> Result {
         if self.len >= self.ring.len() {
             return Err(ENOMEM);
         }
         let at = self.place(self.len);
         let place = self.ring.get_mut(at).ok_or(ENOMEM)?;
         self.bytes += frag.len();
-        place.frag = Some(frag);
-        place.truesize = truesize;
+        *place = Some(Queued {
+            frag,
+            truesize,
+            arrived,
+        });
         self.len += 1;
         Ok(())
     }
 
-    fn pop_place(&mut self) -> Option<(Frag, u32)> {
+    fn pop_queued(&mut self) -> Option<Queued> {
         if self.len == 0 {
             return None;
         }
         let at = self.head;
         let next = self.place(1);
-        let place = self.ring.get_mut(at)?;
-        let frag = place.frag.take()?;
-        let truesize = place.truesize;
+        let queued = self.ring.get_mut(at)?.take()?;
         self.head = next;
         self.len -= 1;
-        Some((frag, truesize))
+        Some(queued)
     }
 
     /// Takes the first fragment out, with its charge.
     pub(crate) fn pop(&mut self) -> Option<(Frag, u32)> {
-        let (frag, truesize) = self.pop_place()?;
+        let Queued { frag, truesize, .. } = self.pop_queued()?;
         self.bytes -= frag.len();
         Some((frag, truesize))
     }
@@ -133,7 +139,7 @@ impl FragQueue {
             return self.pop().map(|(frag, _)| frag);
         }
         let head = self.head;
-        let front = self.ring.get_mut(head)?.frag.as_mut()?.split_front(max);
+        let front = self.ring.get_mut(head)?.as_mut()?.frag.split_front(max);
         self.bytes -= front.len();
         Some(front)
     }
@@ -146,8 +152,8 @@ impl FragQueue {
             return self.pop();
         }
         let head = self.head;
-        if let Some(frag) = self.ring.get_mut(head).and_then(|p| p.frag.as_mut()) {
-            frag.skip(n);
+        if let Some(Some(first)) = self.ring.get_mut(head) {
+            first.frag.skip(n);
             self.bytes -= n;
         }
         None
@@ -159,31 +165,48 @@ impl FragQueue {
 
     /// The fragment `i` places behind the first.
     pub(crate) fn get(&self, i: usize) -> Option<&Frag> {
+        self.queued(i).map(|queued| &queued.frag)
+    }
+
+    /// When the last byte of this fragment arrived, if somebody has asked for the time.
+    pub(crate) fn arrived(&self, i: usize) -> Option<RealNs> {
+        self.queued(i)?.arrived
+    }
+
+    fn queued(&self, i: usize) -> Option<&Queued> {
         if i >= self.len {
             return None;
         }
-        self.ring.get(self.place(i))?.frag.as_ref()
+        self.ring.get(self.place(i))?.as_ref()
     }
 
-    /// Lets `f` try to extend the last fragment; `f` returns the number of bytes added.
-    pub(crate) fn grow_last(&mut self, f: impl FnOnce(&mut Frag) -> u32) -> bool {
+    /// Lets `f` try to extend the last fragment, whose last byte then has `arrived`; `f` returns
+    /// the number of bytes added.
+    pub(crate) fn grow_last(
+        &mut self,
+        arrived: Option<RealNs>,
+        f: impl FnOnce(&mut Frag) -> u32,
+    ) -> bool {
         if self.len == 0 {
             return false;
         }
         let at = self.place(self.len - 1);
-        match self.ring.get_mut(at).and_then(|p| p.frag.as_mut()) {
-            Some(frag) => {
-                let grown = f(frag);
-                self.bytes += grown;
-                grown > 0
-            }
-            None => false,
+        let Some(Some(last)) = self.ring.get_mut(at) else {
+            return false;
+        };
+        let grown = f(&mut last.frag);
+        self.bytes += grown;
+        if grown > 0 {
+            last.arrived = arrived.or(last.arrived);
         }
+        grown > 0
     }
 }
 
 #[kunit_tests(ib_sdp_queue)]
 mod tests {
+    use core::num::NonZero;
+
     use super::*;
     use crate::bindings;
 
@@ -260,9 +283,35 @@ mod tests {
         let first = rest.split_front(10);
         let second = rest.split_front(20);
         queue.push(first, 0)?;
-        assert!(queue.grow_last(|last| last.join(&second)));
-        assert!(!queue.grow_last(|last| last.join(&second)));
+        assert!(queue.grow_last(None, |last| last.join(&second)));
+        assert!(!queue.grow_last(None, |last| last.join(&second)));
         assert_eq!(queue.bytes(), 30);
+        Ok(())
+    }
+
+    #[test]
+    fn fragments_keep_their_times() -> Result {
+        let at = |ns| NonZero::new(ns);
+        let mut queue = FragQueue::new();
+        for i in 0..20u8 {
+            queue.reserve(1, GFP_KERNEL)?;
+            queue.push_arrived(page(i)?, 0, at(i.into()))?;
+        }
+        assert_eq!(queue.arrived(0), None);
+        assert_eq!(queue.arrived(19), at(19));
+        assert_eq!(queue.arrived(20), None);
+        assert!(queue.consume(u32::MAX).is_some());
+        assert!(queue.consume(1).is_none());
+        assert_eq!(queue.arrived(0), at(1));
+
+        let mut rest = page(3)?;
+        let [first, second, third] = [1; 3].map(|len| rest.split_front(len));
+        queue.reserve(1, GFP_KERNEL)?;
+        queue.push_arrived(first, 0, at(50))?;
+        assert!(queue.grow_last(at(60), |last| last.join(&second)));
+        assert_eq!(queue.arrived(19), at(60));
+        assert!(queue.grow_last(None, |last| last.join(&third)));
+        assert_eq!(queue.arrived(19), at(60));
         Ok(())
     }
 }

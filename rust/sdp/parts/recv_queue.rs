@@ -8,7 +8,10 @@ use super::glance::{
     Glance,
     Seen, //
 };
-use crate::kern::time::now;
+use crate::kern::time::{
+    now,
+    RealNs, //
+};
 use crate::mm::frag::Frag;
 use crate::proto::urgent::UrgentReceive;
 
@@ -19,6 +22,9 @@ pub(crate) struct RecvQueue {
     pub(in crate::sdp) urgent: UrgentReceive,
     /// The number of next bytes of the stream that must be dropped, but are not in the queue yet.
     pub(in crate::sdp) losses_due: u32,
+    /// When bytes last arrived in the memory of a call that waits for them, until the call takes
+    /// them; `None` if nobody has asked for the time.
+    pub(in crate::sdp) direct_arrived: Option<RealNs>,
     /// The position in the stream at which SIOCATMARK last had to wait, and since when.
     open_at: Option<(u64, Jiffies)>,
     /// The free rest of the page into which short payloads are copied.
@@ -42,6 +48,7 @@ impl RecvQueue {
             queue: Seen::new(),
             urgent: UrgentReceive::new(),
             losses_due: 0,
+            direct_arrived: None,
             open_at: None,
             compact: None,
             compact_used: false,

@@ -34,6 +34,7 @@ impl Reader<'_> {
             };
             recv.copied += got as usize;
             if got > 0 {
+                recv.note_arrival(self.inq.queue.arrived(0));
                 let glance = &self.sock.glance;
                 let rx = &mut self.inq.queue;
                 if let Some((frag, truesize)) = rx.change(&glance.unread, |rx| rx.consume(got)) {
@@ -79,6 +80,9 @@ impl Reader<'_> {
                 frag.copy_to_iter(skip as u32, want as u32, &mut recv.iter) as usize
             };
             recv.copied += got;
+            if got > 0 {
+                recv.note_arrival(self.inq.queue.arrived(i));
+            }
             self.sock.sk().peek_forward(got);
             if got < want {
                 return Some(want - got);

@@ -122,7 +122,7 @@ impl Direct<'_> {
     /// The next part of the buffer for whose pages the call need not wait, at most as long as the
     /// peer's advert.
     fn early_part(&mut self, recv: &Recv<'_>) -> Option<Early> {
-        if recv.awaited {
+        if recv.barred.early_reads {
             return None;
         }
         let room = recv.direct_room();
@@ -272,7 +272,7 @@ impl Recv<'_> {
         let (head, receiving) = match taken {
             Ok(taken) => taken,
             Err(e) => {
-                self.awaited = true;
+                self.barred.early_reads = true;
                 match e {
                     _ if self.has_enough => {}
                     Refused::Unfit(why) => guard.fallback(why),
@@ -302,8 +302,7 @@ impl Recv<'_> {
         *self.taking.get_or_insert(Delta::ZERO) += taking;
         guard.count(Kept::ReadEarly, 1);
         self.iter.advance(taken);
-        self.copied += taken;
-        self.direct += taken;
+        self.took_direct(guard, taken);
         rearm_cq(guard);
         Ok(())
     }
@@ -347,8 +346,7 @@ impl Recv<'_> {
         };
         let read_bytes = *read.as_ref().unwrap_or(&0);
         self.iter.revert(bytes - read_bytes);
-        self.copied += read_bytes;
-        self.direct += read_bytes;
+        self.took_direct(guard, read_bytes);
         let alive = guard.conn().state != State::Dead;
         Ok(read? == bytes && posted && promise.give(alive))
     }

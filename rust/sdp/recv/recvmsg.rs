@@ -29,7 +29,10 @@ use crate::kern::iov::{
     Iov, //
 };
 use crate::kern::signal::signal_pending;
-use crate::kern::time::Timeout;
+use crate::kern::time::{
+    RealNs,
+    Timeout, //
+};
 use crate::proto::half::Generation;
 use crate::proto::state::State;
 use crate::sdp::conn::guard::{
@@ -49,6 +52,26 @@ use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
+/// Bytes of the stream that the call does not return, before those that it returns.
+struct Skipped {
+    /// With MSG_PEEK: the number of bytes before the first byte that the call looks at
+    /// (SO_PEEK_OFF).
+    bytes: usize,
+    /// Positions of the urgent bytes that the call has skipped. While the call waits, another
+    /// urgent byte may arrive directly behind the skipped one.
+    urgent: Range<u64>,
+}
+
+/// What the call does not do, or does no longer.
+pub(super) struct Barred {
+    /// Reads into the program's memory.
+    pub(super) reads: bool,
+    /// Reads into the program's memory for which the call does not wait.
+    pub(super) early_reads: bool,
+    /// Adverts of the program's memory.
+    pub(super) adverts: bool,
+}
+
 /// One call of recvmsg().
 pub(super) struct Recv<'a> {
     pub(in crate::sdp) began: Generation,
@@ -61,18 +84,10 @@ pub(super) struct Recv<'a> {
     /// Bytes given to the program, and the number of these that came without a copy.
     pub(in crate::sdp) copied: usize,
     pub(super) direct: usize,
-    /// With MSG_PEEK: the number of bytes before the first byte that the call looks at
-    /// (SO_PEEK_OFF).
-    pub(super) skipped: usize,
-    /// Positions of the urgent bytes that the call has skipped. While the call waits, another
-    /// urgent byte may arrive directly behind the skipped one.
-    hole: Range<u64>,
-    /// Set if bytes cannot be read into the program's memory.
-    pub(in crate::sdp) by_copy: bool,
-    /// Set if bytes can be read into the program's memory, but the call must wait for them.
-    pub(in crate::sdp) awaited: bool,
-    /// Set if the call does not advertise its memory, or does so no longer.
-    pub(super) no_offer: bool,
+    /// When the last of these bytes arrived, if the program asks for the time and it is known.
+    arrived: Option<RealNs>,
+    skipped: Skipped,
+    pub(super) barred: Barred,
     /// The call has enough bytes to return.
     pub(super) has_enough: bool,
     /// The receive queue has the room of this call's buffer ([`RecvQueue::reader_bytes`]).
@@ -98,17 +113,35 @@ impl Recv<'_> {
     pub(super) fn ahead(&self, taken: u64) -> usize {
         if self.is(bindings::MSG_PEEK) {
             // Do not count skipped bytes that were lost, or were taken by other calls.
-            let hole = self.hole.end.saturating_sub(self.hole.start.max(taken));
-            self.skipped + self.copied + hole as usize
+            let urgent = &self.skipped.urgent;
+            let hole = urgent.end.saturating_sub(urgent.start.max(taken));
+            self.skipped.bytes + self.copied + hole as usize
         } else {
             0
         }
     }
 
+    /// Counts `bytes` that have come, or will come, to the program's memory without a copy.
+    pub(super) fn took_direct(&mut self, guard: &mut SockGuard<'_>, bytes: usize) {
+        self.copied += bytes;
+        self.direct += bytes;
+        if bytes > 0 {
+            let arrived = guard.conn().inq.direct_arrived.take();
+            // The bytes of a call that returns before they have arrived have the time of the call.
+            self.note_arrival(arrived.or_else(|| guard.sk().arrival()));
+        }
+    }
+
+    /// Records when the last byte of the call arrived.
+    pub(super) fn note_arrival(&mut self, arrived: Option<RealNs>) {
+        self.arrived = arrived.or(self.arrived);
+    }
+
     /// Skips the urgent byte, which the call has reached before it has any bytes.
     pub(super) fn skip_urgent(&mut self, taken: u64) {
         let place = taken.saturating_add(self.ahead(taken) as u64);
-        self.hole = taken.saturating_add(self.skipped as u64)..place.saturating_add(1);
+        let first = taken.saturating_add(self.skipped.bytes as u64);
+        self.skipped.urgent = first..place.saturating_add(1);
     }
 
     /// Whether the call ends with the bytes that it has; `inq` has no more bytes for it. `comes`
@@ -145,7 +178,15 @@ impl Recv<'_> {
     }
 }
 
-/// Receives up to `len` bytes into `iter`; returns their number, 0 at the end of the stream.
+/// What a receive returns.
+pub(crate) struct Received {
+    /// The number of bytes, 0 at the end of the stream.
+    pub(crate) bytes: usize,
+    /// When the last byte arrived, if the program has asked for the time and it is known.
+    pub(crate) arrived: Option<RealNs>,
+}
+
+/// Receives up to `len` bytes into `iter`.
 ///
 /// # Errors
 ///
@@ -156,7 +197,7 @@ pub(crate) fn recvmsg(
     iter: Iov<'_, Dest>,
     len: usize,
     flags: u32,
-) -> Result<usize> {
+) -> Result<Received> {
     let mut guard = sock.lock();
     if matches!(guard.conn().state, State::Listen) {
         return Err(ENOTCONN);
@@ -172,19 +213,24 @@ pub(crate) fn recvmsg(
         timeo,
         target: sk.rcvlowat(flags & bindings::MSG_WAITALL != 0, len),
         copied: 0,
-        skipped: 0,
-        hole: 0..0,
+        skipped: Skipped {
+            bytes: 0,
+            urgent: 0..0,
+        },
         direct: 0,
-        by_copy: false,
-        awaited: false,
-        no_offer: false,
+        arrived: None,
+        barred: Barred {
+            reads: false,
+            early_reads: false,
+            adverts: false,
+        },
         has_enough: false,
         is_reader: false,
         taking: None,
     };
     note_next_call(guard.conn(), &recv);
     if flags & bindings::MSG_PEEK != 0 {
-        recv.skipped = sk.peek_offset().unwrap_or(0);
+        recv.skipped.bytes = sk.peek_offset().unwrap_or(0);
     }
     let result = recv.recv_all(&mut guard);
     if flags & bindings::MSG_PEEK == 0 && guard.generation() == recv.began {
@@ -193,7 +239,10 @@ pub(crate) fn recvmsg(
     finish(&mut guard, &recv);
     match result {
         Err(e) if recv.copied == 0 => Err(e),
-        _ => Ok(recv.copied),
+        _ => Ok(Received {
+            bytes: recv.copied,
+            arrived: recv.arrived,
+        }),
     }
 }
 
@@ -218,7 +267,7 @@ fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
         inq.reader_bytes = None;
     }
     inq.polled = timeless || (inq.polled && recv.direct == 0);
-    let took = recv.copied > 0 || !recv.hole.is_empty();
+    let took = recv.copied > 0 || !recv.skipped.urgent.is_empty();
     if took && !recv.is(bindings::MSG_PEEK) {
         let copied = recv.copied - recv.direct;
         if guard.generation() == recv.began {
@@ -250,7 +299,11 @@ impl Recv<'_> {
             let enough = match self.len {
                 // The call wants no bytes, but as with TCP it does not return before there are
                 // some.
-                0 => !guard.conn().inq.queue.is_empty(),
+                0 => {
+                    let queue = &guard.conn().inq.queue;
+                    self.note_arrival(queue.arrived(0));
+                    !queue.is_empty()
+                }
                 len => self.copied >= self.target.min(len),
             };
             if enough {

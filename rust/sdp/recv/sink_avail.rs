@@ -89,7 +89,7 @@ const OFFER_MS: u32 = 5000;
 impl Direct<'_> {
     /// Whether a receive that is about to wait shall advertise its buffer.
     pub(super) fn may_offer(&mut self, recv: &mut Recv<'_>) -> bool {
-        if recv.no_offer || !self.wants_offers(recv) {
+        if recv.barred.adverts || !self.wants_offers(recv) {
             return false;
         }
         let room = recv.direct_room();
@@ -102,8 +102,8 @@ impl Direct<'_> {
         };
         // A pause is counted in calls and not in waits: some calls wait once, others for each part
         // of their bytes.
-        recv.no_offer = !sinks.offers.may_offer();
-        !recv.no_offer && self.is_buffer_free(recv, room)
+        recv.barred.adverts = !sinks.offers.may_offer();
+        !recv.barred.adverts && self.is_buffer_free(recv, room)
     }
 
     /// Whether the pages of the next piece of the buffer are present, and in no snapshot of a send.
@@ -235,7 +235,7 @@ impl Recv<'_> {
                 .adverts
                 .sinks
                 .as_mut()
-                .filter(|_| self.no_offer)
+                .filter(|_| self.barred.adverts)
             {
                 sinks.offers.on_unused();
             }
@@ -247,8 +247,7 @@ impl Recv<'_> {
             _ => 0,
         };
         self.iter.revert(taken - got);
-        self.copied += got;
-        self.direct += got;
+        self.took_direct(guard, got);
         if got > 0 {
             Ok(())
         } else {
@@ -273,7 +272,7 @@ impl Recv<'_> {
             };
             let len = pinned.len() as usize;
             // The core may have pinned fewer bytes than requested.
-            self.no_offer |= len < LEAST_DIRECT;
+            self.barred.adverts |= len < LEAST_DIRECT;
             match self.post_offer(guard, pinned, taken > 0) {
                 Ok(()) => taken += len,
                 Err(memory) => {
@@ -299,7 +298,7 @@ impl Recv<'_> {
                 }
                 // The memory may still be pinned for a shorter time, for a Read of bytes that are
                 // already available.
-                self.no_offer = true;
+                self.barred.adverts = true;
                 None
             }
         }
@@ -320,12 +319,12 @@ impl Recv<'_> {
         let memory = Memory::Pinned(pinned);
         let len = memory.len();
         let same = guard.generation() == self.began;
-        if !same || self.no_offer || !Direct::of(guard).may_post_offer(behind) {
+        if !same || self.barred.adverts || !Direct::of(guard).may_post_offer(behind) {
             return Err(memory);
         }
         let region = match &mut guard.conn().link {
             Some(link) => link.add_region(memory, Use::PeerWrites).inspect_err(|_| {
-                self.no_offer = true;
+                self.barred.adverts = true;
             })?,
             None => return Err(memory),
         };
@@ -369,7 +368,7 @@ impl Recv<'_> {
             }
             let (sk, conn) = (guard.sk(), guard.conn());
             if !cancelled && (left.is_over() || self.must_not_wait(sk, &conn.inq)) {
-                self.no_offer |= left.is_over();
+                self.barred.adverts |= left.is_over();
                 cancelled = true;
                 left = Timeout::from_ms(CANCEL_MS);
                 cancel_offers(guard);

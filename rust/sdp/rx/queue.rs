@@ -6,6 +6,7 @@ use kernel::prelude::*;
 
 use super::Receiver;
 use crate::bindings;
+use crate::kern::time::RealNs;
 use crate::mm::frag::Frag;
 use crate::proto::message::Message;
 use crate::proto::state::State;
@@ -103,6 +104,7 @@ impl Receiver<'_> {
             }
             truesize = SMALL_BYTES;
         }
+        let arrived = self.sock.sk().arrival();
         let compact = self.inq.compact.as_mut();
         let Some(piece) = compact.map(|free| free.split_front(len)) else {
             return false;
@@ -112,9 +114,9 @@ impl Receiver<'_> {
         unsafe { piece.fill(bytes) };
         self.inq.compact_used = true;
         let pushed = self.inq.queue.change(&self.sock.glance.unread, |rx| {
-            match truesize == 0 && rx.grow_last(|last| last.join(&piece)) {
+            match truesize == 0 && rx.grow_last(arrived, |last| last.join(&piece)) {
                 true => Ok(()),
-                false => rx.push(piece, truesize),
+                false => rx.push_arrived(piece, truesize, arrived),
             }
         });
         if pushed.is_err() {
@@ -140,12 +142,13 @@ impl Receiver<'_> {
         skip: u32,
         len: u32,
     ) -> Result<(), Fatal> {
+        let arrived = self.sock.sk().arrival();
         let mut unused = memory.len();
         let parts = memory.into_payload(skip, len, &mut self.ring.spares);
         for frag in parts.into_iter().flatten() {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
-            if self.queue_unread(frag, charge).is_err() {
+            if self.queue_unread(frag, charge, arrived).is_err() {
                 self.release(charge + unused);
                 return Err(Fatal::NoMemory);
             }
@@ -154,15 +157,20 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Appends a fragment to the receive queue.
+    /// Appends a fragment that `arrived` at this time to the receive queue.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn queue_unread(&mut self, frag: Frag, charge: u32) -> Result {
-        self.inq
-            .queue
-            .change(&self.sock.glance.unread, |rx| rx.push(frag, charge))
+    pub(super) fn queue_unread(
+        &mut self,
+        frag: Frag,
+        charge: u32,
+        arrived: Option<RealNs>,
+    ) -> Result {
+        self.inq.queue.change(&self.sock.glance.unread, |rx| {
+            rx.push_arrived(frag, charge, arrived)
+        })
     }
 
     /// Reserves places for `places` more fragments in the receive queue.

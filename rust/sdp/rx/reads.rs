@@ -335,6 +335,7 @@ impl Receiver<'_> {
             zcopy.reader_wait.reader_came();
             if awaited {
                 zcopy.direct_bytes += len as usize;
+                self.inq.direct_arrived = self.sock.sk().arrival();
             }
         }
         self.count_read(len, Kept::RxZcopyBytes);

@@ -96,13 +96,14 @@ impl Receiver<'_> {
     pub(super) fn drain_hold(&mut self) -> Result<(), Fatal> {
         let sk = self.sock.sk();
         let glance = &self.sock.glance;
+        let arrived = sk.arrival();
         while let Some((frag, charge)) = self
             .adverts
             .zcopy
             .as_mut()
             .and_then(|zcopy| zcopy.hold.pop_ready())
         {
-            if self.queue_unread(frag, charge).is_err() {
+            if self.queue_unread(frag, charge, arrived).is_err() {
                 self.release(charge);
                 return Err(Fatal::NoMemory);
             }

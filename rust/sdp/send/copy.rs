@@ -100,7 +100,7 @@ impl<'a> Copier<'a> {
         let counts = &mut self.0.measured.counts;
         counts.add(sock.stats, Kept::TxCopiedBytes, len.into());
         let pushed = self.0.out.queue.change(&glance.notsent, |tx| {
-            if tx.grow_last(|last| copied.join_to(last)) {
+            if tx.grow_last(None, |last| copied.join_to(last)) {
                 return Ok(());
             }
             // The place was reserved.

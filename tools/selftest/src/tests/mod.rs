@@ -60,6 +60,7 @@ pub(crate) fn all(peer_vanishes: bool) -> impl Iterator<Item = &'static Test> {
         fuzz::TESTS,
         connecting::netns::TESTS,
         settings::sysctl::TESTS,
+        settings::timestamps::TESTS,
         settings::limits::TESTS,
     ];
     let groups = if peer_vanishes {

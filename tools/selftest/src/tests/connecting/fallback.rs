@@ -283,6 +283,7 @@ fn options_are_kept(env: &Env) -> Outcome {
         (SOL_SOCKET, libc::SO_MARK, 42),
         (SOL_SOCKET, libc::SO_RCVLOWAT, 2),
         (SOL_SOCKET, libc::SO_TIMESTAMP, 1),
+        (SOL_SOCKET, libc::SO_TIMESTAMPING, 0x18),
         (IPPROTO_IP, libc::IP_TTL, 44),
         (IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
         (IPPROTO_IP, libc::IP_TOS, 0x20),

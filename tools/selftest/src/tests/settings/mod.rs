@@ -5,3 +5,4 @@ pub(super) mod info;
 pub(super) mod limits;
 pub(super) mod options;
 pub(super) mod sysctl;
+pub(super) mod timestamps;
