@@ -19,10 +19,8 @@ use crate::inet::addr::{
     AF_INET_SDP, //
 };
 use crate::inet::memory;
-use crate::inet::sock::{
-    Sk,
-    LEAST_BYTES, //
-};
+use crate::inet::sock::charge::MIN_BUFFER_BYTES;
+use crate::inet::sock::Sk;
 use crate::inet::sysctl::Setting;
 use crate::kern::errno::{
     EAFNOSUPPORT,
@@ -48,7 +46,7 @@ const PROTOCOL: u16 = IPPROTO_SDP as u16;
 /// Protocols that socket() accepts: the default one, and TCP for programs that name it.
 const ACCEPTED_PROTOCOLS: [i32; 2] = [0, bindings::IPPROTO_TCP as i32];
 
-static LEAST_BUFFER: Shared<i32> = Shared::new(LEAST_BYTES as i32);
+static LEAST_BUFFER: Shared<i32> = Shared::new(MIN_BUFFER_BYTES as i32);
 static SOCKETS_ALLOCATED: Shared<bindings::percpu_counter> =
     // SAFETY: Initialised when the module loads; zeros until then.
     Shared::new(unsafe { core::mem::zeroed() });

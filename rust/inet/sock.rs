@@ -8,13 +8,7 @@
 use core::ptr;
 
 use kernel::prelude::*;
-use kernel::sync::rcu;
 
-use super::addr::{
-    from_in6,
-    to_in6,
-    Addr, //
-};
 use super::netns::Net;
 use crate::bindings;
 use crate::kern::barrier::smp_wmb;
@@ -34,59 +28,6 @@ use crate::kern::time::{
 #[derive(Copy, Clone)]
 pub(crate) struct Sk(*mut bindings::sock);
 
-/// The size in bytes that each of a socket's buffers may always have, however short memory is, as
-/// with TCP.
-pub(crate) const LEAST_BYTES: u32 = 4096;
-
-/// Wakes only one of the exclusive waiters, because the event can be used by one only.
-const ONE: i32 = 1;
-/// Wakes all waiters, including the exclusive ones.
-const ALL: i32 = 0;
-
-/// `sk_data_ready` of a socket of a program.
-///
-/// # Safety
-///
-/// `sk` is a socket object of the module.
-unsafe extern "C" fn data_ready(sk: *mut bindings::sock) {
-    // SAFETY: As the caller promises.
-    unsafe { Sk::new(sk) }.wake_to_read(ONE);
-}
-
-/// `sk_write_space` of a socket of a program. The core calls it, too, after a change of SO_SNDBUF.
-///
-/// # Safety
-///
-/// As for [`data_ready`].
-unsafe extern "C" fn write_space(sk: *mut bindings::sock) {
-    use bindings as b;
-    // SAFETY: As the caller promises. The core and `Sk::wake_writer` call this function under the
-    // lock, which keeps `sk_socket`.
-    unsafe {
-        if (*sk).sk_socket.is_null() || !b::test_and_clear_nospace(sk.cast()) {
-            return;
-        }
-        Sk::new(sk).wake(
-            ONE,
-            b::SDP_CONST_EPOLLOUT | b::SDP_CONST_EPOLLWRNORM | b::SDP_CONST_EPOLLWRBAND,
-        );
-        b::sk_wake_async(sk.cast(), b::SOCK_WAKE_SPACE as i32, b::POLL_OUT as i32);
-    }
-}
-
-/// `sk_state_change` of a socket of a program.
-///
-/// # Safety
-///
-/// As for [`data_ready`].
-unsafe extern "C" fn state_change(sk: *mut bindings::sock) {
-    // io_uring reports the events of a wake-up's key without asking the socket, so the key must not
-    // have an event that may be absent. Without a key, io_uring asks the socket. TCP also wakes
-    // without a key here.
-    // SAFETY: As the caller promises.
-    unsafe { Sk::new(sk) }.wake(ALL, 0);
-}
-
 macro_rules! field {
     ($self:ident, $($f:tt)+) => {
         // SAFETY: By the type invariant the object is valid. The core also reads the field without
@@ -101,6 +42,11 @@ macro_rules! set_field {
         unsafe { ptr::write_volatile(&raw mut (*$self.0).$($f)+, $value) }
     };
 }
+
+// Behind the macros, which these modules use.
+pub(crate) mod charge;
+pub(crate) mod names;
+pub(crate) mod wake;
 
 impl Sk {
     /// # Safety
@@ -271,10 +217,6 @@ impl Sk {
         set_field!(self, rcv, sk_rcvbuf);
     }
 
-    pub(crate) fn wmem_queued(self) -> u32 {
-        field!(self, sk_wmem_queued).unsigned_abs()
-    }
-
     pub(crate) fn has_flag(self, flag: bindings::sock_flags) -> bool {
         // SAFETY: The object is valid.
         unsafe { bindings::sock_flag(self.0.cast(), flag) }
@@ -318,23 +260,6 @@ impl Sk {
         // SAFETY: A `struct socket` has operations until its program has closed it. The program is
         // in a call on the socket, because only such calls use the value.
         Some(unsafe { (*(*socket).ops).family })
-    }
-
-    /// Records that a program waits until there is space to send: `wake_writer()` wakes programs
-    /// only then. If `async_too`, also the programs that want SIGIO for it.
-    pub(crate) fn want_space(self, async_too: bool) {
-        if field!(self, sk_socket).is_null() {
-            // No program waits.
-            return;
-        }
-        // SAFETY: The object is valid. The program is in a call on the socket, so the `struct
-        // socket` and its wait queue stay.
-        unsafe {
-            if async_too {
-                bindings::sk_set_bit(bindings::SDP_CONST_ASYNC_NOSPACE, self.as_ptr().cast());
-            }
-            bindings::set_nospace(self.as_ptr().cast());
-        }
     }
 
     /// Detaches the socket from its program, if it had one, and frees its IPsec policies.
@@ -408,165 +333,6 @@ impl Sk {
             .then(|| field!(self, sk_lingertime) as u64)
     }
 
-    /// The bound port in host byte order, or 0.
-    pub(crate) fn num(self) -> u16 {
-        // SAFETY: The object starts with an `inet_sock`.
-        unsafe {
-            ptr::read_volatile(
-                &raw const (*self.0)
-                    .__sk_common
-                    .__bindgen_anon_3
-                    .__bindgen_anon_1
-                    .skc_num,
-            )
-        }
-    }
-
-    /// Sets the bound port.
-    pub(crate) fn set_num(self, num: u16) {
-        self.set_num_only(num);
-        // SAFETY: The object starts with an `inet_sock`; the caller holds the lock.
-        unsafe { ptr::write_volatile(&raw mut (*self.inet()).inet_sport, num.to_be()) };
-    }
-
-    /// Clears the socket's port; getsockname() still returns the former port, as with TCP.
-    pub(crate) fn forget_num(self) {
-        self.set_num_only(0);
-    }
-
-    fn set_num_only(self, num: u16) {
-        // SAFETY: The object starts with an `inet_sock`; the caller holds the lock.
-        unsafe {
-            ptr::write_volatile(
-                &raw mut (*self.0)
-                    .__sk_common
-                    .__bindgen_anon_3
-                    .__bindgen_anon_1
-                    .skc_num,
-                num,
-            );
-        }
-    }
-
-    /// The local address (the one used by look-ups), with the port.
-    pub(crate) fn bound_addr(self) -> Addr {
-        let port = self.num();
-        if self.is_v6() {
-            let in6 = field!(self, __sk_common.skc_v6_rcv_saddr);
-            return Addr::v6(from_in6(&in6), port, self.bound_dev().unsigned_abs());
-        }
-        // SAFETY: The object is valid.
-        let v4: u32 = unsafe {
-            ptr::read_volatile(
-                &raw const (*self.0)
-                    .__sk_common
-                    .__bindgen_anon_1
-                    .__bindgen_anon_1
-                    .skc_rcv_saddr,
-            )
-        };
-        if v4 == 0 {
-            return Addr::ANY.with_port(port);
-        }
-        Addr::v4(v4.to_ne_bytes(), port)
-    }
-
-    /// The peer's address and port, as set by [`Sk::set_peer`]; [`Addr::ANY`] for none. Without the
-    /// lock, an address that is just being set may be read in parts.
-    pub(crate) fn peer_addr(self) -> Addr {
-        // SAFETY: The object is valid.
-        let (v4, port): (u32, u16) = unsafe {
-            let common = &raw const (*self.0).__sk_common;
-            (
-                ptr::read_volatile(
-                    &raw const (*common).__bindgen_anon_1.__bindgen_anon_1.skc_daddr,
-                ),
-                ptr::read_volatile(
-                    &raw const (*common).__bindgen_anon_3.__bindgen_anon_1.skc_dport,
-                ),
-            )
-        };
-        let port = u16::from_be(port);
-        if self.is_v6() {
-            let in6 = field!(self, __sk_common.skc_v6_daddr);
-            return Addr::v6(from_in6(&in6), port, 0);
-        }
-        if v4 == 0 {
-            return Addr::ANY.with_port(port);
-        }
-        Addr::v4(v4.to_ne_bytes(), port)
-    }
-
-    fn set_v4(self, local: u32) {
-        // SAFETY: The object starts with an `inet_sock`; the caller holds the lock.
-        unsafe {
-            ptr::write_volatile(
-                &raw mut (*self.0)
-                    .__sk_common
-                    .__bindgen_anon_1
-                    .__bindgen_anon_1
-                    .skc_rcv_saddr,
-                local,
-            );
-            ptr::write_volatile(&raw mut (*self.inet()).inet_saddr, local);
-        }
-    }
-
-    /// Sets the local address, without the port.
-    pub(crate) fn set_local(self, addr: &Addr) {
-        let v4 = addr.as_v4().map_or(0, u32::from_ne_bytes);
-        self.set_v4(v4);
-        if self.is_v6() {
-            let in6 = if addr.is_any() {
-                Default::default()
-            } else {
-                to_in6(&addr.ip)
-            };
-            set_field!(self, in6, __sk_common.skc_v6_rcv_saddr);
-            // SAFETY: Every socket object of the module has an `ipv6_pinfo`; the caller holds the
-            // lock.
-            unsafe { (*(*self.inet()).pinet6).saddr = in6 };
-        }
-    }
-
-    /// IP_TOS, or IPV6_TCLASS for a connection over IPv6; 0 if no program has set it.
-    pub(crate) fn service_type(self, v4: bool) -> u8 {
-        if v4 || !self.is_v6() {
-            // SAFETY: The object is valid; the core also reads the field without the lock.
-            unsafe { ptr::read_volatile(&raw const (*self.inet()).tos) }
-        } else {
-            // SAFETY: As above; every socket object of the module has an `ipv6_pinfo`.
-            unsafe { ptr::read_volatile(&raw const (*(*self.inet()).pinet6).tclass) }
-        }
-    }
-
-    /// Sets the peer's address and port; [`Addr::ANY`] for none.
-    pub(crate) fn set_peer(self, addr: &Addr) {
-        let v4 = addr.as_v4().map_or(0, u32::from_ne_bytes);
-        // SAFETY: The object is valid; the caller holds the lock.
-        unsafe {
-            ptr::write_volatile(
-                &raw mut (*self.0)
-                    .__sk_common
-                    .__bindgen_anon_1
-                    .__bindgen_anon_1
-                    .skc_daddr,
-                v4,
-            );
-            ptr::write_volatile(
-                &raw mut (*self.0)
-                    .__sk_common
-                    .__bindgen_anon_3
-                    .__bindgen_anon_1
-                    .skc_dport,
-                addr.port.to_be(),
-            );
-        }
-        if self.is_v6() {
-            set_field!(self, to_in6(&addr.ip), __sk_common.skc_v6_daddr);
-        }
-    }
-
     pub(crate) fn user_locked(self, what: u32) -> bool {
         u32::from(field!(self, sk_userlocks)) & what != 0
     }
@@ -617,244 +383,9 @@ impl Sk {
         set_field!(self, -1, sk_peek_off);
     }
 
-    /// Whether a poller or waiter should write: there is more than the minimum of free space.
-    pub(crate) fn stream_writeable(self) -> bool {
-        // SAFETY: The object is valid.
-        unsafe { bindings::__sk_stream_is_writeable(self.0.cast(), 1) }
-    }
-
-    pub(crate) fn stream_memory_free(self) -> bool {
-        // SAFETY: The object is valid.
-        unsafe { bindings::sk_stream_memory_free(self.0.cast()) }
-    }
-
-    /// Sets the callbacks of a new socket. A user of the socket in the kernel may replace them with
-    /// functions of its own.
-    pub(crate) fn set_callbacks(self) {
-        // SAFETY: The object is valid, and nothing else uses the new socket yet.
-        unsafe {
-            (*self.0).sk_data_ready = Some(data_ready);
-            (*self.0).sk_write_space = Some(write_space);
-            (*self.0).sk_state_change = Some(state_change);
-        }
-    }
-
-    /// Calls `sk_data_ready`, which wakes threads that wait for data, an end or an error to read;
-    /// of the exclusive waiters, one.
-    pub(crate) fn wake_reader(self) {
-        if let Some(data_ready) = field!(self, sk_data_ready) {
-            // SAFETY: The object is valid. The core calls the function in the same contexts, for
-            // sockets of TCP.
-            unsafe { data_ready(self.0) };
-        }
-    }
-
-    /// Wakes all threads that wait for connections of a listener, including the exclusive waiters,
-    /// with one event for each poller. Does not call `sk_data_ready`: a user in the kernel gets
-    /// each connection by SDP through [`Sk::wake_reader`], and none by TCP.
-    pub(crate) fn wake_readers(self) {
-        self.wake_to_read(ALL);
-    }
-
-    fn wake_to_read(self, exclusive: i32) {
-        use bindings as b;
-        self.wake(
-            exclusive,
-            b::SDP_CONST_EPOLLIN
-                | b::SDP_CONST_EPOLLPRI
-                | b::SDP_CONST_EPOLLRDNORM
-                | b::SDP_CONST_EPOLLRDBAND,
-        );
-        // SAFETY: The object is valid.
-        unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_WAITD as i32, b::POLL_IN as i32) };
-    }
-
-    /// Sends SIGURG to the process that the program has named (F_SETOWN).
-    pub(crate) fn send_sigurg(self) {
-        // SAFETY: The object is valid, and the caller holds the lock, which keeps `sk_socket`.
-        unsafe { bindings::sk_send_sigurg(self.0) };
-    }
-
     /// Whether urgent data is an ordinary part of the stream (SO_OOBINLINE).
     pub(crate) fn is_oob_inline(self) -> bool {
         self.has_flag(bindings::sock_flags_SOCK_URGINLINE)
-    }
-
-    /// Calls `sk_write_space`, which wakes threads that wait for space to write; `false` if no
-    /// thread waits.
-    pub(crate) fn wake_writer(self) -> bool {
-        // SAFETY: The object is valid, and the caller holds the lock, which keeps `sk_socket`.
-        if field!(self, sk_socket).is_null() || !unsafe { bindings::test_nospace(self.0.cast()) } {
-            return false;
-        }
-        if let Some(write_space) = field!(self, sk_write_space) {
-            // SAFETY: As in `wake_reader`.
-            unsafe { write_space(self.0) };
-        }
-        true
-    }
-
-    /// Calls `sk_state_change`, which wakes all threads after a change of state, including the
-    /// exclusive waiters.
-    pub(crate) fn wake_all(self) {
-        if let Some(state_change) = field!(self, sk_state_change) {
-            // SAFETY: As in `wake_reader`.
-            unsafe { state_change(self.0) };
-        }
-    }
-
-    /// Sends SIGIO for the end of the set-up of a connection, if the program wants it.
-    pub(crate) fn signal_connected(self) {
-        use bindings as b;
-        // SAFETY: The object is valid.
-        unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_IO as i32, b::POLL_OUT as i32) };
-    }
-
-    /// Sends SIGIO for the end of the peer's half of the stream, if the program wants it: as
-    /// `tcp_fin()`, with POLL_HUP only if both halves have ended.
-    pub(crate) fn signal_end(self) {
-        use bindings as b;
-        let both = field!(self, sk_shutdown) == b::SHUTDOWN_MASK as u8
-            || u32::from(self.state()) == b::TCP_CLOSE;
-        let band = if both { b::POLL_HUP } else { b::POLL_IN };
-        // SAFETY: The object is valid.
-        unsafe { b::sk_wake_async(self.0.cast(), b::SOCK_WAKE_WAITD as i32, band as i32) };
-    }
-
-    /// Calls `sk_error_report`, which wakes threads that wait for an error, and sends SIGIO.
-    pub(crate) fn report_error(self) {
-        // SAFETY: The object is valid, and has the callback of `sock_init_data()` or that of a user
-        // in the kernel.
-        unsafe { bindings::sk_error_report(self.0) };
-    }
-
-    /// Wakes threads that wait in a system call, for an event that is not visible to programs.
-    /// epoll would interpret a wake-up without a key as any event, and report the present events as
-    /// a new edge; so the key is an event that no socket reports, and that epoll and io_uring do
-    /// not add to the events that programs ask for. (io_uring adds EPOLLNVAL.)
-    pub(crate) fn wake_waiters(self) {
-        self.wake(ALL, bindings::SDP_CONST_EPOLLMSG);
-    }
-
-    /// Wakes threads that wait for one of `events`: all non-exclusive waiters, and as many
-    /// exclusive ones as `exclusive` says.
-    fn wake(self, exclusive: i32, events: u32) {
-        let guard = rcu::read_lock();
-        // SAFETY: The object is valid, and RCU keeps its wait queue.
-        unsafe {
-            let queue = bindings::sk_wq_rcu(self.0.cast());
-            if bindings::skwq_has_sleeper(queue) {
-                bindings::__wake_up(
-                    &raw mut (*queue).wait,
-                    bindings::SDP_CONST_TASK_NORMAL,
-                    exclusive,
-                    ptr::without_provenance_mut(events as usize),
-                );
-            }
-        }
-        drop(guard);
-    }
-
-    /// Reserves memory for `bytes` to send; `false` if there is none.
-    pub(crate) fn wmem_schedule(self, bytes: u32) -> bool {
-        // SAFETY: The object is valid, and the caller holds the lock.
-        unsafe { bindings::sk_wmem_schedule(self.0.cast(), bytes as i32) }
-    }
-
-    /// Whether the socket has its own page for copies; the caller holds the lock.
-    pub(crate) fn has_page_frag(self) -> bool {
-        !field!(self, sk_frag.page).is_null()
-    }
-
-    /// Reserves memory for up to `bytes` to send; returns for how many. As TCP
-    /// (`tcp_wmem_schedule()`): the first [`LEAST_BYTES`] in the send buffer are always admitted,
-    /// so that a socket which poll() reports as writable really is.
-    pub(crate) fn wmem_admit(self, bytes: u32) -> u32 {
-        if self.wmem_schedule(bytes) {
-            return bytes;
-        }
-        let least = LEAST_BYTES.saturating_sub(self.wmem_queued());
-        let bytes = bytes.min(least);
-        if bytes > 0 && self.wmem_force(bytes) {
-            bytes
-        } else {
-            0
-        }
-    }
-
-    /// As `sk_forced_mem_schedule()`, which is not exported: if the send buffer of a socket is
-    /// full, the core admits the bytes and charges them to the control group. So this function
-    /// makes the buffer appear full during the call.
-    fn wmem_force(self, bytes: u32) -> bool {
-        let locks = field!(self, sk_userlocks);
-        let sndbuf = field!(self, sk_sndbuf);
-        set_field!(self, locks | bindings::SOCK_SNDBUF_LOCK as u8, sk_userlocks);
-        set_field!(self, self.wmem_queued() as i32 + 1, sk_sndbuf);
-        let admitted = self.wmem_schedule(bytes);
-        set_field!(self, sndbuf, sk_sndbuf);
-        set_field!(self, locks, sk_userlocks);
-        // poll(), which takes no lock, may have seen the full buffer.
-        if self.stream_writeable() {
-            self.wake_writer();
-        }
-        admitted
-    }
-
-    /// Frees the page into which the socket copies, as `tcp_disconnect()` does: a socket with such
-    /// a page must not become a listener, because `sk_clone()` copies the pointer, and frees the
-    /// page if it fails.
-    pub(crate) fn free_page_frag(self) {
-        // SAFETY: The object is valid; the caller holds the lock, which guards the page. The
-        // pointer is null, or a page to which the socket has a reference, which is dropped once.
-        unsafe {
-            let frag = core::mem::take(&mut (*self.0).sk_frag);
-            if !frag.page.is_null() {
-                bindings::put_page(frag.page);
-            }
-        }
-    }
-
-    pub(crate) fn wmem_charge(self, bytes: u32) {
-        // SAFETY: The object is valid, and the caller holds the lock.
-        unsafe {
-            bindings::sk_wmem_queued_add(self.0.cast(), bytes as i32);
-            bindings::sk_mem_charge(self.0.cast(), bytes as i32);
-        }
-    }
-
-    pub(crate) fn wmem_uncharge(self, bytes: u32) {
-        // SAFETY: As above.
-        unsafe {
-            bindings::sk_wmem_queued_add(self.0.cast(), -(bytes as i32));
-            bindings::sk_mem_uncharge(self.0.cast(), bytes as i32);
-        }
-    }
-
-    /// Charges `bytes` of receive memory; `false` if the limits forbid it.
-    pub(crate) fn rmem_charge(self, bytes: u32) -> bool {
-        // SAFETY: As above.
-        unsafe {
-            if !bindings::sk_rmem_schedule(self.0.cast(), bytes as i32, false) {
-                return false;
-            }
-            bindings::sk_mem_charge(self.0.cast(), bytes as i32);
-            bindings::sk_rmem_alloc_add(self.0.cast(), bytes as i32);
-        }
-        true
-    }
-
-    pub(crate) fn rmem_uncharge(self, bytes: u32) {
-        // SAFETY: As above.
-        unsafe {
-            bindings::sk_rmem_alloc_add(self.0.cast(), -(bytes as i32));
-            bindings::sk_mem_uncharge(self.0.cast(), bytes as i32);
-        }
-    }
-
-    /// The charged receive memory in bytes.
-    pub(crate) fn rmem(self) -> u32 {
-        // SAFETY: The object is valid.
-        unsafe { bindings::sk_rmem_alloc_get(self.0.cast()).unsigned_abs() }
     }
 
     /// Counts one more connection in the accept queue, unless it is full.

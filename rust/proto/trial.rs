@@ -24,9 +24,9 @@ pub const WINDOW_BYTES: u64 = 4 << 20;
 /// The number of sends by which a way is measured, at least.
 pub const WINDOW_SENDS: u32 = 8;
 /// Bytes after which a trial may be given up.
-pub const LEAST_BYTES: u64 = 1 << 19;
+pub const JUDGED_BYTES: u64 = 1 << 19;
 /// The number of sends after which a trial may be given up.
-pub const LEAST_SENDS: u32 = 4;
+pub const JUDGED_SENDS: u32 = 4;
 /// A trial ends early if it takes more than this many times as long as the other way.
 pub const HOPELESS: u64 = 2;
 /// Bytes that the buffers of both sides hold, by default.
@@ -96,8 +96,8 @@ impl Sum {
 
     /// Whether these sends take so much longer than the other way that the trial is given up.
     fn is_hopeless(self, other_ns: u64) -> bool {
-        self.bytes >= LEAST_BYTES
-            && self.sends >= LEAST_SENDS
+        self.bytes >= JUDGED_BYTES
+            && self.sends >= JUDGED_SENDS
             && self.ns_per_mib() > other_ns.saturating_mul(HOPELESS)
     }
 }

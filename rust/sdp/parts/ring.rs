@@ -20,7 +20,7 @@ use crate::rdma::receive::{
 pub(crate) const SMALL_BYTES: u32 = 4096;
 /// Payload of a receive of a new connection if sockets already use much memory: a page has
 /// [`IDLE_RECEIVES`] such receives, and no two of them share a cache line.
-pub(crate) const LEAST_BYTES: u32 = SMALL_BYTES / IDLE_RECEIVES / 128 * 128;
+pub(crate) const TINY_BYTES: u32 = SMALL_BYTES / IDLE_RECEIVES / 128 * 128;
 /// Payload of a receive when data flows.
 pub(crate) const LARGE_BYTES: u32 = MAX_PARTS as u32 * PART_BYTES;
 /// Receives posted for an idle connection. Data needs four credits, so the peer can send two such
@@ -67,7 +67,7 @@ impl Ring {
         let size = if memory::is_ample() {
             SMALL_BYTES
         } else {
-            LEAST_BYTES
+            TINY_BYTES
         };
         self.receives = OwnReceives::new(size);
         if let Err(e) = self.reserve(sk, size) {

@@ -31,7 +31,7 @@ use crate::sdp::parts::send_queue::SendQueue;
 
 /// The size in bytes of the smallest piece that is advertised: for fewer bytes, pinning costs more
 /// than copying.
-pub(in crate::sdp) const LEAST_BYTES: usize = 16384;
+pub(in crate::sdp) const MIN_ADVERT_BYTES: usize = 16384;
 
 pub(super) const PAGE_SHIFT: u32 = kernel::page::PAGE_SHIFT as u32;
 
@@ -74,7 +74,7 @@ impl Ways<'_> {
     pub(super) fn sink_room(&self) -> u32 {
         let room = self.reader_room();
         // For fewer bytes a copy is cheaper.
-        if room as usize >= LEAST_BYTES && self.may_write() {
+        if room as usize >= MIN_ADVERT_BYTES && self.may_write() {
             room
         } else {
             0
@@ -174,7 +174,7 @@ impl Ways<'_> {
         let parts = piece.map_or_else(Split::default, |piece| {
             split(piece.addr as u64, piece.len as u64, PAGE_SHIFT)
         });
-        if let Some(piece) = piece.filter(|_| (parts.middle as usize) < LEAST_BYTES) {
+        if let Some(piece) = piece.filter(|_| (parts.middle as usize) < MIN_ADVERT_BYTES) {
             send.by_copy = piece.len;
             return Path::Copy;
         }
@@ -187,7 +187,7 @@ impl Ways<'_> {
                 (Some(_), None) => MemoryKind::Untried,
                 (Some(_), Some(why)) => MemoryKind::Unprotectable(why),
             },
-            least_bytes: LEAST_BYTES as u64,
+            least_bytes: MIN_ADVERT_BYTES as u64,
             wanted,
             threshold_bytes: threshold as u64,
             features: self.adverts.features,

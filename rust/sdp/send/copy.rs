@@ -5,7 +5,7 @@
 use kernel::prelude::*;
 
 use super::sendmsg::Send;
-use crate::inet::sock::LEAST_BYTES;
+use crate::inet::sock::charge::MIN_BUFFER_BYTES;
 use crate::kern::errno::ENOBUFS;
 use crate::mm::page_frag::PageFrag;
 use crate::proto::bsdh::BSDH_LEN_U32;
@@ -85,7 +85,7 @@ impl<'a> Copier<'a> {
         let want = left.min(room as usize).min(sk.sndbuf() as usize);
         let admitted = sk.wmem_admit(want as u32) as usize;
         if admitted == 0 {
-            let sndbuf = (sk.wmem_queued() / 2).max(LEAST_BYTES);
+            let sndbuf = (sk.wmem_queued() / 2).max(MIN_BUFFER_BYTES);
             glance.refused_sndbuf.set(sndbuf);
             return Err(ENOBUFS);
         }

@@ -22,7 +22,7 @@ use kernel::prelude::*;
 
 use super::choose::{
     Ways,
-    LEAST_BYTES, //
+    MIN_ADVERT_BYTES, //
 };
 use super::sendmsg::Send;
 use crate::bindings;
@@ -125,7 +125,7 @@ impl Send<'_> {
     /// bytes are copied.
     pub(super) fn least_lent(&self) -> usize {
         match self.lending {
-            Some(_) if self.iter.has_pages() => LEAST_BYTES,
+            Some(_) if self.iter.has_pages() => MIN_ADVERT_BYTES,
             _ => 0,
         }
     }
@@ -144,7 +144,7 @@ impl Ways<'_> {
             .is_some_and(|l| l.notification.is_some());
         let why = no_lending(&choice::Lending {
             piece_bytes: bytes as u64,
-            least_bytes: LEAST_BYTES as u64,
+            least_bytes: MIN_ADVERT_BYTES as u64,
             asked,
             wanted: self.options.wanted,
             threshold_bytes: self.threshold as u64,

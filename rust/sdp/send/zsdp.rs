@@ -24,7 +24,7 @@ use kernel::prelude::*;
 
 use super::choose::{
     Ways,
-    LEAST_BYTES, //
+    MIN_ADVERT_BYTES, //
 };
 use super::sendmsg::Send;
 use crate::kern::errno::{
@@ -447,5 +447,5 @@ impl Send<'_> {
 
 /// Whether another piece of the send could go by an advert.
 fn wants_more(send: &Send<'_>, out: &Out) -> bool {
-    out.stop.is_none() && send.iter.piece_bytes() >= LEAST_BYTES
+    out.stop.is_none() && send.iter.piece_bytes() >= MIN_ADVERT_BYTES
 }

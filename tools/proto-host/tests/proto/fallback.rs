@@ -9,6 +9,7 @@ use proto_host::proto::fallback::{
     PAUSE_MIN,
     SAMPLE, //
 };
+use std::collections::HashSet;
 
 /// Lets transfers of 100 pages go until they pause, at most `most`.
 fn transfers(fallback: &mut Fallback, touched: u32, most: u32) -> u32 {
@@ -89,6 +90,63 @@ fn what_ends_during_a_pause_has_had_its_verdict() {
     transfers(&mut fallback, 100, 1000);
     (0..1000).for_each(|_| fallback.on_transfer(100, 100));
     assert_eq!(pause(&mut fallback), PAUSE_MIN);
+}
+
+/// Waits until the pause is over, if there is one; returns the number of bad receives until the
+/// next one begins.
+fn bad_receives(fallback: &mut Fallback) -> u32 {
+    pause(fallback);
+    let mut receives = 0;
+    while fallback.may_go_async() {
+        fallback.on_receive(false);
+        receives += 1;
+    }
+    receives
+}
+
+/// Searches every state that receives can reach.
+#[test]
+fn bad_receives_always_pause_and_good_ones_never() {
+    let mut seen = HashSet::from([Fallback::new()]);
+    let mut open = vec![Fallback::new()];
+    while let Some(state) = open.pop() {
+        let mut bad = state;
+        assert!(bad_receives(&mut bad) <= u32::from(SAMPLE), "{state:?}");
+        let length = pause(&mut bad);
+        assert!(length.is_power_of_two(), "{state:?}: {length}");
+        assert!(
+            (PAUSE_MIN..=PAUSE_MAX).contains(&length),
+            "{state:?}: {length}"
+        );
+
+        // The verdict about earlier receives may still come.
+        let mut good = state;
+        for _ in 0..SAMPLE {
+            pause(&mut good);
+            good.on_receive(true);
+        }
+        pause(&mut good);
+        for _ in 0..64 {
+            good.on_receive(true);
+            assert!(good.may_go_async(), "{state:?}");
+        }
+        bad_receives(&mut good);
+        assert_eq!(pause(&mut good), PAUSE_MIN, "{state:?}");
+
+        for worth in [true, false] {
+            let mut next = state;
+            pause(&mut next);
+            next.on_receive(worth);
+            if seen.insert(next) {
+                open.push(next);
+            }
+        }
+    }
+    // The search has reached the longest pause.
+    assert!(seen.iter().any(|state| {
+        let mut state = *state;
+        pause(&mut state) == PAUSE_MAX
+    }));
 }
 
 proptest! {
