@@ -46,7 +46,7 @@ const PROTOCOL: u16 = IPPROTO_SDP as u16;
 /// Protocols that socket() accepts: the default one, and TCP for programs that name it.
 const ACCEPTED_PROTOCOLS: [i32; 2] = [0, bindings::IPPROTO_TCP as i32];
 
-static LEAST_BUFFER: Shared<i32> = Shared::new(MIN_BUFFER_BYTES as i32);
+static MIN_BUFFER: Shared<i32> = Shared::new(MIN_BUFFER_BYTES as i32);
 static SOCKETS_ALLOCATED: Shared<bindings::percpu_counter> =
     // SAFETY: Initialised when the module loads; zeros until then.
     Shared::new(unsafe { core::mem::zeroed() });
@@ -74,8 +74,8 @@ static PROTO: Shared<bindings::proto> = Shared::new(bindings::proto {
     enter_memory_pressure: Some(memory::enter_pressure),
     leave_memory_pressure: Some(memory::leave_pressure),
     sysctl_mem: (&raw const memory::LIMITS).cast_mut().cast(),
-    sysctl_wmem: LEAST_BUFFER.get(),
-    sysctl_rmem: LEAST_BUFFER.get(),
+    sysctl_wmem: MIN_BUFFER.get(),
+    sysctl_rmem: MIN_BUFFER.get(),
     obj_size: OBJ_SIZE as u32,
     ipv6_pinfo_offset: PINFO6_OFFSET as u32,
     name: name(b"SDP"),

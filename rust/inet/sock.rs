@@ -44,8 +44,8 @@ macro_rules! set_field {
 }
 
 // Behind the macros, which these modules use.
+pub(crate) mod addrs;
 pub(crate) mod charge;
-pub(crate) mod names;
 pub(crate) mod wake;
 
 impl Sk {
@@ -127,7 +127,7 @@ impl Sk {
 
     /// The present time, for bytes that have just arrived; `None` if the program does not ask for
     /// the time with SO_TIMESTAMP, SO_TIMESTAMPNS or SO_TIMESTAMPING.
-    pub(crate) fn arrival(self) -> Option<RealNs> {
+    pub(crate) fn arrival_time(self) -> Option<RealNs> {
         let is_asked = self.has_flag(bindings::sock_flags_SOCK_RCVTSTAMP)
             || self.timestamping() & bindings::SOF_TIMESTAMPING_RX_SOFTWARE != 0;
         is_asked.then(real_now).flatten()
@@ -331,6 +331,17 @@ impl Sk {
     pub(crate) fn linger(self) -> Option<u64> {
         self.has_flag(bindings::sock_flags_SOCK_LINGER)
             .then(|| field!(self, sk_lingertime) as u64)
+    }
+
+    /// IP_TOS, or IPV6_TCLASS for a connection over IPv6; 0 if no program has set it.
+    pub(crate) fn service_type(self, v4: bool) -> u8 {
+        if v4 || !self.is_v6() {
+            // SAFETY: The object is valid; the core also reads the field without the lock.
+            unsafe { ptr::read_volatile(&raw const (*self.inet()).tos) }
+        } else {
+            // SAFETY: As above; every socket object of the module has an `ipv6_pinfo`.
+            unsafe { ptr::read_volatile(&raw const (*(*self.inet()).pinet6).tclass) }
+        }
     }
 
     pub(crate) fn user_locked(self, what: u32) -> bool {

@@ -63,9 +63,11 @@ fn timestamping(sk: Sk) -> Option<(u32, i32)> {
         true => bindings::SO_TIMESTAMPING_NEW,
         false => bindings::SO_TIMESTAMPING_OLD,
     };
-    // A socket without a connection may not have the first of these flags, and the second one needs
-    // the number of a clock.
-    let refused = bindings::SOF_TIMESTAMPING_OPT_ID | bindings::SOF_TIMESTAMPING_BIND_PHC;
+    // TCP refuses OPT_ID on a socket without a connection, and OPT_ID_TCP without OPT_ID. BIND_PHC
+    // needs the number of a clock.
+    let refused = bindings::SOF_TIMESTAMPING_OPT_ID
+        | bindings::SOF_TIMESTAMPING_OPT_ID_TCP
+        | bindings::SOF_TIMESTAMPING_BIND_PHC;
     match sk.timestamping() & !refused {
         0 => None,
         flags => Some((name, flags as i32)),

@@ -105,7 +105,7 @@ pub(crate) fn now() -> Jiffies {
 /// A time of day: nanoseconds of CLOCK_REALTIME.
 pub(crate) type RealNs = NonZero<i64>;
 
-/// The present time of day; `None` in 1970.
+/// The present time of day; `None` if the clock is at 0.
 pub(crate) fn real_now() -> Option<RealNs> {
     NonZero::new(RealTime::ktime_get())
 }

@@ -108,7 +108,7 @@ impl Frag {
     /// # Safety
     ///
     /// The module has allocated the page. Nobody else uses the bytes of the fragment yet.
-    pub(crate) unsafe fn fill(&self, from: &[u8]) {
+    pub(super) unsafe fn fill(&self, from: &[u8]) {
         let n = from.len().min(self.len as usize);
         // SAFETY: By the type invariant the range is inside the page, and the module's pages are
         // not highmem. Nobody else uses the bytes, as the caller promises.
@@ -181,5 +181,71 @@ impl Drop for Frag {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the reference is ours.
         unsafe { bindings::put_page(self.page.as_ptr().cast()) };
+    }
+}
+
+/// A page that is filled from the front: the bytes that are still unused.
+///
+/// # Invariants
+///
+/// The module has allocated the page, and no other fragment has bytes of the value.
+pub(crate) struct UnusedPage(Frag);
+
+impl UnusedPage {
+    /// Allocates a page.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn alloc(gfp: bindings::gfp_t) -> Result<Self> {
+        // INVARIANT: No fragment has bytes of a new page yet.
+        Frag::alloc(0, gfp).map(Self)
+    }
+
+    /// The number of unused bytes.
+    pub(crate) fn len(&self) -> u32 {
+        self.0.len
+    }
+
+    /// Copies `from` to the first unused bytes, and returns these as a fragment; `None` if there are
+    /// too few.
+    pub(crate) fn fill(&mut self, from: &[u8]) -> Option<Frag> {
+        let len = u32::try_from(from.len()).ok()?;
+        if len > self.0.len {
+            return None;
+        }
+        // INVARIANT: The bytes of the new fragment are no longer those of the value.
+        let front = self.0.split_front(len);
+        // SAFETY: By the type invariant the page is the module's, and nobody else uses the bytes.
+        unsafe { front.fill(from) };
+        Some(front)
+    }
+}
+
+#[kunit_tests(ib_sdp_frag)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unused_page_is_filled_from_the_front() -> Result {
+        let mut page = UnusedPage::alloc(bindings::SDP_CONST_GFP_KERNEL)?;
+        assert_eq!(page.len(), PAGE_SIZE as u32);
+        let mut first = page.fill(&[1; 100]).ok_or(EINVAL)?;
+        let second = page.fill(&[2; 50]).ok_or(EINVAL)?;
+        assert_eq!(page.len(), PAGE_SIZE as u32 - 150);
+        assert_eq!(first.join(&second), 50);
+        // SAFETY: The module has allocated the page, and nobody writes to these bytes.
+        let bytes = unsafe { first.as_slice() };
+        assert!(bytes.iter().take(100).all(|byte| *byte == 1));
+        assert!(bytes.iter().skip(100).all(|byte| *byte == 2));
+
+        // Too many bytes leave the page as it is.
+        assert!(page.fill(&[3; PAGE_SIZE - 149]).is_none());
+        let rest = page.fill(&[3; PAGE_SIZE - 150]).ok_or(EINVAL)?;
+        assert_eq!(rest.len(), PAGE_SIZE as u32 - 150);
+        assert_eq!(page.len(), 0);
+        assert_eq!(page.fill(&[]).ok_or(EINVAL)?.len(), 0);
+        assert!(page.fill(&[4]).is_none());
+        Ok(())
     }
 }

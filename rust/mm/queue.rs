@@ -180,8 +180,8 @@ impl FragQueue {
         self.ring.get(self.place(i))?.as_ref()
     }
 
-    /// Lets `f` try to extend the last fragment, whose last byte then has `arrived`; `f` returns
-    /// the number of bytes added.
+    /// Lets `f` try to extend the last fragment; `f` returns the number of bytes added. `arrived` is
+    /// the time of the new last byte; `None` keeps the former time.
     pub(crate) fn grow_last(
         &mut self,
         arrived: Option<RealNs>,

@@ -114,7 +114,9 @@ impl Exchange<'_> {
         // The bytes are already in the memory of the receive.
         self.inq.urgent.on_bytes(bytes);
         self.inq.taken(bytes, &self.sock.glance);
-        self.inq.direct_arrived = self.sock.sk().arrival();
+        if bytes > 0 {
+            self.inq.direct_arrived = self.sock.sk().arrival_time();
+        }
         self.offers_ended(&ended, bytes);
         Ok(())
     }

@@ -16,7 +16,7 @@ impl SockGuard<'_> {
     /// Takes the queues out of use, and uncharges their contents.
     pub(in crate::sdp) fn close_link(&mut self) -> Option<Link> {
         self.free_tx();
-        self.conn().inq.compact = None;
+        self.conn().inq.short_page = None;
         let link = self.conn().link.take()?;
         let (sent, posted) = (link.in_flight_bytes(), link.posted_bytes());
         let reading = link.reading_bytes();

@@ -12,7 +12,7 @@ use crate::kern::time::{
     now,
     RealNs, //
 };
-use crate::mm::frag::Frag;
+use crate::mm::frag::UnusedPage;
 use crate::proto::urgent::UrgentReceive;
 
 /// Bytes that wait to be read.
@@ -23,14 +23,14 @@ pub(crate) struct RecvQueue {
     /// The number of next bytes of the stream that must be dropped, but are not in the queue yet.
     pub(in crate::sdp) losses_due: u32,
     /// When bytes last arrived in the memory of a call that waits for them, until the call takes
-    /// them; `None` if nobody has asked for the time.
+    /// the time; `None` if nobody has asked for it.
     pub(in crate::sdp) direct_arrived: Option<RealNs>,
     /// The position in the stream at which SIOCATMARK last had to wait, and since when.
     open_at: Option<(u64, Jiffies)>,
-    /// The free rest of the page into which short payloads are copied.
-    pub(in crate::sdp) compact: Option<Frag>,
+    /// The page into which short payloads are copied.
+    pub(in crate::sdp) short_page: Option<UnusedPage>,
     /// A payload was copied there since the last check of `timers/tx_watchdog`.
-    pub(in crate::sdp) compact_used: bool,
+    pub(in crate::sdp) short_page_used: bool,
     /// The peer's DisConn was received: the end of the stream follows the queue.
     pub(in crate::sdp) fin_received: bool,
     /// A reader must be woken, because of bytes, or the end of the stream or of the connection.
@@ -50,8 +50,8 @@ impl RecvQueue {
             losses_due: 0,
             direct_arrived: None,
             open_at: None,
-            compact: None,
-            compact_used: false,
+            short_page: None,
+            short_page_used: false,
             fin_received: false,
             readable: false,
             reader_bytes: None,
@@ -119,9 +119,9 @@ impl RecvQueue {
     /// Frees the page for short messages if it was not used since the last call, because an idle
     /// connection should have none. Returns whether there still is one.
     pub(in crate::sdp) fn drop_idle_page(&mut self) -> bool {
-        if !core::mem::replace(&mut self.compact_used, false) {
-            self.compact = None;
+        if !core::mem::replace(&mut self.short_page_used, false) {
+            self.short_page = None;
         }
-        self.compact.is_some()
+        self.short_page.is_some()
     }
 }

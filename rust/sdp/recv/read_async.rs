@@ -122,7 +122,7 @@ impl Direct<'_> {
     /// The next part of the buffer for whose pages the call need not wait, at most as long as the
     /// peer's advert.
     fn early_part(&mut self, recv: &Recv<'_>) -> Option<Early> {
-        if recv.barred.early_reads {
+        if recv.excluded.early_reads {
             return None;
         }
         let room = recv.direct_room();
@@ -272,7 +272,7 @@ impl Recv<'_> {
         let (head, receiving) = match taken {
             Ok(taken) => taken,
             Err(e) => {
-                self.barred.early_reads = true;
+                self.excluded.early_reads = true;
                 match e {
                     _ if self.has_enough => {}
                     Refused::Unfit(why) => guard.fallback(why),
@@ -302,7 +302,7 @@ impl Recv<'_> {
         *self.taking.get_or_insert(Delta::ZERO) += taking;
         guard.count(Kept::ReadEarly, 1);
         self.iter.advance(taken);
-        self.took_direct(guard, taken);
+        self.promised_direct(guard.sk(), taken);
         rearm_cq(guard);
         Ok(())
     }
@@ -346,7 +346,7 @@ impl Recv<'_> {
         };
         let read_bytes = *read.as_ref().unwrap_or(&0);
         self.iter.revert(bytes - read_bytes);
-        self.took_direct(guard, read_bytes);
+        self.got_direct(guard, read_bytes);
         let alive = guard.conn().state != State::Dead;
         Ok(read? == bytes && posted && promise.give(alive))
     }

@@ -52,7 +52,7 @@ impl Recv<'_> {
         if left < LEAST_DIRECT
             || self.is(bindings::MSG_PEEK | bindings::MSG_TRUNC)
             || self.timeo.is_over()
-            || self.barred.reads
+            || self.excluded.reads
         {
             return 0;
         }
@@ -164,7 +164,7 @@ impl Recv<'_> {
                 if e == ENOBUFS {
                     guard.stats.inc(Counter::MemlockRefused);
                 }
-                self.barred.reads = true;
+                self.excluded.reads = true;
                 return Ok(());
             }
         };
@@ -179,7 +179,7 @@ impl Recv<'_> {
             0
         };
         self.iter.revert(taken - read);
-        self.took_direct(guard, read);
+        self.got_direct(guard, read);
         Ok(())
     }
 
@@ -223,7 +223,7 @@ impl Recv<'_> {
         let may = same && Direct::of(guard).may_post(self, len, purpose);
         let region = match &mut guard.conn().link {
             Some(link) if may => link.add_region(memory, purpose).inspect_err(|_| {
-                self.barred.reads = true;
+                self.excluded.reads = true;
             }),
             _ => Err(memory),
         };

@@ -62,8 +62,8 @@ struct Skipped {
     urgent: Range<u64>,
 }
 
-/// What the call does not do, or does no longer.
-pub(super) struct Barred {
+/// What the call does not use, or uses no longer.
+pub(super) struct Excluded {
     /// Reads into the program's memory.
     pub(super) reads: bool,
     /// Reads into the program's memory for which the call does not wait.
@@ -87,7 +87,7 @@ pub(super) struct Recv<'a> {
     /// When the last of these bytes arrived, if the program asks for the time and it is known.
     arrived: Option<RealNs>,
     skipped: Skipped,
-    pub(super) barred: Barred,
+    pub(super) excluded: Excluded,
     /// The call has enough bytes to return.
     pub(super) has_enough: bool,
     /// The receive queue has the room of this call's buffer ([`RecvQueue::reader_bytes`]).
@@ -121,18 +121,29 @@ impl Recv<'_> {
         }
     }
 
-    /// Counts `bytes` that have come, or will come, to the program's memory without a copy.
-    pub(super) fn took_direct(&mut self, guard: &mut SockGuard<'_>, bytes: usize) {
-        self.copied += bytes;
-        self.direct += bytes;
+    /// Counts `bytes` that have come to the program's memory without a copy, while the call waited
+    /// for them.
+    pub(super) fn got_direct(&mut self, guard: &mut SockGuard<'_>, bytes: usize) {
         if bytes > 0 {
             let arrived = guard.conn().inq.direct_arrived.take();
-            // The bytes of a call that returns before they have arrived have the time of the call.
-            self.note_arrival(arrived.or_else(|| guard.sk().arrival()));
+            self.count_direct(bytes, arrived);
         }
     }
 
-    /// Records when the last byte of the call arrived.
+    /// Counts `bytes` that will come to the program's memory after the call has returned. Their time
+    /// is the present.
+    pub(super) fn promised_direct(&mut self, sk: Sk, bytes: usize) {
+        self.count_direct(bytes, sk.arrival_time());
+    }
+
+    fn count_direct(&mut self, bytes: usize, arrived: Option<RealNs>) {
+        self.copied += bytes;
+        self.direct += bytes;
+        self.note_arrival(arrived);
+    }
+
+    /// Records when the last byte of the call arrived. As with TCP, bytes without a time leave the
+    /// time of the bytes before them.
     pub(super) fn note_arrival(&mut self, arrived: Option<RealNs>) {
         self.arrived = arrived.or(self.arrived);
     }
@@ -219,7 +230,7 @@ pub(crate) fn recvmsg(
         },
         direct: 0,
         arrived: None,
-        barred: Barred {
+        excluded: Excluded {
             reads: false,
             early_reads: false,
             adverts: false,
@@ -296,14 +307,15 @@ impl Recv<'_> {
             if Reader::of(guard).ends_at_mark(self)? {
                 return Ok(());
             }
+            if self.len == 0 {
+                // As with TCP, the call has the time of the bytes for which it has waited.
+                let first = guard.conn().inq.queue.arrived(0);
+                self.note_arrival(first);
+            }
             let enough = match self.len {
                 // The call wants no bytes, but as with TCP it does not return before there are
                 // some.
-                0 => {
-                    let queue = &guard.conn().inq.queue;
-                    self.note_arrival(queue.arrived(0));
-                    !queue.is_empty()
-                }
+                0 => !guard.conn().inq.queue.is_empty(),
                 len => self.copied >= self.target.min(len),
             };
             if enough {

@@ -89,7 +89,7 @@ const OFFER_MS: u32 = 5000;
 impl Direct<'_> {
     /// Whether a receive that is about to wait shall advertise its buffer.
     pub(super) fn may_offer(&mut self, recv: &mut Recv<'_>) -> bool {
-        if recv.barred.adverts || !self.wants_offers(recv) {
+        if recv.excluded.adverts || !self.wants_offers(recv) {
             return false;
         }
         let room = recv.direct_room();
@@ -102,8 +102,8 @@ impl Direct<'_> {
         };
         // A pause is counted in calls and not in waits: some calls wait once, others for each part
         // of their bytes.
-        recv.barred.adverts = !sinks.offers.may_offer();
-        !recv.barred.adverts && self.is_buffer_free(recv, room)
+        recv.excluded.adverts = !sinks.offers.may_offer();
+        !recv.excluded.adverts && self.is_buffer_free(recv, room)
     }
 
     /// Whether the pages of the next piece of the buffer are present, and in no snapshot of a send.
@@ -235,7 +235,7 @@ impl Recv<'_> {
                 .adverts
                 .sinks
                 .as_mut()
-                .filter(|_| self.barred.adverts)
+                .filter(|_| self.excluded.adverts)
             {
                 sinks.offers.on_unused();
             }
@@ -247,7 +247,7 @@ impl Recv<'_> {
             _ => 0,
         };
         self.iter.revert(taken - got);
-        self.took_direct(guard, got);
+        self.got_direct(guard, got);
         if got > 0 {
             Ok(())
         } else {
@@ -272,7 +272,7 @@ impl Recv<'_> {
             };
             let len = pinned.len() as usize;
             // The core may have pinned fewer bytes than requested.
-            self.barred.adverts |= len < LEAST_DIRECT;
+            self.excluded.adverts |= len < LEAST_DIRECT;
             match self.post_offer(guard, pinned, taken > 0) {
                 Ok(()) => taken += len,
                 Err(memory) => {
@@ -298,7 +298,7 @@ impl Recv<'_> {
                 }
                 // The memory may still be pinned for a shorter time, for a Read of bytes that are
                 // already available.
-                self.barred.adverts = true;
+                self.excluded.adverts = true;
                 None
             }
         }
@@ -319,12 +319,12 @@ impl Recv<'_> {
         let memory = Memory::Pinned(pinned);
         let len = memory.len();
         let same = guard.generation() == self.began;
-        if !same || self.barred.adverts || !Direct::of(guard).may_post_offer(behind) {
+        if !same || self.excluded.adverts || !Direct::of(guard).may_post_offer(behind) {
             return Err(memory);
         }
         let region = match &mut guard.conn().link {
             Some(link) => link.add_region(memory, Use::PeerWrites).inspect_err(|_| {
-                self.barred.adverts = true;
+                self.excluded.adverts = true;
             })?,
             None => return Err(memory),
         };
@@ -368,7 +368,7 @@ impl Recv<'_> {
             }
             let (sk, conn) = (guard.sk(), guard.conn());
             if !cancelled && (left.is_over() || self.must_not_wait(sk, &conn.inq)) {
-                self.barred.adverts |= left.is_over();
+                self.excluded.adverts |= left.is_over();
                 cancelled = true;
                 left = Timeout::from_ms(CANCEL_MS);
                 cancel_offers(guard);

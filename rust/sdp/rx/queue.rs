@@ -7,7 +7,10 @@ use kernel::prelude::*;
 use super::Receiver;
 use crate::bindings;
 use crate::kern::time::RealNs;
-use crate::mm::frag::Frag;
+use crate::mm::frag::{
+    Frag,
+    UnusedPage, //
+};
 use crate::proto::message::Message;
 use crate::proto::state::State;
 use crate::rdma::receive::{
@@ -89,14 +92,14 @@ impl Receiver<'_> {
         if self.reserve_unread(places + 1).is_err() {
             return false;
         }
-        let room = self.inq.compact.as_ref().map_or(0, Frag::len);
+        let room = self.inq.short_page.as_ref().map_or(0, UnusedPage::len);
         let mut truesize = 0;
         if room < len {
             if !self.charge(SMALL_BYTES) {
                 return false;
             }
-            match Frag::alloc(0, bindings::SDP_CONST_GFP_ATOMIC) {
-                Ok(page) => self.inq.compact = Some(page),
+            match UnusedPage::alloc(bindings::SDP_CONST_GFP_ATOMIC) {
+                Ok(page) => self.inq.short_page = Some(page),
                 Err(_) => {
                     self.release(SMALL_BYTES);
                     return false;
@@ -104,15 +107,13 @@ impl Receiver<'_> {
             }
             truesize = SMALL_BYTES;
         }
-        let arrived = self.sock.sk().arrival();
-        let compact = self.inq.compact.as_mut();
-        let Some(piece) = compact.map(|free| free.split_front(len)) else {
+        let arrived = self.sock.sk().arrival_time();
+        let page = self.inq.short_page.as_mut();
+        let Some(piece) = page.and_then(|page| page.fill(bytes)) else {
+            self.release(truesize);
             return false;
         };
-        // SAFETY: The page was allocated above or by an earlier call. These bytes of it belong to no
-        // other fragment: `compact` is what is left of it.
-        unsafe { piece.fill(bytes) };
-        self.inq.compact_used = true;
+        self.inq.short_page_used = true;
         let pushed = self.inq.queue.change(&self.sock.glance.unread, |rx| {
             match truesize == 0 && rx.grow_last(arrived, |last| last.join(&piece)) {
                 true => Ok(()),
@@ -120,6 +121,8 @@ impl Receiver<'_> {
             }
         });
         if pushed.is_err() {
+            // The rest of the page would not be charged.
+            self.inq.short_page = None;
             self.release(truesize);
             return false;
         }
@@ -142,7 +145,7 @@ impl Receiver<'_> {
         skip: u32,
         len: u32,
     ) -> Result<(), Fatal> {
-        let arrived = self.sock.sk().arrival();
+        let arrived = self.sock.sk().arrival_time();
         let mut unused = memory.len();
         let parts = memory.into_payload(skip, len, &mut self.ring.spares);
         for frag in parts.into_iter().flatten() {

@@ -335,7 +335,9 @@ impl Receiver<'_> {
             zcopy.reader_wait.reader_came();
             if awaited {
                 zcopy.direct_bytes += len as usize;
-                self.inq.direct_arrived = self.sock.sk().arrival();
+            }
+            if awaited && len > 0 {
+                self.inq.direct_arrived = self.sock.sk().arrival_time();
             }
         }
         self.count_read(len, Kept::RxZcopyBytes);

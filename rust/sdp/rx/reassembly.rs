@@ -96,7 +96,7 @@ impl Receiver<'_> {
     pub(super) fn drain_hold(&mut self) -> Result<(), Fatal> {
         let sk = self.sock.sk();
         let glance = &self.sock.glance;
-        let arrived = sk.arrival();
+        let arrived = sk.arrival_time();
         while let Some((frag, charge)) = self
             .adverts
             .zcopy

@@ -6,7 +6,7 @@
 use kernel::alloc::Flags;
 use kernel::prelude::*;
 
-use super::ring::LEAST_BUFFER;
+use super::ring::MIN_RECEIVE_BUFFER;
 use super::Receiver;
 use crate::inet::memory;
 use crate::kern::time::ms_since;
@@ -90,7 +90,7 @@ impl Receiver<'_> {
     /// The peer asks for larger receives because it has much to send.
     pub(in crate::sdp) fn grow(&mut self, wanted: u32) {
         let sk = self.sock.sk();
-        let rcvbuf = sk.rcvbuf().max(LEAST_BUFFER);
+        let rcvbuf = sk.rcvbuf().max(MIN_RECEIVE_BUFFER);
         let is_shrinking = self.ring.receives.is_shrinking();
         if wanted > SMALL_BYTES && !is_shrinking {
             self.ring.target = RECV_DEPTH;

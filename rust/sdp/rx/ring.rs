@@ -28,7 +28,7 @@ use crate::stats::counters::Counter;
 
 /// The number of unread bytes, with all that is charged for them, that even the smallest buffer
 /// holds.
-pub(super) const LEAST_BUFFER: u32 = 8 * SMALL_BYTES;
+pub(super) const MIN_RECEIVE_BUFFER: u32 = 8 * SMALL_BYTES;
 
 /// Receives that only control messages can use: with so few credits the peer sends no payload.
 pub(in crate::sdp) const CONTROL_RECEIVES: u32 = Class::Payload.min_credits() - 1;
@@ -122,7 +122,7 @@ impl Receiver<'_> {
 
     /// Whether the smallest number of receives that a connection needs may be posted in addition to
     /// the unread bytes. `held` bytes of receives are neither posted nor unread. Posted receives do
-    /// not count, and a smaller buffer counts as [`LEAST_BUFFER`]: a program that polls for a few
+    /// not count, and a smaller buffer counts as [`MIN_RECEIVE_BUFFER`]: a program that polls for a few
     /// more bytes must get them.
     pub(super) fn may_post_least(&self, held: u32) -> bool {
         let sk = self.sock.sk();
@@ -131,7 +131,7 @@ impl Receiver<'_> {
         let zcopy = self.adverts.zcopy.as_ref();
         let held = zcopy.is_some_and(|z| z.hold.has_ready());
         let nothing_unread = self.inq.queue.is_empty() && !held;
-        nothing_unread || unread + self.ring.receives.bytes() <= sk.rcvbuf().max(LEAST_BUFFER)
+        nothing_unread || unread + self.ring.receives.bytes() <= sk.rcvbuf().max(MIN_RECEIVE_BUFFER)
     }
 
     fn prepare_one(&mut self) -> Result {

@@ -16,7 +16,7 @@ const NOT_COMPARED: &[(i32, i32)] = &[
     (SOL_SOCKET, libc::SO_SNDBUFFORCE),
     (SOL_SOCKET, libc::SO_RCVBUFFORCE),
     (SOL_SOCKET, libc::SO_BUSY_POLL),
-    // Timestamps belong to packets, and each family has different packets.
+    // The times differ between the families.
     (SOL_SOCKET, libc::SO_TIMESTAMP),
     (SOL_SOCKET, libc::SO_TIMESTAMPNS),
     (SOL_SOCKET, libc::SO_TIMESTAMPING),

@@ -133,17 +133,6 @@ impl Sk {
         }
     }
 
-    /// IP_TOS, or IPV6_TCLASS for a connection over IPv6; 0 if no program has set it.
-    pub(crate) fn service_type(self, v4: bool) -> u8 {
-        if v4 || !self.is_v6() {
-            // SAFETY: The object is valid; the core also reads the field without the lock.
-            unsafe { ptr::read_volatile(&raw const (*self.inet()).tos) }
-        } else {
-            // SAFETY: As above; every socket object of the module has an `ipv6_pinfo`.
-            unsafe { ptr::read_volatile(&raw const (*(*self.inet()).pinet6).tclass) }
-        }
-    }
-
     /// Sets the peer's address and port; [`Addr::ANY`] for none.
     pub(crate) fn set_peer(self, addr: &Addr) {
         let v4 = addr.as_v4().map_or(0, u32::from_ne_bytes);
