@@ -632,9 +632,8 @@ unsafe fn tell_left(sock: &SdpSock, msg: *mut bindings::msghdr) {
 }
 
 /// Reports when the last byte of a receive arrived, as SO_TIMESTAMP, SO_TIMESTAMPNS and
-/// SO_TIMESTAMPING say. The core takes the time from a packet, so this function
-/// allocates an empty one.
-/// If there is no memory for the packet, the receive has no timestamp.
+/// SO_TIMESTAMPING say. The core takes the time from a packet, so this function allocates an empty
+/// packet. If there is no memory for the packet, the receive has no timestamp.
 ///
 /// # Safety
 ///

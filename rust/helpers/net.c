@@ -523,6 +523,34 @@ void sdp_helper_net_zcopy_put(struct ubuf_info *uarg)
 	net_zcopy_put(uarg);
 }
 
+struct sk_buff *sdp_helper_alloc_skb(unsigned int size, gfp_t priority);
+struct sk_buff *sdp_helper_alloc_skb(unsigned int size, gfp_t priority)
+{
+	return alloc_skb(size, priority);
+}
+
+void sdp_helper_skb_set_delivery_time(struct sk_buff *skb, ktime_t kt,
+				      u8 tstamp_type);
+void sdp_helper_skb_set_delivery_time(struct sk_buff *skb, ktime_t kt,
+				      u8 tstamp_type)
+{
+	skb_set_delivery_time(skb, kt, tstamp_type);
+}
+
+void sdp_helper_sock_recv_timestamp(struct msghdr *msg, struct sock *sk,
+				    struct sk_buff *skb);
+void sdp_helper_sock_recv_timestamp(struct msghdr *msg, struct sock *sk,
+				    struct sk_buff *skb)
+{
+	sock_recv_timestamp(msg, sk, skb);
+}
+
+void sdp_helper_consume_skb(struct sk_buff *skb);
+void sdp_helper_consume_skb(struct sk_buff *skb)
+{
+	consume_skb(skb);
+}
+
 bool sdp_helper_skb_queue_empty_lockless(const struct sk_buff_head *list);
 bool sdp_helper_skb_queue_empty_lockless(const struct sk_buff_head *list)
 {
@@ -708,34 +736,6 @@ struct sk_buff *sdp_helper_genlmsg_new(size_t payload, gfp_t flags);
 struct sk_buff *sdp_helper_genlmsg_new(size_t payload, gfp_t flags)
 {
 	return genlmsg_new(payload, flags);
-}
-
-struct sk_buff *sdp_helper_alloc_skb(unsigned int size, gfp_t priority);
-struct sk_buff *sdp_helper_alloc_skb(unsigned int size, gfp_t priority)
-{
-	return alloc_skb(size, priority);
-}
-
-void sdp_helper_skb_set_delivery_time(struct sk_buff *skb, ktime_t kt,
-				      u8 tstamp_type);
-void sdp_helper_skb_set_delivery_time(struct sk_buff *skb, ktime_t kt,
-				      u8 tstamp_type)
-{
-	skb_set_delivery_time(skb, kt, tstamp_type);
-}
-
-void sdp_helper_sock_recv_timestamp(struct msghdr *msg, struct sock *sk,
-				    struct sk_buff *skb);
-void sdp_helper_sock_recv_timestamp(struct msghdr *msg, struct sock *sk,
-				    struct sk_buff *skb)
-{
-	sock_recv_timestamp(msg, sk, skb);
-}
-
-void sdp_helper_consume_skb(struct sk_buff *skb);
-void sdp_helper_consume_skb(struct sk_buff *skb)
-{
-	consume_skb(skb);
 }
 
 void sdp_helper_genlmsg_end(struct sk_buff *skb, void *hdr);

@@ -7,6 +7,7 @@
 
 use core::ptr;
 
+use kernel::ffi::c_ulong;
 use kernel::prelude::*;
 
 use super::netns::Net;
@@ -128,9 +129,13 @@ impl Sk {
     /// The present time, for bytes that have just arrived; `None` if the program does not ask for
     /// the time with SO_TIMESTAMP, SO_TIMESTAMPNS or SO_TIMESTAMPING.
     pub(crate) fn arrival_time(self) -> Option<RealNs> {
-        let is_asked = self.has_flag(bindings::sock_flags_SOCK_RCVTSTAMP)
-            || self.timestamping() & bindings::SOF_TIMESTAMPING_RX_SOFTWARE != 0;
-        is_asked.then(real_now).flatten()
+        // One load for each message, as in the core's `sock_recv_cmsgs()`.
+        const ASKED: c_ulong = 1 << bindings::sock_flags_SOCK_RCVTSTAMP
+            | 1 << bindings::sock_flags_SOCK_TIMESTAMPING_RX_SOFTWARE;
+        if field!(self, __sk_common.__bindgen_anon_5.skc_flags) & ASKED == 0 {
+            return None;
+        }
+        real_now()
     }
 
     /// Whether receives report the time at which their bytes arrived. With SO_TIMESTAMPING, one

@@ -333,10 +333,8 @@ impl Receiver<'_> {
             len = zcopy.reader.on_read_done().unwrap_or(0);
             zcopy.hold.finish_read();
             zcopy.reader_wait.reader_came();
-            if awaited {
-                zcopy.direct_bytes += len as usize;
-            }
             if awaited && len > 0 {
+                zcopy.direct_bytes += len as usize;
                 self.inq.direct_arrived = self.sock.sk().arrival_time();
             }
         }

@@ -122,8 +122,8 @@ impl Receiver<'_> {
 
     /// Whether the smallest number of receives that a connection needs may be posted in addition to
     /// the unread bytes. `held` bytes of receives are neither posted nor unread. Posted receives do
-    /// not count, and a smaller buffer counts as [`MIN_RECEIVE_BUFFER`]: a program that polls for a few
-    /// more bytes must get them.
+    /// not count, and a smaller buffer counts as [`MIN_RECEIVE_BUFFER`]: a program that polls for a
+    /// few more bytes must get them.
     pub(super) fn may_post_least(&self, held: u32) -> bool {
         let sk = self.sock.sk();
         let posted = self.link.as_ref().map_or(0, |l| l.posted_bytes());
