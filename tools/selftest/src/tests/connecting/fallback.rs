@@ -10,6 +10,7 @@ use crate::support::harness::{
 use crate::support::pattern::Rng;
 use crate::support::sys::{self, Epoll, Linger, Ring, Sock, SockAddr};
 use crate::tests::settings::sysctl::{needs_root, Changed};
+use crate::tests::settings::timestamps::SOFTWARE;
 use crate::tests::uncopied::inflight::Growth;
 use libc::{
     EAGAIN, ECONNREFUSED, ECONNRESET, EINPROGRESS, EISCONN, EPOLLET, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
@@ -283,7 +284,7 @@ fn options_are_kept(env: &Env) -> Outcome {
         (SOL_SOCKET, libc::SO_MARK, 42),
         (SOL_SOCKET, libc::SO_RCVLOWAT, 2),
         (SOL_SOCKET, libc::SO_TIMESTAMP, 1),
-        (SOL_SOCKET, libc::SO_TIMESTAMPING, 0x18),
+        (SOL_SOCKET, libc::SO_TIMESTAMPING, SOFTWARE),
         (IPPROTO_IP, libc::IP_TTL, 44),
         (IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
         (IPPROTO_IP, libc::IP_TOS, 0x20),

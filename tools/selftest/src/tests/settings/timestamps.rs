@@ -28,11 +28,12 @@ tests!("timestamps";
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// include/uapi/asm-generic/socket.h.
-const SO_TIMESTAMP_NEW: i32 = 63;
-const SO_TIMESTAMPNS_NEW: i32 = 64;
-const SO_TIMESTAMPING_NEW: i32 = 65;
-/// SOF_TIMESTAMPING_RX_SOFTWARE and SOF_TIMESTAMPING_SOFTWARE.
-const SOFTWARE: i32 = 0x18;
+pub(crate) const SO_TIMESTAMP_NEW: i32 = 63;
+pub(crate) const SO_TIMESTAMPNS_NEW: i32 = 64;
+pub(crate) const SO_TIMESTAMPING_NEW: i32 = 65;
+/// The kernel records times, and receives report them.
+pub(crate) const SOFTWARE: i32 =
+    (libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE) as i32;
 
 /// The options, the values that turn timestamps on, the length of a timestamp, and nanoseconds for
 /// each unit of its second number.
@@ -208,10 +209,9 @@ fn of_each_message(env: &Env) -> Outcome {
         sent.push(now_ns());
         sock.send(&[1; ALONE], 0)?;
         arrived(&other, i * ALONE)?;
-        sleep(Duration::from_millis(2));
     }
-    sent.push(now_ns());
     let end = now_ns();
+    sent.push(end);
     let mut last = 0;
     for (i, times) in sent.windows(2).enumerate() {
         // Two receives for each message.

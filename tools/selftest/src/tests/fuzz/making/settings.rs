@@ -6,6 +6,9 @@ use super::super::room::{HOLE, LEN, VALUE};
 use super::{Maker, Use};
 use crate::support::sys::PAGE;
 use crate::tests::astcp::{calls, known};
+use crate::tests::settings::timestamps::{
+    SO_TIMESTAMPING_NEW, SO_TIMESTAMPNS_NEW, SO_TIMESTAMP_NEW,
+};
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 
 /// Options that are not set to good values in a comparison, in addition to those of astcp. Their
@@ -37,9 +40,6 @@ const NEVER: &[(i32, i32)] = &[
     (SOL_SOCKET, SO_RCVTIMEO_NEW),
     (SOL_SOCKET, SO_SNDTIMEO_NEW),
 ];
-const SO_TIMESTAMP_NEW: i32 = 63;
-const SO_TIMESTAMPNS_NEW: i32 = 64;
-const SO_TIMESTAMPING_NEW: i32 = 65;
 const SO_RCVTIMEO_NEW: i32 = 66;
 const SO_SNDTIMEO_NEW: i32 = 67;
 const IPV6_MINHOPCOUNT: i32 = 73;
