@@ -307,8 +307,8 @@ Parts: TypeAlias = Mapping[str, Callable[[Bench], None]]
 
 PARTS: Parts = {"raw": raw, "sizes": sizes, "modes": modes, "crossover": crossover, "setup": setup,
                 "connections": connections, "counters": counters, "memory": memory}
-# Parts that need machines of their own.
-COUNTING = {"instructions": instructions}
+# In machines whose clocks go by their instructions.
+INSTRUCTIONS = "instructions"
 # Parts that run only if named: `scripts/bench` calls `statistics` twice, with two modules; `where`
 # prints much.
 ALONE = {"statistics": statistics_cost}
@@ -348,13 +348,13 @@ def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, FIGURES, APPS, *NAMED, *BESIDE, *COUNTING, *ALONE, []],
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, FIGURES, APPS, *NAMED, *BESIDE, INSTRUCTIONS, *ALONE, []],
                         help="what to measure (all)")
     parser.add_argument("--adapter", action="store_true", help="by the test adapter instead of soft-RoCE")
     parser.add_argument("--into", metavar="FOLDER", default=FOLDER,
                         help="where the tables and plots of figures and apps go")
     parser.add_argument("--rounds", type=int, default=ROUNDS_OF_FIGURES,
-                        help="how often each point of figures and apps is measured")
+                        help="how often each point of figures, apps and instructions is measured")
     args = parser.parse_args()
     names = args.parts
     folder = os.path.abspath(args.into)
@@ -367,6 +367,7 @@ def main() -> int:
     device = "the test adapter" if args.adapter else "soft-RoCE"
     by_adapter = {FIGURES: functools.partial(figures, folder=folder, rounds=args.rounds)}
     by_programs = {APPS: functools.partial(apps, folder=folder, rounds=args.rounds)}
+    counting: Parts = {INSTRUCTIONS: functools.partial(instructions, rounds=args.rounds)}
     one, two = about.format("Two", "one processor", device), about.format("Two", "two processors", device)
     try:
         return max(run_parts(kernel, names, {**PARTS, **(NAMED if names else {})}, f"{one}."),
@@ -375,7 +376,7 @@ def main() -> int:
                    run_parts(kernels()[0].with_pvrdma(), names, by_programs if names else {},
                              f"{about.format('Four', 'one processor', 'the test adapter')}.", count=MACHINES),
                    run_parts(kernel, names, BESIDE if names else {}, f"{two}.", cpus=2),
-                   run_parts(kernel, names, COUNTING | (ALONE if names else {}),
+                   run_parts(kernel, names, {**counting, **(ALONE if names else {})},
                              f"{one}, whose clocks go by their instructions.", by_instructions=True))
     except VmError as error:
         say(f"bench: {error}")

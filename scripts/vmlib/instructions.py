@@ -13,14 +13,15 @@ from typing import TypeVar
 
 from .bench import Bench
 from .machine import Vm, VmError
-from .measuring import KIB, MIB, MODES, ROUNDS, Figure, Servers, heading
+from .measuring import KIB, MIB, MODES, Figure, Servers, heading
 from .rates import QperfServer, qperf
+from .setup import say
 
 T = TypeVar("T")
 
 # Virtual seconds of one measurement, and of two whose difference is used.
 SECONDS = 4
-SHORT, LONG = 1, 7
+SHORT, LONG = 1, 4
 # QEMU's clock in instructions per second.
 PER_SECOND = 1e9
 TRACING = "/sys/kernel/tracing"
@@ -62,9 +63,9 @@ def bytes_moved(bench: Bench) -> int:
     return sum(bench.stats(bench.a)[name] for name in ("tx_bytes", "tx_zcopy_bytes"))
 
 
-def per_byte(bench: Bench) -> None:
+def per_byte(bench: Bench, rounds: int) -> None:
     """Each way, verbs alone, and a copy; then the part of the module."""
-    heading(f"Instructions per byte at 1 MiB, of all that the machines do; median of {ROUNDS} (least to most)")
+    heading(f"Instructions per byte at 1 MiB, of all that the machines do; median of {rounds} (least to most)")
     print(f"  {'':<34}{'sender':>24}{'receiver':>26}")
     with Servers(bench) as servers, QperfServer(bench.b):
         def by(way: str) -> list[float]:
@@ -87,10 +88,21 @@ def per_byte(bench: Bench) -> None:
             "raw Send, 64 KiB": functools.partial(raw, "rc_bw", 64 * KIB, 0),
             "raw Read": functools.partial(raw, "rc_rdma_read_bw", MIB, 1),
             "raw Write": functools.partial(raw, "rc_rdma_write_bw", MIB, 0)}
-        rounds = [{name: measure() for name, measure in measurements.items()} for _ in range(ROUNDS)]
-    cost = {name: [Figure([one[name][end] for one in rounds]) for end in (0, 1)] for name in measurements}
-    for name, (sender, receiver) in cost.items():
-        print(f"  {name:<24}{sender!s:>34}{receiver!s:>26}", flush=True)
+        measured: list[dict[str, list[float]]] = []
+        for number in range(rounds):
+            measured.append({})
+            for name, measure in measurements.items():
+                try:
+                    sender, receiver = measured[-1][name] = measure()
+                except VmError as error:
+                    # A module that is older than this script may not have all ways.
+                    say(f"  .. round {number + 1} of {rounds}: {name}: {error}")
+                    continue
+                say(f"  .. round {number + 1} of {rounds}: {name} {sender:.2f}, {receiver:.2f}")
+    cost = {name: [Figure([one[name][end] for one in measured]) for end in (0, 1)] for name in measurements
+            if all(name in one for one in measured)}
+    for name, figures in cost.items():
+        print(f"  {name:<24}{figures[0]!s:>34}{figures[1]!s:>26}", flush=True)
     size = 256 * MIB
     bench.a.check("dd if=/dev/zero of=/tmp/zeroes bs=1M count=16")
     _, count = counted(bench, lambda: bench.a.check(
@@ -98,14 +110,16 @@ def per_byte(bench: Bench) -> None:
     bench.a.check("rm /tmp/zeroes")
     copy = count[0] / size
     print(f"  {'one copy: read() of a file in memory':<40}{copy:>8.2f}")
-    own = {name: Figure([one[name][0] - one[base][0] for one in rounds])
-           for name, base in (("BSDP", "raw Send, 64 KiB"), ("AZ-SDP", "raw Read"), ("SinkAvail", "raw Write"))}
+    own = {name: Figure([one[name][0] - one[base][0] for one in measured])
+           for name, base in (("BSDP", "raw Send, 64 KiB"), ("AZ-SDP", "raw Read"), ("SinkAvail", "raw Write"))
+           if name in cost and base in cost}
     print("  the sender's without soft-RoCE's (a difference of numbers that vary with how the machines interleave):")
     for name, figure in own.items():
         print(f"    {name:<22}{figure!s:>34}")
-    whole = own["BSDP"].median
-    print(f"    (BSDP without its copy: {whole - copy:.2f}; aims for AZ-SDP: at most {whole / 3:.2f}, "
-          f"a third of BSDP's, and {whole - copy:.2f})")
+    if "BSDP" in own:
+        whole = own["BSDP"].median
+        print(f"    (BSDP without its copy: {whole - copy:.2f}; aims for AZ-SDP: at most {whole / 3:.2f}, "
+              f"a third of BSDP's, and {whole - copy:.2f})")
 
 
 def traced(vm: Vm, work: Callable[[], object]) -> dict[str, list[int]]:
@@ -154,6 +168,6 @@ def statistics_cost(bench: Bench) -> None:
             print(f"  {title:<24}{statistics.median(got):10.0f} ({min(got):.0f} to {max(got):.0f})", flush=True)
 
 
-def instructions(bench: Bench) -> None:
-    per_byte(bench)
+def instructions(bench: Bench, rounds: int) -> None:
+    per_byte(bench, rounds)
     per_page(bench)

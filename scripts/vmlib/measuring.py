@@ -23,9 +23,9 @@ MODES = {"BSDP": ("copy", "copy"), "ZSDP": ("sync", "sync"), "AZ sends": ("async
          "AZ-SDP": ("async", "async"), "SinkAvail": ("sink", "sink"),
          # The modes do not affect these sends.
          "MSG_ZEROCOPY": ("async --zerocopy", "sync")}
-# The module's counters per MiB of payload, with their names in tables: the sender's, the
 # The same by verbs without a socket: tests of qperf.
 RAW = {"raw Read": "rc_rdma_read_bw", "raw Write": "rc_rdma_write_bw"}
+# The module's counters per MiB of payload, with their names in tables: the sender's, the
 # receiver's.
 COUNTED = ({"tx_copied_bytes": "KiB copied", "pages_touched": "faults", "tlb_flush": "flushes",
             "send_posted": "messages", "request_done": "requests"},
